@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 
-VERSION = 0x73670006
+VERSION = 0x73670007
 OPEN_CONTEXT, REPLY, SUBMIT, COMPLETION = 1, 3, 4, 5
 
 

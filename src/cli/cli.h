@@ -34,6 +34,7 @@ int why_main(int argc, char **argv);
 int trace_main(int argc, char **argv);
 int kube_agent_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
+int check_main(int argc, char **argv); /* cede-check */
 
 /* "cede: ...\n" on standard error, in one write. */
 void cli_error(const char *fmt, ...) PRINTF_LIKE(1, 2);

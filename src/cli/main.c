@@ -31,6 +31,7 @@ static const struct {
     {"cede-swap", NULL, swap_main, NULL},
     {"cede-acct", NULL, acct_keeper_main, NULL},
     {"cede-identify", NULL, identify_main, NULL},
+    {"cede-check", NULL, check_main, NULL},
     {"cede-pool", NULL, pool_keeper_main, NULL},
 };
 

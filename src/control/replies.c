@@ -252,8 +252,9 @@ static json_t *caps_of(uint32_t caps)
 }
 
 /* The names of some come from the programs that use them: asked each time. */
-static json_t *gpus_of(struct device_driver *d)
+static json_t *gpus_of(const struct engine *e)
 {
+    struct device_driver *d = engine_driver(e);
     json_t *a = json_array();
     for (unsigned i = 0; i < d->ops->gpus(d); i++) {
         struct gpu_info g;
@@ -262,10 +263,18 @@ static json_t *gpus_of(struct device_driver *d)
         unsigned level = g.caps & GPU_CAP_GATE ? LEVEL_GATE : LEVEL_QUEUE;
         if (!g.label[0])
             snprintf(g.label, sizeof(g.label), "%.12s%u", d->ops->name, i);
-        json_array_append_new(a, json_pack("{s:i, s:s, s:s, s:s, s:i, s:s, s:o}", "index", (int)i,
-                                           "label", g.label, "name", g.name, "uuid", g.uuid,
-                                           "level", (int)level, "level_name",
-                                           device_level_name(level), "caps", caps_of(g.caps)));
+        uint32_t off;
+        const char *why;
+        engine_gpu_caps(e, i, &off, &why);
+        json_t *gpu =
+            json_pack("{s:i, s:s, s:s, s:s, s:i, s:s, s:o}", "index", (int)i, "label", g.label,
+                      "name", g.name, "uuid", g.uuid, "level", (int)level, "level_name",
+                      device_level_name(level), "caps", caps_of(g.caps & ~off));
+        if (off) {
+            json_object_set_new(gpu, "off", caps_of(off));
+            json_object_set_new(gpu, "off_why", json_string(why));
+        }
+        json_array_append_new(a, gpu);
     }
     return a;
 }
@@ -392,7 +401,7 @@ json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who
     struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
     json_t *o =
         json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i, s:o}", "v", PROTO_VERSION, "ok", 1, "more",
-                  0, "policy", engine_policy(e), "device", device_name(d), "gpus", gpus_of(d),
+                  0, "policy", engine_policy(e), "device", device_name(d), "gpus", gpus_of(e),
                   "pid", who->ns.level > 1 ? 0 : (int)getpid(), "jobs", json_array());
     if (all && o) {
         engine_watch(e);

@@ -156,14 +156,17 @@ static int change(struct verb *v, struct engine *e, struct error *err)
 {
     const struct target *t = &v->target;
     bool out = t->view.swap && t->view.swap[0], admin = v->who.admin;
+    int code;
     switch (v->request.op) {
     case OP_PAUSE:
         if (v->verbs->once && is_fleeting(engine_driver(e)))
             return error_set(err, -ENOTSUP,
                              "on this GPU a pause ends with the process that asked for it: start "
                              "ceded, which stays");
-        return t->view.job.paused && !admin ? 0
-                                            : engine_pause(e, t->slot, true, guest_word(&v->who));
+        if (t->view.job.paused && !admin)
+            return 0;
+        code = engine_may_pause(e, t->slot, err);
+        return code < 0 ? code : engine_pause(e, t->slot, true, guest_word(&v->who));
     case OP_RESUME:
         return engine_pause(e, t->slot, false, guest_word(&v->who));
     case OP_SWAP_OUT:

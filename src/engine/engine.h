@@ -128,6 +128,19 @@ void engine_look_for_jobs(struct engine *e, bool anew);
 void engine_facts_came(struct engine *e);
 void engine_set_swap(struct engine *e, const struct swap_options *o);
 
+/* ---- a driver that is not known: engine/withhold.c ---- */
+
+/* While held no program is scanned, and nothing is set on any. What an earlier cede has changed is
+ * undone. */
+void engine_hold(struct engine *e, bool on);
+/* From now on these capabilities (enum gpu_caps) are not used on that GPU, and all others are. */
+void engine_withhold(struct engine *e, unsigned gpu, uint32_t caps, const char *why);
+/* What a GPU can do, what is withheld of that, and why ("": nothing is). */
+uint32_t engine_gpu_caps(const struct engine *e, unsigned gpu, uint32_t *withheld,
+                         const char **why);
+/* 0, or -ENOTSUP: suspension is withheld on a GPU that the job uses, or may come to use. */
+int engine_may_pause(const struct engine *e, uint32_t job, struct error *err);
+
 /* ---- for a verb that ends when it has done its work ---- */
 
 /* Undoes what the journal has of processes that are in no job any more. An engine that goes on does

@@ -118,7 +118,7 @@ static uint64_t tick_move(struct engine *e)
     uint64_t next = autoswap_due(&e->autoswap, m, &what);
     if (looks)
         place_moves(&e->names, &e->autoswap, m);
-    if (what.job == SLOT_NONE)
+    if (what.job == SLOT_NONE || m->held)
         return next;
     struct job *j = &m->jobs[what.job];
     if (what.out) { /* all of it, with what began just now */

@@ -255,7 +255,12 @@ struct model {
     uint64_t decisions;                 /* made; engine/tick.c */
     uint64_t controls, controls_failed; /* of the device; engine/apply.c */
     unsigned ngpus;
-    struct gpu_info gpus[DEVICE_GPUS_MAX];
+    struct gpu_info gpus[DEVICE_GPUS_MAX]; /* without the capabilities that are: */
+    struct withheld {
+        uint32_t caps;
+        char why[160];           /* for people */
+    } withheld[DEVICE_GPUS_MAX]; /* engine/withhold.c */
+    bool held;                   /* no program is scanned or steered (engine_hold()) */
     struct job *jobs;
     struct model_account *accounts;
     uint32_t accounts_end, account_hand; /* slots below may be in use; where to look for one */

@@ -244,6 +244,18 @@ int engine_pause(struct engine *m, uint32_t job, bool paused, uid_t by)
     return 0;
 }
 
+int engine_may_pause(const struct engine *m, uint32_t job, struct error *err)
+{
+    return m->withheld & GPU_CAP_SUSPEND ? error_set(err, -ENOTSUP, "made-up") : 0;
+}
+
+uint32_t engine_gpu_caps(const struct engine *m, unsigned gpu, uint32_t *withheld, const char **why)
+{
+    *withheld = m->withheld;
+    *why = m->withheld ? "made-up" : "";
+    return GPU_CAP_PLACE & ~m->withheld;
+}
+
 int engine_swap_out(struct engine *m, uint32_t job, uid_t by, struct error *err)
 {
     if (m->status)

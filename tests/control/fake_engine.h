@@ -21,7 +21,8 @@ struct engine {
     uint64_t next_number;
     char policy[32];
     struct sched_params params;
-    int status; /* what engine_job_status() answers */
+    uint32_t withheld; /* of each GPU, "made-up" */
+    int status;        /* what engine_job_status() answers */
     unsigned applied;
     unsigned applied_paused; /* jobs that were paused when changes were applied last */
     bool waits_full;         /* no user may have one more job that waits for room */
