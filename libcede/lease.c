@@ -117,7 +117,7 @@ static uint64_t lease_memory_age_ns(const struct cede_pool *p)
 static uint64_t lease_wake_ns(const struct cede_pool *p, const struct lease_waiter *w,
                               uint64_t until_ns)
 {
-    uint64_t wake_ns = min_u64(min_u64(min_u64(until_ns, p->poll_ns), w->urgent_ns), FAR_NS);
+    uint64_t wake_ns = min_u64(min_u64(min_u64(until_ns, p->poll_ns), w->look_ns), FAR_NS);
     if (w->memory && p->gpus) /* other programs may give some back */
         wake_ns = min_u64(wake_ns, saturating_add(p->memory_ns, lease_memory_age_ns(p)));
     if (p->config.streams && p->config.streams < p->config.max_concurrent_streams)
@@ -133,7 +133,7 @@ static int lease_stopped(const struct lease_owner *o)
 static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, uint64_t until_ns)
 {
     cede_clock_cond_init(&w->cond);
-    w->urgent_ns = cede_leases_urgent_ns(p->leases, id);
+    w->look_ns = 0;
     p->holders[lease_slot(id)].waiter = w;
     p->inside++;
     for (;;) {
@@ -146,8 +146,8 @@ static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, 
         lease_run_events(p, now_ns);
         if (w->done)
             break;
-        if (w->urgent_ns <= now_ns)
-            w->urgent_ns = TIME_NEVER;
+        if (w->look_ns <= now_ns)
+            w->look_ns = cede_leases_look_ns(p->leases, id, now_ns);
         struct timespec t = cede_clock_timespec(lease_wake_ns(p, w, until_ns));
         pthread_cond_timedwait(&w->cond, &p->lock, &t);
     }
