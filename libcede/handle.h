@@ -34,6 +34,11 @@ struct cede {
     bool lead_forked;        /* it is the parent's */
 };
 
+/* ---- cede.c ---- */
+
+/* Ends a request that was not served, for want of a lease: it met no deadline. */
+void cede_request_missed(struct cede *c, struct cede_request *in);
+
 /* ---- link.c: only cede_link_set(), cede_link_room(), and cede_link_check() with a time, ever wait
  * --- */
 

@@ -103,8 +103,8 @@ CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->left, NULL);
     for (unsigned i = 0; i < c.devices; i++) {
-        q->devices[i].owner =
-            (struct lease_owner){.deadline_ns = TIME_NEVER, .stopped = queue_owner_stopped};
+        q->devices[i].owner = (struct lease_owner){
+            .deadline_ns = TIME_NEVER, .stopped = queue_owner_stopped, .reports = c.cede != NULL};
         cede_clock_cond_init(&q->devices[i].changed);
     }
     *out = q;

@@ -19,6 +19,7 @@ import os
 import threading
 
 LATENCY, NORMAL, BATCH = 0, 1, 2
+REPORT_ALL = 2  # a flag of Pool: leases without a deadline are requests, too
 JOB = ctypes.c_size_t(-1).value  # all streams; else a stream of PyTorch, or a handle
 
 
@@ -394,7 +395,8 @@ class _Streamed:
 
 class Pool:
     """Leases for the threads of this program; cede_acquire(3) describes the settings. client: a Client
-    that leases with a deadline are reported to as requests. Without the library no lease ever waits.
+    that leases with a deadline, or with flags=REPORT_ALL all leases, are reported to as requests. Without the
+    library no lease ever waits.
 
         pool = cede.Pool(max_concurrent_streams=4)
         with pool.lease(device=0):                       # PyTorch's current stream is the lease's; waits for nothing
