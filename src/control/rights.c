@@ -80,7 +80,8 @@ int rights_check(const struct caller *who, const struct request *want,
     /* Splitting a paused job, or detaching it, makes it run as resuming does; so does swapping it
      * out, until its work has ended. */
     bool resumes = want->op == OP_RESUME || want->op == OP_ADD || want->release ||
-                   (want->op == OP_SWAP_OUT && !subject->swapped);
+                   ((want->op == OP_SWAP_OUT || (want->op == OP_YIELD && want->yields_memory)) &&
+                    !subject->swapped);
     if (resumes && subject->managed && subject->paused && subject->paused_by != who->uid)
         return error_set(err, -EPERM,
                          "uid %u paused it: only that user, root and the administrators' group may "
@@ -88,8 +89,13 @@ int rights_check(const struct caller *who, const struct request *want,
                          subject->paused_by);
     if (want->op == OP_SWAP_IN && subject->managed && subject->swapped)
         return rights_check_swap_in(who, subject, err);
+    if (want->op == OP_ACQUIRE && subject->yielded && subject->yielded_by != who->uid)
+        return error_set(err, -EPERM,
+                         "uid %u had it yield: only that user, root and the administrators' group "
+                         "may acquire it",
+                         subject->yielded_by);
     if (want->op == OP_PAUSE || want->op == OP_RESUME || want->op == OP_SWAP_OUT ||
-        want->op == OP_SWAP_IN)
+        want->op == OP_SWAP_IN || want->op == OP_YIELD || want->op == OP_ACQUIRE)
         return 0;
 
     if (want->memory_bytes && want->has_class && want->class == CLASS_LATENCY)

@@ -12,6 +12,7 @@
 #include "engine/observe/speeds.h"
 #include "engine/place.h"
 #include "engine/survey.h"
+#include "engine/yield.h"
 
 struct engine {
     struct model model;
