@@ -66,8 +66,8 @@ int yield_begin(struct swaps *x, struct model *m, uint32_t job, unsigned what, u
 int yield_outcome(const struct model *m, uint32_t job, struct error *err)
 {
     const struct job *j = &m->jobs[job];
-    if (is_out(j))
-        return j->swap.phase == SWAP_LEAVING ? -EINPROGRESS : 0;
+    if (j->swap.phase != SWAP_HERE) /* what did not leave may have to come back first */
+        return j->swap.phase == SWAP_AWAY ? 0 : -EINPROGRESS;
     return j->swap.code < 0 ? error_set(err, j->swap.code, "%s", j->swap.error.text)
                             : error_set(err, -EIO, "it has been acquired again, or swapped in");
 }
