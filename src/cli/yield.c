@@ -66,8 +66,8 @@ static int wait_for(struct client *c, struct request *r, uint64_t timeout_us, js
         r->has_wait = r->op == OP_ACQUIRE;
         r->wait_us = (uint32_t)min_u64(left_us, ACQUIRE_WAIT_US);
         int code = ask(c, r, reply, err);
-        const bool busy =
-            code == -EBUSY && !r->look && took_us < BUSY_NS / NSEC_PER_USEC && r->op == OP_YIELD;
+        const bool busy = (code == -EAGAIN || (code == -EBUSY && !r->look)) &&
+                          took_us < BUSY_NS / NSEC_PER_USEC && r->op == OP_YIELD;
         if (code < 0 && !busy)
             return code;
         if (code == 0 && !json_get_true(*reply, "waits"))

@@ -68,8 +68,11 @@ int yield_outcome(const struct model *m, uint32_t job, struct error *err)
     const struct job *j = &m->jobs[job];
     if (j->swap.phase != SWAP_HERE) /* what did not leave may have to come back first */
         return j->swap.phase == SWAP_AWAY ? 0 : -EINPROGRESS;
-    return j->swap.code < 0 ? error_set(err, j->swap.code, "%s", j->swap.error.text)
-                            : error_set(err, -EIO, "it has been acquired again, or swapped in");
+    if (j->swap.code < 0)
+        return error_set(err, j->swap.code, "%s", j->swap.error.text);
+    return j->rec.yielded & YIELD_MEMORY
+               ? error_set(err, -EAGAIN, "an earlier ceded ended meanwhile: ask again")
+               : error_set(err, -EIO, "it has been acquired again, or swapped in");
 }
 
 void yield_forget(struct model *m, uint32_t job, unsigned what)
@@ -161,7 +164,7 @@ static void send_out_again(struct swaps *x, struct model *m, unsigned gpu)
 
 static void ask_in(struct swaps *x, const struct autoswap *a, struct model *m, struct job *j)
 {
-    if (m->now < j->wish_at)
+    if (m->now < j->wish_at || swap_moving(m) != SLOT_NONE) /* which has yet to take its room */
         return;
     for_each_job (m, k) {
         if (is_before(m, k, j))

@@ -1,15 +1,18 @@
 /* Jobs that yield and acquire, on a software GPU whose memory holds one of them at a time: a loop
  * of two programs, whoever is killed meanwhile; what is given back, to whom, and in which order. */
+#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fixture.h"
 
+#include "cede/cede.h"
 #include "recovery/journal.h"
 
 #define GPU_BYTES "268435456"
@@ -98,12 +101,17 @@ static void loop_start(struct loop *l, const char *rounds)
 static void loop_end(struct loop *l, unsigned kernels)
 {
     char line[64];
-    for (int i = 0; i < 2; i++) {
-        for (int k = 0; k < 6 && !EVENTUALLY(process_state(l->pid[i]) == 'Z'); k++)
-            ; /* it may take minutes on a busy machine */
-        int status = await_child(l->pid[i]);
-        if (status)
-            fail_msg("status %d: %s %s", status, contents("trainer.err"), contents("sampler.err"));
+    /* One that fails leaves the other waiting. */
+    for (int first = 0, left = 2; left; left--) {
+        int status = 0;
+        pid_t pid = 0;
+        for (int k = 0; k < 6 && !pid; k++) /* it may take minutes on a busy machine */
+            (void)EVENTUALLY((pid = waitpid(l->pid[first], &status, WNOHANG)) ||
+                             (left == 2 && (pid = waitpid(l->pid[!first], &status, WNOHANG))));
+        if (pid <= 0 || status)
+            fail_msg("status %d: %s%s", pid > 0 ? status_of(status) : -1, contents("trainer.err"),
+                     contents("sampler.err"));
+        first = pid == l->pid[0];
     }
     read_line(l->turn[0][0], line, sizeof(line));
     assert_int_equal(strtoul(line, NULL, 10), kernels * (kernels + 1));
@@ -135,11 +143,15 @@ static void loop_without_ceded(void **state)
     loop_start(&l, "12");
     for (int i = 0; i < 8; i++) {
         usleep((useconds_t)(500000 + rng_below(&rng, 1500000)));
-        if (i == 5)
-            kill(d.restorer, SIGKILL);
+        if (i == 5) { /* both at once */
+            kill(d.restorer, SIGSTOP);
+            await_state(d.restorer, "T");
+        }
         kill(d.pid, SIGKILL);
         assert_int_equal(await_child(d.pid), 1000 + SIGKILL);
         pid_t restorer = d.restorer;
+        if (i == 5)
+            kill(restorer, SIGKILL);
         d = ceded_start();
         await_child(restorer);
     }
@@ -178,7 +190,10 @@ static void order_and_callers(void **state)
     assert_true(job_is("b", "state", "swapped") && job_is("c", "state", "swapped"));
     CEDE("yield", "--memory", "a");
     assert_int_equal(await_child(caller[0]), 0);
-    assert_true(job_is("c", "state", "swapped"));
+    if (!job_is("c", "state", "swapped")) {
+        CEDE("ps", "--json");
+        fail_msg("%s%s", result.out, contents("ceded.err"));
+    }
     /* That another one ends is as good as that it yields. */
     kill(jobs[1], SIGTERM);
     assert_int_equal(await_child(jobs[1]), 0);
@@ -244,6 +259,43 @@ static void as_it_was(void **state)
     FAILS("start ceded", "acquire", "a");
 }
 
+/* By libcede, of the job of this process, which becomes one; over the end of a daemon. */
+static void library(void **state)
+{
+    (void)state;
+    cede_handle *c;
+    assert_int_equal(cede_connect(&c), 0);
+    assert_int_equal(cede_job_yield(c, 4), -EINVAL);
+    assert_int_equal(cede_job_acquire(c, -1), -EINVAL);
+    assert_int_equal(cede_job_yield(NULL, 0), 0);
+    assert_int_equal(cede_job_acquire(NULL, 0), 0);
+    assert_int_equal(cede_job_yield(c, 0), -ENOTCONN);
+    assert_int_equal(cede_job_acquire(c, 0), 0); /* nothing is withheld */
+    struct ceded d = ceded_start();
+    assert_true(EVENTUALLY(cede_connected(c)));
+    assert_int_equal(cede_job_acquire(c, 0), 0); /* is in no job */
+    assert_int_equal(cede_job_yield(c, CEDE_YIELD_MEMORY), -ENODEV);
+    assert_true(job_is("test_e2e_yield", "class", "normal"));
+    assert_int_equal(cede_job_yield(c, CEDE_YIELD_PAUSE), 0);
+    assert_true(job_is("test_e2e_yield", "class", "batch"));
+    assert_true(job_is("test_e2e_yield", "state", "paused"));
+    assert_int_equal(cede_job_acquire(c, 0), 0);
+    assert_true(job_is("test_e2e_yield", "class", "normal"));
+    assert_int_equal(cede_job_yield(c, 0), 0);
+    ceded_kill(&d);
+    d = ceded_start();
+    assert_true(job_is("test_e2e_yield", "class", "batch"));
+    assert_int_equal(cede_job_acquire(c, 0), 0);
+    assert_true(job_is("test_e2e_yield", "class", "normal"));
+    kill(d.pid, SIGSTOP);
+    assert_int_equal(cede_job_acquire(c, 1500000), -ETIMEDOUT); /* no answer */
+    kill(d.pid, SIGCONT);
+    assert_int_equal(cede_job_acquire(c, 5000000), 0);
+    ceded_kill(&d);
+    assert_int_equal(cede_job_yield(c, 0), -ENOTCONN); /* nor does another come in 5 s */
+    cede_close(c);
+}
+
 static int as_nobody(const char *const argv[])
 {
     char path[96];
@@ -307,7 +359,8 @@ static void other_users(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(loop_of_two), e2e(loop_without_ceded),
-                                       e2e(order_and_callers), e2e(as_it_was), e2e(other_users)};
+    const struct CMUnitTest tests[] = {e2e(loop_of_two),       e2e(loop_without_ceded),
+                                       e2e(order_and_callers), e2e(as_it_was),
+                                       e2e(library),           e2e(other_users)};
     return e2e_at_once(tests, ARRAY_SIZE(tests));
 }
