@@ -55,8 +55,8 @@ static int ask(struct client *c, struct request *r, json_t **reply, struct error
 }
 
 /* Until it is done; timeout_us UINT64_MAX: however long that takes. */
-static int wait_for(struct client *c, struct request *r, uint64_t timeout_us, json_t **reply,
-                    struct error *err)
+static int yield_wait(struct client *c, struct request *r, uint64_t timeout_us, json_t **reply,
+                      struct error *err)
 {
     const uint64_t began_ns = monotonic_ns();
     uint64_t sleep_ns = LOOK_MIN_NS;
@@ -84,7 +84,7 @@ static int wait_for(struct client *c, struct request *r, uint64_t timeout_us, js
     }
 }
 
-static void say(const struct request *r, const json_t *reply)
+static void yield_say(const struct request *r, const json_t *reply)
 {
     char who[TARGET_TEXT];
     const json_t *job = json_object_get(reply, "job");
@@ -101,24 +101,24 @@ static void say(const struct request *r, const json_t *reply)
 }
 
 /* target NULL: the job that this process is in. */
-static int do_one(struct client *c, const struct request *what, const char *target,
-                  uint64_t timeout_us)
+static int yield_one(struct client *c, const struct request *what, const char *target,
+                     uint64_t timeout_us)
 {
     struct request r = *what;
     struct error err = {""};
     json_t *reply = NULL;
     if (target && target_parse(r.op == OP_YIELD ? "yield" : "acquire", target, &r) != CLI_OK)
         return CLI_USAGE;
-    int code = wait_for(c, &r, timeout_us, &reply, &err);
+    int code = yield_wait(c, &r, timeout_us, &reply, &err);
     if (code < 0)
         cli_error("%s: %s", target ? target : "this job", err.text);
     else
-        say(&r, reply);
+        yield_say(&r, reply);
     json_decref(reply);
     return code < 0 ? CLI_FAILED : CLI_OK;
 }
 
-static int do_all(const struct request *r, char *const *targets, int n, uint64_t timeout_us)
+static int yield_all(const struct request *r, char *const *targets, int n, uint64_t timeout_us)
 {
     struct client c;
     struct error err = {""};
@@ -128,7 +128,7 @@ static int do_all(const struct request *r, char *const *targets, int n, uint64_t
         return CLI_FAILED;
     }
     for (int i = 0; status != CLI_USAGE && i < (n ? n : 1); i++) {
-        int one = do_one(&c, r, n ? targets[i] : NULL, timeout_us);
+        int one = yield_one(&c, r, n ? targets[i] : NULL, timeout_us);
         status = one ? one : status;
     }
     client_close(&c);
@@ -151,7 +151,7 @@ int yield_main(int argc, char **argv)
         "  -h, --help    this text\n"
         "\n"
         "  cede yield --memory trainer\n"
-        "  cede acquire --timeout 60s sampler\n";
+        "  cede acquire trainer\n";
     struct request r = {.op = OP_YIELD};
     const struct option_row options[] = {
         {"pause", .flag = &r.yields_pause},
@@ -159,7 +159,8 @@ int yield_main(int argc, char **argv)
     };
     const struct command_line line = {.program = "cede yield", .help = help};
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
-    return status != OPTIONS_GO_ON ? status : do_all(&r, argv + optind, argc - optind, UINT64_MAX);
+    return status != OPTIONS_GO_ON ? status
+                                   : yield_all(&r, argv + optind, argc - optind, UINT64_MAX);
 }
 
 int acquire_main(int argc, char **argv)
@@ -181,5 +182,6 @@ int acquire_main(int argc, char **argv)
     const struct option_row options[] = {{"timeout", .read = read_timeout, .to = &timeout_us}};
     const struct command_line line = {.program = "cede acquire", .help = help};
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
-    return status != OPTIONS_GO_ON ? status : do_all(&r, argv + optind, argc - optind, timeout_us);
+    return status != OPTIONS_GO_ON ? status
+                                   : yield_all(&r, argv + optind, argc - optind, timeout_us);
 }

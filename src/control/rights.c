@@ -33,6 +33,17 @@ static int rights_check_swap_in(const struct caller *who, const struct subject *
     return 0;
 }
 
+static int rights_check_acquire(const struct caller *who, const struct request *want,
+                                const struct subject *subject, struct error *err)
+{
+    if (want->op != OP_ACQUIRE || !subject->yielded || subject->yielded_by == who->uid)
+        return 0;
+    return error_set(err, -EPERM,
+                     "uid %u had it yield: only that user, root and the administrators' group may "
+                     "acquire it",
+                     subject->yielded_by);
+}
+
 /* A floor takes from others, and a ceiling may only be lowered. */
 static int check_limits(const struct request *want, const struct subject *subject, bool fresh,
                         struct error *err)
@@ -49,6 +60,13 @@ static int check_limits(const struct request *want, const struct subject *subjec
                          "or the administrators' group",
                          subject->gpu_max);
     return 0;
+}
+
+/* Not about class and shares. */
+static bool is_about_turns(enum proto_op op)
+{
+    return op == OP_PAUSE || op == OP_RESUME || op == OP_SWAP_OUT || op == OP_SWAP_IN ||
+           op == OP_YIELD || op == OP_ACQUIRE;
 }
 
 /* What only shows something, or is about the asking process itself. */
@@ -89,14 +107,8 @@ int rights_check(const struct caller *who, const struct request *want,
                          subject->paused_by);
     if (want->op == OP_SWAP_IN && subject->managed && subject->swapped)
         return rights_check_swap_in(who, subject, err);
-    if (want->op == OP_ACQUIRE && subject->yielded && subject->yielded_by != who->uid)
-        return error_set(err, -EPERM,
-                         "uid %u had it yield: only that user, root and the administrators' group "
-                         "may acquire it",
-                         subject->yielded_by);
-    if (want->op == OP_PAUSE || want->op == OP_RESUME || want->op == OP_SWAP_OUT ||
-        want->op == OP_SWAP_IN || want->op == OP_YIELD || want->op == OP_ACQUIRE)
-        return 0;
+    if (is_about_turns(want->op))
+        return rights_check_acquire(who, want, subject, err);
 
     if (want->memory_bytes && want->has_class && want->class == CLASS_LATENCY)
         return error_set(err, -EPERM,
