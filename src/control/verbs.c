@@ -414,13 +414,14 @@ static void log_done(const struct verb *v)
 }
 
 /* The outcome of yielding or acquiring is to be asked for again. */
-static bool is_under_way(const struct verb *v)
+static bool is_under_way(const struct verb *v, const struct engine *e)
 {
     const struct job_view *j = &v->target.view;
+    struct error none;
     if (v->request.op == OP_ACQUIRE)
         return j->job.yielded || j->swap[0];
-    return v->request.op == OP_YIELD && v->request.yields_memory && j->swap[0] &&
-           strcmp(j->swap, "swapped") != 0;
+    return v->request.op == OP_YIELD && v->request.yields_memory &&
+           engine_yielded(e, v->target.slot, &none) == -EINPROGRESS;
 }
 
 /* The job as it is now; slots may have changed hands since run(). */
@@ -446,7 +447,7 @@ static json_t *steered(struct verb *v, const struct engine *e)
         if (status < 0 && !note.text[0])
             snprintf(note.text, sizeof(note.text), "%s", strerror(-status));
     }
-    const bool waits = is_under_way(v);
+    const bool waits = is_under_way(v, e);
     if (!waits && !v->request.look)
         log_done(v);
     json_t *reply = reply_job(&t->view, status < 0 ? note.text : v->note[0] ? v->note : NULL);

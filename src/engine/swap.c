@@ -196,6 +196,7 @@ static int swap_send_out(struct model *m, uint32_t job, bool by_user, uid_t uid,
     swap_enter(m, job, swap_next[s->phase][ASKED_OUT]);
     s->by_user = by_user;
     s->uid = uid;
+    s->stayed = false;
     s->began_ns = m->now;
     return 0;
 }
@@ -338,6 +339,7 @@ static void swap_answered(struct model *m, uint32_t job, int r, const struct err
     swap_enter(m, job, next);
     swap_is_out(m, job, next != SWAP_STRANDED && (r == 0 || no_room));
     s->retry_at = m->now;
+    s->stayed |= leaving && r < 0;
     if (leaving && r < 0)
         s->refused_until = m->now + swap_pause_ns(r);
     if (no_room)

@@ -10,7 +10,6 @@
 #include "engine/yield.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "lib/log.h"
 
@@ -45,8 +44,11 @@ int yield_begin(struct swaps *x, struct model *m, uint32_t job, unsigned what, u
     struct job *j = &m->jobs[job];
     const bool first = !j->rec.yielded;
     j->wish_ns = 0;
-    /* What left for a latency job stays for that one to decide. */
-    if (what & YIELD_MEMORY && !(is_out(j) && (j->swap.by_user || !over))) {
+    /* What left for a latency job stays for that one to decide. What an earlier ceded's end brings
+     * in leaves again when it is in somebody's way. */
+    const bool out = is_out(j) && (j->swap.by_user || !over);
+    const bool comes = j->swap.phase > SWAP_AWAY && j->rec.yielded & YIELD_MEMORY;
+    if (what & YIELD_MEMORY && !out && !comes) {
         int r = swap_out(x, m, job, SWAP_BY_ITSELF, by, err);
         if (r < 0)
             return r;
@@ -66,13 +68,19 @@ int yield_begin(struct swaps *x, struct model *m, uint32_t job, unsigned what, u
 int yield_outcome(const struct model *m, uint32_t job, struct error *err)
 {
     const struct job *j = &m->jobs[job];
-    if (j->swap.phase != SWAP_HERE) /* what did not leave may have to come back first */
-        return j->swap.phase == SWAP_AWAY ? 0 : -EINPROGRESS;
-    if (j->swap.code < 0)
-        return error_set(err, j->swap.code, "%s", j->swap.error.text);
-    return j->rec.yielded & YIELD_MEMORY
-               ? error_set(err, -EAGAIN, "an earlier ceded ended meanwhile: ask again")
-               : error_set(err, -EIO, "it has been acquired again, or swapped in");
+    if (j->swap.phase == SWAP_AWAY)
+        return 0;
+    if (j->swap.stayed && j->swap.code < 0) /* and may have to come back first */
+        return j->swap.phase == SWAP_HERE ? error_set(err, j->swap.code, "%s", j->swap.error.text)
+                                          : -EINPROGRESS;
+    if (!(j->rec.yielded & YIELD_MEMORY))
+        return j->swap.phase == SWAP_HERE
+                   ? error_set(err, -EIO, "it has been acquired again, or swapped in")
+                   : -EINPROGRESS;
+    return j->swap.phase == SWAP_HERE
+               ? error_set(err, -EAGAIN, "an earlier ceded has ended meanwhile: ask again")
+           : j->swap.phase < SWAP_AWAY ? -EINPROGRESS
+                                       : 0;
 }
 
 void yield_forget(struct model *m, uint32_t job, unsigned what)
@@ -152,7 +160,7 @@ static void send_out_again(struct swaps *x, struct model *m, unsigned gpu)
 {
     struct error err = {""};
     for_each_job (m, k) {
-        if (!(k->rec.yielded & YIELD_MEMORY) || k->swap.phase != SWAP_HERE || k->swap.code < 0 ||
+        if (!(k->rec.yielded & YIELD_MEMORY) || k->swap.phase != SWAP_HERE || k->swap.stayed ||
             model_job_wished(m, k) || !k->on[gpu].memory_bytes)
             continue;
         if (swap_out(x, m, model_job_slot(m, k), SWAP_BY_ITSELF, k->rec.yielded_by, &err) == 0)
@@ -162,20 +170,21 @@ static void send_out_again(struct swaps *x, struct model *m, unsigned gpu)
     }
 }
 
-static void ask_in(struct swaps *x, const struct autoswap *a, struct model *m, struct job *j)
+/* Once there is room for it, and nobody before it in line; else room is made, as far as that goes.
+ */
+static bool finds_room(struct swaps *x, const struct autoswap *a, struct model *m, struct job *j)
 {
     if (m->now < j->wish_at || swap_moving(m) != SLOT_NONE) /* which has yet to take its room */
-        return;
+        return false;
     for_each_job (m, k) {
         if (is_before(m, k, j))
-            return;
+            return false;
     }
     const unsigned gpu = lacks_room_on(a, m, j);
     j->wish_at = m->now + (gpu < m->ngpus ? LOOK_NS : AGAIN_NS);
-    if (gpu == m->ngpus)
-        swap_in(m, model_job_slot(m, j));
-    else
+    if (gpu < m->ngpus)
         send_out_again(x, m, gpu);
+    return gpu == m->ngpus;
 }
 
 static void wish_advance(struct swaps *x, const struct autoswap *a, const struct demand *d,
@@ -190,11 +199,12 @@ static void wish_advance(struct swaps *x, const struct autoswap *a, const struct
             swap_in(m, model_job_slot(m, j));
         break;
     case SWAP_AWAY:
-        if (j->rec.yielded & YIELD_MEMORY)
-            ask_in(x, a, m, j);
+        if (j->rec.yielded & YIELD_MEMORY && finds_room(x, a, m, j))
+            swap_in(m, model_job_slot(m, j));
         break;
-    case SWAP_STRANDED: /* it comes in anyhow, and somebody waits */
-        j->swap.retry_at = min_u64(j->swap.retry_at, m->now + AGAIN_NS);
+    case SWAP_STRANDED: /* it comes in anyhow, when there is room */
+        if (finds_room(x, a, m, j))
+            j->swap.retry_at = m->now;
         break;
     default:
         break;
@@ -218,7 +228,7 @@ uint64_t yield_due(struct swaps *x, const struct autoswap *a, const struct deman
     for_each_job (m, j) {
         if (model_job_wished(m, j))
             wish_advance(x, a, d, m, j);
-        else if (j->rec.yielded & YIELD_MEMORY && j->swap.phase == SWAP_HERE && j->swap.code < 0)
+        else if (j->rec.yielded & YIELD_MEMORY && j->swap.phase == SWAP_HERE && j->swap.stayed)
             yield_undo(d, m, model_job_slot(m, j)); /* it did not leave */
         any |= model_job_wished(m, j);
     }

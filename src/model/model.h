@@ -129,6 +129,7 @@ struct job_swap {
     uint64_t refused_until, user_again_at;
     uint64_t bytes[DEVICE_GPUS_MAX]; /* what it had when it left */
     int code;                        /* why it last did not move */
+    bool stayed;                     /* it was to leave, and did not */
     uint64_t began_ns;               /* of the last move */
     struct error error;
 };

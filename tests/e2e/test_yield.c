@@ -109,8 +109,9 @@ static void loop_end(struct loop *l, unsigned kernels)
             (void)EVENTUALLY((pid = waitpid(l->pid[first], &status, WNOHANG)) ||
                              (left == 2 && (pid = waitpid(l->pid[!first], &status, WNOHANG))));
         if (pid <= 0 || status)
-            fail_msg("status %d: %s%s", pid > 0 ? status_of(status) : -1, contents("trainer.err"),
-                     contents("sampler.err"));
+            fail_msg("%s: status %d: %s", pid == l->pid[1] ? "sampler" : "trainer",
+                     pid > 0 ? status_of(status) : -1,
+                     contents(pid == l->pid[1] ? "sampler.err" : "trainer.err"));
         first = pid == l->pid[0];
     }
     read_line(l->turn[0][0], line, sizeof(line));
