@@ -115,14 +115,15 @@ static void yield_undo(const struct demand *d, struct model *m, uint32_t job)
     model_job_changed(m, j);
 }
 
-/* a is before b in line, and wants room where b does. */
+/* a is before b in line, or on its way, and wants room where b does. */
 static bool is_before(const struct model *m, const struct job *a, const struct job *b)
 {
     bool same_gpu = false;
     for (unsigned g = 0; g < m->ngpus; g++)
         same_gpu |= a->swap.bytes[g] && b->swap.bytes[g];
-    return same_gpu && model_job_wished(m, a) && a->swap.phase == SWAP_AWAY &&
-           a->rec.yielded & YIELD_MEMORY &&
+    if (!same_gpu || a == b || a->swap.phase == SWAP_ASKED)
+        return same_gpu && a != b;
+    return model_job_wished(m, a) && a->swap.phase == SWAP_AWAY && a->rec.yielded & YIELD_MEMORY &&
            (a->wish_ns < b->wish_ns || (a->wish_ns == b->wish_ns && a < b)) &&
            (a->rec.account_uid == b->rec.account_uid || m->now < a->wish_ns + LINE_NS);
 }

@@ -192,7 +192,7 @@ static void order_and_callers(void **state)
     CEDE("yield", "--memory", "a");
     assert_int_equal(await_child(caller[0]), 0);
     if (!job_is("c", "state", "swapped")) {
-        CEDE("ps", "--json");
+        CEDE("ps");
         fail_msg("%s%s", result.out, contents("ceded.err"));
     }
     /* That another one ends is as good as that it yields. */

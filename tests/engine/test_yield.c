@@ -84,35 +84,47 @@ static void test_refused(void **state)
 }
 
 /* The first that asked comes first, and only while somebody asks. */
-static void test_in_line(void **state)
+static void in_line(struct fixture *f, const pid_t *p, const uint32_t *jobs, int first)
 {
-    struct fixture *f = *state;
-    pid_t p[2];
-    uint32_t jobs[2];
-    swap_jobs(f, false, 2, p, jobs);
-    for (int i = 0; i < 2; i++)
-        yielded(f, jobs[i], p[i]);
+    const int second = !first;
     f->d.free_bytes = GIB;
-    engine_acquire(f->m, jobs[0], 1000000);
+    engine_acquire(f->m, jobs[second], 1000000);
     ticks(f, 2000); /* that one's caller has gone */
     for (int i = 0; i < 40; i++) {
-        engine_acquire(f->m, jobs[1], 5000000);
+        engine_acquire(f->m, jobs[first], 5000000);
         ticks(f, 1);
-        engine_acquire(f->m, jobs[0], 5000000);
+        engine_acquire(f->m, jobs[second], 5000000);
         ticks(f, 100);
     }
     assert_true(is(f, jobs[0], "swapped") && is(f, jobs[1], "swapped"));
     f->d.free_bytes = 4 * GIB; /* for one */
     ticks(f, 100);
-    assert_true(is(f, jobs[0], "swapped") && is(f, jobs[1], "swapping-in"));
-    assert_true(EVENTUALLY(ordered(f, "in", p[1])));
+    assert_true(is(f, jobs[second], "swapped") && is(f, jobs[first], "swapping-in"));
+    assert_true(EVENTUALLY(ordered(f, "in", p[first])));
     f->d.free_bytes = GIB;
     write_answer(f, 0);
-    assert_true(EVENTUALLY(is(f, jobs[1], "")));
+    assert_true(EVENTUALLY(is(f, jobs[first], "")));
     ticks(f, 20000);
     f->d.free_bytes = 4 * GIB;
     ticks(f, 1000);
-    assert_true(is(f, jobs[0], "swapped")); /* nobody asks any more */
+    assert_true(is(f, jobs[second], "swapped")); /* nobody asks any more */
+}
+
+static void test_in_line(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[2];
+    uint32_t jobs[2];
+    struct error err = {""};
+    swap_jobs(f, false, 2, p, jobs);
+    for (int i = 0; i < 2; i++)
+        yielded(f, jobs[i], p[i]);
+    in_line(f, p, jobs, 1);
+    assert_int_equal(engine_yield(f->m, jobs[1], YIELD_CLASS | YIELD_MEMORY, 0, true, &err), 0);
+    assert_true(EVENTUALLY(ordered(f, "out", p[1])));
+    write_answer(f, 0);
+    assert_true(EVENTUALLY(is(f, jobs[1], "swapped")));
+    in_line(f, p, jobs, 0);
     stop(f, false);
 }
 
