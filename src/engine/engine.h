@@ -98,8 +98,8 @@ int engine_swap_in(struct engine *e, uint32_t job);
  * engine_yielded() tells the outcome of. Errors as engine_swap_out(): then nothing has changed. */
 int engine_yield(struct engine *e, uint32_t job, unsigned what, uid_t by, bool over,
                  struct error *err);
-/* 0; -EINPROGRESS: its memory is leaving; -EAGAIN: an earlier engine ended over that; or why nothing
- * was yielded. */
+/* 0; -EINPROGRESS: its memory is leaving; -EAGAIN: an earlier engine ended over that; or why
+ * nothing was yielded. */
 int engine_yielded(const struct engine *e, uint32_t job, struct error *err);
 /* It is to have back what it yielded: at once, or when its memory has found room. Nobody waits for
  * that after wait_us, unless it is asked for again. */
