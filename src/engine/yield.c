@@ -13,7 +13,7 @@
 
 #include "lib/log.h"
 
-#define LOOK_NS  (20 * NSEC_PER_MSEC)
+#define LOOK_NS  (50 * NSEC_PER_MSEC)
 #define AGAIN_NS NSEC_PER_SEC        /* after memory found no room */
 #define LINE_NS  (60 * NSEC_PER_SEC) /* a wish that waits longer holds up no other user's */
 
@@ -177,14 +177,16 @@ static bool finds_room(struct swaps *x, const struct autoswap *a, struct model *
 {
     if (m->now < j->wish_at || swap_moving(m) != SLOT_NONE) /* which has yet to take its room */
         return false;
+    j->wish_at = m->now + LOOK_NS;
     for_each_job (m, k) {
         if (is_before(m, k, j))
             return false;
     }
     const unsigned gpu = lacks_room_on(a, m, j);
-    j->wish_at = m->now + (gpu < m->ngpus ? LOOK_NS : AGAIN_NS);
     if (gpu < m->ngpus)
         send_out_again(x, m, gpu);
+    else
+        j->wish_at = m->now + AGAIN_NS;
     return gpu == m->ngpus;
 }
 

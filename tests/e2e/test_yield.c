@@ -196,8 +196,8 @@ static void order_and_callers(void **state)
         fail_msg("%s%s", result.out, contents("ceded.err"));
     }
     /* That another one ends is as good as that it yields. */
-    kill(jobs[1], SIGTERM);
-    assert_int_equal(await_child(jobs[1]), 0);
+    kill((pid_t)job_int("b", "pid"), SIGKILL);
+    assert_int_equal(await_child(jobs[1]), 128 + SIGKILL);
     assert_int_equal(await_child(caller[1]), 0);
     assert_true(job_is("c", "class", "normal") && job_is("a", "state", "swapped"));
     job_end("c", jobs[2]);
