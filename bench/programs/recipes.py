@@ -68,7 +68,7 @@ class Torch:
         layers = max(size // (16 * width * width), 1)
         self.held = [torch.nn.Parameter(torch.randn(width, width, device="cuda") / width ** 0.5) for _ in range(layers)]
         adam = torch.optim.Adam(self.held, lr=1e-5, foreach=False)
-        x = torch.randn(2048, width, device="cuda")
+        x = torch.randn(512, width, device="cuda")
 
         def step():
             y = x
@@ -196,8 +196,6 @@ def loop(cede, device):
     stage("both have run alone")
     more = gpu_bytes(device)[0] - sizes["sampler"] - 2 * SPARE
     hold = Worker("hold", device, more) if more > 0 and device != "soft" else None
-    if hold:
-        hold.answer()
 
     def start(role, cls):
         w = Worker(role, device, sizes[role], [cede, "run", "-q", "-c", cls, "-n", role, "--"])
@@ -210,6 +208,8 @@ def loop(cede, device):
     trainer = start("trainer", "normal")
     timed(trainer, "phase", "trainer_phase_1")
     timed(trainer, "yield", "trainer_yield")
+    if hold:
+        hold.answer()
     sampler = start("sampler", "latency")
     timed(sampler, "phase", "sampler_phase_1")
     timed(sampler, "yield", "sampler_yield")
