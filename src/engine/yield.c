@@ -35,7 +35,7 @@ static void yield_class(struct model *m, uint32_t job)
     j->rec.yielded_budget_us = terms.budget_us;
     terms.class = CLASS_BATCH;
     terms.budget_us = 0;
-    model_job_set_terms(m, job, &terms);
+    model_job_change(m, job, &terms);
 }
 
 int yield_begin(struct swaps *x, struct model *m, uint32_t job, unsigned what, uid_t by, bool over,
@@ -104,7 +104,7 @@ static void yield_undo(const struct demand *d, struct model *m, uint32_t job)
             terms.preempt = PREEMPT_INSTRUCTION;
             terms.min_speed = 0;
         }
-        model_job_set_terms(m, job, &terms);
+        model_job_change(m, job, &terms);
     }
     if (what & YIELD_PAUSE) {
         model_job_pause(m, job, false, 0);

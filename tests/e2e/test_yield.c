@@ -361,7 +361,7 @@ static void other_users(void **state)
     CEDE("yield", "theirs");
     assert_int_equal(AS_NOBODY("yield", "theirs"), 0);
     assert_int_equal(AS_NOBODY("acquire", "theirs"), 1);
-    assert_non_null(strstr(contents("nobody.out"), "uid 0 had it yield"));
+    assert_non_null(strstr(contents("nobody.out"), "uid 0 yielded it"));
     CEDE("acquire", "theirs");
     assert_true(job_is("theirs", "class", "normal"));
     kill(b, SIGKILL);
