@@ -1,5 +1,6 @@
 /* libcede: a job gives the GPU to others for a while, and takes it back; see cede/cede.h. Asks the
- * daemon again and again, so that one that ends meanwhile keeps nobody waiting. */
+ * daemon again and again, so a daemon that ends meanwhile delays its callers, but never blocks
+ * them. */
 #include <errno.h>
 #include <stdio.h>
 

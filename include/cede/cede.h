@@ -128,7 +128,7 @@ int cede_share(cede_handle *c);
 /* This process's job gives the GPU to others until cede_job_acquire(): it is of class batch;
  * CEDE_YIELD_PAUSE: suspended, too; CEDE_YIELD_MEMORY: its GPU memory moves to host memory, and the
  * call returns when it has. Work of all threads and processes of the job should have ended; what is
- * queued later runs after cede_job_acquire(), or, without flags, when nobody else works. A process
+ * queued later runs after cede_job_acquire(), or, without flags, when no other job works. A process
  * without a job becomes one.
  * -EINVAL: other flags. -ENOTCONN: there is no daemon. Then, and after every other error, which are
  * the daemon's, nothing has changed: -EBUSY: no room for the move within a minute, as others moved

@@ -432,7 +432,7 @@ static bool is_under_way(const struct verb *v, const struct engine *e)
     const struct job_view *j = &v->target.view;
     struct error none;
     if (v->request.op == OP_ACQUIRE)
-        return j->job.yielded || j->swap[0];
+        return j->job.yielded || (j->swap && j->swap[0]);
     return v->request.op == OP_YIELD && v->request.yields_memory &&
            engine_yielded(e, v->target.slot, &none) == -EINPROGRESS;
 }

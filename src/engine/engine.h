@@ -101,8 +101,8 @@ int engine_yield(struct engine *e, uint32_t job, unsigned what, uid_t by, bool o
 /* 0; -EINPROGRESS: its memory is leaving; -EAGAIN: an earlier engine ended over that; or why
  * nothing was yielded. */
 int engine_yielded(const struct engine *e, uint32_t job, struct error *err);
-/* It is to have back what it yielded: at once, or when its memory has found room. Nobody waits for
- * that after wait_us, unless it is asked for again. */
+/* It is to have back what it yielded: at once, or when its memory has found room. The wish
+ * ends after wait_us, unless it is renewed. */
 void engine_acquire(struct engine *e, uint32_t job, uint64_t wait_us);
 /* A person has decided on that: acquiring does not touch it any more. */
 void engine_yield_forget(struct engine *e, uint32_t job, unsigned what);

@@ -1,5 +1,5 @@
 /* A job yields: its class, its turns, its memory (enum job_yield), on record until it acquires them
- * again. What it had is given back by nobody else, and never more than that; what a person sets in
+ * again. Acquiring gives back what it had, and never more than that; what a person sets in
  * between is forgotten here (yield_forget()).
  *
  * Acquiring is a wish that its caller renews: the memory is asked in when there is room for it, and
@@ -45,7 +45,7 @@ int yield_begin(struct swaps *x, struct model *m, uint32_t job, unsigned what, u
     const bool first = !j->rec.yielded;
     j->wish_ns = 0;
     /* What left for a latency job stays for that one to decide. What an earlier ceded's end brings
-     * in leaves again when it is in somebody's way. */
+     * in leaves again when another job needs the room. */
     const bool out = is_out(j) && (j->swap.by_user || !over);
     const bool comes = j->swap.phase > SWAP_AWAY && j->rec.yielded & YIELD_MEMORY;
     if (what & YIELD_MEMORY && !out && !comes) {
@@ -171,8 +171,7 @@ static void send_out_again(struct swaps *x, struct model *m, unsigned gpu)
     }
 }
 
-/* Once there is room for it, and nobody before it in line; else room is made, as far as that goes.
- */
+/* Whether there is room for it, and no job before it in line; else makes room, as far as it can. */
 static bool finds_room(struct swaps *x, const struct autoswap *a, struct model *m, struct job *j)
 {
     if (m->now < j->wish_at || swap_moving(m) != SLOT_NONE) /* which has yet to take its room */

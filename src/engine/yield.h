@@ -11,7 +11,7 @@ int yield_begin(struct swaps *x, struct model *m, uint32_t job, unsigned what, u
 int yield_outcome(const struct model *m, uint32_t job, struct error *err);
 void yield_acquire(struct model *m, uint32_t job, uint64_t wait_ns);
 void yield_forget(struct model *m, uint32_t job, unsigned what);
-/* Has jobs come back for which somebody waits; returns when to ask again. */
+/* Has wished jobs come back; returns when to ask again. */
 uint64_t yield_due(struct swaps *x, const struct autoswap *a, const struct demand *d,
                    struct model *m);
 

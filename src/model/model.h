@@ -381,7 +381,7 @@ static inline bool model_job_waits(const struct job *j)
 {
     return j->rec.memory_bytes && j->rec.room == ROOM_AWAITED;
 }
-/* Somebody waits for it to come back (engine/yield.h). */
+/* A caller waits for it to come back (engine/yield.h). */
 static inline bool model_job_wished(const struct model *m, const struct job *j)
 {
     return j->wish_ns && m->now < j->wish_until;
