@@ -50,7 +50,7 @@ def _load():
             ("set_laxity", [p, stream, u64]), ("set_priority", [p, stream, i]),
             ("request_begin", [p, request, stream, u64, u64]), ("request_queued", [p, request]),
             ("request_end", [p, request]), ("lead_cuda", [p, u64]),
-            ("wanted", [p]), ("share", [p]), ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
+            ("wanted", [p]), ("share", [p]), ("job_yield", [p, ctypes.c_uint]), ("job_acquire", [p, ctypes.c_int64]), ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
         f = getattr(lib, "cede_" + name)
         f.argtypes, f.restype = args, i
     lib.cede_close.argtypes, lib.cede_close.restype = [p], None
@@ -156,6 +156,21 @@ class Client:
             return False
         _check(result)
         return True
+
+    def job_yield(self, pause=False, memory=False):
+        """The job gives the GPU to others until job_acquire(): class batch, suspended, its memory in host memory. The
+        job's work on the GPU has to have ended (torch.cuda.synchronize()). False: no daemon, nothing has changed."""
+        if not (_lib and self._c):
+            return False
+        result = _lib.cede_job_yield(self._c, (1 if pause else 0) | (2 if memory else 0))
+        if result == -107:  # ENOTCONN
+            return False
+        _check(result)
+        return True
+
+    def job_acquire(self, timeout_s=None):
+        """The job has back what it yielded; waits for that. TimeoutError."""
+        self._call("job_acquire", 2**63 - 1 if timeout_s is None else int(timeout_s * 1e6))
 
     def connected(self):
         """Whether a daemon receives the hints."""

@@ -20,6 +20,8 @@ int pause_main(int argc, char **argv);
 int resume_main(int argc, char **argv);
 int swap_out_main(int argc, char **argv);
 int swap_in_main(int argc, char **argv);
+int yield_main(int argc, char **argv);
+int acquire_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
 int top_main(int argc, char **argv);
 int acct_main(int argc, char **argv);

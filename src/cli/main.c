@@ -46,6 +46,8 @@ static const struct {
     {"resume", resume_main, "let paused jobs run again"},
     {"swap-out", swap_out_main, "move jobs' GPU memory to host memory"},
     {"swap-in", swap_in_main, "move swapped jobs back to the GPU"},
+    {"yield", yield_main, "have jobs give the GPU to others for a while"},
+    {"acquire", acquire_main, "give jobs back what they yielded"},
     {"ps", ps_main, "show the jobs"},
     {"top", top_main, "show the jobs as they go on"},
     {"why", why_main, "say why jobs run or wait, and who is before them"},

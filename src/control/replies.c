@@ -128,6 +128,19 @@ static json_t *why_json(const struct job_view *v)
     return all;
 }
 
+/* NULL: it has all that it had. */
+static json_t *yielded_json(const struct job_view *v)
+{
+    const uint32_t what = v->job.yielded;
+    return !what
+               ? NULL
+               : json_pack("{s:s*, s:b, s:b}", "class",
+                           what & YIELD_CLASS ? job_class_name((enum job_class)v->job.yielded_class)
+                                              : NULL,
+                           "paused", (what & YIELD_PAUSE) != 0, "memory",
+                           (what & YIELD_MEMORY) != 0);
+}
+
 json_t *job_json(const struct job_view *v)
 {
     static const char *const sources[] = {[JOB_RUN] = "run",
@@ -153,7 +166,7 @@ json_t *job_json(const struct job_view *v)
         "s:o, "
         "s:I, s:o, s:I, s:o, s:o, s:o*, "
         "s:o*, s:o*, s:o*, "
-        "s:o*, s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*}",
+        "s:o*, s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*, s:o*}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
         "budget_us", (json_int_t)v->job.budget_us, "gpu_min",
@@ -178,7 +191,8 @@ json_t *job_json(const struct job_view *v)
         memory_json(v), "placed", placed_json(v), "due", due_json(v), "mps", mps_json(v), "level",
         level ? json_integer(least) : json_null(), "level_name",
         level ? json_string(level) : json_null(), "levels", levels, "preempt",
-        blocks ? "block" : NULL, "preempt_active", blocks ? json_boolean(v->preempt_active) : NULL);
+        blocks ? "block" : NULL, "preempt_active", blocks ? json_boolean(v->preempt_active) : NULL,
+        "yielded", yielded_json(v));
 }
 
 json_t *job_json_brief(const struct job_view *v)

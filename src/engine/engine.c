@@ -193,11 +193,7 @@ uint64_t engine_report(struct engine *e, uint32_t job, const struct report *r)
 
 int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)
 {
-    struct job *j = &e->model.jobs[job];
-    j->rec.paused = paused;
-    j->rec.paused_by = paused ? by : 0;
-    model_unit_changed(&e->model, job);
-    model_job_changed(&e->model, j);
+    model_job_pause(&e->model, job, paused, by);
     if (!paused) {
         demand_resumed(&e->demand, &e->model, job);
         survey_distrust(&e->model, job);
@@ -222,12 +218,34 @@ int engine_look(struct engine *e, uint32_t job, struct error *err)
 int engine_swap_out(struct engine *e, uint32_t job, uid_t by, struct error *err)
 {
     int r = engine_look(e, job, err);
-    return r < 0 ? r : swap_out(&e->swaps, &e->model, job, true, by, err);
+    return r < 0 ? r : swap_out(&e->swaps, &e->model, job, SWAP_BY_USER, by, err);
 }
 
 int engine_swap_in(struct engine *e, uint32_t job)
 {
     return swap_in(&e->model, job);
+}
+
+int engine_yield(struct engine *e, uint32_t job, unsigned what, uid_t by, bool over,
+                 struct error *err)
+{
+    int r = what & YIELD_MEMORY ? engine_look(e, job, err) : 0;
+    return r < 0 ? r : yield_begin(&e->swaps, &e->model, job, what, by, over, err);
+}
+
+int engine_yielded(const struct engine *e, uint32_t job, struct error *err)
+{
+    return yield_outcome(&e->model, job, err);
+}
+
+void engine_acquire(struct engine *e, uint32_t job, uint64_t wait_us)
+{
+    yield_acquire(&e->model, job, wait_us * NSEC_PER_USEC);
+}
+
+void engine_yield_forget(struct engine *e, uint32_t job, unsigned what)
+{
+    yield_forget(&e->model, job, what);
 }
 
 int engine_swap_in_process(struct engine *e, struct proc_id proc, uint32_t *job, struct error *err)

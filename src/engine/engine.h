@@ -93,6 +93,19 @@ int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by);
  */
 int engine_swap_out(struct engine *e, uint32_t job, uid_t by, struct error *err);
 int engine_swap_in(struct engine *e, uint32_t job);
+/* The job gives way until it acquires again: `what` of enum job_yield. over: also what another user
+ * has yielded, who then may not acquire it. 0: it has, or its memory is on the way, which
+ * engine_yielded() tells the outcome of. Errors as engine_swap_out(): then nothing has changed. */
+int engine_yield(struct engine *e, uint32_t job, unsigned what, uid_t by, bool over,
+                 struct error *err);
+/* 0; -EINPROGRESS: its memory is leaving; -EAGAIN: an earlier engine ended over that; or why
+ * nothing was yielded. */
+int engine_yielded(const struct engine *e, uint32_t job, struct error *err);
+/* It is to have back what it yielded: at once, or when its memory has found room. The wish
+ * ends after wait_us, unless it is renewed. */
+void engine_acquire(struct engine *e, uint32_t job, uint64_t wait_us);
+/* A person has decided on that: acquiring does not touch it any more. */
+void engine_yield_forget(struct engine *e, uint32_t job, unsigned what);
 /* For a process of which nothing is known, as the journal was lost: brings it in wherever it is. It
  * becomes a job if it is in none. -EEXIST: that is known already. */
 int engine_swap_in_process(struct engine *e, struct proc_id proc, uint32_t *job, struct error *err);

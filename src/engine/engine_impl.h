@@ -13,6 +13,7 @@
 #include "engine/place.h"
 #include "engine/reclassify.h"
 #include "engine/survey.h"
+#include "engine/yield.h"
 
 struct engine {
     struct model model;

@@ -38,7 +38,14 @@ static void job_becomes(struct model *m, struct job *j, const struct job_spec *s
 {
     const uint32_t job = model_job_slot(m, j);
     const bool same = j->rec.class == spec->terms.class && j->rec.weight == spec->terms.weight;
-    int r = model_job_change(m, job, &spec->terms);
+    struct job_terms terms = spec->terms;
+    if (j->rec.yielded & YIELD_CLASS) { /* then it gets that when it acquires */
+        j->rec.yielded_class = terms.class;
+        j->rec.yielded_budget_us = terms.budget_us;
+        terms.class = CLASS_BATCH;
+        terms.budget_us = 0;
+    }
+    int r = model_job_change(m, job, &terms);
     if (r == 0)
         r = deadlines_set(m, job, spec->deadline_us, spec->laxity_us, spec->may_promote);
     if (r < 0) {

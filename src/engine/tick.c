@@ -124,7 +124,7 @@ static uint64_t tick_move(struct engine *e)
     if (what.out) { /* all of it, with what began just now */
         r = engine_look(e, what.job, &err);
         if (r == 0)
-            r = swap_out(&e->swaps, m, what.job, false, 0, &err);
+            r = swap_out(&e->swaps, m, what.job, SWAP_AUTOMATIC, 0, &err);
     } else {
         swap_in(m, what.job);
     }
@@ -195,7 +195,8 @@ uint64_t engine_tick(struct engine *e, uint64_t now_ns)
     struct command *commands = run_commands(e);
     demand_gated(&e->demand, m);
     survey_take(&e->survey, m);
-    uint64_t next = swap_due(&e->swaps, m);
+    uint64_t next = yield_due(&e->swaps, &e->autoswap, &e->demand, m);
+    next = min_u64(next, swap_due(&e->swaps, m));
     tick_commit(e);
     commands = tick_answer(e, commands, false);
     next = min_u64(next, tick_observe(e));

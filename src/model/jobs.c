@@ -44,6 +44,15 @@ const char *model_job_preempt_refused(const struct model *m, const struct job *j
     return NULL;
 }
 
+void model_job_pause(struct model *m, uint32_t job, bool paused, uid_t by)
+{
+    struct job *j = &m->jobs[job];
+    j->rec.paused = paused;
+    j->rec.paused_by = paused ? by : 0;
+    model_unit_changed(m, job);
+    model_job_changed(m, j);
+}
+
 void model_job_remove(struct model *m, uint32_t job)
 {
     struct job *j = &m->jobs[job];

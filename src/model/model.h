@@ -131,6 +131,8 @@ struct job_swap {
     uint64_t refused_until, user_again_at;
     uint64_t bytes[DEVICE_GPUS_MAX]; /* what it had when it left */
     int code;                        /* why it last did not move */
+    bool stayed;                     /* it was to leave, and did not */
+    uint64_t began_ns;               /* of the last move */
     struct error error;
 };
 
@@ -211,6 +213,9 @@ struct job {
     /* engine/swap.c, engine/autoswap.c */
     struct job_swap swap;
     uint64_t room_bytes[DEVICE_GPUS_MAX], room_until[DEVICE_GPUS_MAX]; /* engine_room() */
+    /* engine/yield.c: it is to come back */
+    uint64_t wish_ns, wish_until;        /* since then, its place in line; and only until then */
+    uint64_t wish_at;                    /* when its memory may be asked in again */
     uint64_t kept_ns;                    /* since when what it said is kept for it */
     uint64_t line_ns, first_ns, pass_ns; /* as in sched/room.h, */
     uint32_t place;                      /* too */
@@ -346,6 +351,8 @@ uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec);
 int model_job_join(struct model *m, uint32_t job, struct proc_id proc, struct error *err);
 /* It has these terms from now on. -EINVAL: they are no terms. */
 int model_job_change(struct model *m, uint32_t job, const struct job_terms *terms);
+/* A person, or the job itself, takes it off the GPU or lets it run. */
+void model_job_pause(struct model *m, uint32_t job, bool paused, uid_t by);
 /* Its groups have to be as their program left them. */
 void model_job_remove(struct model *m, uint32_t job);
 /* Its end is not waited for any more. */
@@ -378,6 +385,11 @@ static inline void model_job_usage_clear(struct job *j)
 static inline bool model_job_waits(const struct job *j)
 {
     return j->rec.memory_bytes && j->rec.room == ROOM_AWAITED;
+}
+/* A caller waits for it to come back (engine/yield.h). */
+static inline bool model_job_wished(const struct model *m, const struct job *j)
+{
+    return j->wish_ns && m->now < j->wish_until;
 }
 /* Whether no process of it may run: it is paused, or its memory is away. */
 static inline bool model_job_off(const struct job *j)

@@ -298,6 +298,45 @@ int engine_swap_in(struct engine *m, uint32_t job)
     return 0;
 }
 
+int engine_yield(struct engine *m, uint32_t job, unsigned what, uid_t by, bool over,
+                 struct error *err)
+{
+    struct journal_job *j = &m->jobs[job].job;
+    if (m->status)
+        return error_set(err, m->status, "made-up trouble");
+    if (over || !j->yielded)
+        j->yielded_by = by;
+    if (!(j->yielded & YIELD_CLASS))
+        j->yielded_class = j->class;
+    j->yielded |= what;
+    j->class = CLASS_BATCH;
+    if (what & YIELD_MEMORY)
+        m->jobs[job].swap = "swapping-out";
+    return 0;
+}
+
+int engine_yielded(const struct engine *m, uint32_t job, struct error *err)
+{
+    return strcmp(m->jobs[job].swap, "swapping-out") == 0 ? -EINPROGRESS
+           : m->jobs[job].swap[0]                         ? 0
+                                                          : error_set(err, -EIO, "made-up trouble");
+}
+
+void engine_acquire(struct engine *m, uint32_t job, uint64_t wait_us)
+{
+    struct journal_job *j = &m->jobs[job].job;
+    m->wait_us = wait_us;
+    if (j->yielded & YIELD_CLASS)
+        j->class = j->yielded_class;
+    if (!(j->yielded & YIELD_MEMORY))
+        j->yielded = 0;
+}
+
+void engine_yield_forget(struct engine *m, uint32_t job, unsigned what)
+{
+    m->jobs[job].job.yielded &= ~what;
+}
+
 int engine_swap_in_process(struct engine *m, struct proc_id proc, uint32_t *job, struct error *err)
 {
     *job = engine_job_with(m, proc.pid);

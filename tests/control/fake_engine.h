@@ -25,6 +25,7 @@ struct engine {
     int status;        /* what engine_job_status() answers */
     unsigned applied;
     unsigned applied_paused; /* jobs that were paused when changes were applied last */
+    uint64_t wait_us;        /* of the last engine_acquire() */
     bool waits_full;         /* no user may have one more job that waits for room */
     bool ends_when_applied;  /* every job ends in the next tick */
     void (*on_apply)(void *arg);

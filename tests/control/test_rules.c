@@ -396,6 +396,10 @@ static void administrators(void **state)
         .owner = ME, .managed = true, .weight = 100, .swapped = true,                              \
         .swapped_by_user = (by_user), .swapped_by = (who)                                          \
     }
+#define YIELDED(by)                                                                                \
+    {                                                                                              \
+        .owner = ME, .managed = true, .weight = 100, .yielded = true, .yielded_by = (by)           \
+    }
 #define NO_JOB                                                                                     \
     {                                                                                              \
         .owner = ME                                                                                \
@@ -503,6 +507,16 @@ static const struct {
     {{.op = OP_SWAP_IN}, SWAPPED(true, ME), true},
     {{.op = OP_SWAP_IN}, SWAPPED(true, 0), false},
     {{.op = OP_SWAP_IN}, SWAPPED(false, ME), false}, /* for a latency job */
+
+    {{.op = OP_YIELD}, {.owner = OTHER, .managed = true}, false},
+    {{.op = OP_YIELD}, JOB(CLASS_LATENCY, 500), true},
+    {{.op = OP_YIELD}, YIELDED(0), true}, /* which does not make it this user's */
+    {{.op = OP_YIELD, .yields_memory = true}, PAUSED(CLASS_BATCH, 1, 0), false},
+    {{.op = OP_YIELD, .yields_pause = true}, PAUSED(CLASS_BATCH, 1, 0), true},
+    {{.op = OP_ACQUIRE}, {.owner = OTHER, .managed = true}, false},
+    {{.op = OP_ACQUIRE}, JOB(CLASS_BATCH, 1), true}, /* has all that it had */
+    {{.op = OP_ACQUIRE}, YIELDED(ME), true},
+    {{.op = OP_ACQUIRE}, YIELDED(0), false},
 };
 
 static void users(void **state)

@@ -179,11 +179,31 @@ static void test_takes_its_time(void **state)
         assert_int_equal(job_of(f, p[i]).class, CLASS_NORMAL);
 }
 
+/* One that has yielded has its new class when it acquires. */
+static void test_yielded(void **state)
+{
+    struct fixture *f = *state;
+    struct agent a = {.class = {CLASS_NORMAL, CLASS_LATENCY}};
+    struct error err = {""};
+    pid_t p;
+    programs(f, &p, 1, 0);
+    start_with(f, &a);
+    const uint32_t job = engine_job_with(f->m, p);
+    assert_int_equal(engine_yield(f->m, job, YIELD_CLASS, 0, true, &err), 0);
+    report(f, &a);
+    ticks(f, 30);
+    assert_int_equal(job_of(f, p).class, CLASS_BATCH);
+    engine_acquire(f->m, job, 0);
+    ticks(f, 1);
+    assert_int_equal(job_of(f, p).class, CLASS_LATENCY);
+    stop(f, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_becomes_another), T(test_one_look),       T(test_typed_stays),
-        T(test_is_told_later),   T(test_takes_its_time),
+        T(test_is_told_later),   T(test_takes_its_time), T(test_yielded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

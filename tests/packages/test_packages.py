@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 BUILD, SOURCE, CEDE = sys.argv.pop(3), sys.argv.pop(2), sys.argv.pop(1)
-VERBS = "run set ps top trace acct metrics policy profile advise doctor demo bench daemon load softgpu".split()
+VERBS = "run set yield acquire ps top trace acct metrics rules policy profile advise doctor demo bench daemon load softgpu".split()
 
 
 def path(*words):
@@ -97,6 +97,7 @@ class Packages(unittest.TestCase):
         self.assertIn("--socket-soft", offered("ceded", "-"))
         self.assertEqual(offered("cede", "run", "-c", ""), ["latency", "normal", "batch"])
         self.assertEqual(offered("cede", "run", "-c", "batch", "--", "python3", "x"), ["<normal>", "x"])
+        self.assertEqual(offered("cede", "rules", ""), ["test"])
         self.assertIn("laxity", offered("cede", "policy", ""))
 
     def test_bash(self):
