@@ -6,13 +6,14 @@
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 HOME=/root CEDE_SOFT_SOCKET=/run/cede-softgpu/socket
 . /common.sh
-trap 'journalctl -b --no-pager -u ceded -u slurmd -u slurmctld -u machine -n 60' EXIT
+trap 'journalctl -b --no-pager -u ceded -u cede-metrics -u train -u slurmjob -u slurmd -u slurmctld -u machine -n 60' EXIT
 apt_get() { apt-get -y -qq -o Dpkg::Options::=--force-confold --no-install-recommends "$@" >/apt.log 2>&1 || { cat /apt.log; exit 1; }; }
 pid() { systemctl show -P MainPID ceded; }
 same_jobs() { n=0; until [ "$(list_jobs)" = "$was" ]; do n=$((n + 1)); [ $n -lt 50 ] || fail "jobs: wanted $was"; sleep 0.2; done; }
 status() { sed -n "s/^$1:[[:space:]]*//p" "/proc/$(pid)/status"; }
-job() { # NAME COMMAND...: as a user, in a unit of its own
-    systemd-run -q --unit="$1" --uid=ada --setenv=CEDE_SOFT_SOCKET="$CEDE_SOFT_SOCKET" -p "StandardOutput=file:/$1.log" -- "$@"
+job() { # NAME USER COMMAND...: in a unit of its own
+    unit=$1 user=$2 && shift 2
+    systemd-run -q --unit="$unit" --uid="$user" --setenv=CEDE_SOFT_SOCKET="$CEDE_SOFT_SOCKET" -p "StandardOutput=file:/$unit.log" -- "$@"
 }
 enforce() { # the profile, which the package has in complain mode
     sed 's/flags=(complain, /flags=(/' /etc/apparmor.d/ceded >/run/ceded.profile && apparmor_parser -r /run/ceded.profile
@@ -37,6 +38,7 @@ step ceded from its unit: "$(systemd-analyze security --no-pager ceded | sed -n 
 install -d -m 755 /run/cede-softgpu
 systemd-run -q --unit=softgpu --setenv=CEDE_SOFT_SOCKET="$CEDE_SOFT_SOCKET" cede-softgpu
 until_true test -S "$CEDE_SOFT_SOCKET"
+chmod 666 "$CEDE_SOFT_SOCKET"
 sed -i 's/^#device = auto/device = soft@\/run\/cede-softgpu\/socket/' /etc/cede/cede.conf
 systemctl reset-failed ceded 2>/dev/null || true
 systemctl restart ceded
@@ -47,9 +49,9 @@ confined enforce
 hardened
 
 step jobs of a user
-systemd-run -q --unit=serve --setenv=CEDE_SOFT_SOCKET="$CEDE_SOFT_SOCKET" cede run -q -c latency -n serve -- cede-load latency --device soft
-job train cede run -q -c batch -n train -- cede-load batch --device soft --report 200
-job render cede run -q -c batch -n render -- cede-load batch --device soft --report 200
+job serve root cede run -q -c latency -n serve -- cede-load latency --device soft
+job train ada cede run -q -c batch -n train -- cede-load batch --device soft --report 200
+job render ada cede run -q -c batch -n render -- cede-load batch --device soft --report 200
 goes_on /train.log; goes_on /render.log
 was=$(list_jobs)
 [ "$(echo "$was" | tr ' ' '\n' | grep -c '#')" = 3 ] || fail "three jobs were started: $was"
@@ -85,8 +87,7 @@ until_true sh -c 'sinfo -h -o %T | grep -q idle'
 srun -Q true || fail "srun without cede's options"
 srun -Q --gpu-class=latency true 2>/slurm.log && fail "a class above the ceiling"
 grep -q 'cede: --gpu-class=latency is not allowed: normal and batch are' /slurm.log || { cat /slurm.log; fail "no message"; }
-systemd-run -q --unit=slurmjob --uid=ada --setenv=CEDE_SOFT_SOCKET="$CEDE_SOFT_SOCKET" -p WorkingDirectory=/ -p StandardOutput=file:/slurmjob.log \
-    srun -Q --gpu-class=batch cede-load batch --device soft --report 200
+job slurmjob ada srun -D / -Q --gpu-class=batch cede-load batch --device soft --report 200
 goes_on /slurmjob.log
 cede ps
 cede ps | grep -q ' batch .* slurm-[0-9]*$' || fail "no job of Slurm's"
