@@ -6,7 +6,7 @@
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 HOME=/root CEDE_SOFT_SOCKET=/run/cede-softgpu/socket
 . /common.sh
-trap 'journalctl -b --no-pager -u ceded -u cede-metrics -u train -u slurmjob -u slurmd -u slurmctld -u machine -n 60' EXIT
+trap 'journalctl -b --no-pager -u ceded -u 'cede-metrics*' -u train -u slurmjob -u slurmd -u slurmctld -u machine -n 60' EXIT
 apt_get() { apt-get -y -qq -o Dpkg::Options::=--force-confold --no-install-recommends "$@" >/apt.log 2>&1 || { cat /apt.log; exit 1; }; }
 pid() { systemctl show -P MainPID ceded; }
 same_jobs() { n=0; until [ "$(list_jobs)" = "$was" ]; do n=$((n + 1)); [ $n -lt 50 ] || fail "jobs: wanted $was"; sleep 0.2; done; }
