@@ -61,14 +61,14 @@ static void link_refuse(struct cede *c)
     c->link.asked_ns = cede_clock_now_ns() + REFUSED_NS;
 }
 
-static int link_dial(const struct sockaddr_un *a)
+static int link_dial(const struct sockaddr_un *a, bool given)
 {
     struct ucred peer;
     socklen_t n = sizeof(peer);
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ||
         getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0 ||
-        (peer.uid != 0 && peer.uid != geteuid()))
+        !cede_peer_trusted(peer.uid, given))
         return -1;
     return TAKE_FD(fd);
 }
@@ -89,7 +89,7 @@ static void link_find_daemon(struct cede *c)
     struct stat st;
     _cleanup_close_ int fd = -1;
     for (unsigned i = 0; fd < 0 && cede_socket_at(i, a.sun_path, sizeof(a.sun_path)); i++)
-        fd = link_dial(&a);
+        fd = link_dial(&a, i == 0);
     if (fd < 0 || fstat(fd, &st) < 0)
         return;
     c->link.fd = TAKE_FD(fd);

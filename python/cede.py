@@ -19,7 +19,7 @@ import os
 import threading
 
 LATENCY, NORMAL, BATCH = 0, 1, 2
-JOB = ctypes.c_size_t(-1).value  # all streams; else a stream's handle, as torch's stream.cuda_stream
+JOB = ctypes.c_size_t(-1).value  # all streams; else a stream of PyTorch, or a handle
 
 
 class _Request(ctypes.Structure):
@@ -131,19 +131,19 @@ class Client:
 
     def set_deadline(self, deadline_us, stream=JOB):
         """Default deadline, from request start; 0: none."""
-        self._call("set_deadline", stream, deadline_us)
+        self._call("set_deadline", _stream_handle(stream), deadline_us)
 
     def set_laxity(self, laxity_us, stream=JOB):
         """The deadline minus the GPU time that a request needs; 0: cede learns the GPU time."""
-        self._call("set_laxity", stream, laxity_us)
+        self._call("set_laxity", _stream_handle(stream), laxity_us)
 
     def set_priority(self, priority, stream=JOB):
         """Among jobs with requests due the highest runs first; above 0 for root only."""
-        self._call("set_priority", stream, priority)
+        self._call("set_priority", _stream_handle(stream), priority)
 
     def request(self, expected_us=0, deadline_us=0, stream=JOB):
         """`with client.request(...):` around the work of one request."""
-        return Request(self, stream, expected_us, deadline_us)
+        return Request(self, _stream_handle(stream), expected_us, deadline_us)
 
     def lead_cuda(self, keep_us=0):
         """Lets the GPU switch to this program while a request prepares. To be called with the CUDA context
@@ -189,8 +189,57 @@ class Client:
         return False
 
 
+CURRENT = object()  # as a stream: PyTorch's current one
+
+
+@contextlib.contextmanager
+def _in_stream(lease, stream, ended):
+    """Makes a stream PyTorch's current one, behind what the former has queued; the former then goes on behind it.
+    No host call waits: ended() gets an event behind the work of the block, or None where there is no stream."""
+    event = None
+    try:
+        if stream is None and not lease.stream:
+            yield None
+            return
+        import torch  # pylint: disable=import-outside-toplevel
+        former = torch.cuda.current_stream(lease.device)
+        if stream is CURRENT:
+            stream = former
+        elif stream is None:
+            stream = torch.cuda.ExternalStream(lease.stream, device=lease.device)
+        if stream != former:
+            stream.wait_stream(former)
+        try:
+            with torch.cuda.stream(stream):
+                yield stream
+        finally:
+            mark = torch.cuda.Event(blocking=True)
+            mark.record(stream)
+            event = mark  # where the driver fails, none ever occurs
+            if stream != former:
+                former.wait_event(event)
+    finally:
+        ended(event)
+
+
+def _stream_handle(stream):
+    """Of a stream of PyTorch, of CURRENT, or of a number, which is one. The default stream's is CU_STREAM_LEGACY, as 0
+    would be none."""
+    if stream is CURRENT:
+        import torch  # pylint: disable=import-outside-toplevel
+        stream = torch.cuda.current_stream()
+    return stream.cuda_stream or 1 if hasattr(stream, "cuda_stream") else stream
+
+
+def _wait(event):
+    if event is not None:
+        event.synchronize()
+
+
 class Lease(ctypes.Structure):
-    """Room on a GPU: .device, and .stream for torch.cuda.ExternalStream(); None without a GPU."""
+    """Room on a GPU: .device, and .stream for torch.cuda.ExternalStream(); None without a GPU. `room`: of one that was
+    acquired with memory (cede_memory)."""
+    room = None
     _fields_ = [("stream", ctypes.c_void_p), ("device", ctypes.c_int), ("urgent", ctypes.c_int),
                 ("opaque", ctypes.c_uint64 * 2)]
 
@@ -198,22 +247,12 @@ class Lease(ctypes.Structure):
         """Whether an urgent lease displaces others on this one's GPU: hold the next kernels back until it does not."""
         return bool(_lib and any(self.opaque) and _lib.cede_lease_wanted(ctypes.byref(self)))
 
-    @contextlib.contextmanager
-    def torch(self):
-        """`with lease.torch():` makes the lease's stream PyTorch's current one. It waits for what the former
-        one has queued, and the end of the block for the work in this stream alone, not for the device. PyTorch's
-        rules for tensors on several streams hold (Tensor.record_stream). Without a GPU it does nothing."""
-        if not self.stream:
-            yield None
-            return
-        import torch  # pylint: disable=import-outside-toplevel
-        stream = torch.cuda.ExternalStream(self.stream, device=self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        try:
-            with torch.cuda.stream(stream):
-                yield stream
-        finally:
-            stream.synchronize()
+    def torch(self, stream=None):
+        """`with lease.torch():` makes the lease's stream PyTorch's current one, or with `stream` that one (CURRENT:
+        the one that is). It runs behind what the former has queued. The end of the block waits for an event behind the
+        block's work, not for the stream or the device. PyTorch's rules for tensors on several streams hold
+        (Tensor.record_stream). Without a GPU, and without `stream`, it does nothing."""
+        return _in_stream(self, stream, _wait)
 
 
 class _Shape(ctypes.Structure):
@@ -247,17 +286,19 @@ class PoolStatistics(ctypes.Structure):
 def _release(lease):
     if _lib and any(lease.opaque):
         _lib.cede_release(ctypes.byref(lease))
+    if lease.room:
+        lease.room.release()
 
 
 class _Held:
-    """A lease for the time of a block, `with` or `async with`."""
+    """A lease for the time of a block, `with` or `async with`. take: acquires it; the last of args is a timeout."""
 
-    def __init__(self, pool, args, lease=None):
-        self._pool, self._args, self._lease = pool, args, lease
+    def __init__(self, take, args):
+        self._take, self._args, self._lease = take, args, None
 
     def __enter__(self):
         if self._lease is None:
-            self._lease = self._pool._acquire(*self._args)
+            self._lease = self._take(*self._args)
         return self._lease
 
     def __exit__(self, *_):
@@ -268,8 +309,8 @@ class _Held:
     async def __aenter__(self):
         if self._lease is None:
             try:
-                self._lease = self._pool._acquire(*self._args[:-1], 0)
-            except BlockingIOError:
+                self._lease = self._take(*self._args[:-1], 0)
+            except (BlockingIOError, MemoryError):
                 if self._args[-1] == 0:
                     raise
                 self._lease = await self._wait()
@@ -297,7 +338,7 @@ class _Held:
         def wait():
             lease = error = None
             try:
-                lease = self._pool._acquire(*self._args)
+                lease = self._take(*self._args)
             except Exception as e:  # for the task
                 error = e
             try:
@@ -315,14 +356,53 @@ class _Held:
             raise
 
 
+class _Streamed:
+    """A held lease whose stream, or another, is PyTorch's current one in the block. The lease is released when the work
+    of the block has run; the block does not wait for that, unless a scope is to have ended with it."""
+
+    def __init__(self, held, stream, pool, scope=None):
+        self._held, self._stream, self._pool, self._scope = held, stream, pool, scope
+
+    def _begin(self, lease):
+        self._block = _in_stream(lease, self._stream, self._ended)
+        self._block.__enter__()
+        return lease
+
+    def _ended(self, event):
+        release = self._held.__exit__
+        if event is not None and not self._scope:
+            self._pool._later(event, release)
+            return
+        try:
+            _wait(event)
+        finally:
+            release()
+
+    def __enter__(self):
+        return self._begin(self._held.__enter__())
+
+    def __exit__(self, *error):
+        return self._block.__exit__(*error)
+
+    async def __aenter__(self):
+        return self._begin(await self._held.__aenter__())
+
+    async def __aexit__(self, *error):
+        return self._block.__exit__(*error)
+
+
 class Pool:
     """Leases for the threads of this program; cede_acquire(3) describes the settings. client: a Client
     that leases with a deadline are reported to as requests. Without the library no lease ever waits.
 
         pool = cede.Pool(max_concurrent_streams=4)
-        with pool.acquire(device=0) as lease:
-            with lease.torch():
-                model(batch)
+        with pool.lease(device=0):                       # PyTorch's current stream is the lease's; waits for nothing
+            y = model(batch)
+        with pool.lease(device=0, stream=cede.CURRENT):  # in the stream that is current already
+            y = model(batch)
+        with pool.acquire(device=0) as lease:            # for other frameworks: lease.stream. To be released, which the
+            launch(lease.stream)                         # end of the block does, its work has to have ended
+            wait(lease.stream)
 
     `async with pool.acquire(...)` does not block the event loop. A task that is cancelled while it waits keeps
     its place in the queue until then; the lease is released as it comes.
@@ -331,6 +411,7 @@ class Pool:
     def __init__(self, client=None, **settings):
         self._p = ctypes.c_void_p()
         self._client = client and client._c  # has to outlive the pool
+        self._lock, self._threads = threading.Lock(), None  # which wait for events
         config = _PoolConfig()
         for name in settings:
             if name in ("size", "reserved", "cede") or name not in dict(_PoolConfig._fields_):
@@ -340,6 +421,7 @@ class Pool:
         _lib.cede_acquire.argtypes = [
             ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_Shape), ctypes.c_int64,
             ctypes.POINTER(Lease)]
+        _lib.cede_scope_acquire.argtypes = [ctypes.c_void_p] + _lib.cede_acquire.argtypes
         _lib.cede_pool_occupancy.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double]
         _lib.cede_pool_kernel.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         _lib.cede_pool_get_statistics.argtypes = [
@@ -350,6 +432,7 @@ class Pool:
             setattr(config, name, value)
         config.cede = self._client
         _check(_lib.cede_pool_open(ctypes.byref(config), ctypes.byref(self._p)))
+        self._capacity = config.capacity
 
     def occupancy(self, kernel, share):
         """A lease for `kernel` takes this share of a GPU's warps, 0 to 1."""
@@ -369,35 +452,69 @@ class Pool:
             _check(_lib.cede_pool_get_statistics(self._p, device, ctypes.byref(s), ctypes.sizeof(s)))
         return s
 
-    def try_acquire(self, device=-1, kernel=None, only=False, **shape):
+    def try_acquire(self, device=-1, kernel=None, only=False, scope=None, **shape):
         """Does not wait. None, or a lease for one `with`:
 
             held = pool.try_acquire(device=0)
             if held:
                 with held as lease: ...
         """
-        held = self.acquire(device, kernel, 0, only, **shape)
+        held = self.acquire(device, kernel, 0, only, scope, **shape)
         try:
             held.__enter__()
         except BlockingIOError:
             return None
         return held
 
-    def acquire(self, device=-1, kernel=None, timeout_us=-1, only=False, **shape):
-        """`with pool.acquire(...) as lease:`. Raises TimeoutError; BlockingIOError with a timeout of 0."""
+    def acquire(self, device=-1, kernel=None, timeout_us=-1, only=False, scope=None, **shape):
+        """`with pool.acquire(...) as lease:`. Raises TimeoutError; BlockingIOError with a timeout of 0. scope: a
+        cede_scope.Scope, for its tasks: the wait ends with OSError ECANCELED as soon as the scope is cancelled."""
         if only and device >= 0:
             device |= 0x10000
-        return _Held(self, (device, kernel.encode() if kernel else None, _Shape(**shape), timeout_us))
+        return _Held(self._acquire, (scope and scope._s, device, kernel.encode() if kernel else None, _Shape(**shape),
+                                     timeout_us))
 
-    def _acquire(self, device, kernel, shape, timeout_us):
+    def lease(self, device=-1, kernel=None, timeout_us=-1, only=False, scope=None, stream=None, **shape):
+        """acquire(), and Lease.torch() without its wait: `with pool.lease(...) as lease:` makes the lease's stream
+        PyTorch's current one, or with `stream` that one: a stream of PyTorch, whose GPU it is then for, or CURRENT. At
+        the end of the block an event is recorded; the stream that was current before goes on behind it, and the lease
+        is released when it occurs. Neither the host nor the device waits, except with a scope: its tasks end with
+        their work. What the host reads afterwards it waits for as always: tensor.cpu(), event.synchronize().
+        In `async with` do not await inside the block, unless `stream` is CURRENT."""
+        if stream is not None and stream is not CURRENT:
+            device, only = stream.device.index, True
+        return _Streamed(self.acquire(device, kernel, timeout_us, only, scope, **shape), stream, self, scope)
+
+    def _later(self, event, release):
+        """Has a thread wait for the event and then release the lease. After close() it has ended."""
+        def wait():
+            try:
+                event.synchronize()
+            finally:
+                release()
+
+        with self._lock:
+            if self._p:
+                if not self._threads:
+                    from concurrent import futures  # pylint: disable=import-outside-toplevel
+                    self._threads = futures.ThreadPoolExecutor(self._capacity, "cede-lease")
+                self._threads.submit(wait)
+                return
+        release()
+
+    def _acquire(self, scope, device, kernel, shape, timeout_us):
         lease = Lease(device=max(device, 0) & 0xFFFF)
         if _lib:
-            _check(_lib.cede_acquire(self._p, device, kernel, ctypes.byref(shape), timeout_us,
-                                     ctypes.byref(lease)))
+            args = (self._p, device, kernel, ctypes.byref(shape), timeout_us, ctypes.byref(lease))
+            _check(_lib.cede_scope_acquire(scope, *args) if scope else _lib.cede_acquire(*args))
         return lease
 
     def close(self):
-        """Closes the pool, which ends all its leases."""
-        if _lib and self._p:
-            _lib.cede_pool_close(self._p)
-        self._p = self._client = None
+        """Closes the pool, which ends all its leases. Their work still runs to its end."""
+        with self._lock:
+            p, self._p = self._p, ctypes.c_void_p()
+            if self._threads:
+                self._threads.shutdown(wait=False)
+        if _lib and p:
+            _lib.cede_pool_close(p)
+        self._client = None

@@ -7,6 +7,11 @@
     if not memory.can_allocate(2 << 30):
         torch.cuda.empty_cache()
 
+With a lease, whose kernels are to have the memory when they start:
+
+    with memory.lease(pool, "gemm", memory_bytes=2 << 30) as lease:
+        y = model(batch)
+
 PyTorch allocates by itself, so room is reserved for it: the reservation keeps the program's other threads from it, and
 ends when the memory is taken. Only threads that use the same Memory wait for each other; what others allocate counts.
 client: a cede.Client of a latency job, for which the daemon then makes room. Without the library every reservation is
@@ -20,6 +25,7 @@ import os
 import cede
 
 LOW, HIGH, CRITICAL = 0, 1, 2
+READ_MOSTLY, PREFER_DEVICE, ACCESSED_BY_DEVICE = 1, 2, 4
 
 _u64, _uint, _int, _p = ctypes.c_uint64, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p
 _PRESSURE = ctypes.CFUNCTYPE(None, _p, _int)
@@ -32,8 +38,17 @@ class _Config(ctypes.Structure):
                 ("on_pressure", _PRESSURE), ("arg", _p), ("daemon", _p)]
 
 
-class _Reservation(ctypes.Structure):
+class Reservation(ctypes.Structure):
+    """Room that is kept until the end of the block that it is of, or release()."""
     _fields_ = [("bytes", _u64), ("opaque", _u64 * 2)]
+
+    def release(self):
+        """For when PyTorch has the memory; once more does nothing."""
+        if cede._lib and any(self.opaque):
+            cede._lib.cede_memory_release(ctypes.byref(self))
+
+class _Range(ctypes.Structure):
+    _fields_ = [("address", _u64), ("bytes", _u64), ("advice", _uint)]
 
 
 class Statistics(ctypes.Structure):
@@ -58,7 +73,10 @@ class Memory:
         self._lib = lib
         if not lib:
             return
-        lib.cede_memory_reserve.argtypes = [_p, _u64, ctypes.c_int64, ctypes.POINTER(_Reservation)]
+        lib.cede_memory_reserve.argtypes = [_p, _u64, ctypes.c_int64, ctypes.POINTER(Reservation)]
+        lib.cede_memory_acquire.argtypes = [
+            _p, _p, ctypes.c_char_p, ctypes.POINTER(cede._Shape), ctypes.POINTER(_Range), _uint, ctypes.c_int64,
+            ctypes.POINTER(cede.Lease), ctypes.POINTER(Reservation)]
         lib.cede_memory_can_allocate.argtypes = [_p, _u64]
         lib.cede_memory_pressure.argtypes = lib.cede_memory_close.argtypes = [_p]
         lib.cede_memory_text.argtypes = [_p, ctypes.c_char_p, ctypes.c_size_t]
@@ -85,15 +103,37 @@ class Memory:
 
     @contextlib.contextmanager
     def reserve(self, size, timeout_us=-1):
-        """Waits for room, in order of arrival; keeps it until the end of the block. MemoryError."""
-        r = _Reservation()
+        """`with memory.reserve(...) as room:` waits for room, in order of arrival. MemoryError."""
+        r = Reservation()
         if self._lib:
             self._check(self._lib.cede_memory_reserve(self._m, size, timeout_us, ctypes.byref(r)))
         try:
-            yield
+            yield r
         finally:
-            if self._lib:
-                self._lib.cede_memory_release(ctypes.byref(r))
+            r.release()
+
+    def acquire(self, pool, kernel=None, timeout_us=-1, ranges=(), **shape):
+        """cede.Pool.acquire() with memory: `with memory.acquire(pool, memory_bytes=...) as lease:` waits for room and
+        then for a lease on this GPU. Without memory_bytes: for what leases of the kernel and shape took before. The
+        room is kept until the lease ends, or lease.room.release(). ranges: (address, bytes, advice) of managed memory,
+        which is on the GPU then; advice of READ_MOSTLY, PREFER_DEVICE and ACCESSED_BY_DEVICE. MemoryError, and the
+        errors of both."""
+        return cede._Held(self._acquire, (pool, kernel.encode() if kernel else None, cede._Shape(**shape),
+                                          (_Range * len(ranges))(*ranges), timeout_us))
+
+    def lease(self, pool, *args, stream=None, **shape):
+        """acquire() as cede.Pool.lease(): with the lease's stream, or `stream`, as PyTorch's current one. Room and
+        lease are released when the work of the block has run, which nothing waits for."""
+        return cede._Streamed(self.acquire(pool, *args, **shape), stream, pool)
+
+    def _acquire(self, pool, kernel, shape, ranges, timeout_us):
+        lease = cede.Lease()
+        lease.room = Reservation()
+        if self._lib:
+            self._check(self._lib.cede_memory_acquire(
+                self._m, pool._p, kernel, ctypes.byref(shape), ranges, len(ranges), timeout_us, ctypes.byref(lease),
+                ctypes.byref(lease.room)))
+        return lease
 
     def pressure(self):
         """LOW, HIGH or CRITICAL."""

@@ -83,10 +83,12 @@ def _error(result, text):
     return ValueError(text) if result == -errno.EINVAL else OSError(-result, text)
 
 
-def run(progress, count, launch, save=None, *, client=None, lease=None, stream=None, gpu=True, **settings):
+def run(progress, count, launch, save=None, *, client=None, lease=None, scope=None, stream=None, gpu=True, **settings):
     """Runs elements progress.done to count - 1. True: all are done, and saved. False: a job of a higher class waits, or
     the deadline (timeout_us) has passed; what was done is saved, and the next call goes on. OSError: the driver failed.
-    lease: a cede.Lease that the run holds; no slice begins while an urgent lease displaces it.
+    lease: a cede.Lease that the run holds; no slice begins while an urgent lease displaces it. scope: a
+    cede_scope.Scope, whose end ends the run with OSError ECANCELED; what was done is saved. stream: one of PyTorch,
+    cede.CURRENT, or a handle; without it the lease's, or one of the run's own.
     An exception in launch() or save() ends the run, and comes out of it. settings: depth, target_us, multiple,
     checkpoint_us, patience_us, timeout_us."""
     _need()
@@ -107,7 +109,8 @@ def run(progress, count, launch, save=None, *, client=None, lease=None, stream=N
             raised.append(e)
             return -errno.EIO
 
-    config.flags, config.count, config.stream = 0 if gpu else 1, count, stream
+    config.flags, config.count, config.stream = 0 if gpu else 1, count, cede._stream_handle(stream)
+    config.scope = scope and scope._s
     handle = client and client._c  # has to outlive the run
     config.cede = handle
     config.lease = ctypes.cast(ctypes.pointer(lease), _p) if lease is not None else None

@@ -3,7 +3,7 @@ computes a step, the CPU schedules and launches the next one, with tokens that a
 
     import cede_step
     futures = cede_step.Futures()
-    loop = cede_step.Loop(schedule, launch, finish, depth=2, batch=64, futures=futures, stream=stream.cuda_stream)
+    loop = cede_step.Loop(schedule, launch, finish, depth=2, batch=64, futures=futures, stream=stream)
     loop.join(request)
     while loop.once(): ...
 
@@ -135,18 +135,18 @@ class Futures:
 
     def resolve(self, inputs, stream):
         """Replaces the symbols (negative numbers) in a tensor by what they stand for, in stream order."""
-        _check(_lib.cede_future_resolve(self._f, stream, _array(inputs)), "resolving symbols")
+        _check(_lib.cede_future_resolve(self._f, cede._stream_handle(stream), _array(inputs)), "resolving symbols")
 
     def store(self, values, symbol, stream):
         """Gives the symbol, and those after it, the values, in stream order."""
-        _check(_lib.cede_future_store(self._f, stream, _array(values), symbol), "storing results")
+        _check(_lib.cede_future_store(self._f, cede._stream_handle(stream), _array(values), symbol), "storing results")
 
     def store_placed(self, values, stream):
         """For a CUDA graph: as store(), to where place() said before the graph was launched."""
-        _check(_lib.cede_future_store_placed(self._f, stream, _array(values)), "storing results")
+        _check(_lib.cede_future_store_placed(self._f, cede._stream_handle(stream), _array(values)), "storing results")
 
     def place(self, symbol, n, stream):
-        _check(_lib.cede_future_place(self._f, stream, symbol, n), "placing results")
+        _check(_lib.cede_future_place(self._f, cede._stream_handle(stream), symbol, n), "placing results")
 
     def close(self):
         """After the loop, and when all work that uses the map has ended."""
@@ -171,10 +171,12 @@ class Step:
 
 class Loop:
     """The functions are called by once(); an exception in one of them comes out of it. left: called with a
-    request and a reason when no step has it any more. Requests are objects that can be keys of a dict."""
+    request and a reason when no step has it any more. Requests are objects that can be keys of a dict. stream: one of
+    PyTorch, cede.CURRENT, or a handle; without it the loop makes one. scope: a cede_scope.Scope; once it is cancelled,
+    no step is scheduled, and once() raises OSError ECANCELED."""
 
     def __init__(self, schedule, launch, finish, left=None, *, depth=2, batch=256, requests=1024, futures=None,
-                 stream=None, gpu=True, spin=False):
+                 stream=None, scope=None, gpu=True, spin=False):
         _need()
         self._schedule, self._launch, self._finish, self._left = schedule, launch, finish, left
         self._lock, self._ids, self._users, self._last = threading.Lock(), {}, {}, 0
@@ -182,7 +184,9 @@ class Loop:
         self._config = c = _Config()  # holds the functions
         _lib.cede_step_defaults(ctypes.byref(c))
         c.flags = (0 if gpu else 1) | (2 if spin else 0)
-        c.depth, c.batch, c.requests, c.stream = depth, batch, requests, stream
+        c.depth, c.batch, c.requests, c.stream = depth, batch, requests, cede._stream_handle(stream)
+        self._scope = scope  # has to outlive the loop
+        c.scope = scope and scope._s
         self._futures = futures  # has to outlive the loop
         c.futures = futures and futures._f
         c.schedule, c.launch, c.finish = _STEP(self._on_schedule), _STEP(self._on_launch), _STEP(self._on_finish)
@@ -226,14 +230,16 @@ class Loop:
         if self._left:
             self._call(self._left, request, reason)
 
-    def join(self, request, timeout_us=FOREVER):
-        """It can be scheduled from the next step on; from any thread. OSError ENOSPC: `requests` have joined."""
+    def join(self, request, timeout_us=FOREVER, scope=None):
+        """It can be scheduled from the next step on; from any thread. With a scope it leaves when that is cancelled.
+        OSError ENOSPC: `requests` have joined."""
         number = _u64()
         with self._lock:
             if request in self._ids:
                 raise ValueError("the request has joined before")
             self._last += 1
-            _check(_lib.cede_step_join(self._l, self._last, None, timeout_us, ctypes.byref(number)), "a request")
+            _check(_lib.cede_step_join(self._l, self._last, scope and scope._s, timeout_us, ctypes.byref(number)),
+                   "a request")
             self._users[self._last] = request
             self._ids[request] = number.value
 

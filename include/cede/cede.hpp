@@ -21,10 +21,14 @@
 
 #include "cede/cede.h"
 #include "cede/error.hpp"
+#include "cede/future.hpp"
+#include "cede/graph.hpp"
 #include "cede/lease.hpp"
 #include "cede/memory.hpp"
 #include "cede/queue.hpp"
 #include "cede/scope.hpp"
+#include "cede/slice.hpp"
+#include "cede/step.hpp"
 
 namespace cede
 {
@@ -89,6 +93,11 @@ class client
     bool wanted() const noexcept
     {
         return ::cede_wanted(c_.get()) == 1;
+    }
+    /* The share of the GPU, up to 1, that this process can expect: see cede_share(). */
+    double share() const noexcept
+    {
+        return static_cast<double>(::cede_share(c_.get())) / CEDE_SHARE_WHOLE;
     }
     ::cede_statistics statistics() const noexcept
     {

@@ -6,10 +6,12 @@
 #include <chrono>
 #include <climits>
 #include <cstdint>
+#include <exception>
 #include <new>
 #include <string>
 #include <system_error>
 #include <type_traits>
+#include <utility>
 
 #include "cede/cede.h"
 #include "cede/lease.h"
@@ -122,6 +124,102 @@ template <class T, auto Close> struct closer {
     {
         static_cast<void>(Close(p));
     }
+};
+
+/* A struct of libcede's that is given back once, and is empty if its opaque[0] is 0. */
+template <class T, auto Release> class held
+{
+  public:
+    held() noexcept = default; /* empty */
+    held(held &&other) noexcept : raw_(std::exchange(other.raw_, T{}))
+    {
+    }
+    held &operator=(held &&other) noexcept
+    {
+        if (this != &other) {
+            static_cast<void>(release());
+            raw_ = std::exchange(other.raw_, T{});
+        }
+        return *this;
+    }
+    ~held()
+    {
+        static_cast<void>(release());
+    }
+    /* EINVAL: it is empty. ESTALE: what it was of is closed. */
+    std::error_code release() noexcept
+    {
+        T raw = std::exchange(raw_, T{});
+        return code(Release(&raw));
+    }
+    explicit operator bool() const noexcept
+    {
+        return raw_.opaque[0] != 0;
+    }
+    const T *handle() const noexcept /* for settings; valid while this stays in place */
+    {
+        return &raw_;
+    }
+
+  protected:
+    T raw_{};
+};
+
+/* Around a call of libcede that calls functions of the program in the same thread: no exception of
+ * theirs crosses C code. The first one is kept. */
+class calls
+{
+  public:
+    calls() noexcept : outer_(std::exchange(innermost, this))
+    {
+    }
+    calls(const calls &) = delete;
+    calls &operator=(const calls &) = delete;
+    ~calls()
+    {
+        innermost = outer_;
+    }
+    const std::exception_ptr &thrown() const noexcept
+    {
+        return thrown_;
+    }
+    /* Throws what a function threw. */
+    void check() const
+    {
+        if (thrown_)
+            std::rethrow_exception(thrown_);
+    }
+    /* In the function that C calls: its result, or what f throws as one. */
+    template <class F> static int run(F &&f) noexcept
+    {
+        try {
+            return f();
+        } catch (...) {
+            int r = current_errno();
+            if (innermost && !innermost->thrown_) {
+                innermost->thrown_ = std::current_exception();
+                innermost->result_ = r;
+            }
+            return r;
+        }
+    }
+    int result() const noexcept /* the same as a result; 0: nothing was thrown */
+    {
+        return result_;
+    }
+    static void forget() noexcept
+    {
+        if (innermost) {
+            innermost->thrown_ = nullptr;
+            innermost->result_ = 0;
+        }
+    }
+
+  private:
+    inline static thread_local calls *innermost = nullptr;
+    calls *outer_;
+    std::exception_ptr thrown_;
+    int result_ = 0;
 };
 
 } // namespace detail

@@ -69,7 +69,7 @@ int cede_future_release(struct cede_futures *f, int64_t symbol);
  * behind the last one. */
 static inline int64_t cede_future_symbol(int64_t first, unsigned i)
 {
-    return -(((-first - 1 + (int64_t)i) & (CEDE_FUTURE_POSITIONS - 1)) + 1);
+    return -(((-first - 1 + i) & (CEDE_FUTURE_POSITIONS - 1)) + 1);
 }
 
 /* Integers in GPU memory, or in any memory that the GPU reads and writes at this address. */

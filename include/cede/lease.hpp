@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "cede/error.hpp"
 #include "cede/lease.h"
@@ -22,52 +21,31 @@ struct shape {
 };
 
 /* Room on a GPU and a stream for it. The work in it has to have ended when it is given back. */
-class lease
+class lease : public detail::held<::cede_lease, ::cede_release>
 {
   public:
-    lease() noexcept = default; /* empty */
-    lease(lease &&other) noexcept : l_(std::exchange(other.l_, ::cede_lease{}))
-    {
-    }
-    lease &operator=(lease &&other) noexcept
-    {
-        if (this != &other) {
-            static_cast<void>(release());
-            l_ = std::exchange(other.l_, ::cede_lease{});
-        }
-        return *this;
-    }
-    ~lease()
-    {
-        static_cast<void>(release());
-    }
-    /* EINVAL: it is empty. ESTALE: its pool was closed or its scope joined. */
-    std::error_code release() noexcept
-    {
-        ::cede_lease l = std::exchange(l_, ::cede_lease{});
-        return detail::code(::cede_release(&l));
-    }
     void *stream() const noexcept /* a CUstream; null without a GPU */
     {
-        return l_.stream;
+        return raw_.stream;
     }
     int device() const noexcept /* -1: it is empty */
     {
-        return *this ? l_.device : -1;
+        return *this ? raw_.device : -1;
     }
     bool urgent() const noexcept
     {
-        return l_.urgent != 0;
+        return raw_.urgent != 0;
     }
-    explicit operator bool() const noexcept
+    /* An urgent lease displaces others on this one's GPU: hold the next kernels back. */
+    bool wanted() const noexcept
     {
-        return l_.opaque[0] != 0;
+        return ::cede_lease_wanted(&raw_) == 1;
     }
 
   private:
     friend class pool;
     friend class scope;
-    ::cede_lease l_{};
+    friend class memory;
 };
 
 /* Settings, with the defaults of cede_pool_defaults(). */
@@ -121,7 +99,7 @@ class pool
                   microseconds timeout = default_timeout)
     {
         lease l;
-        int r = take(nullptr, p_.get(), device, kernel, s, timeout, l.l_);
+        int r = take(nullptr, p_.get(), device, kernel, s, timeout, l.raw_);
         if (r < 0)
             throw refusal("cede_acquire", r, p_.get(), kernel);
         return l;
@@ -133,7 +111,7 @@ class pool
                                      std::error_code *why = nullptr) noexcept
     {
         lease l;
-        if (detail::failed(take(nullptr, p_.get(), device, kernel, s, timeout, l.l_), why))
+        if (detail::failed(take(nullptr, p_.get(), device, kernel, s, timeout, l.raw_), why))
             return std::nullopt;
         return l;
     }
@@ -152,6 +130,7 @@ class pool
 
   private:
     friend class scope;
+    friend class memory;
     explicit pool(::cede_pool *p) noexcept : p_(p)
     {
     }
@@ -166,11 +145,15 @@ class pool
                                                  ? ": CEDE_KERNELS_MAX names are registered"
                                                  : ": the pool is not open"));
     }
+    static ::cede_shape raw(const shape &s) noexcept
+    {
+        return {s.blocks,   s.threads,      s.shared_bytes,
+                s.priority, s.memory_bytes, detail::deadline_us(s.due)};
+    }
     static int take(::cede_scope *in, ::cede_pool *p, int device, const char *kernel,
                     const shape &s, microseconds timeout, ::cede_lease &out) noexcept
     {
-        const ::cede_shape c{s.blocks,   s.threads,      s.shared_bytes,
-                             s.priority, s.memory_bytes, detail::deadline_us(s.due)};
+        const ::cede_shape c = raw(s);
         std::int64_t t = detail::timeout_us(timeout);
         return in ? ::cede_scope_acquire(in, p, device, kernel, &c, t, &out)
                   : ::cede_acquire(p, device, kernel, &c, t, &out);

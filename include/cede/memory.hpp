@@ -5,8 +5,10 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "cede/error.hpp"
+#include "cede/lease.hpp"
 #include "cede/memory.h"
 
 namespace cede
@@ -21,85 +23,62 @@ struct memory_config : ::cede_memory_config {
 };
 
 /* Room that is kept until this goes. */
-class reservation
+class reservation : public detail::held<::cede_reservation, ::cede_memory_release>
 {
   public:
-    reservation() noexcept = default; /* empty */
-    reservation(reservation &&other) noexcept : r_(std::exchange(other.r_, ::cede_reservation{}))
-    {
-    }
-    reservation &operator=(reservation &&other) noexcept
-    {
-        if (this != &other) {
-            static_cast<void>(release());
-            r_ = std::exchange(other.r_, ::cede_reservation{});
-        }
-        return *this;
-    }
-    ~reservation()
-    {
-        static_cast<void>(release());
-    }
-    /* EINVAL: it is empty. ESTALE: its memory was closed. */
-    std::error_code release() noexcept
-    {
-        ::cede_reservation r = std::exchange(r_, ::cede_reservation{});
-        return detail::code(::cede_memory_release(&r));
-    }
     std::uint64_t bytes() const noexcept
     {
-        return r_.bytes;
-    }
-    explicit operator bool() const noexcept
-    {
-        return r_.opaque[0] != 0;
+        return raw_.bytes;
     }
 
   private:
     friend class memory;
-    ::cede_reservation r_{};
 };
 
-/* Memory on the GPU that is freed when this goes, which has to be before its cede::memory does. */
-class allocation
-{
-  public:
-    allocation() noexcept = default; /* empty */
-    allocation(allocation &&other) noexcept
-        : m_(std::exchange(other.m_, nullptr)), address_(std::exchange(other.address_, 0))
+/* A lease with memory: for memory::allocate(room, bytes). The lease ends first, then the room. */
+struct memory_lease {
+    reservation room;
+    cede::lease lease;
+
+    memory_lease() noexcept = default; /* empty */
+    memory_lease(memory_lease &&) noexcept = default;
+    memory_lease &operator=(memory_lease &&other) noexcept
     {
-    }
-    allocation &operator=(allocation &&other) noexcept
-    {
-        if (this != &other) {
-            static_cast<void>(free());
-            m_ = std::exchange(other.m_, nullptr);
-            address_ = std::exchange(other.address_, 0);
-        }
+        lease = std::move(other.lease);
+        room = std::move(other.room);
         return *this;
     }
-    ~allocation()
-    {
-        static_cast<void>(free());
-    }
+};
+
+namespace detail
+{
+
+struct allocated {
+    std::uint64_t opaque[1]; /* its address */
+    ::cede_memory *of;
+};
+inline int free_allocated(const allocated *a) noexcept
+{
+    return ::cede_memory_free(a->of, a->opaque[0]);
+}
+
+} // namespace detail
+
+/* Memory on the GPU that is freed when this goes, which has to be before its cede::memory does. */
+class allocation : public detail::held<detail::allocated, detail::free_allocated>
+{
+  public:
     std::error_code free() noexcept
     {
-        return detail::code(
-            ::cede_memory_free(std::exchange(m_, nullptr), std::exchange(address_, 0)));
+        return release();
     }
     std::uint64_t address() const noexcept /* a CUdeviceptr */
     {
-        return address_;
-    }
-    explicit operator bool() const noexcept
-    {
-        return m_ != nullptr;
+        return raw_.opaque[0];
     }
 
   private:
     friend class memory;
-    ::cede_memory *m_ = nullptr;
-    std::uint64_t address_ = 0;
 };
 
 class memory
@@ -123,7 +102,7 @@ class memory
     reservation reserve(std::uint64_t bytes, microseconds timeout = default_timeout)
     {
         reservation r;
-        check(::cede_memory_reserve(m_.get(), bytes, detail::timeout_us(timeout), &r.r_),
+        check(::cede_memory_reserve(m_.get(), bytes, detail::timeout_us(timeout), &r.raw_),
               "cede_memory_reserve");
         return r;
     }
@@ -133,7 +112,7 @@ class memory
     {
         reservation r;
         if (detail::failed(
-                ::cede_memory_reserve(m_.get(), bytes, detail::timeout_us(timeout), &r.r_), why))
+                ::cede_memory_reserve(m_.get(), bytes, detail::timeout_us(timeout), &r.raw_), why))
             return std::nullopt;
         return r;
     }
@@ -144,7 +123,43 @@ class memory
     /* Does not wait. */
     allocation allocate(const reservation &from, std::uint64_t bytes)
     {
-        return allocate_from(&from.r_, bytes, microseconds(0));
+        return allocate_from(from.handle(), bytes, microseconds(0));
+    }
+    /* See cede_memory_acquire(): waits for room and for a lease of the pool. Ranges are of managed
+     * memory, which is on the GPU then. Throws as reserve() and pool::acquire(). */
+    memory_lease acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
+                         const std::vector<::cede_range> &ranges = {},
+                         microseconds timeout = default_timeout)
+    {
+        memory_lease l;
+        int r = take(p, kernel, s, ranges, timeout, l);
+        if (r == -EINVAL || !m_)
+            throw error(r, !m_ ? "cede_memory_acquire: the memory was moved from"
+                           : !p.handle()
+                               ? "cede_memory_acquire: the pool was moved from"
+                               : "cede_memory_acquire: the pool has not this GPU, a "
+                                 "shape is without threads, or there are too many ranges");
+        if (r != -ENOMEM && r < 0)
+            throw pool::refusal("cede_memory_acquire", r, p.handle(), kernel);
+        check(r, "cede_memory_acquire");
+        return l;
+    }
+    std::optional<memory_lease> try_acquire(pool &p, const char *kernel = nullptr,
+                                            const shape &s = {},
+                                            const std::vector<::cede_range> &ranges = {},
+                                            microseconds timeout = microseconds(0),
+                                            std::error_code *why = nullptr) noexcept
+    {
+        memory_lease l;
+        if (detail::failed(take(p, kernel, s, ranges, timeout, l), why))
+            return std::nullopt;
+        return l;
+    }
+    /* What leases of this kernel and shape are expected to allocate; 0: not known. */
+    std::uint64_t need(const char *kernel, const shape &s = {}) const noexcept
+    {
+        const ::cede_shape c = pool::raw(s);
+        return ::cede_memory_need(m_.get(), kernel, &c);
     }
     enum ::cede_pressure pressure() const noexcept
     {
@@ -170,14 +185,22 @@ class memory
     }
 
   private:
+    int take(pool &p, const char *kernel, const shape &s, const std::vector<::cede_range> &ranges,
+             microseconds timeout, memory_lease &out) noexcept
+    {
+        const ::cede_shape c = pool::raw(s);
+        return ::cede_memory_acquire(m_.get(), p.handle(), kernel, &c, ranges.data(),
+                                     static_cast<unsigned>(ranges.size()),
+                                     detail::timeout_us(timeout), &out.lease.raw_, &out.room.raw_);
+    }
     allocation allocate_from(const ::cede_reservation *from, std::uint64_t bytes,
                              microseconds timeout)
     {
         allocation a;
-        check(
-            ::cede_memory_allocate(m_.get(), from, bytes, detail::timeout_us(timeout), &a.address_),
-            "cede_memory_allocate");
-        a.m_ = m_.get();
+        a.raw_.of = m_.get();
+        check(::cede_memory_allocate(m_.get(), from, bytes, detail::timeout_us(timeout),
+                                     &a.raw_.opaque[0]),
+              "cede_memory_allocate");
         return a;
     }
     void check(int r, const char *call) const

@@ -115,7 +115,7 @@ class scope
                                      std::error_code *why = nullptr) noexcept
     {
         lease l;
-        int r = s_ ? pool::take(s_->c, p.handle(), device, kernel, s, timeout, l.l_) : -EINVAL;
+        int r = s_ ? pool::take(s_->c, p.handle(), device, kernel, s, timeout, l.raw_) : -EINVAL;
         if (detail::failed(r, why))
             return std::nullopt;
         return l;

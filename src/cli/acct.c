@@ -95,17 +95,20 @@ static int ask_keeper(int fd, const struct acct_query *q, struct answer *out, st
     struct acct_answer a;
     int r = 0;
     if (send(fd, q, sizeof(*q), MSG_NOSIGNAL) != (ssize_t)sizeof(*q))
-        return error_set(err, -errno, "cannot ask for accounts: %s", strerror(errno));
+        return error_set(err, errno == EPIPE ? -ECONNRESET : -errno, "cannot ask for accounts: %s",
+                         strerror(errno));
     while (r == 0) {
         ssize_t n = recv(fd, &a, sizeof(a), 0);
-        if (n != (ssize_t)sizeof(a))
-            return error_set(err, n == 0 && !out->n ? -ECONNRESET : -EIO,
+        if (n != (ssize_t)sizeof(a)) {
+            const bool ended = n == 0 || (n < 0 && errno == ECONNRESET);
+            return error_set(err, ended && !out->n ? -ECONNRESET : -EIO,
                              n < 0 && errno == EAGAIN
                                  ? "no answer within %d s: does a cede-acct run?"
                                  : "the answer broke off: ask for a shorter time, or "
                                    "again (after %d s an answer is given up); or ceded is of "
                                    "another release",
                              n < 0 ? ANSWER_S : 30);
+        }
         if (a.last)
             break;
         r = take_row(out, &a.row);

@@ -131,7 +131,7 @@ void cells_of(const json_t *job, const json_t *devices, bool labels, char cell[C
 #define INT(key) ((long long)json_get_int(job, key))
 #define STR(key) (json_is_string(json_object_get(job, key)) ? json_get_text(job, key) : "-")
     snprintf(cell[JOB], CELL, INT("number") ? "#%lld" : "-", INT("number"));
-    snprintf(cell[PID], CELL, "%lld", INT("pid"));
+    snprintf(cell[PID], CELL, INT("pid") ? "%lld" : "-", INT("pid")); /* of another namespace */
     snprintf(cell[CLASS], CELL, "%.16s", STR("class"));
     snprintf(cell[WEIGHT], CELL, INT("weight") ? "%lld" : "-", INT("weight"));
     snprintf(cell[STATE], CELL, "%.16s", STR("state"));

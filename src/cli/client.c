@@ -27,7 +27,8 @@ static int limit_waits(int fd, uint64_t until_ns)
     return 0;
 }
 
-static int connect_to(const char *path, struct client *c, uint64_t until_ns, struct error *err)
+static int connect_to(const char *path, bool given, struct client *c, uint64_t until_ns,
+                      struct error *err)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof(sa.sun_path))
@@ -53,7 +54,7 @@ static int connect_to(const char *path, struct client *c, uint64_t until_ns, str
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
         return error_set(err, -errno, "cannot find out whose daemon listens at %s: %s", path,
                          strerror(errno));
-    if (peer.uid != 0 && peer.uid != geteuid())
+    if (!cede_peer_trusted(peer.uid, given))
         return error_set(err, -EPERM,
                          "not trusting the daemon at %s: it runs as user %u, neither root nor you",
                          path, (unsigned)peer.uid);
@@ -75,7 +76,7 @@ int client_open_until(struct client *c, uint64_t until_ns, struct error *err)
     c->fd = -1;
     for (unsigned i = 0; cede_socket_at(i, path, sizeof(path)); i++) {
         struct error e = {""};
-        int r = connect_to(path, c, until_ns, &e);
+        int r = connect_to(path, i == 0, c, until_ns, &e);
         if (r == 0)
             return 0;
         /* That a daemon is there and cannot be used says more than that there is none. */

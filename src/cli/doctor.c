@@ -13,6 +13,7 @@
 #include "cli/report.h"
 #include "cli/unmanaged.h"
 #include "device/registry.h"
+#include "lib/json_text.h"
 #include "testbed/known.h"
 #include "testbed/machine.h"
 
@@ -22,6 +23,8 @@ static const char *const levels[] = {"ok", "warn", "fail"};
 struct doctor {
     const char *device;
     bool json, soft, amd, report, failed;
+    const char *container; /* NULL: it runs in none */
+    bool outside;          /* a ceded outside of the container does the steering */
     json_t *checks;
 };
 
@@ -61,6 +64,8 @@ static void check_kernel(struct doctor *d)
     int r = machine_pidfd_getfd();
     if (r == 0)
         finding(d, OK, "kernel", "", "Linux %s: pidfd_getfd works", u.release);
+    else if (d->outside)
+        finding(d, OK, "kernel", "", "Linux %s: pidfd_getfd is left to ceded outside", u.release);
     else if (r == -ENOSYS)
         finding(d, FAIL, "kernel", "use Linux 5.6 or newer", "Linux %s has no pidfd_getfd",
                 u.release);
@@ -73,7 +78,10 @@ static void check_kernel(struct doctor *d)
 static void check_rights(struct doctor *d)
 {
     int scope = machine_yama_scope();
-    if (scope == 3)
+    if (d->outside && !machine_can_ptrace_all())
+        finding(d, OK, "rights", "",
+                "cede has no CAP_SYS_PTRACE here and needs none: ceded outside steers");
+    else if (scope == 3)
         finding(d, FAIL, "ptrace_scope",
                 "sysctl kernel.yama.ptrace_scope cannot be lowered from 3: "
                 "change it in /etc/sysctl.d and reboot",
@@ -94,13 +102,29 @@ static void check_rights(struct doctor *d)
                 "cede has no CAP_SYS_PTRACE: it may steer your own programs");
 }
 
+/* What a container has to be started with. */
 static void check_container(struct doctor *d)
 {
-    if (proc_sees_all())
+    char made[40] = "";
+    if (!d->container) {
         finding(d, OK, "container", "", "cede sees all processes of this machine");
+        return;
+    }
+    if (strcmp(d->container, "unknown") != 0)
+        snprintf(made, sizeof(made), " (%s)", d->container);
+    finding(d, WARN, "container",
+            "only ceded on the host steers the programs of all containers: `cede doctor` there "
+            "measures whether that works",
+            "cede runs in a container%s, %s%s", made,
+            proc_sees_all() ? "with the machine's pids" : "in a separate pid namespace",
+            machine_root_outside() ? ", in which root is an ordinary user of the machine" : "");
+    if (machine_has_library("libcede.so.0"))
+        finding(d, OK, "libcede", "", "libcede.so.0 is there");
     else
-        finding(d, WARN, "container", "run cede on the host to steer programs of all containers",
-                "cede runs in a separate pid namespace and steers only the programs inside it");
+        finding(d, WARN, "libcede",
+                "put libcede.so.0 into the image where programs report their requests; others "
+                "need no library",
+                "libcede.so.0 was not found");
 }
 
 static void check_files(struct doctor *d)
@@ -114,11 +138,12 @@ static void check_files(struct doctor *d)
             snprintf(closed + strlen(closed), sizeof(closed) - strlen(closed), " %s", files[i]);
     }
     if (missing[0])
-        finding(
-            d, FAIL, "devices",
-            "load the NVIDIA driver (modprobe nvidia, nvidia-modprobe -u); in a container, pass "
-            "the GPUs in",
-            "these device files are missing:%s", missing);
+        finding(d, FAIL, "devices",
+                d->container
+                    ? "start the container with its GPUs: --device nvidia.com/gpu=all (podman), "
+                      "--gpus all (docker), --nv (apptainer)"
+                    : "load the NVIDIA driver (modprobe nvidia, nvidia-modprobe -u)",
+                "these device files are missing:%s", missing);
     else if (closed[0])
         finding(d, FAIL, "devices", "be root, or in the group that owns them",
                 "you may not read and write:%s", closed);
@@ -242,35 +267,67 @@ static bool doctor_gpus(struct doctor *d)
     return n > 0;
 }
 
-static void check_unmanaged(struct doctor *d, struct client *c)
+/* reply: to ps; NULL: there was none. */
+static void check_unmanaged(struct doctor *d, const json_t *reply, const struct error *err)
 {
-    json_t *reply;
-    struct error err = {""};
     struct unmanaged_words w;
-    if (client_call(c, &(struct request){.op = OP_PS}, &reply, &err) < 0)
+    if (!reply)
         finding(d, WARN, "unmanaged", "", "it is not known which GPU programs are in no job: %s",
-                err.text);
+                err->text);
     else if (unmanaged_words(reply, NULL, CLASS_BATCH, &w))
         finding(d, WARN, "unmanaged", w.command, "%s: %s no job", w.who,
                 w.several ? "they yield to" : "it yields to");
     else
         finding(d, OK, "unmanaged", "", "there are no unmanaged GPU programs");
-    json_decref(reply);
+}
+
+/* From inside of a container. */
+static void check_outside(struct doctor *d, bool guest)
+{
+    if (guest)
+        finding(d, OK, "daemon", "",
+                "ceded runs outside of this container; verbs reach the programs in it");
+    else
+        finding(d, WARN, "daemon",
+                "mount the directory /run/cede/container as /run/cede, instead of /run/cede itself",
+                "ceded runs outside of this container, and its administrators' socket is mounted: "
+                "root in here steers the jobs of all users");
+}
+
+static void check_no_daemon(struct doctor *d)
+{
+    if (d->container)
+        finding(
+            d, WARN, "daemon",
+            "start the container with -v /run/cede/container:/run/cede:ro (CDI: --device "
+            "cede.io/socket=verbs); a class alone needs CEDE_CLASS in its environment and no "
+            "socket",
+            "no socket of ceded is at /run/cede/socket: `cede run` starts a scheduler that sees "
+            "this container alone");
+    else
+        finding(d, OK, "daemon", "",
+                "no daemon runs: verbs act directly, and `cede run` starts one");
 }
 
 static void check_daemon(struct doctor *d)
 {
     struct client c;
     struct error err = {""};
+    json_t *reply;
     int r = client_open(&c, &err);
     if (r == 0) {
-        finding(d, OK, "daemon", "", "ceded runs (pid %d, uid %u)", (int)c.daemon_pid,
-                (unsigned)c.daemon_uid);
-        check_unmanaged(d, &c);
+        if (client_call(&c, &(struct request){.op = OP_PS}, &reply, &err) < 0)
+            reply = NULL;
+        if (d->outside)
+            check_outside(d, json_get_true(reply, "guest"));
+        else
+            finding(d, OK, "daemon", "", "ceded runs (pid %d, uid %u)", (int)c.daemon_pid,
+                    (unsigned)c.daemon_uid);
+        check_unmanaged(d, reply, &err);
+        json_decref(reply);
         client_close(&c);
     } else if (r == -ENOENT) {
-        finding(d, OK, "daemon", "",
-                "no daemon runs: verbs act directly, and `cede run` starts one");
+        check_no_daemon(d);
     } else {
         finding(d, WARN, "daemon", "", "%s", err.text);
     }
@@ -281,6 +338,17 @@ static void check_daemon(struct doctor *d)
                 "another ceded runs (pid %d, uid %u): two daemons that steer the same GPU disturb "
                 "each other",
                 (int)pid, (unsigned)uid);
+}
+
+/* Before anything is said: what a container lacks is no fault where ceded outside has it. */
+static void look_around(struct doctor *d)
+{
+    struct client c;
+    d->container = machine_container();
+    if (!d->container || client_open(&c, NULL) < 0)
+        return;
+    d->outside = c.daemon_pid == 0; /* not of this pid namespace */
+    client_close(&c);
 }
 
 /* ---- measuring ---- */
@@ -398,6 +466,7 @@ static int examine(struct doctor *d, json_t **measured)
     int r = 0;
     *measured = NULL;
 
+    look_around(d);
     check_kernel(d);
     check_container(d);
     if (d->amd) {

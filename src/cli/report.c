@@ -18,7 +18,7 @@ bool report_may_show(const char *finding)
     static const char *const shown[] = {"kernel",  "container",  "rights",  "ptrace_scope",
                                         "driver",  "nvml",       "mig",     "compute mode",
                                         "gpu",     "timeslices", "suspend", "latency",
-                                        "preempt", "activity"};
+                                        "preempt", "activity",   "libcede"};
     for (size_t i = 0; i < ARRAY_SIZE(shown); i++)
         if (strcmp(finding, shown[i]) == 0)
             return true;

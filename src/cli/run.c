@@ -509,7 +509,7 @@ static int run_program(const struct options *o, char **command, const struct cli
         sigaction(SIGCHLD, &child_before, NULL);
         sigprocmask(SIG_SETMASK, &before, NULL);
         grant_steering(peer);
-        if (peer->daemon_pid > 0)
+        if (peer->socket[0])
             gates_enter(peer->socket); /* without, it runs anyway */
         pool_enter(pool);
         execvp(command[0], command);
@@ -556,6 +556,7 @@ int run_main(int argc, char **argv)
                   o.pool ? " and outside of a pool" : "",
                   o.request.gpus ? " and with no GPU chosen for it" : "", err.text);
         peer.daemon_pid = 0;
+        peer.socket[0] = '\0';
     } else if (run_pool(&o, &e, &pool) < 0) {
         return CLI_FAILED;
     }

@@ -6,6 +6,11 @@
 #include <unistd.h>
 
 #include "control/rights.h"
+#include "lib/procfs.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
 
 bool peer_is_admin(int fd, const struct ucred *cred, gid_t admin_gid)
 {
@@ -23,4 +28,19 @@ bool peer_is_admin(int fd, const struct ucred *cred, gid_t admin_gid)
         rights_admin(cred->uid, geteuid(), admin_gid, cred->gid, many, len / sizeof(*many));
     free(many);
     return admin;
+}
+
+int peer_pidns(int fd, const struct ucred *cred, struct pidns *out)
+{
+    int pidfd = -1;
+    socklen_t len = sizeof(pidfd);
+    const bool known = getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) == 0;
+    if (!known && errno != ENOPROTOOPT)
+        return -errno;
+    int r = pidns_of(cred->pid, out);
+    if (known && r == 0 && !pidfd_alive(pidfd))
+        r = -ESRCH;
+    if (known)
+        close(pidfd);
+    return r;
 }

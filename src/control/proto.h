@@ -33,13 +33,14 @@
  *   ps lists of unmanaged programs; with gpus "visible":S, for the program's environment
  * - ps: {"jobs":[...], "job_of":N? (the number of that process's), "more":bool, "policy":S,
  * "device":S, "gpus":[{"index":, "label":, "name":, "uuid":, "level":, "level_name":, "caps":[S,
- * ...]}], "pid":N}; without devices that nobody has used yet. Where "after" is 0 also
+ * ...]}], "pid":N, "guest":true?}; without devices that nobody has used yet. Pids are those of the
+ * caller's pid namespace, 0 where a process is in another one. Where "after" is 0 also
  * "unmanaged":[{"pid":, "name":, "uid":, "gpus":[..] (empty: not known), "detached":bool (by a
  * person), "may_set":bool (by this caller)}] and, where there are more than 64, "unmanaged_more":N:
  * GPU programs that no job owns
  * - policy: {"policy":S, "policies":[{"name":, "summary":}], "params":{KEY:X, ...}}
  * - hints: {"hints":N, "pid":N}, and the page's descriptor: lib/hints_proto.h of version N; pid
- *   is the asking process as the daemon sees it
+ *   is the asking process
  * - rules: {"rules":[{"number":, "kind":"rule|account", "name":, "conditions":[{"key":, "name":S?
  * (of a variable or label), "wanted":S, and of a process "seen":S, "holds":bool|null (not known
  * yet)}], "class":?, "weight":?, "warning":S? (why it never matches), "matches":bool|null?}],

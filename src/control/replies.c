@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/guest.h"
 #include "control/proto.h"
 #include "control/rules.h"
 #include "lib/json_text.h"
@@ -309,7 +310,7 @@ static bool may_set(const struct unmanaged *u, const struct caller *who)
     return u->uid == who->uid || (who->admin && geteuid() == 0);
 }
 
-static json_t *unmanaged_json(const struct unmanaged *u, bool may)
+static json_t *unmanaged_json(const struct unmanaged *u, pid_t number, bool may)
 {
     char name[JOB_NAME_MAX];
     rules_job_name(name, u->comm, u->id.pid);
@@ -318,9 +319,9 @@ static json_t *unmanaged_json(const struct unmanaged *u, bool may)
         if (u->gpus & 1U << i)
             json_array_append_new(gpus, json_integer(i));
     }
-    return json_pack("{s:i, s:o, s:I, s:o, s:b, s:b}", "pid", (int)u->id.pid, "name",
-                     json_text(name), "uid", (json_int_t)u->uid, "gpus", gpus, "detached",
-                     u->detached, "may_set", may);
+    return json_pack("{s:i, s:o, s:I, s:o, s:b, s:b}", "pid", (int)number, "name", json_text(name),
+                     "uid", (json_int_t)u->uid, "gpus", gpus, "detached", u->detached, "may_set",
+                     may);
 }
 
 void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct caller *who)
@@ -331,10 +332,11 @@ void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct cal
         struct unmanaged u;
         for (uint32_t cursor = 0; engine_next_unmanaged(e, &cursor, &u);) {
             bool may = may_set(&u, who);
-            if ((u.detached ? 2 : may ? 0 : 1) != rank)
+            const pid_t number = guest_number(who, u.id); /* 0: it cannot be named there */
+            if (!number || (u.detached ? 2 : may ? 0 : 1) != rank)
                 continue;
             if (json_array_size(all) < UNMANAGED_MAX)
-                json_array_append_new(all, unmanaged_json(&u, may));
+                json_array_append_new(all, unmanaged_json(&u, number, may));
             else
                 more++;
         }
@@ -359,7 +361,7 @@ void reply_add_pool(json_t *reply, struct device_driver *d, bool wanted, bool lo
 /* Slots are reused and numbers are not, so pages go by number: a job that comes or goes between two
  * pages neither hides another nor shows it twice. all: room for JOURNAL_JOBS. */
 static void add_jobs(json_t *reply, const struct engine *e, const struct hints *hints,
-                     uint64_t after, bool brief, struct numbered *all)
+                     const struct caller *who, uint64_t after, bool brief, struct numbered *all)
 {
     json_t *jobs = json_object_get(reply, "jobs");
     uint64_t now = monotonic_ns();
@@ -368,8 +370,9 @@ static void add_jobs(json_t *reply, const struct engine *e, const struct hints *
     size_t used = json_dumpb(reply, NULL, 0, JSON_COMPACT) + 1;
     for (size_t i = 0; i < n; i++) {
         struct job_view view;
-        if (!engine_view(e, all[i].slot, &view))
+        if (!engine_view(e, all[i].slot, &view) || !guest_reaches(who, view.job.root))
             continue;
+        view.job.root.pid = guest_number(who, view.job.root);
         json_t *job = brief ? job_json_brief(&view) : job_and_requests(&view, hints, now);
         size_t size = json_dumpb(job, NULL, 0, JSON_COMPACT) + 1; /* comma */
         if (used + size > PROTO_MESSAGE_MAX) {
@@ -387,18 +390,21 @@ json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who
 {
     struct device_driver *d = engine_driver(e);
     struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
-    json_t *o = json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i, s:o}", "v", PROTO_VERSION, "ok", 1,
-                          "more", 0, "policy", engine_policy(e), "device", device_name(d), "gpus",
-                          gpus_of(d), "pid", (int)getpid(), "jobs", json_array());
+    json_t *o =
+        json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i, s:o}", "v", PROTO_VERSION, "ok", 1, "more",
+                  0, "policy", engine_policy(e), "device", device_name(d), "gpus", gpus_of(d),
+                  "pid", who->ns.level > 1 ? 0 : (int)getpid(), "jobs", json_array());
     if (all && o) {
         engine_watch(e);
         if (hints)
             hints_assign(hints, e, monotonic_ns());
+        if (who->guest)
+            json_object_set_new(o, "guest", json_true());
         if (job_of)
             json_object_set_new(o, "job_of", json_integer((json_int_t)job_of));
         if (!after)
             reply_add_unmanaged(o, e, who);
-        add_jobs(o, e, hints, after, brief, all);
+        add_jobs(o, e, hints, who, after, brief, all);
     } else {
         json_decref(o);
         o = NULL;

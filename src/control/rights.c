@@ -17,6 +17,20 @@ bool rights_admin(uid_t uid, uid_t daemon_uid, gid_t admin_gid, gid_t gid, const
     return gid == admin_gid;
 }
 
+/* For what only those may undo who did it. */
+static int rights_undo(const struct caller *who, uid_t by, const char *did, const char *undo,
+                       struct error *err)
+{
+    if (by == who->uid)
+        return 0;
+    if (by == UID_OUTSIDE)
+        return error_set(err, -EPERM, "it was %s from outside of this container: %s it there", did,
+                         undo);
+    return error_set(err, -EPERM,
+                     "uid %u %s it: only that user, root and the administrators' group may %s it",
+                     by, did, undo);
+}
+
 /* Of a job that is swapped out and the caller's. */
 static int rights_check_swap_in(const struct caller *who, const struct subject *subject,
                                 struct error *err)
@@ -25,12 +39,7 @@ static int rights_check_swap_in(const struct caller *who, const struct subject *
         return error_set(err, -EPERM,
                          "it was swapped out for a latency job and comes back when there is room; "
                          "only root and the administrators' group may swap it in before");
-    if (subject->swapped_by != who->uid)
-        return error_set(err, -EPERM,
-                         "uid %u swapped it out: only that user, root and the administrators' "
-                         "group may swap it in",
-                         subject->swapped_by);
-    return 0;
+    return rights_undo(who, subject->swapped_by, "swapped out", "swap in", err);
 }
 
 /* A floor takes from others, and a ceiling may only be lowered. */
@@ -81,11 +90,11 @@ int rights_check(const struct caller *who, const struct request *want,
      * out, until its work has ended. */
     bool resumes = want->op == OP_RESUME || want->op == OP_ADD || want->release ||
                    (want->op == OP_SWAP_OUT && !subject->swapped);
-    if (resumes && subject->managed && subject->paused && subject->paused_by != who->uid)
-        return error_set(err, -EPERM,
-                         "uid %u paused it: only that user, root and the administrators' group may "
-                         "resume it",
-                         subject->paused_by);
+    int code = resumes && subject->managed && subject->paused
+                   ? rights_undo(who, subject->paused_by, "paused", "resume", err)
+                   : 0;
+    if (code < 0)
+        return code;
     if (want->op == OP_SWAP_IN && subject->managed && subject->swapped)
         return rights_check_swap_in(who, subject, err);
     if (want->op == OP_PAUSE || want->op == OP_RESUME || want->op == OP_SWAP_OUT ||

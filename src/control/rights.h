@@ -7,9 +7,11 @@
 #include <sys/types.h>
 
 #include "control/proto.h"
+#include "lib/pidns.h"
 #include "lib/util.h"
 #include "sched/sched.h"
 
+#define UID_OUTSIDE    ((uid_t)-3) /* somebody outside of the caller's container */
 #define ADMIN_NO_GROUP ((gid_t)-1) /* no group has the rights of an administrator */
 
 struct caller {
@@ -17,6 +19,8 @@ struct caller {
     uid_t account; /* by whom limits are counted: lib/account.h */
     pid_t pid;
     bool admin;
+    bool guest;           /* came by the socket for containers: guest.h */
+    struct pidns ns;      /* in which it runs; a guest's is known */
     uint64_t connection;  /* its number, never used again */
     uint64_t since_ticks; /* when that began, as proc_stat_read() tells times */
 };

@@ -47,6 +47,8 @@ struct client {
     struct ucred cred; /* of whoever called connect() */
     uid_t account;     /* by whom limits are counted */
     bool reserved;     /* came as administrator */
+    bool guest;        /* by the socket for containers */
+    struct pidns ns;   /* a guest's */
     bool hints;        /* has a page */
     bool backs_off;    /* is not listened to */
     bool asks;         /* nor while it waits for a reply */
@@ -54,11 +56,20 @@ struct client {
     LIST_ENTRY(client) link;
 };
 
+/* A listening socket. */
+struct listener {
+    uv_poll_t poll;
+    struct acceptor acceptor; /* has the descriptor, which is the server's */
+    bool guests;              /* for containers */
+    char path[108];           /* "": there is none */
+    ino_t inode;              /* of the socket there */
+};
+
 struct server {
-    uv_poll_t poll;      /* the listening socket */
-    uv_timer_t sampler;  /* runs while a client has a page */
-    uv_timer_t backoff;  /* runs while a client backs off, or no connection is accepted */
-    bool accepts_nobody; /* nobody is accepted */
+    struct listener listeners[2]; /* everybody's; guests' */
+    uv_timer_t sampler;           /* runs while a client has a page */
+    uv_timer_t backoff;           /* runs while a client backs off, or no connection is accepted */
+    bool accepts_nobody;          /* nobody is accepted */
     struct accounts accounts;
     char *flood_text; /* a refusal */
     struct quotas users;
@@ -66,13 +77,10 @@ struct server {
     struct verbs *verbs;
     LIST_HEAD(, ask) asks;
     gid_t admin_gid;
-    struct acceptor acceptor; /* of the listening socket, which is the server's */
     bool stopping;
     unsigned closing; /* handles whose closing callback is to come */
     LIST_HEAD(, client) clients;
     unsigned nclients;
-    char path[108];
-    ino_t inode; /* of the socket there */
     char buf[PROTO_MESSAGE_MAX + 1];
 };
 
@@ -166,12 +174,21 @@ static bool quota_exceeded(struct server *s, uid_t uid, bool admin, uint64_t ns)
 static void on_request(uv_poll_t *h, int status, int events);
 static void on_connect(uv_poll_t *h, int status, int events);
 
+static bool listeners_start(struct server *s)
+{
+    bool all = true;
+    for (size_t i = 0; i < ARRAY_SIZE(s->listeners); i++)
+        all &= !s->listeners[i].path[0] ||
+               uv_poll_start(&s->listeners[i].poll, UV_READABLE, on_connect) == 0;
+    return all;
+}
+
 static void on_backoff(uv_timer_t *t)
 {
     struct server *s = t->data;
     bool more = false;
     if (s->accepts_nobody)
-        s->accepts_nobody = uv_poll_start(&s->poll, UV_READABLE, on_connect) < 0;
+        s->accepts_nobody = !listeners_start(s);
     for (struct client *c = LIST_FIRST(&s->clients), *next; c; c = next) {
         next = LIST_NEXT(c, link);
         if (!c->backs_off)
@@ -186,12 +203,27 @@ static void on_backoff(uv_timer_t *t)
         uv_timer_stop(t);
 }
 
-static void back_off(struct server *s, uv_poll_t *poll, bool *flag)
+static void backoff_start(struct server *s)
 {
-    *flag = true;
-    uv_poll_stop(poll);
     if (!uv_is_active((uv_handle_t *)&s->backoff))
         uv_timer_start(&s->backoff, on_backoff, BACKOFF_LOOK_MS, BACKOFF_LOOK_MS);
+}
+
+static void client_back_off(struct client *c)
+{
+    c->backs_off = true;
+    uv_poll_stop(&c->poll);
+    backoff_start(c->server);
+}
+
+static void accept_nobody(struct server *s)
+{
+    s->accepts_nobody = true;
+    for (size_t i = 0; i < ARRAY_SIZE(s->listeners); i++) {
+        if (s->listeners[i].path[0])
+            uv_poll_stop(&s->listeners[i].poll);
+    }
+    backoff_start(s);
 }
 
 static struct client *client_of(const struct server *s, uint64_t connection)
@@ -240,7 +272,9 @@ static void client_ask(struct client *c, size_t n)
     struct caller who = {.uid = c->cred.uid,
                          .account = c->account,
                          .pid = c->cred.pid,
-                         .admin = peer_is_admin(c->fd, &c->cred, s->admin_gid),
+                         .admin = !c->guest && peer_is_admin(c->fd, &c->cred, s->admin_gid),
+                         .guest = c->guest,
+                         .ns = c->ns,
                          .connection = c->number,
                          .since_ticks = c->since_ticks};
     struct ask *a = calloc(1, sizeof(*a));
@@ -285,7 +319,7 @@ static void on_request(uv_poll_t *h, int status, int events)
     struct server *s = c->server;
     uid_t account = c->account;
     if (quota_exceeded(s, account, c->reserved, BACKOFF_MIN_NS)) {
-        back_off(s, &c->poll, &c->backs_off);
+        client_back_off(c);
         return;
     }
     uint64_t started = verbs_cpu_ns(s->verbs);
@@ -315,7 +349,7 @@ static void client_begin(struct client *c)
 {
     struct server *s = c->server;
     if (quota_exceeded(s, c->account, c->reserved, BACKOFF_MIN_NS))
-        back_off(s, &c->poll, &c->backs_off);
+        client_back_off(c);
     else if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
         client_disconnect(c);
     else
@@ -323,17 +357,21 @@ static void client_begin(struct client *c)
 }
 
 /* Takes fd over. False: turned away, because the user connects and connects. */
-static bool admit(struct server *s, int fd, const struct ucred *cred, uid_t account)
+static bool admit(struct listener *l, int fd, const struct ucred *cred, uid_t account)
 {
-    bool admin = peer_is_admin(fd, cred, s->admin_gid),
+    struct server *s = l->poll.data;
+    struct pidns ns = {.level = 0};
+    bool admin = !l->guests && peer_is_admin(fd, cred, s->admin_gid),
          flood = quota_exceeded(s, account, admin, FLOOD_NS);
-    const char *why = flood ? NULL : no_room(s, account, admin);
+    const char *why = flood                                        ? NULL
+                      : l->guests && peer_pidns(fd, cred, &ns) < 0 ? "you have ended"
+                                                                   : no_room(s, account, admin);
     struct client *c = flood || why ? NULL : calloc(1, sizeof(*c));
     if (flood)
         (void)reply(fd, s->flood_text, -1);
     if (why)
         refuse(fd, -EUSERS, why);
-    if (!c || uv_poll_init(s->poll.loop, &c->poll, fd) < 0) {
+    if (!c || uv_poll_init(l->poll.loop, &c->poll, fd) < 0) {
         free(c);
         close(fd);
         return !flood;
@@ -346,6 +384,8 @@ static bool admit(struct server *s, int fd, const struct ucred *cred, uid_t acco
     c->cred = *cred;
     c->account = account;
     c->reserved = admin;
+    c->guest = l->guests;
+    c->ns = ns;
     LIST_INSERT_HEAD(&s->clients, c, link);
     s->nclients++;
     client_begin(c);
@@ -357,13 +397,14 @@ static bool admit(struct server *s, int fd, const struct ucred *cred, uid_t acco
 static void on_connect(uv_poll_t *h, int status, int events)
 {
     struct server *s = h->data;
+    struct listener *l = (struct listener *)h; /* its first member */
     uint64_t started = verbs_cpu_ns(s->verbs), away_ns = 0;
     for (unsigned taken = 0; taken < ACCEPTS_PER_TURN && away_ns < AWAY_NS;) {
-        int fd = acceptor_next(&s->acceptor);
+        int fd = acceptor_next(&l->acceptor);
         struct ucred cred;
         socklen_t len = sizeof(cred);
         if (fd == -EBUSY)
-            back_off(s, &s->poll, &s->accepts_nobody);
+            accept_nobody(s);
         if (fd < 0)
             break;
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
@@ -371,7 +412,7 @@ static void on_connect(uv_poll_t *h, int status, int events)
             continue;
         }
         uid_t account = account_of(&s->accounts, cred.uid, cred.pid);
-        bool in = admit(s, fd, &cred, account);
+        bool in = admit(l, fd, &cred, account);
         uint64_t now = verbs_cpu_ns(s->verbs), took = now - started;
         started = now;
         taken += in;
@@ -381,7 +422,7 @@ static void on_connect(uv_poll_t *h, int status, int events)
             user_charge(s, account, took + took / BACKOFF_PART + (in ? CONNECTION_NS : 0));
     }
     if (away_ns && !s->accepts_nobody)
-        back_off(s, &s->poll, &s->accepts_nobody);
+        accept_nobody(s);
 }
 
 static int remove_stale(const char *path, struct error *err)
@@ -421,27 +462,46 @@ ino_t server_inode(const char *path)
     return lstat(path, &st) == 0 ? st.st_ino : 0;
 }
 
-int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t admin_gid,
-                 struct server **out, struct error *err)
+static int listener_start(struct server *s, struct listener *l, uv_loop_t *loop, const char *path,
+                          struct error *err)
 {
     int fd = server_listen(path, err);
     if (fd < 0)
         return fd;
+    int r = uv_poll_init(loop, &l->poll, fd);
+    if (r < 0) {
+        close(fd);
+        unlink(path);
+        return error_set(err, r, "cannot watch %s: %s", path, strerror(-r));
+    }
+    snprintf(l->path, sizeof(l->path), "%s", path);
+    l->inode = server_inode(path);
+    l->poll.data = s;
+    acceptor_init(&l->acceptor, fd, no_descriptors);
+    uv_poll_start(&l->poll, UV_READABLE, on_connect);
+    return 0;
+}
+
+int server_listen_guests(struct server *s, const char *path, struct error *err)
+{
+    s->listeners[1].guests = true;
+    return listener_start(s, &s->listeners[1], s->backoff.loop, path, err);
+}
+
+int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t admin_gid,
+                 struct server **out, struct error *err)
+{
     struct error flood;
     error_set(&flood, -EAGAIN,
               "your programs connect so often, or ask so much, that the daemon takes no connection "
               "of theirs for a while: try again in a second");
     struct server *s = calloc(1, sizeof(*s));
-    int r = s ? uv_poll_init(loop, &s->poll, fd) : -ENOMEM;
+    int r = s ? listener_start(s, &s->listeners[0], loop, path, err)
+              : error_set(err, -ENOMEM, "out of memory");
     if (r < 0) {
         free(s);
-        close(fd);
-        unlink(path);
-        return error_set(err, r, "cannot watch %s: %s", path, strerror(-r));
+        return r;
     }
-    snprintf(s->path, sizeof(s->path), "%s", path);
-    s->inode = server_inode(path);
-    s->poll.data = s;
     uv_timer_init(loop, &s->sampler);
     s->sampler.data = s;
     uv_timer_init(loop, &s->backoff);
@@ -449,8 +509,6 @@ int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t a
     s->verbs = verbs;
     s->flood_text = verbs_refusal(-EAGAIN, &flood); /* NULL: without a word then */
     s->admin_gid = admin_gid;
-    acceptor_init(&s->acceptor, fd, no_descriptors);
-    uv_poll_start(&s->poll, UV_READABLE, on_connect);
     *out = s;
     return 0;
 }
@@ -467,19 +525,28 @@ static void on_server_closed(uv_handle_t *h)
     free_when_closed(s);
 }
 
+static void listener_stop(struct server *s, struct listener *l)
+{
+    if (!l->path[0])
+        return;
+    if (server_inode(l->path) == l->inode) /* else a successor's, where ours was removed */
+        unlink(l->path);
+    s->closing++;
+    uv_close((uv_handle_t *)&l->poll, on_server_closed);
+    close(l->acceptor.fd);
+    acceptor_close(&l->acceptor);
+}
+
 void server_stop(struct server *s)
 {
     s->stopping = true;
-    if (server_inode(s->path) == s->inode) /* else a successor's, where ours was removed */
-        unlink(s->path);
+    for (size_t i = 0; i < ARRAY_SIZE(s->listeners); i++)
+        listener_stop(s, &s->listeners[i]);
     for (struct ask *a = LIST_FIRST(&s->asks); a; a = LIST_NEXT(a, link))
         a->server = NULL;
     while (!LIST_EMPTY(&s->clients))
         client_disconnect(LIST_FIRST(&s->clients));
-    s->closing += 3;
-    uv_close((uv_handle_t *)&s->poll, on_server_closed);
+    s->closing += 2;
     uv_close((uv_handle_t *)&s->backoff, on_server_closed);
     uv_close((uv_handle_t *)&s->sampler, on_server_closed);
-    close(s->acceptor.fd);
-    acceptor_close(&s->acceptor);
 }

@@ -25,6 +25,10 @@ struct server;
 int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t admin_gid,
                  struct server **out, struct error *err);
 
+/* A second socket, whose directory is mounted into containers: whoever comes by it is a guest
+ * (guest.h), never an administrator. */
+int server_listen_guests(struct server *s, const char *path, struct error *err);
+
 /* A SEQPACKET socket at path that everybody may connect to, in the place of one that a dead daemon
  * left there. The descriptor, or -errno. */
 int server_listen(const char *path, struct error *err);

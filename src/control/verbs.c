@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "control/guest.h"
 #include "control/replies.h"
 #include "control/rules_reply.h"
 #include "control/verbs_target.h"
@@ -11,6 +12,7 @@
 #include "lib/hints_proto.h"
 #include "lib/json_text.h"
 #include "lib/log.h"
+#include "lib/pidns.h"
 #include "lib/procfs.h"
 #include "lib/schedulers.h"
 #include "lib/trace_proto.h"
@@ -160,11 +162,12 @@ static int change(struct verb *v, struct engine *e, struct error *err)
             return error_set(err, -ENOTSUP,
                              "on this GPU a pause ends with the process that asked for it: start "
                              "ceded, which stays");
-        return t->view.job.paused && !admin ? 0 : engine_pause(e, t->slot, true, v->who.uid);
+        return t->view.job.paused && !admin ? 0
+                                            : engine_pause(e, t->slot, true, guest_word(&v->who));
     case OP_RESUME:
-        return engine_pause(e, t->slot, false, v->who.uid);
+        return engine_pause(e, t->slot, false, guest_word(&v->who));
     case OP_SWAP_OUT:
-        return out && !admin ? 0 : engine_swap_out(e, t->slot, v->who.uid, err);
+        return out && !admin ? 0 : engine_swap_out(e, t->slot, guest_word(&v->who), err);
     case OP_SWAP_IN:
         return engine_swap_in(e, t->slot);
     default:
@@ -186,12 +189,15 @@ static int verb_check(struct verb *v, bool managed)
         .gpu_max = t->view.job.gpu_max,
         .budget_us = t->view.job.budget_us,
         .paused = t->view.job.paused,
-        .paused_by = t->view.job.paused_by,
+        .paused_by = guest_whose(&v->who, t->view.job.paused_by),
         .swapped = t->view.swap && t->view.swap[0],
         .swapped_by_user = t->view.swap_by_user,
-        .swapped_by = t->view.swap_uid,
+        .swapped_by = guest_whose(&v->who, t->view.swap_uid),
     };
-    int code = rights_check(&v->who, r, &s, &v->error);
+    int code =
+        guest_reaches(&v->who, managed && r->op != OP_ADD ? t->view.job.root : t->proc)
+            ? rights_check(&v->who, r, &s, &v->error)
+            : error_set(&v->error, -EPERM, "it runs outside of this container: do this outside");
     if (code == 0 && !managed && r->release)
         code = error_set(&v->error, -ESRCH,
                          "process %d is in no job, so there is nothing to detach", (int)r->pid);
@@ -232,7 +238,7 @@ static int free_left_behind(struct verb *v, struct engine *e, bool managed)
 static int translate(struct verb *v)
 {
     const pid_t asked = v->request.pid;
-    int code = asked ? proc_translate(v->who.pid, asked, &v->request.pid) : 0;
+    int code = asked ? pidns_translate(v->who.pid, asked, &v->request.pid) : 0;
     return code == 0 ? 0
            : code == -ESRCH
                ? error_set(&v->error, code, "there is no process %d in your pid namespace", asked)
@@ -330,6 +336,9 @@ static int verb_run(struct command *c, struct engine *e)
     verbs->batch++;
     if (v->parsed < 0)
         return v->parsed;
+    /* For pids in the reply. */
+    if (!v->who.ns.level && (v->request.op == OP_PS || v->request.op == OP_HINTS || v->request.run))
+        (void)pidns_of(v->who.pid, &v->who.ns);
     switch (v->request.op) {
     case OP_PS:
     case OP_RULES:
@@ -346,6 +355,10 @@ static int verb_run(struct command *c, struct engine *e)
                                          v->request.memory_bytes, &v->error)
                             : error_set(&v->error, -ENOTSUP, "this daemon accepts no hints");
     case OP_TRACE:
+        if (v->who.guest)
+            return error_set(&v->error, -EPERM,
+                             "a trace shows all jobs of the machine: run it outside of this "
+                             "container");
         return verbs->traces ? traces_open(verbs->traces, &v->who, &v->error)
                              : error_set(&v->error, -ENOTSUP, "this daemon cannot be traced");
     default:
@@ -412,7 +425,7 @@ static json_t *reply_of(struct verb *v, struct engine *e)
         return reply_ps(e, v->verbs->hints, &v->who, r->number, v->target.view.number, r->brief);
     case OP_HINTS:
         return json_pack("{s:i, s:b, s:i, s:i}", "v", PROTO_VERSION, "ok", 1, "hints",
-                         HINTS_VERSION, "pid", (int)v->who.pid);
+                         HINTS_VERSION, "pid", (int)pidns_number(v->who.ns, v->who.pid));
     case OP_ROOM:
         return json_pack("{s:i, s:b}", "v", PROTO_VERSION, "ok", 1);
     case OP_RULES:

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "control/guest.h"
 #include "lib/procfs.h"
 #include "lib/schedulers.h"
 
@@ -42,13 +43,14 @@ struct named {
     char own_list[128], other_list[400];
 };
 
-static struct named find_named(const struct engine *e, const char *name, uid_t user)
+static struct named find_named(const struct engine *e, const char *name, uid_t user,
+                               const struct caller *who)
 {
     struct named n = {.own = 0};
     struct job_view v;
     for (uint32_t cursor = 0; engine_next_job(e, &cursor, &v);) {
         char text[JOB_NAME_MAX + 48];
-        if (strcmp(v.job.name, name) != 0)
+        if (strcmp(v.job.name, name) != 0 || !guest_reaches(who, v.job.root))
             continue;
         if (v.job.uid == user) {
             n.own_slot = cursor - 1;
@@ -73,7 +75,7 @@ static int find_by_name(struct verb *v, const struct engine *e, uint32_t *slot)
 {
     const struct request *r = &v->request;
     const uid_t user = r->has_owner ? r->owner : v->who.uid;
-    const struct named n = find_named(e, r->name, user);
+    const struct named n = find_named(e, r->name, user, &v->who);
     if (n.own > 1)
         return error_set(&v->error, -ENOTUNIQ,
                          "%u jobs of user %u are named %s: name one by its number (%s%s)", n.own,

@@ -454,6 +454,7 @@ static int start_up(struct daemon *d, struct error *err)
     r = server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
     if (r < 0)
         return r;
+    directory_open_containers(d->dir, d->server);
     r = directory_watch(&d->directory, &d->loop, d->dir, journal_place(d->journal), directory_lost,
                         d);
     if (r == -ENOENT)

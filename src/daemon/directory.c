@@ -6,6 +6,8 @@
 #include <sys/inotify.h>
 #include <sys/stat.h>
 
+#include "lib/log.h"
+#include "lib/paths.h"
 #include "lib/util.h"
 
 static bool directory_whole(const struct directory *d)
@@ -56,4 +58,17 @@ void directory_unwatch(struct directory *d)
     uv_poll_stop(&d->poll);
     close_p(&d->fd);
     d->fd = -1;
+}
+
+void directory_open_containers(const char *dir, struct server *s)
+{
+    struct error err = {""};
+    char path[160];
+    snprintf(path, sizeof(path), "%s/container", dir);
+    int r = cede_dir_make(path, &err);
+    snprintf(path, sizeof(path), "%s/container/socket", dir);
+    if (r == 0)
+        r = server_listen_guests(s, path, &err);
+    if (r < 0)
+        log_say(LOG_WARNING, "verbs do not work inside of containers: %s", err.text);
 }

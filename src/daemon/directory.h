@@ -5,6 +5,7 @@
 
 #include <uv.h>
 
+#include "control/server.h"
 #include "recovery/journal.h"
 
 struct directory {
@@ -21,5 +22,9 @@ struct directory {
 int directory_watch(struct directory *d, uv_loop_t *loop, const char *path,
                     struct journal_place lock, void (*lost)(void *arg), void *arg);
 void directory_unwatch(struct directory *d);
+
+/* Makes the directory `container` in dir, with a socket for guests. It stays when ceded ends:
+ * containers have it mounted, and find the next ceded there. */
+void directory_open_containers(const char *dir, struct server *s);
 
 #endif

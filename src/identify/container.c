@@ -4,7 +4,10 @@
  * containerd   /run/containerd/io.containerd.runtime.v2.task/NAMESPACE/ID/config.json
  * CRI-O        /run/containers/storage/overlay-containers/ID/userdata/config.json
  * Podman       /var/lib/containers/storage/overlay-containers/containers.json
- * Docker       /var/lib/docker/containers/ID/config.v2.json */
+ * Docker       /var/lib/docker/containers/ID/config.v2.json
+ *
+ * /var/lib/docker is another directory if "data-root" in /etc/docker/daemon.json says so, and
+ * /var/lib/containers/storage if graphroot in /etc/containers/storage.conf does. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -18,7 +21,8 @@
 #define FILE_MAX                                                                                   \
     (1U << 20) /* JSON in memory is forty times that, and what is larger is ignored                \
                 */
-#define LIST_MAX 65536U
+#define LIST_MAX  65536U
+#define STORE_MAX 240 /* of a path */
 
 /* Once, if it is wanted. */
 static void put_fact(const char *name, const char *value, struct pairs wanted,
@@ -109,35 +113,79 @@ static char *container_file(const char *root, const char *path, size_t *n)
     return NULL;
 }
 
+/* The value of a line `graphroot = "/path"`, of TOML; "" if there is none. */
+static void graphroot_of(char *text, size_t n, char *out, size_t size)
+{
+    char *line, *rest = text;
+    text[n - 1] = '\0'; /* a newline */
+    while ((line = strsep(&rest, "\n"))) {
+        line += strspn(line, " \t");
+        if (strncmp(line, "graphroot", 9) != 0 || line[9 + strspn(line + 9, " \t")] != '=')
+            continue;
+        line = strchr(line, '=') + 1;
+        line += strspn(line, " \t\"'");
+        snprintf(out, size, "%.*s", (int)strcspn(line, "\"'# \t"), line);
+    }
+}
+
+/* Where Docker and Podman keep their containers. */
+static void container_stores(const char *root, char docker[static STORE_MAX],
+                             char podman[static STORE_MAX])
+{
+    size_t n;
+    snprintf(docker, STORE_MAX, "/var/lib/docker");
+    snprintf(podman, STORE_MAX, "/var/lib/containers/storage");
+    _cleanup_free_ char *daemon = container_file(root, "/etc/docker/daemon.json", &n);
+    json_t *o = daemon ? container_json(daemon, n) : NULL;
+    const char *at = json_get_text(o, "data-root");
+    if (at && *at == '/')
+        snprintf(docker, STORE_MAX, "%s", at);
+    json_decref(o);
+    _cleanup_free_ char *storage = container_file(root, "/etc/containers/storage.conf", &n);
+    char graph[STORE_MAX] = "";
+    if (storage)
+        graphroot_of(storage, n, graph, sizeof(graph));
+    if (*graph == '/')
+        memcpy(podman, graph, sizeof(graph));
+}
+
 void container_read(const char *root, const char *id, struct pairs wanted,
                     struct identify_answer *out)
 {
-    static const struct {
-        const char *before, *after;
-        void (*parse)(const char *text, size_t n, struct pairs wanted, struct identify_answer *out);
-    } of_one[] = {
-        {"/run/containerd/io.containerd.runtime.v2.task/k8s.io/", "/config.json", container_oci},
-        {"/run/containerd/io.containerd.runtime.v2.task/default/", "/config.json", container_oci},
-        {"/run/containers/storage/overlay-containers/", "/userdata/config.json", container_oci},
-        {"/var/lib/containers/storage/overlay-containers/", "/userdata/config.json", container_oci},
-        {"/var/lib/docker/containers/", "/config.v2.json", container_docker},
-    };
-    static const char *const lists[] = {
-        "/var/lib/containers/storage/overlay-containers/containers.json",
-        "/run/containers/storage/overlay-containers/volatile-containers.json",
-        "/var/lib/containers/storage/overlay-containers/volatile-containers.json"};
-    char path[256];
-    size_t n = 0;
+    char docker[STORE_MAX], podman[STORE_MAX], path[STORE_MAX + 256];
     if (strspn(id, "0123456789abcdef") != strlen(id) || !*id)
         return;
+    container_stores(root, docker, podman);
+    const struct {
+        const char *store, *before, *after;
+        void (*parse)(const char *text, size_t n, struct pairs wanted, struct identify_answer *out);
+    } of_one[] = {
+        {"/run/containerd", "/io.containerd.runtime.v2.task/k8s.io/", "/config.json",
+         container_oci},
+        {"/run/containerd", "/io.containerd.runtime.v2.task/default/", "/config.json",
+         container_oci},
+        {"/run/containers/storage", "/overlay-containers/", "/userdata/config.json", container_oci},
+        {podman, "/overlay-containers/", "/userdata/config.json", container_oci},
+        {docker, "/containers/", "/config.v2.json", container_docker},
+    };
+    const struct {
+        const char *store, *after;
+    } lists[] = {
+        {podman, "/overlay-containers/containers.json"},
+        {"/run/containers/storage", "/overlay-containers/volatile-containers.json"},
+        {podman, "/overlay-containers/volatile-containers.json"},
+    };
+    size_t n = 0;
     for (size_t i = 0; i < ARRAY_SIZE(of_one); i++) {
-        snprintf(path, sizeof(path), "%s%.64s%s", of_one[i].before, id, of_one[i].after);
+        snprintf(path, sizeof(path), "%s%s%.64s%s", of_one[i].store, of_one[i].before, id,
+                 of_one[i].after);
         _cleanup_free_ char *text = container_file(root, path, &n);
         if (text)
             of_one[i].parse(text, n, wanted, out);
     }
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
-        _cleanup_free_ char *text = container_file(root, lists[i], &n);
+        snprintf(path, sizeof(path), "%s%s", lists[i].store, lists[i].after);
+        _cleanup_free_ char *text = container_file(root, path, &n);
         if (text)
             container_list(text, n, id, wanted, out);
     }

@@ -15,9 +15,7 @@
 
 #include "lib/util.h"
 
-#define PF_KTHREAD   0x00200000U /* include/linux/sched.h; /proc shows it */
-#define PID_LEVELS   33          /* pid namespaces are nested so deep, at most (MAX_PID_NS_LEVEL) */
-#define TRANSLATE_NS (20 * NSEC_PER_MSEC)
+#define PF_KTHREAD 0x00200000U /* include/linux/sched.h; /proc shows it */
 
 ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size)
 {
@@ -263,58 +261,6 @@ bool proc_sees_all(void)
 {
     struct stat st; /* the first one's inode is fixed in the kernel */
     return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == 0xEFFFFFFCU;
-}
-
-/* A process's numbers, from our pid namespace's to its own. How many, or -errno. */
-static int numbers(pid_t pid, int v[PID_LEVELS])
-{
-    char buf[4096];
-    int n = 0, used = 0;
-    ssize_t got = proc_read(pid, "status", buf, sizeof(buf));
-    if (got < 0)
-        return (int)got;
-    const char *p = strstr(buf, "\nNSpid:");
-    for (p = p ? p + strlen("\nNSpid:") : NULL;
-         p && n < PID_LEVELS && sscanf(p, "%*[ \t]%d%n", &v[n], &used) == 1; p += used)
-        n++;
-    return n;
-}
-
-static int pid_namespace(pid_t pid, ino_t *out)
-{
-    char path[64];
-    struct stat st;
-    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
-    if (stat(path, &st) < 0)
-        return errno == ENOENT ? -ESRCH : -errno;
-    *out = st.st_ino;
-    return 0;
-}
-
-int proc_translate(pid_t peer, pid_t pid, pid_t *out)
-{
-    int own[PID_LEVELS], v[PID_LEVELS];
-    int level = numbers(peer, own);
-    *out = level > 0 && own[level - 1] == pid ? peer : pid;
-    if (level <= 1 || *out == peer)
-        return level < 0 ? level : 0;
-    ino_t theirs = 0, ns = 0;
-    int r = pid_namespace(peer, &theirs);
-    _cleanup_free_ pid_t *all = NULL;
-    size_t n = 0;
-    if (r == 0)
-        r = proc_list(&all, &n);
-    const uint64_t until = monotonic_ns() + TRANSLATE_NS;
-    for (size_t i = 0; r == 0 && i < n; i++) {
-        if (numbers(all[i], v) == level && v[level - 1] == pid && pid_namespace(all[i], &ns) == 0 &&
-            ns == theirs) {
-            *out = all[i];
-            return 0;
-        }
-        if (monotonic_ns() > until)
-            return -EAGAIN;
-    }
-    return r < 0 ? r : -ESRCH;
 }
 
 int proc_stat_parent(struct proc_stat *st)

@@ -114,11 +114,6 @@ int proc_cgroup(pid_t pid, char *buf, size_t size);
  * and what the kernel tells outside /proc has other numbers. */
 bool proc_sees_all(void);
 
-/* Which process `peer` means by `pid`: where it runs in a pid namespace below ours, its numbers are
- * others. 0; -ESRCH: none; -EACCES: this user may not look; -EAGAIN: not found in the 20 ms that it
- * may take. */
-int proc_translate(pid_t peer, pid_t pid, pid_t *out);
-
 /* All pids now. *pids is malloc'd. 0 or -errno. */
 int proc_list(pid_t **pids, size_t *n);
 

@@ -1,4 +1,4 @@
-/* See socket_path.h. Looks at the environment, touches no file. */
+/* See socket_path.h. Looks at the environment, and in a user namespace at its map. */
 #include "lib/socket_path.h"
 
 #include <errno.h>
@@ -15,6 +15,34 @@ int cede_dir_put(char *buf, size_t size, const char *a, const char *b)
     size_t room = size < DIR_ROOM ? size : DIR_ROOM;
     int n = snprintf(buf, size, "%s%s", a, b);
     return n < 0 || (size_t)n >= room ? -ENAMETOOLONG : 0;
+}
+
+/* Whether the host's root, or that of the namespace around ours, has a number here. */
+static int root_is_mapped(void)
+{
+    unsigned inside, outside, count;
+    int mapped = 0;
+    FILE *f = fopen("/proc/self/uid_map", "re");
+    if (!f)
+        return 1;
+    while (!mapped && fscanf(f, "%u %u %u", &inside, &outside, &count) == 3)
+        mapped = outside == 0 && count;
+    fclose(f);
+    return mapped;
+}
+
+int cede_peer_trusted(unsigned peer, int given)
+{
+    unsigned unmapped = 65534;
+    if (peer == 0 || peer == geteuid())
+        return 1;
+    FILE *f = given ? fopen("/proc/sys/kernel/overflowuid", "re") : NULL;
+    if (f) {
+        if (fscanf(f, "%u", &unmapped) != 1)
+            unmapped = 65534;
+        fclose(f);
+    }
+    return given && peer == unmapped && !root_is_mapped();
 }
 
 int cede_user_dir(char *buf, size_t size)

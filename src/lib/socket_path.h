@@ -15,4 +15,10 @@ int cede_user_dir(char *buf, size_t size);
  * the user's own. false when i is past the last. */
 int cede_socket_at(unsigned i, char *buf, size_t size);
 
+/* Whether the daemon behind a socket may be believed: it runs (SO_PEERCRED) as root or as this
+ * user. In a user namespace in which the host's root has no number, a rootless container, all users
+ * of the host have the same: there a daemon counts if its directory was chosen by whoever made the
+ * container (given: i of cede_socket_at() is 0), and not one in /tmp. */
+int cede_peer_trusted(unsigned peer, int given);
+
 #endif

@@ -166,6 +166,8 @@ struct job_counts {
 struct job_speed {
     bool known;                /* what it does alone: */
     double profile[GPU_PARTS]; /* as struct gpu_counters */
+    uint32_t idle_looks;       /* times in a row that it did nothing when that was measured, */
+    uint64_t look_again_at;    /* and when that is measured once more */
     bool told;                 /* how fast it goes: */
     double value, error;       /* as struct speed */
     bool profiling;            /* the profiles of its unit are being measured */

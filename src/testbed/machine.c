@@ -57,6 +57,36 @@ static int machine_text(const char *path, char *buf, size_t size)
     return 0;
 }
 
+const char *machine_container(void)
+{
+    if (getenv("APPTAINER_CONTAINER") || getenv("SINGULARITY_CONTAINER"))
+        return "apptainer"; /* has the machine's pids */
+    if (proc_sees_all())
+        return NULL;
+    return access("/run/.containerenv", F_OK) == 0 ? "podman"
+           : access("/.dockerenv", F_OK) == 0      ? "docker"
+           : getenv("KUBERNETES_SERVICE_HOST")     ? "kubernetes"
+                                                   : "unknown";
+}
+
+bool machine_root_outside(void)
+{
+    unsigned inside = 0, outside = 0;
+    FILE *f = fopen("/proc/self/uid_map", "re");
+    bool read = f && fscanf(f, "%u %u", &inside, &outside) == 2;
+    if (f)
+        fclose(f);
+    return read && inside == 0 && outside != 0;
+}
+
+bool machine_has_library(const char *name)
+{
+    void *lib = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    if (lib)
+        dlclose(lib);
+    return lib != NULL;
+}
+
 int machine_driver_version(char *buf, size_t size)
 {
     char text[512] = "";

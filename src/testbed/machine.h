@@ -28,6 +28,12 @@ bool machine_can_ptrace_all(void);            /* CAP_SYS_PTRACE, as root has */
 int machine_yama_scope(void);                 /* kernel.yama.ptrace_scope; -1: not there */
 pid_t machine_find_process(const char *comm); /* 0: none */
 
+/* What made the container that this runs in, such as "podman", as far as that shows; "unknown";
+ * NULL: it runs in none, or in one with the machine's pids, in which cede works as outside. */
+const char *machine_container(void);
+bool machine_root_outside(void); /* uid 0 here is another user's number outside */
+bool machine_has_library(const char *name);
+
 struct machine_nvml {
     bool found;
     unsigned gpus;

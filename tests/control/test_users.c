@@ -429,9 +429,58 @@ static void charges_processor_time(void **state)
     }
 }
 
+/* By the socket for containers even the daemon's own user is an ordinary one. That a guest reaches
+ * its pid namespace alone is in tests/containers. */
+static void guests(void **state)
+{
+    struct env *e = *state;
+    struct error err = {""};
+    char path[96];
+    snprintf(path, sizeof(path), "%s/guests", e->dir);
+    assert_int_equal(server_listen_guests(e->s, path, &err), 0);
+    fake_engine_put(e->m, getpid(), geteuid(), CLASS_BATCH, 50, "train");
+    int fd = dial(path), outside = dial(e->path);
+    assert_true(fd >= 0 && outside >= 0);
+#define VERB(op, rest) "{\"v\":1,\"op\":\"" op "\",\"target\":\"train\"" rest "}"
+    assert_int_equal(code(ask(e, fd, VERB("set", ",\"class\":\"latency\""))), EPERM);
+    assert_int_equal(code(ask(e, fd, VERB("set", ",\"weight\":60"))), EPERM);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}")), EPERM);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"trace\"}")), EPERM);
+    assert_int_equal(code(ask(e, fd, VERB("set", ",\"weight\":40"))), 0);
+    json_t *o = ask(e, fd, "{\"v\":1,\"op\":\"ps\"}");
+    assert_true(json_is_true(json_object_get(o, "guest")));
+    json_decref(o);
+    /* Its own pauses it ends, and its user outside; those from outside it does not. */
+    assert_int_equal(code(ask(e, fd, VERB("pause", ""))), 0);
+    assert_int_equal(code(ask(e, fd, VERB("resume", ""))), 0);
+    assert_int_equal(code(ask(e, fd, VERB("pause", ""))), 0);
+    assert_int_equal(code(ask(e, outside, VERB("resume", ""))), 0);
+    assert_int_equal(code(ask(e, outside, VERB("pause", ""))), 0);
+    assert_int_equal(code(ask(e, fd, VERB("resume", ""))), EPERM);
+    assert_int_equal(code(ask(e, outside, VERB("set", ",\"class\":\"latency\""))), 0);
+#undef VERB
+    /* One that has ended has no namespace any more, and its number may be another's. */
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    int left = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(connect(left, (struct sockaddr *)&a, sizeof(a)) < 0);
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(code(reply(e, left)), EUSERS);
+    assert_hung_up(e, left);
+    close(fd);
+    close(outside);
+    stop_server(e);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(guests),
         TEST(other_users),
         TEST(flood),
         TEST(charges_processor_time),

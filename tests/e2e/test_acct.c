@@ -2,6 +2,7 @@
  * is killed, each job is there once. Asserts ratios and counts. */
 #include <errno.h>
 #include <grp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -311,6 +312,34 @@ static void ceded_killed(void **state)
     ceded_stop(&d);
 }
 
+/* Who listens ends before it has taken the question. */
+static void unanswered(void **state)
+{
+    (void)state;
+    struct ceded d = start_with("");
+    CEDE("run", "-q", "-n", "once", "--", "/bin/true");
+    assert_true(EVENTUALLY(count("jobs", NULL) == 1));
+    ceded_stop(&d);
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/" ACCT_SOCKET, cede_home());
+    for (unsigned wait_ms = 0; wait_ms <= 50; wait_ms += 50) {
+        unlink(sa.sun_path);
+        const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+        assert_int_equal(listen(fd, 1), 0);
+        const pid_t pid = fork();
+        if (pid == 0) {
+            poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 10000);
+            nap_ms(wait_ms); /* 0: it may not have been sent yet */
+            _exit(0);
+        }
+        close(fd);
+        assert_int_equal(count("jobs", NULL), 1);
+        assert_int_equal(await_child(pid), 0);
+    }
+    unlink(sa.sun_path);
+}
+
 /* ---- where there can be none ---- */
 
 static void damaged(void **state)
@@ -355,8 +384,8 @@ static void not_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {e2e(shares),        e2e(users),        e2e(pestered),
-                                       e2e(keeper_killed), e2e(ceded_killed), e2e(damaged),
-                                       e2e(not_kept)};
+                                       e2e(keeper_killed), e2e(ceded_killed), e2e(unanswered),
+                                       e2e(damaged),       e2e(not_kept)};
     if (!acct_db_built())
         return 77;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -496,6 +496,42 @@ static void test_starts_late(void **state)
         assert_told(f, job[i], v[i].together);
 }
 
+/* What it does then looks like more of what the other does. */
+static void test_starts_unseen(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[2];
+    uint32_t job[2];
+    unsigned held[2] = {0};
+    static const struct program v[] = {{CLASS_BATCH, PART_FP32, 0.5, true},
+                                       {CLASS_BATCH, PART_FP32, 0.5, true}};
+    begin(f, p, job, v, 2);
+    struct mock_group *g = mock_compute(&f->d, p[1], 0), had = *g;
+    memset(g->uses, 0, sizeof(g->uses));
+    watch(f, job, 2, 8000, held);
+    memcpy(g->uses, had.uses, sizeof(g->uses));
+    watch(f, job, 2, 12000, held);
+    for (int i = 0; i < 2; i++)
+        assert_true(view(f, job[i]).speed_told && view(f, job[i]).speed_error > SPEED_ERROR_MAX);
+}
+
+/* The looks at one that does nothing for long cost the other little. */
+static void test_idle_for_long(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[2];
+    uint32_t job[2];
+    unsigned held[2] = {0};
+    static const struct program v[] = {{CLASS_BATCH, PART_FP32, 0.7, true},
+                                       {CLASS_BATCH, PART_TENSOR_FP16, 0.6, true}};
+    begin(f, p, job, v, 2);
+    memset(mock_compute(&f->d, p[1], 0)->uses, 0, sizeof(double) * GPU_PARTS);
+    watch(f, job, 2, 300000, held);
+    memset(held, 0, sizeof(held));
+    watch(f, job, 2, 600000, held);
+    assert_in_range(held[0], 1000, 6000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {T(test_told),
@@ -515,6 +551,8 @@ int main(void)
                                        T(test_experience_ends),
                                        T(test_idle),
                                        T(test_joins_idle),
-                                       T(test_starts_late)};
+                                       T(test_starts_late),
+                                       T(test_starts_unseen),
+                                       T(test_idle_for_long)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-"""The C in docs/serving.md is in the examples, line by line.
+"""The programs in docs/serving.md are in the examples, line by line.
 
 usage: test_excerpts.py TOP"""
 import os
@@ -20,11 +20,12 @@ def squeezed(text):
 
 class Excerpts(unittest.TestCase):
     def test_excerpts_are_in_the_examples(self):
-        sources = [squeezed(read(f)) for f in ("examples/step.c", "examples/decode/engine.c")]
+        sources = [squeezed(read(f)) for f in ("examples/step.c", "examples/decode/engine.c", "examples/serve.cpp",
+                                               "examples/serve.py")]
         blocks = re.findall(r"(?:^ {4}.*\n)+", read("docs/serving.md"), re.MULTILINE)
-        c = [b for b in blocks if re.search(r"[;}]$", b, re.MULTILINE)]
-        self.assertGreaterEqual(len(c), 8)
-        for block in c:
+        code = [b for b in blocks if re.search(r"[;}:]$", b, re.MULTILINE)]
+        self.assertGreaterEqual(len(code), 15)
+        for block in code:
             self.assertTrue(any(squeezed(block).strip() in s for s in sources), block)
 
 

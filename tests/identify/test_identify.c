@@ -164,6 +164,19 @@ static void images(void **state)
 
 static char root[64];
 
+static void root_make(void)
+{
+    snprintf(root, sizeof(root), "/tmp/cede-identify-XXXXXX");
+    assert_non_null(mkdtemp(root));
+}
+
+static void root_remove(void)
+{
+    char command[128];
+    snprintf(command, sizeof(command), "rm -rf %s", root);
+    assert_int_equal(system(command), 0);
+}
+
 static void put_file(const char *path, const char *text, mode_t mode)
 {
     char name[512];
@@ -221,8 +234,7 @@ static void of_runtimes(void **state)
          NULL},
         {"/var/lib/docker/containers/" ID "/config.v2.json", "", 0600, NULL, NULL, NULL, NULL},
     };
-    snprintf(root, sizeof(root), "/tmp/cede-identify-XXXXXX");
-    assert_non_null(mkdtemp(root));
+    root_make();
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         char name[512];
         put_file(rows[i].path, rows[i].text, rows[i].mode);
@@ -257,16 +269,36 @@ static void of_runtimes(void **state)
     container_read(root, ID, TEXT("pod\0"), &a);
     assert_string_equal(got("pod"), "web-1");
     assert_null(got("namespace"));
-    char command[128];
-    snprintf(command, sizeof(command), "rm -rf %s", root);
-    assert_int_equal(system(command), 0);
+    root_remove();
+}
+
+/* Where the runtimes' own configuration says so. */
+static void of_stores_elsewhere(void **state)
+{
+    root_make();
+    put_file("/etc/docker/daemon.json", "{\"data-root\":\"/data/docker\"}", 0644);
+    put_file("/data/docker/containers/" ID "/config.v2.json", "{\"Name\":\"/moved\"}", 0600);
+    put_file("/etc/containers/storage.conf",
+             "[storage]\n# graphroot = \"/no\"\n  graphroot = \"/data/podman\" # here\n", 0644);
+    put_file("/data/podman/overlay-containers/containers.json", PODMAN, 0600);
+    a.n = 0;
+    container_read(root, ID, WANTED, &a);
+    assert_string_equal(got("container_name"), "moved");
+    assert_string_equal(got("image"), "quay.io/x/train:2");
+    put_file("/etc/docker/daemon.json", "{\"data-root\":\"/data/docker\"}", 0666);
+    put_file("/etc/containers/storage.conf", "graphroot", 0644);
+    a.n = 0;
+    container_read(root, ID, WANTED, &a);
+    assert_int_equal(a.n, 0);
+    root_remove();
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs),  cmocka_unit_test(own_words),   cmocka_unit_test(long_words),
-        cmocka_unit_test(images), cmocka_unit_test(of_runtimes),
+        cmocka_unit_test(pairs),       cmocka_unit_test(own_words),
+        cmocka_unit_test(long_words),  cmocka_unit_test(images),
+        cmocka_unit_test(of_runtimes), cmocka_unit_test(of_stores_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,52 +4,24 @@
 #include "cede/cede.hpp"
 
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <ios>
 #include <limits>
 #include <thread>
 #include <vector>
+
+#include "check.hpp"
 
 /* test_cpp_fixture.c: 1: no stream can be made; 0: they can. */
 extern "C" void fixture_fail_streams(int fail);
 
 using namespace std::chrono_literals;
 
-#define CHECK(x)                                                                                   \
-    do {                                                                                           \
-        if (!(x)) {                                                                                \
-            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x);                           \
-            std::abort();                                                                          \
-        }                                                                                          \
-    } while (0)
-
-template <class T>
-constexpr bool move_only =
-    std::is_nothrow_move_constructible_v<T> &&std::is_nothrow_move_assignable_v<T> &&
-    !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T>;
 static_assert(move_only<cede::client> && move_only<cede::pool> && move_only<cede::lease>);
 static_assert(move_only<cede::queue<int>> && move_only<cede::batch<int>> && move_only<cede::scope>);
 static_assert(!std::is_move_constructible_v<cede::request>);
 static_assert(!std::is_polymorphic_v<cede::client> && !std::is_polymorphic_v<cede::scope>);
 static_assert(sizeof(cede::pool) == sizeof(void *) && sizeof(cede::lease) == sizeof(::cede_lease));
 static_assert(std::is_base_of_v<std::system_error, cede::refused>);
-
-/* Runs f, which has to throw an error with this code and these words. */
-template <class F> static void fails(std::errc code, const char *words, F &&f)
-{
-    try {
-        f();
-    } catch (const cede::error &e) {
-        if (e.code() != code || !std::strstr(e.what(), words))
-            std::fprintf(stderr, "'%s' has not '%s', or is not %d\n", e.what(), words, int(code));
-        CHECK(e.code() == code && std::strstr(e.what(), words));
-        return;
-    }
-    std::fprintf(stderr, "nothing was thrown; wanted: %s\n", words);
-    std::abort();
-}
 
 static cede::pool_config small_pool(unsigned leases)
 {
@@ -86,6 +58,7 @@ static void requests_end_with_their_block()
     fails(std::errc::invalid_argument, "the weight is not 1 to 10000", [&] { c.set_weight(0); });
     fails(std::errc::invalid_argument, "no such class", [&] { c.set_class(cede::job_class(77)); });
     CHECK(!c.try_set_class(cede::job_class::batch) && !c.connected() && !c.wanted());
+    CHECK(c.share() == 1);
     cede::client d = std::move(c);
     CHECK(d.statistics().ended == 3 && c.handle() == nullptr && c.statistics().ended == 0);
     {
@@ -173,6 +146,60 @@ static void memory_is_given_back()
     }
     CHECK(late.release().value() == ESTALE && late.release().value() == EINVAL);
     CHECK(!cede::allocation());
+}
+
+static void a_lease_has_its_memory()
+{
+    cede::memory_config c;
+    c.flags = CEDE_MEMORY_NO_GPU;
+    c.total_bytes = 1000;
+    cede::memory m(c);
+    cede::pool p(small_pool(1));
+    cede::shape s;
+    s.memory_bytes = 800;
+    std::error_code why;
+    cede::memory_lease kept;
+    CHECK(!kept.lease && !kept.room);
+    try {
+        cede::memory_lease l = m.acquire(p, nullptr, s, {{4096, 50, CEDE_RANGE_READ_MOSTLY}});
+        CHECK(l.lease.stream() && l.room.bytes() == 800 && held(p) == 1);
+        CHECK(m.statistics()->promised_bytes == 800 && m.statistics()->skipped_ranges == 1);
+        fails(std::errc::not_enough_memory, "cede_memory_acquire: GPU 0: there is room for",
+              [&] { m.acquire(p, nullptr, s, {}, 0us); });
+        CHECK(!m.try_acquire(p, nullptr, s, {}, 0us, &why));
+        CHECK(why == std::errc::not_enough_memory);
+        kept = std::move(l);
+        CHECK(!l.lease && !l.room);
+        s.memory_bytes = 100; /* of which there is enough; of leases there is not */
+        fails(std::errc::resource_unavailable_try_again, "no room on a GPU in time",
+              [&] { m.acquire(p, nullptr, s, {}, 0us); });
+        throw 1;
+    } catch (int) {
+    }
+    CHECK(held(p) == 1 && m.statistics()->promised_bytes == 800);
+    kept = {};
+    CHECK(held(p) == 0 && m.statistics()->promised_bytes == 0);
+    fails(std::errc::no_such_file_or_directory, "'gem': no such kernel",
+          [&] { m.acquire(p, "gem"); });
+    fails(std::errc::invalid_argument, "too many ranges",
+          [&] { m.acquire(p, nullptr, {}, std::vector<cede_range>(65)); });
+    cede::memory other = std::move(m);
+    fails(std::errc::invalid_argument, "the memory was moved from", [&] { m.acquire(p); });
+    CHECK(other.try_acquire(p) && other.need(nullptr) == 0);
+}
+
+static void an_urgent_lease_displaces()
+{
+    cede::pool p(small_pool(1));
+    cede::lease first = p.acquire();
+    cede::shape now;
+    now.due = 1us;
+    CHECK(!first.wanted());
+    {
+        cede::lease urgent = p.acquire(nullptr, now);
+        CHECK(urgent.urgent() && first.wanted() && !urgent.wanted());
+    }
+    CHECK(!first.wanted() && !cede::lease().wanted());
 }
 
 static void errors_say_what_was_wrong()
@@ -385,6 +412,8 @@ int main()
     requests_end_with_their_block();
     leases_are_given_back_on_exceptions();
     memory_is_given_back();
+    a_lease_has_its_memory();
+    an_urgent_lease_displaces();
     a_lease_may_outlive_its_pool();
     errors_say_what_was_wrong();
     a_scope_waits_for_its_tasks();

@@ -1,11 +1,10 @@
-"""Leases of python/cede.py: try_acquire, statistics, async with. Without a GPU; with the library and without.
+"""Leases of python/cede.py: try_acquire, statistics, async with, without a GPU; with the library and without.
 
 usage: test_python_lease.py LIBRARY"""
 import asyncio
 import os
 import sys
 import unittest
-from unittest import mock
 
 LIBRARY = sys.argv.pop(1)
 os.environ["CEDE_LIBRARY"] = LIBRARY
@@ -161,28 +160,6 @@ class Leases(unittest.TestCase):
                 await task
         asyncio.run(main())
         self.assertEqual(self.active(), 0)
-
-    def test_torch(self):
-        """The calls of PyTorch and their order, on a stand-in: no GPU has run this."""
-        torch = mock.MagicMock()
-        stream = torch.cuda.ExternalStream.return_value
-        torch.cuda.stream.return_value.__exit__.return_value = False
-        with mock.patch.dict(sys.modules, torch=torch):
-            with self.pool.acquire() as lease, lease.torch() as s:
-                self.assertIsNone(s)
-            self.assertEqual(torch.mock_calls, [])
-            with self.assertRaises(KeyError):
-                with cede.Lease(stream=0x5000, device=1).torch() as s:
-                    self.assertIs(s, stream)
-                    stream.synchronize.assert_not_called()
-                    raise KeyError
-        calls = [c[0] for c in torch.mock_calls]
-        self.assertEqual(calls, [
-            "cuda.ExternalStream", "cuda.current_stream", "cuda.ExternalStream().wait_stream", "cuda.stream",
-            "cuda.stream().__enter__", "cuda.stream().__exit__", "cuda.ExternalStream().synchronize"])
-        torch.cuda.ExternalStream.assert_called_once_with(0x5000, device=1)
-        torch.cuda.current_stream.assert_called_once_with(1)
-        torch.cuda.stream.assert_called_once_with(stream)
 
     def test_without_library(self):
         lib, cede._lib = cede._lib, None

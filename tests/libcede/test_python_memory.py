@@ -1,6 +1,7 @@
 """python/cede_memory.py without a GPU; with the library and without.
 
 usage: test_python_memory.py LIBRARY"""
+import asyncio
 import os
 import sys
 import threading
@@ -50,6 +51,49 @@ class Memory(unittest.TestCase):
         thread.join()
         self.assertEqual(order, ["first", "second"])
 
+    def test_leases_with_memory(self):
+        m, pool = self.memory(), cede.Pool(flags=1, max_concurrent_streams=1)
+        self.addCleanup(pool.close)
+        pool.occupancy("gemm", 0.1)
+
+        def held():
+            return pool.statistics().active, m.statistics().promised_bytes
+
+        with self.assertRaises(KeyError):
+            with m.acquire(pool, "gemm", memory_bytes=800, ranges=[(4096, 50, cede_memory.READ_MOSTLY)]) as lease:
+                self.assertEqual((lease.device, lease.room.bytes, held()), (0, 800, (1, 800)))
+                self.assertEqual((m.statistics().skipped_ranges, m.statistics().skipped),
+                                 (1, b"a range of 50 bytes: the handle has no GPU"))
+                with self.assertRaisesRegex(MemoryError, "GPU 0: there is room for"):
+                    with m.acquire(pool, timeout_us=0, memory_bytes=200):
+                        self.fail()
+                with self.assertRaises(TimeoutError):  # of room there is enough
+                    with m.acquire(pool, timeout_us=1000, memory_bytes=100):
+                        self.fail()
+                for _ in range(2):
+                    lease.room.release()
+                self.assertEqual(held(), (1, 0))
+                raise KeyError
+        self.assertEqual(held(), (0, 0))
+        for error, kernel, ranges in ((OSError, None, [(1, 1)] * 65), (FileNotFoundError, "unheard-of", ())):
+            with self.assertRaises(error):
+                with m.acquire(pool, kernel, ranges=ranges):
+                    self.fail()
+
+        async def waits():
+            async with m.acquire(pool, memory_bytes=900):
+                self.assertEqual(held(), (1, 900))
+
+        async def main():
+            with m.reserve(100) as room:
+                task = asyncio.ensure_future(waits())
+                while not m.statistics().waiting:
+                    await asyncio.sleep(0.001)
+                room.release()
+                await task
+        asyncio.run(main())
+        self.assertEqual(held(), (0, 0))
+
     def test_pressure(self):
         seen = []
         m = self.memory(on_pressure=seen.append)
@@ -74,6 +118,8 @@ class Memory(unittest.TestCase):
             m = cede_memory.Memory()
             with m.reserve(1 << 60):
                 self.assertTrue(m.can_allocate(1 << 60))
+            with m.lease(cede.Pool(), memory_bytes=1 << 60) as lease:
+                self.assertEqual((lease.stream, lease.room.bytes), (None, 0))
             self.assertEqual((m.pressure(), m.text(), m.statistics().granted), (cede_memory.LOW, "", 0))
             m.close()
 

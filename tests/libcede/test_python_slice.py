@@ -6,6 +6,8 @@ import errno
 import os
 import sys
 import tempfile
+import threading
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -45,6 +47,32 @@ class Slices(unittest.TestCase):
         self.assertGreater(calls, 0)
         self.assertEqual(self.state[0], sum(i * i for i in range(20000)))
         self.assertEqual(progress.done, 20000)
+
+    def test_gives_way_to_an_urgent_lease(self):
+        """No slice begins while a lease displaces that of the run, which patience allows it for ever."""
+        pool = cede.Pool(flags=1, max_concurrent_streams=1)
+        self.addCleanup(pool.close)
+        released, threads = [], []
+
+        def release(held):
+            time.sleep(0.05)  # in which a run that does not look would be over
+            released.append(True)
+            held.__exit__()
+
+        def launch(first, count, stream):
+            self.launch(first, count, stream)
+            if first == 0:
+                threads.append(threading.Thread(target=release, args=[pool.try_acquire(due_us=1)]))
+                threads[0].start()
+            else:
+                self.assertTrue(released)
+
+        with pool.acquire() as lease:
+            self.assertTrue(cede_slice.run(cede_slice.Progress(), 100, launch, gpu=False, lease=lease,
+                                           patience_us=2**64 - 1))
+        threads[0].join()
+        self.assertEqual(self.state[1], 100)
+        self.assertEqual(pool.statistics().displaced, 1)
 
     def test_exceptions(self):
         def fails(*_):

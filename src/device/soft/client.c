@@ -14,6 +14,7 @@
 
 #include "device/soft/engine.h"
 #include "device/soft/proto.h"
+#include "lib/socket_path.h"
 #include "lib/util.h"
 
 #define PATIENCE_S 60 /* with a server that does not answer; a busy one does, after seconds */
@@ -75,15 +76,10 @@ int soft_transact(int fd, struct soft_msg *m, uint32_t want)
     return r < 0 ? r : recv_msg(fd, m, want);
 }
 
-/* Another user's server could answer anything, and a program there need not even accept. */
-static bool is_trusted(uid_t uid)
-{
-    return uid == 0 || uid == geteuid();
-}
-
 int soft_connect(const char *path, struct soft_msg *m, int *out, pid_t *server)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    const bool given = path || getenv("CEDE_SOFT_SOCKET");
     char buf[sizeof(addr.sun_path)];
     int r;
     if (!path) {
@@ -95,8 +91,9 @@ int soft_connect(const char *path, struct soft_msg *m, int *out, pid_t *server)
     if (strlen(path) >= sizeof(addr.sun_path))
         return -ENAMETOOLONG;
     memcpy(addr.sun_path, path, strlen(path));
+    /* Another user's server could answer anything, and a program there need not even accept. */
     struct stat st;
-    if (lstat(path, &st) == 0 && !is_trusted(st.st_uid))
+    if (lstat(path, &st) == 0 && !cede_peer_trusted(st.st_uid, given))
         return -EPERM;
 
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -111,7 +108,7 @@ int soft_connect(const char *path, struct soft_msg *m, int *out, pid_t *server)
     struct ucred peer;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){sizeof(peer)}) < 0)
         return -errno;
-    if (!is_trusted(peer.uid))
+    if (!cede_peer_trusted(peer.uid, given))
         return -EPERM;
     if (server)
         *server = peer.pid;

@@ -20,6 +20,8 @@
 #define MISFITS_MAX 10
 #define MISFITS_NEW 3 /* where one did nothing when it was measured: it was starting */
 #define BLIND_MAX   5
+#define IDLE_NS     (10 * NSEC_PER_SEC) /* after each look at an idle job twice as long, */
+#define IDLE_MAX    7U                  /* so many times */
 
 static bool has_group_on(const struct model *m, const struct job *j, unsigned d)
 {
@@ -231,6 +233,8 @@ static void profile_look(struct model *m, struct speeds_gpu *g, const struct gpu
         struct job_speed *s = &m->jobs[g->jobs[g->next - 1]].speed;
         own_parts(g, c, s->profile);
         s->known = true;
+        s->idle_looks = has_profile(s) ? 0 : s->idle_looks + 1;
+        s->look_again_at = m->now + ((IDLE_NS << min_u64(s->idle_looks, IDLE_MAX)) >> 1);
     }
     g->next++;
     profile_step(m, g);
@@ -259,10 +263,14 @@ static void see_misfit(const struct model *m, struct speeds_gpu *g, bool fits)
     for (uint32_t i = 0; i < g->n; i++)
         most = has_profile(&m->jobs[g->jobs[i]].speed) ? most : MISFITS_NEW;
     g->misfits = fits ? 0 : g->misfits + 1;
-    if (g->misfits < most || m->now < g->profile_at)
+    if (m->now < g->profile_at)
         return;
-    for (uint32_t i = 0; i < g->n; i++)
-        m->jobs[g->jobs[i]].speed.known = false;
+    for (uint32_t i = 0; i < g->n; i++) {
+        struct job_speed *s = &m->jobs[g->jobs[i]].speed;
+        /* The others' profiles may explain what an idle one does now. */
+        bool again = !has_profile(s) && m->now >= s->look_again_at;
+        s->known &= g->misfits < most && !again;
+    }
 }
 
 /* A turn of one shows what it does now. */

@@ -1,0 +1,98 @@
+/* libcede for C++17: a future map. cede/future.h describes every call; see also cede/cede.hpp and
+ * cede/step.hpp, whose loop reserves and releases symbols by itself. */
+#ifndef CEDE_FUTURE_HPP
+#define CEDE_FUTURE_HPP
+
+#include <memory>
+#include <optional>
+
+#include "cede/error.hpp"
+#include "cede/future.h"
+
+namespace cede
+{
+
+/* Settings, with the defaults of cede_future_defaults(). */
+struct futures_config : ::cede_future_config {
+    futures_config() noexcept
+    {
+        ::cede_future_defaults(this);
+    }
+};
+
+/* The work that uses it has to have ended when it goes. Calls that take a stream put one kernel
+ * into it; their errors are EINVAL (no such array or symbol) and EIO (statistics() has the text).
+ */
+class futures
+{
+  public:
+    explicit futures(const futures_config &config = {})
+    {
+        ::cede_futures *f;
+        int r = ::cede_future_open(&config, &f);
+        detail::check(r, r == -EINVAL   ? "cede_future_open: a setting is out of range"
+                         : r == -ENOSYS ? "cede_future_open: there is no CUDA, or no context is "
+                                          "current"
+                                        : "cede_future_open");
+        f_.reset(f);
+    }
+    static std::optional<futures> try_open(const futures_config &config = {},
+                                           std::error_code *why = nullptr) noexcept
+    {
+        ::cede_futures *f;
+        if (detail::failed(::cede_future_open(&config, &f), why))
+            return std::nullopt;
+        return futures(f);
+    }
+
+    /* The symbol of the first of n values; cede_future_symbol() has the others. Empty: EAGAIN (not
+     * so many slots are free), EINVAL. */
+    std::optional<std::int64_t> try_reserve(unsigned n, std::error_code *why = nullptr) noexcept
+    {
+        std::int64_t symbol;
+        if (detail::failed(::cede_future_reserve(f_.get(), n, &symbol), why))
+            return std::nullopt;
+        return symbol;
+    }
+    std::error_code release(std::int64_t symbol) noexcept
+    {
+        return detail::code(::cede_future_release(f_.get(), symbol));
+    }
+    std::error_code store(void *stream, const ::cede_future_array &values,
+                          std::int64_t symbol) noexcept
+    {
+        return detail::code(::cede_future_store(f_.get(), stream, &values, symbol));
+    }
+    std::error_code store_placed(void *stream, const ::cede_future_array &values) noexcept
+    {
+        return detail::code(::cede_future_store_placed(f_.get(), stream, &values));
+    }
+    std::error_code place(void *stream, std::int64_t symbol, unsigned n) noexcept
+    {
+        return detail::code(::cede_future_place(f_.get(), stream, symbol, n));
+    }
+    std::error_code resolve(void *stream, const ::cede_future_array &inputs) noexcept
+    {
+        return detail::code(::cede_future_resolve(f_.get(), stream, &inputs));
+    }
+    ::cede_future_statistics statistics() const noexcept
+    {
+        ::cede_future_statistics s{};
+        ::cede_future_get_statistics(f_.get(), &s, sizeof(s));
+        return s;
+    }
+    ::cede_futures *handle() const noexcept
+    {
+        return f_.get();
+    }
+
+  private:
+    explicit futures(::cede_futures *f) noexcept : f_(f)
+    {
+    }
+    std::unique_ptr<::cede_futures, detail::closer<::cede_futures, ::cede_future_close>> f_;
+};
+
+} // namespace cede
+
+#endif

@@ -1,0 +1,151 @@
+/* libcede for C++17: CUDA graphs of a program's step, by batch size. cede/graph.h describes every
+ * call; see also cede/cede.hpp.
+ *
+ *     cede::graph_cache graphs(stream, [&](void *s, unsigned n) {
+ *         return cuLaunchKernel(kernel, n, 1, 1, 256, 1, 1, 0, CUstream(s), params, nullptr);
+ *     });
+ *     graphs.prepare();                // captures all buckets now
+ *     graphs.launch(n);                // the smallest one that fits
+ */
+#ifndef CEDE_GRAPH_HPP
+#define CEDE_GRAPH_HPP
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cede/error.hpp"
+#include "cede/graph.h"
+
+namespace cede
+{
+
+/* Settings, with the defaults of cede_graph_defaults(). */
+struct graph_config : ::cede_graph_config {
+    graph_config() noexcept
+    {
+        ::cede_graph_defaults(this);
+    }
+};
+
+/* One thread at a time uses it: a second gets EBUSY. */
+class graph_cache
+{
+  public:
+    /* step(stream, n) queues one step. It returns nothing, a std::error_code, or a CUresult,
+     * cudaError_t or int as in C. Return a driver's error, do not throw it: only so has a bucket
+     * that cannot be captured its reason. An exception ends the launch, and comes out of it. */
+    template <class Step> graph_cache(void *stream, Step &&step, const graph_config &config = {})
+    {
+        int r = open(config, stream, std::forward<Step>(step));
+        detail::check(r, r == -EINVAL   ? "cede_graph_open: a setting is out of range"
+                         : r == -ENOSYS ? "cede_graph_open: there is no libcuda of driver 525 or "
+                                          "later, or no context is current"
+                                        : "cede_graph_open");
+    }
+    template <class Step>
+    static std::optional<graph_cache> try_open(void *stream, Step &&step,
+                                               const graph_config &config = {},
+                                               std::error_code *why = nullptr)
+    {
+        graph_cache g;
+        if (detail::failed(g.open(config, stream, std::forward<Step>(step)), why))
+            return std::nullopt;
+        return g;
+    }
+
+    /* The bucket of a batch of n, or with 0 all. Throws as launch(). */
+    void prepare(unsigned n = 0)
+    {
+        call("cede_graph_prepare", [&] { return ::cede_graph_prepare(handle(), n); });
+    }
+    std::error_code try_prepare(unsigned n = 0) noexcept
+    {
+        detail::calls during;
+        return detail::code(::cede_graph_prepare(handle(), n));
+    }
+    /* The size of the graph that was launched; 0: the step ran eagerly. Throws what the step threw,
+     * else an error with the driver's words. */
+    unsigned launch(unsigned n)
+    {
+        unsigned bucket = 0;
+        call("cede_graph_launch", [&] { return ::cede_graph_launch(handle(), n, &bucket); });
+        return bucket;
+    }
+    std::error_code try_launch(unsigned n, unsigned *bucket = nullptr) noexcept
+    {
+        detail::calls during;
+        return detail::code(::cede_graph_launch(handle(), n, bucket));
+    }
+    /* Addresses have changed: all are captured again. */
+    void changed() noexcept
+    {
+        ::cede_graph_changed(handle());
+    }
+    /* Of a batch of n; empty: out of range, or the cache was moved from. */
+    std::optional<::cede_graph_bucket> bucket(unsigned n) const noexcept
+    {
+        ::cede_graph_bucket b{};
+        if (::cede_graph_get_bucket(handle(), n, &b, sizeof(b)) < 0)
+            return std::nullopt;
+        return b;
+    }
+    ::cede_graph_statistics statistics() const noexcept
+    {
+        ::cede_graph_statistics s{};
+        ::cede_graph_get_statistics(handle(), &s, sizeof(s));
+        return s;
+    }
+    ::cede_graph *handle() const noexcept
+    {
+        return g_.get();
+    }
+
+  private:
+    graph_cache() noexcept = default;
+    template <class Step> int open(const graph_config &config, void *stream, Step &&step)
+    {
+        using F = std::decay_t<Step>;
+        auto f = std::make_shared<F>(std::forward<Step>(step));
+        ::cede_graph *g;
+        int r = ::cede_graph_open(&config, stream, run<F>, f.get(), &g);
+        g_.reset(g);
+        step_ = std::move(f);
+        return r;
+    }
+    template <class F> static int run(void *arg, void *stream, unsigned n) noexcept
+    {
+        detail::calls::forget(); /* of an attempt to capture: what counts is the latest run */
+        return detail::calls::run([=] {
+            F &f = *static_cast<F *>(arg);
+            if constexpr (std::is_enum_v<std::invoke_result_t<F &, void *, unsigned>>)
+                return static_cast<int>(f(stream, n));
+            else
+                return detail::result_of(f, stream, n);
+        });
+    }
+    template <class F> void call(const char *name, F &&f)
+    {
+        detail::calls during;
+        int r = f();
+        if (r >= 0)
+            return;
+        during.check();
+        std::string text = name;
+        if (!g_)
+            text += ": the cache was moved from";
+        else if (r == -EBUSY)
+            text += ": another thread, or the step itself, uses the cache";
+        else if (r == -EINVAL)
+            text += ": the batch is 0 or larger than the largest bucket";
+        else
+            text += std::string(": ") + statistics().error;
+        throw error(r, text);
+    }
+    std::shared_ptr<void> step_; /* in one place */
+    std::unique_ptr<::cede_graph, detail::closer<::cede_graph, ::cede_graph_close>> g_;
+};
+
+} // namespace cede
+
+#endif

@@ -1,0 +1,138 @@
+"""libcede's scopes for Python, by ctypes: tasks that begin and end together.
+
+    import cede, cede_scope
+    with cede_scope.Scope(threads=8, timeout_us=10 * 10**6) as scope:
+        for item in items:
+            scope.fork(infer, item)              # calls infer(item)
+
+    def infer(item):                             # leases that it leaves are released with the scope
+        with pool.lease(kernel="gemm", scope=scope):
+            return model(item)
+
+The end of the block waits for all tasks. The first task that raises cancels the others, and its exception comes out of
+the block; an exception in the block itself cancels the tasks too. A scope is also cancelled by its deadline
+(TimeoutError), by cancel() and with its parent (OSError ECANCELED). A task that runs checks scope.cancelled() and
+returns; one that has not begun never begins; one that waits for a lease of the scope gets OSError ECANCELED.
+
+`scope=` of cede.Pool.acquire(), cede_slice.run(), cede_step.Loop() and its join() end with a scope as well.
+cede_scope_open(3) describes everything. Needs the library, but no daemon and no GPU.
+"""
+import contextlib
+import ctypes
+import errno
+import os
+import threading
+
+import cede
+
+FOREVER = 2**63 - 1
+
+_TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def _load():
+    lib, p = cede._lib, ctypes.c_void_p
+    if lib is None or not hasattr(lib, "cede_scope_open"):
+        return None
+    for name, args, result in (
+            ("open", [ctypes.POINTER(p), p, ctypes.c_uint, ctypes.c_int64], ctypes.c_int),
+            ("fork", [p, _TASK, p], ctypes.c_int), ("cancel", [p], None), ("cancelled", [p], ctypes.c_int),
+            ("join", [p], ctypes.c_int), ("close", [p], ctypes.c_int)):
+        f = getattr(lib, "cede_scope_" + name)
+        f.argtypes, f.restype = args, result
+    return lib
+
+
+_lib = _load()
+
+
+def available():
+    """Whether the library was found, and has scopes."""
+    return _lib is not None
+
+
+class Scope:
+    """threads: tasks that run at a time, besides the thread that joins, which runs tasks too. Within another scope
+    (parent) it is cancelled with that, and its block has to end before that one's. stream: a stream of PyTorch that is
+    the current one in the tasks; cede.CURRENT: the one that is current now. Tasks begin in PyTorch's default stream
+    otherwise."""
+    _s = None
+
+    def __init__(self, threads, timeout_us=FOREVER, parent=None, stream=None):
+        if _lib is None:
+            raise OSError(errno.ENOENT, "libcede with cede_scope_open() was not found: set CEDE_LIBRARY")
+        self._current = contextlib.nullcontext
+        if stream is not None:
+            import torch  # pylint: disable=import-outside-toplevel
+            stream = torch.cuda.current_stream() if stream is cede.CURRENT else stream
+            self._current = lambda: torch.cuda.stream(stream)
+        self._lock, self._tasks, self._last, self._raised = threading.Lock(), {}, 0, None
+        self._run, s = _TASK(self._on_run), ctypes.c_void_p()
+        if parent is not None and not parent._s:
+            raise ValueError("the parent is closed")
+        cede._check(_lib.cede_scope_open(ctypes.byref(s), parent and parent._s, threads, timeout_us))
+        self._s = s
+
+    def _on_run(self, _, key):
+        with self._lock:
+            task, args = self._tasks.pop(key)
+        try:
+            with self._current():
+                task(*args)
+            return 0
+        except BaseException as e:  # pylint: disable=broad-except
+            with self._lock:
+                if not self._raised and not self.cancelled():  # what follows a stop is no reason
+                    self._raised = e
+            return -errno.EIO
+
+    def fork(self, task, *args):
+        """Adds a task, from any thread and from tasks; they begin in this order. OSError EBUSY: the scope was joined;
+        ECANCELED; TimeoutError."""
+        with self._lock:
+            self._last += 1
+            key, self._tasks[self._last] = self._last, (task, args)
+        result = _lib.cede_scope_fork(self._s, self._run, key)
+        if result < 0:
+            with self._lock:
+                self._tasks.pop(key, None)
+            cede._check(result)
+
+    def cancelled(self):
+        """Whether tasks are to return: one failed, the deadline has passed, or it or its parent was cancelled."""
+        return bool(_lib.cede_scope_cancelled(self._s))
+
+    def cancel(self):
+        """No further task begins."""
+        _lib.cede_scope_cancel(self._s)
+
+    def join(self):
+        """Waits until all tasks have ended, as the end of the block does, and raises what that raises. OSError EDEADLK:
+        a task of the scope called this."""
+        result = _lib.cede_scope_join(self._s)
+        if result == -errno.EDEADLK:
+            raise OSError(errno.EDEADLK, "a task cannot wait for the scope that it is in")
+        self._tasks.clear()  # those that never began
+        if self._raised:
+            raise self._raised
+        if result < 0:
+            why = "the scope was cancelled" if result == -errno.ECANCELED else os.strerror(-result)
+            raise OSError(-result, why)
+
+    def close(self):
+        """Cancels the tasks unless they were joined, and waits for those that run. Not to be used afterwards."""
+        if self._s and _lib.cede_scope_close(self._s) != -errno.EDEADLK:  # by one of its tasks: it stays
+            self._s = None
+
+    __del__ = close
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        try:
+            if kind is None:
+                self.join()
+        finally:
+            self.close()
+        return False

@@ -1,0 +1,449 @@
+/* cede/slice.hpp, graph.hpp, future.hpp and step.hpp on the stand-in for libcuda, whose folder has
+ * to be in LD_LIBRARY_PATH: the program's functions, and what becomes of that which they throw or
+ * return. Not what the calls of libcede do: the tests in C have that. */
+#include <stdexcept>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "cede/cede.hpp"
+#include "check.hpp"
+
+/* The stand-in's, and its errors. */
+extern "C" int cuCtxPushCurrent_v2(void *context);
+extern "C" int cuStreamCreate(void **stream, unsigned flags);
+extern "C" int cuStreamDestroy_v2(void *stream);
+extern "C" int cuStreamSynchronize(void *stream);
+extern "C" int cuMemAllocAsync(unsigned long long *p, std::size_t bytes, void *stream);
+extern "C" char fake_contexts[2];
+
+using namespace std::chrono_literals;
+
+static_assert(move_only<cede::graph_cache> && move_only<cede::futures>);
+static_assert(move_only<cede::step_loop<int>> && move_only<cede::memory_lease>);
+
+/* ---- slices ---------------------------------------------------------------------------------- */
+
+static cede::slice_run small_run(std::uint64_t count)
+{
+    cede::slice_run run;
+    run.config.flags = CEDE_SLICE_NO_GPU;
+    run.config.count = count;
+    return run;
+}
+
+static void slices_run_to_their_end()
+{
+    std::uint64_t sum = 0, next = 0, saved = 0;
+    auto launch = [&](std::uint64_t first, std::uint64_t count, void *stream) {
+        CHECK(first == next && !stream);
+        for (; next < first + count; next++)
+            sum += next;
+    };
+    auto save = [&](std::uint64_t done) { saved = done; };
+    cede::slice_run run = small_run(1000);
+    run.config.timeout_us = 0;
+    CHECK(!run(launch, save) && run.try_run(launch, save) == std::errc::timed_out && next == 0);
+    run.config.timeout_us = CEDE_NO_TIMEOUT;
+    CHECK(run(launch, save) && sum == 499500 && saved == 1000 && run.progress.saved == 1000);
+    CHECK(!run.try_run(launch, save) && !run.try_run(launch) && sum == 499500);
+
+    cede::slice_run bad = small_run(10);
+    bad.config.depth = 99;
+    fails(std::errc::invalid_argument, "cede_slice_run: `depth` is out of range",
+          [&] { bad(launch); });
+    cede::scope over(0);
+    over.cancel();
+    cede::slice_run in = small_run(10);
+    in.config.scope = over.handle();
+    fails(std::errc::operation_canceled, "the scope is cancelled", [&] { in(launch); });
+
+    cede::pool_config one;
+    one.flags = CEDE_POOL_NO_GPU;
+    one.max_concurrent_streams = 1;
+    cede::pool pool(one);
+    cede::lease mine = pool.acquire(), urgent;
+    cede::shape now;
+    now.due = 1us;
+    cede::slice_run displaced = small_run(10);
+    displaced.config.lease = mine.handle();
+    displaced.config.timeout_us = 1000; /* the deadline ends it before the patience does */
+    displaced.config.patience_us = UINT64_MAX;
+    CHECK(!displaced([&](std::uint64_t, std::uint64_t, void *) {
+        urgent = pool.acquire(nullptr, now);
+        CHECK(mine.wanted());
+    }));
+    CHECK(displaced.progress.done == 1);
+}
+
+static void what_slices_throw_comes_out()
+{
+    using text = std::string;
+    std::uint64_t ran = 0;
+    bool broken = true;
+    auto launch = [&](std::uint64_t, std::uint64_t count, void *) {
+        if (broken)
+            throw text("launch");
+        ran += count;
+    };
+    auto save = [&](std::uint64_t) {
+        if (broken)
+            throw text("save");
+    };
+    cede::slice_run run = small_run(100);
+    throws(text("launch"), [&] { run(launch, save); });
+    CHECK(run.try_run(launch, save) == std::errc::io_error);
+    throws(text("save"),
+           [&] { run([&](std::uint64_t, std::uint64_t count, void *) { ran += count; }, save); });
+    CHECK(run.progress.done == 100 && run.progress.saved == 0);
+    broken = false;
+    CHECK(run(launch, save) && ran == 100 && run.progress.saved == 100);
+
+    cede::slice_run codes = small_run(100);
+    CHECK(codes.try_run([](std::uint64_t, std::uint64_t, void *) { return -ENOSPC; }) ==
+          std::errc::no_space_on_device);
+    CHECK(codes.try_run([](std::uint64_t, std::uint64_t, void *) { throw std::bad_alloc(); }) ==
+          std::errc::not_enough_memory);
+    fails(std::errc::no_space_on_device, "`launch` failed for 1 elements from 0 on", [&] {
+        codes([](std::uint64_t, std::uint64_t, void *) {
+            return std::make_error_code(std::errc::no_space_on_device);
+        });
+    });
+    /* One run within another: each has its own. */
+    cede::slice_run outer = small_run(1);
+    throws(1, [&] {
+        outer([&](std::uint64_t, std::uint64_t, void *) {
+            cede::slice_run inner = small_run(1);
+            throws(2, [&] { inner([](std::uint64_t, std::uint64_t, void *) { throw 2; }); });
+            throw 1;
+        });
+    });
+}
+
+static void checkpoints_are_whole()
+{
+    char path[] = "/tmp/cede-cpp-XXXXXX";
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0 && unlink(path) == 0);
+    int state[2] = {3, 4}, back[2] = {};
+    std::error_code why;
+    std::vector<cede::checkpoint> files;
+    for (std::uint64_t work : {7U, 8U})
+        files.emplace_back(path, work);
+    CHECK(!files[0].read(back, sizeof(back)) && !files[0].try_read(back, sizeof(back), &why));
+    CHECK(why == std::errc::no_such_file_or_directory);
+    files[0].write(9, state, sizeof(state));
+    CHECK(files[0].read(back, sizeof(back)) == 9U && back[1] == 4);
+    fails(std::errc(ESTALE), "cede_checkpoint_read: ", [&] { files[1].read(back, sizeof(back)); });
+    fails(std::errc(ESTALE), "other work", [&] { files[1].read(back, sizeof(back)); });
+    cede::checkpoint nowhere(std::string(path) + "/x", 1);
+    CHECK(nowhere.try_write(1, state, sizeof(state)) == std::errc::not_a_directory);
+    fails(std::errc::not_a_directory,
+          "cede_checkpoint_write: ", [&] { nowhere.write(1, state, sizeof(state)); });
+    unlink(path);
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+struct own_stream {
+    void *handle = nullptr;
+    own_stream()
+    {
+        CHECK(cuStreamCreate(&handle, 1) == 0);
+    }
+    ~own_stream()
+    {
+        CHECK(cuStreamDestroy_v2(handle) == 0);
+    }
+};
+
+static int queue_node(void *stream)
+{
+    unsigned long long p;
+    return cuMemAllocAsync(&p, 1, stream);
+}
+
+static void a_step_becomes_graphs()
+{
+    own_stream own;
+    void *stream = own.handle;
+    unsigned calls = 0, last = 0;
+    cede::graph_config c, bad;
+    c.max_batch = 4;
+    bad.warmups = 1001;
+    auto step = [&](void *s, unsigned n) {
+        CHECK(s == stream);
+        calls++;
+        last = n;
+        return queue_node(s);
+    };
+    std::error_code why;
+    fails(std::errc::invalid_argument, "cede_graph_open: a setting is out of range",
+          [&] { cede::graph_cache g(stream, step, bad); });
+    CHECK(!cede::graph_cache::try_open(stream, step, bad, &why) && why);
+    cede::graph_cache g(stream, step, c);
+    CHECK(g.launch(3) == 0 && last == 4 && g.launch(3) == 4 && g.bucket(3)->captured);
+    g.prepare();
+    unsigned took = 99, before = calls;
+    CHECK(g.statistics().graphs == 3 && !g.try_launch(1, &took) && took == 1 && calls == before);
+    g.changed();
+    CHECK(!g.try_prepare(1) && calls == before + 1 && !g.bucket(5));
+    fails(std::errc::invalid_argument, "the batch is 0", [&] { g.launch(0); });
+    fails(std::errc::invalid_argument, "larger than the largest", [&] { g.prepare(5); });
+    cede::graph_cache moved = std::move(g);
+    CHECK(moved.launch(1) == 1 && !g.bucket(1) && g.statistics().buckets == 0);
+    fails(std::errc::invalid_argument, "was moved from", [&] { g.launch(1); });
+
+    /* A driver's error, as an enum of it is, gives a refusal its reason. */
+    enum result { ok };
+    cede::graph_cache waits(stream, [](void *s, unsigned) {
+        int r = queue_node(s);
+        return result(r ? r : cuStreamSynchronize(s));
+    });
+    waits.prepare(1);
+    CHECK(waits.bucket(1)->refused == CEDE_GRAPH_SYNCHRONIZES && waits.launch(1) == 0);
+}
+
+static void what_a_step_throws_comes_out()
+{
+    own_stream own;
+    void *stream = own.handle;
+    int what = 0;
+    cede::graph_cache g(stream, [&](void *s, unsigned) {
+        if (what)
+            throw what;
+        if (queue_node(s))
+            throw std::runtime_error("not thrown here");
+    });
+    what = 1;
+    throws(1, [&] { g.launch(1); });
+    what = 2;
+    throws(2, [&] { g.prepare(1); });
+    CHECK(g.try_launch(1) == std::errc::io_error && g.try_prepare() == std::errc::io_error);
+    what = 3; /* in a capture: it is warm */
+    throws(3, [&] { g.launch(1); });
+    what = 0;
+    CHECK(g.launch(1) == 1);
+
+    /* An exception in a capture that the driver refuses is not the launch's: that runs eagerly. */
+    bool warm = false;
+    cede::graph_cache refused(stream, [&](void *s, unsigned) -> int {
+        if (warm)
+            throw cuStreamSynchronize(s) ? 4 : 5;
+        return queue_node(s);
+    });
+    CHECK(refused.launch(1) == 0);
+    warm = true;
+    throws(5, [&] { refused.launch(1); });
+    CHECK(refused.bucket(1)->refused != CEDE_GRAPH_NOT_REFUSED);
+    cede::graph_cache codes(stream, [](void *, unsigned) {
+        return std::make_error_code(std::errc::no_space_on_device);
+    });
+    fails(std::errc::no_space_on_device, "cannot run the step for a batch of 1: it returned -28",
+          [&] { codes.launch(1); });
+    cede::graph_cache *self = nullptr;
+    cede::graph_cache inner(stream, [&](void *, unsigned) { self->launch(1); });
+    self = &inner;
+    fails(std::errc::device_or_resource_busy, "the step itself", [&] { inner.launch(1); });
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+struct asked {
+    std::uint64_t id = 0;
+    std::int64_t input = 1; /* of the next step: a value, or a symbol of one */
+    std::vector<std::int64_t> values;
+    int left = 1;
+};
+
+/* Doubles each request's value, in a step of all that have joined. */
+struct doubling {
+    cede::futures futures;
+    std::vector<asked> all;
+    std::vector<std::int64_t> inputs;
+    int fail = 0, errors = 0; /* which function throws: 1 to 4 */
+    std::unique_ptr<cede::step_loop<asked>> loop;
+
+    explicit doubling(unsigned n, cede::scope *in = nullptr) : futures(no_gpu()), all(n)
+    {
+        cede::step_config c;
+        c.flags = CEDE_STEP_NO_GPU;
+        c.batch = c.requests = n;
+        c.futures = futures.handle();
+        c.scope = in ? in->handle() : nullptr;
+        loop = std::make_unique<cede::step_loop<asked>>(
+            c, [this](cede::step<asked> &) { return schedule(); },
+            [this](cede::step<asked> &s) { return launch(s); },
+            [this](cede::step<asked> &s) { finish(s); },
+            [this](asked *a, int reason) {
+                a->left = reason;
+                throw_if(4);
+            });
+        for (asked &a : all)
+            a.id = loop->join(&a);
+    }
+    static cede::futures_config no_gpu()
+    {
+        cede::futures_config c;
+        c.flags = CEDE_FUTURE_NO_GPU;
+        return c;
+    }
+    void throw_if(int function) const
+    {
+        if (fail == function)
+            throw function;
+    }
+    cede_future_array array()
+    {
+        return {reinterpret_cast<std::uintptr_t>(inputs.data()), 0, unsigned(inputs.size()), 8};
+    }
+    bool schedule()
+    {
+        inputs.clear();
+        for (asked &a : all) {
+            if (auto symbol = loop->add(a.id))
+                inputs.push_back(*symbol ? *symbol : a.input);
+        }
+        throw_if(1);
+        return !inputs.empty();
+    }
+    std::error_code launch(cede::step<asked> &s)
+    {
+        CHECK(s.size() == inputs.size() && s[0]->id && s.symbol(1) == s.symbol() - 1);
+        throw_if(2);
+        std::error_code c = futures.resolve(s.stream(), array());
+        for (std::int64_t &i : inputs)
+            i *= 2;
+        return c ? c : futures.store(s.stream(), array(), s.symbol());
+    }
+    void finish(cede::step<asked> &s)
+    {
+        errors += bool(s.error());
+        for (unsigned i = 0; i < s.size(); i++) {
+            if (s.error() || s.surplus(i))
+                continue;
+            s[i]->values.push_back(s[i]->input = s.result(i));
+            if (s[i]->values.size() == 5)
+                CHECK(!loop->leave(s[i]->id));
+        }
+        throw_if(3);
+    }
+};
+
+static void the_loop_runs_steps()
+{
+    const std::vector<std::int64_t> powers = {2, 4, 8, 16, 32};
+    doubling d(3);
+    d.loop->run();
+    for (asked &a : d.all)
+        CHECK(a.values == powers && a.left == 0);
+    cede_step_statistics s = d.loop->statistics();
+    CHECK(s.joined == 3 && s.left == 3 && s.failed == 0 && s.results - s.surplus == 15);
+    CHECK(d.loop->leave(d.all[0].id) == std::errc::no_such_file_or_directory);
+    bool did = true;
+    CHECK(!d.loop->once() && !d.loop->try_once(&did) && !did);
+
+    std::error_code why;
+    CHECK(!d.loop->add(d.all[0].id, &why) && why == std::errc::operation_not_permitted);
+    cede::scope scope(0);
+    asked more[4];
+    for (asked &a : more) {
+        if (&a != &more[3])
+            d.loop->join(&a, &scope);
+    }
+    fails(std::errc::no_space_on_device, "`requests` have joined", [&] { d.loop->join(more); });
+    scope.cancel();
+    d.loop->once();
+    CHECK(more[0].left == -ECANCELED && more[3].left == 1);
+    CHECK(d.loop->try_join(&more[3], nullptr, -1s));
+    d.loop->once();
+    CHECK(more[3].left == -ETIMEDOUT);
+    d.loop->join(&more[2]);
+    cede::step_loop<asked> moved = std::move(*d.loop);
+    fails(std::errc::invalid_argument, "was moved from", [&] { d.loop->once(); });
+    fails(std::errc::invalid_argument, "was moved from", [&] { d.loop->join(more); });
+    more[2].left = 1;
+    {
+        cede::step_loop<asked> last = std::move(moved);
+        CHECK(last.handle() && !moved.handle() && more[2].left == 1);
+    }
+    CHECK(more[2].left == -ECANCELED);
+}
+
+static void what_functions_of_the_loop_throw_comes_out()
+{
+    for (int function = 1; function <= 4; function++) {
+        doubling d(2);
+        d.fail = function;
+        throws(function, [&] { d.loop->run(); });
+        CHECK(d.errors == (function == 2)); /* `finish` has the failed step */
+        d.fail = 0;
+        d.loop->run();
+        for (asked &a : d.all)
+            CHECK(function == 2 ? a.left == -EIO : a.values.size() == 5 && a.left == 0);
+        d.fail = function;
+        d.all[0].id = d.loop->join(&d.all[0]);
+        CHECK(function == 4 || d.loop->try_once() == std::errc::io_error);
+    } /* with 4 the destructor swallows it */
+    cede::scope over(0);
+    doubling d(1, &over);
+    over.cancel();
+    fails(std::errc::operation_canceled, "the scope is cancelled", [&] { d.loop->run(); });
+
+    cede::step_config c;
+    c.flags = CEDE_STEP_NO_GPU;
+    cede::step_loop<int> *self = nullptr;
+    cede::step_loop<int> inner(
+        c, [&](cede::step<int> &) { return self->once(); }, [](cede::step<int> &) {},
+        [](cede::step<int> &) {});
+    self = &inner;
+    fails(std::errc::resource_deadlock_would_occur, "by a function of the loop",
+          [&] { inner.once(); });
+    cede::step_loop<int> codes(
+        c, [](cede::step<int> &) { return -ENOSPC; }, [](cede::step<int> &) {},
+        [](cede::step<int> &) {});
+    fails(std::errc::no_space_on_device, "a function failed", [&] { codes.once(); });
+    c.depth = 99;
+    fails(std::errc::invalid_argument, "cede_step_open: a setting is out of range", [&] {
+        cede::step_loop<int>(
+            c, [](cede::step<int> &) { return false; }, [](cede::step<int> &) {},
+            [](cede::step<int> &) {});
+    });
+}
+
+static void futures_give_symbols()
+{
+    std::error_code why;
+    cede::futures_config bad = doubling::no_gpu(), c = bad;
+    bad.slots = 3;
+    c.slots = 2;
+    fails(std::errc::invalid_argument, "a setting is out of range", [&] { cede::futures f(bad); });
+    CHECK(!cede::futures::try_open(bad, &why) && why == std::errc::invalid_argument);
+    auto f = cede::futures::try_open(c, &why);
+    CHECK(f && !why && f->statistics().slots == 2);
+    auto symbol = f->try_reserve(2);
+    CHECK(symbol && !f->try_reserve(1, &why));
+    CHECK(why == std::errc::resource_unavailable_try_again);
+    std::int64_t values[2] = {5, 6}, out[2] = {cede_future_symbol(*symbol, 1), 3};
+    const cede_future_array from = {reinterpret_cast<std::uintptr_t>(values), 0, 2, 8};
+    const cede_future_array to = {reinterpret_cast<std::uintptr_t>(out), 0, 2, 8};
+    CHECK(!f->place(nullptr, *symbol, 2) && !f->store_placed(nullptr, from));
+    CHECK(!f->resolve(nullptr, to) && out[0] == 6 && out[1] == 3);
+    CHECK(!f->release(*symbol) && f->release(*symbol) == std::errc::no_such_file_or_directory);
+    cede::futures moved = std::move(*f);
+    CHECK(f->resolve(nullptr, to) == std::errc::invalid_argument && f->statistics().slots == 0);
+}
+
+int main()
+{
+    CHECK(cuCtxPushCurrent_v2(&fake_contexts[0]) == 0);
+    slices_run_to_their_end();
+    what_slices_throw_comes_out();
+    checkpoints_are_whole();
+    a_step_becomes_graphs();
+    what_a_step_throws_comes_out();
+    futures_give_symbols();
+    the_loop_runs_steps();
+    what_functions_of_the_loop_throw_comes_out();
+    return 0;
+}

@@ -1,0 +1,205 @@
+"""python/cede_scope.py: what comes out of a scope, what ends it, and its leases. Without a GPU.
+
+usage: test_python_scope.py LIBRARY"""
+import errno
+import os
+import sys
+import threading
+import unittest
+from unittest import mock
+
+os.environ["CEDE_LIBRARY"] = sys.argv.pop(1)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+sys.dont_write_bytecode = True
+import cede  # noqa: E402
+import cede_scope  # noqa: E402
+import cede_slice  # noqa: E402
+import cede_step  # noqa: E402
+
+LONG_US = 60 * 10**6
+
+
+class Scopes(unittest.TestCase):
+    def raises_errno(self, code):
+        test = self
+
+        class Context:
+            def __enter__(self):
+                return self
+
+            def __exit__(self, kind, e, _):
+                test.assertTrue(isinstance(e, OSError), repr(e))
+                test.assertEqual(e.errno, code)
+                return True
+        return Context()
+
+    def test_all_tasks_end_with_the_block(self):
+        for threads in (0, 4):
+            done = []
+            with cede_scope.Scope(threads) as scope:
+                for i in range(50):
+                    scope.fork(done.append, i)
+                scope.fork(lambda: scope.fork(done.append, "by a task"))
+            self.assertEqual(set(done), {*range(50), "by a task"})
+            self.assertFalse(scope.cancelled())
+
+    def test_threads_run_tasks(self):
+        meet = threading.Barrier(3)
+        with cede_scope.Scope(2) as scope:
+            for _ in range(3):
+                scope.fork(meet.wait)
+
+    def test_the_first_exception_comes_out(self):
+        done = []
+
+        def fails():
+            raise KeyError("the model is gone")
+
+        with self.assertRaisesRegex(KeyError, "the model is gone"):
+            with cede_scope.Scope(0) as scope:
+                scope.fork(fails)
+                for i in range(5):
+                    scope.fork(done.append, i)
+        self.assertEqual((done, scope._tasks), ([], {}))
+
+        seen = []
+        scope = cede_scope.Scope(1)
+        self.addCleanup(scope.close)
+        begun = threading.Event()
+
+        def follows():
+            begun.set()
+            while not scope.cancelled():
+                pass
+            seen.append("cancelled")
+            raise ValueError("what follows is no reason")
+
+        scope.fork(follows)
+        begun.wait()
+        scope.fork(fails)
+        for _ in range(2):
+            with self.assertRaises(KeyError):
+                scope.join()
+        self.assertEqual(seen, ["cancelled"])
+        with self.raises_errno(errno.EBUSY):
+            scope.fork(print)
+        self.assertEqual(scope._tasks, {})
+
+    def test_what_cancels(self):
+        with self.assertRaises(KeyError):
+            with cede_scope.Scope(0) as scope:
+                scope.fork(self.fail)
+                raise KeyError
+        with self.raises_errno(errno.ECANCELED):
+            with cede_scope.Scope(0) as scope:
+                scope.cancel()
+                self.assertTrue(scope.cancelled())
+                with self.raises_errno(errno.ECANCELED):
+                    scope.fork(self.fail)
+        with self.assertRaises(TimeoutError):
+            with cede_scope.Scope(0, timeout_us=1000) as scope:
+                scope.fork(lambda: [None for _ in iter(scope.cancelled, True)])
+        with cede_scope.Scope(0, timeout_us=0) as scope:
+            with self.assertRaises(TimeoutError):
+                scope.fork(self.fail)
+        parent = cede_scope.Scope(0)
+        with self.raises_errno(errno.ECANCELED):
+            with cede_scope.Scope(0, parent=parent) as scope:
+                scope.fork(self.fail)
+                parent.cancel()
+                self.assertTrue(scope.cancelled())
+        parent.close()
+        for arguments in ((1025,), (0, -1), (0, 1, parent)):
+            with self.assertRaises(ValueError):
+                cede_scope.Scope(*arguments)
+        for call in (parent.cancel, parent.join, parent.close):
+            call()
+        with self.assertRaises(ValueError):
+            parent.fork(print)
+
+    def test_a_task_cannot_wait_for_its_scope(self):
+        with self.raises_errno(errno.EDEADLK):
+            with cede_scope.Scope(0) as scope:
+                scope.fork(scope.join)
+        with cede_scope.Scope(0) as scope:
+            scope.fork(scope.close)
+            scope.fork(lambda: None)
+
+    def test_one_that_is_forgotten(self):
+        def forget():
+            scope = cede_scope.Scope(0)
+            scope.fork(self.fail)
+        forget()
+        import gc  # pylint: disable=import-outside-toplevel
+        gc.collect()
+
+    def test_leases(self):
+        pool = cede.Pool(flags=1, max_concurrent_streams=1)
+        self.addCleanup(pool.close)
+        with cede_scope.Scope(0) as scope:
+            scope.fork(lambda: pool.try_acquire(scope=scope))  # which nobody releases
+            scope.fork(lambda: self.assertEqual(pool.statistics().active, 1))
+        self.assertEqual(pool.statistics().active, 0)
+
+        def waits():
+            with pool.acquire(timeout_us=LONG_US, scope=scope):
+                self.fail()
+
+        with pool.acquire(), self.raises_errno(errno.ECANCELED):
+            with cede_scope.Scope(1) as scope:
+                scope.fork(waits)
+                while not pool.statistics().waiting:
+                    pass
+                scope.cancel()
+        with self.assertRaises(KeyError):
+            with cede_scope.Scope(0) as scope, pool.acquire(kernel=None, scope=scope):
+                raise KeyError
+        self.assertEqual(pool.statistics().active, 0)
+
+    def test_slices_end_with_a_scope(self):
+        progress = cede_slice.Progress()
+        with cede_scope.Scope(0) as parent:
+            scope = cede_scope.Scope(0, parent=parent)
+            self.addCleanup(scope.close)
+
+            def launch(first, *_):
+                if first:
+                    scope.cancel()
+            with self.raises_errno(errno.ECANCELED):
+                cede_slice.run(progress, 10**9, launch, gpu=False, scope=scope)
+            self.assertIn(b"scope is cancelled", progress.error)
+            self.assertGreater(progress.done, 0)
+            scope.close()
+
+    def test_requests_of_a_step_leave_with_a_scope(self):
+        gone, ran = [], []
+
+        def schedule(_step):
+            return loop.add("a") is not None
+
+        def finish(step):
+            ran.extend(step.requests)
+            mine.cancel()
+
+        all_of_it, mine = cede_scope.Scope(0), cede_scope.Scope(0)
+        loop = cede_step.Loop(schedule, lambda _: None, finish, lambda *a: gone.append(a), gpu=False, scope=all_of_it)
+        loop.join("a", scope=mine)
+        while loop.once():
+            pass
+        self.assertEqual((ran[:1], gone), (["a"], [("a", -errno.ECANCELED)]))
+        all_of_it.cancel()
+        with self.raises_errno(errno.ECANCELED):
+            loop.once()
+        loop.close()
+        mine.close()
+        all_of_it.close()
+
+    def test_without_the_library(self):
+        with mock.patch.object(cede_scope, "_lib", None):
+            self.assertFalse(cede_scope.available())
+            with self.assertRaisesRegex(OSError, "set CEDE_LIBRARY"):
+                cede_scope.Scope(0)
+        self.assertTrue(cede_scope.available())
+
+
+unittest.main()
