@@ -14,3 +14,4 @@ list_jobs() { cede ps 2>/dev/null | awk '/^ *#/ { print $1, $3 }' | sort | tr '\
 jobs_are() { [ "$(list_jobs)" = "$1" ] || fail "jobs: wanted $1"; }
 all_files() { find /etc /usr /lib /var/lib /run -xdev ! -path '/var/lib/dpkg/*' ! -path '/var/lib/apt/*' ! -type d 2>/dev/null | sort; }
 until_true() { n=0; until "$@" >/dev/null 2>&1; do n=$((n + 1)); [ $n -lt 600 ] || fail "$*"; sleep 0.1; done; }
+runs() { cede ps --json | grep -q '"daemon": *true'; } # ceded: `cede policy` answers without one too

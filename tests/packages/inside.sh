@@ -6,7 +6,7 @@ set -eu
 mount -t proc proc /proc
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 CEDE_SOFT_SOCKET=/run/cede-softgpu/socket
 . /common.sh
-start_ceded() { ceded --device soft 2>>/ceded.log & ceded=$!; until_true cede policy; }
+start_ceded() { ceded --device soft 2>>/ceded.log & ceded=$!; until_true runs; }
 
 all_files >/before
 step install "$(ls /old)"
