@@ -186,6 +186,8 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
     int code = cede_requests_submit(q->requests, &r, now, ticket);
     q->s.full += ticket->answer == CEDE_QUEUE_FULL;
     q->s.alone += ticket->answer == CEDE_QUEUE_ALONE;
+    if (ticket->answer == CEDE_QUEUE_ALONE)
+        cede_run_times_refused(q->times, key, m->expected_ns);
     q->s.behind += ticket->answer == CEDE_QUEUE_BEHIND;
     q->s.others += ticket->answer == CEDE_QUEUE_OTHERS;
     if (code)

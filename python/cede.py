@@ -193,9 +193,9 @@ CURRENT = object()  # as a stream: PyTorch's current one
 
 
 @contextlib.contextmanager
-def _in_stream(lease, stream, ended):
-    """Makes a stream PyTorch's current one, behind what the former has queued; the former then goes on behind it.
-    No host call waits: ended() gets an event behind the work of the block, or None where there is no stream."""
+def _in_stream(lease, stream, ended, follow=True):
+    """Makes a stream PyTorch's current one, behind what the former has queued; the former then goes on behind it
+    (follow). No host call waits: ended() gets an event behind the work of the block, or None where there is no stream."""
     event = None
     try:
         if stream is None and not lease.stream:
@@ -216,7 +216,7 @@ def _in_stream(lease, stream, ended):
             mark = torch.cuda.Event(blocking=True)
             mark.record(stream)
             event = mark  # where the driver fails, none ever occurs
-            if stream != former:
+            if follow and stream != former:
                 former.wait_event(event)
     finally:
         ended(event)
@@ -252,7 +252,8 @@ class Lease(ctypes.Structure):
         the one that is). It runs behind what the former has queued. The end of the block waits for an event behind the
         block's work, not for the stream or the device. PyTorch's rules for tensors on several streams hold
         (Tensor.record_stream). Without a GPU, and without `stream`, it does nothing."""
-        return _in_stream(self, stream, _wait)
+        # Threads share PyTorch's default stream: if that went on behind this lease, other leases would begin behind it.
+        return _in_stream(self, stream, _wait, follow=False)
 
 
 class _Shape(ctypes.Structure):

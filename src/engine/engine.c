@@ -173,21 +173,11 @@ int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms,
     int r = model_floors_check(&e->model, job, j->rec.account, j->rec.account_uid, terms, err);
     if (r == 0 && terms->preempt > j->rec.preempt)
         r = preempt_check(&e->model, j, err);
-    if (r == 0) /* which says whether they are valid */
-        r = model_emit(&e->model, model_terms_event(EV_JOB_CHANGE, job, terms));
-    if (r < 0)
-        return r;
-    j->rec.class = terms->class;
-    j->rec.weight = terms->weight;
-    j->rec.budget_us = terms->budget_us;
-    j->rec.gpu_min = terms->gpu_min;
-    j->rec.gpu_max = terms->gpu_max;
-    j->rec.preempt = terms->preempt;
-    j->rec.min_speed = terms->min_speed;
-    e->model.preempts |= terms->preempt > 0;
-    model_unit_changed(&e->model, job);
-    model_job_changed(&e->model, j);
-    return 0;
+    if (r == 0)
+        r = model_job_change(&e->model, job, terms);
+    if (r == 0)
+        reclassify_never(&e->model, job);
+    return r;
 }
 
 int engine_set_deadline(struct engine *e, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
@@ -321,6 +311,14 @@ void engine_look_for_jobs(struct engine *e, bool anew)
     if (anew)
         model_unmanaged_forget(&e->model);
     e->discovery.at = min_u64(e->discovery.at, e->model.now + LOOK_SOON_NS);
+    e->reclassify.at = min_u64(e->reclassify.at, e->discovery.at);
+}
+
+void engine_facts_came(struct engine *e)
+{
+    model_unmanaged_facts(&e->model);
+    engine_look_for_jobs(e, false);
+    reclassify_all(&e->reclassify, &e->model, e->discovery.at);
 }
 
 void engine_set_swap(struct engine *e, const struct swap_options *o)

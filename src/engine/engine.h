@@ -123,6 +123,9 @@ int engine_set_policy(struct engine *e, const char *name);
 int engine_set_params(struct engine *e, const struct sched_params *params);
 /* Programs in no job are looked at soon. anew: also those that no rule took before. */
 void engine_look_for_jobs(struct engine *e, bool anew);
+/* An agent reported something new of a control group: programs and jobs in it are looked at soon.
+ */
+void engine_facts_came(struct engine *e);
 void engine_set_swap(struct engine *e, const struct swap_options *o);
 
 /* ---- for a verb that ends when it has done its work ---- */

@@ -83,6 +83,7 @@ static uint64_t tick_observe(struct engine *e)
 {
     struct model *m = &e->model;
     uint64_t next = discovery_due(&e->discovery, m);
+    next = min_u64(next, reclassify_due(&e->reclassify, m, &e->discovery));
     next = min_u64(next, scans_due(&e->scans, m));
     if (m->discover_now)
         next = m->now;

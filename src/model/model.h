@@ -53,6 +53,8 @@ struct job_spec {
     char account[ACCOUNT_NAME_MAX]; /* "": that of a user: */
     uid_t account_uid;
     uint64_t program;   /* a number made of the arguments; 0: not known */
+    bool again;         /* asked of a rule: only if an agent reported something after: */
+    uint64_t facts;     /* the number of the report by which it was classified; 0: there was none */
     uint64_t slurm_job; /* of source JOB_SLURM */
 };
 
@@ -184,6 +186,8 @@ struct job {
     bool group_lives; /* its control group had processes when it was last looked at */
     uint32_t nprocesses, ngroups;
     uint64_t program; /* as in its spec; 0 in the next daemon */
+    uint64_t facts;   /* too */
+    bool facts_came;  /* there are new reports; engine/reclassify.c */
     uint32_t first_process;
     uint32_t account;
     /* units.c */
@@ -221,14 +225,16 @@ struct job {
 struct unmanaged {
     struct proc_id id;
     uid_t uid;
-    char comm[32];  /* its own to choose: any bytes */
-    bool seen;      /* by the driver's last list */
-    bool looked;    /* whether a rule takes it; asked once */
-    bool pending;   /* that cannot be told yet */
-    bool detached;  /* by a person: no rule takes it again */
-    bool scheduler; /* a process that schedules: no program, and no rule takes it */
-    bool serves;    /* an MPS server: it runs nothing of its own */
-    bool client;    /* of one */
+    char comm[32];   /* its own to choose: any bytes */
+    bool seen;       /* by the driver's last list */
+    bool looked;     /* whether a rule takes it; asked once */
+    bool pending;    /* that cannot be told yet */
+    bool facts_came; /* an agent has reported something since */
+    uint64_t facts;  /* as in struct job_spec */
+    bool detached;   /* by a person: no rule takes it again */
+    bool scheduler;  /* a process that schedules: no program, and no rule takes it */
+    bool serves;     /* an MPS server: it runs nothing of its own */
+    bool client;     /* of one */
     uint32_t shares[DEVICE_GPUS_MAX]; /* device_group.shared, on each GPU; as far as is known */
     /* engine/observe/demand.c */
     uint32_t gpus; /* bit mask, as far as usage() showed them; 0: not known */
@@ -333,6 +339,8 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
 uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec);
 /* One more process, with its descendants, beside the root. -ESRCH, -EBUSY, -ENOSPC. */
 int model_job_join(struct model *m, uint32_t job, struct proc_id proc, struct error *err);
+/* It has these terms from now on. -EINVAL: they are no terms. */
+int model_job_change(struct model *m, uint32_t job, const struct job_terms *terms);
 /* Its groups have to be as their program left them. */
 void model_job_remove(struct model *m, uint32_t job);
 /* Its end is not waited for any more. */
@@ -465,6 +473,8 @@ struct unmanaged *model_unmanaged_find(struct model *m, struct proc_id id);
 struct unmanaged *model_unmanaged_add(struct model *m, struct proc_id id, bool detached);
 /* All but those that a person detached are looked at again. */
 void model_unmanaged_forget(struct model *m);
+/* Those are, too, but only if there are new reports of agents about them. */
+void model_unmanaged_facts(struct model *m);
 /* What of its groups others share too; NULL: it is no client of an MPS server. */
 void model_unmanaged_share(struct model *m, struct unmanaged *u, const struct group_list *l);
 /* Those that were not seen are gone. */

@@ -380,3 +380,8 @@ void engine_look_for_jobs(struct engine *m, bool anew)
 {
     m->looks += anew;
 }
+
+void engine_facts_came(struct engine *m)
+{
+    m->facts_came++;
+}

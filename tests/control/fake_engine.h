@@ -32,6 +32,7 @@ struct engine {
     struct unmanaged unmanaged[100];
     uint32_t nunmanaged;
     unsigned looks; /* how often all were looked at anew */
+    unsigned facts_came;
 };
 
 struct engine *fake_engine_new(void);
