@@ -112,7 +112,6 @@ grep -i 'undo:' /apt.log && fail "the removal left something"
 goes_on /train.log; goes_on /render.log
 [ ! -e /run/cede/journal ] || fail "/run/cede is left"
 srun -Q true || fail "srun after the removal"
-grep -q '^ceded ' /sys/kernel/security/apparmor/profiles && fail "the profile is loaded still"
 
 step purge
 systemctl stop softgpu
