@@ -63,7 +63,7 @@ int check_main(int argc, char **argv)
     const char *device = argv[1], *uuid = argv[2], *cannot = unmeasurable(device);
     struct error err = {""};
     struct testbed bed;
-    struct measured m;
+    struct measured m = {.timeslices.done = false};
     json_t *o = NULL;
     alarm(CHECK_LIMIT_S);
     if (uuid[0])

@@ -253,8 +253,11 @@ static int await_events(struct server *s, uint64_t until_ns)
     s->polls[n++] = (struct pollfd){.fd = s->signals, .events = POLLIN};
     s->polls[n++] = (struct pollfd){.fd = s->accepting ? s->listener : -1, .events = POLLIN};
     TAILQ_FOREACH(c, &s->conns, link)
-    s->polls[n++] = (struct pollfd){.fd = c->fd,
-                                    .events = (short)(c->unsent_n > 0 ? POLLIN | POLLOUT : POLLIN)};
+    {
+        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it sees no TAILQ_REMOVE() */
+        short events = c->unsent_n > 0 ? POLLIN | POLLOUT : POLLIN;
+        s->polls[n++] = (struct pollfd){.fd = c->fd, .events = events};
+    }
     uint64_t now = monotonic_ns(), ns = until_ns > now ? until_ns - now : 0;
     struct timespec t = {(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
     if (ppoll(s->polls, n, until_ns == SOFTGPU_NEVER ? NULL : &t, NULL) >= 0)
