@@ -411,7 +411,8 @@ static void on_connect(uv_poll_t *h, int status, int events)
             close(fd);
             continue;
         }
-        uid_t account = account_of(&s->accounts, cred.uid, cred.pid);
+        uid_t account =
+            (l->guests ? account_of_guest : account_of)(&s->accounts, cred.uid, cred.pid);
         bool in = admit(l, fd, &cred, account);
         uint64_t now = verbs_cpu_ns(s->verbs), took = now - started;
         started = now;
@@ -450,9 +451,11 @@ int server_listen(const char *path, struct error *err)
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     /* Connecting takes the right to write, and everyone may connect: SO_PEERCRED tells who it is,
      * and rights.c what that user may do. */
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || chmod(path, 0666) < 0 ||
-        listen(fd, BACKLOG) < 0)
-        return error_set(err, -errno, "cannot listen on %s: %s", path, strerror(errno));
+    r = fd < 0 ? -errno : bind_for_all(fd, &a);
+    if (r == 0 && listen(fd, BACKLOG) < 0)
+        r = -errno;
+    if (r < 0)
+        return error_set(err, r, "cannot listen on %s: %s", path, strerror(-r));
     return TAKE_FD(fd);
 }
 

@@ -1,6 +1,7 @@
 /* See pidns.h. */
 #include "lib/pidns.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,19 +12,25 @@
 #define PID_LEVELS   33 /* pid namespaces are nested so deep, at most (MAX_PID_NS_LEVEL) */
 #define TRANSLATE_NS (20 * NSEC_PER_MSEC)
 
-/* A process's numbers, from our pid namespace's to its own. How many, or -errno. */
+/* A process's numbers, from our pid namespace's to its own. How many, 0 where the kernel has no pid
+ * namespaces, or -errno. The line may be far behind: a process may have 65536 groups. */
 static int numbers(pid_t pid, int v[PID_LEVELS])
 {
-    char buf[4096];
+    char path[32], line[PID_LEVELS * 12 + 16];
     int n = 0, used = 0;
-    ssize_t got = proc_read(pid, "status", buf, sizeof(buf));
-    if (got < 0)
-        return (int)got;
-    const char *p = strstr(buf, "\nNSpid:");
-    for (p = p ? p + strlen("\nNSpid:") : NULL;
-         p && n < PID_LEVELS && sscanf(p, "%*[ \t]%d%n", &v[n], &used) == 1; p += used)
+    bool begins = true;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    if (!f)
+        return errno == ENOENT ? -ESRCH : -errno;
+    while (fgets(line, sizeof(line), f) && !(begins && strncmp(line, "NSpid:", 6) == 0))
+        begins = strchr(line, '\n') != NULL;
+    if (ferror(f) || feof(f))
+        return ferror(f) ? -errno : 0;
+    const char *p = line + strlen("NSpid:");
+    for (; n < PID_LEVELS && sscanf(p, "%*[ \t]%d%n", &v[n], &used) == 1; p += used)
         n++;
-    return n;
+    return n && *p == '\n' ? n : -EIO;
 }
 
 static int namespace_id(pid_t pid, uint64_t *out)
@@ -52,28 +59,27 @@ pid_t pidns_number(struct pidns ns, pid_t pid)
     uint64_t id = 0;
     if (ns.level <= 1)
         return pid;
-    return numbers(pid, v) == ns.level && namespace_id(pid, &id) == 0 && id == ns.id
+    /* First what is quick, whatever the process is. */
+    return namespace_id(pid, &id) == 0 && id == ns.id && numbers(pid, v) == ns.level
                ? v[ns.level - 1]
                : 0;
 }
 
-int pidns_translate(pid_t peer, pid_t pid, pid_t *out)
+int pidns_translate(pid_t peer, pid_t pid, bool search, pid_t *out)
 {
-    int own[PID_LEVELS], v[PID_LEVELS];
-    int level = numbers(peer, own);
-    *out = level > 0 && own[level - 1] == pid ? peer : pid;
-    if (level <= 1 || *out == peer)
-        return level < 0 ? level : 0;
-    uint64_t theirs = 0, ns = 0;
-    int r = namespace_id(peer, &theirs);
+    int own[PID_LEVELS];
+    struct pidns ns = {.level = numbers(peer, own)};
+    *out = ns.level > 0 && own[ns.level - 1] == pid ? peer : pid;
+    if (ns.level <= 1 || *out == peer)
+        return ns.level < 0 ? ns.level : 0;
     _cleanup_free_ pid_t *all = NULL;
     size_t n = 0;
+    int r = search ? namespace_id(peer, &ns.id) : -EAGAIN;
     if (r == 0)
         r = proc_list(&all, &n);
     const uint64_t until = monotonic_ns() + TRANSLATE_NS;
     for (size_t i = 0; r == 0 && i < n; i++) {
-        if (numbers(all[i], v) == level && v[level - 1] == pid && namespace_id(all[i], &ns) == 0 &&
-            ns == theirs) {
+        if (pidns_number(ns, all[i]) == pid) {
             *out = all[i];
             return 0;
         }
