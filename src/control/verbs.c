@@ -17,8 +17,6 @@
 #include "lib/schedulers.h"
 #include "lib/trace_proto.h"
 
-#define SEARCH_NS (20 * NSEC_PER_MSEC)
-
 /* ---- what it changes ---- */
 
 /* It has to end with the job's class, and in new contexts it has to be set. */
@@ -236,17 +234,11 @@ static int free_left_behind(struct verb *v, struct engine *e, bool managed)
     return code;
 }
 
-/* The number is the asker's: in a container another than here. What is asked in one tick is
- * searched for in 20 ms together, and once more. */
+/* The number is the asker's: in a container another than here. */
 static int translate(struct verb *v)
 {
     const pid_t asked = v->request.pid;
-    struct verbs *verbs = v->verbs;
-    if (!asked)
-        return 0;
-    const uint64_t began = verbs_cpu_ns(verbs);
-    int code = pidns_translate(v->who.pid, asked, verbs->searched_ns < SEARCH_NS, &v->request.pid);
-    verbs->searched_ns += verbs_cpu_ns(verbs) - began;
+    int code = asked ? pidns_translate(v->who.pid, asked, &v->request.pid) : 0;
     return code == 0 ? 0
            : code == -ESRCH
                ? error_set(&v->error, code, "there is no process %d in your pid namespace", asked)
@@ -339,7 +331,6 @@ static int verb_run(struct command *c, struct engine *e)
     struct verbs *verbs = v->verbs;
     if (verbs->batch == verbs->answered) {
         verbs->batch = verbs->answered = 0;
-        verbs->searched_ns = 0;
         verbs->batch_ns = verbs_cpu_ns(verbs);
     }
     verbs->batch++;

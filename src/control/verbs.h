@@ -21,7 +21,6 @@ struct verbs {
      * took. */
     unsigned batch, answered;
     uint64_t batch_ns;
-    uint64_t searched_ns; /* of these, for the processes that callers in containers name */
 };
 
 /* What a request is about: a job, or a process in none. */

@@ -23,8 +23,7 @@ static inline bool pidns_same(struct pidns a, struct pidns b)
 pid_t pidns_number(struct pidns ns, pid_t pid);
 
 /* Which process `peer` means by `pid`, where it may run in a pid namespace below ours. 0; -ESRCH:
- * none; -EACCES: this user may not look; -EAGAIN: not found in the 20 ms that it may take, or it
- * takes a search, which it may not. */
-int pidns_translate(pid_t peer, pid_t pid, bool search, pid_t *out);
+ * none; -EACCES: this user may not look; -EAGAIN: not found in the 20 ms that it may take. */
+int pidns_translate(pid_t peer, pid_t pid, pid_t *out);
 
 #endif

@@ -167,6 +167,7 @@ int engine_add(struct engine *m, struct proc_id root, const struct job_spec *spe
     if (*job == SLOT_NONE)
         return error_set(err, -ENOSPC, "too many jobs");
     m->jobs[*job].job.root = root;
+    m->jobs[*job].job.account_uid = spec->account_uid;
     m->jobs[*job].job.gpu_min = spec->terms.gpu_min;
     m->jobs[*job].job.gpu_max = spec->terms.gpu_max;
     m->jobs[*job].job.preempt = spec->terms.preempt;
