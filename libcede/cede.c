@@ -118,7 +118,7 @@ CEDE_API int cede_request_queued(struct cede *c, struct cede_request *in)
     return 0;
 }
 
-CEDE_API int cede_request_end(struct cede *c, struct cede_request *in)
+static int request_end(struct cede *c, struct cede_request *in, bool served)
 {
     struct reported_request r;
     uint64_t now = cede_clock_now_ns();
@@ -129,12 +129,22 @@ CEDE_API int cede_request_end(struct cede *c, struct cede_request *in)
     if (!c)
         return 0;
     pthread_mutex_lock(&c->lock);
-    bool own = cede_hints_end(&c->hints, &r.hint, now);
+    bool own = cede_hints_end(&c->hints, &r.hint, served, now);
     pthread_mutex_unlock(&c->lock);
     PROBE(request, r.hint.begun_ns, now, r.hint.deadline_ns);
     if (own && r.leading)
         cede_lead_end(c->lead, r.lead, r.queued);
     return own ? 0 : -ESTALE;
+}
+
+CEDE_API int cede_request_end(struct cede *c, struct cede_request *in)
+{
+    return request_end(c, in, true);
+}
+
+void cede_request_missed(struct cede *c, struct cede_request *in)
+{
+    request_end(c, in, false);
 }
 
 CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)

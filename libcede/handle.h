@@ -21,6 +21,8 @@ struct link {
     unsigned answers_due; /* requests sent whose answers have not come */
     uint64_t asked_ns;    /* when the daemon was asked for a page; not asked again sooner */
     int class, weight;    /* for the next daemon; -1: nothing to send */
+    bool waits;           /* the last answer said so */
+    bool met;             /* there has been a daemon */
 };
 
 struct cede {
@@ -34,8 +36,13 @@ struct cede {
     bool lead_forked;        /* it is the parent's */
 };
 
-/* ---- link.c: only cede_link_set(), cede_link_room(), and cede_link_check() with a time, ever wait
- * --- */
+/* ---- cede.c ---- */
+
+/* Ends a request that was not served, for want of a lease: it met no deadline. */
+void cede_request_missed(struct cede *c, struct cede_request *in);
+
+/* ---- link.c: only cede_link_set(), cede_link_room(), cede_link_ask(), and cede_link_check() with
+ * a time, ever wait --- */
 
 /* Adds the handle to those that a fork takes care of. 0 or -ENOMEM. */
 int cede_link_add(struct cede *c);
@@ -53,5 +60,11 @@ int cede_link_set(struct cede *c, int class, int weight);
  * gpu: its UUID. Waits 100 ms for the answer at most. 0, -ENOTCONN (no daemon), -ETIMEDOUT, or the
  * daemon's errno; why: in words. */
 int cede_link_room(struct cede *c, const char *gpu, uint64_t bytes, char *why, size_t size);
+
+/* One request that a daemon answers at once: 0, and whether what is asked for is still to come;
+ * -ENOTCONN; -EINPROGRESS (no answer within 1 s); or the daemon's errno. */
+int cede_link_ask(struct cede *c, const char *text, bool *waits);
+/* Whether this handle ever had a daemon. */
+bool cede_link_met(struct cede *c);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/handle.h"
 #include "libcede/pool.h"
 
 #define ONLY 0x10000 /* CEDE_ONLY_DEVICE() */
@@ -117,7 +118,7 @@ static uint64_t lease_memory_age_ns(const struct cede_pool *p)
 static uint64_t lease_wake_ns(const struct cede_pool *p, const struct lease_waiter *w,
                               uint64_t until_ns)
 {
-    uint64_t wake_ns = min_u64(min_u64(min_u64(until_ns, p->poll_ns), w->urgent_ns), FAR_NS);
+    uint64_t wake_ns = min_u64(min_u64(min_u64(until_ns, p->poll_ns), w->look_ns), FAR_NS);
     if (w->memory && p->gpus) /* other programs may give some back */
         wake_ns = min_u64(wake_ns, saturating_add(p->memory_ns, lease_memory_age_ns(p)));
     if (p->config.streams && p->config.streams < p->config.max_concurrent_streams)
@@ -133,7 +134,7 @@ static int lease_stopped(const struct lease_owner *o)
 static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, uint64_t until_ns)
 {
     cede_clock_cond_init(&w->cond);
-    w->urgent_ns = cede_leases_urgent_ns(p->leases, id);
+    w->look_ns = 0;
     p->holders[lease_slot(id)].waiter = w;
     p->inside++;
     for (;;) {
@@ -146,8 +147,8 @@ static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, 
         lease_run_events(p, now_ns);
         if (w->done)
             break;
-        if (w->urgent_ns <= now_ns)
-            w->urgent_ns = TIME_NEVER;
+        if (w->look_ns <= now_ns)
+            w->look_ns = cede_leases_look_ns(p->leases, id, now_ns);
         struct timespec t = cede_clock_timespec(lease_wake_ns(p, w, until_ns));
         pthread_cond_timedwait(&w->cond, &p->lock, &t);
     }
@@ -212,18 +213,23 @@ static int lease_equip(struct cede_pool *p, const struct lease_event *e,
     return r;
 }
 
-/* Reports a lease with a deadline, so that the daemon knows when the process has to have the GPU.
- * In the caller's memory: a request is in no list, so its holder may have a copy. */
-static int lease_report(struct cede_pool *p, const struct cede_shape *s, struct holder *h)
+static bool lease_reports(const struct cede_pool *p, const struct lease_owner *owner,
+                          const struct cede_shape *s)
 {
-    cede_handle *c = p->config.cede;
-    if (!c || !s->due_us)
-        return 0;
-    cede_pool_step_out(p); /* once a second this looks for the daemon */
-    cede_request_begin(c, &h->request, CEDE_JOB, 0, s->due_us);
+    return p->config.cede && (s->due_us || p->config.flags & CEDE_POOL_REPORT_ALL) &&
+           !(owner && owner->reports);
+}
+
+/* Reports a lease, so that the daemon knows when the process has to have the GPU. In the caller's
+ * memory: a request is in no list, so its holder may have a copy. Once a second this looks for the
+ * daemon, so it gives up the lock; false: the pool was closed meanwhile. */
+static bool lease_report(struct cede_pool *p, const struct cede_shape *s, struct holder *h)
+{
+    cede_pool_step_out(p);
+    cede_request_begin(p->config.cede, &h->request, CEDE_JOB, 0, s->due_us);
     cede_pool_step_in(p);
     h->reported = true;
-    return p->open ? 0 : -ESHUTDOWN;
+    return p->open;
 }
 
 /* The GPU that a thread had last of a pool: its caches, and what the program keeps for the thread,
@@ -252,8 +258,9 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
         (device >= 0 && a.preferred >= p->config.devices))
         return -EINVAL;
     int r = lease_measure(p, kernel, s, &a);
-    if (!r)
-        r = lease_report(p, s, &mine);
+    const bool reports = lease_reports(p, owner, s);
+    if (!r && reports && timeout_us && !lease_report(p, s, &mine))
+        r = -ESHUTDOWN;
     uint64_t now_ns = cede_clock_now_ns();
     if (!r)
         lease_poll(p, now_ns);
@@ -273,6 +280,8 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
         r = lease_wait(p, &w, w.event.id, a.until_ns);
     if (!r)
         r = lease_equip(p, &w.event, owner, s->priority);
+    if (!r && reports && !timeout_us && !lease_report(p, s, &mine)) /* a try in vain is none */
+        r = -ESHUTDOWN;
     if (r)
         goto out;
     struct holder *h = &p->holders[lease_slot(w.event.id)];
@@ -287,7 +296,7 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
     return 0;
 out:
     if (mine.reported)
-        cede_request_end(p->config.cede, &mine.request);
+        cede_request_missed(p->config.cede, &mine.request);
     return r;
 }
 

@@ -132,6 +132,7 @@ static void link_take_answer(struct cede *c, const char *text, int fd)
         return;
     }
     c->link.pid = (pid_t)link_number(text, "\"pid\":");
+    c->link.met = true;
     link_set_page(c, page);
     if ((c->link.class >= 0 || c->link.weight >= 0) &&
         link_send_set(c, c->link.class, c->link.weight))
@@ -168,6 +169,7 @@ static bool link_receive(struct cede *c, int *code)
     c->link.answers_due--;
     long e = link_number(text, "\"errno\":");
     *code = strstr(text, "\"ok\":true") ? 0 : e > 0 && e < 4096 ? -(int)e : -EPROTO;
+    c->link.waits = strstr(text, "\"waits\":true");
     if (!c->hints.page)
         link_take_answer(c, text, fd);
     return true;
@@ -294,6 +296,34 @@ int cede_link_room(struct cede *c, const char *gpu, uint64_t bytes, char *why, s
                  -r);
     errno = saved;
     return r;
+}
+
+int cede_link_ask(struct cede *c, const char *text, bool *waits)
+{
+    const int saved = errno;
+    int code = -ENOTCONN;
+    pthread_mutex_lock(&c->talk);
+    link_check(c, FIND_MS);
+    if (c->link.fd >= 0 && c->hints.page && link_send(c, text)) {
+        const uint64_t end_ns = cede_clock_now_ns() + SET_NS;
+        while (c->link.fd >= 0 && c->link.answers_due) {
+            if (!link_receive(c, &code) && !link_wait(c, end_ns))
+                break;
+        }
+        code = c->link.fd < 0 ? -ENOTCONN : c->link.answers_due ? -EINPROGRESS : code;
+    }
+    *waits = c->link.waits;
+    pthread_mutex_unlock(&c->talk);
+    errno = saved;
+    return code;
+}
+
+bool cede_link_met(struct cede *c)
+{
+    pthread_mutex_lock(&c->talk);
+    const bool met = c->link.met;
+    pthread_mutex_unlock(&c->talk);
+    return met;
 }
 
 /* ---- forks ----------------------------------------------------------------------------------- */

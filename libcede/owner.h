@@ -3,6 +3,8 @@
 #ifndef CEDE_LIBCEDE_OWNER_H
 #define CEDE_LIBCEDE_OWNER_H
 
+#include <stdbool.h>
+
 #include "cede/lease.h"
 
 struct lease_owner {
@@ -10,6 +12,7 @@ struct lease_owner {
     /* Why the owner's tasks are to end, -ETIMEDOUT or -ECANCELED; 0: they are not. Called with a
      * pool's lock held; takes none. */
     int (*stopped)(const struct lease_owner *o);
+    bool reports; /* it reports requests itself, so leases for them are not */
 };
 
 /* cede_acquire() for an owner, or NULL. What stopped() returns as soon as it is not 0. */

@@ -70,7 +70,7 @@ static void pool_in_child(void)
 static int pool_fill(struct cede_pool *p)
 {
     struct cede_pool_config *c = &p->config;
-    if (c->flags & ~(unsigned)CEDE_POOL_NO_GPU)
+    if (c->flags & ~(unsigned)(CEDE_POOL_NO_GPU | CEDE_POOL_REPORT_ALL))
         return -EINVAL;
     int r = c->flags & CEDE_POOL_NO_GPU ? -ENODEV : cede_gpus_open(&p->gpus, &p->error);
     if (r == -ENOMEM)

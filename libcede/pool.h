@@ -24,8 +24,8 @@ struct lease_waiter {
     pthread_cond_t cond;
     const struct lease_owner *owner; /* or NULL */
     struct lease_event event;
-    uint64_t urgent_ns; /* when it becomes urgent */
-    bool memory;        /* it needs some */
+    uint64_t look_ns; /* when it becomes urgent, or aged */
+    bool memory;      /* it needs some */
     bool done;
 };
 

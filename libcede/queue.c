@@ -103,8 +103,8 @@ CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->left, NULL);
     for (unsigned i = 0; i < c.devices; i++) {
-        q->devices[i].owner =
-            (struct lease_owner){.deadline_ns = TIME_NEVER, .stopped = queue_owner_stopped};
+        q->devices[i].owner = (struct lease_owner){
+            .deadline_ns = TIME_NEVER, .stopped = queue_owner_stopped, .reports = c.cede != NULL};
         cede_clock_cond_init(&q->devices[i].changed);
     }
     *out = q;
@@ -186,6 +186,8 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
     int code = cede_requests_submit(q->requests, &r, now, ticket);
     q->s.full += ticket->answer == CEDE_QUEUE_FULL;
     q->s.alone += ticket->answer == CEDE_QUEUE_ALONE;
+    if (ticket->answer == CEDE_QUEUE_ALONE)
+        cede_run_times_refused(q->times, key, m->expected_ns);
     q->s.behind += ticket->answer == CEDE_QUEUE_BEHIND;
     q->s.others += ticket->answer == CEDE_QUEUE_OTHERS;
     if (code)

@@ -19,6 +19,7 @@ import os
 import threading
 
 LATENCY, NORMAL, BATCH = 0, 1, 2
+REPORT_ALL = 2  # a flag of Pool: leases without a deadline are requests, too
 JOB = ctypes.c_size_t(-1).value  # all streams; else a stream of PyTorch, or a handle
 
 
@@ -49,7 +50,7 @@ def _load():
             ("set_laxity", [p, stream, u64]), ("set_priority", [p, stream, i]),
             ("request_begin", [p, request, stream, u64, u64]), ("request_queued", [p, request]),
             ("request_end", [p, request]), ("lead_cuda", [p, u64]),
-            ("wanted", [p]), ("share", [p]), ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
+            ("wanted", [p]), ("share", [p]), ("job_yield", [p, ctypes.c_uint]), ("job_acquire", [p, ctypes.c_int64]), ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
         f = getattr(lib, "cede_" + name)
         f.argtypes, f.restype = args, i
     lib.cede_close.argtypes, lib.cede_close.restype = [p], None
@@ -156,6 +157,21 @@ class Client:
         _check(result)
         return True
 
+    def job_yield(self, pause=False, memory=False):
+        """The job gives the GPU to others until job_acquire(): class batch, suspended, its memory in host memory. The
+        job's work on the GPU has to have ended (torch.cuda.synchronize()). False: no daemon, nothing has changed."""
+        if not (_lib and self._c):
+            return False
+        result = _lib.cede_job_yield(self._c, (1 if pause else 0) | (2 if memory else 0))
+        if result == -107:  # ENOTCONN
+            return False
+        _check(result)
+        return True
+
+    def job_acquire(self, timeout_s=None):
+        """The job has back what it yielded; waits for that. TimeoutError."""
+        self._call("job_acquire", 2**63 - 1 if timeout_s is None else int(timeout_s * 1e6))
+
     def connected(self):
         """Whether a daemon receives the hints."""
         return bool(_lib and self._c and _lib.cede_connected(self._c))
@@ -193,9 +209,9 @@ CURRENT = object()  # as a stream: PyTorch's current one
 
 
 @contextlib.contextmanager
-def _in_stream(lease, stream, ended):
-    """Makes a stream PyTorch's current one, behind what the former has queued; the former then goes on behind it.
-    No host call waits: ended() gets an event behind the work of the block, or None where there is no stream."""
+def _in_stream(lease, stream, ended, follow=True):
+    """Makes a stream PyTorch's current one, behind what the former has queued; the former then goes on behind it
+    (follow). No host call waits: ended() gets an event behind the work of the block, or None where there is no stream."""
     event = None
     try:
         if stream is None and not lease.stream:
@@ -216,7 +232,7 @@ def _in_stream(lease, stream, ended):
             mark = torch.cuda.Event(blocking=True)
             mark.record(stream)
             event = mark  # where the driver fails, none ever occurs
-            if stream != former:
+            if follow and stream != former:
                 former.wait_event(event)
     finally:
         ended(event)
@@ -252,7 +268,8 @@ class Lease(ctypes.Structure):
         the one that is). It runs behind what the former has queued. The end of the block waits for an event behind the
         block's work, not for the stream or the device. PyTorch's rules for tensors on several streams hold
         (Tensor.record_stream). Without a GPU, and without `stream`, it does nothing."""
-        return _in_stream(self, stream, _wait)
+        # Threads share PyTorch's default stream: if that went on behind this lease, other leases would begin behind it.
+        return _in_stream(self, stream, _wait, follow=False)
 
 
 class _Shape(ctypes.Structure):
@@ -393,7 +410,8 @@ class _Streamed:
 
 class Pool:
     """Leases for the threads of this program; cede_acquire(3) describes the settings. client: a Client
-    that leases with a deadline are reported to as requests. Without the library no lease ever waits.
+    that leases with a deadline, or with flags=REPORT_ALL all leases, are reported to as requests. Without the
+    library no lease ever waits.
 
         pool = cede.Pool(max_concurrent_streams=4)
         with pool.lease(device=0):                       # PyTorch's current stream is the lease's; waits for nothing

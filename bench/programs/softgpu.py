@@ -4,8 +4,8 @@ import os
 import socket
 import struct
 
-VERSION = 0x73670006
-OPEN_CONTEXT, REPLY, SUBMIT, COMPLETION = 1, 3, 4, 5
+VERSION = 0x73670007
+OPEN_CONTEXT, REPLY, SUBMIT, COMPLETION, ALLOC = 1, 3, 4, 5, 9
 
 
 def path():
@@ -38,6 +38,13 @@ class Context:
         if len(text) != 8 + struct.calcsize(form) or struct.unpack_from("=II", text) != (VERSION, kind):
             raise OSError("the software GPU has gone, or is of another release")
         return struct.unpack_from(form, text, 8)
+
+    def alloc(self, size):
+        """Takes so many bytes more of the GPU's memory."""
+        self.s.send(struct.pack("=IIq", VERSION, ALLOC, size))
+        result = self._receive(REPLY, "=iI")[0]
+        if result < 0:
+            raise OSError(-result, os.strerror(-result))
 
     def launch(self, kernels, each_ns):
         """So many, one after the other, each of which fills the GPU."""

@@ -125,6 +125,24 @@ int cede_wanted(cede_handle *c);
 #define CEDE_SHARE_WHOLE 1000
 int cede_share(cede_handle *c);
 
+/* This process's job gives the GPU to others until cede_job_acquire(): it is of class batch;
+ * CEDE_YIELD_PAUSE: suspended, too; CEDE_YIELD_MEMORY: its GPU memory moves to host memory, and the
+ * call returns when it has. Work of all threads and processes of the job should have ended; what is
+ * queued later runs after cede_job_acquire(), or, without flags, when no other job works. A process
+ * without a job becomes one.
+ * -EINVAL: other flags. -ENOTCONN: there is no daemon. Then, and after every other error, which are
+ * the daemon's, nothing has changed: -EBUSY: no room for the move within a minute, as others moved
+ * or started; -ENOMEM: too little host memory; -ENOTSUP, -ETIMEDOUT: it cannot be moved, or its
+ * work did not end within 10 s. */
+enum cede_yield_flags { CEDE_YIELD_PAUSE = 1, CEDE_YIELD_MEMORY = 2 };
+int cede_job_yield(cede_handle *c, unsigned flags);
+
+/* The job has back what it yielded: its memory, when there is room for it, then its class, and it
+ * runs. Waits for at most timeout_us, for instance for another job to yield; in the order of calls.
+ * 0 also where nothing was yielded, and without a daemon, when nothing is withheld. -EINVAL:
+ * timeout_us is below 0. -EPERM: an administrator has had it yield. -ETIMEDOUT. */
+int cede_job_acquire(cede_handle *c, int64_t timeout_us);
+
 struct cede_statistics {
     uint64_t begun, ended;   /* requests */
     uint64_t with_deadline;  /* of those that ended */

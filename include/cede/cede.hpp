@@ -67,6 +67,24 @@ class client
     {
         changed(try_set_weight(weight), "cede_set_weight", "the weight is not 1 to 10000");
     }
+    /* See cede_job_yield(): flags of enum cede_yield_flags. ENOTCONN: there is no daemon. */
+    std::error_code try_job_yield(unsigned flags = 0) noexcept
+    {
+        return detail::code(::cede_job_yield(c_.get(), flags));
+    }
+    void job_yield(unsigned flags = 0)
+    {
+        detail::check(::cede_job_yield(c_.get(), flags), "cede_job_yield");
+    }
+    std::error_code try_job_acquire(microseconds timeout = microseconds::max()) noexcept
+    {
+        return detail::code(::cede_job_acquire(c_.get(), detail::timeout_us(timeout)));
+    }
+    void job_acquire(microseconds timeout = microseconds::max())
+    {
+        detail::check(::cede_job_acquire(c_.get(), detail::timeout_us(timeout)),
+                      "cede_job_acquire");
+    }
     /* Of requests that state no deadline; 0: none. The only error is ENOSPC, also of the next. */
     std::error_code set_deadline(microseconds d, ::cede_stream stream = whole_job) noexcept
     {

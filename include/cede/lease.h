@@ -27,7 +27,8 @@ struct cede_pool;
 #define CEDE_KERNELS_MAX 256 /* names, per pool */
 
 enum cede_pool_flags {
-    CEDE_POOL_NO_GPU = 1, /* as if libcuda were not installed */
+    CEDE_POOL_NO_GPU = 1,     /* as if libcuda were not installed */
+    CEDE_POOL_REPORT_ALL = 2, /* leases without a deadline are reported to `cede`, too */
 };
 
 /* To be filled in by cede_pool_defaults(), then changed. The comments give the defaults;

@@ -214,7 +214,8 @@ static void hints_publish_done(const struct cede_hints *h, const struct hint_req
     atomic_store_explicit(&p->ndone, n + 1, memory_order_release);
 }
 
-bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, uint64_t now_ns)
+bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, bool served,
+                    uint64_t now_ns)
 {
     uint64_t took_ns = saturating_sub(now_ns, r->begun_ns);
     if (r->generation != h->generation)
@@ -222,7 +223,7 @@ bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, uint64_t
     hints_unlist(h, r->place);
     h->ended++;
     h->due += r->deadline_ns != 0;
-    h->met += r->deadline_ns && now_ns <= r->deadline_ns;
+    h->met += served && r->deadline_ns && now_ns <= r->deadline_ns;
     h->max_ns = max_u64(took_ns, h->max_ns);
     h->histogram[min_u64(bucket_of(took_ns, HINTS_BITS), HINTS_BUCKETS - 1)]++;
     hints_publish(h);

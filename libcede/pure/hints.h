@@ -66,8 +66,10 @@ void cede_hints_begin(struct cede_hints *h, cede_stream stream, uint64_t now_ns,
                       uint64_t deadline_us, struct hint_request *out);
 /* Its lead was launched at that time, and its work is queued now. */
 void cede_hints_led(struct hint_request *r, uint64_t launched_ns, uint64_t now_ns);
-/* False: it began in another generation, and is not counted. */
-bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, uint64_t now_ns);
+/* served: false: it met no deadline, whatever the time. False: it began in another generation, and
+ * is not counted. */
+bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, bool served,
+                    uint64_t now_ns);
 
 /* What the daemon says on the page. */
 bool cede_hints_wanted(struct cede_hints *h);

@@ -7,11 +7,11 @@
 #include <sys/queue.h>
 
 #include "lib/estimate.h"
+#include "libcede/pure/lease_limit.h"
 #include "libcede/pure/times.h"
 
 #define DEVICES_MAX 4096U
 #define KEYS_MAX    64U
-#define BESTS       1024U
 /* Occupancy adds up to more than one GPU: kernels that do not fit are queued behind those that run,
  * so that the GPU is not idle from the end of one lease to the first kernel of the next. */
 #define OCCUPANCY_MAX 64
@@ -38,22 +38,15 @@ struct lease_gpu {
     uint64_t memory_bytes; /* in all; 0: not known */
     uint64_t spare_bytes;  /* what would be free if no lease had started */
     uint64_t busy_since_ns;
-    uint32_t round;  /* leases that ended in this round */
-    double slowdown; /* sum over the round */
-    bool reached;    /* its limit, in this round */
-};
-
-/* The shortest time that a lease of a key ever took. A quantile of the latest times would take a
- * lasting overload for normal. Of two keys that fall on one place the later stays. */
-struct lease_best {
-    uint64_t key, ns;
+    uint32_t displacing_occupancy; /* of leases that displace */
+    struct lease_limit limit;
 };
 
 struct leases {
     struct cede_pool_config c;
     uint64_t max_occupancy;          /* millionths */
     uint64_t known, known_occupancy; /* leases with an occupancy, and the sum of these */
-    struct lease_best bests[BESTS];
+    struct lease_best bests[LEASE_BESTS];
     struct lease_gpu *gpus;
     struct lease_entry *slots;
     struct lease_queue unused;
@@ -92,9 +85,10 @@ int cede_leases_new(const struct cede_pool_config *c, struct leases **out)
         return -ENOMEM;
     }
     for (uint32_t d = 0; d < c->devices; d++) {
-        l->gpus[d] = (struct lease_gpu){.lacks_until_ns = TIME_NEVER,
-                                        .utilization = SLOT_NONE,
-                                        .v.limit = c->max_concurrent_streams};
+        l->gpus[d] = (struct lease_gpu){
+            .lacks_until_ns = TIME_NEVER,
+            .utilization = SLOT_NONE,
+            .limit = {.limit = c->max_concurrent_streams, .most = c->max_concurrent_streams}};
         TAILQ_INIT(&l->gpus[d].queue);
     }
     TAILQ_INIT(&l->unused);
@@ -118,35 +112,68 @@ void cede_leases_free(struct leases *l)
 
 /* ---- limits ---------------------------------------------------------------------------------- */
 
-/* Whether a GPU has memory for a lease: beside the reserve, unless it runs alone. One that is
- * larger than the GPU starts alone, and the driver will refuse it. */
-static bool leases_memory_fits(const struct leases *l, const struct lease_gpu *g,
-                               const struct lease_ask *a)
+static uint64_t leases_aged_ns(const struct leases *l, const struct lease_entry *s)
+{
+    return saturating_add(s->arrival_ns, l->c.age_ms * NSEC_PER_MSEC);
+}
+
+static bool leases_aged(const struct leases *l, const struct lease_entry *s, uint64_t now_ns)
+{
+    return now_ns >= leases_aged_ns(l, s);
+}
+
+/* The leases that count where s is to start. Those that displace are beyond the limits; for an aged
+ * lease they are not there, as one after another could otherwise keep it waiting for ever. */
+static uint32_t leases_beside(const struct leases *l, const struct lease_gpu *g,
+                              const struct lease_entry *s, uint64_t now_ns)
+{
+    return g->v.active - (g->v.displacing && leases_aged(l, s, now_ns) ? g->v.displacing : 0);
+}
+
+/* What is free for leases that run beside others. */
+static uint64_t leases_spare(const struct leases *l, const struct lease_gpu *g, uint64_t used_bytes)
 {
     uint64_t reserve = (uint64_t)((double)g->memory_bytes * l->c.memory_reserve_fraction);
-    if (!g->memory_bytes || !a->memory_bytes)
+    return saturating_sub(g->spare_bytes, saturating_add(used_bytes, reserve));
+}
+
+/* Whether memory would do if s ran alone. One that is larger than the GPU starts then, and the
+ * driver will refuse it. */
+static bool leases_memory_alone(const struct lease_gpu *g, const struct lease_entry *s,
+                                uint64_t used_bytes)
+{
+    return s->ask.memory_bytes <= saturating_sub(g->spare_bytes, used_bytes) ||
+           s->ask.memory_bytes > g->memory_bytes;
+}
+
+/* Whether a GPU has memory for a lease: in addition to the reserve, unless it runs alone. */
+static bool leases_memory_fits(const struct leases *l, const struct lease_gpu *g,
+                               const struct lease_entry *s, uint64_t now_ns)
+{
+    if (!g->memory_bytes || !s->ask.memory_bytes)
         return true;
-    if (!g->v.active)
-        return a->memory_bytes <= g->spare_bytes || a->memory_bytes > g->memory_bytes;
-    return a->memory_bytes <=
-           saturating_sub(g->spare_bytes, saturating_add(g->v.memory_bytes, reserve));
+    if (!leases_beside(l, g, s, now_ns))
+        return leases_memory_alone(g, s, g->v.memory_bytes);
+    return s->ask.memory_bytes <= leases_spare(l, g, g->v.memory_bytes);
 }
 
 /* What keeps a lease from starting on g, whatever waits in the queue. */
 static enum lease_hold leases_hold(const struct leases *l, const struct lease_gpu *g,
-                                   const struct lease_ask *a)
+                                   const struct lease_entry *s, uint64_t now_ns)
 {
-    if (!leases_memory_fits(l, g, a))
+    if (!leases_memory_fits(l, g, s, now_ns))
         return HOLD_MEMORY;
-    if (!g->v.active)
+    uint32_t beside = leases_beside(l, g, s, now_ns);
+    uint64_t occupancy = (uint64_t)g->v.occupancy + s->ask.occupancy;
+    if (!beside)
         return HOLD_NONE;
-    if (g->v.active >= g->v.limit)
+    if (beside >= g->limit.limit)
         return HOLD_COUNT;
-    if (g->v.occupancy + (uint64_t)a->occupancy > l->max_occupancy)
+    if (occupancy - (beside < g->v.active ? g->displacing_occupancy : 0) > l->max_occupancy)
         return HOLD_OCCUPANCY;
     if (g->utilization <= 100 && g->utilization > l->c.target_utilization)
         return HOLD_UTILIZATION;
-    if (g->v.active >= l->c.streams)
+    if (beside >= l->c.streams)
         return HOLD_STREAM;
     return HOLD_NONE;
 }
@@ -155,11 +182,6 @@ static bool leases_urgent(const struct leases *l, const struct lease_entry *s, u
 {
     return s->latest_ns != TIME_NEVER &&
            (s->latest_ns <= now_ns || s->latest_ns - now_ns < l->c.urgent_threshold_ns);
-}
-
-static bool leases_aged(const struct leases *l, const struct lease_entry *s, uint64_t now_ns)
-{
-    return now_ns >= saturating_add(s->arrival_ns, l->c.age_ms * NSEC_PER_MSEC);
 }
 
 /* a is to start before b. */
@@ -187,23 +209,36 @@ static struct lease_entry *leases_first(const struct leases *l, const struct lea
     return best;
 }
 
+/* An aged lease with memory only for it alone: no other may start, or it never would. */
+static bool leases_only_alone(const struct leases *l, const struct lease_gpu *g,
+                              const struct lease_entry *s, uint64_t now_ns)
+{
+    return leases_aged(l, s, now_ns) && s->ask.memory_bytes > leases_spare(l, g, 0) &&
+           leases_memory_alone(g, s, 0);
+}
+
 /* The first of a queue; if that lacks memory, and dry, the first that needs none, or NULL. */
 static struct lease_entry *leases_head(const struct leases *l, const struct lease_gpu *g, bool dry,
                                        uint64_t now_ns)
 {
     struct lease_entry *s = leases_first(l, g, false, now_ns);
-    return s && dry && !leases_memory_fits(l, g, &s->ask) ? leases_first(l, g, true, now_ns) : s;
+    return s && dry && !leases_memory_fits(l, g, s, now_ns) && !leases_only_alone(l, g, s, now_ns)
+               ? leases_first(l, g, true, now_ns)
+               : s;
 }
 
-/* A lease may start beyond the limits, but not with memory that an earlier one waits for. */
+/* A lease may start beyond the limits, but not with memory that an earlier one is to have. */
 static bool leases_displaces(const struct leases *l, const struct lease_gpu *g,
                              const struct lease_entry *s, uint64_t now_ns)
 {
-    const struct lease_entry *h = s->ask.memory_bytes ? leases_first(l, g, false, now_ns) : NULL;
-    if (h && h != s && leases_before(l, h, s, now_ns) && !leases_memory_fits(l, g, &h->ask))
+    if (g->v.displacing >= l->c.displace || !leases_urgent(l, s, now_ns) ||
+        !leases_memory_fits(l, g, s, now_ns))
         return false;
-    return g->v.displacing < l->c.displace && leases_urgent(l, s, now_ns) &&
-           leases_memory_fits(l, g, &s->ask);
+    const struct lease_entry *h = s->ask.memory_bytes ? leases_first(l, g, false, now_ns) : NULL;
+    if (!h || h == s || !g->memory_bytes || !h->ask.memory_bytes || !leases_before(l, h, s, now_ns))
+        return true;
+    return h->ask.memory_bytes <=
+           leases_spare(l, g, saturating_add(g->v.memory_bytes, s->ask.memory_bytes));
 }
 
 /* What keeps s, which is in no queue yet, from starting there now. */
@@ -211,7 +246,7 @@ static enum lease_hold leases_hold_now(const struct leases *l, const struct leas
                                        const struct lease_entry *s, uint64_t now_ns)
 {
     const struct lease_entry *h = leases_head(l, g, !s->ask.memory_bytes, now_ns);
-    return h && leases_before(l, h, s, now_ns) ? HOLD_QUEUE : leases_hold(l, g, &s->ask);
+    return h && leases_before(l, h, s, now_ns) ? HOLD_QUEUE : leases_hold(l, g, s, now_ns);
 }
 
 static bool leases_less_loaded(const struct lease_gpu *a, const struct lease_gpu *b)
@@ -271,6 +306,7 @@ static void leases_start(struct leases *l, struct lease_entry *s, uint32_t devic
     s->displaces = displaces;
     g->v.displacing += displaces;
     g->v.displaced += displaces;
+    g->displacing_occupancy += displaces ? s->ask.occupancy : 0;
     if (s->known)
         leases_know(l, s->ask.occupancy);
     if (s->state == SLOT_WAITS) {
@@ -286,31 +322,7 @@ static void leases_start(struct leases *l, struct lease_entry *s, uint32_t devic
     g->v.started++;
     g->v.occupancy += s->ask.occupancy;
     g->v.memory_bytes += s->ask.memory_bytes;
-    g->reached |= g->v.active >= g->v.limit;
-}
-
-/* A lease's slowdown is its time over the shortest of its key. After each round of as many leases
- * as the limit, a GPU's limit of streams is cut by a quarter, at least by one, if their mean
- * slowdown was above max_slowdown; else, if the limit was reached, it is raised by one. Additive
- * increase finds what the GPU bears at the cost of one lease per round, multiplicative decrease
- * leaves an overload within a few rounds, and together they let several users of a GPU converge
- * (Chiu and Jain, 1989). For leases that take the same time if they have the same key. */
-static void leases_adapt(struct leases *l, struct lease_gpu *g, const struct lease_entry *s,
-                         uint64_t took_ns)
-{
-    struct lease_best *b = &l->bests[s->ask.key * 0x9e3779b97f4a7c15U >> 54];
-    if (b->key != s->ask.key || took_ns < b->ns)
-        *b = (struct lease_best){.key = s->ask.key, .ns = took_ns ? took_ns : 1};
-    g->slowdown += (double)took_ns / (double)b->ns;
-    if (++g->round < g->v.limit)
-        return;
-    if (g->slowdown > l->c.max_slowdown * g->round)
-        g->v.limit -= g->v.limit > 1 ? (uint32_t)max_u64(g->v.limit / 4, 1) : 0;
-    else if (g->reached && g->v.limit < l->c.max_concurrent_streams)
-        g->v.limit++;
-    g->round = 0;
-    g->slowdown = 0;
-    g->reached = g->v.active >= g->v.limit;
+    lease_limit_started(&g->limit, g->v.active);
 }
 
 static int leases_check(const struct leases *l, const struct lease_ask *a)
@@ -398,13 +410,15 @@ int cede_leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
     uint64_t took_ns = saturating_sub(now_ns, s->started_ns);
     g->v.active--;
     g->v.displacing -= s->displaces;
+    g->displacing_occupancy -= s->displaces ? s->ask.occupancy : 0;
     g->v.occupancy -= s->ask.occupancy;
     g->v.memory_bytes -= s->ask.memory_bytes;
     if (!g->v.active)
         g->v.busy_ns += saturating_sub(now_ns, g->busy_since_ns);
     if (s->ask.key) {
         if (l->c.max_slowdown > 0 && !s->displaces) /* the limit is not that one's */
-            leases_adapt(l, g, s, took_ns);
+            cede_lease_limit_ended(&g->limit, l->bests, s->ask.key, took_ns, g->v.active,
+                                   l->c.max_slowdown);
         cede_estimates_add(l->times, s->ask.key, took_ns);
     }
     leases_free_slot(l, s);
@@ -432,7 +446,7 @@ static struct lease_entry *leases_steal(const struct leases *l, const struct lea
         struct lease_entry *s = TAILQ_FIRST(&l->gpus[d].queue);
         for (; s; s = TAILQ_NEXT(s, link)) {
             if (!s->ask.only && (!best || leases_before(l, s, best, now_ns)) &&
-                leases_hold(l, g, &s->ask) == HOLD_NONE)
+                leases_hold(l, g, s, now_ns) == HOLD_NONE)
                 best = s;
         }
     }
@@ -447,7 +461,7 @@ static bool leases_expire(struct leases *l, uint64_t limit_ns, struct lease_even
             bool lacks = s->id == g->lacks_id && g->lacks_until_ns <= limit_ns;
             if (s->ask.until_ns > limit_ns && !lacks)
                 continue;
-            enum lease_hold why = lacks ? HOLD_STREAM : leases_hold(l, g, &s->ask);
+            enum lease_hold why = lacks ? HOLD_STREAM : leases_hold(l, g, s, limit_ns);
             *out = (struct lease_event){
                 .id = s->id, .device = SLOT_NONE, .hold = why == HOLD_NONE ? HOLD_QUEUE : why};
             g->v.timed_out++;
@@ -479,7 +493,7 @@ static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_eve
         struct lease_gpu *g = &l->gpus[d];
         struct lease_entry *s = leases_head(l, g, true, now_ns);
         bool displaces = false;
-        enum lease_hold why = s ? leases_hold(l, g, &s->ask) : HOLD_NONE;
+        enum lease_hold why = s ? leases_hold(l, g, s, now_ns) : HOLD_NONE;
         if (!s || why != HOLD_STREAM) {
             g->lacks_id = 0;
             g->lacks_until_ns = TIME_NEVER;
@@ -518,8 +532,7 @@ uint64_t cede_leases_next_ns(const struct leases *l)
         for (const struct lease_entry *s = TAILQ_FIRST(&g->queue); s; s = TAILQ_NEXT(s, link)) {
             next = min_u64(s->ask.until_ns, next);
             next = s->id == g->lacks_id ? min_u64(g->lacks_until_ns, next) : next;
-            uint64_t urgent_ns = cede_leases_urgent_ns(l, s->id);
-            next = urgent_ns > l->stepped_ns ? min_u64(urgent_ns, next) : next;
+            next = min_u64(cede_leases_look_ns(l, s->id, l->stepped_ns), next);
         }
     }
     return next;
@@ -546,12 +559,16 @@ void cede_leases_set_memory(struct leases *l, uint32_t device, uint64_t free_byt
     g->memory_bytes = total_bytes;
 }
 
-uint64_t cede_leases_urgent_ns(const struct leases *l, uint64_t id)
+uint64_t cede_leases_look_ns(const struct leases *l, uint64_t id, uint64_t now_ns)
 {
     const struct lease_entry *s = leases_find(l, id, SLOT_WAITS);
-    if (!s || s->latest_ns == TIME_NEVER || !l->c.displace)
+    if (!s)
         return TIME_NEVER;
-    return saturating_add(saturating_sub(s->latest_ns, l->c.urgent_threshold_ns), 1);
+    uint64_t aged_ns = leases_aged_ns(l, s), urgent_ns = TIME_NEVER;
+    if (s->latest_ns != TIME_NEVER && l->c.displace)
+        urgent_ns = saturating_add(saturating_sub(s->latest_ns, l->c.urgent_threshold_ns), 1);
+    return min_u64(aged_ns > now_ns ? aged_ns : TIME_NEVER,
+                   urgent_ns > now_ns ? urgent_ns : TIME_NEVER);
 }
 
 bool cede_leases_displaced(const struct leases *l, uint64_t id)
@@ -564,6 +581,7 @@ struct lease_view cede_leases_view(const struct leases *l, uint32_t device, uint
 {
     const struct lease_gpu *g = &l->gpus[device];
     struct lease_view v = g->v;
+    v.limit = g->limit.limit;
     if (v.active)
         v.busy_ns += saturating_sub(now_ns, g->busy_since_ns);
     return v;

@@ -16,7 +16,10 @@
  * goes to the GPU that its thread had last.
  *
  * An urgent lease that would have to wait displaces: it starts beyond all limits but that of
- * memory, up to `displace` such leases per GPU at a time. Requests (requests.h) are a different
+ * memory, up to `displace` such leases per GPU at a time. However many do so, a lease that has
+ * waited for age_ms starts as soon as the ordinary leases of that time leave it room: displacing
+ * ones do not count against it, and take no memory that it needs; if memory suffices for it alone
+ * only, no ordinary lease passes it. Requests (requests.h) are a different
  * question: they are ordered by time, and one batch runs on a device at a time.
  *
  * Not thread-safe. Times are nanoseconds of any monotonic clock. */
@@ -86,8 +89,9 @@ int cede_leases_cancel(struct leases *l, uint64_t id);
 bool cede_leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out);
 /* When an event may come without a call. TIME_NEVER: never. */
 uint64_t cede_leases_next_ns(const struct leases *l);
-/* When a waiting lease becomes urgent. TIME_NEVER: never, or it is no reason to start. */
-uint64_t cede_leases_urgent_ns(const struct leases *l, uint64_t id);
+/* When, after now, a waiting lease becomes urgent or aged, which may be a reason to start.
+ * TIME_NEVER: never. */
+uint64_t cede_leases_look_ns(const struct leases *l, uint64_t id, uint64_t now_ns);
 /* Whether leases displace others on a GPU of which `id` is none. */
 bool cede_leases_displaced(const struct leases *l, uint64_t id);
 

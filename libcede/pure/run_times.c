@@ -17,6 +17,7 @@
 struct run_kind {
     uint64_t key, used;      /* used: tick; 0: the place is free */
     uint64_t seen_ns[SIZES]; /* estimates; 0: not known */
+    uint32_t refused;        /* requests since a batch ran */
     struct run_time line;
     struct estimate sizes[SIZES];
 };
@@ -102,7 +103,17 @@ void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_
 {
     unsigned size = n < 2 ? 0 : 32U - (unsigned)__builtin_clz(n - 1);
     struct run_kind *g = run_times_kind(t, key, ran_ns);
+    g->refused = 0;
     cede_estimate_add(&g->sizes[size], ran_ns);
     g->seen_ns[size] = cede_estimate_get(&g->sizes[size], t->quantile, ran_ns);
     run_times_fit(g, ran_ns);
+}
+
+void cede_run_times_refused(struct run_times *t, uint64_t key, uint64_t expected_ns)
+{
+    struct run_kind *g = run_times_kind(t, key, expected_ns);
+    if (++g->refused < CEDE_RUN_TIMES_REFUSED)
+        return;
+    *g = (struct run_kind){.key = key, .used = g->used};
+    run_times_fit(g, expected_ns);
 }

@@ -24,4 +24,10 @@ struct run_time cede_run_time_shared(struct run_time t, unsigned share);
 /* A batch of n, up to 128, ran for ran_ns. */
 void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_t ran_ns);
 
+/* A request was refused as no batch of one is fast enough for it. What was learned of a kind is
+ * forgotten when that has happened CEDE_RUN_TIMES_REFUSED times and nothing of the kind has run
+ * meanwhile: if it runs no more, nothing else corrects a time that was too long once. */
+void cede_run_times_refused(struct run_times *t, uint64_t key, uint64_t expected_ns);
+#define CEDE_RUN_TIMES_REFUSED 32
+
 #endif

@@ -20,6 +20,8 @@ int pause_main(int argc, char **argv);
 int resume_main(int argc, char **argv);
 int swap_out_main(int argc, char **argv);
 int swap_in_main(int argc, char **argv);
+int yield_main(int argc, char **argv);
+int acquire_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
 int top_main(int argc, char **argv);
 int acct_main(int argc, char **argv);
@@ -34,6 +36,7 @@ int why_main(int argc, char **argv);
 int trace_main(int argc, char **argv);
 int kube_agent_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
+int check_main(int argc, char **argv); /* cede-check */
 
 /* "cede: ...\n" on standard error, in one write. */
 void cli_error(const char *fmt, ...) PRINTF_LIKE(1, 2);

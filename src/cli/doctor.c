@@ -10,6 +10,7 @@
 #include "cli/client.h"
 #include "cli/doctor.h"
 #include "cli/gates.h"
+#include "cli/notes.h"
 #include "cli/report.h"
 #include "cli/unmanaged.h"
 #include "device/registry.h"
@@ -267,6 +268,24 @@ static bool doctor_gpus(struct doctor *d)
     return n > 0;
 }
 
+/* What ceded does not use, as its check of the driver did not see it work. */
+static void check_off(struct doctor *d, const json_t *reply)
+{
+    const json_t *gpu;
+    size_t i;
+    json_array_foreach(json_object_get(reply, "gpus"), i, gpu)
+    {
+        char off[96];
+        const char *why = json_get_text(gpu, "off_why");
+        if (notes_off_words(gpu, off, sizeof(off)))
+            finding(d, WARN, "check",
+                    "if they take effect below: remove drivers.json from ceded's state directory "
+                    "and restart it",
+                    "ceded does not use %s on GPU %zu%s%s", off, i, d->report || !why ? "" : ": ",
+                    d->report || !why ? "" : why);
+    }
+}
+
 /* reply: to ps; NULL: there was none. */
 static void check_unmanaged(struct doctor *d, const json_t *reply, const struct error *err)
 {
@@ -323,6 +342,7 @@ static void check_daemon(struct doctor *d)
         else
             finding(d, OK, "daemon", "", "ceded runs (pid %d, uid %u)", (int)c.daemon_pid,
                     (unsigned)c.daemon_uid);
+        check_off(d, reply);
         check_unmanaged(d, reply, &err);
         json_decref(reply);
         client_close(&c);

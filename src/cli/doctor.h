@@ -1,5 +1,5 @@
 /* Between the two halves of `cede doctor`: what is looked at (doctor.c) and what is measured
- * (measure.c). */
+ * (measure.c), which ceded's check of a driver uses too (check.c). */
 #ifndef CEDE_CLI_DOCTOR_H
 #define CEDE_CLI_DOCTOR_H
 
@@ -41,5 +41,12 @@ struct measured {
  * under 10 s. Returns an error when it could not be measured; that a control has no effect is a
  * result. */
 int measure_effects(struct testbed *s, const char *device, struct measured *out, struct error *err);
+
+/* The same with two batch programs alone, on a GPU that others may use meanwhile: what is effective
+ * or not is told by factors that they do not blur, and timeslices.asked and got are the change of
+ * the ratio when the two exchange their timeslices. preempt: whether the control is accepted. The
+ * programs find the GPU by CUDA_VISIBLE_DEVICES; uuid is its name there, or "" for the first. */
+int measure_controls(struct testbed *s, const char *device, const char *uuid, struct measured *out,
+                     struct error *err);
 
 #endif

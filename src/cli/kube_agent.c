@@ -9,18 +9,18 @@
 
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "kube/answers.h"
 #include "kube/api.h"
-#include "kube/pods.h"
-#include "lib/json_text.h"
 
 #define ACCOUNT_DIR   "/var/run/secrets/kubernetes.io/serviceaccount"
 #define BODY_MAX      (32U << 20) /* of a page, or an event; a pod has 1.5 MiB at most */
 #define PAGE_PODS     20          /* of the API server; the kubelet sends all */
-#define PAGES_MAX     1000
+#define PAGES_MAX     100
 #define LIST_S        30
 #define WATCH_S       300
 #define BACKOFF_MAX_S 30
 #define RECONNECT_NS  (900 * NSEC_PER_MSEC)
+#define POD_NS        NSEC_PER_SEC /* between two reports of a pod, which its owner can change */
 
 static const char help[] =
     "usage: cede kube-agent [--node NAME] [--url URL] [OPTION...]\n"
@@ -54,7 +54,7 @@ struct agent {
     uint64_t connect_at_ns;                       /* not before */
     char *body;                                   /* of a page, or the events that have come */
     size_t n, size;
-    char version[64], next[512];
+    struct kube_page page;
 };
 
 /* Each reason is said once, until it has worked again. */
@@ -110,6 +110,7 @@ static bool agent_report(struct agent *a, struct kube_pod *pod)
         a->refused &= code < 0;
     }
     pod->sent = true;
+    pod->reported_ns = monotonic_ns();
     if (pod->gone)
         *pod = (struct kube_pod){.uid = ""};
     return true;
@@ -117,9 +118,11 @@ static bool agent_report(struct agent *a, struct kube_pod *pod)
 
 static bool agent_report_all(struct agent *a, bool gone)
 {
+    const uint64_t now = monotonic_ns();
     for (unsigned i = 0; i < a->pods.end; i++) {
         struct kube_pod *p = &a->pods.v[i];
-        if (p->uid[0] && !p->sent && p->gone == gone && !agent_report(a, p))
+        const bool due = gone || !p->reported_ns || now - p->reported_ns >= POD_NS;
+        if (p->uid[0] && !p->sent && p->gone == gone && due && !agent_report(a, p))
             return false;
     }
     return true;
@@ -137,30 +140,14 @@ static void agent_tick(void *arg)
 
 /* ---- from the API ---- */
 
-static void take_pod(struct agent *a, const json_t *o, bool deleted)
+/* 0, or what the answer was no good for. */
+static int agent_took(struct agent *a, int r)
 {
-    struct kube_pod pod;
-    const char *node = json_get_text(json_object_get(o, "spec"), "nodeName");
-    if (node && a->node && strcmp(node, a->node) != 0)
-        return;
-    const int r = kube_pod_read(o, &pod);
-    if (deleted || r == -ESTALE) {
-        kube_pods_remove(&a->pods, pod.uid);
-    } else if (r == 0 && kube_pods_put(&a->pods, &pod) < 0 && !a->full) {
+    if (r == -ENOSPC && !a->full) {
         a->full = true;
         cli_error("more than %d pods: some are not reported", KUBE_PODS_MAX);
     }
-}
-
-static void take_event(struct agent *a, const char *line, size_t n)
-{
-    json_t *o = json_loadb(line, n, 0, NULL);
-    const char *type = json_get_text(o, "type");
-    if (!type || strcmp(type, "ERROR") == 0)
-        a->fresh = true; /* what is asked for is too old */
-    else
-        take_pod(a, json_object_get(o, "object"), strcmp(type, "DELETED") == 0);
-    json_decref(o);
+    return r == -ENOSPC ? 0 : r;
 }
 
 static bool agent_take(void *arg, const char *bytes, size_t n)
@@ -183,11 +170,14 @@ static bool agent_take(void *arg, const char *bytes, size_t n)
     if (!a->watching)
         return true;
     for (const char *line; !a->fresh && (line = memchr(new, '\n', (size_t)(end - new)));) {
-        take_event(a, from, (size_t)(line - from));
+        const struct span event = {from, (size_t)(line - from)};
+        if (agent_took(a, kube_event_read(&a->pods, a->node, event)) < 0)
+            a->fresh = true;
         from = new = line + 1;
     }
     a->n = (size_t)(end - from);
-    memmove(a->body, from, a->n);
+    if (from != a->body)
+        memmove(a->body, from, a->n);
     agent_tick(a);
     return !a->fresh;
 }
@@ -217,31 +207,17 @@ static int agent_page(struct agent *a, struct error *err)
 {
     char path[2048], node[800], next[1600];
     url_escape(a->node ? a->node : "", node, sizeof(node));
-    url_escape(a->next, next, sizeof(next));
+    url_escape(a->page.next, next, sizeof(next));
     snprintf(path, sizeof(path), "/api/v1/pods?fieldSelector=spec.nodeName%%3D%s&limit=%d%s%s",
              node, PAGE_PODS, *next ? "&continue=" : "", next);
     int r = agent_get(a, a->kubelet ? "/pods" : path, LIST_S, err);
     if (r < 0)
         return r;
-    json_t *o = json_loadb(a->body ? a->body : "", a->n, 0, NULL), *items, *pod;
-    const json_t *meta = json_object_get(o, "metadata");
-    const char *version = json_get_text(meta, "resourceVersion");
-    const char *more = json_get_text(meta, "continue");
-    size_t i;
-    items = json_object_get(o, "items");
-    const bool none = o && json_is_null(items); /* as Go writes a list of nothing */
-    if (!json_is_array(items) && !none)
-        r = error_set(err, -EPROTO, "%s answers no list of pods", a->api.base);
-    json_array_foreach(items, i, pod)
-    {
-        take_pod(a, pod, false);
-    }
-    snprintf(a->version, sizeof(a->version), "%s", version ? version : "");
-    snprintf(a->next, sizeof(a->next), "%s", more && strlen(more) < sizeof(a->next) ? more : "");
-    if (more && strlen(more) >= sizeof(a->next))
-        r = error_set(err, -EPROTO, "%s: the token for the next page of a list is too long",
-                      a->api.base);
-    json_decref(o);
+    r = agent_took(a, kube_list_read(&a->pods, a->node, (struct span){a->body, a->n}, &a->page));
+    if (r == -EMSGSIZE)
+        error_set(err, r, "%s: the token for the next page of a list is too long", a->api.base);
+    else if (r < 0)
+        error_set(err, r, "%s answers no list of pods", a->api.base);
     return r;
 }
 
@@ -249,12 +225,14 @@ static int agent_page(struct agent *a, struct error *err)
 static int agent_list(struct agent *a, struct error *err)
 {
     a->watching = a->fresh = false;
-    a->next[0] = '\0';
+    a->page.next[0] = '\0';
     kube_pods_begin(&a->pods);
     int r = agent_page(a, err);
-    for (unsigned pages = 1; r == 0 && a->next[0] && pages < PAGES_MAX; pages++)
+    for (unsigned pages = 1; r == 0 && a->page.next[0] && pages < PAGES_MAX; pages++)
         r = agent_page(a, err);
-    if (r == 0 && !a->next[0])
+    if (r == 0 && a->page.next[0])
+        r = error_set(err, -E2BIG, "%s: more than %d pages of pods", a->api.base, PAGES_MAX);
+    if (r == 0)
         kube_pods_end(&a->pods);
     agent_tick(a);
     return r;
@@ -264,7 +242,7 @@ static int agent_watch(struct agent *a, struct error *err)
 {
     char path[2048], node[800], version[200];
     url_escape(a->node, node, sizeof(node));
-    url_escape(a->version, version, sizeof(version));
+    url_escape(a->page.version, version, sizeof(version));
     snprintf(path, sizeof(path),
              "/api/v1/pods?fieldSelector=spec.nodeName%%3D%s&watch=true&timeoutSeconds=%d"
              "&resourceVersion=%s",

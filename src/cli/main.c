@@ -31,6 +31,7 @@ static const struct {
     {"cede-swap", NULL, swap_main, NULL},
     {"cede-acct", NULL, acct_keeper_main, NULL},
     {"cede-identify", NULL, identify_main, NULL},
+    {"cede-check", NULL, check_main, NULL},
     {"cede-pool", NULL, pool_keeper_main, NULL},
 };
 
@@ -45,6 +46,8 @@ static const struct {
     {"resume", resume_main, "let paused jobs run again"},
     {"swap-out", swap_out_main, "move jobs' GPU memory to host memory"},
     {"swap-in", swap_in_main, "move swapped jobs back to the GPU"},
+    {"yield", yield_main, "have jobs give the GPU to others for a while"},
+    {"acquire", acquire_main, "give jobs back what they yielded"},
     {"ps", ps_main, "show the jobs"},
     {"top", top_main, "show the jobs as they go on"},
     {"why", why_main, "say why jobs run or wait, and who is before them"},

@@ -19,6 +19,12 @@
 #define P99_FACTOR 2.0
 #define RESUMED    0.7 /* of what it had before */
 
+/* Where other programs may use the GPU too, their parts come and go, and only factors count. */
+#define CHECK_FACTOR   3.0 /* between 1, no effect, and the 9 that is asked */
+#define CHECK_RESUMED  0.2
+#define CHECK_ATTEMPTS 2
+#define CHECK_S        0.8 /* 20 rounds of both timeslices */
+
 /* A machine that is too busy to keep the programs going shows no effect where there is one, but
  * never the reverse. So what had none is measured again. */
 #define ATTEMPTS 3
@@ -32,6 +38,7 @@ struct subject {
     const char *device;
     struct device_driver *driver;
     char rate_option[40];
+    double resumed; /* RESUMED or CHECK_RESUMED */
 };
 
 /* Runs on to b, and until all have printed what they did by then. */
@@ -167,7 +174,7 @@ static int suspension(struct subject *x, struct child *const *ab, struct measure
     m->suspend.done = true;
     m->suspend.stops = m->suspend.work_us == 0;
     m->suspend.rate_after = rate[1];
-    m->suspend.resumes = rate[1] > RESUMED * m->timeslices.b;
+    m->suspend.resumes = rate[1] > x->resumed * m->timeslices.b;
     return 0;
 }
 
@@ -285,12 +292,80 @@ static int measure(struct subject *x, struct measured *m, struct error *err)
 
 int measure_effects(struct testbed *s, const char *device, struct measured *out, struct error *err)
 {
-    struct subject x = {.bed = s, .device = device};
+    struct subject x = {.bed = s, .device = device, .resumed = RESUMED};
     memset(out, 0, sizeof(*out));
     int r = device_open(device, NULL, &x.driver, err);
     if (r < 0)
         return r;
     r = measure(&x, out, err);
+    device_close(x.driver);
+    return r;
+}
+
+/* ---- for ceded's check of a driver (check.c) ---- */
+
+/* The ratio of their rates with 30 ms : 10 ms, divided by that with 10 ms : 30 ms. */
+static int exchange_timeslices(struct subject *x, struct child *const *ab, struct measured *m,
+                               struct error *err)
+{
+    double rate[2] = {0, 0}, ratio[2];
+    for (int i = 0; i < 2; i++) {
+        int r = set_timeslice(x, ab[i], SLICE_A_US, &m->timeslices.call_us, err);
+        if (r == 0)
+            r = set_timeslice(x, ab[1 - i], SLICE_B_US, NULL, err);
+        if (r == 0)
+            r = rates(x, CHECK_S, ab, 2, rate, err);
+        if (r == 0 && !(rate[0] > 0 && rate[1] > 0))
+            r = error_set(err, -ENODATA,
+                          "a program of the check did no work in %g s: is the GPU "
+                          "too busy?",
+                          CHECK_S);
+        if (r < 0)
+            return r;
+        ratio[i] = rate[0] / rate[1];
+    }
+    m->timeslices.done = true;
+    m->timeslices.asked = (double)SLICE_A_US / SLICE_B_US * SLICE_A_US / SLICE_B_US;
+    m->timeslices.a = rate[0];
+    m->timeslices.b = rate[1];
+    m->timeslices.got = ratio[0] / ratio[1];
+    m->timeslices.effective = m->timeslices.got >= CHECK_FACTOR;
+    return 0;
+}
+
+static int measure_two(struct subject *x, uint32_t caps, struct measured *m, struct error *err)
+{
+    struct child *ab[2] = {NULL, NULL};
+    int r = testbed_calibrate(x->bed, x->device, x->rate_option, sizeof(x->rate_option), err);
+    if (r == 0)
+        r = load(x, "batch-a", "batch", &ab[0], err);
+    if (r == 0)
+        r = load(x, "batch-b", "batch", &ab[1], err);
+    for (int i = 0; i < CHECK_ATTEMPTS && r == 0 && !m->timeslices.effective; i++)
+        r = exchange_timeslices(x, ab, m, err);
+    for (int i = 0; i < CHECK_ATTEMPTS && r == 0 && !(m->suspend.stops && m->suspend.resumes); i++)
+        r = suspension(x, ab, m, err);
+    m->preempt.done = r == 0 && (caps & GPU_CAP_PREEMPT);
+    if (m->preempt.done && set_block_ends(x, ab[1], true, &m->preempt.error) == 0)
+        set_block_ends(x, ab[1], false, &m->preempt.error);
+    return r == 0 ? testbed_stop(x->bed, ab, 2, err) : r;
+}
+
+int measure_controls(struct testbed *s, const char *device, const char *uuid, struct measured *out,
+                     struct error *err)
+{
+    struct subject x = {.bed = s, .device = device, .resumed = CHECK_RESUMED};
+    struct gpu_info info = {.caps = 0};
+    memset(out, 0, sizeof(*out));
+    int r = device_open(device, NULL, &x.driver, err);
+    if (r < 0)
+        return r;
+    unsigned i = 0;
+    do
+        r = x.driver->ops->info(x.driver, i++, &info);
+    while (r == 0 && uuid[0] && strcmp(info.uuid, uuid) != 0);
+    r = r < 0 ? error_set(err, r, "there is no GPU %s", uuid)
+              : measure_two(&x, info.caps, out, err);
     device_close(x.driver);
     return r;
 }

@@ -39,6 +39,7 @@ enum { MHD_NO, MHD_YES };
 enum {
     MHD_USE_INTERNAL_POLLING_THREAD = 8,
     MHD_USE_POLL = 64,
+    MHD_USE_ITC = 1024, /* or its end is a shutdown() of the socket, which systemd has too */
 };
 enum {
     MHD_OPTION_END = 0,
@@ -271,7 +272,7 @@ int metrics_serve(int listen_fd, metrics_source *source, void *ctx, struct error
     sigaddset(&ends, SIGINT);
     pthread_sigmask(SIG_BLOCK, &ends, NULL); /* before the library's thread begins */
     struct MHD_Daemon *d = h->mhd.start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL, 0, NULL, NULL, http_handle, h,
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC, 0, NULL, NULL, http_handle, h,
         MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)PLACES,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)AGE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)REQUEST_BYTES, MHD_OPTION_NOTIFY_CONNECTION, http_notify, h, MHD_OPTION_END);

@@ -71,3 +71,44 @@ void notes_jobs(const json_t *jobs)
                   "own on one GPU, outside MPS, can be preempted at block ends",
                   other);
 }
+
+bool notes_off_words(const json_t *gpu, char *buf, size_t size)
+{
+    const json_t *name;
+    size_t i;
+    buf[0] = '\0';
+    json_array_foreach(json_object_get(gpu, "off"), i, name)
+    {
+        if (json_is_string(name))
+            list_add(buf, size, json_string_value(name));
+    }
+    return buf[0];
+}
+
+static bool off_the_same(const json_t *a, const json_t *b)
+{
+    return json_equal(json_object_get(a, "off"), json_object_get(b, "off")) &&
+           json_equal(json_object_get(a, "off_why"), json_object_get(b, "off_why"));
+}
+
+void notes_off(const json_t *all)
+{
+    const json_t *gpus = json_object_get(all, "gpus"), *gpu;
+    size_t i, n = json_array_size(gpus);
+    json_array_foreach(gpus, i, gpu)
+    {
+        char off[96], which[96] = "";
+        const char *why = json_get_text(gpu, "off_why");
+        if (!notes_off_words(gpu, off, sizeof(off)) ||
+            (i && off_the_same(gpu, json_array_get(gpus, i - 1))))
+            continue;
+        for (size_t k = i; k < n && off_the_same(gpu, json_array_get(gpus, k)); k++) {
+            char number[24];
+            snprintf(number, sizeof(number), "%lld",
+                     (long long)json_get_int(json_array_get(gpus, k), "index"));
+            list_add(which, sizeof(which), number);
+        }
+        cli_error("note: off on GPU %s: %s (%s); `cede doctor` measures them", which, off,
+                  why ? why : "no reason given");
+    }
+}

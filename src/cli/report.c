@@ -1,13 +1,12 @@
 /* See report.h. */
 #include "cli/report.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "lib/procfs.h"
+#include "lib/json_text.h"
 #include "lib/util.h"
 #include "lib/version.h"
 #include "testbed/machine.h"
@@ -18,7 +17,7 @@ bool report_may_show(const char *finding)
     static const char *const shown[] = {"kernel",  "container",  "rights",  "ptrace_scope",
                                         "driver",  "nvml",       "mig",     "compute mode",
                                         "gpu",     "timeslices", "suspend", "latency",
-                                        "preempt", "activity",   "libcede"};
+                                        "preempt", "activity",   "libcede", "check"};
     for (size_t i = 0; i < ARRAY_SIZE(shown); i++)
         if (strcmp(finding, shown[i]) == 0)
             return true;
@@ -44,32 +43,67 @@ static void report_distribution(char *buf, size_t size)
         fclose(f);
 }
 
+/* What NVML says of the GPUs' modes. */
+static void report_modes(char *mig, char *compute, size_t size)
+{
+    struct machine_nvml n;
+    machine_ask_nvml(&n);
+    snprintf(mig, size, n.found ? "off" : "unknown");
+    snprintf(compute, size, n.found ? "default" : "unknown");
+    if (n.mig)
+        snprintf(mig, size, "on for %u of %u GPUs, %u instances", n.mig, n.gpus, n.instances);
+    if (n.exclusive)
+        snprintf(compute, size, "exclusive or prohibited on %u of %u GPUs", n.exclusive, n.gpus);
+}
+
 static const char *report_library(const char *name)
 {
-    void *lib = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-    if (lib)
-        dlclose(lib);
-    return lib ? "found" : "not found";
+    return machine_has_library(name) ? "found" : "not found";
 }
 
 json_t *report_machine(void)
 {
-    char distribution[128], driver[32], scope[16] = "none";
+    char distribution[128], driver[32], firmware[32], scope[16] = "none", mig[64], compute[64],
+                                                      capabilities[24];
     struct utsname u;
     uname(&u);
     report_distribution(distribution, sizeof(distribution));
+    report_modes(mig, compute, sizeof(mig));
     if (machine_driver_version(driver, sizeof(driver)) < 0)
         snprintf(driver, sizeof(driver), "none");
+    if (machine_firmware(firmware, sizeof(firmware)) < 0)
+        snprintf(firmware, sizeof(firmware), "unknown");
     if (machine_yama_scope() >= 0)
         snprintf(scope, sizeof(scope), "%d", machine_yama_scope());
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "cede",
-                     build_version(), "kernel", u.release, "machine", u.machine, "distribution",
-                     distribution, "nvidia", driver, "ptrace_scope", scope, "cgroup",
-                     access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0 ? "v2" : "v1 or none",
-                     "cap_sys_ptrace", machine_can_ptrace_all() ? "yes" : "no", "mps",
-                     machine_find_process("nvidia-cuda-mps") ? "runs" : "does not run", "libcuda",
-                     report_library("libcuda.so.1"), "libnvidia_ml",
-                     report_library("libnvidia-ml.so.1"));
+    snprintf(capabilities, sizeof(capabilities), "%016llx",
+             (unsigned long long)machine_capabilities());
+    const struct {
+        const char *key, *value;
+    } all[] = {
+        {"cede", build_version()},
+        {"kernel", u.release},
+        {"machine", u.machine},
+        {"distribution", distribution},
+        {"container", machine_container() ? machine_container() : "no"},
+        {"nvidia", driver},
+        {"nvidia_modules", strcmp(driver, "none") == 0 ? "none"
+                           : machine_modules_open()    ? "open"
+                                                       : "proprietary"},
+        {"gsp_firmware", firmware},
+        {"mig", mig},
+        {"compute_mode", compute},
+        {"mps", machine_find_process("nvidia-cuda-mps") ? "runs" : "does not run"},
+        {"libcuda", report_library("libcuda.so.1")},
+        {"libnvidia_ml", report_library("libnvidia-ml.so.1")},
+        {"ptrace_scope", scope},
+        {"cap_sys_ptrace", machine_can_ptrace_all() ? "yes" : "no"},
+        {"capabilities", capabilities},
+        {"cgroup", access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0 ? "v2" : "v1 or none"},
+    };
+    json_t *o = json_object();
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+        json_object_set_new(o, all[i].key, json_text(all[i].value));
+    return o;
 }
 
 void report_clean(json_t *measured)

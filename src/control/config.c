@@ -152,6 +152,9 @@ static const char *const environments[] = {"ignore", "lower"};
 static const char *const yes_no[] = {"no", "yes"};
 static const char *const pools[] = {[POOL_OF_NONE] = "off", [POOL_OF_BATCH] = "batch"};
 
+static const char *const checks[] = {
+    [DRIVER_CHECK_AUTO] = "auto", [DRIVER_CHECK_ALWAYS] = "always", [DRIVER_CHECK_NEVER] = "never"};
+
 static const struct key daemon_keys[] = {
     {"group", .read = read_group},
     {"device", .read = config_device, AT(config, device)},
@@ -162,6 +165,7 @@ static const struct key daemon_keys[] = {
     {"memory_reserve", .read = read_bytes, AT(config, swap.reserve_bytes)},
     {"others", .read = read_word, AT(config, others), WORDS(others)},
     {"environment", .read = read_word, AT(config, environment), WORDS(environments)},
+    {"driver_check", .read = read_word, AT(config, driver_check), WORDS(checks)},
     {"pool", .read = read_word, AT(config, pool), WORDS(pools)},
     {"accounts", .read = read_word, AT(config, accounts), WORDS(yes_no)},
     {"accounts_keep", .read = read_days, AT(config, keep_days)},

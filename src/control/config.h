@@ -20,6 +20,8 @@
 #define KEEP_DAYS        90
 #define KEEP_DAYS_MAX    3650
 
+/* Whether drivers are checked at start (daemon/check.h): those that are not known; all; none. */
+enum driver_check { DRIVER_CHECK_AUTO, DRIVER_CHECK_ALWAYS, DRIVER_CHECK_NEVER };
 enum pool_of { POOL_OF_NONE, POOL_OF_BATCH };
 
 struct config {
@@ -34,6 +36,7 @@ struct config {
     uint32_t keep_days;
     int environment;    /* CEDE_CLASS in a program's environment counts */
     int pool;           /* enum pool_of */
+    int driver_check;   /* enum driver_check */
     int others;         /* the class of what no rule matches; OTHERS_LEAVE: that becomes no job */
     struct rule *rules; /* and accounts; with the one that `others` amounts to as the last */
     size_t nrules;

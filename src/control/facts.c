@@ -27,11 +27,20 @@ int facts_read(const struct rule_list *l, pid_t pid, struct facts *f)
     if (proc_unsure(r))
         return r;
     cgroup_workload(pid, true, &f->workload);
-    f->of.told = identities_find(l->identities, f->cgroups);
+    f->of.told = identities_find(l->identities, f->cgroups, &f->told);
     f->proc = st.id;
     memcpy(f->comm, st.comm, sizeof(f->comm));
     r = proc_stat_read(pid, &after);
     return r < 0 ? r : proc_same(st.id, after.id) ? 0 : -ESRCH;
+}
+
+int facts_newer(const struct rule_list *l, pid_t pid, uint64_t than)
+{
+    char cgroups[8192];
+    uint64_t number;
+    int r = (int)proc_read(pid, "cgroup", cgroups, sizeof(cgroups));
+    identities_find(l->identities, r < 0 ? "" : cgroups, &number);
+    return r < 0 ? r : number > than;
 }
 
 void facts_ask(const struct rule_list *l, struct facts *f, uint64_t now_ns)

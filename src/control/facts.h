@@ -11,11 +11,15 @@
 struct facts {
     struct rule_facts of; /* points into the rest */
     struct proc_id proc;
+    uint64_t told; /* number of the agents' report */
     char comm[32];
     char exe[4096], cgroup[4096], cgroups[8192];
     gid_t groups[FACTS_GROUPS];
     struct workload workload; /* by names that root gave */
 };
+
+/* Whether an agent has reported anything of this process after that one: 1, 0; -ESRCH, ... */
+int facts_newer(const struct rule_list *l, pid_t pid, uint64_t than);
 
 /* What is known at once; of.pending as if nobody could ask for more. 0; -ESRCH, ... */
 int facts_read(const struct rule_list *l, pid_t pid, struct facts *f);

@@ -15,11 +15,13 @@
 struct identity {
     char *cgroup; /* NULL: free. One block with the facts behind it */
     struct pairs facts;
+    uint64_t number;
 };
 
 struct identities {
     struct identity v[IDENTITIES_MAX];
     unsigned end; /* slots below may be in use */
+    uint64_t number;
 };
 
 struct identities *identities_new(void)
@@ -81,6 +83,8 @@ int identities_put(struct identities *t, const char *cgroup, struct pairs facts)
     const size_t n = strlen(cgroup) + 1;
     if (!i)
         return -ENOSPC;
+    if (i->cgroup && i->facts.n == facts.n && memcmp(i->facts.text, facts.text, facts.n) == 0)
+        return 0;
     char *block = facts.n ? malloc(n + facts.n) : NULL;
     if (facts.n && !block)
         return -ENOMEM;
@@ -89,8 +93,13 @@ int identities_put(struct identities *t, const char *cgroup, struct pairs facts)
         return 0;
     memcpy(block, cgroup, n);
     memcpy(block + n, facts.text, facts.n);
-    *i = (struct identity){block, {block + n, facts.n}};
+    *i = (struct identity){block, {block + n, facts.n}, ++t->number};
     return 0;
+}
+
+uint64_t identities_number(const struct identities *t)
+{
+    return t->number;
 }
 
 /* Whether the line is of that group, or of one below. */
@@ -99,9 +108,10 @@ static bool is_in_group(const char *path, size_t n, const char *cgroup, size_t l
     return len <= n && memcmp(path, cgroup, len) == 0 && (len == n || path[len] == '/');
 }
 
-struct pairs identities_find(const struct identities *t, const char *proc_cgroup)
+struct pairs identities_find(const struct identities *t, const char *proc_cgroup, uint64_t *number)
 {
     struct pairs best = {.n = 0};
+    uint64_t found = 0;
     size_t longest = 0;
     for (const char *line = proc_cgroup, *next; t && t->end && *line; line = next) {
         const size_t all = strcspn(line, "\n"), skip = strcspn(line, "/");
@@ -113,8 +123,11 @@ struct pairs identities_find(const struct identities *t, const char *proc_cgroup
                 continue;
             longest = len;
             best = t->v[i].facts;
+            found = t->v[i].number;
         }
     }
+    if (number)
+        *number = found;
     return best;
 }
 

@@ -22,8 +22,11 @@ void identities_free(struct identities *t);
 int identities_put(struct identities *t, const char *cgroup, struct pairs facts);
 
 /* Of the process's groups, as /proc/PID/cgroup lists them, and those above: of the innermost that
- * somebody spoke of. Without bytes: none. Valid until the next identities_put(). t may be NULL. */
-struct pairs identities_find(const struct identities *t, const char *proc_cgroup);
+ * somebody spoke of. Without bytes: none. Valid until the next identities_put(). t may be NULL.
+ * *number (NULL: not wanted): of that report. */
+struct pairs identities_find(const struct identities *t, const char *proc_cgroup, uint64_t *number);
+/* Of the latest report that said anything new; 0: there was none. */
+uint64_t identities_number(const struct identities *t);
 
 /* An object of texts, as in a message: "pod", "namespace", "container_name", "image",
  * "priority_class", "partition", "qos", "label:KEY". -EINVAL. */

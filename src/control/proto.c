@@ -52,6 +52,10 @@ enum {
     F_SLURM_JOB,
     F_AFTER,
     F_BRIEF,
+    F_PAUSE,
+    F_MEMORY_TOO,
+    F_LOOK,
+    F_WAIT,
     F_PARAMS,
     F_CGROUP,
     F_FACTS,
@@ -108,6 +112,10 @@ static const struct field fields[FIELDS] = {
     [F_SLURM_JOB] = {"slurm_job", NUMBER(KIND_INT, slurm_job, 1, UINT32_MAX)},
     [F_AFTER] = {"after", NUMBER(KIND_INT, number, 0, INT64_MAX)},
     [F_BRIEF] = {"brief", KIND_BOOL, AT(brief)},
+    [F_PAUSE] = {"pause", KIND_BOOL, AT(yields_pause)},
+    [F_MEMORY_TOO] = {"memory", KIND_BOOL, AT(yields_memory)},
+    [F_LOOK] = {"look", KIND_BOOL, AT(look)},
+    [F_WAIT] = {"wait_us", NUMBER(KIND_INT, wait_us, 0, ACQUIRE_WAIT_US), HAS(has_wait)},
     [F_PARAMS] = {"params", .kind = KIND_PARAMS},
     [F_CGROUP] = {"cgroup", .kind = KIND_CGROUP},
     [F_FACTS] = {"facts", .kind = KIND_FACTS},
@@ -135,6 +143,8 @@ static const struct {
     [OP_POLICY] = {"policy", BIT(F_NAME) | BIT(F_PARAMS), 0},
     [OP_SWAP_OUT] = {"swap-out", BY_NAME},
     [OP_SWAP_IN] = {"swap-in", BY_NAME},
+    [OP_YIELD] = {"yield", BIT(F_TARGET) | BIT(F_PAUSE) | BIT(F_MEMORY_TOO) | BIT(F_LOOK), 0},
+    [OP_ACQUIRE] = {"acquire", BIT(F_TARGET) | BIT(F_WAIT), 0},
     [OP_HINTS] = {"hints", 0, 0},
     [OP_ROOM] = {"room", BIT(F_MEMORY) | BIT(F_NAME), 0},
     [OP_TRACE] = {"trace", 0, 0},
@@ -524,7 +534,7 @@ static json_t *proto_target_json(const struct request *r)
         snprintf(text, sizeof(text), "#%llu", (unsigned long long)r->number);
     else if (r->has_owner)
         snprintf(text, sizeof(text), "%u/%s", r->owner, r->name);
-    return r->pid ? json_integer(r->pid) : json_text(text);
+    return r->pid ? json_integer(r->pid) : text[0] ? json_text(text) : NULL;
 }
 
 static json_t *params_json(const struct request *r)

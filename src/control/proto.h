@@ -13,6 +13,11 @@
  *   "preempt":"block|instruction"?}; class "none" detaches the job; a pid in no job is adopted
  * - pause, resume: {"target":T}
  * - swap-out, swap-in: {"target":T}: begin it; ps shows how far it is
+ * - yield: {"target":T?, "pause":true?, "memory":true?, "look":true?}: class batch, suspended, out
+ * of GPU memory; without target the job of the asking process. look: begins nothing, and says what
+ *   has become of it
+ * - acquire: {"target":T?, "wait_us":N?}: it is to have back what it yielded; asked again until it
+ *   has, at the latest after N (5 s): else its place in line is gone
  * - ps: {"after":N?, "pid":N?, "brief":true?}: jobs with numbers above N, as many as fit; which the
  * process is in; brief: of each only what cede top shows, for who asks every second
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: show, or change; keys as in [policy] of cede.conf.
@@ -29,8 +34,9 @@
  *   agent knows of a control group; without facts that is forgotten
  *
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
- * - add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}; of add with run also what
- *   ps lists of unmanaged programs; with gpus "visible":S, for the program's environment
+ * - add, set, pause, resume, swap-out, swap-in, yield, acquire: {"job":{...}, "note":S?,
+ * "waits":true? (of the last two: it is not done yet)}; of add with run also what ps lists of
+ * unmanaged programs; with gpus "visible":S, for the program's environment
  * - ps: {"jobs":[...], "job_of":N? (the number of that process's), "more":bool, "policy":S,
  * "device":S, "gpus":[{"index":, "label":, "name":, "uuid":, "level":, "level_name":, "caps":[S,
  * ...]}], "pid":N, "guest":true?}; without devices that nobody has used yet. Pids are those of the
@@ -64,7 +70,8 @@
  * "placed":{"gpus":[..], "why":S}? (the GPUs that were chosen for it),
  * "room":bool? (was the memory free that it said it needs?), "memory":{"said_bytes":,
  *   "gpu":, "held_bytes":, "place":N?}? (with room; place in line, 0 the first;
- *   "infeasible":true? if there is too little even if all jobs end), "requests":{..}?
+ *   "infeasible":true? if there is too little even if all jobs end), "yielded":{"class":,
+ * "paused":, "memory":}? (its class before; what else it yielded), "requests":{..}?
  * (of ps, when its programs report them: control/hints.h)}
  *
  * Parsing never trusts: length, depth, types, ranges and unknown fields are checked here, and
@@ -84,8 +91,9 @@
 #include "sched/sched.h"
 
 #define PROTO_VERSION     1
-#define PROTO_MESSAGE_MAX 65536 /* bytes; a longer message is refused */
-#define VISIBLE_MAX       1024  /* bytes of a list of GPUs */
+#define PROTO_MESSAGE_MAX 65536   /* bytes; a longer message is refused */
+#define VISIBLE_MAX       1024    /* bytes of a list of GPUs */
+#define ACQUIRE_WAIT_US   5000000 /* that a wish to acquire lasts */
 
 enum proto_op {
     OP_ADD,
@@ -96,6 +104,8 @@ enum proto_op {
     OP_POLICY,
     OP_SWAP_OUT,
     OP_SWAP_IN,
+    OP_YIELD,
+    OP_ACQUIRE,
     OP_HINTS,
     OP_ROOM,
     OP_TRACE,
@@ -108,7 +118,10 @@ struct request {
     bool has_class, has_weight, has_budget, has_deadline, has_laxity, has_gpu_min, has_gpu_max;
     bool has_preempt, has_min_speed;
     bool release, run, started;
-    bool brief; /* of ps */
+    bool brief;                             /* of ps */
+    bool yields_pause, yields_memory, look; /* of yield */
+    bool has_wait;                          /* of acquire: */
+    uint32_t wait_us;
     enum job_class class;
     uint32_t weight, budget_us;
     uint32_t gpu_min, gpu_max; /* percent of each GPU; 0: none */

@@ -128,6 +128,19 @@ static json_t *why_json(const struct job_view *v)
     return all;
 }
 
+/* NULL: it has all that it had. */
+static json_t *yielded_json(const struct job_view *v)
+{
+    const uint32_t what = v->job.yielded;
+    return !what
+               ? NULL
+               : json_pack("{s:s*, s:b, s:b}", "class",
+                           what & YIELD_CLASS ? job_class_name((enum job_class)v->job.yielded_class)
+                                              : NULL,
+                           "paused", (what & YIELD_PAUSE) != 0, "memory",
+                           (what & YIELD_MEMORY) != 0);
+}
+
 json_t *job_json(const struct job_view *v)
 {
     static const char *const sources[] = {[JOB_RUN] = "run",
@@ -153,7 +166,7 @@ json_t *job_json(const struct job_view *v)
         "s:o, "
         "s:I, s:o, s:I, s:o, s:o, s:o*, "
         "s:o*, s:o*, s:o*, "
-        "s:o*, s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*}",
+        "s:o*, s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*, s:o*}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
         "budget_us", (json_int_t)v->job.budget_us, "gpu_min",
@@ -178,7 +191,8 @@ json_t *job_json(const struct job_view *v)
         memory_json(v), "placed", placed_json(v), "due", due_json(v), "mps", mps_json(v), "level",
         level ? json_integer(least) : json_null(), "level_name",
         level ? json_string(level) : json_null(), "levels", levels, "preempt",
-        blocks ? "block" : NULL, "preempt_active", blocks ? json_boolean(v->preempt_active) : NULL);
+        blocks ? "block" : NULL, "preempt_active", blocks ? json_boolean(v->preempt_active) : NULL,
+        "yielded", yielded_json(v));
 }
 
 json_t *job_json_brief(const struct job_view *v)
@@ -252,8 +266,9 @@ static json_t *caps_of(uint32_t caps)
 }
 
 /* The names of some come from the programs that use them: asked each time. */
-static json_t *gpus_of(struct device_driver *d)
+static json_t *gpus_of(const struct engine *e)
 {
+    struct device_driver *d = engine_driver(e);
     json_t *a = json_array();
     for (unsigned i = 0; i < d->ops->gpus(d); i++) {
         struct gpu_info g;
@@ -262,10 +277,18 @@ static json_t *gpus_of(struct device_driver *d)
         unsigned level = g.caps & GPU_CAP_GATE ? LEVEL_GATE : LEVEL_QUEUE;
         if (!g.label[0])
             snprintf(g.label, sizeof(g.label), "%.12s%u", d->ops->name, i);
-        json_array_append_new(a, json_pack("{s:i, s:s, s:s, s:s, s:i, s:s, s:o}", "index", (int)i,
-                                           "label", g.label, "name", g.name, "uuid", g.uuid,
-                                           "level", (int)level, "level_name",
-                                           device_level_name(level), "caps", caps_of(g.caps)));
+        uint32_t off;
+        const char *why;
+        engine_gpu_caps(e, i, &off, &why);
+        json_t *gpu =
+            json_pack("{s:i, s:s, s:s, s:s, s:i, s:s, s:o}", "index", (int)i, "label", g.label,
+                      "name", g.name, "uuid", g.uuid, "level", (int)level, "level_name",
+                      device_level_name(level), "caps", caps_of(g.caps & ~off));
+        if (off) {
+            json_object_set_new(gpu, "off", caps_of(off));
+            json_object_set_new(gpu, "off_why", json_string(why));
+        }
+        json_array_append_new(a, gpu);
     }
     return a;
 }
@@ -392,7 +415,7 @@ json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who
     struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
     json_t *o =
         json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i, s:o}", "v", PROTO_VERSION, "ok", 1, "more",
-                  0, "policy", engine_policy(e), "device", device_name(d), "gpus", gpus_of(d),
+                  0, "policy", engine_policy(e), "device", device_name(d), "gpus", gpus_of(e),
                   "pid", who->ns.level > 1 ? 0 : (int)getpid(), "jobs", json_array());
     if (all && o) {
         engine_watch(e);

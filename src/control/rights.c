@@ -42,6 +42,14 @@ static int rights_check_swap_in(const struct caller *who, const struct subject *
     return rights_undo(who, subject->swapped_by, "swapped out", "swap in", err);
 }
 
+static int rights_check_acquire(const struct caller *who, const struct request *want,
+                                const struct subject *subject, struct error *err)
+{
+    return want->op == OP_ACQUIRE && subject->yielded
+               ? rights_undo(who, subject->yielded_by, "yielded", "acquire", err)
+               : 0;
+}
+
 /* A floor takes from others, and a ceiling may only be lowered. */
 static int check_limits(const struct request *want, const struct subject *subject, bool fresh,
                         struct error *err)
@@ -58,6 +66,13 @@ static int check_limits(const struct request *want, const struct subject *subjec
                          "or the administrators' group",
                          subject->gpu_max);
     return 0;
+}
+
+/* Not about class and shares. */
+static bool is_about_turns(enum proto_op op)
+{
+    return op == OP_PAUSE || op == OP_RESUME || op == OP_SWAP_OUT || op == OP_SWAP_IN ||
+           op == OP_YIELD || op == OP_ACQUIRE;
 }
 
 /* What only shows something, or is about the asking process itself. */
@@ -89,7 +104,8 @@ int rights_check(const struct caller *who, const struct request *want,
     /* Splitting a paused job, or detaching it, makes it run as resuming does; so does swapping it
      * out, until its work has ended. */
     bool resumes = want->op == OP_RESUME || want->op == OP_ADD || want->release ||
-                   (want->op == OP_SWAP_OUT && !subject->swapped);
+                   ((want->op == OP_SWAP_OUT || (want->op == OP_YIELD && want->yields_memory)) &&
+                    !subject->swapped);
     int code = resumes && subject->managed && subject->paused
                    ? rights_undo(who, subject->paused_by, "paused", "resume", err)
                    : 0;
@@ -97,9 +113,8 @@ int rights_check(const struct caller *who, const struct request *want,
         return code;
     if (want->op == OP_SWAP_IN && subject->managed && subject->swapped)
         return rights_check_swap_in(who, subject, err);
-    if (want->op == OP_PAUSE || want->op == OP_RESUME || want->op == OP_SWAP_OUT ||
-        want->op == OP_SWAP_IN)
-        return 0;
+    if (is_about_turns(want->op))
+        return rights_check_acquire(who, want, subject, err);
 
     if (want->memory_bytes && want->has_class && want->class == CLASS_LATENCY)
         return error_set(err, -EPERM,

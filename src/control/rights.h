@@ -38,6 +38,8 @@ struct subject {
     bool swapped;
     bool swapped_by_user; /* else for a latency job, which must not lose its room again */
     uid_t swapped_by;
+    bool yielded;
+    uid_t yielded_by;
 };
 
 /* Root, the daemon's own user, and members of the group (ADMIN_NO_GROUP: none). */

@@ -66,9 +66,12 @@ int rules_fn(void *arg, pid_t pid, struct job_spec *spec)
     const struct rule_list *l = arg;
     struct outcome o;
     struct facts f;
+    int r = spec->again ? facts_newer(l, pid, spec->facts) : 1;
+    if (r <= 0)
+        return proc_unsure(r) ? r : 0;
     if (l->lookups && lookups_waits(l->lookups, pid, monotonic_ns()))
         return -EAGAIN;
-    int r = l->n == 0 && !l->environment ? -ESRCH : facts_read(l, pid, &f);
+    r = l->n == 0 && !l->environment ? -ESRCH : facts_read(l, pid, &f);
     if (r < 0)
         return proc_unsure(r) ? r : 0;
     f.of.pending = l->lookups != NULL;
@@ -87,11 +90,13 @@ int rules_fn(void *arg, pid_t pid, struct job_spec *spec)
         log_user(f.of.uid, LOG_WARNING, "process %d of uid %u (%s): %s", (int)pid, f.of.uid, comm,
                  o.note);
     }
+    spec->facts = f.told;
     if (o.by == BY_NONE)
         return 0;
     *spec = request_spec(&o.request, f.comm, pid, o.by != BY_ENVIRONMENT);
     spec->source = sources[o.by];
     spec->uid = f.of.uid;
+    spec->facts = f.told;
     set_account(l, &f.of, pid, spec);
     return 1;
 }

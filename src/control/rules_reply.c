@@ -140,12 +140,13 @@ int rules_identify(const struct rule_list *l, struct engine *e, const struct cal
     int code = rights_check(who, r, NULL, err);
     if (code == 0 && (!l || !l->identities))
         code = error_set(err, -ENOTSUP, "this daemon has no rules");
+    const uint64_t before = code == 0 ? identities_number(l->identities) : 0;
     if (code == 0)
         code = identities_put(l->identities, r->cgroup, (struct pairs){r->facts, r->nfacts});
     if (code == -ENOSPC)
         error_set(err, code, "%d control groups are known, and all of them still exist",
                   IDENTITIES_MAX);
-    if (code == 0)
-        engine_look_for_jobs(e, true); /* programs that were there before */
+    if (code == 0 && identities_number(l->identities) != before)
+        engine_facts_came(e);
     return code;
 }

@@ -138,10 +138,31 @@ static int verb_set(struct verb *v, struct engine *e, struct error *err)
                          "a deadline requires a daemon: start ceded, or the program by `cede run`");
     if (code == 0)
         code = engine_change(e, t->slot, &to, err);
+    if (code == 0 && r->has_class)
+        engine_yield_forget(e, t->slot, YIELD_CLASS);
     if (code == 0 && r->has_deadline)
         code = engine_set_deadline(e, t->slot, r->deadline_us, r->laxity_us,
                                    v->who.admin && r->deadline_us);
     return code;
+}
+
+static int yield_or_acquire(struct verb *v, struct engine *e, struct error *err)
+{
+    const struct request *r = &v->request;
+    const uint32_t job = v->target.slot;
+    int code;
+    if (r->op == OP_ACQUIRE) {
+        engine_acquire(e, job, r->has_wait ? r->wait_us : ACQUIRE_WAIT_US);
+        return 0;
+    }
+    if (r->look)
+        code = r->yields_memory ? engine_yielded(e, job, err) : 0;
+    else
+        code = engine_yield(e, job,
+                            YIELD_CLASS | (r->yields_pause ? YIELD_PAUSE : 0) |
+                                (r->yields_memory ? YIELD_MEMORY : 0),
+                            guest_word(&v->who), v->who.admin, err);
+    return code == -EINPROGRESS ? 0 : code;
 }
 
 static bool is_fleeting(struct device_driver *d)
@@ -156,19 +177,29 @@ static int change(struct verb *v, struct engine *e, struct error *err)
 {
     const struct target *t = &v->target;
     bool out = t->view.swap && t->view.swap[0], admin = v->who.admin;
+    int code;
     switch (v->request.op) {
+    case OP_YIELD:
+    case OP_ACQUIRE:
+        return yield_or_acquire(v, e, err);
     case OP_PAUSE:
+        engine_yield_forget(e, t->slot, YIELD_PAUSE);
         if (v->verbs->once && is_fleeting(engine_driver(e)))
             return error_set(err, -ENOTSUP,
                              "on this GPU a pause ends with the process that asked for it: start "
                              "ceded, which stays");
-        return t->view.job.paused && !admin ? 0
-                                            : engine_pause(e, t->slot, true, guest_word(&v->who));
+        if (t->view.job.paused && !admin)
+            return 0;
+        code = engine_may_pause(e, t->slot, err);
+        return code < 0 ? code : engine_pause(e, t->slot, true, guest_word(&v->who));
     case OP_RESUME:
+        engine_yield_forget(e, t->slot, YIELD_PAUSE);
         return engine_pause(e, t->slot, false, guest_word(&v->who));
     case OP_SWAP_OUT:
+        engine_yield_forget(e, t->slot, YIELD_MEMORY);
         return out && !admin ? 0 : engine_swap_out(e, t->slot, guest_word(&v->who), err);
     case OP_SWAP_IN:
+        engine_yield_forget(e, t->slot, YIELD_MEMORY);
         return engine_swap_in(e, t->slot);
     default:
         return verb_set(v, e, err);
@@ -193,6 +224,8 @@ static int verb_check(struct verb *v, bool managed)
         .swapped = t->view.swap && t->view.swap[0],
         .swapped_by_user = t->view.swap_by_user,
         .swapped_by = guest_whose(&v->who, t->view.swap_uid),
+        .yielded = t->view.job.yielded,
+        .yielded_by = guest_whose(&v->who, t->view.job.yielded_by),
     };
     int code =
         guest_reaches(&v->who, managed && r->op != OP_ADD ? t->view.job.root : t->proc)
@@ -238,6 +271,18 @@ static int free_left_behind(struct verb *v, struct engine *e, bool managed)
 static int translate(struct verb *v)
 {
     const pid_t asked = v->request.pid;
+    const struct request *r = &v->request;
+    struct proc_stat st;
+    const bool own =
+        (r->op == OP_YIELD || r->op == OP_ACQUIRE) && !asked && !r->number && !r->name[0];
+    if (own) {
+        v->request.pid = v->who.pid;
+        return v->who.pid > 0 && proc_stat_read(v->who.pid, &st) == 0 &&
+                       st.id.start_ticks <= v->who.since_ticks
+                   ? 0
+                   : error_set(&v->error, -ESRCH, "cannot see the process that asks (pid %d)",
+                               (int)v->who.pid);
+    }
     int code = asked ? pidns_translate(v->who.pid, asked, &v->request.pid) : 0;
     return code == 0 ? 0
            : code == -ESRCH
@@ -279,10 +324,13 @@ static int steer(struct verb *v, struct engine *e)
     if (code != -EEXIST)
         return code;
     code = 0;
+    if (!managed && (r->op == OP_ACQUIRE || r->look))
+        return error_set(&v->error, -ESRCH, "process %d is in no job, so it has yielded nothing",
+                         (int)r->pid);
     if (r->op == OP_ADD || !managed)
         code = verb_adopt(v, e);
-    bool changes = r->op == OP_PAUSE || r->op == OP_RESUME || r->op == OP_SWAP_OUT ||
-                   (r->op != OP_ADD && managed);
+    bool changes = r->op == OP_YIELD || r->op == OP_PAUSE || r->op == OP_RESUME ||
+                   r->op == OP_SWAP_OUT || (r->op != OP_ADD && managed);
     if (code < 0 || !changes)
         return code;
     struct error why = {""};
@@ -370,7 +418,8 @@ static void log_done(const struct verb *v)
 {
     static const char *const done[] = {[OP_ADD] = "added",          [OP_SET] = "set",
                                        [OP_PAUSE] = "paused",       [OP_RESUME] = "resumed",
-                                       [OP_SWAP_OUT] = "swaps out", [OP_SWAP_IN] = "swaps in"};
+                                       [OP_SWAP_OUT] = "swaps out", [OP_SWAP_IN] = "swaps in",
+                                       [OP_YIELD] = "yields",       [OP_ACQUIRE] = "acquires"};
     const struct job_view *j = &v->target.view;
     log_user(v->who.account, LOG_INFO,
              "uid %u (pid %d): %s #%llu %s of uid %u: class %s, weight %u%s", v->who.uid,
@@ -378,6 +427,17 @@ static void log_done(const struct verb *v)
              (unsigned long long)j->number, j->job.name, j->job.uid,
              job_class_name((enum job_class)j->job.class), j->job.weight,
              j->job.paused ? ", paused" : "");
+}
+
+/* The outcome of yielding or acquiring is to be asked for again. */
+static bool is_under_way(const struct verb *v, const struct engine *e)
+{
+    const struct job_view *j = &v->target.view;
+    struct error none;
+    if (v->request.op == OP_ACQUIRE)
+        return j->job.yielded || (j->swap && j->swap[0]);
+    return v->request.op == OP_YIELD && v->request.yields_memory &&
+           engine_yielded(e, v->target.slot, &none) == -EINPROGRESS;
 }
 
 /* The job as it is now; slots may have changed hands since run(). */
@@ -403,9 +463,13 @@ static json_t *steered(struct verb *v, const struct engine *e)
         if (status < 0 && !note.text[0])
             snprintf(note.text, sizeof(note.text), "%s", strerror(-status));
     }
-    log_done(v);
+    const bool waits = is_under_way(v, e);
+    if (!waits && !v->request.look)
+        log_done(v);
     t->view.job.root.pid = guest_number(&v->who, t->view.job.root);
     json_t *reply = reply_job(&t->view, status < 0 ? note.text : v->note[0] ? v->note : NULL);
+    if (reply && waits)
+        json_object_set_new(reply, "waits", json_true());
     if (reply && v->visible[0])
         json_object_set_new(reply, "visible", json_text(v->visible));
     if (reply && v->request.run) {

@@ -9,13 +9,13 @@
 #include "daemon/ceded.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <uv.h>
 
 #include "acct/feed.h"
 #include "control/server.h"
+#include "daemon/check.h"
 #include "daemon/directory.h"
 #include "daemon/identifier.h"
 #include "daemon/options.h"
@@ -36,7 +36,6 @@
 /* Started before its GPU was there, as happens at boot: looks for one while it has no jobs. */
 #define GPU_LOOK_NS       (2 * NSEC_PER_SEC)
 #define GPU_LOOK_UNTIL_NS (600 * NSEC_PER_SEC)
-#define CONFIG_WAIT_MS    1000 /* then suspended programs wait for it no longer */
 
 struct daemon {
     struct options opt;
@@ -56,6 +55,7 @@ struct daemon {
     struct standby restorer;
     struct acct *acct; /* NULL: no accounts */
     struct identifier identifier;
+    struct check drivers;
 
     uv_loop_t loop;
     bool loop_open;
@@ -210,6 +210,7 @@ static void daemon_stop(struct daemon *d)
         server_stop(d->server);
     d->server = NULL;
     directory_unwatch(&d->directory);
+    check_stop(&d->drivers);
     stop_reading(d);
     if (d->loop_open)
         uv_stop(&d->loop);
@@ -226,8 +227,10 @@ static void on_identity(void *arg, bool late)
 static void apply_config(struct daemon *d, const struct config *c)
 {
     if (strcmp(c->device, d->config.device) != 0 ||
-        strcmp(c->soft_socket, d->config.soft_socket) != 0 || c->accounts != d->config.accounts)
-        log_say(LOG_WARNING, "device, soft_socket and accounts are used at the next start");
+        strcmp(c->soft_socket, d->config.soft_socket) != 0 || c->accounts != d->config.accounts ||
+        c->driver_check != d->config.driver_check)
+        log_say(LOG_WARNING,
+                "device, soft_socket, accounts and driver_check are used at the next start");
     struct config old = d->config;
     d->config = *c;
     log_set_level(c->log_level);
@@ -306,6 +309,7 @@ static void on_signal(uv_signal_t *s, int number)
         if (d->acct)
             acct_reap(d->acct, monotonic_ns());
         identifier_reap(&d->identifier);
+        check_reap(&d->drivers);
         daemon_tick(d);
         break;
     default:
@@ -393,6 +397,11 @@ static struct acct *start_accounts(struct daemon *d)
     if (!a)
         log_say(LOG_WARNING, "no accounts are kept: %s", err.text);
     return a;
+}
+
+static void on_checked(void *arg)
+{
+    daemon_tick(arg);
 }
 
 static int start_up(struct daemon *d, struct error *err)
@@ -528,6 +537,12 @@ static int daemon_run(struct daemon *d)
         log_say(LOG_INFO, "no GPU is here: only programs that hold their own work are scheduled");
         d->gpu_look_ns = d->start_ns + GPU_LOOK_NS;
     }
+    const struct check_options checks = {.mode = (enum driver_check)d->config.driver_check,
+                                         .soft = d->soft,
+                                         .dir = d->opt.dir,
+                                         .changed = on_checked,
+                                         .arg = d};
+    check_begin(&d->drivers, &d->loop, d->engine, &checks);
     daemon_tick(d);
     if (!d->stopping)
         notify_status(d, "READY=1\n");
@@ -536,29 +551,6 @@ static int daemon_run(struct daemon *d)
     r = shut_down(d);
     close_loop(d);
     return r;
-}
-
-/* Whoever runs the daemon reads the configuration once before anything, and may wait for that as
- * long as a directory service takes. What a killed daemon has left suspended does not. */
-static int read_config(struct daemon *d, struct error *err)
-{
-    struct reader r = READER_NONE;
-    int code = reader_start(&r, d->opt.config, err);
-    for (int wait_ms = CONFIG_WAIT_MS; code == 0 || code == -EAGAIN; wait_ms = -1) {
-        struct pollfd p = {.fd = r.fd, .events = POLLIN};
-        if (poll(&p, 1, wait_ms) == 0) {
-            log_say(LOG_WARNING,
-                    "reading the configuration takes long: is a directory service down that "
-                    "knows the users and groups in it?");
-            if (find_dir(d, err) == 0 && restorer_undo_abandoned(d->dir, err) < 0)
-                log_say(LOG_ERR, "%s", err->text);
-        }
-        code = reader_take(&r, &d->config, err);
-        if (code != -EAGAIN)
-            break;
-    }
-    reader_stop(&r);
-    return code;
 }
 
 int ceded_main(int argc, char **argv)
@@ -576,7 +568,7 @@ int ceded_main(int argc, char **argv)
         return r;
     }
     process_inherit(&d->inherited);
-    if (read_config(d, &err) == 0) {
+    if (reader_wait(d->opt.config, d->opt.dir, &d->config, &err) == 0) {
         log_set_level(d->config.log_level);
         process_become_daemon();
         r = daemon_run(d);

@@ -4,12 +4,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#define END_MS 100 /* for a process that was killed to be gone; it is reaped later if it is not */
+#include "lib/log.h"
+#include "lib/paths.h"
+#include "recovery/restorer.h"
+
+#define SLOW_MS 1000
+#define END_MS  100 /* for a process that was killed to be gone; it is reaped later if it is not */
 
 struct answer {
     int32_t code;
@@ -120,4 +126,33 @@ int reader_take(struct reader *r, struct config *out, struct error *err)
         r->got += (size_t)n;
     }
     return unpack(r, out, err);
+}
+
+static void undo_abandoned(const char *dir)
+{
+    char buf[108];
+    struct error err = {""};
+    int r = dir ? 0 : cede_dir(buf, sizeof(buf), &err);
+    if (r == 0 && restorer_undo_abandoned(dir ? dir : buf, &err) < 0)
+        log_say(LOG_ERR, "%s", err.text);
+}
+
+int reader_wait(const char *file, const char *dir, struct config *out, struct error *err)
+{
+    struct reader r = READER_NONE;
+    int code = reader_start(&r, file, err);
+    for (int wait_ms = SLOW_MS; code == 0 || code == -EAGAIN; wait_ms = -1) {
+        struct pollfd p = {.fd = r.fd, .events = POLLIN};
+        if (poll(&p, 1, wait_ms) == 0) {
+            log_say(LOG_WARNING,
+                    "reading the configuration takes long: is a directory service down that "
+                    "knows the users and groups in it?");
+            undo_abandoned(dir);
+        }
+        code = reader_take(&r, out, err);
+        if (code != -EAGAIN)
+            break;
+    }
+    reader_stop(&r);
+    return code;
 }

@@ -26,6 +26,10 @@ int reader_start(struct reader *r, const char *file, struct error *err);
  * configuration; -EINTR: the reader was killed. After all but -EAGAIN: reader_stop(). */
 int reader_take(struct reader *r, struct config *out, struct error *err);
 
+/* All of it at once, as long as that takes: before ceded is anybody's daemon it has nothing else to
+ * do. What a killed one has left suspended in dir (NULL: the default) does not wait. */
+int reader_wait(const char *file, const char *dir, struct config *out, struct error *err);
+
 /* Ends it, if there is one, and closes fd. */
 void reader_stop(struct reader *r);
 

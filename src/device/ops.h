@@ -57,8 +57,9 @@ struct gpu_info {
     /* Where there are several drivers: "nvidia0", "gate1". Of an instance of a GPU that is divided:
      * index and profile, "1:3g.71gb". Else "". */
     char label[16];
-    uint32_t caps; /* enum gpu_caps */
-    uint32_t sms;  /* of an instance: its multiprocessors; 0: not known */
+    char driver[32]; /* its release, "580.159.04", or "unknown"; "": there is none to be checked */
+    uint32_t caps;   /* enum gpu_caps */
+    uint32_t sms;    /* of an instance: its multiprocessors; 0: not known */
     uint64_t memory_bytes;
     uint64_t timeslice_min_us;
     uint64_t timeslice_max_us;

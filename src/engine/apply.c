@@ -283,7 +283,7 @@ static void want(struct model *m, uint32_t slot, uint64_t us, bool runnable)
     const struct gpu_info *gpu = &m->gpus[g->dg.gpu];
     g->want_us =
         us ? clamp_u64(us, gpu->timeslice_min_us, gpu->timeslice_max_us) : g->dg.timeslice_us;
-    g->want_runnable = runnable;
+    g->want_runnable = runnable || (m->withheld[g->dg.gpu].caps & GPU_CAP_SUSPEND) != 0;
 }
 
 /* Of units with a program that is in no job all is as it was. Returns when to try again. */

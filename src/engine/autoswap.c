@@ -111,7 +111,9 @@ uint64_t autoswap_kept(const struct autoswap *x, const struct model *m, const st
     const struct job_swap *s = &j->swap;
     if (s->phase == SWAP_HERE)
         return need_of(x, m, j, gpu);
-    return s->phase == SWAP_AWAY && (s->by_user || j->rec.paused) ? 0 : back_of(j, gpu);
+    return s->phase == SWAP_AWAY && (s->by_user || j->rec.paused) && !model_job_wished(m, j)
+               ? 0
+               : back_of(j, gpu);
 }
 
 /* The GPU as sched/swap.h sees it, by slots of jobs; a free slot has nothing there. */

@@ -173,21 +173,11 @@ int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms,
     int r = model_floors_check(&e->model, job, j->rec.account, j->rec.account_uid, terms, err);
     if (r == 0 && terms->preempt > j->rec.preempt)
         r = preempt_check(&e->model, j, err);
-    if (r == 0) /* which says whether they are valid */
-        r = model_emit(&e->model, model_terms_event(EV_JOB_CHANGE, job, terms));
-    if (r < 0)
-        return r;
-    j->rec.class = terms->class;
-    j->rec.weight = terms->weight;
-    j->rec.budget_us = terms->budget_us;
-    j->rec.gpu_min = terms->gpu_min;
-    j->rec.gpu_max = terms->gpu_max;
-    j->rec.preempt = terms->preempt;
-    j->rec.min_speed = terms->min_speed;
-    e->model.preempts |= terms->preempt > 0;
-    model_unit_changed(&e->model, job);
-    model_job_changed(&e->model, j);
-    return 0;
+    if (r == 0)
+        r = model_job_change(&e->model, job, terms);
+    if (r == 0)
+        reclassify_never(&e->model, job);
+    return r;
 }
 
 int engine_set_deadline(struct engine *e, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
@@ -203,11 +193,7 @@ uint64_t engine_report(struct engine *e, uint32_t job, const struct report *r)
 
 int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)
 {
-    struct job *j = &e->model.jobs[job];
-    j->rec.paused = paused;
-    j->rec.paused_by = paused ? by : 0;
-    model_unit_changed(&e->model, job);
-    model_job_changed(&e->model, j);
+    model_job_pause(&e->model, job, paused, by);
     if (!paused) {
         demand_resumed(&e->demand, &e->model, job);
         survey_distrust(&e->model, job);
@@ -217,6 +203,9 @@ int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)
 
 int engine_look(struct engine *e, uint32_t job, struct error *err)
 {
+    if (e->model.held)
+        return error_set(err, -EAGAIN,
+                         "the GPU's driver is being checked: try again in some seconds");
     int r = discovery_run(&e->discovery, &e->model), scanned = scans_job(&e->model, job);
     r = r < 0 ? r : scanned;
     return r < 0 ? error_set(err, r,
@@ -229,12 +218,34 @@ int engine_look(struct engine *e, uint32_t job, struct error *err)
 int engine_swap_out(struct engine *e, uint32_t job, uid_t by, struct error *err)
 {
     int r = engine_look(e, job, err);
-    return r < 0 ? r : swap_out(&e->swaps, &e->model, job, true, by, err);
+    return r < 0 ? r : swap_out(&e->swaps, &e->model, job, SWAP_BY_USER, by, err);
 }
 
 int engine_swap_in(struct engine *e, uint32_t job)
 {
     return swap_in(&e->model, job);
+}
+
+int engine_yield(struct engine *e, uint32_t job, unsigned what, uid_t by, bool over,
+                 struct error *err)
+{
+    int r = what & YIELD_MEMORY ? engine_look(e, job, err) : 0;
+    return r < 0 ? r : yield_begin(&e->swaps, &e->model, job, what, by, over, err);
+}
+
+int engine_yielded(const struct engine *e, uint32_t job, struct error *err)
+{
+    return yield_outcome(&e->model, job, err);
+}
+
+void engine_acquire(struct engine *e, uint32_t job, uint64_t wait_us)
+{
+    yield_acquire(&e->model, job, wait_us * NSEC_PER_USEC);
+}
+
+void engine_yield_forget(struct engine *e, uint32_t job, unsigned what)
+{
+    yield_forget(&e->model, job, what);
 }
 
 int engine_swap_in_process(struct engine *e, struct proc_id proc, uint32_t *job, struct error *err)
@@ -321,6 +332,14 @@ void engine_look_for_jobs(struct engine *e, bool anew)
     if (anew)
         model_unmanaged_forget(&e->model);
     e->discovery.at = min_u64(e->discovery.at, e->model.now + LOOK_SOON_NS);
+    e->reclassify.at = min_u64(e->reclassify.at, e->discovery.at);
+}
+
+void engine_facts_came(struct engine *e)
+{
+    model_unmanaged_facts(&e->model);
+    engine_look_for_jobs(e, false);
+    reclassify_all(&e->reclassify, &e->model, e->discovery.at);
 }
 
 void engine_set_swap(struct engine *e, const struct swap_options *o)

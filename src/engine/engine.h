@@ -93,6 +93,19 @@ int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by);
  */
 int engine_swap_out(struct engine *e, uint32_t job, uid_t by, struct error *err);
 int engine_swap_in(struct engine *e, uint32_t job);
+/* The job gives way until it acquires again: `what` of enum job_yield. over: also what another user
+ * has yielded, who then may not acquire it. 0: it has, or its memory is on the way, which
+ * engine_yielded() tells the outcome of. Errors as engine_swap_out(): then nothing has changed. */
+int engine_yield(struct engine *e, uint32_t job, unsigned what, uid_t by, bool over,
+                 struct error *err);
+/* 0; -EINPROGRESS: its memory is leaving; -EAGAIN: an earlier engine ended over that; or why
+ * nothing was yielded. */
+int engine_yielded(const struct engine *e, uint32_t job, struct error *err);
+/* It is to have back what it yielded: at once, or when its memory has found room. The wish
+ * ends after wait_us, unless it is renewed. */
+void engine_acquire(struct engine *e, uint32_t job, uint64_t wait_us);
+/* A person has decided on that: acquiring does not touch it any more. */
+void engine_yield_forget(struct engine *e, uint32_t job, unsigned what);
 /* For a process of which nothing is known, as the journal was lost: brings it in wherever it is. It
  * becomes a job if it is in none. -EEXIST: that is known already. */
 int engine_swap_in_process(struct engine *e, struct proc_id proc, uint32_t *job, struct error *err);
@@ -123,7 +136,23 @@ int engine_set_policy(struct engine *e, const char *name);
 int engine_set_params(struct engine *e, const struct sched_params *params);
 /* Programs in no job are looked at soon. anew: also those that no rule took before. */
 void engine_look_for_jobs(struct engine *e, bool anew);
+/* An agent reported something new of a control group: programs and jobs in it are looked at soon.
+ */
+void engine_facts_came(struct engine *e);
 void engine_set_swap(struct engine *e, const struct swap_options *o);
+
+/* ---- a driver that is not known: engine/withhold.c ---- */
+
+/* While held no program is scanned, and nothing is set on any. What an earlier cede has changed is
+ * undone. */
+void engine_hold(struct engine *e, bool on);
+/* From now on these capabilities (enum gpu_caps) are not used on that GPU, and all others are. */
+void engine_withhold(struct engine *e, unsigned gpu, uint32_t caps, const char *why);
+/* What a GPU can do, what is withheld of that, and why ("": nothing is). */
+uint32_t engine_gpu_caps(const struct engine *e, unsigned gpu, uint32_t *withheld,
+                         const char **why);
+/* 0, or -ENOTSUP: suspension is withheld on a GPU that the job uses, or may come to use. */
+int engine_may_pause(const struct engine *e, uint32_t job, struct error *err);
 
 /* ---- for a verb that ends when it has done its work ---- */
 

@@ -11,11 +11,14 @@
 #include "engine/observe/scans.h"
 #include "engine/observe/speeds.h"
 #include "engine/place.h"
+#include "engine/reclassify.h"
 #include "engine/survey.h"
+#include "engine/yield.h"
 
 struct engine {
     struct model model;
     struct discovery discovery;
+    struct reclassify reclassify;
     struct scans scans;
     struct demand demand;
     struct swaps swaps;

@@ -15,13 +15,15 @@ uint32_t starting_next(const struct model *m, unsigned gpu, uint64_t max_ns, uin
 }
 
 uint32_t starting_in_way(const struct model *m, uint64_t max_ns, uint32_t job, bool out,
-                         unsigned *gpu)
+                         bool others, unsigned *gpu)
 {
     const struct job *j = &m->jobs[job];
     for (*gpu = 0; *gpu < m->ngpus; ++*gpu) {
         uint64_t bytes = out ? j->on[*gpu].memory_bytes : j->swap.bytes[*gpu];
         bool opened = out && starting_until(&j->on[*gpu].start, max_ns, m->now);
         uint32_t starts = bytes || opened ? starting_next(m, *gpu, max_ns, 0) : SLOT_NONE;
+        if (others && starts == job)
+            starts = starting_next(m, *gpu, max_ns, job + 1);
         if (starts != SLOT_NONE)
             return starts;
     }

@@ -84,7 +84,8 @@ static bool free_groups(const struct survey *s, const struct model *m,
         const struct device_group *g = &found->v[k];
         if (g->gpu >= m->ngpus)
             continue;
-        for (unsigned n = 0; n < RESUMES; n++)
+        const bool may = !(m->withheld[g->gpu].caps & GPU_CAP_SUSPEND);
+        for (unsigned n = 0; n < RESUMES && may; n++)
             ok &= !may_recover(d->ops->set_running(d, &g, 1, true, NULL));
         uint64_t us = survey_timeslice(s, m, g);
         if (us != g->timeslice_us && (m->gpus[g->gpu].caps & GPU_CAP_TIMESLICE))
@@ -165,6 +166,12 @@ int survey_free(struct survey *s, struct model *m, struct proc_id id, struct err
 {
     const uint64_t started = monotonic_ns();
     struct suspect x = {.id = id};
+    if (m->held)
+        return error_set(
+            err, -EAGAIN,
+            "process %d is not resumed while the GPU's driver is checked: try again in "
+            "some seconds",
+            (int)id.pid);
     while (!free_step(s, m, &x)) {
         if (monotonic_ns() - started > ASKED_NS) {
             survey_add(s, id);
@@ -242,6 +249,8 @@ uint64_t survey_due(struct survey *s, struct model *m)
     if (m->now >= s->list_at)
         list_processes(s, m);
     uint64_t again = min_u64(s->search_at, s->list_at);
+    if (m->held)
+        return again;
     if (!s->n && (s->lost || !(journal_incomplete(m->journal) & JOURNAL_GROUPS_MISSING)))
         return again;
     if (m->now < s->at)
@@ -291,6 +300,7 @@ void survey_take(struct survey *s, struct model *m)
 void survey_end(struct survey *s, struct model *m, bool restore)
 {
     const uint64_t started = monotonic_ns();
+    restore &= !m->held;
     while (restore && s->n && monotonic_ns() - started < LEAVING_NS) {
         if (free_step(s, m, &s->v[0]))
             suspect_remove(s, 0);

@@ -20,7 +20,10 @@
 /* Before automatic swapping tries a job again; the second where the driver cannot move it. */
 #define SWAP_REFUSED_NS (60 * NSEC_PER_SEC)
 #define SWAP_UNABLE_NS  (600 * NSEC_PER_SEC)
-#define SWAP_AGAIN_NS   (60 * NSEC_PER_SEC) /* before a user may swap out the same job again */
+/* Before a user may swap out the same job again: so many times as long as it ran without a class,
+ * and so long at most. */
+#define SWAP_AGAIN    10
+#define SWAP_AGAIN_NS (60 * NSEC_PER_SEC)
 /* Of a daemon that leaves; a service manager kills it after 90 s. Then its restorer goes on. */
 #define SWAP_LEAVE_MS 60000
 #define OTHERS_NS     (100 * NSEC_PER_MSEC) /* looks at who is in the way */
@@ -193,6 +196,8 @@ static int swap_send_out(struct model *m, uint32_t job, bool by_user, uid_t uid,
     swap_enter(m, job, swap_next[s->phase][ASKED_OUT]);
     s->by_user = by_user;
     s->uid = uid;
+    s->stayed = false;
+    s->began_ns = m->now;
     return 0;
 }
 
@@ -226,13 +231,14 @@ static bool may_swap(const struct model *m, uint32_t job)
     return !any;
 }
 
-int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t uid,
+int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, uid_t uid,
              struct error *err)
 {
     struct job_swap *s = &m->jobs[job].swap;
     const struct device_ops *ops = m->driver->ops;
     struct error e = {""};
     uint32_t other = swap_moving(m), starts;
+    const bool by_user = why != SWAP_AUTOMATIC;
     unsigned gpu;
     if (x->mode == SWAP_OFF)
         return error_set(err, -EPERM, "swapping is switched off in the configuration (swap = off)");
@@ -255,9 +261,11 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t
                          (unsigned long long)m->jobs[other].rec.number);
     if (by_user && uid != 0 && uid != geteuid() && m->now < s->user_again_at)
         return error_set(err, -EBUSY,
-                         "it runs as if it were in no class until its work has come to rest, so a "
-                         "user may have that once a minute: try again later");
-    starts = by_user ? starting_in_way(m, x->start_ns, job, true, &gpu) : SLOT_NONE;
+                         "it ran as if it were in no class until its work had ended, so a user may "
+                         "have that again in %llu s",
+                         (unsigned long long)((s->user_again_at - m->now) / NSEC_PER_SEC + 1));
+    starts = by_user ? starting_in_way(m, x->start_ns, job, true, why == SWAP_BY_ITSELF, &gpu)
+                     : SLOT_NONE;
     if (starts != SLOT_NONE)
         return starting_error(m, x->start_ns, starts, gpu, err);
     int r = swap_send_out(m, job, by_user, uid, &e);
@@ -331,6 +339,7 @@ static void swap_answered(struct model *m, uint32_t job, int r, const struct err
     swap_enter(m, job, next);
     swap_is_out(m, job, next != SWAP_STRANDED && (r == 0 || no_room));
     s->retry_at = m->now;
+    s->stayed |= leaving && r < 0;
     if (leaving && r < 0)
         s->refused_until = m->now + swap_pause_ns(r);
     if (no_room)
@@ -344,8 +353,13 @@ static void swap_answered(struct model *m, uint32_t job, int r, const struct err
 static void swapper_ended(struct swaps *x, struct model *m, uint32_t job)
 {
     struct error err = {""};
-    swap_unwatch(&m->jobs[job].swap);
-    int r = swapper_end(&m->jobs[job].swap.child, &err);
+    struct job_swap *s = &m->jobs[job].swap;
+    swap_unwatch(s);
+    int r = swapper_end(&s->child, &err);
+    const uint64_t locked_ns = s->child.locked_ns;
+    if (locked_ns > s->began_ns)
+        s->user_again_at =
+            min_u64(s->user_again_at, locked_ns + SWAP_AGAIN * (locked_ns - s->began_ns));
     x->moved = true;
     swap_answered(m, job, r, &err);
 }
@@ -391,7 +405,7 @@ static uint64_t swap_retry_in(const struct swaps *x, struct model *m, uint32_t j
         return s->retry_at = m->now + OTHERS_NS;
     /* What may be half-way comes in all the same. */
     uint32_t starts = s->phase == SWAP_ASKED && !s->guessed
-                          ? starting_in_way(m, x->start_ns, job, false, &gpu)
+                          ? starting_in_way(m, x->start_ns, job, false, false, &gpu)
                           : SLOT_NONE;
     if (starts != SLOT_NONE) {
         model_job_failed(m, job, starting_error(m, x->start_ns, starts, gpu, &err), &err);

@@ -24,9 +24,13 @@ struct swaps {
     bool moved; /* a move has ended: automatic swapping looks again */
 };
 
-/* by_user: see struct job_swap. The job's processes were scanned just now. 0: it leaves; or why it
- * stays, running. */
-int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t uid,
+/* Who has a job leave: automatic swapping, a person, or the job, which knows whether it has
+ * started.
+ */
+enum swap_why { SWAP_AUTOMATIC, SWAP_BY_USER, SWAP_BY_ITSELF };
+/* All but the first: by_user of struct job_swap. The job's processes were scanned just now. 0: it
+ * leaves; or why it stays, running. */
+int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, uid_t uid,
              struct error *err);
 int swap_in(struct model *m, uint32_t job);
 /* A process that may be off the GPU, on no record: as a job of its own if it is in none, it is

@@ -83,6 +83,7 @@ static uint64_t tick_observe(struct engine *e)
 {
     struct model *m = &e->model;
     uint64_t next = discovery_due(&e->discovery, m);
+    next = min_u64(next, reclassify_due(&e->reclassify, m, &e->discovery));
     next = min_u64(next, scans_due(&e->scans, m));
     if (m->discover_now)
         next = m->now;
@@ -117,13 +118,13 @@ static uint64_t tick_move(struct engine *e)
     uint64_t next = autoswap_due(&e->autoswap, m, &what);
     if (looks)
         place_moves(&e->names, &e->autoswap, m);
-    if (what.job == SLOT_NONE)
+    if (what.job == SLOT_NONE || m->held)
         return next;
     struct job *j = &m->jobs[what.job];
     if (what.out) { /* all of it, with what began just now */
         r = engine_look(e, what.job, &err);
         if (r == 0)
-            r = swap_out(&e->swaps, m, what.job, false, 0, &err);
+            r = swap_out(&e->swaps, m, what.job, SWAP_AUTOMATIC, 0, &err);
     } else {
         swap_in(m, what.job);
     }
@@ -206,7 +207,8 @@ uint64_t engine_tick(struct engine *e, uint64_t now_ns)
     struct command *commands = run_commands(e);
     demand_gated(&e->demand, m);
     survey_take(&e->survey, m);
-    uint64_t next = swap_due(&e->swaps, m);
+    uint64_t next = yield_due(&e->swaps, &e->autoswap, &e->demand, m);
+    next = min_u64(next, swap_due(&e->swaps, m));
     tick_commit(e);
     commands = tick_answer(e, commands, false);
     next = min_u64(next, tick_observe(e));

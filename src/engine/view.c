@@ -64,6 +64,10 @@ int engine_job_status(const struct engine *e, uint32_t job, struct error *err)
                              "its GPU contexts are still being looked for: it will be scheduled as "
                              "soon as they are found");
     }
+    if (!j->ngroups && m->held)
+        return error_set(
+            err, -EAGAIN,
+            "the GPU's driver is being checked: it will be scheduled when that is done");
     if (!j->ngroups && j->swap.phase == SWAP_HERE)
         return error_set(err, -ENODEV,
                          "no GPU context yet: it will be scheduled as soon as it opens one");

@@ -3,15 +3,17 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <jansson.h>
 #include <string.h>
 
 #include "control/conditions.h"
-#include "lib/json_text.h"
 #include "lib/pairs.h"
 #include "lib/text.h"
 
 #define PREFIX    "cede.io/"
 #define VALUE_MAX 253
+#define MAP_MAX   (2U << 20) /* bytes of labels or annotations: 256 KiB, each byte as \u00XX */
+#define STATIC    "kubernetes.io/config."
 
 /* uid becomes part of a path: digits, letters and hyphens only. */
 static bool is_uid(const char *uid, size_t size)
@@ -36,6 +38,29 @@ static bool is_value(const char *text)
     return text && strlen(text) <= VALUE_MAX && text_plain(text);
 }
 
+/* Of this size at most, so that no parser is given more than a pod can hold. NULL: nothing, or
+ * nothing that can be read. */
+static json_t *value_json(struct span s, size_t max)
+{
+    return s.n && s.n <= max ? json_loadb(s.at, s.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
+}
+
+/* NULL: no text, or one with a NUL in it, of which C would see a part. */
+static const char *whole_text(const json_t *o)
+{
+    const char *text = json_string_value(o);
+    return text && strlen(text) == json_string_length(o) ? text : NULL;
+}
+
+/* "": there is none, or it is longer than any that counts. */
+static void member_text(struct span o, const char *name, char *out, size_t size)
+{
+    json_t *v = value_json(span_member(o, name), 6 * size);
+    const char *text = whole_text(v);
+    snprintf(out, size, "%s", text && strlen(text) < size ? text : "");
+    json_decref(v);
+}
+
 static void pod_put_fact(struct kube_pod *pod, const char *name, const char *value)
 {
     size_t n = pod->nfacts;
@@ -53,7 +78,7 @@ static void pod_put_known_labels(struct kube_pod *pod, const json_t *from)
     for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
         snprintf(key, sizeof(key), PREFIX "%s", known[i]);
         snprintf(name, sizeof(name), "label:%s", key);
-        const char *value = json_string_value(json_object_get(from, key));
+        const char *value = whole_text(json_object_get(from, key));
         if (value && *value)
             pod_put_fact(pod, name, value);
     }
@@ -70,11 +95,11 @@ static void pod_put_labels(struct kube_pod *pod, json_t *from)
         if (strncmp(key, PREFIX, strlen(PREFIX)) != 0 || !is_key(key) || n++ >= KUBE_LABELS_MAX)
             continue;
         snprintf(name, sizeof(name), "label:%s", key);
-        pod_put_fact(pod, name, json_string_value(value));
+        pod_put_fact(pod, name, whole_text(value));
     }
 }
 
-static int read_qos(const json_t *status, char out[static 16])
+static int read_qos(struct span status, char out[static 16])
 {
     static const struct {
         const char *class, *part;
@@ -83,8 +108,9 @@ static int read_qos(const json_t *status, char out[static 16])
         {"Burstable", "burstable"},
         {"BestEffort", "besteffort"},
     };
-    const char *class = json_get_text(status, "qosClass");
-    for (size_t i = 0; class && i < ARRAY_SIZE(known); i++) {
+    char class[16];
+    member_text(status, "qosClass", class, sizeof(class));
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
         if (strcmp(class, known[i].class) != 0)
             continue;
         snprintf(out, 16, "%s", known[i].part);
@@ -93,30 +119,66 @@ static int read_qos(const json_t *status, char out[static 16])
     return -EINVAL;
 }
 
-int kube_pod_read(const json_t *o, struct kube_pod *out)
+/* A static pod is known to the API by its mirror, whose own uid is in no path: the kubelet names
+ * the control group by the hash of the pod's manifest, and writes that into the mirror. It runs no
+ * pod that has the annotation `mirror`, so a pod with `config.hash` alone is what its uid says. A
+ * hash has no hyphens: no mirror is another pod. */
+static int read_static(const json_t *notes, struct kube_pod *out)
 {
-    const json_t *meta = json_object_get(o, "metadata"), *spec = json_object_get(o, "spec");
-    const json_t *status = json_object_get(o, "status");
-    json_t *notes = json_object_get(meta, "annotations"), *labels = json_object_get(meta, "labels");
-    const char *uid = json_get_text(meta, "uid"), *phase = json_get_text(status, "phase");
-    const char *priority = json_get_text(spec, "priorityClassName");
-    *out = (struct kube_pod){.uid = ""};
-    if (!is_uid(uid, sizeof(out->uid)))
+    const char *mirror = whole_text(json_object_get(notes, STATIC "mirror"));
+    const char *hash = whole_text(json_object_get(notes, STATIC "hash"));
+    if (!json_object_get(notes, STATIC "mirror"))
+        return 0;
+    if (!mirror || !hash || strcmp(mirror, hash) != 0 || strlen(hash) != 32 ||
+        strspn(hash, "0123456789abcdef") != 32)
         return -EINVAL;
-    snprintf(out->uid, sizeof(out->uid), "%s", uid);
-    if (phase && (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0))
-        return -ESTALE;
-    if (read_qos(status, out->qos) < 0)
-        return -EINVAL;
-    pod_put_fact(out, "pod", json_get_text(meta, "name"));
-    pod_put_fact(out, "namespace", json_get_text(meta, "namespace"));
-    if (priority && *priority)
-        pod_put_fact(out, "priority_class", priority);
+    memcpy(out->uid, hash, 33);
+    return 0;
+}
+
+static void read_facts(struct span meta, struct span spec, json_t *notes, json_t *labels,
+                       struct kube_pod *out)
+{
+    static const char *const of_meta[][2] = {{"pod", "name"}, {"namespace", "namespace"}};
+    char text[VALUE_MAX + 1];
+    for (size_t i = 0; i < ARRAY_SIZE(of_meta); i++) {
+        member_text(meta, of_meta[i][1], text, sizeof(text));
+        if (text[0])
+            pod_put_fact(out, of_meta[i][0], text);
+    }
+    member_text(spec, "priorityClassName", text, sizeof(text));
+    if (text[0])
+        pod_put_fact(out, "priority_class", text);
     pod_put_known_labels(out, notes);
     pod_put_known_labels(out, labels);
     pod_put_labels(out, notes);
     pod_put_labels(out, labels);
-    return out->nfacts ? 0 : -EINVAL;
+}
+
+int kube_pod_read(struct span pod, const char *node, struct kube_pod *out)
+{
+    const struct span meta = span_member(pod, "metadata"), spec = span_member(pod, "spec");
+    const struct span status = span_member(pod, "status");
+    char of[VALUE_MAX + 1], phase[16];
+    *out = (struct kube_pod){.uid = ""};
+    member_text(spec, "nodeName", of, sizeof(of));
+    member_text(meta, "uid", out->api_uid, sizeof(out->api_uid));
+    if ((node && of[0] && strcmp(of, node) != 0) || !is_uid(out->api_uid, sizeof(out->api_uid)))
+        return -EINVAL;
+    json_t *notes = value_json(span_member(meta, "annotations"), MAP_MAX);
+    json_t *labels = value_json(span_member(meta, "labels"), MAP_MAX);
+    memcpy(out->uid, out->api_uid, sizeof(out->uid));
+    member_text(status, "phase", phase, sizeof(phase));
+    int r = read_static(notes, out);
+    if (r == 0 && (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0))
+        r = -ESTALE;
+    if (r == 0)
+        r = read_qos(status, out->qos);
+    if (r == 0)
+        read_facts(meta, spec, notes, labels, out);
+    json_decref(notes);
+    json_decref(labels);
+    return r < 0 ? r : out->nfacts ? 0 : -EINVAL;
 }
 
 static struct kube_pod *find_pod(struct kube_pods *t, const char *uid)
@@ -131,6 +193,8 @@ static struct kube_pod *find_pod(struct kube_pods *t, const char *uid)
 int kube_pods_put(struct kube_pods *t, const struct kube_pod *pod)
 {
     struct kube_pod *p = find_pod(t, pod->uid);
+    if (p && p->seen && !p->gone && strcmp(p->api_uid, pod->api_uid) != 0)
+        return 0;
     if (!p)
         p = find_pod(t, "");
     if (!p && t->end < KUBE_PODS_MAX)
@@ -141,19 +205,27 @@ int kube_pods_put(struct kube_pods *t, const struct kube_pod *pod)
                       strcmp(p->qos, pod->qos) == 0 &&
                       memcmp(p->facts, pod->facts, pod->nfacts) == 0;
     const bool sent = same && p->sent;
+    const uint64_t reported_ns = strcmp(p->uid, pod->uid) == 0 ? p->reported_ns : 0;
     *p = *pod;
     p->seen = true;
     p->sent = sent;
+    p->reported_ns = reported_ns;
     return 0;
 }
 
-void kube_pods_remove(struct kube_pods *t, const char *uid)
+static void pod_gone(struct kube_pod *p)
 {
-    struct kube_pod *p = *uid ? find_pod(t, uid) : NULL;
-    if (!p || p->gone)
+    if (p->gone)
         return;
     p->gone = true;
     p->sent = false;
+}
+
+void kube_pods_remove(struct kube_pods *t, const struct kube_pod *pod)
+{
+    struct kube_pod *p = pod->uid[0] ? find_pod(t, pod->uid) : NULL;
+    if (p && strcmp(p->api_uid, pod->api_uid) == 0)
+        pod_gone(p);
 }
 
 void kube_pods_begin(struct kube_pods *t)
@@ -165,15 +237,17 @@ void kube_pods_begin(struct kube_pods *t)
 void kube_pods_end(struct kube_pods *t)
 {
     for (unsigned i = 0; i < t->end; i++) {
-        if (!t->v[i].seen)
-            kube_pods_remove(t, t->v[i].uid);
+        if (t->v[i].uid[0] && !t->v[i].seen)
+            pod_gone(&t->v[i]);
     }
 }
 
 void kube_pods_send_again(struct kube_pods *t)
 {
-    for (unsigned i = 0; i < t->end; i++)
+    for (unsigned i = 0; i < t->end; i++) {
         t->v[i].sent = false;
+        t->v[i].reported_ns = 0;
+    }
 }
 
 static bool systemd_group(const struct kube_pod *pod, const char *root,

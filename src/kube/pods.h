@@ -4,10 +4,10 @@
 #ifndef CEDE_KUBE_PODS_H
 #define CEDE_KUBE_PODS_H
 
-#include <jansson.h>
 #include <stdbool.h>
 
 #include "control/identities.h"
+#include "kube/scan.h"
 #include "lib/util.h"
 
 #define KUBE_PODS_MAX   500 /* with two control groups each, fewer than IDENTITIES_MAX */
@@ -16,11 +16,13 @@
 enum kube_driver { KUBE_EITHER, KUBE_SYSTEMD, KUBE_CGROUPFS };
 
 struct kube_pod {
-    char uid[64]; /* "": free */
-    char qos[16]; /* as in the group's path: "burstable", "besteffort"; "" guaranteed */
-    bool seen;    /* in the list that is being read */
+    char uid[64];     /* in the path of its control group; "": free */
+    char api_uid[64]; /* for the API: another one if it is a static pod */
+    char qos[16];     /* as in the group's path: "burstable", "besteffort"; "" guaranteed */
+    bool seen;        /* in the list that is being read */
     bool gone, sent;
-    uint32_t nfacts; /* bytes of facts, as pairs of identities.h */
+    uint64_t reported_ns; /* when that was; 0: not yet */
+    uint32_t nfacts;      /* bytes of facts, as pairs of identities.h */
     char facts[IDENTITY_FACTS];
 };
 
@@ -29,13 +31,15 @@ struct kube_pods {
     unsigned end; /* slots below may be in use */
 };
 
-/* 0; -EINVAL: this is no pod, or one whose uid or class of service is not known; -ESTALE: its
- * programs have ended. */
-int kube_pod_read(const json_t *o, struct kube_pod *out);
+/* node: pods of others are none (NULL: all are of this one). 0; -EINVAL: this is no pod, or one
+ * whose uid or class of service is not known; -ESTALE: its programs have ended. out->uid is set if
+ * it could be read. */
+int kube_pod_read(struct span pod, const char *node, struct kube_pod *out);
 
-/* The pod takes the place of what was known of it. -ENOSPC. */
+/* The pod takes the place of what was known of it. Of two that would be the same static pod, the
+ * first is it until it goes. -ENOSPC. */
 int kube_pods_put(struct kube_pods *t, const struct kube_pod *pod);
-void kube_pods_remove(struct kube_pods *t, const char *uid);
+void kube_pods_remove(struct kube_pods *t, const struct kube_pod *pod);
 /* Around a whole list: what is not put between them is removed. */
 void kube_pods_begin(struct kube_pods *t);
 void kube_pods_end(struct kube_pods *t);

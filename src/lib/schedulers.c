@@ -31,14 +31,24 @@ static bool is_mps_control(pid_t pid)
     return strcmp(last ? last + 1 : exe, "nvidia-cuda-mps-control") == 0;
 }
 
+/* One of the programs with which root's or this user's ceded checks a driver. */
+static bool is_of_check(const struct proc_stat *st, uid_t uid)
+{
+    struct proc_stat parent;
+    return strcmp(st->comm, "cede-load") == 0 &&
+           (uid == 0 || (uid == geteuid() && same_executable(st->id.pid))) &&
+           proc_stat_read(st->ppid, &parent) == 0 && strcmp(parent.comm, "cede-check") == 0;
+}
+
 bool proc_is_scheduler(const struct proc_stat *st, uid_t uid)
 {
-    static const char *const ours[] = {"ceded", "cede-restore", "cede-swap", "cede-acct",
-                                       "cede-identify"};
+    static const char *const ours[] = {"ceded",     "cede-restore",  "cede-swap",
+                                       "cede-acct", "cede-identify", "cede-check"};
     bool named = false;
     for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
         named |= strcmp(st->comm, ours[i]) == 0;
     if (named)
         return uid == 0 || same_executable(st->id.pid);
-    return strcmp(st->comm, "nvidia-cuda-mps") == 0 && is_mps_control(st->id.pid);
+    return (strcmp(st->comm, "nvidia-cuda-mps") == 0 && is_mps_control(st->id.pid)) ||
+           is_of_check(st, uid);
 }

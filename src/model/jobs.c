@@ -44,6 +44,15 @@ const char *model_job_preempt_refused(const struct model *m, const struct job *j
     return NULL;
 }
 
+void model_job_pause(struct model *m, uint32_t job, bool paused, uid_t by)
+{
+    struct job *j = &m->jobs[job];
+    j->rec.paused = paused;
+    j->rec.paused_by = paused ? by : 0;
+    model_unit_changed(m, job);
+    model_job_changed(m, j);
+}
+
 void model_job_remove(struct model *m, uint32_t job)
 {
     struct job *j = &m->jobs[job];
@@ -107,6 +116,25 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
     PROBE(job, rec->number, rec->root.pid, rec->uid, rec->class);
     if (m->job_changed)
         m->job_changed(m, slot, false);
+    return 0;
+}
+
+int model_job_change(struct model *m, uint32_t job, const struct job_terms *terms)
+{
+    struct job *j = &m->jobs[job];
+    int r = model_emit(m, model_terms_event(EV_JOB_CHANGE, job, terms));
+    if (r < 0)
+        return r;
+    j->rec.class = terms->class;
+    j->rec.weight = terms->weight;
+    j->rec.budget_us = terms->budget_us;
+    j->rec.gpu_min = terms->gpu_min;
+    j->rec.gpu_max = terms->gpu_max;
+    j->rec.preempt = terms->preempt;
+    j->rec.min_speed = terms->min_speed;
+    m->preempts |= terms->preempt > 0;
+    model_unit_changed(m, job);
+    model_job_changed(m, j);
     return 0;
 }
 
@@ -219,6 +247,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
                          : r == -ENOENT || r == -EINVAL ? "a thread: give the pid of its process"
                                                         : strerror(-r));
     m->jobs[slot].program = spec->program;
+    m->jobs[slot].facts = spec->facts;
     job_take_group(m, slot, spec->slurm_job);
     *job = slot;
     return 0;

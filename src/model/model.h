@@ -53,6 +53,8 @@ struct job_spec {
     char account[ACCOUNT_NAME_MAX]; /* "": that of a user: */
     uid_t account_uid;
     uint64_t program;   /* a number made of the arguments; 0: not known */
+    bool again;         /* asked of a rule: only if an agent reported something after: */
+    uint64_t facts;     /* the number of the report by which it was classified; 0: there was none */
     uint64_t slurm_job; /* of source JOB_SLURM */
 };
 
@@ -129,6 +131,8 @@ struct job_swap {
     uint64_t refused_until, user_again_at;
     uint64_t bytes[DEVICE_GPUS_MAX]; /* what it had when it left */
     int code;                        /* why it last did not move */
+    bool stayed;                     /* it was to leave, and did not */
+    uint64_t began_ns;               /* of the last move */
     struct error error;
 };
 
@@ -184,6 +188,8 @@ struct job {
     bool group_lives; /* its control group had processes when it was last looked at */
     uint32_t nprocesses, ngroups;
     uint64_t program; /* as in its spec; 0 in the next daemon */
+    uint64_t facts;   /* too */
+    bool facts_came;  /* there are new reports; engine/reclassify.c */
     uint32_t first_process;
     uint32_t account;
     /* units.c */
@@ -207,6 +213,9 @@ struct job {
     /* engine/swap.c, engine/autoswap.c */
     struct job_swap swap;
     uint64_t room_bytes[DEVICE_GPUS_MAX], room_until[DEVICE_GPUS_MAX]; /* engine_room() */
+    /* engine/yield.c: it is to come back */
+    uint64_t wish_ns, wish_until;        /* since then, its place in line; and only until then */
+    uint64_t wish_at;                    /* when its memory may be asked in again */
     uint64_t kept_ns;                    /* since when what it said is kept for it */
     uint64_t line_ns, first_ns, pass_ns; /* as in sched/room.h, */
     uint32_t place;                      /* too */
@@ -221,14 +230,16 @@ struct job {
 struct unmanaged {
     struct proc_id id;
     uid_t uid;
-    char comm[32];  /* its own to choose: any bytes */
-    bool seen;      /* by the driver's last list */
-    bool looked;    /* whether a rule takes it; asked once */
-    bool pending;   /* that cannot be told yet */
-    bool detached;  /* by a person: no rule takes it again */
-    bool scheduler; /* a process that schedules: no program, and no rule takes it */
-    bool serves;    /* an MPS server: it runs nothing of its own */
-    bool client;    /* of one */
+    char comm[32];   /* its own to choose: any bytes */
+    bool seen;       /* by the driver's last list */
+    bool looked;     /* whether a rule takes it; asked once */
+    bool pending;    /* that cannot be told yet */
+    bool facts_came; /* an agent has reported something since */
+    uint64_t facts;  /* as in struct job_spec */
+    bool detached;   /* by a person: no rule takes it again */
+    bool scheduler;  /* a process that schedules: no program, and no rule takes it */
+    bool serves;     /* an MPS server: it runs nothing of its own */
+    bool client;     /* of one */
     uint32_t shares[DEVICE_GPUS_MAX]; /* device_group.shared, on each GPU; as far as is known */
     /* engine/observe/demand.c */
     uint32_t gpus; /* bit mask, as far as usage() showed them; 0: not known */
@@ -249,7 +260,12 @@ struct model {
     uint64_t decisions;                 /* made; engine/tick.c */
     uint64_t controls, controls_failed; /* of the device; engine/apply.c */
     unsigned ngpus;
-    struct gpu_info gpus[DEVICE_GPUS_MAX];
+    struct gpu_info gpus[DEVICE_GPUS_MAX]; /* without the capabilities that are: */
+    struct withheld {
+        uint32_t caps;
+        char why[160];           /* for people */
+    } withheld[DEVICE_GPUS_MAX]; /* engine/withhold.c */
+    bool held;                   /* no program is scanned or steered (engine_hold()) */
     struct job *jobs;
     struct model_account *accounts;
     uint32_t accounts_end, account_hand; /* slots below may be in use; where to look for one */
@@ -333,6 +349,10 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
 uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec);
 /* One more process, with its descendants, beside the root. -ESRCH, -EBUSY, -ENOSPC. */
 int model_job_join(struct model *m, uint32_t job, struct proc_id proc, struct error *err);
+/* It has these terms from now on. -EINVAL: they are no terms. */
+int model_job_change(struct model *m, uint32_t job, const struct job_terms *terms);
+/* A person, or the job itself, takes it off the GPU or lets it run. */
+void model_job_pause(struct model *m, uint32_t job, bool paused, uid_t by);
 /* Its groups have to be as their program left them. */
 void model_job_remove(struct model *m, uint32_t job);
 /* Its end is not waited for any more. */
@@ -365,6 +385,11 @@ static inline void model_job_usage_clear(struct job *j)
 static inline bool model_job_waits(const struct job *j)
 {
     return j->rec.memory_bytes && j->rec.room == ROOM_AWAITED;
+}
+/* A caller waits for it to come back (engine/yield.h). */
+static inline bool model_job_wished(const struct model *m, const struct job *j)
+{
+    return j->wish_ns && m->now < j->wish_until;
 }
 /* Whether no process of it may run: it is paused, or its memory is away. */
 static inline bool model_job_off(const struct job *j)
@@ -466,6 +491,8 @@ struct unmanaged *model_unmanaged_find(struct model *m, struct proc_id id);
 struct unmanaged *model_unmanaged_add(struct model *m, struct proc_id id, bool detached);
 /* All but those that a person detached are looked at again. */
 void model_unmanaged_forget(struct model *m);
+/* Those are, too, but only if there are new reports of agents about them. */
+void model_unmanaged_facts(struct model *m);
 /* What of its groups others share too; NULL: it is no client of an MPS server. */
 void model_unmanaged_share(struct model *m, struct unmanaged *u, const struct group_list *l);
 /* Those that were not seen are gone. */

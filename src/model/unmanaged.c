@@ -48,6 +48,12 @@ void model_unmanaged_forget(struct model *m)
         m->unmanaged[i].looked = false;
 }
 
+void model_unmanaged_facts(struct model *m)
+{
+    for (size_t i = 0; i < m->nunmanaged; i++)
+        m->unmanaged[i].facts_came = m->unmanaged[i].looked;
+}
+
 static void unmanaged_unshare(struct model *m, struct unmanaged *u)
 {
     if (!u->client)

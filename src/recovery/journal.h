@@ -29,6 +29,9 @@ enum job_room { ROOM_AWAITED, ROOM_KEPT, ROOM_NONE };
 
 enum job_source { JOB_RUN, JOB_PID, JOB_RULE, JOB_ENVIRONMENT, JOB_SLURM };
 
+/* What a job has given away until it acquires it: journal_job.yielded. */
+enum job_yield { YIELD_CLASS = 1 << 0, YIELD_PAUSE = 1 << 1, YIELD_MEMORY = 1 << 2 };
+
 /* Of the name of a job of source JOB_SLURM, before the number. */
 #define SLURM_JOB_NAME "slurm-"
 
@@ -52,9 +55,12 @@ struct journal_job {
     struct cgroup cgroup;  /* of its own */
     uint64_t memory_bytes; /* what a person said it will take of that GPU; 0: nothing said */
     uint32_t memory_gpu;
-    uint32_t room;   /* enum job_room */
-    uint32_t placed; /* GPUs that were chosen for it: bit map; 0: none were */
-    uint64_t number; /* what `cede ps` shows; never reused while the machine is up */
+    uint32_t room;    /* enum job_room */
+    uint32_t placed;  /* GPUs that were chosen for it: bit map; 0: none were */
+    uint32_t yielded; /* enum job_yield; of a job that has, what it had before, and by whom: */
+    uint32_t yielded_class, yielded_budget_us;
+    uint32_t yielded_by; /* uid */
+    uint64_t number;     /* what `cede ps` shows; never reused while the machine is up */
     char name[JOB_NAME_MAX];
     uint32_t sum; /* of all above: journal_put_job() fills it in */
 };

@@ -17,8 +17,6 @@
 
 /* Beyond what the GPU memory takes: the target's own bookkeeping was 50 MB. */
 #define HOST_MARGIN(bytes) (256ULL * 1024 * 1024 + (bytes) / 32)
-/* A restore that fails for want of room loses the process (nvidia/checkpoint.c): be sure. */
-#define GPU_MARGIN(bytes) (64ULL * 1024 * 1024 + (bytes) / 32)
 
 #define SEARCH_S 60
 
@@ -115,7 +113,7 @@ int swapper_begin(struct swapper *s, struct journal *j, struct swap_order *o, st
 
 int swapper_end(struct swapper *s, struct error *err)
 {
-    struct swap_result res;
+    struct swap_result res = {.locked_ns = 0};
     int r;
     close_p(&s->order_fd);
     while (waitpid(s->id.pid, NULL, 0) < 0 && errno == EINTR)
@@ -126,8 +124,10 @@ int swapper_end(struct swapper *s, struct error *err)
     } else {
         r = error_set(err, -EINTR, "the swapper (pid %d) was killed, or its time was up",
                       (int)s->id.pid);
+        res.locked_ns = 0;
     }
     swapper_detach(s);
+    s->locked_ns = res.locked_ns;
     return r;
 }
 
@@ -379,7 +379,7 @@ static int check_gpus(struct device_driver *d, const struct swap_order *o, struc
             need[0] += now;
     }
     for (unsigned g = 0; g < DEVICE_GPUS_MAX; g++) {
-        uint64_t spare = 0, all = need[g] + GPU_MARGIN(need[g]);
+        uint64_t spare = 0, all = need[g] + SWAP_GPU_MARGIN(need[g]);
         int r = need[g] ? d->ops->memory_free(d, g, &spare, err) : 0;
         if (r < 0)
             return r;
@@ -502,7 +502,8 @@ static int lock_all(struct device_driver *d, const struct swap_order *o, struct 
 }
 
 /* What was begun is undone after a failure, except that what has left stays if its room is gone. */
-static int move_out(struct device_driver *d, const struct swap_order *o, struct error *err)
+static int move_out(struct device_driver *d, const struct swap_order *o, uint64_t *locked_ns,
+                    struct error *err)
 {
     int r = 0;
     for (uint32_t i = 0; i < o->n && r == 0 && d->ops->swap_shares; i++)
@@ -510,6 +511,7 @@ static int move_out(struct device_driver *d, const struct swap_order *o, struct 
     if (r < 0)
         return r;
     r = lock_all(d, o, err);
+    *locked_ns = r < 0 ? 0 : monotonic_ns();
     for (uint32_t i = 0; i < o->n && r == 0; i++)
         r = d->ops->swap_step(d, o->v[i].proc, SWAP_STEP_OUT, 0, err);
     for (int tries = 0; r < 0 && tries < 3 && bring_in(d, o, NULL) == -EAGAIN; tries++)
@@ -525,7 +527,7 @@ static int move_in(struct device_driver *d, const struct swap_order *o, struct e
     return r;
 }
 
-static int carry_out(const struct swap_order *o, struct error *err)
+static int carry_out(const struct swap_order *o, uint64_t *locked_ns, struct error *err)
 {
     struct device_driver *d;
     int r = device_open(o->driver, o->where[0] ? o->where : NULL, &d, err);
@@ -541,7 +543,7 @@ static int carry_out(const struct swap_order *o, struct error *err)
     else if (o->out)
         r = check_host(o, err);
     if (r == 0)
-        r = o->out ? move_out(d, o, err) : move_in(d, o, err);
+        r = o->out ? move_out(d, o, locked_ns, err) : move_in(d, o, err);
     device_close(d);
     return r;
 }
@@ -560,7 +562,7 @@ int swap_main(int argc, char **argv)
         return 1; /* no order: the one who wanted to give it has died */
     if (o.search) /* what was found until then counts: some program may not answer */
         alarm(SEARCH_S);
-    res.code = carry_out(&o, &res.err);
+    res.code = carry_out(&o, &res.locked_ns, &res.err);
     const struct proc_id none = {0, 0};
     if (o.search) /* the end of what was found, whatever was looked at */
         (void)write_full(SWAP_RESULT_FD, &none, sizeof(none));

@@ -30,11 +30,16 @@ struct swap_order {
     struct journal_swap v[SWAP_PROCESSES_MAX];
 };
 
+/* A restore that fails for want of room loses the process (nvidia/checkpoint.c): so much is to stay
+ * free beside it. */
+#define SWAP_GPU_MARGIN(bytes) (64ULL * 1024 * 1024 + (bytes) / 32)
+
 /* What the swapper is started with, and answers. */
 #define SWAP_ORDER_FD  3
 #define SWAP_RESULT_FD 4
 struct swap_result {
     int32_t code;
+    uint64_t locked_ns; /* when its work had ended; 0: it did not come so far */
     struct error err;
 };
 
@@ -42,6 +47,7 @@ struct swapper {
     struct proc_id id; /* pid 0: none */
     int pidfd;         /* readable when it has ended */
     int order_fd, result_fd;
+    uint64_t locked_ns; /* after swapper_end() */
 };
 
 int swapper_start(struct swapper *s, struct error *err);

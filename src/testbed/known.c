@@ -15,6 +15,7 @@ static const struct {
     enum evidence evidence;
 } known[] = {
     {580, 580, "H200", EVIDENCE_RUN},
+    {580, 580, "H100", EVIDENCE_RUN},
     {515, 595, NULL, EVIDENCE_READ},
 };
 

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,13 +141,49 @@ int machine_pidfd_getfd(void)
     return r < 0 && errno != EBADF ? -errno : 0;
 }
 
-bool machine_can_ptrace_all(void)
+int machine_parse_firmware(const char *text, char *buf, size_t size)
+{
+    static const char key[] = "GPU Firmware:";
+    const char *at = strstr(text, key);
+    at = at ? at + strlen(key) + strspn(at + strlen(key), " \t") : "";
+    size_t n = strcspn(at, " \t\n");
+    bool none = n == 3 && strncmp(at, "N/A", n) == 0;
+    if ((!none && !is_version(at, n)) || n >= size)
+        return -EPROTO;
+    snprintf(buf, size, "%.*s", (int)n, at);
+    return 0;
+}
+
+int machine_firmware(char *buf, size_t size)
+{
+    glob_t g;
+    char text[2048] = "";
+    int r = glob("/proc/driver/nvidia/gpus/*/information", 0, NULL, &g) == 0
+                ? machine_text(g.gl_pathv[0], text, sizeof(text))
+                : -ENOENT;
+    globfree(&g);
+    return r < 0 ? r : machine_parse_firmware(text, buf, size);
+}
+
+bool machine_modules_open(void)
+{
+    char text[512] = "";
+    return machine_text("/proc/driver/nvidia/version", text, sizeof(text)) == 0 &&
+           strstr(text, "Open Kernel Module");
+}
+
+uint64_t machine_capabilities(void)
 {
     char text[4096];
     if (machine_text("/proc/self/status", text, sizeof(text)) < 0)
-        return false;
+        return 0;
     const char *line = strstr(text, "\nCapEff:");
-    return line && (strtoull(line + 8, NULL, 16) >> CAP_SYS_PTRACE_BIT & 1);
+    return line ? strtoull(line + 8, NULL, 16) : 0;
+}
+
+bool machine_can_ptrace_all(void)
+{
+    return machine_capabilities() >> CAP_SYS_PTRACE_BIT & 1;
 }
 
 int machine_yama_scope(void)

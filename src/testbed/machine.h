@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "lib/util.h"
@@ -24,6 +25,13 @@ uint64_t machine_memory_mib(const char *device);
 /* 0 if pidfd_getfd(2) is there; -ENOSYS: kernel before 5.6; -EPERM: a filter forbids it. */
 int machine_pidfd_getfd(void);
 
+/* Of the first GPU's system processor (GSP), "580.159.04" or "N/A". -ENOENT, -EPROTO. */
+int machine_firmware(char *buf, size_t size);
+/* The same from the text of /proc/driver/nvidia/gpus/BUS/information. */
+int machine_parse_firmware(const char *text, char *buf, size_t size);
+bool machine_modules_open(void); /* the kernel modules that are loaded are the open ones */
+
+uint64_t machine_capabilities(void);          /* a bit mask, those in effect */
 bool machine_can_ptrace_all(void);            /* CAP_SYS_PTRACE, as root has */
 int machine_yama_scope(void);                 /* kernel.yama.ptrace_scope; -1: not there */
 pid_t machine_find_process(const char *comm); /* 0: none */

@@ -17,6 +17,8 @@ static void table(void **state)
         enum evidence e;
     } t[] = {
         {"580.159.04", "NVIDIA H200", EVIDENCE_RUN},
+        {"580.159.04", "NVIDIA H100 80GB HBM3", EVIDENCE_RUN},
+        {"570.1", "NVIDIA H100 80GB HBM3", EVIDENCE_READ},
         {"580.159.04", "NVIDIA A100", EVIDENCE_READ},
         {"580.159.04", NULL, EVIDENCE_READ},
         {"580.159.04", "", EVIDENCE_READ},

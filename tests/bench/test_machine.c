@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,8 +42,35 @@ static void version(void **state)
     }
 }
 
+/* As /proc/driver/nvidia/gpus/BUS/information has it, or whatever else. */
+static void firmware(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *is; /* NULL: -EPROTO */
+    } t[] = {
+        {"Model: \t\t NVIDIA H200\nGPU Firmware: \t 580.159.04\nGPU Excluded:\t No\n",
+         "580.159.04"},
+        {"GPU Firmware: \t N/A\n", "N/A"},
+        {"GPU Firmware: 580.105", "580.105"},
+        {"GPU Firmware: \n", NULL},
+        {"GPU Firmware: /home/user/x\n", NULL},
+        {"GPU Firmware: 1.2.3.4.5\n", NULL},
+        {"GPU Firmware: 111111111111111111.1111111111111\n", NULL},
+        {"Model: NVIDIA H200\n", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+        char buf[32] = "";
+        assert_int_equal(machine_parse_firmware(t[i].text, buf, sizeof(buf)),
+                         t[i].is ? 0 : -EPROTO);
+        assert_string_equal(buf, t[i].is ? t[i].is : "");
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nvml), cmocka_unit_test(version)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nvml), cmocka_unit_test(version),
+                                       cmocka_unit_test(firmware)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

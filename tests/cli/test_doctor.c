@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #include "harness.h"
 
 static struct result r;
@@ -37,8 +39,39 @@ static void mig(void **state)
     }
 }
 
+/* A bug report names no user, host, directory, program or single GPU, of the environment or of what
+ * it measures with. */
+static void report(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {
+        "cede",         "kernel",       "distribution", "container", "nvidia",
+        "gsp_firmware", "mig",          "compute_mode", "mps",       "libcuda",
+        "libnvidia_ml", "ptrace_scope", "capabilities", "cgroup"};
+    char host[256] = "";
+    assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
+    RUN(&r, "cede", "doctor", "--device", "soft", "--report", "--json");
+    json_t *o = json_loads(r.out, 0, NULL), *all = json_object_get(o, "report");
+    if (!o)
+        fail_msg("%s%s", r.out, r.err);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        const char *value = json_string_value(json_object_get(all, keys[i]));
+        if (!value || !value[0])
+            fail_msg("no %s in %s", keys[i], r.out);
+    }
+    const json_t *measured = json_object_get(o, "measured");
+    assert_non_null(json_object_get(json_object_get(measured, "timeslices"), "effective"));
+    assert_non_null(json_object_get(json_object_get(measured, "suspend"), "effective"));
+    json_decref(o);
+    const char *const private[] = {harness_dir(), "/tmp", "/home", "/root", "SOFT-0", host};
+    for (size_t i = 0; i < sizeof(private) / sizeof(private[0]); i++) {
+        if (strlen(private[i]) > 3 && strstr(r.out, private[i]))
+            fail_msg("%s is in %s", private[i], r.out);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mig)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(mig), cmocka_unit_test(report)};
     return cmocka_run_group_tests_name("doctor", tests, harness_begin, harness_end);
 }

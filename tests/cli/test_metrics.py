@@ -201,6 +201,10 @@ class Metrics(unittest.TestCase):
             self.skipTest("libmicrohttpd is not installed")
         self.assertIn(":%d/metrics" % self.at[1], line)
         self.assertIn("\ncede_up 0\n", self.ask()[1])
+        # The socket is systemd's, which starts the program again by it: it listens on.
+        server.terminate()
+        self.assertEqual(server.wait(WAIT_S), 0)
+        self.assertEqual(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN), 1)
 
     def test_one_question(self):
         """A stand-in for ceded counts what it is asked while many scrape at once."""

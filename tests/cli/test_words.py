@@ -13,7 +13,7 @@ import time
 import unittest
 
 CEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1)
-VERBS = "run set pause resume swap-out swap-in ps top why trace acct metrics rules policy kube-agent profile advise doctor demo".split()
+VERBS = "run set pause resume swap-out swap-in yield acquire ps top why trace acct metrics rules policy kube-agent profile advise doctor demo".split()
 PAGES = {"bench": "cede-bench.1", "load": "cede-load.1", "softgpu": "cede-softgpu.1",
          "daemon": "ceded.8"}
 NO_MATTER = {"--help", "--version", "--epochs",  # of an example, and of a profiler:
@@ -179,6 +179,7 @@ class Words(unittest.TestCase):
             "A job": packed("control/replies.c", "job_json") | packed("cli/look.c", "from_journal_job")
             | packed("control/replies.c", "job_and_requests"),
             "Memory": packed("control/replies.c", "memory_json"),
+            "Yielded": packed("control/replies.c", "yielded_json"),
             "Placed": packed("control/replies.c", "placed_json"),
             "Why": packed("control/replies.c", "why_json"),
             "Counts": packed("control/replies.c", "counts_json"),

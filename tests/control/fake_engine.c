@@ -245,6 +245,18 @@ int engine_pause(struct engine *m, uint32_t job, bool paused, uid_t by)
     return 0;
 }
 
+int engine_may_pause(const struct engine *m, uint32_t job, struct error *err)
+{
+    return m->withheld & GPU_CAP_SUSPEND ? error_set(err, -ENOTSUP, "made-up") : 0;
+}
+
+uint32_t engine_gpu_caps(const struct engine *m, unsigned gpu, uint32_t *withheld, const char **why)
+{
+    *withheld = m->withheld;
+    *why = m->withheld ? "made-up" : "";
+    return GPU_CAP_PLACE & ~m->withheld;
+}
+
 int engine_swap_out(struct engine *m, uint32_t job, uid_t by, struct error *err)
 {
     if (m->status)
@@ -285,6 +297,45 @@ int engine_swap_in(struct engine *m, uint32_t job)
 {
     m->jobs[job].swap = "swapping-in";
     return 0;
+}
+
+int engine_yield(struct engine *m, uint32_t job, unsigned what, uid_t by, bool over,
+                 struct error *err)
+{
+    struct journal_job *j = &m->jobs[job].job;
+    if (m->status)
+        return error_set(err, m->status, "made-up trouble");
+    if (over || !j->yielded)
+        j->yielded_by = by;
+    if (!(j->yielded & YIELD_CLASS))
+        j->yielded_class = j->class;
+    j->yielded |= what;
+    j->class = CLASS_BATCH;
+    if (what & YIELD_MEMORY)
+        m->jobs[job].swap = "swapping-out";
+    return 0;
+}
+
+int engine_yielded(const struct engine *m, uint32_t job, struct error *err)
+{
+    return strcmp(m->jobs[job].swap, "swapping-out") == 0 ? -EINPROGRESS
+           : m->jobs[job].swap[0]                         ? 0
+                                                          : error_set(err, -EIO, "made-up trouble");
+}
+
+void engine_acquire(struct engine *m, uint32_t job, uint64_t wait_us)
+{
+    struct journal_job *j = &m->jobs[job].job;
+    m->wait_us = wait_us;
+    if (j->yielded & YIELD_CLASS)
+        j->class = j->yielded_class;
+    if (!(j->yielded & YIELD_MEMORY))
+        j->yielded = 0;
+}
+
+void engine_yield_forget(struct engine *m, uint32_t job, unsigned what)
+{
+    m->jobs[job].job.yielded &= ~what;
 }
 
 int engine_swap_in_process(struct engine *m, struct proc_id proc, uint32_t *job, struct error *err)
@@ -380,4 +431,9 @@ struct device_driver *engine_driver(const struct engine *m)
 void engine_look_for_jobs(struct engine *m, bool anew)
 {
     m->looks += anew;
+}
+
+void engine_facts_came(struct engine *m)
+{
+    m->facts_came++;
 }

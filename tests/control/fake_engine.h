@@ -21,9 +21,11 @@ struct engine {
     uint64_t next_number;
     char policy[32];
     struct sched_params params;
-    int status; /* what engine_job_status() answers */
+    uint32_t withheld; /* of each GPU, "made-up" */
+    int status;        /* what engine_job_status() answers */
     unsigned applied;
     unsigned applied_paused; /* jobs that were paused when changes were applied last */
+    uint64_t wait_us;        /* of the last engine_acquire() */
     bool waits_full;         /* no user may have one more job that waits for room */
     bool ends_when_applied;  /* every job ends in the next tick */
     void (*on_apply)(void *arg);
@@ -32,6 +34,7 @@ struct engine {
     struct unmanaged unmanaged[100];
     uint32_t nunmanaged;
     unsigned looks; /* how often all were looked at anew */
+    unsigned facts_came;
 };
 
 struct engine *fake_engine_new(void);

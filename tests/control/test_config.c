@@ -88,15 +88,18 @@ static void reads_every_key(void **state)
 static void accounts(void **state)
 {
     (void)state;
-    static const char text[] = "[daemon]\naccounts = no\naccounts_keep = 400d\n";
+    static const char text[] =
+        "[daemon]\naccounts = no\naccounts_keep = 400d\ndriver_check = always\n";
     struct config c;
     struct error err = {""};
     assert_int_equal(config_parse("f", "", 0, &c, &err), 0);
     assert_true(c.accounts);
+    assert_int_equal(c.driver_check, DRIVER_CHECK_AUTO);
     assert_int_equal(c.keep_days, 90);
     assert_int_equal(config_parse("f", text, sizeof(text) - 1, &c, &err), 0);
     assert_false(c.accounts);
     assert_int_equal(c.keep_days, 400);
+    assert_int_equal(c.driver_check, DRIVER_CHECK_ALWAYS);
 }
 
 /* Keys with a name of their own, which may be given several times, and names that nobody has. */
@@ -224,6 +227,7 @@ static const struct {
     {"[daemon]\nswap = on\n", 2, {"'on'", "auto, manual, off"}},
     {"[daemon]\nswap_start = 2h\n", 2, {"'2h'", "90s"}},
     {"[daemon]\naccounts = on\n", 2, {"'on'", "no, yes"}},
+    {"[daemon]\ndriver_check = yes\n", 2, {"'yes'", "auto, always, never"}},
     {"[daemon]\naccounts_keep = 90\n", 2, {"'90'", "90d"}},
     {"[daemon]\naccounts_keep = 0d\n", 2, {"'0d'", "from 1d to 3650d"}},
     {"[daemon]\naccounts_keep = 3651d\n", 2, {"'3651d'", "90d"}},

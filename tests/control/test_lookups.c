@@ -204,15 +204,25 @@ static void innermost_group(void **state)
         {"", NULL},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        const char *pod = pairs_get(identities_find(t, rows[i].lines), "pod");
+        const char *pod = pairs_get(identities_find(t, rows[i].lines, NULL), "pod");
         if (!pod != !rows[i].pod || (pod && strcmp(pod, rows[i].pod) != 0))
             fail_msg("%s: %s", rows[i].lines, pod ? pod : "none");
     }
-    assert_null(identities_find(NULL, "0::/kubepods/pod1").text);
+    assert_null(identities_find(NULL, "0::/kubepods/pod1", NULL).text);
     assert_int_equal(identities_put(t, "/kubepods/pod1/c", TEXT("pod\0c")), 0); /* another */
-    assert_string_equal(pairs_get(identities_find(t, "0::/kubepods/pod1/c"), "pod"), "c");
+    assert_string_equal(pairs_get(identities_find(t, "0::/kubepods/pod1/c", NULL), "pod"), "c");
     assert_int_equal(identities_put(t, "/kubepods/pod1/c", (struct pairs){.n = 0}), 0); /* gone */
-    assert_string_equal(pairs_get(identities_find(t, "0::/kubepods/pod1/c"), "pod"), "a");
+    assert_string_equal(pairs_get(identities_find(t, "0::/kubepods/pod1/c", NULL), "pod"), "a");
+    /* Each report that says anything new has a number of its own. */
+    uint64_t first, second;
+    assert_int_equal(identities_put(t, "/kubepods/pod1/c", TEXT("pod\0d")), 0);
+    identities_find(t, "0::/kubepods/pod1", &first);
+    identities_find(t, "0::/kubepods/pod1/c", &second);
+    assert_true(first > 0 && second > first && second == identities_number(t));
+    assert_int_equal(identities_put(t, "/kubepods/pod1/c", TEXT("pod\0d")), 0);
+    assert_int_equal(identities_number(t), second);
+    identities_find(t, "0::/x", &first);
+    assert_int_equal(first, 0);
     /* Full of groups that are no more: these make room. */
     for (int i = 0; i < 3 * IDENTITIES_MAX / 2; i++) {
         char path[64];

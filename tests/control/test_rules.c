@@ -197,7 +197,7 @@ static void of_a_real_process(void **state)
                                  .weight = 9,
                                  .name = "self"}};
     struct rule_list l = {.rules = &r, .n = 1};
-    struct job_spec spec;
+    struct job_spec spec = {.again = false};
     assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
     assert_int_equal(spec.terms.class, CLASS_BATCH);
     assert_int_equal(spec.terms.weight, 9);
@@ -244,7 +244,7 @@ static void of_a_process_that_cannot_be_read(void **state)
         .title = "r", RULE_OF(COND(COND_EXE, "test_rules")), .request = {.has_class = true}};
     struct rule_list l = {.rules = &r, .n = 1};
     struct rlimit all, none;
-    struct job_spec spec;
+    struct job_spec spec = {.again = false};
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
     none = all;
     none.rlim_cur = 0;
@@ -253,6 +253,42 @@ static void of_a_process_that_cannot_be_read(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
     assert_int_equal(code, -EMFILE);
     assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
+}
+
+/* Asked again, it answers only if an agent has reported something new since. */
+static void of_reports(void **state)
+{
+    struct rule r = {.title = "r", RULE_OF(UID(geteuid())), .request = {.has_class = true}};
+    struct identities *t = identities_new();
+    struct rule_list l = {.rules = &r, .n = 1, .identities = t};
+    const struct pairs one = {"pod\0a", 6}, other = {"pod\0b", 6}, none = {.n = 0};
+    struct job_spec spec = {.again = false};
+    char lines[8192];
+    assert_true(proc_read(getpid(), "cgroup", lines, sizeof(lines)) > 0);
+    char *group = strchr(lines, '/');
+    group[strcspn(group, "\n")] = '\0';
+    assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
+    assert_int_equal(spec.facts, 0);
+    assert_int_equal(identities_put(t, "/no-such-group", one), 0);
+    spec.again = true;
+    assert_int_equal(rules_fn(&l, getpid(), &spec), 0);
+    uint64_t last = 0;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(identities_put(t, group, i ? other : one), 0);
+        spec.again = true;
+        assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
+        assert_true(spec.facts > last);
+        last = spec.facts;
+        spec.again = true;
+        assert_int_equal(rules_fn(&l, getpid(), &spec), 0);
+    }
+    assert_int_equal(identities_put(t, group, none), 0);
+    assert_int_equal(rules_fn(&l, getpid(), &spec), 0);
+    r.conditions[0].id++; /* no rule takes it any more, and the report is known */
+    assert_int_equal(identities_put(t, group, one), 0);
+    assert_int_equal(rules_fn(&l, getpid(), &spec), 0);
+    assert_true(spec.facts > last);
+    identities_free(t);
 }
 
 /* Nobody has another user's rules, or rights over another user's program, by running a program with
@@ -359,6 +395,10 @@ static void administrators(void **state)
     {                                                                                              \
         .owner = ME, .managed = true, .weight = 100, .swapped = true,                              \
         .swapped_by_user = (by_user), .swapped_by = (who)                                          \
+    }
+#define YIELDED(by)                                                                                \
+    {                                                                                              \
+        .owner = ME, .managed = true, .weight = 100, .yielded = true, .yielded_by = (by)           \
     }
 #define NO_JOB                                                                                     \
     {                                                                                              \
@@ -467,6 +507,16 @@ static const struct {
     {{.op = OP_SWAP_IN}, SWAPPED(true, ME), true},
     {{.op = OP_SWAP_IN}, SWAPPED(true, 0), false},
     {{.op = OP_SWAP_IN}, SWAPPED(false, ME), false}, /* for a latency job */
+
+    {{.op = OP_YIELD}, {.owner = OTHER, .managed = true}, false},
+    {{.op = OP_YIELD}, JOB(CLASS_LATENCY, 500), true},
+    {{.op = OP_YIELD}, YIELDED(0), true}, /* which does not make it this user's */
+    {{.op = OP_YIELD, .yields_memory = true}, PAUSED(CLASS_BATCH, 1, 0), false},
+    {{.op = OP_YIELD, .yields_pause = true}, PAUSED(CLASS_BATCH, 1, 0), true},
+    {{.op = OP_ACQUIRE}, {.owner = OTHER, .managed = true}, false},
+    {{.op = OP_ACQUIRE}, JOB(CLASS_BATCH, 1), true}, /* has all that it had */
+    {{.op = OP_ACQUIRE}, YIELDED(ME), true},
+    {{.op = OP_ACQUIRE}, YIELDED(0), false},
 };
 
 static void users(void **state)
@@ -488,6 +538,7 @@ int main(void)
         cmocka_unit_test(of_a_real_process), cmocka_unit_test(of_a_process_that_cannot_be_read),
         cmocka_unit_test(of_two_users),      cmocka_unit_test(names_for_jobs),
         cmocka_unit_test(administrators),    cmocka_unit_test(users),
+        cmocka_unit_test(of_reports),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

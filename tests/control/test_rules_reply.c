@@ -117,11 +117,19 @@ static void identities(void **state)
     struct engine *e = fake_engine_new();
     struct error err = {""};
     assert_int_equal(rules_identify(&l, e, &user, &r, &err), -EPERM);
-    assert_int_equal(e->looks, 0);
-    assert_null(identities_find(t, "0::/a").text);
+    assert_int_equal(e->facts_came, 0);
+    assert_null(identities_find(t, "0::/a", NULL).text);
+    for (int i = 0; i < 3; i++) /* what is known already is no news */
+        assert_int_equal(rules_identify(&l, e, &root, &r, &err), 0);
+    assert_int_equal(e->facts_came, 1);
+    assert_string_equal(pairs_get(identities_find(t, "0::/a", NULL), "pod"), "x");
+    r.facts[4] = 'y';
     assert_int_equal(rules_identify(&l, e, &root, &r, &err), 0);
-    assert_int_equal(e->looks, 1);
-    assert_string_equal(pairs_get(identities_find(t, "0::/a"), "pod"), "x");
+    assert_int_equal(e->facts_came, 2);
+    r.nfacts = 0; /* nor is it what is withdrawn: jobs keep what they have */
+    assert_int_equal(rules_identify(&l, e, &root, &r, &err), 0);
+    assert_int_equal(e->facts_came, 2);
+    assert_int_equal(e->looks, 0);
     assert_int_equal(rules_identify(&none, e, &root, &r, &err), -ENOTSUP);
     free(e);
     identities_free(t);

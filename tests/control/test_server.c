@@ -537,6 +537,30 @@ static void many_unmanaged(void **state)
     close(fd);
 }
 
+/* What is withheld on a GPU is said of it, and a pause that could not be is refused. */
+static void withheld(void **state)
+{
+    struct env *e = *state;
+    pid_t self = getpid();
+    fake_engine_put(e->m, self, getuid(), CLASS_BATCH, 100, "job");
+    int fd = dial(e->path);
+    for (int off = 0; off < 2; off++) {
+        e->m->withheld = off ? GPU_CAP_SUSPEND | GPU_CAP_PLACE : 0;
+        json_t *o = ask(e, fd, "{\"v\":1,\"op\":\"ps\"}");
+        const json_t *gpu = json_array_get(json_object_get(o, "gpus"), 1);
+        const json_t *which = json_object_get(gpu, "off"), *why = json_object_get(gpu, "off_why");
+        assert_int_equal(json_array_size(which), off ? 2 : 0);
+        assert_int_equal(json_array_size(json_object_get(gpu, "caps")), off ? 0 : 1);
+        assert_int_equal(!why, !off);
+        if (off)
+            assert_string_equal(json_string_value(why), "made-up");
+        json_decref(o);
+        o = ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"job\"}");
+        assert_int_equal(code(o), off ? ENOTSUP : 0);
+    }
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -549,6 +573,7 @@ int main(void)
         TEST(deadlines),
         TEST(places),
         TEST(pages),
+        TEST(withheld),
         TEST(malformed),
         TEST(too_long),
         TEST(half_open),

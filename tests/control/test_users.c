@@ -458,6 +458,14 @@ static void guests(void **state)
     assert_int_equal(code(ask(e, outside, VERB("pause", ""))), 0);
     assert_int_equal(code(ask(e, fd, VERB("resume", ""))), EPERM);
     assert_int_equal(code(ask(e, outside, VERB("set", ",\"class\":\"latency\""))), 0);
+    assert_int_equal(code(ask(e, outside, VERB("resume", ""))), 0);
+    assert_int_equal(code(ask(e, fd, VERB("yield", ""))), 0);
+    assert_int_equal(code(ask(e, fd, VERB("acquire", ""))), 0);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"yield\"}")), 0); /* its own */
+    assert_int_equal(code(ask(e, outside, VERB("acquire", ""))), 0);
+    assert_int_equal(code(ask(e, outside, VERB("yield", ""))), 0);
+    assert_int_equal(code(ask(e, fd, VERB("acquire", ""))), EPERM);
+    assert_int_equal(e->m->jobs[0].job.class, CLASS_BATCH);
 #undef VERB
     /* One that has ended has no namespace any more, and its number may be another's. */
     struct sockaddr_un a = {.sun_family = AF_UNIX};

@@ -15,6 +15,8 @@
 #include "device/soft/proto.h"
 #include "device/soft/server.h"
 
+const char *inert;
+
 pid_t start_server(const char *path, uid_t uid, int *status)
 {
     int p[2];
@@ -25,14 +27,18 @@ pid_t start_server(const char *path, uid_t uid, int *status)
     assert_true(pid >= 0);
     if (pid == 0) {
         char name[] = "cede-softgpu", socket_opt[] = "--socket", gpus_opt[] = "--gpus", two[] = "2";
-        char *argv[] = {name, socket_opt, strdup(path), gpus_opt, two, NULL};
+        char driver_opt[] = "--driver=999.1", inert_opt[64];
+        snprintf(inert_opt, sizeof(inert_opt), "--inert=%s", inert ? inert : "");
+        char *argv[] = {
+            name, socket_opt, strdup(path), gpus_opt, two, driver_opt, inert ? inert_opt : NULL,
+            NULL};
         dup2(p[1], STDOUT_FILENO);
         if (uid != geteuid() && setuid(uid) < 0)
             _exit(99);
         prctl(PR_SET_PDEATHSIG, SIGKILL);       /* changing the user would clear it */
         int null = open("/dev/null", O_WRONLY); /* complaints about clients are expected */
         dup2(null, STDERR_FILENO);
-        int r = soft_server_main(5, argv);
+        int r = soft_server_main(inert ? 7 : 6, argv);
         free(argv[2]);
         exit(r);
     }

@@ -23,8 +23,10 @@ struct fixture {
     pid_t server;
 };
 
-/* A server with two GPUs; returns when it listens. If it ends instead: -1, and how in *status. */
+/* A server with two GPUs and driver 999.1; returns when it listens. If it ends instead: -1, and how
+ * in *status. */
 pid_t start_server(const char *path, uid_t uid, int *status);
+extern const char *inert; /* --inert of servers that are started from now on; NULL: none */
 void stop_server(pid_t pid);
 
 /* One server a test; the teardown checks that it ends well and leaves nothing behind. */

@@ -383,6 +383,49 @@ static void test_usage(void **state)
     device_close(d);
 }
 
+/* Controls that a server was told to ignore are accepted, and nothing changes. */
+static void test_inert(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *inert;
+        uint64_t timeslice_us;
+        bool stops, resumes;
+    } rows[] = {{NULL, 77, true, true},
+                {"timeslice", 2048, true, true},
+                {"suspend", 77, false, true},
+                {"resume,timeslice", 2048, true, false}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct soft_completion done;
+        struct gpu_info info;
+        stop_server(f->server);
+        inert = rows[i].inert;
+        f->server = start_server(f->path, geteuid(), NULL);
+        struct soft_client *c = client(f, 0);
+        struct device_driver *d = driver(f);
+        assert_int_equal(d->ops->info(d, 0, &info), 0);
+        assert_string_equal(info.driver, "999.1");
+        struct group_list l = scan(d, getpid());
+        assert_int_equal(d->ops->set_timeslice(d, &l.v[0], 77, NULL), 0);
+        group_list_free(&l);
+        l = scan(d, getpid());
+        assert_int_equal(l.v[0].timeslice_now_us, rows[i].timeslice_us);
+        assert_int_equal(switch_groups(d, &l, 1, true), 0);
+        submit(c, US, 1);
+        int r = soft_client_wait(c, rows[i].stops ? 50 * MS : 10000ULL * MS, &done);
+        assert_int_equal(r, rows[i].stops ? -ETIMEDOUT : 0);
+        assert_int_equal(switch_groups(d, &l, 1, false), 0);
+        if (rows[i].stops && rows[i].resumes)
+            wait_for(c);
+        else if (rows[i].stops)
+            assert_int_equal(soft_client_wait(c, 50 * MS, &done), -ETIMEDOUT);
+        group_list_free(&l);
+        device_close(d);
+        soft_client_close(c);
+    }
+    inert = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +433,7 @@ int main(void)
         end_to_end(test_visible), end_to_end(test_many_clients),  end_to_end(test_gang),
         end_to_end(test_scan),    end_to_end(test_set_timeslice), end_to_end(test_suspend),
         end_to_end(test_shares),  end_to_end(test_latency),       end_to_end(test_usage),
+        end_to_end(test_inert),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

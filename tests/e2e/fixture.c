@@ -211,10 +211,11 @@ void configure(unsigned rotation_ms, const char *more)
     assert_non_null(f);
     const bool starts = strncmp(more, "swap_start", 10) == 0; /* else nobody waits for them */
     fprintf(f,
-            "[daemon]\ndevice = %s\naccounts = %s\n%s\n[policy]\nrotation_us = %u\nprobe_us = "
+            "[daemon]\ndevice = %s\naccounts = %s\n%s%s\n[policy]\nrotation_us = %u\nprobe_us = "
             "5000\n%s\n",
-            device, accounts ? "yes" : "no", starts ? more : "swap_start = 0", rotation_ms * 1000,
-            starts ? "" : more);
+            device, accounts ? "yes" : "no",
+            strcmp(driver_name, "soft") == 0 ? "" : "driver_check = never\n",
+            starts ? more : "swap_start = 0", rotation_ms * 1000, starts ? "" : more);
     assert_int_equal(fclose(f), 0);
 }
 

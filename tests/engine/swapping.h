@@ -41,19 +41,26 @@ HELPER int fake_swapper(void)
     if (read(fd, text, sizeof(text) - 1) <= 0 || unlink(path) < 0)
         return 1;
     res.code = -atoi(text);
+    res.locked_ns = strchr(text, '+') ? strtoull(strchr(text, '+'), NULL, 10) : 0;
     return write_full(SWAP_RESULT_FD, &res, sizeof(res)) < 0;
 }
 
-HELPER void write_answer(struct fixture *f, int error)
+/* locked_ns: when its work had ended. */
+HELPER void write_answer_when(struct fixture *f, int error, uint64_t locked_ns)
 {
     char path[128], tmp[128];
     snprintf(tmp, sizeof(tmp), "%s/answer.new", f->dir);
     snprintf(path, sizeof(path), "%s/answer", f->dir);
     FILE *a = fopen(tmp, "we");
     assert_non_null(a);
-    fprintf(a, "%d", error);
+    fprintf(a, "%d+%llu", error, (unsigned long long)locked_ns);
     assert_int_equal(fclose(a), 0);
     assert_int_equal(rename(tmp, path), 0);
+}
+
+HELPER void write_answer(struct fixture *f, int error)
+{
+    write_answer_when(f, error, 0);
 }
 
 /* ---- looking ---- */

@@ -116,10 +116,26 @@ static void test_not_all_the_time(void **state)
         assert_true(EVENTUALLY(is(f, job, "")));
         assert_true(EVENTUALLY(on(f, a)->timeslice_us == 1));
         assert_int_equal(engine_swap_out(f->m, job, 7, &err), -EBUSY);
-        assert_non_null(strstr(err.text, "once a minute"));
+        assert_non_null(strstr(err.text, "again in "));
         assert_true(is(f, job, ""));
         ticks(f, 60000);
     }
+    /* Sooner if its work ended soon: after ten times as long. */
+    sent_out(f, job, a, 7);
+    write_answer_when(f, 0, f->now + 20 * NSEC_PER_MSEC);
+    assert_true(EVENTUALLY(is(f, job, "swapped")));
+    const uint64_t out_ns = f->now;
+    assert_int_equal(engine_swap_in(f->m, job), 0);
+    brought_in(f, a, 0);
+    assert_true(EVENTUALLY(is(f, job, "")));
+    assert_true(f->now < out_ns + 30 * NSEC_PER_SEC);
+    ticks(f, 1000);
+    sent_out(f, job, a, 7);
+    write_answer(f, 0);
+    assert_true(EVENTUALLY(is(f, job, "swapped")));
+    assert_int_equal(engine_swap_in(f->m, job), 0);
+    brought_in(f, a, 0);
+    assert_true(EVENTUALLY(is(f, job, "")));
     sent_out(f, job, a, 0); /* root always */
     write_answer(f, 0);
     assert_true(EVENTUALLY(is(f, job, "swapped")));

@@ -59,6 +59,10 @@ static void requests_end_with_their_block()
     fails(std::errc::invalid_argument, "no such class", [&] { c.set_class(cede::job_class(77)); });
     CHECK(!c.try_set_class(cede::job_class::batch) && !c.connected() && !c.wanted());
     CHECK(c.share() == 1);
+    CHECK(c.try_job_yield(CEDE_YIELD_MEMORY) == std::errc::not_connected);
+    CHECK(c.try_job_yield(9) == std::errc::invalid_argument);
+    CHECK(!c.try_job_acquire());
+    c.job_acquire(0us); /* nothing is withheld */
     cede::client d = std::move(c);
     CHECK(d.statistics().ended == 3 && c.handle() == nullptr && c.statistics().ended == 0);
     {

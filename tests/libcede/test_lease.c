@@ -162,7 +162,8 @@ static struct cede_statistics requests(cede_handle *c)
     return s;
 }
 
-/* With a handle leases with a deadline are requests, from asking to release, however they end. */
+/* With a handle leases with a deadline are requests, from asking to release, however they end. One
+ * that timed out has met no deadline; a try in vain is no request. */
 static void leases_with_a_deadline_are_reported(void **state)
 {
     struct cede_pool_config c = no_gpu(1, 1);
@@ -175,6 +176,10 @@ static void leases_with_a_deadline_are_reported(void **state)
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 1000, &b), -ETIMEDOUT);
     assert_int_equal(requests(c.cede).begun, 1);
     assert_int_equal(requests(c.cede).ended, 1);
+    assert_int_equal(requests(c.cede).with_deadline, 1);
+    assert_int_equal(requests(c.cede).deadlines_met, 0);
+    assert_int_equal(cede_try_acquire(p, 0, NULL, &due, &b), -EAGAIN);
+    assert_int_equal(requests(c.cede).begun, 1);
     assert_int_equal(cede_release(&a), 0);
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &a), 0);
     assert_int_equal(requests(c.cede).begun, 2);
@@ -182,10 +187,21 @@ static void leases_with_a_deadline_are_reported(void **state)
     assert_int_equal(cede_release(&a), 0);
     assert_int_equal(requests(c.cede).ended, 2);
     assert_int_equal(requests(c.cede).with_deadline, 2);
+    assert_int_equal(requests(c.cede).deadlines_met, 1);
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &a), 0);
     assert_int_equal(cede_pool_close(p), 0);
     assert_int_equal(requests(c.cede).begun, 3);
     assert_int_equal(requests(c.cede).ended, 3);
+    c.flags |= CEDE_POOL_REPORT_ALL;
+    p = open_configured(&c);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, S, &a), 0);
+    assert_int_equal(requests(c.cede).begun, 4);
+    assert_int_equal(cede_release(&a), 0);
+    assert_int_equal(requests(c.cede).ended, 4);
+    assert_int_equal(requests(c.cede).with_deadline, 3);
+    assert_int_equal(cede_pool_close(p), 0);
+    c.flags = CEDE_POOL_NO_GPU | 4;
+    assert_int_equal(cede_pool_open(&c, &p), -EINVAL);
     cede_close(c.cede);
 }
 

@@ -1,24 +1,15 @@
 /* Leases of libcede on stand-ins for libcuda and libnvidia-ml: streams, occupancy, memory and
  * utilization. Needs their folder in LD_LIBRARY_PATH. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "fake_gpu/fake_gpu.h"
+#include "fake_gpu/find.h"
 #include "pools.h"
 
 static struct fake_cuda *cuda;
 static struct fake_nvml *nvml;
-
-static void *find(const char *library, const char *symbol)
-{
-    void *lib = dlopen(library, RTLD_NOW);
-    assert_non_null(lib);
-    void *p = dlsym(lib, symbol);
-    assert_non_null(p);
-    return p;
-}
 
 static struct cede_pool *open_pool(unsigned target_utilization)
 {

@@ -1,7 +1,6 @@
 /* A GPU's memory by libcede on stand-ins for libcuda and libnvidia-ml with 1000 bytes, of which 100
  * are the reserve. Needs their folders in LD_LIBRARY_PATH. CEDE_MEMORY_SECONDS=60: how long threads
  * allocate at random. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,20 +10,12 @@
 
 #include "cede/memory.h"
 #include "fake_gpu/fake_gpu.h"
+#include "fake_gpu/find.h"
 #include "pools.h"
 
 static struct fake_cuda *cuda;
 static struct fake_nvml *nvml;
 static struct fake_memory *gpu;
-
-static void *find(const char *library, const char *symbol)
-{
-    void *lib = dlopen(library, RTLD_NOW);
-    assert_non_null(lib);
-    void *p = dlsym(lib, symbol);
-    assert_non_null(p);
-    return p;
-}
 
 static struct cede_memory_config config(void)
 {

@@ -42,6 +42,10 @@ class Leases(unittest.TestCase):
                     self.assertEqual((urgent.urgent, pool.statistics().displaced), (1, 1))
                 self.assertFalse(first.wanted())
             self.assertEqual((client.statistics().begun, client.statistics().ended), (1, 1))
+            everything = cede.Pool(client, flags=1 | cede.REPORT_ALL)
+            self.addCleanup(everything.close)
+            with everything.acquire():
+                self.assertEqual(client.statistics().begun, 2)
         with self.assertRaises(ValueError):
             cede.Pool(cede=1)
 

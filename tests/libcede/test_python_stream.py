@@ -221,6 +221,8 @@ class Streams(unittest.TestCase):
                     raise KeyError
         self.assertEqual(waits, self.torch.events)
         self.assertEqual(len(waits), 1)
+        # Nothing is queued in the default stream, behind which the leases of other threads would begin.
+        self.assertEqual(self.torch.log, ["5000 waits for a", "event in 5000"])
 
     def test_memory_is_kept_until_the_work_has_run(self):
         memory = cede_memory.Memory(flags=1, total_bytes=1000)

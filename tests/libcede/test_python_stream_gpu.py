@@ -64,6 +64,7 @@ def until_free(pool):
 def streams(pool):
     """Work of 100 ms in the block, then its result on the stream that was current before."""
     side = torch.cuda.Stream()
+    (torch.ones(2, device="cuda") * 2 + 1).sum().item()  # kernels are loaded here: that waits for the device
     for name, stream in (("the lease's", None), ("the current", cede.CURRENT), ("another", side)):
         x = torch.full((1 << 16,), 3.0, device="cuda")
         before = torch.cuda.current_stream()

@@ -126,6 +126,27 @@ static void a_failed_batch_teaches_nothing(void **state)
     cede_queue_close(q);
 }
 
+/* A batch was slow once: the first of a thread that loads its kernels, say. */
+static void a_slow_batch_does_not_refuse_for_ever(void **state)
+{
+    struct cede_queue_config c = plain(CEDE_EDF);
+    struct cede_queue_request r = {.deadline_us = 20000};
+    struct cede_queue_ticket t;
+    unsigned tries = 0;
+    c.admit = 1;
+    c.expected_us = 1;
+    struct cede_queue *q = open_queue(&c);
+    add(q, 0, CEDE_NORMAL, 0);
+    assert_int_equal(cede_queue_next(q, 0, 0, &batch), 0);
+    usleep(40000);
+    assert_int_equal(cede_queue_done(q, &batch, 0), 0);
+    assert_int_equal(refused(q, 20000), CEDE_QUEUE_ALONE);
+    while (tries++ < 1000 && cede_queue_submit(q, &r, &t) == -EBUSY)
+        assert_int_equal(t.answer, CEDE_QUEUE_ALONE);
+    assert_in_range(tries, 2, 999);
+    cede_queue_close(q);
+}
+
 static void batches(void **state)
 {
     struct cede_queue_config c;
@@ -352,6 +373,7 @@ int main(void)
         cmocka_unit_test(order),
         cmocka_unit_test(refusals),
         cmocka_unit_test(a_failed_batch_teaches_nothing),
+        cmocka_unit_test(a_slow_batch_does_not_refuse_for_ever),
         cmocka_unit_test(batches),
         cmocka_unit_test(tickets),
         cmocka_unit_test(bad_input),

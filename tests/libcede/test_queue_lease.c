@@ -57,6 +57,34 @@ static void until_waiting(struct cede_pool *p, unsigned n)
         usleep(200);
 }
 
+/* Queue and pool with one handle: a batch's lease is no further request. */
+static void a_request_is_reported_once(void **state)
+{
+    struct cede_pool_config pc;
+    struct cede_queue_config qc;
+    struct cede_queue_request due = {.deadline_us = 60000000};
+    struct cede_statistics s;
+    struct cede_queue *q;
+    cede_pool_defaults(&pc);
+    cede_queue_defaults(&qc);
+    assert_int_equal(cede_connect(&pc.cede), 0);
+    pc.flags = CEDE_POOL_NO_GPU | CEDE_POOL_REPORT_ALL;
+    qc.batch_max = 1;
+    qc.cede = pc.cede;
+    assert_int_equal(cede_pool_open(&pc, &qc.pool), 0);
+    assert_int_equal(cede_queue_open(&qc, &q), 0);
+    assert_int_equal(cede_queue_submit(q, &due, NULL), 0);
+    assert_int_equal(cede_queue_next(q, 0, 0, &batch[0]), 0);
+    assert_int_equal(cede_queue_done(q, &batch[0], 0), 0);
+    assert_int_equal(cede_get_statistics(pc.cede, &s, sizeof(s)), 0);
+    assert_int_equal(s.begun, 1);
+    assert_int_equal(s.ended, 1);
+    assert_int_equal(s.deadlines_met, 1);
+    cede_queue_close(q);
+    cede_pool_close(qc.pool);
+    cede_close(pc.cede);
+}
+
 static void as_many_as_the_pool_has_room_for(void **state)
 {
     struct cede_pool *p = open_pool(2);
@@ -273,6 +301,7 @@ static void threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_request_is_reported_once),
         cmocka_unit_test(as_many_as_the_pool_has_room_for),
         cmocka_unit_test(as_many_as_occupancy_allows),
         cmocka_unit_test(the_most_urgent_request_has_the_lease),

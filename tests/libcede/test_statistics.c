@@ -223,7 +223,7 @@ static void requests_for_a_trace(void **state)
     struct hint_request h;
     cede_hints_begin(&c->hints, 0, now, 0, &h);
     cede_hints_led(&h, now + 100 * US, now + 400 * US);
-    assert_true(cede_hints_end(&c->hints, &h, now + 900 * US));
+    assert_true(cede_hints_end(&c->hints, &h, true, now + 900 * US));
     const struct hints_done *d = &page.done[(page.ndone - 1) % HINTS_DONE];
     assert_int_equal(d->lead_ns, now + 100 * US);
     assert_int_equal(d->lead_end_ns, now + 400 * US);

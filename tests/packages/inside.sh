@@ -5,22 +5,10 @@
 set -eu
 mount -t proc proc /proc
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 CEDE_SOFT_SOCKET=/run/cede-softgpu/socket
-step() { echo "== $*"; }
-fail() { echo "FAILED: $*"; cede ps 2>&1 || true; cat /ceded.log 2>/dev/null; exit 1; }
-kernels() { sed -n 's/.*"kernels":\([0-9]*\).*/\1/p' "$1" | tail -n 1; }
-goes_on() { # LOG: the program behind it gets work done
-    before=$(kernels "$1") n=0
-    while [ "$(kernels "$1")" = "$before" ]; do
-        n=$((n + 1))
-        [ $n -lt 100 ] || fail "the program of $1 has stopped"
-        sleep 0.2
-    done
-}
-jobs_are() { [ "$(cede ps 2>/dev/null | awk '/^ *#/ { print $1, $3 }' | sort | tr '\n' ' ')" = "$1" ] || fail "jobs: wanted $1"; }
-until_true() { n=0; until "$@" >/dev/null 2>&1; do n=$((n + 1)); [ $n -lt 100 ] || fail "$*"; sleep 0.1; done; }
-start_ceded() { ceded --device soft 2>>/ceded.log & ceded=$!; until_true cede policy; }
+. /common.sh
+start_ceded() { ceded --device soft 2>>/ceded.log & ceded=$!; until_true runs; }
 
-find /etc /usr /lib /var/lib /run -xdev ! -path '/var/lib/dpkg/*' ! -path '/var/lib/apt/*' ! -type d 2>/dev/null | sort >/before
+all_files >/before
 step install "$(ls /old)"
 apt-get install -y -qq --no-install-recommends /old/*.deb >/apt.log 2>&1 || { cat /apt.log; exit 1; }
 getent group cede >/dev/null || fail "no group cede"
@@ -38,7 +26,7 @@ cede run -q -c batch -n train -- cede-load batch --device soft --report 200 >/tr
 cede run -q -c batch -n render -- cede-load batch --device soft --report 200 >/render.log 2>&1 &
 goes_on /train.log; goes_on /render.log
 [ "$(cede ps | grep -c '^ *#')" = 3 ] || fail "three jobs were started"
-was=$(cede ps | awk '/^ *#/ { print $1, $3 }' | sort | tr '\n' ' ')
+was=$(list_jobs)
 
 step upgrade "$(ls /new)"
 apt-get install -y -qq --no-install-recommends /new/*.deb >/apt.log 2>&1 || { cat /apt.log; exit 1; }
@@ -60,7 +48,7 @@ goes_on /train.log; goes_on /render.log
 kill "$softgpu"
 
 step purge
-apt-get purge -y -qq cede >/apt.log 2>&1 || { cat /apt.log; exit 1; }
-find /etc /usr /lib /var/lib /run -xdev ! -path '/var/lib/dpkg/*' ! -path '/var/lib/apt/*' ! -type d 2>/dev/null | sort >/after
+apt-get purge -y -qq cede cede-slurm >/apt.log 2>&1 || { cat /apt.log; exit 1; }
+all_files >/after
 comm -13 /before /after | grep -i cede | grep -v '^/run/cede-softgpu/' && fail "the purge left these" || true
 step done

@@ -2,6 +2,8 @@
 linked. The packages themselves are built and installed by scripts/packages-test.
 
 usage: test_packages.py CEDE SOURCE_DIR BUILD_DIR"""
+import fnmatch
+import glob
 import json
 import os
 import re
@@ -12,7 +14,7 @@ import tempfile
 import unittest
 
 BUILD, SOURCE, CEDE = sys.argv.pop(3), sys.argv.pop(2), sys.argv.pop(1)
-VERBS = "run set ps top trace acct metrics policy profile advise doctor demo bench daemon load softgpu".split()
+VERBS = "run set yield acquire ps top trace acct metrics rules policy profile advise doctor demo bench daemon load softgpu".split()
 
 
 def path(*words):
@@ -73,6 +75,26 @@ class Packages(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "tag again"):
             self.version()
 
+    @needs("git", "dpkg-parsechangelog")
+    def test_clones_without_tags(self):
+        """A clone without tags, a shallow one and one without git have a version and a changelog too."""
+        self.repository()
+        self.git("tag", "v0.2.0")
+        self.git("commit", "-q", "--allow-empty", "-m", "two")
+        whole = self.dir
+        for name, options in (("untagged", ["--no-tags"]), ("shallow", ["--no-tags", "--depth=1"]), ("plain", ["--depth=1"])):
+            self.dir = os.path.join(whole, name)
+            run("git", "clone", "-q", *options, "file://" + whole, self.dir)
+            if name == "plain":
+                shutil.rmtree(os.path.join(self.dir, ".git"))
+                self.changelog("0.2.0", "Doors", 1)
+                continue
+            self.assertRegex(self.version(), r"^0\.2\.0\+git[0-9]+\.g[0-9a-f]{7}$")
+            self.changelog(self.version(), "Next", 1)
+            self.git("fetch", "-q", "--tags", "--unshallow" if name == "shallow" else "origin")
+            self.assertRegex(self.version(), r"^0\.2\.0\+git1\.g[0-9a-f]{7}$")
+        self.dir = whole
+
     def changelog(self, version, headline, entries):
         text = run(os.path.join(self.dir, "scripts/debian-changelog"))
         with open(os.path.join(self.dir, "debian/changelog"), "w", encoding="utf-8") as f:
@@ -83,6 +105,49 @@ class Packages(unittest.TestCase):
         self.assertEqual(text.count("\n -- "), entries)
         self.assertNotIn("warning", said)
         return text
+
+    def installed(self):
+        """What the packages' build installs, by the paths in them; debian/rules moves and removes some of it."""
+        what = {w: json.loads(run("meson", "introspect", BUILD, "--" + w)) for w in ("installed", "buildoptions")}
+        prefix = next(o["value"] for o in what["buildoptions"] if o["name"] == "prefix")
+        files = {"usr/" + os.path.relpath(f, prefix) for f in what["installed"].values()}
+        files = {f.replace("share/zsh/site-functions", "share/zsh/vendor-completions") for f in files}
+        # The programs of benchmarks are of the build with tests; a library for development is named by its link.
+        return {f for f in files if not f.startswith("usr/share/doc/") and f != "usr/bin/cede-bench"}
+
+    @needs("meson")
+    def test_each_file_is_in_one_package(self):
+        """As dh_install and dh_missing would find it, without building the packages."""
+        with open(path("debian/control"), encoding="utf-8") as f:
+            packages = set(re.findall(r"^Package: (\S+)", f.read(), re.M))
+        self.assertEqual(packages, {os.path.basename(f).rsplit(".", 1)[0] for f in glob.glob(path("debian/*.install")) +
+                                    glob.glob(path("debian/*.docs"))})
+        files, owners = self.installed(), {}
+        slurm = any("slurm-wlm" in f for f in files)
+        for package in packages:
+            for line in self.lines(package, "install"):
+                pattern, *to = line.split()
+                if to and not pattern.startswith("usr/"):
+                    self.assertTrue(os.path.exists(path(pattern)), line)  # of the source
+                elif pattern == "etc/cede/cede.conf":
+                    self.assertTrue(os.path.exists(path("data/cede.conf")))  # made by debian/rules
+                else:
+                    found = [f for f in files if fnmatch.fnmatch(f, pattern) or fnmatch.fnmatch(f, pattern + "/*")]
+                    self.assertTrue(found or (package == "cede-slurm" and not slurm), f"{package}: nothing is {pattern}")
+                    for f in found:
+                        owners.setdefault(f, set()).add(package)
+            for kind in ("docs", "examples"):
+                for line in self.lines(package, kind):
+                    self.assertTrue(glob.glob(path(line)), f"{package}.{kind}: {line}")
+        self.assertEqual({f for f in files if len(owners.get(f, ())) != 1}, set())
+
+    @staticmethod
+    def lines(package, kind):
+        name = path("debian", f"{package}.{kind}")
+        if not os.path.exists(name):
+            return []
+        with open(name, encoding="utf-8") as f:
+            return [line for line in f.read().splitlines() if line]
 
     @needs("zsh")
     def test_zsh(self):
@@ -97,6 +162,7 @@ class Packages(unittest.TestCase):
         self.assertIn("--socket-soft", offered("ceded", "-"))
         self.assertEqual(offered("cede", "run", "-c", ""), ["latency", "normal", "batch"])
         self.assertEqual(offered("cede", "run", "-c", "batch", "--", "python3", "x"), ["<normal>", "x"])
+        self.assertEqual(offered("cede", "rules", ""), ["test"])
         self.assertIn("laxity", offered("cede", "policy", ""))
 
     def test_bash(self):

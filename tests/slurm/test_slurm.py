@@ -82,7 +82,7 @@ def free_ports(n):
 class Cluster:
     """One node, for all tests."""
 
-    def __init__(self):
+    def __init__(self, more="", limits=LIMITS):  # more: lines of slurm.conf, as a template too
         self.dir = tempfile.mkdtemp(prefix="cede-slurm-")
         os.chmod(self.dir, 0o755)
         self.children = []
@@ -96,13 +96,13 @@ class Cluster:
         with open(self.path("gres.conf"), "w", encoding="utf8") as f:
             f.write(f"Name=gpu File={self.path('nvidia0')}\nName=shard Count=4\n")
         ctld, slurmd = free_ports(2)
-        for name, limits in (("slurm.conf", LIMITS), ("lax.conf", "max=latency max_weight=10000")):
+        self.host = socket.gethostname().split(".")[0]
+        for name, limits in (("slurm.conf", limits), ("lax.conf", "max=latency max_weight=10000")):
             stack = self.path(name + ".plugstack")
             with open(stack, "w", encoding="utf8") as f:
                 f.write(f"required {PLUGIN} {limits} dir={self.path('cede')} cede={CEDE}\n")
             with open(self.path(name), "w", encoding="utf8") as f:
-                f.write(CONF.format(dir=self.dir, host=socket.gethostname().split(".")[0], ctld=ctld,
-                                    slurmd=slurmd, plugstack=stack))
+                f.write((CONF + more).format(dir=self.dir, host=self.host, ctld=ctld, slurmd=slurmd, plugstack=stack))
         self.env = dict(os.environ, SLURM_CONF=self.path("slurm.conf"), CEDE_DIR=self.path("cede"),
                         CEDE_SOFT_SOCKET=self.path("gpu"), PATH=MPS + ":" + os.environ["PATH"] + ":/usr/sbin")
         for name in [n for n in self.env if n.startswith(("SLURM_", "SBATCH_", "CUDA_"))]:
@@ -124,20 +124,24 @@ class Cluster:
         self.children.append(p)
         return p
 
-    def begin(self):
+    def begin_munge(self):
         self.start("munged", "--foreground", "--force", "--num-threads=2", "--socket=" + self.path("munge"),
                    "--key-file=" + self.path("key"), "--pid-file=" + self.path("munge.pid"),
                    "--log-file=" + self.path("munge.log"), "--seed-file=" + self.path("munge.seed"))
         eventually(lambda: os.path.exists(self.path("munge")), "munged does not start")
-        self.start("slurmctld", "-D", "-i")
-        self.start("slurmd", "-D", "-N", "n1")
+
+    def begin_slurm(self):
+        slurm = [self.start("slurmctld", "-D", "-i"), self.start("slurmd", "-D", "-N", "n1")]
         self.start(CEDE, "softgpu")
-        slurm = self.children[1:3]
         eventually(lambda: "idle" in self.call("sinfo", "-h", "-o", "%T", "-n", "n1").stdout
                    or any(p.poll() is not None for p in slurm), self.logs)
         if any(p.poll() is not None for p in slurm) and "spank" not in self.logs():
             self.end()
             skip("Slurm cannot run here: " + (self.logs().splitlines() or [""])[-1])
+
+    def begin(self):
+        self.begin_munge()
+        self.begin_slurm()
 
     def logs(self):
         return "Slurm does not start\n" + "".join(self.text(n)[-3000:] for n in (
@@ -160,12 +164,18 @@ class Cluster:
                               timeout=WAIT_S, **kw)
 
 
-class Slurm(unittest.TestCase):
+class OnCluster(unittest.TestCase):
+    """What tests ask of the cluster, and of ceded on its node."""
+
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster()
+        cls.c = cls.cluster()
         cls.addClassCleanup(cls.c.end)
         cls.c.begin()
+
+    @classmethod
+    def cluster(cls):
+        return Cluster()
 
     def ceded(self):
         c = self.c
@@ -221,6 +231,8 @@ class Slurm(unittest.TestCase):
     def load(self, kind="batch"):
         return f"exec {CEDE} load {kind} --device soft --memory 100M\n"
 
+
+class Slurm(OnCluster):
     def test_batch_job(self):
         """Its program is on the GPU as the job that the options say; the end of it, and its account."""
         self.ceded()
@@ -360,11 +372,15 @@ class Slurm(unittest.TestCase):
             self.cancel(number)
 
 
-if __name__ == "__main__":
-    missing = [n for n in ("munged", "slurmctld", "slurmd", "srun", "sbatch")
+def main(*more):
+    missing = [n for n in ("munged", "slurmctld", "slurmd", "srun", "sbatch", *more)
                if not shutil.which(n, path=os.environ["PATH"] + ":/usr/sbin")]
     if missing:
         skip("not installed: " + " ".join(missing))
     if os.geteuid() != 0:
         skip("slurmd and a SPANK plugin's part on the node run as root, and this is another user")
     unittest.main()
+
+
+if __name__ == "__main__":
+    main()

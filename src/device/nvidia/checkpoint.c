@@ -16,6 +16,7 @@
 #include "device/nvidia/nvidia.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 #include "lib/symbols.h"
@@ -178,12 +179,22 @@ static bool proc_file_has(pid_t pid, const char *file, const char *text)
     return found;
 }
 
-/* Its first number, 580 of 580.159.04; 0: not known. */
-static unsigned driver_release(void)
+void nv_driver_release(char *buf, size_t size)
 {
-    unsigned n = 0;
-    _cleanup_fclose_ FILE *f = fopen("/sys/module/nvidia/version", "re");
-    return f && fscanf(f, "%u", &n) == 1 ? n : 0;
+    char line[64];
+    _cleanup_close_ int fd = open("/sys/module/nvidia/version", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, line, sizeof(line) - 1) : 0;
+    line[n > 0 ? n : 0] = '\0';
+    line[strspn(line, ".0123456789")] = '\0';
+    snprintf(buf, size, "%s", line[0] ? line : "unknown");
+}
+
+/* The first number, 580 of 580.159.04; 0: not known. */
+static unsigned driver_branch(void)
+{
+    char release[32];
+    nv_driver_release(release, sizeof(release));
+    return (unsigned)strtoul(release, NULL, 10);
 }
 
 /* What of sharing can be seen from outside: NCCL's segments for peers on the same machine. Memory
@@ -197,7 +208,7 @@ int nv_swap_shares(struct device_driver *d, struct proc_id proc, bool several, s
                          "process %d shares memory with others through NCCL, which the driver "
                          "cannot move: not swapped, it runs on",
                          (int)proc.pid);
-    if (several && driver_release() < 610)
+    if (several && driver_branch() < 610)
         return error_set(err, -ENOTSUP,
                          "several of its processes use a GPU and may share memory there, with "
                          "which a driver before 610 could not bring them back: not swapped, it "

@@ -134,7 +134,10 @@ static int nvidia_open(const char *where, struct device_driver **out, struct err
     gpus_from_proc(&gpus);
     gpus.instances = glob(PROC_INSTANCES, GLOB_NOSORT, NULL, &instances) == 0;
     globfree(&instances);
-    return nv_driver_open(&rm_io_system, &gpus, true, out, err);
+    int r = nv_driver_open(&rm_io_system, &gpus, true, out, err);
+    if (r == 0)
+        nv_driver_release(nv(*out)->release, sizeof(nv(*out)->release));
+    return r;
 }
 
 static void nvidia_close(struct device_driver *base)
@@ -173,6 +176,8 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
         return 0;
     }
     out->caps |= GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND;
+    if (!part) /* a program cannot be started in a certain instance to measure there */
+        snprintf(out->driver, sizeof(out->driver), "%s", d->release);
     if (!part) /* libcuda's checkpoints fail in instances, and preemption modes were not tried */
         out->caps |= GPU_CAP_SWAP | GPU_CAP_PREEMPT | (g->uuid[0] ? GPU_CAP_PLACE : 0);
     out->timeslice_min_us = NV_TIMESLICE_MIN_US;

@@ -28,6 +28,7 @@ struct nv_driver {
     struct device_driver base;
     const struct rm_io *io;
     int ctl_fd;
+    char release[32]; /* gpu_info.driver */
     struct nv_gpus gpus;
     struct nv_scanner scanner;
     struct nv_trace trace;
@@ -85,6 +86,8 @@ int nv_switches(struct device_driver *d, struct switch_list *out, struct error *
 /* ---- checkpoint.c: device_ops.swap_*. Only for a process of their own: they load libcuda, and
  * stay in it for as long as a job's memory takes to move. ---- */
 
+/* Of the driver that is loaded, such as 580.159.04, or "unknown". */
+void nv_driver_release(char *buf, size_t size);
 int nv_swap_shares(struct device_driver *d, struct proc_id proc, bool several, struct error *err);
 int nv_swap_step(struct device_driver *d, struct proc_id proc, enum swap_step step,
                  unsigned lock_ms, struct error *err);

@@ -95,6 +95,8 @@ static int control_one(struct server *s, const struct conn *c, const struct soft
             continue;
         if (!may_steer(s, c, o))
             return -EPERM;
+        if (s->inert >> m->u.control.what & 1)
+            return 0;
         int r = softgpu_control(s->fabric.engines[o->gpu], o->groups[key - o->key],
                                 m->u.control.what, m->u.control.value, s->now_ns, done_ns);
         return r == -ENOSPC ? -EAGAIN : r;
@@ -134,6 +136,8 @@ bool control_memory(struct server *s, struct conn *c, const struct soft_msg *m,
         return false;
     *answer = *m;
     const struct gpu *g = &s->gpus[m->u.memory.gpu];
+    snprintf(answer->u.memory.driver, sizeof(answer->u.memory.driver), "%s",
+             s->driver ? s->driver : "");
     answer->u.memory.total_bytes = g->memory_bytes;
     answer->u.memory.free_bytes = g->memory_bytes - g->used_bytes;
     return true;

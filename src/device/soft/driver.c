@@ -131,8 +131,11 @@ static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *
         .timeslice_back_us = SOFT_TIMESLICE_BACK_US,
     };
     snprintf(out->uuid, sizeof(out->uuid), "SOFT-%u", gpu);
-    if (soft_memory(base, gpu, &m, NULL) == 0)
+    if (soft_memory(base, gpu, &m, NULL) == 0) {
         out->memory_bytes = m.u.memory.total_bytes;
+        snprintf(out->driver, sizeof(out->driver), "%.*s", (int)sizeof(out->driver) - 1,
+                 m.u.memory.driver);
+    }
     return 0;
 }
 

@@ -17,7 +17,7 @@
 #include <stddef.h>
 
 /* "sg", and a number for each incompatible change (bench/programs/softgpu.py has it too). */
-#define SOFT_VERSION           0x73670006U
+#define SOFT_VERSION           0x73670007U
 #define SOFT_TIMESLICE_BACK_US 1024U /* of a compute group after a swap, as an H200's */
 #define SOFT_OUTSTANDING_MAX   1024U /* kernels of a context; also completions not read */
 #define SOFT_COPY_GROUPS       3U    /* of a context, after its compute group */
@@ -118,6 +118,7 @@ struct soft_msg {
         struct {
             uint32_t gpu, zero;
             uint64_t total_bytes, free_bytes; /* in the answer */
+            char driver[32];                  /* there too: gpu_info.driver */
         } memory;
         struct {
             uint64_t start_ticks;

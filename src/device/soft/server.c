@@ -411,37 +411,68 @@ static void server_close(struct server *s)
 
 static const char usage[] =
     "Usage: cede-softgpu [--socket PATH] [--gpus N] [--memory SIZE] [--grants FILE]\n"
+    "                    [--driver RELEASE] [--inert CONTROL[,...]]\n"
     "A software GPU with an H200's timing, for programs of this user: cede's demo and tests.\n"
     "\n"
-    "  --socket PATH  where to listen (default: $CEDE_SOFT_SOCKET, else\n"
-    "                 $XDG_RUNTIME_DIR/cede-softgpu, else /tmp/cede-softgpu-UID/socket)\n"
-    "  --gpus N       how many GPUs (1..16, default 1)\n"
-    "  --memory SIZE  of each, such as 40G (default 141 GB); there is nothing behind it\n"
-    "  --grants FILE  for tests: only those may steer a program that kernel.yama.ptrace_scope=1\n"
-    "                 would let, by the grants in FILE\n";
+    "  --socket PATH     where to listen (default: $CEDE_SOFT_SOCKET, else\n"
+    "                    $XDG_RUNTIME_DIR/cede-softgpu, else /tmp/cede-softgpu-UID/socket)\n"
+    "  --gpus N          how many GPUs (1..16, default 1)\n"
+    "  --memory SIZE     of each, such as 40G (default 141 GB); there is nothing behind it\n"
+    "  --grants FILE     for tests: only those may steer a program that\n"
+    "                    kernel.yama.ptrace_scope=1 would let, by the grants in FILE\n"
+    "  --driver RELEASE  for tests: the release of a driver that ceded compares with what it\n"
+    "                    knows, such as 999.1 (default: there is nothing to compare)\n"
+    "  --inert CONTROL   for tests: timeslice, suspend or resume, or several with commas between:\n"
+    "                    they are accepted and have no effect\n";
 
-int soft_server_main(int argc, char **argv)
+struct soft_options {
+    const char *where;
+    uint64_t ngpus, memory_bytes;
+};
+
+/* A list of names of controls. 0 or -EINVAL. */
+static int inert_parse(const char *list, uint32_t *out)
+{
+    static const char *const names[] = {[SOFTGPU_SUSPEND] = "suspend",
+                                        [SOFTGPU_TIMESLICE] = "timeslice",
+                                        [SOFTGPU_RESUME] = "resume"};
+    for (;;) {
+        size_t n = strcspn(list, ","), i = 0;
+        while (i < ARRAY_SIZE(names) && (strlen(names[i]) != n || strncmp(names[i], list, n) != 0))
+            i++;
+        if (i == ARRAY_SIZE(names))
+            return -EINVAL;
+        *out |= 1U << i;
+        if (!list[n])
+            return 0;
+        list += n + 1;
+    }
+}
+
+/* -1: go on; else the exit status. */
+static int soft_options_read(int argc, char **argv, struct server *s, struct soft_options *v)
 {
     static const struct option options[] = {
         {"socket", required_argument, NULL, 's'}, {"gpus", required_argument, NULL, 'g'},
         {"memory", required_argument, NULL, 'm'}, {"grants", required_argument, NULL, 'y'},
+        {"driver", required_argument, NULL, 'd'}, {"inert", required_argument, NULL, 'i'},
         {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
     };
-    struct server s = {.listener = -1, .signals = -1};
-    char path[sizeof(s.addr.sun_path)];
-    const char *where = NULL;
-    uint64_t ngpus = 1, memory_bytes = MEMORY_BYTES;
-    TAILQ_INIT(&s.conns);
     optind = 1;
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         const char *takes = NULL;
         if (o == 's')
-            where = optarg;
+            v->where = optarg;
         else if (o == 'y')
-            s.grants = optarg;
-        else if (o == 'g' && parse_u64(optarg, 1, DEVICE_GPUS_MAX, &ngpus) < 0)
+            s->grants = optarg;
+        else if (o == 'd')
+            s->driver = optarg;
+        else if (o == 'i' && inert_parse(optarg, &s->inert) < 0)
+            takes = "--inert takes timeslice, suspend and resume, with commas between";
+        else if (o == 'g' && parse_u64(optarg, 1, DEVICE_GPUS_MAX, &v->ngpus) < 0)
             takes = "--gpus takes 1 to 16";
-        else if (o == 'm' && (parse_bytes(optarg, 1ULL << 50, &memory_bytes) < 0 || !memory_bytes))
+        else if (o == 'm' &&
+                 (parse_bytes(optarg, 1ULL << 50, &v->memory_bytes) < 0 || !v->memory_bytes))
             takes = "--memory takes a size such as 40G, up to 1024T";
         if (takes)
             fprintf(stderr, "cede-softgpu: %s, not '%s'\n", takes, optarg);
@@ -450,25 +481,35 @@ int soft_server_main(int argc, char **argv)
         if (o == 'h' || o == '?' || takes)
             return o == 'h' ? 0 : 2;
     }
-    if (optind < argc) {
-        fprintf(stderr, "cede-softgpu: unexpected argument '%s'\n%s", argv[optind], usage);
-        return 2;
-    }
+    if (optind == argc)
+        return -1;
+    fprintf(stderr, "cede-softgpu: unexpected argument '%s'\n%s", argv[optind], usage);
+    return 2;
+}
 
+int soft_server_main(int argc, char **argv)
+{
+    struct server s = {.listener = -1, .signals = -1};
+    struct soft_options o = {.ngpus = 1, .memory_bytes = MEMORY_BYTES};
+    char path[sizeof(s.addr.sun_path)];
     struct error err = {""};
-    int r = 0;
-    if (!where) {
+    TAILQ_INIT(&s.conns);
+    int r = soft_options_read(argc, argv, &s, &o);
+    if (r >= 0)
+        return r;
+    r = 0;
+    if (!o.where) {
         r = soft_default_path(path, sizeof(path));
         if (r < 0)
             error_set(&err, r, "the default socket path is too long: use --socket");
-        where = path;
+        o.where = path;
     }
     for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++)
-        s.gpus[i].memory_bytes = memory_bytes;
+        s.gpus[i].memory_bytes = o.memory_bytes;
     if (r == 0)
-        r = server_open(&s, where, (unsigned)ngpus, &err);
+        r = server_open(&s, o.where, (unsigned)o.ngpus, &err);
     if (r == 0) {
-        printf("listening on %s\n", where);
+        printf("listening on %s\n", o.where);
         fflush(stdout);
         r = serve(&s);
         if (r < 0)

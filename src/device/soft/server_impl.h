@@ -72,6 +72,8 @@ struct server {
     struct sockaddr_un addr;
     ino_t inode;        /* of the socket file: unlink no other */
     const char *grants; /* NULL: whose program it is alone decides (yama_may_trace()) */
+    const char *driver; /* the release that it shows; NULL: none */
+    uint32_t inert;     /* calls that are answered and have no effect: 1 << enum softgpu_call */
 };
 
 #define for_each_context(s, c)                                                                     \

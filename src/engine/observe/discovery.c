@@ -98,10 +98,13 @@ static int ask_rule(struct discovery *d, struct unmanaged *u, struct candidates 
                     struct job_spec *spec)
 {
     const uint64_t started = monotonic_ns();
-    *spec = (struct job_spec){.terms.weight = WEIGHT_DEFAULT};
+    *spec = (struct job_spec){
+        .terms.weight = WEIGHT_DEFAULT, .again = u->looked && u->facts_came, .facts = u->facts};
     int r = u->scheduler || !d->rule ? 0 : d->rule(d->rule_arg, u->id.pid, spec);
     c->rules_ns += monotonic_ns() - started;
     u->pending = r < 0;
+    u->facts_came &= r < 0;
+    u->facts = spec->facts;
     return r;
 }
 
@@ -111,6 +114,7 @@ static bool taken_by_rule(struct model *m, struct unmanaged *u, struct candidate
 {
     struct error err;
     uint32_t job;
+    u->looked = false;
     if (r > 0 && waits_for_older(c, i))
         return false;
     u->looked = r == 0 || (r > 0 && ((spec->account_uid && model_user_full(m, spec->account_uid)) ||
@@ -124,15 +128,18 @@ static bool taken_by_rule(struct model *m, struct unmanaged *u, struct candidate
     return false;
 }
 
-/* A program of which it could not be told what it shall be is looked at again only when it can:
- * looking whose it is costs more than asking. */
+/* A program of which it could not be told what it shall be, or that is asked about again, is looked
+ * at only when it can: looking whose it is costs more than asking. */
 static void look_at_candidate(struct discovery *d, struct model *m, struct candidates *c, size_t i)
 {
     struct unmanaged *u = model_unmanaged_find(m, c->v[i]);
-    const bool pending = u && u->pending;
+    const bool pending = u && (u->pending || u->facts_came);
     struct job_spec spec;
     uint32_t job;
     int r = pending ? ask_rule(d, u, c, &spec) : 0;
+    c->decided[i] = u && u->looked && r == 0;
+    if (c->decided[i])
+        return;
     if (!u || r < 0 || model_job_of(m, c->v[i].pid, &job) < 0)
         return;
     bool owned;
@@ -156,7 +163,7 @@ static void look_at_rules(struct discovery *d, struct model *m)
     d->left = false;
     for (size_t i = 0; c.v && c.decided && i < m->nunmanaged; i++) {
         const struct unmanaged *u = &m->unmanaged[i];
-        if (u->seen && !u->looked && !u->detached)
+        if (u->seen && (!u->looked || u->facts_came) && !u->detached)
             c.v[c.n++] = u->id;
     }
     if (c.n)

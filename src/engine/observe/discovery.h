@@ -7,7 +7,8 @@
 
 /* What a GPU process that no job owns shall be: 1; 0: it is left alone; an error: that cannot be
  * told now, and is asked again at the next look, until which it is left alone. -EAGAIN: that is
- * being found out. */
+ * being found out. With spec->again also 0: no agent has reported anything of it after
+ * spec->facts; else that becomes the number of the latest report. */
 typedef int (*rule_fn)(void *arg, pid_t pid, struct job_spec *spec);
 
 struct discovery {

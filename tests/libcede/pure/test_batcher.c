@@ -193,6 +193,26 @@ static void run_times_fit_what_was_seen(void **s)
     free(t);
 }
 
+/* One slow batch does not refuse all later requests for ever. */
+static void run_times_that_refuse_are_forgotten(void **s)
+{
+    struct run_times *t = cede_run_times_new(0.99);
+    uint64_t key = cede_run_times_key(1, 7);
+    assert_non_null(t);
+    for (unsigned round = 0; round < 2; round++) {
+        cede_run_times_learn(t, key, 1, 50 * MS);
+        for (unsigned i = 1; i < CEDE_RUN_TIMES_REFUSED; i++)
+            cede_run_times_refused(t, key, 5 * MS);
+        assert_true(cede_run_times_get(t, key, 5 * MS).run_ns >= 50 * MS);
+        if (round == 0)
+            cede_run_times_learn(t, key, 1, 50 * MS); /* it does run: the count begins again */
+        else
+            cede_run_times_refused(t, key, 5 * MS);
+    }
+    assert_true(cede_run_times_get(t, key, 5 * MS).run_ns == 5 * MS);
+    free(t);
+}
+
 static void decisions(void **s)
 {
     struct batch_params p = {.max = 3, .run_ns = 15, .each_ns = 5, .wait_ns = 1000};
@@ -222,6 +242,7 @@ int main(void)
         cmocka_unit_test(keys_are_apart_and_bounded),
         cmocka_unit_test(never_late_when_a_smaller_batch_was_possible),
         cmocka_unit_test(run_times_fit_what_was_seen),
+        cmocka_unit_test(run_times_that_refuse_are_forgotten),
         cmocka_unit_test(decisions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

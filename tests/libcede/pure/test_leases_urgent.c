@@ -77,14 +77,14 @@ static void a_lease_displaces_once_its_slack_is_gone(void **s)
     uint64_t a;
     struct leases *l = full(&a);
     uint64_t later = waits(l, due(50 * MS), 0, HOLD_COUNT);
-    assert_int_equal(cede_leases_urgent_ns(l, later), 49 * MS + 1);
+    assert_int_equal(cede_leases_look_ns(l, later, 0), 49 * MS + 1);
     nothing_happens(l, 49 * MS);
     assert_int_equal(cede_leases_next_ns(l), 49 * MS + 1);
     struct lease_event e;
     assert_true(cede_leases_step(l, 49 * MS + 1, &e));
     assert_true(e.id == later && e.urgent && e.hold == HOLD_NONE);
     assert_int_equal(view(l, 0).displacing, 1);
-    assert_int_equal(cede_leases_urgent_ns(l, later), TIME_NEVER);
+    assert_int_equal(cede_leases_look_ns(l, later, 49 * MS + 1), TIME_NEVER);
     assert_int_equal(cede_leases_next_ns(l), TIME_NEVER);
     cede_leases_free(l);
 }
@@ -113,7 +113,7 @@ static void what_displacing_does_not_pass(void **s)
     l = make(p);
     started(l, ask(1), 0, 0);
     w = waits(l, due(0), 1, HOLD_COUNT);
-    assert_int_equal(cede_leases_urgent_ns(l, w), TIME_NEVER);
+    assert_int_equal(cede_leases_look_ns(l, w, 1), 1000 * MS + 1);
     cede_leases_free(l);
 }
 
@@ -135,6 +135,112 @@ static void displacing_leaves_the_adaptive_limit(void **s)
     }
     assert_int_equal(view(l, 0).limit, 4);
     assert_int_equal(view(l, 0).displaced, 40);
+    cede_leases_free(l);
+}
+
+/* ---- what has waited long has its turn ------------------------------------------------------- */
+
+/* Urgent leases never cease: each runs for 3 ms, a new one begins every 1.5 ms. Two ordinary ones
+ * of a higher priority, of 5 ms each, ask again within 2 ms. One of the lowest priority asks too.
+ * Memory is 1000, of which 100 are the reserve. */
+struct party {
+    uint32_t percent; /* of occupancy; 0: there are none */
+    uint64_t bytes;
+};
+static const struct patient {
+    const char *what;
+    struct party low, urgent, ordinary;
+    uint32_t streams, limit, utilization; /* streams, limit: 0: 16 */
+    bool late;                            /* urgent ones may have to wait, for memory */
+} patients[] = {
+    {"occupancy", {70, 0}, {30, 0}, {0, 0}, 0, 0, 0, false},
+    {"larger than the limit", {100, 0}, {1, 0}, {0, 0}, 0, 0, 0, false},
+    {"occupancy, and ordinary ones", {70, 0}, {30, 0}, {40, 0}, 0, 0, 0, false},
+    {"count", {1, 0}, {1, 0}, {0, 0}, 0, 1, 0, false},
+    {"count, and ordinary ones", {1, 0}, {1, 0}, {1, 0}, 0, 2, 0, false},
+    {"streams", {1, 0}, {1, 0}, {0, 0}, 1, 0, 0, false},
+    {"utilization", {1, 0}, {1, 0}, {0, 0}, 0, 0, 100, false},
+    {"memory of urgent ones", {1, 700}, {1, 300}, {0, 0}, 0, 0, 0, true},
+    {"memory, occupancy, and ordinary ones", {70, 700}, {30, 300}, {40, 0}, 0, 0, 0, true},
+    {"memory for it alone", {1, 950}, {1, 0}, {1, 0}, 0, 0, 0, false},
+    {"memory for it alone, of urgent ones", {1, 950}, {1, 100}, {1, 0}, 0, 0, 0, true},
+    {"more memory than there is", {1, 1100}, {1, 0}, {1, 0}, 0, 0, 0, false},
+};
+
+enum { LOW, URGENT, ORDINARY = URGENT + 4, CROWD = ORDINARY + 2 };
+
+/* When the low one starts; *late: urgent ones that had to wait. */
+static uint64_t patient_starts(const struct patient *r, uint32_t *late)
+{
+    uint64_t id[CROWD] = {0}, end[CROWD] = {0}, next = 0, begun = TIME_NEVER;
+    struct cede_pool_config p = params();
+    p.displace = 2;
+    p.streams = r->streams;
+    p.max_concurrent_streams = r->limit ? r->limit : 16;
+    struct leases *l = make(p);
+    cede_leases_set_memory(l, 0, 1000, 1000);
+    cede_leases_set_utilization(l, 0, r->utilization);
+    for (uint64_t now = 0; begun == TIME_NEVER && now < 20000 * MS; now += MS / 2) {
+        struct lease_event e;
+        for (uint32_t i = 0; i < CROWD; i++) {
+            if (id[i] && end[i] && end[i] <= now) {
+                released(l, id[i], now);
+                id[i] = 0;
+            }
+        }
+        while (cede_leases_step(l, now, &e)) {
+            for (uint32_t i = 0; i < CROWD; i++)
+                end[i] = id[i] == e.id ? now + (i < ORDINARY ? 3 : 5) * MS : end[i];
+            begun = e.id == id[LOW] ? now : begun;
+        }
+        for (uint32_t i = 0; i < CROWD; i++) {
+            const struct party *of = i == LOW ? &r->low : i < ORDINARY ? &r->urgent : &r->ordinary;
+            struct lease_ask a = ask(of->percent);
+            a.memory_bytes = of->bytes;
+            a.priority = i == LOW ? -1 : 1;
+            a.deadline_ns = i != LOW && i < ORDINARY ? now : TIME_NEVER;
+            bool due = i == LOW       ? now == 10 * MS
+                       : i < ORDINARY ? next <= now
+                                      : of->percent && now % (2 * MS) == 0;
+            if (id[i] || !due)
+                continue;
+            int w = cede_leases_ask(l, &a, now, &e);
+            assert_true(w == 0 || w == -EINPROGRESS);
+            id[i] = e.id;
+            end[i] = w ? 0 : now + (i < ORDINARY ? 3 : 5) * MS;
+            next = i != LOW && i < ORDINARY ? now + 3 * MS / 2 : next;
+            *late += w && i != LOW && i < ORDINARY;
+            assert_true(i != LOW || w); /* that it has to wait is the point */
+        }
+    }
+    cede_leases_free(l);
+    return begun;
+}
+
+static void an_aged_lease_starts_while_urgent_ones_never_cease(void **s)
+{
+    for (size_t i = 0; i < sizeof(patients) / sizeof(patients[0]); i++) {
+        const struct patient *r = &patients[i];
+        uint32_t late = 0;
+        uint64_t begun = patient_starts(r, &late);
+        if (begun < 1010 * MS || begun > 1020 * MS || (late && !r->late))
+            fail_msg("%s: starts after %.1f ms, %u urgent ones waited", r->what,
+                     (double)begun / (double)MS, late);
+    }
+}
+
+/* Nothing else happens then: the caller has to look when it is time. */
+static void a_lease_is_looked_at_when_it_is_aged(void **s)
+{
+    uint64_t a;
+    struct leases *l = full(&a);
+    started(l, due(0), 1, 0); /* displaces */
+    uint64_t low = waits(l, ask(10), 2, HOLD_COUNT);
+    released(l, a, 3);
+    nothing_happens(l, 3);
+    assert_int_equal(cede_leases_next_ns(l), 1000 * MS + 2);
+    nothing_happens(l, 1000 * MS + 1);
+    happens(l, 1000 * MS + 2, low, HOLD_NONE);
     cede_leases_free(l);
 }
 
@@ -308,6 +414,8 @@ int main(void)
         cmocka_unit_test(a_lease_displaces_once_its_slack_is_gone),
         cmocka_unit_test(what_displacing_does_not_pass),
         cmocka_unit_test(displacing_leaves_the_adaptive_limit),
+        cmocka_unit_test(an_aged_lease_starts_while_urgent_ones_never_cease),
+        cmocka_unit_test(a_lease_is_looked_at_when_it_is_aged),
         cmocka_unit_test(memory_is_what_is_free_now),
         cmocka_unit_test(leases_without_memory_pass_one_that_lacks_it),
         cmocka_unit_test(kernels_that_are_not_known_count_the_mean),

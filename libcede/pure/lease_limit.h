@@ -1,0 +1,39 @@
+/* How many leases may run on a GPU at a time, found from how much longer they take than alone.
+ * Deterministic: the caller measures. For leases that take the same time if they have the same key.
+ *
+ * A lease's slowdown is its time over the shortest of its key. After each round of as many leases
+ * as the limit, the limit is cut by a quarter, at least by one, if their mean slowdown was too
+ * large; else, if the limit was reached, it is raised by one. Additive increase finds what the GPU
+ * bears at the cost of one lease per round, multiplicative decrease leaves an overload within a few
+ * rounds, and together they let several users of a GPU converge (Chiu and Jain, 1989). */
+#ifndef CEDE_LIBCEDE_PURE_LEASE_LIMIT_H
+#define CEDE_LIBCEDE_PURE_LEASE_LIMIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LEASE_BESTS 1024U
+
+/* The shortest time that a lease of a key ever took. A quantile of the latest times would take a
+ * lasting overload for normal. Of two keys that fall on one place the later stays. */
+struct lease_best {
+    uint64_t key, ns;
+};
+
+struct lease_limit {
+    uint32_t limit, most;
+    uint32_t round;  /* leases that ended in this round */
+    double slowdown; /* sum over the round */
+    bool reached;    /* the limit, in this round */
+};
+
+static inline void lease_limit_started(struct lease_limit *g, uint32_t active)
+{
+    g->reached |= active >= g->limit;
+}
+
+/* A lease has ended, `active` others run. bests: LEASE_BESTS. */
+void cede_lease_limit_ended(struct lease_limit *g, struct lease_best *bests, uint64_t key,
+                            uint64_t took_ns, uint32_t active, double max_slowdown);
+
+#endif

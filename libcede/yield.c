@@ -1,0 +1,100 @@
+/* libcede: a job gives the GPU to others for a while, and takes it back; see cede/cede.h. Asks the
+ * daemon again and again, so a daemon that ends meanwhile delays its callers, but never blocks
+ * them. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "libcede/api.h"
+#include "libcede/clock.h"
+#include "libcede/handle.h"
+
+#define LOOK_MIN_NS (5 * NSEC_PER_MSEC) /* between looks, and longer the longer it takes */
+#define LOOK_MAX_NS (100 * NSEC_PER_MSEC)
+#define GONE_NS     (5 * NSEC_PER_SEC)  /* for another daemon, after one has gone */
+#define BUSY_NS     (60 * NSEC_PER_SEC) /* for another job's move, and for an answer */
+#define WISH_US     5000000             /* as ACQUIRE_WAIT_US of control/proto.h */
+
+struct asking {
+    struct cede *c;
+    uint64_t began_ns, sleep_ns;
+    uint64_t gone_ns; /* since when there is no daemon; 0: there is one */
+    bool waits;       /* it is not done yet */
+};
+
+static struct asking asking_begin(struct cede *c)
+{
+    return (struct asking){.c = c, .began_ns = cede_clock_now_ns(), .sleep_ns = LOOK_MIN_NS};
+}
+
+/* -ENOTCONN: there is no daemon, nor has one come while it could be expected. -EAGAIN: to be asked
+ * anew, from the start. */
+static int asking_ask(struct asking *a, const char *text)
+{
+    const uint64_t now = cede_clock_now_ns();
+    int r = cede_link_ask(a->c, text, &a->waits);
+    if (r != -ENOTCONN) {
+        a->gone_ns = 0;
+        return r;
+    }
+    if (!cede_link_met(a->c))
+        return r;
+    a->gone_ns = a->gone_ns ? a->gone_ns : now;
+    return now - a->gone_ns < GONE_NS ? -EAGAIN : r;
+}
+
+static void asking_sleep(struct asking *a, uint64_t left_ns)
+{
+    const uint64_t ns = a->sleep_ns < left_ns ? a->sleep_ns : left_ns;
+    cede_clock_sleep_ns(ns);
+    a->sleep_ns += a->sleep_ns / 4;
+    a->sleep_ns = a->sleep_ns < LOOK_MAX_NS ? a->sleep_ns : LOOK_MAX_NS;
+}
+
+CEDE_API int cede_job_yield(struct cede *c, unsigned flags)
+{
+    if (flags & ~(unsigned)(CEDE_YIELD_PAUSE | CEDE_YIELD_MEMORY))
+        return -EINVAL;
+    if (!c)
+        return 0;
+    struct asking a = asking_begin(c);
+    bool look = false;
+    for (;;) {
+        char text[96];
+        snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"yield\"%s%s%s}",
+                 flags & CEDE_YIELD_PAUSE ? ",\"pause\":true" : "",
+                 flags & CEDE_YIELD_MEMORY ? ",\"memory\":true" : "", look ? ",\"look\":true" : "");
+        int r = asking_ask(&a, text);
+        if (r == 0 && !a.waits)
+            return 0;
+        const bool again = r == 0 || r == -EAGAIN || r == -EINPROGRESS || (r == -EBUSY && !look);
+        if (!again || (r < 0 && cede_clock_now_ns() - a.began_ns >= BUSY_NS))
+            return r == -EAGAIN || r == -EINPROGRESS ? -ENOTCONN : r;
+        look = r == 0 || (look && r == -EINPROGRESS);
+        asking_sleep(&a, UINT64_MAX);
+    }
+}
+
+CEDE_API int cede_job_acquire(struct cede *c, int64_t timeout_us)
+{
+    if (timeout_us < 0)
+        return -EINVAL;
+    if (!c)
+        return 0;
+    struct asking a = asking_begin(c);
+    for (;;) {
+        char text[96];
+        uint64_t took_us = (cede_clock_now_ns() - a.began_ns) / NSEC_PER_USEC;
+        uint64_t left_us = (uint64_t)timeout_us > took_us ? (uint64_t)timeout_us - took_us : 0;
+        snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"acquire\",\"wait_us\":%llu}",
+                 (unsigned long long)(left_us < WISH_US ? left_us : WISH_US));
+        int r = asking_ask(&a, text);
+        /* Without a daemon nothing is withheld, and what is in no job has yielded nothing. */
+        if (r == -ENOTCONN || r == -ESRCH || (r == 0 && !a.waits))
+            return 0;
+        if (r < 0 && r != -EAGAIN && r != -EINPROGRESS)
+            return r;
+        if (!left_us)
+            return -ETIMEDOUT;
+        asking_sleep(&a, left_us < WISH_US ? left_us * NSEC_PER_USEC : UINT64_MAX);
+    }
+}

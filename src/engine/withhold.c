@@ -1,0 +1,58 @@
+/* Capabilities that are not used, because a driver's check has not ended or did not see their
+ * effect. Knows nothing of the check. See engine.h. */
+#include <errno.h>
+
+#include "engine/engine_impl.h"
+
+void engine_hold(struct engine *e, bool on)
+{
+    struct model *m = &e->model;
+    m->held = on;
+    for (uint32_t i = 0; i < m->processes_end && !on; i++) {
+        if (m->processes[i].id.pid && m->processes[i].scan_at != TIME_NEVER)
+            m->processes[i].scan_at = 0;
+    }
+}
+
+void engine_withhold(struct engine *e, unsigned gpu, uint32_t caps, const char *why)
+{
+    struct model *m = &e->model;
+    if (gpu >= m->ngpus)
+        return;
+    struct withheld *w = &m->withheld[gpu];
+    uint32_t all = m->gpus[gpu].caps | w->caps;
+    w->caps = all & caps;
+    m->gpus[gpu].caps = all & ~caps;
+    snprintf(w->why, sizeof(w->why), "%s", w->caps ? why : "");
+    m->dirty = true;
+}
+
+uint32_t engine_gpu_caps(const struct engine *e, unsigned gpu, uint32_t *withheld, const char **why)
+{
+    const struct model *m = &e->model;
+    if (gpu >= m->ngpus) {
+        *withheld = 0;
+        *why = "";
+        return 0;
+    }
+    *withheld = m->withheld[gpu].caps;
+    *why = m->withheld[gpu].why;
+    return m->gpus[gpu].caps;
+}
+
+int engine_may_pause(const struct engine *e, uint32_t job, struct error *err)
+{
+    const struct model *m = &e->model;
+    const struct job *j = &m->jobs[job];
+    uint32_t on = j->ngroups ? 0 : UINT32_MAX;
+    for_each_process_of (m, j, p) {
+        for_each_group_of (m, &m->processes[p], g)
+            on |= 1U << m->groups[g].dg.gpu;
+    }
+    for (unsigned d = 0; d < m->ngpus && !j->is_client; d++) {
+        if ((on >> d & 1) && (m->withheld[d].caps & GPU_CAP_SUSPEND))
+            return error_set(err, -ENOTSUP, "it cannot be paused: suspension is off on GPU %u: %s",
+                             d, m->withheld[d].why);
+    }
+    return 0;
+}

@@ -1,0 +1,197 @@
+/* What checks of drivers found, on disk: by driver, GPU and version; and whatever else may be in
+ * that place counts as nothing. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/findings.h"
+#include "device/ops.h"
+#include "lib/version.h"
+#include "testbed/process.h"
+
+static char dir[64], file[96];
+
+static struct finding finding_of(const char *driver, const char *chip, uint32_t off,
+                                 const char *why)
+{
+    struct finding f = {.off = off};
+    snprintf(f.driver, sizeof(f.driver), "%s", driver);
+    snprintf(f.chip, sizeof(f.chip), "%s", chip);
+    snprintf(f.why, sizeof(f.why), "%s", why);
+    return f;
+}
+
+static bool found(const char *driver, const char *chip, struct finding *f)
+{
+    *f = finding_of(driver, chip, 99, "before");
+    return findings_find(dir, f);
+}
+
+static void keep(const char *driver, const char *chip, uint32_t off, const char *why)
+{
+    struct finding f = finding_of(driver, chip, off, why);
+    struct error err = {""};
+    if (findings_keep(dir, &f, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void write_file(const char *text, size_t n)
+{
+    unlink(file);
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(write_full(fd, text, n), 0);
+    close(fd);
+}
+
+static void by_driver_and_chip(void **state)
+{
+    (void)state;
+    struct finding f;
+    unlink(file);
+    assert_false(found("999.1", "A", &f));
+    keep("999.1", "A", GPU_CAP_SUSPEND | GPU_CAP_PREEMPT, "one \"reason\"\n");
+    keep("999.1", "B", 0, "");
+    keep("999.2", "A", GPU_CAP_TIMESLICE, "another");
+    assert_true(found("999.1", "A", &f));
+    assert_int_equal(f.off, GPU_CAP_SUSPEND | GPU_CAP_PREEMPT);
+    assert_string_equal(f.why, "one \"reason\"?");
+    assert_true(found("999.1", "B", &f));
+    assert_int_equal(f.off, 0);
+    assert_true(found("999.2", "A", &f));
+    assert_int_equal(f.off, GPU_CAP_TIMESLICE);
+    assert_false(found("999.2", "B", &f));
+    keep("999.1", "A", 0, ""); /* the last one counts */
+    assert_true(found("999.1", "A", &f));
+    assert_int_equal(f.off, 0);
+    for (int i = 0; i < 1000; i++) {
+        char driver[16];
+        snprintf(driver, sizeof(driver), "%d.1", i);
+        keep(driver, "A", GPU_CAP_SUSPEND, "it had none, whatever was done about it, not at all");
+    }
+    struct stat st;
+    assert_int_equal(stat(file, &st), 0);
+    assert_in_range(st.st_size, 1, 16384); /* else it could not be read again */
+    assert_true(found("999.1", "A", &f));
+    assert_false(found("0.1", "A", &f));
+}
+
+static void of_this_version(void **state)
+{
+    (void)state;
+    struct finding f;
+    char text[512];
+    for (int other = 0; other < 2; other++) {
+        int n = snprintf(text, sizeof(text),
+                         "{\"findings\":[{\"cede\":\"%s%s\",\"driver\":\"9.1\",\"chip\":\"A\","
+                         "\"off\":[\"suspend\"],\"why\":\"w\"}]}",
+                         build_version(), other ? "x" : "");
+        write_file(text, (size_t)n);
+        assert_int_equal(found("9.1", "A", &f), !other);
+    }
+}
+
+/* Each is damaged in one place; afterwards another finding replaces all of it. */
+static void damaged(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        "{",
+        "[]",
+        "{\"findings\":3}",
+        "{\"findings\":[3,null,{}]}",
+        "{\"findings\":[{\"cede\":\"%s\",\"driver\":\"9.1\",\"chip\":\"A\",\"off\":[],\"why\":3}]}",
+        "{\"findings\":[{\"cede\":\"%s\",\"driver\":\"9.1\",\"chip\":\"A\",\"off\":[3],\"why\":"
+        "\"w\"}]}",
+        "{\"findings\":[{\"cede\":\"%s\",\"driver\":\"9.1\",\"chip\":\"A\",\"off\":[\"usage\"],"
+        "\"why\":"
+        "\"w\"}]}",
+        "{\"findings\":[{\"cede\":\"%s\",\"driver\":\"9.1\",\"chip\":\"A\",\"off\":[],\"why\":"
+        "\"w\"}]}",
+        "{\"findings\":[{\"cede\":\"%s\",\"driver\":\"9.1\",\"chip\":\"A\",\"off\":[\"suspend\"],"
+        "\"why\":\"\"}]}",
+        "{\"findings\":[{\"cede\":\"%s\",\"driver\":9.1,\"chip\":\"A\",\"off\":[],\"why\":\"\"}]}",
+    };
+    struct finding f;
+    char text[512];
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        const char *at = strstr(bad[i], "%s");
+        int n = at ? snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - bad[i]), bad[i],
+                              build_version(), at + 2)
+                   : snprintf(text, sizeof(text), "%s", bad[i]);
+        write_file(text, (size_t)n);
+        if (found("9.1", "A", &f))
+            fail_msg("%zu: %s", i, text);
+        keep("9.1", "A", 0, "");
+        assert_true(found("9.1", "A", &f));
+    }
+}
+
+/* Others could have written it, or it is no file of ours. */
+static void foreign(void **state)
+{
+    (void)state;
+    struct finding f;
+    char other[96];
+    snprintf(other, sizeof(other), "%s/other", dir);
+    unlink(file);
+    keep("9.1", "A", 0, "");
+    assert_true(found("9.1", "A", &f));
+    assert_int_equal(chmod(file, 0666), 0);
+    assert_false(found("9.1", "A", &f));
+    assert_int_equal(chmod(file, 0644), 0);
+    assert_int_equal(rename(file, other), 0);
+    assert_int_equal(symlink(other, file), 0);
+    assert_false(found("9.1", "A", &f));
+    keep("9.1", "B", 0, ""); /* it replaces the link, and leaves alone what that names */
+    assert_false(found("9.1", "A", &f));
+    assert_int_equal(rename(other, file), 0);
+    assert_false(found("9.1", "B", &f));
+    unlink(file);
+    assert_int_equal(mkfifo(file, 0644), 0);
+    assert_false(found("9.1", "A", &f));
+    static char large[16385];
+    memset(large, ' ', sizeof(large));
+    write_file(large, sizeof(large));
+    assert_false(found("9.1", "A", &f));
+    if (geteuid() == 0) {
+        keep("9.1", "A", 0, "");
+        assert_int_equal(chown(file, 65534, 65534), 0);
+        assert_false(found("9.1", "A", &f));
+    }
+}
+
+static int findings_begin(void **state)
+{
+    (void)state;
+    int r = process_make_dir("/tmp/cede-test-", dir, sizeof(dir));
+    snprintf(file, sizeof(file), "%s/" FINDINGS_FILE, dir);
+    return r;
+}
+
+static int findings_end(void **state)
+{
+    (void)state;
+    process_remove_dir(dir);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_driver_and_chip),
+        cmocka_unit_test(of_this_version),
+        cmocka_unit_test(damaged),
+        cmocka_unit_test(foreign),
+    };
+    return cmocka_run_group_tests_name("findings", tests, findings_begin, findings_end);
+}

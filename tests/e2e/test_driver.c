@@ -1,0 +1,327 @@
+/* A driver that ceded does not know, shown by the software GPU: it is checked before any program is
+ * steered, what has no effect stays off, and nothing is left of a check however it ends. The tests
+ * mostly wait, so they run at the same time. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/findings.h"
+#include "fixture.h"
+
+#define BEGINS "is checked before any program is steered"
+#define WORKS  "timeslices and suspension have their effect"
+#define ALWAYS "swap_start = 0\ndriver_check = always"
+#define NEVER  "swap_start = 0\ndriver_check = never"
+
+/* In place of the one that is there. */
+static pid_t gpu_with(const char *driver, const char *inert, const char *gpus)
+{
+    kill(gpu_pid(), SIGKILL);
+    assert_int_equal(await_child(gpu_pid()), 1000 + SIGKILL);
+    pid_t pid = inert ? SPAWN("other", "cede", "softgpu", "--driver", driver, "--inert", inert,
+                              "--gpus", gpus)
+                      : SPAWN("other", "cede", "softgpu", "--driver", driver, "--gpus", gpus);
+    assert_true(EVENTUALLY(strstr(contents("other.out"), "listening")));
+    return pid;
+}
+
+static unsigned said(const char *text)
+{
+    unsigned n = 0;
+    for (const char *at = contents("ceded.err"); (at = strstr(at, text)); at += strlen(text))
+        n++;
+    return n;
+}
+
+static void await_said(const char *text)
+{
+    if (!EVENTUALLY(said(text)))
+        fail_msg("ceded does not say '%s' but: %s", text, contents("ceded.err"));
+}
+
+static pid_t process_named(const size_t n, const pid_t *v, const char *name)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct proc_stat st;
+        if (proc_stat_read(v[i], &st) == 0 && strcmp(st.comm, name) == 0)
+            return v[i];
+    }
+    return 0;
+}
+
+static pid_t child_named(pid_t parent, const char *name)
+{
+    pid_t v[16];
+    size_t n = children_of(parent, v, ARRAY_SIZE(v));
+    return process_named(n < ARRAY_SIZE(v) ? n : ARRAY_SIZE(v), v, name);
+}
+
+static bool has_ended(pid_t pid)
+{
+    return !process_state(pid) || process_state(pid) == 'Z';
+}
+
+static uint64_t slice_of(pid_t pid)
+{
+    return odd_slice(&pid, 1);
+}
+
+/* The check's process, both of its programs at work, and their directory. */
+struct under_way {
+    pid_t check, programs[2];
+    char dir[64];
+    int dir_fd; /* it may be in a /tmp of ceded's alone */
+};
+
+static bool is_removed(int dir_fd)
+{
+    struct stat st;
+    return fstat(dir_fd, &st) == 0 && st.st_nlink == 0;
+}
+
+static struct under_way await_check(const struct ceded *d)
+{
+    struct under_way u;
+    char link[96], log[128];
+    assert_true(EVENTUALLY((u.check = child_named(d->pid, "cede-check")) != 0));
+    assert_true(EVENTUALLY(children_of(u.check, u.programs, 2) == 2));
+    assert_true(EVENTUALLY(all_have_contexts(u.programs, 2)));
+    snprintf(link, sizeof(link), "/proc/%d/fd/2", (int)u.programs[0]);
+    ssize_t n = readlink(link, log, sizeof(log) - 1);
+    assert_true(n > 0);
+    log[n] = '\0';
+    *strrchr(log, '/') = '\0';
+    snprintf(u.dir, sizeof(u.dir), "%s", log);
+    snprintf(link, sizeof(link), "/proc/%d/root%s", (int)u.programs[0], u.dir);
+    u.dir_fd = open(link, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    assert_true(u.dir_fd >= 0 && !is_removed(u.dir_fd));
+    return u;
+}
+
+static bool is_asked_to_end(pid_t pid)
+{
+    char path[32], line[128];
+    unsigned long long pending = 0;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    while (f && !pending && fgets(line, sizeof(line), f))
+        (void)sscanf(line, "ShdPnd: %llx", &pending);
+    return pending >> (SIGTERM - 1) & 1;
+}
+
+static void nothing_is_left(struct under_way *u, bool directory)
+{
+    assert_true(EVENTUALLY(has_ended(u->check)));
+    assert_true(EVENTUALLY(has_ended(u->programs[0]) && has_ended(u->programs[1])));
+    if (directory)
+        assert_true(EVENTUALLY(is_removed(u->dir_fd)));
+    else
+        RUN(&result, "rm", "-rf", u->dir);
+    close(u->dir_fd);
+}
+
+/* ---- tests ---- */
+
+/* A latency and a batch job: neither is steered while the check is under way. Its finding is kept.
+ */
+static void works(void **state)
+{
+    (void)state;
+    struct under_way u;
+    char pid[16];
+    gpu_with("999.1", NULL, "1");
+    pid_t v[2] = {LOAD("lat", "latency"), LOAD("batch", "batch")};
+    struct ceded d = ceded_start();
+    u = await_check(&d);
+    close(u.dir_fd);
+    CEDE("set", pid_text(v[0]), "-c", "latency");
+    CEDE("set", pid_text(v[1]), "-c", "batch");
+    RUN(&result, "cede", "pause", pid_text(v[1]));
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "its driver is being checked"));
+    CEDE("ps");
+    assert_non_null(strstr(result.err, "note: off on GPU 0: timeslice, suspend, swap, preempt (its "
+                                       "driver is being checked); `cede doctor` measures them"));
+    assert_null(strstr(result.err, "not scheduled")); /* nor the check's programs */
+    CEDE("ps", "-a");
+    snprintf(pid, sizeof(pid), " %d ", (int)u.programs[0]);
+    assert_null(strstr(result.out, pid));
+    assert_true(all_slices_default(v, 2) || said(WORKS));
+    await_said(WORKS);
+    assert_true(EVENTUALLY(slice_of(v[1]) == 1));
+    CEDE("pause", pid_text(v[1]));
+    CEDE("resume", pid_text(v[1]));
+    CEDE("ps");
+    assert_null(strstr(result.err, "off on GPU"));
+    ceded_stop(&d);
+    assert_int_equal(said(BEGINS), 1);
+
+    d = ceded_start();
+    await_said("(checked at an earlier start): " WORKS);
+    ceded_stop(&d);
+    assert_int_equal(said(BEGINS), 1);
+
+    configure(20, ALWAYS);
+    d = ceded_start();
+    u = await_check(&d);
+    assert_int_equal(said(BEGINS), 2);
+    ceded_stop(&d);
+    nothing_is_left(&u, true);
+    json_decref(load_end("lat", v[0]));
+    json_decref(load_end("batch", v[1]));
+}
+
+static void without_suspension(void **state)
+{
+    (void)state;
+    gpu_with("999.1", "suspend", "2");
+    pid_t v[3] = {LOAD("lat", "latency"), LOAD("batch", "batch"), LOAD("other_batch", "batch")};
+    struct ceded d = ceded_start();
+    await_said("off: suspension (a suspended program worked on)");
+    assert_int_equal(said(BEGINS), 1); /* two GPUs, one check */
+    CEDE("set", pid_text(v[0]), "-c", "latency");
+    CEDE("set", pid_text(v[1]), pid_text(v[2]), "-c", "batch");
+    assert_true(EVENTUALLY(slice_of(v[1]) == 1 && slice_of(v[2]) == 1));
+    assert_false(somebody_suspended());
+    RUN(&result, "cede", "pause", pid_text(v[1]));
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "cannot be paused: suspension is off on GPU 0: a suspended "
+                                       "program worked on"));
+    CEDE("ps");
+    assert_non_null(strstr(result.err, "off on GPU 0, 1: suspend (a suspended program worked on)"));
+    RUN(&result, "cede", "doctor", "--device", "soft");
+    assert_non_null(strstr(result.out, "warn  check        ceded does not use suspend on GPU 0: a "
+                                       "suspended program worked on\n"));
+    RUN(&result, "cede", "doctor", "--device", "soft", "--report");
+    assert_non_null(strstr(result.out, "ceded does not use suspend on GPU 1\n"));
+    ceded_kill(&d);
+    d = ceded_start();
+    assert_true(EVENTUALLY(slice_of(v[1]) == 1)); /* the finding is in force at once */
+    assert_int_equal(said(BEGINS), 1);
+    assert_false(somebody_suspended());
+    ceded_stop(&d);
+    json_decref(load_end("lat", v[0]));
+    json_decref(load_end("batch", v[1]));
+    json_decref(load_end("other_batch", v[2]));
+}
+
+/* Batch jobs take turns, and one can be paused. */
+static void without_timeslices(void **state)
+{
+    (void)state;
+    gpu_with("999.1", "timeslice", "1");
+    pid_t v[3] = {LOAD("lat", "latency"), LOAD("batch", "batch"), LOAD("other_batch", "batch")};
+    struct ceded d = ceded_start();
+    await_said("off: timeslices (exchanging timeslices");
+    CEDE("set", pid_text(v[0]), "-c", "latency");
+    CEDE("set", pid_text(v[1]), pid_text(v[2]), "-c", "batch");
+    assert_true(EVENTUALLY(somebody_suspended()));
+    CEDE("pause", pid_text(v[1]));
+    assert_true(suspended(v[1]));
+    CEDE("resume", pid_text(v[1]));
+    ceded_stop(&d);
+    json_decref(load_end("lat", v[0]));
+    json_decref(load_end("batch", v[1]));
+    json_decref(load_end("other_batch", v[2]));
+}
+
+static void resumes_nothing(void **state)
+{
+    (void)state;
+    gpu_with("999.1", "resume,timeslice", "1");
+    struct ceded d = ceded_start();
+    await_said("off: timeslices, suspension (exchanging");
+    assert_int_equal(said("a resumed program did not work on"), 1);
+    ceded_stop(&d);
+}
+
+/* kill -9 of ceded, of the check, and ceded's own end, all in the middle. */
+static void killed(void **state)
+{
+    (void)state;
+    char file[96];
+    gpu_with("999.1", NULL, "1");
+    struct ceded d = ceded_start();
+    struct under_way u = await_check(&d);
+    kill(u.check, SIGSTOP);
+    ceded_kill(&d);
+    assert_true(EVENTUALLY(is_asked_to_end(u.check))); /* rather than ending later by itself */
+    kill(u.check, SIGCONT);
+    nothing_is_left(&u, true);
+
+    d = ceded_start();
+    u = await_check(&d);
+    ceded_stop(&d);
+    nothing_is_left(&u, true);
+
+    d = ceded_start();
+    u = await_check(&d);
+    kill(u.check, SIGKILL);
+    nothing_is_left(&u, false);
+    await_said("off: timeslices, suspension, preemption at block ends, swapping (the check ended "
+               "without a result)");
+    assert_int_equal(child_named(d.pid, "cede-check"), 0);
+    ceded_stop(&d);
+    snprintf(file, sizeof(file), "%s/" FINDINGS_FILE, harness_dir());
+    assert_int_equal(access(file, F_OK), -1); /* no result, nothing kept */
+}
+
+/* One that hangs is killed, and ceded answers meanwhile. */
+static void hangs(void **state)
+{
+    (void)state;
+    gpu_with("999.1", NULL, "1");
+    struct ceded d = ceded_start();
+    struct under_way u = await_check(&d);
+    kill(u.check, SIGSTOP);
+    CEDE("ps");
+    await_said("(the check did not end in time)");
+    nothing_is_left(&u, false);
+    ceded_stop(&d);
+}
+
+/* One that was measured on such a GPU is not checked, and no other one if that is configured. */
+static void not_checked(const char *driver, const char *more)
+{
+    gpu_with(driver, NULL, "1");
+    configure(20, more);
+    pid_t v[2] = {LOAD("lat", "latency"), LOAD("batch", "batch")};
+    struct ceded d = ceded_start();
+    CEDE("set", pid_text(v[0]), "-c", "latency");
+    CEDE("set", pid_text(v[1]), "-c", "batch");
+    assert_true(EVENTUALLY(slice_of(v[1]) == 1));
+    assert_int_equal(said(BEGINS), 0);
+    ceded_stop(&d);
+    json_decref(load_end("lat", v[0]));
+    json_decref(load_end("batch", v[1]));
+}
+
+static void known(void **state)
+{
+    (void)state;
+    not_checked("580.159.04", "");
+}
+
+static void never(void **state)
+{
+    (void)state;
+    not_checked("999.1", NEVER);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        e2e(works),
+        e2e(without_suspension),
+        e2e(without_timeslices),
+        e2e(resumes_nothing),
+        e2e(killed),
+        e2e(hangs),
+        e2e(known),
+        e2e(never),
+    };
+    return e2e_at_once(tests, ARRAY_SIZE(tests));
+}

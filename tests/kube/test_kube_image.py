@@ -1,0 +1,72 @@
+"""The image of integrations/kubernetes: built by buildah, without a registry, and its ceded and agent at work.
+
+usage: test_kube_image.py CEDE INTEGRATION_DIR [TEST...]"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+if not shutil.which("buildah") or os.getuid() != 0:
+    print("skipped: root is needed, and buildah")
+    sys.exit(77)
+
+from stand_ins import CEDE, LOW, WAIT_S, WithCeded, eventually, group, pod  # pylint: disable=wrong-import-position
+
+INTEGRATION = sys.argv.pop(1)
+
+
+class Image(WithCeded):
+    def buildah(self, *args):
+        r = subprocess.run([*self.buildah_command, *args], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           check=False, timeout=WAIT_S)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return r.stdout.strip()
+
+    def setUp(self):
+        super().setUp()
+        self.buildah_command = ["buildah", "--root", self.path("images"), "--runroot", self.path("images-run"),
+                                "--storage-driver", "vfs"]
+        may = subprocess.run([*self.buildah_command, "from", "scratch"], text=True, stderr=subprocess.STDOUT,
+                             stdout=subprocess.PIPE, check=False, timeout=WAIT_S)
+        if may.returncode:
+            self.skipTest(f"buildah makes no containers here: {may.stdout}")
+        subprocess.run([os.path.join(INTEGRATION, "image-root"), CEDE, self.path("image")], check=True, timeout=WAIT_S)
+        image = self.buildah("bud", "--isolation", "chroot", "-q", "-f", os.path.join(INTEGRATION, "Containerfile"),
+                             self.path("image"))
+        self.config = json.loads(self.buildah("inspect", "--type", "image", image))["OCIv1"]["config"]
+        self.container = self.buildah("from", "-q", image)
+        self.addCleanup(self.buildah, "rm", self.container)
+
+    def in_image(self, *args):
+        """Its entry point with these arguments, on the host's network, as the DaemonSets' manifests call it."""
+        env = [f"--env={k}={self.env[k]}" for k in ("CEDE_DIR", "CEDE_SOFT_SOCKET")]
+        return [*self.buildah_command, "run", "--isolation", "chroot", "-v", f"{self.dir}:{self.dir}", *env,
+                self.container, "--", *self.config["Entrypoint"], *args]
+
+    def begin_in_image(self, *args):
+        p = subprocess.Popen(self.in_image(*args), stdout=subprocess.DEVNULL, stderr=self.said, start_new_session=True)
+        self.addCleanup(p.wait, WAIT_S)
+        self.addCleanup(os.killpg, p.pid, signal.SIGTERM)
+
+    def test_image(self):
+        version = subprocess.run(self.in_image("--version"), text=True, stdout=subprocess.PIPE, check=True, timeout=WAIT_S)
+        self.assertEqual(version.stdout, self.cede("--version"))
+        self.begin("softgpu")
+        eventually(lambda: os.path.exists(self.path("gpu")), "no software GPU")
+        with open(self.path("conf"), "w", encoding="utf8") as f:
+            f.write(LOW)
+        self.begin_in_image("daemon", "--config", self.path("conf"), "--device", "soft")
+        eventually(lambda: "no daemon" not in self.cede("policy"), f"no ceded: {self.words()}")
+        p = pod("p")
+        program = self.begin_program(group(p))
+        self.api.change("ADDED", p)
+        once = self.in_image(*self.command("--once", "--cgroup-root", self.root)[1:])
+        subprocess.run(once, check=True, timeout=WAIT_S)
+        self.becomes(program, **{"class": "batch", "weight": 50})
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
