@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "control/guest.h"
 #include "lib/hints_proto.h"
 #include "lib/procfs.h"
 #include "lib/quota.h"
@@ -218,7 +219,8 @@ int hints_open(struct hints *h, const struct caller *who, int *fd, struct error 
         return error_set(err, -EUSERS, "too many programs%s report their requests already",
                          own ? " of yours" : "");
     if (proc_owner(who->pid, &owner) < 0 || (!who->admin && owner != who->uid) ||
-        proc_stat_read(who->pid, &st) < 0 || st.id.start_ticks > who->since_ticks)
+        proc_stat_read(who->pid, &st) < 0 || st.id.start_ticks > who->since_ticks ||
+        !guest_reaches(who, st.id))
         return error_set(err, -ESRCH, "cannot see the process that connected (pid %d)",
                          (int)who->pid);
     struct hints_page *shared = shared_page("cede-hints", HINTS_PAGE, SHARE_BOTH, fd);

@@ -21,11 +21,11 @@ bool rights_admin(uid_t uid, uid_t daemon_uid, gid_t admin_gid, gid_t gid, const
 static int rights_undo(const struct caller *who, uid_t by, const char *did, const char *undo,
                        struct error *err)
 {
-    if (by == who->uid)
-        return 0;
-    if (by == UID_OUTSIDE)
+    if (by == UID_OUTSIDE && who->guest) /* root in a container may take this uid */
         return error_set(err, -EPERM, "it was %s from outside of this container: %s it there", did,
                          undo);
+    if (by == who->uid)
+        return 0;
     return error_set(err, -EPERM,
                      "uid %u %s it: only that user, root and the administrators' group may %s it",
                      by, did, undo);

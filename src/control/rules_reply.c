@@ -6,6 +6,7 @@
 
 #include "control/classify.h"
 #include "control/facts.h"
+#include "control/guest.h"
 #include "control/identities.h"
 #include "control/rule_lint.h"
 #include "lib/json_text.h"
@@ -86,6 +87,8 @@ static int rules_test(const struct rule_list *l, const struct engine *e, const s
                          "process %d belongs to uid %u: only that user, root and the "
                          "administrators' group may test rules on it",
                          (int)pid, f->of.uid);
+    if (!guest_reaches(who, f->proc))
+        return error_set(err, -EPERM, "it runs outside of this container: do this outside");
     facts_ask(l, f, monotonic_ns());
     classify(l, &f->of, &o);
     const uint32_t slot = engine_job_of(e, pid);

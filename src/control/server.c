@@ -23,6 +23,7 @@
 
 #define BACKLOG          128
 #define ACCEPTS_PER_TURN 32
+#define ASKS_PER_USER    4 /* under way */
 #define SAMPLE_MS        1000
 #define BACKOFF_PART     4                     /* times what a request took, its user waits then */
 #define BACKOFF_MIN_NS   (20 * NSEC_PER_MSEC)  /* shorter debts wait for more */
@@ -171,6 +172,17 @@ static bool quota_exceeded(struct server *s, uid_t uid, bool admin, uint64_t ns)
     return !admin && quota_of(&s->users, uid)->paid_ns > monotonic_ns() + ns;
 }
 
+/* Its user owes, or has as many requests under way as it may have at once. */
+static bool client_waits(struct client *c)
+{
+    const struct ask *a;
+    unsigned n = 0;
+    for (a = LIST_FIRST(&c->server->asks); a; a = LIST_NEXT(a, link))
+        n += !a->verb.who.admin && a->verb.who.account == c->account;
+    return quota_exceeded(c->server, c->account, c->reserved, BACKOFF_MIN_NS) ||
+           (!c->reserved && n >= ASKS_PER_USER);
+}
+
 static void on_request(uv_poll_t *h, int status, int events);
 static void on_connect(uv_poll_t *h, int status, int events);
 
@@ -193,7 +205,7 @@ static void on_backoff(uv_timer_t *t)
         next = LIST_NEXT(c, link);
         if (!c->backs_off)
             continue;
-        c->backs_off = quota_exceeded(s, c->account, c->reserved, BACKOFF_MIN_NS);
+        c->backs_off = client_waits(c);
         more |= c->backs_off;
         if (!c->backs_off && !c->asks &&
             uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
@@ -318,7 +330,7 @@ static void on_request(uv_poll_t *h, int status, int events)
     struct client *c = h->data;
     struct server *s = c->server;
     uid_t account = c->account;
-    if (quota_exceeded(s, account, c->reserved, BACKOFF_MIN_NS)) {
+    if (client_waits(c)) {
         client_back_off(c);
         return;
     }
@@ -347,8 +359,7 @@ static const char *no_room(const struct server *s, uid_t account, bool admin)
 /* A connection of a user that owes is not listened to before that is paid. */
 static void client_begin(struct client *c)
 {
-    struct server *s = c->server;
-    if (quota_exceeded(s, c->account, c->reserved, BACKOFF_MIN_NS))
+    if (client_waits(c))
         client_back_off(c);
     else if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
         client_disconnect(c);
@@ -411,7 +422,8 @@ static void on_connect(uv_poll_t *h, int status, int events)
             close(fd);
             continue;
         }
-        uid_t account = account_of(&s->accounts, cred.uid, cred.pid);
+        uid_t account =
+            (l->guests ? account_of_guest : account_of)(&s->accounts, cred.uid, cred.pid);
         bool in = admit(l, fd, &cred, account);
         uint64_t now = verbs_cpu_ns(s->verbs), took = now - started;
         started = now;
@@ -450,9 +462,11 @@ int server_listen(const char *path, struct error *err)
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     /* Connecting takes the right to write, and everyone may connect: SO_PEERCRED tells who it is,
      * and rights.c what that user may do. */
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || chmod(path, 0666) < 0 ||
-        listen(fd, BACKLOG) < 0)
-        return error_set(err, -errno, "cannot listen on %s: %s", path, strerror(errno));
+    r = fd < 0 ? -errno : bind_for_all(fd, &a);
+    if (r == 0 && listen(fd, BACKLOG) < 0)
+        r = -errno;
+    if (r < 0)
+        return error_set(err, r, "cannot listen on %s: %s", path, strerror(-r));
     return TAKE_FD(fd);
 }
 

@@ -40,7 +40,7 @@ static int verb_need(struct verb *v, struct engine *e)
     if (!r->memory_bytes || !engine_view(e, v->target.slot, &view))
         return 0;
     const bool known = view.job.memory_bytes > 0;
-    if (!known && !v->who.admin && engine_user_waits_full(e, v->who.account))
+    if (!known && !v->who.admin && engine_user_waits_full(e, view.job.account_uid))
         return error_set(&v->error, -EDQUOT,
                          "too many jobs wait for GPU memory: a user may have %d that do, and all "
                          "users together %u; try again when some of them have started",
@@ -83,11 +83,11 @@ static int verb_adopt(struct verb *v, struct engine *e)
     spec.source = r->slurm_job ? JOB_SLURM : r->run ? JOB_RUN : JOB_PID;
     spec.uid = t->proc_uid;
     spec.program = r->program;
-    if (!v->who.admin && engine_user_full(e, v->who.account))
+    rules_account(v->verbs->rules, t->proc.pid, &spec);
+    if (!v->who.admin && engine_user_full(e, spec.account_uid))
         return error_set(&v->error, -ENOSPC,
                          "too many jobs: a user may have %d, and all users together %u",
                          USER_JOBS_MAX, USERS_JOBS_MAX);
-    rules_account(v->verbs->rules, t->proc.pid, &spec);
     int code = request_budget(r, spec.terms.class, 0, &spec.terms.budget_us, &v->error);
     if (code == 0)
         code =
@@ -466,6 +466,7 @@ static json_t *steered(struct verb *v, const struct engine *e)
     const bool waits = is_under_way(v, e);
     if (!waits && !v->request.look)
         log_done(v);
+    t->view.job.root.pid = guest_number(&v->who, t->view.job.root);
     json_t *reply = reply_job(&t->view, status < 0 ? note.text : v->note[0] ? v->note : NULL);
     if (reply && waits)
         json_object_set_new(reply, "waits", json_true());

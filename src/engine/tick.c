@@ -137,6 +137,8 @@ static uint64_t tick_move(struct engine *e)
 
 /* ---- commands ---- */
 
+#define COMMANDS_NS (20 * NSEC_PER_MSEC)
+
 bool engine_pending(const struct engine *e)
 {
     return e->model.watches.pending || e->first;
@@ -152,13 +154,23 @@ void engine_submit(struct engine *e, struct command *c)
     e->last = c;
 }
 
-/* Takes the commands that wait; those that are submitted meanwhile are the next tick's. */
+/* Takes the commands that wait, as far as there is time for; those that are submitted meanwhile are
+ * the next tick's as well. A program can make looking at itself take long: 25 ms with 65536 groups.
+ */
 static struct command *run_commands(struct engine *e)
 {
-    struct command *first = e->first;
+    struct command *first = e->first, *last = e->last, *c = first;
+    const uint64_t until = first ? thread_cpu_ns() + COMMANDS_NS : 0;
     e->first = e->last = NULL;
-    for (struct command *c = first; c; c = c->next)
+    for (; c; c = c->next) {
         c->code = c->run(c, e);
+        if (!c->next || thread_cpu_ns() < until)
+            continue;
+        last->next = e->first;
+        e->last = e->last ? e->last : last;
+        e->first = c->next;
+        c->next = NULL;
+    }
     return first;
 }
 

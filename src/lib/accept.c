@@ -4,10 +4,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 /* Connections of one call that were refused or had gone, before a pause. */
 #define FAILURES_MAX 16
+
+int bind_for_all(int fd, const struct sockaddr_un *a)
+{
+    const mode_t mask = umask(0111);
+    int r = bind(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ? -errno : 0;
+    umask(mask);
+    return r;
+}
 
 static int accept_take(const struct acceptor *a)
 {

@@ -16,6 +16,12 @@ struct acceptor {
     void (*refuse)(int fd); /* the last words to a connection that is closed then; NULL: none */
 };
 
+/* A socket that every user may connect to, at sun_path. It is made with that mode: to change it
+ * later by its name would follow a link that somebody put there, as root in a container that has
+ * the directory can. 0 or -errno. */
+struct sockaddr_un;
+int bind_for_all(int fd, const struct sockaddr_un *a);
+
 void acceptor_init(struct acceptor *a, int fd, void (*refuse)(int fd));
 void acceptor_close(struct acceptor *a); /* leaves fd open */
 

@@ -120,18 +120,14 @@ static bool is_own(const struct accounts *a, const struct stat *st)
     return st->st_dev == a->ns_dev && st->st_ino == a->ns_ino;
 }
 
-/* NO_UID: it is in ours, or that cannot be told. The process's uid is no proof that the pid is
- * still the peer's: within its namespace it may have changed that since. */
-static uid_t namespace_owner(struct accounts *a, pid_t pid)
+/* Who made the user namespace, or the one around it that is next to ours. Takes fd over. NO_UID: it
+ * is ours, or that cannot be told. */
+static uid_t outer_owner(struct accounts *a, int fd)
 {
-    char path[40];
     struct stat st;
     uid_t owner = NO_UID;
-    snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
-    if (!own_namespace(a) || stat(path, &st) < 0 || is_own(a, &st))
-        return NO_UID;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    for (unsigned i = 0; fd >= 0 && i < NAMESPACES_MAX && owner == NO_UID; i++) {
+    const bool own = fd >= 0 && fstat(fd, &st) == 0 && is_own(a, &st);
+    for (unsigned i = 0; !own && fd >= 0 && i < NAMESPACES_MAX && owner == NO_UID; i++) {
         int parent = ioctl(fd, NS_GET_PARENT);
         if (parent < 0 || fstat(parent, &st) < 0 ||
             (is_own(a, &st) && ioctl(fd, NS_GET_OWNER_UID, &owner) < 0))
@@ -143,12 +139,60 @@ static uid_t namespace_owner(struct accounts *a, pid_t pid)
     return owner;
 }
 
+/* NO_UID: it is in ours, or that cannot be told. The process's uid is no proof that the pid is
+ * still the peer's: within its namespace it may have changed that since. */
+static uid_t namespace_owner(struct accounts *a, pid_t pid)
+{
+    char path[40];
+    struct stat st;
+    snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+    if (!own_namespace(a) || stat(path, &st) < 0 || is_own(a, &st))
+        return NO_UID;
+    return outer_owner(a, open(path, O_RDONLY | O_CLOEXEC));
+}
+
 uid_t account_of(struct accounts *a, uid_t uid, pid_t pid)
 {
     if (uid == 0)
         return 0;
     uid_t owner = pid > 0 ? namespace_owner(a, pid) : NO_UID;
     return range_owner(a, owner != NO_UID && owner != 0 ? owner : uid);
+}
+
+/* The pid namespace around the process that is next to ours, open. -1: it is in ours, or that
+ * cannot be told. */
+static int outer_pidns(pid_t pid, ino_t *number)
+{
+    char path[40];
+    struct stat own, st = {.st_ino = 0};
+    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+    int outer = -1, fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool found = stat("/proc/self/ns/pid", &own) < 0;
+    for (unsigned i = 0; fd >= 0 && !found && i < NAMESPACES_MAX; i++) {
+        found = fstat(fd, &st) < 0 || st.st_ino == own.st_ino;
+        if (found)
+            break;
+        *number = st.st_ino;
+        close_p(&outer);
+        outer = fd;
+        fd = ioctl(outer, NS_GET_PARENT);
+    }
+    close_p(&fd);
+    if (fd >= 0 && found && st.st_ino == own.st_ino)
+        return outer;
+    close_p(&outer);
+    return -1;
+}
+
+uid_t account_of_guest(struct accounts *a, uid_t uid, pid_t pid)
+{
+    ino_t number = 0;
+    int fd = outer_pidns(pid, &number);
+    if (fd < 0)
+        return account_of(a, uid, pid);
+    const uid_t owner = own_namespace(a) ? outer_owner(a, ioctl(fd, NS_GET_USERNS)) : NO_UID;
+    close(fd);
+    return owner != NO_UID && owner != 0 ? range_owner(a, owner) : (uid_t)number;
 }
 
 void accounts_free(struct accounts *a)

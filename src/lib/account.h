@@ -31,6 +31,10 @@ struct accounts {
 
 /* pid 0: not known. Root is its own account. */
 uid_t account_of(struct accounts *a, uid_t uid, pid_t pid);
+/* Of a caller in a container, who may take any uid in there: the user who made its user namespace,
+ * else the container itself, by the number of its pid namespace (0xf0000000 and up: no user's). A
+ * pid namespace within a container's is no other one. In ours it is account_of(). */
+uid_t account_of_guest(struct accounts *a, uid_t uid, pid_t pid);
 void accounts_free(struct accounts *a);
 
 #endif

@@ -399,9 +399,9 @@ bool model_user_full(const struct model *m, uid_t account)
     uint32_t own = 0, users = 0;
     for_each_job (m, j) {
         own += j->rec.account_uid == account;
-        users += j->rec.uid != 0;
+        users += account == 0 || j->rec.uid != 0;
     }
-    return account != 0 && (own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX);
+    return own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX;
 }
 
 bool model_user_waits_full(const struct model *m, uid_t account)
@@ -409,7 +409,7 @@ bool model_user_waits_full(const struct model *m, uid_t account)
     uint32_t own = 0, users = 0;
     for_each_job (m, j) {
         own += model_job_waits(j) && j->rec.account_uid == account;
-        users += model_job_waits(j) && j->rec.uid != 0;
+        users += model_job_waits(j) && (account == 0 || j->rec.uid != 0);
     }
-    return account != 0 && (own >= USER_WAITS_MAX || users >= USERS_WAITS_MAX);
+    return own >= USER_WAITS_MAX || users >= USERS_WAITS_MAX;
 }

@@ -407,7 +407,8 @@ uint32_t model_job_with(const struct model *m, pid_t pid);
 int model_job_of(const struct model *m, pid_t pid, uint32_t *job);
 uint32_t model_job_by_number(const struct model *m, uint64_t number);
 unsigned model_jobs(const struct model *m); /* how many */
-/* Whether a user, by the account, has as many jobs as users may have, or as may wait for room. */
+/* Whether a user, by the account, has as many jobs as users may have, or as may wait for room. 0:
+ * root in a container, for whom all jobs count as users'; administrators have no such limit. */
 bool model_user_full(const struct model *m, uid_t account);
 bool model_user_waits_full(const struct model *m, uid_t account);
 

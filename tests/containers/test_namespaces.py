@@ -20,6 +20,11 @@ s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 s.connect(os.environ["CEDE_DIR"] + "/socket")
 s.send(json.dumps({"v": 1, "op": "identity", "cgroup": "/x", "facts": {"namespace": "prod"}}).encode())
 print(s.recv(65536).decode())"""
+NUMBER = """import json, os, socket
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.connect(os.environ["CEDE_DIR"] + "/socket")
+s.send(json.dumps({"v": 1, "op": "set", "target": 1, "weight": 90}).encode())
+print(s.recv(65536).decode())"""
 CLIENT = """import cede, time
 c = cede.Client()
 while not c.connected():
@@ -97,6 +102,8 @@ class Pids(Machine):
         said = json.loads(self.call(*enter, sys.executable, "-c", IDENTITY).stdout)
         self.assertFalse(said["ok"])
         self.assertIn("only root and the administrators' group", said["error"])
+        said = json.loads(self.call(*enter, sys.executable, "-c", NUMBER).stdout)
+        self.assertEqual(said["job"]["pid"], 1)
         for args in (("set", "1", "-w", "30"), ("pause", "1"), ("resume", "inside"), ("pause", "1")):
             self.assertEqual(self.call(*guest, *args).returncode, 0, args)
         self.env["CEDE_DIR"] = self.path("cede")

@@ -115,9 +115,9 @@ bool engine_user_full(const struct engine *m, uid_t account)
     uint32_t own = 0, users = 0;
     for (uint32_t i = 0; i < m->end; i++) {
         own += m->jobs[i].number && m->jobs[i].job.account_uid == account;
-        users += m->jobs[i].number && m->jobs[i].job.uid != 0;
+        users += m->jobs[i].number && (account == 0 || m->jobs[i].job.uid != 0);
     }
-    return account != 0 && (own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX);
+    return own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX;
 }
 
 bool engine_view(const struct engine *m, uint32_t job, struct job_view *out)
@@ -167,6 +167,7 @@ int engine_add(struct engine *m, struct proc_id root, const struct job_spec *spe
     if (*job == SLOT_NONE)
         return error_set(err, -ENOSPC, "too many jobs");
     m->jobs[*job].job.root = root;
+    m->jobs[*job].job.account_uid = spec->account_uid;
     m->jobs[*job].job.gpu_min = spec->terms.gpu_min;
     m->jobs[*job].job.gpu_max = spec->terms.gpu_max;
     m->jobs[*job].job.preempt = spec->terms.preempt;

@@ -95,6 +95,9 @@ static void of_a_process(void **state)
     json_decref(o);
     (void)answer(&l, &other, getpid(), 0, -EPERM);
     (void)answer(&l, &me, INT32_MAX, 0, -ESRCH);
+    const struct caller guest = {
+        .uid = geteuid(), .guest = true, .ns = {.id = 1, .level = 2}}; /* elsewhere */
+    (void)answer(&l, &guest, getpid(), 0, -EPERM);
     /* All users may see the rules, and a daemon without rules says so. */
     o = answer(&l, &other, 0, 0, 0);
     assert_null(json_object_get(json_array_get(json_object_get(o, "rules"), 0), "matches"));

@@ -338,6 +338,44 @@ static void test_thread_is_no_process(void **state)
         close(fd[i]);
 }
 
+struct slow {
+    struct command command;
+    bool answered;
+};
+
+static int takes_long(struct command *c, struct engine *e)
+{
+    for (uint64_t began = thread_cpu_ns(); thread_cpu_ns() - began < 25 * NSEC_PER_MSEC;)
+        ;
+    return 0;
+}
+
+static void slow_answer(struct command *c, struct engine *e, int code)
+{
+    ((struct slow *)c)->answered = true;
+}
+
+/* Each tick has time for a part of those that take long, in their order, and is due at once. */
+static void test_commands_that_take_long(void **state)
+{
+    struct fixture *f = *state;
+    struct slow v[3];
+    start(f, "priority", NULL);
+    ticks(f, 1);
+    for (size_t i = 0; i < ARRAY_SIZE(v); i++) {
+        v[i] = (struct slow){.command = {.run = takes_long, .answer = slow_answer}};
+        engine_submit(f->m, &v[i].command);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(v); i++) {
+        assert_true(engine_pending(f->m));
+        const uint64_t now = monotonic_ns(), next = engine_tick(f->m, now);
+        for (size_t k = 0; k < ARRAY_SIZE(v); k++)
+            assert_int_equal(v[k].answered, k <= i);
+        assert_true(i == ARRAY_SIZE(v) - 1 || next == now);
+    }
+    assert_false(engine_pending(f->m));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +384,7 @@ int main(void)
         T(test_group_turns_out_to_compute), T(test_pause),
         T(test_follows_processes),          T(test_rules),
         T(test_thread_is_no_process),       T(test_nested_job),
+        T(test_commands_that_take_long),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

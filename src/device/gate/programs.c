@@ -278,9 +278,10 @@ int gate_listen(struct gate_driver *d, struct error *err)
         return error_set(err, -EIO, "the gate's driver was opened without a socket to listen at");
     unlink(d->path);
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || chmod(d->path, 0666) < 0 ||
-        listen(fd, 64) < 0)
-        return error_set(err, -EIO, "cannot listen at %s: %s", d->path, strerror(errno));
+    const int r = fd < 0 ? -errno : bind_for_all(fd, &a);
+    if (r < 0 || listen(fd, 64) < 0)
+        return error_set(err, -EIO, "cannot listen at %s: %s", d->path,
+                         strerror(r < 0 ? -r : errno));
     acceptor_init(&d->acceptor, TAKE_FD(fd), NULL);
     watch_fd(d, d->acceptor.fd, true);
     return 0;

@@ -117,9 +117,8 @@ static bool taken_by_rule(struct model *m, struct unmanaged *u, struct candidate
     u->looked = false;
     if (r > 0 && waits_for_older(c, i))
         return false;
-    u->looked =
-        r == 0 ||
-        (r > 0 && (model_user_full(m, spec->account_uid) || !model_may_watch(m, spec->uid)));
+    u->looked = r == 0 || (r > 0 && ((spec->account_uid && model_user_full(m, spec->account_uid)) ||
+                                     !model_may_watch(m, spec->uid)));
     c->decided[i] = u->looked;
     if (r < 0 || u->looked)
         return false;
