@@ -3,6 +3,7 @@
  * however it goes: its programs die with it. Prints one line of JSON. */
 #include <errno.h>
 #include <jansson.h>
+#include <signal.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -60,12 +61,17 @@ int check_main(int argc, char **argv)
         cli_error("cede-check is started by ceded: try `cede doctor`");
         return CLI_USAGE;
     }
-    const char *device = argv[1], *uuid = argv[2], *cannot = unmeasurable(device);
+    const char *device = argv[1], *uuid = argv[2], *cannot;
     struct error err = {""};
     struct testbed bed;
     struct measured m = {.timeslices.done = false};
     json_t *o = NULL;
+    /* Before libraries start threads, one of which would take SIGTERM and end us untidily. */
+    sigset_t set;
+    testbed_signals(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
     alarm(CHECK_LIMIT_S);
+    cannot = unmeasurable(device);
     if (uuid[0])
         setenv("CUDA_VISIBLE_DEVICES", uuid, 1);
     /* Clients of one MPS server would share one timeslice. */

@@ -18,9 +18,6 @@ static const struct {
     [PART_FP16] = {0.0003, 0.03},        [PART_DRAM] = {0.003, 0.1},
 };
 
-/* With these 84 speeds erred by 0.70 of their deviations (root mean square). */
-#define CALIBRATION 0.75
-
 /* The normal equations of the weighted least squares. By what is known before, programs that cannot
  * be told apart are as fast as each other. */
 struct normal {
@@ -119,8 +116,8 @@ void speeds_estimate(const double profiles[][GPU_PARTS], uint32_t n,
     }
     double apart = sqrt(squares / (n < GPU_PARTS ? GPU_PARTS - n : 1));
     for (uint32_t i = 0; i < n; i++)
-        out[i].error *= CALIBRATION * fmax(apart, 1);
-    total.error *= CALIBRATION * fmax(apart, 1);
+        out[i].error *= fmax(apart, 1);
+    total.error *= fmax(apart, 1);
     if (sum)
         *sum = total;
     if (misfit)
