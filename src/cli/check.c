@@ -66,7 +66,7 @@ int check_main(int argc, char **argv)
     struct testbed bed;
     struct measured m = {.timeslices.done = false};
     json_t *o = NULL;
-    /* Before libraries start threads, one of which would take SIGTERM and end us untidily. */
+    /* Before NVIDIA's libraries start a thread, which would take SIGTERM and end us untidily. */
     sigset_t set;
     testbed_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <glob.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,6 +239,17 @@ static void close_nvml(struct nvml *n)
     }
 }
 
+/* Its threads, which stay, take no signals: one would end the process before it has tidied up. */
+static int init_nvml(const struct nvml *n)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    int r = n->init();
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return r;
+}
+
 /* False: it is not there, or lacks a call. */
 static bool open_nvml(struct nvml *n)
 {
@@ -254,7 +266,7 @@ static bool open_nvml(struct nvml *n)
         {"nvmlDeviceGetMaxClockInfo", offsetof(struct nvml, clock_max)},
     };
     void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (lib && !symbols_find(lib, calls, ARRAY_SIZE(calls), n) && n->init() == 0) {
+    if (lib && !symbols_find(lib, calls, ARRAY_SIZE(calls), n) && init_nvml(n) == 0) {
         n->lib = lib;
         return true;
     }
