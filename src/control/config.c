@@ -221,8 +221,9 @@ static int begin_section(struct parser *p, char *line)
 {
     static const char *const once[] = {[S_DAEMON] = "daemon", [S_POLICY] = "policy"};
     char *close = strchr(line, ']');
-    if (!close || close[1 + strspn(close + 1, " \t\r\n")])
-        return complain(p, "a section's line is [NAME] and nothing else");
+    const char *after = close ? close + 1 + strspn(close + 1, " \t\r\n") : NULL;
+    if (!after || !strchr("#;", *after)) /* the terminating null is found, too */
+        return complain(p, "a section's line is [NAME], and a comment at most");
     config_rule_end(p);
     p->section = S_NONE;
     p->section_line = p->line;

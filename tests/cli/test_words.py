@@ -152,6 +152,25 @@ class Words(unittest.TestCase):
         self.assertLessEqual(set(ps), fields_on(json_page, "The object"))
         self.assertLessEqual(set(ps["jobs"][0]), fields_on(json_page, "A job"))
 
+    def test_rules_on_pages(self):
+        """The daemon reads the rules that docs show, as they stand there."""
+        pages = [n for n in sorted(os.listdir(os.path.join(SOURCE, "docs"))) if n.endswith(".md") and "    [rule " in read("docs", n)]
+        self.assertGreaterEqual(len(pages), 4)
+        for page in pages:
+            rules = re.findall(r"^    \[rule .*\n(?:    [\w:.]+ = .*\n)+", read("docs", page), re.M)
+            with tempfile.TemporaryDirectory() as d:
+                conf = os.path.join(d, "conf")
+                with open(conf, "w", encoding="utf8") as f:
+                    f.write(re.sub("^    ", "", "".join(rules), flags=re.M))
+                daemon = subprocess.Popen([CEDE, "daemon", "--config", conf, "--device", "gate"], text=True,
+                                          env=dict(os.environ, CEDE_DIR=d), stderr=subprocess.PIPE)
+                while not os.path.exists(os.path.join(d, "socket")) and daemon.poll() is None:
+                    time.sleep(0.01)
+                ended = daemon.poll()
+                daemon.terminate()
+                said = daemon.communicate(timeout=60)[1]
+                self.assertIsNone(ended, f"{page}: {said}")
+
     def check_accounts(self, env):
         """Of a daemon that has ended: the fields are those of cede-json(5)."""
         page, acct = read("man", "cede-json.5"), {}
