@@ -55,7 +55,7 @@ deb:
 	@scripts/deb
 
 tarball:
-	@scripts/deps demo
+	@scripts/deps tarball
 	@scripts/tarball
 
 install: build

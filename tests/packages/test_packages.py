@@ -88,6 +88,7 @@ class Packages(unittest.TestCase):
             if name == "plain":
                 shutil.rmtree(os.path.join(self.dir, ".git"))
                 self.changelog("0.2.0", "Doors", 1)
+                self.changelog("0.2.0", "Doors", 1, env={"PATH": self.programs("sh", "sed", "dirname", "python3")})
                 continue
             self.assertRegex(self.version(), r"^0\.2\.0\+git[0-9]+\.g[0-9a-f]{7}$")
             self.changelog(self.version(), "Next", 1)
@@ -95,8 +96,15 @@ class Packages(unittest.TestCase):
             self.assertRegex(self.version(), r"^0\.2\.0\+git1\.g[0-9a-f]{7}$")
         self.dir = whole
 
-    def changelog(self, version, headline, entries):
-        text = run(os.path.join(self.dir, "scripts/debian-changelog"))
+    def programs(self, *names):
+        """A directory with these and no others: git is not installed."""
+        where = tempfile.mkdtemp(dir=self.dir)
+        for name in names:
+            os.symlink(shutil.which(name), os.path.join(where, name))
+        return where
+
+    def changelog(self, version, headline, entries, **kw):
+        text = run(os.path.join(self.dir, "scripts/debian-changelog"), **kw)
         with open(os.path.join(self.dir, "debian/changelog"), "w", encoding="utf-8") as f:
             f.write(text)
         said = run("dpkg-parsechangelog", "--all", "-l", os.path.join(self.dir, "debian/changelog"))
