@@ -2,6 +2,8 @@
 #include "cli/direct.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,6 +23,7 @@ struct direct {
     bool loop_open;
     struct journal *journal;
     struct device_driver *driver;
+    struct device_address address;
     struct engine *engine;
     struct verbs verbs;
     bool weights, limits;
@@ -63,13 +66,33 @@ static int start_engine(struct direct *d, struct error *err)
 {
     struct engine_options options = {.loop = &d->loop, .policy = "static", .once = true};
     params_default(&options.params);
-    struct device_address address;
-    device_default_address(d->driver, &address);
-    if (restorer_address(d->journal, d->driver, &address))
+    if (restorer_address(d->journal, d->driver, &d->address))
         cli_error("note: an earlier scheduler changed programs on devices that cannot be reached "
                   "any more");
     int r = engine_new(d->driver, d->journal, &options, &d->engine, err);
     d->verbs = (struct verbs){.engine = d->engine, .once = true};
+    return r;
+}
+
+/* The GPUs of this machine; where there are none, those of the jobs on record: a daemon may have
+ * been configured for a software GPU that this environment does not name. */
+static int direct_open_device(struct direct *d, const char *dir, struct error *err)
+{
+    char path[300];
+    struct error other;
+    int r = device_open("auto", NULL, &d->driver, err);
+    if (r == 0)
+        device_default_address(d->driver, &d->address);
+    if (r != -ENODEV)
+        return r;
+    snprintf(path, sizeof(path), "%s/journal", dir);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct device_address *a = &d->address;
+    if (fd >= 0 && journal_devices(fd, a->name, a->where) == 0 && a->name[0] &&
+        device_open(a->name, a->where[0] ? a->where : NULL, &d->driver, &other) == 0)
+        r = 0;
+    if (fd >= 0)
+        close(fd);
     return r;
 }
 
@@ -88,7 +111,7 @@ int direct_open(struct direct **out, struct error *err)
     if (r == 0)
         r = cede_dir_make(dir, err);
     if (r == 0)
-        r = device_open("auto", NULL, &d->driver, err);
+        r = direct_open_device(d, dir, err);
     if (r == 0)
         r = journal_open(dir, JOURNAL_WAIT_MS, &d->journal, err);
     if (r == 0)

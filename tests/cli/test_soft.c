@@ -213,6 +213,14 @@ static void direct(void **state)
     RUN_OK("cede", "pause", pid, other);
     RUN_OK("cede", "ps", pid);
     assert_non_null(strstr(r.out, "paused"));
+    /* As in a shell whose environment does not name this GPU: the journal does. */
+    char *named = strdup(getenv("CEDE_SOFT_SOCKET"));
+    setenv("CEDE_SOFT_SOCKET", "/nonexistent", 1);
+    RUN_OK("cede", "resume", other);
+    RUN_OK("cede", "ps", other);
+    setenv("CEDE_SOFT_SOCKET", named, 1);
+    free(named);
+    assert_null(strstr(r.out, "paused"));
     /* All are tried. */
     RUN(&r, "cede", "resume", "2147483647", "%999", pid);
     assert_int_equal(status_of(r.status), 1);

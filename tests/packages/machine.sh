@@ -106,7 +106,7 @@ journalctl -k -b --no-pager | grep 'apparmor="\(DENIED\|ALLOWED\)".*profile="ced
 step remove, with a paused job
 pidof cede-load >/pids
 cede pause train >/dev/null
-apt_get remove 'cede*' 'libcede*' python3-cede
+(unset CEDE_SOFT_SOCKET; apt_get remove 'cede*' 'libcede*' python3-cede) # as sudo has it: the journal names the device
 grep -i 'undo:' /apt.log && fail "the removal left something"
 [ "$(pidof cede-load)" = "$(cat /pids)" ] || fail "programs ended"
 goes_on /train.log; goes_on /render.log
