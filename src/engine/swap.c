@@ -278,11 +278,29 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, 
 
 /* ---- in ---- */
 
+bool swap_same_gpu(const struct model *m, const struct job *a, const struct job *b)
+{
+    bool same = false;
+    for (unsigned g = 0; g < m->ngpus; g++)
+        same |= a->swap.bytes[g] && b->swap.bytes[g];
+    return same;
+}
+
+bool swap_asked_before(const struct model *m, const struct job *a, const struct job *b,
+                       uint64_t since)
+{
+    return a != b && a->swap.phase == SWAP_ASKED && swap_same_gpu(m, a, b) &&
+           (a->swap.asked_ns < since || (a->swap.asked_ns == since && a < b));
+}
+
 int swap_in(struct model *m, uint32_t job)
 {
     struct job_swap *s = &m->jobs[job].swap;
-    if (s->phase == SWAP_AWAY)
+    if (s->phase == SWAP_AWAY || s->phase == SWAP_LEAVING) {
+        /* One that finds no room, and is asked in again, has a new place. */
+        s->asked_ns = model_job_wished(m, &m->jobs[job]) ? m->jobs[job].wish_ns : m->now;
         s->retry_at = 0; /* the next turn sees to it */
+    }
     swap_enter(m, job, swap_next[s->phase][ASKED_IN]);
     s->code = 0; /* what is told from now on is of this */
     return 0;
@@ -403,8 +421,14 @@ static uint64_t swap_retry_in(const struct swaps *x, struct model *m, uint32_t j
         swap_enter(m, job, swap_next[s->phase][KILLED]);
     if (s->phase == SWAP_MOVING || swap_moving(m) != SLOT_NONE)
         return s->retry_at = m->now + OTHERS_NS;
-    /* What may be half-way comes in all the same. */
-    uint32_t starts = s->phase == SWAP_ASKED && !s->guessed
+    /* What may be half-way comes in all the same. So does one that has waited as long as a start
+     * may take: others may begin to start without end. */
+    const bool in_line = s->phase == SWAP_ASKED && !s->guessed;
+    for_each_job (m, k) {
+        if (in_line && swap_asked_before(m, k, &m->jobs[job], s->asked_ns))
+            return s->retry_at = m->now + OTHERS_NS;
+    }
+    uint32_t starts = in_line && m->now < s->asked_ns + x->start_ns
                           ? starting_in_way(m, x->start_ns, job, false, false, &gpu)
                           : SLOT_NONE;
     if (starts != SLOT_NONE) {
@@ -420,12 +444,18 @@ static uint64_t swap_retry_in(const struct swaps *x, struct model *m, uint32_t j
     return r < 0 && s->phase > SWAP_AWAY ? s->retry_at : TIME_NEVER;
 }
 
+void swap_reap(struct swaps *x, struct model *m)
+{
+    for_each_job (m, j) {
+        if (j->swap.ended)
+            swapper_ended(x, m, model_job_slot(m, j));
+    }
+}
+
 uint64_t swap_due(struct swaps *x, struct model *m)
 {
     uint64_t next = TIME_NEVER;
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        if (m->jobs[i].rec.root.pid && m->jobs[i].swap.ended)
-            swapper_ended(x, m, i);
         if (m->jobs[i].rec.root.pid)
             next = min_u64(next, swap_retry_in(x, m, i));
         model_job_drop_if_over(m, i); /* a scan out of turn may have found its last process gone */

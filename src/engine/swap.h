@@ -39,7 +39,14 @@ int swap_in(struct model *m, uint32_t job);
 int swap_adopt(struct model *m, struct proc_id id, bool must, uint32_t *job, struct error *err);
 uint32_t swap_moving(const struct model *m); /* SLOT_NONE: no job */
 void swap_process_gone(struct model *m, struct proc_id id);
-/* Takes swappers' answers, and begins what is due; returns when to ask again. */
+/* b wants room where a does; and since then, after a was asked in. */
+bool swap_same_gpu(const struct model *m, const struct job *a, const struct job *b);
+bool swap_asked_before(const struct model *m, const struct job *a, const struct job *b,
+                       uint64_t since);
+/* Takes swappers' answers: after commands, which then cannot begin a move before those that wait
+ * for one. */
+void swap_reap(struct swaps *x, struct model *m);
+/* Begins what is due; returns when to ask again. */
 uint64_t swap_due(struct swaps *x, struct model *m);
 /* The records of an earlier holder. An error: one cannot be taken over now; it stays on record. */
 int swap_take_back(struct model *m);
