@@ -24,6 +24,9 @@
  * and so long at most. */
 #define SWAP_AGAIN    10
 #define SWAP_AGAIN_NS (60 * NSEC_PER_SEC)
+/* As long as a move lasts no other job moves. Before an account's users may have another job
+ * swapped out after one that stayed: so many times as long as was tried. */
+#define SWAP_STAYED 5
 /* Of a daemon that leaves; a service manager kills it after 90 s. Then its restorer goes on. */
 #define SWAP_LEAVE_MS 60000
 #define OTHERS_NS     (100 * NSEC_PER_MSEC) /* looks at who is in the way */
@@ -239,6 +242,7 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, 
     struct error e = {""};
     uint32_t other = swap_moving(m), starts;
     const bool by_user = why != SWAP_AUTOMATIC;
+    const uint64_t account_at = m->accounts[m->jobs[job].account].swap_again_at;
     unsigned gpu;
     if (x->mode == SWAP_OFF)
         return error_set(err, -EPERM, "swapping is switched off in the configuration (swap = off)");
@@ -264,6 +268,11 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, 
                          "it ran as if it were in no class until its work had ended, so a user may "
                          "have that again in %llu s",
                          (unsigned long long)((s->user_again_at - m->now) / NSEC_PER_SEC + 1));
+    if (by_user && uid != 0 && uid != geteuid() && m->now < account_at)
+        return error_set(err, -EBUSY,
+                         "another job of this user did not leave the GPU, so a user may try again "
+                         "in %llu s",
+                         (unsigned long long)((account_at - m->now) / NSEC_PER_SEC + 1));
     starts = by_user ? starting_in_way(m, x->start_ns, job, true, why == SWAP_BY_ITSELF, &gpu)
                      : SLOT_NONE;
     if (starts != SLOT_NONE)
@@ -378,6 +387,9 @@ static void swapper_ended(struct swaps *x, struct model *m, uint32_t job)
     if (locked_ns > s->began_ns)
         s->user_again_at =
             min_u64(s->user_again_at, locked_ns + SWAP_AGAIN * (locked_ns - s->began_ns));
+    if (r < 0 && s->by_user && (s->phase == SWAP_LEAVING || s->phase == SWAP_RECALLED))
+        m->accounts[m->jobs[job].account].swap_again_at =
+            m->now + SWAP_STAYED * (m->now - s->began_ns);
     x->moved = true;
     swap_answered(m, job, r, &err);
 }

@@ -146,6 +146,7 @@ struct model_account {
     uid_t uid;
     uint32_t jobs;
     uint32_t weight, gpu_min, gpu_max; /* weight 0: nobody named it; as WEIGHT_DEFAULT */
+    uint64_t swap_again_at;            /* engine/swap.c: its users may have jobs swapped out */
 };
 
 struct job_due; /* engine/observe/deadlines.c */

@@ -253,13 +253,92 @@ static void test_asked_in_without_end(void **state)
     stop(f, false);
 }
 
+/* Jobs that begin to start without end hold it up as long as one start may take. */
+static void test_starts_without_end(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p, starts;
+    uint32_t job;
+    f->swap.start_us = 40000000;
+    swap_jobs(f, false, 1, &p, &job);
+    ticks(f, 60000);
+    yielded(f, job, p);
+    f->d.free_bytes = 4 * GIB;
+    for (int s = 0; s < 12; s++) {
+        if (s % 3 == 0) {
+            programs(f, &starts, 1, 3);
+            add(f, starts, CLASS_BATCH);
+        }
+        for (int i = 0; i < 5; i++) {
+            ticks(f, 1000);
+            engine_acquire(f->m, job, 5000000);
+        }
+        if (s < 6 || s == 11) /* whether a swapper is at it */
+            assert_int_equal(record(f)->swapper.pid != 0, s == 11);
+    }
+    assert_true(EVENTUALLY(ordered(f, "in", p)));
+    write_answer(f, 0);
+    assert_true(EVENTUALLY(is(f, job, "")));
+    stop(f, false);
+}
+
+static uint32_t add_of(struct fixture *f, pid_t pid, uid_t uid)
+{
+    struct proc_stat st;
+    struct error err = {""};
+    uint32_t job = SLOT_NONE;
+    const struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT},
+                                  .source = JOB_PID,
+                                  .uid = uid,
+                                  .account_uid = uid};
+    assert_int_equal(proc_stat_read(pid, &st), 0);
+    assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), 0);
+    return job;
+}
+
+/* Moves that end in nothing, one job after the other: the others' users have their turn. */
+static void test_stays_without_end(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t jobs[3];
+    struct error err = {""};
+    programs(f, p, 3, 3);
+    for (int i = 0; i < 3; i++)
+        on(f, p[i])->memory_bytes = 3 * GIB;
+    swap_start(f);
+    for (int i = 0; i < 3; i++)
+        jobs[i] = add_of(f, p[i], i < 2 ? 7 : 8);
+    ticks(f, 100);
+    assert_int_equal(yield_memory(f, jobs[0], 7, &err), 0);
+    assert_true(EVENTUALLY(ordered(f, "out", p[0])));
+    ticks(f, 10000);
+    write_answer(f, ETIMEDOUT);
+    brought_in(f, p[0], 0);
+    assert_true(EVENTUALLY(is(f, jobs[0], "")));
+    assert_int_equal(yield_memory(f, jobs[1], 7, &err), -EBUSY);
+    assert_non_null(strstr(err.text, "another job of this user"));
+    assert_int_equal(view(f, jobs[1]).job.yielded, 0);
+    assert_int_equal(yield_memory(f, jobs[2], 8, &err), 0);
+    assert_true(EVENTUALLY(ordered(f, "out", p[2])));
+    write_answer(f, 0);
+    assert_true(EVENTUALLY(is(f, jobs[2], "swapped")));
+    ticks(f, 60000);
+    assert_int_equal(yield_memory(f, jobs[1], 7, &err), 0);
+    assert_true(EVENTUALLY(ordered(f, "out", p[1])));
+    write_answer(f, 0);
+    assert_true(EVENTUALLY(is(f, jobs[1], "swapped")));
+    stop(f, false);
+}
+
 int main(int argc, char **argv)
 {
     if (strcmp(argv[0], "cede-swap") == 0)
         return fake_swapper();
     const struct CMUnitTest tests[] = {T(test_back_as_it_was), T(test_refused), T(test_in_line),
                                        T(test_again), T(test_failing_gives_nothing),
-                                       T(test_over_a_user), T(test_asked_in_without_end)};
+                                       T(test_over_a_user), T(test_asked_in_without_end),
+                                       T(test_stays_without_end), T(test_starts_without_end)};
     (void)argc;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
