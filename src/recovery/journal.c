@@ -108,6 +108,8 @@ static bool job_ok(const struct journal_job *r)
            memchr(r->name, '\0', sizeof(r->name)) && memchr(r->account, '\0', sizeof(r->account)) &&
            r->deadline_us <= DEADLINE_MAX_US && r->memory_gpu < DEVICE_GPUS_MAX &&
            r->cgroup.hierarchy <= CGROUP_HIERARCHIES && r->preempt < PREEMPT_COUNT &&
+           !(r->yielded & ~(YIELD_CLASS | YIELD_PAUSE | YIELD_MEMORY)) &&
+           r->yielded_class < CLASS_COUNT && r->yielded_budget_us <= BUDGET_MAX_US &&
            r->laxity_us <= DEADLINE_MAX_US && !(r->placed >> DEVICE_GPUS_MAX) &&
            (r->sum == JOB_CHANGING || (r->sum == job_sum(r) && r->laxity_us <= r->deadline_us));
 }
@@ -450,6 +452,10 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
         return;
     struct journal_job copy;
     memcpy(&copy, job, sizeof(copy)); /* what is between the members is summed too */
+    if (!(copy.yielded & YIELD_CLASS)) { /* also with old and new mixed it acquires what it had */
+        copy.yielded_class = copy.class;
+        copy.yielded_budget_us = copy.budget_us;
+    }
     uint32_t sum = job_sum(&copy);
     copy.sum = JOB_CHANGING;
     copy.root.pid = same ? job->root.pid : 0;
