@@ -39,10 +39,6 @@ int swap_in(struct model *m, uint32_t job);
 int swap_adopt(struct model *m, struct proc_id id, bool must, uint32_t *job, struct error *err);
 uint32_t swap_moving(const struct model *m); /* SLOT_NONE: no job */
 void swap_process_gone(struct model *m, struct proc_id id);
-/* b wants room where a does; and since then, after a was asked in. */
-bool swap_same_gpu(const struct model *m, const struct job *a, const struct job *b);
-bool swap_asked_before(const struct model *m, const struct job *a, const struct job *b,
-                       uint64_t since);
 /* Takes swappers' answers: after commands, which then cannot begin a move before those that wait
  * for one. */
 void swap_reap(struct swaps *x, struct model *m);

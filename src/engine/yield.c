@@ -11,6 +11,7 @@
 
 #include <errno.h>
 
+#include "engine/line.h"
 #include "lib/log.h"
 
 #define LOOK_NS  (50 * NSEC_PER_MSEC)
@@ -123,8 +124,8 @@ static void yield_undo(const struct demand *d, struct model *m, uint32_t job, ui
 static bool is_before(const struct model *m, const struct job *a, const struct job *b)
 {
     if (a->swap.phase == SWAP_ASKED)
-        return swap_asked_before(m, a, b, b->wish_ns);
-    return swap_same_gpu(m, a, b) && a != b && model_job_wished(m, a) &&
+        return line_asked_before(m, a, b, b->wish_ns);
+    return line_same_gpu(m, a, b) && a != b && model_job_wished(m, a) &&
            a->swap.phase == SWAP_AWAY && a->rec.yielded & YIELD_MEMORY &&
            (a->wish_ns < b->wish_ns || (a->wish_ns == b->wish_ns && a < b)) &&
            (a->rec.account_uid == b->rec.account_uid || m->now < a->wish_ns + LINE_NS);

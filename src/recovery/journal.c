@@ -451,7 +451,7 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
     if (!job)
         return;
     struct journal_job copy;
-    memcpy(&copy, job, sizeof(copy)); /* what is between the members is summed too */
+    memcpy(&copy, job, sizeof(copy));    /* what is between the members is summed too */
     if (!(copy.yielded & YIELD_CLASS)) { /* also with old and new mixed it acquires what it had */
         copy.yielded_class = copy.class;
         copy.yielded_budget_us = copy.budget_us;

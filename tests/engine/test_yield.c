@@ -253,6 +253,45 @@ static void test_asked_in_without_end(void **state)
     stop(f, false);
 }
 
+/* A job whose user stops it on its way holds up no other one, and comes when it is continued. */
+static void test_stopped(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t jobs[3];
+    struct proc_stat st;
+    swap_jobs(f, false, 3, p, jobs);
+    for (int i = 0; i < 3; i++)
+        yielded(f, jobs[i], p[i]);
+    f->d.free_bytes = 4 * GIB;
+    assert_int_equal(engine_swap_in(f->m, jobs[0]), 0);
+    assert_true(EVENTUALLY(ordered(f, "in", p[0]))); /* and does not answer */
+    kill(p[0], SIGSTOP);
+    assert_true(EVENTUALLY(proc_stat_read(p[0], &st) == 0 && st.state == 'T'));
+    for (int i = 1; i < 3; i++) {
+        for (int k = 0; k < 15; k++) {
+            engine_acquire(f->m, jobs[i], 5000000);
+            ticks(f, 4000);
+        }
+        assert_true(EVENTUALLY(ordered(f, "in", p[i])));
+        write_answer(f, 0);
+        assert_true(EVENTUALLY(is(f, jobs[i], "")));
+    }
+    assert_true(is(f, jobs[0], "swapping-in"));
+    kill(p[0], SIGCONT);
+    ticks(f, 2000);
+    come(f, jobs[0], p[0]);
+
+    yielded(f, jobs[0], p[0]);
+    kill(p[0], SIGSTOP);
+    assert_true(EVENTUALLY(proc_stat_read(p[0], &st) == 0 && st.state == 'T'));
+    assert_int_equal(engine_swap_in(f->m, jobs[0]), 0);
+    ticks(f, 100);
+    assert_true(is(f, jobs[0], "swapped"));
+    assert_non_null(strstr(view(f, jobs[0]).swap_error, "is stopped"));
+    stop(f, false);
+}
+
 /* Jobs that begin to start without end hold it up as long as one start may take. */
 static void test_starts_without_end(void **state)
 {
@@ -335,10 +374,16 @@ int main(int argc, char **argv)
 {
     if (strcmp(argv[0], "cede-swap") == 0)
         return fake_swapper();
-    const struct CMUnitTest tests[] = {T(test_back_as_it_was), T(test_refused), T(test_in_line),
-                                       T(test_again), T(test_failing_gives_nothing),
-                                       T(test_over_a_user), T(test_asked_in_without_end),
-                                       T(test_stays_without_end), T(test_starts_without_end)};
+    const struct CMUnitTest tests[] = {T(test_back_as_it_was),
+                                       T(test_refused),
+                                       T(test_in_line),
+                                       T(test_again),
+                                       T(test_failing_gives_nothing),
+                                       T(test_over_a_user),
+                                       T(test_asked_in_without_end),
+                                       T(test_stays_without_end),
+                                       T(test_starts_without_end),
+                                       T(test_stopped)};
     (void)argc;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

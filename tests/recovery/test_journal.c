@@ -305,8 +305,14 @@ static void cut_when_made(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        T(complete_once_said_so), T(removed),       T(cut_short),       T(zeroed), T(unreadable),
-        T(of_which_boot),         T(cut_when_made), T(preemption_modes), T(yielded_half)};
+    const struct CMUnitTest tests[] = {T(complete_once_said_so),
+                                       T(removed),
+                                       T(cut_short),
+                                       T(zeroed),
+                                       T(unreadable),
+                                       T(of_which_boot),
+                                       T(cut_when_made),
+                                       T(preemption_modes),
+                                       T(yielded_half)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
 }
