@@ -8,9 +8,11 @@
 #include "engine/swap.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "engine/apply.h"
+#include "engine/line.h"
 #include "engine/starting.h"
 #include "lib/log.h"
 #include "lib/probe.h"
@@ -24,10 +26,16 @@
  * and so long at most. */
 #define SWAP_AGAIN    10
 #define SWAP_AGAIN_NS (60 * NSEC_PER_SEC)
+/* As long as a move lasts no other job moves. Before an account's users may have another job
+ * swapped out after one that stayed: so many times as long as was tried. */
+#define SWAP_STAYED 5
 /* Of a daemon that leaves; a service manager kills it after 90 s. Then its restorer goes on. */
 #define SWAP_LEAVE_MS 60000
 #define OTHERS_NS     (100 * NSEC_PER_MSEC) /* looks at who is in the way */
 #define STARTS_NS     NSEC_PER_SEC
+/* Of one move; then its swapper is killed, and other jobs move. The driver waits for the process,
+ * which its user may have stopped. On an H200 memory leaves at 1.8 GB/s and comes at 6. */
+#define SWAP_MOVE_NS(bytes) (30 * NSEC_PER_SEC + (bytes)*4)
 
 /* The life of a job's memory (enum swap_phase, swapper.h). MOVED, FAILED and KILLED are what a
  * swapper's end says. In any phase: when its last process has ended there is nothing to bring back,
@@ -97,6 +105,7 @@ static int swap_launch(struct model *m, uint32_t job, struct swap_order *o, stru
     if (r < 0)
         return r;
     s->ended = false;
+    s->began_ns = m->now;
     r = watch_start(&m->watches, s->child.pidfd, &s->ended, &s->watch);
     if (r < 0)
         error_set(err, r, "cannot start swapping: %s", strerror(-r));
@@ -135,6 +144,20 @@ static void swap_measure(struct model *m, struct swap_order *o)
         o->v[i].host_bytes = swapper_host_bytes(o->v[i].proc.pid);
 }
 
+/* -EBUSY: one of them is stopped. */
+static int swap_stopped(const struct swap_order *o, struct error *err)
+{
+    struct proc_stat st;
+    for (uint32_t i = 0; i < o->n; i++) {
+        if (proc_stat_read(o->v[i].proc.pid, &st) == 0 && (st.state == 'T' || st.state == 't'))
+            return error_set(err, -EBUSY,
+                             "process %d is stopped (SIGSTOP, or a debugger), and would not come "
+                             "to rest: continue it first",
+                             (int)o->v[i].proc.pid);
+    }
+    return 0;
+}
+
 /* The job's GPU processes, into o. What the driver cannot move of them the swapper refuses. */
 static int swap_choose(const struct model *m, uint32_t job, struct swap_order *o, struct error *err)
 {
@@ -150,15 +173,7 @@ static int swap_choose(const struct model *m, uint32_t job, struct swap_order *o
                          "%u of its processes use a GPU, and at most %d can be swapped together: "
                          "not swapped, it runs on",
                          n, SWAP_PROCESSES_MAX);
-    for (uint32_t i = 0; i < o->n; i++) {
-        struct proc_stat st;
-        if (proc_stat_read(o->v[i].proc.pid, &st) == 0 && (st.state == 'T' || st.state == 't'))
-            return error_set(err, -EBUSY,
-                             "process %d is stopped (SIGSTOP, or a debugger), and would not come "
-                             "to rest: continue it first",
-                             (int)o->v[i].proc.pid);
-    }
-    return 0;
+    return swap_stopped(o, err);
 }
 
 /* A job's work has to come to an end before it is moved, so the job has to run. */
@@ -197,7 +212,6 @@ static int swap_send_out(struct model *m, uint32_t job, bool by_user, uid_t uid,
     s->by_user = by_user;
     s->uid = uid;
     s->stayed = false;
-    s->began_ns = m->now;
     return 0;
 }
 
@@ -239,6 +253,7 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, 
     struct error e = {""};
     uint32_t other = swap_moving(m), starts;
     const bool by_user = why != SWAP_AUTOMATIC;
+    const uint64_t account_at = m->accounts[m->jobs[job].account].swap_again_at;
     unsigned gpu;
     if (x->mode == SWAP_OFF)
         return error_set(err, -EPERM, "swapping is switched off in the configuration (swap = off)");
@@ -264,6 +279,11 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, 
                          "it ran as if it were in no class until its work had ended, so a user may "
                          "have that again in %llu s",
                          (unsigned long long)((s->user_again_at - m->now) / NSEC_PER_SEC + 1));
+    if (by_user && uid != 0 && uid != geteuid() && m->now < account_at)
+        return error_set(err, -EBUSY,
+                         "another job of this user did not leave the GPU, so a user may try again "
+                         "in %llu s",
+                         (unsigned long long)((account_at - m->now) / NSEC_PER_SEC + 1));
     starts = by_user ? starting_in_way(m, x->start_ns, job, true, why == SWAP_BY_ITSELF, &gpu)
                      : SLOT_NONE;
     if (starts != SLOT_NONE)
@@ -281,8 +301,11 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, 
 int swap_in(struct model *m, uint32_t job)
 {
     struct job_swap *s = &m->jobs[job].swap;
-    if (s->phase == SWAP_AWAY)
+    if (s->phase == SWAP_AWAY || s->phase == SWAP_LEAVING) {
+        /* One that finds no room, and is asked in again, has a new place. */
+        s->asked_ns = model_job_wished(m, &m->jobs[job]) ? m->jobs[job].wish_ns : m->now;
         s->retry_at = 0; /* the next turn sees to it */
+    }
     swap_enter(m, job, swap_next[s->phase][ASKED_IN]);
     s->code = 0; /* what is told from now on is of this */
     return 0;
@@ -360,6 +383,9 @@ static void swapper_ended(struct swaps *x, struct model *m, uint32_t job)
     if (locked_ns > s->began_ns)
         s->user_again_at =
             min_u64(s->user_again_at, locked_ns + SWAP_AGAIN * (locked_ns - s->began_ns));
+    if (r < 0 && s->by_user && (s->phase == SWAP_LEAVING || s->phase == SWAP_RECALLED))
+        m->accounts[m->jobs[job].account].swap_again_at =
+            m->now + SWAP_STAYED * (m->now - s->began_ns);
     x->moved = true;
     swap_answered(m, job, r, &err);
 }
@@ -403,8 +429,14 @@ static uint64_t swap_retry_in(const struct swaps *x, struct model *m, uint32_t j
         swap_enter(m, job, swap_next[s->phase][KILLED]);
     if (s->phase == SWAP_MOVING || swap_moving(m) != SLOT_NONE)
         return s->retry_at = m->now + OTHERS_NS;
-    /* What may be half-way comes in all the same. */
-    uint32_t starts = s->phase == SWAP_ASKED && !s->guessed
+    /* What may be half-way comes in all the same. So does one that has waited as long as a start
+     * may take: others may begin to start without end. */
+    const bool in_line = s->phase == SWAP_ASKED && !s->guessed;
+    for_each_job (m, k) {
+        if (in_line && line_asked_before(m, k, &m->jobs[job], s->asked_ns))
+            return s->retry_at = m->now + OTHERS_NS;
+    }
+    uint32_t starts = in_line && m->now < s->asked_ns + x->start_ns
                           ? starting_in_way(m, x->start_ns, job, false, false, &gpu)
                           : SLOT_NONE;
     if (starts != SLOT_NONE) {
@@ -414,20 +446,48 @@ static uint64_t swap_retry_in(const struct swaps *x, struct model *m, uint32_t j
     for (uint32_t i = 0; o.n < SWAP_PROCESSES_MAX && (rec = journal_swap_of(m->journal, job, &i));
          i++)
         o.v[o.n++] = *rec;
+    if (swap_stopped(&o, &err) < 0) { /* others come in meanwhile */
+        swap_failed(m, job, -EBUSY, &err);
+        s->refused_until = m->now + STARTS_NS;
+        if (in_line)
+            swap_enter(m, job, SWAP_AWAY);
+        return s->retry_at = m->now + STARTS_NS;
+    }
     int r = swap_launch(m, job, &o, &err);
     if (r < 0) /* nobody has asked one that may be out */
         swap_answered(m, job, s->guessed ? -EINTR : r, &err);
     return r < 0 && s->phase > SWAP_AWAY ? s->retry_at : TIME_NEVER;
 }
 
+void swap_reap(struct swaps *x, struct model *m)
+{
+    for_each_job (m, j) {
+        if (j->swap.ended)
+            swapper_ended(x, m, model_job_slot(m, j));
+    }
+}
+
+/* Kills a swapper whose time is up; returns when that is. */
+static uint64_t swap_limit(const struct model *m, const struct job_swap *s)
+{
+    uint64_t bytes = 0;
+    for (unsigned g = 0; s->child.id.pid && g < DEVICE_GPUS_MAX; g++)
+        bytes += s->bytes[g];
+    const uint64_t until = s->began_ns + SWAP_MOVE_NS(bytes);
+    if (!s->child.id.pid || m->now < until)
+        return s->child.id.pid ? until : TIME_NEVER;
+    kill(s->child.id.pid, SIGKILL);
+    return m->now + STARTS_NS;
+}
+
 uint64_t swap_due(struct swaps *x, struct model *m)
 {
     uint64_t next = TIME_NEVER;
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        if (m->jobs[i].rec.root.pid && m->jobs[i].swap.ended)
-            swapper_ended(x, m, i);
         if (m->jobs[i].rec.root.pid)
             next = min_u64(next, swap_retry_in(x, m, i));
+        if (m->jobs[i].rec.root.pid)
+            next = min_u64(next, swap_limit(m, &m->jobs[i].swap));
         model_job_drop_if_over(m, i); /* a scan out of turn may have found its last process gone */
     }
     return next;

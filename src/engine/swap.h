@@ -39,7 +39,10 @@ int swap_in(struct model *m, uint32_t job);
 int swap_adopt(struct model *m, struct proc_id id, bool must, uint32_t *job, struct error *err);
 uint32_t swap_moving(const struct model *m); /* SLOT_NONE: no job */
 void swap_process_gone(struct model *m, struct proc_id id);
-/* Takes swappers' answers, and begins what is due; returns when to ask again. */
+/* Takes swappers' answers: after commands, which then cannot begin a move before those that wait
+ * for one. */
+void swap_reap(struct swaps *x, struct model *m);
+/* Begins what is due; returns when to ask again. */
 uint64_t swap_due(struct swaps *x, struct model *m);
 /* The records of an earlier holder. An error: one cannot be taken over now; it stays on record. */
 int swap_take_back(struct model *m);

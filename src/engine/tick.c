@@ -207,6 +207,7 @@ uint64_t engine_tick(struct engine *e, uint64_t now_ns)
     struct command *commands = run_commands(e);
     demand_gated(&e->demand, m);
     survey_take(&e->survey, m);
+    swap_reap(&e->swaps, m);
     uint64_t next = yield_due(&e->swaps, &e->autoswap, &e->demand, m);
     next = min_u64(next, swap_due(&e->swaps, m));
     tick_commit(e);

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 
+#include "engine/line.h"
 #include "lib/log.h"
 
 #define LOOK_NS  (50 * NSEC_PER_MSEC)
@@ -42,25 +43,30 @@ int yield_begin(struct swaps *x, struct model *m, uint32_t job, unsigned what, u
                 struct error *err)
 {
     struct job *j = &m->jobs[job];
-    const bool first = !j->rec.yielded;
+    const uint32_t before = j->rec.yielded;
+    bool begun = false;
     j->wish_ns = 0;
     /* What left for a latency job stays for that one to decide. What an earlier ceded's end brings
      * in leaves again when another job needs the room. */
-    const bool out = is_out(j) && (j->swap.by_user || !over);
+    const bool out = is_out(j) && (!over || (j->swap.by_user && j->swap.uid == by));
     const bool comes = j->swap.phase > SWAP_AWAY && j->rec.yielded & YIELD_MEMORY;
     if (what & YIELD_MEMORY && !out && !comes) {
+        begun = j->swap.phase == SWAP_HERE;
         int r = swap_out(x, m, job, SWAP_BY_ITSELF, by, err);
         if (r < 0)
             return r;
         j->rec.yielded |= YIELD_MEMORY;
     }
-    if (over || first)
+    if (over || !before)
         j->rec.yielded_by = by;
-    if (what & YIELD_PAUSE && !j->rec.paused) {
+    /* A user may undo a pause of that user's, which an administrator's is not. */
+    if (what & YIELD_PAUSE && (!j->rec.paused || (over && j->rec.paused_by != by))) {
         j->rec.yielded |= YIELD_PAUSE;
         model_job_pause(m, job, true, by);
     }
     yield_class(m, job);
+    if (begun || over)
+        j->yields_with = begun ? j->rec.yielded & ~before : 0;
     model_job_changed(m, j);
     return 0;
 }
@@ -92,10 +98,9 @@ void yield_forget(struct model *m, uint32_t job, unsigned what)
 
 /* ---- taking back ---- */
 
-static void yield_undo(const struct demand *d, struct model *m, uint32_t job)
+static void yield_undo(const struct demand *d, struct model *m, uint32_t job, uint32_t what)
 {
     struct job *j = &m->jobs[job];
-    const uint32_t what = j->rec.yielded;
     struct job_terms terms = job_terms(&j->rec);
     if (what & YIELD_CLASS) {
         terms.class = (enum job_class)j->rec.yielded_class;
@@ -110,20 +115,18 @@ static void yield_undo(const struct demand *d, struct model *m, uint32_t job)
         model_job_pause(m, job, false, 0);
         demand_resumed(d, m, job);
     }
-    j->rec.yielded = 0;
+    j->rec.yielded &= ~what;
     j->wish_ns = 0;
     model_job_changed(m, j);
 }
 
-/* a is before b in line, or on its way, and wants room where b does. */
+/* a is before b in line, and wants room where b does. */
 static bool is_before(const struct model *m, const struct job *a, const struct job *b)
 {
-    bool same_gpu = false;
-    for (unsigned g = 0; g < m->ngpus; g++)
-        same_gpu |= a->swap.bytes[g] && b->swap.bytes[g];
-    if (!same_gpu || a == b || a->swap.phase == SWAP_ASKED)
-        return same_gpu && a != b;
-    return model_job_wished(m, a) && a->swap.phase == SWAP_AWAY && a->rec.yielded & YIELD_MEMORY &&
+    if (a->swap.phase == SWAP_ASKED)
+        return line_asked_before(m, a, b, b->wish_ns);
+    return line_same_gpu(m, a, b) && a != b && model_job_wished(m, a) &&
+           a->swap.phase == SWAP_AWAY && a->rec.yielded & YIELD_MEMORY &&
            (a->wish_ns < b->wish_ns || (a->wish_ns == b->wish_ns && a < b)) &&
            (a->rec.account_uid == b->rec.account_uid || m->now < a->wish_ns + LINE_NS);
 }
@@ -194,7 +197,7 @@ static void wish_advance(struct swaps *x, const struct autoswap *a, const struct
 {
     switch (j->swap.phase) {
     case SWAP_HERE:
-        yield_undo(d, m, model_job_slot(m, j));
+        yield_undo(d, m, model_job_slot(m, j), j->rec.yielded);
         break;
     case SWAP_LEAVING:
         if (j->rec.yielded & YIELD_MEMORY)
@@ -231,7 +234,8 @@ uint64_t yield_due(struct swaps *x, const struct autoswap *a, const struct deman
         if (model_job_wished(m, j))
             wish_advance(x, a, d, m, j);
         else if (j->rec.yielded & YIELD_MEMORY && j->swap.phase == SWAP_HERE && j->swap.stayed)
-            yield_undo(d, m, model_job_slot(m, j)); /* it did not leave */
+            yield_undo(d, m, model_job_slot(m, j), /* it did not leave */
+                       j->rec.yielded & (j->yields_with | YIELD_MEMORY));
         any |= model_job_wished(m, j);
     }
     return any ? m->now + LOOK_NS : TIME_NEVER;

@@ -47,8 +47,10 @@ bool proc_is_scheduler(const struct proc_stat *st, uid_t uid)
     bool named = false;
     for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
         named |= strcmp(st->comm, ours[i]) == 0;
+    /* Another user's may be any program: what a process of this executable has loaded is its own.
+     */
     if (named)
-        return uid == 0 || same_executable(st->id.pid);
+        return uid == 0 || (uid == geteuid() && same_executable(st->id.pid));
     return (strcmp(st->comm, "nvidia-cuda-mps") == 0 && is_mps_control(st->id.pid)) ||
            is_of_check(st, uid);
 }

@@ -127,6 +127,7 @@ struct job_swap {
     struct watch *watch;
     bool ended;
     uint64_t since_ns; /* when it last left or came */
+    uint64_t asked_ns; /* of SWAP_ASKED: its place in line */
     uint64_t retry_at, retry_every;
     uint64_t refused_until, user_again_at;
     uint64_t bytes[DEVICE_GPUS_MAX]; /* what it had when it left */
@@ -145,6 +146,7 @@ struct model_account {
     uid_t uid;
     uint32_t jobs;
     uint32_t weight, gpu_min, gpu_max; /* weight 0: nobody named it; as WEIGHT_DEFAULT */
+    uint64_t swap_again_at;            /* engine/swap.c: its users may have jobs swapped out */
 };
 
 struct job_due; /* engine/observe/deadlines.c */
@@ -216,6 +218,7 @@ struct job {
     /* engine/yield.c: it is to come back */
     uint64_t wish_ns, wish_until;        /* since then, its place in line; and only until then */
     uint64_t wish_at;                    /* when its memory may be asked in again */
+    uint32_t yields_with;                /* what it yielded for as long as its memory leaves */
     uint64_t kept_ns;                    /* since when what it said is kept for it */
     uint64_t line_ns, first_ns, pass_ns; /* as in sched/room.h, */
     uint32_t place;                      /* too */

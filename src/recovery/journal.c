@@ -7,13 +7,13 @@
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 
 #include "lib/paths.h"
+#include "recovery/job_record.h"
 #include "recovery/restorers.h"
 
 #define MAGIC        0x4e524a4544454301ULL /* bytes: 01 C E D E J R N */
@@ -106,7 +106,7 @@ static bool job_ok(const struct journal_job *r)
            r->may_promote <= 1 && r->gpu_min <= 100 && r->gpu_max <= 100 && r->min_speed < 100 &&
            r->memory_bytes <= MEMORY_MAX_BYTES && r->number <= NUMBER_MAX &&
            memchr(r->name, '\0', sizeof(r->name)) && memchr(r->account, '\0', sizeof(r->account)) &&
-           r->deadline_us <= DEADLINE_MAX_US && r->memory_gpu < DEVICE_GPUS_MAX &&
+           r->deadline_us <= DEADLINE_MAX_US && r->memory_gpu < DEVICE_GPUS_MAX && yield_ok(r) &&
            r->cgroup.hierarchy <= CGROUP_HIERARCHIES && r->preempt < PREEMPT_COUNT &&
            r->laxity_us <= DEADLINE_MAX_US && !(r->placed >> DEVICE_GPUS_MAX) &&
            (r->sum == JOB_CHANGING || (r->sum == job_sum(r) && r->laxity_us <= r->deadline_us));
@@ -449,7 +449,7 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
     if (!job)
         return;
     struct journal_job copy;
-    memcpy(&copy, job, sizeof(copy)); /* what is between the members is summed too */
+    job_copy(&copy, job);
     uint32_t sum = job_sum(&copy);
     copy.sum = JOB_CHANGING;
     copy.root.pid = same ? job->root.pid : 0;

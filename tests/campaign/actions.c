@@ -104,6 +104,26 @@ static void swap_load(void)
         VERB("swap-in", pid_text(l->pid));
 }
 
+/* Whether it comes, and what is killed meanwhile, is chance. */
+static void yield_load(void)
+{
+    struct load *l = some_load();
+    char text[96];
+    if (!l)
+        return;
+    l->pause_wanted = true;
+    snprintf(text, sizeof(text),
+             "{\"v\":1,\"op\":\"yield\",\"target\":%d,\"pause\":%s,\"memory\":%s}", (int)l->pid,
+             draw(2) ? "true" : "false", !c.no_swap && draw(2) ? "true" : "false");
+    json_decref(ask(text));
+    if (draw(2))
+        nap_ms((unsigned)draw(300));
+    if (draw(3) == 0)
+        return;
+    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"acquire\",\"target\":%d}", (int)l->pid);
+    json_decref(ask(text));
+}
+
 static void change_policy(void)
 {
     static const char *const what[] = {"laxity", "edf",       "priority",
@@ -230,7 +250,7 @@ static const struct {
     {start_load, 8},    {kill_load, 3},    {change, 12},           {pause_load, 8},
     {resume_load, 6},   {swap_load, 3},    {change_policy, 3},     {reload, 2},
     {kill_restorer, 3}, {kill_swapper, 2}, {stop_for_a_moment, 3}, {kill_one, 5},
-    {kill_both, 4},     {kill_newborn, 2}, {damage_journal, 3},
+    {kill_both, 4},     {kill_newborn, 2}, {damage_journal, 3},    {yield_load, 6},
 };
 
 void act(void)

@@ -109,6 +109,29 @@ static void preemption_modes(void **state)
     assert_true(journal_damaged(f->j));
 }
 
+/* A writer was killed between what a job has yielded and the class that it had: that is its class,
+ * not an earlier one or the first there is. */
+static void yielded_half(void **state)
+{
+    struct fixture *f = *state;
+    struct journal_job job = {.root = f->self, .weight = 1, .class = CLASS_NORMAL}, torn;
+    for (uint32_t class = CLASS_NORMAL; class <= CLASS_COUNT; class ++) {
+        journal_put_job(f->j, 0, &job);
+        torn = *journal_job(f->j, 0);
+        torn.yielded = YIELD_CLASS;
+        torn.sum = 0;
+        if (class > CLASS_NORMAL)
+            torn.yielded_class = class;
+        int fd = open(f->path, O_WRONLY | O_CLOEXEC);
+        assert_int_equal(pwrite(fd, &torn, sizeof(torn), 4096), sizeof(torn));
+        close(fd);
+        reopen(f);
+        assert_int_equal(journal_job(f->j, 0) != NULL, class < CLASS_COUNT);
+        if (class < CLASS_COUNT)
+            assert_int_equal(journal_job(f->j, 0)->yielded_class, class);
+    }
+}
+
 static void complete_once_said_so(void **state)
 {
     struct fixture *f = *state;
@@ -282,8 +305,14 @@ static void cut_when_made(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        T(complete_once_said_so), T(removed),       T(cut_short),       T(zeroed), T(unreadable),
-        T(of_which_boot),         T(cut_when_made), T(preemption_modes)};
+    const struct CMUnitTest tests[] = {T(complete_once_said_so),
+                                       T(removed),
+                                       T(cut_short),
+                                       T(zeroed),
+                                       T(unreadable),
+                                       T(of_which_boot),
+                                       T(cut_when_made),
+                                       T(preemption_modes),
+                                       T(yielded_half)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
 }
