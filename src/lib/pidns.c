@@ -62,7 +62,7 @@ static int namespace_id(pid_t pid, uint64_t *out)
 
 int pidns_of(pid_t pid, struct pidns *out)
 {
-    int v[PID_LEVELS];
+    int v[PID_LEVELS] = {0};
     const int level = numbers(pid, v);
     int r = level < 0 ? level : namespace_id(pid, &out->id);
     out->level = r < 0 ? 0 : level;
@@ -71,7 +71,7 @@ int pidns_of(pid_t pid, struct pidns *out)
 
 pid_t pidns_number(struct pidns ns, pid_t pid)
 {
-    int v[PID_LEVELS];
+    int v[PID_LEVELS] = {0};
     uint64_t id = 0;
     if (ns.level <= 1)
         return pid;
@@ -83,7 +83,7 @@ pid_t pidns_number(struct pidns ns, pid_t pid)
 
 int pidns_translate(pid_t peer, pid_t pid, pid_t *out)
 {
-    int own[PID_LEVELS];
+    int own[PID_LEVELS] = {0};
     struct pidns ns = {.level = numbers(peer, own)};
     *out = ns.level > 0 && own[ns.level - 1] == pid ? peer : pid;
     if (ns.level <= 1 || *out == peer)
