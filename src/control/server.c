@@ -172,7 +172,7 @@ static bool quota_exceeded(struct server *s, uid_t uid, bool admin, uint64_t ns)
     return !admin && quota_of(&s->users, uid)->paid_ns > monotonic_ns() + ns;
 }
 
-/* Its user owes, or has as many requests under way as it may have at once. */
+/* Its user has used up its time, or has as many requests under way as it may have at once. */
 static bool client_waits(struct client *c)
 {
     const struct ask *a;
