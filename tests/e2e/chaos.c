@@ -415,26 +415,15 @@ void stop(void)
 
 /* ---- what has to hold ---- */
 
-static unsigned swap_records(void)
-{
-    struct journal *j;
-    unsigned n = 0;
-    if (journal_open_readonly(cede_home(), &j, NULL) < 0)
-        return 0;
-    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++)
-        n += journal_swap(j, i) != NULL;
-    journal_close(j);
-    return n;
-}
-
 static void check_down(void)
 {
     pid_t v[LOADS];
     size_t n = pids_of(v, everyone);
     if (!chaos.clean)
         return;
-    if (records(NULL) || swap_records())
-        fail_msg("%u groups and %u processes are on record still", records(NULL), swap_records());
+    if (records(NULL) || swap_records(NULL))
+        fail_msg("%u groups and %u processes are on record still", records(NULL),
+                 swap_records(NULL));
     if (!chaos.odd_slices && !all_slices_default(v, n))
         fail_msg("without ceded, some timeslices are not the default");
     await_progress(v, n);

@@ -495,6 +495,24 @@ unsigned records(unsigned *suspended_of)
     return count(0, suspended_of);
 }
 
+unsigned swap_records(pid_t *swapper)
+{
+    struct journal *j;
+    unsigned n = 0;
+    if (swapper)
+        *swapper = 0;
+    if (journal_open_readonly(cede_home(), &j, NULL) < 0)
+        return 0;
+    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
+        const struct journal_swap *s = journal_swap(j, i);
+        n += s != NULL;
+        if (swapper && s && s->swapper.pid && proc_alive(s->swapper))
+            *swapper = s->swapper.pid;
+    }
+    journal_close(j);
+    return n;
+}
+
 bool somebody_suspended(void)
 {
     unsigned s;

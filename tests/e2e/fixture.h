@@ -112,6 +112,9 @@ void measure(const pid_t *v, size_t n, unsigned ms, double *busy);
 
 /* Group records of the journal, and those of them that are suspended; 0 without a journal. */
 unsigned records(unsigned *suspended);
+/* Records of moves of GPU memory; 0 without a journal. swapper: of one that is alive, or 0; may be
+ * NULL. */
+unsigned swap_records(pid_t *swapper);
 bool somebody_suspended(void);
 bool suspended(pid_t pid);
 

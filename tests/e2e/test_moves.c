@@ -6,8 +6,6 @@
 
 #include "fixture.h"
 
-#include "recovery/journal.h"
-
 #define BYTES "268435456" /* moves in 0.3 s */
 #define RANKS 2
 
@@ -51,23 +49,6 @@ static void ranks_end(const struct ranks *r)
     }
 }
 
-static unsigned swap_records_of(pid_t *swapper)
-{
-    struct journal *j;
-    unsigned n = 0;
-    *swapper = 0;
-    if (journal_open_readonly(cede_home(), &j, NULL) < 0)
-        return 0;
-    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
-        const struct journal_swap *s = journal_swap(j, i);
-        n += s != NULL;
-        if (s && s->swapper.pid && proc_alive(s->swapper))
-            *swapper = s->swapper.pid;
-    }
-    journal_close(j);
-    return n;
-}
-
 static void whole_job(void **state)
 {
     (void)state;
@@ -77,17 +58,17 @@ static void whole_job(void **state)
     struct ranks r = ranks_start("own");
     CEDE("swap-out", "sh");
     assert_string_equal(result.out, "#1 sh: swapped out, 0.5 GiB\n");
-    assert_int_equal(swap_records_of(&swapper), RANKS);
+    assert_int_equal(swap_records(&swapper), RANKS);
     measure(r.v, RANKS, 100, busy);
     assert_true(busy[0] == 0 && busy[1] == 0);
     CEDE("swap-in", "sh");
-    assert_int_equal(swap_records_of(&swapper), 0);
+    assert_int_equal(swap_records(&swapper), 0);
     await_progress(r.v, RANKS);
 
     /* One of them ends while they are out: the other comes back. */
     CEDE("swap-out", "sh");
     kill(r.v[1], SIGKILL);
-    assert_true(EVENTUALLY(swap_records_of(&swapper) == 1));
+    assert_true(EVENTUALLY(swap_records(&swapper) == 1));
     CEDE("swap-in", "sh");
     await_progress(r.v, 1);
     kill(r.v[0], SIGTERM);
@@ -110,7 +91,7 @@ static void one_cannot(void **state)
         assert_int_equal(status_of(result.status), 1);
         if (!strstr(result.err, rows[i].reason))
             fail_msg("%s: %s", rows[i].kind, result.err);
-        assert_true(EVENTUALLY(swap_records_of(&swapper) == 0));
+        assert_true(EVENTUALLY(swap_records(&swapper) == 0));
         await_progress(r.v, RANKS);
         CEDE("ps");
         assert_non_null(strstr(result.err, rows[i].reason));
@@ -143,18 +124,18 @@ static void killed_at_any_step(void **state)
             CEDE("swap-out", "sh");
         ask_target(in ? "swap-in" : "swap-out", "sh");
         nap_ms(i % MOMENTS * 60);
-        if (i % 3 != 0 && swap_records_of(&swapper) && swapper)
+        if (i % 3 != 0 && swap_records(&swapper) && swapper)
             kill(swapper, SIGKILL);
         if (i % 3 != 1) {
             ceded_kill(&d);
-            assert_int_equal(swap_records_of(&swapper), 0);
+            assert_int_equal(swap_records(&swapper), 0);
             await_progress(r.v, RANKS);
             d = ceded_start();
         }
         assert_true(EVENTUALLY(!job_is("sh", "state", "swapping-out") &&
                                !job_is("sh", "state", "swapping-in")));
         CEDE("swap-in", "sh");
-        assert_int_equal(swap_records_of(&swapper), 0);
+        assert_int_equal(swap_records(&swapper), 0);
         await_progress(r.v, RANKS);
     }
     ranks_end(&r);

@@ -6,26 +6,7 @@
 
 #include "fixture.h"
 
-#include "recovery/journal.h"
-
 #define SMALL "268435456" /* moves in 0.3 s */
-
-static unsigned swap_records(pid_t *swapper)
-{
-    struct journal *j;
-    unsigned n = 0;
-    *swapper = 0;
-    if (journal_open_readonly(cede_home(), &j, NULL) < 0)
-        return 0;
-    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
-        const struct journal_swap *s = journal_swap(j, i);
-        n += s != NULL;
-        if (s && s->swapper.pid && proc_alive(s->swapper))
-            *swapper = s->swapper.pid;
-    }
-    journal_close(j);
-    return n;
-}
 
 static void assert_no_record(void)
 {

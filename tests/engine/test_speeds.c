@@ -476,6 +476,20 @@ static void test_joins_idle(void **state)
         assert_told(f, job[i], v[i].together);
 }
 
+/* Two programs of which the second does nothing for 8 s; returns its group and, in had, what it is
+ * to do then. */
+static struct mock_group *begin_late(struct fixture *f, pid_t p[2], uint32_t job[2],
+                                     const struct program v[2], struct mock_group *had)
+{
+    unsigned held[2] = {0};
+    begin(f, p, job, v, 2);
+    struct mock_group *g = mock_compute(&f->d, p[1], 0);
+    *had = *g;
+    memset(g->uses, 0, sizeof(g->uses));
+    watch(f, job, 2, 8000, held);
+    return g;
+}
+
 /* One that was still starting when it was measured is told soon after it begins to work. */
 static void test_starts_late(void **state)
 {
@@ -485,10 +499,7 @@ static void test_starts_late(void **state)
     unsigned held[2] = {0};
     static const struct program v[] = {{CLASS_BATCH, PART_FP32, 0.7, true},
                                        {CLASS_BATCH, PART_TENSOR_FP16, 0.6, true}};
-    begin(f, p, job, v, 2);
-    struct mock_group *g = mock_compute(&f->d, p[1], 0), had = *g;
-    memset(g->uses, 0, sizeof(g->uses));
-    watch(f, job, 2, 8000, held);
+    struct mock_group had, *g = begin_late(f, p, job, v, &had);
     assert_false(view(f, job[1]).speed_told);
     memcpy(g->uses, had.uses, sizeof(g->uses));
     watch(f, job, 2, 9000, held);
@@ -505,10 +516,7 @@ static void test_starts_unseen(void **state)
     unsigned held[2] = {0};
     static const struct program v[] = {{CLASS_BATCH, PART_FP32, 0.5, true},
                                        {CLASS_BATCH, PART_FP32, 0.5, true}};
-    begin(f, p, job, v, 2);
-    struct mock_group *g = mock_compute(&f->d, p[1], 0), had = *g;
-    memset(g->uses, 0, sizeof(g->uses));
-    watch(f, job, 2, 8000, held);
+    struct mock_group had, *g = begin_late(f, p, job, v, &had);
     memcpy(g->uses, had.uses, sizeof(g->uses));
     watch(f, job, 2, 12000, held);
     for (int i = 0; i < 2; i++)
