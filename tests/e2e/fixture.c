@@ -526,3 +526,21 @@ bool suspended(pid_t pid)
     count(pid, &s);
     return s > 0;
 }
+
+static unsigned suspended_of(const pid_t *v, size_t n)
+{
+    unsigned all = 0;
+    for (size_t i = 0; i < n; i++)
+        all += suspended(v[i]);
+    return all;
+}
+
+bool runs_on(const pid_t *v, size_t n)
+{
+    bool runs = EVENTUALLY(suspended_of(v, n) == 0);
+    for (int i = 0; i < 50 && runs; i++) {
+        nap_ms(5);
+        runs = suspended_of(v, n) == 0;
+    }
+    return runs;
+}

@@ -117,5 +117,8 @@ unsigned records(unsigned *suspended);
 unsigned swap_records(pid_t *swapper);
 bool somebody_suspended(void);
 bool suspended(pid_t pid);
+/* None of these programs is suspended, and stays so for a while. Until ceded has looked at a group
+ * it is on record as suspended: that is waited for. */
+bool runs_on(const pid_t *v, size_t n);
 
 #endif

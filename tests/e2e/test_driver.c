@@ -185,7 +185,7 @@ static void without_suspension(void **state)
     CEDE("set", pid_text(v[0]), "-c", "latency");
     CEDE("set", pid_text(v[1]), pid_text(v[2]), "-c", "batch");
     assert_true(EVENTUALLY(slice_of(v[1]) == 1 && slice_of(v[2]) == 1));
-    assert_false(somebody_suspended());
+    assert_true(runs_on(v, 3));
     RUN(&result, "cede", "pause", pid_text(v[1]));
     assert_int_equal(status_of(result.status), 1);
     assert_non_null(strstr(result.err, "cannot be paused: suspension is off on GPU 0: a suspended "
@@ -201,7 +201,7 @@ static void without_suspension(void **state)
     d = ceded_start();
     assert_true(EVENTUALLY(slice_of(v[1]) == 1)); /* the finding is in force at once */
     assert_int_equal(said(BEGINS), 1);
-    assert_false(somebody_suspended());
+    assert_true(runs_on(v, 3));
     ceded_stop(&d);
     json_decref(load_end("lat", v[0]));
     json_decref(load_end("batch", v[1]));

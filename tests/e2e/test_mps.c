@@ -158,7 +158,7 @@ static void one_in_no_job(void **state)
         alone;
     })));
     assert_true(EVENTUALLY(all_slices_default(p, 2)));
-    assert_false(somebody_suspended());
+    assert_true(runs_on(p, 3));
     CEDE("set", "--others", "-c", "batch");
     assert_true(EVENTUALLY(!all_slices_default(p, 2)));
     ceded_stop(&d);

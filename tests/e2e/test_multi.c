@@ -91,10 +91,7 @@ static void each_by_itself(void **state)
         assert_int_equal(job_int(names[i], "level"), LEVEL_QUEUE);
     }
     /* No latency job is on the second one: nobody there has to wait. */
-    for (int i = 0; i < 50; i++) {
-        assert_false(suspended(pids[B1]) || suspended(pids[B2]));
-        nap_ms(5);
-    }
+    assert_true(runs_on(pids + B1, 2));
     assert_int_equal(job_int(names[LAT], "timeslice_us"), 1000000);
     assert_int_equal(job_int(names[B1], "timeslice_us"), job_int(names[B2], "timeslice_us"));
     assert_true(job_int(names[B1], "timeslice_us") > SLICE_DEFAULT_US);
