@@ -334,45 +334,6 @@ static void each_user_has_its_own(void **state)
     ceded_stop(&d);
 }
 
-static bool in_turns(void)
-{
-    json_t *job = job_named("a");
-    bool are = json_is_true(json_object_get(json_object_get(job, "mps"), "turns"));
-    json_decref(job);
-    return are;
-}
-
-/* One that did little beside another does not join it again unless it is told to; another program
- * does. */
-static void lost_there_before(void **state)
-{
-    (void)state;
-    static const char out[] = "takes turns instead of joining the pool: beside what runs there";
-#define LINE(depth, uses)                                                                          \
-    harness_exe(), "load", "batch", "--device", "soft", "--kernel-us", "1000", "--depth", depth,   \
-        "--uses", uses
-    configure(20, "");
-    struct ceded d = ceded_start();
-    pid_t a = IN_POOL("a", LINE("40", "tensor16=0.8,dram=0.2"));
-    pid_t b = IN_POOL("b", LINE("3", "fp32=0.5,dram=0.6"));
-    assert_true(EVENTUALLY(in_turns()));
-    kill(b, SIGTERM);
-    assert_int_equal(await_child(b), 0);
-    assert_string_equal(contents("b.err"), "");
-    b = IN_POOL("b", LINE("3", "fp32=0.5,dram=0.6"));
-    assert_true(EVENTUALLY(job_int("b", "timeslice_us") > 0));
-    assert_int_equal(unit_of_job("b"), 0);
-    assert_non_null(strstr(contents("b.err"), out));
-    kill(b, SIGTERM);
-    assert_int_equal(await_child(b), 0);
-    CEDE("run", "-q", "-c", "batch", "--pool", "-n", "b", "--", "sh", "-c",
-         "echo .$CUDA_MPS_PIPE_DIRECTORY");
-    assert_string_not_equal(result.out, ".\n"); /* another program */
-    kill(a, SIGTERM);
-    assert_int_equal(await_child(a), 0);
-    ceded_stop(&d);
-}
-
 int main(void)
 {
     use_stand_in();
@@ -385,7 +346,6 @@ int main(void)
                                        e2e(pid_namespace_of_its_own),
                                        e2e(answer_that_was_lost),
                                        e2e(strict_and_alone),
-                                       e2e(lost_there_before),
                                        e2e(control_group_of_the_first),
                                        e2e(directory_of_another),
                                        e2e(each_user_has_its_own)};

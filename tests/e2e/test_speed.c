@@ -2,11 +2,8 @@
  * told from the GPU's counters. Each queues so much that neither waits for a processor, and less
  * than ends while a measurement settles. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
-#include "fixture.h"
+#include "pool.h"
 
 struct told {
     double speed[2], error[2];
@@ -228,9 +225,49 @@ static void little_is_left(void **state)
     in_some_attempt(left_little);
 }
 
+/* In a pool: one that did little beside another does not join it again; another program does. */
+static bool lost_there(void)
+{
+    static const char out[] = "takes turns instead of joining the pool: beside what runs there";
+#define BATCH(depth, uses)                                                                         \
+    harness_exe(), "load", "batch", "--device", "soft", "--kernel-us", "1000", "--depth", depth,   \
+        "--uses", uses
+    struct ceded d = ceded_start();
+    pid_t a = IN_POOL("a", BATCH("40", "tensor16=0.8,dram=0.2"));
+    pid_t b = IN_POOL("b", BATCH("3", "fp32=0.5,dram=0.6"));
+    bool lost = EVENTUALLY(in_turns());
+    kill(b, SIGTERM);
+    assert_int_equal(await_child(b), 0);
+    assert_string_equal(contents("b.err"), "");
+    if (lost) {
+        b = IN_POOL("b", BATCH("3", "fp32=0.5,dram=0.6"));
+        assert_true(EVENTUALLY(job_int("b", "timeslice_us") > 0));
+        json_t *job = job_named("b");
+        assert_false(json_is_object(json_object_get(job, "mps")));
+        json_decref(job);
+        assert_non_null(strstr(contents("b.err"), out));
+        kill(b, SIGTERM);
+        assert_int_equal(await_child(b), 0);
+        CEDE("run", "-q", "-c", "batch", "--pool", "-n", "b", "--", "sh", "-c",
+             "echo .$CUDA_MPS_PIPE_DIRECTORY");
+        assert_string_not_equal(result.out, ".\n"); /* another program */
+    }
+    kill(a, SIGTERM);
+    assert_int_equal(await_child(a), 0);
+    ceded_stop(&d);
+    return lost;
+}
+
+static void lost_there_before(void **state)
+{
+    (void)state;
+    use_stand_in();
+    in_some_attempt(lost_there);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {e2e(as_was_counted), e2e(slowed_down), e2e(alike),
-                                       e2e(little_is_left)};
+                                       e2e(little_is_left), e2e(lost_there_before)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
