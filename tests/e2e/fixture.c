@@ -227,17 +227,18 @@ static bool nobody_answers(void)
     return !answer;
 }
 
-/* A swapper may be its child, too. */
-static pid_t restorer_of(pid_t ceded)
+pid_t restorer_of(pid_t ceded)
 {
-    pid_t v[8];
-    size_t n = children_of(ceded, v, ARRAY_SIZE(v));
+    pid_t v[8], found = 0;
+    size_t n = children_of(ceded, v, ARRAY_SIZE(v)), restorers = 0;
     for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
         struct proc_stat st;
-        if (proc_stat_read(v[i], &st) == 0 && strcmp(st.comm, "cede-restore") == 0)
-            return v[i];
+        if (proc_stat_read(v[i], &st) < 0 || strcmp(st.comm, "cede-restore") != 0)
+            continue;
+        found = v[i];
+        restorers++;
     }
-    return 0;
+    return restorers == 1 ? found : 0;
 }
 
 struct ceded ceded_start(void)

@@ -76,6 +76,8 @@ struct ceded {
 void configure(unsigned rotation_ms, const char *more);
 /* Starts a daemon in the directory and waits until it answers. Says what it says to ceded.err. */
 struct ceded ceded_start(void);
+/* Of its children, which may be swappers and searches too; 0 unless there is one. */
+pid_t restorer_of(pid_t ceded);
 /* kill -9, and waits until the restorer has done its work and ended. */
 void ceded_kill(struct ceded *d);
 /* As by `systemctl stop`: has to end with status 0. */

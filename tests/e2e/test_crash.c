@@ -261,7 +261,7 @@ static void directory_removed(void **state)
     assert_int_equal(unlink(home), 0);
     assert_true(EVENTUALLY(answers(d.pid)));
     await_turns(); /* the jobs are on record */
-    assert_true(EVENTUALLY(children_of(d.pid, &d.restorer, 1) == 1));
+    assert_true(EVENTUALLY((d.restorer = restorer_of(d.pid)) != 0));
     ceded_stop(&d);
     assert_true(all_slices_default(pids, N));
     end_loads(pids);

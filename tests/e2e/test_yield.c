@@ -139,6 +139,8 @@ static void loop_without_ceded(void **state)
     small_gpu(GPU_BYTES);
     struct ceded d = ceded_start();
     loop_start(&l, "12");
+    /* One that came later would start a ceded of its own. */
+    assert_true(EVENTUALLY(!job_gone("trainer") && !job_gone("sampler")));
     for (int i = 0; i < 8; i++) {
         usleep((useconds_t)(500000 + rng_below(&rng, 1500000)));
         if (i == 5) { /* both at once */
