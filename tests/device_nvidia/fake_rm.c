@@ -26,12 +26,22 @@ struct fake_client *fake_client_at(struct fake_rm *rm, uint32_t handle)
     return NULL;
 }
 
+static uint32_t *hint(struct fake_client *c, uint32_t handle)
+{
+    return &c->hints[handle % (sizeof(c->hints) / sizeof(c->hints[0]))];
+}
+
 struct fake_object *fake_object_at(struct fake_rm *rm, uint32_t client, uint32_t handle)
 {
     struct fake_client *c = fake_client_at(rm, client);
-    for (size_t i = 0; c && i < c->nobjects; i++) {
-        if (c->objects[i].handle == handle)
-            return &c->objects[i];
+    const uint32_t at = c ? *hint(c, handle) : 0;
+    if (at && at <= c->nobjects && c->objects[at - 1].handle == handle)
+        return &c->objects[at - 1];
+    for (size_t i = 0; at && i < c->nobjects; i++) {
+        if (c->objects[i].handle != handle)
+            continue;
+        *hint(c, handle) = (uint32_t)i + 1;
+        return &c->objects[i];
     }
     return NULL;
 }
@@ -41,6 +51,7 @@ static uint32_t object_new(struct fake_client *c, uint32_t handle, uint32_t clas
     c->objects = grow(c->objects, c->nobjects, sizeof(c->objects[0]));
     c->objects[c->nobjects++] =
         (struct fake_object){.handle = handle, .class = class, .parent = parent};
+    *hint(c, handle) = (uint32_t)c->nobjects;
     return handle;
 }
 

@@ -10,10 +10,6 @@
 
 #include "recovery/journal.h"
 
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-
 #define MEMORY "33554432" /* moves in 0.1 s */
 
 struct chaos chaos;
@@ -59,11 +55,7 @@ struct kid *watch(pid_t pid, const char *what)
 /* Who is killed while LeakSanitizer looks leaves its tracer, which ends so. */
 static bool is_tracer(int status)
 {
-#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-    return status == 3 || status == 4 || status == 1000 + SIGKILL;
-#else
-    return false;
-#endif
+    return SANITIZED && (status == 3 || status == 4 || status == 1000 + SIGKILL);
 }
 
 void reap(void)

@@ -14,6 +14,15 @@
 
 #define SLICE_DEFAULT_US 2048
 
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
+
 /* True as soon as the condition is; false after 40 s of looking. */
 #define EVENTUALLY(condition)                                                                      \
     ({                                                                                             \

@@ -173,6 +173,8 @@ static void journal_cannot_grow(void **state)
 
 /* ---- a damaged one ---- */
 
+#define VARIANTS (SANITIZED ? 50 : 200) /* each starts some ten processes */
+
 enum { LAT, B1, B2, B3, N };
 static const char *const names[N] = {"lat", "b1", "b2", "b3"};
 
@@ -294,7 +296,7 @@ static void damaged(void **state)
     ceded_kill(&d);
     configure(10, "");
 
-    for (int variant = 0; variant < 200; variant++) {
+    for (int variant = 0; variant < VARIANTS; variant++) {
         put_damaged(&image, &rng);
         put_device(pids, waits);
         d = ceded_start();

@@ -46,11 +46,14 @@ static int soft_list(struct soft_driver *d, struct proc_id proc, bool compute_on
         if (l.n + more > GROUPS_MAX ||
             !is_ascending(m.u.groups.v, more, l.n ? &l.v[l.n - 1] : NULL))
             return soft_no_server(d, -EPROTO, err);
-        struct soft_group *p = reallocarray(l.v, l.n + more + 1, sizeof(*p));
-        if (!p)
-            return error_set(err, -ENOMEM, "no memory for the list of groups");
-        l.v = p;
-        memcpy(l.v + l.n, m.u.groups.v, more * sizeof(*p));
+        if (l.n + more >= l.room) {
+            struct soft_group *p = reallocarray(l.v, 2 * (l.n + more + 1), sizeof(*p));
+            if (!p)
+                return error_set(err, -ENOMEM, "no memory for the list of groups");
+            l.v = p;
+            l.room = 2 * (l.n + more + 1);
+        }
+        memcpy(l.v + l.n, m.u.groups.v, more * sizeof(*l.v));
         l.n += more;
     } while (m.u.groups.more && m.u.groups.n);
     l.ns = m.u.groups.now_ns;

@@ -16,7 +16,7 @@ struct soft_seen {
 /* Groups at some moment, in the order of their keys; ns 0: never taken. */
 struct soft_sample {
     struct soft_group *v;
-    size_t n;
+    size_t n, room;
     uint64_t ns;
 };
 
