@@ -23,8 +23,8 @@ int bench_find_scenarios(char *buf, size_t size, struct error *err)
             return 0;
         }
     }
-    return error_set(err, -ENOENT, "no scenario files in %s: set CEDE_SCENARIOS to their directory",
-                     env ? env : "$PREFIX/share/cede/scenarios or bench/scenarios");
+    return error_set(err, -ENOENT, "no scenario files in %s: give their directory by --scenarios",
+                     env ? env : CEDE_DATADIR "/cede/scenarios or bench/scenarios");
 }
 
 static int compare_items(const void *a, const void *b)

@@ -15,10 +15,10 @@ void cell_time(char buf[static CELL], json_int_t us)
         snprintf(buf, CELL, "-");
     else if (us < 1000)
         snprintf(buf, CELL, "%lldus", (long long)us);
-    else if (us < 1000000)
+    else if (us < 999500) /* %.3g of more is 1e+03 */
         snprintf(buf, CELL, "%.3gms", (double)us / 1e3);
     else
-        snprintf(buf, CELL, "%.3gs", (double)us / 1e6);
+        snprintf(buf, CELL, us < 999500000 ? "%.3gs" : "%.0fs", (double)us / 1e6);
 }
 
 static void limits_text(char *buf, json_int_t min, json_int_t max)

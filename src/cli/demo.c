@@ -344,9 +344,7 @@ int demo_main(int argc, char **argv)
     }
     print_result(&d);
     if (!d.json)
-        puts("\nSee it on your own programs: `cede top` shows jobs as they go on, `cede why` why "
-             "one "
-             "waits.");
+        puts("\nSee your own programs: `cede top` shows jobs live, `cede why` why one waits.");
     if (d.result.stopped && d.result.resumed)
         return CLI_OK;
     cli_error("demo: a pause had no effect on this device: run `cede doctor`");

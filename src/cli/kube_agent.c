@@ -319,7 +319,9 @@ static int agent_url(struct agent *a, const char *url, char out[static 512])
     else if (host && port)
         snprintf(out, 512, "https://%s%s%s:%s", v6 ? "[" : "", host, v6 ? "]" : "", port);
     else
-        return cli_usage("kube-agent", "kube-agent: this is no pod: --url says where to ask");
+        return cli_usage(
+            "kube-agent",
+            "kube-agent: not in a pod (KUBERNETES_SERVICE_HOST is not set): give --url");
     if (strncmp(out, "https://", 8) != 0 && strncmp(out, "http://", 7) != 0)
         return cli_usage("kube-agent", "kube-agent: --url: https://HOST:PORT is needed");
     size_t n = strlen(out);

@@ -118,7 +118,7 @@ int profile_main(int argc, char **argv)
     if (!ncu || optind < argc)
         return cli_usage("profile",
                          ncu ? "profile: '%s' is one argument too many"
-                             : "profile: --ncu says which table%.0s",
+                             : "profile: no table given: --ncu FILE%.0s",
                          ncu ? argv[optind] : "");
     _cleanup_fclose_ FILE *f = strcmp(ncu, "-") == 0 ? fdopen(0, "r") : fopen(ncu, "re");
     if (!f) {

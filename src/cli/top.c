@@ -1,4 +1,4 @@
-/* `cede top`: the jobs as they go on, on a terminal, or as text and JSON for programs. Asks as any
+/* `cede top`: the jobs live, on a terminal, or as text and JSON for programs. Asks as any
  * client does; what is looked at does not change by it. */
 #include <errno.h>
 #include <langinfo.h>
@@ -21,7 +21,7 @@ static const char help[] =
     "usage: cede top [-d SECONDS]\n"
     "       cede top --once | --json [-d SECONDS]\n"
     "\n"
-    "Shows the jobs as they go on, and the programs that use a GPU and are in no job\n"
+    "Shows the jobs live, and the programs that use a GPU and are in no job\n"
     "(nobody's). Keys: F1 or ? lists them; q quits.\n"
     "\n"
     "  -d, --delay SECONDS  between two looks, 0.1 to 3600 (default 1)\n"

@@ -28,7 +28,7 @@ static const struct {
     [TOP_WAIT] = {"WAIT", "wait", 4, 2, true},
     [TOP_MEM] = {"MEM", "memory", 4, 6, true},
     [TOP_SPEED] = {"SPEED", "speed", 5, 9, true},
-    [TOP_DUE] = {"DUE", "due", 10, 8, false},
+    [TOP_DUE] = {"DUE", "due", 11, 8, false},
     [TOP_WHERE_COLUMN] = {"WHERE", "where", 14, 12, false},
     [TOP_USER] = {"USER", "user", 8, 11, false},
     [TOP_NAME_COLUMN] = {"NAME", "name", 10, 0, false},

@@ -190,7 +190,7 @@ int trace_main(int argc, char **argv)
     if (status != OPTIONS_GO_ON)
         return status;
     if (!path || !path[0])
-        return cli_usage("trace", "trace: which file? Say it by -o FILE");
+        return cli_usage("trace", "trace: no file given: -o FILE");
     catch_signals();
     return trace_jobs(path, for_us, argv + optind, argc - optind);
 }

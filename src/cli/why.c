@@ -11,8 +11,9 @@
 static const char help[] =
     "usage: cede why [--json] TARGET...\n"
     "\n"
-    "Says why a job runs or waits, by the scheduler's last decision, who is before it, and where\n"
-    "its time has gone so far. TARGET: pid, job's number '#12' or %12, name or USER/name.\n"
+    "Says why a job runs or waits, by the scheduler's last decision, which jobs are before it,\n"
+    "and where its time has gone so far. TARGET: pid, job's number '#12' or %12, name or\n"
+    "USER/name.\n"
     "\n"
     "      --json  as cede ps has it: {\"jobs\": [{..., \"why\": [...], \"counts\": {...}}]}\n"
     "  -h, --help  this text\n";

@@ -37,8 +37,8 @@ int starting_error(const struct model *m, uint64_t max_ns, uint32_t starts, unsi
     const uint64_t until = starting_until(&j->on[gpu].start, max_ns, m->now);
     return error_set(
         err, -EBUSY,
-        "job #%llu (%s) is starting on GPU %u and may go by what is free there: "
-        "nobody moves until it has, or for %llu s",
+        "job #%llu (%s) is starting on GPU %u and may size itself by the free memory there: "
+        "no job moves until it has started, for %llu s at most",
         (unsigned long long)j->rec.number, j->rec.name, gpu,
         (unsigned long long)((until > m->now ? until - m->now : 0) / NSEC_PER_SEC + 1));
 }

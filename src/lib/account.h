@@ -9,6 +9,7 @@
 #ifndef CEDE_LIB_ACCOUNT_H
 #define CEDE_LIB_ACCOUNT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -32,9 +33,14 @@ struct accounts {
 /* pid 0: not known. Root is its own account. */
 uid_t account_of(struct accounts *a, uid_t uid, pid_t pid);
 /* Of a caller in a container, who may take any uid in there: the user who made its user namespace,
- * else the container itself, by the number of its pid namespace (0xf0000000 and up: no user's). A
- * pid namespace within a container's is no other one. In ours it is account_of(). */
+ * else the container itself, by the number of its pid namespace (ACCOUNT_CONTAINER and up: no
+ * user's). A pid namespace within a container's is no other one. In ours it is account_of(). */
+#define ACCOUNT_CONTAINER 0xf0000000U
 uid_t account_of_guest(struct accounts *a, uid_t uid, pid_t pid);
+static inline bool account_is_container(uid_t account)
+{
+    return account >= ACCOUNT_CONTAINER;
+}
 void accounts_free(struct accounts *a);
 
 #endif

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "lib/account.h"
 #include "lib/quota.h"
 
 static struct {
@@ -96,20 +97,22 @@ void log_say(int level, const char *fmt, ...)
     va_end(ap);
 }
 
-void log_user(uid_t uid, int level, const char *fmt, ...)
+void log_user(uid_t account, int level, const char *fmt, ...)
 {
     va_list ap;
     if (level > log_state.level)
         return;
     const uint64_t now = monotonic_ns();
-    struct quota *u = quota_of(&log_state.users, uid);
+    struct quota *u = quota_of(&log_state.users, account);
     if (u->paid_ns > now + (LOG_USER_BURST - 1) * LOG_USER_NS) {
         u->left_out++;
         return;
     }
     quota_charge(u, now, LOG_USER_NS);
     if (u->left_out)
-        log_say(LOG_WARNING, "uid %u: %u messages left out: too many", uid, u->left_out);
+        log_say(LOG_WARNING, "%u messages about %s %u left out: too many at once", u->left_out,
+                account_is_container(account) ? "the container with pid namespace" : "uid",
+                account);
     u->left_out = 0;
     va_start(ap, fmt);
     say(level, fmt, ap);

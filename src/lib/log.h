@@ -16,10 +16,10 @@ void log_open(const char *name, int level);
 void log_set_level(int level);
 void log_say(int level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* Of what a user has done or asked for: LOG_USER_BURST lines at once, one in LOG_USER_NS; what was
- * left out is told with the next. */
+/* Of what an account (lib/account.h) has done or asked for: LOG_USER_BURST lines at once, one in
+ * LOG_USER_NS; the next one says how many were left out. */
 #define LOG_USER_BURST 50U
 #define LOG_USER_NS    (100 * NSEC_PER_MSEC)
-void log_user(uid_t uid, int level, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void log_user(uid_t account, int level, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 #endif

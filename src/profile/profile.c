@@ -209,7 +209,7 @@ int profile_load(const char *path, struct profile *out, struct error *err)
     json_t *all = json_load_file(path, 0, &why);
     *out = (struct profile){.n = 0};
     if (!all && errno == ENOENT)
-        return error_set(err, -ENOENT, "there is no %s", path);
+        return error_set(err, -ENOENT, "cannot open %s: no such file", path);
     if (!all)
         return error_set(err, -EINVAL, "%s: line %d: %s", path, why.line, why.text);
     const json_t *o = json_object_get(all, "gpu"), *kernels = json_object_get(all, "kernels"), *k;

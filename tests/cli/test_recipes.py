@@ -109,7 +109,7 @@ class Recipes(unittest.TestCase):
         self.assertNotIn("yielded", comfy)
 
     def test_server_beside_training(self):
-        jobs = self.run_recipe("A server beside a training")
+        jobs = self.run_recipe("A server and a training")
         self.assertEqual({n: j["class"] for n, j in jobs.items()}, {"serve": "latency", "train": "batch"})
 
     def test_two_servers(self):

@@ -358,6 +358,36 @@ static void columns_fit_any_width(void **state)
     top_model_free(&m);
 }
 
+/* A unit that is cut is another one. */
+static void due_times_fit(void **state)
+{
+    static const struct {
+        json_int_t in_us;
+        const char *want;
+    } all[] = {
+        {-28900, "late 28.9ms"}, {-999600, "late 1s"}, {-3600000000, "late 3600s"},
+        {-999, "late 999us"},    {812000, "in 812ms"},
+    };
+    struct top_model m;
+    start(&m);
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        json_t *reply = reply_of(after, ARRAY_SIZE(after));
+        json_t *train = json_array_get(json_object_get(reply, "jobs"), 1);
+        json_object_set_new(train, "due", json_pack("{s:I}", "in_us", all[i].in_us));
+        assert_int_equal(top_model_update(&m, reply, (103 + i) * SECOND), 0);
+        assert_int_equal(top_model_arrange(&m), 0);
+        json_decref(reply);
+        char cell[CELL];
+        for (size_t row = 0; row < m.nrows; row++) {
+            if (m.rows[row]->number == 2)
+                top_cell(cell, &m, m.rows[row], TOP_DUE, 11, true);
+        }
+        assert_string_equal(cell, all[i].want);
+        assert_true(strlen(cell) <= top_layout(&m, 300).width[TOP_DUE]);
+    }
+    top_model_free(&m);
+}
+
 static void names_containers_and_units(void **state)
 {
 #define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -391,6 +421,7 @@ int main(void)
         cmocka_unit_test(refuses_what_is_no_job),
         cmocka_unit_test(fits_text),
         cmocka_unit_test(columns_fit_any_width),
+        cmocka_unit_test(due_times_fit),
         cmocka_unit_test(names_containers_and_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -374,7 +374,7 @@ static void errors_say_what_is_wrong(void **state)
 {
     FAILS(1, "no daemon is running", "trace", "-o", trace_path(), "-t", "1s");
     assert_int_equal(access(trace_path(), F_OK), -1);
-    FAILS(2, "which file?", "trace");
+    FAILS(2, "no file given", "trace");
     FAILS(2, "requires an argument", "trace", "-o");
     FAILS(2, "no time", "trace", "-o", "x", "-t", "soon");
     FAILS(2, "no time", "trace", "-o", "x", "-t", "0");

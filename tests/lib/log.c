@@ -101,8 +101,8 @@ static void file_and_levels(void **state)
     unlink(path);
 }
 
-/* One user's flood is cut, said, and nobody else's affair. */
-static void users(void **state)
+/* A flood of one account is cut, said, and changes nothing for others. */
+static void flood_is_cut(uid_t account, const char *said)
 {
     char path[] = "/tmp/cede-test-XXXXXX";
     int fd = mkstemp(path);
@@ -110,28 +110,38 @@ static void users(void **state)
     with_stderr(fd);
     text[0] = '\0';
     for (int i = 0; i < 10000; i++)
-        log_user(1000, LOG_INFO, "uid 1000 again");
+        log_user(account, LOG_INFO, "again");
     log_user(1001, LOG_INFO, "uid 1001 too");
     while (!strstr(text, "left out")) {
         usleep(20000);
-        log_user(1000, LOG_INFO, "uid 1000 again");
+        log_user(account, LOG_INFO, "again");
         assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
         drain(fd);
     }
     end();
     assert_non_null(strstr(text, "uid 1001 too\n"));
-    assert_in_range(count(text, "uid 1000 again\n"), LOG_USER_BURST, 2000);
+    assert_non_null(strstr(text, said));
+    assert_in_range(count(text, "again\n"), LOG_USER_BURST, 2000);
     close(fd);
     unlink(path);
+}
+
+static void users(void **state)
+{
+    flood_is_cut(1000, " messages about uid 1000 left out");
+}
+
+static void containers(void **state)
+{
+    flood_is_cut(4026532512U, " the container with pid namespace 4026532512 left out");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_pipe),
-        cmocka_unit_test(full_socket),
-        cmocka_unit_test(file_and_levels),
-        cmocka_unit_test(users),
+        cmocka_unit_test(full_pipe),       cmocka_unit_test(full_socket),
+        cmocka_unit_test(file_and_levels), cmocka_unit_test(users),
+        cmocka_unit_test(containers),
     };
     alarm(60);
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);

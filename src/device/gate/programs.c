@@ -275,7 +275,8 @@ int gate_listen(struct gate_driver *d, struct error *err)
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof(a.sun_path), "%s", d->path);
     if (!d->path[0])
-        return error_set(err, -EIO, "the gate's driver was opened without a socket to listen at");
+        return error_set(err, -EIO,
+                         "programs with a gate can be steered by a daemon only: start ceded");
     unlink(d->path);
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const int r = fd < 0 ? -errno : bind_for_all(fd, &a);
