@@ -18,7 +18,7 @@ struct lookup {
     struct proc_id proc;
     uid_t account;
     uint64_t id;
-    uint64_t since_ns; /* when it was first asked about; when it was answered */
+    uint64_t since_ns; /* when it was asked about; when it was answered */
     unsigned tries;
     char container[72];
     struct proc_image image; /* of the answer */
@@ -145,7 +145,8 @@ static struct lookup *find_room(struct lookups *l, uid_t account, uint64_t now_n
     return oldest;
 }
 
-static void enqueue(struct lookups *l, struct lookup *x, const struct lookup_key *k)
+static void enqueue(struct lookups *l, struct lookup *x, const struct lookup_key *k,
+                    uint64_t now_ns)
 {
     free(x->text);
     x->text = NULL;
@@ -153,6 +154,7 @@ static void enqueue(struct lookups *l, struct lookup *x, const struct lookup_key
     l->changed = true;
     x->state = LOOKUP_QUEUED;
     x->id = ++l->last_id;
+    x->since_ns = now_ns;
     snprintf(x->container, sizeof(x->container), "%s", k->container);
     x->tries++;
 }
@@ -171,13 +173,13 @@ int lookups_get(struct lookups *l, const struct lookup_key *k, uint64_t now_ns, 
     if (!x && !(x = find_room(l, k->account, now_ns)))
         return -EAGAIN;
     if (x->state == LOOKUP_FREE) {
-        *x = (struct lookup){.proc = k->proc, .account = k->account, .since_ns = now_ns};
-        enqueue(l, x, k);
+        *x = (struct lookup){.proc = k->proc, .account = k->account};
+        enqueue(l, x, k, now_ns);
     } else if (x->state != LOOKUP_DONE && now_ns - x->since_ns > LOOKUP_MAX_NS) {
         lookup_end(l, x, -ETIMEDOUT, now_ns);
     } else if (x->state == LOOKUP_DONE && !is_current(x, k)) {
         if (x->tries < TRIES_MAX)
-            enqueue(l, x, k);
+            enqueue(l, x, k, now_ns);
         else
             return -ESTALE;
     }

@@ -105,6 +105,16 @@ static void another_program(void **state)
     assert_string_equal(text, "train");
     assert_int_equal(get(l, key(1, 7, ++stack), 15, &text), -ESTALE); /* no more */
     assert_null(text);
+    /* Each has its own time to be read in, however old the answer about the one before. */
+    const uint64_t later = 17 + LOOKUP_MAX_NS;
+    assert_int_equal(get(l, key(3, 7, 1), 15, NULL), -EAGAIN);
+    answer(l, &sent[nsent - 1], 1, 0, 16);
+    assert_int_equal(get(l, key(3, 7, 2), later, NULL), -EAGAIN);
+    assert_true(lookups_waits(l, 3, later));
+    assert_int_equal(get(l, key(3, 7, 2), later + 1, NULL), -EAGAIN);
+    answer(l, &sent[nsent - 1], 2, 0, later + 2);
+    assert_int_equal(get(l, key(3, 7, 2), later + 3, &text), 0);
+    assert_string_equal(text, "train");
     /* One that is in a container since then. */
     struct lookup_key k = key(2, 7, 1);
     assert_int_equal(get(l, k, 16, NULL), -EAGAIN);
