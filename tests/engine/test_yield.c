@@ -155,8 +155,15 @@ static void test_again(void **state)
     assert_true(is(f, jobs[0], "") && is(f, jobs[1], "swapped"));
     assert_int_equal(view(f, jobs[0]).job.yielded, YIELD_CLASS | YIELD_MEMORY);
     f->d.free_bytes = GIB;
-    engine_acquire(f->m, jobs[1], 5000000);
-    ticks(f, 100);
+    /* What keeps it is seen of the job. */
+    struct proc_stat st;
+    kill(p[0], SIGSTOP);
+    assert_true(EVENTUALLY(proc_stat_read(p[0], &st) == 0 && st.state == 'T'));
+    engine_acquire(f->m, jobs[1], 15000000);
+    ticks(f, 10000);
+    assert_non_null(strstr(view(f, jobs[0]).error, "is stopped"));
+    kill(p[0], SIGCONT);
+    ticks(f, 1000);
     assert_true(EVENTUALLY(ordered(f, "out", p[0])));
     mock_exit(&f->d, p[0]);
     f->d.free_bytes = 4 * GIB;
