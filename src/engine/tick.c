@@ -46,6 +46,8 @@ static uint64_t tick_commit(struct engine *e)
 {
     struct model *m = &e->model;
     model_units_update(m);
+    if (m->records_changed)
+        apply_continues(m);
     tick_record(e);
     const bool decide = m->dirty || m->now >= m->wake;
     if (decide) {

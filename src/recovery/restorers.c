@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/procfs.h"
@@ -61,8 +60,6 @@ void restorers_continue(uint64_t device, uint64_t inode)
             restorers_descriptors(pids[i], &journal, &held) < 0 ||
             !restorers_hold(pids[i], held, device, inode))
             continue;
-        _cleanup_close_ int pidfd = proc_pidfd(st.id);
-        if (pidfd >= 0)
-            syscall(SYS_pidfd_send_signal, pidfd, SIGCONT, NULL, 0);
+        (void)proc_signal(st.id, SIGCONT);
     }
 }
