@@ -150,17 +150,17 @@ static bool daemon_hangs(struct journal *j)
 /* Until the daemon has ended; false: and there is nothing to undo. */
 static bool guard(struct journal *j, int pipe_fd, struct device_driver **driver)
 {
-    bool undone_for_hang = false;
+    bool hung = false;
     for (;;) {
         struct pollfd p = {.fd = pipe_fd, .events = POLLIN};
         int n = poll(&p, 1, LOOK_MS);
         if (n == 0) {
-            bool hangs = daemon_hangs(j);
-            if (hangs && !undone_for_hang) {
+            bool hangs = daemon_hangs(j); /* with something to undo, again if that failed */
+            if (hangs && !hung)
                 log_say(LOG_ERR, "ceded does not answer; its jobs run again");
+            if (hangs)
                 restorer_undo(j, driver);
-            }
-            undone_for_hang = hangs;
+            hung = hangs;
             continue;
         }
         char c;
