@@ -51,7 +51,7 @@ struct daemon {
     struct directory directory;
     struct verbs verbs;
 
-    struct inherited inherited;
+    struct children left; /* that nothing else waits for */
     struct standby restorer;
     struct acct *acct; /* NULL: no accounts */
     struct identifier identifier;
@@ -196,7 +196,7 @@ static void stop_reading(struct daemon *d)
     if (d->reader_poll)
         uv_close((uv_handle_t *)d->reader_poll, free_handle);
     d->reader_poll = NULL;
-    reader_stop(&d->reader);
+    reader_stop(&d->reader, &d->left);
 }
 
 /* Ends the loop; ceded_main() does the rest. */
@@ -303,13 +303,12 @@ static void on_signal(uv_signal_t *s, int number)
         reload(d);
         break;
     case SIGCHLD:
-        process_reap(&d->inherited);
+        process_reap(&d->left);
         standby_reap(&d->restorer);
         standby_replace(&d->restorer, monotonic_ns());
         if (d->acct)
             acct_reap(d->acct, monotonic_ns());
         identifier_reap(&d->identifier);
-        check_reap(&d->drivers);
         daemon_tick(d);
         break;
     default:
@@ -527,7 +526,7 @@ static int daemon_run(struct daemon *d)
     }
     if (d->opt.transient)
         process_say_served();
-    process_reap(&d->inherited);
+    process_reap(&d->left);
     d->start_ns = monotonic_ns();
     log_say(LOG_INFO, "cede %s: %s, policy %s, socket %s", build_version(), device_name(d->driver),
             engine_policy(d->engine), d->socket);
@@ -540,6 +539,7 @@ static int daemon_run(struct daemon *d)
     const struct check_options checks = {.mode = (enum driver_check)d->config.driver_check,
                                          .soft = d->soft,
                                          .dir = d->opt.dir,
+                                         .left = &d->left,
                                          .changed = on_checked,
                                          .arg = d};
     check_begin(&d->drivers, &d->loop, d->engine, &checks);
@@ -567,8 +567,8 @@ int ceded_main(int argc, char **argv)
         free(d);
         return r;
     }
-    process_inherit(&d->inherited);
-    if (reader_wait(d->opt.config, d->opt.dir, &d->config, &err) == 0) {
+    process_inherit(&d->left);
+    if (reader_wait(d->opt.config, d->opt.dir, &d->config, &d->left, &err) == 0) {
         log_set_level(d->config.log_level);
         process_become_daemon();
         r = daemon_run(d);

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 
 #include "daemon/findings.h"
 #include "lib/json_text.h"
@@ -48,7 +47,7 @@ static void check_free_handle(uv_handle_t *h)
     free(h);
 }
 
-static void check_unwatch(struct check *c)
+static void check_end(struct check *c, int signal)
 {
     if (c->poll)
         uv_close((uv_handle_t *)c->poll, check_free_handle);
@@ -56,10 +55,11 @@ static void check_unwatch(struct check *c)
         close(c->out);
     c->poll = NULL;
     c->out = -1;
-    if (c->pid)
-        c->reap = c->pid;
+    if (c->pid) {
+        kill(c->pid, signal);
+        process_leave(c->left, c->pid);
+    }
     c->pid = 0;
-    check_reap(c);
 }
 
 /* ---- what it found ---- */
@@ -145,9 +145,7 @@ static void check_finish(struct check *c)
     struct finding f = about(c, c->gpu);
     char cannot[160];
     uv_timer_stop(c->timer);
-    if (c->pid)
-        kill(c->pid, SIGKILL); /* it has nothing left to do */
-    check_unwatch(c);
+    check_end(c, SIGKILL); /* it has nothing left to do */
     json_t *o = json_loadb(c->answer, c->n, 0, NULL);
     const char *text = json_get_text(o, "unmeasurable");
     c->due &= ~gpus;
@@ -248,7 +246,7 @@ static void check_next(struct check *c)
         if (r == 0)
             return;
         log_say(LOG_WARNING, "cannot start the check of the driver: %s", strerror(-r));
-        check_unwatch(c);
+        check_end(c, SIGKILL);
         check_withhold(c, c->due, WITHHELD, "the check could not be started");
         c->failed |= c->due;
         c->due = 0;
@@ -293,6 +291,7 @@ void check_begin(struct check *c, uv_loop_t *loop, struct engine *e, const struc
     *c = (struct check){.engine = e,
                         .loop = loop,
                         .soft = o->soft,
+                        .left = o->left,
                         .out = -1,
                         .changed = o->changed,
                         .arg = o->arg};
@@ -321,22 +320,13 @@ void check_begin(struct check *c, uv_loop_t *loop, struct engine *e, const struc
     check_next(c);
 }
 
-void check_reap(struct check *c)
-{
-    int status;
-    if (c->engine && c->reap && waitpid(c->reap, &status, WNOHANG) != 0)
-        c->reap = 0;
-}
-
 void check_stop(struct check *c)
 {
     if (!c->engine)
         return;
-    if (c->pid)
-        kill(c->pid, SIGTERM);
     if (c->timer)
         uv_close((uv_handle_t *)c->timer, check_free_handle);
     c->timer = NULL;
-    check_unwatch(c);
+    check_end(c, SIGTERM);
     c->engine = NULL;
 }

@@ -98,7 +98,7 @@ int notify_send(const char *state)
     return 0;
 }
 
-void process_inherit(struct inherited *x)
+void process_inherit(struct children *x)
 {
     siginfo_t si;
     _cleanup_free_ pid_t *pids = NULL;
@@ -106,14 +106,20 @@ void process_inherit(struct inherited *x)
     x->n = 0;
     if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || proc_list(&pids, &n) < 0)
         return; /* there are none, mostly */
-    for (size_t i = 0; i < n && x->n < INHERITED_MAX; i++) {
+    for (size_t i = 0; i < n && x->n < CHILDREN_MAX; i++) {
         struct proc_stat st;
         if (proc_stat_read(pids[i], &st) == 0 && st.ppid == getpid())
             x->v[x->n++] = pids[i];
     }
 }
 
-void process_reap(struct inherited *x)
+void process_leave(struct children *x, pid_t pid)
+{
+    if (waitpid(pid, NULL, WNOHANG) == 0 && x->n < CHILDREN_MAX)
+        x->v[x->n++] = pid;
+}
+
+void process_reap(struct children *x)
 {
     for (size_t i = x->n; i-- > 0;) {
         if (waitpid(x->v[i], NULL, WNOHANG) == 0)

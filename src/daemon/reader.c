@@ -8,14 +8,12 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 
 #include "lib/log.h"
 #include "lib/paths.h"
 #include "recovery/restorer.h"
 
 #define SLOW_MS 1000
-#define END_MS  100 /* for a process that was killed to be gone; it is reaped later if it is not */
 
 struct answer {
     int32_t code;
@@ -82,13 +80,12 @@ int reader_start(struct reader *r, const char *file, struct error *err)
     return 0;
 }
 
-void reader_stop(struct reader *r)
+void reader_stop(struct reader *r, struct children *left)
 {
     if (!r->pid)
         return;
     kill(r->pid, SIGKILL);
-    for (int i = 0; i < END_MS && waitpid(r->pid, NULL, WNOHANG) == 0; i++)
-        usleep(1000);
+    process_leave(left, r->pid);
     close(r->fd);
     free(r->answer);
     *r = (struct reader)READER_NONE;
@@ -137,7 +134,8 @@ static void undo_abandoned(const char *dir)
         log_say(LOG_ERR, "%s", err.text);
 }
 
-int reader_wait(const char *file, const char *dir, struct config *out, struct error *err)
+int reader_wait(const char *file, const char *dir, struct config *out, struct children *left,
+                struct error *err)
 {
     struct reader r = READER_NONE;
     int code = reader_start(&r, file, err);
@@ -153,6 +151,6 @@ int reader_wait(const char *file, const char *dir, struct config *out, struct er
         if (code != -EAGAIN)
             break;
     }
-    reader_stop(&r);
+    reader_stop(&r, left);
     return code;
 }
