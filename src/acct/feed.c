@@ -15,6 +15,7 @@
 #include "control/server.h"
 #include "lib/cgroup.h"
 #include "lib/log.h"
+#include "lib/loop_poll.h"
 #include "lib/paths.h"
 #include "recovery/swapper.h"
 
@@ -121,16 +122,9 @@ static void queue_written(struct acct *a, uint64_t seq)
 
 /* ---- the keeper ---- */
 
-static void free_poll(uv_handle_t *h)
-{
-    free(h);
-}
-
 static void keeper_unlink(struct acct *a)
 {
-    if (a->poll)
-        uv_close((uv_handle_t *)a->poll, free_poll);
-    a->poll = NULL;
+    loop_poll_stop(&a->poll);
     close_p(&a->link);
     a->link = -1;
     a->sent = 0;
@@ -184,19 +178,10 @@ static int keeper_start(struct acct *a, uint64_t now)
     a->start_at = now + a->backoff_ns;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
         return -errno;
-    a->poll = calloc(1, sizeof(*a->poll));
-    r = a->poll ? uv_poll_init(a->loop, a->poll, fds[0]) : -ENOMEM;
-    if (r < 0) {
-        free(a->poll);
-        a->poll = NULL;
-        close(fds[0]);
-        close(fds[1]);
-        return r;
-    }
-    a->poll->data = a;
     a->link = fds[0];
-    pid_t pid = fork();
-    r = pid < 0 ? -errno : 0;
+    r = loop_poll_start(a->loop, a->link, UV_READABLE, on_answer, a, &a->poll);
+    pid_t pid = r < 0 ? -1 : fork();
+    r = r == 0 && pid < 0 ? -errno : r;
     if (pid == 0)
         exec_keeper(a, fds[1]);
     close(fds[1]);
@@ -205,7 +190,6 @@ static int keeper_start(struct acct *a, uint64_t now)
         return r;
     }
     a->keeper = pid;
-    uv_poll_start(a->poll, UV_READABLE, on_answer);
     send_settings(a);
     queue_send(a);
     return 0;

@@ -24,6 +24,7 @@
 #include "daemon/standby.h"
 #include "device/registry.h"
 #include "lib/log.h"
+#include "lib/loop_poll.h"
 #include "lib/options.h"
 #include "lib/paths.h"
 #include "lib/version.h"
@@ -186,16 +187,9 @@ static void on_check(uv_check_t *c)
         daemon_tick(d);
 }
 
-static void free_handle(uv_handle_t *h)
-{
-    free(h);
-}
-
 static void stop_reading(struct daemon *d)
 {
-    if (d->reader_poll)
-        uv_close((uv_handle_t *)d->reader_poll, free_handle);
-    d->reader_poll = NULL;
+    loop_poll_stop(&d->reader_poll);
     reader_stop(&d->reader, &d->left);
 }
 
@@ -280,19 +274,14 @@ static void reload(struct daemon *d)
              (unsigned long long)(monotonic_ns() / NSEC_PER_USEC));
     notify_send(state);
     int r = reader_start(&d->reader, d->opt.config, &err);
-    uv_poll_t *p = r == 0 ? calloc(1, sizeof(*p)) : NULL;
-    if (r == 0)
-        r = p ? uv_poll_init(&d->loop, p, d->reader.fd) : -ENOMEM;
-    if (r < 0 || !p) {
-        free(p);
-        if (!err.text[0])
+    if (r == 0) {
+        r = loop_poll_start(&d->loop, d->reader.fd, UV_READABLE | UV_DISCONNECT, on_config, d,
+                            &d->reader_poll);
+        if (r < 0)
             error_set(&err, r, "cannot watch the reading of the configuration: %s", strerror(-r));
-        config_is_read(d, NULL, &err);
-        return;
     }
-    p->data = d;
-    d->reader_poll = p;
-    uv_poll_start(p, UV_READABLE | UV_DISCONNECT, on_config);
+    if (r < 0)
+        config_is_read(d, NULL, &err);
 }
 
 static void on_signal(uv_signal_t *s, int number)

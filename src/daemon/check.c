@@ -11,6 +11,7 @@
 #include "daemon/findings.h"
 #include "lib/json_text.h"
 #include "lib/log.h"
+#include "lib/loop_poll.h"
 #include "lib/paths.h"
 #include "lib/text.h"
 #include "recovery/swapper.h"
@@ -42,18 +43,11 @@ _Noreturn static void exec_check(const struct check *c, int out, pid_t parent)
     _exit(127);
 }
 
-static void check_free_handle(uv_handle_t *h)
-{
-    free(h);
-}
-
 static void check_end(struct check *c, int signal)
 {
-    if (c->poll)
-        uv_close((uv_handle_t *)c->poll, check_free_handle);
+    loop_poll_stop(&c->poll);
     if (c->out >= 0)
         close(c->out);
-    c->poll = NULL;
     c->out = -1;
     if (c->pid) {
         kill(c->pid, signal);
@@ -206,26 +200,17 @@ static int check_start(struct check *c)
     if (pipe2(fds, O_CLOEXEC) < 0)
         return -errno;
     fcntl(fds[0], F_SETFL, O_NONBLOCK);
-    c->poll = calloc(1, sizeof(*c->poll));
-    int r = c->poll ? uv_poll_init(c->loop, c->poll, fds[0]) : -ENOMEM;
-    if (r < 0) {
-        free(c->poll);
-        c->poll = NULL;
-        close(fds[0]);
-        close(fds[1]);
-        return r;
-    }
-    c->poll->data = c;
     c->out = fds[0];
-    const pid_t self = getpid(), pid = fork();
-    r = pid < 0 ? -errno : 0;
+    int r = loop_poll_start(c->loop, c->out, UV_READABLE | UV_DISCONNECT, on_check_answer, c,
+                            &c->poll);
+    const pid_t self = getpid(), pid = r < 0 ? -1 : fork();
+    r = r == 0 && pid < 0 ? -errno : r;
     if (pid == 0)
         exec_check(c, fds[1], self);
     close(fds[1]);
     if (r == 0) {
         c->pid = pid;
         uv_timer_start(c->timer, on_check_late, LIMIT_MS, 0);
-        r = uv_poll_start(c->poll, UV_READABLE | UV_DISCONNECT, on_check_answer);
     }
     return r;
 }
@@ -325,7 +310,7 @@ void check_stop(struct check *c)
     if (!c->engine)
         return;
     if (c->timer)
-        uv_close((uv_handle_t *)c->timer, check_free_handle);
+        uv_close((uv_handle_t *)c->timer, loop_poll_free);
     c->timer = NULL;
     check_end(c, SIGTERM);
     c->engine = NULL;

@@ -205,7 +205,7 @@ uint64_t engine_tick(struct engine *e, uint64_t now_ns)
         m->dirty = true;
     }
     tick_reap(m);
-    demand_read(&e->demand, m);
+    demand_read(m);
     struct command *commands = run_commands(e);
     demand_gated(&e->demand, m);
     survey_take(&e->survey, m);

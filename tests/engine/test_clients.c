@@ -149,7 +149,7 @@ static void test_ends_while_undone(void **state)
     pid_t restorer = fork();
     if (restorer == 0) {
         on_signals(SECCOMP_RET_ERRNO | ESRCH); /* as if every other process were gone */
-        signal(SIGSEGV, SIG_DFL); /* which cmocka would take for its own */
+        signal(SIGSEGV, SIG_DFL);              /* which cmocka would take for its own */
         _exit((int)journal_undo(f->j, &f->d.base, NULL, NULL));
     }
     assert_int_equal(waitpid(restorer, &status, 0), restorer);
@@ -157,8 +157,8 @@ static void test_ends_while_undone(void **state)
     journal_close(f->j);
 }
 
-/* A stopped process turns out to have nothing on the GPU, and the daemon is killed as it is about to
- * continue it. */
+/* A stopped process turns out to have nothing on the GPU, and the daemon is killed as it is about
+ * to continue it. */
 static void test_killed_as_groups_go(void **state)
 {
     struct fixture *f = *state;
