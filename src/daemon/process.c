@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
@@ -19,8 +20,9 @@
 #include "lib/util.h"
 
 #define NOFILE_FEW 4096
-#define STARTER_FD 3     /* a pipe */
-#define NOFILE_MAX 65536 /* a descriptor per process of a job and per client, and spare */
+#define NOTIFY_US  500000 /* the restorer takes a daemon for hung after six times that */
+#define STARTER_FD 3      /* a pipe */
+#define NOFILE_MAX 65536  /* a descriptor per process of a job and per client, and spare */
 
 /* Beyond the hard limit too, where it may. */
 static void raise_descriptors(void)
@@ -91,7 +93,9 @@ int notify_send(const char *state)
     if (fd < 0)
         return -errno;
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
-    /* What is only for people must not wait for a manager that does not read. */
+    /* A manager that does not read delays nothing for long, and what is only for people nothing. */
+    const struct timeval patience = {.tv_usec = NOTIFY_US};
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     int flags = MSG_NOSIGNAL | (strncmp(state, "STATUS=", 7) == 0 ? MSG_DONTWAIT : 0);
     if (sendto(fd, state, strlen(state), flags, (struct sockaddr *)&a, len) < 0)
         return -errno;
