@@ -110,7 +110,7 @@ static uint64_t tick_observe(struct engine *e)
 static uint64_t tick_move(struct engine *e)
 {
     struct model *m = &e->model;
-    struct autoswap_move what;
+    struct swap_move what;
     struct error err = {""};
     int r = 0;
     if (e->swaps.moved)
