@@ -70,12 +70,13 @@ int reader_start(struct reader *r, const char *file, struct error *err)
         read_and_answer(fds[1], file, self);
     sigprocmask(SIG_SETMASK, &before, NULL);
     close(fds[1]);
-    if (pid < 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0) {
+    if (pid < 0) {
         close(fds[0]);
         free(answer);
         return error_set(err, code, "cannot start a process to read the configuration: %s",
                          strerror(-code));
     }
+    fcntl(fds[0], F_SETFL, O_NONBLOCK);
     *r = (struct reader){.pid = pid, .fd = fds[0], .answer = answer};
     return 0;
 }
