@@ -157,19 +157,6 @@ static void send_settings(struct acct *a)
         a->told_dropped = a->settings.dropped;
 }
 
-_Noreturn static void exec_keeper(const struct acct *a, int link)
-{
-    standby_fork();
-    /* Not through each other's number. */
-    int l = fcntl(link, F_DUPFD, ACCT_LISTEN_FD + 1);
-    int s = fcntl(a->listen, F_DUPFD, ACCT_LISTEN_FD + 1);
-    if (dup2(l, ACCT_LINK_FD) < 0 || dup2(s, ACCT_LISTEN_FD) < 0)
-        _exit(127);
-    close_range(ACCT_LISTEN_FD + 1, ~0U, 0);
-    execl("/proc/self/exe", "cede-acct", a->state, (char *)NULL);
-    _exit(127);
-}
-
 static int keeper_start(struct acct *a, uint64_t now)
 {
     int fds[2], r;
@@ -183,7 +170,8 @@ static int keeper_start(struct acct *a, uint64_t now)
     pid_t pid = r < 0 ? -1 : fork();
     r = r == 0 && pid < 0 ? -errno : r;
     if (pid == 0)
-        exec_keeper(a, fds[1]);
+        standby_exec((const int[]){[ACCT_LINK_FD - 3] = fds[1], [ACCT_LISTEN_FD - 3] = a->listen},
+                     2, (const char *const[]){"cede-acct", a->state, NULL});
     close(fds[1]);
     if (r < 0) {
         keeper_unlink(a);

@@ -30,17 +30,15 @@ static void check_next(struct check *c);
 
 _Noreturn static void exec_check(const struct check *c, int out, pid_t parent)
 {
-    standby_fork();
     if (dup2(out, STDOUT_FILENO) < 0)
         _exit(127);
-    close_range(STDERR_FILENO + 1, ~0U, 0); /* the journal's lock among them */
-    prctl(PR_SET_PDEATHSIG, SIGTERM);       /* then it ends its programs */
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* then it ends its programs */
     if (getppid() != parent)
         _exit(127);
     if (c->soft)
         setenv("CEDE_SOFT_SOCKET", c->soft, 1);
-    execl("/proc/self/exe", "cede-check", c->device, c->info[c->gpu].uuid, (char *)NULL);
-    _exit(127);
+    standby_exec(NULL, 0,
+                 (const char *const[]){"cede-check", c->device, c->info[c->gpu].uuid, NULL});
 }
 
 static void check_end(struct check *c, int signal)
@@ -201,8 +199,8 @@ static int check_start(struct check *c)
         return -errno;
     fcntl(fds[0], F_SETFL, O_NONBLOCK);
     c->out = fds[0];
-    int r = loop_poll_start(c->loop, c->out, UV_READABLE | UV_DISCONNECT, on_check_answer, c,
-                            &c->poll);
+    int r =
+        loop_poll_start(c->loop, c->out, UV_READABLE | UV_DISCONNECT, on_check_answer, c, &c->poll);
     const pid_t self = getpid(), pid = r < 0 ? -1 : fork();
     r = r == 0 && pid < 0 ? -errno : r;
     if (pid == 0)

@@ -2,8 +2,6 @@
 #include "daemon/identifier.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/close_range.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -15,17 +13,6 @@
 #include "recovery/swapper.h"
 
 #define START_AGAIN_NS NSEC_PER_SEC
-
-_Noreturn static void exec_identifier(int link)
-{
-    standby_fork();
-    int l = fcntl(link, F_DUPFD, IDENTIFY_LINK_FD + 1);
-    if (dup2(l, IDENTIFY_LINK_FD) < 0)
-        _exit(127);
-    close_range(IDENTIFY_LINK_FD + 1, ~0U, 0); /* the journal's lock among them */
-    execl("/proc/self/exe", "cede-identify", (char *)NULL);
-    _exit(127);
-}
 
 static void unlink_it(struct identifier *x)
 {
@@ -72,7 +59,7 @@ static int identifier_start(struct identifier *x)
     pid_t pid = fork();
     r = pid < 0 ? -errno : 0;
     if (pid == 0)
-        exec_identifier(fds[1]);
+        standby_exec(&fds[1], 1, (const char *const[]){"cede-identify", NULL});
     close(fds[1]);
     if (r == 0)
         x->pid = pid;

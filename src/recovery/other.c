@@ -21,12 +21,9 @@ static int overlaps(pid_t restorer, const char *driver, const char *where,
 {
     char path[64], theirs[16], there[256];
     struct stat st;
-    int journal = -1, lock = -1, r = restorers_descriptors(restorer, &journal, &lock);
-    if (r < 0)
-        return r == -ENOENT || r == -ESRCH ? 0 : r;
-    if (restorers_hold(restorer, lock, own->device, own->inode))
+    if (restorers_hold(restorer, own->device, own->inode))
         return 0;
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, journal);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, RESTORE_JOURNAL_FD);
     _cleanup_close_ int any = open(path, O_PATH | O_CLOEXEC);
     if (any < 0)
         return errno == EACCES || errno == EPERM ? 1 : errno == ENOENT ? 0 : -errno;

@@ -24,12 +24,23 @@
 
 /* ---- who starts one ---- */
 
-void standby_fork(void)
+void standby_exec(const int *fds, unsigned n, const char *const argv[])
 {
+    const int first = STDERR_FILENO + 1;
+    int above[STANDBY_FDS_MAX];
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
+    for (unsigned i = 0; i < n; i++) /* not through each other's number */
+        above[i] = fcntl(fds[i], F_DUPFD, first + STANDBY_FDS_MAX);
+    for (unsigned i = 0; i < n; i++) {
+        if (dup2(above[i], first + (int)i) < 0)
+            _exit(127);
+    }
+    close_range((unsigned)first + n, ~0U, 0); /* the journal's lock among them */
+    execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
+    _exit(127);
 }
 
 int standby_begin(const char *name)
@@ -40,19 +51,6 @@ int standby_begin(const char *name)
     prctl(PR_SET_NAME, name);
     log_open(name, LOG_INFO);
     return chdir("/") < 0 ? -errno : 0;
-}
-
-static void in_child(int order_fd, int result_fd)
-{
-    standby_fork();
-    /* Not through each other's number. */
-    int order = fcntl(order_fd, F_DUPFD, SWAP_RESULT_FD + 1);
-    int result = fcntl(result_fd, F_DUPFD, SWAP_RESULT_FD + 1);
-    if (dup2(order, SWAP_ORDER_FD) < 0 || dup2(result, SWAP_RESULT_FD) < 0)
-        _exit(127);
-    close_range(SWAP_RESULT_FD + 1, ~0U, 0); /* the journal's lock among them */
-    execl("/proc/self/exe", "cede-swap", (char *)NULL);
-    _exit(127);
 }
 
 int swapper_start(struct swapper *s, struct error *err)
@@ -69,8 +67,10 @@ int swapper_start(struct swapper *s, struct error *err)
     }
     pid_t child = fork();
     int r = child < 0 ? -errno : 0;
-    if (child == 0)
-        in_child(order[0], result[1]);
+    if (child == 0) {
+        const int fds[] = {[SWAP_ORDER_FD - 3] = order[0], [SWAP_RESULT_FD - 3] = result[1]};
+        standby_exec(fds, ARRAY_SIZE(fds), (const char *const[]){"cede-swap", NULL});
+    }
     close(order[0]);
     close(result[1]);
     s->order_fd = order[1];

@@ -92,9 +92,12 @@ enum swap_phase swapper_phase(const struct journal_swap *rec);
 unsigned swapper_undo(struct journal *j, unsigned wait_ms, bool yields, struct error *err);
 bool swapper_anything(const struct journal *j);
 
-/* What the restorer and the swapper have in common: a session of their own, between fork and exec;
- * and a name, no polite signal and no directory, as they begin. */
-void standby_fork(void);
+/* What the restorer, the swapper and other helpers have in common. In the child: this program
+ * again, by the name argv[0], in a session of its own, with these descriptors as 3, 4, ... and no
+ * more. */
+#define STANDBY_FDS_MAX 3
+_Noreturn void standby_exec(const int *fds, unsigned n, const char *const argv[]);
+/* As it begins: its name, no polite signal and no directory. */
 int standby_begin(const char *name);
 
 /* `cede-swap`; returns the exit status. */

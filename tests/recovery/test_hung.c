@@ -1,8 +1,10 @@
 /* A daemon that hangs while programs are suspended: its restorer resumes them, even if the device
  * refuses that at first. The device is made up, the restorer real. */
 #include "recovery/restorer.h"
+#include "recovery/restorers.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -53,7 +55,7 @@ int __wrap_device_open(const char *name, const char *where, struct device_driver
 
 static pid_t start_restorer(const struct journal *j, int *to)
 {
-    char number[3][16], name[] = "cede-restore";
+    char name[] = "cede-restore", *argv[] = {name, NULL};
     int fds[2];
     assert_int_equal(pipe(fds), 0);
     pid_t pid = fork();
@@ -61,11 +63,11 @@ static pid_t start_restorer(const struct journal *j, int *to)
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(fds[1]);
-        snprintf(number[0], sizeof(number[0]), "%d", journal_fd(j));
-        snprintf(number[1], sizeof(number[1]), "%d", journal_lock_fd(j));
-        snprintf(number[2], sizeof(number[2]), "%d", fds[0]);
-        char *argv[] = {name, number[0], number[1], number[2], NULL};
-        _exit(restore_main(4, argv));
+        const int above[] = {fcntl(journal_fd(j), F_DUPFD, 10),
+                             fcntl(journal_lock_fd(j), F_DUPFD, 10), fcntl(fds[0], F_DUPFD, 10)};
+        for (int i = 0; i < 3; i++)
+            dup2(above[i], RESTORE_JOURNAL_FD + i);
+        _exit(restore_main(1, argv));
     }
     close(fds[0]);
     *to = fds[1];

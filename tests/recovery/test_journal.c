@@ -1,16 +1,21 @@
 /* Whether a journal says that something may be missing from it: over losses of every kind, and over
  * the end of whoever noticed. */
 #include "recovery/journal.h"
+#include "recovery/other.h"
+#include "recovery/restorers.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -303,6 +308,43 @@ static void cut_when_made(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* A restorer is known by what it has open: its arguments, which a process can keep from being read,
+ * are not looked at. */
+static void restorers_by_descriptors(void **state)
+{
+    struct fixture *f = *state;
+    struct other_cedes o;
+    struct proc_stat st = {.comm = ""};
+    const struct journal_place theirs = journal_place(f->j), own = {1, 2};
+    snprintf(journal_shared(f->j)->driver, sizeof(journal_shared(f->j)->driver), "soft");
+    snprintf(journal_shared(f->j)->where, sizeof(journal_shared(f->j)->where), "%s", f->dir);
+    pid_t pid = fork();
+    if (pid == 0) {
+        const int above[] = {fcntl(journal_fd(f->j), F_DUPFD, 10),
+                             fcntl(journal_lock_fd(f->j), F_DUPFD, 10)};
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(above[0], RESTORE_JOURNAL_FD);
+        dup2(above[1], RESTORE_LOCK_FD);
+        prctl(PR_SET_NAME, "cede-restore");
+        for (;;)
+            pause();
+    }
+    for (int i = 0; i < 40000 && strcmp(st.comm, "cede-restore") != 0; i++) {
+        usleep(1000);
+        assert_int_equal(proc_stat_read(pid, &st), 0);
+    }
+    other_cedes_find(&o, "soft", f->dir, &own);
+    assert_int_equal(o.n, 1);
+    assert_int_equal(o.owners[0], geteuid());
+    assert_true(other_cedes_have(&o, getpid()));
+    other_cedes_find(&o, "soft", "/elsewhere", &own);
+    assert_int_equal(o.n, 0);
+    other_cedes_find(&o, "soft", f->dir, &theirs);
+    assert_int_equal(o.n, 0);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {T(complete_once_said_so),
@@ -313,6 +355,7 @@ int main(void)
                                        T(of_which_boot),
                                        T(cut_when_made),
                                        T(preemption_modes),
-                                       T(yielded_half)};
+                                       T(yielded_half),
+                                       T(restorers_by_descriptors)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
 }
