@@ -37,6 +37,18 @@ static int overlaps(pid_t restorer, const char *driver, const char *where,
            address_overlap(driver, where, theirs, there);
 }
 
+/* Once for each user, who can make any number of processes that look like one. */
+static void add_owner(struct other_cedes *o, uid_t uid)
+{
+    unsigned i = 0;
+    while (i < o->n && o->owners[i] != uid)
+        i++;
+    if (i == OTHERS_MAX)
+        o->unsure = true;
+    else if (i == o->n)
+        o->owners[o->n++] = uid;
+}
+
 void other_cedes_find(struct other_cedes *o, const char *driver, const char *where,
                       const struct journal_place *own)
 {
@@ -49,10 +61,9 @@ void other_cedes_find(struct other_cedes *o, const char *driver, const char *whe
         int r = restorers_have(pids[i], &uid);
         if (r > 0)
             r = overlaps(pids[i], driver, where, own);
-        if (r < 0 || (r > 0 && o->n == OTHERS_MAX))
-            o->unsure = true;
-        else if (r > 0)
-            o->owners[o->n++] = uid;
+        if (r > 0)
+            add_owner(o, uid);
+        o->unsure |= r < 0;
     }
 }
 

@@ -308,20 +308,14 @@ static void cut_when_made(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-/* A restorer is known by what it has open: its arguments, which a process can keep from being read,
- * are not looked at. */
-static void restorers_by_descriptors(void **state)
+/* The descriptors and the name of a restorer, in a process of this test's. */
+static pid_t looks_like_a_restorer(const struct journal *j)
 {
-    struct fixture *f = *state;
-    struct other_cedes o;
     struct proc_stat st = {.comm = ""};
-    const struct journal_place theirs = journal_place(f->j), own = {1, 2};
-    snprintf(journal_shared(f->j)->driver, sizeof(journal_shared(f->j)->driver), "soft");
-    snprintf(journal_shared(f->j)->where, sizeof(journal_shared(f->j)->where), "%s", f->dir);
     pid_t pid = fork();
     if (pid == 0) {
-        const int above[] = {fcntl(journal_fd(f->j), F_DUPFD, 10),
-                             fcntl(journal_lock_fd(f->j), F_DUPFD, 10)};
+        const int above[] = {fcntl(journal_fd(j), F_DUPFD, 10),
+                             fcntl(journal_lock_fd(j), F_DUPFD, 10)};
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(above[0], RESTORE_JOURNAL_FD);
         dup2(above[1], RESTORE_LOCK_FD);
@@ -333,16 +327,34 @@ static void restorers_by_descriptors(void **state)
         usleep(1000);
         assert_int_equal(proc_stat_read(pid, &st), 0);
     }
+    return pid;
+}
+
+/* A restorer is known by what it has open: its arguments, which a process can keep from being read,
+ * are not looked at. And any number of a user's are no more than one. */
+static void restorers_by_descriptors(void **state)
+{
+    struct fixture *f = *state;
+    struct other_cedes o;
+    pid_t pids[OTHERS_MAX + 1];
+    const struct journal_place theirs = journal_place(f->j), own = {1, 2};
+    snprintf(journal_shared(f->j)->driver, sizeof(journal_shared(f->j)->driver), "soft");
+    snprintf(journal_shared(f->j)->where, sizeof(journal_shared(f->j)->where), "%s", f->dir);
+    for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
+        pids[i] = looks_like_a_restorer(f->j);
     other_cedes_find(&o, "soft", f->dir, &own);
     assert_int_equal(o.n, 1);
+    assert_false(o.unsure);
     assert_int_equal(o.owners[0], geteuid());
     assert_true(other_cedes_have(&o, getpid()));
     other_cedes_find(&o, "soft", "/elsewhere", &own);
     assert_int_equal(o.n, 0);
     other_cedes_find(&o, "soft", f->dir, &theirs);
     assert_int_equal(o.n, 0);
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
+        kill(pids[i], SIGKILL);
+        assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
+    }
 }
 
 int main(void)
