@@ -138,8 +138,8 @@ int swapper_search(struct swapper *s, struct journal *j, struct error *err)
     if (r < 0)
         return r;
     r = swapper_begin(s, j, &o, err);
-    if (r < 0)
-        swapper_detach(s);
+    if (r < 0) /* without an order it ends */
+        swapper_end(s, NULL);
     return r;
 }
 
@@ -263,7 +263,7 @@ static unsigned undo_job(struct undoing *u, uint32_t job)
         return n;
     r = swapper_begin(&s, u->j, &o, u->err);
     if (r < 0) {
-        swapper_detach(&s); /* without an order it does nothing */
+        swapper_end(&s, NULL);
     } else {
         r = undo_wait(u, o.v[0].swapper);
         if (r < 0 || !is_ours(u->j, slots[0], &o.v[0])) {
