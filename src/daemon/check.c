@@ -136,7 +136,7 @@ static void check_finish(struct check *c)
     const uint32_t gpus = same_kind(c, c->gpu, c->due);
     struct finding f = about(c, c->gpu);
     char cannot[160];
-    uv_timer_stop(c->timer);
+    uv_timer_stop(&c->timer);
     check_end(c, SIGKILL); /* it has nothing left to do */
     json_t *o = json_loadb(c->answer, c->n, 0, NULL);
     const char *text = json_get_text(o, "unmeasurable");
@@ -208,7 +208,7 @@ static int check_start(struct check *c)
     close(fds[1]);
     if (r == 0) {
         c->pid = pid;
-        uv_timer_start(c->timer, on_check_late, LIMIT_MS, 0);
+        uv_timer_start(&c->timer, on_check_late, LIMIT_MS, 0);
     }
     return r;
 }
@@ -235,7 +235,7 @@ static void check_next(struct check *c)
         c->due = 0;
     }
     if (c->failed)
-        uv_timer_start(c->timer, on_again, AGAIN_MS, 0);
+        uv_timer_start(&c->timer, on_again, AGAIN_MS, 0);
     engine_hold(c->engine, false);
     c->changed(c->arg);
 }
@@ -294,11 +294,10 @@ void check_begin(struct check *c, uv_loop_t *loop, struct engine *e, const struc
         check_withhold(c, gpus, WITHHELD, "its driver is being checked");
         c->due |= gpus;
     }
-    c->timer = c->due ? calloc(1, sizeof(*c->timer)) : NULL;
-    if (!c->timer)
-        return; /* without memory for it nothing is steered */
-    uv_timer_init(loop, c->timer);
-    c->timer->data = c;
+    if (!c->due)
+        return;
+    uv_timer_init(loop, &c->timer);
+    c->timer.data = c;
     engine_hold(e, true);
     check_next(c);
 }
@@ -307,9 +306,8 @@ void check_stop(struct check *c)
 {
     if (!c->engine)
         return;
-    if (c->timer)
-        uv_close((uv_handle_t *)c->timer, loop_poll_free);
-    c->timer = NULL;
+    if (c->timer.data)
+        uv_timer_stop(&c->timer);
     check_end(c, SIGTERM);
     c->engine = NULL;
 }

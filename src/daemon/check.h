@@ -30,8 +30,8 @@ struct check {
     struct children *left; /* where it is, when it has nothing left to do */
     int out;               /* its answer; -1: none */
     uv_poll_t *poll;
-    uv_timer_t *timer;
-    unsigned stage; /* how far it has been killed */
+    uv_timer_t timer; /* without data: there is nothing to check */
+    unsigned stage;   /* how far it has been killed */
     char answer[CHECK_ANSWER_MAX];
     size_t n;
     void (*changed)(void *arg);
