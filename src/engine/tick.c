@@ -107,6 +107,8 @@ static uint64_t tick_observe(struct engine *e)
 
 /* ---- moves ---- */
 
+#define LOOK_AGAIN_NS (10 * NSEC_PER_SEC)
+
 static uint64_t tick_move(struct engine *e)
 {
     struct model *m = &e->model;
@@ -125,7 +127,9 @@ static uint64_t tick_move(struct engine *e)
     struct job *j = &m->jobs[what.job];
     if (what.out) { /* all of it, with what began just now */
         r = engine_look(e, what.job, &err);
-        if (r == 0)
+        if (r < 0) /* another one leaves */
+            j->swap.refused_until = m->now + LOOK_AGAIN_NS;
+        else
             r = swap_out(&e->swaps, m, what.job, SWAP_AUTOMATIC, 0, &err);
     } else {
         swap_in(m, what.job);
