@@ -2,7 +2,6 @@
 #include "acct/feed.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>

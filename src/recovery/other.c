@@ -30,9 +30,10 @@ static int overlaps(pid_t restorer, const char *driver, const char *where,
     if (fstat(any, &st) < 0 || !S_ISREG(st.st_mode))
         return 0;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", any);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Its owner may have a lease on it (fcntl(2)), for which opening would wait. */
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return errno == EACCES || errno == EPERM ? 1 : -errno;
+        return errno == EACCES || errno == EPERM || errno == EWOULDBLOCK ? 1 : -errno;
     return journal_devices(fd, theirs, there) == 0 && theirs[0] &&
            address_overlap(driver, where, theirs, there);
 }

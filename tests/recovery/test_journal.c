@@ -357,6 +357,38 @@ static void restorers_by_descriptors(void **state)
     }
 }
 
+/* Nor is a file waited for that its owner keeps from being opened. */
+static void restorer_with_a_lease(void **state)
+{
+    struct fixture *f = *state;
+    struct other_cedes o;
+    char path[96];
+    int status = 0;
+    const struct journal_place own = {1, 2};
+    snprintf(path, sizeof(path), "%s/leased", f->dir);
+    pid_t pid = fork();
+    if (pid == 0) {
+        signal(SIGIO, SIG_IGN);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_NAME, "cede-restore");
+        close(RESTORE_JOURNAL_FD);
+        if (open(path, O_RDWR | O_CREAT, 0600) != RESTORE_JOURNAL_FD ||
+            fcntl(RESTORE_JOURNAL_FD, F_SETLEASE, F_WRLCK) < 0)
+            _exit(77);
+        raise(SIGSTOP);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    if (WIFEXITED(status))
+        skip(); /* there are no leases here */
+    assert_true(WIFSTOPPED(status));
+    other_cedes_find(&o, "soft", f->dir, &own);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(o.n, 1); /* it may be one, of that user */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {T(complete_once_said_so),
@@ -368,6 +400,7 @@ int main(void)
                                        T(cut_when_made),
                                        T(preemption_modes),
                                        T(yielded_half),
-                                       T(restorers_by_descriptors)};
+                                       T(restorers_by_descriptors),
+                                       T(restorer_with_a_lease)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
 }
