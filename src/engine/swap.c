@@ -284,6 +284,9 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, 
                          "another job of this user did not leave the GPU, so a user may try again "
                          "in %llu s",
                          (unsigned long long)((account_at - m->now) / NSEC_PER_SEC + 1));
+    if (limited && swapper_users(m->journal) >= USERS_PART(JOURNAL_SWAPS))
+        return error_set(err, -ENOSPC, "users may have %u processes swapped out together",
+                         USERS_PART(JOURNAL_SWAPS));
     starts = by_user ? starting_in_way(m, x->start_ns, job, true, why == SWAP_BY_ITSELF, &gpu)
                      : SLOT_NONE;
     if (starts != SLOT_NONE)
@@ -589,11 +592,4 @@ void swap_leave(struct model *m, bool restore)
     }
     if (restore && swapper_undo(m->journal, SWAP_LEAVE_MS, false, &err) > 0)
         log_say(LOG_WARNING, "a job stays in host memory for now: %s", err.text);
-}
-
-const char *swap_phase_name(enum swap_phase phase)
-{
-    if (phase == SWAP_HERE)
-        return "";
-    return phase < SWAP_AWAY ? "swapping-out" : phase == SWAP_AWAY ? "swapped" : "swapping-in";
 }

@@ -187,6 +187,15 @@ uint64_t swapper_host_bytes(pid_t pid)
     return (number_in(path, "VmRSS", 0) + number_in(path, "VmSwap", 0)) * 1024;
 }
 
+uint32_t swapper_users(const struct journal *j)
+{
+    uint32_t n = 0;
+    const struct journal_swap *rec;
+    for (uint32_t i = 0; (rec = journal_swap_of(j, SLOT_NONE, &i)); i++)
+        n += rec->by_user && rec->uid != 0;
+    return n;
+}
+
 /* ---- undoing ---- */
 
 bool swapper_anything(const struct journal *j)
@@ -200,6 +209,13 @@ enum swap_phase swapper_phase(const struct journal_swap *rec)
     if (rec->swapper.pid && proc_alive(rec->swapper))
         return SWAP_MOVING;
     return rec->arrived ? SWAP_AWAY : SWAP_STRANDED;
+}
+
+const char *swap_phase_name(enum swap_phase phase)
+{
+    if (phase == SWAP_HERE)
+        return "";
+    return phase < SWAP_AWAY ? "swapping-out" : phase == SWAP_AWAY ? "swapped" : "swapping-in";
 }
 
 struct undoing {

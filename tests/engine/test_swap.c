@@ -317,6 +317,28 @@ static void test_takeover(void **state)
     journal_close(f->j);
 }
 
+/* Users together leave room on record for what is swapped out for latency jobs. */
+static void test_users_part(void **state)
+{
+    struct fixture *f = *state;
+    pid_t a;
+    uint32_t job;
+    struct error err = {""};
+    swap_jobs(f, false, 1, &a, &job);
+    for (uint32_t i = 0; i < USERS_PART(JOURNAL_SWAPS); i++) {
+        const struct journal_swap theirs = {.proc = {.pid = INT32_MAX - (pid_t)i},
+                                            .by_user = true,
+                                            .arrived = true,
+                                            .uid = 7,
+                                            .job = JOURNAL_JOBS - 1};
+        journal_put_swap(f->j, i, &theirs);
+    }
+    assert_int_equal(engine_swap_out(f->m, job, 7, &err), -ENOSPC);
+    assert_non_null(strstr(err.text, "192 processes"));
+    sent_out(f, job, a, 0);
+    stop(f, false);
+}
+
 /* A job that takes too long to look at keeps nothing from a latency job that another one has. */
 static void test_too_slow_to_look_at(void **state)
 {
@@ -361,7 +383,7 @@ int main(int argc, char **argv)
         T(test_called_back),      T(test_out_and_in),          T(test_refused_runs_on),
         T(test_not_all_the_time), T(test_several_processes),   T(test_no_room),
         T(test_killed_swapper),   T(test_job_dies_meanwhile),  T(test_takeover),
-        T(test_asked_again),      T(test_too_slow_to_look_at),
+        T(test_asked_again),      T(test_too_slow_to_look_at), T(test_users_part),
     };
     (void)argc;
     return cmocka_run_group_tests(tests, NULL, NULL);
