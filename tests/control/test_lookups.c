@@ -155,6 +155,23 @@ static void users_apart(void **state)
     lookups_free(l);
 }
 
+/* Several users' programs do so, and have all places: another user has one all the same, and its
+ * turn before theirs. */
+static void users_together(void **state)
+{
+    struct lookups *l = lookups_begin();
+    for (pid_t pid = 0; pid < LOOKUPS_MAX; pid++)
+        assert_int_equal(get(l, key(1 + pid, 10 + (uid_t)pid % 4, 1), 10, NULL), -EAGAIN);
+    assert_int_equal(nsent, LOOKUPS_SENT);
+    assert_int_equal(get(l, key(1000, 8, 1), 11, NULL), -EAGAIN);
+    assert_true(lookups_waits(l, 1000, 11));
+    assert_false(lookups_waits(l, LOOKUPS_MAX - 3, 11)); /* the last of one that has most */
+    answer(l, &sent[0], 1, 0, 12);
+    assert_int_equal(nsent, LOOKUPS_SENT + 1);
+    assert_int_equal(sent[nsent - 1].proc.pid, 1000);
+    lookups_free(l);
+}
+
 static void helper_ends(void **state)
 {
     struct lookups *l = lookups_begin();
@@ -539,11 +556,17 @@ static void pods_only_lower(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(asks_and_remembers), cmocka_unit_test(another_program),
-        cmocka_unit_test(users_apart),        cmocka_unit_test(helper_ends),
-        cmocka_unit_test(answers_make_room),  cmocka_unit_test(innermost_group),
-        cmocka_unit_test(facts_of_a_message), cmocka_unit_test(rules_that_never_match),
-        cmocka_unit_test(environment),        cmocka_unit_test(pods_only_lower),
+        cmocka_unit_test(asks_and_remembers),
+        cmocka_unit_test(another_program),
+        cmocka_unit_test(users_apart),
+        cmocka_unit_test(users_together),
+        cmocka_unit_test(helper_ends),
+        cmocka_unit_test(answers_make_room),
+        cmocka_unit_test(innermost_group),
+        cmocka_unit_test(facts_of_a_message),
+        cmocka_unit_test(rules_that_never_match),
+        cmocka_unit_test(environment),
+        cmocka_unit_test(pods_only_lower),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
