@@ -2,7 +2,6 @@
 #include "acct/feed.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "control/server.h"
 #include "lib/cgroup.h"
 #include "lib/log.h"
+#include "lib/loop_poll.h"
 #include "lib/paths.h"
 #include "recovery/swapper.h"
 
@@ -121,16 +121,9 @@ static void queue_written(struct acct *a, uint64_t seq)
 
 /* ---- the keeper ---- */
 
-static void free_poll(uv_handle_t *h)
-{
-    free(h);
-}
-
 static void keeper_unlink(struct acct *a)
 {
-    if (a->poll)
-        uv_close((uv_handle_t *)a->poll, free_poll);
-    a->poll = NULL;
+    loop_poll_stop(&a->poll);
     close_p(&a->link);
     a->link = -1;
     a->sent = 0;
@@ -163,19 +156,6 @@ static void send_settings(struct acct *a)
         a->told_dropped = a->settings.dropped;
 }
 
-_Noreturn static void exec_keeper(const struct acct *a, int link)
-{
-    standby_fork();
-    /* Not through each other's number. */
-    int l = fcntl(link, F_DUPFD, ACCT_LISTEN_FD + 1);
-    int s = fcntl(a->listen, F_DUPFD, ACCT_LISTEN_FD + 1);
-    if (dup2(l, ACCT_LINK_FD) < 0 || dup2(s, ACCT_LISTEN_FD) < 0)
-        _exit(127);
-    close_range(ACCT_LISTEN_FD + 1, ~0U, 0);
-    execl("/proc/self/exe", "cede-acct", a->state, (char *)NULL);
-    _exit(127);
-}
-
 static int keeper_start(struct acct *a, uint64_t now)
 {
     int fds[2], r;
@@ -184,28 +164,19 @@ static int keeper_start(struct acct *a, uint64_t now)
     a->start_at = now + a->backoff_ns;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
         return -errno;
-    a->poll = calloc(1, sizeof(*a->poll));
-    r = a->poll ? uv_poll_init(a->loop, a->poll, fds[0]) : -ENOMEM;
-    if (r < 0) {
-        free(a->poll);
-        a->poll = NULL;
-        close(fds[0]);
-        close(fds[1]);
-        return r;
-    }
-    a->poll->data = a;
     a->link = fds[0];
-    pid_t pid = fork();
-    r = pid < 0 ? -errno : 0;
+    r = loop_poll_start(a->loop, a->link, UV_READABLE, on_answer, a, &a->poll);
+    pid_t pid = r < 0 ? -1 : fork();
+    r = r == 0 && pid < 0 ? -errno : r;
     if (pid == 0)
-        exec_keeper(a, fds[1]);
+        standby_exec((const int[]){[ACCT_LINK_FD - 3] = fds[1], [ACCT_LISTEN_FD - 3] = a->listen},
+                     2, (const char *const[]){"cede-acct", a->state, NULL});
     close(fds[1]);
     if (r < 0) {
         keeper_unlink(a);
         return r;
     }
     a->keeper = pid;
-    uv_poll_start(a->poll, UV_READABLE, on_answer);
     send_settings(a);
     queue_send(a);
     return 0;

@@ -120,8 +120,7 @@ static const char *fact_text(const struct condition *c, const struct rule_facts 
         break;
     }
     *pending = f->pending;
-    text = f->pending ? NULL : pairs_get(f->read, condition_wants(c, buf));
-    return text;
+    return f->pending ? NULL : pairs_get(f->read, condition_wants(c, buf));
 }
 
 enum verdict condition_holds(const struct condition *c, const struct rule_facts *f)

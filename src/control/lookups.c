@@ -18,7 +18,7 @@ struct lookup {
     struct proc_id proc;
     uid_t account;
     uint64_t id;
-    uint64_t since_ns; /* when it was first asked about; when it was answered */
+    uint64_t since_ns; /* when it was asked about; when it was answered */
     unsigned tries;
     char container[72];
     struct proc_image image; /* of the answer */
@@ -78,7 +78,24 @@ static unsigned count(const struct lookups *l, enum state from, const uid_t *acc
     return n;
 }
 
-/* Sends what there is room for, the oldest first. */
+/* What is to be sent next: of the accounts that have least under way, the oldest. */
+static struct lookup *next_queued(struct lookups *l)
+{
+    struct lookup *next = NULL;
+    unsigned least = LOOKUPS_SENT_EACH;
+    for (size_t i = 0; i < LOOKUPS_MAX; i++) {
+        struct lookup *x = &l->v[i];
+        const unsigned n = x->state == LOOKUP_QUEUED ? count(l, LOOKUP_SENT, &x->account) : least;
+        if (x->state != LOOKUP_QUEUED || n > least || n == LOOKUPS_SENT_EACH ||
+            (n == least && next && next->id < x->id))
+            continue;
+        least = n;
+        next = x;
+    }
+    return next;
+}
+
+/* Sends what there is room for. */
 static void pump(struct lookups *l, uint64_t now_ns)
 {
     if (!l->changed || now_ns < l->send_at)
@@ -86,13 +103,7 @@ static void pump(struct lookups *l, uint64_t now_ns)
     l->changed = false;
     unsigned room = LOOKUPS_SENT - (unsigned)min_u64(count(l, LOOKUP_SENT, NULL), LOOKUPS_SENT);
     while (room-- > 0) {
-        struct lookup *next = NULL;
-        for (size_t i = 0; i < LOOKUPS_MAX; i++) {
-            struct lookup *x = &l->v[i];
-            if (x->state == LOOKUP_QUEUED && (!next || x->id < next->id) &&
-                count(l, LOOKUP_SENT, &x->account) < LOOKUPS_SENT_EACH)
-                next = x;
-        }
+        struct lookup *next = next_queued(l);
         if (!next)
             return;
         l->ask.id = next->id;
@@ -124,8 +135,27 @@ static struct lookup *lookup_find(struct lookups *l, struct proc_id proc)
     return NULL;
 }
 
-/* A free one, or that of the oldest answer. NULL: too many are under way; none of them for longer
- * than LOOKUP_MAX_NS, so that there is room again. */
+/* The last one that waits of the account that has most, if that is more than this one has: it is
+ * asked for again later. */
+static struct lookup *take_from_most(struct lookups *l, uid_t account)
+{
+    struct lookup *last = NULL;
+    unsigned most = count(l, LOOKUP_QUEUED, &account) + 1;
+    for (size_t i = 0; i < LOOKUPS_MAX; i++) {
+        struct lookup *x = &l->v[i];
+        const unsigned n = x->state == LOOKUP_QUEUED ? count(l, LOOKUP_QUEUED, &x->account) : 0;
+        if (n > most || (n && last && last->account == x->account && last->id < x->id)) {
+            most = n;
+            last = x;
+        }
+    }
+    if (last)
+        lookup_free(last);
+    return last;
+}
+
+/* A free one, that of the oldest answer, or one of an account that has many. NULL: too many are
+ * under way; none of them for longer than LOOKUP_MAX_NS, so that there is room again. */
 static struct lookup *find_room(struct lookups *l, uid_t account, uint64_t now_ns)
 {
     struct lookup *oldest = NULL;
@@ -140,12 +170,14 @@ static struct lookup *find_room(struct lookups *l, uid_t account, uint64_t now_n
         if (x->state == LOOKUP_DONE && (!oldest || x->since_ns < oldest->since_ns))
             oldest = x;
     }
-    if (oldest)
-        lookup_free(oldest);
+    if (!oldest)
+        return take_from_most(l, account);
+    lookup_free(oldest);
     return oldest;
 }
 
-static void enqueue(struct lookups *l, struct lookup *x, const struct lookup_key *k)
+static void enqueue(struct lookups *l, struct lookup *x, const struct lookup_key *k,
+                    uint64_t now_ns)
 {
     free(x->text);
     x->text = NULL;
@@ -153,6 +185,7 @@ static void enqueue(struct lookups *l, struct lookup *x, const struct lookup_key
     l->changed = true;
     x->state = LOOKUP_QUEUED;
     x->id = ++l->last_id;
+    x->since_ns = now_ns;
     snprintf(x->container, sizeof(x->container), "%s", k->container);
     x->tries++;
 }
@@ -171,13 +204,13 @@ int lookups_get(struct lookups *l, const struct lookup_key *k, uint64_t now_ns, 
     if (!x && !(x = find_room(l, k->account, now_ns)))
         return -EAGAIN;
     if (x->state == LOOKUP_FREE) {
-        *x = (struct lookup){.proc = k->proc, .account = k->account, .since_ns = now_ns};
-        enqueue(l, x, k);
+        *x = (struct lookup){.proc = k->proc, .account = k->account};
+        enqueue(l, x, k, now_ns);
     } else if (x->state != LOOKUP_DONE && now_ns - x->since_ns > LOOKUP_MAX_NS) {
         lookup_end(l, x, -ETIMEDOUT, now_ns);
     } else if (x->state == LOOKUP_DONE && !is_current(x, k)) {
         if (x->tries < TRIES_MAX)
-            enqueue(l, x, k);
+            enqueue(l, x, k, now_ns);
         else
             return -ESTALE;
     }

@@ -11,7 +11,7 @@
 #include "control/rule_lint.h"
 #include "lib/json_text.h"
 
-#define ROOM 48000 /* bytes of rules in one message */
+#define REST 64 /* bytes of a message behind its rules */
 
 static const char *rule_class(const struct rule *r)
 {
@@ -119,12 +119,17 @@ json_t *rules_reply(const struct rule_list *l, const struct engine *e, const str
         json_decref(reply);
         return NULL;
     }
-    size_t i = (size_t)min_u64(request->number, l->n), bytes = 0;
-    for (; i < l->n && bytes < ROOM; i++) {
+    size_t i = (size_t)min_u64(request->number, l->n);
+    size_t used = json_dumpb(reply, NULL, 0, JSON_COMPACT) + REST;
+    for (; i < l->n; i++) {
         if (!l->rules[i].account && !l->rules[i].title[0])
             continue;
         json_t *o = rule_json(l, i, request->pid ? &f.of : NULL);
-        bytes += json_dumpb(o, NULL, 0, JSON_COMPACT);
+        used += json_dumpb(o, NULL, 0, JSON_COMPACT) + 1; /* comma */
+        if (used > PROTO_MESSAGE_MAX && json_array_size(rules)) {
+            json_decref(o);
+            break;
+        }
         json_array_append_new(rules, o);
     }
     if (l->n && !l->rules[l->n - 1].title[0])

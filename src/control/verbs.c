@@ -138,8 +138,6 @@ static int verb_set(struct verb *v, struct engine *e, struct error *err)
                          "a deadline requires a daemon: start ceded, or the program by `cede run`");
     if (code == 0)
         code = engine_change(e, t->slot, &to, err);
-    if (code == 0 && r->has_class)
-        engine_yield_forget(e, t->slot, YIELD_CLASS);
     if (code == 0 && r->has_deadline)
         code = engine_set_deadline(e, t->slot, r->deadline_us, r->laxity_us,
                                    v->who.admin && r->deadline_us);
@@ -183,7 +181,6 @@ static int change(struct verb *v, struct engine *e, struct error *err)
     case OP_ACQUIRE:
         return yield_or_acquire(v, e, err);
     case OP_PAUSE:
-        engine_yield_forget(e, t->slot, YIELD_PAUSE);
         if (v->verbs->once && is_fleeting(engine_driver(e)))
             return error_set(err, -ENOTSUP,
                              "on this GPU a pause ends with the process that asked for it: start "
@@ -193,17 +190,25 @@ static int change(struct verb *v, struct engine *e, struct error *err)
         code = engine_may_pause(e, t->slot, err);
         return code < 0 ? code : engine_pause(e, t->slot, true, guest_word(&v->who));
     case OP_RESUME:
-        engine_yield_forget(e, t->slot, YIELD_PAUSE);
         return engine_pause(e, t->slot, false, guest_word(&v->who));
     case OP_SWAP_OUT:
-        engine_yield_forget(e, t->slot, YIELD_MEMORY);
         return out && !admin ? 0 : engine_swap_out(e, t->slot, guest_word(&v->who), err);
     case OP_SWAP_IN:
-        engine_yield_forget(e, t->slot, YIELD_MEMORY);
         return engine_swap_in(e, t->slot);
     default:
         return verb_set(v, e, err);
     }
+}
+
+/* Of what a job may have yielded, that which a person decides by this request: acquiring does not
+ * touch it any more. */
+static unsigned decided_by(const struct request *r)
+{
+    static const unsigned decided[] = {[OP_PAUSE] = YIELD_PAUSE,
+                                       [OP_RESUME] = YIELD_PAUSE,
+                                       [OP_SWAP_OUT] = YIELD_MEMORY,
+                                       [OP_SWAP_IN] = YIELD_MEMORY};
+    return r->has_class ? YIELD_CLASS : r->op < ARRAY_SIZE(decided) ? decided[r->op] : 0;
 }
 
 static int verb_check(struct verb *v, bool managed)
@@ -338,6 +343,8 @@ static int steer(struct verb *v, struct engine *e)
     if (code < 0)
         error_set(&v->error, code, "cannot change job #%llu: %s",
                   (unsigned long long)t->view.number, why.text[0] ? why.text : strerror(-code));
+    else if (decided_by(r))
+        engine_yield_forget(e, t->slot, decided_by(r));
     return code;
 }
 

@@ -24,6 +24,7 @@
 #include "daemon/standby.h"
 #include "device/registry.h"
 #include "lib/log.h"
+#include "lib/loop_poll.h"
 #include "lib/options.h"
 #include "lib/paths.h"
 #include "lib/version.h"
@@ -51,7 +52,7 @@ struct daemon {
     struct directory directory;
     struct verbs verbs;
 
-    struct inherited inherited;
+    struct children left; /* that nothing else waits for */
     struct standby restorer;
     struct acct *acct; /* NULL: no accounts */
     struct identifier identifier;
@@ -186,17 +187,10 @@ static void on_check(uv_check_t *c)
         daemon_tick(d);
 }
 
-static void free_handle(uv_handle_t *h)
-{
-    free(h);
-}
-
 static void stop_reading(struct daemon *d)
 {
-    if (d->reader_poll)
-        uv_close((uv_handle_t *)d->reader_poll, free_handle);
-    d->reader_poll = NULL;
-    reader_stop(&d->reader);
+    loop_poll_stop(&d->reader_poll);
+    reader_stop(&d->reader, &d->left);
 }
 
 /* Ends the loop; ceded_main() does the rest. */
@@ -280,19 +274,14 @@ static void reload(struct daemon *d)
              (unsigned long long)(monotonic_ns() / NSEC_PER_USEC));
     notify_send(state);
     int r = reader_start(&d->reader, d->opt.config, &err);
-    uv_poll_t *p = r == 0 ? calloc(1, sizeof(*p)) : NULL;
-    if (r == 0)
-        r = p ? uv_poll_init(&d->loop, p, d->reader.fd) : -ENOMEM;
-    if (r < 0 || !p) {
-        free(p);
-        if (!err.text[0])
+    if (r == 0) {
+        r = loop_poll_start(&d->loop, d->reader.fd, UV_READABLE | UV_DISCONNECT, on_config, d,
+                            &d->reader_poll);
+        if (r < 0)
             error_set(&err, r, "cannot watch the reading of the configuration: %s", strerror(-r));
-        config_is_read(d, NULL, &err);
-        return;
     }
-    p->data = d;
-    d->reader_poll = p;
-    uv_poll_start(p, UV_READABLE | UV_DISCONNECT, on_config);
+    if (r < 0)
+        config_is_read(d, NULL, &err);
 }
 
 static void on_signal(uv_signal_t *s, int number)
@@ -303,13 +292,12 @@ static void on_signal(uv_signal_t *s, int number)
         reload(d);
         break;
     case SIGCHLD:
-        process_reap(&d->inherited);
+        process_reap(&d->left);
         standby_reap(&d->restorer);
         standby_replace(&d->restorer, monotonic_ns());
         if (d->acct)
             acct_reap(d->acct, monotonic_ns());
         identifier_reap(&d->identifier);
-        check_reap(&d->drivers);
         daemon_tick(d);
         break;
     default:
@@ -527,7 +515,7 @@ static int daemon_run(struct daemon *d)
     }
     if (d->opt.transient)
         process_say_served();
-    process_reap(&d->inherited);
+    process_reap(&d->left);
     d->start_ns = monotonic_ns();
     log_say(LOG_INFO, "cede %s: %s, policy %s, socket %s", build_version(), device_name(d->driver),
             engine_policy(d->engine), d->socket);
@@ -540,6 +528,7 @@ static int daemon_run(struct daemon *d)
     const struct check_options checks = {.mode = (enum driver_check)d->config.driver_check,
                                          .soft = d->soft,
                                          .dir = d->opt.dir,
+                                         .left = &d->left,
                                          .changed = on_checked,
                                          .arg = d};
     check_begin(&d->drivers, &d->loop, d->engine, &checks);
@@ -567,8 +556,8 @@ int ceded_main(int argc, char **argv)
         free(d);
         return r;
     }
-    process_inherit(&d->inherited);
-    if (reader_wait(d->opt.config, d->opt.dir, &d->config, &err) == 0) {
+    process_inherit(&d->left);
+    if (reader_wait(d->opt.config, d->opt.dir, &d->config, &d->left, &err) == 0) {
         log_set_level(d->config.log_level);
         process_become_daemon();
         r = daemon_run(d);

@@ -3,15 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 
 #include "daemon/findings.h"
 #include "lib/json_text.h"
 #include "lib/log.h"
+#include "lib/loop_poll.h"
 #include "lib/paths.h"
 #include "lib/text.h"
 #include "recovery/swapper.h"
@@ -30,36 +29,28 @@ static void check_next(struct check *c);
 
 _Noreturn static void exec_check(const struct check *c, int out, pid_t parent)
 {
-    standby_fork();
     if (dup2(out, STDOUT_FILENO) < 0)
         _exit(127);
-    close_range(STDERR_FILENO + 1, ~0U, 0); /* the journal's lock among them */
-    prctl(PR_SET_PDEATHSIG, SIGTERM);       /* then it ends its programs */
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* then it ends its programs */
     if (getppid() != parent)
         _exit(127);
     if (c->soft)
         setenv("CEDE_SOFT_SOCKET", c->soft, 1);
-    execl("/proc/self/exe", "cede-check", c->device, c->info[c->gpu].uuid, (char *)NULL);
-    _exit(127);
+    standby_exec(NULL, 0,
+                 (const char *const[]){"cede-check", c->device, c->info[c->gpu].uuid, NULL});
 }
 
-static void check_free_handle(uv_handle_t *h)
+static void check_end(struct check *c, int signal)
 {
-    free(h);
-}
-
-static void check_unwatch(struct check *c)
-{
-    if (c->poll)
-        uv_close((uv_handle_t *)c->poll, check_free_handle);
+    loop_poll_stop(&c->poll);
     if (c->out >= 0)
         close(c->out);
-    c->poll = NULL;
     c->out = -1;
-    if (c->pid)
-        c->reap = c->pid;
+    if (c->pid) {
+        kill(c->pid, signal);
+        process_leave(c->left, c->pid);
+    }
     c->pid = 0;
-    check_reap(c);
 }
 
 /* ---- what it found ---- */
@@ -144,10 +135,8 @@ static void check_finish(struct check *c)
     const uint32_t gpus = same_kind(c, c->gpu, c->due);
     struct finding f = about(c, c->gpu);
     char cannot[160];
-    uv_timer_stop(c->timer);
-    if (c->pid)
-        kill(c->pid, SIGKILL); /* it has nothing left to do */
-    check_unwatch(c);
+    uv_timer_stop(&c->timer);
+    check_end(c, SIGKILL); /* it has nothing left to do */
     json_t *o = json_loadb(c->answer, c->n, 0, NULL);
     const char *text = json_get_text(o, "unmeasurable");
     c->due &= ~gpus;
@@ -208,26 +197,17 @@ static int check_start(struct check *c)
     if (pipe2(fds, O_CLOEXEC) < 0)
         return -errno;
     fcntl(fds[0], F_SETFL, O_NONBLOCK);
-    c->poll = calloc(1, sizeof(*c->poll));
-    int r = c->poll ? uv_poll_init(c->loop, c->poll, fds[0]) : -ENOMEM;
-    if (r < 0) {
-        free(c->poll);
-        c->poll = NULL;
-        close(fds[0]);
-        close(fds[1]);
-        return r;
-    }
-    c->poll->data = c;
     c->out = fds[0];
-    const pid_t self = getpid(), pid = fork();
-    r = pid < 0 ? -errno : 0;
+    int r =
+        loop_poll_start(c->loop, c->out, UV_READABLE | UV_DISCONNECT, on_check_answer, c, &c->poll);
+    const pid_t self = getpid(), pid = r < 0 ? -1 : fork();
+    r = r == 0 && pid < 0 ? -errno : r;
     if (pid == 0)
         exec_check(c, fds[1], self);
     close(fds[1]);
     if (r == 0) {
         c->pid = pid;
-        uv_timer_start(c->timer, on_check_late, LIMIT_MS, 0);
-        r = uv_poll_start(c->poll, UV_READABLE | UV_DISCONNECT, on_check_answer);
+        uv_timer_start(&c->timer, on_check_late, LIMIT_MS, 0);
     }
     return r;
 }
@@ -248,13 +228,13 @@ static void check_next(struct check *c)
         if (r == 0)
             return;
         log_say(LOG_WARNING, "cannot start the check of the driver: %s", strerror(-r));
-        check_unwatch(c);
+        check_end(c, SIGKILL);
         check_withhold(c, c->due, WITHHELD, "the check could not be started");
         c->failed |= c->due;
         c->due = 0;
     }
     if (c->failed)
-        uv_timer_start(c->timer, on_again, AGAIN_MS, 0);
+        uv_timer_start(&c->timer, on_again, AGAIN_MS, 0);
     engine_hold(c->engine, false);
     c->changed(c->arg);
 }
@@ -293,6 +273,7 @@ void check_begin(struct check *c, uv_loop_t *loop, struct engine *e, const struc
     *c = (struct check){.engine = e,
                         .loop = loop,
                         .soft = o->soft,
+                        .left = o->left,
                         .out = -1,
                         .changed = o->changed,
                         .arg = o->arg};
@@ -312,31 +293,20 @@ void check_begin(struct check *c, uv_loop_t *loop, struct engine *e, const struc
         check_withhold(c, gpus, WITHHELD, "its driver is being checked");
         c->due |= gpus;
     }
-    c->timer = c->due ? calloc(1, sizeof(*c->timer)) : NULL;
-    if (!c->timer)
-        return; /* without memory for it nothing is steered */
-    uv_timer_init(loop, c->timer);
-    c->timer->data = c;
+    if (!c->due)
+        return;
+    uv_timer_init(loop, &c->timer);
+    c->timer.data = c;
     engine_hold(e, true);
     check_next(c);
-}
-
-void check_reap(struct check *c)
-{
-    int status;
-    if (c->engine && c->reap && waitpid(c->reap, &status, WNOHANG) != 0)
-        c->reap = 0;
 }
 
 void check_stop(struct check *c)
 {
     if (!c->engine)
         return;
-    if (c->pid)
-        kill(c->pid, SIGTERM);
-    if (c->timer)
-        uv_close((uv_handle_t *)c->timer, check_free_handle);
-    c->timer = NULL;
-    check_unwatch(c);
+    if (c->timer.data)
+        uv_timer_stop(&c->timer);
+    check_end(c, SIGTERM);
     c->engine = NULL;
 }

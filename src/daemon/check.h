@@ -13,6 +13,7 @@
 #include <uv.h>
 
 #include "control/config.h"
+#include "daemon/process.h"
 #include "device/ops.h"
 
 #define CHECK_ANSWER_MAX 2048
@@ -25,11 +26,12 @@ struct check {
     struct gpu_info info[DEVICE_GPUS_MAX];
     char device[16], state[160]; /* of the GPU; where findings are kept, or "" */
     const char *soft;
-    pid_t pid, reap; /* 0: none; reap: has ended, or been killed, and was not waited for yet */
-    int out;         /* its answer; -1: none */
+    pid_t pid;             /* 0: none */
+    struct children *left; /* where it is, when it has nothing left to do */
+    int out;               /* its answer; -1: none */
     uv_poll_t *poll;
-    uv_timer_t *timer;
-    unsigned stage; /* how far it has been killed */
+    uv_timer_t timer; /* without data: there is nothing to check */
+    unsigned stage;   /* how far it has been killed */
     char answer[CHECK_ANSWER_MAX];
     size_t n;
     void (*changed)(void *arg);
@@ -40,14 +42,13 @@ struct check_options {
     enum driver_check mode;
     const char *soft;           /* where the software GPU listens; NULL: the default */
     const char *dir;            /* that ceded was given, for cede_state_dir(); or NULL */
+    struct children *left;      /* gets the processes that have nothing left to do */
     void (*changed)(void *arg); /* the engine has something to do */
     void *arg;
 };
 
 /* Before the engine's first tick. */
 void check_begin(struct check *c, uv_loop_t *loop, struct engine *e, const struct check_options *o);
-/* After SIGCHLD. */
-void check_reap(struct check *c);
 /* Kills what is under way; its handles are closed with the loop's others. */
 void check_stop(struct check *c);
 

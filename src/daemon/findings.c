@@ -134,6 +134,8 @@ static int findings_write(const char *dir, const json_t *all, struct error *err)
     int r = !text ? -ENOMEM : fd < 0 ? -errno : write_full(fd, text, strlen(text));
     if (r == 0 && rename(next, path) < 0)
         r = -errno;
+    if (r < 0 && fd >= 0)
+        unlink(next);
     free(text);
     return r < 0 ? error_set(err, r, "cannot write %s: %s", path, strerror(-r)) : 0;
 }

@@ -2,8 +2,6 @@
 #include "daemon/identifier.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/close_range.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -11,33 +9,17 @@
 #include "control/classify.h"
 #include "control/rule_lint.h"
 #include "lib/log.h"
+#include "lib/loop_poll.h"
 #include "recovery/swapper.h"
 
 #define START_AGAIN_NS NSEC_PER_SEC
-
-_Noreturn static void exec_identifier(int link)
-{
-    standby_fork();
-    int l = fcntl(link, F_DUPFD, IDENTIFY_LINK_FD + 1);
-    if (dup2(l, IDENTIFY_LINK_FD) < 0)
-        _exit(127);
-    close_range(IDENTIFY_LINK_FD + 1, ~0U, 0); /* the journal's lock among them */
-    execl("/proc/self/exe", "cede-identify", (char *)NULL);
-    _exit(127);
-}
-
-static void identifier_free_poll(uv_handle_t *h)
-{
-    free(h);
-}
 
 static void unlink_it(struct identifier *x)
 {
     if (!x->poll)
         return;
-    uv_close((uv_handle_t *)x->poll, identifier_free_poll);
+    loop_poll_stop(&x->poll);
     close(x->link);
-    x->poll = NULL;
     x->link = -1;
 }
 
@@ -67,28 +49,22 @@ static int identifier_start(struct identifier *x)
     x->start_at = monotonic_ns() + START_AGAIN_NS;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
         return -errno;
-    uv_poll_t *p = calloc(1, sizeof(*p));
-    int r = p ? uv_poll_init(x->loop, p, fds[0]) : -ENOMEM;
+    int r = loop_poll_start(x->loop, fds[0], UV_READABLE, on_identified, x, &x->poll);
     if (r < 0) {
-        free(p);
         close(fds[0]);
         close(fds[1]);
         return r;
     }
-    p->data = x;
-    x->poll = p;
     x->link = fds[0];
     pid_t pid = fork();
     r = pid < 0 ? -errno : 0;
     if (pid == 0)
-        exec_identifier(fds[1]);
+        standby_exec(&fds[1], 1, (const char *const[]){"cede-identify", NULL});
     close(fds[1]);
-    if (r == 0) {
+    if (r == 0)
         x->pid = pid;
-        r = uv_poll_start(p, UV_READABLE, on_identified);
-    } else {
+    else
         unlink_it(x);
-    }
     return r;
 }
 

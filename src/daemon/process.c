@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
@@ -19,8 +20,9 @@
 #include "lib/util.h"
 
 #define NOFILE_FEW 4096
-#define STARTER_FD 3     /* a pipe */
-#define NOFILE_MAX 65536 /* a descriptor per process of a job and per client, and spare */
+#define NOTIFY_US  500000 /* the restorer takes a daemon for hung after six times that */
+#define STARTER_FD 3      /* a pipe */
+#define NOFILE_MAX 65536  /* a descriptor per process of a job and per client, and spare */
 
 /* Beyond the hard limit too, where it may. */
 static void raise_descriptors(void)
@@ -91,14 +93,16 @@ int notify_send(const char *state)
     if (fd < 0)
         return -errno;
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
-    /* What is only for people must not wait for a manager that does not read. */
+    /* A manager that does not read delays nothing for long, and what is only for people nothing. */
+    const struct timeval patience = {.tv_usec = NOTIFY_US};
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     int flags = MSG_NOSIGNAL | (strncmp(state, "STATUS=", 7) == 0 ? MSG_DONTWAIT : 0);
     if (sendto(fd, state, strlen(state), flags, (struct sockaddr *)&a, len) < 0)
         return -errno;
     return 0;
 }
 
-void process_inherit(struct inherited *x)
+void process_inherit(struct children *x)
 {
     siginfo_t si;
     _cleanup_free_ pid_t *pids = NULL;
@@ -106,14 +110,20 @@ void process_inherit(struct inherited *x)
     x->n = 0;
     if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || proc_list(&pids, &n) < 0)
         return; /* there are none, mostly */
-    for (size_t i = 0; i < n && x->n < INHERITED_MAX; i++) {
+    for (size_t i = 0; i < n && x->n < CHILDREN_MAX; i++) {
         struct proc_stat st;
         if (proc_stat_read(pids[i], &st) == 0 && st.ppid == getpid())
             x->v[x->n++] = pids[i];
     }
 }
 
-void process_reap(struct inherited *x)
+void process_leave(struct children *x, pid_t pid)
+{
+    if (waitpid(pid, NULL, WNOHANG) == 0 && x->n < CHILDREN_MAX)
+        x->v[x->n++] = pid;
+}
+
+void process_reap(struct children *x)
 {
     for (size_t i = x->n; i-- > 0;) {
         if (waitpid(x->v[i], NULL, WNOHANG) == 0)

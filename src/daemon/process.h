@@ -21,15 +21,18 @@ void process_say_served(void);
  * no service manager asked for it; or -errno. */
 int notify_send(const char *state);
 
-/* Children that this process had before it began, of a daemon that started anew by exec: a swapper
- * that goes on to its end, and that nothing else waits for. */
-#define INHERITED_MAX 64
-struct inherited {
-    pid_t v[INHERITED_MAX];
+/* Children that nothing else waits for. */
+#define CHILDREN_MAX 64
+struct children {
+    pid_t v[CHILDREN_MAX];
     size_t n;
 };
-void process_inherit(struct inherited *x);
-/* Those of them that have ended. */
-void process_reap(struct inherited *x);
+/* Those that this process had before it began, of a daemon that started anew by exec: a swapper
+ * that goes on to its end. */
+void process_inherit(struct children *x);
+/* One that was killed: some end only later, in a system call that has no way out. */
+void process_leave(struct children *x, pid_t pid);
+/* After SIGCHLD. */
+void process_reap(struct children *x);
 
 #endif

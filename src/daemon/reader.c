@@ -8,14 +8,12 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 
 #include "lib/log.h"
 #include "lib/paths.h"
 #include "recovery/restorer.h"
 
 #define SLOW_MS 1000
-#define END_MS  100 /* for a process that was killed to be gone; it is reaped later if it is not */
 
 struct answer {
     int32_t code;
@@ -72,23 +70,23 @@ int reader_start(struct reader *r, const char *file, struct error *err)
         read_and_answer(fds[1], file, self);
     sigprocmask(SIG_SETMASK, &before, NULL);
     close(fds[1]);
-    if (pid < 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0) {
+    if (pid < 0) {
         close(fds[0]);
         free(answer);
         return error_set(err, code, "cannot start a process to read the configuration: %s",
                          strerror(-code));
     }
+    fcntl(fds[0], F_SETFL, O_NONBLOCK);
     *r = (struct reader){.pid = pid, .fd = fds[0], .answer = answer};
     return 0;
 }
 
-void reader_stop(struct reader *r)
+void reader_stop(struct reader *r, struct children *left)
 {
     if (!r->pid)
         return;
     kill(r->pid, SIGKILL);
-    for (int i = 0; i < END_MS && waitpid(r->pid, NULL, WNOHANG) == 0; i++)
-        usleep(1000);
+    process_leave(left, r->pid);
     close(r->fd);
     free(r->answer);
     *r = (struct reader)READER_NONE;
@@ -137,7 +135,8 @@ static void undo_abandoned(const char *dir)
         log_say(LOG_ERR, "%s", err.text);
 }
 
-int reader_wait(const char *file, const char *dir, struct config *out, struct error *err)
+int reader_wait(const char *file, const char *dir, struct config *out, struct children *left,
+                struct error *err)
 {
     struct reader r = READER_NONE;
     int code = reader_start(&r, file, err);
@@ -153,6 +152,6 @@ int reader_wait(const char *file, const char *dir, struct config *out, struct er
         if (code != -EAGAIN)
             break;
     }
-    reader_stop(&r);
+    reader_stop(&r, left);
     return code;
 }

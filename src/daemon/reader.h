@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "control/config.h"
+#include "daemon/process.h"
 
 struct reader {
     pid_t pid; /* 0: none */
@@ -28,9 +29,10 @@ int reader_take(struct reader *r, struct config *out, struct error *err);
 
 /* All of it at once, as long as that takes: before ceded is anybody's daemon it has nothing else to
  * do. What a killed one has left suspended in dir (NULL: the default) does not wait. */
-int reader_wait(const char *file, const char *dir, struct config *out, struct error *err);
+int reader_wait(const char *file, const char *dir, struct config *out, struct children *left,
+                struct error *err);
 
 /* Ends it, if there is one, and closes fd. */
-void reader_stop(struct reader *r);
+void reader_stop(struct reader *r, struct children *left);
 
 #endif

@@ -254,6 +254,15 @@ static void apply_continue(struct model *m, struct process *p)
     record_stop(m, p, false);
 }
 
+void apply_continues(struct model *m)
+{
+    for (uint32_t i = 0; i < m->processes_end; i++) {
+        struct process *p = &m->processes[i];
+        if (p->id.pid && p->stopped && p->first_group == SLOT_NONE)
+            apply_continue(m, p);
+    }
+}
+
 uint64_t apply_stops(struct model *m)
 {
     uint64_t next = TIME_NEVER;

@@ -10,6 +10,9 @@ uint64_t apply_plan(struct model *m, const struct sched_plan *plan);
 /* Stops the processes of paused jobs that no suspended group stops, and lets the others go on.
  * Returns when to look again, because others may continue them. */
 uint64_t apply_stops(struct model *m);
+/* Lets those go on that have no groups any more: before the journal is written, which then has no
+ * record that they are stopped. */
+void apply_continues(struct model *m);
 /* Sets who is preempted at block ends, and who no more. As apply_plan(). */
 uint64_t apply_preempt(struct model *m);
 /* The groups of a process get back what they had and are forgotten, and it is not scanned. False:

@@ -10,7 +10,6 @@
 
 #include "engine/starting.h"
 #include "sched/room.h"
-#include "sched/swap.h"
 
 #define DECIDE_NS   NSEC_PER_SEC
 #define QUIET_NS    (10 * NSEC_PER_SEC) /* see sched/swap.h */
@@ -244,7 +243,7 @@ static bool waits_for_start(const struct autoswap *x, struct model *m, unsigned 
 
 /* False: what was chosen has to be done first. */
 static bool autoswap_look(const struct autoswap *x, struct model *m, unsigned gpu,
-                          struct swap_job *v, struct autoswap_move *move)
+                          struct swap_job *v, struct swap_move *move)
 {
     struct swap_device d = {.quiet_ns = QUIET_NS};
     look_at(x, m, gpu, v);
@@ -261,7 +260,7 @@ static bool autoswap_look(const struct autoswap *x, struct model *m, unsigned gp
     struct swap_move what = swap_decide(&d, v, m->jobs_end, m->now);
     if (what.job == SLOT_NONE || waits_for_start(x, m, gpu, what))
         return true;
-    *move = (struct autoswap_move){what.job, what.out};
+    *move = what;
     return false;
 }
 
@@ -273,9 +272,9 @@ bool autoswap_looks(const struct autoswap *x, const struct model *m)
     return any;
 }
 
-uint64_t autoswap_due(struct autoswap *x, struct model *m, struct autoswap_move *move)
+uint64_t autoswap_due(struct autoswap *x, struct model *m, struct swap_move *move)
 {
-    *move = (struct autoswap_move){.job = SLOT_NONE};
+    *move = (struct swap_move){.job = SLOT_NONE};
     if (!anybody(x, m))
         return TIME_NEVER;
     m->memory_until = m->now + 2 * DECIDE_NS;

@@ -3,15 +3,11 @@
 #define CEDE_ENGINE_AUTOSWAP_H
 
 #include "engine/swap.h"
+#include "sched/swap.h"
 
 struct autoswap {
     struct swap_options options;
     uint64_t at; /* the next look */
-};
-
-struct autoswap_move {
-    uint32_t job; /* SLOT_NONE: nothing to do */
-    bool out;
 };
 
 /* Whether a job has been promised something lately, or waits for it, and may not have taken it yet.
@@ -23,8 +19,8 @@ uint64_t autoswap_kept(const struct autoswap *x, const struct model *m, const st
                        unsigned gpu);
 /* Whether the next look is due and for jobs that wait: it needs what others hold by now. */
 bool autoswap_looks(const struct autoswap *x, const struct model *m);
-/* Looks if it is due; returns when to ask again. */
-uint64_t autoswap_due(struct autoswap *x, struct model *m, struct autoswap_move *move);
+/* Which job moves, if a look is due; returns when to ask again. */
+uint64_t autoswap_due(struct autoswap *x, struct model *m, struct swap_move *move);
 /* See engine_need(), engine_room(), engine_started(). */
 int autoswap_need(struct autoswap *x, struct model *m, uint32_t job, uint64_t bytes, uint32_t gpu,
                   struct error *err);

@@ -252,7 +252,7 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, 
     const struct device_ops *ops = m->driver->ops;
     struct error e = {""};
     uint32_t other = swap_moving(m), starts;
-    const bool by_user = why != SWAP_AUTOMATIC;
+    const bool by_user = why != SWAP_AUTOMATIC, limited = by_user && uid != 0 && uid != geteuid();
     const uint64_t account_at = m->accounts[m->jobs[job].account].swap_again_at;
     unsigned gpu;
     if (x->mode == SWAP_OFF)
@@ -274,16 +274,19 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, 
     if (other != SLOT_NONE)
         return error_set(err, -EBUSY, "job #%llu is being swapped just now: try again later",
                          (unsigned long long)m->jobs[other].rec.number);
-    if (by_user && uid != 0 && uid != geteuid() && m->now < s->user_again_at)
+    if (limited && m->now < s->user_again_at)
         return error_set(err, -EBUSY,
                          "it ran as if it were in no class until its work had ended, so a user may "
                          "have that again in %llu s",
                          (unsigned long long)((s->user_again_at - m->now) / NSEC_PER_SEC + 1));
-    if (by_user && uid != 0 && uid != geteuid() && m->now < account_at)
+    if (limited && m->now < account_at)
         return error_set(err, -EBUSY,
                          "another job of this user did not leave the GPU, so a user may try again "
                          "in %llu s",
                          (unsigned long long)((account_at - m->now) / NSEC_PER_SEC + 1));
+    if (limited && swapper_users(m->journal) >= USERS_PART(JOURNAL_SWAPS))
+        return error_set(err, -ENOSPC, "users may have %u processes swapped out together",
+                         USERS_PART(JOURNAL_SWAPS));
     starts = by_user ? starting_in_way(m, x->start_ns, job, true, why == SWAP_BY_ITSELF, &gpu)
                      : SLOT_NONE;
     if (starts != SLOT_NONE)
@@ -589,11 +592,4 @@ void swap_leave(struct model *m, bool restore)
     }
     if (restore && swapper_undo(m->journal, SWAP_LEAVE_MS, false, &err) > 0)
         log_say(LOG_WARNING, "a job stays in host memory for now: %s", err.text);
-}
-
-const char *swap_phase_name(enum swap_phase phase)
-{
-    if (phase == SWAP_HERE)
-        return "";
-    return phase < SWAP_AWAY ? "swapping-out" : phase == SWAP_AWAY ? "swapped" : "swapping-in";
 }

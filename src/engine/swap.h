@@ -48,7 +48,5 @@ uint64_t swap_due(struct swaps *x, struct model *m);
 int swap_take_back(struct model *m);
 /* restore: brings back all jobs that are out, and waits for it. */
 void swap_leave(struct model *m, bool restore);
-/* "", "swapping-out", "swapped" or "swapping-in". */
-const char *swap_phase_name(enum swap_phase phase);
 
 #endif

@@ -46,6 +46,8 @@ static uint64_t tick_commit(struct engine *e)
 {
     struct model *m = &e->model;
     model_units_update(m);
+    if (m->records_changed)
+        apply_continues(m);
     tick_record(e);
     const bool decide = m->dirty || m->now >= m->wake;
     if (decide) {
@@ -105,10 +107,12 @@ static uint64_t tick_observe(struct engine *e)
 
 /* ---- moves ---- */
 
+#define LOOK_AGAIN_NS (10 * NSEC_PER_SEC)
+
 static uint64_t tick_move(struct engine *e)
 {
     struct model *m = &e->model;
-    struct autoswap_move what;
+    struct swap_move what;
     struct error err = {""};
     int r = 0;
     if (e->swaps.moved)
@@ -123,7 +127,9 @@ static uint64_t tick_move(struct engine *e)
     struct job *j = &m->jobs[what.job];
     if (what.out) { /* all of it, with what began just now */
         r = engine_look(e, what.job, &err);
-        if (r == 0)
+        if (r < 0) /* another one leaves */
+            j->swap.refused_until = m->now + LOOK_AGAIN_NS;
+        else
             r = swap_out(&e->swaps, m, what.job, SWAP_AUTOMATIC, 0, &err);
     } else {
         swap_in(m, what.job);
@@ -203,7 +209,7 @@ uint64_t engine_tick(struct engine *e, uint64_t now_ns)
         m->dirty = true;
     }
     tick_reap(m);
-    demand_read(&e->demand, m);
+    demand_read(m);
     struct command *commands = run_commands(e);
     demand_gated(&e->demand, m);
     survey_take(&e->survey, m);

@@ -12,10 +12,9 @@
 #include <errno.h>
 
 #include "engine/line.h"
-#include "lib/log.h"
 
 #define LOOK_NS  (50 * NSEC_PER_MSEC)
-#define AGAIN_NS NSEC_PER_SEC        /* after memory found no room */
+#define AGAIN_NS NSEC_PER_SEC        /* after memory found no room, or could not leave */
 #define LINE_NS  (60 * NSEC_PER_SEC) /* a wish that waits longer holds up no other user's */
 
 static bool is_out(const struct job *j)
@@ -159,18 +158,20 @@ static unsigned lacks_room_on(const struct autoswap *a, const struct model *m, c
     return g;
 }
 
-/* Memory that was yielded, and is there because an earlier ceded ended, leaves once more. */
-static void send_out_again(struct swaps *x, struct model *m, unsigned gpu)
+/* Memory that was yielded, and is there because an earlier ceded ended, leaves once more for the
+ * job that wants its room. */
+static void send_out_again(struct swaps *x, struct model *m, struct job *j, unsigned gpu)
 {
     struct error err = {""};
     for_each_job (m, k) {
         if (!(k->rec.yielded & YIELD_MEMORY) || k->swap.phase != SWAP_HERE || k->swap.stayed ||
             model_job_wished(m, k) || !k->on[gpu].memory_bytes)
             continue;
-        if (swap_out(x, m, model_job_slot(m, k), SWAP_BY_ITSELF, k->rec.yielded_by, &err) == 0)
+        int r = swap_out(x, m, model_job_slot(m, k), SWAP_BY_ITSELF, k->rec.yielded_by, &err);
+        if (r == 0)
             return;
-        log_say(LOG_INFO, "job #%llu (%s) yielded its memory and keeps it for now: %s",
-                (unsigned long long)k->rec.number, k->rec.name, err.text);
+        model_job_failed(m, model_job_slot(m, k), r, &err);
+        j->wish_at = m->now + AGAIN_NS;
     }
 }
 
@@ -186,7 +187,7 @@ static bool finds_room(struct swaps *x, const struct autoswap *a, struct model *
     }
     const unsigned gpu = lacks_room_on(a, m, j);
     if (gpu < m->ngpus)
-        send_out_again(x, m, gpu);
+        send_out_again(x, m, j, gpu);
     else
         j->wish_at = m->now + AGAIN_NS;
     return gpu == m->ngpus;

@@ -121,7 +121,7 @@ bool cgroup_above(pid_t pid, const char *name, struct cgroup *out)
         const struct hierarchy *h = &hierarchies[i];
         char path[4096 + 32];
         struct stat st;
-        if (!group_directory(pid, h, path, sizeof(path)))
+        if (group_directory(pid, h, path, sizeof(path)) <= 0)
             continue;
         for (char *last; strcmp(path, h->at) != 0; *last = '\0') {
             last = strrchr(path, '/');

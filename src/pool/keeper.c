@@ -24,6 +24,7 @@
 #define TURN_NS     (200 * NSEC_PER_MSEC)
 #define IDLE_NS     (3 * NSEC_PER_SEC) /* without users */
 #define BEGIN_NS    (15 * NSEC_PER_SEC)
+#define QUIT_NS     (5 * NSEC_PER_SEC)
 #define SERVERS_MAX 64
 #define LOG_MAX     (1 << 20) /* bytes; a longer one is begun anew */
 #define LOG         "log/control.err"
@@ -92,14 +93,25 @@ static bool control_lives(const struct keeper *k)
     return proc_alive(k->control);
 }
 
+/* Whether that child has ended, or there is none. */
+static bool child_ended(pid_t pid)
+{
+    return pid <= 0 || waitpid(pid, NULL, WNOHANG) != 0;
+}
+
 /* It is on record first: should this process be killed, nobody joins what is about to end. A
- * program that has closed all its descriptors may be a client still, for which it waits. */
+ * program that has closed all its descriptors may be a client still, for which it waits. An order
+ * that was lost is given again. */
 static bool quit(const struct keeper *k, uint64_t until_ns)
 {
+    pid_t order = 0;
     pool_control_end(k->dir);
-    run_control(k, NULL, "quit\n");
-    while (control_lives(k) && monotonic_ns() < until_ns)
-        nap();
+    for (uint64_t again = 0; control_lives(k) && monotonic_ns() < until_ns; nap()) {
+        if (monotonic_ns() < again || !child_ended(order))
+            continue;
+        order = run_control(k, NULL, "quit\n");
+        again = monotonic_ns() + QUIT_NS;
+    }
     return !control_lives(k);
 }
 

@@ -21,23 +21,33 @@ static int overlaps(pid_t restorer, const char *driver, const char *where,
 {
     char path[64], theirs[16], there[256];
     struct stat st;
-    int journal = -1, lock = -1, r = restorers_descriptors(restorer, &journal, &lock);
-    if (r < 0)
-        return r == -ENOENT || r == -ESRCH ? 0 : r;
-    if (restorers_hold(restorer, lock, own->device, own->inode))
+    if (restorers_hold(restorer, own->device, own->inode))
         return 0;
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, journal);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, RESTORE_JOURNAL_FD);
     _cleanup_close_ int any = open(path, O_PATH | O_CLOEXEC);
     if (any < 0)
         return errno == EACCES || errno == EPERM ? 1 : errno == ENOENT ? 0 : -errno;
     if (fstat(any, &st) < 0 || !S_ISREG(st.st_mode))
         return 0;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", any);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Its owner may have a lease on it (fcntl(2)), for which opening would wait. */
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return errno == EACCES || errno == EPERM ? 1 : -errno;
+        return errno == EACCES || errno == EPERM || errno == EWOULDBLOCK ? 1 : -errno;
     return journal_devices(fd, theirs, there) == 0 && theirs[0] &&
            address_overlap(driver, where, theirs, there);
+}
+
+/* Once for each user, who can make any number of processes that look like one. */
+static void add_owner(struct other_cedes *o, uid_t uid)
+{
+    unsigned i = 0;
+    while (i < o->n && o->owners[i] != uid)
+        i++;
+    if (i == OTHERS_MAX)
+        o->unsure = true;
+    else if (i == o->n)
+        o->owners[o->n++] = uid;
 }
 
 void other_cedes_find(struct other_cedes *o, const char *driver, const char *where,
@@ -52,10 +62,9 @@ void other_cedes_find(struct other_cedes *o, const char *driver, const char *whe
         int r = restorers_have(pids[i], &uid);
         if (r > 0)
             r = overlaps(pids[i], driver, where, own);
-        if (r < 0 || (r > 0 && o->n == OTHERS_MAX))
-            o->unsure = true;
-        else if (r > 0)
-            o->owners[o->n++] = uid;
+        if (r > 0)
+            add_owner(o, uid);
+        o->unsure |= r < 0;
     }
 }
 

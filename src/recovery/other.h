@@ -8,10 +8,10 @@
 
 #include "recovery/journal.h"
 
-#define OTHERS_MAX 64
+#define OTHERS_MAX 64 /* users */
 
 struct other_cedes {
-    uid_t owners[OTHERS_MAX]; /* of those that may have these devices */
+    uid_t owners[OTHERS_MAX]; /* of those that may have these devices, each once */
     unsigned n;
     bool unsure; /* not all could be looked at: every process may be theirs, for now */
 };

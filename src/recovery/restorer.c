@@ -11,6 +11,7 @@
 
 #include "lib/log.h"
 #include "recovery/address.h"
+#include "recovery/restorers.h"
 #include "recovery/swapper.h"
 
 #define DISMISSAL        'Q'
@@ -38,16 +39,10 @@ int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *er
         return error_set(err, r, "cannot start the restorer: %s", strerror(-r));
     }
     if (child == 0) {
-        char journal_arg[16], lock_arg[16], pipe_arg[16];
-        standby_fork();
-        fcntl(fds[0], F_SETFD, 0);
-        fcntl(journal_fd(j), F_SETFD, 0);
-        fcntl(journal_lock_fd(j), F_SETFD, 0);
-        snprintf(journal_arg, sizeof(journal_arg), "%d", journal_fd(j));
-        snprintf(lock_arg, sizeof(lock_arg), "%d", journal_lock_fd(j));
-        snprintf(pipe_arg, sizeof(pipe_arg), "%d", fds[0]);
-        execl("/proc/self/exe", "cede-restore", journal_arg, lock_arg, pipe_arg, (char *)NULL);
-        _exit(127);
+        const int own[] = {[RESTORE_JOURNAL_FD - 3] = journal_fd(j),
+                           [RESTORE_LOCK_FD - 3] = journal_lock_fd(j),
+                           [RESTORE_PIPE_FD - 3] = fds[0]};
+        standby_exec(own, ARRAY_SIZE(own), (const char *const[]){"cede-restore", NULL});
     }
     close(fds[0]);
     *pid = child;
@@ -150,17 +145,17 @@ static bool daemon_hangs(struct journal *j)
 /* Until the daemon has ended; false: and there is nothing to undo. */
 static bool guard(struct journal *j, int pipe_fd, struct device_driver **driver)
 {
-    bool undone_for_hang = false;
+    bool hung = false;
     for (;;) {
         struct pollfd p = {.fd = pipe_fd, .events = POLLIN};
         int n = poll(&p, 1, LOOK_MS);
         if (n == 0) {
-            bool hangs = daemon_hangs(j);
-            if (hangs && !undone_for_hang) {
+            bool hangs = daemon_hangs(j); /* with something to undo, again if that failed */
+            if (hangs && !hung)
                 log_say(LOG_ERR, "ceded does not answer; its jobs run again");
+            if (hangs)
                 restorer_undo(j, driver);
-            }
-            undone_for_hang = hangs;
+            hung = hangs;
             continue;
         }
         char c;
@@ -235,10 +230,9 @@ static void clean_up(struct journal *j, struct device_driver **driver)
 
 int restore_main(int argc, char **argv)
 {
-    uint64_t fd, lock_fd, pipe_fd;
-    if (argc != 4 || parse_u64(argv[1], 3, 1 << 20, &fd) < 0 ||
-        parse_u64(argv[2], 3, 1 << 20, &lock_fd) < 0 ||
-        parse_u64(argv[3], 3, 1 << 20, &pipe_fd) < 0) {
+    (void)argv;
+    if (argc != 1 || fcntl(RESTORE_JOURNAL_FD, F_GETFD) < 0 ||
+        fcntl(RESTORE_LOCK_FD, F_GETFD) < 0 || fcntl(RESTORE_PIPE_FD, F_GETFD) < 0) {
         fprintf(stderr, "cede-restore is started by ceded, not by hand\n");
         return 2;
     }
@@ -247,7 +241,7 @@ int restore_main(int argc, char **argv)
 
     struct journal *j;
     struct error err = {""};
-    if (journal_from_fd((int)fd, (int)lock_fd, &j, &err) < 0) {
+    if (journal_from_fd(RESTORE_JOURNAL_FD, RESTORE_LOCK_FD, &j, &err) < 0) {
         log_say(LOG_ERR, "%s", err.text);
         return 1;
     }
@@ -257,7 +251,7 @@ int restore_main(int argc, char **argv)
     if (device_open(s->driver, s->where[0] ? s->where : NULL, &driver, &err) < 0)
         log_say(LOG_ERR, "%s (will try again when needed)", err.text);
 
-    if (guard(j, (int)pipe_fd, &driver))
+    if (guard(j, RESTORE_PIPE_FD, &driver))
         clean_up(j, &driver);
     device_close(driver);
     journal_close(j);

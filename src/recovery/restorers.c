@@ -3,35 +3,20 @@
 #include "recovery/restorers.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/procfs.h"
 #include "lib/util.h"
 
-int restorers_descriptors(pid_t restorer, int *journal, int *lock)
-{
-    char path[64], args[64] = "";
-    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)restorer);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, args, sizeof(args) - 1);
-    if (n < 0)
-        return -errno;
-    for (ssize_t i = 0; i < n; i++)
-        args[i] = args[i] ? args[i] : ' ';
-    return sscanf(args, "%*s %d %d", journal, lock) == 2 ? 0 : -ESRCH;
-}
-
-bool restorers_hold(pid_t restorer, int lock, uint64_t device, uint64_t inode)
+bool restorers_hold(pid_t restorer, uint64_t device, uint64_t inode)
 {
     char path[64];
     struct stat st;
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, lock);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, RESTORE_LOCK_FD);
     return stat(path, &st) == 0 && st.st_dev == device && st.st_ino == inode;
 }
 
@@ -55,14 +40,10 @@ void restorers_continue(uint64_t device, uint64_t inode)
     for (size_t i = 0; i < n; i++) {
         struct proc_stat st;
         uid_t owner = 0;
-        int journal = -1, held = -1;
         if (restorers_have(pids[i], &owner) <= 0 || owner != geteuid() ||
             proc_stat_read(pids[i], &st) < 0 || st.state != 'T' ||
-            restorers_descriptors(pids[i], &journal, &held) < 0 ||
-            !restorers_hold(pids[i], held, device, inode))
+            !restorers_hold(pids[i], device, inode))
             continue;
-        _cleanup_close_ int pidfd = proc_pidfd(st.id);
-        if (pidfd >= 0)
-            syscall(SYS_pidfd_send_signal, pidfd, SIGCONT, NULL, 0);
+        (void)proc_signal(st.id, SIGCONT);
     }
 }

@@ -6,12 +6,16 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* What it is started with, as its descriptors. Not said in its arguments: a process can keep those
+ * from being read for as long as it likes, and any may have that name. */
+#define RESTORE_JOURNAL_FD 3
+#define RESTORE_LOCK_FD    4
+#define RESTORE_PIPE_FD    5
+
 /* 1: this process is one, of that user; 0: not, or gone; else an error. */
 int restorers_have(pid_t pid, uid_t *owner);
-/* The numbers of its descriptors of journal and lock, which are its first arguments. */
-int restorers_descriptors(pid_t restorer, int *journal, int *lock);
-/* Whether that descriptor of it is this file. */
-bool restorers_hold(pid_t restorer, int lock, uint64_t device, uint64_t inode);
+/* Whether it has that lock. */
+bool restorers_hold(pid_t restorer, uint64_t device, uint64_t inode);
 /* Lets those of this user go on that hold this lock and were stopped (SIGSTOP): until they are done
  * nobody else can begin. */
 void restorers_continue(uint64_t device, uint64_t inode);

@@ -24,12 +24,23 @@
 
 /* ---- who starts one ---- */
 
-void standby_fork(void)
+void standby_exec(const int *fds, unsigned n, const char *const argv[])
 {
+    const int first = STDERR_FILENO + 1;
+    int above[STANDBY_FDS_MAX];
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
+    for (unsigned i = 0; i < n; i++) /* not through each other's number */
+        above[i] = fcntl(fds[i], F_DUPFD, first + STANDBY_FDS_MAX);
+    for (unsigned i = 0; i < n; i++) {
+        if (dup2(above[i], first + (int)i) < 0)
+            _exit(127);
+    }
+    close_range((unsigned)first + n, ~0U, 0); /* the journal's lock among them */
+    execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
+    _exit(127);
 }
 
 int standby_begin(const char *name)
@@ -40,19 +51,6 @@ int standby_begin(const char *name)
     prctl(PR_SET_NAME, name);
     log_open(name, LOG_INFO);
     return chdir("/") < 0 ? -errno : 0;
-}
-
-static void in_child(int order_fd, int result_fd)
-{
-    standby_fork();
-    /* Not through each other's number. */
-    int order = fcntl(order_fd, F_DUPFD, SWAP_RESULT_FD + 1);
-    int result = fcntl(result_fd, F_DUPFD, SWAP_RESULT_FD + 1);
-    if (dup2(order, SWAP_ORDER_FD) < 0 || dup2(result, SWAP_RESULT_FD) < 0)
-        _exit(127);
-    close_range(SWAP_RESULT_FD + 1, ~0U, 0); /* the journal's lock among them */
-    execl("/proc/self/exe", "cede-swap", (char *)NULL);
-    _exit(127);
 }
 
 int swapper_start(struct swapper *s, struct error *err)
@@ -69,8 +67,10 @@ int swapper_start(struct swapper *s, struct error *err)
     }
     pid_t child = fork();
     int r = child < 0 ? -errno : 0;
-    if (child == 0)
-        in_child(order[0], result[1]);
+    if (child == 0) {
+        const int fds[] = {[SWAP_ORDER_FD - 3] = order[0], [SWAP_RESULT_FD - 3] = result[1]};
+        standby_exec(fds, ARRAY_SIZE(fds), (const char *const[]){"cede-swap", NULL});
+    }
     close(order[0]);
     close(result[1]);
     s->order_fd = order[1];
@@ -138,8 +138,8 @@ int swapper_search(struct swapper *s, struct journal *j, struct error *err)
     if (r < 0)
         return r;
     r = swapper_begin(s, j, &o, err);
-    if (r < 0)
-        swapper_detach(s);
+    if (r < 0) /* without an order it ends */
+        swapper_end(s, NULL);
     return r;
 }
 
@@ -187,6 +187,15 @@ uint64_t swapper_host_bytes(pid_t pid)
     return (number_in(path, "VmRSS", 0) + number_in(path, "VmSwap", 0)) * 1024;
 }
 
+uint32_t swapper_users(const struct journal *j)
+{
+    uint32_t n = 0;
+    const struct journal_swap *rec;
+    for (uint32_t i = 0; (rec = journal_swap_of(j, SLOT_NONE, &i)); i++)
+        n += rec->by_user && rec->uid != 0;
+    return n;
+}
+
 /* ---- undoing ---- */
 
 bool swapper_anything(const struct journal *j)
@@ -200,6 +209,13 @@ enum swap_phase swapper_phase(const struct journal_swap *rec)
     if (rec->swapper.pid && proc_alive(rec->swapper))
         return SWAP_MOVING;
     return rec->arrived ? SWAP_AWAY : SWAP_STRANDED;
+}
+
+const char *swap_phase_name(enum swap_phase phase)
+{
+    if (phase == SWAP_HERE)
+        return "";
+    return phase < SWAP_AWAY ? "swapping-out" : phase == SWAP_AWAY ? "swapped" : "swapping-in";
 }
 
 struct undoing {
@@ -263,7 +279,7 @@ static unsigned undo_job(struct undoing *u, uint32_t job)
         return n;
     r = swapper_begin(&s, u->j, &o, u->err);
     if (r < 0) {
-        swapper_detach(&s); /* without an order it does nothing */
+        swapper_end(&s, NULL);
     } else {
         r = undo_wait(u, o.v[0].swapper);
         if (r < 0 || !is_ours(u->j, slots[0], &o.v[0])) {

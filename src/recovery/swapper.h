@@ -67,6 +67,9 @@ int swapper_search(struct swapper *s, struct journal *j, struct error *err);
 int swapper_found(struct swapper *s, struct proc_id v[SWAPS_FOUND_MAX], uint32_t *n,
                   struct error *err);
 
+/* How many processes are out, or on their way, because users asked for it. */
+uint32_t swapper_users(const struct journal *j);
+
 /* Host memory of a process, swapped pages included. */
 uint64_t swapper_host_bytes(pid_t pid);
 
@@ -83,6 +86,8 @@ enum swap_phase {
     SWAP_MOVING,   /* an earlier holder's swapper is at it; then it is STRANDED */
 };
 enum swap_phase swapper_phase(const struct journal_swap *rec);
+/* "", "swapping-out", "swapped" or "swapping-in". */
+const char *swap_phase_name(enum swap_phase phase);
 
 /* Brings back, job by job, all that is recorded (what a dead daemon left, or what one that leaves
  * has moved), and waits for it, but no longer than wait_ms: a swapper that is not done by then goes
@@ -92,9 +97,12 @@ enum swap_phase swapper_phase(const struct journal_swap *rec);
 unsigned swapper_undo(struct journal *j, unsigned wait_ms, bool yields, struct error *err);
 bool swapper_anything(const struct journal *j);
 
-/* What the restorer and the swapper have in common: a session of their own, between fork and exec;
- * and a name, no polite signal and no directory, as they begin. */
-void standby_fork(void);
+/* What the restorer, the swapper and other helpers have in common. In the child: this program
+ * again, by the name argv[0], in a session of its own, with these descriptors as 3, 4, ... and no
+ * more. */
+#define STANDBY_FDS_MAX 3
+_Noreturn void standby_exec(const int *fds, unsigned n, const char *const argv[]);
+/* As it begins: its name, no polite signal and no directory. */
 int standby_begin(const char *name);
 
 /* `cede-swap`; returns the exit status. */

@@ -77,7 +77,7 @@ static uint32_t comer(const struct swap_device *d, const struct swap_job *jobs, 
     uint32_t best = SLOT_NONE;
     uint64_t kept[CLASS_COUNT];
     for (int c = 0; c < CLASS_COUNT; c++) /* of those that wait, the classes above its own */
-        kept[c] = d->margin_bytes + needs(jobs, n, (enum job_class)(c > 0 ? c - 1 : 0));
+        kept[c] = needs(jobs, n, (enum job_class)(c > 0 ? c - 1 : 0));
     for (uint32_t i = 0; i < n; i++) {
         const struct swap_job *j = &jobs[i], *b = best == SLOT_NONE ? NULL : &jobs[best];
         if (!j->out || j->fixed || kept[j->class] + j->bytes > d->free_bytes)
@@ -91,17 +91,14 @@ static uint32_t comer(const struct swap_device *d, const struct swap_job *jobs, 
 struct swap_move swap_decide(const struct swap_device *d, const struct swap_job *jobs, uint32_t n,
                              uint64_t now_ns)
 {
-    struct swap_move m = {.job = SLOT_NONE, .wake_ns = TIME_NEVER};
+    struct swap_move m = {.job = SLOT_NONE};
     uint64_t need = needs(jobs, n, CLASS_LATENCY);
     if (need > d->free_bytes && latency_needs(jobs, n)) {
         m.out = true;
         m.job = leaver(jobs, n, need - d->free_bytes);
         return m;
     }
-    if (d->need_ns && now_ns < d->need_ns + d->quiet_ns) {
-        m.wake_ns = d->need_ns + d->quiet_ns;
-        return m;
-    }
-    m.job = comer(d, jobs, n);
+    if (!d->need_ns || now_ns >= d->need_ns + d->quiet_ns)
+        m.job = comer(d, jobs, n);
     return m;
 }

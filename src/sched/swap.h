@@ -23,15 +23,13 @@ struct swap_job {
 
 struct swap_device {
     uint64_t free_bytes;
-    uint64_t margin_bytes; /* stays free when a job comes back */
-    uint64_t need_ns;      /* when a latency job last needed memory; 0: never */
-    uint64_t quiet_ns;     /* to pass after that before anybody comes back */
+    uint64_t need_ns;  /* when a latency job last needed memory; 0: never */
+    uint64_t quiet_ns; /* to pass after that before anybody comes back */
 };
 
 struct swap_move {
     uint32_t job; /* index; SLOT_NONE: nobody moves */
     bool out;
-    uint64_t wake_ns; /* nobody moves: when to ask again if nothing changes */
 };
 
 struct swap_move swap_decide(const struct swap_device *d, const struct swap_job *jobs, uint32_t n,

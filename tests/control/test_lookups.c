@@ -105,6 +105,16 @@ static void another_program(void **state)
     assert_string_equal(text, "train");
     assert_int_equal(get(l, key(1, 7, ++stack), 15, &text), -ESTALE); /* no more */
     assert_null(text);
+    /* Each has its own time to be read in, however old the answer about the one before. */
+    const uint64_t later = 17 + LOOKUP_MAX_NS;
+    assert_int_equal(get(l, key(3, 7, 1), 15, NULL), -EAGAIN);
+    answer(l, &sent[nsent - 1], 1, 0, 16);
+    assert_int_equal(get(l, key(3, 7, 2), later, NULL), -EAGAIN);
+    assert_true(lookups_waits(l, 3, later));
+    assert_int_equal(get(l, key(3, 7, 2), later + 1, NULL), -EAGAIN);
+    answer(l, &sent[nsent - 1], 2, 0, later + 2);
+    assert_int_equal(get(l, key(3, 7, 2), later + 3, &text), 0);
+    assert_string_equal(text, "train");
     /* One that is in a container since then. */
     struct lookup_key k = key(2, 7, 1);
     assert_int_equal(get(l, k, 16, NULL), -EAGAIN);
@@ -142,6 +152,23 @@ static void users_apart(void **state)
     assert_string_equal(text, "train");
     assert_int_equal(get(l, key(LOOKUPS_PER_ACCOUNT + 1, 7, 1), late, NULL), -EAGAIN);
     assert_true(lookups_waits(l, LOOKUPS_PER_ACCOUNT + 1, late));
+    lookups_free(l);
+}
+
+/* Several users' programs do so, and have all places: another user has one all the same, and its
+ * turn before theirs. */
+static void users_together(void **state)
+{
+    struct lookups *l = lookups_begin();
+    for (pid_t pid = 0; pid < LOOKUPS_MAX; pid++)
+        assert_int_equal(get(l, key(1 + pid, 10 + (uid_t)pid % 4, 1), 10, NULL), -EAGAIN);
+    assert_int_equal(nsent, LOOKUPS_SENT);
+    assert_int_equal(get(l, key(1000, 8, 1), 11, NULL), -EAGAIN);
+    assert_true(lookups_waits(l, 1000, 11));
+    assert_false(lookups_waits(l, LOOKUPS_MAX - 3, 11)); /* the last of one that has most */
+    answer(l, &sent[0], 1, 0, 12);
+    assert_int_equal(nsent, LOOKUPS_SENT + 1);
+    assert_int_equal(sent[nsent - 1].proc.pid, 1000);
     lookups_free(l);
 }
 
@@ -529,11 +556,17 @@ static void pods_only_lower(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(asks_and_remembers), cmocka_unit_test(another_program),
-        cmocka_unit_test(users_apart),        cmocka_unit_test(helper_ends),
-        cmocka_unit_test(answers_make_room),  cmocka_unit_test(innermost_group),
-        cmocka_unit_test(facts_of_a_message), cmocka_unit_test(rules_that_never_match),
-        cmocka_unit_test(environment),        cmocka_unit_test(pods_only_lower),
+        cmocka_unit_test(asks_and_remembers),
+        cmocka_unit_test(another_program),
+        cmocka_unit_test(users_apart),
+        cmocka_unit_test(users_together),
+        cmocka_unit_test(helper_ends),
+        cmocka_unit_test(answers_make_room),
+        cmocka_unit_test(innermost_group),
+        cmocka_unit_test(facts_of_a_message),
+        cmocka_unit_test(rules_that_never_match),
+        cmocka_unit_test(environment),
+        cmocka_unit_test(pods_only_lower),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

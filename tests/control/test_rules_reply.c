@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "control/config.h"
+#include "control/lookups.h"
 #include "control/rules_reply.h"
 #include "fake_engine.h"
 #include "lib/json_text.h"
@@ -108,6 +109,56 @@ static void of_a_process(void **state)
     json_decref(o);
 }
 
+static uint64_t asked;
+
+static int stand_in(void *arg, const void *message, size_t n)
+{
+    asked = ((const struct identify_ask *)message)->id;
+    return 0;
+}
+
+/* What a program says of itself may take six times the bytes in JSON. */
+static void of_a_hostile_process(void **state)
+{
+    static struct rule v[3];
+    static struct identify_answer a;
+    struct lookups *lookups = lookups_new(stand_in, NULL);
+    const struct rule_list l = {.rules = v, .n = ARRAY_SIZE(v), .lookups = lookups};
+    struct proc_stat self;
+    char value[CONDITION_SEEN];
+    size_t n = 0;
+    memset(value, 1, sizeof(value) - 1);
+    value[sizeof(value) - 1] = '\0';
+    for (size_t i = 0; i < ARRAY_SIZE(v); i++) {
+        snprintf(v[i].title, sizeof(v[i].title), "rule %zu", i);
+        v[i].n = RULE_CONDITIONS_MAX;
+        for (unsigned k = 0; k < RULE_CONDITIONS_MAX; k++)
+            v[i].conditions[k] =
+                (struct condition){.kind = COND_ENVIRONMENT, .key = "X", .pattern = "x"};
+    }
+    assert_int_equal(pairs_put(a.text, sizeof(a.text), &n, "environment:X", value), 0);
+    json_decref(answer(&l, &root, getpid(), 0, 0)); /* asks */
+    a.id = asked;
+    a.n = (uint32_t)n;
+    assert_int_equal(proc_stat_read(getpid(), &self), 0);
+    assert_int_equal(proc_image_read(self.id, &a.image), 0);
+    lookups_take(lookups, &a, offsetof(struct identify_answer, text) + n, monotonic_ns());
+    uint64_t after = 0;
+    for (bool more = true; more;) {
+        json_t *o = answer(&l, &root, getpid(), after, 0), *rules = json_object_get(o, "rules");
+        const json_t *rule = json_array_get(rules, 0);
+        const json_t *condition = json_array_get(json_object_get(rule, "conditions"), 0);
+        assert_string_equal(json_get_text(condition, "seen"), value);
+        assert_true(json_dumpb(o, NULL, 0, JSON_COMPACT) <= PROTO_MESSAGE_MAX);
+        assert_int_equal(json_get_int(rule, "number"), after + 1);
+        after += json_array_size(rules);
+        more = json_get_true(o, "more");
+        json_decref(o);
+    }
+    assert_int_equal(after, ARRAY_SIZE(v));
+    lookups_free(lookups);
+}
+
 static void identities(void **state)
 {
     struct identities *t = identities_new();
@@ -137,8 +188,8 @@ static void identities(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_rules_in_pages),
-                                       cmocka_unit_test(of_a_process),
-                                       cmocka_unit_test(identities)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_rules_in_pages), cmocka_unit_test(of_a_process),
+        cmocka_unit_test(of_a_hostile_process), cmocka_unit_test(identities)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

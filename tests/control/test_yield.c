@@ -88,6 +88,14 @@ static void yields(void **state)
                          (YIELD_CLASS | YIELD_PAUSE | YIELD_MEMORY) & ~others[i].what);
         job->swap = "";
     }
+    /* Only if it is done. */
+    job->job.yielded = YIELD_PAUSE | YIELD_MEMORY;
+    job->job.paused = false;
+    e->m->withheld = GPU_CAP_SUSPEND;
+    e->m->status = -EBUSY;
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"#1\"}")), ENOTSUP);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"swap-out\",\"target\":\"#1\"}")), EBUSY);
+    assert_int_equal(job->job.yielded, YIELD_PAUSE | YIELD_MEMORY);
     close(fd);
 }
 

@@ -141,7 +141,7 @@ static void foreign(void **state)
 {
     (void)state;
     struct finding f;
-    char other[96];
+    char other[128];
     snprintf(other, sizeof(other), "%s/other", dir);
     unlink(file);
     keep("9.1", "A", 0, "");
@@ -159,6 +159,13 @@ static void foreign(void **state)
     unlink(file);
     assert_int_equal(mkfifo(file, 0644), 0);
     assert_false(found("9.1", "A", &f));
+    unlink(file);
+    assert_int_equal(mkdir(file, 0755), 0); /* where nothing can be kept, nothing is left */
+    f = finding_of("9.1", "A", 0, "");
+    snprintf(other, sizeof(other), "%s.new", file);
+    assert_true(findings_keep(dir, &f, NULL) < 0);
+    assert_int_equal(access(other, F_OK), -1);
+    assert_int_equal(rmdir(file), 0);
     static char large[16385];
     memset(large, ' ', sizeof(large));
     write_file(large, sizeof(large));

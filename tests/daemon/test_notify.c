@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* What is only for people is left out; the test would hang. */
+/* What is only for people is left out, and nothing else is waited for without end. */
 static void service_manager_that_does_not_read(void **state)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -27,6 +27,7 @@ static void service_manager_that_does_not_read(void **state)
     assert_int_equal(notify_send("READY=1\nSTATUS=up"), 0);
     for (int i = 0; i < 10000; i++)
         refused += notify_send("STATUS=7 jobs") == -EAGAIN;
+    assert_int_equal(notify_send("STOPPING=1"), -EAGAIN);
     unsetenv("NOTIFY_SOCKET");
     close(fd);
     unlink(a.sun_path);

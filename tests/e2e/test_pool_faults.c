@@ -86,6 +86,23 @@ static void keeper_killed_while_it_ends_all(void **state)
     ceded_stop(&d);
 }
 
+/* The pool ends all the same, and the next one begins. */
+static void order_to_end_is_lost(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    stand_in("loses");
+    CEDE("run", "-c", "batch", "--pool", "--", "true");
+    assert_true(EVENTUALLY(!pool_has("mps/loses")));
+    assert_true(EVENTUALLY(is_over()));
+    CEDE("run", "-c", "batch", "--pool", "--", "true");
+    assert_string_equal(result.err, "");
+    assert_int_equal(begun(), 2);
+    assert_true(EVENTUALLY(is_over()));
+    ceded_stop(&d);
+}
+
 /* MPS' own ends with its control daemon, unless it cannot. */
 static void server_that_hangs(void **state)
 {
@@ -194,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {e2e(killed),
                                        e2e(killed_at_its_beginning),
                                        e2e(keeper_killed_while_it_ends_all),
+                                       e2e(order_to_end_is_lost),
                                        e2e(server_that_hangs),
                                        e2e(server_ended_while_empty),
                                        e2e(keeper_without_descriptors),

@@ -121,13 +121,13 @@ static void test_place_of_the_oldest(void **state)
     assert_int_equal(on(f, p[3])->timeslice_us, 1);
 }
 
-/* For what follows in this process every other one is gone when it is sent a signal. */
-static void lose_signals(void)
+/* What follows in this process is when it sends a signal: an error, or this process is killed. */
+static void on_signals(uint32_t action)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_send_signal, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ESRCH),
+        BPF_STMT(BPF_RET | BPF_K, action),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog prog = {ARRAY_SIZE(code), code};
@@ -148,13 +148,38 @@ static void test_ends_while_undone(void **state)
         assert_int_equal(journal_put_group(f->j, i, JG_STOPPED | JG_SUSPENDED, &f->d.g[i].dg), 0);
     pid_t restorer = fork();
     if (restorer == 0) {
-        lose_signals();
-        signal(SIGSEGV, SIG_DFL); /* which cmocka would take for its own */
+        on_signals(SECCOMP_RET_ERRNO | ESRCH); /* as if every other process were gone */
+        signal(SIGSEGV, SIG_DFL);              /* which cmocka would take for its own */
         _exit((int)journal_undo(f->j, &f->d.base, NULL, NULL));
     }
     assert_int_equal(waitpid(restorer, &status, 0), restorer);
     assert_int_equal(status, 0);
     journal_close(f->j);
+}
+
+/* A stopped process turns out to have nothing on the GPU, and the daemon is killed as it is about
+ * to continue it. */
+static void test_killed_as_groups_go(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    int status;
+    three_clients(f, p, job, (enum job_class[]){CLASS_BATCH, CLASS_BATCH, CLASS_BATCH});
+    pause_job(f, job[1], true);
+    assert_true(reaches(p[1], true));
+    mock_exit(&f->d, p[1]);
+    pid_t daemon = fork();
+    if (daemon == 0) {
+        on_signals(SECCOMP_RET_KILL_PROCESS);
+        for (int i = 0; i < 100; i++)
+            engine_tick(f->m, f->now += 100 * NSEC_PER_MSEC);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(daemon, &status, 0), daemon);
+    assert_true(WIFSIGNALED(status));
+    crash_and_undo(f);
+    assert_true(reaches(p[1], false));
 }
 
 /* A user's job whose program has started a client that is root's. */
@@ -391,6 +416,7 @@ int main(void)
         T(test_other_groups_in_one_look),
         T(test_place_of_the_oldest),
         T(test_ends_while_undone),
+        T(test_killed_as_groups_go),
         T(test_other_users_client),
         T(test_left_alone_without_daemon),
         T(test_looks_are_bounded),

@@ -317,15 +317,73 @@ static void test_takeover(void **state)
     journal_close(f->j);
 }
 
+/* Users together leave room on record for what is swapped out for latency jobs. */
+static void test_users_part(void **state)
+{
+    struct fixture *f = *state;
+    pid_t a;
+    uint32_t job;
+    struct error err = {""};
+    swap_jobs(f, false, 1, &a, &job);
+    for (uint32_t i = 0; i < USERS_PART(JOURNAL_SWAPS); i++) {
+        const struct journal_swap theirs = {.proc = {.pid = INT32_MAX - (pid_t)i},
+                                            .by_user = true,
+                                            .arrived = true,
+                                            .uid = 7,
+                                            .job = JOURNAL_JOBS - 1};
+        journal_put_swap(f->j, i, &theirs);
+    }
+    assert_int_equal(engine_swap_out(f->m, job, 7, &err), -ENOSPC);
+    assert_non_null(strstr(err.text, "192 processes"));
+    sent_out(f, job, a, 0);
+    stop(f, false);
+}
+
+/* A job that takes too long to look at keeps nothing from a latency job that another one has. */
+static void test_too_slow_to_look_at(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[9];
+    uint32_t slow, quick, latency;
+    struct error err = {""};
+    const struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT},
+                                  .source = JOB_SLURM,
+                                  .slurm_job = 77,
+                                  .name = "slurm-77"};
+    programs(f, p, 9, 1);
+    for (int i = 0; i < 9; i++)
+        on(f, p[i])->memory_bytes = 4 * GIB;
+    f->d.free_bytes = GIB;
+    swap_start(f);
+    for (int i = 0; i < 8; i++) {
+        struct proc_stat st;
+        assert_int_equal(proc_stat_read(p[i], &st), 0);
+        assert_int_equal(engine_add(f->m, st.id, &spec, &slow, &err), 0);
+    }
+    quick = add(f, p[8], CLASS_BATCH);
+    latency = add(f, child(f), CLASS_LATENCY);
+    ticks(f, 3000);
+    f->d.scan_ns = 200 * NSEC_PER_MSEC;
+    assert_int_equal(engine_need(f->m, latency, 5 * GIB, 0, &err), 0);
+    for (int i = 0; i < 20 && !ordered(f, "out", p[8]); i++) {
+        f->now += NSEC_PER_SEC;
+        tick(f);
+    }
+    f->d.scan_ns = 0;
+    assert_true(is(f, quick, "swapping-out"));
+    assert_true(is(f, slow, ""));
+    stop(f, false);
+}
+
 int main(int argc, char **argv)
 {
     if (strcmp(argv[0], "cede-swap") == 0)
         return fake_swapper();
     const struct CMUnitTest tests[] = {
-        T(test_called_back),      T(test_out_and_in),         T(test_refused_runs_on),
-        T(test_not_all_the_time), T(test_several_processes),  T(test_no_room),
-        T(test_killed_swapper),   T(test_job_dies_meanwhile), T(test_takeover),
-        T(test_asked_again),
+        T(test_called_back),      T(test_out_and_in),          T(test_refused_runs_on),
+        T(test_not_all_the_time), T(test_several_processes),   T(test_no_room),
+        T(test_killed_swapper),   T(test_job_dies_meanwhile),  T(test_takeover),
+        T(test_asked_again),      T(test_too_slow_to_look_at), T(test_users_part),
     };
     (void)argc;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -155,8 +155,15 @@ static void test_again(void **state)
     assert_true(is(f, jobs[0], "") && is(f, jobs[1], "swapped"));
     assert_int_equal(view(f, jobs[0]).job.yielded, YIELD_CLASS | YIELD_MEMORY);
     f->d.free_bytes = GIB;
-    engine_acquire(f->m, jobs[1], 5000000);
-    ticks(f, 100);
+    /* What keeps it is seen of the job. */
+    struct proc_stat st;
+    kill(p[0], SIGSTOP);
+    assert_true(EVENTUALLY(proc_stat_read(p[0], &st) == 0 && st.state == 'T'));
+    engine_acquire(f->m, jobs[1], 15000000);
+    ticks(f, 10000);
+    assert_non_null(strstr(view(f, jobs[0]).error, "is stopped"));
+    kill(p[0], SIGCONT);
+    ticks(f, 1000);
     assert_true(EVENTUALLY(ordered(f, "out", p[0])));
     mock_exit(&f->d, p[0]);
     f->d.free_bytes = 4 * GIB;
@@ -217,6 +224,34 @@ static void test_over_a_user(void **state)
     come(f, job, a);
     ticks(f, 1);
     assert_true(!view(f, job).job.paused && !view(f, job).job.yielded);
+    stop(f, true);
+}
+
+/* A job whose programs take long to look at is looked at for no longer than others can wait. */
+static void test_slow_to_look_at(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[8];
+    uint32_t job;
+    struct error err = {""};
+    programs(f, p, 8, 1);
+    swap_start(f);
+    const struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT},
+                                  .source = JOB_SLURM,
+                                  .slurm_job = 77,
+                                  .name = "slurm-77"};
+    for (int i = 0; i < 8; i++) {
+        struct proc_stat st;
+        assert_int_equal(proc_stat_read(p[i], &st), 0);
+        assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), 0);
+    }
+    ticks(f, 3000);
+    assert_int_equal(view(f, job).processes, 8);
+    f->d.scan_ns = 400 * NSEC_PER_MSEC;
+    const unsigned before = f->d.scans;
+    assert_int_equal(yield_memory(f, job, 7, &err), -EAGAIN);
+    assert_in_range(f->d.scans - before, 1, 7);
+    f->d.scan_ns = 0;
     stop(f, true);
 }
 
@@ -380,6 +415,7 @@ int main(int argc, char **argv)
                                        T(test_again),
                                        T(test_failing_gives_nothing),
                                        T(test_over_a_user),
+                                       T(test_slow_to_look_at),
                                        T(test_asked_in_without_end),
                                        T(test_stays_without_end),
                                        T(test_starts_without_end),

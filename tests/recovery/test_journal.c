@@ -1,16 +1,21 @@
 /* Whether a journal says that something may be missing from it: over losses of every kind, and over
  * the end of whoever noticed. */
 #include "recovery/journal.h"
+#include "recovery/other.h"
+#include "recovery/restorers.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -303,6 +308,87 @@ static void cut_when_made(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* The descriptors and the name of a restorer, in a process of this test's. */
+static pid_t looks_like_a_restorer(const struct journal *j)
+{
+    struct proc_stat st = {.comm = ""};
+    pid_t pid = fork();
+    if (pid == 0) {
+        const int above[] = {fcntl(journal_fd(j), F_DUPFD, 10),
+                             fcntl(journal_lock_fd(j), F_DUPFD, 10)};
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(above[0], RESTORE_JOURNAL_FD);
+        dup2(above[1], RESTORE_LOCK_FD);
+        prctl(PR_SET_NAME, "cede-restore");
+        for (;;)
+            pause();
+    }
+    for (int i = 0; i < 40000 && strcmp(st.comm, "cede-restore") != 0; i++) {
+        usleep(1000);
+        assert_int_equal(proc_stat_read(pid, &st), 0);
+    }
+    return pid;
+}
+
+/* A restorer is known by what it has open: its arguments, which a process can keep from being read,
+ * are not looked at. And any number of a user's are no more than one. */
+static void restorers_by_descriptors(void **state)
+{
+    struct fixture *f = *state;
+    struct other_cedes o;
+    pid_t pids[OTHERS_MAX + 1];
+    const struct journal_place theirs = journal_place(f->j), own = {1, 2};
+    snprintf(journal_shared(f->j)->driver, sizeof(journal_shared(f->j)->driver), "soft");
+    snprintf(journal_shared(f->j)->where, sizeof(journal_shared(f->j)->where), "%s", f->dir);
+    for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
+        pids[i] = looks_like_a_restorer(f->j);
+    other_cedes_find(&o, "soft", f->dir, &own);
+    assert_int_equal(o.n, 1);
+    assert_false(o.unsure);
+    assert_int_equal(o.owners[0], geteuid());
+    assert_true(other_cedes_have(&o, getpid()));
+    other_cedes_find(&o, "soft", "/elsewhere", &own);
+    assert_int_equal(o.n, 0);
+    other_cedes_find(&o, "soft", f->dir, &theirs);
+    assert_int_equal(o.n, 0);
+    for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
+        kill(pids[i], SIGKILL);
+        assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
+    }
+}
+
+/* Nor is a file waited for that its owner keeps from being opened. */
+static void restorer_with_a_lease(void **state)
+{
+    struct fixture *f = *state;
+    struct other_cedes o;
+    char path[96];
+    int status = 0;
+    const struct journal_place own = {1, 2};
+    snprintf(path, sizeof(path), "%s/leased", f->dir);
+    pid_t pid = fork();
+    if (pid == 0) {
+        signal(SIGIO, SIG_IGN);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_NAME, "cede-restore");
+        close(RESTORE_JOURNAL_FD);
+        if (open(path, O_RDWR | O_CREAT, 0600) != RESTORE_JOURNAL_FD ||
+            fcntl(RESTORE_JOURNAL_FD, F_SETLEASE, F_WRLCK) < 0)
+            _exit(77);
+        raise(SIGSTOP);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    if (WIFEXITED(status))
+        skip(); /* there are no leases here */
+    assert_true(WIFSTOPPED(status));
+    other_cedes_find(&o, "soft", f->dir, &own);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(o.n, 1); /* it may be one, of that user */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {T(complete_once_said_so),
@@ -313,6 +399,8 @@ int main(void)
                                        T(of_which_boot),
                                        T(cut_when_made),
                                        T(preemption_modes),
-                                       T(yielded_half)};
+                                       T(yielded_half),
+                                       T(restorers_by_descriptors),
+                                       T(restorer_with_a_lease)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ enum { OUT = 1, FIXED = 2 };
 
 struct row {
     const char *what;
-    uint64_t free, margin;
+    uint64_t free;
     struct {
         enum job_class class;
         unsigned flags;
@@ -29,19 +29,17 @@ struct row {
 };
 
 static const struct row rows[] = {
-    {"nobody needs anything", 10, 0, {{L, 0, 50, 0, 0}, {B, 0, 40, 0, 0}}, 2, NOBODY, false},
-    {"there is room already", 10, 0, {{L, 0, 0, 10, 0}, {B, 0, 90, 0, 0}}, 2, NOBODY, false},
-    {"the batch job makes room", 10, 0, {{L, 0, 0, 50, 0}, {B, 0, 90, 0, 0}}, 2, 1, true},
+    {"nobody needs anything", 10, {{L, 0, 50, 0, 0}, {B, 0, 40, 0, 0}}, 2, NOBODY, false},
+    {"there is room already", 10, {{L, 0, 0, 10, 0}, {B, 0, 90, 0, 0}}, 2, NOBODY, false},
+    {"the batch job makes room", 10, {{L, 0, 0, 50, 0}, {B, 0, 90, 0, 0}}, 2, 1, true},
     {"batch before normal, though smaller",
-     0,
      0,
      {{L, 0, 0, 20, 0}, {N, 0, 70, 0, 0}, {B, 0, 30, 0, 0}},
      3,
      2,
      true},
-    {"the largest first", 0, 0, {{L, 0, 0, 50, 0}, {B, 0, 30, 0, 0}, {B, 0, 60, 0, 0}}, 3, 2, true},
+    {"the largest first", 0, {{L, 0, 0, 50, 0}, {B, 0, 30, 0, 0}, {B, 0, 60, 0, 0}}, 3, 2, true},
     {"normal too, where batch is not enough; then batch may stay",
-     0,
      0,
      {{L, 0, 0, 60, 0}, {N, 0, 70, 0, 0}, {B, 0, 30, 0, 0}},
      3,
@@ -49,21 +47,18 @@ static const struct row rows[] = {
      true},
     {"both are needed: batch first",
      0,
-     0,
      {{L, 0, 0, 90, 0}, {N, 0, 70, 0, 0}, {B, 0, 30, 0, 0}},
      3,
      2,
      true},
     {"no help even if all leave",
      0,
-     0,
      {{L, 0, 0, 99, 0}, {N, 0, 60, 0, 0}, {B, 0, 30, 0, 0}},
      3,
      NOBODY,
      true},
-    {"latency jobs never leave", 0, 0, {{L, 0, 0, 50, 0}, {L, 0, 90, 0, 0}}, 2, NOBODY, true},
+    {"latency jobs never leave", 0, {{L, 0, 0, 50, 0}, {L, 0, 90, 0, 0}}, 2, NOBODY, true},
     {"a refused job is left alone",
-     0,
      0,
      {{L, 0, 0, 50, 0}, {B, FIXED, 60, 0, 0}, {B, 0, 55, 0, 0}},
      3,
@@ -71,49 +66,38 @@ static const struct row rows[] = {
      true},
     {"what batch jobs need pushes nobody out",
      0,
-     0,
      {{B, 0, 0, 50, 0}, {B, 0, 90, 0, 0}},
      2,
      NOBODY,
      false},
-    {"comes back into free room", 50, 5, {{L, 0, 50, 0, 0}, {B, OUT, 40, 0, 0}}, 2, 1, false},
-    {"not into the margin", 50, 5, {{L, 0, 50, 0, 0}, {B, OUT, 46, 0, 0}}, 2, NOBODY, false},
+    {"comes back into free room", 50, {{L, 0, 50, 0, 0}, {B, OUT, 40, 0, 0}}, 2, 1, false},
+    {"not where it does not fit", 50, {{L, 0, 50, 0, 0}, {B, OUT, 51, 0, 0}}, 2, NOBODY, false},
     {"not into what a latency job still needs",
      50,
-     0,
      {{L, 0, 10, 20, 0}, {B, OUT, 40, 0, 0}},
      2,
      NOBODY,
      false},
     {"not into what a batch job waits for",
      50,
-     0,
      {{B, 0, 10, 20, 0}, {B, OUT, 40, 0, 0}},
      2,
      NOBODY,
      false},
-    {"normal comes back before batch",
-     50,
-     0,
-     {{B, OUT, 40, 0, 1}, {N, OUT, 40, 0, 2}},
-     2,
-     1,
-     false},
+    {"normal comes back before batch", 50, {{B, OUT, 40, 0, 1}, {N, OUT, 40, 0, 2}}, 2, 1, false},
     {"whoever is out longest comes first",
      50,
-     0,
      {{B, OUT, 40, 0, 7}, {B, OUT, 45, 0, 3}},
      2,
      1,
      false},
     {"a smaller one does not wait for one that does not fit",
      50,
-     0,
      {{B, OUT, 90, 0, 1}, {B, OUT, 20, 0, 2}},
      2,
      1,
      false},
-    {"out because a person wants so", 50, 0, {{B, OUT | FIXED, 20, 0, 0}}, 1, NOBODY, false},
+    {"out because a person wants so", 50, {{B, OUT | FIXED, 20, 0, 0}}, 1, NOBODY, false},
 };
 
 static uint32_t fill(const struct row *r, struct swap_job *jobs)
@@ -134,7 +118,7 @@ static void test_table(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct row *r = &rows[i];
         struct swap_job jobs[5];
-        struct swap_device d = {.free_bytes = r->free, .margin_bytes = r->margin};
+        struct swap_device d = {.free_bytes = r->free};
         struct swap_move m = swap_decide(&d, jobs, fill(r, jobs), 1000);
         if (m.job != r->job || (m.job != NOBODY && m.out != r->out))
             fail_msg("%s: job %d %s", r->what, (int)m.job, m.out ? "out" : "in");
@@ -148,7 +132,6 @@ static void test_quiet_before_coming_back(void **state)
     struct swap_device d = {.free_bytes = 20, .need_ns = 1000, .quiet_ns = 500};
     struct swap_move m = swap_decide(&d, &job, 1, 1499);
     assert_int_equal(m.job, NOBODY);
-    assert_int_equal(m.wake_ns, 1500);
     m = swap_decide(&d, &job, 1, 1500);
     assert_int_equal(m.job, 0);
     assert_false(m.out);
@@ -383,7 +366,7 @@ static void test_comes_to_rest(void **state)
     unsigned seed = 20, helped = 0;
     for (int round = 0; round < 20000; round++) {
         struct swap_job jobs[6];
-        struct swap_device d = {.free_bytes = (uint64_t)rand_r(&seed) % 50, .margin_bytes = 2};
+        struct swap_device d = {.free_bytes = (uint64_t)rand_r(&seed) % 50};
         for (uint32_t i = 0; i < 6; i++) {
             jobs[i] = (struct swap_job){.class = (enum job_class)((unsigned)rand_r(&seed) % 3),
                                         .fixed = rand_r(&seed) % 4 == 0,

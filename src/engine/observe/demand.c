@@ -208,13 +208,13 @@ static bool uses(const struct model *m, const struct process *p, unsigned d)
     return false;
 }
 
-void demand_read(struct demand *x, struct model *m)
+void demand_read(struct model *m)
 {
     struct demand_list list = {0};
     if (m->driver->ops->demand)
         m->driver->ops->demand(m->driver, &list, NULL); /* what it could not say it says later */
     for (size_t k = 0; k < list.n; k++) {
-        uint32_t p = model_process_find(m, list.v[k].pid), bit = 1U << list.v[k].gpu;
+        const uint32_t p = model_process_find(m, list.v[k].pid);
         if (list.v[k].gpu >= m->ngpus)
             continue;
         if (p == SLOT_NONE) { /* reported again after its scan */
@@ -222,6 +222,7 @@ void demand_read(struct demand *x, struct model *m)
             continue;
         }
         struct process *q = &m->processes[p];
+        const uint32_t bit = 1U << list.v[k].gpu;
         q->wants = list.v[k].wants ? q->wants | bit : q->wants & ~bit;
         m->jobs[q->job].wants_changed = true;
         if (!uses(m, q, list.v[k].gpu))

@@ -20,7 +20,7 @@ struct demand {
 };
 
 /* What programs on gated devices say themselves, as facts of their processes; */
-void demand_read(struct demand *x, struct model *m);
+void demand_read(struct model *m);
 /* and as demand of their jobs, after scans have found what the processes have. */
 void demand_gated(const struct demand *x, struct model *m);
 /* Asks the driver what is due; returns when the next is. turns: jobs take turns, or have

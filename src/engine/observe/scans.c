@@ -13,6 +13,7 @@
 #define SLOW_PART      5U /* of the time, slow scans take together, */
 #define SEARCH_PART    2U /* those of a process that is searched until it ends */
 #define SCAN_BUDGET_NS (5 * NSEC_PER_MSEC) /* of one tick */
+#define SCAN_JOB_NS    NSEC_PER_SEC        /* of one job out of turn: others wait meanwhile */
 
 static uint32_t slow_ones(const struct model *m)
 {
@@ -82,11 +83,14 @@ static int scan(struct model *m, uint32_t slot)
 
 int scans_job(struct model *m, uint32_t job)
 {
+    const uint64_t started = monotonic_ns();
     int unknown = 0;
     if (m->held)
         return -EAGAIN;
     for (uint32_t p = m->jobs[job].first_process, next; p != SLOT_NONE; p = next) {
         next = m->processes[p].job_next;
+        if (monotonic_ns() - started > SCAN_JOB_NS)
+            return -EAGAIN;
         int r = scan(m, p);
         if (r < 0 && r != -ESRCH && m->processes[p].first_group == SLOT_NONE)
             unknown = r;

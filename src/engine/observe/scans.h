@@ -12,7 +12,8 @@ struct scans {
 
 /* Scans what is due; returns when the next is. */
 uint64_t scans_due(struct scans *s, struct model *m);
-/* All processes of a job, now. 0, or why one of which no group is known may have some. */
+/* All processes of a job, now. 0, or why one of which no group is known may have some; -EAGAIN:
+ * they take too long. */
 int scans_job(struct model *m, uint32_t job);
 /* Whether not all processes were looked at to the end. */
 bool scans_searching(const struct model *m);

@@ -1,0 +1,117 @@
+/* A daemon that hangs while programs are suspended: its restorer resumes them, even if the device
+ * refuses that at first. The device is made up, the restorer real. */
+#include "recovery/restorer.h"
+#include "recovery/restorers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* In memory that both processes have. */
+struct made_up {
+    _Atomic int refuses;
+    _Atomic unsigned refused, resumed;
+};
+static struct made_up *gpu;
+
+static int set_running(struct device_driver *d, const struct device_group *const *g, size_t n,
+                       bool on, struct error *err)
+{
+    if (gpu->refuses) {
+        gpu->refused++;
+        return -EIO;
+    }
+    gpu->resumed += (unsigned)n;
+    return 0;
+}
+
+static void close_driver(struct device_driver *d)
+{
+}
+
+static const struct device_ops ops = {
+    .name = "made-up", .set_running = set_running, .close = close_driver};
+static struct device_driver driver = {.ops = &ops};
+
+int __wrap_device_open(const char *name, const char *where, struct device_driver **out,
+                       struct error *err);
+int __wrap_device_open(const char *name, const char *where, struct device_driver **out,
+                       struct error *err)
+{
+    *out = &driver;
+    return 0;
+}
+
+static pid_t start_restorer(const struct journal *j, int *to)
+{
+    char name[] = "cede-restore", *argv[] = {name, NULL};
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(fds[1]);
+        const int above[] = {fcntl(journal_fd(j), F_DUPFD, 10),
+                             fcntl(journal_lock_fd(j), F_DUPFD, 10), fcntl(fds[0], F_DUPFD, 10)};
+        for (int i = 0; i < 3; i++)
+            dup2(above[i], RESTORE_JOURNAL_FD + i);
+        _exit(restore_main(1, argv));
+    }
+    close(fds[0]);
+    *to = fds[1];
+    return pid;
+}
+
+static bool reaches(const _Atomic unsigned *counter, unsigned n)
+{
+    for (int i = 0; *counter < n && i < 40000; i++)
+        usleep(1000);
+    return *counter >= n;
+}
+
+static void resumed_at_last(void **state)
+{
+    struct proc_stat self;
+    struct journal *j;
+    char dir[] = "/tmp/cede-test-XXXXXX", cmd[64];
+    uint32_t flags;
+    int to, status;
+    gpu = mmap(NULL, sizeof(*gpu), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(gpu, MAP_FAILED);
+    gpu->refuses = 1;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(journal_open(dir, 0, &j, NULL), 0);
+    assert_int_equal(proc_stat_read(getpid(), &self), 0);
+    const struct device_group g = {.proc = self.id, .key = 1};
+    assert_int_equal(journal_put_group(j, 0, JG_SUSPENDED, &g), 0);
+    journal_shared(j)->heartbeat_ns = 1;
+    const pid_t restorer = start_restorer(j, &to);
+    assert_true(reaches(&gpu->refused, 5)); /* each attempt is two calls */
+    gpu->refuses = 0;
+    assert_true(reaches(&gpu->resumed, 1));
+    restorer_dismiss(to);
+    assert_int_equal(waitpid(restorer, &status, 0), restorer);
+    assert_int_equal(status, 0);
+    assert_null(journal_group(j, 0, &flags));
+    journal_close(j);
+    snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+    assert_int_equal(system(cmd), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(resumed_at_last)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
