@@ -22,12 +22,13 @@ static void memory_wake_first(struct cede_memory *m)
         pthread_cond_signal(&m->holders[room_slot(id)].waiter->cond);
 }
 
-/* Wakes the threads that get their room by now, or time out. */
+/* Wakes the threads that get their room by now, or time out. None waits once the handle is closed,
+ * though their reservations do. */
 static void memory_run_events(struct cede_memory *m, uint64_t now_ns)
 {
     struct room_event e;
     bool any = false;
-    while (cede_rooms_step(m->rooms, now_ns, &e)) {
+    while (m->open && cede_rooms_step(m->rooms, now_ns, &e)) {
         struct room_holder *h = &m->holders[room_slot(e.id)];
         h->waiter->granted = e.granted;
         h->waiter->done = true;

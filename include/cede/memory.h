@@ -49,7 +49,7 @@ struct cede_memory_config {
     double reserve_fraction;   /* 0.1 of the memory stays free */
     double high, critical;     /* 0.75, 0.9 of the memory not available: thresholds of pressure */
     /* Called when the pressure has changed, by the thread that noticed it, without a lock: it may
-     * free memory. NULL: not. */
+     * free memory, but not close the handle. Closing waits for it. NULL: not. */
     void (*on_pressure)(void *arg, enum cede_pressure now);
     void *arg;
     /* In a latency job: while a thread waits, the daemon is asked to make room by swapping batch
