@@ -6,6 +6,7 @@
 
 #include "lib/probe.h"
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 
@@ -150,6 +151,7 @@ void cede_request_missed(struct cede *c, struct cede_request *in)
 CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)
 {
     struct lead *l = NULL;
+    WHOLE_CALL;
     if (keep_us > LEAD_KEEP_MAX_US)
         return -EINVAL;
     const char *wanted = getenv("CEDE_LEAD");
@@ -235,6 +237,7 @@ CEDE_API int cede_connect(struct cede **out)
 
 CEDE_API void cede_close(struct cede *c)
 {
+    WHOLE_CALL;
     if (!c)
         return;
     cede_link_remove(c);

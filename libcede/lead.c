@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 
 #include "lib/symbols.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/lead.h"
 #include "libcede/pure/lead_plan.h"
@@ -136,6 +137,7 @@ uint32_t cede_lead_begin(struct lead *l, uint64_t now, uint64_t expected_ns)
 {
     struct lead_plan p;
     uint32_t number = 0;
+    WHOLE_CALL;
     pthread_mutex_lock(&l->lock);
     l->waiting++;
     /* While work runs or a lead is out, the GPU is with this program, or will be. */

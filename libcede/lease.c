@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 #include "libcede/pool.h"
@@ -305,6 +306,7 @@ int cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int
                        struct cede_lease *out)
 {
     static const struct cede_shape none;
+    WHOLE_CALL;
     int r = out ? cede_pool_enter(p) : -EINVAL;
     if (r)
         return r;

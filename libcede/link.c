@@ -13,6 +13,7 @@
 
 #include "lib/socket_path.h"
 #include "lib/take_fds.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 
@@ -216,12 +217,11 @@ static void link_check(struct cede *c, int wait_ms)
 
 void cede_link_check(struct cede *c, int wait_ms)
 {
-    int saved = errno;
+    WHOLE_CALL;
     if (wait_ms ? pthread_mutex_lock(&c->talk) == 0 : pthread_mutex_trylock(&c->talk) == 0) {
         link_check(c, wait_ms);
         pthread_mutex_unlock(&c->talk);
     }
-    errno = saved;
 }
 
 /* With `talk` held. */
@@ -246,11 +246,10 @@ static int link_set(struct cede *c, int class, int weight)
 
 int cede_link_set(struct cede *c, int class, int weight)
 {
-    int saved = errno;
+    WHOLE_CALL;
     pthread_mutex_lock(&c->talk);
     int r = link_set(c, class, weight);
     pthread_mutex_unlock(&c->talk);
-    errno = saved;
     return r;
 }
 
@@ -280,7 +279,7 @@ static int link_room(struct cede *c, const char *gpu, uint64_t bytes)
 
 int cede_link_room(struct cede *c, const char *gpu, uint64_t bytes, char *why, size_t size)
 {
-    int saved = errno;
+    WHOLE_CALL;
     pthread_mutex_lock(&c->talk);
     int r = link_room(c, gpu, bytes);
     pthread_mutex_unlock(&c->talk);
@@ -294,13 +293,12 @@ int cede_link_room(struct cede *c, const char *gpu, uint64_t bytes, char *why, s
                  : r == -ETIMEDOUT ? "it did not answer in time"
                                    : "it refused",
                  -r);
-    errno = saved;
     return r;
 }
 
 int cede_link_ask(struct cede *c, const char *text, bool *waits)
 {
-    const int saved = errno;
+    WHOLE_CALL;
     int code = -ENOTCONN;
     pthread_mutex_lock(&c->talk);
     link_check(c, FIND_MS);
@@ -314,7 +312,6 @@ int cede_link_ask(struct cede *c, const char *text, bool *waits)
     }
     *waits = c->link.waits;
     pthread_mutex_unlock(&c->talk);
-    errno = saved;
     return code;
 }
 

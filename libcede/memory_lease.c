@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/memory.h"
 
@@ -105,6 +106,7 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
     struct cede_shape s = shape ? *shape : (struct cede_shape){0};
     uint64_t ids[RANGES_MAX], id, key = memory_key(kernel, shape);
     void *stream = NULL;
+    WHOLE_CALL;
     if (!lease || !room || nranges > RANGES_MAX || (nranges && !ranges))
         return -EINVAL;
     int r = cede_memory_enter(m);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 #include "libcede/memory.h"
@@ -119,8 +120,6 @@ static int memory_await(struct cede_memory *m, uint64_t id, uint64_t until_ns)
 {
     struct room_waiter w = {.done = false};
     uint64_t bytes;
-    int cancel;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* the condition is on this stack */
     cede_clock_cond_init(&w.cond);
     m->holders[room_slot(id)].waiter = &w;
     m->inside++;
@@ -141,7 +140,6 @@ static int memory_await(struct cede_memory *m, uint64_t id, uint64_t until_ns)
     if (--m->inside == 0)
         pthread_cond_broadcast(&m->left);
     pthread_cond_destroy(&w.cond);
-    pthread_setcancelstate(cancel, NULL);
     return r;
 }
 
@@ -191,6 +189,7 @@ static bool memory_has(const struct cede_memory *m, const struct cede_reservatio
 
 CEDE_API int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes)
 {
+    WHOLE_CALL;
     int r = cede_memory_enter(m);
     if (r)
         return r;
@@ -206,6 +205,7 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, int64_t 
                                  struct cede_reservation *out)
 {
     uint64_t id;
+    WHOLE_CALL;
     int r = out && bytes ? cede_memory_enter(m) : -EINVAL;
     if (r)
         return r;
@@ -314,6 +314,7 @@ static int memory_allocate_from(struct cede_memory *m, const struct cede_reserva
 CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reservation *from,
                                   uint64_t bytes, int64_t timeout_us, uint64_t *address)
 {
+    WHOLE_CALL;
     int r = address && bytes ? cede_memory_enter(m) : -EINVAL;
     if (r)
         return r;
@@ -335,6 +336,7 @@ CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reser
 CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
 {
     const struct allocation key = {.address = address};
+    WHOLE_CALL;
     int r = cede_memory_enter(m);
     if (r)
         return r;

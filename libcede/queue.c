@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/queue_impl.h"
 
@@ -278,6 +279,7 @@ CEDE_API int cede_queue_reclaim(struct cede_queue *q, void **user)
 
 CEDE_API void cede_queue_close(struct cede_queue *q)
 {
+    WHOLE_CALL;
     if (!q)
         return;
     pthread_mutex_lock(&q->lock);

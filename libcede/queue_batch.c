@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/queue_impl.h"
 
@@ -180,6 +181,7 @@ static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now, u
 CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t timeout_us,
                              struct cede_queue_batch *b)
 {
+    WHOLE_CALL;
     if (!q || !b || device >= q->config.devices)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);

@@ -11,6 +11,7 @@
 
 #include "cede/scope.h"
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/owner.h"
 
@@ -229,6 +230,7 @@ static void scope_sleep_locked(struct cede_scope *s)
 
 CEDE_API int cede_scope_join(struct cede_scope *s)
 {
+    WHOLE_CALL;
     if (!s)
         return 0;
     if (scope_inside(s))
