@@ -237,8 +237,7 @@ class scope
             state::drop(t);
         }
         t->destroy(t);
-        /* EDEADLK is what libcede answers to a task that joins its own scope. */
-        return r == -EDEADLK || r < -4095 ? -EIO : r;
+        return r;
     }
     owner s_;
 };
