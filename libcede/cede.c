@@ -119,7 +119,7 @@ CEDE_API int cede_request_queued(struct cede *c, struct cede_request *in)
     return 0;
 }
 
-static int request_end(struct cede *c, struct cede_request *in, bool served)
+int cede_request_finish(struct cede *c, struct cede_request *in, bool served)
 {
     struct reported_request r;
     uint64_t now = cede_clock_now_ns();
@@ -140,12 +140,7 @@ static int request_end(struct cede *c, struct cede_request *in, bool served)
 
 CEDE_API int cede_request_end(struct cede *c, struct cede_request *in)
 {
-    return request_end(c, in, true);
-}
-
-void cede_request_missed(struct cede *c, struct cede_request *in)
-{
-    request_end(c, in, false);
+    return cede_request_finish(c, in, true);
 }
 
 CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)

@@ -297,7 +297,7 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
     return 0;
 out:
     if (mine.reported)
-        cede_request_missed(p->config.cede, &mine.request);
+        cede_request_finish(p->config.cede, &mine.request, false);
     return r;
 }
 

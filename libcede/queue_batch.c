@@ -232,7 +232,7 @@ static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, b
     struct request w;
     uint32_t n = 0;
     for (; cede_requests_end(q->requests, slot, &w); n++) {
-        queue_report_end(q, w.id);
+        queue_report_end(q, w.id, !failed);
         q->s.running--;
         q->s.failed += failed;
         if (failed)
