@@ -104,6 +104,11 @@ class _Handle(ctypes.c_void_p):
             _lib.cede_close(self)
 
 
+# Handles by the id of the pool, queue or scope that is to be closed before they are. Else the garbage collector, which
+# finalizes the objects of a cycle in any order, might close them first.
+_used = {}
+
+
 class Client:
     """A handle: class and weight of this job, and its requests."""
 
@@ -428,8 +433,8 @@ class Pool:
 
     def __init__(self, client=None, **settings):
         self._p = ctypes.c_void_p()
-        self._client = client and client._c  # has to outlive the pool
         self._lock, self._threads = threading.Lock(), None  # which wait for events
+        self._client = client and client._c  # has to outlive the pool
         config = _PoolConfig()
         for name in settings:
             if name in ("size", "reserved", "cede") or name not in dict(_PoolConfig._fields_):
@@ -450,6 +455,7 @@ class Pool:
             setattr(config, name, value)
         config.cede = self._client
         _check(_lib.cede_pool_open(ctypes.byref(config), ctypes.byref(self._p)))
+        _used[id(self)] = self._client
         self._capacity = config.capacity
 
     def occupancy(self, kernel, share):
@@ -535,4 +541,7 @@ class Pool:
                 self._threads.shutdown(wait=False)
         if _lib and p:
             _lib.cede_pool_close(p)
+        _used.pop(id(self), None)
         self._client = None
+
+    __del__ = close

@@ -47,6 +47,7 @@ class Reservation(ctypes.Structure):
         if cede._lib and any(self.opaque):
             cede._lib.cede_memory_release(ctypes.byref(self))
 
+
 class _Range(ctypes.Structure):
     _fields_ = [("address", _u64), ("bytes", _u64), ("advice", _uint)]
 
@@ -63,14 +64,15 @@ class Statistics(ctypes.Structure):
 
 class Memory:
     """Room on one GPU. on_pressure: called with LOW, HIGH or CRITICAL, by the thread that noticed the change."""
+    _m = _lib = None
 
     def __init__(self, client=None, on_pressure=None, **settings):
-        self._m, self._client = _p(), client  # has to outlive this
+        self._client = client and client._c  # has to outlive this
         config, lib = _Config(), cede._lib
         for name in settings:
             if name in ("size", "arg", "daemon") or name not in dict(_Config._fields_):
                 raise ValueError("no such setting: " + name)
-        self._lib = lib
+        self._lib, self._m = lib, _p()
         if not lib:
             return
         lib.cede_memory_reserve.argtypes = [_p, _u64, ctypes.c_int64, ctypes.POINTER(Reservation)]
@@ -87,7 +89,7 @@ class Memory:
         if on_pressure:
             self._call = _PRESSURE(lambda _, now: on_pressure(now))  # kept as long as this
             config.on_pressure = self._call
-        config.daemon = client._c if client else None
+        config.daemon = self._client
         self._check(lib.cede_memory_open(ctypes.byref(config), ctypes.byref(self._m)))
 
     def _check(self, r):
@@ -158,3 +160,5 @@ class Memory:
         if self._lib and self._m:
             self._lib.cede_memory_close(self._m)
             self._m = _p()
+
+    __del__ = close

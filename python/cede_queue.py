@@ -125,6 +125,7 @@ class Queue:
                 model(batch.items)
 
     The queue holds a reference to each submitted item until it comes out."""
+    _q = None
 
     def __init__(self, client=None, pool=None, **settings):
         if _lib is None:
@@ -144,6 +145,7 @@ class Queue:
         self._q = _p()
         self._lock, self._items, self._last = threading.Lock(), {}, 0
         _check(_lib.cede_queue_open(ctypes.byref(config), ctypes.byref(self._q)))
+        cede._used[id(self)] = self._client
 
     def set_model(self, model, batch_max=32, batch_wait_us=10000, expected_us=1000):
         """Settings of one model."""
@@ -225,4 +227,8 @@ class Queue:
     def close(self):
         """After shutdown(), when no thread uses the queue any more."""
         q, self._q = self._q, None
-        _lib.cede_queue_close(q)
+        if _lib and q:
+            _lib.cede_queue_close(q)
+        cede._used.pop(id(self), None)
+
+    __del__ = close

@@ -17,11 +17,13 @@ returns; one that has not begun never begins; one that waits for a lease of the 
 `scope=` of cede.Pool.acquire(), cede_slice.run(), cede_step.Loop() and its join() end with a scope as well.
 cede_scope_open(3) describes everything. Needs the library, but no daemon and no GPU.
 """
+import atexit
 import contextlib
 import ctypes
 import errno
 import os
 import threading
+import weakref
 
 import cede
 
@@ -51,6 +53,26 @@ def available():
     return _lib is not None
 
 
+class _Handle(ctypes.c_void_p):
+    """A scope of libcede. It is freed when its last reference goes: its Scope's, that of a scope within it, of a loop,
+    or of a call in another thread."""
+    parent = None
+
+    def __del__(self):
+        if _lib and self:
+            _lib.cede_scope_close(self)
+
+
+_scopes = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all():
+    # Once the interpreter ends, tasks do not go on, and waiting for them would not end.
+    for scope in list(_scopes):
+        scope.close()
+
+
 class Scope:
     """threads: tasks that run at a time, besides the thread that joins, which runs tasks too. Within another scope
     (parent) it is cancelled with that, and its block has to end before that one's. stream: a stream of PyTorch that is
@@ -67,11 +89,14 @@ class Scope:
             stream = torch.cuda.current_stream() if stream is cede.CURRENT else stream
             self._current = lambda: torch.cuda.stream(stream)
         self._lock, self._tasks, self._last, self._raised = threading.Lock(), {}, 0, None
-        self._run, s = _TASK(self._on_run), ctypes.c_void_p()
+        self._run, s = _TASK(self._on_run), _Handle()
         if parent is not None and not parent._s:
             raise ValueError("the parent is closed")
-        cede._check(_lib.cede_scope_open(ctypes.byref(s), parent and parent._s, threads, timeout_us))
+        self._parent, s.parent = parent, parent and parent._s
+        cede._check(_lib.cede_scope_open(ctypes.byref(s), s.parent, threads, timeout_us))
         self._s = s
+        cede._used[id(self)] = s
+        _scopes.add(self)
 
     def _on_run(self, _, key):
         with self._lock:
@@ -120,9 +145,13 @@ class Scope:
             raise OSError(-result, why)
 
     def close(self):
-        """Cancels the tasks unless they were joined, and waits for those that run. Not to be used afterwards."""
-        if self._s and _lib.cede_scope_close(self._s) != -errno.EDEADLK:  # by one of its tasks: it stays
-            self._s = None
+        """Cancels the tasks unless they were joined, and waits for those that run. Not to be used afterwards. A task of
+        the scope that calls this cancels it, and waits for nothing."""
+        if _lib and self._s:
+            _lib.cede_scope_cancel(self._s)
+            if _lib.cede_scope_join(self._s) != -errno.EDEADLK:  # by one of its tasks: it stays
+                self._s = None
+                cede._used.pop(id(self), None)
 
     __del__ = close
 

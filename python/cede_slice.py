@@ -110,9 +110,8 @@ def run(progress, count, launch, save=None, *, client=None, lease=None, scope=No
             return -errno.EIO
 
     config.flags, config.count, config.stream = 0 if gpu else 1, count, cede._stream_handle(stream)
-    config.scope = scope and scope._s
-    handle = client and client._c  # has to outlive the run
-    config.cede = handle
+    handles = scope and scope._s, client and client._c  # have to outlive the run
+    config.scope, config.cede = handles
     config.lease = ctypes.cast(ctypes.pointer(lease), _p) if lease is not None else None
     if lease is not None and stream is None:
         config.stream = lease.stream

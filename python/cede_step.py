@@ -185,7 +185,7 @@ class Loop:
         _lib.cede_step_defaults(ctypes.byref(c))
         c.flags = (0 if gpu else 1) | (2 if spin else 0)
         c.depth, c.batch, c.requests, c.stream = depth, batch, requests, cede._stream_handle(stream)
-        self._scope = scope  # has to outlive the loop
+        self._scope = scope, scope and scope._s  # have to outlive the loop
         c.scope = scope and scope._s
         self._futures = futures  # has to outlive the loop
         c.futures = futures and futures._f
@@ -225,7 +225,7 @@ class Loop:
 
     def _on_left(self, _, key, reason):
         with self._lock:
-            request = self._users.pop(key)
+            request, _ = self._users.pop(key)
             del self._ids[request]
         if self._left:
             self._call(self._left, request, reason)
@@ -238,9 +238,9 @@ class Loop:
             if request in self._ids:
                 raise ValueError("the request has joined before")
             self._last += 1
-            _check(_lib.cede_step_join(self._l, self._last, scope and scope._s, timeout_us, ctypes.byref(number)),
-                   "a request")
-            self._users[self._last] = request
+            kept = scope, scope and scope._s  # as long as the request
+            _check(_lib.cede_step_join(self._l, self._last, kept[1], timeout_us, ctypes.byref(number)), "a request")
+            self._users[self._last] = request, kept
             self._ids[request] = number.value
 
     def leave(self, request, reason=0):
