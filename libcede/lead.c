@@ -22,9 +22,8 @@
 
 #define SOON_NS   (60 * NSEC_PER_USEC)  /* to a launch: not worth waking the thread for */
 #define MARGIN_NS (100 * NSEC_PER_USEC) /* from the end of a lead's time until it is gone */
-#define LATE_MAX_NS                                                                                \
-    (500 * NSEC_PER_USEC) /* oversleep of the thread that is made up for, at most                  \
-                           */
+/* Oversleep of the thread that is made up for, at most. */
+#define LATE_MAX_NS (500 * NSEC_PER_USEC)
 
 enum { CU_STREAM_NON_BLOCKING = 1, CU_HOST_PORTABLE = 1, CU_HOST_DEVICEMAP = 2 };
 

@@ -10,9 +10,8 @@
 #include "libcede/pool.h"
 
 #define ONLY 0x10000 /* CEDE_ONLY_DEVICE() */
-#define MEMORY_FRESH_NS                                                                            \
-    NSEC_PER_MSEC /* free memory that was read within this is not read again                       \
-                   */
+/* Free memory that was read within this is not read again. */
+#define MEMORY_FRESH_NS NSEC_PER_MSEC
 
 /* ---- occupancy ------------------------------------------------------------------------------- */
 

@@ -9,8 +9,6 @@
 #include "libcede/clock.h"
 #include "libcede/memory.h"
 
-#define RANGES_MAX 64U
-
 static uint64_t memory_key(const char *kernel, const struct cede_shape *s)
 {
     const uint64_t shape[] = {s ? s->blocks : 0, s ? s->threads : 0, s ? s->shared_bytes : 0};
@@ -104,10 +102,10 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
                                  struct cede_reservation *room)
 {
     struct cede_shape s = shape ? *shape : (struct cede_shape){0};
-    uint64_t ids[RANGES_MAX], id, key = memory_key(kernel, shape);
+    uint64_t ids[CEDE_RANGES_MAX], id, key = memory_key(kernel, shape);
     void *stream = NULL;
     WHOLE_CALL;
-    if (!lease || !room || nranges > RANGES_MAX || (nranges && !ranges))
+    if (!lease || !room || nranges > CEDE_RANGES_MAX || (nranges && !ranges))
         return -EINVAL;
     int r = cede_memory_enter(m);
     if (r)

@@ -284,8 +284,7 @@ static int step_launch_marked(struct cede_step_loop *l, struct step_lane *n, str
     }
     if (r == 0 && s->symbol)
         r = cede_future_copy_out(l->config.futures, l->stream, s->symbol, s->n, n->copied, e);
-    /* Also after a failure: what was launched before it has to have run when the step is finished.
-     */
+    /* Also after a failure: what was launched before it has to have run at the step's end. */
     struct gpu_error unused;
     int marked = l->gpu ? cede_step_gpu_record(l->gpu, n->ended, l->stream, r ? &unused : e) : 0;
     n->marked = l->gpu && marked == 0;

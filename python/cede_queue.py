@@ -191,7 +191,8 @@ class Queue:
         _check(_lib.cede_queue_done(self._q, ctypes.byref(batch._raw), failed))
 
     def batches(self, device=0):
-        """Yields batches until shutdown(); each is done when the loop asks for the next."""
+        """Yields batches until shutdown(); each is done when the loop asks for the next, and has failed if the loop is
+        left, by an exception or break."""
         while True:
             try:
                 batch = self.next(device)
