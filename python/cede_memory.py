@@ -62,6 +62,20 @@ class Statistics(ctypes.Structure):
                         ("skipped", ctypes.c_char * 128), ("error", ctypes.c_char * 128)]
 
 
+def _declare(room, pointer=ctypes.POINTER):
+    cede._declare(cede._lib, (
+        ("memory_open", [pointer(_Config), pointer(_p)]), ("memory_defaults", [pointer(_Config)], None),
+        ("memory_close", [_p]), ("memory_reserve", [_p, _u64, ctypes.c_int64, room]),
+        ("memory_acquire", [_p, _p, ctypes.c_char_p, pointer(cede._Shape), pointer(_Range), _uint, ctypes.c_int64,
+                            pointer(cede.Lease), room]),
+        ("memory_can_allocate", [_p, _u64]), ("memory_pressure", [_p]),
+        ("memory_text", [_p, ctypes.c_char_p, ctypes.c_size_t]),
+        ("memory_get_statistics", [_p, pointer(Statistics), ctypes.c_size_t])))
+
+
+_declare(ctypes.POINTER(Reservation))
+
+
 class Memory:
     """Room on one GPU. on_pressure: called with LOW, HIGH or CRITICAL, by the thread that noticed the change."""
     _m = _lib = None
@@ -75,14 +89,6 @@ class Memory:
         self._lib, self._m = lib, _p()
         if not lib:
             return
-        lib.cede_memory_reserve.argtypes = [_p, _u64, ctypes.c_int64, ctypes.POINTER(Reservation)]
-        lib.cede_memory_acquire.argtypes = [
-            _p, _p, ctypes.c_char_p, ctypes.POINTER(cede._Shape), ctypes.POINTER(_Range), _uint, ctypes.c_int64,
-            ctypes.POINTER(cede.Lease), ctypes.POINTER(Reservation)]
-        lib.cede_memory_can_allocate.argtypes = [_p, _u64]
-        lib.cede_memory_pressure.argtypes = lib.cede_memory_close.argtypes = [_p]
-        lib.cede_memory_text.argtypes = [_p, ctypes.c_char_p, ctypes.c_size_t]
-        lib.cede_memory_get_statistics.argtypes = [_p, ctypes.POINTER(Statistics), ctypes.c_size_t]
         lib.cede_memory_defaults(ctypes.byref(config))
         for name, value in settings.items():
             setattr(config, name, value)

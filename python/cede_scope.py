@@ -32,17 +32,10 @@ FOREVER = 2**63 - 1
 _TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def _load():
-    lib, p = cede._lib, ctypes.c_void_p
-    if lib is None or not hasattr(lib, "cede_scope_open"):
-        return None
-    for name, args, result in (
-            ("open", [ctypes.POINTER(p), p, ctypes.c_uint, ctypes.c_int64], ctypes.c_int),
-            ("fork", [p, _TASK, p], ctypes.c_int), ("cancel", [p], None), ("cancelled", [p], ctypes.c_int),
-            ("join", [p], ctypes.c_int), ("close", [p], ctypes.c_int)):
-        f = getattr(lib, "cede_scope_" + name)
-        f.argtypes, f.restype = args, result
-    return lib
+def _load(p=ctypes.c_void_p):
+    return cede._declare(cede._lib, (
+        ("scope_open", [ctypes.POINTER(p), p, ctypes.c_uint, ctypes.c_int64]), ("scope_fork", [p, _TASK, p]),
+        ("scope_cancel", [p], None), ("scope_cancelled", [p]), ("scope_join", [p]), ("scope_close", [p])))
 
 
 _lib = _load()
@@ -81,8 +74,7 @@ class Scope:
     _s = None
 
     def __init__(self, threads, timeout_us=FOREVER, parent=None, stream=None):
-        if _lib is None:
-            raise OSError(errno.ENOENT, "libcede with cede_scope_open() was not found: set CEDE_LIBRARY")
+        cede._need(_lib, "cede_scope_open")
         self._current = contextlib.nullcontext
         if stream is not None:
             import torch  # pylint: disable=import-outside-toplevel

@@ -74,26 +74,16 @@ class Statistics(ctypes.Structure):
             ("running", _uint), ("requests", _uint), ("error", ctypes.c_char * 128)]
 
 
-def _load():
-    lib = cede._lib
-    if lib is None or not hasattr(lib, "cede_step_open"):
-        return None
-    pointer = ctypes.POINTER
-    for name, args in (
-            ("future_open", [pointer(_FutureConfig), pointer(_p)]),
-            ("future_store", [_p, _p, pointer(_Array), _i64]), ("future_resolve", [_p, _p, pointer(_Array)]),
-            ("future_store_placed", [_p, _p, pointer(_Array)]), ("future_place", [_p, _p, _i64, _uint]),
-            ("step_open", [pointer(_Config), pointer(_p)]), ("step_close", [_p]),
-            ("step_join", [_p, _p, _p, _i64, pointer(_u64)]), ("step_leave", [_p, _u64, _int]),
-            ("step_add", [_p, _u64, pointer(_i64)]), ("step_once", [_p]),
-            ("step_get_statistics", [_p, pointer(Statistics), ctypes.c_size_t])):
-        f = getattr(lib, "cede_" + name)
-        f.argtypes, f.restype = args, _int
-    for name, args in (("future_defaults", [pointer(_FutureConfig)]), ("future_close", [_p]),
-                       ("step_defaults", [pointer(_Config)])):
-        f = getattr(lib, "cede_" + name)
-        f.argtypes, f.restype = args, None
-    return lib
+def _load(pointer=ctypes.POINTER):
+    return cede._declare(cede._lib, (
+        ("step_open", [pointer(_Config), pointer(_p)]), ("step_close", [_p]),
+        ("step_join", [_p, _p, _p, _i64, pointer(_u64)]), ("step_leave", [_p, _u64, _int]),
+        ("step_add", [_p, _u64, pointer(_i64)]), ("step_once", [_p]), ("step_defaults", [pointer(_Config)], None),
+        ("step_get_statistics", [_p, pointer(Statistics), ctypes.c_size_t]),
+        ("future_open", [pointer(_FutureConfig), pointer(_p)]), ("future_defaults", [pointer(_FutureConfig)], None),
+        ("future_store", [_p, _p, pointer(_Array), _i64]), ("future_resolve", [_p, _p, pointer(_Array)]),
+        ("future_store_placed", [_p, _p, pointer(_Array)]), ("future_place", [_p, _p, _i64, _uint]),
+        ("future_close", [_p], None)))
 
 
 _lib = _load()
@@ -112,11 +102,6 @@ def _check(result, what):
     return result
 
 
-def _need():
-    if _lib is None:
-        raise OSError(errno.ENOENT, "libcede with cede_step_open() was not found: set CEDE_LIBRARY")
-
-
 def _array(tensor):
     stride = tensor.stride(0) if tensor.numel() > 1 else 1
     return ctypes.byref(_Array(tensor.data_ptr(), stride, tensor.numel(), tensor.element_size()))
@@ -126,7 +111,7 @@ class Futures:
     """A future map. slots: a power of two; 2 * depth - 1 batches never hold a step back."""
 
     def __init__(self, slots=4096, gpu=True):
-        _need()
+        cede._need(_lib, "cede_step_open")
         config = _FutureConfig()
         _lib.cede_future_defaults(ctypes.byref(config))
         config.slots, config.flags = slots, not gpu
@@ -177,7 +162,7 @@ class Loop:
 
     def __init__(self, schedule, launch, finish, left=None, *, depth=2, batch=256, requests=1024, futures=None,
                  stream=None, scope=None, gpu=True, spin=False):
-        _need()
+        cede._need(_lib, "cede_step_open")
         self._schedule, self._launch, self._finish, self._left = schedule, launch, finish, left
         self._lock, self._ids, self._users, self._last = threading.Lock(), {}, {}, 0
         self._steps, self._raised = {}, None
