@@ -1,6 +1,6 @@
-/* Inside libcede: calls that may wait, or that ask the driver or the daemon. Until such a call
- * returns, its thread is not cancelled (pthread_cancel(3)): it would leave locks locked, and others
- * would wake a condition on its stack. And errno is what it was. */
+/* Inside libcede: calls that may wait, or that ask the driver, the daemon or functions of the
+ * program. Until such a call returns, its thread is not cancelled (pthread_cancel(3)): it would
+ * leave locks locked, and others would wake a condition on its stack. And errno is what it was. */
 #ifndef CEDE_LIBCEDE_CALL_H
 #define CEDE_LIBCEDE_CALL_H
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/future.h"
 #include "libcede/pure/step_order.h"
@@ -179,6 +180,7 @@ static void step_tell_left(struct cede_step_loop *l)
 CEDE_API int cede_step_close(struct cede_step_loop *l)
 {
     struct gpu_error e;
+    WHOLE_CALL;
     int r = l ? step_enter(l) : 0;
     if (!l || r)
         return r;
@@ -503,6 +505,7 @@ static int step_turn(struct cede_step_loop *l)
 
 CEDE_API int cede_step_once(struct cede_step_loop *l)
 {
+    WHOLE_CALL;
     int r = l ? step_enter(l) : -EINVAL;
     if (r)
         return r;

@@ -5,9 +5,11 @@
 #include <stdbool.h>
 #include <unistd.h>
 
+#include "cede/graph.h"
 #include "cede/memory.h"
 #include "cede/queue.h"
 #include "cede/scope.h"
+#include "cede/step.h"
 #include "pools.h"
 
 static struct cede_pool *pool;
@@ -142,13 +144,66 @@ static void waiting_for_room(void **state)
     assert_int_equal(cede_memory_close(memory), 0);
 }
 
+static struct cede_graph *graph;
+static struct cede_step_loop *loop;
+
+static int graph_step(void *arg, void *stream, unsigned n)
+{
+    return runs(NULL, NULL);
+}
+
+static void *in_a_launch(void *arg)
+{
+    began = true;
+    return come_back(cede_graph_launch(graph, 1, NULL) == 0);
+}
+
+/* Nor is what calls the program's functions left half-way. */
+static void in_a_step_of_a_graph(void **state)
+{
+    struct cede_graph_config c;
+    cede_graph_defaults(&c);
+    c.flags = CEDE_GRAPH_EAGER;
+    assert_int_equal(cede_graph_open(&c, NULL, graph_step, NULL, &graph), 0);
+    cancelled_in(in_a_launch, end_tasks);
+    assert_int_equal(cede_graph_launch(graph, 1, NULL), 0);
+    cede_graph_close(graph);
+}
+
+static int loop_schedule(void *arg, struct cede_step *step)
+{
+    return runs(NULL, NULL);
+}
+
+static int loop_step(void *arg, struct cede_step *step)
+{
+    return 0;
+}
+
+static void *in_a_loop(void *arg)
+{
+    began = true;
+    return come_back(cede_step_once(loop) == 0);
+}
+
+static void in_a_function_of_a_loop(void **state)
+{
+    struct cede_step_config c;
+    cede_step_defaults(&c);
+    c.flags = CEDE_STEP_NO_GPU;
+    c.schedule = loop_schedule;
+    c.launch = c.finish = loop_step;
+    assert_int_equal(cede_step_open(&c, &loop), 0);
+    cancelled_in(in_a_loop, end_tasks);
+    assert_int_equal(cede_step_close(loop), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(waiting_for_a_lease),
-        cmocka_unit_test(waiting_for_a_batch),
-        cmocka_unit_test(waiting_for_tasks),
-        cmocka_unit_test(waiting_for_room),
+        cmocka_unit_test(waiting_for_a_lease),  cmocka_unit_test(waiting_for_a_batch),
+        cmocka_unit_test(waiting_for_tasks),    cmocka_unit_test(waiting_for_room),
+        cmocka_unit_test(in_a_step_of_a_graph), cmocka_unit_test(in_a_function_of_a_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
