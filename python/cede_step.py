@@ -245,10 +245,13 @@ class Loop:
     def once(self):
         """False: there is nothing to do, and nothing runs."""
         r = _lib.cede_step_once(self._l)
+        self._raise()
+        return _check(r, "a step") > 0
+
+    def _raise(self):
         raised, self._raised = self._raised, None
         if raised:
             raise raised
-        return _check(r, "a step") > 0
 
     def statistics(self):
         s = Statistics()
@@ -256,6 +259,7 @@ class Loop:
         return s
 
     def close(self):
-        """Waits for the steps that run; all requests leave."""
+        """Waits for the steps that run; all requests leave. Raises what `left` raises, and is closed then."""
         _check(_lib.cede_step_close(self._l), "closing the loop")
         self._l = None
+        self._raise()

@@ -225,6 +225,13 @@ class Scopes(unittest.TestCase):
             pass
         self.assertEqual((done, gone), ([1, "a"], [("b", -errno.ECANCELED), ("a", 0)]))
 
+    def test_what_left_raises_comes_out_of_close_too(self):
+        loop = cede_step.Loop(*[lambda _: 0] * 3, lambda *a: {}[a], gpu=False)
+        loop.join("a")
+        with self.assertRaises(KeyError):
+            loop.close()
+        loop.close()  # it is closed
+
     def test_a_program_may_end_while_tasks_wait(self):
         program = "import cede_scope\nscope = cede_scope.Scope(8)\nfor _ in range(100): scope.fork(int)\n"
         for _ in range(5):  # not each of them finds a task that is about to begin
