@@ -115,6 +115,8 @@ static int queue_lease(struct cede_queue *q, struct cede_queue_batch *b, uint32_
         *lease = (struct cede_lease){0};
         have = shape.priority;
         r = queue_acquire(q, b, &shape, 0, lease);
+        if (q->shut)
+            r = -ESHUTDOWN;
         if (r == 0)
             return 0;
         if (r != -EAGAIN) {
