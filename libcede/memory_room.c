@@ -218,6 +218,7 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, int64_t 
 
 CEDE_API int cede_memory_release(const struct cede_reservation *r)
 {
+    WHOLE_CALL;
     if (!r || !r->opaque[0])
         return -EINVAL;
     struct cede_memory *m = &cede_memory_table[r->opaque[0] % CEDE_MEMORIES_MAX];
