@@ -371,6 +371,9 @@ static void a_scope_that_goes_cancels_its_children()
     CHECK(to.cancelled());
     fails(std::errc::operation_canceled, "cancelled", [&] { to.acquire(p); });
     fails(std::errc::operation_canceled, "cancelled", [&] { to.join(); });
+    cede::scope there = std::move(to);
+    fails(std::errc::invalid_argument, "the scope was moved from", [&] { to.acquire(p); });
+    fails(std::errc::invalid_argument, "the scope was moved from", [&] { to.fork([] {}); });
 }
 
 static void the_queue_hands_back_what_was_submitted()
