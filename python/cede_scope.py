@@ -66,6 +66,16 @@ def _close_all():
         scope.close()
 
 
+def _in_child():
+    # The threads of its parent's scopes are not there to be waited for.
+    for scope in list(_scopes):
+        if scope._s:
+            scope._s.value = None
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 class Scope:
     """threads: tasks that run at a time, besides the thread that joins, which runs tasks too. Within another scope
     (parent) it is cancelled with that, and its block has to end before that one's. stream: a stream of PyTorch that is

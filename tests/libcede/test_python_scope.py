@@ -232,11 +232,25 @@ class Scopes(unittest.TestCase):
             loop.close()
         loop.close()  # it is closed
 
+    def run_program(self, program):
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=20,
+                       env={**os.environ, "PYTHONPATH": os.path.dirname(cede.__file__)})
+
     def test_a_program_may_end_while_tasks_wait(self):
-        program = "import cede_scope\nscope = cede_scope.Scope(8)\nfor _ in range(100): scope.fork(int)\n"
         for _ in range(5):  # not each of them finds a task that is about to begin
-            subprocess.run([sys.executable, "-c", program], check=True, timeout=20,
-                           env={**os.environ, "PYTHONPATH": os.path.dirname(cede.__file__)})
+            self.run_program("import cede_scope\nscope = cede_scope.Scope(8)\nfor _ in range(100): scope.fork(int)\n")
+
+    def test_a_child_may_end_while_its_parent_has_tasks(self):
+        self.run_program("import os, signal, threading, cede_scope\n"
+                         "with cede_scope.Scope(1) as scope:\n"
+                         "    begun, ended = threading.Event(), threading.Event()\n"
+                         "    scope.fork(lambda: (begun.set(), ended.wait()))\n"
+                         "    begun.wait()\n"
+                         "    if os.fork() == 0:\n"
+                         "        signal.alarm(15)  # a child that hangs ends, too\n"
+                         "        raise SystemExit\n"
+                         "    assert os.wait()[1] == 0\n"
+                         "    ended.set()\n")
 
     def test_without_the_library(self):
         with mock.patch.object(cede_scope, "_lib", None):
