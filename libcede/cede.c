@@ -6,6 +6,7 @@
 
 #include "lib/probe.h"
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 
@@ -118,7 +119,7 @@ CEDE_API int cede_request_queued(struct cede *c, struct cede_request *in)
     return 0;
 }
 
-static int request_end(struct cede *c, struct cede_request *in, bool served)
+int cede_request_finish(struct cede *c, struct cede_request *in, bool served)
 {
     struct reported_request r;
     uint64_t now = cede_clock_now_ns();
@@ -139,17 +140,13 @@ static int request_end(struct cede *c, struct cede_request *in, bool served)
 
 CEDE_API int cede_request_end(struct cede *c, struct cede_request *in)
 {
-    return request_end(c, in, true);
-}
-
-void cede_request_missed(struct cede *c, struct cede_request *in)
-{
-    request_end(c, in, false);
+    return cede_request_finish(c, in, true);
 }
 
 CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)
 {
     struct lead *l = NULL;
+    WHOLE_CALL;
     if (keep_us > LEAD_KEEP_MAX_US)
         return -EINVAL;
     const char *wanted = getenv("CEDE_LEAD");
@@ -235,6 +232,7 @@ CEDE_API int cede_connect(struct cede **out)
 
 CEDE_API void cede_close(struct cede *c)
 {
+    WHOLE_CALL;
     if (!c)
         return;
     cede_link_remove(c);

@@ -11,5 +11,5 @@ uint64_t cede_clock_now_ns(void)
 void cede_clock_sleep_ns(uint64_t ns)
 {
     const struct timespec t = cede_clock_timespec(ns);
-    nanosleep(&t, NULL); /* a signal may end it sooner */
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL); /* a signal may end it sooner */
 }

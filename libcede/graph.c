@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/graph.h"
 
 #define WARMUPS_MAX 1000U
@@ -48,10 +49,9 @@ CEDE_API int cede_graph_open(const struct cede_graph_config *config, void *strea
         *out = NULL;
     if (!out || !step)
         return -EINVAL;
-    int error = errno;
+    WHOLE_CALL;
     struct cede_graph *g = calloc(1, sizeof(*g));
     int r = g ? graph_configure(g, config) : -ENOMEM;
-    errno = error;
     if (r) {
         free(g);
         return r;
@@ -70,28 +70,24 @@ CEDE_API int cede_graph_open(const struct cede_graph_config *config, void *strea
 
 CEDE_API void cede_graph_close(struct cede_graph *g)
 {
-    int error = errno;
+    WHOLE_CALL;
     if (!g)
         return;
     for (unsigned i = 0; i < g->n; i++)
         cede_graph_drop(g, i);
     free(g);
-    errno = error;
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-static bool graph_enter(struct cede_graph *g, int *error)
+static bool graph_enter(struct cede_graph *g)
 {
-    *error = errno;
     return !atomic_exchange_explicit(&g->busy, true, memory_order_acquire);
 }
 
-/* errno: the driver changes it, and the step. */
-static void graph_leave(struct cede_graph *g, int error)
+static void graph_leave(struct cede_graph *g)
 {
     atomic_store_explicit(&g->busy, false, memory_order_release);
-    errno = error;
 }
 
 static bool graph_is_current(const struct cede_graph *g, unsigned i)
@@ -161,13 +157,13 @@ static int graph_run(struct cede_graph *g, unsigned n, unsigned *took)
 CEDE_API int cede_graph_launch(struct cede_graph *g, unsigned n, unsigned *bucket)
 {
     unsigned took = 0;
-    int error;
+    WHOLE_CALL;
     if (!g || !n)
         return -EINVAL;
-    if (!graph_enter(g, &error))
+    if (!graph_enter(g))
         return -EBUSY;
     int r = graph_run(g, n, &took);
-    graph_leave(g, error);
+    graph_leave(g);
     if (bucket)
         *bucket = took;
     return r;
@@ -210,13 +206,14 @@ static int graph_prepare_all(struct cede_graph *g)
 
 CEDE_API int cede_graph_prepare(struct cede_graph *g, unsigned n)
 {
-    int error, i = g && n ? cede_graph_pick(g->sizes, g->n, n) : 0;
+    WHOLE_CALL;
+    int i = g && n ? cede_graph_pick(g->sizes, g->n, n) : 0;
     if (!g || i < 0)
         return -EINVAL;
-    if (!graph_enter(g, &error))
+    if (!graph_enter(g))
         return -EBUSY;
     int r = g->eager ? 0 : n ? graph_prepare_one(g, (unsigned)i) : graph_prepare_all(g);
-    graph_leave(g, error);
+    graph_leave(g);
     return r;
 }
 

@@ -38,8 +38,8 @@ struct cede {
 
 /* ---- cede.c ---- */
 
-/* Ends a request that was not served, for want of a lease: it met no deadline. */
-void cede_request_missed(struct cede *c, struct cede_request *in);
+/* cede_request_end(). served: false: it met no deadline, however early it ends. */
+int cede_request_finish(struct cede *c, struct cede_request *in, bool served);
 
 /* ---- link.c: only cede_link_set(), cede_link_room(), cede_link_ask(), and cede_link_check() with
  * a time, ever wait --- */

@@ -15,15 +15,15 @@
 #include <sys/prctl.h>
 
 #include "lib/symbols.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/lead.h"
 #include "libcede/pure/lead_plan.h"
 
 #define SOON_NS   (60 * NSEC_PER_USEC)  /* to a launch: not worth waking the thread for */
 #define MARGIN_NS (100 * NSEC_PER_USEC) /* from the end of a lead's time until it is gone */
-#define LATE_MAX_NS                                                                                \
-    (500 * NSEC_PER_USEC) /* oversleep of the thread that is made up for, at most                  \
-                           */
+/* Oversleep of the thread that is made up for, at most. */
+#define LATE_MAX_NS (500 * NSEC_PER_USEC)
 
 enum { CU_STREAM_NON_BLOCKING = 1, CU_HOST_PORTABLE = 1, CU_HOST_DEVICEMAP = 2 };
 
@@ -136,6 +136,7 @@ uint32_t cede_lead_begin(struct lead *l, uint64_t now, uint64_t expected_ns)
 {
     struct lead_plan p;
     uint32_t number = 0;
+    WHOLE_CALL;
     pthread_mutex_lock(&l->lock);
     l->waiting++;
     /* While work runs or a lead is out, the GPU is with this program, or will be. */

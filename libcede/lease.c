@@ -4,14 +4,14 @@
 #include <errno.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 #include "libcede/pool.h"
 
 #define ONLY 0x10000 /* CEDE_ONLY_DEVICE() */
-#define MEMORY_FRESH_NS                                                                            \
-    NSEC_PER_MSEC /* free memory that was read within this is not read again                       \
-                   */
+/* Free memory that was read within this is not read again. */
+#define MEMORY_FRESH_NS NSEC_PER_MSEC
 
 /* ---- occupancy ------------------------------------------------------------------------------- */
 
@@ -296,7 +296,7 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
     return 0;
 out:
     if (mine.reported)
-        cede_request_missed(p->config.cede, &mine.request);
+        cede_request_finish(p->config.cede, &mine.request, false);
     return r;
 }
 
@@ -305,6 +305,7 @@ int cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int
                        struct cede_lease *out)
 {
     static const struct cede_shape none;
+    WHOLE_CALL;
     int r = out ? cede_pool_enter(p) : -EINVAL;
     if (r)
         return r;

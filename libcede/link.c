@@ -13,6 +13,7 @@
 
 #include "lib/socket_path.h"
 #include "lib/take_fds.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 
@@ -186,6 +187,19 @@ static bool link_wait(struct cede *c, uint64_t end_ns)
     return true;
 }
 
+/* Waits until all requests are answered: what the last answer says; -ENOTCONN: the connection is
+ * gone; -EINPROGRESS: there is none by then. */
+static int link_answer(struct cede *c, uint64_t wait_ns)
+{
+    int code = 0;
+    uint64_t end_ns = cede_clock_now_ns() + wait_ns;
+    while (c->link.fd >= 0 && c->link.answers_due) {
+        if (!link_receive(c, &code) && !link_wait(c, end_ns))
+            break;
+    }
+    return c->link.fd < 0 ? -ENOTCONN : c->link.answers_due ? -EINPROGRESS : code;
+}
+
 /* Takes all messages that are there; for at most wait_ms until there is a page. */
 static void link_receive_all(struct cede *c, int wait_ms)
 {
@@ -216,27 +230,21 @@ static void link_check(struct cede *c, int wait_ms)
 
 void cede_link_check(struct cede *c, int wait_ms)
 {
-    int saved = errno;
+    WHOLE_CALL;
     if (wait_ms ? pthread_mutex_lock(&c->talk) == 0 : pthread_mutex_trylock(&c->talk) == 0) {
         link_check(c, wait_ms);
         pthread_mutex_unlock(&c->talk);
     }
-    errno = saved;
 }
 
 /* With `talk` held. */
 static int link_set(struct cede *c, int class, int weight)
 {
-    int code = 0;
     link_check(c, FIND_MS);
     if (c->hints.page && link_send_set(c, class, weight)) {
-        uint64_t end_ns = cede_clock_now_ns() + SET_NS;
-        while (c->link.fd >= 0 && c->link.answers_due) {
-            if (!link_receive(c, &code) && !link_wait(c, end_ns) && c->link.fd >= 0)
-                return -ETIMEDOUT;
-        }
+        int r = link_answer(c, SET_NS);
         if (c->link.fd >= 0)
-            return code;
+            return r == -EINPROGRESS ? -ETIMEDOUT : r;
     }
     /* There is no daemon, or not any more: kept for the next one. */
     c->link.class = class >= 0 ? class : c->link.class;
@@ -246,11 +254,10 @@ static int link_set(struct cede *c, int class, int weight)
 
 int cede_link_set(struct cede *c, int class, int weight)
 {
-    int saved = errno;
+    WHOLE_CALL;
     pthread_mutex_lock(&c->talk);
     int r = link_set(c, class, weight);
     pthread_mutex_unlock(&c->talk);
-    errno = saved;
     return r;
 }
 
@@ -258,7 +265,6 @@ int cede_link_set(struct cede *c, int class, int weight)
 static int link_room(struct cede *c, const char *gpu, uint64_t bytes)
 {
     char text[160], size[40] = "";
-    int code = -ETIMEDOUT;
     link_check(c, 0);
     if (c->link.fd < 0 || !c->hints.page)
         return -ENOTCONN;
@@ -270,17 +276,13 @@ static int link_room(struct cede *c, const char *gpu, uint64_t bytes)
              *gpu ? ",\"name\":\"" : "", gpu, *gpu ? "\"" : "");
     if (!link_send(c, text))
         return -ENOTCONN;
-    uint64_t end_ns = cede_clock_now_ns() + FIND_MS * NSEC_PER_MSEC;
-    while (c->link.fd >= 0 && c->link.answers_due) {
-        if (!link_receive(c, &code) && !link_wait(c, end_ns))
-            break;
-    }
-    return c->link.fd < 0 ? -ENOTCONN : c->link.answers_due ? -ETIMEDOUT : code;
+    int r = link_answer(c, FIND_MS * NSEC_PER_MSEC);
+    return r == -EINPROGRESS ? -ETIMEDOUT : r;
 }
 
 int cede_link_room(struct cede *c, const char *gpu, uint64_t bytes, char *why, size_t size)
 {
-    int saved = errno;
+    WHOLE_CALL;
     pthread_mutex_lock(&c->talk);
     int r = link_room(c, gpu, bytes);
     pthread_mutex_unlock(&c->talk);
@@ -294,27 +296,19 @@ int cede_link_room(struct cede *c, const char *gpu, uint64_t bytes, char *why, s
                  : r == -ETIMEDOUT ? "it did not answer in time"
                                    : "it refused",
                  -r);
-    errno = saved;
     return r;
 }
 
 int cede_link_ask(struct cede *c, const char *text, bool *waits)
 {
-    const int saved = errno;
+    WHOLE_CALL;
     int code = -ENOTCONN;
     pthread_mutex_lock(&c->talk);
     link_check(c, FIND_MS);
-    if (c->link.fd >= 0 && c->hints.page && link_send(c, text)) {
-        const uint64_t end_ns = cede_clock_now_ns() + SET_NS;
-        while (c->link.fd >= 0 && c->link.answers_due) {
-            if (!link_receive(c, &code) && !link_wait(c, end_ns))
-                break;
-        }
-        code = c->link.fd < 0 ? -ENOTCONN : c->link.answers_due ? -EINPROGRESS : code;
-    }
+    if (c->link.fd >= 0 && c->hints.page && link_send(c, text))
+        code = link_answer(c, SET_NS);
     *waits = c->link.waits;
     pthread_mutex_unlock(&c->talk);
-    errno = saved;
     return code;
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 
 #define USERS_MAX 256U
@@ -104,6 +105,7 @@ CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct ce
     static bool watching; /* forks */
     struct cede_memory *m = cede_memory_table;
     int r = 0;
+    WHOLE_CALL;
     if (!out)
         return -EINVAL;
     *out = NULL;
@@ -141,6 +143,7 @@ CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct ce
 
 CEDE_API int cede_memory_close(struct cede_memory *m)
 {
+    WHOLE_CALL;
     pthread_mutex_lock(&handles_lock);
     if (cede_memory_enter(m) < 0) {
         pthread_mutex_unlock(&handles_lock);
@@ -164,6 +167,7 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
 
 CEDE_API int cede_memory_pressure(struct cede_memory *m)
 {
+    WHOLE_CALL;
     int r = cede_memory_enter(m);
     if (r)
         return r;
@@ -234,7 +238,6 @@ static void memory_name(struct cede_memory_user *u)
 /* All that fit into v, in order. With the lock held; gives it up meanwhile. */
 static int memory_users(struct cede_memory *m, struct cede_memory_user v[static USERS_MAX])
 {
-    int saved = errno;
     cede_memory_step_out(m);
     int n = m->gpu ? cede_memory_gpu_users(m->gpu, v, USERS_MAX) : -ENOTSUP;
     for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
@@ -244,13 +247,13 @@ static int memory_users(struct cede_memory *m, struct cede_memory_user v[static 
     if (n > 0)
         qsort(v, min_u64((uint64_t)n, USERS_MAX), sizeof(*v), memory_by_size);
     cede_memory_step_in(m);
-    errno = saved;
     return n;
 }
 
 CEDE_API int cede_memory_users(struct cede_memory *m, struct cede_memory_user *users, unsigned n)
 {
     struct cede_memory_user v[USERS_MAX];
+    WHOLE_CALL;
     int r = users || !n ? cede_memory_enter(m) : -EINVAL;
     if (r)
         return r;
@@ -275,6 +278,7 @@ CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
 {
     struct cede_memory_user v[USERS_MAX];
     size_t at = 0;
+    WHOLE_CALL;
     int r = text && size ? cede_memory_enter(m) : -EINVAL;
     if (r)
         return r;

@@ -5,10 +5,9 @@
 #include <stdio.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/memory.h"
-
-#define RANGES_MAX 64U
 
 static uint64_t memory_key(const char *kernel, const struct cede_shape *s)
 {
@@ -103,9 +102,10 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
                                  struct cede_reservation *room)
 {
     struct cede_shape s = shape ? *shape : (struct cede_shape){0};
-    uint64_t ids[RANGES_MAX], id, key = memory_key(kernel, shape);
+    uint64_t ids[CEDE_RANGES_MAX], id, key = memory_key(kernel, shape);
     void *stream = NULL;
-    if (!lease || !room || nranges > RANGES_MAX || (nranges && !ranges))
+    WHOLE_CALL;
+    if (!lease || !room || nranges > CEDE_RANGES_MAX || (nranges && !ranges))
         return -EINVAL;
     int r = cede_memory_enter(m);
     if (r)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 #include "libcede/memory.h"
@@ -22,12 +23,13 @@ static void memory_wake_first(struct cede_memory *m)
         pthread_cond_signal(&m->holders[room_slot(id)].waiter->cond);
 }
 
-/* Wakes the threads that get their room by now, or time out. */
+/* Wakes the threads that get their room by now, or time out. None waits once the handle is closed,
+ * though their reservations do. */
 static void memory_run_events(struct cede_memory *m, uint64_t now_ns)
 {
     struct room_event e;
     bool any = false;
-    while (cede_rooms_step(m->rooms, now_ns, &e)) {
+    while (m->open && cede_rooms_step(m->rooms, now_ns, &e)) {
         struct room_holder *h = &m->holders[room_slot(e.id)];
         h->waiter->granted = e.granted;
         h->waiter->done = true;
@@ -118,8 +120,6 @@ static int memory_await(struct cede_memory *m, uint64_t id, uint64_t until_ns)
 {
     struct room_waiter w = {.done = false};
     uint64_t bytes;
-    int cancel;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* the condition is on this stack */
     cede_clock_cond_init(&w.cond);
     m->holders[room_slot(id)].waiter = &w;
     m->inside++;
@@ -140,7 +140,6 @@ static int memory_await(struct cede_memory *m, uint64_t id, uint64_t until_ns)
     if (--m->inside == 0)
         pthread_cond_broadcast(&m->left);
     pthread_cond_destroy(&w.cond);
-    pthread_setcancelstate(cancel, NULL);
     return r;
 }
 
@@ -190,6 +189,7 @@ static bool memory_has(const struct cede_memory *m, const struct cede_reservatio
 
 CEDE_API int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes)
 {
+    WHOLE_CALL;
     int r = cede_memory_enter(m);
     if (r)
         return r;
@@ -205,6 +205,7 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, int64_t 
                                  struct cede_reservation *out)
 {
     uint64_t id;
+    WHOLE_CALL;
     int r = out && bytes ? cede_memory_enter(m) : -EINVAL;
     if (r)
         return r;
@@ -217,6 +218,7 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, int64_t 
 
 CEDE_API int cede_memory_release(const struct cede_reservation *r)
 {
+    WHOLE_CALL;
     if (!r || !r->opaque[0])
         return -EINVAL;
     struct cede_memory *m = &cede_memory_table[r->opaque[0] % CEDE_MEMORIES_MAX];
@@ -313,6 +315,7 @@ static int memory_allocate_from(struct cede_memory *m, const struct cede_reserva
 CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reservation *from,
                                   uint64_t bytes, int64_t timeout_us, uint64_t *address)
 {
+    WHOLE_CALL;
     int r = address && bytes ? cede_memory_enter(m) : -EINVAL;
     if (r)
         return r;
@@ -334,6 +337,7 @@ CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reser
 CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
 {
     const struct allocation key = {.address = address};
+    WHOLE_CALL;
     int r = cede_memory_enter(m);
     if (r)
         return r;

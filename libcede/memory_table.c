@@ -50,7 +50,10 @@ void cede_memory_leave(struct cede_memory *m)
     if (now != m->pressure)
         call = m->config.on_pressure;
     m->pressure = now;
-    pthread_mutex_unlock(&m->lock);
-    if (call)
+    if (call) {
+        cede_memory_step_out(m);
         call(arg, (enum cede_pressure)now);
+        cede_memory_step_in(m);
+    }
+    pthread_mutex_unlock(&m->lock);
 }

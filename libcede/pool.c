@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -102,6 +103,7 @@ CEDE_API int cede_pool_open(const struct cede_pool_config *config, struct cede_p
     static bool watching; /* forks */
     struct cede_pool *p = cede_pool_table;
     int r = 0;
+    WHOLE_CALL;
     if (!out)
         return -EINVAL;
     *out = NULL;
@@ -166,6 +168,7 @@ void cede_pool_step_in(struct cede_pool *p)
 
 CEDE_API int cede_pool_close(struct cede_pool *p)
 {
+    WHOLE_CALL;
     if (!pool_valid(p))
         return -EINVAL;
     pthread_mutex_lock(&table_lock);
@@ -204,6 +207,7 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
 
 CEDE_API int cede_pool_kernel(struct cede_pool *p, const char *name, void *function)
 {
+    WHOLE_CALL;
     int r = function ? cede_pool_enter(p) : -EINVAL;
     if (r)
         return r;

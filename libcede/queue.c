@@ -1,7 +1,7 @@
 /* libcede: the request queue; see cede/queue.h, queue_impl.h. Locks, clock, leases and memory
  * around the pure part, which decides everything: order, admission and batches (pure/requests.h),
- * run times (pure/run_times.h). One lock; the only system calls under it are the clock's and those
- * of waking threads. */
+ * run times (pure/run_times.h). One lock; the only system calls under it are the clock's, those of
+ * waking threads, and once a second of a look for the daemon, which does not wait (handle.h). */
 #include "cede/queue.h"
 
 #include <errno.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/queue_impl.h"
 
@@ -219,7 +220,7 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
 /* A waiting request has been taken out. */
 static void queue_cancelled(struct cede_queue *q, uint64_t ticket)
 {
-    queue_report_end(q, ticket);
+    queue_report_end(q, ticket, false);
     q->s.waiting--;
     q->s.cancelled++;
 }
@@ -278,6 +279,7 @@ CEDE_API int cede_queue_reclaim(struct cede_queue *q, void **user)
 
 CEDE_API void cede_queue_close(struct cede_queue *q)
 {
+    WHOLE_CALL;
     if (!q)
         return;
     pthread_mutex_lock(&q->lock);
@@ -285,7 +287,7 @@ CEDE_API void cede_queue_close(struct cede_queue *q)
     while (q->inside)
         pthread_cond_wait(&q->left, &q->lock);
     for (uint32_t i = 0; i < q->nreported; i++)
-        queue_report_end(q, i); /* without effect on those that have ended */
+        queue_report_end(q, i, false); /* without effect on those that have ended */
     pthread_mutex_unlock(&q->lock);
     for (unsigned i = 0; i < q->config.devices; i++) {
         if (q->config.pool)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/queue_impl.h"
 
@@ -114,6 +115,8 @@ static int queue_lease(struct cede_queue *q, struct cede_queue_batch *b, uint32_
         *lease = (struct cede_lease){0};
         have = shape.priority;
         r = queue_acquire(q, b, &shape, 0, lease);
+        if (q->shut)
+            r = -ESHUTDOWN;
         if (r == 0)
             return 0;
         if (r != -EAGAIN) {
@@ -180,6 +183,7 @@ static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now, u
 CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t timeout_us,
                              struct cede_queue_batch *b)
 {
+    WHOLE_CALL;
     if (!q || !b || device >= q->config.devices)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
@@ -230,7 +234,7 @@ static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, b
     struct request w;
     uint32_t n = 0;
     for (; cede_requests_end(q->requests, slot, &w); n++) {
-        queue_report_end(q, w.id);
+        queue_report_end(q, w.id, !failed);
         q->s.running--;
         q->s.failed += failed;
         if (failed)

@@ -11,6 +11,7 @@
 
 #include "cede/queue.h"
 #include "lib/estimate.h"
+#include "libcede/handle.h"
 #include "libcede/owner.h"
 #include "libcede/pure/requests.h"
 #include "libcede/pure/run_times.h"
@@ -73,10 +74,11 @@ static inline unsigned queue_share(const struct cede_queue *q)
     return (unsigned)cede_share(q->config.cede);
 }
 
-static inline void queue_report_end(struct cede_queue *q, uint64_t ticket)
+/* served: false: it met no deadline, however early it ends. */
+static inline void queue_report_end(struct cede_queue *q, uint64_t ticket, bool served)
 {
     if (q->nreported)
-        cede_request_end(q->config.cede, &q->reported[(uint32_t)ticket]);
+        cede_request_finish(q->config.cede, &q->reported[(uint32_t)ticket], served);
 }
 
 static inline int queue_priority(enum job_class class, bool urgent)

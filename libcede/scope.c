@@ -11,8 +11,11 @@
 
 #include "cede/scope.h"
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/owner.h"
+
+#define ERRNO_MAX 4095
 
 struct task {
     struct task *next;
@@ -112,8 +115,9 @@ static void scope_run_one(struct cede_scope *s)
     frames = f.outer;
 
     why = scope_stopped(s); /* a task that ends after the stop is not the first failure */
+    /* -EDEADLK says that a scope was not joined, so none that was may return it. */
     if (!why && r < 0)
-        why = r;
+        why = r == -EDEADLK || r < -ERRNO_MAX ? -EIO : r;
     pthread_mutex_lock(&s->lock);
     if (why) {
         scope_stop_locked(s, why);
@@ -229,6 +233,7 @@ static void scope_sleep_locked(struct cede_scope *s)
 
 CEDE_API int cede_scope_join(struct cede_scope *s)
 {
+    WHOLE_CALL;
     if (!s)
         return 0;
     if (scope_inside(s))
@@ -279,7 +284,13 @@ CEDE_API int cede_scope_acquire(struct cede_scope *s, struct cede_pool *p, int d
                                 const char *kernel, const struct cede_shape *shape,
                                 int64_t timeout_us, struct cede_lease *out)
 {
-    int r = s ? scope_stopped(s) : -EINVAL;
+    if (!s)
+        return -EINVAL;
+    pthread_mutex_lock(&s->lock);
+    int r = scope_stopped(s);
+    if (!r && s->over)
+        r = -EBUSY;
+    pthread_mutex_unlock(&s->lock);
     if (r)
         return r;
     atomic_store(&s->leased, true);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "libcede/api.h"
+#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/future.h"
 #include "libcede/pure/step_order.h"
@@ -179,6 +180,7 @@ static void step_tell_left(struct cede_step_loop *l)
 CEDE_API int cede_step_close(struct cede_step_loop *l)
 {
     struct gpu_error e;
+    WHOLE_CALL;
     int r = l ? step_enter(l) : 0;
     if (!l || r)
         return r;
@@ -284,8 +286,7 @@ static int step_launch_marked(struct cede_step_loop *l, struct step_lane *n, str
     }
     if (r == 0 && s->symbol)
         r = cede_future_copy_out(l->config.futures, l->stream, s->symbol, s->n, n->copied, e);
-    /* Also after a failure: what was launched before it has to have run when the step is finished.
-     */
+    /* Also after a failure: what was launched before it has to have run at the step's end. */
     struct gpu_error unused;
     int marked = l->gpu ? cede_step_gpu_record(l->gpu, n->ended, l->stream, r ? &unused : e) : 0;
     n->marked = l->gpu && marked == 0;
@@ -504,6 +505,7 @@ static int step_turn(struct cede_step_loop *l)
 
 CEDE_API int cede_step_once(struct cede_step_loop *l)
 {
+    WHOLE_CALL;
     int r = l ? step_enter(l) : -EINVAL;
     if (r)
         return r;

@@ -20,8 +20,7 @@ struct step_gpu;
 int cede_step_gpu_open(struct step_gpu **out, bool kernels, struct gpu_error *e);
 void cede_step_gpu_close(struct step_gpu *g);
 
-/* ---- all below: 0 or -EIO, unless they say otherwise ------------------------------------------
- */
+/* ---- all below: 0 or -EIO, unless they say otherwise ---- */
 
 int cede_step_gpu_stream(struct step_gpu *g, void **out, struct gpu_error *e);
 void cede_step_gpu_stream_end(struct step_gpu *g, void *stream);

@@ -15,6 +15,7 @@ ValueError. Clients may be used from several threads. cede(3) describes every ca
 """
 import contextlib
 import ctypes
+import errno
 import os
 import threading
 
@@ -36,6 +37,22 @@ class Statistics(ctypes.Structure):
         return "Statistics(" + ", ".join(f"{n}={getattr(self, n)}" for n, _ in self._fields_) + ")"
 
 
+def _declare(lib, calls):
+    """The library with the types of these functions, or None where it lacks the first. calls: names, arguments, and what
+    is returned, if not an int."""
+    if lib is None or not hasattr(lib, "cede_" + calls[0][0]):
+        return None
+    for name, args, *result in calls:
+        f = getattr(lib, "cede_" + name)
+        f.argtypes, f.restype = args, result[0] if result else ctypes.c_int
+    return lib
+
+
+def _need(lib, call):
+    if lib is None:
+        raise FileNotFoundError(errno.ENOENT, f"libcede with {call}() was not found: set CEDE_LIBRARY")
+
+
 def _load():
     # CEDE_LIBRARY: its path, if the dynamic linker does not find it.
     try:
@@ -44,17 +61,13 @@ def _load():
         return None
     p, u64, stream, i = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int
     request = ctypes.POINTER(_Request)
-    for name, args in (
-            ("connect", [ctypes.POINTER(p)]), ("connected", [p]), ("set_class", [p, i]),
-            ("set_weight", [p, ctypes.c_uint]), ("set_deadline", [p, stream, u64]),
-            ("set_laxity", [p, stream, u64]), ("set_priority", [p, stream, i]),
-            ("request_begin", [p, request, stream, u64, u64]), ("request_queued", [p, request]),
-            ("request_end", [p, request]), ("lead_cuda", [p, u64]),
-            ("wanted", [p]), ("share", [p]), ("job_yield", [p, ctypes.c_uint]), ("job_acquire", [p, ctypes.c_int64]), ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
-        f = getattr(lib, "cede_" + name)
-        f.argtypes, f.restype = args, i
-    lib.cede_close.argtypes, lib.cede_close.restype = [p], None
-    return lib
+    return _declare(lib, (
+        ("connect", [ctypes.POINTER(p)]), ("connected", [p]), ("set_class", [p, i]), ("set_weight", [p, ctypes.c_uint]),
+        ("set_deadline", [p, stream, u64]), ("set_laxity", [p, stream, u64]), ("set_priority", [p, stream, i]),
+        ("request_begin", [p, request, stream, u64, u64]), ("request_queued", [p, request]),
+        ("request_end", [p, request]), ("lead_cuda", [p, u64]), ("wanted", [p]), ("share", [p]),
+        ("job_yield", [p, ctypes.c_uint]), ("job_acquire", [p, ctypes.c_int64]),
+        ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t]), ("close", [p], None)))
 
 
 _lib = _load()
@@ -66,7 +79,7 @@ def available():
 
 
 def _check(result):
-    if result == -22:
+    if result == -errno.EINVAL:
         raise ValueError(os.strerror(-result))
     if result < 0:
         raise OSError(-result, os.strerror(-result))
@@ -102,6 +115,11 @@ class _Handle(ctypes.c_void_p):
     def __del__(self):
         if _lib and self:
             _lib.cede_close(self)
+
+
+# Handles by the id of the pool, queue or scope that is to be closed before they are. Else the garbage collector, which
+# finalizes the objects of a cycle in any order, might close them first.
+_used = {}
 
 
 class Client:
@@ -152,7 +170,7 @@ class Client:
         if not (_lib and self._c):
             return False
         result = _lib.cede_lead_cuda(self._c, keep_us)
-        if result == -38:  # ENOSYS
+        if result == -errno.ENOSYS:
             return False
         _check(result)
         return True
@@ -163,7 +181,7 @@ class Client:
         if not (_lib and self._c):
             return False
         result = _lib.cede_job_yield(self._c, (1 if pause else 0) | (2 if memory else 0))
-        if result == -107:  # ENOTCONN
+        if result == -errno.ENOTCONN:
             return False
         _check(result)
         return True
@@ -300,6 +318,18 @@ class PoolStatistics(ctypes.Structure):
     __repr__ = Statistics.__repr__
 
 
+def _declare_leases(p, name):
+    acquire = [p, ctypes.c_int, name, ctypes.POINTER(_Shape), ctypes.c_int64, ctypes.POINTER(Lease)]
+    _declare(_lib, (
+        ("pool_open", [ctypes.POINTER(_PoolConfig), ctypes.POINTER(p)]), ("pool_close", [p]),
+        ("pool_defaults", [ctypes.POINTER(_PoolConfig)], None), ("pool_occupancy", [p, name, ctypes.c_double]),
+        ("pool_kernel", [p, name, p]), ("acquire", acquire), ("scope_acquire", [p] + acquire),
+        ("pool_get_statistics", [p, ctypes.c_int, ctypes.POINTER(PoolStatistics), ctypes.c_size_t])))
+
+
+_declare_leases(ctypes.c_void_p, ctypes.c_char_p)
+
+
 def _release(lease):
     if _lib and any(lease.opaque):
         _lib.cede_release(ctypes.byref(lease))
@@ -428,28 +458,20 @@ class Pool:
 
     def __init__(self, client=None, **settings):
         self._p = ctypes.c_void_p()
-        self._client = client and client._c  # has to outlive the pool
         self._lock, self._threads = threading.Lock(), None  # which wait for events
+        self._client = client and client._c  # has to outlive the pool
         config = _PoolConfig()
         for name in settings:
             if name in ("size", "reserved", "cede") or name not in dict(_PoolConfig._fields_):
                 raise ValueError("no such setting: " + name)
         if not _lib:
             return
-        _lib.cede_acquire.argtypes = [
-            ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_Shape), ctypes.c_int64,
-            ctypes.POINTER(Lease)]
-        _lib.cede_scope_acquire.argtypes = [ctypes.c_void_p] + _lib.cede_acquire.argtypes
-        _lib.cede_pool_occupancy.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double]
-        _lib.cede_pool_kernel.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        _lib.cede_pool_get_statistics.argtypes = [
-            ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(PoolStatistics), ctypes.c_size_t]
-        _lib.cede_pool_close.argtypes = [ctypes.c_void_p]
         _lib.cede_pool_defaults(ctypes.byref(config))
         for name, value in settings.items():
             setattr(config, name, value)
         config.cede = self._client
         _check(_lib.cede_pool_open(ctypes.byref(config), ctypes.byref(self._p)))
+        _used[id(self)] = self._client
         self._capacity = config.capacity
 
     def occupancy(self, kernel, share):
@@ -535,4 +557,7 @@ class Pool:
                 self._threads.shutdown(wait=False)
         if _lib and p:
             _lib.cede_pool_close(p)
+        _used.pop(id(self), None)
         self._client = None
+
+    __del__ = close

@@ -47,6 +47,7 @@ class Reservation(ctypes.Structure):
         if cede._lib and any(self.opaque):
             cede._lib.cede_memory_release(ctypes.byref(self))
 
+
 class _Range(ctypes.Structure):
     _fields_ = [("address", _u64), ("bytes", _u64), ("advice", _uint)]
 
@@ -61,33 +62,40 @@ class Statistics(ctypes.Structure):
                         ("skipped", ctypes.c_char * 128), ("error", ctypes.c_char * 128)]
 
 
+def _declare(room, pointer=ctypes.POINTER):
+    cede._declare(cede._lib, (
+        ("memory_open", [pointer(_Config), pointer(_p)]), ("memory_defaults", [pointer(_Config)], None),
+        ("memory_close", [_p]), ("memory_reserve", [_p, _u64, ctypes.c_int64, room]),
+        ("memory_acquire", [_p, _p, ctypes.c_char_p, pointer(cede._Shape), pointer(_Range), _uint, ctypes.c_int64,
+                            pointer(cede.Lease), room]),
+        ("memory_can_allocate", [_p, _u64]), ("memory_pressure", [_p]),
+        ("memory_text", [_p, ctypes.c_char_p, ctypes.c_size_t]),
+        ("memory_get_statistics", [_p, pointer(Statistics), ctypes.c_size_t])))
+
+
+_declare(ctypes.POINTER(Reservation))
+
+
 class Memory:
     """Room on one GPU. on_pressure: called with LOW, HIGH or CRITICAL, by the thread that noticed the change."""
+    _m = _lib = None
 
     def __init__(self, client=None, on_pressure=None, **settings):
-        self._m, self._client = _p(), client  # has to outlive this
+        self._client = client and client._c  # has to outlive this
         config, lib = _Config(), cede._lib
         for name in settings:
             if name in ("size", "arg", "daemon") or name not in dict(_Config._fields_):
                 raise ValueError("no such setting: " + name)
-        self._lib = lib
+        self._lib, self._m = lib, _p()
         if not lib:
             return
-        lib.cede_memory_reserve.argtypes = [_p, _u64, ctypes.c_int64, ctypes.POINTER(Reservation)]
-        lib.cede_memory_acquire.argtypes = [
-            _p, _p, ctypes.c_char_p, ctypes.POINTER(cede._Shape), ctypes.POINTER(_Range), _uint, ctypes.c_int64,
-            ctypes.POINTER(cede.Lease), ctypes.POINTER(Reservation)]
-        lib.cede_memory_can_allocate.argtypes = [_p, _u64]
-        lib.cede_memory_pressure.argtypes = lib.cede_memory_close.argtypes = [_p]
-        lib.cede_memory_text.argtypes = [_p, ctypes.c_char_p, ctypes.c_size_t]
-        lib.cede_memory_get_statistics.argtypes = [_p, ctypes.POINTER(Statistics), ctypes.c_size_t]
         lib.cede_memory_defaults(ctypes.byref(config))
         for name, value in settings.items():
             setattr(config, name, value)
         if on_pressure:
             self._call = _PRESSURE(lambda _, now: on_pressure(now))  # kept as long as this
             config.on_pressure = self._call
-        config.daemon = client._c if client else None
+        config.daemon = self._client
         self._check(lib.cede_memory_open(ctypes.byref(config), ctypes.byref(self._m)))
 
     def _check(self, r):
@@ -158,3 +166,5 @@ class Memory:
         if self._lib and self._m:
             self._lib.cede_memory_close(self._m)
             self._m = _p()
+
+    __del__ = close

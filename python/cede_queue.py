@@ -59,26 +59,15 @@ class Statistics(ctypes.Structure):
         "others", "waiting", "running", "busy_us", "p50_us", "p99_us")]
 
 
-def _load():
-    lib = cede._lib
-    if lib is None or not hasattr(lib, "cede_queue_open"):
-        return None
-    pointer = ctypes.POINTER
-    for name, args in (
-            ("open", [pointer(_Config), pointer(_p)]), ("set_model", [_p, _uint, _uint, _u64, _u64]),
-            ("set_lease", [_p, _uint, ctypes.c_char_p, pointer(cede._Shape)]),
-            ("submit", [_p, pointer(_Request), pointer(_Ticket)]),
-            ("next", [_p, _uint, _u64, pointer(_Batch)]),
-            ("done", [_p, pointer(_Batch), ctypes.c_int]), ("cancel", [_p, _u64]),
-            ("reclaim", [_p, pointer(_p)]),
-            ("get_statistics", [_p, pointer(Statistics), ctypes.c_size_t])):
-        f = getattr(lib, "cede_queue_" + name)
-        f.argtypes, f.restype = args, ctypes.c_int
-    for name, args in (("defaults", [pointer(_Config)]), ("shutdown", [_p]), ("close", [_p])):
-        f = getattr(lib, "cede_queue_" + name)
-        f.argtypes, f.restype = args, None
-    lib.cede_queue_text.argtypes, lib.cede_queue_text.restype = [ctypes.c_int], ctypes.c_char_p
-    return lib
+def _load(pointer=ctypes.POINTER):
+    return cede._declare(cede._lib, (
+        ("queue_open", [pointer(_Config), pointer(_p)]), ("queue_set_model", [_p, _uint, _uint, _u64, _u64]),
+        ("queue_set_lease", [_p, _uint, ctypes.c_char_p, pointer(cede._Shape)]),
+        ("queue_submit", [_p, pointer(_Request), pointer(_Ticket)]), ("queue_next", [_p, _uint, _u64, pointer(_Batch)]),
+        ("queue_done", [_p, pointer(_Batch), ctypes.c_int]), ("queue_cancel", [_p, _u64]),
+        ("queue_reclaim", [_p, pointer(_p)]), ("queue_get_statistics", [_p, pointer(Statistics), ctypes.c_size_t]),
+        ("queue_defaults", [pointer(_Config)], None), ("queue_shutdown", [_p], None), ("queue_close", [_p], None),
+        ("queue_text", [ctypes.c_int], ctypes.c_char_p)))
 
 
 _lib = _load()
@@ -125,10 +114,10 @@ class Queue:
                 model(batch.items)
 
     The queue holds a reference to each submitted item until it comes out."""
+    _q = None
 
     def __init__(self, client=None, pool=None, **settings):
-        if _lib is None:
-            raise OSError(errno.ENOENT, "libcede with cede_queue_open() was not found: set CEDE_LIBRARY")
+        cede._need(_lib, "cede_queue_open")
         config = _Config()
         _lib.cede_queue_defaults(ctypes.byref(config))
         for name, value in settings.items():
@@ -144,6 +133,7 @@ class Queue:
         self._q = _p()
         self._lock, self._items, self._last = threading.Lock(), {}, 0
         _check(_lib.cede_queue_open(ctypes.byref(config), ctypes.byref(self._q)))
+        cede._used[id(self)] = self._client
 
     def set_model(self, model, batch_max=32, batch_wait_us=10000, expected_us=1000):
         """Settings of one model."""
@@ -189,7 +179,8 @@ class Queue:
         _check(_lib.cede_queue_done(self._q, ctypes.byref(batch._raw), failed))
 
     def batches(self, device=0):
-        """Yields batches until shutdown(); each is done when the loop asks for the next."""
+        """Yields batches until shutdown(); each is done when the loop asks for the next, and has failed if the loop is
+        left, by an exception or break."""
         while True:
             try:
                 batch = self.next(device)
@@ -225,4 +216,8 @@ class Queue:
     def close(self):
         """After shutdown(), when no thread uses the queue any more."""
         q, self._q = self._q, None
-        _lib.cede_queue_close(q)
+        if _lib and q:
+            _lib.cede_queue_close(q)
+        cede._used.pop(id(self), None)
+
+    __del__ = close

@@ -17,11 +17,13 @@ returns; one that has not begun never begins; one that waits for a lease of the 
 `scope=` of cede.Pool.acquire(), cede_slice.run(), cede_step.Loop() and its join() end with a scope as well.
 cede_scope_open(3) describes everything. Needs the library, but no daemon and no GPU.
 """
+import atexit
 import contextlib
 import ctypes
 import errno
 import os
 import threading
+import weakref
 
 import cede
 
@@ -30,17 +32,10 @@ FOREVER = 2**63 - 1
 _TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def _load():
-    lib, p = cede._lib, ctypes.c_void_p
-    if lib is None or not hasattr(lib, "cede_scope_open"):
-        return None
-    for name, args, result in (
-            ("open", [ctypes.POINTER(p), p, ctypes.c_uint, ctypes.c_int64], ctypes.c_int),
-            ("fork", [p, _TASK, p], ctypes.c_int), ("cancel", [p], None), ("cancelled", [p], ctypes.c_int),
-            ("join", [p], ctypes.c_int), ("close", [p], ctypes.c_int)):
-        f = getattr(lib, "cede_scope_" + name)
-        f.argtypes, f.restype = args, result
-    return lib
+def _load(p=ctypes.c_void_p):
+    return cede._declare(cede._lib, (
+        ("scope_open", [ctypes.POINTER(p), p, ctypes.c_uint, ctypes.c_int64]), ("scope_fork", [p, _TASK, p]),
+        ("scope_cancel", [p], None), ("scope_cancelled", [p]), ("scope_join", [p]), ("scope_close", [p])))
 
 
 _lib = _load()
@@ -51,6 +46,36 @@ def available():
     return _lib is not None
 
 
+class _Handle(ctypes.c_void_p):
+    """A scope of libcede. It is freed when its last reference goes: its Scope's, that of a scope within it, of a loop,
+    or of a call in another thread."""
+    parent = None
+
+    def __del__(self):
+        if _lib and self:
+            _lib.cede_scope_close(self)
+
+
+_scopes = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all():
+    # Once the interpreter ends, tasks do not go on, and waiting for them would not end.
+    for scope in list(_scopes):
+        scope.close()
+
+
+def _in_child():
+    # The threads of its parent's scopes are not there to be waited for.
+    for scope in list(_scopes):
+        if scope._s:
+            scope._s.value = None
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 class Scope:
     """threads: tasks that run at a time, besides the thread that joins, which runs tasks too. Within another scope
     (parent) it is cancelled with that, and its block has to end before that one's. stream: a stream of PyTorch that is
@@ -59,19 +84,21 @@ class Scope:
     _s = None
 
     def __init__(self, threads, timeout_us=FOREVER, parent=None, stream=None):
-        if _lib is None:
-            raise OSError(errno.ENOENT, "libcede with cede_scope_open() was not found: set CEDE_LIBRARY")
+        cede._need(_lib, "cede_scope_open")
         self._current = contextlib.nullcontext
         if stream is not None:
             import torch  # pylint: disable=import-outside-toplevel
             stream = torch.cuda.current_stream() if stream is cede.CURRENT else stream
             self._current = lambda: torch.cuda.stream(stream)
         self._lock, self._tasks, self._last, self._raised = threading.Lock(), {}, 0, None
-        self._run, s = _TASK(self._on_run), ctypes.c_void_p()
+        self._run, s = _TASK(self._on_run), _Handle()
         if parent is not None and not parent._s:
             raise ValueError("the parent is closed")
-        cede._check(_lib.cede_scope_open(ctypes.byref(s), parent and parent._s, threads, timeout_us))
+        self._parent, s.parent = parent, parent and parent._s
+        cede._check(_lib.cede_scope_open(ctypes.byref(s), s.parent, threads, timeout_us))
         self._s = s
+        cede._used[id(self)] = s
+        _scopes.add(self)
 
     def _on_run(self, _, key):
         with self._lock:
@@ -120,9 +147,13 @@ class Scope:
             raise OSError(-result, why)
 
     def close(self):
-        """Cancels the tasks unless they were joined, and waits for those that run. Not to be used afterwards."""
-        if self._s and _lib.cede_scope_close(self._s) != -errno.EDEADLK:  # by one of its tasks: it stays
-            self._s = None
+        """Cancels the tasks unless they were joined, and waits for those that run. Not to be used afterwards. A task of
+        the scope that calls this cancels it, and waits for nothing."""
+        if _lib and self._s:
+            _lib.cede_scope_cancel(self._s)
+            if _lib.cede_scope_join(self._s) != -errno.EDEADLK:  # by one of its tasks: it stays
+                self._s = None
+                cede._used.pop(id(self), None)
 
     __del__ = close
 

@@ -51,18 +51,11 @@ class _File(ctypes.Structure):
     _fields_ = [("path", ctypes.c_char_p), ("work", _u64), ("error", ctypes.c_char * 512)]
 
 
-def _load():
-    lib = cede._lib
-    if lib is None or not hasattr(lib, "cede_slice_run"):
-        return None
-    pointer = ctypes.POINTER
-    for name, args in (("slice_run", [pointer(_Config), pointer(Progress)]),
-                       ("checkpoint_write", [pointer(_File), _u64, _p, ctypes.c_size_t]),
-                       ("checkpoint_read", [pointer(_File), pointer(_u64), _p, ctypes.c_size_t])):
-        f = getattr(lib, "cede_" + name)
-        f.argtypes, f.restype = args, _int
-    lib.cede_slice_defaults.argtypes, lib.cede_slice_defaults.restype = [pointer(_Config)], None
-    return lib
+def _load(pointer=ctypes.POINTER):
+    return cede._declare(cede._lib, (
+        ("slice_run", [pointer(_Config), pointer(Progress)]), ("slice_defaults", [pointer(_Config)], None),
+        ("checkpoint_write", [pointer(_File), _u64, _p, ctypes.c_size_t]),
+        ("checkpoint_read", [pointer(_File), pointer(_u64), _p, ctypes.c_size_t])))
 
 
 _lib = _load()
@@ -71,11 +64,6 @@ _lib = _load()
 def available():
     """Whether the library was found, and has slices."""
     return _lib is not None
-
-
-def _need():
-    if _lib is None:
-        raise OSError(errno.ENOENT, "libcede with cede_slice_run() was not found: set CEDE_LIBRARY")
 
 
 def _error(result, text):
@@ -91,7 +79,7 @@ def run(progress, count, launch, save=None, *, client=None, lease=None, scope=No
     cede.CURRENT, or a handle; without it the lease's, or one of the run's own.
     An exception in launch() or save() ends the run, and comes out of it. settings: depth, target_us, multiple,
     checkpoint_us, patience_us, timeout_us."""
-    _need()
+    cede._need(_lib, "cede_slice_run")
     config, raised = _Config(), []
     _lib.cede_slice_defaults(ctypes.byref(config))
     for name, value in settings.items():
@@ -110,9 +98,8 @@ def run(progress, count, launch, save=None, *, client=None, lease=None, scope=No
             return -errno.EIO
 
     config.flags, config.count, config.stream = 0 if gpu else 1, count, cede._stream_handle(stream)
-    config.scope = scope and scope._s
-    handle = client and client._c  # has to outlive the run
-    config.cede = handle
+    handles = scope and scope._s, client and client._c  # have to outlive the run
+    config.scope, config.cede = handles
     config.lease = ctypes.cast(ctypes.pointer(lease), _p) if lease is not None else None
     if lease is not None and stream is None:
         config.stream = lease.stream
@@ -133,7 +120,7 @@ class Checkpoint:
     """A file that is whole or not there. work: a number for what is computed; a file of other work is refused."""
 
     def __init__(self, path, work):
-        _need()
+        cede._need(_lib, "cede_slice_run")
         self._file = _File(os.fsencode(path), work)
 
     @staticmethod

@@ -74,26 +74,16 @@ class Statistics(ctypes.Structure):
             ("running", _uint), ("requests", _uint), ("error", ctypes.c_char * 128)]
 
 
-def _load():
-    lib = cede._lib
-    if lib is None or not hasattr(lib, "cede_step_open"):
-        return None
-    pointer = ctypes.POINTER
-    for name, args in (
-            ("future_open", [pointer(_FutureConfig), pointer(_p)]),
-            ("future_store", [_p, _p, pointer(_Array), _i64]), ("future_resolve", [_p, _p, pointer(_Array)]),
-            ("future_store_placed", [_p, _p, pointer(_Array)]), ("future_place", [_p, _p, _i64, _uint]),
-            ("step_open", [pointer(_Config), pointer(_p)]), ("step_close", [_p]),
-            ("step_join", [_p, _p, _p, _i64, pointer(_u64)]), ("step_leave", [_p, _u64, _int]),
-            ("step_add", [_p, _u64, pointer(_i64)]), ("step_once", [_p]),
-            ("step_get_statistics", [_p, pointer(Statistics), ctypes.c_size_t])):
-        f = getattr(lib, "cede_" + name)
-        f.argtypes, f.restype = args, _int
-    for name, args in (("future_defaults", [pointer(_FutureConfig)]), ("future_close", [_p]),
-                       ("step_defaults", [pointer(_Config)])):
-        f = getattr(lib, "cede_" + name)
-        f.argtypes, f.restype = args, None
-    return lib
+def _load(pointer=ctypes.POINTER):
+    return cede._declare(cede._lib, (
+        ("step_open", [pointer(_Config), pointer(_p)]), ("step_close", [_p]),
+        ("step_join", [_p, _p, _p, _i64, pointer(_u64)]), ("step_leave", [_p, _u64, _int]),
+        ("step_add", [_p, _u64, pointer(_i64)]), ("step_once", [_p]), ("step_defaults", [pointer(_Config)], None),
+        ("step_get_statistics", [_p, pointer(Statistics), ctypes.c_size_t]),
+        ("future_open", [pointer(_FutureConfig), pointer(_p)]), ("future_defaults", [pointer(_FutureConfig)], None),
+        ("future_store", [_p, _p, pointer(_Array), _i64]), ("future_resolve", [_p, _p, pointer(_Array)]),
+        ("future_store_placed", [_p, _p, pointer(_Array)]), ("future_place", [_p, _p, _i64, _uint]),
+        ("future_close", [_p], None)))
 
 
 _lib = _load()
@@ -112,11 +102,6 @@ def _check(result, what):
     return result
 
 
-def _need():
-    if _lib is None:
-        raise OSError(errno.ENOENT, "libcede with cede_step_open() was not found: set CEDE_LIBRARY")
-
-
 def _array(tensor):
     stride = tensor.stride(0) if tensor.numel() > 1 else 1
     return ctypes.byref(_Array(tensor.data_ptr(), stride, tensor.numel(), tensor.element_size()))
@@ -126,7 +111,7 @@ class Futures:
     """A future map. slots: a power of two; 2 * depth - 1 batches never hold a step back."""
 
     def __init__(self, slots=4096, gpu=True):
-        _need()
+        cede._need(_lib, "cede_step_open")
         config = _FutureConfig()
         _lib.cede_future_defaults(ctypes.byref(config))
         config.slots, config.flags = slots, not gpu
@@ -177,7 +162,7 @@ class Loop:
 
     def __init__(self, schedule, launch, finish, left=None, *, depth=2, batch=256, requests=1024, futures=None,
                  stream=None, scope=None, gpu=True, spin=False):
-        _need()
+        cede._need(_lib, "cede_step_open")
         self._schedule, self._launch, self._finish, self._left = schedule, launch, finish, left
         self._lock, self._ids, self._users, self._last = threading.Lock(), {}, {}, 0
         self._steps, self._raised = {}, None
@@ -185,7 +170,7 @@ class Loop:
         _lib.cede_step_defaults(ctypes.byref(c))
         c.flags = (0 if gpu else 1) | (2 if spin else 0)
         c.depth, c.batch, c.requests, c.stream = depth, batch, requests, cede._stream_handle(stream)
-        self._scope = scope  # has to outlive the loop
+        self._scope = scope, scope and scope._s  # have to outlive the loop
         c.scope = scope and scope._s
         self._futures = futures  # has to outlive the loop
         c.futures = futures and futures._f
@@ -225,7 +210,7 @@ class Loop:
 
     def _on_left(self, _, key, reason):
         with self._lock:
-            request = self._users.pop(key)
+            request, _ = self._users.pop(key)
             del self._ids[request]
         if self._left:
             self._call(self._left, request, reason)
@@ -238,9 +223,9 @@ class Loop:
             if request in self._ids:
                 raise ValueError("the request has joined before")
             self._last += 1
-            _check(_lib.cede_step_join(self._l, self._last, scope and scope._s, timeout_us, ctypes.byref(number)),
-                   "a request")
-            self._users[self._last] = request
+            kept = scope, scope and scope._s  # as long as the request
+            _check(_lib.cede_step_join(self._l, self._last, kept[1], timeout_us, ctypes.byref(number)), "a request")
+            self._users[self._last] = request, kept
             self._ids[request] = number.value
 
     def leave(self, request, reason=0):
@@ -260,10 +245,13 @@ class Loop:
     def once(self):
         """False: there is nothing to do, and nothing runs."""
         r = _lib.cede_step_once(self._l)
+        self._raise()
+        return _check(r, "a step") > 0
+
+    def _raise(self):
         raised, self._raised = self._raised, None
         if raised:
             raise raised
-        return _check(r, "a step") > 0
 
     def statistics(self):
         s = Statistics()
@@ -271,6 +259,7 @@ class Loop:
         return s
 
     def close(self):
-        """Waits for the steps that run; all requests leave."""
+        """Waits for the steps that run; all requests leave. Raises what `left` raises, and is closed then."""
         _check(_lib.cede_step_close(self._l), "closing the loop")
         self._l = None
+        self._raise()

@@ -54,6 +54,14 @@ class graph_cache
         return g;
     }
 
+    graph_cache(graph_cache &&) noexcept = default;
+    graph_cache &operator=(graph_cache &&other) noexcept /* graphs go before their step does */
+    {
+        g_ = std::move(other.g_);
+        step_ = std::move(other.step_);
+        return *this;
+    }
+
     /* The bucket of a batch of n, or with 0 all. Throws as launch(). */
     void prepare(unsigned n = 0)
     {

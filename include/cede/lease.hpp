@@ -167,6 +167,8 @@ class pool
         case -EAGAIN:
         case -ETIMEDOUT:
             return {r, text + ": there was no room on a GPU in time"};
+        case -EBUSY:
+            return {r, text + ": the scope was joined"};
         case -ECANCELED:
             return {r, text + ": the scope is cancelled"};
         case -EINVAL:

@@ -25,6 +25,7 @@ extern "C" {
 struct cede_memory;
 
 #define CEDE_MEMORIES_MAX 64 /* open at a time, per process */
+#define CEDE_RANGES_MAX   64 /* per cede_memory_acquire() */
 
 enum cede_memory_flags {
     CEDE_MEMORY_NO_GPU = 1, /* as if libcuda were not installed: total_bytes are counted */
@@ -49,7 +50,7 @@ struct cede_memory_config {
     double reserve_fraction;   /* 0.1 of the memory stays free */
     double high, critical;     /* 0.75, 0.9 of the memory not available: thresholds of pressure */
     /* Called when the pressure has changed, by the thread that noticed it, without a lock: it may
-     * free memory. NULL: not. */
+     * free memory, but not close the handle. Closing waits for it. NULL: not. */
     void (*on_pressure)(void *arg, enum cede_pressure now);
     void *arg;
     /* In a latency job: while a thread waits, the daemon is asked to make room by swapping batch
@@ -69,7 +70,7 @@ int cede_memory_open(const struct cede_memory_config *config, struct cede_memory
  * reservations end. -EINVAL: it is not open. */
 int cede_memory_close(struct cede_memory *m);
 
-/* 1: an allocation of so much would not wait now. 0: it would. -ESHUTDOWN, -EINVAL, -EIO. */
+/* 1: an allocation of so much would not wait now. 0: it would. -ESHUTDOWN, -EINVAL. */
 int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes);
 
 /* Room that is kept without being allocated, for an allocator of the program's own or for later. */
@@ -81,8 +82,7 @@ struct cede_reservation {
 /* Waits for room for at most timeout_us (CEDE_DEFAULT_TIMEOUT, CEDE_NO_TIMEOUT), in order of
  * arrival. *out is written on success only. -ENOMEM: there was no room in time, or never will be:
  * cede_memory_text() says how much there is and which processes have it. -EINVAL: 0 bytes, or out
- * is NULL. -ENOSPC: `capacity`. -ESHUTDOWN: not open, or closed meanwhile. -EIO: the driver
- * failed. */
+ * is NULL. -ENOSPC: `capacity`. -ESHUTDOWN: not open, or closed meanwhile. */
 int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, int64_t timeout_us,
                         struct cede_reservation *out);
 
@@ -93,7 +93,8 @@ int cede_memory_release(const struct cede_reservation *r);
 
 /* Allocates memory in the GPU's primary context. from: a reservation of this handle, whose room is
  * used; what it lacks is taken if nobody has to wait for it. NULL: waits as cede_memory_reserve().
- * Errors are its, and -ENODEV: the handle has no GPU. -ESTALE: the reservation was released. */
+ * Errors are its, and -EIO: the driver failed. -ENODEV: the handle has no GPU. -ESTALE: the
+ * reservation was released. */
 int cede_memory_allocate(struct cede_memory *m, const struct cede_reservation *from, uint64_t bytes,
                          int64_t timeout_us, uint64_t *address);
 
@@ -122,11 +123,11 @@ struct cede_range {
 
 /* A lease of the pool on this handle's GPU, with memory: cede_acquire() once there is room for
  * shape->memory_bytes (0: for what leases of this kernel and shape allocated from their
- * reservations before). Both waits together take timeout_us at most. The ranges are advised and
- * prefetched meanwhile, and are on the GPU when the call returns; one that does not fit, or that
- * the device or driver cannot move, is left as it is: cede_memory_get_statistics() says why. The
- * caller ends the lease by cede_release(), then the reservation by cede_memory_release(). Errors of
- * both calls. */
+ * reservations before). Both waits together take timeout_us at most. The ranges, at most
+ * CEDE_RANGES_MAX, are advised and prefetched meanwhile, and are on the GPU when the call returns;
+ * one that does not fit, or that the device or driver cannot move, is left as it is:
+ * cede_memory_get_statistics() says why. The caller ends the lease by cede_release(), then the
+ * reservation by cede_memory_release(). Errors of both calls; -EINVAL also for too many ranges. */
 int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, const char *kernel,
                         const struct cede_shape *shape, const struct cede_range *ranges,
                         unsigned nranges, int64_t timeout_us, struct cede_lease *lease,

@@ -115,7 +115,7 @@ template <class T> class batch
     }
     void *stream() const noexcept /* of its lease, until done(); null without a pool or a GPU */
     {
-        return b_.lease.stream;
+        return q_ ? b_.lease.stream : nullptr;
     }
     const ::cede_queue_batch &info() const noexcept /* its model, shape, device and so on */
     {
@@ -199,14 +199,18 @@ template <class T> class queue
         return detail::code(::cede_queue_cancel(q_.get(), t.id));
     }
 
-    /* Waits for a batch; empty: the queue is shut down, or there was none in time. */
+    /* Waits for a batch; empty: the queue is shut down, or there was none in time. Throws EINVAL,
+     * and what keeps the pool from giving a lease: ENOENT, ENOSPC, EIO. */
     std::optional<batch<T>> next(unsigned device = 0, microseconds timeout = forever)
     {
         std::error_code why;
         std::optional<batch<T>> b = try_next(device, timeout, &why);
-        if (why == std::errc::invalid_argument)
-            throw error(-EINVAL, q_ ? "cede_queue_next: no such device"
-                                    : "cede_queue_next: the queue was moved from");
+        int r = -why.value();
+        if (r && r != -EAGAIN && r != -ETIMEDOUT && r != -ESHUTDOWN)
+            throw error(r, !q_            ? "cede_queue_next: the queue was moved from"
+                           : r == -EINVAL ? "cede_queue_next: no such device"
+                           : r == -ENOENT ? "cede_queue_next: the pool does not know the kernel"
+                                          : "cede_queue_next: the pool gave no lease");
         return b;
     }
     std::optional<batch<T>> try_next(unsigned device = 0, microseconds timeout = microseconds(0),

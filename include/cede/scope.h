@@ -20,7 +20,8 @@ extern "C" {
 
 struct cede_scope;
 
-/* Returns 0, or a negative errno: the task has failed. */
+/* Returns 0, or a negative errno: the task has failed. For -EDEADLK and what is no errno, -EIO
+ * counts. */
 typedef int (*cede_task)(struct cede_scope *s, void *arg);
 
 #define CEDE_SCOPE_THREADS_MAX 1024
@@ -57,9 +58,8 @@ int cede_scope_join(struct cede_scope *s);
 int cede_scope_close(struct cede_scope *s);
 
 /* cede_acquire() for a task of the scope, with its errors. Waits no longer than the scope's
- * deadline
- * (-ETIMEDOUT); -ECANCELED as soon as the scope is cancelled. A lease that is not released by the
- * time the scope is joined is released then. */
+ * deadline (-ETIMEDOUT); -ECANCELED as soon as the scope is cancelled; -EBUSY: it was joined. A
+ * lease that is not released by the time the scope is joined is released then. */
 int cede_scope_acquire(struct cede_scope *s, struct cede_pool *p, int device, const char *kernel,
                        const struct cede_shape *shape, int64_t timeout_us, struct cede_lease *out);
 

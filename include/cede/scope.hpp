@@ -48,7 +48,8 @@ class scope
     {
         std::error_code c = try_fork(std::forward<F>(f));
         if (c)
-            throw error(-c.value(), c == std::errc::device_or_resource_busy
+            throw error(-c.value(), !s_ ? "cede_scope_fork: the scope was moved from"
+                                    : c == std::errc::device_or_resource_busy
                                         ? "cede_scope_fork: the scope was joined"
                                     : c == std::errc::operation_canceled
                                         ? "cede_scope_fork: the scope is cancelled"
@@ -105,6 +106,8 @@ class scope
     {
         std::error_code why;
         auto l = try_acquire(p, kernel, s, device, timeout, &why);
+        if (!s_)
+            throw error(-EINVAL, "cede_scope_acquire: the scope was moved from");
         if (!l)
             throw pool::refusal("cede_scope_acquire", -why.value(), p.handle(), kernel);
         return std::move(*l);
@@ -237,8 +240,7 @@ class scope
             state::drop(t);
         }
         t->destroy(t);
-        /* EDEADLK is what libcede answers to a task that joins its own scope. */
-        return r == -EDEADLK || r < -4095 ? -EIO : r;
+        return r;
     }
     owner s_;
 };

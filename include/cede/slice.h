@@ -79,8 +79,7 @@ struct cede_slice_progress {
  * returned. After all of these another call goes on from there. -EINVAL: a setting out of range, or
  * `launch` is missing. -EIO, unless it is `launch`'s or `save`'s: the driver refused or a slice
  * failed: what is on the GPU is lost, so nothing is saved; go on from the latest checkpoint, in a
- * new process. -ENOMEM. -ENOSYS: there is
- * no CUDA and no current context, or no OpenCL. */
+ * new process. -ENOMEM. -ENOSYS: there is no CUDA, or no context is current, or no OpenCL. */
 int cede_slice_run(const struct cede_slice_config *config, struct cede_slice_progress *progress);
 
 /* ---- a checkpoint in a file ------------------------------------------------------------------ */

@@ -1,7 +1,6 @@
 /* See batcher.h. */
 #include "libcede/pure/batcher.h"
 
-#include <stdbool.h>
 
 #include "libcede/pure/times.h"
 

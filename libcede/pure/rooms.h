@@ -43,9 +43,7 @@ struct rooms;
 int cede_rooms_new(const struct rooms_config *c, struct rooms **out);
 void cede_rooms_free(struct rooms *r);
 
-/* What the driver says is free. allocated_bytes: cede_rooms_allocated() before the driver was
- * asked.
- */
+/* What the driver says is free. allocated_bytes: cede_rooms_allocated() before it was asked. */
 void cede_rooms_set_free(struct rooms *r, uint64_t free_bytes, uint64_t allocated_bytes);
 /* Sum of all allocations that were ever made. */
 uint64_t cede_rooms_allocated(const struct rooms *r);

@@ -206,6 +206,28 @@ static void an_urgent_lease_displaces()
     CHECK(!first.wanted() && !cede::lease().wanted());
 }
 
+/* A queue whose batches get no lease has more to say than that it has no batch. */
+static void a_queue_says_what_its_pool_lacks()
+{
+    cede::pool p(small_pool(2));
+    cede::queue_config c;
+    c.pool = p.handle();
+    cede::queue<int> q(c);
+    int one = 1;
+    std::error_code why;
+    CHECK(!q.set_lease(0, "gem"));
+    q.submit(&one);
+    fails(std::errc::no_such_file_or_directory, "cede_queue_next: ", [&] { q.next(); });
+    CHECK(!q.try_next(0, 0us, &why) && why == std::errc::no_such_file_or_directory);
+    p.occupancy("gem", 0.3);
+    auto b = q.next();
+    void *stream = b->stream();
+    cede::batch<int> moved = std::move(*b);
+    CHECK(stream && !b->stream() && moved.stream() == stream);
+    *b = std::move(moved);
+    CHECK(b->stream() == stream && !moved.stream() && !b->done() && !b->stream());
+}
+
 static void errors_say_what_was_wrong()
 {
     cede::pool_config many = small_pool(1), none;
@@ -349,6 +371,9 @@ static void a_scope_that_goes_cancels_its_children()
     CHECK(to.cancelled());
     fails(std::errc::operation_canceled, "cancelled", [&] { to.acquire(p); });
     fails(std::errc::operation_canceled, "cancelled", [&] { to.join(); });
+    cede::scope there = std::move(to);
+    fails(std::errc::invalid_argument, "the scope was moved from", [&] { to.acquire(p); });
+    fails(std::errc::invalid_argument, "the scope was moved from", [&] { to.fork([] {}); });
 }
 
 static void the_queue_hands_back_what_was_submitted()
@@ -419,6 +444,7 @@ int main()
     a_lease_has_its_memory();
     an_urgent_lease_displaces();
     a_lease_may_outlive_its_pool();
+    a_queue_says_what_its_pool_lacks();
     errors_say_what_was_wrong();
     a_scope_waits_for_its_tasks();
     the_first_exception_comes_out();

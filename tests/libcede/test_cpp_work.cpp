@@ -194,6 +194,19 @@ static void a_step_becomes_graphs()
     CHECK(moved.launch(1) == 1 && !g.bucket(1) && g.statistics().buckets == 0);
     fails(std::errc::invalid_argument, "was moved from", [&] { g.launch(1); });
 
+    /* Another takes its place: its graphs go before its step does, with what is in that. */
+    unsigned left = 99;
+    cede::graph_cache *cache = nullptr;
+    std::shared_ptr<void> kernels(nullptr, [&](void *) { left = cache->statistics().graphs; });
+    cede::graph_cache first(
+        stream, [kernels](void *s, unsigned) { return queue_node(s); }, c);
+    cache = &first;
+    kernels.reset();
+    first.prepare();
+    CHECK(first.statistics().graphs == 3 && left == 99);
+    first = cede::graph_cache(stream, step, c);
+    CHECK(left == 0);
+
     /* A driver's error, as an enum of it is, gives a refusal its reason. */
     enum result { ok };
     cede::graph_cache waits(stream, [](void *s, unsigned) {

@@ -62,6 +62,18 @@ static void streams_are_kept_and_have_priorities(void **state)
     assert_int_equal(cede_release(&c), -ESTALE);
 }
 
+static void errno_is_the_programs(void **state)
+{
+    struct cede_lease l;
+    errno = EDOM;
+    struct cede_pool *p = open_pool(100);
+    assert_int_equal(errno, EDOM);
+    assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &l), 0);
+    assert_int_equal(errno, EDOM);
+    close_pool(p);
+    assert_int_equal(errno, EDOM);
+}
+
 static void occupancy_is_asked_once_and_counts(void **state)
 {
     struct cede_pool *p = open_pool(100);
@@ -334,6 +346,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_are_kept_and_have_priorities),
+        cmocka_unit_test(errno_is_the_programs),
         cmocka_unit_test(occupancy_is_asked_once_and_counts),
         cmocka_unit_test(memory_counts),
         cmocka_unit_test(memory_of_other_programs_counts),

@@ -2,9 +2,11 @@
 
 usage: test_python_lease.py LIBRARY"""
 import asyncio
+import gc
 import os
 import sys
 import unittest
+from unittest import mock
 
 LIBRARY = sys.argv.pop(1)
 os.environ["CEDE_LIBRARY"] = LIBRARY
@@ -48,6 +50,29 @@ class Leases(unittest.TestCase):
                 self.assertEqual(client.statistics().begun, 2)
         with self.assertRaises(ValueError):
             cede.Pool(cede=1)
+
+    def test_pools_that_are_forgotten_are_closed(self):
+        for _ in range(65):
+            pool = cede.Pool(flags=1)
+            with pool.acquire():
+                pass
+
+    def test_the_collector_closes_pools_before_their_clients(self):
+        closed, lib = [], cede._lib
+
+        def noted(name):
+            call = getattr(lib, name)
+            return mock.patch.object(lib, name, side_effect=lambda handle: (closed.append(name), call(handle)))
+
+        with noted("cede_pool_close"), noted("cede_close"):
+            for first in (0, 1):
+                ring = [cede.Client()]
+                ring.insert(first, cede.Pool(ring[0], flags=1 | cede.REPORT_ALL))
+                ring[first].try_acquire()  # whose request is open
+                ring.append(ring)
+                del ring
+                gc.collect()
+        self.assertEqual(closed, ["cede_pool_close", "cede_close"] * 2)
 
     def test_try_acquire(self):
         held = self.pool.try_acquire(0)

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import unittest
+import weakref
 from unittest import mock
 
 os.environ["CEDE_LIBRARY"] = sys.argv.pop(1)
@@ -112,6 +113,14 @@ class Memory(unittest.TestCase):
             self.memory(reserve_fraction=1.0)
         with cede.Client() as client:
             self.memory(client=client)
+            handle = weakref.ref(client._c)
+        self.assertIsNotNone(handle())  # the memory may ask the daemon on it
+
+    def test_those_that_are_forgotten_are_closed(self):
+        for _ in range(65):
+            m = cede_memory.Memory(flags=1, total_bytes=1000)
+            with m.reserve(900):
+                pass
 
     def test_without_the_library(self):
         with mock.patch.object(cede, "_lib", None):

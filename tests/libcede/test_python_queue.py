@@ -8,6 +8,7 @@ import tempfile
 import threading
 import unittest
 import weakref
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
@@ -19,6 +20,15 @@ import cede_queue
 
 
 class Queue(unittest.TestCase):
+    def test_one_that_is_forgotten_is_closed(self):
+        with mock.patch.object(cede_queue._lib, "cede_queue_close", wraps=cede_queue._lib.cede_queue_close) as close:
+            cede_queue.Queue()
+            self.assertEqual(close.call_count, 1)
+            cede_queue.Queue().close()
+            self.assertEqual(close.call_count, 2)
+            with self.assertRaises(ValueError):
+                cede_queue.Queue(k=0)
+
     def test_threads(self):
         client = cede.Client()
         q = cede_queue.Queue(client, devices=2, batch_max=4, batch_wait_us=200)

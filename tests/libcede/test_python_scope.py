@@ -2,7 +2,9 @@
 
 usage: test_python_scope.py LIBRARY"""
 import errno
+import gc
 import os
+import subprocess
 import sys
 import threading
 import unittest
@@ -121,16 +123,16 @@ class Scopes(unittest.TestCase):
         with self.raises_errno(errno.EDEADLK):
             with cede_scope.Scope(0) as scope:
                 scope.fork(scope.join)
-        with cede_scope.Scope(0) as scope:
-            scope.fork(scope.close)
-            scope.fork(lambda: None)
+        with self.raises_errno(errno.ECANCELED):
+            with cede_scope.Scope(0) as scope:
+                scope.fork(scope.close)
+                scope.fork(self.fail)
 
     def test_one_that_is_forgotten(self):
         def forget():
             scope = cede_scope.Scope(0)
             scope.fork(self.fail)
         forget()
-        import gc  # pylint: disable=import-outside-toplevel
         gc.collect()
 
     def test_leases(self):
@@ -193,6 +195,62 @@ class Scopes(unittest.TestCase):
         loop.close()
         mine.close()
         all_of_it.close()
+
+    def test_scopes_live_as_long_as_what_looks_at_them(self):
+        done = []
+        with cede_scope.Scope(0, parent=cede_scope.Scope(0)) as scope:
+            gc.collect()
+            scope.fork(done.append, 1)
+        parent = cede_scope.Scope(0)
+        scope = cede_scope.Scope(0, parent=parent)
+        self.addCleanup(scope.close)
+        parent.close()
+        self.assertTrue(scope.cancelled())
+        with self.raises_errno(errno.ECANCELED):
+            scope.fork(self.fail)
+
+        def finish(step):
+            done.extend(step.requests)
+            loop.leave("a")
+
+        gone, early = [], cede_scope.Scope(0)
+        loop = cede_step.Loop(lambda _: loop.add("a") is not None, lambda _: None, finish,
+                              lambda *a: gone.append(a), gpu=False, scope=cede_scope.Scope(0))
+        self.addCleanup(loop.close)
+        loop.join("a", scope=cede_scope.Scope(0))
+        loop.join("b", scope=early)
+        early.close()
+        gc.collect()
+        while loop.once():
+            pass
+        self.assertEqual((done, gone), ([1, "a"], [("b", -errno.ECANCELED), ("a", 0)]))
+
+    def test_what_left_raises_comes_out_of_close_too(self):
+        loop = cede_step.Loop(*[lambda _: 0] * 3, lambda *a: {}[a], gpu=False)
+        loop.join("a")
+        with self.assertRaises(KeyError):
+            loop.close()
+        loop.close()  # it is closed
+
+    def run_program(self, program):
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=20,
+                       env={**os.environ, "PYTHONPATH": os.path.dirname(cede.__file__)})
+
+    def test_a_program_may_end_while_tasks_wait(self):
+        for _ in range(5):  # not each of them finds a task that is about to begin
+            self.run_program("import cede_scope\nscope = cede_scope.Scope(8)\nfor _ in range(100): scope.fork(int)\n")
+
+    def test_a_child_may_end_while_its_parent_has_tasks(self):
+        self.run_program("import os, signal, threading, cede_scope\n"
+                         "with cede_scope.Scope(1) as scope:\n"
+                         "    begun, ended = threading.Event(), threading.Event()\n"
+                         "    scope.fork(lambda: (begun.set(), ended.wait()))\n"
+                         "    begun.wait()\n"
+                         "    if os.fork() == 0:\n"
+                         "        signal.alarm(15)  # a child that hangs ends, too\n"
+                         "        raise SystemExit\n"
+                         "    assert os.wait()[1] == 0\n"
+                         "    ended.set()\n")
 
     def test_without_the_library(self):
         with mock.patch.object(cede_scope, "_lib", None):

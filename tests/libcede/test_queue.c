@@ -248,9 +248,21 @@ static void requests_are_reported(void **state)
     assert_int_equal(s.begun, 2);
     assert_int_equal(s.ended, 1);
     assert_int_equal(s.deadlines_met, 1);
-    cede_queue_close(q); /* ends the one that waits */
+    next_model(q);
+    /* What fails, is cancelled or still waits at the end was not served in time. */
+    struct cede_queue_request soon = {.deadline_us = 1000000 * MS};
+    struct cede_queue_ticket t;
+    assert_int_equal(cede_queue_submit(q, &soon, NULL), 0);
+    assert_int_equal(cede_queue_next(q, 0, 0, &batch), 0);
+    assert_int_equal(cede_queue_done(q, &batch, 1), 0);
+    assert_int_equal(cede_queue_submit(q, &soon, &t), 0);
+    assert_int_equal(cede_queue_cancel(q, t.id), 0);
+    assert_int_equal(cede_queue_submit(q, &soon, NULL), 0);
+    cede_queue_close(q);
     cede_get_statistics(c.cede, &s, sizeof(s));
-    assert_int_equal(s.ended, 2);
+    assert_int_equal(s.ended, 5);
+    assert_int_equal(s.with_deadline, 4);
+    assert_int_equal(s.deadlines_met, 1);
     cede_close(c.cede);
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libcede/owner.h"
 #include "pools.h"
 
 static struct cede_queue_batch batch[4];
@@ -298,6 +299,42 @@ static void threads(void **state)
     cede_pool_close(p);
 }
 
+static struct cede_queue *shut_now; /* NULL: none */
+
+/* In place of libcede's own (--wrap): between a lease and its batch. */
+int __real_cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
+                              const char *kernel, const struct cede_shape *shape,
+                              int64_t timeout_us, struct cede_lease *out);
+int __wrap_cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
+                              const char *kernel, const struct cede_shape *shape,
+                              int64_t timeout_us, struct cede_lease *out);
+int __wrap_cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
+                              const char *kernel, const struct cede_shape *shape,
+                              int64_t timeout_us, struct cede_lease *out)
+{
+    int r = __real_cede_lease_acquire(p, owner, device, kernel, shape, timeout_us, out);
+    if (shut_now)
+        cede_queue_shutdown(shut_now);
+    return r;
+}
+
+/* No batch is handed out then, as cede_queue_close() could free the queue under it. */
+static void shut_down_while_a_lease_comes(void **state)
+{
+    struct cede_pool *p = open_pool(1);
+    struct cede_queue *q = open_queue(p, CEDE_FIFO);
+    void *user;
+    add(q, 0, CEDE_NORMAL);
+    shut_now = q;
+    assert_int_equal(cede_queue_next(q, 0, CEDE_FOREVER, &batch[0]), -ESHUTDOWN);
+    shut_now = NULL;
+    assert_int_equal(figures(p).started, 1);
+    assert_int_equal(figures(p).active, 0);
+    assert_int_equal(cede_queue_reclaim(q, &user), 0);
+    cede_queue_close(q);
+    cede_pool_close(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +343,7 @@ int main(void)
         cmocka_unit_test(as_many_as_occupancy_allows),
         cmocka_unit_test(the_most_urgent_request_has_the_lease),
         cmocka_unit_test(shut_down_while_waiting),
+        cmocka_unit_test(shut_down_while_a_lease_comes),
         cmocka_unit_test(a_pool_that_is_closed),
         cmocka_unit_test(threads),
     };

@@ -245,6 +245,15 @@ static void a_task_cannot_join_what_it_is_in(void **state)
     cede_scope_close(s);
 }
 
+/* Else nobody could tell whether the scope is closed. */
+static void a_task_cannot_fail_as_if_it_had_joined(void **state)
+{
+    struct cede_scope *s = open_scope(NULL, 0, CEDE_NO_TIMEOUT);
+    cede_scope_fork(s, fails, (void *)(intptr_t)-EDEADLK);
+    assert_int_equal(cede_scope_join(s), -EIO);
+    assert_int_equal(cede_scope_close(s), -EIO);
+}
+
 static void *join_it(void *arg)
 {
     return (void *)(intptr_t)cede_scope_join(arg);
@@ -302,9 +311,10 @@ static void leases_end_with_their_scope(void **state)
     cede_scope_fork(s, takes_and_keeps, NULL);
     assert_int_equal(cede_scope_join(s), 0);
     assert_int_equal(pool_stats(pool, 0).active, 1); /* the one without a scope */
+    struct cede_lease other;
+    assert_int_equal(cede_scope_acquire(s, pool, 0, NULL, NULL, 0, &other), -EBUSY);
     cede_scope_close(s);
 
-    struct cede_lease other;
     assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &other), 0);
     s = open_scope(NULL, 3, CEDE_NO_TIMEOUT);
     begun = 0;
@@ -378,6 +388,7 @@ int main(void)
         TEST(scopes_lie_in_scopes),
         TEST(an_outer_failure_reaches_the_inner),
         TEST(a_task_cannot_join_what_it_is_in),
+        TEST(a_task_cannot_fail_as_if_it_had_joined),
         TEST(two_may_join),
         TEST(leases_end_with_their_scope),
         TEST(join_always_returns),

@@ -1,6 +1,7 @@
 /* A stand-in for libcuda.so.1: streams, contexts and modules are counted, launches recorded.
  * Nothing runs but the future map's kernels (fake_streams.c). Knows just the calls that libcede
  * makes. */
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,12 @@ char fake_contexts[2];
 static _Thread_local void *stack[8];
 static _Thread_local int depth;
 
+/* Calls that open files or ask the kernel change errno in a real driver. */
+static void change_errno(void)
+{
+    errno = ENOTTY;
+}
+
 static void *top(void)
 {
     return depth ? stack[depth - 1] : fake_cuda.current;
@@ -51,6 +58,7 @@ static void *top(void)
 
 CALL(cuInit, unsigned flags)
 {
+    change_errno();
     return OK;
 }
 
@@ -174,6 +182,7 @@ CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *blocks, void *f, int thre
 CALL(cuStreamCreateWithPriority, void **s, unsigned flags, int priority)
 {
     fake_cuda.bad += !top() || flags != 1 || priority > 0 || priority < -5;
+    change_errno();
     if (fake_cuda.fail_streams)
         return NO_MEMORY;
     struct fake_stream *made = calloc(1, sizeof(*made));
@@ -196,6 +205,7 @@ CALL(cuStreamCreate, void **s, unsigned flags)
 CALL(cuStreamDestroy_v2, void *s)
 {
     fake_cuda.bad += !top() || ((struct fake_stream *)s)->context != top();
+    change_errno();
     free(s);
     fake_cuda.streams--;
     return OK;
