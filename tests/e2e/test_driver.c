@@ -240,6 +240,16 @@ static void resumes_nothing(void **state)
     ceded_stop(&d);
 }
 
+/* A program that once did no work while it was suspended may have had no processor. */
+static void suspends_at_times(void **state)
+{
+    (void)state;
+    gpu_with("999.1", "second-suspend", "1");
+    struct ceded d = ceded_start();
+    await_said("off: suspension (a suspended program worked on)");
+    ceded_stop(&d);
+}
+
 /* kill -9 of ceded, of the check, and ceded's own end, all in the middle. */
 static void killed(void **state)
 {
@@ -320,6 +330,7 @@ int main(void)
         e2e(without_suspension),
         e2e(without_timeslices),
         e2e(resumes_nothing),
+        e2e(suspends_at_times),
         e2e(killed),
         e2e(hangs),
         e2e(known),

@@ -86,16 +86,22 @@ static bool may_steer(const struct server *s, const struct conn *c, const struct
            (!s->grants || yama_may_trace(s->grants, c->proc.pid, o->proc.pid));
 }
 
+static bool is_inert(const struct server *s, struct conn *o, uint64_t k, uint32_t call)
+{
+    const bool second = call == SOFTGPU_SUSPEND && ++o->suspensions[k] % 2 == 0;
+    return (s->inert >> call & 1) || (second && (s->inert >> INERT_SECOND_SUSPEND & 1));
+}
+
 static int control_one(struct server *s, const struct conn *c, const struct soft_msg *m,
                        uint64_t key, uint64_t *done_ns)
 {
-    const struct conn *o;
+    struct conn *o;
     for_each_context (s, o) {
         if (key - o->key >= SOFT_CONTEXT_GROUPS)
             continue;
         if (!may_steer(s, c, o))
             return -EPERM;
-        if (s->inert >> m->u.control.what & 1)
+        if (is_inert(s, o, key - o->key, m->u.control.what))
             return 0;
         int r = softgpu_control(s->fabric.engines[o->gpu], o->groups[key - o->key],
                                 m->u.control.what, m->u.control.value, s->now_ns, done_ns);

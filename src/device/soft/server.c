@@ -426,7 +426,7 @@ static const char usage[] =
     "  --driver RELEASE  for tests: the release of a driver that ceded compares with what it\n"
     "                    knows, such as 999.1 (default: there is nothing to compare)\n"
     "  --inert CONTROL   for tests: timeslice, suspend or resume, or several with commas between:\n"
-    "                    they are accepted and have no effect\n";
+    "                    they are accepted and have no effect; second-suspend: every second one\n";
 
 struct soft_options {
     const char *where;
@@ -438,10 +438,13 @@ static int inert_parse(const char *list, uint32_t *out)
 {
     static const char *const names[] = {[SOFTGPU_SUSPEND] = "suspend",
                                         [SOFTGPU_TIMESLICE] = "timeslice",
-                                        [SOFTGPU_RESUME] = "resume"};
+                                        [SOFTGPU_RESUME] = "resume",
+                                        [SOFTGPU_PREEMPT] = "",
+                                        [INERT_SECOND_SUSPEND] = "second-suspend"};
     for (;;) {
         size_t n = strcspn(list, ","), i = 0;
-        while (i < ARRAY_SIZE(names) && (strlen(names[i]) != n || strncmp(names[i], list, n) != 0))
+        while (i < ARRAY_SIZE(names) &&
+               (!n || strlen(names[i]) != n || strncmp(names[i], list, n) != 0))
             i++;
         if (i == ARRAY_SIZE(names))
             return -EINVAL;
@@ -471,7 +474,8 @@ static int soft_options_read(int argc, char **argv, struct server *s, struct sof
         else if (o == 'd')
             s->driver = optarg;
         else if (o == 'i' && inert_parse(optarg, &s->inert) < 0)
-            takes = "--inert takes timeslice, suspend and resume, with commas between";
+            takes = "--inert takes timeslice, suspend, second-suspend and resume, with commas "
+                    "between";
         else if (o == 'g' && parse_u64(optarg, 1, DEVICE_GPUS_MAX, &v->ngpus) < 0)
             takes = "--gpus takes 1 to 16";
         else if (o == 'm' &&

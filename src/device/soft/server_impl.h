@@ -42,8 +42,9 @@ struct conn {
     uint32_t shared;                   /* number of its compute group if it has one, else 0 */
     uint64_t key;                      /* of the first group; the others' follow */
     uint32_t groups[SOFT_CONTEXT_GROUPS];
-    uint32_t outstanding;            /* kernels whose completion was not sent */
-    uint32_t unsent_first, unsent_n; /* ring: the socket was full */
+    uint32_t suspensions[SOFT_CONTEXT_GROUPS]; /* of each, so far */
+    uint32_t outstanding;                      /* kernels whose completion was not sent */
+    uint32_t unsent_first, unsent_n;           /* ring: the socket was full */
     struct softgpu_completion unsent[SOFT_OUTSTANDING_MAX];
 };
 
@@ -75,6 +76,9 @@ struct server {
     const char *driver; /* the release that it shows; NULL: none */
     uint32_t inert;     /* calls that are answered and have no effect: 1 << enum softgpu_call */
 };
+
+/* One more bit of `inert`: every second suspension of a group has no effect. */
+#define INERT_SECOND_SUSPEND (SOFTGPU_PREEMPT + 1U)
 
 #define for_each_context(s, c)                                                                     \
     TAILQ_FOREACH(c, &(s)->conns, link)                                                            \
