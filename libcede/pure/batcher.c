@@ -1,7 +1,6 @@
 /* See batcher.h. */
 #include "libcede/pure/batcher.h"
 
-
 #include "libcede/pure/times.h"
 
 uint64_t cede_batch_run_ns(uint64_t run_ns, uint64_t each_ns, uint32_t n)
