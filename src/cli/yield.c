@@ -100,6 +100,19 @@ static void yield_say(const struct request *r, const json_t *reply)
     fflush(stdout);
 }
 
+/* 0, or why not. A job of this process alone would be of no use. */
+static int in_a_job(struct client *c, struct error *err)
+{
+    struct request look = {.op = OP_YIELD, .look = true};
+    json_t *reply = NULL;
+    int code = ask(c, &look, &reply, err);
+    json_decref(reply);
+    return code != -ESRCH ? code
+                          : error_set(err, code,
+                                      "it is in no job: name a job, or yield from a program that "
+                                      "`cede run` has started");
+}
+
 /* target NULL: the job that this process is in. */
 static int yield_one(struct client *c, const struct request *what, const char *target,
                      uint64_t timeout_us)
@@ -109,9 +122,11 @@ static int yield_one(struct client *c, const struct request *what, const char *t
     json_t *reply = NULL;
     if (target && target_parse(r.op == OP_YIELD ? "yield" : "acquire", target, &r) != CLI_OK)
         return CLI_USAGE;
-    int code = yield_wait(c, &r, timeout_us, &reply, &err);
+    int code = target || r.op != OP_YIELD ? 0 : in_a_job(c, &err);
+    if (code == 0)
+        code = yield_wait(c, &r, timeout_us, &reply, &err);
     if (code < 0)
-        cli_error("%s: %s", target ? target : "this job", err.text);
+        cli_error("%s: %s", target ? target : "this process", err.text);
     else
         yield_say(&r, reply);
     json_decref(reply);
