@@ -314,14 +314,17 @@ static int agent_url(struct agent *a, const char *url, char out[static 512])
     static const char kubelet[] = "/pods";
     const char *host = getenv("KUBERNETES_SERVICE_HOST"), *port = getenv("KUBERNETES_SERVICE_PORT");
     const bool v6 = host && strchr(host, ':');
+    int length = 0;
     if (url)
-        snprintf(out, 512, "%s", url);
+        length = snprintf(out, 512, "%s", url);
     else if (host && port)
-        snprintf(out, 512, "https://%s%s%s:%s", v6 ? "[" : "", host, v6 ? "]" : "", port);
+        length = snprintf(out, 512, "https://%s%s%s:%s", v6 ? "[" : "", host, v6 ? "]" : "", port);
     else
         return cli_usage(
             "kube-agent",
             "kube-agent: not in a pod (KUBERNETES_SERVICE_HOST is not set): give --url");
+    if (length >= 512)
+        return cli_usage("kube-agent", "kube-agent: the API server's URL is longer than 511 bytes");
     if (strncmp(out, "https://", 8) != 0 && strncmp(out, "http://", 7) != 0)
         return cli_usage("kube-agent", "kube-agent: --url: https://HOST:PORT is needed");
     size_t n = strlen(out);

@@ -183,7 +183,9 @@ class Agent(Base):
 
     def test_usage(self):
         for args, said in ((("--cgroup-driver", "x"), "is not systemd"), (("--interval", "0"), "is not a number"),
-                           (("--url", "ftp://x"), "https://HOST:PORT"), (("--cgroup-root", "x"), "a path from /"),
+                           (("--url", "ftp://x"), "https://HOST:PORT"),
+                           (("--url", "https://x/" + "p" * 512 + "/pods"), "longer than 511"),
+                           (("--cgroup-root", "x"), "a path from /"),
                            (("x",), "unexpected argument"), (("--node", ""), "NODE_NAME")):
             r = self.once(*args)
             self.assertEqual(r.returncode, 2, r.stderr)

@@ -77,8 +77,8 @@ static void save(const struct experience *x, uint64_t now_ns)
             fprintf(f, "%016" PRIx64 " %" PRIu64 "\n", x->v[i].key,
                     (uint64_t)(today + (x->v[i].until_ns - now_ns) / NSEC_PER_SEC));
     }
-    if (fclose(f) == 0)
-        rename(new, path);
+    if (fclose(f) != 0 || rename(new, path) != 0)
+        unlink(new);
 }
 
 void experience_learn(struct experience *x, uint64_t key, bool lost, uint64_t now_ns)
