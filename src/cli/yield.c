@@ -101,7 +101,7 @@ static void yield_say(const struct request *r, const json_t *reply)
 }
 
 /* 0, or why not. A job of this process alone would be of no use. */
-static int in_a_job(struct client *c, struct error *err)
+static int yield_in_a_job(struct client *c, struct error *err)
 {
     struct request look = {.op = OP_YIELD, .look = true};
     json_t *reply = NULL;
@@ -122,7 +122,7 @@ static int yield_one(struct client *c, const struct request *what, const char *t
     json_t *reply = NULL;
     if (target && target_parse(r.op == OP_YIELD ? "yield" : "acquire", target, &r) != CLI_OK)
         return CLI_USAGE;
-    int code = target || r.op != OP_YIELD ? 0 : in_a_job(c, &err);
+    int code = target || r.op != OP_YIELD ? 0 : yield_in_a_job(c, &err);
     if (code == 0)
         code = yield_wait(c, &r, timeout_us, &reply, &err);
     if (code < 0)
