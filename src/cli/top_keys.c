@@ -38,7 +38,7 @@ static const struct {
 static const char *const classes[] = {"latency", "normal", "batch", "none"};
 
 static const char *const help_lines[] = {
-    "Jobs that share GPUs, and programs that are nobody's (in no job: dimmed).",
+    "Jobs that share GPUs, and programs in no job (dimmed).",
     "",
     "F1 h ?       this page                 F10 q        quit",
     "arrows PgUp PgDn Home End j            move",
@@ -57,7 +57,7 @@ static const char *const help_lines[] = {
     "SPEED   in its MPS server, of what it is alone; ? cannot be told",
     "DUE     in: its work is due in so long; late: by so much; of: time allowed",
     "WHERE   container or unit",
-    "STATE   as in `cede ps`; nobody's: in no job, F7 makes it one",
+    "STATE   as in `cede ps`; no job: F7 makes it one",
 };
 
 const struct top_label *top_labels(const struct top_ui *ui, size_t *n)

@@ -76,7 +76,7 @@ void top_model_free(struct top_model *m)
     *m = (struct top_model){.nrows = 0};
 }
 
-/* Jobs by number, then nobody's by pid. */
+/* Jobs by number, then those in no job by pid. */
 static int row_key_order(const void *a, const void *b)
 {
     const struct top_row *x = *(struct top_row *const *)a, *y = *(struct top_row *const *)b;

@@ -51,9 +51,9 @@ struct top_sums {
     double gpu_s, counted_s, share;
 };
 
-/* A job, or a process that uses a GPU and is in no job (nobody's). */
+/* A job, or a process that uses a GPU and is in no job. */
 struct top_row {
-    uint64_t number; /* 0: nobody's */
+    uint64_t number; /* 0: in no job */
     pid_t pid;
     uid_t uid;
     json_t *entry;      /* of the last reply */
@@ -86,7 +86,7 @@ struct top_line {
 
 struct top_model {
     json_t *reply;         /* the last one; NULL: none yet */
-    struct top_row **rows; /* by number, then nobody's by pid */
+    struct top_row **rows; /* by number, then those in no job by pid */
     size_t nrows, njobs;
     struct top_gpu gpus[DEVICE_GPUS_MAX];
     unsigned ngpus;

@@ -27,7 +27,7 @@ static json_int_t first_gpu(const struct top_row *r)
     return json_array_size(gpus) ? json_integer_value(json_array_get(gpus, 0)) : INT32_MAX;
 }
 
-/* latency first, nobody's last */
+/* latency first, those in no job last */
 static int class_rank(const struct top_row *r)
 {
     enum job_class c;
@@ -97,7 +97,7 @@ static int line_order(const void *x, const void *y, void *model)
     const struct top_row *a = m->rows[p->row], *b = m->rows[q->row];
     if (m->grouped && a->uid != b->uid)
         return a->uid < b->uid ? -1 : 1;
-    if (!a->number != !b->number) /* nobody's below the jobs, whatever the order */
+    if (!a->number != !b->number) /* those in no job below the jobs, whatever the order */
         return a->number ? -1 : 1;
     int c = compare_by(a, b, m->sort);
     if (c == 0) /* rows are in the order of their numbers */

@@ -16,8 +16,14 @@
 #include "cli/top_ui.h"
 
 #define KEPT_BYTES                                                                                 \
-    (8 << 20)        /* not given back between two replies: a reply of 500 jobs takes 3 MB */
-#define ESCAPE_MS 50 /* between the bytes of a key, over a network */
+    (8 << 20)           /* not given back between two replies: a reply of 500 jobs takes 3 MB */
+#define ESCAPE_MS    50 /* between the bytes of a key, over a network */
+#define MOUSE_EVENTS 8  /* that ncurses keeps */
+#ifdef BUTTON5_PRESSED
+#define WHEEL_DOWN BUTTON5_PRESSED
+#else
+#define WHEEL_DOWN 0 /* older ones do not report it */
+#endif
 
 static void on_reply(void *ctx, json_t *reply)
 {
@@ -29,26 +35,32 @@ static void on_reply(void *ctx, json_t *reply)
     top_model_arrange(&ui->model);
 }
 
+static void on_click(struct top_ui *ui, int x, int y)
+{
+    enum top_column column = y == ui->y_header ? top_draw_column_at(ui, x) : TOP_COLUMNS;
+    int key = y == ui->y_keys ? top_draw_key_at(ui, x) : 0;
+    if (key)
+        top_key(ui, key);
+    else if (column < TOP_COLUMNS)
+        top_click_header(ui, column);
+    else if (y > ui->y_header && y <= ui->y_header + (int)ui->model.height)
+        top_click_line(ui, ui->model.first + (size_t)(y - ui->y_header - 1));
+}
+
+/* One key may stand for several events, which ncurses hands out with the last one first. */
 static void on_mouse(struct top_ui *ui)
 {
-    MEVENT e;
-    if (getmouse(&e) != OK)
-        return;
-    if (e.bstate & BUTTON4_PRESSED) {
-        top_key(ui, KEY_UP);
-#ifdef BUTTON5_PRESSED
-    } else if (e.bstate & BUTTON5_PRESSED) {
-        top_key(ui, KEY_DOWN);
-#endif
-    } else if (e.bstate & (BUTTON1_PRESSED | BUTTON1_CLICKED)) {
-        enum top_column column = e.y == ui->y_header ? top_draw_column_at(ui, e.x) : TOP_COLUMNS;
-        int key = e.y == ui->y_keys ? top_draw_key_at(ui, e.x) : 0;
-        if (key)
-            top_key(ui, key);
-        else if (column < TOP_COLUMNS)
-            top_click_header(ui, column);
-        else if (e.y > ui->y_header && e.y <= ui->y_header + (int)ui->model.height)
-            top_click_line(ui, ui->model.first + (size_t)(e.y - ui->y_header - 1));
+    MEVENT v[MOUSE_EVENTS];
+    int n = 0;
+    while (n < MOUSE_EVENTS && getmouse(&v[n]) == OK)
+        n++;
+    while (n-- > 0) {
+        if (v[n].bstate & BUTTON4_PRESSED)
+            top_key(ui, KEY_UP);
+        else if (v[n].bstate & WHEEL_DOWN)
+            top_key(ui, KEY_DOWN);
+        else
+            on_click(ui, v[n].x, v[n].y);
     }
 }
 
@@ -186,8 +198,8 @@ int top_screen(uint64_t interval_ns)
     nodelay(stdscr, TRUE);
     set_escdelay(ESCAPE_MS);
     curs_set(0);
-    mousemask(ALL_MOUSE_EVENTS, NULL);
-    mouseinterval(0); /* no waiting for the second click */
+    mousemask(BUTTON1_PRESSED | BUTTON4_PRESSED | WHEEL_DOWN, NULL);
+    mouseinterval(0); /* no waiting for the release, or a second click */
     top_model_init(&ui.model);
     top_source_init(&ui.source);
     ui.source.ctx = &ui;

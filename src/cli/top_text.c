@@ -139,7 +139,7 @@ void top_cell(char buf[static CELL], const struct top_model *m, const struct top
         snprintf(buf, CELL, weight ? "%lld" : "-", (long long)weight);
         break;
     case TOP_STATE:
-        snprintf(buf, CELL, "%s", row_text(r, "state", "nobody's"));
+        snprintf(buf, CELL, "%s", row_text(r, "state", "no job"));
         break;
     case TOP_GPU:
         cell_gpus(buf, r->entry, json_object_get(m->reply, "gpus"), false);
@@ -312,7 +312,7 @@ void top_summary(char buf[static TOP_LINE], const struct top_model *m)
     n = (size_t)snprintf(buf, TOP_LINE, "%zu job%s: %zu running, %zu waiting", m->njobs,
                          m->njobs == 1 ? "" : "s", running, waiting);
     if (m->nrows > m->njobs)
-        n += (size_t)snprintf(buf + n, TOP_LINE - n, "; %zu nobody's", m->nrows - m->njobs);
+        n += (size_t)snprintf(buf + n, TOP_LINE - n, "; %zu in no job", m->nrows - m->njobs);
     if (policy)
         snprintf(buf + n, TOP_LINE - n, "; policy %.32s", policy);
 }

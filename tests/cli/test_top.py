@@ -213,10 +213,13 @@ class Top(unittest.TestCase):
         self.assertEqual(self.tmux("display", "-p", "#{alternate_on} #{mouse_any_flag} #{cursor_flag} "
                                    "#{keypad_cursor_flag}").strip(), "0 0 1 0")
 
-    def click(self, x, y, button=0):
-        """As the terminal that tmux is sends it."""
-        at = chr(33 + x) + chr(33 + y)
-        self.keys("-l", "\x1b[M" + chr(32 + button) + at + ("" if button else "\x1b[M#" + at))
+    def click(self, *clicks):
+        """(x, y) or (x, y, button) of each, all at once, as the terminal that tmux is sends them."""
+        text = ""
+        for x, y, *button in clicks:
+            at = chr(33 + x) + chr(33 + y)
+            text += f"\x1b[M{chr(32 + button[0])}{at}" if button else f"\x1b[M {at}\x1b[M#{at}"
+        self.keys("-l", text)
 
     # -- jobs --------------------------------------------------------------------------------------
 
@@ -358,18 +361,17 @@ class Top(unittest.TestCase):
         self.orders("three", "two", "one")
         lines = self.screen().split("\n")
         header = next(i for i, line in enumerate(lines) if " JOB " in line)
-        self.click(lines[header].index("JOB"), header)
+        self.click((lines[header].index("JOB"), header))
         self.orders("one", "two", "three")
-        self.click(lines[header].index("NAME"), header)
+        self.click((lines[header].index("NAME"), header))
         self.orders("one", "three", "two")
-        self.click(3, header + 2)
+        self.click((3, header + 1), (3, header + 2))
         self.keys("Space")
         self.sees(r"^\*.* three$")
-        self.click(3, header + 1)
-        self.click(3, header + 1, button=65)  # the wheel
+        self.click((3, header + 1), (3, header + 1, 65))  # the wheel
         self.keys("Space")
         self.sees_not(r"^\*.* three$")
-        self.click(lines[-1].index("Help") if lines[-1] else lines[-2].index("Help"), 23)
+        self.click((lines[-1].index("Help") if lines[-1] else lines[-2].index("Help"), 23))
         self.sees(r"^MINUTE  the same")
 
     def test_refused(self):
@@ -385,7 +387,7 @@ class Top(unittest.TestCase):
                                    {"v": 1, "op": "set", "target": "#7", "class": "latency"}])
         self.keys("k", "Enter")
         self.sees(r"#7 x: its process is not known here")
-        self.keys("End", "F7", "b", "Enter")  # nobody's becomes a job
+        self.keys("End", "F7", "b", "Enter")  # one in no job becomes one
         eventually(lambda: len(d.asked) == 3, "was not asked")
         self.assertEqual(d.asked[2], {"v": 1, "op": "set", "target": 2147483601, "class": "batch"})
 
@@ -418,7 +420,7 @@ class Top(unittest.TestCase):
         self.assertRegex(screen, r"(?m)^GPU 0 .* 30 jobs")
         self.assertEqual(len(re.findall(r"^ +#.* job-\d+$", screen, re.M)), 19)
         self.keys("End")
-        self.sees(r"nobody's .*stranger")
+        self.sees(r"no job .*stranger")
         self.keys("F10")
         self.restored()
 
@@ -472,12 +474,12 @@ class Top(unittest.TestCase):
         """500 jobs, in pages; a daemon that does not answer is named, and the keys go on."""
         d = StandIn(self, {i: f"job-{i}" for i in range(1, 501)})
         self.top()
-        self.sees(r"^500 jobs: 500 running, 0 waiting; 1 nobody's")
+        self.sees(r"^500 jobs: 500 running, 0 waiting; 1 in no job")
         eventually(lambda: self.names()[:2] == ["job-500", "job-499"], "the order is another")
         self.keys("N", "/", "job-321", "Enter", "Space")
         self.sees(r"^\*#321 .* job-321$")
         self.keys("End")
-        self.sees(r"nobody's .*stranger")
+        self.sees(r"no job .*stranger")
         d.silent = True
         self.sees(r"has not answered for \d+ s")
         self.keys("Home")

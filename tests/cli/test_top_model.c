@@ -68,7 +68,7 @@ static void start(struct top_model *m)
     show(m, after, ARRAY_SIZE(after), 102 * SECOND);
 }
 
-/* The numbers of the rows in order; 0: nobody's, a heading is left out. */
+/* The numbers of the rows in order; 0: in no job, a heading is left out. */
 static const char *order(const struct top_model *m, char buf[static 64])
 {
     size_t n = 0;
