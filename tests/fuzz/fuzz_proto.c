@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (a.op == OP_IDENTITY)
         require(a.cgroup[0] == '/' && pairs_valid((struct pairs){a.facts, a.nfacts}));
     else if (a.op != OP_PS && a.op != OP_POLICY && a.op != OP_HINTS && a.op != OP_TRACE &&
-             a.op != OP_RULES)
+             a.op != OP_RULES && a.op != OP_YIELD && a.op != OP_ACQUIRE)
         require(a.pid || a.number || a.name[0]);
 
     char *text = proto_format(&a);
