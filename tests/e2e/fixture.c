@@ -96,6 +96,22 @@ size_t children_of(pid_t pid, pid_t *v, size_t n)
     return found;
 }
 
+struct named children_named(pid_t parent, const char *name)
+{
+    pid_t v[64];
+    struct named found = {0};
+    size_t n = children_of(parent, v, ARRAY_SIZE(v));
+    for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
+        struct proc_stat st;
+        if (proc_stat_read(v[i], &st) < 0 || strcmp(st.comm, name) != 0)
+            continue;
+        found.n++;
+        found.living += st.state != 'Z';
+        found.pid = st.state != 'Z' ? v[i] : found.pid;
+    }
+    return found;
+}
+
 void use_driver(const char *name)
 {
     driver_name = name;
@@ -229,16 +245,8 @@ static bool nobody_answers(void)
 
 pid_t restorer_of(pid_t ceded)
 {
-    pid_t v[8], found = 0;
-    size_t n = children_of(ceded, v, ARRAY_SIZE(v)), restorers = 0;
-    for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
-        struct proc_stat st;
-        if (proc_stat_read(v[i], &st) < 0 || strcmp(st.comm, "cede-restore") != 0)
-            continue;
-        found = v[i];
-        restorers++;
-    }
-    return restorers == 1 ? found : 0;
+    const struct named c = children_named(ceded, "cede-restore");
+    return c.n == 1 ? c.pid : 0;
 }
 
 struct ceded ceded_start(void)

@@ -9,19 +9,11 @@
 
 #include "../cli/harness.h"
 #include "../descriptors.h"
+#include "../sanitized.h"
 
 #include "device/ops.h"
 
 #define SLICE_DEFAULT_US 2048
-
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#define SANITIZED true
-#else
-#define SANITIZED false
-#endif
 
 /* True as soon as the condition is; false after 40 s of looking. */
 #define EVENTUALLY(condition)                                                                      \
@@ -85,7 +77,7 @@ struct ceded {
 void configure(unsigned rotation_ms, const char *more);
 /* Starts a daemon in the directory and waits until it answers. Says what it says to ceded.err. */
 struct ceded ceded_start(void);
-/* Of its children, which may be swappers and searches too; 0 unless there is one. */
+/* 0 unless it has one. */
 pid_t restorer_of(pid_t ceded);
 /* kill -9, and waits until the restorer has done its work and ended. */
 void ceded_kill(struct ceded *d);
@@ -93,6 +85,12 @@ void ceded_kill(struct ceded *d);
 void ceded_stop(struct ceded *d);
 /* Children of a process; returns how many, the first of them in v. */
 size_t children_of(pid_t pid, pid_t *v, size_t n);
+struct named {
+    size_t n, living;
+    pid_t pid; /* of a living one; 0: there is none */
+};
+/* Its children of that name (comm), of the first 64 of all. */
+struct named children_named(pid_t parent, const char *name);
 
 /* One message to the daemon, without the verbs. NULL: there is none, or it did not answer. */
 json_t *ask(const char *text);

@@ -60,12 +60,10 @@ HELPER bool is_over(void)
 
 HELPER bool has_pool_in_environment(pid_t pid)
 {
-    char path[40], text[16384];
-    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-    _cleanup_fclose_ FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof(text), f) : 0;
+    char text[16384];
+    ssize_t n = proc_read(pid, "environ", text, sizeof(text));
     static const char name[] = "CUDA_MPS_PIPE_DIRECTORY=";
-    return memmem(text, n, name, sizeof(name) - 1) != NULL;
+    return n > 0 && memmem(text, (size_t)n, name, sizeof(name) - 1);
 }
 
 /* The process that `cede run` executes, once it is in the pool: the keeper's parent was before, and
@@ -80,14 +78,7 @@ HELPER pid_t program_of(pid_t runner)
 
 HELPER pid_t keeper(void)
 {
-    pid_t v[64];
-    size_t n = children_of(getpid(), v, ARRAY_SIZE(v)); /* this process is a subreaper */
-    for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
-        struct proc_stat st;
-        if (proc_stat_read(v[i], &st) == 0 && strcmp(st.comm, "cede-pool") == 0 && st.state != 'Z')
-            return v[i];
-    }
-    return 0;
+    return children_named(getpid(), "cede-pool").pid; /* this process is a subreaper */
 }
 
 #define IN_POOL(name, ...)                                                                         \

@@ -76,14 +76,7 @@ static struct ceded start_with(const char *more)
 
 static pid_t keeper_of(pid_t ceded)
 {
-    pid_t v[8];
-    size_t n = children_of(ceded, v, ARRAY_SIZE(v));
-    for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
-        struct proc_stat st;
-        if (proc_stat_read(v[i], &st) == 0 && strcmp(st.comm, "cede-acct") == 0 && st.state != 'Z')
-            return v[i];
-    }
-    return 0;
+    return children_named(ceded, "cede-acct").pid;
 }
 
 /* ---- shares ---- */

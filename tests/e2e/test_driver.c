@@ -42,23 +42,6 @@ static void await_said(const char *text)
         fail_msg("ceded does not say '%s' but: %s", text, contents("ceded.err"));
 }
 
-static pid_t process_named(const size_t n, const pid_t *v, const char *name)
-{
-    for (size_t i = 0; i < n; i++) {
-        struct proc_stat st;
-        if (proc_stat_read(v[i], &st) == 0 && strcmp(st.comm, name) == 0)
-            return v[i];
-    }
-    return 0;
-}
-
-static pid_t child_named(pid_t parent, const char *name)
-{
-    pid_t v[16];
-    size_t n = children_of(parent, v, ARRAY_SIZE(v));
-    return process_named(n < ARRAY_SIZE(v) ? n : ARRAY_SIZE(v), v, name);
-}
-
 static bool has_ended(pid_t pid)
 {
     return !process_state(pid) || process_state(pid) == 'Z';
@@ -86,7 +69,7 @@ static struct under_way await_check(const struct ceded *d)
 {
     struct under_way u;
     char link[96], log[128];
-    assert_true(EVENTUALLY((u.check = child_named(d->pid, "cede-check")) != 0));
+    assert_true(EVENTUALLY((u.check = children_named(d->pid, "cede-check").pid) != 0));
     assert_true(EVENTUALLY(children_of(u.check, u.programs, 2) == 2));
     assert_true(EVENTUALLY(all_have_contexts(u.programs, 2)));
     snprintf(link, sizeof(link), "/proc/%d/fd/2", (int)u.programs[0]);
@@ -275,7 +258,7 @@ static void killed(void **state)
     nothing_is_left(&u, false);
     await_said("off: timeslices, suspension, preemption at block ends, swapping (the check ended "
                "without a result)");
-    assert_int_equal(child_named(d.pid, "cede-check"), 0);
+    assert_int_equal(children_named(d.pid, "cede-check").n, 0);
     ceded_stop(&d);
     snprintf(file, sizeof(file), "%s/" FINDINGS_FILE, harness_dir());
     assert_int_equal(access(file, F_OK), -1); /* no result, nothing kept */

@@ -44,18 +44,6 @@ static void two_daemons(void **state)
     json_decref(load_end("b1", pids[1]));
 }
 
-static unsigned daemons_alive(void)
-{
-    pid_t v[64];
-    size_t n = children_of(getpid(), v, 64);
-    unsigned alive = 0;
-    for (size_t i = 0; i < n && i < 64; i++) {
-        struct proc_stat st;
-        alive += proc_stat_read(v[i], &st) == 0 && st.state != 'Z' && !strcmp(st.comm, "ceded");
-    }
-    return alive;
-}
-
 static void many_runs_share_one(void **state)
 {
     (void)state;
@@ -76,7 +64,8 @@ static void many_runs_share_one(void **state)
     })));
     pid_t daemon = (pid_t)json_integer_value(json_object_get(all, "pid"));
     json_decref(all);
-    assert_true(EVENTUALLY(daemons_alive() == 1)); /* who came too late has given up */
+    assert_true(EVENTUALLY(children_named(getpid(), "ceded").living ==
+                           1)); /* who came too late has given up */
     for (int i = 0; i < N; i++) {
         assert_int_equal(job_int(names[i], "pid"), runners[i]);
         assert_true(EVENTUALLY(job_int(names[i], "processes") == 1));

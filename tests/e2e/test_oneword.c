@@ -146,20 +146,7 @@ static void ignored_if_the_administrator_says_so(void **state)
 /* The child of ceded that reads what programs say; 0: none. */
 static pid_t identifier_of(const struct ceded *d)
 {
-    pid_t v[16];
-    char path[64], name[32] = "";
-    size_t n = children_of(d->pid, v, ARRAY_SIZE(v));
-    for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
-        snprintf(path, sizeof(path), "/proc/%d/comm", (int)v[i]);
-        FILE *f = fopen(path, "re");
-        if (f && fgets(name, sizeof(name), f) && strcmp(name, "cede-identify\n") == 0) {
-            fclose(f);
-            return v[i];
-        }
-        if (f)
-            fclose(f);
-    }
-    return 0;
+    return children_named(d->pid, "cede-identify").pid;
 }
 
 /* While a program's words cannot be read, whatever holds them up, ceded decides and answers as

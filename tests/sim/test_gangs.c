@@ -13,15 +13,10 @@
 
 #include <cmocka.h>
 
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-/* A sanitizer looks for faults in the code; all mixes run without one. */
-#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#define ANY_MIXES 10 /* each number of GPUs and of jobs at least once */
-#else
-#define ANY_MIXES 30
-#endif
+#include "../sanitized.h"
+
+#define ANY_MIXES (SANITIZED ? 10 : 30) /* each number of GPUs and of jobs at least once */
+
 #define US  1000ULL
 #define MS  1000000ULL
 #define SEC 1000000000ULL
