@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "lib/probe.h"
+#include "lib/stay.h"
 #include "libcede/api.h"
-#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/stay.h"
 #include "libcede/api.h"
-#include "libcede/call.h"
 #include "libcede/graph.h"
 
 #define WARMUPS_MAX 1000U

@@ -3,8 +3,8 @@
  * timeouts, a releasing one wakes those that may start. */
 #include <errno.h>
 
+#include "lib/stay.h"
 #include "libcede/api.h"
-#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 #include "libcede/pool.h"

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "lib/socket_path.h"
+#include "lib/stay.h"
 #include "lib/take_fds.h"
-#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/stay.h"
 #include "libcede/api.h"
-#include "libcede/call.h"
 #include "libcede/clock.h"
 
 #define USERS_MAX 256U

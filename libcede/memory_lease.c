@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "lib/stay.h"
 #include "libcede/api.h"
-#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/memory.h"
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/stay.h"
 #include "libcede/api.h"
-#include "libcede/call.h"
 #include "libcede/clock.h"
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;

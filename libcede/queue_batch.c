@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "lib/stay.h"
 #include "libcede/api.h"
-#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/queue_impl.h"
 

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 #include "cede/scope.h"
+#include "lib/stay.h"
 #include "libcede/api.h"
-#include "libcede/call.h"
 #include "libcede/clock.h"
 #include "libcede/owner.h"
 

@@ -15,8 +15,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "gate/clock.h"
 #include "gate/link.h"
-#include "gate/stay.h"
+#include "lib/stay.h"
 #include "lib/util.h"
 
 #define RETRY_MS 1000
@@ -78,7 +79,7 @@ static struct stay gate_enter(void)
 static void gate_leave(struct stay s)
 {
     pthread_mutex_unlock(&g.lock);
-    stay_end(s);
+    stay_end(&s);
 }
 
 /* Not below zero: flush() may have forked, and the child has begun at zero. */

@@ -18,10 +18,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gate/clock.h"
 #include "gate/estimate.h"
 #include "gate/gate.h"
 #include "gate/hip/hip.h"
-#include "gate/stay.h"
+#include "lib/stay.h"
 
 #define HOLD_MAX_NS    100000000ULL
 #define STRETCH_CALLS  16
@@ -69,7 +70,7 @@ static struct stay track_stay(void)
 static void track_go(struct stay s)
 {
     in_gate = false;
-    stay_end(s);
+    stay_end(&s);
 }
 
 /* Events and streams of the parent are nothing to the child; a thread that held the lock is not

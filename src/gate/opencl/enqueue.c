@@ -7,10 +7,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "gate/clock.h"
 #include "gate/estimate.h"
 #include "gate/gate.h"
 #include "gate/opencl/layer.h"
-#include "gate/stay.h"
 
 static pthread_mutex_t estimates = PTHREAD_MUTEX_INITIALIZER;
 
