@@ -11,7 +11,7 @@
 #include "control/rule_lint.h"
 #include "lib/json_text.h"
 
-#define REST 64 /* bytes of a message behind its rules */
+#define CLOSING 64 /* bytes of a message behind its rules */
 
 static const char *rule_class(const struct rule *r)
 {
@@ -120,7 +120,7 @@ json_t *rules_reply(const struct rule_list *l, const struct engine *e, const str
         return NULL;
     }
     size_t i = (size_t)min_u64(request->number, l->n);
-    size_t used = json_dumpb(reply, NULL, 0, JSON_COMPACT) + REST;
+    size_t used = json_dumpb(reply, NULL, 0, JSON_COMPACT) + CLOSING;
     for (; i < l->n; i++) {
         if (!l->rules[i].account && !l->rules[i].title[0])
             continue;
