@@ -337,6 +337,16 @@ static int exchange_timeslices(struct subject *x, struct child *const *ab, struc
     return 0;
 }
 
+static int try_timeslices(struct subject *x, struct child *const *ab, struct measured *m,
+                          struct error *err)
+{
+    int r = 0;
+    for (int i = 0; i < CHECK_ATTEMPTS && (r == 0 || r == -ENODATA) && !m->timeslices.effective;
+         i++)
+        r = exchange_timeslices(x, ab, m, err);
+    return r;
+}
+
 static int confirm_suspension(struct subject *x, struct child *const *ab, struct measured *m,
                               struct error *err)
 {
@@ -361,8 +371,8 @@ static int measure_two(struct subject *x, uint32_t caps, struct measured *m, str
         r = load(x, "batch-a", "batch", &ab[0], err);
     if (r == 0)
         r = load(x, "batch-b", "batch", &ab[1], err);
-    for (int i = 0; i < CHECK_ATTEMPTS && r == 0 && !m->timeslices.effective; i++)
-        r = exchange_timeslices(x, ab, m, err);
+    if (r == 0)
+        r = try_timeslices(x, ab, m, err);
     if (r == 0)
         r = confirm_suspension(x, ab, m, err);
     m->preempt.done = r == 0 && (caps & GPU_CAP_PREEMPT);
