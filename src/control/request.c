@@ -48,12 +48,14 @@ int request_deadline(const struct request *r, enum job_class class, struct error
 int request_min_speed(const struct request *r, enum job_class class, uint32_t now, uint32_t *out,
                       struct error *err)
 {
-    if (r->has_min_speed && r->min_speed && class != CLASS_BATCH)
+    if (r->has_min_speed && r->min_speed && class == CLASS_NORMAL)
         return error_set(err, -EINVAL,
-                         "a speed is kept among the batch jobs of a pool, and this is a %s job: "
-                         "give it class batch too",
-                         job_class_name(class));
-    *out = class != CLASS_BATCH ? 0 : r->has_min_speed ? r->min_speed : now;
+                         "a latency job keeps a speed beside lower jobs, and a batch job in a pool; "
+                         "this is a normal job: give it one of these classes too");
+    if (r->has_min_speed && r->min_speed > 99 && class == CLASS_BATCH)
+        return error_set(err, -EINVAL,
+                         "a batch job of a pool keeps 99%% of its speed at most: give --min-speed 99%%");
+    *out = class == CLASS_NORMAL ? 0 : r->has_min_speed ? r->min_speed : now;
     return 0;
 }
 

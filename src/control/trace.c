@@ -49,7 +49,7 @@ struct traces {
     struct tracer v[TRACERS_MAX];
     struct seen *seen; /* JOURNAL_JOBS; NULL: nobody traces */
     uint64_t round, jobs_at, counters_at;
-    struct device_driver *recording; /* its switches are recorded */
+    struct engine *recording; /* switches are kept for us */
     bool no_switches;                /* the driver has none to record, or refuses */
     bool takes_requests;             /* those of before are not for anybody */
     /* Whose process it was: it may have ended since. */
@@ -326,14 +326,9 @@ static uint64_t job_of_pid(struct traces *t, const struct engine *e, int32_t pid
 
 static void put_switches(struct traces *t, struct engine *e, uint64_t now)
 {
-    struct device_driver *d = engine_driver(e);
-    struct switch_list list = {0};
-    t->no_switches = !d->ops->switches;
-    if (t->no_switches)
-        return;
-    t->recording = d;
-    int r = d->ops->switches(d, &list, NULL);
-    t->no_switches = r < 0 && r != -EAGAIN;
+    struct switch_list list;
+    t->recording = e;
+    t->no_switches = engine_switches(e, &list) < 0;
     for (size_t i = 0; i < list.n; i++) {
         const struct gpu_switch *s = &list.v[i];
         struct trace_event ev = {.kind = TRACE_SWITCH, .at_ns = s->ns, .gpu = s->gpu};
@@ -429,7 +424,7 @@ static void tracer_flush(struct tracer *r, uint64_t now)
 static void stop_recording(struct traces *t)
 {
     if (t->recording)
-        t->recording->ops->switches(t->recording, NULL, NULL);
+        engine_switches_end(t->recording);
     t->recording = NULL;
     t->takes_requests = false;
 }

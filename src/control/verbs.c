@@ -128,7 +128,8 @@ static int verb_set(struct verb *v, struct engine *e, struct error *err)
     if (code == 0)
         code = verb_preempt(v, to.class, (enum preempt_mode)job->preempt, &to.preempt, err);
     if (code == 0)
-        code = request_min_speed(r, to.class, job->min_speed, &to.min_speed, err);
+        code = request_min_speed(r, to.class, to.class == job->class ? job->min_speed : 0,
+                                 &to.min_speed, err);
     if (code == 0)
         code = request_deadline(r, to.class, err);
     if (code == 0)
@@ -211,7 +212,7 @@ static unsigned decided_by(const struct request *r)
     return r->has_class ? YIELD_CLASS : r->op < ARRAY_SIZE(decided) ? decided[r->op] : 0;
 }
 
-static int verb_check(struct verb *v, bool managed)
+static int verb_check(struct verb *v, const struct engine *e, bool managed)
 {
     const struct request *r = &v->request;
     const struct target *t = &v->target;
@@ -224,6 +225,8 @@ static int verb_check(struct verb *v, bool managed)
         .gpu_min = t->view.job.gpu_min,
         .gpu_max = t->view.job.gpu_max,
         .budget_us = t->view.job.budget_us,
+        .min_speed = t->view.job.min_speed ? t->view.job.min_speed
+                                           : (uint32_t)(100 * engine_params(e)->latency_speed),
         .paused = t->view.job.paused,
         .paused_by = guest_whose(&v->who, t->view.job.paused_by),
         .swapped = t->view.swap && t->view.swap[0],
@@ -318,7 +321,7 @@ static int steer(struct verb *v, struct engine *e)
         code = target_find(v, e);
     bool managed = code == 0 && t->slot != SLOT_NONE;
     if (code == 0)
-        code = verb_check(v, managed);
+        code = verb_check(v, e, managed);
     if (code < 0)
         return code;
     if (r->release) {

@@ -114,6 +114,7 @@ unsigned engine_free(struct engine *e, bool restore)
     survey_end(&e->survey, &e->model, restore);
     swap_leave(&e->model, restore);
     unwatch_driver(&e->model.watches);
+    switches_free(&e->switches);
     model_free(&e->model);
     sched_free(e->model.sched);
     free(e);

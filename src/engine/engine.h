@@ -262,6 +262,12 @@ void engine_watch(struct engine *e);
  * that; -ENOTSUP, -EAGAIN and others: as device_ops.counters. */
 int engine_counters(struct engine *e, unsigned gpu, struct gpu_counters *out);
 
+/* Switches of the compute engines since the last call (device_ops.switches); the caller owns the
+ * list. They are kept from the first call on, until engine_switches_end(). -ENOTSUP: the driver has
+ * no record of them. */
+int engine_switches(struct engine *e, struct switch_list *out);
+void engine_switches_end(struct engine *e);
+
 /* Since the daemon began: decisions, controls of the device, those of them that failed. */
 void engine_totals(const struct engine *e, uint64_t out[3]);
 const struct sched_params *engine_params(const struct engine *e);

@@ -10,6 +10,7 @@
 #include "engine/observe/demand.h"
 #include "engine/observe/scans.h"
 #include "engine/observe/speeds.h"
+#include "engine/observe/switches.h"
 #include "engine/place.h"
 #include "engine/reclassify.h"
 #include "engine/survey.h"
@@ -21,6 +22,7 @@ struct engine {
     struct reclassify reclassify;
     struct scans scans;
     struct demand demand;
+    struct switches switches;
     struct swaps swaps;
     struct autoswap autoswap;
     struct survey survey;

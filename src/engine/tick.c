@@ -100,8 +100,10 @@ static uint64_t tick_observe(struct engine *e)
     next = min_u64(next, demand_due(&e->demand, m, m->wake != TIME_NEVER || deadlines_wanted(m)));
     if (e->demand.fresh)
         deadlines_observe(m);
-    if (!e->once)
+    if (!e->once) {
+        next = min_u64(next, switches_due(&e->switches, m));
         next = min_u64(next, speeds_due(&e->speeds, m));
+    }
     return min_u64(next, deadlines_due(m));
 }
 

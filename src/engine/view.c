@@ -247,6 +247,16 @@ int engine_counters(struct engine *e, unsigned gpu, struct gpu_counters *out)
     return e->speeds.gpu[gpu].n ? -EBUSY : d->ops->counters(e->model.driver, gpu, out, NULL);
 }
 
+int engine_switches(struct engine *e, struct switch_list *out)
+{
+    return switches_take(&e->switches, &e->model, out);
+}
+
+void engine_switches_end(struct engine *e)
+{
+    switches_untaken(&e->switches);
+}
+
 void engine_totals(const struct engine *e, uint64_t out[3])
 {
     out[0] = e->model.decisions;

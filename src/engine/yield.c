@@ -106,7 +106,7 @@ static void yield_undo(const struct demand *d, struct model *m, uint32_t job, ui
         terms.budget_us = terms.class == CLASS_LATENCY ? j->rec.yielded_budget_us : 0;
         if (terms.class != CLASS_BATCH) {
             terms.preempt = PREEMPT_INSTRUCTION;
-            terms.min_speed = 0;
+            terms.min_speed = terms.class == CLASS_NORMAL ? 0 : terms.min_speed;
         }
         model_job_change(m, job, &terms);
     }

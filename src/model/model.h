@@ -39,7 +39,8 @@ struct job_terms {
     uint32_t budget_us;        /* of added latency, for a latency job; 0: none */
     uint32_t gpu_min, gpu_max; /* percent of each GPU; 0: none */
     enum preempt_mode preempt; /* of a batch job */
-    uint32_t min_speed;        /* percent, beside others in an MPS server; 0: none */
+    uint32_t min_speed;        /* percent of its speed alone, which it keeps: a latency job beside
+                                  lower ones, a batch job in an MPS server; 0: none */
 };
 
 /* What a process that is about to be a job's root shall be. */

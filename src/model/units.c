@@ -29,6 +29,7 @@ static struct job_terms best_of(struct job_terms a, struct job_terms b)
     if (a.class == b.class) {
         t.weight = larger(a.weight, b.weight);
         t.budget_us = a.budget_us < b.budget_us ? a.budget_us : b.budget_us;
+        t.min_speed = larger(a.min_speed, b.min_speed);
     }
     t.gpu_min = larger(a.gpu_min, b.gpu_min);
     t.gpu_max = a.gpu_max && b.gpu_max ? larger(a.gpu_max, b.gpu_max) : 0;

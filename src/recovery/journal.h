@@ -49,7 +49,7 @@ struct journal_job {
     uint32_t may_promote;
     uint32_t gpu_min, gpu_max;      /* percent of each GPU; 0: none */
     uint32_t preempt;               /* enum preempt_mode */
-    uint32_t min_speed;             /* percent, in an MPS server; 0: none */
+    uint32_t min_speed;             /* percent, as struct job_terms; 0: none */
     char account[ACCOUNT_NAME_MAX]; /* "": that of a user: */
     uint32_t account_uid;
     struct cgroup cgroup;  /* of its own */

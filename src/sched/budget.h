@@ -31,8 +31,8 @@ uint32_t budget_slice_us(const struct sched_params *p, uint32_t budget_us,
                          const struct budget_seen *seen);
 
 /* What latency jobs were seen doing on a device lately (EV_ACTIVITY), older observations counting
- * less. Invariant: all of it was seen at the present slice and outside throttling; whoever changes
- * either calls observed_forget(). */
+ * less. Invariant: all of it was seen at the present slice; whoever changes that calls
+ * observed_forget(). */
 struct observed {
     double seconds, returns, busy_s;
 };

@@ -15,6 +15,7 @@ static void member_link(struct sched *c, uint32_t device, uint32_t job)
         .own_class = j->class,
         .weight = j->weight,
         .budget_us = j->budget_us,
+        .min_speed = j->min_speed,
         .paused = j->paused,
         .due = j->due,
         .limit = {.own = j->limits},
@@ -130,6 +131,8 @@ static void group_remove(struct sched *c, uint32_t group)
         member_unlink(c, g->device, g->job);
     mark(c, g->job);
     c->ngroups--;
+    struct runs *r = &c->devices[g->device].runs;
+    r->group = r->group == group ? SLOT_NONE : r->group;
     g->job = SLOT_NONE;
 }
 
@@ -145,6 +148,7 @@ static void job_spread(struct sched *c, uint32_t job)
         m->weight = j->weight;
         m->share = m->turn_weight = j->weight;
         m->budget_us = j->budget_us;
+        m->min_speed = j->min_speed;
         m->paused = j->paused;
         m->limit.held = false;
         m->limit.own = j->limits;
@@ -221,8 +225,36 @@ static void demand(struct sched *c, const struct sched_event *ev)
 static void events_activity(struct policy_device *dev, const struct sched_event *ev)
 {
     boost_observe(&dev->boost, ev);
-    if (throttle_observes(&dev->throttle, (double)ev->window_ns * 1e-9))
-        observed_add(&dev->seen, ev);
+    observed_add(&dev->seen, ev);
+}
+
+/* What has the engine now, for the tally; NULL: nobody of ours. */
+static const struct run *run_of(const struct sched *c, uint32_t group, struct run *out)
+{
+    const struct group *g = group == SLOT_NONE ? NULL : &c->groups[group];
+    if (!g || g->job == SLOT_NONE)
+        return NULL;
+    const struct member *m = &c->devices[g->device].members[g->job];
+    *out = (struct run){m->class == CLASS_LATENCY, g->slice_us};
+    return out;
+}
+
+static int engine_switch(struct sched *c, const struct sched_event *ev)
+{
+    if (ev->device >= c->limits.devices ||
+        (ev->group != SLOT_NONE &&
+         (ev->group >= c->limits.groups || c->groups[ev->group].job == SLOT_NONE ||
+          c->groups[ev->group].device != ev->device)))
+        return -EINVAL;
+    struct runs *r = &c->devices[ev->device].runs;
+    struct run was;
+    r->known &= !ev->on;
+    runs_end(&c->params, r, run_of(c, r->group, &was),
+             r->group == SLOT_NONE ? NULL : &c->groups[r->group].use, ev->at_ns);
+    r->group = ev->group;
+    if (ev->group != SLOT_NONE)
+        runs_begin(r, &c->groups[ev->group].use, ev->at_ns);
+    return 0;
 }
 
 static bool limits_ok(const struct sched_event *ev)
@@ -255,6 +287,8 @@ static int device_event(struct sched *c, const struct sched_event *ev)
         events_activity(&c->devices[ev->device], ev);
         return 0;
     }
+    if (ev->type == EV_SWITCH)
+        return engine_switch(c, ev);
     if (ev->type == EV_ACCOUNT) {
         if (ev->account >= c->limits.accounts || ev->weight < WEIGHT_MIN ||
             ev->weight > WEIGHT_MAX || !limits_ok(ev))
@@ -277,7 +311,8 @@ static int device_event(struct sched *c, const struct sched_event *ev)
 
 int sched_event(struct sched *c, const struct sched_event *ev)
 {
-    if (ev->type == EV_DEVICE || ev->type == EV_ACTIVITY || ev->type == EV_ACCOUNT ||
+    if (ev->type == EV_DEVICE || ev->type == EV_ACTIVITY || ev->type == EV_SWITCH ||
+        ev->type == EV_ACCOUNT ||
         ev->type == EV_GROUP_REMOVE || ev->type == EV_GROUP_CHANGE)
         return device_event(c, ev);
     if (ev->job >= c->limits.jobs)
@@ -287,7 +322,8 @@ int sched_event(struct sched *c, const struct sched_event *ev)
         return ev->type == EV_JOB_ADD ? -EEXIST : -EINVAL;
     bool sets = ev->type == EV_JOB_ADD || ev->type == EV_JOB_CHANGE;
     if (sets && ((unsigned)ev->class >= CLASS_COUNT || ev->weight < WEIGHT_MIN ||
-                 ev->weight > WEIGHT_MAX || ev->budget_us > BUDGET_MAX_US || !limits_ok(ev) ||
+                 ev->weight > WEIGHT_MAX || ev->budget_us > BUDGET_MAX_US || ev->min_speed < 0 ||
+                 ev->min_speed > 1 || !limits_ok(ev) ||
                  (ev->type == EV_JOB_ADD && ev->account >= c->limits.accounts)))
         return -EINVAL;
 
@@ -298,6 +334,7 @@ int sched_event(struct sched *c, const struct sched_event *ev)
                           .weight = ev->weight,
                           .account = ev->account,
                           .budget_us = ev->budget_us,
+                          .min_speed = ev->min_speed,
                           .due.deadline_ns = TIME_NEVER};
         set_limits(c, &j->limits, ev);
         c->accounts_used += c->accounts[ev->account].jobs++ == 0;
@@ -306,6 +343,7 @@ int sched_event(struct sched *c, const struct sched_event *ev)
         j->class = ev->class;
         j->weight = ev->weight;
         j->budget_us = ev->budget_us;
+        j->min_speed = ev->min_speed;
         set_limits(c, &j->limits, ev);
         job_spread(c, ev->job);
         return 0;
@@ -337,6 +375,7 @@ int sched_event(struct sched *c, const struct sched_event *ev)
     case EV_COUNT:
     case EV_DEVICE:
     case EV_ACTIVITY:
+    case EV_SWITCH:
     case EV_ACCOUNT:
         break;
     }

@@ -10,8 +10,9 @@
 #include "sched/budget.h"
 #include "sched/rotation.h"
 #include "sched/sched.h"
+#include "sched/runs.h"
 #include "sched/slack.h"
-#include "sched/throttle.h"
+#include "sched/speed_floor.h"
 
 /* A job on a device. What each decision reads of all members comes first, within 64 bytes. */
 struct member {
@@ -46,6 +47,7 @@ struct member {
     struct member_due due;
     struct member_slack slack;
     uint32_t budget_us;
+    double min_speed; /* 0: as params.latency_speed says */
     uint32_t gang_first; /* the first device of the gang */
     uint32_t turn_group; /* the computing group that runs; SLOT_NONE: the next after the last */
     uint32_t last_group;
@@ -77,7 +79,8 @@ struct policy_device {
     struct rotation rotation;
     struct boost boost;
     struct slack_order order;
-    struct throttle throttle;
+    struct speed_floor speed;
+    struct runs runs;
     struct budget budget;
     struct observed seen;
     struct packing *packings; /* two, for this device and those linked to it; with a floor kept the

@@ -72,6 +72,7 @@ int sched_new(const struct sched_limits *limits, const struct sched_params *para
         rotation_init(&dev->rotation, i);
         boost_init(&dev->boost);
         dev->order.leader = SLOT_NONE;
+        dev->runs.group = SLOT_NONE;
     }
     for (uint32_t i = 0; i < limits->accounts; i++)
         c->accounts[i].weight = WEIGHT_DEFAULT;
@@ -163,15 +164,13 @@ static void pick_turn_group(const struct sched *c, struct member *m, uint32_t he
 static void decide_device(const struct sched *c, struct policy_device *dev, uint64_t now_ns)
 {
     dev->rotation.from = CLASS_COUNT;
-    dev->rotation.blocked = dev->throttle.may = false;
+    dev->rotation.blocked = false;
     for_each_member (dev, m)
         m->serialize_contexts = false, m->compute_us = 0;
     if (dev->gated && c->policy->turns)
         policy_gated(&c->params, dev, now_ns);
     else
         c->policy->decide(&c->params, dev, now_ns);
-    if (!dev->throttle.may)
-        dev->throttle.until_ns = 0;
 }
 
 /* Whose turn it is, on each device or on all that gangs link. */
@@ -217,6 +216,7 @@ static void emit_member(struct sched *c, uint32_t d, struct member *m, struct em
         pick_turn_group(c, m, g);
     for (; g != SLOT_NONE; g = c->groups[g].next) {
         struct sched_setting s = setting(c, m, g);
+        c->groups[g].slice_us = s.timeslice_us;
         c->settings[s.runnable ? --e->back : e->front++] = s;
     }
 }
@@ -294,14 +294,38 @@ bool sched_wants_activity(const struct sched *c, uint32_t device)
     return lower && (budget || (upper && deadline));
 }
 
-bool sched_may_throttle(const struct sched *c, uint32_t device)
+#define LAUNCHES_BUSY 0.04 /* of the time: less is not launch-bound */
+
+bool sched_wants_switches(const struct sched *c, uint32_t device, double latency_busy)
 {
-    return device < c->limits.devices && c->devices[device].throttle.may;
+    bool latency = false, lower = false;
+    if (device >= c->limits.devices || c->devices[device].gated || !c->policy->turns)
+        return false;
+    for_each_member (&c->devices[device], m) {
+        latency |= m->class == CLASS_LATENCY && !m->paused;
+        lower |= m->class != CLASS_LATENCY && !m->paused;
+    }
+    return latency && lower && latency_busy >= LAUNCHES_BUSY;
 }
 
 bool sched_throttled(const struct sched *c, uint32_t device)
 {
-    return device < c->limits.devices && c->devices[device].throttle.until_ns;
+    return device < c->limits.devices && c->devices[device].speed.phase == SPEED_THROTTLED;
+}
+
+struct sched_speed sched_speed(const struct sched *c, uint32_t device)
+{
+    const struct speed_floor *s = &c->devices[device].speed;
+    bool shortest = s->phase == SPEED_SHORTEST || s->phase == SPEED_REFERENCE;
+    return (struct sched_speed){
+        .launch_bound = s->launch_bound,
+        .bursts_hz = s->bursts_hz,
+        .busy = s->alone,
+        .speed = s->alone > 0 && s->phase != SPEED_THROTTLED
+                     ? (shortest ? s->shortest : s->rate) / s->alone
+                     : 0,
+        .slice_us = c->devices[device].rotation.slice_us,
+    };
 }
 
 bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bool *runnable)

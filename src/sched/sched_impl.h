@@ -8,6 +8,7 @@ struct job {
     bool used, paused;
     enum job_class class;
     uint32_t account, weight, budget_us;
+    double min_speed;
     struct limits limits;
     struct member_due due;
 };
@@ -16,6 +17,8 @@ struct group {
     uint32_t job, device; /* SLOT_NONE: slot free */
     uint32_t prev, next;  /* among the groups of its member */
     bool computes;
+    uint32_t slice_us; /* as the last plan has it */
+    struct context_use use;
 };
 
 struct sched {

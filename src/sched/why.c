@@ -105,9 +105,9 @@ static void why_waits(const struct sched *c, const struct policy_device *dev,
     const struct member *above = better(dev, m);
     if (dev->gated && m->idle) {
         out->why = WHY_IDLE;
-    } else if (dev->throttle.until_ns) {
+    } else if (dev->speed.phase == SPEED_THROTTLED) {
         out->why = WHY_THROTTLED;
-        out->until_ns = dev->throttle.until_ns;
+        out->until_ns = dev->speed.until_ns;
     } else if (dev->boost.promoted && dev->boost.job != m->job) {
         out->why = WHY_BOOSTED;
         out->other = dev->boost.job;

@@ -12,6 +12,7 @@
 
 #define SAMPLES_MAX 65536U
 #define LOOK_NS     100000000U
+#define SWITCHES    8192U      /* that are kept until the next look */
 #define QUEUED      2U         /* kernels a saturating job keeps in the queue */
 #define QUIET_NS    300000000U /* without work, although it could: idle */
 #define RANKS       (SIM_JOBS_MAX * SIM_GPUS_MAX)
@@ -24,6 +25,10 @@ struct rank {
     uint64_t quiet_ns;
     uint64_t submitted; /* kernels of a job that has its work back to back */
     uint64_t queued;    /* of these not done */
+    uint64_t step_ns;   /* of a job with steps: when its host does the next thing */
+    uint64_t begun_ns;  /* the step */
+    uint32_t launched;  /* of its kernels */
+    uint64_t steps;     /* done */
 };
 
 struct state {
@@ -33,6 +38,7 @@ struct state {
     bool waits; /* a request is on its way; of an open loop: OPEN_MAX are */
     uint64_t open_ns[OPEN_MAX], first_open, nopen; /* when they were issued */
     uint64_t random;
+    uint64_t meets; /* ranks that wait for the others to end their step */
     bool news; /* since the scheduler was told */
     uint64_t busy_at_settle, busy_at_pause;
     uint64_t useful_ns, useful_at_settle; /* work done, without spinning */
@@ -58,6 +64,8 @@ struct sim {
     uint64_t now, call_at; /* call_at: the daemon is in a call until then */
     uint64_t look_at;      /* when it asks next who got the GPU */
     uint64_t report_at;
+    struct softgpu_switch switches[SIM_GPUS_MAX][SWITCHES];
+    uint64_t switches_end[SIM_GPUS_MAX], switches_told[SIM_GPUS_MAX];
     struct {
         enum softgpu_call call;
         uint32_t rank, us;
@@ -71,17 +79,25 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Its ranks, as a bit map: one on each of its GPUs, or so many processes on one. */
 static uint32_t sim_gpus_of(const struct sim *m, uint32_t j)
 {
-    return m->s->jobs[j].gpus ? m->s->jobs[j].gpus : 1;
+    const struct sim_job *job = &m->s->jobs[j];
+    return job->ranks ? (1U << job->ranks) - 1 : job->gpus ? job->gpus : 1;
+}
+
+static uint32_t gpu_of(const struct sim *m, uint32_t j, uint32_t rank)
+{
+    const struct sim_job *job = &m->s->jobs[j];
+    return !job->ranks ? rank : job->gpus ? (uint32_t)__builtin_ctz(job->gpus) : 0;
 }
 
 /* Those with its contexts, and those with its work. */
 #define for_each_gpu_of(m, j, g)                                                                   \
-    for (uint32_t g = 0; g < (m)->ngpus; g++)                                                      \
+    for (uint32_t g = 0; g < SIM_GPUS_MAX; g++)                                                    \
         if ((sim_gpus_of(m, j) | (m)->s->jobs[j].strays) >> g & 1)
 #define for_each_rank_of(m, j, g)                                                                  \
-    for (uint32_t g = 0; g < (m)->ngpus; g++)                                                      \
+    for (uint32_t g = 0; g < SIM_GPUS_MAX; g++)                                                    \
         if (sim_gpus_of(m, j) >> g & 1)
 
 static struct rank *rank_of(struct sim *m, uint32_t j, uint32_t g)
@@ -92,7 +108,7 @@ static struct rank *rank_of(struct sim *m, uint32_t j, uint32_t g)
 static struct softgpu_group_info info_of(struct sim *m, uint32_t j, uint32_t g)
 {
     struct softgpu_group_info info = {0};
-    softgpu_group_info(m->f.engines[g], rank_of(m, j, g)->group, &info);
+    softgpu_group_info(m->f.engines[gpu_of(m, j, g)], rank_of(m, j, g)->group, &info);
     return info;
 }
 
@@ -133,17 +149,17 @@ static void submit(struct sim *m, uint32_t j, uint32_t g)
     bool sync = job->sync_ns && i % 2;
     struct softgpu_kernel k = {.duration_ns = sync ? job->sync_ns : job->kernel_ns,
                                .sm_fraction = 1,
-                               .cookie = j,
+                               .cookie = j * SIM_GPUS_MAX + g,
                                .ranks = sync ? (uint32_t)__builtin_popcount(sim_gpus_of(m, j)) : 0,
                                .collective = (uint64_t)(j + 1) << 40 | i};
     r->queued++;
-    softgpu_submit(m->f.engines[g], r->group, &k, m->now);
+    softgpu_submit(m->f.engines[gpu_of(m, j, g)], r->group, &k, m->now);
 }
 
 static bool works(const struct sim *m, uint32_t j)
 {
     const struct sim_job *job = &m->s->jobs[j];
-    return !job->period_ns && !(job->idle_ns && m->now >= job->idle_ns && m->now < job->busy_ns);
+    return !job->period_ns && !job->step_kernels && !(job->idle_ns && m->now >= job->idle_ns && m->now < job->busy_ns);
 }
 
 static void keep_busy(struct sim *m, uint32_t j)
@@ -225,13 +241,16 @@ static void come(struct sim *m, uint32_t j)
                                   .job = j,
                                   .class = job->class,
                                   .weight = job->weight ? job->weight : WEIGHT_DEFAULT,
-                                  .budget_us = job->budget_us});
+                                  .budget_us = job->budget_us,
+                                  .min_speed = job->min_speed});
     for_each_gpu_of (m, j, g) {
         struct rank *r = rank_of(m, j, g);
-        softgpu_group_add(m->f.engines[g], m->now, &r->group);
+        softgpu_group_add(m->f.engines[gpu_of(m, j, g)], m->now, &r->group);
+        softgpu_tag(m->f.engines[gpu_of(m, j, g)], r->group, j * SIM_GPUS_MAX + g + 1);
         r->present = true;
+        r->step_ns = m->now;
         event_on(
-            m, g,
+            m, gpu_of(m, j, g),
             (struct sched_event){
                 .type = EV_GROUP_ADD, .job = j, .group = j * SIM_GPUS_MAX + g, .computes = true});
     }
@@ -241,11 +260,55 @@ static void sim_leave(struct sim *m, uint32_t j)
 {
     event(m, (struct sched_event){.type = EV_JOB_REMOVE, .job = j});
     for_each_gpu_of (m, j, g) {
-        softgpu_group_remove(m->f.engines[g], rank_of(m, j, g)->group, m->now);
+        softgpu_group_remove(m->f.engines[gpu_of(m, j, g)], rank_of(m, j, g)->group, m->now);
         rank_of(m, j, g)->present = false;
     }
     m->st[j].present = false;
     m->st[j].gone = true;
+}
+
+/* A paused program's host goes on until it waits for the GPU. */
+static bool pause_over(const struct sim *m, uint32_t j)
+{
+    const struct sim_job *job = &m->s->jobs[j];
+    return job->idle_ns && m->now >= job->idle_ns && m->now < job->busy_ns;
+}
+
+/* What the host of a rank with steps does until now. Returns when it does the next thing;
+ * SOFTGPU_NEVER: it waits for the GPU or for its peers. */
+static uint64_t host(struct sim *m, uint32_t j, uint32_t g)
+{
+    const struct sim_job *job = &m->s->jobs[j];
+    struct rank *r = rank_of(m, j, g);
+    while (r->launched < job->step_kernels && m->now >= r->step_ns) {
+        r->begun_ns = r->launched++ ? r->begun_ns : m->now;
+        r->step_ns += job->launch_ns;
+        submit(m, j, g);
+    }
+    return r->launched < job->step_kernels ? r->step_ns : SOFTGPU_NEVER;
+}
+
+static void next_step(struct sim *m, struct rank *r, const struct sim_job *job)
+{
+    r->launched = 0;
+    r->step_ns = m->now + job->host_ns;
+}
+
+/* The last kernel of a step has ended. */
+static void step_done(struct sim *m, uint32_t j, struct rank *r)
+{
+    const struct sim_job *job = &m->s->jobs[j];
+    struct state *st = &m->st[j];
+    if (r->begun_ns >= m->s->settle_ns && m->out->job[j].requests < SAMPLES_MAX)
+        st->samples[m->out->job[j].requests++] = (double)(m->now - r->begun_ns) / 1e3;
+    if (!job->lockstep) {
+        next_step(m, r, job);
+        return;
+    }
+    if (++st->meets < (uint64_t)__builtin_popcount(sim_gpus_of(m, j)))
+        return;
+    st->meets = 0;
+    for_each_rank_of(m, j, g) next_step(m, rank_of(m, j, g), job);
 }
 
 /* Jobs that come, leave, pause, and requests that are due. Returns when that happens next. */
@@ -268,8 +331,13 @@ static uint64_t lives(struct sim *m)
             st->paused = pause;
             event(m, (struct sched_event){.type = EV_JOB_PAUSE, .job = j, .on = pause});
         }
-        if (!job->period_ns)
+        if (!job->period_ns && !job->step_kernels)
             keep_busy(m, j);
+        for_each_rank_of(m, j, g)
+        {
+            if (job->step_kernels && !pause_over(m, j))
+                next = min_u64(next, host(m, j, g));
+        }
         while (job->period_ns && !st->waits && m->now >= st->due_ns)
             sim_issue(m, j);
         uint64_t at[] = {job->leave_ns,  job->pause_ns,
@@ -281,14 +349,19 @@ static uint64_t lives(struct sim *m)
     return next;
 }
 
-static void completed(struct sim *m, uint32_t g, const struct softgpu_completion *done)
+static void completed(struct sim *m, const struct softgpu_completion *done)
 {
-    uint32_t j = (uint32_t)done->cookie;
+    uint32_t j = (uint32_t)done->cookie / SIM_GPUS_MAX, g = (uint32_t)done->cookie % SIM_GPUS_MAX;
     const struct sim_job *job = &m->s->jobs[j];
     struct state *st = &m->st[j];
     struct rank *r = rank_of(m, j, g);
     uint64_t i = r->submitted - r->queued--;
     st->useful_ns += job->sync_ns && i % 2 ? job->sync_ns : job->kernel_ns;
+    if (job->step_kernels) {
+        if (r->launched == job->step_kernels && !r->queued)
+            step_done(m, j, r);
+        return;
+    }
     if (!job->period_ns) {
         keep_busy(m, j);
         return;
@@ -312,7 +385,7 @@ static void completions(struct sim *m)
     struct softgpu_completion done;
     for (uint32_t g = 0; g < m->ngpus; g++) {
         while (softgpu_pop_completion(m->f.engines[g], &done))
-            completed(m, g, &done);
+            completed(m, &done);
     }
 }
 
@@ -325,7 +398,7 @@ static void tell_demand(struct sim *m, uint32_t j, uint32_t g, uint64_t busy_ns)
     r->quiet_ns = busy_ns ? 0 : could ? r->quiet_ns + LOOK_NS : r->quiet_ns;
     r->ran = !r->suspended;
     if (busy_ns || r->quiet_ns >= QUIET_NS)
-        event_on(m, g,
+        event_on(m, gpu_of(m, j, g),
                  (struct sched_event){.type = EV_DEMAND, .job = j, .on = r->quiet_ns < QUIET_NS});
 }
 
@@ -335,17 +408,23 @@ static void look_at_gpu(struct sim *m, uint32_t g)
     struct sched_event ev = {.type = EV_ACTIVITY, .window_ns = LOOK_NS};
     uint64_t upper = 0, lower = 0;
     for (uint32_t j = 0; j < m->n; j++) {
-        struct rank *r = rank_of(m, j, g);
-        if (!r->present)
-            continue;
-        struct softgpu_group_info info = info_of(m, j, g);
         bool latency = m->s->jobs[j].class == CLASS_LATENCY;
-        *(latency ? &upper : &lower) += info.bursts - r->bursts;
-        ev.busy_ns += latency ? info.busy_ns - r->seen_ns : 0;
-        if (m->s->demand)
-            tell_demand(m, j, g, info.busy_ns - r->seen_ns);
-        r->seen_ns = info.busy_ns;
-        r->bursts = info.bursts;
+        uint64_t busy_ns = 0;
+        uint32_t first = SLOT_NONE;
+        for_each_gpu_of (m, j, k) {
+            struct rank *r = rank_of(m, j, k);
+            if (!r->present || gpu_of(m, j, k) != g)
+                continue;
+            struct softgpu_group_info info = info_of(m, j, k);
+            first = first == SLOT_NONE ? k : first;
+            *(latency ? &upper : &lower) += info.bursts - r->bursts;
+            busy_ns += info.busy_ns - r->seen_ns;
+            r->seen_ns = info.busy_ns;
+            r->bursts = info.bursts;
+        }
+        ev.busy_ns += latency ? busy_ns : 0;
+        if (m->s->demand && first != SLOT_NONE)
+            tell_demand(m, j, first, busy_ns);
     }
     ev.busy_ns = ev.busy_ns < LOOK_NS ? ev.busy_ns : LOOK_NS;
     ev.returns = (uint32_t)(upper < lower ? upper : lower);
@@ -353,10 +432,30 @@ static void look_at_gpu(struct sim *m, uint32_t g)
         event_on(m, g, ev);
 }
 
+/* The record of switches since the last look. */
+static void tell_switches(struct sim *m, uint32_t g)
+{
+    bool lost = m->switches_end[g] > m->switches_told[g] + SWITCHES;
+    if (lost)
+        m->switches_told[g] = m->switches_end[g] - SWITCHES;
+    for (; m->switches_told[g] < m->switches_end[g]; m->switches_told[g]++) {
+        const struct softgpu_switch *w = &m->switches[g][m->switches_told[g] % SWITCHES];
+        event_on(m, g,
+                 (struct sched_event){.type = EV_SWITCH,
+                                      .group = w->who ? w->who - 1 : SLOT_NONE,
+                                      .at_ns = w->ns,
+                                      .on = lost});
+        lost = false;
+    }
+}
+
 static void look(struct sim *m)
 {
-    for (uint32_t g = 0; g < m->ngpus; g++)
+    for (uint32_t g = 0; g < m->ngpus; g++) {
         look_at_gpu(m, g);
+        if (!m->s->blind)
+            tell_switches(m, g);
+    }
     for (uint32_t j = 0; j < m->n && !m->s->blind; j++) {
         if (m->st[j].present)
             tell_deadline(m, j);
@@ -401,7 +500,7 @@ static void decide(struct sim *m, struct decider *d)
 static void make_call(struct sim *m, const struct softgpu_params *p)
 {
     uint32_t k = m->calls[m->next_call].rank, us = m->calls[m->next_call].us;
-    struct softgpu *e = m->f.engines[k % SIM_GPUS_MAX];
+    struct softgpu *e = m->f.engines[gpu_of(m, k / SIM_GPUS_MAX, k % SIM_GPUS_MAX)];
     struct rank *r = &m->ranks[k];
     struct state *st = &m->st[k / SIM_GPUS_MAX];
     enum softgpu_call call = m->calls[m->next_call++].call;
@@ -439,10 +538,12 @@ static void account(struct sim *m, uint64_t from, uint64_t to)
         uint64_t end = job->leave_ns ? job->leave_ns : m->s->duration_ns;
         if (from >= end || to < end)
             continue;
-        double time = (double)(end - m->s->settle_ns) * __builtin_popcount(sim_gpus_of(m, j));
+        double time = (double)(end - m->s->settle_ns) *
+                      (job->ranks ? 1 : __builtin_popcount(sim_gpus_of(m, j)));
         m->out->job[j].share = (double)(busy(m, j) - st->busy_at_settle) / time;
         m->out->job[j].done = (double)(st->useful_ns - st->useful_at_settle) / time;
-        for_each_rank_of(m, j, g) m->out->gpu_busy[g] += m->out->job[j].share;
+        for_each_rank_of(m, j, g) m->out->gpu_busy[gpu_of(m, j, g)] +=
+            m->out->job[j].share / (job->ranks ? job->ranks : 1);
     }
 }
 
@@ -516,11 +617,13 @@ static int sim_set_up(struct sim *m, const struct softgpu_params *engine)
         return -EINVAL;
     int r = 0;
     for (uint32_t j = 0; r == 0 && j < m->n; j++) {
-        if (s->jobs[j].period_ns && !(m->st[j].samples = calloc(SAMPLES_MAX, sizeof(double))))
+        if ((s->jobs[j].period_ns || s->jobs[j].step_kernels) && !(m->st[j].samples = calloc(SAMPLES_MAX, sizeof(double))))
             r = -ENOMEM;
     }
     for (; r == 0 && m->f.n < m->ngpus; m->f.n += r == 0)
-        r = softgpu_new(engine, SIM_JOBS_MAX, SIM_JOBS_MAX * 64, &m->f.engines[m->f.n]);
+        r = softgpu_new(engine, RANKS, SIM_JOBS_MAX * 512, &m->f.engines[m->f.n]);
+    for (uint32_t g = 0; r == 0 && g < m->ngpus; g++)
+        softgpu_record(m->f.engines[g], m->switches[g], SWITCHES, &m->switches_end[g]);
     for (uint32_t d = 0; r == 0 && d < m->ndeciders; d++) {
         m->deciders[d].wake = TIME_NEVER;
         struct sched_limits limits = {m->ngpus / m->ndeciders, SIM_JOBS_MAX, RANKS, 1};

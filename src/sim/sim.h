@@ -15,9 +15,17 @@ struct sim_job {
     enum job_class class;
     uint32_t weight;    /* 0: default */
     uint32_t budget_us; /* of a latency job */
+    double min_speed;
     uint64_t kernel_ns; /* 0: no job here, and none behind */
     uint64_t period_ns; /* a request every (closed loop); 0: kernels back to back */
     bool open_loop;     /* requests come when they are due, whatever still waits */
+    /* Of a job that is launch-bound, or has bursts, without a period: so many kernels, launched one
+     * every launch_ns by a host that does not wait for them, then a wait for the last and host_ns
+     * of host work. Each such step counts as a request. 0: no such steps. */
+    uint32_t step_kernels;
+    uint64_t launch_ns, host_ns;
+    uint32_t ranks; /* so many processes do that, each with a context of its own; 0: one */
+    bool lockstep;  /* and meet after each step */
     uint64_t seed;    /* of an open loop: they come at random (Poisson), period_ns apart on average;
                          0: regularly */
     uint64_t slow_ns; /* from then on a request every 100 periods; 0: never */

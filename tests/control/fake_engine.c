@@ -23,19 +23,8 @@ bool fake_recording;
 unsigned fake_lookups;
 int fake_switches_code;
 
-static int fake_take_switches(struct device_driver *d, struct switch_list *out, struct error *err)
-{
-    fake_recording = out != NULL;
-    for (size_t i = 0; out && i < fake_switches.n; i++) {
-        if (switch_list_push(out, &fake_switches.v[i]) < 0)
-            return -ENOMEM;
-    }
-    fake_switches.n = 0;
-    return fake_switches_code;
-}
-
 static const struct device_ops fake_ops = {
-    .name = "fake", .gpus = fake_gpus, .info = fake_info, .switches = fake_take_switches};
+    .name = "fake", .gpus = fake_gpus, .info = fake_info};
 static struct device_driver fake_driver = {&fake_ops};
 
 struct engine *fake_engine_new(void)
@@ -408,6 +397,23 @@ const struct sched_params *engine_params(const struct engine *m)
 const char *engine_policy(const struct engine *m)
 {
     return m->policy;
+}
+
+int engine_switches(struct engine *m, struct switch_list *out)
+{
+    *out = (struct switch_list){0};
+    for (size_t i = 0; i < fake_switches.n; i++) {
+        if (switch_list_push(out, &fake_switches.v[i]) < 0)
+            return -ENOMEM;
+    }
+    fake_switches.n = 0;
+    fake_recording = true;
+    return fake_switches_code;
+}
+
+void engine_switches_end(struct engine *m)
+{
+    fake_recording = false;
 }
 
 int engine_counters(struct engine *m, unsigned gpu, struct gpu_counters *out)

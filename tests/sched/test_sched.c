@@ -111,74 +111,6 @@ static void test_copies(void **state)
     }
 }
 
-/* Four tenths of a second: latency jobs had so much of the GPU and took it back so often. Says
- * whether the batch job may run after that. */
-static bool batch_runs_after(struct sched *c, double busy, uint32_t returns_hz, uint64_t *now_ns)
-{
-    struct sched_plan plan;
-    for (int i = 0; i < 4; i++) {
-        struct sched_event e = {.type = EV_ACTIVITY, .window_ns = 100000000};
-        e.returns = returns_hz / 10;
-        e.busy_ns = (uint64_t)(busy * 1e8);
-        assert_int_equal(ev(c, e), 0);
-        *now_ns += e.window_ns;
-    }
-    sched_decide(c, *now_ns, &plan);
-    assert_true(setting(&plan, 0).runnable);
-    assert_int_equal(setting(&plan, 1).runnable, !sched_throttled(c, 0));
-    return setting(&plan, 1).runnable;
-}
-
-/* The figures are of an H200: a training job that feeds the GPU kernel by kernel, gaps of 0.1 ms
- * every 4, requests of 0.1 ms 2000 times a second and 500 times. */
-static void test_rest(void **state)
-{
-    (void)state;
-    static const struct {
-        double busy;
-        uint32_t returns_hz;
-        bool runs;
-    } cases[] = {{0.95, 50, false},  {0.97, 70, false}, {0.33, 2000, true},
-                 {0.083, 500, true}, {0.97, 20, true},  {0.8, 100, true}};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct sched *c = new_core(1, 2, 2);
-        struct sched_plan plan;
-        uint64_t now = 0;
-        for (uint32_t j = 0; j < 2; j++) {
-            assert_int_equal(ev(c, add(j, j ? CLASS_BATCH : CLASS_LATENCY, 100)), 0);
-            assert_int_equal(ev(c, group(j, j, 0)), 0);
-        }
-        sched_decide(c, now, &plan);
-        assert_true(setting(&plan, 1).runnable && sched_may_throttle(c, 0));
-        bool runs = batch_runs_after(c, cases[i].busy, cases[i].returns_hz, &now);
-        assert_int_equal(runs, cases[i].runs);
-        if (!runs) {
-            /* It ends by itself, and begins again only with what is seen after it. */
-            sched_decide(c, now, &plan);
-            assert_true(plan.wake_ns > now && plan.wake_ns <= now + 5000000000U);
-            now = plan.wake_ns;
-            sched_decide(c, now, &plan);
-            assert_true(setting(&plan, 1).runnable && !sched_throttled(c, 0));
-            while (batch_runs_after(c, cases[i].busy, cases[i].returns_hz, &now))
-                assert_true(now < 20000000000U);
-        }
-        /* A paused job is not throttled, nor a resumed one for what was seen before. */
-        for (int on = 1; on >= 0; on--) {
-            struct sched_event pause = {.type = EV_JOB_PAUSE, .job = 1, .on = on};
-            assert_int_equal(ev(c, pause), 0);
-            sched_decide(c, now, &plan);
-            assert_false(sched_throttled(c, 0));
-            assert_int_equal(setting(&plan, 1).runnable, !on);
-        }
-        runs = batch_runs_after(c, cases[i].busy, cases[i].returns_hz, &now);
-        assert_int_equal(sched_set_policy(c, "shares"), 0);
-        sched_decide(c, now, &plan);
-        assert_true(setting(&plan, 1).runnable && !sched_throttled(c, 0) &&
-                    !sched_may_throttle(c, 0));
-        sched_free(c);
-    }
-}
-
 /* A latency job that is never done has 38 ms of each 40 with a floor of 0.05: a job that is only
  * looked at for 20 would have nothing to show. */
 static void test_turn_with_floor_has_a_slice(void **state)
@@ -327,6 +259,8 @@ static struct sched_event random_event(struct model *m)
                                 .gpu_max =
                                     m->limited && rng(s) % 3 == 0 ? 0.4 + rng(s) % 60 * 0.01 : 0,
                                 .budget_us = rng(s) % 4 ? 0 : rng(s) % 100000,
+                                .min_speed = rng(s) % 4 ? 0 : 1 - rng(s) % 99 * 0.01,
+                                .at_ns = m->now + rng(s) % 2000000U,
                                 .returns = rng(s) % 1000,
                                 .busy_ns = rng(s) % 100000000,
                                 .window_ns = 100000000,
@@ -392,6 +326,9 @@ static void model_event(struct model *m, struct sched_event e, int r)
             m->idle[e.job] = (m->idle[e.job] & ~(1U << e.device)) | (e.on ? 0 : 1U << e.device);
         else if (e.on && e.deadline_ns == TIME_NEVER)
             m->idle[e.job] = (1U << DEVICES) - 1;
+        break;
+    case EV_SWITCH:
+        assert_int_equal(r, glive && m->gdev[e.group] == e.device ? 0 : -EINVAL);
         break;
     case EV_DEVICE:
         assert_int_equal(r, 0);
@@ -547,7 +484,7 @@ int main(void)
         cmocka_unit_test(test_refusals),      cmocka_unit_test(test_copies),
         cmocka_unit_test(test_params),        cmocka_unit_test(test_names),
         cmocka_unit_test(test_random_events), cmocka_unit_test(test_turn_with_floor_has_a_slice),
-        cmocka_unit_test(test_rest),
+        
     };
     return cmocka_run_group_tests_name("core", tests, NULL, NULL);
 }

@@ -117,22 +117,32 @@ static uint64_t time_for(const struct group *g, uint64_t progress_ns)
     return whole + (low - g->progress_rest + g->rate - 1) / g->rate;
 }
 
-static uint32_t who_runs(const struct softgpu *e)
+/* Who has the engine. A group that has no work keeps it until another group gets it, or until it
+ * is suspended. */
+static uint32_t who_has_it(const struct softgpu *e)
 {
+    if (e->switching || e->cur == SOFTGPU_NONE || (e->idle && e->groups[e->cur].blocks))
+        return 0;
     uint32_t o = softgpu_executing(e) ? e->groups[e->cur].owner : SOFTGPU_NONE;
     while (o != SOFTGPU_NONE && !e->owners[o].running)
         o = e->owners[o].next;
-    return o == SOFTGPU_NONE ? 0 : e->owners[o].tag;
+    return o == SOFTGPU_NONE ? e->last_who : e->owners[o].tag;
 }
 
-/* From now until a later time nothing changes. */
+/* From now until a later time nothing changes. A group is said to have the engine while its state is
+ * restored, and until it is saved. */
 static void record_switch(struct softgpu *e)
 {
-    uint32_t who = who_runs(e);
+    uint32_t who = who_has_it(e);
     if (who == e->last_who)
         return;
+    uint64_t ns = e->now_ns;
+    if (e->switching)
+        ns += e->saved_ns;
+    else if (ns == e->switch_end_ns)
+        ns -= e->restored_ns;
     e->last_who = who;
-    e->switches[*e->switches_end % e->switches_size] = (struct softgpu_switch){e->now_ns, who};
+    e->switches[*e->switches_end % e->switches_size] = (struct softgpu_switch){ns, who};
     ++*e->switches_end;
 }
 
@@ -214,14 +224,18 @@ static void switch_to(struct softgpu *e, uint32_t to, bool free)
 {
     const bool blocks = at_block_ends(e, e->cur) || at_block_ends(e, to);
     uint64_t cost = 0;
+    e->saved_ns = (uint64_t)e->p.switch_ns * 2 / 5;
+    e->restored_ns = 0;
     if (e->cur != SOFTGPU_NONE && softgpu_executing(e)) {
         struct group *out = &e->groups[e->cur];
         out->preempted = true;
         cost += (uint64_t)e->p.save_ns * out->occupied / ONE;
+        e->saved_ns += cost;
         free = false;
     }
     if (to != SOFTGPU_NONE && e->groups[to].preempted) {
-        cost += (uint64_t)e->p.restore_ns * e->groups[to].occupied / ONE;
+        e->restored_ns = (uint64_t)e->p.restore_ns * e->groups[to].occupied / ONE;
+        cost += e->restored_ns;
         free = false;
     }
     if (to != SOFTGPU_NONE && to != e->cur) {

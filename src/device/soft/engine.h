@@ -144,11 +144,13 @@ enum softgpu_call { SOFTGPU_SUSPEND, SOFTGPU_TIMESLICE, SOFTGPU_RESUME, SOFTGPU_
 int softgpu_control(struct softgpu *e, uint32_t group, enum softgpu_call call, uint32_t value,
                     uint64_t at_ns, uint64_t *done_ns);
 
-/* Records from now on whose kernels run, in the caller's memory: switch number i is in
- * ring[i % size], the last is number *end - 1. ring NULL: records no more. */
+/* Records from now on who has the engine, as the hardware's own record does: a group that has no work
+ * keeps it until another gets it, and nobody has it while a switch is under way. In the caller's
+ * memory: switch number i is in ring[i % size], the last is number *end - 1. ring NULL: records no
+ * more. */
 struct softgpu_switch {
     uint64_t ns;  /* from then on */
-    uint32_t who; /* softgpu_tag(); 0: no kernel runs */
+    uint32_t who; /* softgpu_tag(); 0: nobody */
 };
 void softgpu_record(struct softgpu *e, struct softgpu_switch *ring, uint32_t size, uint64_t *end);
 /* What an owner is called there, at first 0; of several owners whose kernels run at once, one is

@@ -96,6 +96,7 @@ struct softgpu {
     bool draining; /* its kernels are to end, and none begins: at drain_end_ns it is reset */
     uint64_t drain_end_ns;
     uint64_t switch_end_ns;
+    uint64_t saved_ns, restored_ns; /* parts of the switch: one leaves, and one is restored */
     bool contended; /* another group waits: slice_start_ns is of this very slice */
     uint64_t slice_start_ns;
     uint64_t parts_ns[GPU_PARTS];

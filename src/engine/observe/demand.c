@@ -7,9 +7,7 @@
  *     job that could have had it and did not is idle, unless a better job may have kept it away. A
  *     job that keeps the engine unasked may have stopped working: then demand_usage() counts.
  *
- * demand_activity() also tells the scheduler what a latency budget buys, and, where a latency job
- * has most of a GPU, what its gaps cost it: a rare demand_usage() finds those, because a GPU that
- * is traced switches more slowly, by some microseconds. Decides nothing. */
+ * demand_activity() also tells the scheduler what a latency budget buys. Decides nothing. */
 #include "engine/observe/demand.h"
 
 #include <math.h>
@@ -31,8 +29,7 @@
 /* A program that has the device open and does nothing on it is not worth asking for ever. */
 #define UNMANAGED_ASKED_MAX 10
 
-#define GAPS_NS     (3 * NSEC_PER_SEC) /* between looks for latency jobs that have most of a GPU */
-#define GAPS_BUSY   0.5
+#define GAPS_NS     (3 * NSEC_PER_SEC) /* between looks for latency jobs that leave short gaps */
 #define SERVER_BUSY 0.02 /* share of time that a driver may count as an MPS server's own */
 #define OTHERS_BUSY 0.9  /* share of time above which others may keep a job off the engine */
 
@@ -322,14 +319,6 @@ static void activity_report(struct model *m, unsigned d, uint64_t window_ns)
     model_emit(m, ev);
 }
 
-static bool wants_activity(const struct model *m, unsigned d)
-{
-    double busy = 0;
-    for_each_job (m, j)
-        busy += model_class(m, j) == CLASS_LATENCY ? fmax(j->on[d].busy, 0) : 0;
-    return sched_wants_activity(m->sched, d) ||
-           (busy >= GAPS_BUSY && sched_may_throttle(m->sched, d));
-}
 
 /* Whether anything was seen. */
 static bool demand_activity(struct demand *x, struct model *m)
@@ -372,7 +361,7 @@ static bool demand_activity(struct demand *x, struct model *m)
             continue;
         x->exact_ns[d] += to - from;
         x->until_ns[d] = max_u64(x->until_ns[d], to);
-        if (wants_activity(m, d))
+        if (sched_wants_activity(m->sched, d))
             activity_report(m, d, min_u64(to - from, NSEC_PER_SEC));
     }
     activity_list_free(&list);
@@ -388,7 +377,7 @@ static uint64_t usage_due(const struct demand *x, const struct model *m, bool tu
         return x->usage_at;
     bool gaps = false;
     for (unsigned d = 0; d < m->ngpus; d++)
-        gaps |= m->driver->ops->activity && sched_may_throttle(m->sched, d);
+        gaps |= m->driver->ops->switches && sched_wants_switches(m->sched, d, 1);
     if (gaps)
         return x->usage_at + (GAPS_NS - USAGE_NS);
     uint64_t due = TIME_NEVER;
@@ -411,7 +400,7 @@ uint64_t demand_due(struct demand *x, struct model *m, bool turns)
         next = min_u64(next, m->driver->ops->due_ns(m->driver));
     bool budgets = false;
     for (unsigned d = 0; d < m->ngpus; d++)
-        budgets |= wants_activity(m, d);
+        budgets |= sched_wants_activity(m->sched, d);
     if (!m->driver->ops->activity || !(turns || budgets)) {
         x->activity_ns = 0;
         return next;

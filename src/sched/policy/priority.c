@@ -15,8 +15,8 @@
  * A latency job with a budget lets the slice below it grow (budget.h), as far as the smallest
  * budget of the latency jobs goes; one without a budget keeps it small.
  *
- * Where latency jobs leave next to nothing, in gaps so short that switching back costs them more
- * than `top_loss`, the jobs below run only part of the time (throttle.h).
+ * Where latency jobs leave only gaps that are shorter than a switch, the jobs below have the longest
+ * slice with which these keep their speed (speed_floor.h).
  *
  * Several latency jobs share by weight; under "laxity" and "edf" those with requests that are due
  * are in order of their slack where that makes a difference (slack.h). */
@@ -65,6 +65,27 @@ static void top_slices(const struct sched_params *p, struct policy_device *dev, 
         slack_slices(p, dev, lower);
 }
 
+/* Whether the slice below follows from the speed of the latency jobs, and nothing that was said of
+ * their requests comes before. */
+static bool keeps_speed(const struct sched_params *p, const struct policy_device *dev)
+{
+    bool told = p->floor > 0.0 || dev->boost.job != SLOT_NONE;
+    for_each_member (dev, m)
+        told |= m->class == CLASS_LATENCY && !m->paused && (m->budget_us || m->due.expects);
+    return !told;
+}
+
+static double least_speed(const struct sched_params *p, const struct policy_device *dev)
+{
+    double least = 0;
+    for_each_member (dev, m) {
+        double own = m->min_speed > 0 ? m->min_speed : p->latency_speed;
+        if (m->class == CLASS_LATENCY && !m->paused && own > least)
+            least = own;
+    }
+    return least;
+}
+
 void policy_priority_decide(const struct sched_params *p, struct policy_device *dev,
                             uint64_t now_ns)
 {
@@ -89,11 +110,15 @@ void policy_priority_decide(const struct sched_params *p, struct policy_device *
                       ? budget_decide(p, &dev->budget, &dev->seen, policy_budget(dev))
                       : p->timeslice_min_us;
     r->slice_us = keeps_floor(p, dev, top) ? p->timeslice_floor_us : r->slice_us;
-    dev->throttle.may = top == CLASS_LATENCY && lower && p->floor == 0.0 && !policy_budget(dev) &&
-                        dev->boost.job == SLOT_NONE;
-    r->blocked = throttle_decide(p, &dev->throttle, &dev->seen, now_ns);
-    if (r->blocked)
-        policy_wake(dev, dev->throttle.until_ns);
+    if (top == CLASS_LATENCY && lower && keeps_speed(p, dev)) {
+        struct speed_slice s =
+            speed_floor_decide(p, &dev->speed, &dev->runs, least_speed(p, dev), now_ns);
+        r->slice_us = s.slice_us;
+        r->blocked = s.blocked;
+        policy_wake(dev, s.wake_ns);
+    } else {
+        speed_floor_reset(&dev->speed);
+    }
 }
 
 const struct policy policy_priority = {

@@ -1,0 +1,63 @@
+/* What the record of switches shows of a device: how long each class had it, how often, and for how
+ * long a context certainly wanted nothing. Pure arithmetic over one device.
+ *
+ * A *run* is the time from a context's getting the compute engine to its giving it up. A context
+ * that has no work keeps the engine until another wants it, so a run may be longer than its work.
+ * It is not where another context waits: that one gets the engine when the slice of the first is
+ * over, at the latest. */
+#ifndef CEDE_SCHED_RUNS_H
+#define CEDE_SCHED_RUNS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sched_params;
+
+/* Time and runs since some moment, of latency jobs and of those below them. */
+struct tally {
+    double seconds;  /* that the record covers, without pauses, */
+    double pauses_s; /* and in pauses of the latency jobs */
+    double busy_s;   /* of latency jobs: in runs */
+    uint32_t bursts; /* and how many there were */
+    double lower_s;  /* of jobs below */
+    uint32_t lower;
+    uint32_t cut; /* of these ended at once: a latency job waited before the run had begun */
+};
+
+/* A context's, or what several of one process have together. */
+struct context_use {
+    uint64_t since_ns;          /* from then on it could run; TIME_NEVER: it cannot */
+    uint64_t begun_ns, left_ns; /* its last run since then; 0: none, or it still has the engine */
+    double seen_s, idle_s;      /* from run to run: in all, and certainly idle */
+    double run_s;               /* in runs, each counted as its slice at most */
+    uint32_t runs;
+};
+
+/* A device's. Invariant: what began before from_ns is in no tally. */
+struct runs {
+    uint32_t group;     /* has the engine; SLOT_NONE: nobody, or a stranger */
+    bool known;         /* false: switches were lost since */
+    uint64_t since_ns;  /* the last switch */
+    uint64_t alone_ns;  /* the latest moment at which certainly nobody waited */
+    uint64_t from_ns;
+    struct tally tally;
+};
+
+/* What a context that ran is, for the tally. */
+struct run {
+    bool latency;
+    uint32_t slice_us;
+};
+
+/* The engine passes to another at `at_ns`; of is what the one before was (NULL: nobody of ours), and
+ * use is its, or NULL. */
+void runs_end(const struct sched_params *p, struct runs *r, const struct run *of,
+              struct context_use *use, uint64_t at_ns);
+/* A context begins a run. */
+void runs_begin(struct runs *r, struct context_use *use, uint64_t at_ns);
+/* Counts anew from a moment that may lie in the future. */
+void runs_count_from(struct runs *r, uint64_t from_ns);
+/* The GPU time that latency jobs worked, without what switching to them adds to each run. */
+double tally_work_s(const struct sched_params *p, const struct tally *t);
+
+#endif

@@ -1,0 +1,241 @@
+/* See speed_floor.h. */
+#include "sched/speed_floor.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sched/sched.h"
+
+#define MS 1000000ULL
+#define S  1000000000ULL
+
+#define SETTLE_NS    (3 * MS)  /* a control call, and the slices that had begun */
+#define SHORTEST_S   0.1       /* of the record, for each judgement: at the shortest slice, */
+#define STEP_S       0.2       /* of a step, */
+#define STAYS_S      0.5       /* and of a slice that stays */
+#define SILENT_NS    (2 * S)   /* latency jobs that do too little for that in so long are away */
+#define REFERENCE_NS (45 * S)  /* a reference takes some 0.2 s: 0.5 % of what lower jobs have */
+#define AGAIN_NS     S         /* between references because of a change */
+#define BAR_NS       (30 * S)
+#define BAR_MOST_NS  (960 * S)
+#define BURST_STEP   3 /* with which throttled jobs run */
+#define THROTTLE_NS  (5 * S)
+
+#define RUNS_LEAST 10   /* to judge by */
+#define RUNS_HZ    20.0 /* fewer gaps are not worth the search */
+#define PAUSES     0.1  /* of the time: with more, lower jobs have these */
+#define NOTHING    0.02 /* of the time of lower jobs */
+#define CHANGED    0.2  /* of the speed, by which the load is taken for another one */
+#define NOISE      0.02 /* of the speed */
+/* With the shortest slice a latency job waits for a switch, and for what the lower job's run takes
+ * at least. */
+#define SWITCHES_AT_LEAST 1.25
+
+static const uint32_t slices_us[SPEED_STEPS] = {0, 500, 700, 1000, 1400, 2000};
+
+static uint32_t slice_of(const struct sched_params *p, uint32_t step)
+{
+    uint32_t us = slices_us[step] < p->timeslice_max_us ? slices_us[step] : p->timeslice_max_us;
+    return us > p->timeslice_min_us ? us : p->timeslice_min_us;
+}
+
+void speed_floor_reset(struct speed_floor *s)
+{
+    *s = (struct speed_floor){0};
+}
+
+static void enter(struct speed_floor *s, struct runs *seen, enum speed_phase phase, uint32_t step,
+                  uint64_t now_ns)
+{
+    s->phase = phase;
+    s->step = step;
+    s->changed_ns = now_ns;
+    runs_count_from(seen, now_ns + SETTLE_NS);
+}
+
+static bool is_barred(const struct speed_floor *s, uint32_t step, uint64_t now_ns)
+{
+    return step >= SPEED_STEPS || now_ns < s->barred_ns[step];
+}
+
+static void bar(struct speed_floor *s, uint32_t step, uint64_t now_ns)
+{
+    uint64_t ns = s->bar_ns[step] ? 2 * s->bar_ns[step] : BAR_NS;
+    s->bar_ns[step] = ns < BAR_MOST_NS ? ns : BAR_MOST_NS;
+    s->barred_ns[step] = now_ns + s->bar_ns[step];
+}
+
+/* Of what the lower jobs had, without the part of each run in which their state is saved. */
+static double lower_share(const struct sched_params *p, const struct tally *t)
+{
+    return fmax(t->lower_s - t->lower * 0.7e-6 * p->switch_us, 0) / t->seconds;
+}
+
+static void measure(const struct sched_params *p, struct speed_floor *s, const struct tally *t)
+{
+    s->rate = tally_work_s(p, t) / t->seconds;
+    s->lower = lower_share(p, t);
+}
+
+/* What was seen with the shortest slice. */
+static void take_shortest(const struct sched_params *p, struct speed_floor *s,
+                          const struct tally *t)
+{
+    measure(p, s, t);
+    s->shortest = s->rate;
+    s->bursts_hz = t->lower / t->seconds;
+    s->launch_bound =
+        t->lower >= RUNS_LEAST && t->cut >= (t->lower + 1) / 2 && s->bursts_hz >= RUNS_HZ;
+    s->alone = s->shortest / (1 - fmin(s->us_costs * SWITCHES_AT_LEAST * p->switch_us, 0.5));
+}
+
+/* What the latency jobs lose while lower ones run with the slice of a burst, of their speed. */
+static double burst_loss(const struct sched_params *p, const struct speed_floor *s,
+                         const struct tally *t, bool strict)
+{
+    if (strict)
+        return t->lower / t->seconds * p->switch_us * 1e-6;
+    return s->alone > 0 ? 1 - s->rate / s->alone : 0;
+}
+
+static bool throttles(const struct sched_params *p, const struct speed_floor *s,
+                      const struct tally *t, double may_lose, bool strict)
+{
+    if (!s->launch_bound || t->pauses_s > PAUSES * t->seconds)
+        return false;
+    if (strict)
+        return s->bursts_hz * p->switch_us * 1e-6 > may_lose;
+    double lost = s->us_costs > 0 ? 1 - s->shortest / s->alone : 0;
+    return lost > may_lose + NOISE || (lost > NOISE && s->lower < NOTHING);
+}
+
+static void step_down(struct speed_floor *s, struct runs *seen, uint64_t now_ns)
+{
+    bar(s, s->step, now_ns);
+    s->rate = s->rate_before;
+    s->lower = s->lower_before;
+    enter(s, seen, s->step > 1 ? SPEED_STAYS : SPEED_SHORTEST, s->step - 1, now_ns);
+}
+
+static void step_up(struct speed_floor *s, struct runs *seen, uint64_t now_ns)
+{
+    s->rate_before = s->rate;
+    s->lower_before = s->lower;
+    enter(s, seen, SPEED_STEP, s->step + 1, now_ns);
+}
+
+static void judge_step(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
+                       double least, uint64_t now_ns)
+{
+    measure(p, s, &seen->tally);
+    if (s->step == 1 && s->rate > 0 && s->rate_before == s->shortest) {
+        s->us_costs = fmax(s->shortest / s->rate - 1, 0) / slice_of(p, 1);
+        s->alone =
+            s->shortest / (1 - fmin(s->us_costs * SWITCHES_AT_LEAST * p->switch_us, 0.5));
+    }
+    double lost = (s->rate_before - s->rate) / s->alone, gained = s->lower - s->lower_before;
+    if (s->rate < least * s->alone || (lost > NOISE && gained < lost)) {
+        step_down(s, seen, now_ns);
+    } else if (!is_barred(s, s->step + 1, now_ns) && s->rate > (least + NOISE) * s->alone) {
+        step_up(s, seen, now_ns);
+    } else {
+        if (now_ns > s->reference_ns)
+            s->reference_ns = now_ns + REFERENCE_NS;
+        enter(s, seen, SPEED_STAYS, s->step, now_ns);
+    }
+}
+
+static void judge_stay(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
+                       double least, uint64_t now_ns)
+{
+    double before = s->rate;
+    measure(p, s, &seen->tally);
+    bool changed = fabs(s->rate - before) > CHANGED * before;
+    bool slow = s->rate < (least - NOISE) * s->alone;
+    if (changed)
+        memset(s->bar_ns, 0, sizeof(s->bar_ns)), memset(s->barred_ns, 0, sizeof(s->barred_ns));
+    bool again = (changed || slow) && now_ns + REFERENCE_NS >= s->reference_ns + AGAIN_NS;
+    if (again || now_ns >= s->reference_ns) {
+        s->reference_ns = now_ns + REFERENCE_NS;
+        enter(s, seen, SPEED_REFERENCE, s->step, now_ns);
+    } else if (!is_barred(s, s->step + 1, now_ns) && s->rate > (least + NOISE) * s->alone) {
+        step_up(s, seen, now_ns);
+    } else {
+        enter(s, seen, SPEED_STAYS, s->step, now_ns);
+    }
+}
+
+static void judge_shortest(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
+                           double may_lose, bool strict, uint64_t now_ns)
+{
+    bool reference = s->phase == SPEED_REFERENCE;
+    take_shortest(p, s, &seen->tally);
+    if (s->launch_bound && !strict && (reference || !is_barred(s, 1, now_ns))) {
+        /* After a reference the same step is measured again, against its own cost alone. */
+        s->rate_before = reference && s->step > 1 ? 0 : s->rate;
+        s->lower_before = reference && s->step > 1 ? 0 : s->lower;
+        enter(s, seen, SPEED_STEP, reference ? s->step : 1, now_ns);
+    } else if (throttles(p, s, &seen->tally, may_lose, strict)) {
+        s->reference_ns = now_ns + REFERENCE_NS;
+        enter(s, seen, SPEED_BURST, 0, now_ns);
+    } else {
+        enter(s, seen, SPEED_SHORTEST, 0, now_ns);
+    }
+}
+
+static void judge_burst(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
+                        double may_lose, bool strict, uint64_t now_ns)
+{
+    measure(p, s, &seen->tally);
+    double ran = (double)(now_ns - s->changed_ns);
+    double ns = ran * (burst_loss(p, s, &seen->tally, strict) / may_lose - 1);
+    s->phase = SPEED_THROTTLED;
+    s->until_ns = now_ns + (ns < (double)THROTTLE_NS ? ns > 0 ? (uint64_t)ns : 0 : THROTTLE_NS);
+}
+
+static double enough_s(enum speed_phase phase)
+{
+    return phase == SPEED_STEP ? STEP_S : phase == SPEED_STAYS ? STAYS_S : SHORTEST_S;
+}
+
+struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed_floor *s,
+                                      struct runs *seen, double least, uint64_t now_ns)
+{
+    double may_lose = fmax(1 - least, p->top_loss);
+    bool strict = 1 - least < p->top_loss;
+    if (s->phase == SPEED_THROTTLED && now_ns >= s->until_ns) {
+        bool again = now_ns >= s->reference_ns;
+        enter(s, seen, again ? SPEED_SHORTEST : SPEED_BURST, 0, now_ns);
+    }
+    if (s->phase != SPEED_THROTTLED && seen->tally.seconds >= enough_s(s->phase)) {
+        switch (s->phase) {
+        case SPEED_SHORTEST:
+        case SPEED_REFERENCE:
+            judge_shortest(p, s, seen, may_lose, strict, now_ns);
+            break;
+        case SPEED_STEP:
+            judge_step(p, s, seen, least, now_ns);
+            break;
+        case SPEED_STAYS:
+            judge_stay(p, s, seen, least, now_ns);
+            break;
+        case SPEED_BURST:
+            judge_burst(p, s, seen, may_lose, strict, now_ns);
+            break;
+        case SPEED_THROTTLED:
+            break;
+        }
+    } else if (s->phase != SPEED_THROTTLED && s->phase != SPEED_SHORTEST &&
+               now_ns >= s->changed_ns + SILENT_NS) {
+        enter(s, seen, SPEED_SHORTEST, 0, now_ns);
+    }
+    bool shortest = s->phase == SPEED_SHORTEST || s->phase == SPEED_REFERENCE;
+    bool burst = s->phase == SPEED_BURST && !strict;
+    return (struct speed_slice){
+        .slice_us = slice_of(p, shortest ? 0 : burst ? BURST_STEP : s->step),
+        .blocked = s->phase == SPEED_THROTTLED,
+        .wake_ns = s->phase == SPEED_THROTTLED ? s->until_ns
+                   : s->phase == SPEED_SHORTEST ? TIME_NEVER
+                                                : s->changed_ns + SILENT_NS,
+    };
+}
