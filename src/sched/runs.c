@@ -9,7 +9,8 @@
 #define OWN_PART 0.36
 #define CUT_PART 0.9
 /* A lower job that has the engine for so much longer than its slice shows that the latency jobs pause. */
-#define PAUSE_NS 1000000U
+#define PAUSE_NS  1000000U
+#define SETTLE_NS 3000000U
 #define SEEN_S   0.4 /* of a context: what is older counts half */
 
 static uint64_t after(uint64_t ns, uint64_t before)
@@ -76,10 +77,18 @@ void runs_begin(struct runs *r, struct context_use *use, uint64_t at_ns)
     }
 }
 
-void runs_count_from(struct runs *r, uint64_t from_ns)
+void runs_count_anew(struct runs *r, uint64_t now_ns)
 {
-    r->from_ns = from_ns;
+    r->from_ns = now_ns + SETTLE_NS;
     r->tally = (struct tally){0};
+}
+
+void runs_count(struct runs *r, bool on, uint64_t now_ns)
+{
+    if (!on)
+        r->from_ns = TIME_NEVER;
+    else if (r->from_ns == TIME_NEVER)
+        r->from_ns = now_ns + SETTLE_NS;
 }
 
 double tally_work_s(const struct sched_params *p, const struct tally *t)

@@ -39,7 +39,7 @@ struct runs {
     bool known;         /* false: switches were lost since */
     uint64_t since_ns;  /* the last switch */
     uint64_t alone_ns;  /* the latest moment at which certainly nobody waited */
-    uint64_t from_ns;
+    uint64_t from_ns;  /* TIME_NEVER: no lower job may run, so that nothing can be told */
     struct tally tally;
 };
 
@@ -55,8 +55,11 @@ void runs_end(const struct sched_params *p, struct runs *r, const struct run *of
               struct context_use *use, uint64_t at_ns);
 /* A context begins a run. */
 void runs_begin(struct runs *r, struct context_use *use, uint64_t at_ns);
-/* Counts anew from a moment that may lie in the future. */
-void runs_count_from(struct runs *r, uint64_t from_ns);
+/* Counts anew. Both: from some milliseconds from now on, when a control call is over and the slices
+ * that had begun are. */
+void runs_count_anew(struct runs *r, uint64_t now_ns);
+/* Goes on, or stops meanwhile. */
+void runs_count(struct runs *r, bool on, uint64_t now_ns);
 /* The GPU time that latency jobs worked, without what switching to them adds to each run. */
 double tally_work_s(const struct sched_params *p, const struct tally *t);
 

@@ -242,6 +242,14 @@ bool sched_orders(const struct sched *c)
     return c->policy->deadlines != DEADLINES_IGNORED && c->params.deadline_share > 0;
 }
 
+static bool lower_runs(const struct policy_device *dev)
+{
+    bool any = false;
+    for_each_member (dev, m)
+        any |= m->runnable && m->class != CLASS_LATENCY;
+    return any;
+}
+
 void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
 {
     struct machine mc = sched_machine(c, now_ns);
@@ -271,6 +279,8 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
     for (uint32_t d = 0; d < mc.n && mc.limited && c->policy->turns; d++)
         limits_slices(&mc.devices[d]);
     emit(c);
+    for (uint32_t d = 0; d < mc.n; d++)
+        runs_count(&mc.devices[d].runs, lower_runs(&mc.devices[d]), now_ns);
     *plan = (struct sched_plan){.settings = c->settings, .n = c->ngroups, .wake_ns = TIME_NEVER};
     for (uint32_t d = 0; d < mc.n; d++)
         plan->wake_ns =

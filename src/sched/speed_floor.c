@@ -6,10 +6,8 @@
 
 #include "sched/sched.h"
 
-#define MS 1000000ULL
-#define S  1000000000ULL
+#define S 1000000000ULL
 
-#define SETTLE_NS    (3 * MS)  /* a control call, and the slices that had begun */
 #define SHORTEST_S   0.1       /* of the record, for each judgement: at the shortest slice, */
 #define STEP_S       0.2       /* of a step, */
 #define STAYS_S      0.5       /* and of a slice that stays */
@@ -50,7 +48,7 @@ static void enter(struct speed_floor *s, struct runs *seen, enum speed_phase pha
     s->phase = phase;
     s->step = step;
     s->changed_ns = now_ns;
-    runs_count_from(seen, now_ns + SETTLE_NS);
+    runs_count_anew(seen, now_ns);
 }
 
 static bool is_barred(const struct speed_floor *s, uint32_t step, uint64_t now_ns)

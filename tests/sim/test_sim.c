@@ -307,9 +307,9 @@ static void test_budget_of_turns(void **state)
     assert_true(three.job[0].p99_us <= 100 + 2500);
 }
 
-/* A latency job that feeds the GPU kernel by kernel and is never done: what its gaps cost it when
- * they are given away. Between kernels of 4 ms it needs 0.1 ms, in which nothing can be done that
- * is worth two switches; of pauses of 20 ms all is taken. */
+/* A latency job that feeds the GPU kernel by kernel, is never done and is to keep all of its speed:
+ * what its gaps cost it when they are given away. Between kernels of 4 ms it needs 0.1 ms, in which
+ * nothing can be done that is worth two switches; of pauses of 20 ms all is taken. */
 static void test_gaps(void **state)
 {
     (void)state;
@@ -326,6 +326,7 @@ static void test_gaps(void **state)
                                  .duration_ns = 30 * SEC,
                                  .settle_ns = 2 * SEC,
                                  .jobs = {{.class = CLASS_LATENCY,
+                                           .min_speed = 1,
                                            .kernel_ns = cases[i].kernel_ns,
                                            .period_ns = cases[i].period_ns}}};
         double alone = simulate(s).job[0].share;
