@@ -14,7 +14,8 @@ void model_group_show(struct model *m, uint32_t slot, uint32_t job)
                                            .group = slot,
                                            .job = job,
                                            .device = g->dg.gpu,
-                                           .computes = g->dg.kind == GROUP_COMPUTE});
+                                           .computes = g->dg.kind == GROUP_COMPUTE,
+                                           .process = g->process});
     m->dirty = true;
 }
 

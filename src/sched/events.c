@@ -91,7 +91,8 @@ static int group_add(struct sched *c, const struct sched_event *ev)
                         .device = ev->device,
                         .prev = SLOT_NONE,
                         .next = *head,
-                        .computes = ev->computes};
+                        .computes = ev->computes,
+                        .process = ev->process};
     if (*head != SLOT_NONE)
         c->groups[*head].prev = ev->group;
     *head = ev->group;
@@ -235,7 +236,8 @@ static const struct run *run_of(const struct sched *c, uint32_t group, struct ru
     if (!g || g->job == SLOT_NONE)
         return NULL;
     const struct member *m = &c->devices[g->device].members[g->job];
-    *out = (struct run){m->class == CLASS_LATENCY, g->slice_us};
+    bool before = c->devices[g->device].runs.since_ns < g->sliced_ns;
+    *out = (struct run){m->class == CLASS_LATENCY, before ? g->before_us : g->slice_us};
     return out;
 }
 
@@ -251,9 +253,9 @@ static int engine_switch(struct sched *c, const struct sched_event *ev)
     r->known &= !ev->on;
     runs_end(&c->params, r, run_of(c, r->group, &was),
              r->group == SLOT_NONE ? NULL : &c->groups[r->group].use, ev->at_ns);
-    r->group = ev->group;
-    if (ev->group != SLOT_NONE)
-        runs_begin(r, &c->groups[ev->group].use, ev->at_ns);
+    r->group = ev->group == SLOT_NONE ? SLOT_NONE : company_first(c, ev->group);
+    if (r->group != SLOT_NONE)
+        runs_begin(r, r->group, &c->groups[r->group].use, ev->at_ns);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "sched/account.h"
 #include "sched/boost.h"
 #include "sched/budget.h"
+#include "sched/company.h"
 #include "sched/rotation.h"
 #include "sched/sched.h"
 #include "sched/runs.h"
@@ -48,6 +49,7 @@ struct member {
     struct member_slack slack;
     uint32_t budget_us;
     double min_speed; /* 0: as params.latency_speed says */
+    struct member_company company;
     uint32_t gang_first; /* the first device of the gang */
     uint32_t turn_group; /* the computing group that runs; SLOT_NONE: the next after the last */
     uint32_t last_group;
@@ -81,6 +83,8 @@ struct policy_device {
     struct slack_order order;
     struct speed_floor speed;
     struct runs runs;
+    uint32_t tried; /* runs beside the holder until then, to be seen: company.h */
+    uint64_t try_until_ns;
     struct budget budget;
     struct observed seen;
     struct packing *packings; /* two, for this device and those linked to it; with a floor kept the

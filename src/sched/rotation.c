@@ -97,6 +97,24 @@ void rotation_wake(struct policy_device *dev, const struct member *m)
     had_forgive(&a->by_class[m->class], dev->rotation.account_class_floor[m->class]);
 }
 
+/* ns: of the device's time. A probe is charged as a long turn, to the account only if none of its
+ * jobs works. */
+static void charge(struct policy_device *dev, struct member *m, double ns, double probe_ns,
+                   double pace)
+{
+    struct rotation *r = &dev->rotation;
+    struct account_turns *a = &dev->turns[m->account];
+    bool alone = probe_ns > 0 && !account_works(dev, m);
+    double weighted_ns = (alone ? probe_ns : ns) * WEIGHT_DEFAULT / a->part;
+    had_charge(&a->all, weighted_ns, alone);
+    if (r->by_class)
+        had_charge(&a->by_class[m->class], weighted_ns, alone);
+    /* GPU time counts on all devices of a gang; but a large one is found working as soon as others.
+     */
+    ns = probe_ns > 0 ? probe_ns : ns * (m->gang ? m->gang : 1);
+    m->vtime += (uint64_t)(ns * WEIGHT_DEFAULT / m->turn_weight / pace);
+}
+
 void rotation_end(const struct sched_params *p, struct policy_device *dev, double pace,
                   uint64_t now_ns)
 {
@@ -104,27 +122,24 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, doubl
     if (r->holder == SLOT_NONE)
         return;
     struct member *m = &dev->members[r->holder];
-    r->holder = SLOT_NONE;
     m->ended_ns = now_ns;
-    if (r->in_window == WINDOW_OWN)
+    if (r->in_window == WINDOW_OWN) {
+        r->holder = SLOT_NONE;
         return; /* that was its part of the frame: of the rest it has what others have */
+    }
     /* What it had beyond its turn nobody else wanted: not charged. */
     uint64_t turn = rotation_turn_ns(p, m, 0);
     uint64_t ns = now_ns > r->turn_ns ? now_ns - r->turn_ns : 0;
-    bool probe = m->idle && !m->due.expects && !dev->gated;
     ns = ns < turn ? ns : turn;
     ns /= r->in_window == WINDOW_GAPS ? GAPS_CHEAP : 1;
+    for_each_member (dev, x) {
+        if (x->company.beside)
+            charge(dev, x, (double)ns * company_part(dev, x), 0, pace);
+    }
     r->class_vtime[m->class] += r->by_class || r->linked ? ns : 0;
-    bool alone = probe && !account_works(dev, m);
-    struct account_turns *a = &dev->turns[m->account];
-    double weighted_ns = (double)(alone ? turn * PROBE_CHARGE : ns) * WEIGHT_DEFAULT / a->part;
-    had_charge(&a->all, weighted_ns, alone);
-    if (r->by_class)
-        had_charge(&a->by_class[m->class], weighted_ns, alone);
-    /* GPU time counts on all devices of a gang; but a large one is found working as soon as others.
-     */
-    ns = probe ? turn * PROBE_CHARGE : ns * (m->gang ? m->gang : 1);
-    m->vtime += (uint64_t)((double)(ns * WEIGHT_DEFAULT) / m->turn_weight / pace);
+    bool probe = m->idle && !m->due.expects && !dev->gated;
+    charge(dev, m, (double)ns * company_part(dev, m), probe ? (double)(turn * PROBE_CHARGE) : 0, pace);
+    r->holder = SLOT_NONE;
 }
 
 /* Of what a job of linked devices had ahead each device keeps its part. */
@@ -209,7 +224,7 @@ static void pick_next(const struct sched_params *p, struct policy_device *dev, u
     dev->rotation.by_class = one_class;
     for_each_member (dev, m) {
         if (is_candidate(dev, m) && (!one_class || m->class == class) &&
-            (!best || account_before(dev, m, best)))
+            (!best || (m->idle != best->idle ? best->idle : account_before(dev, m, best))))
             best = m;
     }
     if (first && one_class && first->class != class)
@@ -261,7 +276,8 @@ void rotation_apply(const struct sched_params *p, struct policy_device *dev)
             continue;
         /* Gaps that a promoted job leaves beside a latency job stay idle. */
         m->runnable =
-            (m->job == r->holder && (!dev->boost.promoted || p->floor > 0.0)) || m->watched;
+            (m->job == r->holder && (!dev->boost.promoted || p->floor > 0.0)) || m->watched ||
+            m->company.beside;
         if (m->class <= r->top)
             continue; /* one of a gang's peers: alone in its turn, slices as without turns */
         m->timeslice_us = r->slice_us;

@@ -18,8 +18,10 @@ static uint64_t after(uint64_t ns, uint64_t before)
     return ns > before ? ns - before : 0;
 }
 
-static void tally_add(const struct sched_params *p, struct tally *t, const struct run *of, uint64_t ns)
+static void tally_add(const struct sched_params *p, struct runs *r, const struct run *of,
+                      uint64_t ns)
 {
+    struct tally *t = &r->tally;
     double s = (double)ns * 1e-9;
     t->seconds += s;
     if (!of)
@@ -27,6 +29,9 @@ static void tally_add(const struct sched_params *p, struct tally *t, const struc
     if (of->latency) {
         t->busy_s += s;
         t->bursts++;
+        t->returns += r->lower;
+        t->cut += r->lower && r->cut;
+        r->lower = false;
         return;
     }
     uint64_t slice_ns = of->slice_us * 1000ULL, pause_ns = after(ns, slice_ns);
@@ -37,7 +42,8 @@ static void tally_add(const struct sched_params *p, struct tally *t, const struc
     }
     t->lower_s += s;
     t->lower++;
-    t->cut += (double)ns < (double)slice_ns + CUT_PART * 1e3 * p->switch_us;
+    r->lower = true;
+    r->cut = (double)ns < (double)slice_ns + CUT_PART * 1e3 * p->switch_us;
 }
 
 void runs_end(const struct sched_params *p, struct runs *r, const struct run *of,
@@ -46,7 +52,7 @@ void runs_end(const struct sched_params *p, struct runs *r, const struct run *of
     uint64_t ns = after(at_ns, r->since_ns), switch_ns = p->switch_us * 1000ULL;
     uint64_t slice_ns = of ? of->slice_us * 1000ULL : switch_ns;
     if (r->known && r->since_ns >= r->from_ns)
-        tally_add(p, &r->tally, of, ns);
+        tally_add(p, r, of, ns);
     if (r->known && ns > slice_ns + switch_ns && at_ns - slice_ns > r->alone_ns)
         r->alone_ns = at_ns - slice_ns;
     if (use && r->known && use->begun_ns) {
@@ -58,13 +64,35 @@ void runs_end(const struct sched_params *p, struct runs *r, const struct run *of
     r->known = true;
 }
 
-void runs_begin(struct runs *r, struct context_use *use, uint64_t at_ns)
+/* The latest moment since it left at which a context certainly wanted nothing. */
+static uint64_t wanted_nothing(const struct runs *r, uint64_t left_ns)
 {
-    if (!use || use->since_ns > at_ns)
+    uint64_t ns = r->alone_ns > left_ns ? r->alone_ns : left_ns;
+    for (uint32_t i = 1; i <= RUNS_LAST && i <= r->n; i++) {
+        const uint32_t later = (r->n - i) % RUNS_LAST;
+        if (r->last[later].ns <= ns)
+            break;
+        for (uint32_t k = i + 1; k <= RUNS_LAST && k <= r->n; k++) {
+            const uint32_t earlier = (r->n - k) % RUNS_LAST;
+            if (r->last[earlier].ns < left_ns)
+                break;
+            if (r->last[earlier].group == r->last[later].group)
+                return r->last[later].ns;
+        }
+    }
+    return ns;
+}
+
+void runs_begin(struct runs *r, uint32_t group, struct context_use *use, uint64_t at_ns)
+{
+    const uint64_t nothing_ns = use && use->left_ns ? wanted_nothing(r, use->left_ns) : 0;
+    r->last[r->n % RUNS_LAST].group = group;
+    r->last[r->n++ % RUNS_LAST].ns = at_ns;
+    if (!use || at_ns < use->since_ns || at_ns >= use->until_ns)
         return;
     if (use->left_ns) {
         use->seen_s += (double)after(at_ns, use->begun_ns) * 1e-9;
-        use->idle_s += (double)after(r->alone_ns, use->left_ns) * 1e-9;
+        use->idle_s += (double)after(nothing_ns, use->left_ns) * 1e-9;
         use->runs++;
     }
     use->begun_ns = at_ns;
@@ -75,6 +103,19 @@ void runs_begin(struct runs *r, struct context_use *use, uint64_t at_ns)
         use->run_s /= 2;
         use->runs /= 2;
     }
+}
+
+void runs_company(struct context_use *use, bool on, uint64_t now_ns)
+{
+    if (!on) {
+        use->until_ns = use->until_ns < now_ns ? use->until_ns : now_ns;
+        return;
+    }
+    if (use->until_ns == TIME_NEVER)
+        return;
+    use->since_ns = now_ns + SETTLE_NS;
+    use->until_ns = TIME_NEVER;
+    use->begun_ns = use->left_ns = 0;
 }
 
 void runs_count_anew(struct runs *r, uint64_t now_ns)

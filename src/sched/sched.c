@@ -142,15 +142,16 @@ const struct sched_params *sched_current_params(const struct sched *c)
     return &c->params;
 }
 
-/* Whose turn it is among the computing groups of one member: round and round. */
+/* Whose turn it is among the computing groups of one member that are not light: round and round. */
 static void pick_turn_group(const struct sched *c, struct member *m, uint32_t head)
 {
-    if (m->turn_group != SLOT_NONE)
+    if (m->turn_group != SLOT_NONE && !c->groups[m->turn_group].light)
         return;
+    m->turn_group = SLOT_NONE;
     uint32_t first = SLOT_NONE;
     bool passed = false;
     for (uint32_t g = head; g != SLOT_NONE && m->turn_group == SLOT_NONE; g = c->groups[g].next) {
-        if (!c->groups[g].computes)
+        if (!c->groups[g].computes || c->groups[g].light)
             continue;
         first = first == SLOT_NONE ? g : first;
         m->turn_group = passed ? g : SLOT_NONE;
@@ -187,17 +188,23 @@ static void decide_turns(const struct machine *mc)
             round_decide(mc, d);
     }
     for (uint32_t d = 0; d < mc->n; d++) {
-        if (!mc->devices[d].gated)
-            rotation_apply(mc->params, &mc->devices[d]);
+        if (mc->devices[d].gated)
+            continue;
+        company_pick(mc->params, &mc->devices[d], mc->now_ns);
+        rotation_apply(mc->params, &mc->devices[d]);
     }
 }
 
-static struct sched_setting setting(const struct sched *c, const struct member *m, uint32_t g)
+static struct sched_setting setting(const struct sched *c, const struct member *m, uint32_t g,
+                                    uint64_t now_ns)
 {
-    bool waits = m->serialize_contexts && c->groups[g].computes && g != m->turn_group;
+    const struct group *x = &c->groups[g];
+    uint32_t beside_us = m->serialize_contexts && x->computes ? company_slice(c, x, now_ns) : 0;
+    bool waits = m->serialize_contexts && x->computes && g != m->turn_group && !beside_us;
     bool apart = c->params.copies_apart && m->serialize_contexts && !c->groups[g].computes;
     bool other = m->compute_us && (c->groups[g].computes || !m->ncompute);
     uint32_t us = other ? m->compute_us : m->timeslice_us;
+    us = beside_us > us ? beside_us : us;
     return (struct sched_setting){.group = g,
                                   .timeslice_us = apart ? 0 : us,
                                   .runnable = apart ? !m->paused : m->runnable && !waits};
@@ -208,30 +215,36 @@ struct emission {
     size_t front, back;
 };
 
-static void emit_member(struct sched *c, uint32_t d, struct member *m, struct emission *e)
+static void emit_member(struct sched *c, uint32_t d, struct member *m, struct emission *e,
+                        uint64_t now_ns)
 {
     uint32_t g = *sched_group_head(c, d, m->job);
     m->runnable &= !m->paused;
     if (m->serialize_contexts)
         pick_turn_group(c, m, g);
     for (; g != SLOT_NONE; g = c->groups[g].next) {
-        struct sched_setting s = setting(c, m, g);
+        struct sched_setting s = setting(c, m, g, now_ns);
+        if (c->groups[g].slice_us != s.timeslice_us) {
+            c->groups[g].before_us = c->groups[g].slice_us;
+            c->groups[g].sliced_ns = now_ns;
+        }
         c->groups[g].slice_us = s.timeslice_us;
+        c->groups[g].runs = s.runnable;
         c->settings[s.runnable ? --e->back : e->front++] = s;
     }
 }
 
 /* Job by job, a gang at the first of its devices. */
-static void emit(struct sched *c)
+static void emit(struct sched *c, uint64_t now_ns)
 {
     struct emission e = {0, c->ngroups};
     for (uint32_t d = 0; d < c->limits.devices; d++) {
         for_each_member (&c->devices[d], m) {
             if (!m->gang)
-                emit_member(c, d, m, &e);
+                emit_member(c, d, m, &e, now_ns);
             for (uint32_t k = d; m->gang && m->gang_first == d && k < c->limits.devices; k++) {
                 if (c->devices[k].members[m->job].gang)
-                    emit_member(c, k, &c->devices[k].members[m->job], &e);
+                    emit_member(c, k, &c->devices[k].members[m->job], &e, now_ns);
             }
         }
     }
@@ -271,6 +284,7 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
         limits_end(&mc);
     }
     c->had_several = mc.several;
+    company_judge(c, now_ns);
     slack_decide(&mc, sched_orders(c));
     for (uint32_t d = 0; d < mc.n; d++)
         decide_device(c, &mc.devices[d], now_ns);
@@ -278,7 +292,8 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
         decide_turns(&mc);
     for (uint32_t d = 0; d < mc.n && mc.limited && c->policy->turns; d++)
         limits_slices(&mc.devices[d]);
-    emit(c);
+    emit(c, now_ns);
+    company_count(c, now_ns);
     for (uint32_t d = 0; d < mc.n; d++)
         runs_count(&mc.devices[d].runs, lower_runs(&mc.devices[d]), now_ns);
     *plan = (struct sched_plan){.settings = c->settings, .n = c->ngroups, .wake_ns = TIME_NEVER};
@@ -304,18 +319,19 @@ bool sched_wants_activity(const struct sched *c, uint32_t device)
     return lower && (budget || (upper && deadline));
 }
 
-#define LAUNCHES_BUSY 0.04 /* of the time: less is not launch-bound */
-
 bool sched_wants_switches(const struct sched *c, uint32_t device, double latency_busy)
 {
     bool latency = false, lower = false;
+    uint32_t contexts = 0;
     if (device >= c->limits.devices || c->devices[device].gated || !c->policy->turns)
         return false;
     for_each_member (&c->devices[device], m) {
         latency |= m->class == CLASS_LATENCY && !m->paused;
         lower |= m->class != CLASS_LATENCY && !m->paused;
+        contexts += rotation_takes_part(&c->devices[device], m) ? member_width(m) : 0;
     }
-    return latency && lower && latency_busy >= LAUNCHES_BUSY;
+    return (latency && lower && latency_busy >= SPEED_BUSY) ||
+           (c->devices[device].rotation.from != CLASS_COUNT && contexts > 1);
 }
 
 bool sched_throttled(const struct sched *c, uint32_t device)

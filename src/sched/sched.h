@@ -86,7 +86,7 @@ enum sched_event_type {
     EV_JOB_CHANGE,   /* job, class, weight, budget_us, min_speed, gpu_min, gpu_max */
     EV_JOB_REMOVE,   /* job; its groups are removed with it */
     EV_JOB_PAUSE,    /* job, on: true pauses, false resumes */
-    EV_GROUP_ADD,    /* group, job, device, computes */
+    EV_GROUP_ADD,    /* group, job, device, computes, process */
     EV_GROUP_CHANGE, /* group, computes */
     EV_GROUP_REMOVE, /* group */
     EV_DEMAND,       /* job, device, on: whether the job was seen working there lately */
@@ -107,6 +107,7 @@ struct sched_event {
     uint32_t budget_us;      /* how much longer requests of a latency job may take; 0: no longer */
     double min_speed; /* of a latency job: see params.latency_speed; 0: that */
     uint64_t at_ns;
+    uint32_t process; /* any number that the groups of one process have in common */
     bool on;
     bool computes;      /* runs kernels: competes with the other such groups of its own job too */
     uint32_t returns;   /* how often a lower job got the GPU back while a latency job was there */
@@ -198,6 +199,7 @@ bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bo
     X(SLACK, "slack", "the order of jobs of its class follows their slack") /* other: who leads */ \
     X(SLICES, "slices", "it shares by weight with others, in timeslices of the hardware")          \
     X(TURN, "turn", "it has its turn")                                                             \
+    X(BESIDE, "beside", "it waits for its host most of the time, and runs beside others")          \
     X(WATCHED, "watched", "it was not seen working: it may begin at any time")                     \
     X(IDLE, "idle", "it does not want the device")                                                 \
     X(PAUSED, "paused", "it is paused")                                                            \

@@ -81,9 +81,9 @@ static void take_shortest(const struct sched_params *p, struct speed_floor *s,
 {
     measure(p, s, t);
     s->shortest = s->rate;
-    s->bursts_hz = t->lower / t->seconds;
-    s->launch_bound =
-        t->lower >= RUNS_LEAST && t->cut >= (t->lower + 1) / 2 && s->bursts_hz >= RUNS_HZ;
+    s->bursts_hz = t->returns / t->seconds;
+    s->launch_bound = t->returns >= RUNS_LEAST && t->cut >= (t->returns + 1) / 2 &&
+                      s->bursts_hz >= RUNS_HZ && s->rate >= SPEED_BUSY;
     s->alone = s->shortest / (1 - fmin(s->us_costs * SWITCHES_AT_LEAST * p->switch_us, 0.5));
 }
 
@@ -92,7 +92,7 @@ static double burst_loss(const struct sched_params *p, const struct speed_floor 
                          const struct tally *t, bool strict)
 {
     if (strict)
-        return t->lower / t->seconds * p->switch_us * 1e-6;
+        return t->returns / t->seconds * p->switch_us * 1e-6;
     return s->alone > 0 ? 1 - s->rate / s->alone : 0;
 }
 

@@ -55,6 +55,8 @@ static void why_runs(const struct sched *c, const struct policy_device *dev, con
         out->why = WHY_ALONE;
     else if (c->policy->turns && dev->rotation.holder == m->job)
         out->why = WHY_TURN;
+    else if (m->company.beside)
+        out->why = WHY_BESIDE;
     else if (m->slack.role != SLACK_NONE && dev->order.leader != SLOT_NONE)
         out->why = WHY_SLACK;
     else

@@ -252,7 +252,8 @@ static void come(struct sim *m, uint32_t j)
         event_on(
             m, gpu_of(m, j, g),
             (struct sched_event){
-                .type = EV_GROUP_ADD, .job = j, .group = j * SIM_GPUS_MAX + g, .computes = true});
+                .type = EV_GROUP_ADD, .job = j, .group = j * SIM_GPUS_MAX + g,
+                .process = j * SIM_GPUS_MAX + g, .computes = true});
     }
 }
 

@@ -1,0 +1,55 @@
+/* Which jobs run beside the one that has its turn, below the latency class.
+ *
+ * A job that saturates the GPU runs with the shortest slice, and no other such job beside it. A
+ * *light* context waits for its host most of the time. It need not be suspended: the hardware gives
+ * it the GPU when it has work, and the GPU to another when it has none, so nothing is idle while
+ * somebody has work. So in each turn one job runs that saturates the GPU, and beside it those that
+ * are light, in the order of turns, as far as their *duties* (the share of time in which they want
+ * the GPU) fit into what one GPU can do, and as long as they have not had more than the other. What
+ * they use counts as their turn.
+ *
+ * A light context's slice is as long as its work mostly is, so that it is not cut into pieces, and
+ * LIGHT_MOST_US at most. A latency job then waits for one slice and one switch of each light context
+ * that has work just then, and for one switch of the job that saturates the GPU.
+ *
+ * The duty is told from the record of switches (runs.h), by bounds: a context that was not seen to
+ * wait for its host counts as one that saturates the GPU. For that it has to run beside another: at
+ * the beginning of a turn the holder and the next in turn *try* that for a moment, with short
+ * slices, if it is not known of one of them, and seldom if it is. The contexts of one job do too.
+ * Without a record everybody takes turns. */
+#ifndef CEDE_SCHED_COMPANY_H
+#define CEDE_SCHED_COMPANY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct group;
+struct member;
+struct policy_device;
+struct sched;
+struct sched_params;
+
+/* A member's part of it. */
+struct member_company {
+    double duty;       /* 0..1; a context that is not known, or not light, counts as 1 */
+    bool unknown;      /* some are not known */
+    bool heavy;        /* some are not light */
+    bool beside;       /* runs beside the holder */
+    uint64_t tried_ns; /* when it last was */
+    uint64_t try_ns;   /* so long until it is again */
+};
+
+/* Before a decision: what is known of the contexts and of the jobs. */
+void company_judge(struct sched *c, uint64_t now_ns);
+/* Whose turn it is is decided: who runs beside the holder. */
+void company_pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
+/* After a decision: from when on contexts are seen beside others. */
+void company_count(struct sched *c, uint64_t now_ns);
+/* The part of a turn that a member uses which has it or runs beside its holder. */
+double company_part(const struct policy_device *dev, const struct member *m);
+/* The slice of a context that runs beside others; 0: it has that of its job. */
+uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t now_ns);
+/* The context by which the record names this one: its process's first. */
+uint32_t company_first(const struct sched *c, uint32_t group);
+
+#endif
