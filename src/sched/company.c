@@ -12,14 +12,15 @@
 #define KNOWN_S       0.008
 #define KNOWN_RUNS    4U
 #define FED_NS        5000000000U /* a record in which nothing happened for so long is none */
-#define TRY_FIRST_NS  150000000U
+#define TRY_FIRST_NS  40000000U
 #define TRY_NS        15000000U
-#define TRY_AGAIN_NS  2000000000U
+#define TRY_PART      150 /* of the time of a device at most, so that p99 of latency jobs stays */
+#define TRY_AGAIN_NS  4000000000U
 #define TRY_SELDOM_NS 32000000000U
 #define TRY_SLICE_US  200U
 #define LIGHT_MOST_US 1000U
-#define AHEAD_TURNS    2
-#define CONTEXTS_MOST  64U /* of a job, to be told apart by their processes */
+#define AHEAD_TURNS   2
+#define CONTEXTS_MOST 64U /* of a job, to be told apart by their processes */
 
 static bool is_fed(const struct policy_device *dev, uint64_t now_ns)
 {
@@ -70,7 +71,8 @@ static void judge_group(struct group *g, const struct context_use *u)
 static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed)
 {
     m->company.duty = 0;
-    m->company.unknown = m->company.heavy = false;
+    m->company.unknown = false;
+    m->company.heavy = !fed;
     for (uint32_t i = *sched_group_head(c, d, m->job); i != SLOT_NONE; i = c->groups[i].next) {
         struct group *g = &c->groups[i];
         if (!g->computes)
@@ -82,6 +84,7 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
         m->company.duty += first == i ? g->duty : 0;
     }
     m->company.duty = m->idle ? 0 : fmin(m->company.duty, 1);
+    m->company.heavy &= !m->idle || !fed;
 }
 
 void company_judge(struct sched *c, uint64_t now_ns)
@@ -98,7 +101,7 @@ void company_judge(struct sched *c, uint64_t now_ns)
 
 static bool is_light(const struct member *m)
 {
-    return m->idle || !m->company.heavy;
+    return !m->company.heavy;
 }
 
 /* It had so much more than the holder that the holder is to have what there is. */
@@ -127,7 +130,8 @@ static struct member *next_beside(const struct sched_params *p, struct policy_de
     struct member *best = NULL;
     for_each_member (dev, m) {
         if (!may_join(dev, m, holder) || is_light(m) == heavy ||
-            (!heavy && !m->idle && (duty + m->company.duty > ROOM || (than && is_ahead(p, dev, m, than)))))
+            (!heavy && !m->idle &&
+             (duty + m->company.duty > ROOM || (than && is_ahead(p, dev, m, than)))))
             continue;
         if (!best || m->class < best->class ||
             (m->class == best->class && account_before(dev, m, best)))
@@ -154,7 +158,8 @@ static struct member *next_tried(struct policy_device *dev, const struct member 
     struct member *best = NULL;
     for_each_member (dev, m) {
         if (m != holder && rotation_takes_part(dev, m) && !m->gang && !m->idle &&
-            m->class == holder->class && !m->company.beside && (!best || account_before(dev, m, best)))
+            m->class == holder->class && !m->company.beside &&
+            (!best || account_before(dev, m, best)))
             best = m;
     }
     return best;
@@ -165,11 +170,13 @@ static void begin_try(struct policy_device *dev, struct member *holder, uint64_t
     struct member *m = next_tried(dev, holder);
     bool alone = !m && member_width(holder) < 2;
     if (holder->gang || holder->idle || alone || !is_fed(dev, now_ns) ||
-        !(is_due(holder, now_ns) || (m && is_due(m, now_ns))))
+        now_ns < dev->try_next_ns || !is_due(holder, now_ns))
         return;
     dev->tried = m ? m->job : holder->job;
     bool unknown = holder->company.unknown || (m && m->company.unknown);
-    dev->try_until_ns = now_ns + (unknown ? TRY_FIRST_NS : TRY_NS);
+    const uint64_t ns = unknown ? TRY_FIRST_NS : TRY_NS;
+    dev->try_until_ns = now_ns + ns;
+    dev->try_next_ns = now_ns + TRY_PART * ns;
     tried(holder, now_ns);
     if (m)
         tried(m, now_ns);

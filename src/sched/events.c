@@ -314,8 +314,7 @@ static int device_event(struct sched *c, const struct sched_event *ev)
 int sched_event(struct sched *c, const struct sched_event *ev)
 {
     if (ev->type == EV_DEVICE || ev->type == EV_ACTIVITY || ev->type == EV_SWITCH ||
-        ev->type == EV_ACCOUNT ||
-        ev->type == EV_GROUP_REMOVE || ev->type == EV_GROUP_CHANGE)
+        ev->type == EV_ACCOUNT || ev->type == EV_GROUP_REMOVE || ev->type == EV_GROUP_CHANGE)
         return device_event(c, ev);
     if (ev->job >= c->limits.jobs)
         return -EINVAL;
@@ -323,10 +322,10 @@ int sched_event(struct sched *c, const struct sched_event *ev)
     if (ev->type == EV_JOB_ADD ? j->used : !j->used)
         return ev->type == EV_JOB_ADD ? -EEXIST : -EINVAL;
     bool sets = ev->type == EV_JOB_ADD || ev->type == EV_JOB_CHANGE;
-    if (sets && ((unsigned)ev->class >= CLASS_COUNT || ev->weight < WEIGHT_MIN ||
-                 ev->weight > WEIGHT_MAX || ev->budget_us > BUDGET_MAX_US || ev->min_speed < 0 ||
-                 ev->min_speed > 1 || !limits_ok(ev) ||
-                 (ev->type == EV_JOB_ADD && ev->account >= c->limits.accounts)))
+    if (sets &&
+        ((unsigned)ev->class >= CLASS_COUNT || ev->weight < WEIGHT_MIN || ev->weight > WEIGHT_MAX ||
+         ev->budget_us > BUDGET_MAX_US || ev->min_speed < 0 || ev->min_speed > 1 ||
+         !limits_ok(ev) || (ev->type == EV_JOB_ADD && ev->account >= c->limits.accounts)))
         return -EINVAL;
 
     switch (ev->type) {

@@ -10,8 +10,8 @@
 #include "sched/budget.h"
 #include "sched/company.h"
 #include "sched/rotation.h"
-#include "sched/sched.h"
 #include "sched/runs.h"
+#include "sched/sched.h"
 #include "sched/slack.h"
 #include "sched/speed_floor.h"
 
@@ -84,7 +84,7 @@ struct policy_device {
     struct speed_floor speed;
     struct runs runs;
     uint32_t tried; /* runs beside the holder until then, to be seen: company.h */
-    uint64_t try_until_ns;
+    uint64_t try_until_ns, try_next_ns;
     struct budget budget;
     struct observed seen;
     struct packing *packings; /* two, for this device and those linked to it; with a floor kept the

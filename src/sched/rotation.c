@@ -138,7 +138,8 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, doubl
     }
     r->class_vtime[m->class] += r->by_class || r->linked ? ns : 0;
     bool probe = m->idle && !m->due.expects && !dev->gated;
-    charge(dev, m, (double)ns * company_part(dev, m), probe ? (double)(turn * PROBE_CHARGE) : 0, pace);
+    charge(dev, m, (double)ns * company_part(dev, m), probe ? (double)(turn * PROBE_CHARGE) : 0,
+           pace);
     r->holder = SLOT_NONE;
 }
 
@@ -216,6 +217,12 @@ static bool floor_class(const struct sched_params *p, struct policy_device *dev,
     return false;
 }
 
+/* Does nothing, and needs no turn to be seen when that changes. */
+static bool is_beside(const struct member *m)
+{
+    return m->idle && !m->company.heavy;
+}
+
 static void pick_next(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
 {
     enum job_class class = CLASS_COUNT;
@@ -224,7 +231,8 @@ static void pick_next(const struct sched_params *p, struct policy_device *dev, u
     dev->rotation.by_class = one_class;
     for_each_member (dev, m) {
         if (is_candidate(dev, m) && (!one_class || m->class == class) &&
-            (!best || (m->idle != best->idle ? best->idle : account_before(dev, m, best))))
+            (!best ||
+             (is_beside(m) != is_beside(best) ? is_beside(best) : account_before(dev, m, best))))
             best = m;
     }
     if (first && one_class && first->class != class)
@@ -275,9 +283,8 @@ void rotation_apply(const struct sched_params *p, struct policy_device *dev)
         if (m->paused || m->class < r->from)
             continue;
         /* Gaps that a promoted job leaves beside a latency job stay idle. */
-        m->runnable =
-            (m->job == r->holder && (!dev->boost.promoted || p->floor > 0.0)) || m->watched ||
-            m->company.beside;
+        m->runnable = (m->job == r->holder && (!dev->boost.promoted || p->floor > 0.0)) ||
+                      m->watched || m->company.beside;
         if (m->class <= r->top)
             continue; /* one of a gang's peers: alone in its turn, slices as without turns */
         m->timeslice_us = r->slice_us;

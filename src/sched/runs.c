@@ -3,15 +3,16 @@
 
 #include "sched/sched.h"
 
-/* Parts of a switch, measured on an H100 and an H200 (driver 580.159.04): a request of 0.1 ms has the
- * engine for 0.164 ms, and the run of a lower job that ends before it has begun takes 0.08 to
+/* Parts of a switch, measured on an H100 and an H200 (driver 580.159.04): a request of 0.1 ms has
+ * the engine for 0.164 ms, and the run of a lower job that ends before it has begun takes 0.08 to
  * 0.16 ms, in which its state is saved. */
 #define OWN_PART 0.36
 #define CUT_PART 0.9
-/* A lower job that has the engine for so much longer than its slice shows that the latency jobs pause. */
+/* A lower job that has the engine for so much longer than its slice shows that the latency jobs
+ * pause. */
 #define PAUSE_NS  1000000U
 #define SETTLE_NS 3000000U
-#define SEEN_S   0.4 /* of a context: what is older counts half */
+#define SEEN_S    0.4 /* of a context: what is older counts half */
 
 static uint64_t after(uint64_t ns, uint64_t before)
 {

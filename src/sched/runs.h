@@ -5,7 +5,8 @@
  * that has no work keeps the engine until another wants it, so a run may be longer than its work.
  * It is not where another context waits: that one gets the engine when the slice of the first is
  * over, at the latest, and no other one has it twice before (runlists are served in turn). So a
- * context certainly wanted nothing while another had a run that was longer than its slice, or two. */
+ * context certainly wanted nothing while another had a run that was longer than its slice, or two.
+ */
 #ifndef CEDE_SCHED_RUNS_H
 #define CEDE_SCHED_RUNS_H
 
@@ -28,7 +29,8 @@ struct tally {
 
 /* A context's, or what several of one process have together. */
 struct context_use {
-    uint64_t since_ns, until_ns; /* between them it could run beside others; the record comes later */
+    uint64_t since_ns,
+        until_ns; /* between them it could run beside others; the record comes later */
     uint64_t begun_ns, left_ns; /* its last run since then; 0: none, or it still has the engine */
     double seen_s, idle_s;      /* from run to run: in all, and certainly idle */
     double run_s;               /* in runs, each counted as its slice at most */
@@ -39,17 +41,17 @@ struct context_use {
 
 /* A device's. Invariant: what began before from_ns is in no tally. */
 struct runs {
-    uint32_t group;     /* has the engine; SLOT_NONE: nobody, or a stranger */
-    bool known;         /* false: switches were lost since */
-    uint64_t since_ns;  /* the last switch */
-    bool lower, cut;    /* the last run was of a lower job; and it was as short as can be */
-    uint64_t alone_ns;  /* the latest moment at which certainly nobody waited */
+    uint32_t group;    /* has the engine; SLOT_NONE: nobody, or a stranger */
+    bool known;        /* false: switches were lost since */
+    uint64_t since_ns; /* the last switch */
+    bool lower, cut;   /* the last run was of a lower job; and it was as short as can be */
+    uint64_t alone_ns; /* the latest moment at which certainly nobody waited */
     struct {
         uint32_t group;
         uint64_t ns;
     } last[RUNS_LAST]; /* beginnings of runs, number i at i % RUNS_LAST */
     uint32_t n;
-    uint64_t from_ns;  /* TIME_NEVER: no lower job may run, so that nothing can be told */
+    uint64_t from_ns; /* TIME_NEVER: no lower job may run, so that nothing can be told */
     struct tally tally;
 };
 
@@ -59,8 +61,8 @@ struct run {
     uint32_t slice_us;
 };
 
-/* The engine passes to another at `at_ns`; of is what the one before was (NULL: nobody of ours), and
- * use is its, or NULL. */
+/* The engine passes to another at `at_ns`; of is what the one before was (NULL: nobody of ours),
+ * and use is its, or NULL. */
 void runs_end(const struct sched_params *p, struct runs *r, const struct run *of,
               struct context_use *use, uint64_t at_ns);
 /* A context begins a run. */

@@ -44,8 +44,9 @@ struct sched_params {
         copies_apart;   /* 1: copy groups of jobs that wait or have short slices are left alone */
     double switch_loss; /* share of a batch job's time that may go into switching while a budget
                            allows longer slices, 0.001..0.5 */
-    double latency_speed; /* of a latency job's speed alone, which it keeps at least: speed_floor.h */
-    double top_loss;      /* what a latency job that is to keep all of it may lose, 0.001..1 */
+    double
+        latency_speed;  /* of a latency job's speed alone, which it keeps at least: speed_floor.h */
+    double top_loss;    /* what a latency job that is to keep all of it may lose, 0.001..1 */
     double floor;       /* share kept for lower classes when higher ones saturate; 0: none */
     uint32_t urgent_us; /* laxity below which a job overtakes the others of its class */
     uint32_t edf_k;     /* of so many earliest deadlines the first that can still be met */
@@ -92,8 +93,9 @@ enum sched_event_type {
     EV_DEMAND,       /* job, device, on: whether the job was seen working there lately */
     EV_DEVICE,       /* device, on: its programs hold their own submissions (policy/gated.c) */
     EV_ACTIVITY, /* device, window_ns, returns, busy_ns: what was seen since the last of these */
-    EV_SWITCH, /* device, group, at_ns, on: the compute engine went to a group, which stands for all of
-                  its process (SLOT_NONE: to nobody, or to a stranger); on: others before it were lost */
+    EV_SWITCH, /* device, group, at_ns, on: the compute engine went to a group, which stands for all
+                  of its process (SLOT_NONE: to nobody, or to a stranger); on: others before it were
+                  lost */
     EV_DEADLINE, /* job, deadline_ns, left_ns, may_promote, on: see there */
     EV_COUNT
 };
@@ -105,7 +107,7 @@ struct sched_event {
     uint32_t weight;
     double gpu_min, gpu_max; /* shares of each GPU, see limits.h; 0: none */
     uint32_t budget_us;      /* how much longer requests of a latency job may take; 0: no longer */
-    double min_speed; /* of a latency job: see params.latency_speed; 0: that */
+    double min_speed;        /* of a latency job: see params.latency_speed; 0: that */
     uint64_t at_ns;
     uint32_t process; /* any number that the groups of one process have in common */
     bool on;
@@ -171,9 +173,9 @@ bool sched_wants_activity(const struct sched *c, uint32_t device);
 /* Whether the policy orders latency jobs by what is due for them. */
 bool sched_orders(const struct sched *c);
 
-/* Whether EV_SWITCH may change anything there. latency_busy: share of the time that latency jobs keep
- * the GPU busy, as far as is known. A GPU whose switches are recorded switches more slowly, by some
- * microseconds. */
+/* Whether EV_SWITCH may change anything there. latency_busy: share of the time that latency jobs
+ * keep the GPU busy, as far as is known. A GPU whose switches are recorded switches more slowly, by
+ * some microseconds. */
 bool sched_wants_switches(const struct sched *c, uint32_t device, double latency_busy);
 
 /* Whether lower jobs are throttled there. */
@@ -181,11 +183,11 @@ bool sched_throttled(const struct sched *c, uint32_t device);
 
 /* What is known of the latency jobs of a device and the lower jobs beside them, for people. */
 struct sched_speed {
-    bool launch_bound;  /* they leave only gaps that are shorter than a switch */
-    double bursts_hz;   /* so many of them per second */
-    double busy;        /* share of the GPU's time that they work, alone */
-    double speed;       /* of their speed alone, now; 0: not known */
-    uint32_t slice_us;  /* of the lower jobs */
+    bool launch_bound; /* they leave only gaps that are shorter than a switch */
+    double bursts_hz;  /* so many of them per second */
+    double busy;       /* share of the GPU's time that they work, alone */
+    double speed;      /* of their speed alone, now; 0: not known */
+    uint32_t slice_us; /* of the lower jobs */
 };
 struct sched_speed sched_speed(const struct sched *c, uint32_t device);
 

@@ -17,12 +17,12 @@ struct group {
     uint32_t job, device; /* SLOT_NONE: slot free */
     uint32_t prev, next;  /* among the groups of its member */
     bool computes;
-    uint32_t process;  /* any number that those of one process have in common */
-    bool runs;         /* as the last plan has it */
-    uint32_t slice_us; /* too, since sliced_ns; */
+    uint32_t process;   /* any number that those of one process have in common */
+    bool runs;          /* as the last plan has it */
+    uint32_t slice_us;  /* too, since sliced_ns; */
     uint32_t before_us; /* and before that: the record is of the past */
     uint64_t sliced_ns;
-    bool light;        /* company.h */
+    bool light; /* company.h */
     uint32_t light_us;
     double duty;
     struct context_use use;

@@ -8,12 +8,12 @@
 
 #define S 1000000000ULL
 
-#define SHORTEST_S   0.1       /* of the record, for each judgement: at the shortest slice, */
-#define STEP_S       0.2       /* of a step, */
-#define STAYS_S      0.5       /* and of a slice that stays */
-#define SILENT_NS    (2 * S)   /* latency jobs that do too little for that in so long are away */
-#define REFERENCE_NS (45 * S)  /* a reference takes some 0.2 s: 0.5 % of what lower jobs have */
-#define AGAIN_NS     S         /* between references because of a change */
+#define SHORTEST_S   0.1      /* of the record, for each judgement: at the shortest slice, */
+#define STEP_S       0.2      /* of a step, */
+#define STAYS_S      0.5      /* and of a slice that stays */
+#define SILENT_NS    (2 * S)  /* latency jobs that do too little for that in so long are away */
+#define REFERENCE_NS (45 * S) /* a reference takes some 0.2 s: 0.5 % of what lower jobs have */
+#define AGAIN_NS     S        /* between references because of a change */
 #define BAR_NS       (30 * S)
 #define BAR_MOST_NS  (960 * S)
 #define BURST_STEP   3 /* with which throttled jobs run */
@@ -128,8 +128,7 @@ static void judge_step(const struct sched_params *p, struct speed_floor *s, stru
     measure(p, s, &seen->tally);
     if (s->step == 1 && s->rate > 0 && s->rate_before == s->shortest) {
         s->us_costs = fmax(s->shortest / s->rate - 1, 0) / slice_of(p, 1);
-        s->alone =
-            s->shortest / (1 - fmin(s->us_costs * SWITCHES_AT_LEAST * p->switch_us, 0.5));
+        s->alone = s->shortest / (1 - fmin(s->us_costs * SWITCHES_AT_LEAST * p->switch_us, 0.5));
     }
     double lost = (s->rate_before - s->rate) / s->alone, gained = s->lower - s->lower_before;
     if (s->rate < least * s->alone || (lost > NOISE && gained < lost)) {
@@ -230,9 +229,11 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
     bool shortest = s->phase == SPEED_SHORTEST || s->phase == SPEED_REFERENCE;
     bool burst = s->phase == SPEED_BURST && !strict;
     return (struct speed_slice){
-        .slice_us = slice_of(p, shortest ? 0 : burst ? BURST_STEP : s->step),
+        .slice_us = slice_of(p, shortest ? 0
+                                : burst  ? BURST_STEP
+                                         : s->step),
         .blocked = s->phase == SPEED_THROTTLED,
-        .wake_ns = s->phase == SPEED_THROTTLED ? s->until_ns
+        .wake_ns = s->phase == SPEED_THROTTLED  ? s->until_ns
                    : s->phase == SPEED_SHORTEST ? TIME_NEVER
                                                 : s->changed_ns + SILENT_NS,
     };

@@ -8,15 +8,15 @@
  * least speed that it is to have, as a share of its speed alone.
  *
  * Speed is the GPU time that the latency jobs work per second, as the record of switches shows it
- * (runs.h; it followed what the programs said of themselves within 2 % on an H100). What it is alone
- * is measured at the shortest slice, in a short *reference* every REFERENCE_NS, and corrected by
- * what the shortest slice itself costs: the loss per microsecond of slice, seen at the first step,
- * times a switch.
+ * (runs.h; it followed what the programs said of themselves within 2 % on an H100). What it is
+ * alone is measured at the shortest slice, in a short *reference* every REFERENCE_NS, and corrected
+ * by what the shortest slice itself costs: the loss per microsecond of slice, seen at the first
+ * step, times a switch.
  *
  * The slice goes up and down in steps. A step that takes the latency job below its floor, or takes
  * more from it than it gives to lower jobs, is *barred* for a while, twice as long each time: so
- * the slice comes to rest. Where even the shortest slice costs too much, lower jobs are *throttled*:
- * they run only part of the time, with a slice that is worth the switches.
+ * the slice comes to rest. Where even the shortest slice costs too much, lower jobs are
+ * *throttled*: they run only part of the time, with a slice that is worth the switches.
  *
  * Requests with pauses that are longer than a switch are left alone: there the shortest slice gives
  * lower jobs most of what is left, and each request waits for one switch. Pure arithmetic. */
@@ -27,8 +27,9 @@
 
 struct sched_params;
 
-#define SPEED_STEPS 6    /* slices there are, the shortest first */
-#define SPEED_BUSY  0.04 /* share of the time that latency jobs work; with less none is launch-bound */
+#define SPEED_STEPS 6 /* slices there are, the shortest first */
+#define SPEED_BUSY                                                                                 \
+    0.04 /* share of the time that latency jobs work; with less none is launch-bound */
 
 enum speed_phase {
     SPEED_SHORTEST,  /* the shortest slice: whether there is anything to gain */
@@ -43,18 +44,19 @@ enum speed_phase {
  * SPEED_BURST alone. */
 struct speed_floor {
     enum speed_phase phase;
-    uint32_t step;          /* index of the slice, while it is not a reference */
+    uint32_t step; /* index of the slice, while it is not a reference */
     uint64_t until_ns;
-    uint64_t changed_ns;    /* when the slice was last set */
-    uint64_t reference_ns;  /* when the next reference is due */
+    uint64_t changed_ns;   /* when the slice was last set */
+    uint64_t reference_ns; /* when the next reference is due */
     uint64_t barred_ns[SPEED_STEPS];
     uint64_t bar_ns[SPEED_STEPS]; /* for how long it was barred last */
-    double alone, shortest; /* GPU time that latency jobs work per second alone, at the shortest slice */
-    double us_costs;        /* of the time between two pieces of work: what 1 us of slice adds */
-    double rate, lower;     /* the same with this slice, and the share that lower jobs have */
+    double alone,
+        shortest;    /* GPU time that latency jobs work per second alone, at the shortest slice */
+    double us_costs; /* of the time between two pieces of work: what 1 us of slice adds */
+    double rate, lower; /* the same with this slice, and the share that lower jobs have */
     double rate_before, lower_before; /* with the step below */
-    bool launch_bound;      /* as seen last at the shortest slice */
-    double bursts_hz;       /* then */
+    bool launch_bound;                /* as seen last at the shortest slice */
+    double bursts_hz;                 /* then */
 };
 
 /* For how long lower jobs run, and whether at all. */

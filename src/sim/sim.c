@@ -39,7 +39,7 @@ struct state {
     uint64_t open_ns[OPEN_MAX], first_open, nopen; /* when they were issued */
     uint64_t random;
     uint64_t meets; /* ranks that wait for the others to end their step */
-    bool news; /* since the scheduler was told */
+    bool news;      /* since the scheduler was told */
     uint64_t busy_at_settle, busy_at_pause;
     uint64_t useful_ns, useful_at_settle; /* work done, without spinning */
     uint64_t resumed_ns; /* when the first rank was, of a turn that is just beginning */
@@ -159,7 +159,8 @@ static void submit(struct sim *m, uint32_t j, uint32_t g)
 static bool works(const struct sim *m, uint32_t j)
 {
     const struct sim_job *job = &m->s->jobs[j];
-    return !job->period_ns && !job->step_kernels && !(job->idle_ns && m->now >= job->idle_ns && m->now < job->busy_ns);
+    return !job->period_ns && !job->step_kernels &&
+           !(job->idle_ns && m->now >= job->idle_ns && m->now < job->busy_ns);
 }
 
 static void keep_busy(struct sim *m, uint32_t j)
@@ -249,11 +250,12 @@ static void come(struct sim *m, uint32_t j)
         softgpu_tag(m->f.engines[gpu_of(m, j, g)], r->group, j * SIM_GPUS_MAX + g + 1);
         r->present = true;
         r->step_ns = m->now;
-        event_on(
-            m, gpu_of(m, j, g),
-            (struct sched_event){
-                .type = EV_GROUP_ADD, .job = j, .group = j * SIM_GPUS_MAX + g,
-                .process = j * SIM_GPUS_MAX + g, .computes = true});
+        event_on(m, gpu_of(m, j, g),
+                 (struct sched_event){.type = EV_GROUP_ADD,
+                                      .job = j,
+                                      .group = j * SIM_GPUS_MAX + g,
+                                      .process = j * SIM_GPUS_MAX + g,
+                                      .computes = true});
     }
 }
 
@@ -618,7 +620,8 @@ static int sim_set_up(struct sim *m, const struct softgpu_params *engine)
         return -EINVAL;
     int r = 0;
     for (uint32_t j = 0; r == 0 && j < m->n; j++) {
-        if ((s->jobs[j].period_ns || s->jobs[j].step_kernels) && !(m->st[j].samples = calloc(SAMPLES_MAX, sizeof(double))))
+        if ((s->jobs[j].period_ns || s->jobs[j].step_kernels) &&
+            !(m->st[j].samples = calloc(SAMPLES_MAX, sizeof(double))))
             r = -ENOMEM;
     }
     for (; r == 0 && m->f.n < m->ngpus; m->f.n += r == 0)

@@ -129,8 +129,8 @@ static uint32_t who_has_it(const struct softgpu *e)
     return o == SOFTGPU_NONE ? e->last_who : e->owners[o].tag;
 }
 
-/* From now until a later time nothing changes. A group is said to have the engine while its state is
- * restored, and until it is saved. */
+/* From now until a later time nothing changes. A group is said to have the engine while its state
+ * is restored, and until it is saved. */
 static void record_switch(struct softgpu *e)
 {
     uint32_t who = who_has_it(e);

@@ -15,8 +15,8 @@
  * A latency job with a budget lets the slice below it grow (budget.h), as far as the smallest
  * budget of the latency jobs goes; one without a budget keeps it small.
  *
- * Where latency jobs leave only gaps that are shorter than a switch, the jobs below have the longest
- * slice with which these keep their speed (speed_floor.h).
+ * Where latency jobs leave only gaps that are shorter than a switch, the jobs below have the
+ * longest slice with which these keep their speed (speed_floor.h).
  *
  * Several latency jobs share by weight; under "laxity" and "edf" those with requests that are due
  * are in order of their slack where that makes a difference (slack.h). */
