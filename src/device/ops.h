@@ -260,10 +260,14 @@ struct device_ops {
      * waits; a call at such a time may take seconds, and does not save the program. */
     int (*set_preempt)(struct device_driver *d, const struct device_group *g, bool block_ends,
                        struct error *err);
-    /* Suspends or resumes several groups of ONE process at once: the hardware's control takes up to
-     * 64 channels, and one call for a whole context costs as much as one for a single group. All
-     * groups are tried; the first error is returned. Suspensions are counted: two need two
-     * resumptions. One that is not suspended may be resumed. */
+    /* Suspends or resumes several groups of ONE GPU at once, of one process or of several: the
+     * hardware's control takes up to 64 channels of any processes, and one call for them costs
+     * about as much as one for a single group. All groups are tried; the first error is returned.
+     * Suspensions are counted: two need two resumptions. One that is not suspended may be resumed.
+     *
+     * After an error of a call for several processes any group may have been taken and any not, but
+     * for -EPERM: nobody's was. Then each process is tried alone, resumed before it is suspended. A
+     * process that ended may or may not be an error; the others are taken all the same. */
     int (*set_running)(struct device_driver *d, const struct device_group *const *g, size_t n,
                        bool on, struct error *err);
 
