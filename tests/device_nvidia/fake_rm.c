@@ -206,11 +206,9 @@ static uint32_t disable_channels(struct fake_rm *rm, uint32_t client, const stru
         return 0x1F;
     if (rm->disables_max && rm->disables > rm->disables_max)
         return RM_STATUS_INSUFFICIENT_PERMISSIONS;
-    for (uint32_t i = 0; i < p->count && rm->own_lists; i++) {
-        if (p->client[i] != client)
-            return RM_STATUS_INSUFFICIENT_PERMISSIONS;
-    }
     for (uint32_t i = 0; i < p->count; i++) {
+        if (rm->own_lists && p->client[i] != client)
+            return RM_STATUS_INSUFFICIENT_PERMISSIONS;
         struct fake_object *channel = fake_object_at(rm, p->client[i], p->channel[i]);
         if (!channel || !RM_IS_CHANNEL(channel->class))
             return RM_STATUS_INVALID_CHANNEL;

@@ -177,6 +177,24 @@ static void test_one_ends(void **state)
     stop(f, true);
 }
 
+/* The right to all is lost in mid-call: whom that has suspended stays on record. */
+static void test_right_is_lost_half_way(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[N];
+    struct error err = {""};
+    uint32_t j = job_of_many(f, p);
+    f->d.fail_several = true;
+    f->d.fail_suspend = f->d.fail_resume = EPERM;
+    engine_pause(f->m, j, true, 0);
+    ticks(f, 1);
+    assert_once(f, N);
+    assert_int_equal(engine_job_status(f->m, j, &err), -EPERM);
+    f->d.fail_suspend = f->d.fail_resume = 0;
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+}
+
 /* kill -9 of the daemon after a call that failed half-way, before or after others were tried. */
 static void test_killed_half_way(void **state)
 {
@@ -202,8 +220,9 @@ static void test_killed_half_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_one_call),  T(test_several_jobs), T(test_fails_half_way),
-        T(test_one_fails), T(test_one_ends),     T(test_killed_half_way),
+        T(test_one_call),        T(test_several_jobs), T(test_fails_half_way),
+        T(test_one_fails),       T(test_one_ends),     T(test_right_is_lost_half_way),
+        T(test_killed_half_way),
     };
     return cmocka_run_group_tests_name("joint", tests, NULL, NULL);
 }
