@@ -261,13 +261,14 @@ struct device_ops {
     int (*set_preempt)(struct device_driver *d, const struct device_group *g, bool block_ends,
                        struct error *err);
     /* Suspends or resumes several groups of ONE GPU at once, of one process or of several: the
-     * hardware's control takes up to 64 channels of any processes, and one call for them costs
-     * about as much as one for a single group. All groups are tried; the first error is returned.
-     * Suspensions are counted: two need two resumptions. One that is not suspended may be resumed.
+     * hardware's control takes up to 64 channels of any processes, costs as much for a whole
+     * context as for a single group, and for three contexts half as much as three. All groups are
+     * tried; the first error is returned. Suspensions are counted: two need two resumptions. One
+     * that is not suspended may be resumed.
      *
-     * After an error of a call for several processes any group may have been taken and any not, but
-     * for -EPERM: nobody's was. Then each process is tried alone, resumed before it is suspended. A
-     * process that ended may or may not be an error; the others are taken all the same. */
+     * After an error of a call for several processes any group may have been taken and any not
+     * (-EPERM: none was), and which process has failed is not known: the caller tries each process
+     * alone, resumed before it is suspended. That some have ended need not be an error. */
     int (*set_running)(struct device_driver *d, const struct device_group *const *g, size_t n,
                        bool on, struct error *err);
 

@@ -113,7 +113,7 @@ int nv_set_preempt(struct device_driver *base, const struct device_group *g, boo
     return r;
 }
 
-/* The control takes 64 channels, and costs about the same for one as for all. One channel that is
+/* The control takes 64 channels, of one client or of several. One channel that is
  * gone makes RM refuse the list, perhaps in its middle: then each goes alone, enabled first, since
  * RM counts, and -ENOENT means that all are gone. A refused list of several clients is left to the
  * caller (ops.h). *some_done: some channel was taken, or may have been. */
