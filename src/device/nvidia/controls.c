@@ -113,10 +113,10 @@ int nv_set_preempt(struct device_driver *base, const struct device_group *g, boo
     return r;
 }
 
-/* The control takes 64 channels, of one client or of several. One channel that is
- * gone makes RM refuse the list, perhaps in its middle: then each goes alone, enabled first, since
- * RM counts, and -ENOENT means that all are gone. A refused list of several clients is left to the
- * caller (ops.h). *some_done: some channel was taken, or may have been. */
+/* The control takes 64 channels, of one client or of several. One channel that is gone makes RM
+ * refuse the list, perhaps in its middle: then each goes alone, enabled first, since RM counts, and
+ * -ENOENT means that all are gone. A refused list of several clients is left to the caller (ops.h).
+ * *some_done: some channel was taken, or may have been. */
 static int disable_channels(struct nv_driver *d, const struct device_group *g,
                             struct rm_disable_channels *list, bool *some_done, struct error *err)
 {
