@@ -260,10 +260,15 @@ struct device_ops {
      * waits; a call at such a time may take seconds, and does not save the program. */
     int (*set_preempt)(struct device_driver *d, const struct device_group *g, bool block_ends,
                        struct error *err);
-    /* Suspends or resumes several groups of ONE process at once: the hardware's control takes up to
-     * 64 channels, and one call for a whole context costs as much as one for a single group. All
-     * groups are tried; the first error is returned. Suspensions are counted: two need two
-     * resumptions. One that is not suspended may be resumed. */
+    /* Suspends or resumes several groups of ONE GPU at once, of one process or of several: the
+     * hardware's control takes up to 64 channels of any processes, costs as much for a whole
+     * context as for a single group, and for three contexts half as much as three. All groups are
+     * tried; the first error is returned. Suspensions are counted: two need two resumptions. One
+     * that is not suspended may be resumed.
+     *
+     * After an error of a call for several processes any group may have been taken and any not
+     * (-EPERM: none was), and which process has failed is not known: the caller tries each process
+     * alone, resumed before it is suspended. That some have ended need not be an error. */
     int (*set_running)(struct device_driver *d, const struct device_group *const *g, size_t n,
                        bool on, struct error *err);
 

@@ -19,7 +19,6 @@ static void apply_failed(struct model *m, struct channel_group *g, int r, const 
 {
     struct process *p = &m->processes[g->process];
     g->retry_at = m->now + RETRY_NS;
-    m->controls_failed++;
     if (r == -ESRCH || r == -ENOENT || r == -EAGAIN)
         p->scan_at = m->now; /* process or group gone, or elsewhere: the scan finds out */
     else
@@ -33,9 +32,12 @@ static uint64_t retry_due(const struct model *m, uint32_t slot)
     return at > m->now ? at : TIME_NEVER;
 }
 
-static bool is_due(const struct channel_group *g)
+/* Whether it is to be suspended, or resumed, now. */
+static bool is_due(const struct model *m, uint32_t slot, bool resume)
 {
-    return g->want_runnable ? g->suspended : !g->suspended || g->suspend_unsure;
+    const struct channel_group *g = &m->groups[slot];
+    return g->want_runnable == resume && g->retry_at <= m->now &&
+           (resume ? g->suspended : !g->suspended || g->suspend_unsure);
 }
 
 /* The hardware counts suspensions, and nobody may have two: who may be suspended already is resumed
@@ -50,60 +52,128 @@ static int apply_running(struct model *m, const uint32_t *slots, const struct de
         if (m->groups[slots[i]].suspend_unsure)
             unsure[k++] = list[i];
     }
+    m->controls += k > 0;
     int r = k ? ops->set_running(m->driver, unsure, k, true, err) : 0;
+    m->controls += r == 0;
     return r ? r : ops->set_running(m->driver, list, n, on, err);
 }
 
-/* Suspends or resumes all groups of one process on one device that want it, in one call. */
-static void apply_runnable(struct model *m, uint32_t slot)
+/* What a call for several processes has done is not known after an error (ops.h), nor whose error it
+ * is: all of them count as suspended, and each goes alone until a call for it has succeeded. */
+static void joint_failed(struct model *m, const uint32_t *slots, size_t n, int r)
+{
+    for (size_t k = 0; k < n; k++) {
+        struct channel_group *g = &m->groups[slots[k]];
+        if (r != -EPERM)
+            g->suspended = g->suspend_unsure = true;
+        m->processes[g->process].joins = false;
+    }
+}
+
+/* Suspends or resumes these groups of one device in one call. */
+static void apply_call(struct model *m, uint32_t *slots, size_t count, bool resume)
 {
     const struct device_group *list[APPLY_BATCH];
-    uint32_t slots[APPLY_BATCH];
     size_t n = 0;
-    const struct channel_group *first = &m->groups[slot];
-    bool resume = first->want_runnable;
+    bool several = false;
     struct error err = {""};
 
-    for (uint32_t i = m->processes[first->process].first_group; i != SLOT_NONE && n < APPLY_BATCH;
-         i = m->groups[i].next) {
-        struct channel_group *g = &m->groups[i];
-        if (g->dg.gpu != first->dg.gpu || g->want_runnable != resume || !is_due(g) ||
-            g->retry_at > m->now)
-            continue;
+    for (size_t k = 0; k < count; k++) {
+        struct channel_group *g = &m->groups[slots[k]];
         if (!resume) {
-            int r = journal_put_group(m->journal, i, model_journal_flags(g) | JG_SUSPENDED, &g->dg);
+            int r = journal_put_group(m->journal, slots[k], model_journal_flags(g) | JG_SUSPENDED,
+                                      &g->dg);
             if (r < 0) {
                 error_set(&err, r, "cannot write the journal (%s): left running", strerror(-r));
                 apply_failed(m, g, r, &err);
                 continue;
             }
         }
-        slots[n] = i;
+        slots[n] = slots[k];
         list[n++] = &g->dg;
+        several |= g->process != m->groups[slots[0]].process;
     }
     if (!n)
         return;
+    const struct channel_group *first = &m->groups[slots[0]];
     const uint64_t number = m->jobs[m->processes[first->process].job].rec.number;
     if (resume)
         PROBE(resume, number, first->dg.proc.pid, first->dg.gpu, n);
     else
         PROBE(suspend, number, first->dg.proc.pid, first->dg.gpu, n);
     int r = apply_running(m, slots, list, n, resume, &err);
-    if (resume)
-        PROBE(resume_done, number, first->dg.proc.pid, first->dg.gpu, r);
-    else
-        PROBE(suspend_done, number, first->dg.proc.pid, first->dg.gpu, r);
-    m->controls += n;
+    m->controls_failed += r < 0;
+    for (size_t k = 0; k < n; k++) {
+        const struct channel_group *g = &m->groups[slots[k]];
+        const uint64_t job = m->jobs[m->processes[g->process].job].rec.number;
+        if (k && g->process == m->groups[slots[k - 1]].process)
+            continue;
+        if (resume)
+            PROBE(resume_done, job, g->dg.proc.pid, g->dg.gpu, r);
+        else
+            PROBE(suspend_done, job, g->dg.proc.pid, g->dg.gpu, r);
+    }
+    if (r < 0 && several) {
+        joint_failed(m, slots, n, r);
+        return;
+    }
     /* After an error some may be suspended: they count as such until a resume says otherwise. Only
      * -EPERM says that none is (ops.h); what may never be steered must not stay on record. */
-    bool nothing_done = r == -EPERM || (r < 0 && !proc_alive(m->processes[first->process].id));
+    bool nothing_done = r == -EPERM || (r < 0 && !proc_alive(first->dg.proc));
     for (size_t k = 0; k < n; k++) {
         struct channel_group *g = &m->groups[slots[k]];
         g->suspended = resume ? r < 0 : !nothing_done || (r == -EPERM && g->suspended);
         g->suspend_unsure = r < 0;
+        m->processes[g->process].joins = r == 0;
         if (r < 0)
             apply_failed(m, g, r, &err);
         journal_put_group(m->journal, slots[k], model_journal_flags(g), &g->dg);
+    }
+}
+
+/* All groups of one process on one device that want it. */
+static void apply_process(struct model *m, uint32_t slot)
+{
+    uint32_t slots[APPLY_BATCH];
+    size_t n = 0;
+    const struct channel_group *first = &m->groups[slot];
+    for_each_group_of (m, &m->processes[first->process], i) {
+        if (n < APPLY_BATCH && m->groups[i].dg.gpu == first->dg.gpu &&
+            is_due(m, i, first->want_runnable))
+            slots[n++] = i;
+    }
+    apply_call(m, slots, n, first->want_runnable);
+}
+
+/* All groups of the plan, from this setting on, that want it on one device: of processes for which
+ * the last call succeeded, so that one that cannot be steered hinders no other. */
+static void apply_joint(struct model *m, const struct sched_plan *plan, size_t from, unsigned gpu,
+                        bool resume)
+{
+    uint32_t slots[APPLY_BATCH];
+    size_t n = 0;
+    for (size_t i = from; i < plan->n; i++) {
+        for_each_twin(m, plan->settings[i].group, g)
+        {
+            if (n < APPLY_BATCH && m->groups[g].dg.gpu == gpu && is_due(m, g, resume) &&
+                m->processes[m->groups[g].process].joins)
+                slots[n++] = g;
+        }
+    }
+    apply_call(m, slots, n, resume);
+}
+
+/* Suspends, or resumes, what the plan has so. */
+static void apply_runnable(struct model *m, const struct sched_plan *plan, bool resume)
+{
+    for (size_t i = 0; i < plan->n; i++) {
+        for_each_twin(m, plan->settings[i].group, g)
+        {
+            if (is_due(m, g, resume) && m->processes[m->groups[g].process].joins)
+                apply_joint(m, plan, i, m->groups[g].dg.gpu, resume);
+            if (is_due(m, g, resume))
+                apply_process(m, g);
+        }
     }
 }
 
@@ -128,6 +198,7 @@ static void apply_timeslice(struct model *m, uint32_t slot)
     if (written)
         r = m->driver->ops->set_timeslice(m->driver, &g->dg, g->want_us, &err);
     m->controls += written;
+    m->controls_failed += written && r < 0;
     for_each_twin(m, slot, i)
     {
         struct channel_group *t = &m->groups[i];
@@ -160,6 +231,7 @@ static void apply_block_ends(struct model *m, uint32_t slot, bool on)
     } else {
         r = m->driver->ops->set_preempt(m->driver, &g->dg, on, &err);
         m->controls++;
+        m->controls_failed += r < 0;
         if (r != -EPERM) { /* a control that failed may have done it */
             g->block_ends = on || r < 0;
             g->block_ends_unsure = r < 0;
@@ -305,7 +377,7 @@ static uint64_t leave_alone(struct model *m)
             continue;
         want(m, i, 0, true);
         if (g->suspended)
-            apply_runnable(m, i);
+            apply_process(m, i);
         apply_timeslice(m, i);
         retry_at = min_u64(retry_at, retry_due(m, i));
     }
@@ -319,22 +391,10 @@ uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
         for_each_twin(m, s->group, g) want(m, g, s->timeslice_us, s->runnable);
     }
     uint64_t retry_at = leave_alone(m);
-    for (size_t i = 0; i < plan->n; i++) {
-        for_each_twin(m, plan->settings[i].group, g)
-        {
-            if (!plan->settings[i].runnable && is_due(&m->groups[g]))
-                apply_runnable(m, g);
-        }
-    }
+    apply_runnable(m, plan, false);
     for (size_t i = 0; i < plan->n; i++)
         apply_timeslice(m, plan->settings[i].group);
-    for (size_t i = 0; i < plan->n; i++) {
-        for_each_twin(m, plan->settings[i].group, g)
-        {
-            if (plan->settings[i].runnable && m->groups[g].suspended)
-                apply_runnable(m, g);
-        }
-    }
+    apply_runnable(m, plan, true);
     for (size_t i = 0; i < plan->n; i++) {
         for_each_twin(m, plan->settings[i].group, g) retry_at = min_u64(retry_at, retry_due(m, g));
     }
@@ -352,7 +412,7 @@ bool apply_detach(struct model *m, uint32_t process)
         want(m, i, 0, true);
         g->retry_at = 0;
         if (g->suspended)
-            apply_runnable(m, i);
+            apply_process(m, i);
         apply_timeslice(m, i);
         apply_block_ends(m, i, false);
         runs &= !g->suspended;

@@ -70,6 +70,7 @@ struct process {
     bool listed;     /* by the driver, as one that uses it; engine/observe/discovery.c */
     uint32_t wants;  /* gated devices that it wants: bit mask; engine/observe/demand.c */
     /* engine/apply.c */
+    bool joins;        /* its last suspension or resumption succeeded: one call with others */
     bool stopped;      /* by us (SIGSTOP), and on record */
     uint64_t stops_at; /* whether it is, and shall be, is looked at again then */
     /* engine/observe/scans.c */
@@ -262,7 +263,7 @@ struct model {
     bool dirty;                         /* something changed since the last decision */
     uint64_t wake;                      /* decide again then; TIME_NEVER: no jobs take turns */
     uint64_t decisions;                 /* made; engine/tick.c */
-    uint64_t controls, controls_failed; /* of the device; engine/apply.c */
+    uint64_t controls, controls_failed; /* calls of the driver that steer, not groups in them */
     unsigned ngpus;
     struct gpu_info gpus[DEVICE_GPUS_MAX]; /* without the capabilities that are: */
     struct withheld {

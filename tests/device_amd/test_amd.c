@@ -206,6 +206,30 @@ static void test_suspend_resume(void **state)
     assert_int_equal(w->k.traps, traps);
 }
 
+/* Two processes in one call: each has its own controls, and one that refuses keeps none from the
+ * other. */
+static void test_two_processes(void **state)
+{
+    struct world *w = *state;
+    struct fake_process *other = fake_process(&w->k, 1, 800, 8);
+    struct fake_queue *theirs = fake_queue(&w->k, other, 3, 0x1111, KFD_COMPUTE);
+    assert_int_equal(w->d->ops->scan(w->d, other->id, &w->groups, &w->err), 0);
+    assert_int_equal(w->groups.n, 2);
+    w->all[0] = &w->groups.v[0];
+    w->all[1] = &w->groups.v[1];
+    assert_int_equal(suspend(w), 0);
+    assert_true(w->a->suspended && theirs->suspended);
+    assert_int_equal(resume(w), 0);
+    assert_false(w->a->suspended || theirs->suspended);
+    w->p->foreign_tracer = true;
+    assert_int_equal(suspend(w), -EIO); /* not -EPERM: something was done */
+    assert_true(!w->a->suspended && theirs->suspended);
+    assert_int_equal(resume(w), 0);
+    other->foreign_tracer = true;
+    assert_int_equal(suspend(w), -EPERM);
+    assert_false(w->a->suspended || theirs->suspended);
+}
+
 static void test_timeslice(void **state)
 {
     struct world *w = *state;
@@ -441,6 +465,7 @@ int main(void)
         T(test_scan),
         T(test_processes_and_memory),
         T(test_suspend_resume),
+        T(test_two_processes),
         T(test_timeslice),
         T(test_old_kernel),
         T(test_refusals),

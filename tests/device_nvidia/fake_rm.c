@@ -197,7 +197,7 @@ static uint64_t io_now(void)
     return fake_machine->now_ns;
 }
 
-static uint32_t disable_channels(struct fake_rm *rm, const struct fake_object *sub,
+static uint32_t disable_channels(struct fake_rm *rm, uint32_t client, const struct fake_object *sub,
                                  const struct rm_disable_channels *p)
 {
     rm->disables++;
@@ -207,12 +207,14 @@ static uint32_t disable_channels(struct fake_rm *rm, const struct fake_object *s
     if (rm->disables_max && rm->disables > rm->disables_max)
         return RM_STATUS_INSUFFICIENT_PERMISSIONS;
     for (uint32_t i = 0; i < p->count; i++) {
+        if (rm->own_lists && p->client[i] != client)
+            return RM_STATUS_INSUFFICIENT_PERMISSIONS;
         struct fake_object *channel = fake_object_at(rm, p->client[i], p->channel[i]);
         if (!channel || !RM_IS_CHANNEL(channel->class))
             return RM_STATUS_INVALID_CHANNEL;
         struct fake_object *group = fake_object_at(rm, p->client[i], channel->parent);
         /* A channel of another GPU is not this subdevice's. */
-        if (group->parent != sub->parent)
+        if (fake_object_at(rm, p->client[i], group->parent)->gpu != sub->gpu)
             return RM_STATUS_INVALID_CHANNEL;
         channel->disabled += p->disable ? 1U : channel->disabled ? -1U : 0;
     }
@@ -323,7 +325,7 @@ static uint32_t control(struct fake_rm *rm, int file, const struct rm_ioctl_cont
         return 0;
     }
     if (a->cmd == 0x2080110B)
-        return disable_channels(rm, o, params);
+        return disable_channels(rm, a->client, o, params);
     if (a->cmd == 0x20801210)
         return set_preemption(rm, a->client, o, params);
     if (a->cmd == 0x2080014A && o) {

@@ -83,6 +83,7 @@ struct fake_rm {
     /* Faults. */
     uint32_t fail_cmd, fail_status; /* this control answers so */
     uint32_t fail_class;            /* this class cannot be allocated */
+    bool own_lists;                 /* lists are refused from another client's first channel on */
     unsigned disables_max;          /* > 0: disabling after so many is refused for want of rights */
     int die_after;                  /* > 0: after so many ioctls procs[die_who] is gone */
     size_t die_who;

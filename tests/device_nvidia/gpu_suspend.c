@@ -1,7 +1,7 @@
 /* Suspending on a GPU of this machine: how many resumptions it takes after one, two and three
- * suspensions, by one process or by one each, which has ended since, and whether one that is
- * resumed first is suspended once then. Exits 77 where there is no such GPU, and 1 unless the last
- * is so. Steers its own child only. */
+ * suspensions, by one process or by one each, which has ended since; whether one that is resumed
+ * first is suspended once then; and whether one call suspends, and resumes, two programs. Exits 77
+ * where there is no such GPU, and 1 unless the last two are so. Steers its own children only. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,13 +14,18 @@
 
 #define TIMES 3
 
-static char output[] = "/tmp/cede-suspend-XXXXXX";
+struct program {
+    pid_t pid;
+    char output[32];
+    struct device_group g; /* its compute group */
+};
 
-static pid_t load(const char *cede)
+static void load(const char *cede, struct program *p)
 {
-    int fd = mkstemp(output);
-    pid_t pid = fork();
-    if (pid == 0) {
+    strcpy(p->output, "/tmp/cede-suspend-XXXXXX");
+    int fd = mkstemp(p->output);
+    p->pid = fork();
+    if (p->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(fd, STDOUT_FILENO);
         execl(cede, cede, "load", "batch", "--device", "nvidia", "--iterations-per-us", "5",
@@ -28,14 +33,20 @@ static pid_t load(const char *cede)
         _exit(127);
     }
     close(fd);
-    return pid;
+}
+
+static void end(struct program *p)
+{
+    kill(p->pid, SIGKILL);
+    waitpid(p->pid, NULL, 0);
+    unlink(p->output);
 }
 
 /* Kernels that have ended, by the last lines of its report. */
-static long kernels(void)
+static long kernels(const struct program *p)
 {
     char text[512] = "";
-    int fd = open(output, O_RDONLY | O_CLOEXEC);
+    int fd = open(p->output, O_RDONLY | O_CLOEXEC);
     off_t size = lseek(fd, 0, SEEK_END);
     ssize_t n = pread(fd, text, sizeof(text) - 1, size > 500 ? size - 500 : 0);
     close(fd);
@@ -45,12 +56,12 @@ static long kernels(void)
     return last;
 }
 
-static bool works(void)
+static bool works(const struct program *p)
 {
     usleep(300000);
-    long before = kernels();
+    long before = kernels(p);
     usleep(300000);
-    return kernels() > before;
+    return kernels(p) > before;
 }
 
 static int group_of(struct device_driver *d, pid_t pid, struct device_group *out)
@@ -89,29 +100,50 @@ static int set_elsewhere(pid_t load, bool on)
     return status;
 }
 
+/* Two programs in one call, twice: both stop, and both go on. */
+static bool two_at_once(struct device_driver *d, const char *cede, struct program *a)
+{
+    struct program b;
+    struct error err = {""};
+    load(cede, &b);
+    int r = group_of(d, b.pid, &b.g);
+    const struct device_group *both[] = {&a->g, &b.g};
+    bool good = r == 0 && works(a) && works(&b);
+    for (int i = 0; i < 2 && r == 0; i++) {
+        r = d->ops->set_running(d, both, 2, false, &err);
+        bool off = !works(a) && !works(&b);
+        r |= d->ops->set_running(d, both, 2, true, &err);
+        bool on = works(a) && works(&b);
+        printf("two in one call: off %d, then on %d, r %d %s\n", off, on, r, err.text);
+        good &= off && on;
+    }
+    end(&b);
+    return good && r == 0;
+}
+
 int main(int argc, char **argv)
 {
+    const char *cede = argc > 1 ? argv[1] : "cede";
     struct error err = {""};
     struct device_driver *d;
-    struct device_group g;
-    const struct device_group *one = &g;
-    bool good = true;
+    struct program p;
+    const struct device_group *one = &p.g;
     int r = device_nvidia.open(NULL, &d, &err);
     if (r == -ENODEV)
         printf("no NVIDIA GPU: %s\n", err.text);
     if (r < 0)
         return r == -ENODEV ? 77 : 1;
-    pid_t pid = load(argc > 1 ? argv[1] : "cede");
-    r = group_of(d, pid, &g);
-    printf("found: %d, works: %d\n", r, works());
+    load(cede, &p);
+    r = group_of(d, p.pid, &p.g);
+    printf("found: %d, works: %d\n", r, works(&p));
     for (int k = 0; k < 2 * TIMES && r == 0; k++) {
         bool elsewhere = k >= TIMES;
         int times = k % TIMES + 1, resumed = 0;
         for (int i = 0; i < times; i++)
-            r |= elsewhere ? set_elsewhere(pid, false)
+            r |= elsewhere ? set_elsewhere(p.pid, false)
                            : d->ops->set_running(d, &one, 1, false, &err);
-        bool off = !works();
-        for (bool on = false; !on && resumed < 2 * TIMES; on = works(), resumed++)
+        bool off = !works(&p);
+        for (bool on = false; !on && resumed < 2 * TIMES; on = works(&p), resumed++)
             r |= d->ops->set_running(d, &one, 1, true, &err);
         printf("%d suspensions%s: off %d, resumed %d times\n", times, elsewhere ? " by others" : "",
                off, resumed);
@@ -120,14 +152,12 @@ int main(int argc, char **argv)
         r |= d->ops->set_running(d, &one, 1, true, &err);
         r |= d->ops->set_running(d, &one, 1, false, &err);
     }
-    bool off = !works();
+    bool off = !works(&p);
     r |= d->ops->set_running(d, &one, 1, true, &err);
-    bool on = works();
+    bool on = works(&p);
     printf("resumed before each suspension: off %d, then on %d, r %d %s\n", off, on, r, err.text);
-    good = r == 0 && off && on;
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-    unlink(output);
+    bool good = r == 0 && off && on && two_at_once(d, cede, &p);
+    end(&p);
     device_close(d);
     return !good;
 }

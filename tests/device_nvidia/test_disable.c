@@ -113,6 +113,212 @@ static void test_right_is_lost_after_a_part(void **state)
     }
 }
 
+/* ---- several processes ---- */
+
+#define MANY 10
+
+struct many {
+    struct rig t;
+    struct fake_process *p[MANY];
+    struct group_list all;
+    const struct device_group *v[MANY * 4];
+};
+
+/* Processes with a context of 20 channels each. */
+static void many_up(struct many *x)
+{
+    rig_up(&x->t, 1);
+    x->all = (struct group_list){0};
+    for (unsigned i = 0; i < MANY; i++) {
+        struct fake_process *p = x->p[i] = fake_process(&x->t.rm);
+        uint32_t client = fake_client(&x->t.rm, p);
+        fake_context(&x->t.rm, p, client, fake_device(&x->t.rm, client, 0));
+        assert_int_equal(scan(&x->t, p), 4);
+        for (size_t k = 0; k < x->t.l.n; k++)
+            assert_int_equal(group_list_push(&x->all, &x->t.l.v[k]), 0);
+    }
+    for (size_t i = 0; i < x->all.n; i++)
+        x->v[i] = &x->all.v[i];
+}
+
+static void many_down(struct many *x)
+{
+    group_list_free(&x->all);
+    rig_down(&x->t);
+}
+
+static int many_run(struct many *x, bool on)
+{
+    x->t.rm.disables = x->t.rm.max_disabled = 0;
+    int r = x->t.d->ops->set_running(x->t.d, x->v, x->all.n, on, &x->t.err);
+    assert_int_equal(x->t.rm.nopen, 1);
+    return r;
+}
+
+/* As ops.h asks after an error: each process alone, resumed before it is suspended. Returns how
+ * many took it. */
+static unsigned each_run(struct many *x, bool on)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < MANY; i++) {
+        const struct device_group *const *v = x->v + (size_t)i * 4;
+        int r = on ? 0 : x->t.d->ops->set_running(x->t.d, v, 4, true, NULL);
+        n += r == 0 && x->t.d->ops->set_running(x->t.d, v, 4, on, NULL) == 0;
+    }
+    return n;
+}
+
+/* Channels that are disabled, none of them twice. */
+static unsigned disabled_once(struct rig *t)
+{
+    for (size_t i = 0; i < t->rm.nclients; i++) {
+        for (size_t k = 0; k < t->rm.clients[i].nobjects; k++)
+            assert_in_range(t->rm.clients[i].objects[k].disabled, 0, 1);
+    }
+    return disabled(t);
+}
+
+/* 200 channels of ten processes: four controls each way. */
+static void test_many_processes(void **state)
+{
+    (void)state;
+    struct many x;
+    many_up(&x);
+    assert_int_equal(many_run(&x, false), 0);
+    assert_int_equal(disabled_once(&x.t), MANY * 20);
+    assert_int_equal(x.t.rm.disables, 4);
+    assert_int_equal(x.t.rm.max_disabled, 64);
+    assert_int_equal(many_run(&x, true), 0);
+    assert_int_equal(disabled(&x.t), 0);
+    assert_int_equal(x.t.rm.disables, 4);
+    many_down(&x);
+}
+
+/* An RM that takes no channels of other clients is asked once: from then on each process has lists
+ * of its own. */
+static void test_mixed_lists_refused(void **state)
+{
+    (void)state;
+    struct many x;
+    many_up(&x);
+    x.t.rm.own_lists = true;
+    /* The first one's channels were taken. */
+    assert_int_equal(x.t.d->ops->set_running(x.t.d, x.v, 8, false, NULL), -EIO);
+    assert_int_equal(disabled_once(&x.t), 20);
+    assert_int_equal(each_run(&x, false), MANY);
+    assert_int_equal(disabled_once(&x.t), MANY * 20);
+    for (int on = 1; on >= 0; on--) {
+        assert_int_equal(many_run(&x, on), 0);
+        assert_int_equal(disabled_once(&x.t), on ? 0 : MANY * 20);
+        assert_int_equal(x.t.rm.disables, MANY);
+    }
+    many_down(&x);
+}
+
+/* A channel of one process is freed: RM refuses the list in its middle. Each process alone has the
+ * others suspended once; the next call is one for all again. */
+static void test_many_and_a_channel_gone(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < (size_t)MANY * 4; i += 7) {
+        struct many x;
+        many_up(&x);
+        struct device_group *g = &x.all.v[i];
+        fake_object_at(&x.t.rm, g->handles[0], g->channels[g->nchannels - 1])->handle += 0x12340000;
+        assert_int_equal(many_run(&x, false), -ENOENT);
+        assert_int_equal(each_run(&x, false), MANY);
+        assert_int_equal(disabled_once(&x.t), MANY * 20 - 1);
+        assert_int_equal(many_run(&x, true), -ENOENT);
+        assert_int_equal(each_run(&x, true), MANY);
+        assert_int_equal(disabled(&x.t), 0);
+        g->nchannels--; /* as the next scan sees it */
+        assert_int_equal(many_run(&x, false), 0);
+        assert_int_equal(disabled_once(&x.t), MANY * 20 - 1);
+        assert_int_equal(x.t.rm.disables, 4);
+        many_down(&x);
+    }
+}
+
+/* Those that have ended, whichever, fail no other; it is an error that all have. */
+static void test_many_and_some_gone(void **state)
+{
+    (void)state;
+    struct many x;
+    many_up(&x);
+    fake_exit(&x.t.rm, x.p[0]);
+    fake_exit(&x.t.rm, x.p[4]);
+    assert_int_equal(many_run(&x, false), 0);
+    assert_int_equal(disabled_once(&x.t), (MANY - 2) * 20);
+    fake_exit(&x.t.rm, x.p[9]);
+    assert_int_equal(many_run(&x, true), 0);
+    assert_int_equal(disabled(&x.t), 0);
+    for (unsigned i = 0; i < MANY; i++) {
+        if (x.p[i]->alive)
+            fake_exit(&x.t.rm, x.p[i]);
+    }
+    assert_int_equal(many_run(&x, false), -ESRCH);
+    many_down(&x);
+}
+
+/* One ends at any moment of the call, or the right to one is lost: what has happened to the others
+ * can be mended. */
+static void test_one_ends_in_mid_call(void **state)
+{
+    (void)state;
+    for (unsigned who = 0; who < MANY; who += 3) {
+        for (int when = 1; when < 2 * MANY; when++) {
+            struct many x;
+            many_up(&x);
+            x.t.rm.die_after = when;
+            x.t.rm.die_who = who;
+            int r = many_run(&x, false);
+            x.t.rm.die_after = 0;
+            assert_int_not_equal(r, -EPERM);
+            if (r < 0)
+                assert_int_equal(each_run(&x, false), x.p[who]->alive ? MANY : MANY - 1);
+            assert_int_equal(disabled_once(&x.t), (x.p[who]->alive ? MANY : MANY - 1) * 20);
+            many_down(&x);
+        }
+    }
+}
+
+static void test_no_right_to_one(void **state)
+{
+    (void)state;
+    struct many x;
+    many_up(&x);
+    x.p[3]->forbidden = true;
+    assert_int_equal(many_run(&x, false), -EIO);
+    assert_int_equal(each_run(&x, false), MANY - 1);
+    assert_int_equal(disabled_once(&x.t), (MANY - 1) * 20);
+    assert_int_equal(each_run(&x, true), MANY - 1);
+    for (unsigned i = 0; i < MANY; i++)
+        x.p[i]->forbidden = true;
+    assert_int_equal(many_run(&x, false), -EPERM);
+    assert_int_equal(disabled(&x.t), 0);
+    many_down(&x);
+}
+
+/* The number of a client that was closed is another program's now, with channels of the same
+ * numbers: that program goes on. */
+static void test_client_is_another_program_s(void **state)
+{
+    (void)state;
+    struct many x;
+    many_up(&x);
+    const uint32_t number = x.all.v[8].handles[0];
+    fake_close(&x.t.rm, x.p[2], x.p[2]->fds[0].number);
+    struct fake_process *other = fake_process(&x.t.rm);
+    x.t.rm.counter = number - RM_CLIENT_BASE;
+    assert_int_equal(fake_client(&x.t.rm, other), number);
+    fake_context(&x.t.rm, other, number, fake_device(&x.t.rm, number, 0));
+    assert_non_null(fake_object_at(&x.t.rm, number, x.all.v[8].channels[0]));
+    assert_int_equal(many_run(&x, false), 0);
+    assert_int_equal(disabled_once(&x.t), (MANY - 1) * 20);
+    assert_int_equal(fake_object_at(&x.t.rm, number, x.all.v[8].channels[0])->disabled, 0);
+    many_down(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -120,6 +326,13 @@ int main(void)
         cmocka_unit_test(test_right_is_lost_between_two_lists),
         cmocka_unit_test(test_channel_gone),
         cmocka_unit_test(test_right_is_lost_after_a_part),
+        cmocka_unit_test(test_many_processes),
+        cmocka_unit_test(test_mixed_lists_refused),
+        cmocka_unit_test(test_many_and_a_channel_gone),
+        cmocka_unit_test(test_many_and_some_gone),
+        cmocka_unit_test(test_one_ends_in_mid_call),
+        cmocka_unit_test(test_no_right_to_one),
+        cmocka_unit_test(test_client_is_another_program_s),
     };
     return cmocka_run_group_tests_name("disable", tests, NULL, NULL);
 }

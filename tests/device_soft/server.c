@@ -302,6 +302,36 @@ static void test_suspend(void **state)
     soft_client_close(b);
 }
 
+static uint64_t suspend_takes(struct device_driver *d, const struct group_list *l, size_t n)
+{
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < 20; i++) {
+        uint64_t begin = monotonic_ns();
+        assert_int_equal(switch_groups(d, l, n, true), 0);
+        best = min_u64(best, monotonic_ns() - begin);
+        assert_int_equal(switch_groups(d, l, n, false), 0);
+    }
+    return best;
+}
+
+/* A call for two programs takes as long as one for one of them. */
+static void test_suspend_two(void **state)
+{
+    struct fixture *f = *state;
+    struct soft_client *a = client(f, 0), *b = client(f, 0);
+    struct device_driver *d = driver(f);
+    struct group_list l = scan(d, getpid());
+    struct softgpu_params p;
+    softgpu_params_h200(&p);
+    assert_int_equal(l.n, 8);
+    assert_in_range(suspend_takes(d, &l, 4), p.suspend_call_ns, 2 * p.suspend_call_ns - 1);
+    assert_in_range(suspend_takes(d, &l, 8), p.suspend_call_ns, 2 * p.suspend_call_ns - 1);
+    group_list_free(&l);
+    device_close(d);
+    soft_client_close(a);
+    soft_client_close(b);
+}
+
 static void test_shares(void **state)
 {
     struct fixture *f = *state;
@@ -429,11 +459,11 @@ static void test_inert(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        end_to_end(test_kernels), end_to_end(test_client_limits), end_to_end(test_no_server),
-        end_to_end(test_visible), end_to_end(test_many_clients),  end_to_end(test_gang),
-        end_to_end(test_scan),    end_to_end(test_set_timeslice), end_to_end(test_suspend),
-        end_to_end(test_shares),  end_to_end(test_latency),       end_to_end(test_usage),
-        end_to_end(test_inert),
+        end_to_end(test_kernels),     end_to_end(test_client_limits), end_to_end(test_no_server),
+        end_to_end(test_visible),     end_to_end(test_many_clients),  end_to_end(test_gang),
+        end_to_end(test_scan),        end_to_end(test_set_timeslice), end_to_end(test_suspend),
+        end_to_end(test_suspend_two), end_to_end(test_shares),        end_to_end(test_latency),
+        end_to_end(test_usage),       end_to_end(test_inert),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

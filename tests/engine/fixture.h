@@ -62,6 +62,7 @@ HELPER void start(struct fixture *f, const char *policy, pid_t *rule_pid)
                                .job_arg = f->job_arg};
     params_default(&o.params);
     f->d.clock = &f->now;
+    f->d.journal = &f->j;
     if (journal_open(f->dir, 0, &f->j, &err) < 0)
         fail_msg("%s", err.text);
     if (engine_new(&f->d.base, f->j, &o, &f->m, &err) < 0)

@@ -125,19 +125,36 @@ static int set_preempt(struct device_driver *d, const struct device_group *g, bo
     return x ? 0 : -ESRCH;
 }
 
+static bool is_recorded(const struct mock_driver *m, const struct device_group *g)
+{
+    uint32_t flags;
+    for (uint32_t i = 0; i < journal_groups_end(*m->journal); i++) {
+        const struct device_group *rec = journal_group(*m->journal, i, &flags);
+        if (rec && journal_same(rec, g) && (flags & JG_SUSPENDED))
+            return true;
+    }
+    return false;
+}
+
 static int set_running(struct device_driver *d, const struct device_group *const *g, size_t n,
                        bool on, struct error *err)
 {
     struct mock_driver *m = self(d);
     int r = 0, fail = on ? m->fail_resume : m->fail_suspend;
+    size_t taken = !fail ? n : m->partial ? 1 : 0;
     *(on ? &m->resume_calls : &m->suspend_calls) += 1;
     assert_true(n > 0);
     for (size_t i = 0; i < n; i++) {
-        assert_int_equal(g[i]->proc.pid, g[0]->proc.pid); /* one process a call */
+        assert_int_equal(g[i]->gpu, g[0]->gpu); /* one GPU a call */
+        if ((m->fail_several && g[i]->proc.pid != g[0]->proc.pid) || g[i]->proc.pid == m->fail_pid)
+            fail = EIO, taken = n / 2;
+    }
+    for (size_t i = 0; i < n; i++) {
         struct mock_group *x = find(m, g[i]);
+        assert_true(on || !m->journal || is_recorded(m, g[i])); /* before the call */
         if (!x)
             r = r ? r : -ESRCH;
-        else if (!fail || (m->partial && i == 0))
+        else if (i < taken)
             x->suspended = !on            ? x->suspended + 1
                            : x->suspended ? x->suspended - 1
                                           : 0,

@@ -4,6 +4,7 @@
 #define CEDE_TESTS_ENGINE_MOCK_DRIVER_H
 
 #include "device/ops.h"
+#include "recovery/journal.h"
 
 #define MOCK_GROUPS 512
 
@@ -32,9 +33,13 @@ struct mock_driver {
         fail_counters;
     const uint64_t *clock; /* for counters */
     uint64_t counted_ns;
-    double nonsense;  /* all counters say, unless 0 */
-    bool partial;     /* what fails is done nevertheless; suspending, for the first group */
-    uint64_t scan_ns; /* so long does a scan take */
+    double nonsense; /* all counters say, unless 0 */
+    /* Calls with groups of several processes, or of this one, fail when half of them are done. */
+    bool fail_several;
+    pid_t fail_pid;
+    struct journal **journal; /* that has to have a record of what is suspended; NULL: not looked */
+    bool partial;             /* what fails is done nevertheless; suspending, for the first group */
+    uint64_t scan_ns;         /* so long does a scan take */
     unsigned preempt_calls, timeslice_calls, suspend_calls, resume_calls, scans;
     bool has_usage, has_activity, incomplete, has_counters;
     unsigned activity_calls, usage_calls;

@@ -1,5 +1,6 @@
-/* A daemon that hangs while programs are suspended: its restorer resumes them, even if the device
- * refuses that at first. The device is made up, the restorer real. */
+/* A daemon that hangs while programs are suspended, or in the middle of a call that suspends
+ * several: its restorer resumes them, even if the device refuses that at first. The device is made
+ * up, the restorer real. */
 #include "recovery/restorer.h"
 #include "recovery/restorers.h"
 
@@ -20,18 +21,23 @@
 
 /* In memory that both processes have. */
 struct made_up {
-    _Atomic int refuses;
+    _Atomic int refuses, refuses_pid;
     _Atomic unsigned refused, resumed;
+    _Atomic unsigned suspended[8]; /* by key */
 };
 static struct made_up *gpu;
 
 static int set_running(struct device_driver *d, const struct device_group *const *g, size_t n,
                        bool on, struct error *err)
 {
-    if (gpu->refuses) {
-        gpu->refused++;
-        return -EIO;
+    for (size_t i = 0; i < n; i++) {
+        if (gpu->refuses || g[i]->proc.pid == gpu->refuses_pid) {
+            gpu->refused++;
+            return -EIO;
+        }
     }
+    for (size_t i = 0; i < n; i++)
+        gpu->suspended[g[i]->key] -= gpu->suspended[g[i]->key] > 0;
     gpu->resumed += (unsigned)n;
     return 0;
 }
@@ -81,18 +87,39 @@ static bool reaches(const _Atomic unsigned *counter, unsigned n)
     return *counter >= n;
 }
 
+static struct journal *begin(char *dir)
+{
+    struct journal *j;
+    gpu = mmap(NULL, sizeof(*gpu), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(gpu, MAP_FAILED);
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(journal_open(dir, 0, &j, NULL), 0);
+    return j;
+}
+
+static void finish(struct journal *j, const char *dir, pid_t restorer, int to)
+{
+    char cmd[64];
+    uint32_t flags;
+    int status;
+    restorer_dismiss(to);
+    assert_int_equal(waitpid(restorer, &status, 0), restorer);
+    assert_int_equal(status, 0);
+    for (uint32_t i = 0; i < journal_groups_end(j); i++)
+        assert_null(journal_group(j, i, &flags));
+    journal_close(j);
+    snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+    assert_int_equal(system(cmd), 0);
+    munmap(gpu, sizeof(*gpu));
+}
+
 static void resumed_at_last(void **state)
 {
     struct proc_stat self;
-    struct journal *j;
-    char dir[] = "/tmp/cede-test-XXXXXX", cmd[64];
-    uint32_t flags;
-    int to, status;
-    gpu = mmap(NULL, sizeof(*gpu), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(gpu, MAP_FAILED);
+    char dir[] = "/tmp/cede-test-XXXXXX";
+    int to;
+    struct journal *j = begin(dir);
     gpu->refuses = 1;
-    assert_non_null(mkdtemp(dir));
-    assert_int_equal(journal_open(dir, 0, &j, NULL), 0);
     assert_int_equal(proc_stat_read(getpid(), &self), 0);
     const struct device_group g = {.proc = self.id, .key = 1};
     assert_int_equal(journal_put_group(j, 0, JG_SUSPENDED, &g), 0);
@@ -101,17 +128,51 @@ static void resumed_at_last(void **state)
     assert_true(reaches(&gpu->refused, 5)); /* each attempt is two calls */
     gpu->refuses = 0;
     assert_true(reaches(&gpu->resumed, 1));
-    restorer_dismiss(to);
-    assert_int_equal(waitpid(restorer, &status, 0), restorer);
-    assert_int_equal(status, 0);
-    assert_null(journal_group(j, 0, &flags));
-    journal_close(j);
-    snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
-    assert_int_equal(system(cmd), 0);
+    finish(j, dir, restorer, to);
+}
+
+/* All groups of three processes are on record, half of them are suspended, one process has ended,
+ * and one is refused for a while, which keeps nobody else suspended. */
+static void half_of_a_call(void **state)
+{
+    char dir[] = "/tmp/cede-test-XXXXXX";
+    int to;
+    pid_t pids[3];
+    struct journal *j = begin(dir);
+    for (uint32_t i = 0; i < 6; i++) {
+        struct proc_stat st;
+        if (i % 2 == 0 && (pids[i / 2] = fork()) == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;)
+                pause();
+        }
+        assert_int_equal(proc_stat_read(pids[i / 2], &st), 0);
+        const struct device_group g = {.proc = st.id, .key = i + 1};
+        assert_int_equal(journal_put_group(j, i, JG_SUSPENDED, &g), 0);
+        gpu->suspended[i + 1] = i < 5;
+    }
+    gpu->refuses_pid = pids[0];
+    kill(pids[1], SIGKILL);
+    waitpid(pids[1], NULL, 0);
+    journal_shared(j)->heartbeat_ns = 1;
+    const pid_t restorer = start_restorer(j, &to);
+    assert_true(reaches(&gpu->refused, 5));
+    assert_true(reaches(&gpu->resumed, 2));
+    assert_int_equal(gpu->suspended[5], 0);
+    assert_int_equal(gpu->suspended[1], 1);
+    gpu->refuses_pid = 0;
+    assert_true(reaches(&gpu->resumed, 4));
+    assert_true(gpu->suspended[1] == 0 && gpu->suspended[2] == 0);
+    finish(j, dir, restorer, to);
+    for (int i = 0; i < 3; i += 2) {
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], NULL, 0);
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(resumed_at_last)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(resumed_at_last),
+                                       cmocka_unit_test(half_of_a_call)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -498,29 +498,23 @@ static int suspend_on(struct kfd_driver *d, struct proc_id proc, uint32_t gpus, 
     return r < 0 ? error_set(err, r, "%s", e.text) : 0;
 }
 
-static int amd_suspend(struct kfd_driver *d, const struct device_group *const *g, size_t n,
-                       struct error *err)
+static int amd_suspend(struct kfd_driver *d, struct proc_id proc, uint32_t gpus, struct error *err)
 {
-    uint32_t gpus = 0;
     if (!can_suspend(d))
         return error_set(err, -ENOTSUP,
                          "this kernel's KFD (interface %u.%u) cannot suspend queues: 1.%u is "
                          "needed (Linux 6.5)",
                          d->version.major, d->version.minor, KFD_DEBUG_MINOR);
-    for (size_t i = 0; i < n; i++)
-        gpus |= g[i]->gpu < d->gpus.n ? 1U << g[i]->gpu : 0;
-    return suspend_on(d, g[0]->proc, gpus, err);
+    return suspend_on(d, proc, gpus, err);
 }
 
 /* What no instance in this process suspended is not suspended: the kernel saw to it. */
-static int amd_resume(struct kfd_driver *d, const struct device_group *const *g, size_t n,
-                      struct error *err)
+static int amd_resume(struct kfd_driver *d, struct proc_id proc, uint32_t gpus, struct error *err)
 {
-    struct call c = {.d = d, .hold = hold_find(d, g[0]->proc)};
+    struct call c = {.d = d, .hold = hold_find(d, proc)};
     if (!c.hold)
         return 0;
-    for (size_t i = 0; i < n; i++)
-        c.hold->gpus &= g[i]->gpu < d->gpus.n ? ~(1U << g[i]->gpu) : ~0U;
+    c.hold->gpus &= ~gpus;
     for (uint32_t i = 0; i < c.hold->n; i++) {
         if (!(c.hold->gpus >> c.hold->v[i].gpu & 1))
             c.v[c.n++] = c.hold->v[i];
@@ -532,17 +526,36 @@ static int amd_resume(struct kfd_driver *d, const struct device_group *const *g,
     if (c.n < c.hold->n && perform(&c, NULL) == 0)
         return 0;
     int r = hold_release(d, c.hold);
-    return r < 0 ? error_set(err, -EIO, "process %d: KFD debug trap, disable: %s",
-                             (int)g[0]->proc.pid, strerror(-r))
+    return r < 0 ? error_set(err, -EIO, "process %d: KFD debug trap, disable: %s", (int)proc.pid,
+                             strerror(-r))
                  : 0;
 }
 
-static int amd_set_running(struct device_driver *d, const struct device_group *const *g, size_t n,
-                           bool on, struct error *err)
+/* KFD suspends the queues of one process at a time. */
+static int amd_set_running(struct device_driver *base, const struct device_group *const *g,
+                           size_t n, bool on, struct error *err)
 {
-    if (n == 0)
-        return 0;
-    return on ? amd_resume(kfd(d), g, n, err) : amd_suspend(kfd(d), g, n, err);
+    struct kfd_driver *d = kfd(base);
+    int result = 0;
+    bool some_done = false;
+    for (size_t i = 0; i < n; i++) {
+        struct error e = {""};
+        uint32_t gpus = 0;
+        size_t first = 0;
+        while (!proc_same(g[first]->proc, g[i]->proc))
+            first++;
+        if (first < i)
+            continue;
+        for (size_t k = i; k < n; k++) {
+            if (proc_same(g[k]->proc, g[i]->proc) && g[k]->gpu < d->gpus.n)
+                gpus |= 1U << g[k]->gpu;
+        }
+        int r = on ? amd_resume(d, g[i]->proc, gpus, &e) : amd_suspend(d, g[i]->proc, gpus, &e);
+        some_done |= r != -EPERM;
+        if (r < 0 && result == 0)
+            result = error_set(err, r, "%s", e.text);
+    }
+    return device_refused(result, some_done);
 }
 
 const struct device_ops device_amd = {

@@ -22,8 +22,6 @@
  * many descriptors do not keep the others from being looked at. */
 #define STEPS_MAX 20000U
 #define LIST_MAX  2048U
-/* Descriptors that are looked through for one that has moved since it was scanned. */
-#define BORROW_MAX 16384U
 
 static struct nv_driver *nv(struct device_driver *d)
 {
@@ -282,13 +280,6 @@ static int nvidia_processes(struct device_driver *base, struct pid_list *out, st
     return r < 0 ? error_set(err, r, "listing GPU processes: %s", strerror(-r)) : 0;
 }
 
-/* Server or control daemon, which run nothing of their own. */
-static bool is_mps_server(pid_t pid)
-{
-    struct proc_stat st;
-    return proc_stat_read(pid, &st) == 0 && strncmp(st.comm, "nvidia-cuda-mps", 15) == 0;
-}
-
 /* What scans need of NVML. After an error the last answer stays. */
 static int scans_prepare(struct nv_driver *d)
 {
@@ -299,7 +290,7 @@ static int scans_prepare(struct nv_driver *d)
     if (r == 0) {
         known->n = 0;
         for (size_t i = 0; i < found.n && r == 0; i++)
-            r = is_mps_server(found.v[i]) ? 0 : pid_list_push(known, found.v[i]);
+            r = nv_is_mps_server(found.v[i]) ? 0 : pid_list_push(known, found.v[i]);
     }
     pid_list_free(&found);
     if (d->gpus.ndivided && nvml_get(d) && nvml_running(d->nvml, &d->gpus, &running) == 0) {
@@ -327,7 +318,7 @@ static int nvidia_scan(struct device_driver *base, struct proc_id proc, struct g
     if (d->asked_ns == 0 || d->io->now_ns() - d->asked_ns >= NSEC_PER_SEC)
         scans_prepare(d); /* clients() reports its errors */
     /* What a server shows of its clients' groups is theirs, too. Until NVML is asked again. */
-    if (d->scanner.mps.n && is_mps_server(proc.pid))
+    if (d->scanner.mps.n && nv_is_mps_server(proc.pid))
         pid_list_push(&d->scanner.mps, proc.pid);
     return nv_scan(&d->scanner, proc, out, err);
 }
@@ -337,185 +328,7 @@ static void nvidia_forget(struct device_driver *base, pid_t pid)
     nv_forget(&nv(base)->scanner, pid);
 }
 
-/* ---- controls ---- */
-
-/* The owner's descriptor for this group, wherever it is now. */
-static int borrow_any(struct nv_driver *d, int pidfd, const struct device_group *g,
-                      struct error *err)
-{
-    struct rm_fds fds = {.next = 0};
-    uint32_t left = BORROW_MAX, client = g->handles[0], class;
-    int r = d->io->fds(g->proc.pid, &fds, &left);
-    for (uint32_t i = 0; i < fds.nctl; i++) {
-        int fd = d->io->getfd(pidfd, fds.ctl[i]);
-        r = fd < 0 && fd != -EBADF ? fd : r;
-        if (fd >= 0 && rm_info(d->io, fd, client, client, RM_INFO_CLASS, &class) == 0)
-            return fd;
-        if (fd >= 0)
-            d->io->close(fd);
-    }
-    nv_distrust(&d->scanner, g->proc.pid);
-    if (r < 0) /* not all could be looked at: it may be there */
-        return rm_borrow_error(err, r, g->proc.pid);
-    return error_set(err, -ENOENT,
-                     "process %d no longer has the GPU context that was found in it (client 0x%x)",
-                     (int)g->proc.pid, client);
-}
-
-/* The error of a failed control: whose group it was, and the usual cause. */
-static int control_failed(struct nv_driver *d, struct proc_id proc, int code, struct error *err)
-{
-    nv_distrust(&d->scanner, proc.pid);
-    if (!d->io->alive(proc))
-        return error_set(err, -ESRCH, "process %d is gone", (int)proc.pid);
-    if (is_mps_server(proc.pid))
-        error_prefix(err, code,
-                     "process %d is an MPS server, which runs the work of several "
-                     "programs in one group: stop MPS to schedule them one by one",
-                     (int)proc.pid);
-    else
-        error_prefix(err, code, "process %d", (int)proc.pid);
-    return code;
-}
-
-/* A control through the owner's descriptor. Descriptors answer for their own clients alone, so
- * where this client was seen is tried without asking first. */
-static int nv_control(struct nv_driver *d, const struct device_group *g, uint32_t object,
-                      enum rm_control_id id, void *params, struct error *err)
-{
-    const struct rm_io *io = d->io;
-    uint32_t client = g->handles[0];
-    int pidfd = io->pidfd(g->proc);
-    if (pidfd < 0)
-        return rm_borrow_error(err, pidfd, g->proc.pid);
-    int fd = io->getfd(pidfd, g->source), r = fd;
-    if (fd >= 0)
-        r = rm_control(io, fd, client, object, id, params, err);
-    else if (fd != -EBADF)
-        r = rm_borrow_error(err, fd, g->proc.pid);
-    /* What RM refuses it may have done in part, if it is a list. */
-    bool list = id == RM_DISABLE_CHANNELS && ((struct rm_disable_channels *)params)->count > 1;
-    if (r == -EBADF || (r == -ENOENT && !list)) {
-        int moved = borrow_any(d, pidfd, g, err);
-        if (fd >= 0)
-            io->close(fd);
-        fd = moved;
-        r = fd < 0 ? fd : rm_control(io, fd, client, object, id, params, err);
-    }
-    if (fd >= 0 && r < 0)
-        r = control_failed(d, g->proc, r, err);
-    if (fd >= 0)
-        io->close(fd);
-    io->close(pidfd);
-    return r;
-}
-
-static int nvidia_set_timeslice(struct device_driver *base, const struct device_group *g,
-                                uint64_t us, struct error *err)
-{
-    struct rm_timeslice t = {.us = us};
-    if (us < NV_TIMESLICE_MIN_US || us > NV_TIMESLICE_MAX_US)
-        return error_set(err, -EINVAL, "timeslice of %llu us: must be %u..%u us",
-                         (unsigned long long)us, NV_TIMESLICE_MIN_US, NV_TIMESLICE_MAX_US);
-    return nv_control(nv(base), g, g->handles[3], RM_SET_TIMESLICE, &t, err);
-}
-
-/* Any channel of the group names it; one that is gone says nothing about the others. */
-static int nvidia_set_preempt(struct device_driver *base, const struct device_group *g,
-                              bool block_ends, struct error *err)
-{
-    if (g->handles[2] == 0 || g->nchannels == 0)
-        return error_set(err, -ENOTSUP, "process %d: no %s was found for its GPU context",
-                         (int)g->proc.pid, g->handles[2] ? "channel" : "subdevice");
-    int r = -ENOENT;
-    for (uint32_t i = 0; r == -ENOENT && i < min_u64(g->nchannels, GROUP_CHANNELS_MAX); i++) {
-        struct rm_preemption_mode p = {.flags = RM_PREEMPT_COMPUTE,
-                                       .channel = g->channels[i],
-                                       .compute = block_ends ? RM_PREEMPT_BLOCK_ENDS
-                                                             : RM_PREEMPT_INSTRUCTION};
-        r = nv_control(nv(base), g, g->handles[2], RM_SET_PREEMPTION_MODE, &p, err);
-    }
-    return r;
-}
-
-/* The control takes 64 channels, and costs the same for one as for all. One channel that is gone
- * makes RM refuse the list, perhaps in its middle: then each goes alone, enabled first, since RM
- * counts, and -ENOENT means that all are gone. *some_done: some
- * channel was taken. */
-static int disable_channels(struct nv_driver *d, const struct device_group *g,
-                            struct rm_disable_channels *list, bool *some_done, struct error *err)
-{
-    uint32_t n = list->count;
-    int r = nv_control(d, g, g->handles[2], RM_DISABLE_CHANNELS, list, err);
-    *some_done |= r == 0 || (r == -ENOENT && n > 1);
-    for (uint32_t i = 0, alone = r == -ENOENT && n > 1; alone && i < n; i++) {
-        struct rm_disable_channels one = {.disable = list->disable,
-                                          .count = 1,
-                                          .client = {list->client[i]},
-                                          .channel = {list->channel[i]}};
-        struct rm_disable_channels enable = one;
-        enable.disable = false;
-        if (list->disable)
-            nv_control(d, g, g->handles[2], RM_DISABLE_CHANNELS, &enable, err);
-        int r1 = disable_channels(d, g, &one, some_done, err);
-        if (r1 == 0 ? r == -ENOENT : r1 != -ENOENT)
-            r = r1;
-    }
-    return r;
-}
-
-static bool same_subdevice(const struct device_group *a, const struct device_group *b)
-{
-    return a->handles[0] == b->handles[0] && a->handles[2] == b->handles[2];
-}
-
-/* The groups from g[0] on that share its client and subdevice. */
-static int disable_groups(struct nv_driver *d, const struct device_group *const *g, size_t n,
-                          bool disable, bool *some_done, struct error *err)
-{
-    int result = 0;
-    uint32_t c = 0;
-    if (g[0]->handles[2] == 0)
-        return error_set(err, -ENOTSUP,
-                         "process %d: no subdevice was found for its GPU context, so it cannot be "
-                         "suspended",
-                         (int)g[0]->proc.pid);
-    struct rm_disable_channels list = {.disable = disable};
-    for (size_t k = 0; k < n;) {
-        struct error e = {""};
-        list.count = 0;
-        while (k < n && list.count < RM_DISABLE_MAX) {
-            if (c >= min_u64(g[k]->nchannels, GROUP_CHANNELS_MAX) || !same_subdevice(g[k], g[0])) {
-                k++;
-                c = 0;
-                continue;
-            }
-            list.client[list.count] = g[k]->handles[0];
-            list.channel[list.count++] = g[k]->channels[c++];
-        }
-        int r = list.count ? disable_channels(d, g[0], &list, some_done, &e) : 0;
-        if (r < 0 && result == 0)
-            result = error_set(err, r, "%s", e.text);
-    }
-    return result;
-}
-
-static int nvidia_set_running(struct device_driver *base, const struct device_group *const *g,
-                              size_t n, bool on, struct error *err)
-{
-    int result = 0;
-    bool some_done = false;
-    for (size_t i = 0; i < n; i++) {
-        struct error e = {""};
-        size_t first = 0;
-        while (!same_subdevice(g[first], g[i]))
-            first++;
-        int r = first == i ? disable_groups(nv(base), g + i, n - i, !on, &some_done, &e) : 0;
-        if (r < 0 && result == 0)
-            result = error_set(err, r, "%s", e.text);
-    }
-    return device_refused(result, some_done);
-}
+/* ---- usage and memory ---- */
 
 static int nvidia_usage(struct device_driver *base, struct usage_list *out, struct error *err)
 {
@@ -553,9 +366,9 @@ const struct device_ops device_nvidia = {
     .clients = nvidia_clients,
     .scan = nvidia_scan,
     .forget = nvidia_forget,
-    .set_timeslice = nvidia_set_timeslice,
-    .set_preempt = nvidia_set_preempt,
-    .set_running = nvidia_set_running,
+    .set_timeslice = nv_set_timeslice,
+    .set_preempt = nv_set_preempt,
+    .set_running = nv_set_running,
     .usage = nvidia_usage,
     .activity = nv_activity,
     .switches = nv_switches,

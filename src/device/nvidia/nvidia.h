@@ -36,8 +36,9 @@ struct nv_driver {
     bool nvml_tried, nvml_told;
     struct gpm *gpm;
     bool gpm_tried;
-    bool numbered;     /* gpus() was answered: devices keep their indices */
-    uint64_t asked_ns; /* when NVML was last asked for what a scan needs of it; 0: never */
+    bool numbered;      /* gpus() was answered: devices keep their indices */
+    uint64_t asked_ns;  /* when NVML was last asked for what a scan needs of it; 0: never */
+    bool refuses_mixed; /* RM has refused to suspend programs of several clients by one control */
     struct nv_holder *holders;
     size_t nholders;
     unsigned rounds; /* through all processes */
@@ -47,6 +48,17 @@ struct nv_driver {
 /* Opens the driver on this system, with these GPUs to begin with. `nvml`: may use the library. */
 int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml,
                    struct device_driver **out, struct error *err);
+
+/* ---- controls.c: device_ops.set_timeslice, set_preempt and set_running ---- */
+
+/* Server or control daemon of MPS, which run nothing of their own. */
+bool nv_is_mps_server(pid_t pid);
+int nv_set_timeslice(struct device_driver *d, const struct device_group *g, uint64_t us,
+                     struct error *err);
+int nv_set_preempt(struct device_driver *d, const struct device_group *g, bool block_ends,
+                   struct error *err);
+int nv_set_running(struct device_driver *d, const struct device_group *const *g, size_t n, bool on,
+                   struct error *err);
 
 /* ---- nvml.c: the vendor's management library, which knows names and memory of GPUs, their
  * processes, and how much these use. Everything is optional: the driver works without it. ---- */

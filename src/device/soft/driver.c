@@ -266,7 +266,7 @@ static int for_groups(struct device_driver *base, enum softgpu_call call, uint64
         while (i < n && m.u.control.n < ARRAY_SIZE(m.u.control.keys))
             m.u.control.keys[m.u.control.n++] = g[i++]->key;
         int r = soft_call(soft(base), &m, names[call], pid, first == 0 ? err : NULL);
-        some_done |= r == 0;
+        some_done |= r != -EPERM;
         if (r < 0 && first == 0)
             first = r;
     }

@@ -110,7 +110,7 @@ struct soft_msg {
             uint32_t what; /* enum softgpu_call */
             uint32_t value;
             uint32_t n, zero;
-            uint64_t keys[16];
+            uint64_t keys[16]; /* of any processes: the call takes as long for all as for one */
         } control;
         struct {
             int64_t bytes; /* more, or < 0: less */

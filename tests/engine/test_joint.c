@@ -1,0 +1,228 @@
+/* Jobs of several processes leave a GPU and come back in one call. A call that fails half-way
+ * leaves nobody suspended twice, or without a record, and a process that fails hinders no other. */
+#include "fixture.h"
+
+#include <errno.h>
+
+#define N 10
+
+static uint64_t controls(const struct fixture *f)
+{
+    uint64_t totals[3];
+    engine_totals(f->m, totals);
+    return totals[1];
+}
+
+/* A job whose N processes have a context of two groups each, and have been paused and resumed. */
+static uint32_t job_of_many(struct fixture *f, pid_t p[N])
+{
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    pid_t root = fork();
+    assert_true(root >= 0);
+    if (root == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (int i = 1; i < N; i++) {
+            pid_t pid = fork();
+            if (pid == 0)
+                wait_to_die();
+            (void)!write(fds[1], &pid, sizeof(pid));
+        }
+        for (;;)
+            wait(NULL);
+    }
+    p[0] = f->children[f->n++] = root;
+    for (int i = 1; i < N; i++)
+        assert_int_equal(read(fds[0], &p[i], sizeof(p[i])), sizeof(p[i]));
+    close(fds[0]);
+    close(fds[1]);
+    start(f, "priority", NULL);
+    ticks(f, 1000);
+    assert_false(journal_incomplete(f->j) & JOURNAL_GROUPS_MISSING); /* or all are resumed first */
+    for (int i = 0; i < N; i++)
+        mock_context(&f->d, p[i], 0, 1);
+    uint32_t j = add(f, root, CLASS_NORMAL);
+    ticks(f, 3000);
+    engine_pause(f->m, j, true, 0);
+    ticks(f, 10);
+    assert_int_equal(suspended_groups(f), 2 * N);
+    assert_int_equal(f->d.suspend_calls, N); /* each has to show first that it can be steered */
+    engine_pause(f->m, j, false, 0);
+    ticks(f, 10);
+    assert_int_equal(suspended_groups(f), 0);
+    f->d.suspend_calls = f->d.resume_calls = 0;
+    return j;
+}
+
+/* All are suspended, once each. */
+static void assert_once(const struct fixture *f, unsigned groups)
+{
+    assert_int_equal(suspended_groups(f), groups);
+    for (size_t i = 0; i < MOCK_GROUPS; i++)
+        assert_in_range(f->d.g[i].dg.proc.pid ? f->d.g[i].suspended : 0, 0, 1);
+}
+
+static void test_one_call(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[N];
+    uint32_t j = job_of_many(f, p);
+    uint64_t before = controls(f);
+    engine_pause(f->m, j, true, 0);
+    ticks(f, 10);
+    assert_once(f, 2 * N);
+    engine_pause(f->m, j, false, 0);
+    ticks(f, 10);
+    assert_int_equal(suspended_groups(f), 0);
+    assert_int_equal(f->d.suspend_calls, 1);
+    assert_int_equal(f->d.resume_calls, 1);
+    assert_int_equal(controls(f) - before, 2);
+    stop(f, true);
+}
+
+/* Two jobs give way to a third, and come back, in one call each; on two GPUs in one call each. */
+static void test_several_jobs(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[4];
+    uint32_t j[4];
+    for (int i = 0; i < 4; i++) {
+        p[i] = child(f);
+        mock_context(&f->d, p[i], (unsigned)i / 2, 1);
+    }
+    start(f, "priority", NULL);
+    for (int i = 0; i < 4; i++)
+        j[i] = add(f, p[i], CLASS_NORMAL);
+    ticks(f, 3000);
+    for (int round = 0; round < 3; round++) {
+        f->d.suspend_calls = f->d.resume_calls = 0;
+        for (int i = 0; i < 4; i++)
+            engine_pause(f->m, j[i], true, 0);
+        ticks(f, 1);
+        assert_once(f, 8);
+        for (int i = 0; i < 4; i++)
+            engine_pause(f->m, j[i], false, 0);
+        ticks(f, 1);
+    }
+    assert_int_equal(f->d.suspend_calls, 2);
+    assert_int_equal(f->d.resume_calls, 2);
+    stop(f, true);
+    assert_int_equal(suspended_groups(f), 0);
+}
+
+/* The call fails when half of the groups are suspended, or resumed: then each process goes alone.
+ */
+static void test_fails_half_way(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[N];
+    struct error err = {""};
+    uint32_t j = job_of_many(f, p);
+    f->d.fail_several = true;
+    engine_pause(f->m, j, true, 0);
+    ticks(f, 1);
+    assert_once(f, 2 * N);
+    assert_int_equal(f->d.suspend_calls, 1 + N);
+    assert_int_equal(engine_job_status(f->m, j, &err), 0);
+    f->d.resume_calls = 0;
+    engine_pause(f->m, j, false, 0);
+    ticks(f, 1);
+    assert_int_equal(suspended_groups(f), 0);
+    assert_int_equal(f->d.resume_calls, 1 + N);
+    assert_int_equal(engine_job_status(f->m, j, &err), 0);
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+/* One process fails: its error is its own, it is tried again alone, and the others stay as they
+ * are.
+ */
+static void test_one_fails(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[N];
+    struct error err = {""};
+    uint32_t j = job_of_many(f, p);
+    f->d.fail_pid = p[N - 1];
+    engine_pause(f->m, j, true, 0);
+    ticks(f, 1);
+    assert_in_range(suspended_groups(f), 2 * N - 2, 2 * N);
+    assert_int_equal(engine_job_status(f->m, j, &err), -EIO);
+    f->d.suspend_calls = f->d.resume_calls = 0;
+    ticks(f, 3000);
+    assert_in_range(f->d.resume_calls, 2, 4); /* the suspension waits for it, once a second */
+    assert_int_equal(f->d.suspend_calls, 0);
+    f->d.fail_pid = 0;
+    ticks(f, 1500);
+    assert_once(f, 2 * N);
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+/* A process ends in mid-call, and its groups with it. */
+static void test_one_ends(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[N];
+    uint32_t j = job_of_many(f, p);
+    engine_pause(f->m, j, true, 0);
+    mock_exit(&f->d, p[3]); /* what the driver finds; that it has ended is not known yet */
+    ticks(f, 1);
+    assert_once(f, 2 * N - 2);
+    kill(p[3], SIGKILL);
+    ticks(f, 1500);
+    engine_pause(f->m, j, false, 0);
+    ticks(f, 1500);
+    assert_int_equal(suspended_groups(f), 0);
+    stop(f, true);
+}
+
+/* The right to all is lost in mid-call: whom that has suspended stays on record. */
+static void test_right_is_lost_half_way(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[N];
+    struct error err = {""};
+    uint32_t j = job_of_many(f, p);
+    f->d.fail_several = true;
+    f->d.fail_suspend = f->d.fail_resume = EPERM;
+    engine_pause(f->m, j, true, 0);
+    ticks(f, 1);
+    assert_once(f, N);
+    assert_int_equal(engine_job_status(f->m, j, &err), -EPERM);
+    f->d.fail_suspend = f->d.fail_resume = 0;
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+/* kill -9 of the daemon after a call that failed half-way, before or after others were tried. */
+static void test_killed_half_way(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[N];
+    uint32_t j = job_of_many(f, p);
+    f->d.fail_several = true;
+    f->d.fail_suspend = EIO;
+    f->d.partial = true;
+    engine_pause(f->m, j, true, 0);
+    ticks(f, 1);
+    assert_in_range(suspended_groups(f), 1, 2 * N - 1);
+    crash(f);
+    f->d.fail_several = f->d.partial = false;
+    f->d.fail_suspend = 0;
+    start(f, "priority", NULL);
+    ticks(f, 3000);
+    assert_once(f, 2 * N);
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_one_call),        T(test_several_jobs), T(test_fails_half_way),
+        T(test_one_fails),       T(test_one_ends),     T(test_right_is_lost_half_way),
+        T(test_killed_half_way),
+    };
+    return cmocka_run_group_tests_name("joint", tests, NULL, NULL);
+}
