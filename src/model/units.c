@@ -208,6 +208,16 @@ void model_unit_leave(struct model *m, uint32_t job)
     m->units_dirty |= m->nshared > 0;
 }
 
+uint32_t model_job_computes(const struct model *m, const struct job *j)
+{
+    uint32_t gpus = 0;
+    for_each_process_of (m, j, p) {
+        for_each_group_of (m, &m->processes[p], g)
+            gpus |= (m->groups[g].dg.kind == GROUP_COMPUTE ? 1U : 0U) << m->groups[g].dg.gpu;
+    }
+    return gpus;
+}
+
 /* ---- a timeslice that several see ---- */
 
 /* What it had before any of us came is known of the twin that was seen before somebody changed it:
