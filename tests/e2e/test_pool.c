@@ -1,14 +1,6 @@
 /* `cede run --pool`: who comes into a pool, and what it is made of. */
 #include "pool.h"
 
-static long long unit_of_job(const char *name)
-{
-    json_t *job = job_named(name);
-    long long unit = json_integer_value(json_object_get(json_object_get(job, "mps"), "unit"));
-    json_decref(job);
-    return unit;
-}
-
 static void together_and_gone(void **state)
 {
     (void)state;
