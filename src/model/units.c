@@ -23,13 +23,17 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
+/* What jobs of a lower class do counts for no limit: a floor would be theirs in the better class,
+ * and a ceiling would suspend the better job for what they had. */
 static struct job_terms best_of(struct job_terms a, struct job_terms b)
 {
     struct job_terms t = a.class <= b.class ? a : b;
-    if (a.class == b.class) {
-        t.weight = larger(a.weight, b.weight);
-        t.budget_us = a.budget_us < b.budget_us ? a.budget_us : b.budget_us;
+    if (a.class != b.class) {
+        t.gpu_max = 0;
+        return t;
     }
+    t.weight = larger(a.weight, b.weight);
+    t.budget_us = a.budget_us < b.budget_us ? a.budget_us : b.budget_us;
     t.gpu_min = larger(a.gpu_min, b.gpu_min);
     t.gpu_max = a.gpu_max && b.gpu_max ? larger(a.gpu_max, b.gpu_max) : 0;
     return t;

@@ -90,6 +90,21 @@ static void test_normal_job_outside(void **state)
     assert_true(held(f, &j, 5000) > 0.99);
 }
 
+/* What the batch client has had is not counted for the latency job's ceiling. */
+static void test_ceilings(void **state)
+{
+    struct fixture *f = *state;
+    struct jobs j = two_and_one(f, "laxity", CLASS_BATCH);
+    for (int i = SERVE; i <= TRAIN; i++) {
+        const struct job_terms t = {.class = i == SERVE ? CLASS_LATENCY : CLASS_BATCH,
+                                    .weight = WEIGHT_DEFAULT,
+                                    .gpu_max = 50};
+        assert_int_equal(engine_change(f->m, j.job[i], &t, NULL), 0);
+    }
+    ticks(f, 100);
+    assert_true(fabs(held(f, &j, 20000) - 0.5) < 0.06);
+}
+
 /* Latency jobs outside share the GPU with the server by timeslices. */
 static void test_latency_job_outside(void **state)
 {
@@ -235,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_turns_by_weight),
         T(test_normal_job_outside),
+        T(test_ceilings),
         T(test_latency_job_outside),
         T(test_outside_does_nothing),
         T(test_policies_without_turns),
