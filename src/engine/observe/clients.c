@@ -72,7 +72,8 @@ uint64_t clients_due(struct clients *c, struct model *m)
             continue;
         const struct outside out = find_outside(m, d);
         c->contend |= out.any;
-        if (out.any)
+        /* Nobody waits for jobs that may not run now. */
+        if (out.any && !sched_throttled(m->sched, d))
             c->turns[d] = clients_decide(m, weights[d], &out);
         next = min_u64(next, c->turns[d].until_ns);
     }
