@@ -29,10 +29,9 @@
 
 #define POOL_CONTROL "nvidia-cuda-mps-control"
 /* What pool_join() puts into the environment, besides CUDA_MPS_PIPE_DIRECTORY and
- * CUDA_MPS_LOG_DIRECTORY. */
+ * CUDA_MPS_LOG_DIRECTORY. There are two priorities: 0, normal, and 1, below that. */
 #define POOL_SM       "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-#define POOL_PRIORITY "CUDA_MPS_CLIENT_PRIORITY" /* 0: normal, 1: below that; there are no others  \
-                                                  */
+#define POOL_PRIORITY "CUDA_MPS_CLIENT_PRIORITY"
 
 struct pool {
     char dir[80];     /* MPS adds the names of sockets, which have at most 107 bytes */
