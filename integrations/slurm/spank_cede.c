@@ -31,6 +31,7 @@ struct shared {
     char refusal[sizeof(
         ((struct error *)0)->text)]; /* the tasks say this, and do not run; "": they do */
     bool pool_possible;
+    struct pool_terms pool; /* as ceded has them */
 };
 
 static struct {
@@ -213,7 +214,11 @@ int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
         return 0;
     spank_await_owner(pid, uid);
     int code = spank_tell(pid, job, &reply, &err);
-    self.shared->pool_possible = json_get_true(json_object_get(reply, "pool"), "possible");
+    const json_t *pool = json_object_get(reply, "pool");
+    self.shared->pool_possible = json_get_true(pool, "possible");
+    self.shared->pool =
+        (struct pool_terms){.may_join = json_get_true(pool, "latency"),
+                            .latency_sm = (unsigned)json_get_int(pool, "latency_sm")};
     json_decref(reply);
     if (code == 0)
         return 0;
@@ -240,9 +245,11 @@ static void spank_copy_in(spank_t sp, const char *name)
 
 static int spank_pool(spank_t sp, struct error *err)
 {
-    static const char *const in[] = {"PATH", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY",
-                                     "XDG_RUNTIME_DIR"};
-    static const char *const out[] = {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"};
+    static const char *const in[] = {
+        "PATH",  "CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY", "XDG_RUNTIME_DIR",
+        POOL_SM, POOL_PRIORITY};
+    static const char *const out[] = {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", POOL_SM,
+                                      POOL_PRIORITY};
     struct pool pool;
     if (!self.shared->pool_possible)
         return error_set(err, -ENOTSUP,
@@ -250,11 +257,14 @@ static int spank_pool(spank_t sp, struct error *err)
                          "(compute mode), or of another kind");
     for (size_t i = 0; i < ARRAY_SIZE(in); i++)
         spank_copy_in(sp, in[i]);
-    int r = pool_join(&pool, 0, self.limits.cede ? self.limits.cede : CEDE_PATH, err);
+    int r =
+        pool_join(&pool, &self.shared->pool, self.limits.cede ? self.limits.cede : CEDE_PATH, err);
     if (r < 0)
         return r;
-    for (size_t i = 0; i < ARRAY_SIZE(out); i++)
-        spank_setenv(sp, out[i], getenv(out[i]), 1);
+    for (size_t i = 0; i < ARRAY_SIZE(out); i++) {
+        if (getenv(out[i]))
+            spank_setenv(sp, out[i], getenv(out[i]), 1);
+    }
     pool_enter(&pool);
     return 0;
 }

@@ -19,20 +19,20 @@
 #include "cli/gates.h"
 #include "cli/place.h"
 #include "cli/room.h"
+#include "cli/run_pool.h"
 #include "cli/run_words.h"
 #include "cli/transient.h"
 #include "cli/unmanaged.h"
 #include "device/registry.h"
 #include "lib/json_text.h"
 #include "lib/procfs.h"
-#include "pool/pool.h"
 
 static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max P%] [-n "
     "NAME]\n"
     "                [--gpus N|auto] [--memory SIZE [--wait TIME]] [--strict] [-q]\n"
-    "                [--deadline TIME [--laxity TIME]] [--preempt MODE] [--pool [--sm P%] "
-    "[--min-speed P%]]\n"
+    "                [--deadline TIME [--laxity TIME]] [--preempt MODE] [--pool[=latency] [--sm "
+    "P%] [--min-speed P%]]\n"
     "                [--] COMMAND [ARGUMENT...]\n"
     "\n"
     "Runs COMMAND as a job on the GPU. All that it starts belongs to the job.\n"
@@ -57,7 +57,10 @@ static const char help[] =
     "                       another program waits. instruction: at any time (default)\n"
     "      --pool           a batch job that shares the GPU in space with your other batch jobs "
     "in\n"
-    "                       the pool: an MPS server that cede runs for you\n"
+    "                       the pool: an MPS server that cede runs for you; or a latency job that\n"
+    "                       runs there with the higher priority\n"
+    "      --pool=latency   for a batch job: latency jobs may join, so it has 90% of the\n"
+    "                       multiprocessors at most (pool_latency_sm in cede.conf)\n"
     "      --sm 30%         of the GPU's multiprocessors that it may use there at most\n"
     "      --gpus N         chooses N GPUs for the job (auto: 1), the least loaded or where its "
     "name\n"
@@ -100,18 +103,16 @@ static const char help[] =
 struct options {
     struct request request;
     const char *device;
-    bool strict, quiet, pool;
-    uint32_t sm_percent; /* in the pool; 0: all */
-    uint64_t wait_us;    /* for room */
+    bool quiet;
+    struct run_pool pool; /* strict is of more than that */
+    uint64_t wait_us;     /* for room */
 };
 
 /* What became of enrolling. */
 struct enrolled {
-    bool refused, impossible;        /* a scheduler is there and does not allow it; it cannot be */
-    struct error unplaced;           /* why no GPUs are chosen for it; "": they are, or need not */
-    json_t *reply;                   /* to the request; NULL: not accepted */
-    bool pool_wanted, pool_possible; /* by its configuration; on its devices */
-    bool pool_loses;                 /* it did less in it, beside what is in it now */
+    bool refused, impossible; /* a scheduler is there and does not allow it; it cannot be */
+    struct error unplaced;    /* why no GPUs are chosen for it; "": they are, or need not */
+    json_t *reply;            /* to the request; NULL: not accepted */
 };
 
 /* The command's last path component, made into a valid name. */
@@ -139,32 +140,6 @@ static int parse_checked(const char *command, struct request *r)
     if (!r->name[0])
         default_name(command, r->name);
     return OPTIONS_GO_ON;
-}
-
-static int run_check_pool(const struct options *o)
-{
-    if (o->pool && o->request.class != CLASS_BATCH)
-        return cli_usage("run", "run: --pool is for batch jobs: give -c batch too");
-    if (o->pool && o->request.preempt == PREEMPT_BLOCK)
-        return cli_usage("run",
-                         "run: --preempt block is not for the programs of a pool, which have "
-                         "one preemption mode together: leave out one of the two");
-    if (o->sm_percent && !o->pool)
-        return cli_usage("run", "run: --sm is of a pool: give --pool too");
-    return OPTIONS_GO_ON;
-}
-
-static int read_sm(void *to, const char *name, const char *text, struct error *err)
-{
-    uint64_t percent;
-    char digits[8];
-    size_t n = strlen(text);
-    snprintf(digits, sizeof(digits), "%.*s", (int)(n && text[n - 1] == '%' ? n - 1 : n), text);
-    if (n >= sizeof(digits) || parse_u64(digits, 1, 100, &percent) < 0)
-        return error_set(err, -EINVAL, "%s: '%s' is not a percentage from 1%% to 100%%", name,
-                         text);
-    *(uint32_t *)to = (uint32_t)percent;
-    return 0;
 }
 
 static int read_wait(void *to, const char *name, const char *text, struct error *err)
@@ -201,9 +176,9 @@ static int run_parse(int argc, char **argv, struct options *o)
         {"memory", .read = request_text, .to = r},
         {"gpus", .read = request_text, .to = r},
         {"wait", .read = read_wait, .to = &o->wait_us},
-        {"pool", .flag = &o->pool},
-        {"sm", .read = read_sm, .to = &o->sm_percent},
-        {"strict", .flag = &o->strict},
+        {"pool", .read = run_pool_option, .to = &o->pool, .optional = true},
+        {"sm", .read = run_pool_sm, .to = &o->pool.sm_percent},
+        {"strict", .flag = &o->pool.strict},
         {"quiet", 'q', .flag = &o->quiet},
         {"gpu-device", .read = run_device, .to = &o->device},
     };
@@ -211,8 +186,8 @@ static int run_parse(int argc, char **argv, struct options *o)
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
     if (status == OPTIONS_GO_ON)
         status = parse_checked(optind < argc ? argv[optind] : NULL, r);
-    o->pool |= r->class == CLASS_BATCH && r->preempt != PREEMPT_BLOCK && run_words_pool();
-    return status == OPTIONS_GO_ON ? run_check_pool(o) : status;
+    run_pool_words(&o->pool, r);
+    return status == OPTIONS_GO_ON ? run_pool_check(&o->pool, r) : status;
 }
 
 /* Names the unmanaged programs that make the job's class ineffective. */
@@ -259,14 +234,6 @@ static bool is_passing(int r, pid_t daemon, pid_t *left)
     return (r == -EPIPE && daemon != before) || r == -EUSERS || r == -EMFILE || r == -ETIMEDOUT;
 }
 
-static void take_pool(struct enrolled *e, const json_t *reply)
-{
-    const json_t *pool = json_object_get(reply, "pool");
-    e->pool_wanted = json_is_true(json_object_get(pool, "wanted"));
-    e->pool_possible = json_is_true(json_object_get(pool, "possible"));
-    e->pool_loses = json_is_true(json_object_get(pool, "loses"));
-}
-
 /* Makes this process a job. */
 static int enroll(struct options *o, struct client *peer, struct enrolled *e, struct error *err)
 {
@@ -280,7 +247,6 @@ static int enroll(struct options *o, struct client *peer, struct enrolled *e, st
         r = client_call(peer, &o->request, &reply, err);
         if (r == 0) {
             run_note_unmanaged(o, reply);
-            take_pool(e, reply);
             e->reply = json_incref(reply);
             place_enter(&o->request, reply, o->quiet);
         }
@@ -294,7 +260,7 @@ static int enroll(struct options *o, struct client *peer, struct enrolled *e, st
             (r == -EINVAL && o->request.memory_bytes) || place_impossible(&o->request, r);
         e->refused = r == -EPERM || r == -EACCES || r == -EDQUOT || e->impossible ||
                      (r == -ENOTSUP && o->request.preempt);
-        if (!(dropped && !o->strict) &&
+        if (!(dropped && !o->pool.strict) &&
             (!is_passing(r, peer->daemon_pid, &left) || monotonic_ns() > until))
             break;
         nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
@@ -464,29 +430,6 @@ static uint64_t program_number(char *const *command)
     return hash >> 1 | 1;
 }
 
-/* A job runs without one where there is none, unless it is to have one. */
-static int run_pool(const struct options *o, const struct enrolled *e, struct pool *pool)
-{
-    struct error err = {""};
-    if (!o->pool && (!e->pool_wanted || o->request.preempt == PREEMPT_BLOCK))
-        return 0;
-    if (e->pool_loses && !o->strict && !o->sm_percent && !o->request.min_speed) {
-        cli_error(
-            "'%s' takes turns instead of joining the pool: beside what runs there now it did less, "
-            "the last time; --strict joins nevertheless",
-            o->request.name);
-        return 0;
-    }
-    int r = e->pool_possible ? pool_join(pool, o->sm_percent, NULL, &err)
-                             : error_set(&err, -ENOTSUP,
-                                         "the GPU is in MIG mode, reserved for one process "
-                                         "(compute mode), or of another kind");
-    if (r < 0)
-        cli_error("'%s' %s: %s", o->request.name,
-                  o->pool && o->strict ? "was not run" : "runs outside of a pool", err.text);
-    return o->pool && o->strict ? r : 0;
-}
-
 static int run_program(const struct options *o, char **command, const struct client *peer,
                        const struct pool *pool)
 {
@@ -535,7 +478,7 @@ int run_main(int argc, char **argv)
     struct client peer = {.fd = -1};
     struct error err = {""};
     struct enrolled e = {.reply = NULL};
-    struct pool pool = {.users = -1};
+    struct pool pool = {.users = -1, .kind = -1};
     o.request.program = program_number(command);
     int r = place_ask(&o.request, &err);
     if (r < 0)
@@ -544,8 +487,8 @@ int run_main(int argc, char **argv)
     if (r == 0 && e.unplaced.text[0])
         cli_error("'%s' runs with no GPU chosen for it: %s", command[0], e.unplaced.text);
     const int room = r < 0 ? 0 : run_wait(&o, &peer, e.reply, &err);
-    json_decref(e.reply);
-    if (e.refused || ((r < 0 || room < 0) && o.strict)) {
+    if (e.refused || ((r < 0 || room < 0) && o.pool.strict)) {
+        json_decref(e.reply);
         cli_error("'%s' was not run: %s", command[0], err.text);
         return e.impossible ? CLI_USAGE : CLI_FAILED;
     }
@@ -553,12 +496,13 @@ int run_main(int argc, char **argv)
         cli_error("'%s' runs anyway: %s", command[0], err.text);
     if (r < 0) {
         cli_error("'%s' runs unscheduled%s%s: %s", command[0],
-                  o.pool ? " and outside of a pool" : "",
+                  o.pool.wanted ? " and outside of a pool" : "",
                   o.request.gpus ? " and with no GPU chosen for it" : "", err.text);
         peer.daemon_pid = 0;
         peer.socket[0] = '\0';
-    } else if (run_pool(&o, &e, &pool) < 0) {
-        return CLI_FAILED;
+    } else {
+        status = run_pool_join(&o.pool, &o.request, e.reply, &pool);
     }
-    return run_program(&o, command, &peer, &pool);
+    json_decref(e.reply);
+    return status != OPTIONS_GO_ON ? status : run_program(&o, command, &peer, &pool);
 }

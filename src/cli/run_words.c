@@ -33,8 +33,9 @@ void run_words(struct request *r)
     }
 }
 
-bool run_words_pool(void)
+const char *run_words_pool(void)
 {
     const char *value = getenv("CEDE_POOL");
-    return value && *value && strcmp(value, "0") != 0 && strcmp(value, "no") != 0;
+    const bool none = !value || !*value || strcmp(value, "0") == 0 || strcmp(value, "no") == 0;
+    return none ? NULL : value;
 }

@@ -8,7 +8,7 @@
  * what would raise, or is none, is reported on standard error and has no effect. */
 void run_words(struct request *r);
 
-/* CEDE_POOL, unless it is empty, 0 or no. */
-bool run_words_pool(void);
+/* CEDE_POOL; NULL: it is not there, empty, 0 or no. */
+const char *run_words_pool(void);
 
 #endif

@@ -95,6 +95,16 @@ static int read_days(struct parser *p, const struct key *k, const char *value)
     return 1;
 }
 
+static int read_sm(struct parser *p, const struct key *k, const char *value)
+{
+    uint64_t percent;
+    if (parse_percent(value, 1, &percent) < 0)
+        return complain(p, "%s: '%.64s' is no percentage from 1%% to 100%%, such as 90%%", k->name,
+                        value);
+    *(uint32_t *)config_place(p, k) = (uint32_t)percent;
+    return 1;
+}
+
 /* [policy] */
 
 static int read_policy(struct parser *p, const struct key *k, const char *value)
@@ -150,7 +160,8 @@ static const char *const others[] = {
 
 static const char *const environments[] = {"ignore", "lower"};
 static const char *const yes_no[] = {"no", "yes"};
-static const char *const pools[] = {[POOL_OF_NONE] = "off", [POOL_OF_BATCH] = "batch"};
+static const char *const pools[] = {
+    [POOL_OF_NONE] = "off", [POOL_OF_BATCH] = "batch", [POOL_OF_LATENCY] = "latency"};
 
 static const char *const checks[] = {
     [DRIVER_CHECK_AUTO] = "auto", [DRIVER_CHECK_ALWAYS] = "always", [DRIVER_CHECK_NEVER] = "never"};
@@ -167,6 +178,7 @@ static const struct key daemon_keys[] = {
     {"environment", .read = read_word, AT(config, environment), WORDS(environments)},
     {"driver_check", .read = read_word, AT(config, driver_check), WORDS(checks)},
     {"pool", .read = read_word, AT(config, pool), WORDS(pools)},
+    {"pool_latency_sm", .read = read_sm, AT(config, pool_latency_sm)},
     {"accounts", .read = read_word, AT(config, accounts), WORDS(yes_no)},
     {"accounts_keep", .read = read_days, AT(config, keep_days)},
 };
@@ -306,6 +318,7 @@ void config_default(struct config *c)
         .environment = true,
         .accounts = true,
         .keep_days = KEEP_DAYS,
+        .pool_latency_sm = POOL_LATENCY_SM,
         .swap.start_us = STARTING_MAX_NS / NSEC_PER_USEC,
     };
     params_default(&c->params);

@@ -22,7 +22,10 @@
 
 /* Whether drivers are checked at start (daemon/check.h): those that are not known; all; none. */
 enum driver_check { DRIVER_CHECK_AUTO, DRIVER_CHECK_ALWAYS, DRIVER_CHECK_NEVER };
-enum pool_of { POOL_OF_NONE, POOL_OF_BATCH };
+/* Which jobs that cede starts are in pools: none by themselves; batch jobs; batch jobs in pools
+ * that latency jobs may join. */
+enum pool_of { POOL_OF_NONE, POOL_OF_BATCH, POOL_OF_LATENCY };
+#define POOL_LATENCY_SM 90
 
 struct config {
     gid_t admin_gid;       /* its members may do what root may; ADMIN_NO_GROUP: none */
@@ -34,8 +37,10 @@ struct config {
     struct sched_params params;
     int accounts; /* of GPU time are kept; for so long: */
     uint32_t keep_days;
-    int environment;    /* CEDE_CLASS in a program's environment counts */
-    int pool;           /* enum pool_of */
+    int environment; /* CEDE_CLASS in a program's environment counts */
+    int pool;        /* enum pool_of */
+    /* Percent of the SMs that batch jobs have in a pool that latency jobs may join; 100: all. */
+    uint32_t pool_latency_sm;
     int driver_check;   /* enum driver_check */
     int others;         /* the class of what no rule matches; OTHERS_LEAVE: that becomes no job */
     struct rule *rules; /* and accounts; with the one that `others` amounts to as the last */

@@ -250,25 +250,13 @@ static int put_visible(const json_t *v, struct request *out, struct error *err)
     return 0;
 }
 
-/* 30% or 30 */
-static int parse_percent(const char *text, uint64_t *v)
-{
-    char number[8];
-    size_t n = strlen(text);
-    n -= n > 1 && text[n - 1] == '%';
-    if ((size_t)snprintf(number, sizeof(number), "%.*s", (int)min_u64(n, INT32_MAX), text) >=
-        sizeof(number))
-        return -EINVAL;
-    return parse_u64(number, 0, 100, v);
-}
-
 /* A number as people write it, into its place. */
 static int put_text(const struct field *f, const char *text, struct request *out)
 {
     uint64_t v;
     int r = f->kind == KIND_TIME      ? parse_duration_us(text, (uint64_t)f->hi, &v)
             : f->kind == KIND_BYTES   ? parse_bytes(text, (uint64_t)f->hi, &v)
-            : f->kind == KIND_PERCENT ? parse_percent(text, &v)
+            : f->kind == KIND_PERCENT ? parse_percent(text, 0, &v)
                                       : parse_u64(text, 0, (uint64_t)f->hi, &v);
     if (r == 0 && ((int64_t)v < f->lo || (v && (int64_t)v < f->least)))
         r = -ERANGE;

@@ -6,7 +6,6 @@
 
 #include "control/guest.h"
 #include "control/proto.h"
-#include "control/rules.h"
 #include "lib/json_text.h"
 
 const char *job_state(const struct job_view *v)
@@ -369,16 +368,19 @@ void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct cal
         json_object_set_new(reply, "unmanaged_more", json_integer(more));
 }
 
-void reply_add_pool(json_t *reply, struct device_driver *d, bool wanted, bool loses)
+void reply_add_pool(json_t *reply, struct device_driver *d, const struct rule_list *l, bool batch,
+                    bool loses)
 {
     bool possible = false;
     for (unsigned i = 0; i < d->ops->gpus(d); i++) {
         struct gpu_info g;
         possible |= d->ops->info(d, i, &g) == 0 && (g.caps & GPU_CAP_POOL);
     }
-    json_object_set_new(
-        reply, "pool",
-        json_pack("{s:b, s:b, s:b}", "wanted", wanted, "possible", possible, "loses", loses));
+    json_object_set_new(reply, "pool",
+                        json_pack("{s:b, s:b, s:b, s:b, s:I}", "wanted",
+                                  l && l->pool_batch && batch, "latency", l && l->pool_latency,
+                                  "possible", possible, "loses", batch && loses, "latency_sm",
+                                  l ? (json_int_t)l->pool_latency_sm : 100));
 }
 
 /* Slots are reused and numbers are not, so pages go by number: a job that comes or goes between two

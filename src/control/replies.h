@@ -6,6 +6,7 @@
 
 #include "control/hints.h"
 #include "control/rights.h"
+#include "control/rules.h"
 #include "engine/engine.h"
 
 /* "running", as proto.h has them. */
@@ -24,9 +25,11 @@ json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who
  * the caller may set come first, those that a person detached last. */
 #define UNMANAGED_MAX 64
 void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct caller *who);
-/* For a program that is about to run: whether the configuration wants it in a pool, and whether
- * there may be one. */
-void reply_add_pool(json_t *reply, struct device_driver *d, bool wanted, bool loses);
+/* Adds "pool", for a program that is about to run: whether the configuration (l; NULL: there is
+ * none) wants this batch job in a pool, whether in one that latency jobs may join, and which part
+ * of the SMs it has there; whether the devices allow one; whether the job did less in it. */
+void reply_add_pool(json_t *reply, struct device_driver *d, const struct rule_list *l, bool batch,
+                    bool loses);
 json_t *reply_policy(const struct engine *e);
 json_t *policies_json(void); /* [{"name":, "summary":}, ...] */
 /* "laxity, edf, ..."; returns buf. */

@@ -27,7 +27,9 @@ struct rule_list {
     const struct rule *rules;
     size_t n;
     struct accounts *people;       /* whose uids are whose; NULL: each is its own */
-    bool pool_batch;               /* batch jobs that cede starts share in space (pool.h) */
+    bool pool_batch;               /* batch jobs that cede starts share in space (pool.h), */
+    bool pool_latency;             /* in pools that latency jobs may join, where each has at most */
+    uint32_t pool_latency_sm;      /* this percentage of the SMs */
     bool environment;              /* CEDE_CLASS counts, where no rule matches */
     struct identities *identities; /* what agents told; NULL: nothing */
     struct lookups *lookups;       /* NULL: nobody reads a program's own words */

@@ -483,10 +483,8 @@ static json_t *steered(struct verb *v, const struct engine *e)
     if (reply && v->visible[0])
         json_object_set_new(reply, "visible", json_text(v->visible));
     if (reply && v->request.run) {
-        const struct rule_list *l = v->verbs->rules;
         reply_add_unmanaged(reply, e, &v->who);
-        reply_add_pool(reply, engine_driver(e),
-                       l && l->pool_batch && t->view.job.class == CLASS_BATCH,
+        reply_add_pool(reply, engine_driver(e), v->verbs->rules, t->view.job.class == CLASS_BATCH,
                        engine_loses_in_space(e, t->slot));
     }
     return reply;

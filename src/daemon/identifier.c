@@ -97,7 +97,9 @@ void identifier_use(struct identifier *x, struct rule_list *l, const struct conf
     *l = (struct rule_list){.rules = c->rules,
                             .n = x->loop ? c->nrules : 0,
                             .people = people,
-                            .pool_batch = c->pool == POOL_OF_BATCH,
+                            .pool_batch = c->pool != POOL_OF_NONE,
+                            .pool_latency = c->pool == POOL_OF_LATENCY,
+                            .pool_latency_sm = c->pool_latency_sm,
                             .environment = x->loop && c->environment,
                             .identities = x->identities,
                             .lookups = x->lookups};

@@ -268,7 +268,8 @@ uint64_t apply_preempt(struct model *m)
 static bool wants_stop(const struct model *m, const struct process *p)
 {
     const struct job *j = &m->jobs[p->job];
-    return (model_job_off(j) || j->speed.held) && j->is_client && p->first_group != SLOT_NONE;
+    return (model_job_off(j) || j->speed.held || j->out_of_turn) && j->is_client &&
+           p->first_group != SLOT_NONE;
 }
 
 /* 0, or why the journal does not have it. */

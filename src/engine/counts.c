@@ -33,6 +33,7 @@ static void count_on(struct model *m, struct job *j, unsigned d)
 {
     struct gpu_counts *c = &j->counts.on[d];
     bool runs, there = sched_member_state(m->sched, j->unit, d, &runs);
+    runs &= !j->out_of_turn;
     bool waits = there && !runs && !j->on[d].idle && j->counts.where == WHERE_HERE;
     if (runs == c->runs && waits == c->waits)
         return;

@@ -7,6 +7,7 @@
 #include "engine/autoswap.h"
 #include "engine/counts.h"
 #include "engine/engine.h"
+#include "engine/observe/clients.h"
 #include "engine/observe/demand.h"
 #include "engine/observe/scans.h"
 #include "engine/observe/speeds.h"
@@ -27,6 +28,7 @@ struct engine {
     struct autoswap autoswap;
     struct survey survey;
     struct speeds speeds;
+    struct clients clients;
     struct place_names names; /* of jobs, and where they were */
 
     bool once;

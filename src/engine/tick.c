@@ -97,12 +97,14 @@ static uint64_t tick_observe(struct engine *e)
     demand_gated(&e->demand, m); /* groups that were found just now */
     if (autoswap_looks(&e->autoswap, m))
         e->demand.usage_at = 0; /* what jobs hold and what is free, of the same moment */
-    next = min_u64(next, demand_due(&e->demand, m, m->wake != TIME_NEVER || deadlines_wanted(m)));
+    const bool turns = m->wake != TIME_NEVER || deadlines_wanted(m) || e->clients.contend;
+    next = min_u64(next, demand_due(&e->demand, m, turns));
     if (e->demand.fresh)
         deadlines_observe(m);
     if (!e->once) {
         next = min_u64(next, switches_due(&e->switches, m));
         next = min_u64(next, speeds_due(&e->speeds, m));
+        next = min_u64(next, clients_due(&e->clients, m));
     }
     return min_u64(next, deadlines_due(m));
 }

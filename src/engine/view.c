@@ -86,7 +86,7 @@ static void view_groups(const struct engine *e, const struct job *j, struct job_
             holds |= x->dg.level != LEVEL_QUEUE; /* else its work may go on meanwhile */
             out->gpus |= 1U << x->dg.gpu;
             job_view_level(out, &x->dg);
-            out->runnable_groups += !x->suspended;
+            out->runnable_groups += !x->suspended && !j->out_of_turn;
             out->throttled |= x->suspended && sched_throttled(e->model.sched, x->dg.gpu);
             if (x->dg.kind == GROUP_COMPUTE)
                 out->timeslice_us = (uint32_t)x->timeslice_us;
@@ -94,7 +94,7 @@ static void view_groups(const struct engine *e, const struct job *j, struct job_
         }
         stopped += holds && proc_stopped(m->processes[p].id);
     }
-    out->stopped = stopped && stopped == out->processes;
+    out->stopped = stopped && stopped == out->processes && !j->out_of_turn;
 }
 
 static void view_due(const struct engine *e, uint32_t job, struct job_view *out)
@@ -128,7 +128,9 @@ static void view_why(const struct engine *e, const struct job *j, struct job_vie
 {
     const struct model *m = &e->model;
     for (unsigned d = 0; d < m->ngpus; d++) {
-        struct sched_reason r = sched_explain(m->sched, j->unit, d);
+        struct sched_reason r = j->out_of_turn && model_job_computes(m, j) >> d & 1
+                                    ? clients_explain(&e->clients, d)
+                                    : sched_explain(m->sched, j->unit, d);
         out->why[d] =
             (struct job_why){.why = r.why,
                              .other = r.other < m->jobs_end ? m->jobs[r.other].rec.number : 0,

@@ -42,7 +42,9 @@ int options_read(int argc, char **argv, const struct command_line *c, const stru
     if (n > ROWS_MAX)
         return OPTIONS_USAGE;
     for (size_t i = 0; i < n; i++) {
-        int argument = rows[i].flag ? no_argument : required_argument;
+        int argument = rows[i].flag       ? no_argument
+                       : rows[i].optional ? optional_argument
+                                          : required_argument;
         longs[i] = (struct option){rows[i].name, argument, NULL, LONG + (int)i};
         if (rows[i].letter)
             next += sprintf(next, "%c%s", rows[i].letter, argument ? ":" : "");

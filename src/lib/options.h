@@ -16,6 +16,7 @@ struct option_row {
     /* What reads its argument; 0, or -errno with what is wrong with it. */
     int (*read)(void *to, const char *name, const char *text, struct error *err);
     void *to;
+    bool optional; /* the argument, which `read` has as NULL if it is not given: --name=ARGUMENT */
 };
 
 struct command_line {

@@ -6,6 +6,10 @@
 
 #include "lib/util.h"
 
+/* Of the control daemon and of a server, which has the contexts of its clients: the kernel cuts
+ * names to 15 bytes. */
+#define MPS_COMM "nvidia-cuda-mps"
+
 static bool same_executable(pid_t pid)
 {
     char path[32];
@@ -20,8 +24,6 @@ bool proc_is_keeper(const struct proc_stat *st)
     return strcmp(st->comm, "cede-pool") == 0 && same_executable(st->id.pid);
 }
 
-/* The kernel cuts names to 15 bytes: MPS' server, which has the contexts of its clients, is called
- * the same. */
 static bool is_mps_control(pid_t pid)
 {
     char exe[4096];
@@ -29,6 +31,14 @@ static bool is_mps_control(pid_t pid)
         return false;
     const char *last = strrchr(exe, '/');
     return strcmp(last ? last + 1 : exe, "nvidia-cuda-mps-control") == 0;
+}
+
+/* The server of a pool that cede runs: its keeper's grandchild. */
+static bool is_pool_server(const struct proc_stat *st)
+{
+    struct proc_stat control, keeper;
+    return proc_stat_read(st->ppid, &control) == 0 && strcmp(control.comm, MPS_COMM) == 0 &&
+           proc_stat_read(control.ppid, &keeper) == 0 && proc_is_keeper(&keeper);
 }
 
 /* One of the programs with which root's or this user's ceded checks a driver. */
@@ -51,6 +61,7 @@ bool proc_is_scheduler(const struct proc_stat *st, uid_t uid)
      */
     if (named)
         return uid == 0 || (uid == geteuid() && same_executable(st->id.pid));
-    return (strcmp(st->comm, "nvidia-cuda-mps") == 0 && is_mps_control(st->id.pid)) ||
+    return (strcmp(st->comm, MPS_COMM) == 0 &&
+            (is_mps_control(st->id.pid) || is_pool_server(st))) ||
            is_of_check(st, uid);
 }

@@ -65,6 +65,17 @@ int parse_u64(const char *s, uint64_t lo, uint64_t hi, uint64_t *out)
     return 0;
 }
 
+int parse_percent(const char *s, uint64_t lo, uint64_t *out)
+{
+    char number[8];
+    size_t n = strlen(s);
+    n -= n > 1 && s[n - 1] == '%';
+    if ((size_t)snprintf(number, sizeof(number), "%.*s", (int)min_u64(n, INT32_MAX), s) >=
+        sizeof(number))
+        return -EINVAL;
+    return parse_u64(number, lo, 100, out);
+}
+
 int parse_double(const char *s, double lo, double hi, double *out)
 {
     if (!s || !*s || strchr(" \t\n\v\f\r", *s))

@@ -93,6 +93,8 @@ uint64_t thread_cpu_ns(void);
 /* Strict decimal parse of the whole string. 0, or -EINVAL / -ERANGE. */
 int parse_u64(const char *s, uint64_t lo, uint64_t hi, uint64_t *out);
 int parse_double(const char *s, double lo, double hi, double *out);
+/* "30%" or "30": at most 100. */
+int parse_percent(const char *s, uint64_t lo, uint64_t *out);
 /* A time such as "2ms", "500us", "0.01s" or "0", rounded to whole microseconds. 0, -EINVAL (what is
  * no time, or has no unit) or -ERANGE. */
 int parse_duration_us(const char *s, uint64_t max_us, uint64_t *out);

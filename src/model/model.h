@@ -202,6 +202,7 @@ struct job {
     bool united;                /* with other jobs */
     enum job_class unit_class;  /* of all that it stands for */
     bool left_alone;            /* a program that is in no job is one of them */
+    bool out_of_turn;           /* stopped: engine/observe/clients.c */
     uint64_t added_ns;
     int error_code; /* shown until error_until */
     uint64_t error_until;
@@ -431,6 +432,8 @@ struct sched_event model_terms_event(enum sched_event_type type, uint32_t job,
 
 /* Before each decision: which jobs are one now. */
 void model_units_update(struct model *m);
+/* The GPUs on which it computes: bit map. */
+uint32_t model_job_computes(const struct model *m, const struct job *j);
 /* Of its unit: the best of those that are not paused. */
 static inline enum job_class model_class(const struct model *m, const struct job *j)
 {

@@ -24,14 +24,18 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
+/* What jobs of a lower class do counts for no limit: a floor would be theirs in the better class,
+ * and a ceiling would suspend the better job for what they had. */
 static struct job_terms best_of(struct job_terms a, struct job_terms b)
 {
     struct job_terms t = a.class <= b.class ? a : b;
-    if (a.class == b.class) {
-        t.weight = larger(a.weight, b.weight);
-        t.budget_us = a.budget_us < b.budget_us ? a.budget_us : b.budget_us;
-        t.min_speed = larger(a.min_speed, b.min_speed);
+    if (a.class != b.class) {
+        t.gpu_max = 0;
+        return t;
     }
+    t.weight = larger(a.weight, b.weight);
+    t.budget_us = a.budget_us < b.budget_us ? a.budget_us : b.budget_us;
+    t.min_speed = larger(a.min_speed, b.min_speed);
     t.gpu_min = larger(a.gpu_min, b.gpu_min);
     t.gpu_max = a.gpu_max && b.gpu_max ? larger(a.gpu_max, b.gpu_max) : 0;
     return t;
@@ -208,6 +212,16 @@ void model_unit_leave(struct model *m, uint32_t job)
             j->unit = model_job_slot(m, j);
     }
     m->units_dirty |= m->nshared > 0;
+}
+
+uint32_t model_job_computes(const struct model *m, const struct job *j)
+{
+    uint32_t gpus = 0;
+    for_each_process_of (m, j, p) {
+        for_each_group_of (m, &m->processes[p], g)
+            gpus |= (m->groups[g].dg.kind == GROUP_COMPUTE ? 1U : 0U) << m->groups[g].dg.gpu;
+    }
+    return gpus;
 }
 
 /* ---- a timeslice that several see ---- */

@@ -165,12 +165,50 @@ static int pool_start(struct pool *p, const char *cede, uint64_t until_ns, struc
     }
 }
 
-int pool_join(struct pool *p, unsigned sm_percent, const char *cede, struct error *err)
+static bool is_locked(const char *dir, const char *name)
 {
-    char percent[8], control[POOL_PROGRAM];
+    _cleanup_close_ int fd = pool_open(dir, name, O_RDWR | O_CREAT | O_CLOEXEC);
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0;
+}
+
+/* At most that percentage of the SMs. A smaller one that the environment has already stays. */
+static int pool_limit(unsigned said, unsigned most)
+{
+    char percent[8];
+    double set;
+    const unsigned sm = said && said < most ? said : most;
+    if (!said && (most == 100 || parse_double(getenv(POOL_SM), 0, most, &set) == 0))
+        return 0;
+    snprintf(percent, sizeof(percent), "%u", sm);
+    return setenv(POOL_SM, percent, 1) < 0 ? -ENOMEM : 0;
+}
+
+/* Locks the file by which others know of this kind of program, and sets the environment. Two do not
+ * do this at once, because `start` is locked. */
+static int pool_client(struct pool *p, const struct pool_terms *t)
+{
+    const bool limited = !t->latency && (t->may_join || is_locked(p->dir, "latency"));
+    _cleanup_close_ int kind = -1;
+    p->unlimited = t->latency && is_locked(p->dir, "batch");
+    if (!limited) {
+        kind = pool_open(p->dir, t->latency ? "latency" : "batch", O_RDWR | O_CREAT | O_CLOEXEC);
+        if (kind < 0 || flock(kind, LOCK_SH | LOCK_NB) < 0)
+            return kind < 0 ? kind : -errno;
+    }
+    if (pool_environment(p->dir) < 0 ||
+        pool_limit(t->sm_percent, limited ? t->latency_sm : 100) < 0 ||
+        ((limited || t->latency) && setenv(POOL_PRIORITY, limited ? "1" : "0", 1) < 0))
+        return -ENOMEM;
+    p->kind = TAKE_FD(kind);
+    return 0;
+}
+
+int pool_join(struct pool *p, const struct pool_terms *t, const char *cede, struct error *err)
+{
+    char control[POOL_PROGRAM];
     const char *other = getenv("CUDA_MPS_PIPE_DIRECTORY");
     const uint64_t until_ns = monotonic_ns() + POOL_WAIT_S * NSEC_PER_SEC;
-    *p = (struct pool){.users = -1};
+    *p = (struct pool){.users = -1, .kind = -1};
     if (other && *other)
         return error_set(err, -EEXIST, "CUDA_MPS_PIPE_DIRECTORY is set: that MPS is used");
     if (!pool_find_control(control, sizeof(control)))
@@ -191,10 +229,9 @@ int pool_join(struct pool *p, unsigned sm_percent, const char *cede, struct erro
     if (r < 0)
         return r;
     p->faults_end = pool_size(p->dir, "faults");
-    snprintf(percent, sizeof(percent), "%u", sm_percent);
-    if (pool_environment(p->dir) < 0 ||
-        (sm_percent && setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent, 1) < 0))
-        return error_set(err, -ENOMEM, "out of memory");
+    r = pool_client(p, t);
+    if (r < 0)
+        return error_set(err, r, "cannot join %s: %s", p->dir, strerror(-r));
     p->users = TAKE_FD(users);
     return 0;
 }
@@ -203,6 +240,8 @@ void pool_enter(const struct pool *p)
 {
     if (p->users >= 0)
         fcntl(p->users, F_SETFD, 0);
+    if (p->kind >= 0)
+        fcntl(p->kind, F_SETFD, 0);
 }
 
 /* What happened before this call is in `faults` once the keeper has begun a turn and ended it. */

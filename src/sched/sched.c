@@ -250,6 +250,11 @@ static void emit(struct sched *c, uint64_t now_ns)
     }
 }
 
+bool sched_rotates(const struct sched *c)
+{
+    return c->policy->strict && c->policy->turns;
+}
+
 bool sched_orders(const struct sched *c)
 {
     return c->policy->deadlines != DEADLINES_IGNORED && c->params.deadline_share > 0;

@@ -170,6 +170,9 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan);
  * job and a budget or a deadline. */
 bool sched_wants_activity(const struct sched *c, uint32_t device);
 
+/* Whether the policy gives jobs below the highest class turns. */
+bool sched_rotates(const struct sched *c);
+
 /* Whether the policy orders latency jobs by what is due for them. */
 bool sched_orders(const struct sched *c);
 

@@ -146,6 +146,19 @@ static uint32_t next_holder(const struct space *s, uint32_t working, uint32_t n)
     return next;
 }
 
+bool space_outside_turn(double share, uint64_t now_ns, uint64_t *until_ns)
+{
+    const double less = fmin(share, 1 - share);
+    *until_ns = UINT64_MAX;
+    if (less <= 0)
+        return share <= 0;
+    const uint64_t period = (uint64_t)(TURN_NS / fmax(less, LEAST)),
+                   begin = now_ns - now_ns % period, inside = (uint64_t)(share * (double)period);
+    const bool held = now_ns - begin >= inside;
+    *until_ns = begin + (held ? period : inside);
+    return held;
+}
+
 uint32_t space_decide(struct space *s, const struct space_job *v, uint32_t n, uint64_t now_ns,
                       uint64_t *wake_ns)
 {

@@ -51,4 +51,8 @@ int space_told(struct space *s, const struct space_job *v, uint32_t n, struct sp
 uint32_t space_decide(struct space *s, const struct space_job *v, uint32_t n, uint64_t now_ns,
                       uint64_t *wake_ns);
 
+/* Whether jobs within a unit are held now, that have this share of the time, so that jobs outside
+ * have the rest: each in a turn of TURN_NS, and the one with more in a longer one. */
+bool space_outside_turn(double share, uint64_t now_ns, uint64_t *until_ns);
+
 #endif

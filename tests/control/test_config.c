@@ -85,6 +85,20 @@ static void reads_every_key(void **state)
     config_free(&c);
 }
 
+static void pools(void **state)
+{
+    (void)state;
+    static const char text[] = "[daemon]\npool = latency\npool_latency_sm = 75%\n";
+    struct config c;
+    struct error err = {""};
+    assert_int_equal(config_parse("f", "", 0, &c, &err), 0);
+    assert_int_equal(c.pool, POOL_OF_NONE);
+    assert_int_equal(c.pool_latency_sm, 90);
+    assert_int_equal(config_parse("f", text, sizeof(text) - 1, &c, &err), 0);
+    assert_int_equal(c.pool, POOL_OF_LATENCY);
+    assert_int_equal(c.pool_latency_sm, 75);
+}
+
 static void accounts(void **state)
 {
     (void)state;
@@ -230,6 +244,11 @@ static const struct {
     {"[daemon]\nswap_start = 2h\n", 2, {"'2h'", "90s"}},
     {"[daemon]\naccounts = on\n", 2, {"'on'", "no, yes"}},
     {"[daemon]\ndriver_check = yes\n", 2, {"'yes'", "auto, always, never"}},
+    {"[daemon]\npool = on\n", 2, {"'on'", "off, batch, latency"}},
+    {"[daemon]\npool_latency_sm = 0\n", 2, {"'0'", "from 1% to 100%"}},
+    {"[daemon]\n\npool_latency_sm = 101%\n", 3, {"'101%'", "from 1% to 100%"}},
+    {"[daemon]\npool_latency_sm = %\n", 2, {"'%'", "such as 90%"}},
+    {"[daemon]\npool_latency_sm = 12.5\n", 2, {"'12.5'", "such as 90%"}},
     {"[daemon]\naccounts_keep = 90\n", 2, {"'90'", "90d"}},
     {"[daemon]\naccounts_keep = 0d\n", 2, {"'0d'", "from 1d to 3650d"}},
     {"[daemon]\naccounts_keep = 3651d\n", 2, {"'3651d'", "90d"}},
@@ -390,6 +409,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_key),
+        cmocka_unit_test(pools),
         cmocka_unit_test(accounts),
         cmocka_unit_test(conditions_of_a_rule),
         cmocka_unit_test(limits_variables),

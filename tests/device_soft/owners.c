@@ -419,6 +419,39 @@ static void test_random(void **state)
     }
 }
 
+/* Of what waits the higher priority's begins first; what runs is not interrupted. */
+static void test_priority(void **state)
+{
+    struct softgpu *e = pool_and_other();
+    assert_int_equal(softgpu_client(e, B, 0, true), 0);
+    for (uint32_t s = 0; s < 3; s++)
+        submit(e, B, s, 300 * US, 1, 0);
+    submit(e, A, 0, 50 * US, 1, 100 * US);
+    expect(e, B, 0, 300 * US);
+    expect(e, A, 300 * US, 350 * US);
+    expect(e, B, 350 * US, 650 * US);
+    expect(e, B, 650 * US, 950 * US);
+    softgpu_free(e);
+}
+
+/* Half of the SMs: a kernel takes twice as long, one at a time, and leaves room for others. */
+static void test_limit(void **state)
+{
+    struct softgpu *e = pool_and_other();
+    assert_int_equal(softgpu_client(e, B, 101, false), -EINVAL);
+    assert_int_equal(softgpu_client(e, NUMBERS, 50, false), -EINVAL);
+    assert_int_equal(softgpu_client(e, B, 50, false), 0);
+    submit(e, B, 0, 300 * US, 1, 0);
+    submit(e, B, 1, 100 * US, 0.5f, 0);
+    submit(e, A, 0, 50 * US, 0.5f, 100 * US);
+    submit(e, A, 0, 50 * US, 1, 100 * US);
+    expect(e, A, 100 * US, 150 * US);
+    expect(e, B, 0, 600 * US);
+    expect(e, B, 600 * US, 700 * US); /* the older */
+    expect(e, A, 700 * US, 750 * US);
+    softgpu_free(e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -431,6 +464,8 @@ int main(void)
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_remove_suspended),
         cmocka_unit_test(test_many_streams),
+        cmocka_unit_test(test_priority),
+        cmocka_unit_test(test_limit),
         cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,6 +43,15 @@ HELPER pid_t pid_of(const char *name)
     return (pid_t)strtol(pool_file(name), NULL, 10);
 }
 
+/* The job that stands for its unit; 0: it is in none. */
+HELPER long long unit_of_job(const char *name)
+{
+    json_t *job = job_named(name);
+    long long unit = json_integer_value(json_object_get(json_object_get(job, "mps"), "unit"));
+    json_decref(job);
+    return unit;
+}
+
 /* How often a control daemon began. */
 HELPER unsigned begun(void)
 {

@@ -1,14 +1,6 @@
 /* `cede run --pool`: who comes into a pool, and what it is made of. */
 #include "pool.h"
 
-static long long unit_of_job(const char *name)
-{
-    json_t *job = job_named(name);
-    long long unit = json_integer_value(json_object_get(json_object_get(job, "mps"), "unit"));
-    json_decref(job);
-    return unit;
-}
-
 static void together_and_gone(void **state)
 {
     (void)state;
@@ -67,6 +59,49 @@ static void foreign_descriptors(void **state)
     assert_int_equal(status_of(result.status), 0);
     assert_true(keeper());
     assert_true(EVENTUALLY(is_over()));
+    ceded_stop(&d);
+}
+
+/* Whether `cede ps` lists that process among those that are in no job. */
+static bool is_unmanaged(pid_t pid)
+{
+    const json_t *u;
+    size_t i;
+    bool is = false;
+    CEDE("ps", "--json");
+    json_t *ps = json_loads(result.out, 0, NULL);
+    json_array_foreach(json_object_get(ps, "unmanaged"), i, u) is |=
+        json_integer_value(json_object_get(u, "pid")) == pid;
+    json_decref(ps);
+    return is;
+}
+
+/* The pool's server has the GPU open for its clients: it is no program that somebody forgot. */
+static void server_is_no_program(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    stand_in("gpu");
+    FILE *f = fopen(pool_path("mps/gpu"), "w");
+    fprintf(f, "%s %s\n", harness_exe(), getenv("CEDE_SOFT_SOCKET"));
+    fclose(f);
+    pid_t a = IN_POOL("a", "sleep", "1000"), program = program_of(a), server;
+    assert_true(EVENTUALLY((server = pid_of("mps/server"))));
+    assert_true(EVENTUALLY(all_have_contexts(&server, 1)));
+    pid_t other = LOAD("other", "batch");
+    assert_true(EVENTUALLY(is_unmanaged(other)));
+    assert_false(is_unmanaged(server));
+    CEDE("run", "-c", "latency", "--", "true");
+    assert_null(strstr(result.err, "nvidia-cuda-mps"));
+    assert_non_null(strstr(result.err, "is not scheduled"));
+    /* Also when its keeper was killed. */
+    kill(keeper(), SIGKILL);
+    nap_ms(1500);
+    assert_false(is_unmanaged(server));
+    json_decref(load_end("other", other));
+    kill(program, SIGKILL);
+    await_child(a);
     ceded_stop(&d);
 }
 
@@ -340,6 +375,7 @@ int main(void)
     const struct CMUnitTest tests[] = {e2e(together_and_gone),
                                        e2e(many_at_once),
                                        e2e(foreign_descriptors),
+                                       e2e(server_is_no_program),
                                        e2e(without),
                                        e2e(configured),
                                        e2e(plain_environment_of_all),

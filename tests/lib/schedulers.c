@@ -39,8 +39,59 @@ static void other_users(void **state)
     close(fds[1]);
 }
 
+/* This process has the name, forks one that has the next, and so on; the last one's pid. */
+static pid_t descendants(const char *const *names, int fd)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_NAME, names[0]);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        pid = getpid();
+        if (names[1])
+            descendants(names + 1, fd);
+        else if (write(fd, &pid, sizeof(pid)) != sizeof(pid))
+            _exit(1);
+        pause();
+        _exit(1);
+    }
+    return pid;
+}
+
+static bool last_is_scheduler(const char *const *names)
+{
+    int fds[2];
+    pid_t last;
+    struct proc_stat st;
+    assert_int_equal(pipe(fds), 0);
+    pid_t first = descendants(names, fds[1]);
+    assert_int_equal(read(fds[0], &last, sizeof(last)), sizeof(last));
+    assert_int_equal(proc_stat_read(last, &st), 0);
+    const bool is = proc_is_scheduler(&st, geteuid());
+    kill(first, SIGKILL);
+    waitpid(first, NULL, 0);
+    close(fds[0]);
+    close(fds[1]);
+    return is;
+}
+
+/* The MPS server that the keeper of a pool runs, and none that anybody else does. */
+static void pool_server(void **state)
+{
+    (void)state;
+    assert_true(last_is_scheduler(
+        (const char *const[]){"cede-pool", "nvidia-cuda-mps-control", "nvidia-cuda-mps", NULL}));
+    assert_false(last_is_scheduler(
+        (const char *const[]){"cede-spool", "nvidia-cuda-mps-control", "nvidia-cuda-mps", NULL}));
+    assert_false(last_is_scheduler((const char *const[]){"cede-pool", "nvidia-cuda-mps", NULL}));
+    assert_false(
+        last_is_scheduler((const char *const[]){"cede-pool", "bash", "nvidia-cuda-mps", NULL}));
+    assert_false(last_is_scheduler(
+        (const char *const[]){"cede-pool", "nvidia-cuda-mps-control", "train", NULL}));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(other_users)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(other_users),
+                                       cmocka_unit_test(pool_server)};
     return cmocka_run_group_tests_name("schedulers", tests, NULL, NULL);
 }

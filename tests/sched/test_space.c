@@ -200,11 +200,33 @@ static void test_min_speed_of_idle(void **state)
     assert_true(x.less > 0.5);
 }
 
+/* Jobs within a unit have their share of the time, in turns of a second at least. */
+static void test_outside_turn(void **state)
+{
+    (void)state;
+    static const double shares[] = {0, 0.01, 0.1, 0.25, 0.5, 0.9, 1};
+    for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
+        const uint64_t end = 400ULL * 1000000000;
+        uint64_t until, within = 0, shortest = end;
+        for (uint64_t now = 0; now < end; now = until) {
+            bool held = space_outside_turn(shares[i], now, &until);
+            until = until < end ? until : end;
+            assert_true(until > now);
+            within += held ? 0 : until - now;
+            shortest = until - now < shortest ? until - now : shortest;
+        }
+        assert_true(fabs((double)within / (double)end - shares[i]) < 0.001);
+        assert_true(shares[i] == 0.01 || shortest > 999000000);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_retries),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table),
+                                       cmocka_unit_test(test_retries),
                                        cmocka_unit_test(test_min_speed),
                                        cmocka_unit_test(test_idle),
-                                       cmocka_unit_test(test_min_speed_of_idle)};
+                                       cmocka_unit_test(test_min_speed_of_idle),
+                                       cmocka_unit_test(test_outside_turn)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,10 +125,16 @@ static void find_mps(struct soft_msg *m)
 {
     const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
     struct stat st;
-    if (dir && stat(dir, &st) == 0 && S_ISDIR(st.st_mode)) {
-        m->u.open.mps_device = st.st_dev;
-        m->u.open.mps_inode = st.st_ino;
-    }
+    double percent;
+    uint64_t priority;
+    if (!dir || stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+        return;
+    m->u.open.mps_device = st.st_dev;
+    m->u.open.mps_inode = st.st_ino;
+    if (parse_double(getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), 1, 100, &percent) == 0)
+        m->u.open.sm_percent = (uint16_t)percent;
+    if (parse_u64(getenv("CUDA_MPS_CLIENT_PRIORITY"), 0, 1, &priority) == 0)
+        m->u.open.priority = (uint16_t)priority;
 }
 
 /* The number of a software GPU at the beginning of a list of them, also as SOFT-N; *end: behind it.

@@ -63,7 +63,8 @@ static int context_add(struct server *s, struct conn *c, const struct soft_msg *
     c->ranks = m->u.open.ranks;
     c->mps_device = m->u.open.mps_device;
     c->mps_inode = m->u.open.mps_inode;
-    if (m->u.open.memory >= SOFT_MEMORY_KINDS || m->u.open.zero)
+    if (m->u.open.memory >= SOFT_MEMORY_KINDS || m->u.open.sm_percent > 100 ||
+        m->u.open.priority > 1)
         return -EINVAL;
     c->memory = (enum soft_memory)m->u.open.memory;
     if (c->gpu >= s->fabric.n)
@@ -78,6 +79,8 @@ static int context_add(struct server *s, struct conn *c, const struct soft_msg *
         r = context_compute_group(s, c);
     if (r == 0)
         r = softgpu_tag(e, c->groups[0], (uint32_t)c->proc.pid);
+    if (r == 0 && c->mps_inode)
+        r = softgpu_client(e, c->groups[0], m->u.open.sm_percent, m->u.open.priority);
     for (unsigned i = 1; r == 0 && i < SOFT_CONTEXT_GROUPS; i++)
         r = softgpu_group_add(e, s->now_ns, &c->groups[i]); /* there is room */
     if (r < 0)

@@ -87,6 +87,7 @@ void softgpu_running(struct softgpu *e, struct kernel *k, bool on)
     struct group *g = &e->groups[o->group];
     g->running ^= 1U << k->slot;
     g->occupied = on ? g->occupied + k->fraction : g->occupied - k->fraction;
+    o->occupied = on ? o->occupied + k->fraction : o->occupied - k->fraction;
     if (k->ranks > 1)
         g->collectives = on ? g->collectives + 1 : g->collectives - 1;
     if (on && o->running++ == 0) {
@@ -251,6 +252,16 @@ static void switch_to(struct softgpu *e, uint32_t to, bool free)
     e->switch_end_ns = e->now_ns + (blocks ? e->p.block_switch_ns : e->p.switch_ns + cost);
 }
 
+/* Whether a kernel begins before another, of which there may be none. */
+static bool begins_before(const struct softgpu *e, uint32_t k, uint32_t other)
+{
+    if (other == SOFTGPU_NONE)
+        return true;
+    const struct kernel *a = &e->kernels[k], *b = &e->kernels[other];
+    const bool below = e->owners[a->owner].below;
+    return below == e->owners[b->owner].below ? a->order < b->order : !below;
+}
+
 static void start_kernels(struct softgpu *e)
 {
     struct group *g = &e->groups[e->cur];
@@ -260,7 +271,9 @@ static void start_kernels(struct softgpu *e)
         uint32_t best = SOFTGPU_NONE;
         for (uint32_t m = g->work & g->seen & ~g->running; m; m &= m - 1) {
             uint32_t k = g->streams[__builtin_ctz(m)].head;
-            if (best == SOFTGPU_NONE || e->kernels[k].order < e->kernels[best].order)
+            const struct owner *o = &e->owners[e->kernels[k].owner];
+            const bool over = o->limit < ONE && o->occupied + e->kernels[k].fraction > o->limit;
+            if (!over && begins_before(e, k, best))
                 best = k;
         }
         if (best == SOFTGPU_NONE || g->occupied + e->kernels[best].fraction > ONE)

@@ -9,7 +9,7 @@
  *   time; it keeps it until its timeslice is over *and* another group has work, or until it has no
  *   work itself. If nobody else has work its timeslice renews without a switch.
  * - A group has streams. The oldest kernel of each stream may run, several at once as long as their
- *   SM fractions fit, in order of arrival.
+ *   SM fractions fit, in order of arrival; those of an owner of lower priority after the others.
  * - A group may have several owners, as that of an MPS server has its clients. Each has a number
  * for the group, streams of its own as far as there are some, and its own suspension; timeslice and
  *   turn are the group's. Their kernels run at the same time, as those of one owner do. An owner
@@ -127,6 +127,10 @@ int softgpu_hold(struct softgpu *e, uint32_t group, bool on, uint64_t at_ns);
 /* What its kernels use of each part while they run alone, 0 to 1, from now on: at first nothing.
  * -EINVAL: no such group, or no such share. */
 int softgpu_uses(struct softgpu *e, uint32_t group, const float uses[GPU_PARTS], uint64_t at_ns);
+/* Of several owners of a group, before its first kernel: how much of the SMs this one's kernels
+ * have at most together, so that larger ones take longer (0: all), and whether they begin after
+ * those of owners of which this does not hold. -EINVAL: no such group, or no such percentage. */
+int softgpu_client(struct softgpu *e, uint32_t group, uint32_t sm_percent, bool below);
 /* Since the beginning, of each part: ns for which it would have been used fully. Of all owners
  * there were. */
 void softgpu_counters(const struct softgpu *e, uint64_t parts_ns[GPU_PARTS]);

@@ -118,7 +118,7 @@ static int owner_add(struct softgpu *e, uint32_t *owner)
     for (uint32_t i = 0; i < e->groups_cap; i++) {
         if (e->owners[i].used)
             continue;
-        e->owners[i] = (struct owner){.used = true, .next = SOFTGPU_NONE};
+        e->owners[i] = (struct owner){.used = true, .next = SOFTGPU_NONE, .limit = ONE};
         *owner = i;
         return 0;
     }
@@ -244,6 +244,15 @@ int softgpu_uses(struct softgpu *e, uint32_t group, const float uses[GPU_PARTS],
     return 0;
 }
 
+int softgpu_client(struct softgpu *e, uint32_t group, uint32_t sm_percent, bool below)
+{
+    if (!valid(e, group) || sm_percent > 100)
+        return -EINVAL;
+    e->owners[group].limit = sm_percent ? ONE * sm_percent / 100 : ONE;
+    e->owners[group].below = below;
+    return 0;
+}
+
 void softgpu_record(struct softgpu *e, struct softgpu_switch *ring, uint32_t size, uint64_t *end)
 {
     e->switches = size ? ring : NULL;
@@ -331,11 +340,16 @@ int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kerne
     o->kernels++;
 
     uint32_t fraction = (uint32_t)(k->sm_fraction * (float)ONE);
+    uint64_t duration_ns = k->duration_ns;
+    if (fraction > o->limit) {
+        duration_ns = (uint64_t)((double)duration_ns * fraction / o->limit);
+        fraction = o->limit;
+    }
     uint32_t i = e->free_kernel;
     e->free_kernel = e->kernels[i].next;
     e->kernels[i] = (struct kernel){
         .submit_ns = e->now_ns,
-        .duration_ns = k->duration_ns,
+        .duration_ns = duration_ns,
         .cookie = k->cookie,
         .collective = k->collective,
         .ranks = k->ranks,

@@ -41,7 +41,10 @@ struct owner {
     uint32_t group, next; /* another owner of the group */
     uint32_t kernels;     /* submitted and not completed */
     uint32_t arrived;     /* of those */
-    uint32_t running;     /* streams on which they run */
+    uint32_t running;     /* streams on which they run, */
+    uint32_t occupied;    /* the sum of their fractions, */
+    uint32_t limit;       /* and the most that it may be */
+    bool below;           /* its kernels begin after those of other owners */
     uint64_t busy_ns;     /* until none ran last ... */
     uint64_t since_ns;    /* ... and busy_ns of the group when one began */
     uint64_t bursts, last_end_ns;

@@ -80,7 +80,8 @@ struct soft_msg {
             uint64_t gang;
             /* Of an MPS server's directory; inode 0: the context is nobody's client. */
             uint64_t mps_device, mps_inode;
-            uint32_t memory, zero; /* enum soft_memory */
+            uint32_t memory;               /* enum soft_memory */
+            uint16_t sm_percent, priority; /* as the client's environment has them; 0: all */
         } open;
         struct {
             int32_t result; /* 0 or -errno */

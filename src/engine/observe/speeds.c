@@ -23,24 +23,10 @@
 #define IDLE_NS     (10 * NSEC_PER_SEC) /* after each look at an idle job twice as long, */
 #define IDLE_MAX    7U                  /* so many times */
 
-static bool has_group_on(const struct model *m, const struct job *j, unsigned d)
-{
-    for_each_process_of (m, j, p) {
-        for_each_group_of (m, &m->processes[p], g) {
-            if (m->groups[g].dg.gpu == d && m->groups[g].dg.kind == GROUP_COMPUTE)
-                return true;
-        }
-    }
-    return false;
-}
-
 /* A job that is on several GPUs must not be held: its peers would wait inside a collective. */
 static bool on_one_gpu(const struct model *m, const struct job *j)
 {
-    unsigned n = 0;
-    for (unsigned d = 0; d < m->ngpus; d++)
-        n += has_group_on(m, j, d);
-    return n == 1;
+    return __builtin_popcount(model_job_computes(m, j)) == 1;
 }
 
 /* The jobs of the only unit that works on this GPU below the latency class; 0 if there are others,
@@ -50,7 +36,8 @@ static uint32_t find_unit(const struct model *m, unsigned d, uint32_t *jobs)
     uint32_t n = 0, unit = SLOT_NONE;
     uid_t user = 0;
     for_each_job (m, j) {
-        if (j->rec.paused || !has_group_on(m, j, d) || model_class(m, j) == CLASS_LATENCY)
+        if (j->rec.paused || !(model_job_computes(m, j) >> d & 1) ||
+            model_class(m, j) == CLASS_LATENCY)
             continue;
         if (!j->united || j->left_alone || model_class(m, j) != CLASS_BATCH || !on_one_gpu(m, j)) {
             if (!j->on[d].idle || j->united)
@@ -388,7 +375,8 @@ bool speeds_lose(const struct speeds *s, const struct model *m, uint32_t slot)
         uint32_t jobs[SPEED_JOBS], n = 0;
         for_each_job (m, j) {
             if (j->is_client && !j->rec.paused && j->rec.class == CLASS_BATCH &&
-                j->rec.uid == m->jobs[slot].rec.uid && n < SPEED_JOBS && has_group_on(m, j, d))
+                j->rec.uid == m->jobs[slot].rec.uid && n < SPEED_JOBS &&
+                model_job_computes(m, j) >> d & 1)
                 jobs[n++] = model_job_slot(m, j);
         }
         if (!n || n == SPEED_JOBS)
