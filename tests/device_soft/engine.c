@@ -46,7 +46,7 @@ static struct softgpu *engine(uint32_t groups)
 static void submit(struct softgpu *e, uint32_t group, uint32_t stream, uint64_t duration_ns,
                    float fraction, uint64_t at_ns)
 {
-    struct softgpu_kernel k = {stream, duration_ns, fraction, 0, 0, 0};
+    struct softgpu_kernel k = {stream, duration_ns, fraction, 0, 0, 0, 0};
     assert_int_equal(softgpu_submit(e, group, &k, at_ns), 0);
 }
 
@@ -385,13 +385,14 @@ static void test_limits(void **state)
     uint32_t g;
     uint64_t done;
     static const struct softgpu_kernel bad[] = {
-        {SOFTGPU_STREAMS, 1000, 1, 0, 0, 0},
-        {0, 0, 1, 0, 0, 0},
-        {0, UINT64_MAX, 1, 0, 0, 0},
-        {0, 1000, 0, 0, 0, 0},
-        {0, 1000, -1, 0, 0, 0},
-        {0, 1000, 1.01f, 0, 0, 0},
-        {0, 1000, __builtin_nanf(""), 0, 0, 0},
+        {SOFTGPU_STREAMS, 1000, 1, 0, 0, 0, 0},
+        {0, 0, 1, 0, 0, 0, 0},
+        {0, UINT64_MAX, 1, 0, 0, 0, 0},
+        {0, 1000, 0, 0, 0, 0, 0},
+        {0, 1000, -1, 0, 0, 0, 0},
+        {0, 1000, 1.01f, 0, 0, 0, 0},
+        {0, 1000, __builtin_nanf(""), 0, 0, 0, 0},
+        {0, 1000, 1, 0, 0, 0, UINT64_MAX},
     };
     assert_int_equal(softgpu_new(&plain, 0, 1, &e), -EINVAL);
     assert_int_equal(softgpu_new(&plain, 1, 0, &e), -EINVAL);
@@ -399,7 +400,7 @@ static void test_limits(void **state)
     assert_int_equal(softgpu_group_add(e, 0, &g), 0);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(softgpu_submit(e, g, &bad[i], 0), -EINVAL);
-    struct softgpu_kernel k = {0, 1000, 1, 7, 0, 0};
+    struct softgpu_kernel k = {0, 1000, 1, 7, 0, 0, 0};
     assert_int_equal(softgpu_submit(e, g + 1, &k, 0), -EINVAL);
     assert_int_equal(softgpu_submit(e, g, &k, 0), 0);
     assert_int_equal(softgpu_submit(e, g, &k, 0), 0);
