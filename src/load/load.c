@@ -500,6 +500,8 @@ int load_main(int argc, char **argv)
         fflush(NULL);
         _exit(r ? 1 : 0);
     }
-    sigprocmask(SIG_SETMASK, &signals.old, NULL);
+    /* A stop request for all ranks may come when the end of another has ended this one already. */
+    if (!o.barrier)
+        sigprocmask(SIG_SETMASK, &signals.old, NULL);
     return r ? 1 : 0;
 }

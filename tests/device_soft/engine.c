@@ -77,6 +77,26 @@ static uint64_t busy_ns(struct softgpu *e, uint32_t g)
     return info.busy_ns;
 }
 
+/* A host that runs ahead: launches have their own times, in the order of their stream, and those
+ * whose time has passed count as launched now. */
+static void test_launch_times(void **state)
+{
+    struct softgpu *e = engine(1);
+    static const uint64_t at_us[] = {30, 40, 35, 0};
+    for (size_t i = 0; i < 4; i++) {
+        struct softgpu_kernel k = {0, 4 * US, 1, i, 0, 0, at_us[i] * US};
+        assert_int_equal(softgpu_submit(e, 0, &k, 10 * US), 0);
+    }
+    static const uint64_t submit_us[] = {30, 40, 35, 10}, start_us[] = {30, 40, 44, 48};
+    for (size_t i = 0; i < 4; i++) {
+        struct softgpu_completion c = next(e);
+        assert_int_equal(c.cookie, i);
+        assert_int_equal(c.submit_ns, submit_us[i] * US);
+        assert_int_equal(c.start_ns, start_us[i] * US);
+    }
+    softgpu_free(e);
+}
+
 static void test_alone(void **state)
 {
     struct softgpu *e = engine(2);
@@ -456,6 +476,7 @@ static void test_many_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_launch_times),
         cmocka_unit_test(test_alone),
         cmocka_unit_test(test_fresh_slice),
         cmocka_unit_test(test_switch_when_idle),
