@@ -113,6 +113,7 @@ static int barrier_file(struct barrier *b)
 static int barrier_join(struct barrier *b, uint32_t ranks, struct error *err)
 {
     struct flock l;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): an errno is not 0 */
     if (b->s->joined && b->s->ranks != ranks)
         return error_set(err, -EINVAL, "--ranks %u: the others of --barrier say %u", ranks,
                          b->s->ranks);
