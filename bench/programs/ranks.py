@@ -55,5 +55,6 @@ for p in programs:
 for r in readers:
     r.join()
 ended = [p.wait() for p in programs]
-told.final("ranks", all(f and f["verified"] for f in finals), rounds=sum(f["rounds"] for f in finals if f))
+verified = {f and f["verified"] for f in finals}
+told.final("ranks", False if False in verified else None if None in verified else True, rounds=sum(f["rounds"] for f in finals if f))
 sys.exit(max(ended, key=abs))
