@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 
-VERSION = 0x73670007
+VERSION = 0x73670008
 OPEN_CONTEXT, REPLY, SUBMIT, COMPLETION, ALLOC = 1, 3, 4, 5, 9
 
 
@@ -49,7 +49,7 @@ class Context:
     def launch(self, kernels, each_ns):
         """So many, one after the other, each of which fills the GPU."""
         for _ in range(kernels):
-            self.s.send(struct.pack("=IIQIIfI", VERSION, SUBMIT, self.sent, 0, each_ns, 1.0, 0))
+            self.s.send(struct.pack("=IIQIIfIQ", VERSION, SUBMIT, self.sent, 0, each_ns, 1.0, 0, 0))
             self.sent += 1
 
     def wait(self, kernels):

@@ -54,6 +54,45 @@ def requests(period_s, serve):
     return n
 
 
+class Clock:
+    """The times from one tick to the next, which are the latencies of a closed loop; told every 50 ms."""
+
+    def __init__(self):
+        self.latencies, self.told, self.begun, self.last, self.spoke = [], 0, 0, 0, 0
+
+    def start(self):
+        self.begun = self.last = self.spoke = time.monotonic()
+        line(t=self.begun, requests=0, latencies_us=[])
+
+    def tick(self):
+        now = time.monotonic()
+        self.latencies.append((now - self.last) * 1e6)
+        self.last = now
+        if now - self.spoke >= 0.05:
+            self.spoke = now
+            line(t=now, requests=len(self.latencies), latencies_us=self.latencies[self.told:])
+            self.told = len(self.latencies)
+
+    def rate(self):
+        return len(self.latencies) / max(self.last - self.begun, 1e-9)
+
+
+def closed(serve):
+    """Calls serve() at once again when it has ended, until the stop; the clock that had its times."""
+    clock = Clock()
+    clock.start()
+    while not stop:
+        serve()
+        clock.tick()
+    return clock
+
+
+def percentiles(latencies):
+    """p50 and p99, each the smallest that so many do not exceed; None: there are no latencies."""
+    v = sorted(latencies)
+    return {f"p{p}_us": v[(len(v) * p + 99) // 100 - 1] if v else None for p in (50, 99)}
+
+
 def saturate(step, every=0.05):
     """Calls step(), which does one unit of work to its end, until the stop."""
     ready()

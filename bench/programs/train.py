@@ -1,5 +1,5 @@
-"""An ordinary training job: ResNet-50, synthetic data, fixed seed. A line an iteration, and at the end a
-digest of all weights, so that two runs of the same length can be compared bit by bit, whatever happened
+"""An ordinary training job: ResNet-50, or --model gpt (12 layers) or nanogpt (6), synthetic data, fixed seed. A
+line an iteration, and at the end a digest of all weights, so that two runs of the same length can be compared bit by bit, whatever happened
 to them in between.
 """
 import argparse
@@ -9,8 +9,8 @@ import time
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch
-import torchvision
 
+import gpt
 import told
 
 parser = argparse.ArgumentParser()
@@ -24,15 +24,27 @@ torch.manual_seed(1)
 if args.deterministic:
     torch.use_deterministic_algorithms(True)
 torch.backends.cudnn.benchmark = False
-model = getattr(torchvision.models, args.model)().cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-loss_fn = torch.nn.CrossEntropyLoss()
-x = torch.randn(args.batch, 3, 224, 224, device="cuda")
-y = torch.randint(0, 1000, (args.batch,), device="cuda")
+if args.model in gpt.SIZES:
+    model = gpt.GPT(args.model).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    tokens = torch.randint(0, model.vocabulary, (model.batch, model.length + 1), device="cuda")
+
+    def forward():
+        return model(tokens)
+else:
+    import torchvision
+    model = getattr(torchvision.models, args.model)().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loss_fn = torch.nn.CrossEntropyLoss()
+    x = torch.randn(args.batch, 3, 224, 224, device="cuda")
+    y = torch.randint(0, 1000, (args.batch,), device="cuda")
+
+    def forward():
+        return loss_fn(model(x), y)
 n = 0
 while not told.stop and (args.iterations == 0 or n < args.iterations):
     optimizer.zero_grad(set_to_none=True)
-    loss = loss_fn(model(x), y)
+    loss = forward()
     loss.backward()
     optimizer.step()
     value = loss.item()

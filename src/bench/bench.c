@@ -216,10 +216,32 @@ static int run_one(struct job *j, struct item *it, const struct planned *n, size
 
 #define SWAP_DRIVER 570 /* the first whose libcuda.so.1 has the checkpoint calls */
 
-/* What is missing for a scenario, or NULL. "set:--budget=1ms" needs an option of a verb. */
-static const char *lacking(struct job *j, const struct scenario *s, int *torch)
+/* Modules of Python that programs need: words of `needs`. */
+static const struct module {
+    const char *word, *script, *lacks;
+} modules[] = {
+    {"torch", "import torch, torchvision", "needs python3 with PyTorch and torchvision"},
+    {"transformers", "import transformers", "needs python3 with transformers"},
+    {"jax", "import jax", "needs python3 with JAX"},
+};
+#define MODULES ARRAY_SIZE(modules)
+
+/* found: by module, whether it is there; -1: not known yet, as looking takes seconds. */
+static const char *lacking_module(struct job *j, const char *word, int found[MODULES])
 {
-    static const char *const import[] = {"python3", "-c", "import torch, torchvision", NULL};
+    for (size_t i = 0; i < MODULES; i++) {
+        const char *const argv[] = {"python3", "-c", modules[i].script, NULL};
+        if (strcmp(word, modules[i].word) != 0)
+            continue;
+        found[i] = found[i] < 0 ? bench_succeeds(&j->b, argv) : found[i];
+        return found[i] ? NULL : modules[i].lacks;
+    }
+    return NULL;
+}
+
+/* What is missing for a scenario, or NULL. "set:--budget=1ms" needs an option of a verb. */
+static const char *lacking(struct job *j, const struct scenario *s, int found[MODULES])
+{
     char list[SCENARIO_TEXT], *save = NULL;
     const char *other = job_other_device(j, s);
     if (other)
@@ -244,11 +266,9 @@ static const char *lacking(struct job *j, const struct scenario *s, int *torch)
             (j->b.gated || atoi(j->b.version) < SWAP_DRIVER))
             return j->b.gated ? "needs a device whose jobs can be swapped"
                               : "needs an NVIDIA driver of version 570 or later";
-        if (strcmp(w, "torch") == 0) {
-            *torch = *torch < 0 ? bench_succeeds(&j->b, import) : *torch;
-            if (!*torch)
-                return "needs python3 with PyTorch and torchvision";
-        }
+        const char *module = lacking_module(j, w, found);
+        if (module)
+            return module;
         if (option) {
             *option++ = '\0';
             const char *const argv[] = {"cede", w, *option ? option : "--help", "--help", NULL};
@@ -316,7 +336,7 @@ static int check_only(const struct job *j, struct error *err)
                              j->o->only, some->name);
 }
 
-static int prepare_item(struct job *j, struct item *it, int *torch, struct error *err)
+static int prepare_item(struct job *j, struct item *it, int found[MODULES], struct error *err)
 {
     double planned = j->planned;
     size_t sessions = j->sessions;
@@ -327,7 +347,7 @@ static int prepare_item(struct job *j, struct item *it, int *torch, struct error
     if (r == 0 && j->o->resume)
         look_back(j, it);
     if (r == 0 && !it->kept)
-        it->skipped = lacking(j, it->s, torch);
+        it->skipped = lacking(j, it->s, found);
     if (it->kept || it->skipped) {
         j->planned = planned;
         j->sessions = sessions;
@@ -337,13 +357,13 @@ static int prepare_item(struct job *j, struct item *it, int *torch, struct error
 
 static int prepare(struct job *j, struct error *err)
 {
-    int torch = -1, r = check_only(j, err);
+    int found[MODULES] = {-1, -1, -1}, r = check_only(j, err);
     if (r == 0)
         r = bench_describe(&j->b, err);
     if (r == 0 && j->o->out && mkdir(j->o->out, 0777) < 0 && errno != EEXIST)
         r = error_set(err, -EIO, "cannot make %s: %s", j->o->out, strerror(errno));
     for (size_t i = 0; i < j->n && r == 0; i++)
-        r = prepare_item(j, &j->items[i], &torch, err);
+        r = prepare_item(j, &j->items[i], found, err);
     return r;
 }
 

@@ -181,11 +181,12 @@ static void put_load(FILE *f, const struct run *run, const struct role *role, co
     bool latency = strncmp(text, "latency", 7) == 0, batch = strncmp(text, "batch", 5) == 0;
     fprintf(f, wrapped ? "%s load" : "cede-load", b->exe);
     fprintf(f, " %s --device=%s --verify --name=%s --report=50", text, b->device, name);
-    if (latency && !b->soft) /* its times are the device's own, whatever this host does */
+    /* The software GPU's times are the device's own, whatever this host does. */
+    if (latency && !b->soft && !strstr(text, "--period-us 0"))
         fputs(" --open", f);
     if ((latency || batch) && !strstr(text, "--iterations-per-us"))
         fprintf(f, " %s", b->rate_option);
-    if (batch && b->soft && !strstr(text, "--depth"))
+    if (batch && b->soft && !strstr(text, "--depth") && !strstr(text, "--burst"))
         fprintf(f, " --depth=%u", soft_depth(text));
 }
 

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "lib/version.h"
+#include "load/barrier.h"
 #include "load/ops.h"
 #include "load/works.h"
 
@@ -53,10 +54,14 @@ static const struct option {
      "end after this number of requests, or kernels"},
     {"work", LOAD_LATENCY | LOAD_BATCH, TEXT, AT(work), 0, 0,
      "what a kernel does: spin (default), blackscholes or euler"},
-    {"period-us", LOAD_LATENCY, NUMBER, AT(period_us), 1, 1e9, "a request every (default 10000)"},
+    {"period-us", LOAD_LATENCY, NUMBER, AT(period_us), 0, 1e9,
+     "a request every (default 10000); 0: as soon as the one before has ended"},
     {"kernels", LOAD_LATENCY, NUMBER, AT(kernels), 1, LOAD_DEPTH_MAX, "kernels a request"},
     {"gap-us", LOAD_LATENCY, NUMBER, AT(gap_us), 0, 1e9,
      "host time between them (default 0: all launched at once)"},
+    {"launch-us", LOAD_LATENCY, NUMBER, AT(launch_us), 1, 1e6,
+     "busy host time before each launch; nothing is waited for before all are launched (soft, "
+     "nvidia)"},
     {"open", LOAD_LATENCY, FLAG, AT(open), 0, 0,
      "send requests when due, whatever still runs, and count from then"},
     {"arrivals", LOAD_LATENCY, TEXT, AT(arrivals), 0, 0,
@@ -82,6 +87,12 @@ static const struct option {
     {"due-times", LOAD_MODELS, REAL, AT(due_times), 1, 1e6,
      "deadline, as a multiple of a request's own time (default 10)"},
     {"depth", LOAD_BATCH, NUMBER, AT(depth), 1, LOAD_DEPTH_MAX, "kernels in flight"},
+    {"burst", LOAD_BATCH, NUMBER, AT(burst), 1, LOAD_DEPTH_MAX,
+     "kernels launched at once and then waited for (default: without end)"},
+    {"host-us", LOAD_BATCH, NUMBER, AT(host_us), 1, 1e6, "host time after each burst"},
+    {"barrier", LOAD_BATCH, TEXT, AT(barrier), 0, 0,
+     "of that name, at which --ranks programs meet before each burst; they end together"},
+    {"ranks", LOAD_BATCH, NUMBER, AT(ranks), 2, BARRIER_RANKS_MAX, "programs with this --barrier"},
     {"gpus", LOAD_BATCH, SET, AT(gpus), 0, LOAD_GPUS_MAX - 1,
      "such as 0,1: a process on each, whose kernels wait for each other as NCCL's do (soft)"},
 #undef AT
@@ -230,6 +241,47 @@ static int models_options(struct load_options *o, struct error *err)
     return 0;
 }
 
+/* What goes with what. */
+static int latency_options(struct load_options *o, struct error *err)
+{
+    o->poisson = o->arrivals && strcmp(o->arrivals, "poisson") == 0;
+    if (o->arrivals && !o->poisson && strcmp(o->arrivals, "periodic") != 0)
+        return error_set(err, -EINVAL, "--arrivals %s: must be periodic or poisson", o->arrivals);
+    if ((o->hint_us || o->deadline_us) && o->poisson)
+        return error_set(err, -EINVAL,
+                         "--hint-us and --deadline-us go with periodic arrivals alone");
+    if (!o->hint_us && (o->hint_false || o->hint_says_us != UINT64_MAX))
+        return error_set(err, -EINVAL, "--hint-says-us and --hint-false go with --hint-us: add it");
+    o->hint_says_us = o->hint_says_us == UINT64_MAX ? o->hint_us : o->hint_says_us;
+    /* One at a time would bend the schedule to what the GPU does. */
+    if (o->poisson && !o->open)
+        return error_set(err, -EINVAL, "--arrivals poisson goes with --open alone: add it");
+    if (!o->period_us && (o->open || o->hint_us || o->deadline_us))
+        return error_set(err, -EINVAL,
+                         "--open, --hint-us and --deadline-us need times at which requests are "
+                         "due: leave out --period-us 0");
+    if (o->launch_us && (o->open || o->gap_us || o->copy_bytes))
+        return error_set(err, -EINVAL,
+                         "--launch-us goes without --open, --gap-us and --copy-bytes");
+    return 0;
+}
+
+static int batch_options(struct load_options *o, struct error *err)
+{
+    const char *name = o->barrier ? o->barrier : "x";
+    if (o->burst && o->depth)
+        return error_set(err, -EINVAL, "--burst is what is in flight: leave out --depth");
+    if (!o->burst && (o->host_us || o->barrier))
+        return error_set(err, -EINVAL, "--host-us and --barrier come between bursts: add --burst");
+    if (!o->barrier != !o->ranks)
+        return error_set(err, -EINVAL, "--barrier and --ranks go together: add the other");
+    if (!*name || strlen(name) > 60 || strchr(name, '/'))
+        return error_set(err, -EINVAL, "--barrier %s: must be a name of up to 60 characters, no /",
+                         name);
+    o->depth = o->burst ? o->burst : o->depth;
+    return 0;
+}
+
 /* 0, -EINVAL or -ERANGE; *help when asked for. */
 static int load_parse(int argc, char **argv, struct load_options *o, bool *help, struct error *err)
 {
@@ -280,24 +332,10 @@ static int load_parse(int argc, char **argv, struct load_options *o, bool *help,
         return error_set(err, -EINVAL, "--work %s: must be spin, blackscholes or euler", o->work);
     if (o->kernel_us == 0)
         o->kernel_us = work ? work->kernel_us : o->role == LOAD_LATENCY ? 100 : 500;
-    if (o->role == LOAD_MODELS) {
-        int r = models_options(o, err);
-        if (r)
-            return r;
-    }
-    o->poisson = o->arrivals && strcmp(o->arrivals, "poisson") == 0;
-    if (o->arrivals && !o->poisson && strcmp(o->arrivals, "periodic") != 0)
-        return error_set(err, -EINVAL, "--arrivals %s: must be periodic or poisson", o->arrivals);
-    if ((o->hint_us || o->deadline_us) && o->poisson)
-        return error_set(err, -EINVAL,
-                         "--hint-us and --deadline-us go with periodic arrivals alone");
-    if (!o->hint_us && (o->hint_false || o->hint_says_us != UINT64_MAX))
-        return error_set(err, -EINVAL, "--hint-says-us and --hint-false go with --hint-us: add it");
-    o->hint_says_us = o->hint_says_us == UINT64_MAX ? o->hint_us : o->hint_says_us;
-    /* One at a time would bend the schedule to what the GPU does. */
-    if (o->poisson && !o->open)
-        return error_set(err, -EINVAL, "--arrivals poisson goes with --open alone: add it");
-    return 0;
+    return o->role == LOAD_MODELS    ? models_options(o, err)
+           : o->role == LOAD_LATENCY ? latency_options(o, err)
+           : o->role == LOAD_BATCH   ? batch_options(o, err)
+                                     : 0;
 }
 
 /* The signals are blocked and looked for, instead of being handled: no global state, and a sleep
@@ -387,6 +425,8 @@ static int load_run(const struct load_options *o, const struct load_ops *ops,
         return r;
     if (o->hint_us || o->deadline_us)
         r = open_hints(o, &run.hints, err);
+    if (!r && o->barrier)
+        r = barrier_open(o->barrier, o->ranks, &run.barrier, err);
     if (!r)
         r = o->role == LOAD_CALIBRATE ? print_calibration(&run, err)
             : o->role == LOAD_LATENCY ? load_run_latency(&run, err)
@@ -395,6 +435,7 @@ static int load_run(const struct load_options *o, const struct load_ops *ops,
     if (run.summary[0] && isatty(STDERR_FILENO))
         fprintf(stderr, "%s%s\n", run.summary,
                 run.abandoned ? "; the GPU did not finish within 2 s: suspended?" : "");
+    barrier_close(run.barrier);
     *abandoned = run.abandoned;
     if (!run.abandoned) {
         cede_close(run.hints);
@@ -433,6 +474,10 @@ int load_main(int argc, char **argv)
                   o.gpus ? "gpus" : "uses");
         ops = NULL;
     }
+    if (ops == &load_opencl && o.launch_us) { /* its drivers may keep launches until a flush */
+        error_set(&err, -EINVAL, "--launch-us does not work with --device opencl");
+        ops = NULL;
+    }
     if (!ops) {
         fprintf(stderr, "cede-load: %s\n", err.text);
         return 2;
@@ -455,6 +500,8 @@ int load_main(int argc, char **argv)
         fflush(NULL);
         _exit(r ? 1 : 0);
     }
-    sigprocmask(SIG_SETMASK, &signals.old, NULL);
+    /* A stop request for all ranks may come when the end of another has ended this one already. */
+    if (!o.barrier)
+        sigprocmask(SIG_SETMASK, &signals.old, NULL);
     return r ? 1 : 0;
 }

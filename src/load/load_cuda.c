@@ -202,7 +202,7 @@ static int cuda_open(const struct load_options *o, struct load_gpu **out, struct
     }
     /* Often enough that the queue never runs dry, seldom enough to cost no CPU. */
     double queue_ns = o->kernel_us * (double)g->s.slots * (double)NSEC_PER_USEC;
-    if (o->role == LOAD_BATCH) /* a latency is not measured asleep */
+    if (o->role == LOAD_BATCH && !o->burst) /* a latency is not measured asleep, nor a burst */
         g->poll_ns = clamp_u64((uint64_t)(queue_ns / 8), 20 * NSEC_PER_USEC, 500 * NSEC_PER_USEC);
     if (o->role == LOAD_LATENCY) /* a sleep was seen to end up to 0.3 ms late */
         g->s.base.wake_ns = 400 * NSEC_PER_USEC;

@@ -60,6 +60,7 @@ static int soft_submit(struct load_gpu *base, const struct load_piece *p, struct
         return error_set(err, -EAGAIN, "more than %u kernels in flight", LOAD_DEPTH_MAX);
     for (uint32_t i = 0; i < p->kernels; i++) {
         s->kernel.cookie = s->submitted;
+        s->kernel.launch_ns = p->launch_ns ? p->from_ns + (i + 1) * p->launch_ns : 0;
         int r = soft_client_submit(client(s), &s->kernel);
         if (r)
             return lost(s, r, "launch on", err);

@@ -48,6 +48,10 @@ struct load_options {
     bool hint_false;                                 /* and of as many requests that never come */
     uint64_t requests;                               /* or kernels of batch; 0: no limit */
     uint64_t depth;                                  /* batch; 0: the back end's default */
+    uint64_t launch_us;      /* latency: busy host time before each launch; 0: none */
+    uint64_t burst, host_us; /* batch: kernels between two times on the host; 0: without end */
+    const char *barrier;     /* batch: which `ranks` processes share; NULL: none */
+    uint64_t ranks;
     uint64_t gpus; /* batch: bit map of a gang's GPUs; 0: a program on `gpu` alone */
     struct load_uses uses;
     const char *policy_name; /* models, and below */
@@ -68,6 +72,9 @@ static inline bool load_queues(const struct load_options *o)
 struct load_piece {
     uint32_t kernels;
     bool copy_in, copy_out; /* option copy_bytes before and after */
+    /* The host is busy for so long before each launch, beginning at from_ns. 0: it is not, and
+     * from_ns has no meaning. */
+    uint64_t launch_ns, from_ns;
 };
 
 /* On the device's clock, which is CLOCK_MONOTONIC. end_ns is when the program could know of it. */
@@ -112,24 +119,37 @@ struct load_env {
     FILE *out; /* JSON lines */
 };
 
+struct barrier;
+
 struct load_run {
     const struct load_options *o;
     struct load_gpu *gpu;
     const struct load_env *env;
-    struct cede *hints;  /* NULL: none are given */
-    char summary[160];   /* out: a line for people */
-    bool abandoned;      /* out: the GPU did not finish in time after a stop request */
-    uint64_t give_up_ns; /* when that is; 0: nothing has stopped */
+    struct barrier *barrier; /* NULL: none */
+    struct cede *hints;      /* NULL: none are given */
+    char summary[160];       /* out: a line for people */
+    bool abandoned;          /* out: the GPU did not finish in time after a stop request */
+    uint64_t give_up_ns;     /* when that is; 0: nothing has stopped */
 };
 
 /* Run to the end and print the final object. -EBADMSG: everything ran, a result was wrong. */
 int load_run_latency(struct load_run *run, struct error *err);
-int load_run_batch(struct load_run *run, struct error *err);
+int load_run_batch(struct load_run *run, struct error *err);  /* batch.c */
 int load_run_models(struct load_run *run, struct error *err); /* models.c; in real time only */
 /* The number of a policy of libcede's queue. -EINVAL. */
 int load_policy_parse(const char *name, unsigned *out);
 
 /* ---- what the roles share; roles.c ---- */
+
+static inline uint64_t load_now(const struct load_run *run)
+{
+    return run->env->now_ns(run->env->arg);
+}
+
+static inline bool load_stopped(const struct load_run *run)
+{
+    return run->env->stopped(run->env->arg);
+}
 
 /* Longest wait without asking for the time and for the stop request. Also how late a completion may
  * arrive and still count in the live line of its time: the soft GPU's messages are delayed

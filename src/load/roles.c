@@ -1,7 +1,7 @@
-/* The two workloads and their statistics: a latency program (a request a period) and
- * a batch program (the queue never empty). Runs on any back end and any clock: what is measured
- * comes from the back end's times, so that the same code runs in virtual time. Must not read the
- * clock or sleep by itself. */
+/* The latency workload (requests one after the other, or when they are due), its statistics, and
+ * what the roles share. Runs on any back end and any clock: what is measured comes from the back
+ * end's times, so that the same code runs in virtual time. Must not read the clock or sleep by
+ * itself. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -77,16 +77,6 @@ struct load_map load_chain(uint64_t n)
     return all;
 }
 
-static uint64_t now(const struct load_run *run)
-{
-    return run->env->now_ns(run->env->arg);
-}
-
-static bool stopped(const struct load_run *run)
-{
-    return run->env->stopped(run->env->arg);
-}
-
 uint64_t load_end_ns(const struct load_run *run, uint64_t start_ns)
 {
     double s = run->o->seconds;
@@ -96,14 +86,14 @@ uint64_t load_end_ns(const struct load_run *run, uint64_t start_ns)
 int load_wait(struct load_run *run, uint64_t until_ns, bool stop, struct load_done *done,
               struct error *err)
 {
-    uint64_t t = now(run);
+    uint64_t t = load_now(run);
     until_ns = min_u64(until_ns, t + LOAD_SLICE_NS);
     int r = run->gpu->ops->wait(run->gpu, until_ns > t ? until_ns - t : 0, done, err);
     if (r != -ETIMEDOUT || !stop)
         return r;
     if (!run->give_up_ns)
-        run->give_up_ns = now(run) + DRAIN_NS;
-    run->abandoned = now(run) >= run->give_up_ns;
+        run->give_up_ns = load_now(run) + DRAIN_NS;
+    run->abandoned = load_now(run) >= run->give_up_ns;
     return run->abandoned ? -ECANCELED : r;
 }
 
@@ -164,7 +154,7 @@ int load_print_final(struct load_run *run, json_t *line, struct error *err)
 static int latency_line(const struct load_run *run, struct load_samples *s, struct error *err)
 {
     return load_print_line(run,
-                           json_pack("{s:f,s:I,s:o}", "t", load_seconds(now(run)), "requests",
+                           json_pack("{s:f,s:I,s:o}", "t", load_seconds(load_now(run)), "requests",
                                      (json_int_t)s->n, "latencies_us", load_report(s)),
                            err);
 }
@@ -208,6 +198,8 @@ static int latency_final(struct load_run *run, struct load_samples *s, uint64_t 
                                  : json_null());
     json_object_set_new(line, "mean_us", s->n ? json_real(sum / (double)s->n) : json_null());
     json_object_set_new(line, "seconds", json_real(load_seconds(span_ns)));
+    json_object_set_new(line, "rate",
+                        json_real(span_ns ? (double)s->n / load_seconds(span_ns) : 0));
     json_object_set_new(line, "histogram", latency_histogram(s));
     if (s->n)
         snprintf(run->summary, sizeof(run->summary),
@@ -225,19 +217,22 @@ static int wait_done(struct load_run *run, struct load_done *done, struct error 
 {
     int r;
     do {
-        r = load_wait(run, UINT64_MAX, stopped(run), done, err);
+        r = load_wait(run, UINT64_MAX, load_stopped(run), done, err);
     } while (r == -ETIMEDOUT);
     return r;
 }
 
-/* One request: all kernels queued at once, or one at a time with the host at work in between. The
- * latency is the sum of what each piece took and of the gaps as asked for: the host's waking up
- * late from a gap is not the GPU's doing. */
+/* One request: all kernels queued at once, launched one after the other by a busy host that waits
+ * for none of them, or one at a time with the host at work in between. The latency is the sum of
+ * what each piece took and of the gaps as asked for: the host's waking up late from a gap is not
+ * the GPU's doing. */
 static int request(struct load_run *run, struct cede_request *hint, uint64_t *latency_ns,
                    uint64_t *done_ns, struct error *err)
 {
     const struct load_options *o = run->o;
     uint64_t pieces = o->gap_us ? o->kernels : 1;
+    /* In a closed loop the host goes on when the request before ends, however late it is woken. */
+    uint64_t from_ns = o->period_us ? load_now(run) : *done_ns;
     struct load_done done = {0, 0};
     *latency_ns = (pieces - 1) * o->gap_us * NSEC_PER_USEC;
     for (uint64_t i = 0; i < pieces; i++) {
@@ -247,6 +242,8 @@ static int request(struct load_run *run, struct cede_request *hint, uint64_t *la
             .kernels = (uint32_t)(o->kernels / pieces),
             .copy_in = o->copy_bytes && i == 0,
             .copy_out = o->copy_bytes && i == pieces - 1,
+            .launch_ns = o->launch_us * NSEC_PER_USEC,
+            .from_ns = from_ns,
         };
         int r = run->gpu->ops->submit(run->gpu, &piece, err);
         if (!r && i == 0 && run->hints)
@@ -255,7 +252,7 @@ static int request(struct load_run *run, struct cede_request *hint, uint64_t *la
             r = wait_done(run, &done, err);
         if (r)
             return r;
-        *latency_ns += done.end_ns - done.submit_ns;
+        *latency_ns += done.end_ns - (o->launch_us ? from_ns : done.submit_ns);
     }
     *done_ns = done.end_ns;
     return 0;
@@ -304,12 +301,12 @@ static int latency_sleep(struct load_run *run, struct requests *q, uint64_t unti
 {
     uint64_t t;
     int r = 0;
-    while (!r && (t = now(run)) < until_ns && t < q->end && !stopped(run)) {
+    while (!r && (t = load_now(run)) < until_ns && t < q->end && !load_stopped(run)) {
         r = due_lines(run, q, t, err);
         if (!r)
             run->env->sleep_until(run->env->arg, min_u64(min_u64(until_ns, q->end), q->next_line));
     }
-    return r ? r : due_lines(run, q, now(run), err);
+    return r ? r : due_lines(run, q, load_now(run), err);
 }
 
 /* Announces a request to libcede, and waits until it is due. */
@@ -318,7 +315,7 @@ static int hint(struct load_run *run, struct requests *q, uint64_t due_ns, struc
 {
     uint64_t ahead = run->o->hint_us * NSEC_PER_USEC;
     int r = latency_sleep(run, q, due_ns > ahead ? due_ns - ahead : 0, err);
-    uint64_t late = due_ns + run->o->deadline_us * NSEC_PER_USEC, t = now(run);
+    uint64_t late = due_ns + run->o->deadline_us * NSEC_PER_USEC, t = load_now(run);
     uint64_t deadline_us = late > t + NSEC_PER_USEC ? (late - t) / NSEC_PER_USEC : 1;
     if (!r)
         cede_request_begin(run->hints, out, CEDE_JOB, run->o->hint_us ? run->o->hint_says_us : 0,
@@ -347,9 +344,9 @@ static int closed_loop(struct load_run *run, struct requests *q, struct error *e
         uint64_t due = q->next.due_ns, latency_ns;
         struct cede_request r_hint;
         int r = run->hints ? hint(run, q, due, &r_hint, err) : latency_sleep(run, q, due, err);
-        if (r || stopped(run) || now(run) >= q->end)
+        if (r || load_stopped(run) || load_now(run) >= q->end)
             return r;
-        q->late += q->last_ns > due;
+        q->late += o->period_us && q->last_ns > due;
         r = request(run, &r_hint, &latency_ns, &q->last_ns, err);
         if (!r && run->hints) {
             cede_request_end(run->hints, &r_hint);
@@ -372,8 +369,8 @@ static int open_loop(struct load_run *run, struct requests *q, struct error *err
 {
     const struct load_options *o = run->o;
     for (;;) {
-        uint64_t t = now(run), due = q->next.due_ns, in_flight = q->next.n - q->oldest.n;
-        bool over = stopped(run) || due >= q->end || (o->requests && q->next.n == o->requests);
+        uint64_t t = load_now(run), due = q->next.due_ns, in_flight = q->next.n - q->oldest.n;
+        bool over = load_stopped(run) || due >= q->end || (o->requests && q->next.n == o->requests);
         int r = due_lines(run, q, t, err);
         if (r)
             return r;
@@ -387,7 +384,7 @@ static int open_loop(struct load_run *run, struct requests *q, struct error *err
         } else if (in_flight) {
             struct load_done done;
             uint64_t until = over || in_flight == LOAD_QUEUE_MAX ? UINT64_MAX : due;
-            r = load_wait(run, min_u64(until, q->next_line), stopped(run), &done, err);
+            r = load_wait(run, min_u64(until, q->next_line), load_stopped(run), &done, err);
             if (!r) {
                 q->last_ns = done.end_ns;
                 r = load_push(&q->s, (int64_t)(done.end_ns - q->oldest.due_ns), err);
@@ -406,7 +403,7 @@ static int open_loop(struct load_run *run, struct requests *q, struct error *err
 int load_run_latency(struct load_run *run, struct error *err)
 {
     const struct load_options *o = run->o;
-    struct requests q = {.start = now(run), .period_ns = o->period_us * NSEC_PER_USEC};
+    struct requests q = {.start = load_now(run), .period_ns = o->period_us * NSEC_PER_USEC};
     q.end = load_end_ns(run, q.start);
     q.last_ns = q.start;
     q.next = q.oldest = first_arrival(o, &q);
@@ -416,82 +413,4 @@ int load_run_latency(struct load_run *run, struct error *err)
         r = latency_final(run, &q.s, q.late, q.last_ns - q.start, err);
     free(q.s.v);
     return r;
-}
-
-/* ---- batch ---- */
-
-struct batch_count {
-    uint64_t kernels;
-    uint64_t first_ns, last_ns; /* first submitted, last ended */
-};
-
-static int batch_line(const struct load_run *run, const struct batch_count *c, uint64_t t_ns,
-                      struct error *err)
-{
-    return load_print_line(run,
-                           json_pack("{s:f,s:I,s:f}", "t", load_seconds(t_ns), "kernels",
-                                     (json_int_t)c->kernels, "work_us",
-                                     (double)c->kernels * run->o->kernel_us),
-                           err);
-}
-
-static int batch_final(struct load_run *run, const struct batch_count *c, struct error *err)
-{
-    /* Work is kernels times what one takes alone, so time spent preempted is no progress. */
-    double work_us = (double)c->kernels * run->o->kernel_us;
-    double seconds = load_seconds(c->last_ns - c->first_ns);
-    double rate = seconds > 0 ? work_us / 1e6 / seconds : 0;
-    snprintf(run->summary, sizeof(run->summary),
-             "batch on %s: %llu kernels, %.3f s of work in %.3f s: rate %.3f", run->gpu->ops->name,
-             (unsigned long long)c->kernels, work_us / 1e6, seconds, rate);
-    return load_print_final(run,
-                            json_pack("{s:s,s:s,s:I,s:f,s:f,s:f}", "role", "batch", "device",
-                                      run->gpu->ops->name, "kernels", (json_int_t)c->kernels,
-                                      "work_us", work_us, "seconds", seconds, "rate", rate),
-                            err);
-}
-
-int load_run_batch(struct load_run *run, struct error *err)
-{
-    const struct load_options *o = run->o;
-    const struct load_ops *ops = run->gpu->ops;
-    uint64_t depth = o->depth ? o->depth : run->gpu->depth, in_flight = 0, sent = 0;
-    uint64_t start = now(run), end = load_end_ns(run, start);
-    uint64_t next_line = load_first_line(run, start);
-    struct batch_count c = {0, start, start};
-    for (;;) {
-        bool over = stopped(run) || now(run) >= end;
-        for (; !over && !(o->requests && sent == o->requests) && in_flight < depth; in_flight++) {
-            int r = ops->submit(run->gpu, &(struct load_piece){.kernels = 1}, err);
-            if (r == -EAGAIN && in_flight)
-                break;
-            if (r)
-                return r;
-            sent++;
-        }
-        if (!in_flight)
-            break;
-        struct load_done done;
-        int r = load_wait(run, UINT64_MAX, over, &done, err);
-        if (r && r != -ETIMEDOUT && r != -ECANCELED)
-            return r;
-        /* A line's count is exact: it holds what had ended by its t, printed when a later
-         * completion proves that nothing earlier is missing, or when none came for long enough. */
-        uint64_t known_ns = r ? now(run) - LOAD_SLICE_NS : done.end_ns - 1;
-        for (; next_line <= known_ns; next_line += o->report_ms * NSEC_PER_MSEC) {
-            int failed = batch_line(run, &c, next_line, err);
-            if (failed)
-                return failed;
-        }
-        if (!r) {
-            if (!c.kernels++)
-                c.first_ns = done.submit_ns;
-            c.last_ns = done.end_ns;
-            in_flight--;
-        } else if (r == -ECANCELED) {
-            c.last_ns = now(run);
-            break;
-        }
-    }
-    return batch_final(run, &c, err);
 }

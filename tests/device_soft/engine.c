@@ -46,7 +46,7 @@ static struct softgpu *engine(uint32_t groups)
 static void submit(struct softgpu *e, uint32_t group, uint32_t stream, uint64_t duration_ns,
                    float fraction, uint64_t at_ns)
 {
-    struct softgpu_kernel k = {stream, duration_ns, fraction, 0, 0, 0};
+    struct softgpu_kernel k = {stream, duration_ns, fraction, 0, 0, 0, 0};
     assert_int_equal(softgpu_submit(e, group, &k, at_ns), 0);
 }
 
@@ -75,6 +75,26 @@ static uint64_t busy_ns(struct softgpu *e, uint32_t g)
     struct softgpu_group_info info;
     assert_int_equal(softgpu_group_info(e, g, &info), 0);
     return info.busy_ns;
+}
+
+/* A host that runs ahead: launches have their own times, in the order of their stream, and those
+ * whose time has passed count as launched now. */
+static void test_launch_times(void **state)
+{
+    struct softgpu *e = engine(1);
+    static const uint64_t at_us[] = {30, 40, 35, 0};
+    for (size_t i = 0; i < 4; i++) {
+        struct softgpu_kernel k = {0, 4 * US, 1, i, 0, 0, at_us[i] * US};
+        assert_int_equal(softgpu_submit(e, 0, &k, 10 * US), 0);
+    }
+    static const uint64_t submit_us[] = {30, 40, 35, 10}, start_us[] = {30, 40, 44, 48};
+    for (size_t i = 0; i < 4; i++) {
+        struct softgpu_completion c = next(e);
+        assert_int_equal(c.cookie, i);
+        assert_int_equal(c.submit_ns, submit_us[i] * US);
+        assert_int_equal(c.start_ns, start_us[i] * US);
+    }
+    softgpu_free(e);
 }
 
 static void test_alone(void **state)
@@ -385,13 +405,14 @@ static void test_limits(void **state)
     uint32_t g;
     uint64_t done;
     static const struct softgpu_kernel bad[] = {
-        {SOFTGPU_STREAMS, 1000, 1, 0, 0, 0},
-        {0, 0, 1, 0, 0, 0},
-        {0, UINT64_MAX, 1, 0, 0, 0},
-        {0, 1000, 0, 0, 0, 0},
-        {0, 1000, -1, 0, 0, 0},
-        {0, 1000, 1.01f, 0, 0, 0},
-        {0, 1000, __builtin_nanf(""), 0, 0, 0},
+        {SOFTGPU_STREAMS, 1000, 1, 0, 0, 0, 0},
+        {0, 0, 1, 0, 0, 0, 0},
+        {0, UINT64_MAX, 1, 0, 0, 0, 0},
+        {0, 1000, 0, 0, 0, 0, 0},
+        {0, 1000, -1, 0, 0, 0, 0},
+        {0, 1000, 1.01f, 0, 0, 0, 0},
+        {0, 1000, __builtin_nanf(""), 0, 0, 0, 0},
+        {0, 1000, 1, 0, 0, 0, UINT64_MAX},
     };
     assert_int_equal(softgpu_new(&plain, 0, 1, &e), -EINVAL);
     assert_int_equal(softgpu_new(&plain, 1, 0, &e), -EINVAL);
@@ -399,7 +420,7 @@ static void test_limits(void **state)
     assert_int_equal(softgpu_group_add(e, 0, &g), 0);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(softgpu_submit(e, g, &bad[i], 0), -EINVAL);
-    struct softgpu_kernel k = {0, 1000, 1, 7, 0, 0};
+    struct softgpu_kernel k = {0, 1000, 1, 7, 0, 0, 0};
     assert_int_equal(softgpu_submit(e, g + 1, &k, 0), -EINVAL);
     assert_int_equal(softgpu_submit(e, g, &k, 0), 0);
     assert_int_equal(softgpu_submit(e, g, &k, 0), 0);
@@ -455,6 +476,7 @@ static void test_many_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_launch_times),
         cmocka_unit_test(test_alone),
         cmocka_unit_test(test_fresh_slice),
         cmocka_unit_test(test_switch_when_idle),

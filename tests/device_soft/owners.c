@@ -51,7 +51,7 @@ static struct softgpu *pool_and_other(void)
 static void submit(struct softgpu *e, uint32_t owner, uint32_t stream, uint64_t duration_ns,
                    float fraction, uint64_t at_ns)
 {
-    struct softgpu_kernel k = {stream, duration_ns, fraction, 0, 0, 0};
+    struct softgpu_kernel k = {stream, duration_ns, fraction, 0, 0, 0, 0};
     assert_int_equal(softgpu_submit(e, owner, &k, at_ns), 0);
 }
 
@@ -285,7 +285,7 @@ static void test_many_streams(void **state)
     struct softgpu_completion c;
     unsigned completed = 0;
     for (unsigned i = 0; i < 3 * 2 * SOFTGPU_STREAMS; i++) {
-        struct softgpu_kernel k = {i / 2 % SOFTGPU_STREAMS, 100 * US, 0.01f, 0, 0, 0};
+        struct softgpu_kernel k = {i / 2 % SOFTGPU_STREAMS, 100 * US, 0.01f, 0, 0, 0, 0};
         k.cookie = i / (2 * SOFTGPU_STREAMS);
         assert_int_equal(softgpu_submit(e, i % 2 ? B : A, &k, 0), 0);
     }
@@ -368,9 +368,13 @@ static void random_step(struct softgpu *e, struct account *acc, uint64_t *s, uin
         return;
     default:;
     }
-    struct softgpu_kernel k = {
-        stream, 1 + rnd(s) % (400 * US), (float)(1 + rnd(s) % 100) / 100, a->next_cookie[stream], 0,
-        0};
+    struct softgpu_kernel k = {stream,
+                               1 + rnd(s) % (400 * US),
+                               (float)(1 + rnd(s) % 100) / 100,
+                               a->next_cookie[stream],
+                               0,
+                               0,
+                               0};
     if (softgpu_submit(e, g, &k, now) == 0) {
         a->next_cookie[stream]++;
         a->submitted++;

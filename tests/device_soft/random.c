@@ -123,6 +123,7 @@ static uint64_t random_run(uint64_t seed)
                                            (float)(1 + rnd(&s) % 100) / 100,
                                            acc[g].next_cookie[st],
                                            0,
+                                           0,
                                            0};
                 if (softgpu_submit(e, g, &k, now) == 0) {
                     acc[g].next_cookie[st]++;

@@ -35,8 +35,8 @@ static void test_client_limits(void **state)
     struct soft_client *c = client(f, 0), *none;
     struct soft_completion out;
     static const struct soft_kernel bad[] = {
-        {SOFTGPU_STREAMS, 1, 1, 0},    {0, 0, 1, 0}, {0, 1, 0, 0}, {0, 1, 1.5f, 0},
-        {0, 1, __builtin_nanf(""), 0},
+        {SOFTGPU_STREAMS, 1, 1, 0, 0},    {0, 0, 1, 0, 0}, {0, 1, 0, 0, 0}, {0, 1, 1.5f, 0, 0},
+        {0, 1, __builtin_nanf(""), 0, 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         assert_int_equal(soft_client_submit(c, &bad[i]), -EINVAL);

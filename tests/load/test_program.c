@@ -54,6 +54,15 @@ static void usage_errors(void **state)
     fails("batch --work chess", 2, "--work chess: must be spin, blackscholes or euler");
     fails("batch --period-us 3", 2, "--period-us does not go with batch");
     fails("latency --depth 3", 2, "--depth does not go with latency");
+    fails("latency --period-us 0 --open", 2, "leave out --period-us 0");
+    fails("latency --launch-us 5 --gap-us 5", 2, "--launch-us goes without");
+    fails("latency --launch-us 5 --device opencl", 2, "--launch-us does not work");
+    fails("batch --host-us 5", 2, "add --burst");
+    fails("batch --burst 5 --depth 5", 2, "leave out --depth");
+    fails("batch --burst 5 --barrier x", 2, "--barrier and --ranks go together");
+    fails("batch --burst 5 --ranks 2", 2, "--barrier and --ranks go together");
+    fails("batch --burst 5 --ranks 1 --barrier x", 2, "--ranks 1: must be");
+    fails("batch --burst 5 --ranks 2 --barrier a/b", 2, "--barrier a/b: must be a name");
     fails("calibrate --verify", 2, "--verify does not go with calibrate");
     fails("latency --requests", 2, "--requests needs a value");
     fails("latency --requests ten", 2, "--requests ten: must be a whole number");

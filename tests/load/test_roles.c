@@ -9,7 +9,6 @@
 
 #include <cmocka.h>
 
-#include "load/kernels.h"
 #include "load/ops.h"
 
 #define T0 (7 * NSEC_PER_SEC)
@@ -267,33 +266,6 @@ static void percentiles(void **state)
     }
 }
 
-static void chain_is_the_loop(void **state)
-{
-    uint32_t x = 12345;
-    for (uint64_t n = 0; n < 3000; n++) {
-        struct load_map m = load_chain(n);
-        assert_int_equal(12345 * m.mul + m.add, x);
-        x = x * SPIN_MUL + SPIN_ADD;
-    }
-    /* Full period: 2^32 steps lead back, fewer powers of two do not. */
-    struct load_map m = load_chain(1ULL << 32), half = load_chain(1ULL << 31);
-    assert_true(m.mul == 1 && m.add == 0);
-    assert_true(half.mul != 1 || half.add != 0);
-}
-
-static void ptx_is_what_is_checked(void **state)
-{
-    char step[64], threads[32];
-    snprintf(step, sizeof(step), "mad.lo.u32 %%x, %%x, %u, %u;", SPIN_MUL, SPIN_ADD);
-    snprintf(threads, sizeof(threads), ".maxntid %u, 1, 1\n", SPIN_THREADS);
-    assert_non_null(strstr(spin_ptx, step));
-    assert_non_null(strstr(spin_ptx, threads));
-    assert_non_null(strstr(spin_ptx, ".entry " SPIN_ENTRY "("));
-    snprintf(step, sizeof(step), "x = x * %uU + %uU;", SPIN_MUL, SPIN_ADD);
-    assert_non_null(strstr(spin_cl, step));
-    assert_non_null(strstr(spin_cl, "__kernel void " SPIN_ENTRY "("));
-}
-
 static void one_request_a_period(void **state)
 {
     struct fake *f = new_fake();
@@ -367,6 +339,32 @@ static void kernels_and_gaps(void **state)
     assert_int_equal(f->n, 10);
     assert_true(f->pieces[9].kernels == 3 && f->pieces[9].copy_in && f->pieces[9].copy_out);
     assert_true(near(number(last(lines), "p50_us"), 300));
+    json_decref(lines);
+    free(f);
+}
+
+/* Steps of a launch-bound program: one piece each, whose host's work begins when the step before
+ * has ended. */
+static void closed_loop_of_launches(void **state)
+{
+    struct fake *f = new_fake();
+    struct load_options o = latency_options();
+    o.period_us = 0;
+    o.kernels = 3;
+    o.launch_us = 40;
+    f->slow_piece = 4;
+    f->slow_ns = 900 * US;
+    json_t *lines = run(f, &o, 0, NULL);
+    assert_int_equal(f->n, 10);
+    for (uint64_t i = 0; i < f->n; i++) {
+        assert_int_equal(f->pieces[i].kernels, 3);
+        assert_int_equal(f->pieces[i].launch_ns, 40 * US);
+        assert_int_equal(f->pieces[i].from_ns, i ? f->end_ns[i - 1] : T0);
+    }
+    assert_true(near(number(last(lines), "p50_us"), 300));
+    assert_true(near(number(last(lines), "max_us"), 900));
+    assert_true(near(number(last(lines), "rate"), 10 / 3.6e-3));
+    assert_int_equal(number(last(lines), "late"), 0);
     json_decref(lines);
     free(f);
 }
@@ -466,6 +464,28 @@ static void batch_live_lines_are_exact(void **state)
     free(f);
 }
 
+/* All of a burst at once, nothing before it has ended and the host has done its work; lines go on
+ * through that. */
+static void batch_in_bursts(void **state)
+{
+    struct fake *f = new_fake();
+    struct load_options o = batch_options();
+    o.burst = o.depth = 4;
+    o.host_us = 1600;
+    o.report_ms = 10;
+    json_t *lines = run(f, &o, 0, NULL);
+    assert_int_equal(f->most_in_flight, 4);
+    for (uint64_t i = 0; i < f->n; i++)
+        assert_int_equal(f->submit_ns[i], T0 + i / 4 * 2 * MS);
+    for (size_t i = 0; i + 1 < json_array_size(lines); i++)
+        assert_int_equal(number(json_array_get(lines, i), "rounds"), 5 * (i + 1));
+    assert_int_equal(json_array_size(lines), 10);
+    assert_int_equal(number(last(lines), "rounds"), 50);
+    assert_int_equal(number(last(lines), "kernels"), 200);
+    json_decref(lines);
+    free(f);
+}
+
 static void stop_drains(void **state)
 {
     struct fake *f = new_fake();
@@ -542,15 +562,15 @@ int main(void)
         cmocka_unit_test(open_loop_keeps_the_schedule),
         cmocka_unit_test(poisson_arrivals),
         cmocka_unit_test(histogram_holds_every_request),
-        cmocka_unit_test(chain_is_the_loop),
-        cmocka_unit_test(ptx_is_what_is_checked),
         cmocka_unit_test(one_request_a_period),
         cmocka_unit_test(closed_loop_catches_up),
         cmocka_unit_test(kernels_and_gaps),
+        cmocka_unit_test(closed_loop_of_launches),
         cmocka_unit_test(latency_live_lines),
         cmocka_unit_test(nothing_measured_is_null),
         cmocka_unit_test(batch_keeps_the_queue_filled),
         cmocka_unit_test(batch_live_lines_are_exact),
+        cmocka_unit_test(batch_in_bursts),
         cmocka_unit_test(stop_drains),
         cmocka_unit_test(stop_while_suspended),
         cmocka_unit_test(wrong_result_is_told),

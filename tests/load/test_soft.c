@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -172,6 +173,81 @@ static void gang(void **state)
     json_decref(child_final(&batch));
 }
 
+/* Every launch has its time: a step takes what its host's work and its last kernel take, however
+ * busy this machine is. */
+static void launches_at_their_times(void **state)
+{
+    start_load(&latency, "latency --period-us 0 --kernels 200 --kernel-us 5 --launch-us 50 "
+                         "--requests 60");
+    child_end(&latency);
+    json_t *l = child_final(&latency);
+    assert_true(json_number(l, "p50_us") >= 200 * 50 + 5 && json_number(l, "p50_us") < 10100);
+    assert_true(json_number(l, "rate") > 90 && json_number(l, "rate") < 100);
+    assert_true(json_is_true(json_object_get(l, "verified")));
+    json_decref(l);
+}
+
+#define RANKS 3
+static void start_ranks(struct child *v)
+{
+    char line[128];
+    for (int i = 0; i < RANKS; i++) {
+        snprintf(line, sizeof(line),
+                 "batch --burst 4 --kernel-us 100 --host-us 500 --barrier %s --ranks %d --report "
+                 "20",
+                 dir + strlen("/tmp/"), RANKS);
+        start_load(&v[i], line);
+    }
+    for (int i = 0; i < RANKS; i++)
+        child_await_output(&v[i]);
+}
+
+/* Ranks make the same number of rounds, but for the one in which they end; the end of one, however
+ * it ends, is that of all; and its barrier's name can be used again. */
+static void ranks_at_a_barrier(void **state)
+{
+    static struct child v[RANKS];
+    double rounds[RANKS];
+    for (int killed = 0; killed < 2; killed++) {
+        start_ranks(v);
+        kill(v[0].pid, killed ? SIGKILL : SIGTERM);
+        for (int i = killed; i < RANKS; i++) {
+            child_end(&v[i]);
+            json_t *l = child_final(&v[i]);
+            rounds[i] = json_number(l, "rounds");
+            assert_true(rounds[i] >= 1 && json_number(l, "kernels") >= 4 * rounds[i]);
+            assert_true(rounds[i] - rounds[killed] <= 1 && rounds[killed] - rounds[i] <= 1);
+            assert_true(json_is_true(json_object_get(l, "verified")));
+            json_decref(l);
+        }
+        if (killed)
+            assert_int_equal(waitpid(v[0].pid, NULL, 0), v[0].pid);
+    }
+    start_ranks(v);
+    char line[128];
+    snprintf(line, sizeof(line), "batch --burst 1 --barrier %s --ranks %d", dir + strlen("/tmp/"),
+             RANKS);
+    start_load(&latency, line);
+    child_end(&latency);
+    assert_int_equal(latency.status, 1);
+    assert_non_null(strstr(latency.err, "its 3 ranks are there already"));
+    for (int i = 0; i < RANKS; i++)
+        kill(v[i].pid, SIGKILL);
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(waitpid(v[i].pid, NULL, 0), v[i].pid);
+    /* A barrier whose ranks were all killed is no obstacle. */
+    start_ranks(v);
+    for (int i = 0; i < RANKS; i++)
+        kill(v[i].pid, SIGTERM);
+    for (int i = 0; i < RANKS; i++) {
+        child_end(&v[i]);
+        json_decref(child_final(&v[i]));
+    }
+    char path[64];
+    snprintf(path, sizeof(path), "/dev/shm/cede-load-%s", dir + strlen("/tmp/"));
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
 static void server_goes(void **state)
 {
     start_load(&batch, "batch --report 20");
@@ -190,6 +266,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(alone_and_beside, set_up, tear_down),
         cmocka_unit_test_setup_teardown(models, set_up, tear_down),
         cmocka_unit_test_setup_teardown(gang, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(launches_at_their_times, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ranks_at_a_barrier, set_up, tear_down),
         cmocka_unit_test_setup_teardown(server_goes, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("load_soft", tests, NULL, NULL);

@@ -4,10 +4,13 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "load/kernels.h"
+#include "load/ops.h"
 #include "load/works.h"
 
 static void prices(void **state)
@@ -72,9 +75,37 @@ static void names(void **state)
     assert_null(load_work(""));
 }
 
+static void chain_is_the_loop(void **state)
+{
+    uint32_t x = 12345;
+    for (uint64_t n = 0; n < 3000; n++) {
+        struct load_map m = load_chain(n);
+        assert_int_equal(12345 * m.mul + m.add, x);
+        x = x * SPIN_MUL + SPIN_ADD;
+    }
+    /* Full period: 2^32 steps lead back, fewer powers of two do not. */
+    struct load_map m = load_chain(1ULL << 32), half = load_chain(1ULL << 31);
+    assert_true(m.mul == 1 && m.add == 0);
+    assert_true(half.mul != 1 || half.add != 0);
+}
+
+static void ptx_is_what_is_checked(void **state)
+{
+    char step[64], threads[32];
+    snprintf(step, sizeof(step), "mad.lo.u32 %%x, %%x, %u, %u;", SPIN_MUL, SPIN_ADD);
+    snprintf(threads, sizeof(threads), ".maxntid %u, 1, 1\n", SPIN_THREADS);
+    assert_non_null(strstr(spin_ptx, step));
+    assert_non_null(strstr(spin_ptx, threads));
+    assert_non_null(strstr(spin_ptx, ".entry " SPIN_ENTRY "("));
+    snprintf(step, sizeof(step), "x = x * %uU + %uU;", SPIN_MUL, SPIN_ADD);
+    assert_non_null(strstr(spin_cl, step));
+    assert_non_null(strstr(spin_cl, "__kernel void " SPIN_ENTRY "("));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(prices), cmocka_unit_test(fluid),
-                                       cmocka_unit_test(names)};
+                                       cmocka_unit_test(names), cmocka_unit_test(chain_is_the_loop),
+                                       cmocka_unit_test(ptx_is_what_is_checked)};
     return cmocka_run_group_tests_name("works", tests, NULL, NULL);
 }

@@ -224,6 +224,7 @@ int soft_client_submit(struct soft_client *c, const struct soft_kernel *k)
                                       .stream = k->stream,
                                       .duration_ns = k->duration_ns,
                                       .sm_fraction = k->sm_fraction,
+                                      .launch_ns = k->launch_ns,
                                       .fault = ++c->submitted == c->fault_at}};
     int r = send_msg(c->fd, &m);
     if (r == 0)

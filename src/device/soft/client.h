@@ -15,6 +15,10 @@ struct soft_kernel {
     uint32_t duration_ns; /* on an idle GPU */
     float sm_fraction;    /* of the SMs it occupies, (0..1] */
     uint64_t cookie;      /* comes back in the completion */
+    /* When the program's host launches it, by the device's clock, however late the server handles
+     * the call: host work between launches has its exact length. A time that has passed, such as
+     * 0: at once. At most a year ahead. */
+    uint64_t launch_ns;
 };
 
 /* Times are the device's clock in ns (CLOCK_MONOTONIC of the server, exact event times: not

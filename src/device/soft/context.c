@@ -133,6 +133,7 @@ bool context_submit(struct server *s, struct conn *c, const struct soft_msg *m,
         .duration_ns = m->u.submit.duration_ns,
         .sm_fraction = m->u.submit.sm_fraction,
         .cookie = m->u.submit.cookie,
+        .launch_ns = m->u.submit.launch_ns,
         .ranks = c->ranks,
         .collective = (uint64_t)c->gang_number << 32 | c->collectives++,
     };

@@ -81,6 +81,7 @@ struct softgpu_kernel {
      * same duration (struct fabric). 0: of none. */
     uint32_t ranks;
     uint64_t collective;
+    uint64_t launch_ns; /* the host launches it then; a time that has passed, such as 0: at once */
 };
 
 struct softgpu_completion {
@@ -137,7 +138,8 @@ void softgpu_counters(const struct softgpu *e, uint64_t parts_ns[GPU_PARTS]);
 /* -EINVAL if there is no such group. The time is the engine's now. */
 int softgpu_group_info(const struct softgpu *e, uint32_t group, struct softgpu_group_info *out);
 
-/* -EINVAL (no such group, stream out of range, no duration, fraction out of range), -ENOSPC. */
+/* -EINVAL (no such group, stream out of range, no duration, fraction out of range, a duration or a
+ * wait for the launch of more than a year), -ENOSPC. */
 int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kernel *k,
                    uint64_t at_ns);
 

@@ -324,9 +324,10 @@ int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kerne
                    uint64_t at_ns)
 {
     /* A year of nanoseconds: sums of such times cannot overflow. */
+    const uint64_t longest_ns = 31536000ULL * 1000000000;
     if (!valid(e, group) || k->stream >= SOFTGPU_STREAMS || k->duration_ns == 0 ||
-        k->duration_ns > 31536000ULL * 1000000000 || !(k->sm_fraction > 0) ||
-        !(k->sm_fraction <= 1))
+        k->duration_ns > longest_ns || !(k->sm_fraction > 0) || !(k->sm_fraction <= 1) ||
+        k->launch_ns > max_ns(e->now_ns, at_ns) + longest_ns)
         return -EINVAL;
     if (e->free_kernel == SOFTGPU_NONE)
         return -ENOSPC;
@@ -335,7 +336,8 @@ int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kerne
     struct owner *o = &e->owners[group];
     uint32_t slot = slot_for(e, o, k->stream);
     uint64_t *last_ns = &e->groups[o->group].last_arrival_ns[slot];
-    uint64_t arrival_ns = e->now_ns + launch_time(e, o);
+    uint64_t submit_ns = max_ns(e->now_ns, k->launch_ns);
+    uint64_t arrival_ns = submit_ns + launch_time(e, o);
     arrival_ns = *last_ns = max_ns(arrival_ns, *last_ns); /* a stream keeps its order */
     o->kernels++;
 
@@ -348,7 +350,7 @@ int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kerne
     uint32_t i = e->free_kernel;
     e->free_kernel = e->kernels[i].next;
     e->kernels[i] = (struct kernel){
-        .submit_ns = e->now_ns,
+        .submit_ns = submit_ns,
         .duration_ns = duration_ns,
         .cookie = k->cookie,
         .collective = k->collective,

@@ -17,7 +17,7 @@
 #include <stddef.h>
 
 /* "sg", and a number for each incompatible change (bench/programs/softgpu.py has it too). */
-#define SOFT_VERSION           0x73670007U
+#define SOFT_VERSION           0x73670008U
 #define SOFT_TIMESLICE_BACK_US 1024U /* of a compute group after a swap, as an H200's */
 #define SOFT_OUTSTANDING_MAX   1024U /* kernels of a context; also completions not read */
 #define SOFT_COPY_GROUPS       3U    /* of a context, after its compute group */
@@ -92,6 +92,7 @@ struct soft_msg {
             uint32_t stream, duration_ns;
             float sm_fraction;
             uint32_t fault; /* 1: it accesses memory that is not there */
+            uint64_t launch_ns;
         } submit;
         struct soft_completion completion;
         /* Groups with larger keys than `after`, in the order of the keys. */

@@ -2,7 +2,7 @@
  *
  * One thread, one epoll loop. Time on the GPUs is CLOCK_MONOTONIC; what happens inside them happens
  * at its exact time, however late this process was scheduled: it only learns and reports it later.
- * What clients send is stamped when it is received.
+ * What clients send is stamped when it is received, or has the time of its launch with it.
  *
  * A connection is a context (one compute and three copy groups, gone with the connection; clients
  * of an MPS server have the compute group together, gone with the last) or a control connection;
