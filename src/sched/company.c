@@ -5,22 +5,29 @@
 
 #include "sched/sched_impl.h"
 
-#define LIGHT         0.8 /* duty below which a context is light, */
-#define HEAVY         0.9 /* and above which it is no more */
-#define ROOM          2.0 /* duties of light jobs that run together: estimates are too high */
-#define PART_LEAST    0.1 /* of a turn, that a job is charged which saturates the GPU */
-#define KNOWN_S       0.008
-#define KNOWN_RUNS    4U
-#define FED_NS        5000000000U /* a record in which nothing happened for so long is none */
-#define TRY_FIRST_NS  40000000U
-#define TRY_NS        15000000U
-#define TRY_PART      150 /* of the time of a device at most, so that p99 of latency jobs stays */
-#define TRY_AGAIN_NS  4000000000U
-#define TRY_SELDOM_NS 32000000000U
-#define TRY_SLICE_US  200U
-#define LIGHT_MOST_US 1000U
-#define AHEAD_TURNS   2
-#define CONTEXTS_MOST 64U /* of a job, to be told apart by their processes */
+#define LIGHT          0.8 /* duty below which a context is light, */
+#define HEAVY          0.9 /* and above which it is no more */
+#define ROOM           1.5 /* duties of light jobs that run together: estimates are too high */
+#define PART_LEAST     0.1 /* of a turn, that a job is charged which saturates the GPU */
+#define KNOWN_S        0.008
+#define KNOWN_RUNS     4U
+#define FED_NS         5000000000U /* a record in which nothing happened for so long is none */
+#define TRY_FIRST_NS   40000000U
+#define TRY_NS         15000000U
+#define TRY_PART       10U  /* tries take at most this part of the time; */
+#define TRY_PART_BLIND 150U /* if it is not known how busy jobs keep the device */
+#define TRY_AGAIN_NS   4000000000U
+#define TRY_SELDOM_NS  32000000000U
+#define TRY_SLICE_US   200U
+#define LIGHT_MOST_US  1000U
+#define GATHER_US      500U
+#define GATHER_SEEN_NS 2500000000U  /* two looks of a second each */
+#define GATHER_BAR_NS  60000000000U /* and twice as long each time */
+#define BUSY           0.85         /* how busy turns have to keep a device for no try to be made */
+#define WASTED         0.6          /* how busy a device is at most, for contexts to be gathered */
+#define GAINED         0.15         /* by how much more then, at least, for that to last */
+#define AHEAD_TURNS    2
+#define CONTEXTS_MOST  64U /* of a job, to be told apart by their processes */
 
 static bool is_fed(const struct policy_device *dev, uint64_t now_ns)
 {
@@ -32,11 +39,14 @@ static bool is_known(const struct context_use *u)
     return u->seen_s >= KNOWN_S && u->runs >= KNOWN_RUNS;
 }
 
-/* Of its mean run, rounded to one of few, since each change is a control call. */
-static uint32_t light_slice(const struct context_use *u)
+/* Of its mean run, without what switching adds. Runs that are as long as the slice say only that it
+ * is too short. One of few, since each change is a control call. */
+static uint32_t light_slice(const struct sched_params *p, const struct context_use *u,
+                            uint32_t now_us)
 {
     static const uint32_t slices_us[] = {250, 350, 500, 700, LIGHT_MOST_US};
-    double us = u->runs ? 1.1e6 * u->run_s / u->runs : 0;
+    double us = u->runs ? 1e6 * u->run_s / u->runs - RUNS_OWN_PART * p->switch_us : 0;
+    us *= us >= 0.97 * now_us ? 2 : 1.1;
     size_t i = 0;
     while (slices_us[i] < us && slices_us[i] < LIGHT_MOST_US)
         i++;
@@ -55,13 +65,13 @@ uint32_t company_first(const struct sched *c, uint32_t group)
 
 static const struct context_use nothing;
 
-static void judge_group(struct group *g, const struct context_use *u)
+static void judge_group(const struct sched_params *p, struct group *g, const struct context_use *u)
 {
     /* The bounds: when it did not certainly wait for its host, and when it ran. */
     double most = is_known(u) ? 1 - u->idle_s / u->seen_s : 1;
     double least = is_known(u) ? fmin(u->run_s / u->seen_s, most) : 1;
     bool light = is_known(u) && most < (g->light ? HEAVY : LIGHT);
-    uint32_t slice_us = light_slice(u);
+    uint32_t slice_us = light_slice(p, u, g->light ? g->light_us : TRY_SLICE_US);
     if (light && (!g->light || slice_us > g->light_us || 3 * slice_us <= g->light_us))
         g->light_us = slice_us;
     g->light = light;
@@ -72,19 +82,48 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
 {
     m->company.duty = 0;
     m->company.unknown = false;
-    m->company.heavy = !fed;
+    m->company.heavy = 0;
     for (uint32_t i = *sched_group_head(c, d, m->job); i != SLOT_NONE; i = c->groups[i].next) {
         struct group *g = &c->groups[i];
         if (!g->computes)
             continue;
         uint32_t first = m->ncompute > CONTEXTS_MOST ? i : company_first(c, i);
-        judge_group(g, fed ? &c->groups[first].use : &nothing);
+        judge_group(&c->params, g, fed ? &c->groups[first].use : &nothing);
         m->company.unknown |= !is_known(&c->groups[first].use);
-        m->company.heavy |= !g->light;
+        m->company.heavy += first == i && !g->light;
         m->company.duty += first == i ? g->duty : 0;
     }
     m->company.duty = m->idle ? 0 : fmin(m->company.duty, 1);
-    m->company.heavy &= !m->idle || !fed;
+    m->company.heavy = !fed ? 1 : m->idle ? 0 : m->company.heavy;
+}
+
+/* Whether the contexts of jobs here are gathered. */
+static void judge_gather(struct policy_device *dev, uint64_t now_ns)
+{
+    struct company_gather *x = &dev->gather;
+    uint32_t several = 0;
+    x->busy = 0;
+    for_each_member (dev, m) {
+        x->busy += m->company.busy;
+        several += !m->paused && m->class != CLASS_LATENCY && m->company.heavy > 1;
+    }
+    if (!several || !x->since_ns) {
+        x->on &= several > 0;
+        x->since_ns = several ? now_ns : 0;
+        return;
+    }
+    if (now_ns < x->since_ns + GATHER_SEEN_NS)
+        return;
+    if (!x->on && x->busy < WASTED && x->busy > 0 && now_ns >= x->again_ns) {
+        x->on = true;
+        x->before = x->busy;
+        x->since_ns = now_ns;
+    } else if (x->on && x->busy < x->before + GAINED) {
+        x->on = false;
+        x->bar_ns = x->bar_ns ? 2 * x->bar_ns : GATHER_BAR_NS;
+        x->again_ns = now_ns + x->bar_ns;
+        x->since_ns = now_ns;
+    }
 }
 
 void company_judge(struct sched *c, uint64_t now_ns)
@@ -96,6 +135,7 @@ void company_judge(struct sched *c, uint64_t now_ns)
             if (m->class != CLASS_LATENCY)
                 judge_member(c, d, m, fed);
         }
+        judge_gather(dev, now_ns);
     }
 }
 
@@ -108,6 +148,8 @@ static bool is_light(const struct member *m)
 static bool is_ahead(const struct sched_params *p, const struct policy_device *dev,
                      const struct member *m, const struct member *holder)
 {
+    if (dev->gather.busy < WASTED)
+        return false; /* there is enough for both */
     double turns = AHEAD_TURNS * p->rotation_us * 1e3 * WEIGHT_DEFAULT;
     if (m->account == holder->account)
         return (double)m->vtime > (double)holder->vtime + turns / m->turn_weight;
@@ -146,40 +188,45 @@ static bool is_due(const struct member *m, uint64_t now_ns)
     return !m->idle && now_ns >= m->company.tried_ns + m->company.try_ns;
 }
 
-static void tried(struct member *m, uint64_t now_ns)
+static void set_tried(struct member *m, uint64_t now_ns)
 {
     uint64_t ns = m->company.try_ns ? 2 * m->company.try_ns : TRY_AGAIN_NS;
     m->company.tried_ns = now_ns;
     m->company.try_ns = ns < TRY_SELDOM_NS ? ns : TRY_SELDOM_NS;
 }
 
-static struct member *next_tried(struct policy_device *dev, const struct member *holder)
+/* With whom the holder is tried: one that is due, if there is one. */
+static struct member *partner(struct policy_device *dev, const struct member *holder,
+                              uint64_t now_ns)
 {
     struct member *best = NULL;
     for_each_member (dev, m) {
-        if (m != holder && rotation_takes_part(dev, m) && !m->gang && !m->idle &&
-            m->class == holder->class && !m->company.beside &&
-            (!best || account_before(dev, m, best)))
+        if (!may_join(dev, m, holder) || m->idle || m->class != holder->class)
+            continue;
+        bool due = is_due(m, now_ns);
+        if (!best || (due != is_due(best, now_ns) ? due : account_before(dev, m, best)))
             best = m;
     }
     return best;
 }
 
+/* Only where turns leave the device idle: else there is nothing to gain. */
 static void begin_try(struct policy_device *dev, struct member *holder, uint64_t now_ns)
 {
-    struct member *m = next_tried(dev, holder);
-    bool alone = !m && member_width(holder) < 2;
-    if (holder->gang || holder->idle || alone || !is_fed(dev, now_ns) ||
-        now_ns < dev->try_next_ns || !is_due(holder, now_ns))
+    if (holder->gang || holder->idle || !is_fed(dev, now_ns) || now_ns < dev->try_next_ns ||
+        dev->gather.busy >= BUSY || !is_due(holder, now_ns))
         return;
-    dev->tried = m ? m->job : holder->job;
-    bool unknown = holder->company.unknown || (m && m->company.unknown);
+    struct member *other = partner(dev, holder, now_ns);
+    if (!other && member_width(holder) < 2)
+        return;
+    bool unknown = holder->company.unknown || (other && other->company.unknown);
     const uint64_t ns = unknown ? TRY_FIRST_NS : TRY_NS;
+    dev->tried = other ? other->job : holder->job;
     dev->try_until_ns = now_ns + ns;
-    dev->try_next_ns = now_ns + TRY_PART * ns;
-    tried(holder, now_ns);
-    if (m)
-        tried(m, now_ns);
+    dev->try_next_ns = now_ns + (dev->gather.busy > 0 ? TRY_PART : TRY_PART_BLIND) * ns;
+    set_tried(holder, now_ns);
+    if (other)
+        set_tried(other, now_ns);
 }
 
 void company_pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
@@ -205,8 +252,8 @@ void company_pick(const struct sched_params *p, struct policy_device *dev, uint6
         begin_try(dev, holder, now_ns);
     if (now_ns >= dev->try_until_ns)
         return;
-    if (rotation_takes_part(dev, &dev->members[dev->tried]))
-        dev->members[dev->tried].company.beside = true;
+    m = &dev->members[dev->tried];
+    m->company.beside |= m->used && may_join(dev, m, holder);
     policy_wake(dev, dev->try_until_ns);
 }
 
@@ -225,7 +272,8 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     const struct policy_device *dev = &c->devices[g->device];
     if (now_ns < dev->try_until_ns)
         return TRY_SLICE_US;
-    return g->light ? g->light_us : 0;
+    const struct member *m = &dev->members[g->job];
+    return g->light ? g->light_us : dev->gather.on && m->company.heavy > 1 ? GATHER_US : 0;
 }
 
 static bool is_runnable(const struct sched *c, uint32_t group)

@@ -14,9 +14,14 @@
  *
  * The duty is told from the record of switches (runs.h), by bounds: a context that was not seen to
  * wait for its host counts as one that saturates the GPU. For that it has to run beside another: at
- * the beginning of a turn the holder and the next in turn *try* that for a moment, with short
- * slices, if it is not known of one of them, and seldom if it is. The contexts of one job do too.
- * Without a record everybody takes turns. */
+ * the beginning of a turn the holder and another job, or the contexts of one job, *try* that for a
+ * moment, with short slices: only where turns leave the GPU idle, and more and more seldom.
+ * Without a record everybody takes turns.
+ *
+ * Contexts of one job that saturate the GPU have its turn one after the other. Where they wait for
+ * each other (ranks that meet at a barrier), the GPU is idle most of that. That is seen by how busy
+ * all jobs together keep it, and then they are *gathered*: all run in the turn, with slices of
+ * GATHER_US, as long as that keeps the GPU busier. */
 #ifndef CEDE_SCHED_COMPANY_H
 #define CEDE_SCHED_COMPANY_H
 
@@ -33,10 +38,19 @@ struct sched_params;
 struct member_company {
     double duty;       /* 0..1; a context that is not known, or not light, counts as 1 */
     bool unknown;      /* some are not known */
-    bool heavy;        /* some are not light */
+    uint32_t heavy;    /* of them are not light; 1: without a record */
+    double busy;       /* as EV_DEMAND says */
     bool beside;       /* runs beside the holder */
     uint64_t tried_ns; /* when it last was */
     uint64_t try_ns;   /* so long until it is again */
+};
+
+/* A device's. */
+struct company_gather {
+    bool on;
+    uint64_t since_ns; /* it is so, or may be judged */
+    uint64_t again_ns, bar_ns;
+    double busy, before; /* how busy jobs keep the device; did until then */
 };
 
 /* Before a decision: what is known of the contexts and of the jobs. */

@@ -216,6 +216,7 @@ static void demand(struct sched *c, const struct sched_event *ev)
     bool was_idle = m->idle && !m->stray;
     m->fresh |= m->stray && ev->on;
     m->idle_here = !ev->on;
+    m->company.busy = ev->busy;
     mark(c, ev->job);
     if (!was_idle || m->idle)
         return;

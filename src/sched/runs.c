@@ -3,10 +3,8 @@
 
 #include "sched/sched.h"
 
-/* Parts of a switch, measured on an H100 and an H200 (driver 580.159.04): a request of 0.1 ms has
- * the engine for 0.164 ms, and the run of a lower job that ends before it has begun takes 0.08 to
- * 0.16 ms, in which its state is saved. */
-#define OWN_PART 0.36
+/* Of a switch: a run of a lower job that ends before it has begun takes 0.08 to 0.16 ms, in which
+ * its state is saved (H100, driver 580.159.04). */
 #define CUT_PART 0.9
 /* A lower job that has the engine for so much longer than its slice shows that the latency jobs
  * pause. */
@@ -57,7 +55,8 @@ void runs_end(const struct sched_params *p, struct runs *r, const struct run *of
     if (r->known && ns > slice_ns + switch_ns && at_ns - slice_ns > r->alone_ns)
         r->alone_ns = at_ns - slice_ns;
     if (use && r->known && use->begun_ns) {
-        use->run_s += (double)(ns < slice_ns ? ns : slice_ns) * 1e-9;
+        uint64_t most_ns = slice_ns + (uint64_t)(RUNS_OWN_PART * 1e3 * p->switch_us);
+        use->run_s += (double)(ns < most_ns ? ns : most_ns) * 1e-9;
         use->left_ns = at_ns;
     }
     r->since_ns = at_ns;
@@ -135,6 +134,6 @@ void runs_count(struct runs *r, bool on, uint64_t now_ns)
 
 double tally_work_s(const struct sched_params *p, const struct tally *t)
 {
-    double own = t->busy_s - t->bursts * OWN_PART * 1e-6 * p->switch_us;
+    double own = t->busy_s - t->bursts * RUNS_OWN_PART * 1e-6 * p->switch_us;
     return own > 0 ? own : 0;
 }

@@ -90,7 +90,7 @@ enum sched_event_type {
     EV_GROUP_ADD,    /* group, job, device, computes, process */
     EV_GROUP_CHANGE, /* group, computes */
     EV_GROUP_REMOVE, /* group */
-    EV_DEMAND,       /* job, device, on: whether the job was seen working there lately */
+    EV_DEMAND,       /* job, device, on: whether the job was seen working there lately; busy */
     EV_DEVICE,       /* device, on: its programs hold their own submissions (policy/gated.c) */
     EV_ACTIVITY, /* device, window_ns, returns, busy_ns: what was seen since the last of these */
     EV_SWITCH, /* device, group, at_ns, on: the compute engine went to a group, which stands for all
@@ -111,7 +111,9 @@ struct sched_event {
     uint64_t at_ns;
     uint32_t process; /* any number that the groups of one process have in common */
     bool on;
-    bool computes;      /* runs kernels: competes with the other such groups of its own job too */
+    double busy;   /* share of the last second or so in which the job kept the device busy; 0: not
+                      known */
+    bool computes; /* runs kernels: competes with the other such groups of its own job too */
     uint32_t returns;   /* how often a lower job got the GPU back while a latency job was there */
     uint64_t busy_ns;   /* for how long latency jobs had it */
     uint64_t window_ns; /* during so long; at most 1 s */

@@ -9,7 +9,7 @@
 #define S 1000000000ULL
 
 #define SHORTEST_S   0.1      /* of the record, for each judgement: at the shortest slice, */
-#define STEP_S       0.2      /* of a step, */
+#define STEP_S       0.3      /* of a step, */
 #define STAYS_S      0.5      /* and of a slice that stays */
 #define SILENT_NS    (2 * S)  /* latency jobs that do too little for that in so long are away */
 #define REFERENCE_NS (45 * S) /* a reference takes some 0.2 s: 0.5 % of what lower jobs have */
@@ -23,8 +23,10 @@
 #define RUNS_HZ    20.0 /* fewer gaps are not worth the search */
 #define PAUSES     0.1  /* of the time: with more, lower jobs have these */
 #define NOTHING    0.02 /* of the time of lower jobs */
+#define MOST       0.5 /* of the time: latency jobs that work less lose next to nothing to switches */
 #define CHANGED    0.2  /* of the speed, by which the load is taken for another one */
 #define NOISE      0.02 /* of the speed */
+#define WORTH      1.5  /* of what latency jobs lose, that lower ones gain at least */
 /* With the shortest slice a latency job waits for a switch, and for what the lower job's run takes
  * at least. */
 #define SWITCHES_AT_LEAST 1.25
@@ -104,7 +106,8 @@ static bool throttles(const struct sched_params *p, const struct speed_floor *s,
     if (strict)
         return s->bursts_hz * p->switch_us * 1e-6 > may_lose;
     double lost = s->us_costs > 0 ? 1 - s->shortest / s->alone : 0;
-    return lost > may_lose + NOISE || (lost > NOISE && s->lower < NOTHING);
+    return s->alone >= MOST &&
+           (lost > may_lose + NOISE || (lost > 2 * NOISE && s->lower < NOTHING));
 }
 
 static void step_down(struct speed_floor *s, struct runs *seen, uint64_t now_ns)
@@ -131,7 +134,7 @@ static void judge_step(const struct sched_params *p, struct speed_floor *s, stru
         s->alone = s->shortest / (1 - fmin(s->us_costs * SWITCHES_AT_LEAST * p->switch_us, 0.5));
     }
     double lost = (s->rate_before - s->rate) / s->alone, gained = s->lower - s->lower_before;
-    if (s->rate < least * s->alone || (lost > NOISE && gained < lost)) {
+    if (s->rate < least * s->alone || (lost > NOISE && gained < WORTH * lost)) {
         step_down(s, seen, now_ns);
     } else if (!is_barred(s, s->step + 1, now_ns) && s->rate > (least + NOISE) * s->alone) {
         step_up(s, seen, now_ns);

@@ -23,6 +23,7 @@ struct rank {
     uint32_t group, timeslice_us;
     uint64_t bursts, seen_ns; /* told to the scheduler so far */
     uint64_t quiet_ns;
+    double busy;        /* a mean of about a second */
     uint64_t submitted; /* kernels of a job that has its work back to back */
     uint64_t queued;    /* of these not done */
     uint64_t step_ns;   /* of a job with steps: when its host does the next thing */
@@ -400,9 +401,11 @@ static void tell_demand(struct sim *m, uint32_t j, uint32_t g, uint64_t busy_ns)
     bool could = r->ran && !r->suspended;
     r->quiet_ns = busy_ns ? 0 : could ? r->quiet_ns + LOOK_NS : r->quiet_ns;
     r->ran = !r->suspended;
+    r->busy += 0.1 * ((double)busy_ns / LOOK_NS - r->busy);
     if (busy_ns || r->quiet_ns >= QUIET_NS)
         event_on(m, gpu_of(m, j, g),
-                 (struct sched_event){.type = EV_DEMAND, .job = j, .on = r->quiet_ns < QUIET_NS});
+                 (struct sched_event){
+                     .type = EV_DEMAND, .job = j, .on = r->quiet_ns < QUIET_NS, .busy = r->busy});
 }
 
 /* What the daemon tells the scheduler ten times a second, from the driver's activity(). */

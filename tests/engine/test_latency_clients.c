@@ -128,28 +128,6 @@ static void test_outside_does_nothing(void **state)
     assert_true(fabs(held(f, &j, 20000) - 0.5) < 0.06);
 }
 
-/* While jobs outside are throttled the batch client runs: else nobody would have the GPU. */
-static void test_outside_is_throttled(void **state)
-{
-    struct fixture *f = *state;
-    f->d.has_usage = f->d.has_activity = true;
-    struct jobs j = two_and_one(f, "laxity", CLASS_BATCH);
-    for (int i = 0; i < JOBS; i++) {
-        on(f, j.p[i])->busy = i == SERVE ? 0.7 : 0.1;
-        on(f, j.p[i])->bursts = i == TRAIN ? 0 : 300;
-        on(f, j.p[i])->busy_ns = i == SERVE ? 70000000 : 1000000;
-    }
-    unsigned throttled = 0, held = 0;
-    for (unsigned t = 0; t < 20000; t += EACH_MS) {
-        ticks(f, EACH_MS);
-        const bool is = view(f, j.job[OUTSIDE]).throttled;
-        throttled += is;
-        held += is && view(f, j.job[TRAIN]).signalled;
-    }
-    assert_true(throttled > 2000); /* half of the time and more */
-    assert_true(held < throttled / 10);
-}
-
 /* Where there are no turns nobody is held for them. */
 static void test_policies_without_turns(void **state)
 {
@@ -275,7 +253,6 @@ int main(void)
         T(test_ceilings),
         T(test_latency_job_outside),
         T(test_outside_does_nothing),
-        T(test_outside_is_throttled),
         T(test_policies_without_turns),
         T(test_pause_of_the_latency_job),
         T(test_latency_job_ends),

@@ -76,7 +76,7 @@ static void test_several_batch_jobs(void **state)
     struct sim_result one = beside("priority", 1, 500 * US);
     static const unsigned jobs[] = {2, 3, 4, 8, 50};
     for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
-        struct sim_scenario s = {.policy = "priority", .jobs = {LATENCY}};
+        struct sim_scenario s = {.policy = "priority", .demand = true, .jobs = {LATENCY}};
         unsigned n = jobs[i];
         s.duration_ns = n > 8 ? 60 * SEC : 20 * SEC;
         for (unsigned j = 1; j <= n; j++)

@@ -61,8 +61,11 @@ static void set_idle(const struct demand *x, struct model *m, uint32_t job, unsi
 {
     bool on = !idle || (m->jobs[job].is_client && others_work(x, m, job, d));
     m->dirty |= m->jobs[job].united;
-    model_emit(m, (struct sched_event){
-                      .type = EV_DEMAND, .job = m->jobs[job].unit, .device = d, .on = on});
+    model_emit(m, (struct sched_event){.type = EV_DEMAND,
+                                       .job = m->jobs[job].unit,
+                                       .device = d,
+                                       .on = on,
+                                       .busy = fmin(fmax(m->jobs[job].on[d].busy, 0), 1)});
     m->jobs[job].on[d].idle = idle;
 }
 
@@ -318,7 +321,6 @@ static void activity_report(struct model *m, unsigned d, uint64_t window_ns)
     ev.busy_ns = min_u64(ev.busy_ns, window_ns);
     model_emit(m, ev);
 }
-
 
 /* Whether anything was seen. */
 static bool demand_activity(struct demand *x, struct model *m)
