@@ -56,7 +56,7 @@ void runs_end(const struct sched_params *p, struct runs *r, const struct run *of
         tally_add(p, r, of, ns);
     if (r->known && ns > slice_ns + switch_ns && at_ns - slice_ns > r->alone_ns)
         r->alone_ns = at_ns - slice_ns;
-    if (use && r->known && use->begun_ns) {
+    if (use && r->known && use->begun_ns && r->since_ns < use->until_ns) {
         use->run_s += (double)(ns < slice_ns ? ns : slice_ns) * 1e-9;
         use->left_ns = at_ns;
     }
