@@ -14,6 +14,37 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* idle: no job below the latency class works. */
+static void bench(struct sched *c, bool idle)
+{
+    static uint64_t now;
+    const char *name, *summary;
+    for (unsigned p = 0; sched_policy_at(p, &name, &summary); p++) {
+        double us[ROUNDS];
+        size_t settings = 0;
+        sched_set_policy(c, name);
+        for (int r = 0; r < ROUNDS; r++) {
+            now += 250 * NSEC_PER_MSEC; /* every round ends turns */
+            for (uint32_t d = 0; d < DEVICES; d++)
+                sched_event(c, &(struct sched_event){.type = EV_SWITCH,
+                                                     .device = d,
+                                                     .group = 80 + d + (r % 2 ? DEVICES : 0),
+                                                     .at_ns = now});
+            uint64_t t0 = monotonic_ns();
+            struct sched_plan plan;
+            sched_decide(c, now, &plan);
+            settings = plan.n;
+            us[r] = (double)(monotonic_ns() - t0) / 1e3;
+        }
+        qsort(us, ROUNDS, sizeof(us[0]), compare);
+        printf("{\"bench\":\"decide\",\"policy\":\"%s\",\"jobs\":%d,\"idle\":%s,\"gpus\":%d,"
+               "\"settings\":%zu,"
+               "\"median_us\":%.1f,\"max_us\":%.1f}\n",
+               name, JOBS, idle ? "true" : "false", DEVICES, settings, us[ROUNDS / 2],
+               us[ROUNDS - 1]);
+    }
+}
+
 int main(void)
 {
     struct sched_params params;
@@ -28,29 +59,21 @@ int main(void)
                                              .job = i,
                                              .class = i < 80 ? CLASS_LATENCY : 1 + i % 2,
                                              .weight = 1 + i % 1000});
-        sched_event(c, &(struct sched_event){
-                           .type = EV_GROUP_ADD, .job = i, .group = i, .device = i % DEVICES});
+        sched_event(c, &(struct sched_event){.type = EV_GROUP_ADD,
+                                             .job = i,
+                                             .group = i,
+                                             .process = i,
+                                             .computes = true,
+                                             .device = i % DEVICES});
     }
     printf("{\"bench\":\"add\",\"jobs\":%d,\"us_per_job\":%.3f}\n", JOBS,
            (double)(monotonic_ns() - t0) / 1e3 / JOBS);
 
-    const char *name, *summary;
-    for (unsigned p = 0; sched_policy_at(p, &name, &summary); p++) {
-        double us[ROUNDS];
-        size_t settings = 0;
-        sched_set_policy(c, name);
-        for (int r = 0; r < ROUNDS; r++) {
-            uint64_t now = (uint64_t)r * 250 * NSEC_PER_MSEC; /* every round ends turns */
-            t0 = monotonic_ns();
-            struct sched_plan plan;
-            sched_decide(c, now, &plan);
-            settings = plan.n;
-            us[r] = (double)(monotonic_ns() - t0) / 1e3;
-        }
-        qsort(us, ROUNDS, sizeof(us[0]), compare);
-        printf("{\"bench\":\"decide\",\"policy\":\"%s\",\"jobs\":%d,\"gpus\":%d,\"settings\":%zu,"
-               "\"median_us\":%.1f,\"max_us\":%.1f}\n",
-               name, JOBS, DEVICES, settings, us[ROUNDS / 2], us[ROUNDS - 1]);
+    for (unsigned idle = 0; idle < 2; idle++) {
+        for (uint32_t i = 80; idle && i < JOBS; i++)
+            sched_event(c,
+                        &(struct sched_event){.type = EV_DEMAND, .job = i, .device = i % DEVICES});
+        bench(c, idle);
     }
     sched_free(c);
     return 0;

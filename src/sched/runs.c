@@ -5,7 +5,8 @@
 
 /* Of a switch: a run of a lower job that ends before it has begun takes 0.08 to 0.16 ms, in which
  * its state is saved (H100, driver 580.159.04). */
-#define CUT_PART 0.9
+#define CUT_PART  0.9
+#define CUT_LEAST 0.9 /* of the slice: what ends before that, ended by itself */
 /* A lower job that has the engine for so much longer than its slice shows that the latency jobs
  * pause. */
 #define PAUSE_NS  1000000U
@@ -42,7 +43,8 @@ static void tally_add(const struct sched_params *p, struct runs *r, const struct
     t->lower_s += s;
     t->lower++;
     r->lower = true;
-    r->cut = (double)ns < (double)slice_ns + CUT_PART * 1e3 * p->switch_us;
+    r->cut = (double)ns < (double)slice_ns + CUT_PART * 1e3 * p->switch_us &&
+             (double)ns >= CUT_LEAST * (double)slice_ns;
 }
 
 void runs_end(const struct sched_params *p, struct runs *r, const struct run *of,
@@ -54,7 +56,7 @@ void runs_end(const struct sched_params *p, struct runs *r, const struct run *of
         tally_add(p, r, of, ns);
     if (r->known && ns > slice_ns + switch_ns && at_ns - slice_ns > r->alone_ns)
         r->alone_ns = at_ns - slice_ns;
-    if (use && r->known && use->begun_ns) {
+    if (use && r->known && use->begun_ns && r->since_ns < use->until_ns) {
         uint64_t most_ns = slice_ns + (uint64_t)(RUNS_OWN_PART * 1e3 * p->switch_us);
         use->run_s += (double)(ns < most_ns ? ns : most_ns) * 1e-9;
         use->left_ns = at_ns;

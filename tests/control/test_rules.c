@@ -396,6 +396,11 @@ static void administrators(void **state)
         .owner = ME, .managed = true, .weight = 100, .swapped = true,                              \
         .swapped_by_user = (by_user), .swapped_by = (who)                                          \
     }
+#define SPEED(percent)                                                                             \
+    {                                                                                              \
+        .owner = ME, .managed = true, .class = CLASS_LATENCY, .weight = 100,                       \
+        .min_speed = (percent)                                                                     \
+    }
 #define YIELDED(by)                                                                                \
     {                                                                                              \
         .owner = ME, .managed = true, .weight = 100, .yielded = true, .yielded_by = (by)           \
@@ -460,6 +465,10 @@ static const struct {
     /* A larger budget asks for less. */
     {{.op = OP_SET, .has_budget = true, .budget_us = 2000}, BUDGET(1000), true},
     {{.op = OP_SET, .has_budget = true, .budget_us = 999}, BUDGET(1000), false},
+    {{.op = OP_SET, .has_min_speed = true, .min_speed = 50}, SPEED(50), true},
+    {{.op = OP_SET, .has_min_speed = true, .min_speed = 51}, SPEED(50), false},
+    {{.op = OP_SET, .has_min_speed = true}, SPEED(50), false}, /* none: the default, 90 % */
+    {{.op = OP_ADD, .has_class = true}, SPEED(50), false},
 
     {ADD(CLASS_LATENCY, 100), BUDGET(1000), false}, /* a part of the job without one */
     {ADD(CLASS_LATENCY, 100), BUDGET(0), true},

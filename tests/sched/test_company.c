@@ -1,0 +1,164 @@
+/* What is told from the record of switches (runs.h, company.h, speed_floor.h): what a review found,
+ * with records made by hand. */
+#include "sched/sched_impl.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define US  1000ULL
+#define MS  1000000ULL
+#define SEC 1000000000ULL
+
+static struct sched *scheduler(uint32_t groups)
+{
+    struct sched_params p;
+    struct sched *c = NULL;
+    params_default(&p);
+    assert_int_equal(sched_new(&(struct sched_limits){1, 8, groups, 1}, &p, &c), 0);
+    return c;
+}
+
+static void event(struct sched *c, struct sched_event ev)
+{
+    assert_int_equal(sched_event(c, &ev), 0);
+}
+
+static void add(struct sched *c, uint32_t job, enum job_class class, uint32_t group, uint32_t n)
+{
+    event(c, (struct sched_event){
+                 .type = EV_JOB_ADD, .job = job, .class = class, .weight = WEIGHT_DEFAULT});
+    for (uint32_t g = group; g < group + n; g++)
+        event(c, (struct sched_event){
+                     .type = EV_GROUP_ADD, .job = job, .group = g, .process = g, .computes = true});
+}
+
+static void switched(struct sched *c, uint32_t group, uint64_t at_ns)
+{
+    event(c, (struct sched_event){.type = EV_SWITCH, .group = group, .at_ns = at_ns});
+}
+
+/* A context that was light beside another, is alone beside a latency job since, and saturates the
+ * GPU, has the shortest slice. */
+static void test_light_is_forgotten(void **state)
+{
+    (void)state;
+    struct sched *c = scheduler(8);
+    struct sched_plan plan;
+    uint64_t now = SEC;
+    add(c, 0, CLASS_LATENCY, 0, 1);
+    add(c, 1, CLASS_BATCH, 1, 1);
+    add(c, 2, CLASS_BATCH, 2, 1);
+    for (int i = 0; i < 4000; i++, now += 4 * MS) {
+        switched(c, 1, now);
+        switched(c, 2, now + 200 * US);
+        if (i % 12 == 0)
+            sched_decide(c, now, &plan);
+    }
+    assert_true(c->groups[1].light);
+    event(c, (struct sched_event){.type = EV_JOB_REMOVE, .job = 2});
+    for (int i = 0; i < 30000; i++, now += 2 * MS) { /* for a minute */
+        switched(c, 1, now + 100 * US);
+        switched(c, 0, now + 2 * MS);
+        if (i % 25 == 0)
+            sched_decide(c, now, &plan);
+    }
+    printf("slice %u us, in runs %.3f s of %.3f s\n", c->groups[1].slice_us, c->groups[1].use.run_s,
+           c->groups[1].use.seen_s);
+    assert_true(c->groups[1].slice_us == 1);
+    sched_free(c);
+}
+
+/* What a context does while it is alone is not counted: only time beside others is. */
+static void test_counts_beside_only(void **state)
+{
+    (void)state;
+    struct sched_params p;
+    struct runs r = {.known = true, .group = 1};
+    struct context_use u = {0};
+    params_default(&p);
+    runs_company(&u, true, SEC);
+    runs_begin(&r, 1, &u, SEC + 10 * MS);
+    runs_end(&p, &r, &(struct run){.slice_us = 500}, &u, SEC + 11 * MS);
+    runs_company(&u, false, SEC + 12 * MS);
+    double before = u.run_s;
+    for (uint64_t ns = 2 * SEC; ns < 3 * SEC; ns += MS) {
+        runs_begin(&r, 1, &u, ns);
+        runs_end(&p, &r, &(struct run){.slice_us = 500}, &u, ns + 500 * US);
+    }
+    printf("%.4f s, then %.4f s\n", before, u.run_s);
+    assert_true(u.run_s - before < 0.001);
+}
+
+/* So many contexts of one job do not all run beside a latency job at once. */
+static void test_try_is_bounded(void **state)
+{
+    (void)state;
+    struct sched *c = scheduler(1024);
+    uint32_t most = 0;
+    add(c, 0, CLASS_LATENCY, 0, 1);
+    add(c, 1, CLASS_BATCH, 1, 1000);
+    for (uint32_t i = 0; i < 100; i++) {
+        struct sched_plan plan;
+        uint32_t n = 0;
+        switched(c, i % 2, SEC + i * 10 * MS);
+        sched_decide(c, SEC + i * 10 * MS + MS, &plan);
+        for (size_t k = 0; k < plan.n; k++)
+            n += plan.settings[k].runnable && plan.settings[k].timeslice_us == 200;
+        most = n > most ? n : most;
+    }
+    printf("%u contexts with a slice of 200 us at once\n", most);
+    assert_true(most <= 64);
+    sched_free(c);
+}
+
+/* References cost lower jobs little, also where the load of the latency job goes up and down. */
+static void test_references_are_rare(void **state)
+{
+    (void)state;
+    struct sched_params p;
+    struct speed_floor s = {0};
+    struct runs r = {.known = true};
+    unsigned changes = 0, shortest = 0, was = 0;
+    const unsigned n = 12000; /* looks, one each 50 ms */
+    double load = 1;
+    params_default(&p);
+    srand(1);
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t now = SEC + i * 50 * MS;
+        if (i % 10 == 0)
+            load = 1 + 0.3 * (2.0 * rand() / RAND_MAX - 1);
+        struct speed_slice d = speed_floor_decide(&p, &s, &r, 0.9, now);
+        changes += d.slice_us != was;
+        was = d.slice_us;
+        shortest += d.slice_us == 1;
+        if (r.from_ns == TIME_NEVER || now < r.from_ns)
+            continue;
+        struct tally *t = &r.tally;
+        t->seconds += 0.05;
+        t->busy_s += 0.05 * 0.3 * load * (1 - 3e-5 * d.slice_us) + 40 * 0.36 * 180e-6;
+        t->bursts += 40;
+        t->returns += 40;
+        t->cut += d.slice_us == 1 ? 40 : 20;
+        t->lower += 40;
+        t->lower_s += 0.05 * (d.slice_us == 1 ? 0.12 : 0.2 + 3e-4 * d.slice_us);
+    }
+    printf("%.1f changes a minute, %.3f of the time at the shortest slice\n", changes / 10.0,
+           shortest / (double)n);
+    assert_true(shortest < n / 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_light_is_forgotten),
+        cmocka_unit_test(test_counts_beside_only),
+        cmocka_unit_test(test_try_is_bounded),
+        cmocka_unit_test(test_references_are_rare),
+    };
+    return cmocka_run_group_tests_name("sched/company", tests, NULL, NULL);
+}
