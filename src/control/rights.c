@@ -152,7 +152,8 @@ int rights_check(const struct caller *who, const struct request *want,
             "its latency budget is %u us now, and you may only raise it; a smaller one "
             "requires root or the administrators' group",
             subject->budget_us);
-    if (to_class == CLASS_LATENCY && want->has_min_speed && want->min_speed > subject->min_speed)
+    uint32_t to_speed = want->min_speed ? want->min_speed : subject->default_speed;
+    if (to_class == CLASS_LATENCY && want->has_min_speed && to_speed > subject->min_speed)
         return error_set(
             err, -EPERM,
             "it is to keep %u%% of its speed now, and you may only lower that; a higher speed "

@@ -35,7 +35,7 @@ struct subject {
     bool paused;
     uid_t paused_by;
     uint32_t budget_us;
-    uint32_t min_speed; /* percent, of a latency job */
+    uint32_t min_speed, default_speed; /* percent, of a latency job */
     bool swapped;
     bool swapped_by_user; /* else for a latency job, which must not lose its room again */
     uid_t swapped_by;

@@ -216,6 +216,7 @@ static int verb_check(struct verb *v, const struct engine *e, bool managed)
 {
     const struct request *r = &v->request;
     const struct target *t = &v->target;
+    const uint32_t default_speed = (uint32_t)(100 * engine_params(e)->latency_speed + 0.5);
     struct subject s = {
         /* A process is added for its own sake, even out of another user's job. */
         .owner = managed && r->op != OP_ADD ? t->view.job.uid : t->proc_uid,
@@ -225,8 +226,8 @@ static int verb_check(struct verb *v, const struct engine *e, bool managed)
         .gpu_min = t->view.job.gpu_min,
         .gpu_max = t->view.job.gpu_max,
         .budget_us = t->view.job.budget_us,
-        .min_speed = t->view.job.min_speed ? t->view.job.min_speed
-                                           : (uint32_t)(100 * engine_params(e)->latency_speed),
+        .min_speed = t->view.job.min_speed ? t->view.job.min_speed : default_speed,
+        .default_speed = default_speed,
         .paused = t->view.job.paused,
         .paused_by = guest_whose(&v->who, t->view.job.paused_by),
         .swapped = t->view.swap && t->view.swap[0],

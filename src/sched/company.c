@@ -9,16 +9,15 @@
 #define HEAVY          0.9 /* and above which it is no more */
 #define ROOM           1.5 /* duties of light jobs that run together: estimates are too high */
 #define PART_LEAST     0.1 /* of a turn, that a job is charged which saturates the GPU */
-#define KNOWN_S        0.008
+#define KNOWN_S        0.05
 #define KNOWN_RUNS     4U
 #define FED_NS         5000000000U /* a record in which nothing happened for so long is none */
-#define TRY_FIRST_NS   40000000U
-#define TRY_NS         15000000U
-#define TRY_PART       10U  /* tries take at most this part of the time; */
-#define TRY_PART_BLIND 150U /* if it is not known how busy jobs keep the device */
+#define TRY_NS         150000000U
 #define TRY_AGAIN_NS   4000000000U
-#define TRY_SELDOM_NS  32000000000U
-#define TRY_SLICE_US   200U
+#define TRY_SELDOM_NS  64000000000U
+#define TRY_BLIND_NS   30000000000U /* if it is not known how busy jobs keep the device */
+#define TRY_SLICE_US   500U
+#define TRY_CONTEXTS   8U /* that run at once */
 #define LIGHT_MOST_US  1000U
 #define GATHER_US      500U
 #define GATHER_SEEN_NS 2500000000U  /* two looks of a second each */
@@ -27,7 +26,10 @@
 #define WASTED         0.6          /* how busy a device is at most, for contexts to be gathered */
 #define GAINED         0.15         /* by how much more then, at least, for that to last */
 #define AHEAD_TURNS    2
-#define CONTEXTS_MOST  64U /* of a job, to be told apart by their processes */
+#define WITNESS        4
+#define IDLE_MOST      4U   /* idle jobs that may begin at once, */
+#define IDLE_US        250U /* with this slice */
+#define CONTEXTS_MOST  64U  /* of a job, to be told apart by their processes */
 
 static bool is_fed(const struct policy_device *dev, uint64_t now_ns)
 {
@@ -82,7 +84,7 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
 {
     m->company.duty = 0;
     m->company.unknown = false;
-    m->company.heavy = 0;
+    m->company.heavy = m->company.slice_us = 0;
     for (uint32_t i = *sched_group_head(c, d, m->job); i != SLOT_NONE; i = c->groups[i].next) {
         struct group *g = &c->groups[i];
         if (!g->computes)
@@ -92,9 +94,11 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
         m->company.unknown |= !is_known(&c->groups[first].use);
         m->company.heavy += first == i && !g->light;
         m->company.duty += first == i ? g->duty : 0;
+        if (g->light && g->light_us > m->company.slice_us)
+            m->company.slice_us = g->light_us;
     }
     m->company.duty = m->idle ? 0 : fmin(m->company.duty, 1);
-    m->company.heavy = !fed ? 1 : m->idle ? 0 : m->company.heavy;
+    m->company.heavy = !fed || m->gang ? 1 : m->idle ? 0 : m->company.heavy;
 }
 
 /* Whether the contexts of jobs here are gathered. */
@@ -139,17 +143,16 @@ void company_judge(struct sched *c, uint64_t now_ns)
     }
 }
 
-static bool is_light(const struct member *m)
+/* While a normal job wants the device, batch jobs get what it leaves, with the shortest slice. */
+static bool is_light(const struct policy_device *dev, const struct member *m)
 {
-    return !m->company.heavy;
+    return !m->company.heavy && !(dev->rotation.batch_waits && m->class == CLASS_BATCH);
 }
 
 /* It had so much more than the holder that the holder is to have what there is. */
 static bool is_ahead(const struct sched_params *p, const struct policy_device *dev,
                      const struct member *m, const struct member *holder)
 {
-    if (dev->gather.busy < WASTED)
-        return false; /* there is enough for both */
     double turns = AHEAD_TURNS * p->rotation_us * 1e3 * WEIGHT_DEFAULT;
     if (m->account == holder->account)
         return (double)m->vtime > (double)holder->vtime + turns / m->turn_weight;
@@ -163,17 +166,50 @@ static bool may_join(const struct policy_device *dev, const struct member *m,
     return rotation_takes_part(dev, m) && !m->gang && m->job != holder->job && !m->company.beside;
 }
 
-/* The best class first, and in a class the order of turns. heavy: a job that saturates the GPU is
- * wanted, not a light one; than: that, which light ones must not be ahead of. */
+/* How long a latency job may wait for it, if all its contexts have work. */
+static uint32_t waits_us(const struct sched_params *p, const struct policy_device *dev,
+                         const struct member *m)
+{
+    bool gathered = dev->gather.on && m->company.heavy > 1 && m->company.slice_us < GATHER_US;
+    return member_width(m) * ((gathered ? GATHER_US : m->company.slice_us) + p->switch_us);
+}
+
+/* Of the latency jobs' budget; without one, as long as it takes. */
+static uint32_t may_wait_us(const struct sched_params *p, const struct policy_device *dev)
+{
+    const uint32_t budget_us = policy_budget(dev), spared_us = 2 * p->switch_us;
+    return budget_us > spared_us ? budget_us - spared_us : budget_us ? 0 : UINT32_MAX;
+}
+
+/* Jobs that are ahead wait, but in one turn of WITNESS: beside nobody it could not be seen that the
+ * other one waits for its host, too. */
+static bool is_witnessed(const struct sched_params *p, const struct policy_device *dev)
+{
+    return dev->rotation.turn_ns / (p->rotation_us * 1000ULL) % WITNESS == 0;
+}
+
+/* What there is room for beside the holder. */
+struct room {
+    const struct member *heavy; /* saturates the GPU; NULL: none of them does */
+    double duty;
+    uint32_t us; /* of the latency jobs' budget */
+};
+
+static bool fits(const struct sched_params *p, const struct policy_device *dev,
+                 const struct room *room, const struct member *m)
+{
+    return room->duty + m->company.duty <= ROOM && waits_us(p, dev, m) <= room->us &&
+           (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
+}
+
+/* The best class first, and in a class the order of turns. */
 static struct member *next_beside(const struct sched_params *p, struct policy_device *dev,
-                                  const struct member *holder, bool heavy,
-                                  const struct member *than, double duty)
+                                  const struct member *holder, bool heavy, const struct room *room)
 {
     struct member *best = NULL;
     for_each_member (dev, m) {
-        if (!may_join(dev, m, holder) || is_light(m) == heavy ||
-            (!heavy && !m->idle &&
-             (duty + m->company.duty > ROOM || (than && is_ahead(p, dev, m, than)))))
+        if (!may_join(dev, m, holder) || m->idle || is_light(dev, m) == heavy ||
+            (!heavy && !fits(p, dev, room, m)))
             continue;
         if (!best || m->class < best->class ||
             (m->class == best->class && account_before(dev, m, best)))
@@ -190,7 +226,7 @@ static bool is_due(const struct member *m, uint64_t now_ns)
 
 static void set_tried(struct member *m, uint64_t now_ns)
 {
-    uint64_t ns = m->company.try_ns ? 2 * m->company.try_ns : TRY_AGAIN_NS;
+    uint64_t ns = m->company.try_ns && !m->company.unknown ? 2 * m->company.try_ns : TRY_AGAIN_NS;
     m->company.tried_ns = now_ns;
     m->company.try_ns = ns < TRY_SELDOM_NS ? ns : TRY_SELDOM_NS;
 }
@@ -211,69 +247,121 @@ static struct member *partner(struct policy_device *dev, const struct member *ho
 }
 
 /* Only where turns leave the device idle: else there is nothing to gain. */
-static void begin_try(struct policy_device *dev, struct member *holder, uint64_t now_ns)
+static void begin_try(const struct sched_params *p, struct policy_device *dev,
+                      struct member *holder, uint64_t now_ns)
 {
     if (holder->gang || holder->idle || !is_fed(dev, now_ns) || now_ns < dev->try_next_ns ||
         dev->gather.busy >= BUSY || !is_due(holder, now_ns))
         return;
     struct member *other = partner(dev, holder, now_ns);
-    if (!other && member_width(holder) < 2)
+    uint32_t contexts = member_width(holder) + (other ? member_width(other) : 0);
+    if (contexts < 2 || contexts > TRY_CONTEXTS ||
+        contexts * (TRY_SLICE_US + p->switch_us) > may_wait_us(p, dev))
         return;
-    bool unknown = holder->company.unknown || (other && other->company.unknown);
-    const uint64_t ns = unknown ? TRY_FIRST_NS : TRY_NS;
     dev->tried = other ? other->job : holder->job;
-    dev->try_until_ns = now_ns + ns;
-    dev->try_next_ns = now_ns + (dev->gather.busy > 0 ? TRY_PART : TRY_PART_BLIND) * ns;
+    dev->try_until_ns = now_ns + TRY_NS;
+    dev->try_next_ns = now_ns + (dev->gather.busy > 0 ? TRY_AGAIN_NS / 4 : TRY_BLIND_NS);
     set_tried(holder, now_ns);
     if (other)
         set_tried(other, now_ns);
 }
 
-void company_pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
+/* Idle jobs are not suspended, so that it is seen when they begin: some of them in each turn, as
+ * they may begin together. */
+static void watch_idle(const struct sched_params *p, struct policy_device *dev,
+                       const struct member *holder)
 {
-    struct rotation *r = &dev->rotation;
+    uint32_t n = 0, i = 0;
     for_each_member (dev, m)
-        m->company.beside = false;
-    if (r->from == CLASS_COUNT || r->blocked || r->holder == SLOT_NONE || r->by_class ||
-        dev->window != SLOT_NONE || dev->boost.job != SLOT_NONE) {
-        dev->try_until_ns = 0;
-        return;
+        n += m->idle && is_light(dev, m) && may_join(dev, m, holder);
+    uint64_t turn = dev->rotation.turn_ns / (p->rotation_us * 1000ULL);
+    uint32_t first = n > IDLE_MOST ? (uint32_t)(turn * IDLE_MOST % n) : 0;
+    for_each_member (dev, m) {
+        if (m->idle && is_light(dev, m) && may_join(dev, m, holder))
+            m->company.beside = (i++ + n - first) % n < IDLE_MOST;
     }
-    struct member *holder = &dev->members[r->holder], *m;
-    struct member *heavy = is_light(holder) ? next_beside(p, dev, holder, true, NULL, 0) : holder;
-    double duty = is_light(holder) ? holder->company.duty : 0;
-    if (heavy)
-        heavy->company.beside = heavy != holder;
-    while ((m = next_beside(p, dev, holder, false, heavy, duty))) {
-        m->company.beside = true;
-        duty += m->company.duty;
-    }
-    if (r->turn_ns == now_ns)
-        begin_try(dev, holder, now_ns);
-    if (now_ns >= dev->try_until_ns)
-        return;
-    m = &dev->members[dev->tried];
-    m->company.beside |= m->used && may_join(dev, m, holder);
-    policy_wake(dev, dev->try_until_ns);
 }
 
-double company_part(const struct policy_device *dev, const struct member *m)
+static void pick_beside(const struct sched_params *p, struct policy_device *dev,
+                        struct member *holder)
 {
-    double light = 0;
-    for_each_member (dev, x) {
-        if (is_light(x) && (x->company.beside || x->job == dev->rotation.holder))
-            light += x->company.duty;
+    struct member *m;
+    struct room room = {.us = may_wait_us(p, dev)};
+    bool light = is_light(dev, holder);
+    room.heavy = light ? (m = next_beside(p, dev, holder, true, NULL)) : holder;
+    if (light && m)
+        m->company.beside = true;
+    dev->alone = waits_us(p, dev, holder) > room.us;
+    room.duty = light ? holder->company.duty : 0;
+    room.us -= light && !dev->alone ? waits_us(p, dev, holder) : 0;
+    while ((m = next_beside(p, dev, holder, false, &room))) {
+        m->company.beside = true;
+        room.duty += m->company.duty;
+        room.us -= waits_us(p, dev, m);
     }
-    return is_light(m) ? m->company.duty : fmax(1 - light, PART_LEAST);
+    watch_idle(p, dev, holder);
+}
+
+static bool has_company(const struct sched_params *p, const struct policy_device *dev)
+{
+    const struct rotation *r = &dev->rotation;
+    return r->from != CLASS_COUNT && !r->linked && !r->blocked && r->holder != SLOT_NONE &&
+           !r->by_class && dev->window == SLOT_NONE && dev->boost.job == SLOT_NONE &&
+           speed_floor_beside_us(p, &dev->speed);
+}
+
+void company_pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
+{
+    const struct rotation *r = &dev->rotation;
+    for_each_member (dev, m)
+        m->company.beside = false;
+    if (has_company(p, dev)) {
+        struct member *holder = &dev->members[r->holder];
+        pick_beside(p, dev, holder);
+        if (r->turn_ns == now_ns)
+            begin_try(p, dev, holder, now_ns);
+        struct member *m = &dev->members[dev->tried];
+        if (now_ns < dev->try_until_ns) {
+            m->company.beside |= m->used && may_join(dev, m, holder);
+            policy_wake(dev, dev->try_until_ns);
+        }
+    } else {
+        dev->try_until_ns = 0;
+    }
+    dev->contexts = 0;
+    for_each_member (dev, m)
+        dev->contexts += m->company.beside || m->job == r->holder ? member_width(m) : 0;
+}
+
+double company_charge(const struct policy_device *dev, const struct member *m, double turn_ns)
+{
+    double light_ns = 0;
+    if (dev->rotation.linked)
+        return turn_ns;
+    if (is_light(dev, m))
+        return fmin(m->company.used_ns, turn_ns);
+    for_each_member (dev, x)
+        light_ns += is_light(dev, x) ? x->company.used_ns : 0;
+    return fmax(turn_ns - light_ns, PART_LEAST * turn_ns);
 }
 
 uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t now_ns)
 {
     const struct policy_device *dev = &c->devices[g->device];
-    if (now_ns < dev->try_until_ns)
-        return TRY_SLICE_US;
     const struct member *m = &dev->members[g->job];
-    return g->light ? g->light_us : dev->gather.on && m->company.heavy > 1 ? GATHER_US : 0;
+    uint32_t most_us = speed_floor_beside_us(&c->params, &dev->speed), us = 0;
+    if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.holder) ||
+        (dev->rotation.batch_waits && m->class == CLASS_BATCH))
+        return 0;
+    if (now_ns < dev->try_until_ns)
+        us = TRY_SLICE_US;
+    else if (m->idle)
+        us = IDLE_US;
+    else if (g->light)
+        us = g->light_us;
+    else if (dev->gather.on && m->company.heavy > 1)
+        us = GATHER_US;
+    return us < most_us ? us : most_us;
 }
 
 static bool is_runnable(const struct sched *c, uint32_t group)

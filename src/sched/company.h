@@ -6,7 +6,7 @@
  * somebody has work. So in each turn one job runs that saturates the GPU, and beside it those that
  * are light, in the order of turns, as far as their *duties* (the share of time in which they want
  * the GPU) fit into what one GPU can do, and as long as they have not had more than the other. What
- * they use counts as their turn.
+ * they use counts as their turn. While a normal job wants the GPU, batch jobs have what it leaves.
  *
  * A light context's slice is as long as its work mostly is, so that it is not cut into pieces, and
  * LIGHT_MOST_US at most. A latency job then waits for one slice and one switch of each light
@@ -39,6 +39,8 @@ struct member_company {
     double duty;       /* 0..1; a context that is not known, or not light, counts as 1 */
     bool unknown;      /* some are not known */
     uint32_t heavy;    /* of them are not light; 1: without a record */
+    uint32_t slice_us; /* the longest of those that are */
+    double used_ns;    /* engine time since it was charged, and a switch for each run */
     double busy;       /* as EV_DEMAND says */
     bool beside;       /* runs beside the holder */
     uint64_t tried_ns; /* when it last was */
@@ -59,8 +61,9 @@ void company_judge(struct sched *c, uint64_t now_ns);
 void company_pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
 /* After a decision: from when on contexts are seen beside others. */
 void company_count(struct sched *c, uint64_t now_ns);
-/* The part of a turn that a member uses which has it or runs beside its holder. */
-double company_part(const struct policy_device *dev, const struct member *m);
+/* What a member is charged of a turn that it has, or in which it runs beside the holder: a light
+ * job what it used, and one that saturates the GPU what they left it. */
+double company_charge(const struct policy_device *dev, const struct member *m, double turn_ns);
 /* The slice of a context that runs beside others; 0: it has that of its job. */
 uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t now_ns);
 /* The context by which the record names this one: its process's first. */

@@ -252,6 +252,9 @@ static int engine_switch(struct sched *c, const struct sched_event *ev)
     struct runs *r = &c->devices[ev->device].runs;
     struct run was;
     r->known &= !ev->on;
+    if (r->known && r->group != SLOT_NONE && ev->at_ns > r->since_ns)
+        c->devices[ev->device].members[c->groups[r->group].job].company.used_ns +=
+            (double)(ev->at_ns - r->since_ns) + 1e3 * c->params.switch_us;
     runs_end(&c->params, r, run_of(c, r->group, &was),
              r->group == SLOT_NONE ? NULL : &c->groups[r->group].use, ev->at_ns);
     r->group = ev->group == SLOT_NONE ? SLOT_NONE : company_first(c, ev->group);

@@ -83,7 +83,9 @@ struct policy_device {
     struct slack_order order;
     struct speed_floor speed;
     struct runs runs;
-    uint32_t tried; /* beside the holder until then: company.h */
+    uint32_t contexts; /* below the latency class, that run: company.h */
+    bool alone;        /* those of the holder one after the other, for the budget's sake */
+    uint32_t tried;    /* runs beside the holder until then */
     uint64_t try_until_ns, try_next_ns;
     struct company_gather gather;
     struct budget budget;

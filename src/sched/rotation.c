@@ -134,12 +134,14 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, doubl
     ns /= r->in_window == WINDOW_GAPS ? GAPS_CHEAP : 1;
     for_each_member (dev, x) {
         if (x->company.beside)
-            charge(dev, x, (double)ns * company_part(dev, x), 0, pace);
+            charge(dev, x, company_charge(dev, x, (double)ns), 0, pace);
     }
     r->class_vtime[m->class] += r->by_class || r->linked ? ns : 0;
     bool probe = m->idle && !m->due.expects && !dev->gated;
-    charge(dev, m, (double)ns * company_part(dev, m), probe ? (double)(turn * PROBE_CHARGE) : 0,
+    charge(dev, m, company_charge(dev, m, (double)ns), probe ? (double)(turn * PROBE_CHARGE) : 0,
            pace);
+    for_each_member (dev, x)
+        x->company.used_ns = 0;
     r->holder = SLOT_NONE;
 }
 
@@ -247,7 +249,7 @@ static void rotate(const struct sched_params *p, struct policy_device *dev, uint
     struct rotation *r = &dev->rotation;
     uint32_t n = 0, busy = 0;
     for_each_member (dev, m) {
-        n += is_candidate(dev, m) ? member_width(m) : 0;
+        n += is_candidate(dev, m) || m->company.beside ? member_width(m) : 0;
         busy += is_candidate(dev, m) && !m->idle;
     }
     const struct member *h = r->holder == SLOT_NONE ? NULL : &dev->members[r->holder];

@@ -5,8 +5,7 @@
 
 /* Of a switch: a run of a lower job that ends before it has begun takes 0.08 to 0.16 ms, in which
  * its state is saved (H100, driver 580.159.04). */
-#define CUT_PART  0.9
-#define CUT_LEAST 0.9 /* of the slice: what ends before that, ended by itself */
+#define CUT_PART 0.9
 /* A lower job that has the engine for so much longer than its slice shows that the latency jobs
  * pause. */
 #define PAUSE_NS  1000000U
@@ -43,8 +42,7 @@ static void tally_add(const struct sched_params *p, struct runs *r, const struct
     t->lower_s += s;
     t->lower++;
     r->lower = true;
-    r->cut = (double)ns < (double)slice_ns + CUT_PART * 1e3 * p->switch_us &&
-             (double)ns >= CUT_LEAST * (double)slice_ns;
+    r->cut = (double)ns < (double)slice_ns + CUT_PART * 1e3 * p->switch_us;
 }
 
 void runs_end(const struct sched_params *p, struct runs *r, const struct run *of,

@@ -2,7 +2,6 @@
 #include "sched/speed_floor.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "sched/sched.h"
 
@@ -13,11 +12,12 @@
 #define STAYS_S      0.5      /* and of a slice that stays */
 #define SILENT_NS    (2 * S)  /* latency jobs that do too little for that in so long are away */
 #define REFERENCE_NS (45 * S) /* a reference takes some 0.2 s: 0.5 % of what lower jobs have */
-#define AGAIN_NS     S        /* between references because of a change */
-#define BAR_NS       (30 * S)
+#define AGAIN_NS     (10 * S) /* between references because of a change */
+#define DOUBTFUL_NS  (10 * S)
+#define BAR_NS       (2 * S) /* one measurement may err by more than the floor leaves */
 #define BAR_MOST_NS  (960 * S)
 #define BURST_STEP   3 /* with which throttled jobs run */
-#define THROTTLE_NS  (5 * S)
+#define THROTTLE_NS  (2 * S)
 
 #define RUNS_LEAST 10   /* to judge by */
 #define RUNS_HZ    20.0 /* fewer gaps are not worth the search */
@@ -152,8 +152,6 @@ static void judge_stay(const struct sched_params *p, struct speed_floor *s, stru
     measure(p, s, &seen->tally);
     bool changed = fabs(s->rate - before) > CHANGED * before;
     bool slow = s->rate < (least - NOISE) * s->alone;
-    if (changed)
-        memset(s->bar_ns, 0, sizeof(s->bar_ns)), memset(s->barred_ns, 0, sizeof(s->barred_ns));
     bool again = (changed || slow) && now_ns + REFERENCE_NS >= s->reference_ns + AGAIN_NS;
     if (again || now_ns >= s->reference_ns) {
         s->reference_ns = now_ns + REFERENCE_NS;
@@ -168,8 +166,15 @@ static void judge_stay(const struct sched_params *p, struct speed_floor *s, stru
 static void judge_shortest(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
                            double may_lose, bool strict, uint64_t now_ns)
 {
-    bool reference = s->phase == SPEED_REFERENCE;
+    bool reference = s->phase == SPEED_REFERENCE, was = s->launch_bound;
     take_shortest(p, s, &seen->tally);
+    s->launch_bound &= now_ns >= s->doubtful_ns;
+    if (was && !s->launch_bound)
+        s->doubtful_ns = now_ns + DOUBTFUL_NS;
+    if (!was && s->launch_bound) { /* once more, without light jobs beside others */
+        enter(s, seen, SPEED_SHORTEST, 0, now_ns);
+        return;
+    }
     if (s->launch_bound && !strict && (reference || !is_barred(s, 1, now_ns))) {
         /* After a reference the same step is measured again, against its own cost alone. */
         s->rate_before = reference && s->step > 1 ? 0 : s->rate;
@@ -191,6 +196,13 @@ static void judge_burst(const struct sched_params *p, struct speed_floor *s, str
     double ns = ran * (burst_loss(p, s, &seen->tally, strict) / may_lose - 1);
     s->phase = SPEED_THROTTLED;
     s->until_ns = now_ns + (ns < (double)THROTTLE_NS ? ns > 0 ? (uint64_t)ns : 0 : THROTTLE_NS);
+}
+
+uint32_t speed_floor_beside_us(const struct sched_params *p, const struct speed_floor *s)
+{
+    if (!s->launch_bound)
+        return UINT32_MAX;
+    return s->phase == SPEED_STEP || s->phase == SPEED_STAYS ? slice_of(p, s->step) : 0;
 }
 
 static double enough_s(enum speed_phase phase)

@@ -47,6 +47,7 @@ struct speed_floor {
     uint32_t step; /* index of the slice, while it is not a reference */
     uint64_t until_ns;
     uint64_t changed_ns;   /* when the slice was last set */
+    uint64_t doubtful_ns;  /* until then they are not taken for launch-bound */
     uint64_t reference_ns; /* when the next reference is due */
     uint64_t barred_ns[SPEED_STEPS];
     uint64_t bar_ns[SPEED_STEPS]; /* for how long it was barred last */
@@ -69,6 +70,9 @@ struct speed_slice {
 /* least: the floor of the latency jobs, 0.01 to 1. */
 struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed_floor *s,
                                       struct runs *seen, double least, uint64_t now_ns);
+/* The longest slice that light contexts may have beside the latency jobs (company.h); 0: none runs
+ * beside another, for what they cost is not known, or is too much. */
+uint32_t speed_floor_beside_us(const struct sched_params *p, const struct speed_floor *s);
 /* Nothing is known any more, for the latency jobs are others, or there are none. */
 void speed_floor_reset(struct speed_floor *s);
 

@@ -2,7 +2,6 @@
 #include "engine/observe/switches.h"
 
 #include <errno.h>
-#include <math.h>
 
 #define SWITCHES_NS (50 * NSEC_PER_MSEC) /* the driver itself looks every 33 ms (NVIDIA) */
 #define KEPT_MAX    65536U               /* switches that a trace has not taken */
@@ -15,24 +14,31 @@ static uint32_t group_of(const struct model *m, pid_t pid, uint32_t gpu)
     if (p == SLOT_NONE)
         return SLOT_NONE;
     for_each_group_of (m, &m->processes[p], g) {
-        const struct channel_group *x = &m->groups[g];
-        if (x->dg.gpu == gpu && x->dg.kind == GROUP_COMPUTE && x->sched_job != SLOT_NONE)
-            return g;
+        if (m->groups[g].dg.gpu != gpu || m->groups[g].dg.kind != GROUP_COMPUTE)
+            continue;
+        for_each_twin(m, g, t)
+        {
+            if (m->groups[t].sched_job != SLOT_NONE)
+                return t;
+        }
     }
     return SLOT_NONE;
 }
 
 static bool is_wanted(const struct model *m, unsigned gpu)
 {
-    double busy = 0;
-    for_each_job (m, j)
-        busy += model_class(m, j) == CLASS_LATENCY ? fmax(j->on[gpu].busy, 0) : 0;
+    double busy = 0; /* not known: as if it were all */
+    for_each_job (m, j) {
+        if (model_class(m, j) == CLASS_LATENCY && j->ngroups)
+            busy += j->on[gpu].busy < 0 ? 1 : j->on[gpu].busy;
+    }
     return sched_wants_switches(m->sched, gpu, busy);
 }
 
-static void emit_switches(struct model *m, const struct switch_list *l, uint32_t wanted)
+/* lost: GPUs of which switches are missing before these. */
+static void emit_switches(struct model *m, const struct switch_list *l, uint32_t wanted,
+                          uint32_t lost)
 {
-    uint32_t lost = 0;
     for (size_t i = 0; i < l->n; i++) {
         const struct gpu_switch *s = &l->v[i];
         if (!(wanted >> s->gpu & 1))
@@ -75,10 +81,11 @@ uint64_t switches_due(struct switches *x, struct model *m)
         return x->at;
     struct switch_list list = {0};
     const int r = ops->switches(m->driver, &list, NULL);
+    const bool begins = !x->recording;
     x->recording = true;
     x->refused = r < 0 && r != -EAGAIN;
     x->at = m->now + (x->refused ? RETRY_NS : SWITCHES_NS);
-    emit_switches(m, &list, wanted);
+    emit_switches(m, &list, wanted, begins ? UINT32_MAX : 0);
     if (x->traced)
         keep(x, &list);
     switch_list_free(&list);

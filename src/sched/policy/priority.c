@@ -65,14 +65,19 @@ static void top_slices(const struct sched_params *p, struct policy_device *dev, 
         slack_slices(p, dev, lower);
 }
 
-/* Whether the slice below follows from the speed of the latency jobs, and nothing that was said of
- * their requests comes before. */
+/* Whether the slice below follows from the speed of the latency jobs: nothing that was said of
+ * their requests comes before, and they do something, as far as is known (all == 0: it is not). */
 static bool keeps_speed(const struct sched_params *p, const struct policy_device *dev)
 {
     bool told = p->floor > 0.0 || dev->boost.job != SLOT_NONE;
-    for_each_member (dev, m)
-        told |= m->class == CLASS_LATENCY && !m->paused && (m->budget_us || m->due.expects);
-    return !told;
+    double busy = 0, all = 0;
+    for_each_member (dev, m) {
+        bool latency = m->class == CLASS_LATENCY && !m->paused;
+        told |= latency && (m->budget_us || m->due.expects);
+        busy += latency ? m->company.busy : 0;
+        all += m->company.busy;
+    }
+    return !told && (all == 0 || busy >= SPEED_BUSY);
 }
 
 static double least_speed(const struct sched_params *p, const struct policy_device *dev)
