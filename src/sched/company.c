@@ -355,7 +355,7 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
         return 0;
     if (now_ns < dev->try_until_ns)
         us = TRY_SLICE_US;
-    else if (m->idle)
+    else if (m->idle && !m->company.heavy)
         us = IDLE_US;
     else if (g->light)
         us = g->light_us;
