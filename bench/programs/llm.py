@@ -4,6 +4,7 @@ The latencies are those between the tokens of a request (TPOT); the final object
 """
 import argparse
 import random
+import signal
 import time
 
 import torch
@@ -32,11 +33,17 @@ with torch.no_grad():
     free = list(range(args.slots))
     running = {}  # slot: tokens that are still to come, time of the last one
     waiting = []  # when they arrived
+    stopped = []  # requests that were due while it was stopped do not come
+    signal.signal(signal.SIGCONT, lambda *_: stopped.append(True))
     due = time.monotonic()
     told.line(t=due, requests=0, latencies_us=[])
     spoke = due
     while not told.stop:
         now = time.monotonic()
+        if stopped:
+            stopped.clear()
+            waiting.clear()
+            due = now
         while due <= now:
             waiting.append(due)
             due += rng.expovariate(args.rate)
