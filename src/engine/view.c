@@ -169,6 +169,7 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
         .busy = -1,
     };
     view_groups(e, j, out);
+    bool unknown = false;
     for (unsigned d = 0; d < e->model.ngpus; d++) {
         out->memory_bytes += j->on[d].memory_bytes;
         out->exact_ns[d] = j->on[d].exact_ns;
@@ -178,7 +179,11 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
                                    : TIME_NEVER;
         if (j->on[d].busy >= 0)
             out->busy = (out->busy < 0 ? 0 : out->busy) + j->on[d].busy;
+        else
+            unknown |= out->gpus >> d & 1 && e->model.gpus[d].caps & GPU_CAP_USAGE;
     }
+    if (unknown)
+        out->busy = -1;
     counts_now(&e->model, j, &out->counts);
     view_why(e, j, out);
     out->placed_why = j->placed_why;
