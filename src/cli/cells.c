@@ -1,6 +1,7 @@
 /* See cells.h. */
 #include "cli/cells.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "cli/users.h"
@@ -125,6 +126,39 @@ void cell_speed(char buf[static CELL], const json_t *mps)
         snprintf(buf, CELL, "%.0f%%", json_number_value(speed) * 100);
 }
 
+/* Whether the driver tells GPU time of one of the job's GPUs. */
+static bool tells_busy(const json_t *job, const json_t *devices)
+{
+    const json_t *gpu, *device, *cap;
+    size_t i, k, c;
+    json_array_foreach(json_object_get(job, "gpus"), i, gpu)
+    {
+        json_array_foreach(devices, k, device)
+        {
+            if (!json_equal(json_object_get(device, "index"), gpu))
+                continue;
+            json_array_foreach(json_object_get(device, "caps"), c, cap)
+            {
+                if (strcmp(json_string_value(cap) ? json_string_value(cap) : "", "usage") == 0)
+                    return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Of its GPUs: so one that works on several is at 100 % when all of them work for it. */
+static void busy_text(char *buf, const json_t *job, const json_t *devices)
+{
+    const json_t *busy = json_object_get(job, "busy");
+    const size_t gpus = json_array_size(json_object_get(job, "gpus"));
+    if (json_is_number(busy))
+        snprintf(buf, CELL, "%.0f%%",
+                 fmin(json_number_value(busy) / fmax((double)gpus, 1), 1) * 100);
+    else
+        snprintf(buf, CELL, tells_busy(job, devices) ? "?" : "-");
+}
+
 void cells_of(const json_t *job, const json_t *devices, bool labels, char cell[COLUMNS][CELL])
 {
 /* What a process in no job does not have is shown as -. */
@@ -141,10 +175,7 @@ void cells_of(const json_t *job, const json_t *devices, bool labels, char cell[C
     cell_memory(cell[MEM], job);
     user_text(cell[USER], (uid_t)INT("uid"));
     name_text(cell[NAME], json_get_text(job, "name"));
-    const json_t *busy = json_object_get(job, "busy");
-    snprintf(cell[BUSY], CELL, "-");
-    if (json_is_number(busy))
-        snprintf(cell[BUSY], CELL, "%.0f%%", json_number_value(busy) * 100);
+    busy_text(cell[BUSY], job, devices);
     cell_speed(cell[SPEED], json_object_get(job, "mps"));
     cell_gpus(cell[GPU], job, devices, labels);
     levels_text(cell[LEVEL], job);

@@ -49,8 +49,9 @@ static json_t *top_nobody_json(const struct top_row *r)
 
 static json_t *top_gpu_json(const struct top_model *m, const struct top_gpu *g)
 {
-    return json_pack("{s:i, s:s, s:s, s:f, s:i, s:o}", "gpu", (int)g->index, "label",
+    return json_pack("{s:i, s:s, s:s, s:f, s:O*, s:i, s:o}", "gpu", (int)g->index, "label",
                      g->label ? g->label : "", "name", g->name ? g->name : "", "share", g->share,
+                     "idle_while_waiting_s", json_object_get(g->entry, "idle_while_waiting_s"),
                      "jobs", (int)g->jobs, "minute", minute_json(&g->history, m->now_ns));
 }
 

@@ -283,6 +283,9 @@ static json_t *gpus_of(const struct engine *e)
             json_pack("{s:i, s:s, s:s, s:s, s:i, s:s, s:o}", "index", (int)i, "label", g.label,
                       "name", g.name, "uuid", g.uuid, "level", (int)level, "level_name",
                       device_level_name(level), "caps", caps_of(g.caps & ~off));
+        uint64_t idle_ns;
+        if (engine_gpu_idle(e, i, &idle_ns))
+            json_object_set_new(gpu, "idle_while_waiting_s", seconds_json(idle_ns));
         if (off) {
             json_object_set_new(gpu, "off", caps_of(off));
             json_object_set_new(gpu, "off_why", json_string(why));

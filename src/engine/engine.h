@@ -151,6 +151,9 @@ void engine_withhold(struct engine *e, unsigned gpu, uint32_t caps, const char *
 /* What a GPU can do, what is withheld of that, and why ("": nothing is). */
 uint32_t engine_gpu_caps(const struct engine *e, unsigned gpu, uint32_t *withheld,
                          const char **why);
+/* How long it was idle while a job waited for it, since the engine began (idle.h). False: not known.
+ */
+bool engine_gpu_idle(const struct engine *e, unsigned gpu, uint64_t *ns);
 /* 0, or -ENOTSUP: suspension is withheld on a GPU that the job uses, or may come to use. */
 int engine_may_pause(const struct engine *e, uint32_t job, struct error *err);
 

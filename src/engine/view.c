@@ -271,6 +271,12 @@ void engine_totals(const struct engine *e, uint64_t out[3])
     out[2] = e->model.controls_failed;
 }
 
+bool engine_gpu_idle(const struct engine *e, unsigned gpu, uint64_t *ns)
+{
+    *ns = gpu < e->model.ngpus ? e->idle.on[gpu].idle_ns : 0;
+    return gpu < e->model.ngpus && e->idle.on[gpu].known;
+}
+
 const struct sched_params *engine_params(const struct engine *e)
 {
     return sched_current_params(e->model.sched);
