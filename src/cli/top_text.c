@@ -57,7 +57,8 @@ static bool column_used(const struct top_model *m, enum top_column c)
         return true;
     for (size_t i = 0; i < m->nrows; i++) {
         const struct top_row *r = m->rows[i];
-        if ((c == TOP_SPEED && json_object_get(r->entry, "mps")) ||
+        if ((c == TOP_SPEED &&
+             (json_object_get(r->entry, "mps") || json_object_get(r->entry, "speed"))) ||
             (c == TOP_DUE &&
              (json_object_get(r->entry, "due") || json_object_get(r->entry, "deadline_us"))) ||
             (c == TOP_WHERE_COLUMN && r->where[0]) || (c == TOP_USER && r->uid != m->rows[0]->uid))
@@ -162,7 +163,7 @@ void top_cell(char buf[static CELL], const struct top_model *m, const struct top
         cell_memory(buf, r->entry);
         break;
     case TOP_SPEED:
-        cell_speed(buf, json_object_get(r->entry, "mps"));
+        cell_speed(buf, r->entry);
         break;
     case TOP_DUE:
         due_text(buf, r->entry);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "cli/cells.h"
 #include "cli/choose.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -72,6 +73,32 @@ static void print_queued(const json_t *job)
         printf("it is the first in line\n");
 }
 
+/* What was measured of a latency job, and what follows for the jobs below it. */
+static void print_measured(const json_t *gpus, const json_t *job, const json_t *w)
+{
+    const json_t *m = json_object_get(w, "measured"), *speed = json_object_get(m, "speed");
+    const char *class = json_get_text(job, "class");
+    const bool bound = json_is_true(json_object_get(m, "launch_bound"));
+    const bool latency = m || (class && strcmp(class, "latency") == 0);
+    char slice[CELL];
+    if (m)
+        printf("    %sworks %.0f%% of the GPU in %.0f bursts per second, with gaps %s\n",
+               bound ? "launch-bound: " : "", json_number_value(json_object_get(m, "busy")) * 100,
+               json_number_value(json_object_get(m, "bursts_hz")),
+               bound ? "shorter than a switch" : "long enough for a switch");
+    if (json_is_number(speed))
+        printf("    keeps %.0f%% of its speed alone\n", json_number_value(speed) * 100);
+    cell_time(slice, json_get_int(w, "lower_slice_us"));
+    if (json_is_true(json_object_get(w, "throttled")))
+        printf("    lower jobs are throttled: suspended for some seconds at a time\n");
+    else if (json_get_int(w, "lower_slice_us"))
+        printf("    %s slices of %s\n", latency ? "lower jobs have" : "below latency jobs it has",
+               slice);
+    if (bound && !json_object_get(job, "mps") && cell_has_cap(gpus, json_get_int(w, "gpu"), "pool"))
+        printf("    in a pool it would share the GPU in space: start it with --pool "
+               "(docs/space.md)\n");
+}
+
 static void print_gpu(const json_t *jobs, const json_t *w)
 {
     char other[100];
@@ -119,7 +146,7 @@ static void print_counts(const json_t *counts)
     printf(json_array_size(json_object_get(counts, "gpus")) ? "\n" : " nothing on a GPU\n");
 }
 
-static void print_job(const json_t *jobs, const json_t *job)
+static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
 {
     char name[100];
     const char *state = json_get_text(job, "state"), *class = json_get_text(job, "class");
@@ -139,8 +166,10 @@ static void print_job(const json_t *jobs, const json_t *job)
                named(jobs, json_integer_value(unit), name, sizeof(name)));
     json_array_foreach(json_object_get(job, "why"), i, w)
     {
-        if (!whole)
-            print_gpu(jobs, w);
+        if (whole)
+            continue;
+        print_gpu(jobs, w);
+        print_measured(gpus, job, w);
     }
     print_counts(json_object_get(job, "counts"));
 }
@@ -177,7 +206,7 @@ int why_main(int argc, char **argv)
     json_array_foreach(json_object_get(all, "jobs"), i, job)
     {
         if (!json && status != CLI_USAGE)
-            print_job(jobs, job);
+            print_job(jobs, json_object_get(all, "gpus"), job);
     }
     json_decref(jobs);
     json_decref(all);

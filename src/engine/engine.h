@@ -151,7 +151,8 @@ void engine_withhold(struct engine *e, unsigned gpu, uint32_t caps, const char *
 /* What a GPU can do, what is withheld of that, and why ("": nothing is). */
 uint32_t engine_gpu_caps(const struct engine *e, unsigned gpu, uint32_t *withheld,
                          const char **why);
-/* How long it was idle while a job waited for it, since the engine began (idle.h). False: not known.
+/* How long it was idle while a job waited for it, since the engine began (idle.h). False: not
+ * known.
  */
 bool engine_gpu_idle(const struct engine *e, unsigned gpu, uint64_t *ns);
 /* 0, or -ENOTSUP: suspension is withheld on a GPU that the job uses, or may come to use. */
@@ -215,10 +216,12 @@ struct job_view {
     struct job_counts counts;
     struct job_why { /* on each GPU: */
         enum sched_why why;
-        uint64_t other;  /* number of the job that it names; 0: none */
-        uint32_t gpu;    /* where that is so; SLOT_NONE: here */
-        uint32_t ahead;  /* jobs whose turn comes before its own */
-        uint64_t for_ns; /* so long at most; TIME_NEVER: not known */
+        uint64_t other;           /* number of the job that it names; 0: none */
+        uint32_t gpu;             /* where that is so; SLOT_NONE: here */
+        uint32_t ahead;           /* jobs whose turn comes before its own */
+        uint64_t for_ns;          /* so long at most; TIME_NEVER: not known */
+        struct sched_speed speed; /* of latency jobs there */
+        bool throttled;           /* lower jobs are */
     } why[DEVICE_GPUS_MAX];
     uint64_t exact_ns[DEVICE_GPUS_MAX], sampled_ns[DEVICE_GPUS_MAX]; /* as in struct job_demand */
     uint64_t count_age_ns[DEVICE_GPUS_MAX]; /* the two are complete up to so long ago; TIME_NEVER:

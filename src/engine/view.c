@@ -138,7 +138,9 @@ static void view_why(const struct engine *e, const struct job *j, struct job_vie
                              .ahead = r.ahead,
                              .for_ns = r.until_ns == TIME_NEVER ? TIME_NEVER
                                        : r.until_ns > m->now    ? r.until_ns - m->now
-                                                                : 0};
+                                                                : 0,
+                             .speed = sched_speed(m->sched, d),
+                             .throttled = sched_throttled(m->sched, d)};
     }
 }
 

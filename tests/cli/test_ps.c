@@ -43,6 +43,34 @@ static void devices(void **state)
                " #3   10  latency     100  running  0,1:3g.71gb  -          -     -    -  serve\n");
 }
 
+/* Never more than all of its GPUs; unknown where the driver tells it otherwise. */
+static void busy(void **state)
+{
+    (void)state;
+    pid_t daemon = fake_daemon(
+        (uid_t)-1,
+        (const char *const[]){
+            OK ",\"more\":false,\"policy\":\"priority\",\"gpus\":["
+               "{\"index\":0,\"caps\":[\"swap\",\"usage\"]},{\"index\":1,\"caps\":[]}],\"jobs\":["
+               "{\"number\":1,\"name\":\"a\",\"class\":\"batch\",\"pid\":10,\"weight\":100,"
+               "\"state\":\"running\",\"gpus\":[0,1],\"busy\":1.5},"
+               "{\"number\":2,\"name\":\"b\",\"class\":\"batch\",\"pid\":11,\"weight\":100,"
+               "\"state\":\"running\",\"gpus\":[0,1],\"busy\":null},"
+               "{\"number\":3,\"name\":\"c\",\"class\":\"batch\",\"pid\":12,\"weight\":100,"
+               "\"state\":\"running\",\"gpus\":[1],\"busy\":null},"
+               "{\"number\":4,\"name\":\"d\",\"class\":\"batch\",\"pid\":13,\"weight\":100,"
+               "\"state\":\"running\",\"gpus\":[0],\"busy\":1.15}]}",
+            NULL});
+    RUN(&r, "cede", "ps");
+    free(fake_daemon_end(daemon));
+    assert_string_equal(r.out,
+                        "JOB  PID  CLASS  WEIGHT  STATE    GPU  LEVEL  SLICE  BUSY  MEM  NAME\n"
+                        " #1   10  batch     100  running  0,1  -          -   75%    -  a\n"
+                        " #2   11  batch     100  running  0,1  -          -     ?    -  b\n"
+                        " #3   12  batch     100  running  1    -          -     -    -  c\n"
+                        " #4   13  batch     100  running  0    -          -  100%    -  d\n");
+}
+
 /* What it said that it takes: of a job that waits for it, and of one that took more. */
 static void memory(void **state)
 {
@@ -72,6 +100,7 @@ static void memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(devices), cmocka_unit_test(memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(devices), cmocka_unit_test(busy),
+                                       cmocka_unit_test(memory)};
     return cmocka_run_group_tests_name("ps", tests, harness_begin, harness_end);
 }
