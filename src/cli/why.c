@@ -73,30 +73,67 @@ static void print_queued(const json_t *job)
         printf("it is the first in line\n");
 }
 
-/* What was measured of a latency job, and what follows for the jobs below it. */
-static void print_measured(const json_t *gpus, const json_t *job, const json_t *w)
+/* Slices of the jobs that run there below the latency class. False: none does. */
+static bool lower_slices(const json_t *jobs, json_int_t gpu, json_int_t *least, json_int_t *most)
 {
-    const json_t *m = json_object_get(w, "measured"), *speed = json_object_get(m, "speed");
-    const char *class = json_get_text(job, "class");
+    const json_t *job, *w;
+    size_t i, k;
+    *least = *most = 0;
+    json_array_foreach(jobs, i, job)
+    {
+        json_array_foreach(json_object_get(job, "why"), k, w)
+        {
+            const char *reason = json_get_text(w, "reason");
+            const json_int_t us = json_get_int(w, "slice_us");
+            if (json_get_int(w, "gpu") != gpu || us <= 0 || !reason ||
+                (strcmp(reason, "turn") != 0 && strcmp(reason, "beside") != 0))
+                continue;
+            *least = !*least || us < *least ? us : *least;
+            *most = us > *most ? us : *most;
+        }
+    }
+    return *most > 0;
+}
+
+/* What was measured of a latency job, and what the jobs below it have. */
+static void print_latency(const json_t *jobs, const json_t *gpus, const json_t *job,
+                          const json_t *w)
+{
+    const json_t *m = json_object_get(w, "measured"), *busy = json_object_get(m, "busy");
+    const json_t *speed = json_object_get(m, "speed");
     const bool bound = json_is_true(json_object_get(m, "launch_bound"));
-    const bool latency = m || (class && strcmp(class, "latency") == 0);
-    char slice[CELL];
+    json_int_t least, most;
+    char from[CELL], to[CELL];
     if (m)
-        printf("    %sworks %.0f%% of the GPU in %.0f bursts per second, with gaps %s\n",
-               bound ? "launch-bound: " : "", json_number_value(json_object_get(m, "busy")) * 100,
+        printf("    %s", bound ? "launch-bound: " : "");
+    if (json_is_number(busy))
+        printf("works %.0f%% of the GPU in ", json_number_value(busy) * 100);
+    if (m)
+        printf("%.0f bursts per second, with gaps %s\n",
                json_number_value(json_object_get(m, "bursts_hz")),
                bound ? "shorter than a switch" : "long enough for a switch");
     if (json_is_number(speed))
         printf("    keeps %.0f%% of its speed alone\n", json_number_value(speed) * 100);
-    cell_time(slice, json_get_int(w, "lower_slice_us"));
-    if (json_is_true(json_object_get(w, "throttled")))
+    if (json_is_true(json_object_get(w, "throttled"))) {
         printf("    lower jobs are throttled: suspended for some seconds at a time\n");
-    else if (json_get_int(w, "lower_slice_us"))
-        printf("    %s slices of %s\n", latency ? "lower jobs have" : "below latency jobs it has",
-               slice);
+    } else if (lower_slices(jobs, json_get_int(w, "gpu"), &least, &most)) {
+        cell_time(from, least);
+        cell_time(to, most);
+        printf("    lower jobs have slices of %s%s%s\n", from, least < most ? " to " : "",
+               least < most ? to : "");
+    }
     if (bound && !json_object_get(job, "mps") && cell_has_cap(gpus, json_get_int(w, "gpu"), "pool"))
         printf("    in a pool it would share the GPU in space: start it with --pool "
                "(docs/space.md)\n");
+}
+
+/* Below latency jobs, as the reply has `throttled`. */
+static void print_lower(const json_t *w)
+{
+    char slice[CELL];
+    cell_time(slice, json_get_int(w, "slice_us"));
+    if (json_is_false(json_object_get(w, "throttled")) && json_get_int(w, "slice_us"))
+        printf("    its slices are %s, as there is a latency job\n", slice);
 }
 
 static void print_gpu(const json_t *jobs, const json_t *w)
@@ -169,7 +206,10 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
         if (whole)
             continue;
         print_gpu(jobs, w);
-        print_measured(gpus, job, w);
+        if (class && strcmp(class, "latency") == 0)
+            print_latency(jobs, gpus, job, w);
+        else
+            print_lower(w);
     }
     print_counts(json_object_get(job, "counts"));
 }

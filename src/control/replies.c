@@ -114,8 +114,9 @@ static json_t *measured_json(const struct job_view *v, unsigned d)
     const struct sched_speed *s = &v->why[d].speed;
     if (v->unit_class != CLASS_LATENCY || !s->slice_us || s->busy <= 0)
         return NULL;
-    return json_pack("{s:b, s:f, s:f, s:o*}", "launch_bound", s->launch_bound, "busy", s->busy,
-                     "bursts_hz", s->bursts_hz, "speed", s->speed > 0 ? json_real(s->speed) : NULL);
+    return json_pack("{s:b, s:o*, s:f, s:o*}", "launch_bound", s->launch_bound, "busy",
+                     v->why[d].busy >= 0 ? json_real(v->why[d].busy) : NULL, "bursts_hz",
+                     s->bursts_hz, "speed", s->speed > 0 ? json_real(s->speed) : NULL);
 }
 
 /* The least on its GPUs. NULL: not known of any. */
@@ -139,18 +140,17 @@ static json_t *why_json(const struct job_view *v)
         if (w->why == WHY_ABSENT)
             continue;
         json_array_append_new(
-            all,
-            json_pack("{s:i, s:s, s:s, s:o*, s:o*, s:I, s:o*, s:o*, s:o*, s:o*}", "gpu", (int)d,
-                      "reason", sched_why_name(w->why), "text", sched_why_text(w->why), "job",
-                      w->other ? json_integer((json_int_t)w->other) : NULL, "on_gpu",
-                      w->gpu < DEVICE_GPUS_MAX ? json_integer(w->gpu) : NULL, "ahead",
-                      (json_int_t)w->ahead, "for_us",
-                      w->for_ns == TIME_NEVER
-                          ? NULL
-                          : json_integer((json_int_t)(w->for_ns / NSEC_PER_USEC)),
-                      "lower_slice_us", w->speed.slice_us ? json_integer(w->speed.slice_us) : NULL,
-                      "throttled", w->speed.slice_us ? json_boolean(w->throttled) : NULL,
-                      "measured", measured_json(v, d)));
+            all, json_pack("{s:i, s:s, s:s, s:o*, s:o*, s:I, s:o*, s:o*, s:o*, s:o*}", "gpu",
+                           (int)d, "reason", sched_why_name(w->why), "text", sched_why_text(w->why),
+                           "job", w->other ? json_integer((json_int_t)w->other) : NULL, "on_gpu",
+                           w->gpu < DEVICE_GPUS_MAX ? json_integer(w->gpu) : NULL, "ahead",
+                           (json_int_t)w->ahead, "for_us",
+                           w->for_ns == TIME_NEVER
+                               ? NULL
+                               : json_integer((json_int_t)(w->for_ns / NSEC_PER_USEC)),
+                           "slice_us", w->slice_us ? json_integer(w->slice_us) : NULL, "throttled",
+                           w->speed.slice_us ? json_boolean(w->throttled) : NULL, "measured",
+                           measured_json(v, d)));
     }
     return all;
 }

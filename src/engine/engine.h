@@ -222,6 +222,8 @@ struct job_view {
         uint64_t for_ns;          /* so long at most; TIME_NEVER: not known */
         struct sched_speed speed; /* of latency jobs there */
         bool throttled;           /* lower jobs are */
+        uint32_t slice_us;        /* its longest timeslice; 0: the driver's default */
+        double busy;              /* share of this GPU's time lately; < 0: unknown */
     } why[DEVICE_GPUS_MAX];
     uint64_t exact_ns[DEVICE_GPUS_MAX], sampled_ns[DEVICE_GPUS_MAX]; /* as in struct job_demand */
     uint64_t count_age_ns[DEVICE_GPUS_MAX]; /* the two are complete up to so long ago; TIME_NEVER:

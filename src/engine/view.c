@@ -140,7 +140,20 @@ static void view_why(const struct engine *e, const struct job *j, struct job_vie
                                        : r.until_ns > m->now    ? r.until_ns - m->now
                                                                 : 0,
                              .speed = sched_speed(m->sched, d),
-                             .throttled = sched_throttled(m->sched, d)};
+                             .throttled = sched_throttled(m->sched, d),
+                             .busy = j->on[d].busy};
+    }
+}
+
+static void view_slices(const struct model *m, const struct job *j, struct job_view *out)
+{
+    for_each_process_of (m, j, p) {
+        for_each_group_of (m, &m->processes[p], g) {
+            const struct channel_group *x = &m->groups[g];
+            uint32_t *us = &out->why[x->dg.gpu].slice_us;
+            if (x->dg.kind == GROUP_COMPUTE)
+                *us = (uint32_t)max_u64(*us, x->timeslice_us);
+        }
     }
 }
 
@@ -188,6 +201,7 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
         out->busy = -1;
     counts_now(&e->model, j, &out->counts);
     view_why(e, j, out);
+    view_slices(&e->model, j, out);
     out->placed_why = j->placed_why;
     view_unit(&e->model, job, out);
     view_due(e, job, out);
