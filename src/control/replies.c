@@ -109,7 +109,7 @@ static json_t *counts_json(const struct job_view *v)
 }
 
 /* What was measured of the latency jobs of a GPU. NULL: nothing. */
-static json_t *measured_json(const struct job_view *v, unsigned d)
+static json_t *why_measured_json(const struct job_view *v, unsigned d)
 {
     const struct sched_speed *s = &v->why[d].speed;
     if (v->unit_class != CLASS_LATENCY || !s->slice_us || s->busy <= 0)
@@ -150,7 +150,7 @@ static json_t *why_json(const struct job_view *v)
                                : json_integer((json_int_t)(w->for_ns / NSEC_PER_USEC)),
                            "slice_us", w->slice_us ? json_integer(w->slice_us) : NULL, "throttled",
                            w->speed.slice_us ? json_boolean(w->throttled) : NULL, "measured",
-                           measured_json(v, d)));
+                           why_measured_json(v, d)));
     }
     return all;
 }

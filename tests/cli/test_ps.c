@@ -74,85 +74,68 @@ static void busy(void **state)
 
 #define JOB(number, name, class, why)                                                              \
     "{\"number\":" number ",\"name\":\"" name                                                      \
-    "\",\"class\":\"" class "\",\"pid\":1" number ",\"weight\":100,\"state\":\"running\","         \
-                                                  "\"gpus\":[0],\"counts\":{\"known_s\":5,"        \
-                            "\"gpus\":[]}," why "}"
+    "\",\"class\":\"" class "\",\"pid\":1" number                                                  \
+                            ",\"weight\":100,\"state\":\"running\",\"gpus\":[0],\"counts\":"       \
+                            "{\"known_s\":5,\"gpus\":[]},\"speed\":0.97,\"why\":[{\"gpu\":0,"      \
+                            "\"text\":\"t\"" why "}]}"
+
+static const char
+    page[] =
+        OK ",\"more\":false,\"policy\":\"laxity\",\"gpus\":[{\"index\":0,\"caps\":[\"pool\"]}],"
+           "\"jobs\":[" JOB(
+               "1", "serve", "latency",
+               ",\"slice_us\":1000000,\"throttled\":false,\"measured\":{\"launch_bound\":true,"
+               "\"busy\":0.19,"
+               "\"bursts_hz\":2080.4,\"speed\":0.97}") "," JOB("2", "web", "latency",
+                                                               ",\"throttled\":true,\"measured\":{"
+                                                               "\"launch_bound\":false,\"bursts_"
+                                                               "hz\":100}") "," JOB("3", "train",
+                                                                                    "batch",
+                                                                                    ",\"reason\":"
+                                                                                    "\"turn\","
+                                                                                    "\"slice_us\":"
+                                                                                    "1400,"
+                                                                                    "\"throttled\":"
+                                                                                    "false") "," JOB("4",
+                                                                                                     "light",
+                                                                                                     "batch",
+                                                                                                     ",\"reason\":\"beside\",\"slice_us\":350,\"throttled\":false") "," JOB("5",
+                                                                                                                                                                            "next",
+                                                                                                                                                                            "batch",
+                                                                                                                                                                            ",\"reason\":\"next\",\"slice_us\":1") "]}";
+
+#define ON_GPU "  GPU 0: t\n"
+#define COUNTS "  in 5 s: nothing on a GPU\n"
+static const char reasons[] =
+    "#1 (serve), latency: running\n" ON_GPU
+    "    launch-bound: works 19% of the GPU in 2080 bursts per second, with gaps shorter than a "
+    "switch\n"
+    "    keeps 97% of its speed alone\n"
+    "    lower jobs have slices of 350us to 1.4ms\n"
+    "    in a pool it would share the GPU in space: start it with --pool (docs/space.md)\n" COUNTS
+    "#2 (web), latency: running\n" ON_GPU
+    "    100 bursts per second, with gaps long enough for a switch\n"
+    "    lower jobs are throttled: suspended for some seconds at a time\n" COUNTS
+    "#3 (train), batch: running\n" ON_GPU
+    "    its slices are 1.4ms, as there is a latency job\n" COUNTS
+    "#4 (light), batch: running\n" ON_GPU
+    "    its slices are 350us, as there is a latency job\n" COUNTS
+    "#5 (next), batch: running\n" ON_GPU COUNTS;
 
 /* What was measured of a launch-bound latency job, and of one with requests; slices below them. */
 static void why(void **state)
 {
     (void)state;
-    const char
-        *const replies[] =
-            {OK ",\"more\":false,\"policy\":\"laxity\",\"gpus\":[{\"index\":0,\"caps\":[\"pool\"]}]"
-                ",\"jobs\":[" JOB(
-                    "1", "serve", "latency",
-                    "\"speed\":0.97,\"why\":[{\"gpu\":0,\"text\":\"t\",\"slice_us\":1000000,"
-                    "\"throttled\":false,"
-                    "\"measured\":{\"launch_bound\":true,\"busy\":0.19,\"bursts_hz\":2080.4,"
-                    "\"speed\":0.97}}]") "," JOB("2", "web", "latency",
-                                                 "\"why\":[{\"gpu\":0,\"text\":\"t\",\"throttled\":"
-                                                 "true,"
-                                                 "\"measured\":{\"launch_bound\":false,\"bursts_"
-                                                 "hz\":100}}]") "," JOB("3", "train", "batch",
-                                                                        "\"why\":[{\"gpu\":0,"
-                                                                        "\"reason\":\"turn\","
-                                                                        "\"text\":\"t\",\"slice_"
-                                                                        "us\":1400,\"throttled\":"
-                                                                        "false}]") "," JOB("4",
-                                                                                           "light",
-                                                                                           "batch",
-                                                                                           "\"why\""
-                                                                                           ":[{"
-                                                                                           "\"gpu\""
-                                                                                           ":0,"
-                                                                                           "\"reaso"
-                                                                                           "n\":"
-                                                                                           "\"besid"
-                                                                                           "e\","
-                                                                                           "\"text"
-                                                                                           "\":"
-                                                                                           "\"t\","
-                                                                                           "\"slice"
-                                                                                           "_us\":"
-                                                                                           "350,"
-                                                                                           "\"throt"
-                                                                                           "tled\":"
-                                                                                           "false}"
-                                                                                           "]") "," JOB("5",
-                                                                                                        "next",
-                                                                                                        "batch",
-                                                                                                        "\"why\":[{\"gpu\":0,\"reason\":\"next\",\"text\":\"t\",\"slice_us\":1}]") "]}",
-             NULL};
+    const char *const replies[] = {page, NULL};
     pid_t daemon = fake_daemon((uid_t)-1, replies);
     RUN(&r, "cede", "ps");
     free(fake_daemon_end(daemon));
-    assert_non_null(strstr(r.out, "SPEED"));
-    assert_non_null(strstr(r.out, "97%"));
+    assert_non_null(strstr(r.out, "  SPEED  "));
+    assert_non_null(strstr(r.out, "  97%  "));
     daemon = fake_daemon((uid_t)-1, replies);
     RUN(&r, "cede", "why", "serve", "web", "train", "light", "next");
     free(fake_daemon_end(daemon));
-    assert_string_equal(
-        r.out,
-        "#1 (serve), latency: running\n  GPU 0: t\n"
-        "    launch-bound: works 19% of the GPU in 2080 bursts per second, with gaps shorter than "
-        "a "
-        "switch\n"
-        "    keeps 97% of its speed alone\n"
-        "    lower jobs have slices of 350us to 1.4ms\n"
-        "    in a pool it would share the GPU in space: start it with --pool (docs/space.md)\n"
-        "  in 5 s: nothing on a GPU\n"
-        "#2 (web), latency: running\n  GPU 0: t\n"
-        "    100 bursts per second, with gaps long enough for a switch\n"
-        "    lower jobs are throttled: suspended for some seconds at a time\n"
-        "  in 5 s: nothing on a GPU\n"
-        "#3 (train), batch: running\n  GPU 0: t\n    its slices are 1.4ms, as there is a latency "
-        "job\n"
-        "  in 5 s: nothing on a GPU\n"
-        "#4 (light), batch: running\n  GPU 0: t\n    its slices are 350us, as there is a latency "
-        "job\n"
-        "  in 5 s: nothing on a GPU\n"
-        "#5 (next), batch: running\n  GPU 0: t\n  in 5 s: nothing on a GPU\n");
+    assert_string_equal(r.out, reasons);
 }
 
 /* What it said that it takes: of a job that waits for it, and of one that took more. */
