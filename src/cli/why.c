@@ -107,11 +107,11 @@ static void print_latency(const json_t *jobs, const json_t *gpus, const json_t *
     if (m)
         printf("    %s", bound ? "launch-bound: " : "");
     if (json_is_number(busy))
-        printf("works %.0f%% of the GPU in ", json_number_value(busy) * 100);
+        printf("works %.0f%% of the GPU, ", json_number_value(busy) * 100);
+    if (bound)
+        printf("in %.0f bursts per second, ", json_number_value(json_object_get(m, "bursts_hz")));
     if (m)
-        printf("%.0f bursts per second, with gaps %s\n",
-               json_number_value(json_object_get(m, "bursts_hz")),
-               bound ? "shorter than a switch" : "long enough for a switch");
+        printf("with gaps %s\n", bound ? "shorter than a switch" : "long enough for a switch");
     if (json_is_number(speed))
         printf("    keeps %.0f%% of its speed alone\n", json_number_value(speed) * 100);
     if (json_is_true(json_object_get(w, "throttled"))) {

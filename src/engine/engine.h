@@ -201,7 +201,8 @@ struct job_view {
     bool speed_told, speed_profiling; /* relative to alone, beside the others of its unit */
     bool speed_turns;                 /* with which it takes turns */
     double speed, speed_error;        /* one standard deviation */
-    uint32_t timeslice_us; /* of its compute group on the first GPU; 0: the driver's default */
+    uint32_t timeslice_us; /* the longest of its compute groups on the first GPU; 0: the driver's
+                              default */
     bool preempt_active;   /* it has a group that is preempted at block ends */
     double busy;           /* share of GPU time lately, summed over GPUs; < 0: unknown */
     uint64_t memory_bytes;

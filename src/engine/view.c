@@ -88,8 +88,6 @@ static void view_groups(const struct engine *e, const struct job *j, struct job_
             job_view_level(out, &x->dg);
             out->runnable_groups += !x->suspended && !j->out_of_turn;
             out->throttled |= x->suspended && sched_throttled(e->model.sched, x->dg.gpu);
-            if (x->dg.kind == GROUP_COMPUTE)
-                out->timeslice_us = (uint32_t)x->timeslice_us;
             out->preempt_active |= x->block_ends && !x->block_ends_unsure;
         }
         stopped += holds && proc_stopped(m->processes[p].id);
@@ -155,6 +153,7 @@ static void view_slices(const struct model *m, const struct job *j, struct job_v
                 *us = (uint32_t)max_u64(*us, x->timeslice_us);
         }
     }
+    out->timeslice_us = out->gpus ? out->why[__builtin_ctz(out->gpus)].slice_us : 0;
 }
 
 static void view_swap(const struct job *j, struct job_view *out)

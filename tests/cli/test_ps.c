@@ -79,42 +79,56 @@ static void busy(void **state)
                             "{\"known_s\":5,\"gpus\":[]},\"speed\":0.97,\"why\":[{\"gpu\":0,"      \
                             "\"text\":\"t\"" why "}]}"
 
-static const char
-    page[] =
-        OK ",\"more\":false,\"policy\":\"laxity\",\"gpus\":[{\"index\":0,\"caps\":[\"pool\"]}],"
-           "\"jobs\":[" JOB(
-               "1", "serve", "latency",
-               ",\"slice_us\":1000000,\"throttled\":false,\"measured\":{\"launch_bound\":true,"
-               "\"busy\":0.19,"
-               "\"bursts_hz\":2080.4,\"speed\":0.97}") "," JOB("2", "web", "latency",
-                                                               ",\"throttled\":true,\"measured\":{"
-                                                               "\"launch_bound\":false,\"bursts_"
-                                                               "hz\":100}") "," JOB("3", "train",
-                                                                                    "batch",
-                                                                                    ",\"reason\":"
-                                                                                    "\"turn\","
-                                                                                    "\"slice_us\":"
-                                                                                    "1400,"
-                                                                                    "\"throttled\":"
-                                                                                    "false") "," JOB("4",
-                                                                                                     "light",
-                                                                                                     "batch",
-                                                                                                     ",\"reason\":\"beside\",\"slice_us\":350,\"throttled\":false") "," JOB("5",
-                                                                                                                                                                            "next",
-                                                                                                                                                                            "batch",
-                                                                                                                                                                            ",\"reason\":\"next\",\"slice_us\":1") "]}";
+static const char page[] = OK
+    ",\"more\":false,\"policy\":\"laxity\",\"gpus\":[{\"index\":0,\"caps\":[\"pool\"]}],"
+    "\"jobs\":[" JOB(
+        "1", "serve", "latency",
+        ",\"slice_us\":1000000,\"throttled\":false,\"measured\":{\"launch_bound\":true,"
+        "\"busy\":0.19,"
+        "\"bursts_hz\":2080.4,\"speed\":0.97}") "," JOB("2", "web", "latency",
+                                                        ",\"throttled\":true,\"measured\":{"
+                                                        "\"launch_bound\":false,\"bursts_"
+                                                        "hz\":100}") "," JOB("3", "train", "batch",
+                                                                             ",\"reason\":"
+                                                                             "\"turn\","
+                                                                             "\"slice_us\":"
+                                                                             "1400,"
+                                                                             "\"throttled\":"
+                                                                             "false") "," JOB("4",
+                                                                                              "ligh"
+                                                                                              "t",
+                                                                                              "batc"
+                                                                                              "h",
+                                                                                              ",\"r"
+                                                                                              "easo"
+                                                                                              "n\":"
+                                                                                              "\"be"
+                                                                                              "side"
+                                                                                              "\","
+                                                                                              "\"sl"
+                                                                                              "ice_"
+                                                                                              "us\""
+                                                                                              ":350"
+                                                                                              ",\"t"
+                                                                                              "hrot"
+                                                                                              "tled"
+                                                                                              "\":"
+                                                                                              "fals"
+                                                                                              "e") "," JOB("5",
+                                                                                                           "next",
+                                                                                                           "batch",
+                                                                                                           ",\"reason\":\"next\",\"slice_us\":1") "]}";
 
 #define ON_GPU "  GPU 0: t\n"
 #define COUNTS "  in 5 s: nothing on a GPU\n"
 static const char reasons[] =
     "#1 (serve), latency: running\n" ON_GPU
-    "    launch-bound: works 19% of the GPU in 2080 bursts per second, with gaps shorter than a "
+    "    launch-bound: works 19% of the GPU, in 2080 bursts per second, with gaps shorter than a "
     "switch\n"
     "    keeps 97% of its speed alone\n"
     "    lower jobs have slices of 350us to 1.4ms\n"
     "    in a pool it would share the GPU in space: start it with --pool (docs/space.md)\n" COUNTS
-    "#2 (web), latency: running\n" ON_GPU
-    "    100 bursts per second, with gaps long enough for a switch\n"
+    "#2 (web), latency: running\n" ON_GPU "    with gaps long enough for a switch\n"
     "    lower jobs are throttled: suspended for some seconds at a time\n" COUNTS
     "#3 (train), batch: running\n" ON_GPU
     "    its slices are 1.4ms, as there is a latency job\n" COUNTS
