@@ -1,6 +1,7 @@
 /* See cells.h. */
 #include "cli/cells.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "cli/users.h"
@@ -112,17 +113,61 @@ static void levels_text(char *buf, const json_t *job)
         snprintf(buf, CELL, "-");
 }
 
-void cell_speed(char buf[static CELL], const json_t *mps)
+void cell_speed(char buf[static CELL], const json_t *job)
 {
+    const json_t *mps = json_object_get(job, "mps"), *latency = json_object_get(job, "speed");
     const json_t *speed = json_object_get(mps, "speed"), *e = json_object_get(mps, "speed_error");
     if (json_is_true(json_object_get(mps, "profiling")))
         snprintf(buf, CELL, "...");
+    else if (!json_is_number(speed) && json_is_number(latency))
+        snprintf(buf, CELL, "%.0f%%", json_number_value(latency) * 100);
     else if (!json_is_number(speed))
         snprintf(buf, CELL, "-");
     else if (json_number_value(e) > SPEED_ERROR_MAX)
         snprintf(buf, CELL, "?");
     else
         snprintf(buf, CELL, "%.0f%%", json_number_value(speed) * 100);
+}
+
+bool cell_has_cap(const json_t *devices, json_int_t gpu, const char *cap)
+{
+    const json_t *device, *name;
+    size_t i, k;
+    json_array_foreach(devices, i, device)
+    {
+        json_array_foreach(json_object_get(device, "caps"), k, name)
+        {
+            const char *text = json_string_value(name);
+            if (json_get_int(device, "index") == gpu && text && strcmp(text, cap) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the driver tells GPU time of one of the job's GPUs. */
+static bool tells_busy(const json_t *job, const json_t *devices)
+{
+    const json_t *gpu;
+    size_t i;
+    json_array_foreach(json_object_get(job, "gpus"), i, gpu)
+    {
+        if (cell_has_cap(devices, json_integer_value(gpu), "usage"))
+            return true;
+    }
+    return false;
+}
+
+/* Of its GPUs: so one that works on several is at 100 % when all of them work for it. */
+static void busy_text(char *buf, const json_t *job, const json_t *devices)
+{
+    const json_t *busy = json_object_get(job, "busy");
+    const size_t gpus = json_array_size(json_object_get(job, "gpus"));
+    if (json_is_number(busy))
+        snprintf(buf, CELL, "%.0f%%",
+                 fmin(json_number_value(busy) / fmax((double)gpus, 1), 1) * 100);
+    else
+        snprintf(buf, CELL, tells_busy(job, devices) ? "?" : "-");
 }
 
 void cells_of(const json_t *job, const json_t *devices, bool labels, char cell[COLUMNS][CELL])
@@ -141,11 +186,8 @@ void cells_of(const json_t *job, const json_t *devices, bool labels, char cell[C
     cell_memory(cell[MEM], job);
     user_text(cell[USER], (uid_t)INT("uid"));
     name_text(cell[NAME], json_get_text(job, "name"));
-    const json_t *busy = json_object_get(job, "busy");
-    snprintf(cell[BUSY], CELL, "-");
-    if (json_is_number(busy))
-        snprintf(cell[BUSY], CELL, "%.0f%%", json_number_value(busy) * 100);
-    cell_speed(cell[SPEED], json_object_get(job, "mps"));
+    busy_text(cell[BUSY], job, devices);
+    cell_speed(cell[SPEED], job);
     cell_gpus(cell[GPU], job, devices, labels);
     levels_text(cell[LEVEL], job);
 #undef INT

@@ -442,6 +442,30 @@ static void put_gpu_info(const struct metrics_out *o)
     }
 }
 
+static void put_gpu_idle(const struct metrics_out *o)
+{
+    static const struct metric m = {
+        "cede_gpu_idle_while_waiting_seconds", "seconds", COUNTER,
+        "Time in which the GPU was idle while a job had work and was suspended."};
+    const json_t *g, *idle;
+    bool head = false;
+    size_t i;
+    json_array_foreach(json_object_get(o->ps, "gpus"), i, g)
+    {
+        if (!(idle = json_object_get(g, "idle_while_waiting_s")))
+            continue;
+        if (!head)
+            put_head(o, &m);
+        head = true;
+        put_sample_name(o, &m);
+        fputc('{', o->f);
+        put_label(o->f, "UUID", json_get_text(g, "uuid"));
+        put_number_label(o->f, "gpu", json_get_int(g, "index"));
+        fputc('}', o->f);
+        put_value(o, json_number_value(idle));
+    }
+}
+
 static void put_build_info(const struct metrics_out *o)
 {
     static const struct metric m = {"cede_build", NULL, INFO, "This exporter and ceded's setting."};
@@ -463,6 +487,7 @@ static void put_daemon(const struct metrics_out *o, const json_t *policy)
                                             "Programs that use a GPU and belong to no job."};
     put_build_info(o);
     put_gpu_info(o);
+    put_gpu_idle(o);
     for (size_t i = 0; i < ARRAY_SIZE(policy_metrics); i++) {
         const json_t *v = json_object_get(policy, policy_metrics[i].key);
         if (v)

@@ -30,13 +30,14 @@ static json_t *top_job_json(const struct top_model *m, const struct top_row *r)
 {
     return json_pack(
         "{s:o*, s:i, s:o*, s:I, s:s, s:o*, s:o*, s:o*, s:o*, s:o, s:o, s:o*, s:o*, s:o*, s:o*, "
+        "s:o*, "
         "s:s*, s:o}",
         "number", row_field(r, "number"), "pid", (int)r->pid, "name", row_field(r, "name"), "uid",
         (json_int_t)r->uid, "user", r->user, "class", row_field(r, "class"), "weight",
         row_field(r, "weight"), "state", row_field(r, "state"), "gpus", row_field(r, "gpus"),
         "share", known_json(r->share), "wait", known_json(r->wait), "memory_bytes",
-        row_field(r, "memory_bytes"), "mps", row_field(r, "mps"), "deadline_us",
-        row_field(r, "deadline_us"), "due", row_field(r, "due"), "where",
+        row_field(r, "memory_bytes"), "mps", row_field(r, "mps"), "speed", row_field(r, "speed"),
+        "deadline_us", row_field(r, "deadline_us"), "due", row_field(r, "due"), "where",
         r->where[0] ? r->where : NULL, "minute", minute_json(&r->history, m->now_ns));
 }
 
@@ -49,8 +50,9 @@ static json_t *top_nobody_json(const struct top_row *r)
 
 static json_t *top_gpu_json(const struct top_model *m, const struct top_gpu *g)
 {
-    return json_pack("{s:i, s:s, s:s, s:f, s:i, s:o}", "gpu", (int)g->index, "label",
+    return json_pack("{s:i, s:s, s:s, s:f, s:O*, s:i, s:o}", "gpu", (int)g->index, "label",
                      g->label ? g->label : "", "name", g->name ? g->name : "", "share", g->share,
+                     "idle_while_waiting_s", json_object_get(g->entry, "idle_while_waiting_s"),
                      "jobs", (int)g->jobs, "minute", minute_json(&g->history, m->now_ns));
 }
 

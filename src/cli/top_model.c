@@ -14,7 +14,8 @@
 #define RING ARRAY_SIZE(((struct top_history *)0)->used)
 
 /* Sums that are newer by less say nothing of a share: it stays as it was. */
-#define SPAN_MIN_S 0.05
+#define SPAN_MIN_S  0.05
+#define IDLE_SPAN_S 5.0 /* ceded counts that once per second */
 
 /* ---- history ---- */
 
@@ -193,7 +194,18 @@ static void row_fill(struct top_model *m, struct top_row *r, json_t *entry, bool
     r->looks += r->looks < 2;
 }
 
-static void gpus_read(struct top_model *m, const json_t *gpus)
+static void gpu_idle(struct top_gpu *g, const json_t *gpu, uint64_t now_ns)
+{
+    const double idle_s = json_number_value(json_object_get(gpu, "idle_while_waiting_s"));
+    const double span_s = (double)(now_ns - g->idle_at_ns) * 1e-9;
+    if (g->idle_at_ns && span_s < IDLE_SPAN_S && idle_s >= g->idle_s)
+        return;
+    g->idle = g->idle_at_ns && idle_s >= g->idle_s ? fmin((idle_s - g->idle_s) / span_s, 1) : -1;
+    g->idle_s = idle_s;
+    g->idle_at_ns = now_ns;
+}
+
+static void gpus_read(struct top_model *m, const json_t *gpus, uint64_t now_ns)
 {
     struct top_gpu before[DEVICE_GPUS_MAX];
     memcpy(before, m->gpus, sizeof(before));
@@ -208,12 +220,18 @@ static void gpus_read(struct top_model *m, const json_t *gpus)
             continue;
         struct top_gpu *to = &m->gpus[m->ngpus++];
         *to = (struct top_gpu){.index = (unsigned)index,
+                               .entry = g,
                                .label = json_get_text(g, "label"),
                                .name = json_get_text(g, "name")};
         for (unsigned k = 0; k < n; k++) {
-            if (before[k].index == to->index)
-                to->history = before[k].history;
+            if (before[k].index != to->index)
+                continue;
+            to->history = before[k].history;
+            to->idle_s = before[k].idle_s;
+            to->idle_at_ns = before[k].idle_at_ns;
+            to->idle = before[k].idle;
         }
+        gpu_idle(to, g, now_ns);
     }
 }
 
@@ -264,7 +282,7 @@ int top_model_update(struct top_model *m, json_t *reply, uint64_t now_ns)
     struct top_row **rows = calloc(most + 1, sizeof(void *));
     if (!rows)
         return -ENOMEM;
-    gpus_read(m, json_object_get(reply, "gpus"));
+    gpus_read(m, json_object_get(reply, "gpus"), now_ns);
     m->njobs = 0;
     for (size_t l = 0; l < ARRAY_SIZE(lists); l++) {
         json_t *entry;

@@ -74,7 +74,11 @@ struct top_row {
 struct top_gpu {
     unsigned index, jobs; /* jobs that use it */
     double share;
-    const char *label, *name; /* of the last reply */
+    double idle_s; /* while jobs waited, in all, at: */
+    uint64_t idle_at_ns;
+    double idle;              /* of some seconds since then; < 0: not known yet */
+    const json_t *entry;      /* of the last reply; */
+    const char *label, *name; /* too */
     struct top_history history;
 };
 

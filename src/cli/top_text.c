@@ -57,7 +57,8 @@ static bool column_used(const struct top_model *m, enum top_column c)
         return true;
     for (size_t i = 0; i < m->nrows; i++) {
         const struct top_row *r = m->rows[i];
-        if ((c == TOP_SPEED && json_object_get(r->entry, "mps")) ||
+        if ((c == TOP_SPEED &&
+             (json_object_get(r->entry, "mps") || json_object_get(r->entry, "speed"))) ||
             (c == TOP_DUE &&
              (json_object_get(r->entry, "due") || json_object_get(r->entry, "deadline_us"))) ||
             (c == TOP_WHERE_COLUMN && r->where[0]) || (c == TOP_USER && r->uid != m->rows[0]->uid))
@@ -162,7 +163,7 @@ void top_cell(char buf[static CELL], const struct top_model *m, const struct top
         cell_memory(buf, r->entry);
         break;
     case TOP_SPEED:
-        cell_speed(buf, json_object_get(r->entry, "mps"));
+        cell_speed(buf, r->entry);
         break;
     case TOP_DUE:
         due_text(buf, r->entry);
@@ -276,6 +277,8 @@ void top_graph(char *buf, size_t size, const struct top_history *h, uint64_t now
 
 /* ---- lines ---- */
 
+#define IDLE_SHOWN 0.05 /* less is the error of the driver's samples */
+
 void top_gpu_line(char buf[static TOP_LINE], const struct top_model *m, const struct top_gpu *g,
                   unsigned terminal, bool utf8)
 {
@@ -287,9 +290,12 @@ void top_gpu_line(char buf[static TOP_LINE], const struct top_model *m, const st
     top_graph(graph, sizeof(graph), &g->history, m->now_ns, 1, minute, utf8);
     int n = snprintf(buf, TOP_LINE, "GPU %-2u [%s] %3.0f%% ", g->index,
                      top_fit(fitted, bar, cells, false), fmin(g->share, 1) * 100);
-    snprintf(buf + n, TOP_LINE - (size_t)n, "%s %2u job%s %s",
-             top_fit(fitted, graph, minute, false), g->jobs, g->jobs == 1 ? " " : "s",
-             g->name && g->name[0] ? g->name : label);
+    n += snprintf(buf + n, TOP_LINE - (size_t)n, "%s %2u job%s ",
+                  top_fit(fitted, graph, minute, false), g->jobs, g->jobs == 1 ? " " : "s");
+    if (g->idle >= IDLE_SHOWN)
+        snprintf(buf + n, TOP_LINE - (size_t)n, "%2.0f%% idle while jobs wait", g->idle * 100);
+    else
+        snprintf(buf + n, TOP_LINE - (size_t)n, "%s", g->name && g->name[0] ? g->name : label);
 }
 
 void top_user_line(char buf[static TOP_LINE], const struct top_model *m, uid_t uid,

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "cli/cells.h"
 #include "cli/choose.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -72,6 +73,69 @@ static void print_queued(const json_t *job)
         printf("it is the first in line\n");
 }
 
+/* Slices of the jobs that run there below the latency class. False: none does. */
+static bool lower_slices(const json_t *jobs, json_int_t gpu, json_int_t *least, json_int_t *most)
+{
+    const json_t *job, *w;
+    size_t i, k;
+    *least = *most = 0;
+    json_array_foreach(jobs, i, job)
+    {
+        json_array_foreach(json_object_get(job, "why"), k, w)
+        {
+            const char *reason = json_get_text(w, "reason");
+            const json_int_t us = json_get_int(w, "slice_us");
+            if (json_get_int(w, "gpu") != gpu || us <= 0 || !reason ||
+                (strcmp(reason, "turn") != 0 && strcmp(reason, "beside") != 0))
+                continue;
+            *least = !*least || us < *least ? us : *least;
+            *most = us > *most ? us : *most;
+        }
+    }
+    return *most > 0;
+}
+
+/* What was measured of a latency job, and what the jobs below it have. */
+static void print_latency(const json_t *jobs, const json_t *gpus, const json_t *job,
+                          const json_t *w)
+{
+    const json_t *m = json_object_get(w, "measured"), *busy = json_object_get(m, "busy");
+    const json_t *speed = json_object_get(m, "speed");
+    const bool bound = json_is_true(json_object_get(m, "launch_bound"));
+    json_int_t least, most;
+    char from[CELL], to[CELL];
+    if (m)
+        printf("    %s", bound ? "launch-bound: " : "");
+    if (json_is_number(busy))
+        printf("works %.0f%% of the GPU, ", json_number_value(busy) * 100);
+    if (bound)
+        printf("in %.0f bursts per second, ", json_number_value(json_object_get(m, "bursts_hz")));
+    if (m)
+        printf("with gaps %s\n", bound ? "shorter than a switch" : "long enough for a switch");
+    if (json_is_number(speed))
+        printf("    keeps %.0f%% of its speed alone\n", json_number_value(speed) * 100);
+    if (json_is_true(json_object_get(w, "throttled"))) {
+        printf("    lower jobs are throttled: suspended for some seconds at a time\n");
+    } else if (lower_slices(jobs, json_get_int(w, "gpu"), &least, &most)) {
+        cell_time(from, least);
+        cell_time(to, most);
+        printf("    lower jobs have slices of %s%s%s\n", from, least < most ? " to " : "",
+               least < most ? to : "");
+    }
+    if (bound && !json_object_get(job, "mps") && cell_has_cap(gpus, json_get_int(w, "gpu"), "pool"))
+        printf("    in a pool it would share the GPU in space: start it with --pool "
+               "(docs/space.md)\n");
+}
+
+/* Below latency jobs, as the reply has `throttled`. */
+static void print_lower(const json_t *w)
+{
+    char slice[CELL];
+    cell_time(slice, json_get_int(w, "slice_us"));
+    if (json_is_false(json_object_get(w, "throttled")) && json_get_int(w, "slice_us"))
+        printf("    its slices are %s, as there is a latency job\n", slice);
+}
+
 static void print_gpu(const json_t *jobs, const json_t *w)
 {
     char other[100];
@@ -119,7 +183,7 @@ static void print_counts(const json_t *counts)
     printf(json_array_size(json_object_get(counts, "gpus")) ? "\n" : " nothing on a GPU\n");
 }
 
-static void print_job(const json_t *jobs, const json_t *job)
+static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
 {
     char name[100];
     const char *state = json_get_text(job, "state"), *class = json_get_text(job, "class");
@@ -139,8 +203,13 @@ static void print_job(const json_t *jobs, const json_t *job)
                named(jobs, json_integer_value(unit), name, sizeof(name)));
     json_array_foreach(json_object_get(job, "why"), i, w)
     {
-        if (!whole)
-            print_gpu(jobs, w);
+        if (whole)
+            continue;
+        print_gpu(jobs, w);
+        if (class && strcmp(class, "latency") == 0)
+            print_latency(jobs, gpus, job, w);
+        else
+            print_lower(w);
     }
     print_counts(json_object_get(job, "counts"));
 }
@@ -177,7 +246,7 @@ int why_main(int argc, char **argv)
     json_array_foreach(json_object_get(all, "jobs"), i, job)
     {
         if (!json && status != CLI_USAGE)
-            print_job(jobs, job);
+            print_job(jobs, json_object_get(all, "gpus"), job);
     }
     json_decref(jobs);
     json_decref(all);

@@ -1,6 +1,7 @@
 /* See replies.h. */
 #include "control/replies.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,6 +108,30 @@ static json_t *counts_json(const struct job_view *v)
                      "swapped_out_bytes", (json_int_t)c->swapped_bytes, "gpus", gpus);
 }
 
+/* What was measured of the latency jobs of a GPU. NULL: nothing. */
+static json_t *why_measured_json(const struct job_view *v, unsigned d)
+{
+    const struct sched_speed *s = &v->why[d].speed;
+    if (v->unit_class != CLASS_LATENCY || !s->slice_us || s->busy <= 0)
+        return NULL;
+    return json_pack("{s:b, s:o*, s:f, s:o*}", "launch_bound", s->launch_bound, "busy",
+                     v->why[d].busy >= 0 ? json_real(v->why[d].busy) : NULL, "bursts_hz",
+                     s->bursts_hz, "speed", s->speed > 0 ? json_real(s->speed) : NULL);
+}
+
+/* The least on its GPUs. NULL: not known of any. */
+static json_t *speed_json(const struct job_view *v)
+{
+    double least = INFINITY;
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
+        const struct sched_speed *s = &v->why[d].speed;
+        if (v->why[d].why != WHY_ABSENT && v->unit_class == CLASS_LATENCY && s->slice_us &&
+            s->speed > 0)
+            least = fmin(least, fmin(s->speed, 1));
+    }
+    return isfinite(least) ? json_real(least) : NULL;
+}
+
 static json_t *why_json(const struct job_view *v)
 {
     json_t *all = json_array();
@@ -115,14 +140,17 @@ static json_t *why_json(const struct job_view *v)
         if (w->why == WHY_ABSENT)
             continue;
         json_array_append_new(
-            all, json_pack("{s:i, s:s, s:s, s:o*, s:o*, s:I, s:o*}", "gpu", (int)d, "reason",
-                           sched_why_name(w->why), "text", sched_why_text(w->why), "job",
-                           w->other ? json_integer((json_int_t)w->other) : NULL, "on_gpu",
+            all, json_pack("{s:i, s:s, s:s, s:o*, s:o*, s:I, s:o*, s:o*, s:o*, s:o*}", "gpu",
+                           (int)d, "reason", sched_why_name(w->why), "text", sched_why_text(w->why),
+                           "job", w->other ? json_integer((json_int_t)w->other) : NULL, "on_gpu",
                            w->gpu < DEVICE_GPUS_MAX ? json_integer(w->gpu) : NULL, "ahead",
                            (json_int_t)w->ahead, "for_us",
                            w->for_ns == TIME_NEVER
                                ? NULL
-                               : json_integer((json_int_t)(w->for_ns / NSEC_PER_USEC))));
+                               : json_integer((json_int_t)(w->for_ns / NSEC_PER_USEC)),
+                           "slice_us", w->slice_us ? json_integer(w->slice_us) : NULL, "throttled",
+                           w->speed.slice_us ? json_boolean(w->throttled) : NULL, "measured",
+                           why_measured_json(v, d)));
     }
     return all;
 }
@@ -165,7 +193,7 @@ json_t *job_json(const struct job_view *v)
         "s:o, "
         "s:I, s:o, s:I, s:o, s:o, s:o*, "
         "s:o*, s:o*, s:o*, "
-        "s:o*, s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*, s:o*}",
+        "s:o*, s:o*, s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*, s:o*}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
         "budget_us", (json_int_t)v->job.budget_us, "gpu_min",
@@ -187,8 +215,8 @@ json_t *job_json(const struct job_view *v)
         "swap_error", v->swap_error[0] ? json_text(v->swap_error) : NULL, "swapped_bytes",
         v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL, "room",
         v->job.memory_bytes ? json_boolean(v->job.room == ROOM_KEPT) : NULL, "memory",
-        memory_json(v), "placed", placed_json(v), "due", due_json(v), "mps", mps_json(v), "level",
-        level ? json_integer(least) : json_null(), "level_name",
+        memory_json(v), "placed", placed_json(v), "due", due_json(v), "mps", mps_json(v), "speed",
+        speed_json(v), "level", level ? json_integer(least) : json_null(), "level_name",
         level ? json_string(level) : json_null(), "levels", levels, "preempt",
         blocks ? "block" : NULL, "preempt_active", blocks ? json_boolean(v->preempt_active) : NULL,
         "yielded", yielded_json(v));
@@ -211,13 +239,14 @@ json_t *job_json_brief(const struct job_view *v)
                               seconds_json(v->counts.on[d].waited_ns)));
     }
     return json_pack(
-        "{s:I, s:o, s:s, s:I, s:o*, s:I, s:I, s:s, s:o, s:I, s:o*, s:o*, s:o*, s:{s:o, s:o}}",
+        "{s:I, s:o, s:s, s:I, s:o*, s:I, s:I, s:s, s:o, s:I, s:o*, s:o*, s:o*, s:o*, s:{s:o, s:o}}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
         "deadline_us", v->job.deadline_us ? json_integer(v->job.deadline_us) : NULL, "pid",
         (json_int_t)v->job.root.pid, "uid", (json_int_t)v->job.uid, "state", job_state(v), "gpus",
         gpus, "memory_bytes", (json_int_t)v->memory_bytes, "memory", memory_json(v), "due",
-        due_json(v), "mps", mps_json(v), "counts", "known_s", seconds_json(all), "gpus", on);
+        due_json(v), "mps", mps_json(v), "speed", speed_json(v), "counts", "known_s",
+        seconds_json(all), "gpus", on);
 }
 
 /* What one who steers a client of an MPS server has to know. */
@@ -283,6 +312,9 @@ static json_t *gpus_of(const struct engine *e)
             json_pack("{s:i, s:s, s:s, s:s, s:i, s:s, s:o}", "index", (int)i, "label", g.label,
                       "name", g.name, "uuid", g.uuid, "level", (int)level, "level_name",
                       device_level_name(level), "caps", caps_of(g.caps & ~off));
+        uint64_t idle_ns;
+        if (engine_gpu_idle(e, i, &idle_ns))
+            json_object_set_new(gpu, "idle_while_waiting_s", seconds_json(idle_ns));
         if (off) {
             json_object_set_new(gpu, "off", caps_of(off));
             json_object_set_new(gpu, "off_why", json_string(why));

@@ -151,6 +151,10 @@ void engine_withhold(struct engine *e, unsigned gpu, uint32_t caps, const char *
 /* What a GPU can do, what is withheld of that, and why ("": nothing is). */
 uint32_t engine_gpu_caps(const struct engine *e, unsigned gpu, uint32_t *withheld,
                          const char **why);
+/* How long it was idle while a job waited for it, since the engine began (idle.h). False: not
+ * known.
+ */
+bool engine_gpu_idle(const struct engine *e, unsigned gpu, uint64_t *ns);
 /* 0, or -ENOTSUP: suspension is withheld on a GPU that the job uses, or may come to use. */
 int engine_may_pause(const struct engine *e, uint32_t job, struct error *err);
 
@@ -197,7 +201,8 @@ struct job_view {
     bool speed_told, speed_profiling; /* relative to alone, beside the others of its unit */
     bool speed_turns;                 /* with which it takes turns */
     double speed, speed_error;        /* one standard deviation */
-    uint32_t timeslice_us; /* of its compute group on the first GPU; 0: the driver's default */
+    uint32_t timeslice_us; /* the longest of its compute groups on the first GPU; 0: the driver's
+                              default */
     bool preempt_active;   /* it has a group that is preempted at block ends */
     double busy;           /* share of GPU time lately, summed over GPUs; < 0: unknown */
     uint64_t memory_bytes;
@@ -212,10 +217,14 @@ struct job_view {
     struct job_counts counts;
     struct job_why { /* on each GPU: */
         enum sched_why why;
-        uint64_t other;  /* number of the job that it names; 0: none */
-        uint32_t gpu;    /* where that is so; SLOT_NONE: here */
-        uint32_t ahead;  /* jobs whose turn comes before its own */
-        uint64_t for_ns; /* so long at most; TIME_NEVER: not known */
+        uint64_t other;           /* number of the job that it names; 0: none */
+        uint32_t gpu;             /* where that is so; SLOT_NONE: here */
+        uint32_t ahead;           /* jobs whose turn comes before its own */
+        uint64_t for_ns;          /* so long at most; TIME_NEVER: not known */
+        struct sched_speed speed; /* of latency jobs there */
+        bool throttled;           /* lower jobs are */
+        uint32_t slice_us;        /* its longest timeslice; 0: the driver's default */
+        double busy;              /* share of this GPU's time lately; < 0: unknown */
     } why[DEVICE_GPUS_MAX];
     uint64_t exact_ns[DEVICE_GPUS_MAX], sampled_ns[DEVICE_GPUS_MAX]; /* as in struct job_demand */
     uint64_t count_age_ns[DEVICE_GPUS_MAX]; /* the two are complete up to so long ago; TIME_NEVER:

@@ -7,6 +7,7 @@
 #include "engine/autoswap.h"
 #include "engine/counts.h"
 #include "engine/engine.h"
+#include "engine/idle.h"
 #include "engine/observe/clients.h"
 #include "engine/observe/demand.h"
 #include "engine/observe/scans.h"
@@ -23,6 +24,7 @@ struct engine {
     struct reclassify reclassify;
     struct scans scans;
     struct demand demand;
+    struct idle idle;
     struct switches switches;
     struct swaps swaps;
     struct autoswap autoswap;

@@ -60,6 +60,8 @@ static uint64_t tick_commit(struct engine *e)
         PROBE(plan, m->decisions, m->controls);
     }
     counts_update(m, decide);
+    if (decide)
+        idle_decided(&e->idle, m);
     return min_u64(min_u64(m->wake, apply_preempt(m)), apply_stops(m));
 }
 
@@ -99,6 +101,7 @@ static uint64_t tick_observe(struct engine *e)
         e->demand.usage_at = 0; /* what jobs hold and what is free, of the same moment */
     const bool turns = m->wake != TIME_NEVER || deadlines_wanted(m) || e->clients.contend;
     next = min_u64(next, demand_due(&e->demand, m, turns));
+    idle_observed(&e->idle, m, &e->demand);
     if (e->demand.fresh)
         deadlines_observe(m);
     if (!e->once) {

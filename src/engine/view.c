@@ -88,8 +88,6 @@ static void view_groups(const struct engine *e, const struct job *j, struct job_
             job_view_level(out, &x->dg);
             out->runnable_groups += !x->suspended && !j->out_of_turn;
             out->throttled |= x->suspended && sched_throttled(e->model.sched, x->dg.gpu);
-            if (x->dg.kind == GROUP_COMPUTE)
-                out->timeslice_us = (uint32_t)x->timeslice_us;
             out->preempt_active |= x->block_ends && !x->block_ends_unsure;
         }
         stopped += holds && proc_stopped(m->processes[p].id);
@@ -138,8 +136,24 @@ static void view_why(const struct engine *e, const struct job *j, struct job_vie
                              .ahead = r.ahead,
                              .for_ns = r.until_ns == TIME_NEVER ? TIME_NEVER
                                        : r.until_ns > m->now    ? r.until_ns - m->now
-                                                                : 0};
+                                                                : 0,
+                             .speed = sched_speed(m->sched, d),
+                             .throttled = sched_throttled(m->sched, d),
+                             .busy = j->on[d].busy};
     }
+}
+
+static void view_slices(const struct model *m, const struct job *j, struct job_view *out)
+{
+    for_each_process_of (m, j, p) {
+        for_each_group_of (m, &m->processes[p], g) {
+            const struct channel_group *x = &m->groups[g];
+            uint32_t *us = &out->why[x->dg.gpu].slice_us;
+            if (x->dg.kind == GROUP_COMPUTE)
+                *us = (uint32_t)max_u64(*us, x->timeslice_us);
+        }
+    }
+    out->timeslice_us = out->gpus ? out->why[__builtin_ctz(out->gpus)].slice_us : 0;
 }
 
 static void view_swap(const struct job *j, struct job_view *out)
@@ -169,6 +183,7 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
         .busy = -1,
     };
     view_groups(e, j, out);
+    bool unknown = false;
     for (unsigned d = 0; d < e->model.ngpus; d++) {
         out->memory_bytes += j->on[d].memory_bytes;
         out->exact_ns[d] = j->on[d].exact_ns;
@@ -178,9 +193,14 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
                                    : TIME_NEVER;
         if (j->on[d].busy >= 0)
             out->busy = (out->busy < 0 ? 0 : out->busy) + j->on[d].busy;
+        else
+            unknown |= out->gpus >> d & 1 && e->model.gpus[d].caps & GPU_CAP_USAGE;
     }
+    if (unknown)
+        out->busy = -1;
     counts_now(&e->model, j, &out->counts);
     view_why(e, j, out);
+    view_slices(&e->model, j, out);
     out->placed_why = j->placed_why;
     view_unit(&e->model, job, out);
     view_due(e, job, out);
@@ -264,6 +284,12 @@ void engine_totals(const struct engine *e, uint64_t out[3])
     out[0] = e->model.decisions;
     out[1] = e->model.controls;
     out[2] = e->model.controls_failed;
+}
+
+bool engine_gpu_idle(const struct engine *e, unsigned gpu, uint64_t *ns)
+{
+    *ns = gpu < e->model.ngpus ? e->idle.on[gpu].idle_ns : 0;
+    return gpu < e->model.ngpus && e->idle.on[gpu].known;
 }
 
 const struct sched_params *engine_params(const struct engine *e)

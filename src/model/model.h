@@ -104,7 +104,7 @@ struct channel_group {
 struct job_demand {
     uint64_t memory_bytes;
     bool idle;   /* as the scheduler knows it */
-    double busy; /* by usage(); < 0: unknown */
+    double busy; /* 0..1, by usage() and activity(); < 0: unknown */
     uint8_t idle_windows;
     bool ran;      /* was runnable some time since usage() was asked */
     bool runnable; /* since since_ns; else it was until until_ns */
@@ -113,8 +113,11 @@ struct job_demand {
     uint64_t busy_ns;
     uint64_t active_ns;            /* when activity() last reported any */
     uint64_t exact_ns, sampled_ns; /* engine time in all, by activity(); else by usage() */
-    uint64_t quiet_ns;             /* runnable and not on the engine, since it was last */
-    uint64_t seen_ns;              /* when activity() last showed whether it works; 0: never */
+    uint64_t
+        had_ns; /* the engine, by activity() since usage() was asked; and how often it got it */
+    uint32_t got;
+    uint64_t quiet_ns; /* runnable and not on the engine, since it was last */
+    uint64_t seen_ns;  /* when activity() last showed whether it works; 0: never */
     struct starting start;
     uint64_t start_bytes; /* what it had when its memory was last seen */
 };

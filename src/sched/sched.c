@@ -2,6 +2,7 @@
  * See sched.h for the rules this file keeps: no clock, no system call, no allocation after set-up.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -347,15 +348,18 @@ bool sched_throttled(const struct sched *c, uint32_t device)
 struct sched_speed sched_speed(const struct sched *c, uint32_t device)
 {
     const struct speed_floor *s = &c->devices[device].speed;
+    const struct rotation *r = &c->devices[device].rotation;
+    bool lower = c->policy->turns && r->top == CLASS_LATENCY && r->from != CLASS_COUNT;
+    /* Of others, what switching costs them is not measured. */
+    bool known = s->launch_bound && s->alone > 0 && s->phase != SPEED_THROTTLED &&
+                 (s->step > 0 || s->us_costs > 0);
     bool shortest = s->phase == SPEED_SHORTEST || s->phase == SPEED_REFERENCE;
     return (struct sched_speed){
         .launch_bound = s->launch_bound,
         .bursts_hz = s->bursts_hz,
         .busy = s->alone,
-        .speed = s->alone > 0 && s->phase != SPEED_THROTTLED
-                     ? (shortest ? s->shortest : s->rate) / s->alone
-                     : 0,
-        .slice_us = c->devices[device].rotation.slice_us,
+        .speed = known ? fmin((shortest ? s->shortest : s->rate) / s->alone, 1) : 0,
+        .slice_us = lower ? r->slice_us : 0,
     };
 }
 

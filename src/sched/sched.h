@@ -190,9 +190,9 @@ bool sched_throttled(const struct sched *c, uint32_t device);
 struct sched_speed {
     bool launch_bound; /* they leave only gaps that are shorter than a switch */
     double bursts_hz;  /* so many of them per second */
-    double busy;       /* share of the GPU's time that they work, alone */
+    double busy;       /* share of the GPU's time that they work, alone; 0: not known */
     double speed;      /* of their speed alone, now; 0: not known */
-    uint32_t slice_us; /* of the lower jobs */
+    uint32_t slice_us; /* of the lower jobs; 0: there are none, or no latency jobs */
 };
 struct sched_speed sched_speed(const struct sched *c, uint32_t device);
 

@@ -12,8 +12,8 @@
 #include "lib/util.h"
 
 #define GPUS                                                                                       \
-    "'gpus':[{'index':0,'label':'nvidia0','name':'H\\\\2','uuid':'GPU-a','level_name':'hardware'}" \
-    "]"
+    "'gpus':[{'index':0,'label':'nvidia0','name':'H\\\\2','uuid':'GPU-a','level_name':'hardware'," \
+    "'idle_while_waiting_s':12.25},{'index':1,'uuid':'GPU-b'}]"
 #define JOB                                                                                        \
     "{'number':7,'name':'a\\\"b\\\\c\\nd','class':'batch','weight':300,'pid':41,'uid':4000000001," \
     "'source':'run','account':'team','state':'waiting','processes':2,'busy':0.25,"                 \
@@ -94,6 +94,8 @@ static void every_metric(void **state)
         "cede_job_preemptions_total" L ON_GPU "} 5",
         ("cede_gpu_info{UUID=\"GPU-a\",gpu=\"0\",device=\"nvidia0\",model_name=\"H\\\\2\","
          "level=\"hardware\"} 1"),
+        ("cede_gpu_info{UUID=\"GPU-b\",gpu=\"1\",device=\"\",model_name=\"\",level=\"\"} 1"),
+        "cede_gpu_idle_while_waiting_seconds_total{UUID=\"GPU-a\",gpu=\"0\"} 12.25",
         "cede_decisions_total 50",
         "cede_controls_total 60",
         "cede_controls_failed_total 1",

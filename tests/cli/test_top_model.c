@@ -297,6 +297,43 @@ static void refuses_what_is_no_job(void **state)
     top_model_free(&m);
 }
 
+/* Over some seconds, since ceded counts once per second; a sum that went back is another ceded's.
+ */
+static void idle_gpus(void **state)
+{
+    static const struct {
+        double s, idle_s;
+        const char *text;
+    } all[] = {
+        {400, 10, "soft0"},
+        {402, 12, "soft0"},
+        {405, 12, "40% idle while jobs wait"},
+        {406, 13, "40% idle while jobs wait"},
+        {410, 12.1, "soft0"},
+        {411, 0.5, "soft0"},
+        {421, 10.5, "100% idle while jobs wait"},
+    };
+    (void)state;
+    struct top_model m;
+    top_model_init(&m);
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        char line[TOP_LINE];
+        json_t *reply = json_pack("{s:b, s:[{s:i, s:s, s:f}]}", "daemon", 1, "gpus", "index", 0,
+                                  "label", "soft0", "idle_while_waiting_s", all[i].idle_s);
+        assert_int_equal(top_model_update(&m, reply, (uint64_t)all[i].s * SECOND), 0);
+        json_decref(reply);
+        top_gpu_line(line, &m, &m.gpus[0], 80, false);
+        if (!strstr(line, all[i].text))
+            fail_msg("no %s in %s", all[i].text, line);
+        json_t *o = top_json(&m);
+        const json_t *gpu = json_array_get(json_object_get(o, "gpus"), 0);
+        assert_true(json_number_value(json_object_get(gpu, "idle_while_waiting_s")) ==
+                    all[i].idle_s);
+        json_decref(o);
+    }
+    top_model_free(&m);
+}
+
 static void fits_text(void **state)
 {
     static const struct {
@@ -419,6 +456,7 @@ int main(void)
         cmocka_unit_test(selection_stays_on_its_row),
         cmocka_unit_test(finds_and_scrolls),
         cmocka_unit_test(refuses_what_is_no_job),
+        cmocka_unit_test(idle_gpus),
         cmocka_unit_test(fits_text),
         cmocka_unit_test(columns_fit_any_width),
         cmocka_unit_test(due_times_fit),

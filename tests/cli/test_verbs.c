@@ -471,7 +471,7 @@ static void table(void **state)
         "  #3       10  latency     100  running   0      hardware          1s   25%   12G  serve\n"
         "  #4       11  normal        1  starting  -      -                  -     -     -  "
         "a?[31m\n"
-        "#120  4194304  batch     10000  waiting   0,1,7  hardware,gate    1us  150%  2.0K  "
+        "#120  4194304  batch     10000  waiting   0,1,7  hardware,gate    1us   50%  2.0K  "
         "train\n");
     assert_string_equal(r.err, "cede: #120: the control answered 0x1b\n");
 

@@ -201,6 +201,7 @@ class Words(unittest.TestCase):
             "Yielded": packed("control/replies.c", "yielded_json"),
             "Placed": packed("control/replies.c", "placed_json"),
             "Why": packed("control/replies.c", "why_json"),
+            "Measured": packed("control/replies.c", "why_measured_json"),
             "Counts": packed("control/replies.c", "counts_json"),
             "Due": packed("control/replies.c", "due_json"),
             "Requests": packed("control/hints.c", "hints_of"),

@@ -209,7 +209,7 @@ static const struct {
      "no preemption mode"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"preempt\":\"kernel\"}", -EINVAL,
      "'kernel' is not block or instruction"},
-    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"min_speed\":100}", -EINVAL, "min_speed"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"min_speed\":101}", -EINVAL, "min_speed"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"preempt\":1}", -EINVAL, "not block or instruction"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"budget_us\":1000001}", -EINVAL, "budget_us"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"budget_us\":5}", -EINVAL,

@@ -34,6 +34,63 @@ static void test_processes(void **state)
     }
 }
 
+/* Of processes on GPU 0; rounded, for what is compared. */
+static void is_busy(struct nvml_rig *r, const int *percent, unsigned n)
+{
+    struct usage_list u = {0};
+    assert_int_equal(r->t.d->ops->usage(r->t.d, &u, &r->t.err), 0);
+    assert_int_equal(u.n, n);
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(u.v[i].pid, r->children[i]);
+        if (percent[i] < 0)
+            assert_true(u.v[i].busy < 0);
+        else
+            assert_int_equal(lround(u.v[i].busy * 100), percent[i]);
+    }
+    usage_list_free(&u);
+}
+
+/* Each sample names the process that had the engine when it was taken, and an idle GPU has none. */
+static void test_busy(void **state)
+{
+    (void)state;
+    struct nvml_rig r;
+    nvml_rig_up(&r, LIBRARY_580, 1);
+    struct fake_nvml_gpu *g = &r.nvml->gpus[0];
+    for (unsigned i = 0; i < 3; i++)
+        g->running[g->nrunning++] = (struct fake_nvml_process){(unsigned)child(&r, "program"), 1};
+    const unsigned a = g->running[0].pid, b = g->running[1].pid;
+    is_busy(&r, (const int[]){0, 0, 0}, 3);
+    /* The GPU works, and no sample says for whom. */
+    g->percent = 100;
+    is_busy(&r, (const int[]){-1, -1, -1}, 3);
+    g->no_rates = true;
+    is_busy(&r, (const int[]){-1, -1, -1}, 3);
+    g->no_rates = false;
+    /* One has all of it, by one sample or more. */
+    for (unsigned i = 0; i < 6; i++)
+        g->samples[i] = (struct fake_nvml_busy){a, 95};
+    g->nsamples = 1;
+    is_busy(&r, (const int[]){95, 0, 0}, 3);
+    g->nsamples = 6;
+    is_busy(&r, (const int[]){95, 0, 0}, 3);
+    /* A share that leaves the rest of the GPU's time unexplained. */
+    g->samples[0].percent = 20;
+    g->nsamples = 1;
+    is_busy(&r, (const int[]){20, -1, -1}, 3);
+    g->percent = 30;
+    is_busy(&r, (const int[]){20, 0, 0}, 3);
+    /* Two in turns: each is in half of the samples, or in a third. */
+    g->percent = 100;
+    for (unsigned i = 0; i < 6; i++)
+        g->samples[i] = (struct fake_nvml_busy){i % 2 ? a : b, 100};
+    g->nsamples = 6;
+    is_busy(&r, (const int[]){50, 50, 0}, 3);
+    g->samples[1].pid = b;
+    is_busy(&r, (const int[]){33, 67, 0}, 3);
+    nvml_rig_down(&r);
+}
+
 static void test_gpus(void **state)
 {
     (void)state;
@@ -118,6 +175,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_busy),
         cmocka_unit_test(test_gpus),
         cmocka_unit_test(test_counters),
     };

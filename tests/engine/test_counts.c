@@ -199,9 +199,72 @@ static void test_where(void **state)
     assert_int_equal(v.counts.where_ns[WHERE_SWAPPED] + v.counts.where_ns[WHERE_QUEUED], 0);
 }
 
+static uint64_t idle_for(struct fixture *f, unsigned ms)
+{
+    uint64_t before, after;
+    engine_gpu_idle(f->m, 0, &before);
+    ticks(f, ms);
+    assert_true(engine_gpu_idle(f->m, 0, &after));
+    return MS(after - before);
+}
+
+/* One of two batch jobs waits for its turn all the time. */
+static void test_idle_while_waiting(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint64_t ns;
+    f->d.has_usage = true;
+    programs(f, p, 3, 1);
+    start_counting(f);
+    assert_false(engine_gpu_idle(f->m, 0, &ns));
+    add(f, p[2], CLASS_LATENCY);
+    add(f, p[0], CLASS_BATCH);
+    uint32_t job = add(f, p[1], CLASS_BATCH);
+    on(f, p[0])->busy = 0.1;
+    on(f, p[1])->busy = 0.15;
+    on(f, p[2])->busy = 0.05;
+    ticks(f, 3000);
+    assert_in_range(idle_for(f, 10000), 6800, 7200);
+    on(f, p[0])->busy = 0.8;
+    ticks(f, 2000);
+    assert_in_range(idle_for(f, 10000), 0, 5); /* all of the time is used */
+    /* Samples of which one is missing say nothing. */
+    on(f, p[0])->busy = -1;
+    ticks(f, 2000);
+    assert_int_equal(idle_for(f, 10000), 0);
+    /* A paused job does not wait. */
+    on(f, p[0])->busy = 0.1;
+    ticks(f, 2000);
+    assert_in_range(idle_for(f, 5000), 3300, 3700);
+    assert_int_equal(engine_pause(f->m, job, true, 0), 0);
+    ticks(f, 2000);
+    assert_int_equal(idle_for(f, 5000), 0);
+}
+
+static void test_ceiling_is_no_waiting(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p;
+    f->d.has_usage = true;
+    uint32_t job = counted_job(f, &p);
+    const struct job_terms terms = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .gpu_max = 30};
+    assert_int_equal(engine_change(f->m, job, &terms, NULL), 0);
+    on(f, p)->busy = 0.3;
+    ticks(f, 3000);
+    assert_in_range(idle_for(f, 10000), 0, 0);
+    assert_true(seen(f, job).counts.on[0].waited_ns > 6 * NSEC_PER_SEC);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(test_turns),     T(test_exact), T(test_alone),
-                                       T(test_looked_at), T(test_ended), T(test_where)};
+    const struct CMUnitTest tests[] = {T(test_turns),
+                                       T(test_exact),
+                                       T(test_alone),
+                                       T(test_looked_at),
+                                       T(test_ended),
+                                       T(test_where),
+                                       T(test_idle_while_waiting),
+                                       T(test_ceiling_is_no_waiting)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
 /* Who works, by what the driver tells of GPU time and of the engine, and who gets turns by that. */
+#include <math.h>
+
 #include "fixture.h"
 
 static void test_idle_jobs_yield_turns(void **state)
@@ -90,6 +92,7 @@ static void test_activity_that_says_nothing(void **state)
     assert_in_range(ran[1], 180, 220);
     /* The latency job may keep it away. */
     on(f, p[0])->busy = 0.95;
+    on(f, p[0])->busy_ns = 95 * NSEC_PER_MSEC;
     ticks(f, 1100); /* usage() has told */
     f->d.incomplete = false;
     ticks(f, 2000);
@@ -104,6 +107,77 @@ static void test_activity_that_says_nothing(void **state)
     assert_in_range(f->d.activity_calls, 1, 13); /* of 120 while it tells */
     count_turns(f, p, 10000, ran);
     assert_true(ran[2] > 20 * ran[1]);
+}
+
+static double busy_of(struct fixture *f, pid_t p)
+{
+    struct job_view v;
+    assert_true(engine_view(f->m, engine_job_of(f->m, p), &v));
+    return v.busy;
+}
+
+/* Samples name one process at a time, or none: the record says who had the engine. */
+static void test_busy_by_record(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    f->d.has_usage = f->d.has_activity = true;
+    three_jobs(f, p);
+    for (int i = 0; i < 3; i++)
+        on(f, p[i])->bursts = 20, on(f, p[i])->busy_ns = (i ? 40 : 15) * NSEC_PER_MSEC;
+    on(f, p[0])->busy = 0;
+    on(f, p[1])->busy = 0;
+    on(f, p[2])->busy = 1;
+    ticks(f, 5000);
+    assert_in_range(lround(100 * busy_of(f, p[0])), 14, 16);
+    /* Suspended half of the time, in which the mock tells nothing. */
+    assert_in_range(lround(100 * busy_of(f, p[1])), 10, 40);
+    assert_in_range(lround(100 * busy_of(f, p[2])), 10, 40);
+    /* The samples name nobody. */
+    for (int i = 0; i < 3; i++)
+        on(f, p[i])->busy = -1;
+    ticks(f, 2000);
+    assert_in_range(lround(100 * busy_of(f, p[0])), 14, 16);
+    assert_in_range(lround(100 * busy_of(f, p[1])), 10, 40);
+    /* One that keeps the engine without wanting it has worked as far as samples say. */
+    on(f, p[0])->bursts = 0;
+    ticks(f, 2000);
+    assert_true(busy_of(f, p[0]) < 0);
+    for (int i = 0; i < 3; i++) {
+        on(f, p[i])->bursts = 1;
+        on(f, p[i])->busy_ns = (i ? 0 : 90) * NSEC_PER_MSEC;
+        on(f, p[i])->busy = i ? 0 : 0.02;
+    }
+    ticks(f, 2000);
+    assert_in_range(lround(100 * busy_of(f, p[0])), 2, 2);
+    assert_in_range(lround(100 * busy_of(f, p[1])), 0, 0);
+}
+
+/* Without a record: two of a job have a whole GPU at most, and one unknown makes the sum so. */
+static void test_busy_by_samples(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p = child(f);
+    struct mock_group *one = &f->d.g[mock_context(&f->d, p, 0, 0)];
+    struct mock_group *two = &f->d.g[mock_context(&f->d, p, 0, 0)];
+    f->d.has_usage = true;
+    start(f, "priority", NULL);
+    tick(f);
+    add(f, p, CLASS_BATCH);
+    one->busy = 0.7;
+    two->busy = 0.1;
+    ticks(f, 6000);
+    assert_in_range(lround(100 * busy_of(f, p)), 80, 80);
+    two->busy = 0.45;
+    ticks(f, 6000);
+    assert_in_range(lround(100 * busy_of(f, p)), 100, 100);
+    one->busy = -1;
+    ticks(f, 6000);
+    assert_true(busy_of(f, p) < 0);
+    two->busy = -1;
+    one->busy = 0.7;
+    ticks(f, 6000);
+    assert_true(busy_of(f, p) < 0);
 }
 
 /* Paused while it had nothing to do, and then let run by somebody who waits for it. */
@@ -287,6 +361,8 @@ int main(void)
         T(test_idle_jobs_yield_turns),
         T(test_activity_tells_idle_jobs),
         T(test_activity_that_says_nothing),
+        T(test_busy_by_record),
+        T(test_busy_by_samples),
         T(test_activity_not_asked),
         T(test_budget_by_activity),
         T(test_resumed_job_need_not_be_seen_first),

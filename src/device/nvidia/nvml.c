@@ -43,6 +43,11 @@ struct nvml_sample {
 };
 _Static_assert(sizeof(struct nvml_sample) == 32, "nvmlProcessUtilizationSample_t");
 
+/* Percent of the time of the last sample, of the whole device. */
+struct nvml_rates {
+    uint32_t gpu, memory;
+};
+
 #define NVML_SUCCESS           0
 #define NVML_NOT_FOUND         6
 #define NVML_INSUFFICIENT_SIZE 7
@@ -51,6 +56,8 @@ _Static_assert(sizeof(struct nvml_sample) == 32, "nvmlProcessUtilizationSample_t
 
 /* Older samples are not about now; new ones come every 0.17-1 s. */
 #define SAMPLE_MAX_AGE_US 2000000ULL
+/* More of the device's time than samples account for is somebody's that they do not name. */
+#define RATE_ERROR 0.2
 
 #define TRIES_MAX     4U  /* of a list that grows while it is asked for */
 #define INSTANCES_MAX 64U /* of one GPU: 8 GPU instances of 8 compute instances */
@@ -68,6 +75,7 @@ struct nvml {
     int (*running)(nvml_device d, unsigned *n, struct nvml_process_info *out);
     int (*mps)(nvml_device d, unsigned *n, struct nvml_process_info *out);
     int (*samples)(nvml_device d, struct nvml_sample *out, unsigned *n, unsigned long long since);
+    int (*rates)(nvml_device d, struct nvml_rates *out);
     int (*compute_mode)(nvml_device d, int *mode);
     int (*mig_mode)(nvml_device d, unsigned *now, unsigned *pending);
     int (*mig_count)(nvml_device d, unsigned *most);
@@ -95,6 +103,7 @@ static const struct symbol optional[] = {
     {"nvmlDeviceGetMPSComputeRunningProcesses_v3", offsetof(struct nvml, mps)},
     {"nvmlDeviceGetMPSComputeRunningProcesses_v2", offsetof(struct nvml, mps)},
     {"nvmlDeviceGetProcessUtilization", offsetof(struct nvml, samples)},
+    {"nvmlDeviceGetUtilizationRates", offsetof(struct nvml, rates)},
     {"nvmlDeviceGetComputeMode", offsetof(struct nvml, compute_mode)},
     {"nvmlDeviceGetMigMode", offsetof(struct nvml, mig_mode)},
     {"nvmlDeviceGetMaxMigDeviceCount", offsetof(struct nvml, mig_count)},
@@ -406,48 +415,93 @@ int nvml_mps_clients(struct nvml *n, struct nv_gpus *gpus, struct pid_list *out)
     return 0;
 }
 
+struct samples {
+    struct nvml_sample *v;
+    unsigned n, cap;
+};
+
+static void samples_free(struct samples *s)
+{
+    free(s->v);
+}
+
+/* What a device has of the last seconds. -ENOTSUP: it never has any. */
+static int samples_list(struct nvml *n, nvml_device d, uint64_t since_us, struct samples *s)
+{
+    unsigned found = 0;
+    int r = n->samples(d, NULL, &found, since_us);
+    s->n = 0;
+    for (unsigned tries = 0; r == NVML_INSUFFICIENT_SIZE && tries < TRIES_MAX; tries++) {
+        if (found + 16 > s->cap) {
+            void *v = reallocarray(s->v, found + 16, sizeof(*s->v));
+            if (!v)
+                return -ENOMEM;
+            s->v = v;
+            s->cap = found + 16;
+        }
+        found = s->cap;
+        r = n->samples(d, s->v, &found, since_us);
+        s->n = r == NVML_SUCCESS && found <= s->cap ? found : 0;
+    }
+    return r == NVML_SUCCESS || r == NVML_NOT_FOUND || r == NVML_INSUFFICIENT_SIZE ? 0 : -ENOTSUP;
+}
+
+/* The share of a process in its own samples; how many these are. */
+static double samples_of(const struct samples *s, int32_t pid, unsigned *own)
+{
+    double sum = 0;
+    *own = 0;
+    for (unsigned i = 0; i < s->n; i++) {
+        if ((int32_t)s->v[i].pid != pid)
+            continue;
+        sum += (double)min_u64(s->v[i].sm_percent, 100) / 100;
+        ++*own;
+    }
+    return *own ? sum / *own : 0;
+}
+
+/* Each sample names one process, the one that had the engine at its end (the driver's
+ * NV2080_CTRL_PERF_GPUMON_ENGINE_UTIL_SAMPLE), and there is none while the device was idle. So
+ * processes that take turns appear in the samples of the others, too: where their shares sum up to
+ * more than the device has, they are shares of all samples. A process without a sample did nothing
+ * only if the device did nothing else. */
+static void busy_by_samples(struct nvml *n, nvml_device d, const struct samples *s, uint32_t gpu,
+                            struct usage_list *list)
+{
+    struct nvml_rates rates;
+    double sum = 0;
+    unsigned all = 0, own;
+    for (size_t k = 0; k < list->n; k++) {
+        if (list->v[k].gpu == gpu) {
+            sum += samples_of(s, list->v[k].pid, &own);
+            all += own;
+        }
+    }
+    bool idle = n->rates && n->rates(d, &rates) == NVML_SUCCESS &&
+                (double)rates.gpu / 100 <= sum + RATE_ERROR;
+    for (size_t k = 0; k < list->n; k++) {
+        if (list->v[k].gpu != gpu)
+            continue;
+        double share = samples_of(s, list->v[k].pid, &own);
+        list->v[k].busy = !own ? (idle ? 0 : -1) : sum > 1 ? share * own / all : share;
+    }
+}
+
 int nvml_busy(struct nvml *n, struct nv_gpus *gpus, struct usage_list *list)
 {
     bool any = false;
     struct timespec ts;
     clock_gettime(CLOCK_REALTIME, &ts);
     uint64_t now_us = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-    _cleanup_free_ struct nvml_sample *v = NULL;
+    _cleanup_(samples_free) struct samples s = {0};
     for (struct walk w = walk_begin(n, gpus); n->samples && walk_next(&w);) {
-        nvml_device d = w.d;
-        int gpu = w.index;
-        if (gpu < 0)
-            continue;
-        unsigned cap = 0;
-        int r = n->samples(d, NULL, &cap, now_us - SAMPLE_MAX_AGE_US);
-        if (r != NVML_SUCCESS && r != NVML_INSUFFICIENT_SIZE && r != NVML_NOT_FOUND)
+        int r = w.index < 0 ? -ENOTSUP : samples_list(n, w.d, now_us - SAMPLE_MAX_AGE_US, &s);
+        if (r == -ENOMEM)
+            return r;
+        if (r < 0)
             continue;
         any = true;
-        for (size_t k = 0; k < list->n; k++) {
-            if (list->v[k].gpu == (uint32_t)gpu)
-                list->v[k].busy = 0; /* no sample: did nothing lately */
-        }
-        if (r != NVML_INSUFFICIENT_SIZE || !cap)
-            continue;
-        cap += 16;
-        void *p = reallocarray(v, cap, sizeof(*v));
-        if (!p)
-            return -ENOMEM;
-        v = p;
-        if (n->samples(d, v, &cap, now_us - SAMPLE_MAX_AGE_US) != NVML_SUCCESS)
-            continue;
-        for (size_t k = 0; k < list->n; k++) {
-            double sum = 0;
-            unsigned samples = 0;
-            for (unsigned j = 0; j < cap; j++) {
-                if ((int32_t)v[j].pid != list->v[k].pid || list->v[k].gpu != (uint32_t)gpu)
-                    continue;
-                sum += (double)min_u64(v[j].sm_percent, 100) / 100;
-                samples++;
-            }
-            if (samples)
-                list->v[k].busy = sum / samples;
-        }
+        busy_by_samples(n, w.d, &s, (uint32_t)w.index, list);
     }
     return any ? 0 : -ENOTSUP;
 }

@@ -2,7 +2,8 @@
  * devices programs report themselves (demand_read()). Elsewhere there are two sources, asked only
  * while jobs take turns or somebody looks:
  *   - demand_usage(), once a second: each job's share of time since the last call. It is slow, and
- *     says nothing of a job that was suspended most of the time.
+ *     says nothing of a job that was suspended most of the time, nor reliably which of several
+ *     jobs worked (by_record()).
  *   - demand_activity(), ten times a second: which jobs had the engine. A job that had it works. A
  *     job that could have had it and did not is idle, unless a better job may have kept it away. A
  *     job that keeps the engine unasked may have stopped working: then demand_usage() counts.
@@ -28,6 +29,9 @@
 
 /* A program that has the device open and does nothing on it is not worth asking for ever. */
 #define UNMANAGED_ASKED_MAX 10
+
+#define RECORD_LEAST 0.8 /* of the time between two calls, that activity() has to know */
+#define RECORD_GOT   2   /* times that a job got the engine: others had it meanwhile */
 
 #define GAPS_NS     (3 * NSEC_PER_SEC) /* between looks for latency jobs that leave short gaps */
 #define SERVER_BUSY 0.02 /* share of time that a driver may count as an MPS server's own */
@@ -129,11 +133,12 @@ static void count_samples(struct demand *x, struct model *m)
     for (unsigned d = 0; d < m->ngpus; d++) {
         uint64_t left = window - min_u64(x->exact_ns[d], window);
         double busy = x->unmanaged_busy[d];
-        x->exact_ns[d] = 0;
+        x->exact_ns[d] = x->had_ns[d] = 0;
         x->until_ns[d] = left ? m->now : x->until_ns[d];
         for_each_job (m, j) {
             struct job_demand *on = &j->on[d];
             busy += fmax(on->busy, 0);
+            on->had_ns = on->got = 0;
             if (on->busy > 0)
                 on->sampled_ns +=
                     (uint64_t)(on->busy * (double)min_u64(left, m->now - j->added_ns));
@@ -157,6 +162,42 @@ void demand_ended(const struct demand *x, struct model *m, uint32_t job)
     }
 }
 
+/* Samples say how much of the time the engine worked, and not reliably for whom; the record says
+ * who had it, and not whether it worked: a context keeps it until another one wants it. So the time
+ * that the engine worked is divided by the record. A job that got the engine again and again had it
+ * for its work, however little is known from samples. The record has one name for all clients of an
+ * MPS server. A job that had no engine time may have been kept away: that it is idle is not told by
+ * this. */
+static void by_record(const struct demand *x, struct model *m, unsigned d)
+{
+    const double known = (double)x->exact_ns[d], had = (double)x->had_ns[d] / fmax(known, 1);
+    if (!x->exact_ns[d] || known < RECORD_LEAST * (double)(m->now - x->counted_ns))
+        return;
+    for_each_job (m, j) {
+        struct job_demand *on = &j->on[d];
+        double own = fmin((double)on->had_ns / known, 1);
+        if (j->is_client || !has_groups_on(m, j, d))
+            continue;
+        if (x->all_busy[d] >= 0)
+            on->busy = had > x->all_busy[d] ? own * x->all_busy[d] / had : own;
+        else
+            on->busy = !on->had_ns || on->got >= RECORD_GOT ? own : -1;
+    }
+}
+
+/* Of a job and of the GPU, of which one process is not known. */
+static void usage_unknown(struct demand *x, struct model *m, const struct usage_list *l)
+{
+    for (size_t k = 0; k < l->n; k++) {
+        const uint32_t p = model_process_find(m, l->v[k].pid);
+        if (l->v[k].busy >= 0 || l->v[k].gpu >= m->ngpus)
+            continue;
+        x->all_busy[l->v[k].gpu] = -1;
+        if (p != SLOT_NONE)
+            m->jobs[m->processes[p].job].on[l->v[k].gpu].busy = -1;
+    }
+}
+
 static void demand_usage(struct demand *x, struct model *m)
 {
     struct usage_list list = {0};
@@ -170,6 +211,7 @@ static void demand_usage(struct demand *x, struct model *m)
     for_each_job (m, j)
         model_job_usage_clear(j);
     memset(x->unmanaged_busy, 0, sizeof(x->unmanaged_busy));
+    memset(x->all_busy, 0, sizeof(x->all_busy));
     for (size_t k = 0; k < list.n; k++) {
         const struct gpu_usage *u = &list.v[k];
         uint32_t p = model_process_find(m, u->pid);
@@ -177,13 +219,16 @@ static void demand_usage(struct demand *x, struct model *m)
             continue;
         struct job_demand *on = p == SLOT_NONE ? NULL : &m->jobs[m->processes[p].job].on[u->gpu];
         double *busy = on ? &on->busy : &x->unmanaged_busy[u->gpu];
-        if (u->busy >= 0)
-            *busy = fmax(*busy, 0) + u->busy;
+        if (u->busy >= 0) {
+            *busy = fmin(fmax(*busy, 0) + u->busy, 1);
+            x->all_busy[u->gpu] = fmin(x->all_busy[u->gpu] + u->busy, 1);
+        }
         if (on)
             on->memory_bytes += u->memory_bytes;
         else
             unmanaged_uses(m, u->pid, u->gpu);
     }
+    usage_unknown(x, m, &list);
     for_each_job (m, j) {
         for (unsigned d = 0; d < m->ngpus; d++) {
             if (j->on[d].memory_bytes > j->on[d].start_bytes)
@@ -193,6 +238,8 @@ static void demand_usage(struct demand *x, struct model *m)
                 usage_demand(x, m, model_job_slot(m, j), d);
         }
     }
+    for (unsigned d = 0; d < m->ngpus; d++)
+        by_record(x, m, d);
     count_samples(x, m);
     usage_list_free(&list);
 }
@@ -341,7 +388,11 @@ static bool demand_activity(struct demand *x, struct model *m)
     for (size_t k = 0; k < list.n; k++) {
         const struct gpu_activity *a = &list.v[k];
         uint32_t p = model_process_find(m, a->pid);
-        if (p == SLOT_NONE || a->gpu >= m->ngpus)
+        if (a->gpu >= m->ngpus)
+            continue;
+        if (from && !(list.incomplete & 1U << a->gpu))
+            x->had_ns[a->gpu] += a->busy_ns;
+        if (p == SLOT_NONE)
             continue;
         struct job_demand *on = &m->jobs[m->processes[p].job].on[a->gpu];
         on->bursts += a->bursts;
@@ -355,6 +406,8 @@ static bool demand_activity(struct demand *x, struct model *m)
         for (unsigned d = 0; d < m->ngpus; d++) {
             bool all_known = from && !(list.incomplete & 1U << d);
             j->on[d].exact_ns += all_known ? j->on[d].busy_ns : 0;
+            j->on[d].had_ns += all_known ? j->on[d].busy_ns : 0;
+            j->on[d].got += all_known ? j->on[d].bursts : 0;
             activity_demand(x, m, model_job_slot(m, j), d, all_known ? from : to, to);
         }
     }

@@ -13,6 +13,8 @@ struct demand {
     uint64_t counted_ns;                    /* engine time is counted up to here, of which */
     uint64_t exact_ns[DEVICE_GPUS_MAX];     /* activity() knew so much */
     uint64_t until_ns[DEVICE_GPUS_MAX];     /* jobs' engine time is complete up to here; 0: never */
+    uint64_t had_ns[DEVICE_GPUS_MAX];       /* in which this long somebody had the engine */
+    double all_busy[DEVICE_GPUS_MAX];       /* of all processes, 0..1, by usage(); < 0: unknown */
     double unmanaged_busy[DEVICE_GPUS_MAX]; /* of processes in no job, by usage() */
     bool has_window;                        /* these are of the time between two calls */
     uint64_t used_ns[DEVICE_GPUS_MAX];      /* how long each was busy so far, by usage() */

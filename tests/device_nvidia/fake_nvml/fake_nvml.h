@@ -14,6 +14,11 @@ struct fake_nvml_process {
 struct fake_nvml_gpu {
     struct fake_nvml_process running[128], mps[128];
     unsigned nrunning, nmps;
+    struct fake_nvml_busy {
+        unsigned pid, percent;
+    } samples[32];
+    unsigned nsamples, percent; /* of processes; of the whole device */
+    bool no_rates;
     bool mig;         /* a GPU in MIG mode */
     int compute_mode; /* 3: for one process */
     /* Of instances: */

@@ -27,7 +27,14 @@ struct attributes {
     unsigned sms, copy, decoders, encoders, jpeg, ofa, gpu_slices, compute_slices;
     unsigned long long mib;
 };
-struct sample;
+struct sample {
+    unsigned pid;
+    unsigned long long us;
+    unsigned sm, memory, encoder, decoder;
+};
+struct rates {
+    unsigned gpu, memory;
+};
 struct info2 {
     unsigned pid;
     unsigned long long bytes;
@@ -56,6 +63,7 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v2(device d, unsigned *n, struct inf
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(device d, unsigned *n, struct info3 *out);
 int nvmlDeviceGetProcessUtilization(device d, struct sample *out, unsigned *n,
                                     unsigned long long since);
+int nvmlDeviceGetUtilizationRates(device d, struct rates *out);
 int nvmlDeviceGetComputeMode(device d, int *mode);
 int nvmlDeviceGetMigMode(device d, unsigned *now, unsigned *pending);
 int nvmlDeviceGetMaxMigDeviceCount(device d, unsigned *count);
@@ -168,10 +176,24 @@ int nvmlDeviceGetMemoryInfo(device d, struct memory *out)
 int nvmlDeviceGetProcessUtilization(device d, struct sample *out, unsigned *n,
                                     unsigned long long since)
 {
-    (void)out;
-    (void)n;
     (void)since;
-    return d->mig || is_instance(d) ? NOT_SUPPORTED : NOT_FOUND;
+    if (d->mig || is_instance(d))
+        return NOT_SUPPORTED;
+    if (!d->nsamples)
+        return NOT_FOUND;
+    unsigned room = out ? *n : 0;
+    *n = d->nsamples;
+    if (room < *n)
+        return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < *n; i++)
+        out[i] = (struct sample){.pid = d->samples[i].pid, .sm = d->samples[i].percent};
+    return SUCCESS;
+}
+
+int nvmlDeviceGetUtilizationRates(device d, struct rates *out)
+{
+    *out = (struct rates){.gpu = d->percent};
+    return d->mig || is_instance(d) || d->no_rates ? NOT_SUPPORTED : SUCCESS;
 }
 
 /* Which of its two lists. */
