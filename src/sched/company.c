@@ -221,7 +221,7 @@ static struct member *next_beside(const struct sched_params *p, struct policy_de
 /* Whether it is to be tried, with the next in turn or with contexts of its own. */
 static bool is_due(const struct member *m, uint64_t now_ns)
 {
-    return !m->idle && now_ns >= m->company.tried_ns + m->company.try_ns;
+    return !m->idle && (m->company.unknown || now_ns >= m->company.tried_ns + m->company.try_ns);
 }
 
 static void set_tried(struct member *m, uint64_t now_ns)

@@ -7,8 +7,8 @@
 
 #define S 1000000000ULL
 
-#define SHORTEST_S   0.1      /* of the record, for each judgement: at the shortest slice, */
-#define STEP_S       0.3      /* of a step, */
+#define SHORTEST_S   0.2      /* of the record, for each judgement: at the shortest slice, */
+#define STEP_S       0.5      /* of a step, */
 #define STAYS_S      0.5      /* and of a slice that stays */
 #define SILENT_NS    (2 * S)  /* latency jobs that do too little for that in so long are away */
 #define REFERENCE_NS (45 * S) /* a reference takes some 0.2 s: 0.5 % of what lower jobs have */
@@ -23,9 +23,10 @@
 #define RUNS_HZ    20.0 /* fewer gaps are not worth the search */
 #define PAUSES     0.1  /* of the time: with more, lower jobs have these */
 #define NOTHING    0.02 /* of the time of lower jobs */
-#define MOST       0.5 /* of the time: latency jobs that work less lose next to nothing to switches */
+#define MOST       0.7 /* of the time: beside latency jobs that work less, lower jobs use the pauses */
 #define CHANGED    0.2  /* of the speed, by which the load is taken for another one */
 #define NOISE      0.02 /* of the speed */
+#define CLEAR      0.1  /* of the speed: what is further from the floor is no matter of chance */
 #define WORTH      1.5  /* of what latency jobs lose, that lower ones gain at least */
 /* With the shortest slice a latency job waits for a switch, and for what the lower job's run takes
  * at least. */
@@ -101,13 +102,12 @@ static double burst_loss(const struct sched_params *p, const struct speed_floor 
 static bool throttles(const struct sched_params *p, const struct speed_floor *s,
                       const struct tally *t, double may_lose, bool strict)
 {
-    if (!s->launch_bound || t->pauses_s > PAUSES * t->seconds)
+    if (!s->launch_bound || t->pauses_s > PAUSES * t->seconds || s->busy < MOST)
         return false;
     if (strict)
         return s->bursts_hz * p->switch_us * 1e-6 > may_lose;
     double lost = s->us_costs > 0 ? 1 - s->shortest / s->alone : 0;
-    return s->alone >= MOST &&
-           (lost > may_lose + NOISE || (lost > 2 * NOISE && s->lower < NOTHING));
+    return lost > may_lose + NOISE || (lost > 2 * NOISE && s->lower < NOTHING);
 }
 
 static void step_down(struct speed_floor *s, struct runs *seen, uint64_t now_ns)
@@ -129,6 +129,9 @@ static void judge_step(const struct sched_params *p, struct speed_floor *s, stru
                        double least, uint64_t now_ns)
 {
     measure(p, s, &seen->tally);
+    double speed = s->alone > 0 ? s->rate / s->alone : 1;
+    if (fabs(speed - least) < CLEAR && seen->tally.seconds < 2 * STEP_S)
+        return; /* too close to say: as much again */
     if (s->step == 1 && s->rate > 0 && s->rate_before == s->shortest) {
         s->us_costs = fmax(s->shortest / s->rate - 1, 0) / slice_of(p, 1);
         s->alone = s->shortest / (1 - fmin(s->us_costs * SWITCHES_AT_LEAST * p->switch_us, 0.5));

@@ -53,6 +53,7 @@ struct speed_floor {
     uint64_t bar_ns[SPEED_STEPS]; /* for how long it was barred last */
     double alone,
         shortest;    /* GPU time that latency jobs work per second alone, at the shortest slice */
+    double busy;     /* as EV_DEMAND says of the latency jobs; 1: nothing does */
     double us_costs; /* of the time between two pieces of work: what 1 us of slice adds */
     double rate, lower; /* the same with this slice, and the share that lower jobs have */
     double rate_before, lower_before; /* with the step below */

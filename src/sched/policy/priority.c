@@ -66,8 +66,8 @@ static void top_slices(const struct sched_params *p, struct policy_device *dev, 
 }
 
 /* Whether the slice below follows from the speed of the latency jobs: nothing that was said of
- * their requests comes before, and they do something, as far as is known (all == 0: it is not). */
-static bool keeps_speed(const struct sched_params *p, const struct policy_device *dev)
+ * their requests comes before, and they do something, as far as is known. */
+static bool keeps_speed(const struct sched_params *p, struct policy_device *dev)
 {
     bool told = p->floor > 0.0 || dev->boost.job != SLOT_NONE;
     double busy = 0, all = 0;
@@ -77,7 +77,8 @@ static bool keeps_speed(const struct sched_params *p, const struct policy_device
         busy += latency ? m->company.busy : 0;
         all += m->company.busy;
     }
-    return !told && (all == 0 || busy >= SPEED_BUSY);
+    dev->speed.busy = all > 0 ? busy : 1;
+    return !told && dev->speed.busy >= SPEED_BUSY;
 }
 
 static double least_speed(const struct sched_params *p, const struct policy_device *dev)
