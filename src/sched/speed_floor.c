@@ -227,7 +227,8 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
         enter(s, seen, SPEED_SHORTEST, 0, now_ns);
     }
     bool shortest = s->phase == SPEED_SHORTEST || s->phase == SPEED_REFERENCE;
-    bool burst = s->phase == SPEED_BURST && !strict;
+    /* While they are throttled their slice stays what it is: each change is a control call. */
+    bool burst = (s->phase == SPEED_BURST || s->phase == SPEED_THROTTLED) && !strict;
     return (struct speed_slice){
         .slice_us = slice_of(p, shortest ? 0
                                 : burst  ? BURST_STEP
