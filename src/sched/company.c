@@ -10,10 +10,13 @@
 #define ROOM          2.0 /* duties of light jobs that run together: estimates are too high */
 #define PART_LEAST    0.1 /* of a turn, that a job is charged which saturates the GPU */
 #define KNOWN_S       0.008
-#define KNOWN_RUNS    4U
+#define KNOWN_RUNS    2U
+#define KNOWN_SEEN_S  0.03        /* that is enough without runs */
+#define HEAVY_KNOWN_S 0.1         /* a shorter time may have been one burst */
 #define FED_NS        5000000000U /* a record in which nothing happened for so long is none */
 #define TRY_FIRST_NS  40000000U
-#define TRY_NS        15000000U
+#define TRY_MOST      4U /* jobs at once, the first time */
+#define TRY_NS        25000000U
 #define TRY_PART      150 /* of the time of a device at most, so that p99 of latency jobs stays */
 #define TRY_AGAIN_NS  4000000000U
 #define TRY_SELDOM_NS 32000000000U
@@ -29,7 +32,7 @@ static bool is_fed(const struct policy_device *dev, uint64_t now_ns)
 
 static bool is_known(const struct context_use *u)
 {
-    return u->seen_s >= KNOWN_S && u->runs >= KNOWN_RUNS;
+    return u->seen_s >= KNOWN_S && (u->runs >= KNOWN_RUNS || u->seen_s >= KNOWN_SEEN_S);
 }
 
 /* Of its mean run, rounded to one of few, since each change is a control call. */
@@ -57,8 +60,11 @@ static const struct context_use nothing;
 
 static void judge_group(struct group *g, const struct context_use *u)
 {
-    /* The bounds: when it did not certainly wait for its host, and when it ran. */
+    /* The bounds: when it did not certainly wait for its host, and when it ran. While it waited for
+     * others neither counts for what it would want without them. */
     double most = is_known(u) ? 1 - u->idle_s / u->seen_s : 1;
+    if (is_known(u) && u->run_s > 0)
+        most = fmin(most, u->run_s / (u->run_s + u->idle_s));
     double least = is_known(u) ? fmin(u->run_s / u->seen_s, most) : 1;
     bool light = is_known(u) && most < (g->light ? HEAVY : LIGHT);
     uint32_t slice_us = light_slice(u);
@@ -78,8 +84,9 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
         if (!g->computes)
             continue;
         uint32_t first = m->ncompute > CONTEXTS_MOST ? i : company_first(c, i);
-        judge_group(g, fed ? &c->groups[first].use : &nothing);
-        m->company.unknown |= !is_known(&c->groups[first].use);
+        const struct context_use *u = &c->groups[first].use;
+        judge_group(g, fed ? u : &nothing);
+        m->company.unknown |= !is_known(u) || (!g->light && u->seen_s < HEAVY_KNOWN_S);
         m->company.heavy |= !g->light;
         m->company.duty += first == i ? g->duty : 0;
     }
@@ -148,18 +155,20 @@ static bool is_due(const struct member *m, uint64_t now_ns)
 
 static void tried(struct member *m, uint64_t now_ns)
 {
-    uint64_t ns = m->company.try_ns ? 2 * m->company.try_ns : TRY_AGAIN_NS;
+    uint64_t ns = m->company.try_ns && !m->company.unknown ? 2 * m->company.try_ns : TRY_AGAIN_NS;
     m->company.tried_ns = now_ns;
     m->company.try_ns = ns < TRY_SELDOM_NS ? ns : TRY_SELDOM_NS;
 }
 
+/* Of the holder's class if there is one, for others wait until all of that one are light. */
 static struct member *next_tried(struct policy_device *dev, const struct member *holder)
 {
     struct member *best = NULL;
     for_each_member (dev, m) {
         if (m != holder && rotation_takes_part(dev, m) && !m->gang && !m->idle &&
-            m->class == holder->class && !m->company.beside &&
-            (!best || account_before(dev, m, best)))
+            !m->company.beside && !m->company.trying &&
+            (!best || m->class < best->class ||
+             (m->class == best->class && account_before(dev, m, best))))
             best = m;
     }
     return best;
@@ -168,18 +177,29 @@ static struct member *next_tried(struct policy_device *dev, const struct member 
 static void begin_try(struct policy_device *dev, struct member *holder, uint64_t now_ns)
 {
     struct member *m = next_tried(dev, holder);
+    bool unknown = holder->company.unknown || (m && m->company.unknown);
     bool alone = !m && member_width(holder) < 2;
     if (holder->gang || holder->idle || alone || !is_fed(dev, now_ns) ||
-        now_ns < dev->try_next_ns || !is_due(holder, now_ns))
+        now_ns < dev->try_next_ns || !(is_due(holder, now_ns) || (m && is_due(m, now_ns))))
         return;
-    dev->tried = m ? m->job : holder->job;
-    bool unknown = holder->company.unknown || (m && m->company.unknown);
     const uint64_t ns = unknown ? TRY_FIRST_NS : TRY_NS;
+    /* Several make a short wait for the host invisible: it is over when each had its slice. */
+    const uint32_t most = holder->company.tried_ns ? 2 : TRY_MOST;
     dev->try_until_ns = now_ns + ns;
     dev->try_next_ns = now_ns + TRY_PART * ns;
     tried(holder, now_ns);
-    if (m)
+    holder->company.trying = true;
+    for_each_member (dev, x) {
+        if (x->company.beside && !is_light(x))
+            tried(x, now_ns);
+    }
+    for (uint32_t i = 1; m && i < most; i++) {
+        enum job_class class = m->class;
+        m->company.trying = true;
         tried(m, now_ns);
+        m = next_tried(dev, holder);
+        m = m && m->company.unknown && m->class == class ? m : NULL;
+    }
 }
 
 void company_pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
@@ -203,11 +223,12 @@ void company_pick(const struct sched_params *p, struct policy_device *dev, uint6
     }
     if (r->turn_ns == now_ns)
         begin_try(dev, holder, now_ns);
-    if (now_ns >= dev->try_until_ns)
-        return;
-    if (rotation_takes_part(dev, &dev->members[dev->tried]))
-        dev->members[dev->tried].company.beside = true;
-    policy_wake(dev, dev->try_until_ns);
+    for_each_member (dev, x) {
+        x->company.trying &= now_ns < dev->try_until_ns;
+        x->company.beside |= x->company.trying && x != holder && rotation_takes_part(dev, x);
+    }
+    if (now_ns < dev->try_until_ns)
+        policy_wake(dev, dev->try_until_ns);
 }
 
 double company_part(const struct policy_device *dev, const struct member *m)
@@ -228,6 +249,14 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     return g->light ? g->light_us : 0;
 }
 
+/* A context with the shortest slice keeps the engine whether it has work or not, where others want
+ * it seldom: that says nothing of it. */
+static bool can_tell(const struct sched *c, uint32_t group, uint64_t now_ns)
+{
+    const struct group *g = &c->groups[group];
+    return g->light || now_ns < c->devices[g->device].try_until_ns;
+}
+
 static bool is_runnable(const struct sched *c, uint32_t group)
 {
     return c->groups[group].computes && c->groups[group].runs;
@@ -245,9 +274,15 @@ void company_count(struct sched *c, uint64_t now_ns)
         }
         for_each_member (dev, m) {
             for (uint32_t i = *sched_group_head(c, d, m->job); i != SLOT_NONE;
-                 i = c->groups[i].next)
-                runs_company(&c->groups[i].use,
-                             n > 1 && m->class != CLASS_LATENCY && is_runnable(c, i), now_ns);
+                 i = c->groups[i].next) {
+                struct context_use *use = &c->groups[i].use;
+                runs_company(use,
+                             n > 1 && m->class != CLASS_LATENCY && is_runnable(c, i) &&
+                                 can_tell(c, i, now_ns),
+                             now_ns);
+                if (use->until_ns < dev->runs.close_ns && use->begun_ns)
+                    dev->runs.close_ns = use->until_ns;
+            }
         }
     }
 }

@@ -15,8 +15,8 @@
  * The duty is told from the record of switches (runs.h), by bounds: a context that was not seen to
  * wait for its host counts as one that saturates the GPU. For that it has to run beside another: at
  * the beginning of a turn the holder and the next in turn *try* that for a moment, with short
- * slices, if it is not known of one of them, and seldom if it is. The contexts of one job do too.
- * Without a record everybody takes turns. */
+ * slices, if it is not known of one of them, and seldom if it is; up to four do at once that are
+ * not known. The contexts of one job do too. Without a record everybody takes turns. */
 #ifndef CEDE_SCHED_COMPANY_H
 #define CEDE_SCHED_COMPANY_H
 
@@ -35,6 +35,7 @@ struct member_company {
     bool unknown;      /* some are not known */
     bool heavy;        /* some are not light */
     bool beside;       /* runs beside the holder */
+    bool trying;       /* for a moment, to be seen */
     uint64_t tried_ns; /* when it last was */
     uint64_t try_ns;   /* so long until it is again */
 };

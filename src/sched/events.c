@@ -241,6 +241,24 @@ static const struct run *run_of(const struct sched *c, uint32_t group, struct ru
     return out;
 }
 
+/* Contexts that ran beside others until a moment which the record has passed. */
+static void close_contexts(struct sched *c, struct policy_device *dev, uint64_t at_ns)
+{
+    struct run was;
+    const struct run *of = run_of(c, dev->runs.group, &was);
+    dev->runs.close_ns = TIME_NEVER;
+    for_each_member (dev, m) {
+        uint32_t i = *sched_group_head(c, (uint32_t)(dev - c->devices), m->job);
+        for (; i != SLOT_NONE; i = c->groups[i].next) {
+            struct context_use *use = &c->groups[i].use;
+            if (use->until_ns <= at_ns)
+                runs_close(&c->params, &dev->runs, of, use);
+            else if (use->until_ns < dev->runs.close_ns)
+                dev->runs.close_ns = use->until_ns;
+        }
+    }
+}
+
 static int engine_switch(struct sched *c, const struct sched_event *ev)
 {
     if (ev->device >= c->limits.devices ||
@@ -251,6 +269,8 @@ static int engine_switch(struct sched *c, const struct sched_event *ev)
     struct runs *r = &c->devices[ev->device].runs;
     struct run was;
     r->known &= !ev->on;
+    if (ev->at_ns >= r->close_ns)
+        close_contexts(c, &c->devices[ev->device], ev->at_ns);
     runs_end(&c->params, r, run_of(c, r->group, &was),
              r->group == SLOT_NONE ? NULL : &c->groups[r->group].use, ev->at_ns);
     r->group = ev->group == SLOT_NONE ? SLOT_NONE : company_first(c, ev->group);

@@ -83,8 +83,7 @@ struct policy_device {
     struct slack_order order;
     struct speed_floor speed;
     struct runs runs;
-    uint32_t tried; /* runs beside the holder until then, to be seen: company.h */
-    uint64_t try_until_ns, try_next_ns;
+    uint64_t try_until_ns, try_next_ns; /* jobs run beside the holder to be seen: company.h */
     struct budget budget;
     struct observed seen;
     struct packing *packings; /* two, for this device and those linked to it; with a floor kept the

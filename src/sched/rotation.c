@@ -15,7 +15,7 @@ void rotation_init(struct rotation *r, uint32_t device)
     r->idle_since_ns = TIME_NEVER;
 }
 
-/* On its own device batch jobs are out while a normal job wants the GPU. */
+/* On its own device batch jobs are out while a normal job wants the GPU, but for company.h. */
 static bool is_candidate(const struct policy_device *dev, const struct member *m)
 {
     return rotation_takes_part(dev, m) && !(dev->rotation.batch_waits && m->class == CLASS_BATCH);
@@ -247,7 +247,7 @@ static void rotate(const struct sched_params *p, struct policy_device *dev, uint
     struct rotation *r = &dev->rotation;
     uint32_t n = 0, busy = 0;
     for_each_member (dev, m) {
-        n += is_candidate(dev, m) ? member_width(m) : 0;
+        n += rotation_takes_part(dev, m) ? member_width(m) : 0;
         busy += is_candidate(dev, m) && !m->idle;
     }
     const struct member *h = r->holder == SLOT_NONE ? NULL : &dev->members[r->holder];

@@ -12,7 +12,8 @@
  * pause. */
 #define PAUSE_NS  1000000U
 #define SETTLE_NS 3000000U
-#define SEEN_S    0.4 /* of a context: what is older counts half */
+#define RESUME_NS 12000000U /* as long as it takes to resume some contexts, one after the other */
+#define SEEN_S    0.4       /* of a context: what is older counts half */
 
 static uint64_t after(uint64_t ns, uint64_t before)
 {
@@ -56,8 +57,9 @@ void runs_end(const struct sched_params *p, struct runs *r, const struct run *of
         tally_add(p, r, of, ns);
     if (r->known && ns > slice_ns + switch_ns && at_ns - slice_ns > r->alone_ns)
         r->alone_ns = at_ns - slice_ns;
-    if (use && r->known && use->begun_ns) {
-        use->run_s += (double)(ns < slice_ns ? ns : slice_ns) * 1e-9;
+    if (use && r->known && use->begun_ns && at_ns > use->begun_ns) {
+        uint64_t ran_ns = after(at_ns, r->since_ns > use->begun_ns ? r->since_ns : use->begun_ns);
+        use->run_s += (double)(ran_ns < slice_ns ? ran_ns : slice_ns) * 1e-9;
         use->left_ns = at_ns;
     }
     r->since_ns = at_ns;
@@ -106,6 +108,23 @@ void runs_begin(struct runs *r, uint32_t group, struct context_use *use, uint64_
     }
 }
 
+void runs_close(const struct sched_params *p, const struct runs *r, const struct run *of,
+                struct context_use *use)
+{
+    if (!use->begun_ns || use->until_ns < use->begun_ns)
+        return;
+    use->seen_s += (double)(use->until_ns - use->begun_ns) * 1e-9;
+    if (use->left_ns && r->known) {
+        uint64_t ns = wanted_nothing(r, use->left_ns);
+        uint64_t slice_ns = (of ? of->slice_us : p->switch_us) * 1000ULL;
+        if (use->until_ns > r->since_ns + slice_ns + p->switch_us * 1000ULL)
+            ns = use->until_ns - slice_ns;
+        ns = ns < use->until_ns ? ns : use->until_ns;
+        use->idle_s += (double)after(ns, use->left_ns) * 1e-9;
+    }
+    use->begun_ns = use->left_ns = 0;
+}
+
 void runs_company(struct context_use *use, bool on, uint64_t now_ns)
 {
     if (!on) {
@@ -114,9 +133,9 @@ void runs_company(struct context_use *use, bool on, uint64_t now_ns)
     }
     if (use->until_ns == TIME_NEVER)
         return;
-    use->since_ns = now_ns + SETTLE_NS;
+    use->since_ns = now_ns + RESUME_NS;
     use->until_ns = TIME_NEVER;
-    use->begun_ns = use->left_ns = 0;
+    use->begun_ns = use->left_ns = use->since_ns; /* as if it had just left the engine */
 }
 
 void runs_count_anew(struct runs *r, uint64_t now_ns)

@@ -31,7 +31,7 @@ struct tally {
 struct context_use {
     uint64_t since_ns,
         until_ns; /* between them it could run beside others; the record comes later */
-    uint64_t begun_ns, left_ns; /* its last run since then; 0: none, or it still has the engine */
+    uint64_t begun_ns, left_ns; /* its last run since then; left 0: it has the engine */
     double seen_s, idle_s;      /* from run to run: in all, and certainly idle */
     double run_s;               /* in runs, each counted as its slice at most */
     uint32_t runs;
@@ -51,7 +51,8 @@ struct runs {
         uint64_t ns;
     } last[RUNS_LAST]; /* beginnings of runs, number i at i % RUNS_LAST */
     uint32_t n;
-    uint64_t from_ns; /* TIME_NEVER: no lower job may run, so that nothing can be told */
+    uint64_t close_ns; /* contexts are to be closed when the record is there; TIME_NEVER: none */
+    uint64_t from_ns;  /* TIME_NEVER: no lower job may run, so that nothing can be told */
     struct tally tally;
 };
 
@@ -69,6 +70,9 @@ void runs_end(const struct sched_params *p, struct runs *r, const struct run *of
 void runs_begin(struct runs *r, uint32_t group, struct context_use *use, uint64_t at_ns);
 /* Whether it runs beside others from now on, so that something is to be seen of it. */
 void runs_company(struct context_use *use, bool on, uint64_t now_ns);
+/* The record has come to where it ceased to; `of` has the engine then. */
+void runs_close(const struct sched_params *p, const struct runs *r, const struct run *of,
+                struct context_use *use);
 /* Counts anew. Both: from some milliseconds from now on, when a control call is over and the slices
  * that had begun are. */
 void runs_count_anew(struct runs *r, uint64_t now_ns);

@@ -73,6 +73,7 @@ int sched_new(const struct sched_limits *limits, const struct sched_params *para
         boost_init(&dev->boost);
         dev->order.leader = SLOT_NONE;
         dev->runs.group = SLOT_NONE;
+        dev->runs.close_ns = TIME_NEVER;
     }
     for (uint32_t i = 0; i < limits->accounts; i++)
         c->accounts[i].weight = WEIGHT_DEFAULT;
