@@ -138,7 +138,8 @@ static struct member *next_beside(const struct sched_params *p, struct policy_de
     for_each_member (dev, m) {
         if (!may_join(dev, m, holder) || is_light(m) == heavy ||
             (!heavy && !m->idle &&
-             (duty + m->company.duty > ROOM || (than && is_ahead(p, dev, m, than)))))
+             (duty + m->company.duty > ROOM ||
+              (than && (m->class > than->class || is_ahead(p, dev, m, than))))))
             continue;
         if (!best || m->class < best->class ||
             (m->class == best->class && account_before(dev, m, best)))

@@ -248,8 +248,11 @@ static void test_normal_before_batch(void **state)
     assert_true(r.job[2].done + r.job[3].done >= 0.8);
     assert_true(fabs(r.job[2].done - r.job[3].done) <= 0.02 && r.gpu_wasted[0] < 0.03);
     s.jobs[1] = (struct sim_job){.class = N, .kernel_ns = 300 * US};
+    s.jobs[3] = (struct sim_job){BURSTS(3, 610, 3)};
     r = simulate(s);
     assert_true(r.job[1].done > 0.9 && r.job[2].done + r.job[3].done < 0.02);
+    s.jobs[3] = s.jobs[2];
+    s.jobs[3].account = 2;
     /* Bursts of 3 ms in 50: longer than a slice of a trial, and seldom. */
     s.jobs[1] = (struct sim_job){BURSTS(3, 980, 48)};
     s.jobs[1].class = N;
