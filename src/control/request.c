@@ -49,12 +49,14 @@ int request_min_speed(const struct request *r, enum job_class class, uint32_t no
                       struct error *err)
 {
     if (r->has_min_speed && r->min_speed && class == CLASS_NORMAL)
-        return error_set(err, -EINVAL,
-                         "a latency job keeps a speed beside lower jobs, and a batch job in a pool; "
-                         "this is a normal job: give it one of these classes too");
+        return error_set(
+            err, -EINVAL,
+            "a latency job keeps a speed beside lower jobs, and a batch job in a pool; "
+            "this is a normal job: give it one of these classes too");
     if (r->has_min_speed && r->min_speed > 99 && class == CLASS_BATCH)
-        return error_set(err, -EINVAL,
-                         "a batch job of a pool keeps 99%% of its speed at most: give --min-speed 99%%");
+        return error_set(
+            err, -EINVAL,
+            "a batch job of a pool keeps 99%% of its speed at most: give --min-speed 99%%");
     *out = class == CLASS_NORMAL ? 0 : r->has_min_speed ? r->min_speed : now;
     return 0;
 }

@@ -83,6 +83,28 @@ static bool anybody_may(const struct request *want)
            (want->op == OP_POLICY && !want->name[0] && !want->params);
 }
 
+/* What a latency job asks of the others. */
+static int check_latency(const struct request *want, const struct subject *subject,
+                         enum job_class to_class, bool fresh, struct error *err)
+{
+    /* A part taken out of a latency job has no budget unless the request says so. */
+    bool budget = fresh ? to_class == CLASS_LATENCY : want->has_budget;
+    if (budget && want->budget_us < subject->budget_us)
+        return error_set(
+            err, -EPERM,
+            "its latency budget is %u us now, and you may only raise it; a smaller one "
+            "requires root or the administrators' group",
+            subject->budget_us);
+    uint32_t to_speed = want->min_speed ? want->min_speed : subject->default_speed;
+    if (to_class == CLASS_LATENCY && want->has_min_speed && to_speed > subject->min_speed)
+        return error_set(
+            err, -EPERM,
+            "it is to keep %u%% of its speed now, and you may only lower that; a higher speed "
+            "requires root or the administrators' group",
+            subject->min_speed);
+    return 0;
+}
+
 int rights_check(const struct caller *who, const struct request *want,
                  const struct subject *subject, struct error *err)
 {
@@ -144,20 +166,5 @@ int rights_check(const struct caller *who, const struct request *want,
     int limits = check_limits(want, subject, fresh, err);
     if (limits < 0)
         return limits;
-    /* A part taken out of a latency job has no budget unless the request says so. */
-    bool budget = fresh ? to_class == CLASS_LATENCY : want->has_budget;
-    if (budget && want->budget_us < subject->budget_us)
-        return error_set(
-            err, -EPERM,
-            "its latency budget is %u us now, and you may only raise it; a smaller one "
-            "requires root or the administrators' group",
-            subject->budget_us);
-    uint32_t to_speed = want->min_speed ? want->min_speed : subject->default_speed;
-    if (to_class == CLASS_LATENCY && want->has_min_speed && to_speed > subject->min_speed)
-        return error_set(
-            err, -EPERM,
-            "it is to keep %u%% of its speed now, and you may only lower that; a higher speed "
-            "requires root or the administrators' group",
-            subject->min_speed);
-    return 0;
+    return check_latency(want, subject, to_class, fresh, err);
 }

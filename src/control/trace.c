@@ -50,8 +50,8 @@ struct traces {
     struct seen *seen; /* JOURNAL_JOBS; NULL: nobody traces */
     uint64_t round, jobs_at, counters_at;
     struct engine *recording; /* switches are kept for us */
-    bool no_switches;                /* the driver has none to record, or refuses */
-    bool takes_requests;             /* those of before are not for anybody */
+    bool no_switches;         /* the driver has none to record, or refuses */
+    bool takes_requests;      /* those of before are not for anybody */
     /* Whose process it was: it may have ended since. */
     struct {
         int32_t pid;

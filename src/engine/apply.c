@@ -58,8 +58,8 @@ static int apply_running(struct model *m, const uint32_t *slots, const struct de
     return r ? r : ops->set_running(m->driver, list, n, on, err);
 }
 
-/* What a call for several processes has done is not known after an error (ops.h), nor whose error it
- * is: all of them count as suspended, and each goes alone until a call for it has succeeded. */
+/* What a call for several processes has done is not known after an error (ops.h), nor whose error
+ * it is: all of them count as suspended, and each goes alone until a call for it has succeeded. */
 static void joint_failed(struct model *m, const uint32_t *slots, size_t n, int r)
 {
     for (size_t k = 0; k < n; k++) {

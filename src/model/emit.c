@@ -19,9 +19,8 @@ struct sched_event model_terms_event(enum sched_event_type type, uint32_t job,
                                 .class = terms->class,
                                 .weight = terms->weight,
                                 .budget_us = terms->budget_us,
-                                .min_speed = terms->class == CLASS_LATENCY
-                                                 ? terms->min_speed / 100.0
-                                                 : 0,
+                                .min_speed =
+                                    terms->class == CLASS_LATENCY ? terms->min_speed / 100.0 : 0,
                                 .gpu_min = terms->gpu_min / 100.0,
                                 .gpu_max = terms->gpu_max / 100.0};
 }

@@ -36,7 +36,7 @@ static bool is_fed(const struct policy_device *dev, uint64_t now_ns)
     return dev->runs.known && now_ns < dev->runs.since_ns + FED_NS;
 }
 
-static bool is_known(const struct context_use *u)
+static bool context_known(const struct context_use *u)
 {
     return u->seen_s >= KNOWN_S && u->runs >= KNOWN_RUNS;
 }
@@ -70,9 +70,9 @@ static const struct context_use nothing;
 static void judge_group(const struct sched_params *p, struct group *g, const struct context_use *u)
 {
     /* The bounds: when it did not certainly wait for its host, and when it ran. */
-    double most = is_known(u) ? 1 - u->idle_s / u->seen_s : 1;
-    double least = is_known(u) ? fmin(u->run_s / u->seen_s, most) : 1;
-    bool light = is_known(u) && most < (g->light ? HEAVY : LIGHT);
+    double most = context_known(u) ? 1 - u->idle_s / u->seen_s : 1;
+    double least = context_known(u) ? fmin(u->run_s / u->seen_s, most) : 1;
+    bool light = context_known(u) && most < (g->light ? HEAVY : LIGHT);
     uint32_t slice_us = light_slice(p, u, g->light ? g->light_us : TRY_SLICE_US);
     if (light && (!g->light || slice_us > g->light_us || 3 * slice_us <= g->light_us))
         g->light_us = slice_us;
@@ -91,7 +91,7 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
             continue;
         uint32_t first = m->ncompute > CONTEXTS_MOST ? i : company_first(c, i);
         judge_group(&c->params, g, fed ? &c->groups[first].use : &nothing);
-        m->company.unknown |= !is_known(&c->groups[first].use);
+        m->company.unknown |= !context_known(&c->groups[first].use);
         m->company.heavy += first == i && !g->light;
         m->company.duty += first == i ? g->duty : 0;
         if (g->light && g->light_us > m->company.slice_us)
@@ -195,8 +195,8 @@ struct room {
     uint32_t us; /* of the latency jobs' budget */
 };
 
-static bool fits(const struct sched_params *p, const struct policy_device *dev,
-                 const struct room *room, const struct member *m)
+static bool room_fits(const struct sched_params *p, const struct policy_device *dev,
+                      const struct room *room, const struct member *m)
 {
     return room->duty + m->company.duty <= ROOM && waits_us(p, dev, m) <= room->us &&
            (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
@@ -209,7 +209,7 @@ static struct member *next_beside(const struct sched_params *p, struct policy_de
     struct member *best = NULL;
     for_each_member (dev, m) {
         if (!may_join(dev, m, holder) || m->idle || is_light(dev, m) == heavy ||
-            (!heavy && !fits(p, dev, room, m)))
+            (!heavy && !room_fits(p, dev, room, m)))
             continue;
         if (!best || m->class < best->class ||
             (m->class == best->class && account_before(dev, m, best)))
@@ -219,7 +219,7 @@ static struct member *next_beside(const struct sched_params *p, struct policy_de
 }
 
 /* Whether it is to be tried, with the next in turn or with contexts of its own. */
-static bool is_due(const struct member *m, uint64_t now_ns)
+static bool try_due(const struct member *m, uint64_t now_ns)
 {
     return !m->idle && (m->company.unknown || now_ns >= m->company.tried_ns + m->company.try_ns);
 }
@@ -231,16 +231,18 @@ static void set_tried(struct member *m, uint64_t now_ns)
     m->company.try_ns = ns < TRY_SELDOM_NS ? ns : TRY_SELDOM_NS;
 }
 
-/* With whom the holder is tried: one that is due, if there is one. */
+/* With whom the holder is tried: one of its class that is due, if there is one. Beside a normal job
+ * a batch job has the shortest slice, which shows best when the other one waits for its host. */
 static struct member *partner(struct policy_device *dev, const struct member *holder,
                               uint64_t now_ns)
 {
     struct member *best = NULL;
     for_each_member (dev, m) {
-        if (!may_join(dev, m, holder) || m->idle || m->class != holder->class)
+        if (!may_join(dev, m, holder) || m->idle || (best && m->class > best->class))
             continue;
-        bool due = is_due(m, now_ns);
-        if (!best || (due != is_due(best, now_ns) ? due : account_before(dev, m, best)))
+        bool due = try_due(m, now_ns);
+        if (!best || m->class < best->class ||
+            (due != try_due(best, now_ns) ? due : account_before(dev, m, best)))
             best = m;
     }
     return best;
@@ -251,7 +253,7 @@ static void begin_try(const struct sched_params *p, struct policy_device *dev,
                       struct member *holder, uint64_t now_ns)
 {
     if (holder->gang || holder->idle || !is_fed(dev, now_ns) || now_ns < dev->try_next_ns ||
-        dev->gather.busy >= BUSY || !is_due(holder, now_ns))
+        dev->gather.busy >= BUSY || !try_due(holder, now_ns))
         return;
     struct member *other = partner(dev, holder, now_ns);
     uint32_t contexts = member_width(holder) + (other ? member_width(other) : 0);
@@ -318,7 +320,7 @@ void company_pick(const struct sched_params *p, struct policy_device *dev, uint6
     if (has_company(p, dev)) {
         struct member *holder = &dev->members[r->holder];
         pick_beside(p, dev, holder);
-        if (r->turn_ns == now_ns)
+        if (now_ns >= dev->try_until_ns)
             begin_try(p, dev, holder, now_ns);
         struct member *m = &dev->members[dev->tried];
         if (now_ns < dev->try_until_ns) {

@@ -99,8 +99,8 @@ void rotation_wake(struct policy_device *dev, const struct member *m)
 
 /* ns: of the device's time. A probe is charged as a long turn, to the account only if none of its
  * jobs works. */
-static void charge(struct policy_device *dev, struct member *m, double ns, double probe_ns,
-                   double pace)
+static void turn_charge(struct policy_device *dev, struct member *m, double ns, double probe_ns,
+                        double pace)
 {
     struct rotation *r = &dev->rotation;
     struct account_turns *a = &dev->turns[m->account];
@@ -134,12 +134,12 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, doubl
     ns /= r->in_window == WINDOW_GAPS ? GAPS_CHEAP : 1;
     for_each_member (dev, x) {
         if (x->company.beside)
-            charge(dev, x, company_charge(dev, x, (double)ns), 0, pace);
+            turn_charge(dev, x, company_charge(dev, x, (double)ns), 0, pace);
     }
     r->class_vtime[m->class] += r->by_class || r->linked ? ns : 0;
     bool probe = m->idle && !m->due.expects && !dev->gated;
-    charge(dev, m, company_charge(dev, m, (double)ns), probe ? (double)(turn * PROBE_CHARGE) : 0,
-           pace);
+    turn_charge(dev, m, company_charge(dev, m, (double)ns),
+                probe ? (double)(turn * PROBE_CHARGE) : 0, pace);
     for_each_member (dev, x)
         x->company.used_ns = 0;
     r->holder = SLOT_NONE;

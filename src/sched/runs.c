@@ -12,7 +12,7 @@
 #define SETTLE_NS 3000000U
 #define SEEN_S    0.4 /* of a context: what is older counts half */
 
-static uint64_t after(uint64_t ns, uint64_t before)
+static uint64_t ns_after(uint64_t ns, uint64_t before)
 {
     return ns > before ? ns - before : 0;
 }
@@ -33,7 +33,7 @@ static void tally_add(const struct sched_params *p, struct runs *r, const struct
         r->lower = false;
         return;
     }
-    uint64_t slice_ns = of->slice_us * 1000ULL, pause_ns = after(ns, slice_ns);
+    uint64_t slice_ns = of->slice_us * 1000ULL, pause_ns = ns_after(ns, slice_ns);
     if (pause_ns > PAUSE_NS) {
         t->seconds -= (double)pause_ns * 1e-9;
         t->pauses_s += (double)pause_ns * 1e-9;
@@ -48,7 +48,7 @@ static void tally_add(const struct sched_params *p, struct runs *r, const struct
 void runs_end(const struct sched_params *p, struct runs *r, const struct run *of,
               struct context_use *use, uint64_t at_ns)
 {
-    uint64_t ns = after(at_ns, r->since_ns), switch_ns = p->switch_us * 1000ULL;
+    uint64_t ns = ns_after(at_ns, r->since_ns), switch_ns = p->switch_us * 1000ULL;
     uint64_t slice_ns = of ? of->slice_us * 1000ULL : switch_ns;
     if (r->known && r->since_ns >= r->from_ns)
         tally_add(p, r, of, ns);
@@ -91,8 +91,8 @@ void runs_begin(struct runs *r, uint32_t group, struct context_use *use, uint64_
     if (!use || at_ns < use->since_ns || at_ns >= use->until_ns)
         return;
     if (use->left_ns) {
-        use->seen_s += (double)after(at_ns, use->begun_ns) * 1e-9;
-        use->idle_s += (double)after(nothing_ns, use->left_ns) * 1e-9;
+        use->seen_s += (double)ns_after(at_ns, use->begun_ns) * 1e-9;
+        use->idle_s += (double)ns_after(nothing_ns, use->left_ns) * 1e-9;
         use->runs++;
     }
     use->begun_ns = at_ns;

@@ -7,14 +7,16 @@
 
 #define S 1000000000ULL
 
-#define SHORTEST_S   0.2      /* of the record, for each judgement: at the shortest slice, */
-#define STEP_S       0.5      /* of a step, */
-#define STAYS_S      0.5      /* and of a slice that stays */
-#define SILENT_NS    (2 * S)  /* latency jobs that do too little for that in so long are away */
-#define REFERENCE_NS (45 * S) /* a reference takes some 0.2 s: 0.5 % of what lower jobs have */
-#define AGAIN_NS     (10 * S) /* between references because of a change */
+#define SHORTEST_S   0.2         /* of the record, for each judgement: at the shortest slice, */
+#define BURST_S      0.1         /* while they are throttled, */
+#define STEP_S       0.5         /* of a step, */
+#define SURE_S       2.0         /* for a step to be refused, */
+#define STAYS_S      0.5         /* and of a slice that stays */
+#define SILENT_NS    (3 * S / 2) /* latency jobs that do nothing for so long are away */
+#define REFERENCE_NS (45 * S)    /* a reference takes some 0.2 s: 0.5 % of what lower jobs have */
+#define AGAIN_NS     (10 * S)    /* between references because of a change */
 #define DOUBTFUL_NS  (10 * S)
-#define BAR_NS       (2 * S) /* one measurement may err by more than the floor leaves */
+#define BAR_NS       (4 * S) /* one measurement may err by more than the floor leaves */
 #define BAR_MOST_NS  (960 * S)
 #define BURST_STEP   3 /* with which throttled jobs run */
 #define THROTTLE_NS  (2 * S)
@@ -26,7 +28,9 @@
 #define MOST       0.7 /* of the time: beside latency jobs that work less, lower jobs use the pauses */
 #define CHANGED    0.2  /* of the speed, by which the load is taken for another one */
 #define NOISE      0.02 /* of the speed */
-#define CLEAR      0.1  /* of the speed: what is further from the floor is no matter of chance */
+#define MIXED      0.4  /* the part of a new reference in what is known of the speed */
+#define CLEAR      0.25 /* of the speed: what is further from the floor is no matter of chance */
+#define LOST       0.05 /* of the speed, to a step, so that it matters what lower jobs gain */
 #define WORTH      1.5  /* of what latency jobs lose, that lower ones gain at least */
 /* With the shortest slice a latency job waits for a switch, and for what the lower job's run takes
  * at least. */
@@ -50,7 +54,8 @@ static void enter(struct speed_floor *s, struct runs *seen, enum speed_phase pha
 {
     s->phase = phase;
     s->step = step;
-    s->changed_ns = now_ns;
+    s->changed_ns = s->told_ns = now_ns;
+    s->told_s = 0;
     runs_count_anew(seen, now_ns);
 }
 
@@ -59,7 +64,7 @@ static bool is_barred(const struct speed_floor *s, uint32_t step, uint64_t now_n
     return step >= SPEED_STEPS || now_ns < s->barred_ns[step];
 }
 
-static void bar(struct speed_floor *s, uint32_t step, uint64_t now_ns)
+static void speed_bar(struct speed_floor *s, uint32_t step, uint64_t now_ns)
 {
     uint64_t ns = s->bar_ns[step] ? 2 * s->bar_ns[step] : BAR_NS;
     s->bar_ns[step] = ns < BAR_MOST_NS ? ns : BAR_MOST_NS;
@@ -72,7 +77,8 @@ static double lower_share(const struct sched_params *p, const struct tally *t)
     return fmax(t->lower_s - t->lower * 0.7e-6 * p->switch_us, 0) / t->seconds;
 }
 
-static void measure(const struct sched_params *p, struct speed_floor *s, const struct tally *t)
+static void speed_measure(const struct sched_params *p, struct speed_floor *s,
+                          const struct tally *t)
 {
     s->rate = tally_work_s(p, t) / t->seconds;
     s->lower = lower_share(p, t);
@@ -82,8 +88,9 @@ static void measure(const struct sched_params *p, struct speed_floor *s, const s
 static void take_shortest(const struct sched_params *p, struct speed_floor *s,
                           const struct tally *t)
 {
-    measure(p, s, t);
-    s->shortest = s->rate;
+    speed_measure(p, s, t);
+    bool like = s->shortest > 0 && fabs(s->rate - s->shortest) < 0.5 * s->shortest;
+    s->shortest = like ? s->shortest + (s->rate - s->shortest) * MIXED : s->rate;
     s->bursts_hz = t->returns / t->seconds;
     s->launch_bound = t->returns >= RUNS_LEAST && t->cut >= (t->returns + 1) / 2 &&
                       s->bursts_hz >= RUNS_HZ && s->rate >= SPEED_BUSY;
@@ -102,7 +109,7 @@ static double burst_loss(const struct sched_params *p, const struct speed_floor 
 static bool throttles(const struct sched_params *p, const struct speed_floor *s,
                       const struct tally *t, double may_lose, bool strict)
 {
-    if (!s->launch_bound || t->pauses_s > PAUSES * t->seconds || s->busy < MOST)
+    if (!s->launch_bound || t->pauses_s > PAUSES * t->seconds || (!strict && s->busy < MOST))
         return false;
     if (strict)
         return s->bursts_hz * p->switch_us * 1e-6 > may_lose;
@@ -112,7 +119,7 @@ static bool throttles(const struct sched_params *p, const struct speed_floor *s,
 
 static void step_down(struct speed_floor *s, struct runs *seen, uint64_t now_ns)
 {
-    bar(s, s->step, now_ns);
+    speed_bar(s, s->step, now_ns);
     s->rate = s->rate_before;
     s->lower = s->lower_before;
     enter(s, seen, s->step > 1 ? SPEED_STAYS : SPEED_SHORTEST, s->step - 1, now_ns);
@@ -125,19 +132,26 @@ static void step_up(struct speed_floor *s, struct runs *seen, uint64_t now_ns)
     enter(s, seen, SPEED_STEP, s->step + 1, now_ns);
 }
 
+/* How fast a program goes changes by itself, by tens of percent from one half second to the next.
+ * So a step that does well is taken at once, for it is watched afterwards; one that does badly is
+ * refused when that is sure. */
 static void judge_step(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
                        double least, uint64_t now_ns)
 {
-    measure(p, s, &seen->tally);
+    const bool sure = seen->tally.seconds >= SURE_S;
+    speed_measure(p, s, &seen->tally);
     double speed = s->alone > 0 ? s->rate / s->alone : 1;
-    if (fabs(speed - least) < CLEAR && seen->tally.seconds < 2 * STEP_S)
-        return; /* too close to say: as much again */
-    if (s->step == 1 && s->rate > 0 && s->rate_before == s->shortest) {
+    if (!sure && speed < least && speed > least - CLEAR)
+        return;
+    if (s->step == 1 && s->rate > 0) {
         s->us_costs = fmax(s->shortest / s->rate - 1, 0) / slice_of(p, 1);
         s->alone = s->shortest / (1 - fmin(s->us_costs * SWITCHES_AT_LEAST * p->switch_us, 0.5));
     }
     double lost = (s->rate_before - s->rate) / s->alone, gained = s->lower - s->lower_before;
-    if (s->rate < least * s->alone || (lost > NOISE && gained < WORTH * lost)) {
+    bool worthless = lost > LOST && gained < WORTH * lost;
+    if (worthless && !sure)
+        return;
+    if (s->rate < least * s->alone || worthless) {
         step_down(s, seen, now_ns);
     } else if (!is_barred(s, s->step + 1, now_ns) && s->rate > (least + NOISE) * s->alone) {
         step_up(s, seen, now_ns);
@@ -152,7 +166,7 @@ static void judge_stay(const struct sched_params *p, struct speed_floor *s, stru
                        double least, uint64_t now_ns)
 {
     double before = s->rate;
-    measure(p, s, &seen->tally);
+    speed_measure(p, s, &seen->tally);
     bool changed = fabs(s->rate - before) > CHANGED * before;
     bool slow = s->rate < (least - NOISE) * s->alone;
     bool again = (changed || slow) && now_ns + REFERENCE_NS >= s->reference_ns + AGAIN_NS;
@@ -180,7 +194,7 @@ static void judge_shortest(const struct sched_params *p, struct speed_floor *s, 
     }
     if (s->launch_bound && !strict && (reference || !is_barred(s, 1, now_ns))) {
         /* After a reference the same step is measured again, against its own cost alone. */
-        s->rate_before = reference && s->step > 1 ? 0 : s->rate;
+        s->rate_before = reference && s->step > 1 ? 0 : s->shortest;
         s->lower_before = reference && s->step > 1 ? 0 : s->lower;
         enter(s, seen, SPEED_STEP, reference ? s->step : 1, now_ns);
     } else if (throttles(p, s, &seen->tally, may_lose, strict)) {
@@ -194,7 +208,7 @@ static void judge_shortest(const struct sched_params *p, struct speed_floor *s, 
 static void judge_burst(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
                         double may_lose, bool strict, uint64_t now_ns)
 {
-    measure(p, s, &seen->tally);
+    speed_measure(p, s, &seen->tally);
     double ran = (double)(now_ns - s->changed_ns);
     double ns = ran * (burst_loss(p, s, &seen->tally, strict) / may_lose - 1);
     s->phase = SPEED_THROTTLED;
@@ -210,7 +224,10 @@ uint32_t speed_floor_beside_us(const struct sched_params *p, const struct speed_
 
 static double enough_s(enum speed_phase phase)
 {
-    return phase == SPEED_STEP ? STEP_S : phase == SPEED_STAYS ? STAYS_S : SHORTEST_S;
+    return phase == SPEED_STEP    ? STEP_S
+           : phase == SPEED_STAYS ? STAYS_S
+           : phase == SPEED_BURST ? BURST_S
+                                  : SHORTEST_S;
 }
 
 struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed_floor *s,
@@ -221,6 +238,10 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
     if (s->phase == SPEED_THROTTLED && now_ns >= s->until_ns) {
         bool again = now_ns >= s->reference_ns;
         enter(s, seen, again ? SPEED_SHORTEST : SPEED_BURST, 0, now_ns);
+    }
+    if (seen->tally.seconds > s->told_s || seen->tally.seconds < s->told_s) {
+        s->told_s = seen->tally.seconds;
+        s->told_ns = now_ns;
     }
     if (s->phase != SPEED_THROTTLED && seen->tally.seconds >= enough_s(s->phase)) {
         switch (s->phase) {
@@ -241,11 +262,12 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
             break;
         }
     } else if (s->phase != SPEED_THROTTLED && s->phase != SPEED_SHORTEST &&
-               now_ns >= s->changed_ns + SILENT_NS) {
+               now_ns >= s->told_ns + SILENT_NS) {
         enter(s, seen, SPEED_SHORTEST, 0, now_ns);
     }
     bool shortest = s->phase == SPEED_SHORTEST || s->phase == SPEED_REFERENCE;
-    bool burst = s->phase == SPEED_BURST && !strict;
+    /* While they are throttled their slice stays what it is: each change is a control call. */
+    bool burst = (s->phase == SPEED_BURST || s->phase == SPEED_THROTTLED) && !strict;
     return (struct speed_slice){
         .slice_us = slice_of(p, shortest ? 0
                                 : burst  ? BURST_STEP
@@ -253,6 +275,6 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
         .blocked = s->phase == SPEED_THROTTLED,
         .wake_ns = s->phase == SPEED_THROTTLED  ? s->until_ns
                    : s->phase == SPEED_SHORTEST ? TIME_NEVER
-                                                : s->changed_ns + SILENT_NS,
+                                                : s->told_ns + SILENT_NS,
     };
 }

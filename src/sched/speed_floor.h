@@ -48,6 +48,8 @@ struct speed_floor {
     uint64_t until_ns;
     uint64_t changed_ns;   /* when the slice was last set */
     uint64_t doubtful_ns;  /* until then they are not taken for launch-bound */
+    uint64_t told_ns;      /* when the record last showed anything, */
+    double told_s;         /* of so much time */
     uint64_t reference_ns; /* when the next reference is due */
     uint64_t barred_ns[SPEED_STEPS];
     uint64_t bar_ns[SPEED_STEPS]; /* for how long it was barred last */

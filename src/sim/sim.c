@@ -1,6 +1,6 @@
 /* See sim.h. A job has a rank on each of its GPUs; the scheduler's group of a rank is its number.
  */
-#include "sim/sim.h"
+#include "sim/sim_impl.h"
 
 #include <errno.h>
 #include <math.h>
@@ -9,117 +9,6 @@
 
 #include "device/soft/engine.h"
 #include "lib/util.h"
-
-#define SAMPLES_MAX 65536U
-#define LOOK_NS     100000000U
-#define SWITCHES    8192U      /* that are kept until the next look */
-#define QUEUED      2U         /* kernels a saturating job keeps in the queue */
-#define QUIET_NS    300000000U /* without work, although it could: idle */
-#define RANKS       (SIM_JOBS_MAX * SIM_GPUS_MAX)
-#define OPEN_MAX    64U /* requests in flight of an open loop; more do not come */
-
-struct rank {
-    bool present, suspended, ran; /* ran: it could, since the last look */
-    uint32_t group, timeslice_us;
-    uint64_t bursts, seen_ns; /* told to the scheduler so far */
-    uint64_t quiet_ns;
-    double busy;        /* a mean of about a second */
-    uint64_t submitted; /* kernels of a job that has its work back to back */
-    uint64_t queued;    /* of these not done */
-    uint64_t step_ns;   /* of a job with steps: when its host does the next thing */
-    uint64_t begun_ns;  /* the step */
-    uint32_t launched;  /* of its kernels */
-    uint64_t steps;     /* done */
-};
-
-struct state {
-    bool present, paused, gone;
-    uint64_t due_ns;
-    uint64_t busy_at_issue;
-    bool waits; /* a request is on its way; of an open loop: OPEN_MAX are */
-    uint64_t open_ns[OPEN_MAX], first_open, nopen; /* when they were issued */
-    uint64_t random;
-    uint64_t meets; /* ranks that wait for the others to end their step */
-    bool news;      /* since the scheduler was told */
-    uint64_t busy_at_settle, busy_at_pause;
-    uint64_t useful_ns, useful_at_settle; /* work done, without spinning */
-    uint64_t resumed_ns; /* when the first rank was, of a turn that is just beginning */
-    double *samples;
-};
-
-/* Decides over one GPU, or over all. */
-struct decider {
-    struct sched *c;
-    uint64_t wake;
-    bool dirty;
-};
-
-struct sim {
-    const struct sim_scenario *s;
-    struct sim_result *out;
-    struct fabric f;
-    struct decider deciders[SIM_GPUS_MAX];
-    struct state st[SIM_JOBS_MAX];
-    struct rank ranks[RANKS]; /* [job * SIM_GPUS_MAX + gpu] */
-    uint32_t n, ngpus, ndeciders;
-    uint64_t now, call_at; /* call_at: the daemon is in a call until then */
-    uint64_t look_at;      /* when it asks next who got the GPU */
-    uint64_t report_at;
-    struct softgpu_switch switches[SIM_GPUS_MAX][SWITCHES];
-    uint64_t switches_end[SIM_GPUS_MAX], switches_told[SIM_GPUS_MAX];
-    struct {
-        enum softgpu_call call;
-        uint32_t rank, us;
-    } calls[3 * RANKS];
-    uint32_t ncalls, next_call;
-};
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Its ranks, as a bit map: one on each of its GPUs, or so many processes on one. */
-static uint32_t sim_gpus_of(const struct sim *m, uint32_t j)
-{
-    const struct sim_job *job = &m->s->jobs[j];
-    return job->ranks ? (1U << job->ranks) - 1 : job->gpus ? job->gpus : 1;
-}
-
-static uint32_t gpu_of(const struct sim *m, uint32_t j, uint32_t rank)
-{
-    const struct sim_job *job = &m->s->jobs[j];
-    return !job->ranks ? rank : job->gpus ? (uint32_t)__builtin_ctz(job->gpus) : 0;
-}
-
-/* Those with its contexts, and those with its work. */
-#define for_each_gpu_of(m, j, g)                                                                   \
-    for (uint32_t g = 0; g < SIM_GPUS_MAX; g++)                                                    \
-        if ((sim_gpus_of(m, j) | (m)->s->jobs[j].strays) >> g & 1)
-#define for_each_rank_of(m, j, g)                                                                  \
-    for (uint32_t g = 0; g < SIM_GPUS_MAX; g++)                                                    \
-        if (sim_gpus_of(m, j) >> g & 1)
-
-static struct rank *rank_of(struct sim *m, uint32_t j, uint32_t g)
-{
-    return &m->ranks[j * SIM_GPUS_MAX + g];
-}
-
-static struct softgpu_group_info info_of(struct sim *m, uint32_t j, uint32_t g)
-{
-    struct softgpu_group_info info = {0};
-    softgpu_group_info(m->f.engines[gpu_of(m, j, g)], rank_of(m, j, g)->group, &info);
-    return info;
-}
-
-static uint64_t busy(struct sim *m, uint32_t j)
-{
-    uint64_t ns = 0;
-    for_each_gpu_of (m, j, g)
-        ns += rank_of(m, j, g)->present ? info_of(m, j, g).busy_ns : 0;
-    return ns;
-}
 
 /* To all deciders. */
 static void event(struct sim *m, struct sched_event ev)
@@ -182,7 +71,7 @@ static void tell_deadline(struct sim *m, uint32_t j)
 {
     const struct sim_job *job = &m->s->jobs[j];
     struct state *st = &m->st[j];
-    uint64_t used = job->class == CLASS_LATENCY ? 0 : busy(m, j) - st->busy_at_issue;
+    uint64_t used = job->class == CLASS_LATENCY ? 0 : sim_busy(m, j) - st->busy_at_issue;
     uint64_t issued = st->open_ns[st->first_open % OPEN_MAX];
     st->news = false;
     if (job->due_ns)
@@ -226,10 +115,12 @@ static void sim_issue(struct sim *m, uint32_t j)
 {
     const struct sim_job *job = &m->s->jobs[j];
     struct state *st = &m->st[j];
+    st->may_wait_us = st->nopen ? st->may_wait_us : 0;
+    sim_note_wait(m, j);
     st->open_ns[(st->first_open + st->nopen++) % OPEN_MAX] = m->now;
     st->waits = !job->open_loop || st->nopen == OPEN_MAX;
     st->due_ns += sim_gap(job, st) * (job->slow_ns && m->now >= job->slow_ns ? 100 : 1);
-    st->busy_at_issue = busy(m, j);
+    st->busy_at_issue = sim_busy(m, j);
     for_each_rank_of(m, j, g) submit(m, j, g);
     sim_changed(m, j);
 }
@@ -241,6 +132,7 @@ static void come(struct sim *m, uint32_t j)
     m->st[j].random = job->seed;
     event(m, (struct sched_event){.type = EV_JOB_ADD,
                                   .job = j,
+                                  .account = job->account,
                                   .class = job->class,
                                   .weight = job->weight ? job->weight : WEIGHT_DEFAULT,
                                   .budget_us = job->budget_us,
@@ -278,24 +170,35 @@ static bool pause_over(const struct sim *m, uint32_t j)
     return job->idle_ns && m->now >= job->idle_ns && m->now < job->busy_ns;
 }
 
+static bool is_changed(const struct sim *m, const struct sim_job *job)
+{
+    return job->change_ns && m->now >= job->change_ns;
+}
+
+static uint32_t step_kernels(const struct sim *m, const struct sim_job *job)
+{
+    return is_changed(m, job) ? job->then_kernels : job->step_kernels;
+}
+
 /* What the host of a rank with steps does until now. Returns when it does the next thing;
  * SOFTGPU_NEVER: it waits for the GPU or for its peers. */
 static uint64_t host(struct sim *m, uint32_t j, uint32_t g)
 {
     const struct sim_job *job = &m->s->jobs[j];
     struct rank *r = rank_of(m, j, g);
-    while (r->launched < job->step_kernels && m->now >= r->step_ns) {
+    r->kernels = r->launched ? r->kernels : step_kernels(m, job);
+    while (r->launched < r->kernels && m->now >= r->step_ns) {
         r->begun_ns = r->launched++ ? r->begun_ns : m->now;
         r->step_ns += job->launch_ns;
         submit(m, j, g);
     }
-    return r->launched < job->step_kernels ? r->step_ns : SOFTGPU_NEVER;
+    return r->launched < r->kernels ? r->step_ns : SOFTGPU_NEVER;
 }
 
 static void next_step(struct sim *m, struct rank *r, const struct sim_job *job)
 {
     r->launched = 0;
-    r->step_ns = m->now + job->host_ns;
+    r->step_ns = m->now + (is_changed(m, job) ? job->then_host_ns : job->host_ns);
 }
 
 /* The last kernel of a step has ended. */
@@ -362,7 +265,7 @@ static void completed(struct sim *m, const struct softgpu_completion *done)
     uint64_t i = r->submitted - r->queued--;
     st->useful_ns += job->sync_ns && i % 2 ? job->sync_ns : job->kernel_ns;
     if (job->step_kernels) {
-        if (r->launched == job->step_kernels && !r->queued)
+        if (r->launched == r->kernels && !r->queued)
             step_done(m, j, r);
         return;
     }
@@ -380,6 +283,9 @@ static void completed(struct sim *m, const struct softgpu_completion *done)
     if (done->submit_ns < m->s->settle_ns)
         return;
     m->out->job[j].late += job->due_ns && took > job->due_ns;
+    double beyond_us = ((double)took - (double)job->kernel_ns) / 1e3 - (double)st->may_wait_us;
+    if (!job->open_loop && beyond_us > m->out->job[j].beyond_us)
+        m->out->job[j].beyond_us = beyond_us;
     if (m->out->job[j].requests < SAMPLES_MAX)
         st->samples[m->out->job[j].requests++] = (double)took / 1e3;
 }
@@ -421,7 +327,7 @@ static void look_at_gpu(struct sim *m, uint32_t g)
             struct rank *r = rank_of(m, j, k);
             if (!r->present || gpu_of(m, j, k) != g)
                 continue;
-            struct softgpu_group_info info = info_of(m, j, k);
+            struct softgpu_group_info info = sim_info(m, j, k);
             first = first == SLOT_NONE ? k : first;
             *(latency ? &upper : &lower) += info.bursts - r->bursts;
             busy_ns += info.busy_ns - r->seen_ns;
@@ -444,6 +350,9 @@ static void tell_switches(struct sim *m, uint32_t g)
     bool lost = m->switches_end[g] > m->switches_told[g] + SWITCHES;
     if (lost)
         m->switches_told[g] = m->switches_end[g] - SWITCHES;
+    lost |= m->s->lossy;
+    if (m->s->deaf_ns && m->now >= m->s->deaf_ns)
+        return;
     for (; m->switches_told[g] < m->switches_end[g]; m->switches_told[g]++) {
         const struct softgpu_switch *w = &m->switches[g][m->switches_told[g] % SWITCHES];
         event_on(m, g,
@@ -491,6 +400,10 @@ static void decide(struct sim *m, struct decider *d)
             uint32_t k = plan.settings[i].group, us = plan.settings[i].timeslice_us;
             struct rank *r = &m->ranks[k];
             bool runs = plan.settings[i].runnable;
+            if (pass == SOFTGPU_SUSPEND) {
+                r->ran_before = !r->suspended;
+                r->before_us = r->timeslice_us ? r->timeslice_us : m->default_us;
+            }
             if (pass == SOFTGPU_TIMESLICE && us != r->timeslice_us) {
                 add_call(m, SOFTGPU_TIMESLICE, k, us);
                 r->timeslice_us = us;
@@ -501,6 +414,8 @@ static void decide(struct sim *m, struct decider *d)
         }
     }
     m->call_at = m->now;
+    m->applied = false;
+    sim_note_waits(m);
 }
 
 static void make_call(struct sim *m, const struct softgpu_params *p)
@@ -513,6 +428,9 @@ static void make_call(struct sim *m, const struct softgpu_params *p)
     if (!r->present)
         return;
     m->out->calls++;
+    m->out->job[k / SIM_GPUS_MAX].slices +=
+        call == SOFTGPU_TIMESLICE &&
+        k % SIM_GPUS_MAX == (uint32_t)__builtin_ctz(sim_gpus_of(m, k / SIM_GPUS_MAX));
     softgpu_control(e, r->group, call, us ? us : p->timeslice_us, m->now, &m->call_at);
     if (call == SOFTGPU_SUSPEND)
         st->resumed_ns = 0;
@@ -521,36 +439,6 @@ static void make_call(struct sim *m, const struct softgpu_params *p)
     st->resumed_ns = st->resumed_ns ? st->resumed_ns : m->call_at;
     uint64_t skew = m->call_at - st->resumed_ns;
     m->out->skew_ns = skew > m->out->skew_ns ? skew : m->out->skew_ns;
-}
-
-static void account(struct sim *m, uint64_t from, uint64_t to)
-{
-    for (uint32_t j = 0; j < m->n; j++) {
-        const struct sim_job *job = &m->s->jobs[j];
-        struct state *st = &m->st[j];
-        if (!st->present)
-            continue;
-        if (from < m->s->settle_ns && to >= m->s->settle_ns) {
-            st->busy_at_settle = busy(m, j);
-            st->useful_at_settle = st->useful_ns;
-        }
-        /* A pause counts from 1 ms on: that is what the calls may take. */
-        uint64_t paused = job->pause_ns + 1000000;
-        if (job->pause_ns && from < paused && to >= paused)
-            st->busy_at_pause = busy(m, j);
-        if (job->pause_ns && from < job->resume_ns && to >= job->resume_ns)
-            m->out->job[j].paused_share =
-                (double)(busy(m, j) - st->busy_at_pause) / (double)(job->resume_ns - paused);
-        uint64_t end = job->leave_ns ? job->leave_ns : m->s->duration_ns;
-        if (from >= end || to < end)
-            continue;
-        double time = (double)(end - m->s->settle_ns) *
-                      (job->ranks ? 1 : __builtin_popcount(sim_gpus_of(m, j)));
-        m->out->job[j].share = (double)(busy(m, j) - st->busy_at_settle) / time;
-        m->out->job[j].done = (double)(st->useful_ns - st->useful_at_settle) / time;
-        for_each_rank_of(m, j, g) m->out->gpu_busy[gpu_of(m, j, g)] +=
-            m->out->job[j].share / (job->ranks ? job->ranks : 1);
-    }
 }
 
 static struct decider *due(struct sim *m)
@@ -601,9 +489,12 @@ static void run(struct sim *m, const struct softgpu_params *p)
             decide(m, d);
             continue;
         }
+        if (!calling && m->now >= m->call_at && !m->applied)
+            sim_applied(m);
         next = next_event(m, next);
+        sim_count_waste(m, next);
         fabric_advance(&m->f, next);
-        account(m, m->now, next);
+        sim_account(m, m->now, next);
         m->now = next;
         completions(m);
     }
@@ -618,6 +509,8 @@ static int sim_set_up(struct sim *m, const struct softgpu_params *engine)
     while (m->n < SIM_JOBS_MAX && s->jobs[m->n].kernel_ns)
         m->n++;
     m->ngpus = s->gpus ? s->gpus : 1;
+    m->switch_us = (engine->switch_ns + engine->save_ns + engine->restore_ns) / 1000 + 1;
+    m->default_us = engine->timeslice_us;
     m->ndeciders = s->apart ? m->ngpus : 1;
     if (!m->n || m->ngpus > SIM_GPUS_MAX)
         return -EINVAL;
@@ -633,32 +526,12 @@ static int sim_set_up(struct sim *m, const struct softgpu_params *engine)
         softgpu_record(m->f.engines[g], m->switches[g], SWITCHES, &m->switches_end[g]);
     for (uint32_t d = 0; r == 0 && d < m->ndeciders; d++) {
         m->deciders[d].wake = TIME_NEVER;
-        struct sched_limits limits = {m->ngpus / m->ndeciders, SIM_JOBS_MAX, RANKS, 1};
+        struct sched_limits limits = {m->ngpus / m->ndeciders, SIM_JOBS_MAX, RANKS, SIM_ACCOUNTS};
         r = sched_new(&limits, &params, &m->deciders[d].c);
         if (r == 0 && s->policy)
             r = sched_set_policy(m->deciders[d].c, s->policy);
     }
     return r;
-}
-
-static void sim_report(struct sim *m)
-{
-    for (uint32_t j = 0; j < m->n; j++) {
-        uint32_t n = m->out->job[j].requests;
-        double *samples = m->st[j].samples;
-        const struct state *st = &m->st[j];
-        for (uint64_t i = 0; i < st->nopen && m->s->jobs[j].due_ns; i++)
-            m->out->job[j].late +=
-                st->open_ns[(st->first_open + i) % OPEN_MAX] + m->s->jobs[j].due_ns < m->now;
-        m->out->job[j].timeslice_us =
-            rank_of(m, j, (uint32_t)__builtin_ctz(sim_gpus_of(m, j)))->timeslice_us;
-        if (!n)
-            continue;
-        qsort(samples, n, sizeof(double), compare);
-        m->out->job[j].p50_us = samples[(n * 50 + 99) / 100 - 1];
-        m->out->job[j].max_us = samples[n - 1];
-        m->out->job[j].p99_us = samples[(n * 99 + 99) / 100 - 1];
-    }
 }
 
 int sim_run(const struct softgpu_params *engine, const struct sim_scenario *s,

@@ -10,10 +10,12 @@
 
 #define SIM_JOBS_MAX 64
 #define SIM_GPUS_MAX 8
+#define SIM_ACCOUNTS 8
 
 struct sim_job {
     enum job_class class;
-    uint32_t weight;    /* 0: default */
+    uint32_t weight; /* 0: default */
+    uint32_t account;
     uint32_t budget_us; /* of a latency job */
     double min_speed;
     uint64_t kernel_ns; /* 0: no job here, and none behind */
@@ -24,8 +26,11 @@ struct sim_job {
      * of host work. Each such step counts as a request. 0: no such steps. */
     uint32_t step_kernels;
     uint64_t launch_ns, host_ns;
-    uint32_t ranks; /* so many processes do that, each with a context of its own; 0: one */
-    bool lockstep;  /* and meet after each step */
+    uint32_t ranks;     /* so many processes do that, each with a context of its own; 0: one */
+    bool lockstep;      /* and meet after each step */
+    uint64_t change_ns; /* from then on a step is so many kernels and so much host work; 0: never */
+    uint32_t then_kernels;
+    uint64_t then_host_ns;
     uint64_t seed;    /* of an open loop: they come at random (Poisson), period_ns apart on average;
                          0: regularly */
     uint64_t slow_ns; /* from then on a request every 100 periods; 0: never */
@@ -48,11 +53,13 @@ struct sim_job {
 struct sim_scenario {
     const char *policy; /* NULL: nobody schedules, the driver's default */
     double floor;
-    bool blind;                      /* nobody tells the scheduler who got the GPU how often */
-    bool demand;                     /* it is told which jobs work */
-    uint64_t report_ns;              /* it is told what is due so often; 0: at once */
-    uint32_t gpus;                   /* 0: one */
-    bool apart;                      /* each GPU is decided by itself, as if there were no others */
+    bool blind;         /* nobody tells the scheduler who got the GPU how often */
+    bool lossy;         /* each time some of the switches that it is told of are lost */
+    uint64_t deaf_ns;   /* from then on it is told of no switch; 0: never */
+    bool demand;        /* it is told which jobs work */
+    uint64_t report_ns; /* it is told what is due so often; 0: at once */
+    uint32_t gpus;      /* 0: one */
+    bool apart;         /* each GPU is decided by itself, as if there were no others */
     uint64_t duration_ns, settle_ns; /* what happens before settle_ns is not counted */
     struct sim_job jobs[SIM_JOBS_MAX];
 };
@@ -62,13 +69,20 @@ struct sim_result {
         double p50_us, p99_us; /* of requests submitted after settle_ns */
         double max_us;
         uint32_t requests;
-        uint32_t late;         /* of them */
+        uint32_t late; /* of them */
+        /* The most by which a request waited longer than for a slice and a switch of each other
+         * context that might run meanwhile, and one more switch. Not of an open loop. */
+        double beyond_us;
         uint32_t timeslice_us; /* at the end; 0: the driver's default */
+        uint32_t slices;       /* so often was it set on the first of its GPUs */
         double share;          /* of the time, what its kernels ran or spun, on all its GPUs */
         double done;           /* the same, without what it spun: back to back, 1 is all there is */
         double paused_share;
     } job[SIM_JOBS_MAX];
     double gpu_busy[SIM_GPUS_MAX]; /* share of the time in which kernels ran or spun */
+    /* Share of the time in which a GPU did nothing although a job had work there, which was not
+     * paused but suspended, and no control call was under way that might change this. */
+    double gpu_wasted[SIM_GPUS_MAX];
     uint64_t skew_ns; /* longest time from the first resumed rank of a gang to its last one */
     uint64_t calls;   /* control calls made */
 };

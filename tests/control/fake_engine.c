@@ -23,8 +23,7 @@ bool fake_recording;
 unsigned fake_lookups;
 int fake_switches_code;
 
-static const struct device_ops fake_ops = {
-    .name = "fake", .gpus = fake_gpus, .info = fake_info};
+static const struct device_ops fake_ops = {.name = "fake", .gpus = fake_gpus, .info = fake_info};
 static struct device_driver fake_driver = {&fake_ops};
 
 struct engine *fake_engine_new(void)

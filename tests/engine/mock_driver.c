@@ -202,6 +202,25 @@ static int activity(struct device_driver *d, struct activity_list *out, struct e
     return 0;
 }
 
+static int switches(struct device_driver *d, struct switch_list *out, struct error *err)
+{
+    struct mock_driver *m = self(d);
+    int r = 0;
+    m->recording = out && m->has_switches;
+    if (!out) {
+        switch_list_free(&m->record);
+        m->record = (struct switch_list){0};
+        return 0;
+    }
+    m->switches_calls++;
+    if (!m->has_switches)
+        return error_set(err, -EPERM, "mock switches");
+    for (size_t i = 0; i < m->record.n && r == 0; i++)
+        r = switch_list_push(out, &m->record.v[i]);
+    m->record.n = 0;
+    return r;
+}
+
 /* Or will be, once it gets the processor. */
 static bool looks_stopped(pid_t pid)
 {
@@ -273,7 +292,7 @@ static int swap(struct device_driver *d, struct proc_id proc, enum swap_step ste
 
 static void close_driver(struct device_driver *d)
 {
-    (void)d;
+    switch_list_free(&self(d)->record);
 }
 
 void mock_init(struct mock_driver *d, unsigned ngpus)
@@ -292,6 +311,7 @@ void mock_init(struct mock_driver *d, unsigned ngpus)
         .set_running = set_running,
         .usage = usage,
         .activity = activity,
+        .switches = switches,
         .counters = counters,
         .memory_free = memory_free,
         .swap_step = swap,

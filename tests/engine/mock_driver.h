@@ -42,9 +42,11 @@ struct mock_driver {
     uint64_t scan_ns;         /* so long does a scan take */
     unsigned preempt_calls, timeslice_calls, suspend_calls, resume_calls, scans;
     bool has_usage, has_activity, incomplete, has_counters;
-    unsigned activity_calls, usage_calls;
-    bool no_swap;        /* in its caps */
-    uint64_t free_bytes; /* what memory_free() tells */
+    unsigned activity_calls, usage_calls, switches_calls;
+    bool has_switches, recording;
+    struct switch_list record; /* what switches() tells next */
+    bool no_swap;              /* in its caps */
+    uint64_t free_bytes;       /* what memory_free() tells */
     bool free_unknown;
     uint32_t small; /* GPUs with half the memory, a bit map */
 };

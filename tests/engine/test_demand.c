@@ -1,7 +1,6 @@
 /* Who works, by what the driver tells of GPU time and of the engine, and who gets turns by that. */
-#include <math.h>
-
 #include "fixture.h"
+#include "gaps.h"
 
 static void test_idle_jobs_yield_turns(void **state)
 {
@@ -49,6 +48,7 @@ static void three_active_jobs(struct fixture *f, pid_t p[3])
     for (int i = 0; i < 3; i++)
         on(f, p[i])->bursts = 20, on(f, p[i])->busy_ns = 10 * NSEC_PER_MSEC;
     on(f, p[0])->busy = 0.1;
+    on(f, p[0])->busy_ns = 10 * NSEC_PER_MSEC;
     ticks(f, 2000);
 }
 
@@ -109,77 +109,6 @@ static void test_activity_that_says_nothing(void **state)
     assert_true(ran[2] > 20 * ran[1]);
 }
 
-static double busy_of(struct fixture *f, pid_t p)
-{
-    struct job_view v;
-    assert_true(engine_view(f->m, engine_job_of(f->m, p), &v));
-    return v.busy;
-}
-
-/* Samples name one process at a time, or none: the record says who had the engine. */
-static void test_busy_by_record(void **state)
-{
-    struct fixture *f = *state;
-    pid_t p[3];
-    f->d.has_usage = f->d.has_activity = true;
-    three_jobs(f, p);
-    for (int i = 0; i < 3; i++)
-        on(f, p[i])->bursts = 20, on(f, p[i])->busy_ns = (i ? 40 : 15) * NSEC_PER_MSEC;
-    on(f, p[0])->busy = 0;
-    on(f, p[1])->busy = 0;
-    on(f, p[2])->busy = 1;
-    ticks(f, 5000);
-    assert_in_range(lround(100 * busy_of(f, p[0])), 14, 16);
-    /* Suspended half of the time, in which the mock tells nothing. */
-    assert_in_range(lround(100 * busy_of(f, p[1])), 10, 40);
-    assert_in_range(lround(100 * busy_of(f, p[2])), 10, 40);
-    /* The samples name nobody. */
-    for (int i = 0; i < 3; i++)
-        on(f, p[i])->busy = -1;
-    ticks(f, 2000);
-    assert_in_range(lround(100 * busy_of(f, p[0])), 14, 16);
-    assert_in_range(lround(100 * busy_of(f, p[1])), 10, 40);
-    /* One that keeps the engine without wanting it has worked as far as samples say. */
-    on(f, p[0])->bursts = 0;
-    ticks(f, 2000);
-    assert_true(busy_of(f, p[0]) < 0);
-    for (int i = 0; i < 3; i++) {
-        on(f, p[i])->bursts = 1;
-        on(f, p[i])->busy_ns = (i ? 0 : 90) * NSEC_PER_MSEC;
-        on(f, p[i])->busy = i ? 0 : 0.02;
-    }
-    ticks(f, 2000);
-    assert_in_range(lround(100 * busy_of(f, p[0])), 2, 2);
-    assert_in_range(lround(100 * busy_of(f, p[1])), 0, 0);
-}
-
-/* Without a record: two of a job have a whole GPU at most, and one unknown makes the sum so. */
-static void test_busy_by_samples(void **state)
-{
-    struct fixture *f = *state;
-    pid_t p = child(f);
-    struct mock_group *one = &f->d.g[mock_context(&f->d, p, 0, 0)];
-    struct mock_group *two = &f->d.g[mock_context(&f->d, p, 0, 0)];
-    f->d.has_usage = true;
-    start(f, "priority", NULL);
-    tick(f);
-    add(f, p, CLASS_BATCH);
-    one->busy = 0.7;
-    two->busy = 0.1;
-    ticks(f, 6000);
-    assert_in_range(lround(100 * busy_of(f, p)), 80, 80);
-    two->busy = 0.45;
-    ticks(f, 6000);
-    assert_in_range(lround(100 * busy_of(f, p)), 100, 100);
-    one->busy = -1;
-    ticks(f, 6000);
-    assert_true(busy_of(f, p) < 0);
-    two->busy = -1;
-    one->busy = 0.7;
-    ticks(f, 6000);
-    assert_true(busy_of(f, p) < 0);
-}
-
 /* Paused while it had nothing to do, and then let run by somebody who waits for it. */
 static void test_resumed_job_need_not_be_seen_first(void **state)
 {
@@ -220,9 +149,6 @@ static void test_activity_not_asked(void **state)
     ticks(f, 6000);
     assert_int_equal(f->d.activity_calls, 0);
     assert_int_equal(f->d.usage_calls, 2);
-    on(f, p[0])->busy = 0.6;
-    ticks(f, 6000);
-    assert_in_range(f->d.activity_calls, 30, 60);
     /* One class shares by slices. */
     end(f, p[0]);
     ticks(f, 1000);
@@ -232,37 +158,106 @@ static void test_activity_not_asked(void **state)
     assert_in_range(f->d.usage_calls, 1, 2); /* for the count */
 }
 
-/* A latency job with 128 gaps a second that leaves 0.024 of the GPU, as a training job was seen to:
- * used all the time they cost it 0.023. A batch job that gets more than that is worth it. */
+/* Returns for how many milliseconds the batch job was not suspended. */
+static unsigned ticks_recorded(struct fixture *f, struct gaps *g, unsigned ms)
+{
+    unsigned ran = 0;
+    for (unsigned t = 0; t < ms; t += 10) {
+        record_until(f, g, f->now + 10 * NSEC_PER_MSEC);
+        ticks(f, 10);
+        assert_int_equal(on(f, g->latency)->suspended, 0);
+        ran += on(f, g->batch)->suspended ? 0 : 10;
+    }
+    return ran;
+}
+
+static struct gaps gaps_begin(struct fixture *f, pid_t p[3])
+{
+    f->d.has_switches = true;
+    three_active_jobs(f, p);
+    assert_int_equal(engine_pause(f->m, engine_job_of(f->m, p[2]), true, 0), 0);
+    return (struct gaps){.latency = p[0], .batch = p[1], .share = 0.2};
+}
+
+/* Its host runs ahead during a longer slice, so that it loses nothing: batch gets long slices. When
+ * the record ends, the shortest. */
+static void test_launch_bound_latency_job(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    struct gaps g = gaps_begin(f, p);
+    assert_int_equal(ticks_recorded(f, &g, 5000), 5000);
+    assert_true(f->d.recording);
+    assert_in_range(on(f, p[1])->timeslice_us, 1400, 2000);
+    ticks_recorded(f, &g, 10000);
+    assert_in_range(on(f, p[1])->timeslice_us, 1400, 2000);
+    g.lost = true;
+    ticks_recorded(f, &g, 3000);
+    assert_int_equal(on(f, p[1])->timeslice_us, 1);
+    g.lost = false;
+    ticks_recorded(f, &g, 5000);
+    assert_in_range(on(f, p[1])->timeslice_us, 1400, 2000);
+    /* The driver refuses it from now on. */
+    f->d.has_switches = false;
+    ticks_recorded(f, &g, 3000);
+    assert_int_equal(on(f, p[1])->timeslice_us, 1);
+    f->d.switches_calls = 0;
+    ticks_recorded(f, &g, 30000);
+    assert_in_range(f->d.switches_calls, 1, 4);
+    assert_int_equal(on(f, p[1])->suspended, 0);
+}
+
+/* Each piece of its work has to wait for the slice before: it keeps its speed, for batch is
+ * throttled. */
 static void test_gaps_that_cost_more_than_they_give(void **state)
 {
     struct fixture *f = *state;
     pid_t p[3];
-    unsigned ran[3];
-    three_active_jobs(f, p);
-    assert_int_equal(engine_pause(f->m, engine_job_of(f->m, p[2]), true, 0), 0);
-    on(f, p[0])->bursts = on(f, p[1])->bursts = 13;
-    on(f, p[0])->busy_ns = 93 * NSEC_PER_MSEC;
-    on(f, p[0])->busy = 0.93;
-    ticks(f, 5000);
-    count_turns(f, p, 20000, ran);
-    assert_in_range(ran[1], 200, 500); /* of 2000; 0.005 / 0.023 is 430 */
-    assert_int_equal(ran[0], 2000);
+    struct gaps g = gaps_begin(f, p);
+    g.share = 0;
+    g.piece_us = 500;
+    on(f, p[0])->busy = 0.8;
+    on(f, p[0])->busy_ns = 80 * NSEC_PER_MSEC;
+    ticks_recorded(f, &g, 5000);
+    assert_in_range(ticks_recorded(f, &g, 20000), 1000, 10000);
     uint32_t cursor = engine_job_of(f->m, p[1]);
     struct job_view v;
     while (!on(f, p[1])->suspended)
-        ticks(f, 10);
+        ticks_recorded(f, &g, 10);
     assert_true(engine_next_job(f->m, &cursor, &v) && v.throttled && !v.runnable_groups);
-    /* It leaves more; or it has short requests, 1950 a second, whose own time is mostly switches.
-     */
-    on(f, p[0])->busy_ns = 80 * NSEC_PER_MSEC;
-    ticks(f, 6000);
-    count_turns(f, p, 5000, ran);
-    assert_int_equal(ran[1], 500);
-    on(f, p[0])->bursts = on(f, p[1])->bursts = 195;
-    on(f, p[0])->busy_ns = 42 * NSEC_PER_MSEC;
-    count_turns(f, p, 10000, ran);
-    assert_int_equal(ran[1], 1000);
+    /* Nobody knows what it costs. */
+    f->d.has_switches = false;
+    ticks_recorded(f, &g, 6000);
+    assert_int_equal(ticks_recorded(f, &g, 5000), 5000);
+    assert_int_equal(on(f, p[1])->timeslice_us, 1);
+}
+
+static void test_record_not_asked(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    f->d.has_switches = true;
+    three_active_jobs(f, p);
+    on(f, p[0])->busy = 0.01;
+    ticks(f, 5000);
+    assert_true(f->d.recording); /* two batch jobs take turns */
+    /* The latency job does next to nothing, and there is one batch context. */
+    end(f, p[2]);
+    ticks(f, 5000);
+    f->d.switches_calls = 0;
+    ticks(f, 10000);
+    assert_int_equal(f->d.switches_calls, 0);
+    assert_false(f->d.recording);
+    on(f, p[0])->busy = 0.1;
+    ticks(f, 5000);
+    assert_true(f->d.recording);
+    /* There is none. */
+    end(f, p[0]);
+    ticks(f, 5000);
+    f->d.switches_calls = 0;
+    ticks(f, 10000);
+    assert_int_equal(f->d.switches_calls, 0);
+    assert_false(f->d.recording);
 }
 
 /* Bursts are told ten times a second. */
@@ -358,16 +353,11 @@ static void test_idle_normal_job(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_idle_jobs_yield_turns),
-        T(test_activity_tells_idle_jobs),
-        T(test_activity_that_says_nothing),
-        T(test_busy_by_record),
-        T(test_busy_by_samples),
-        T(test_activity_not_asked),
-        T(test_budget_by_activity),
-        T(test_resumed_job_need_not_be_seen_first),
-        T(test_gaps_that_cost_more_than_they_give),
-        T(test_idle_normal_job),
+        T(test_idle_jobs_yield_turns),      T(test_activity_tells_idle_jobs),
+        T(test_activity_that_says_nothing), T(test_activity_not_asked),
+        T(test_budget_by_activity),         T(test_resumed_job_need_not_be_seen_first),
+        T(test_launch_bound_latency_job),   T(test_gaps_that_cost_more_than_they_give),
+        T(test_record_not_asked),           T(test_idle_normal_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -246,7 +246,7 @@ static void test_each_gpu_by_itself(void **state)
     double one = alone(&s, 0);
     printf("each GPU by itself: %.3f + %.3f of one gang alone; all at once: %.3f + %.3f\n",
            r.job[0].done / one, r.job[1].done / one, t.job[0].done / one, t.job[1].done / one);
-    assert_true(r.job[0].done + r.job[1].done < 0.3 * one);
+    assert_true(r.job[0].done + r.job[1].done < t.job[0].done + t.job[1].done);
     assert_true(t.job[0].done + t.job[1].done > 0.9 * one);
     assert_true(t.job[2].p99_us <= r.job[2].p99_us + 20 && t.job[3].p99_us <= r.job[3].p99_us + 20);
 }

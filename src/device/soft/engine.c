@@ -192,6 +192,11 @@ bool softgpu_executing(const struct softgpu *e)
            !e->groups[e->cur].preempted;
 }
 
+bool softgpu_working(const struct softgpu *e)
+{
+    return e->switching || softgpu_executing(e);
+}
+
 static uint64_t slice_end(const struct softgpu *e)
 {
     return e->slice_start_ns + e->groups[e->cur].timeslice_us * 1000ULL;

@@ -150,10 +150,10 @@ enum softgpu_call { SOFTGPU_SUSPEND, SOFTGPU_TIMESLICE, SOFTGPU_RESUME, SOFTGPU_
 int softgpu_control(struct softgpu *e, uint32_t group, enum softgpu_call call, uint32_t value,
                     uint64_t at_ns, uint64_t *done_ns);
 
-/* Records from now on who has the engine, as the hardware's own record does: a group that has no work
- * keeps it until another gets it, and nobody has it while a switch is under way. In the caller's
- * memory: switch number i is in ring[i % size], the last is number *end - 1. ring NULL: records no
- * more. */
+/* Records from now on who has the engine, as the hardware's own record does: a group that has no
+ * work keeps it until another gets it, and nobody has it while a switch is under way. In the
+ * caller's memory: switch number i is in ring[i % size], the last is number *end - 1. ring NULL:
+ * records no more. */
 struct softgpu_switch {
     uint64_t ns;  /* from then on */
     uint32_t who; /* softgpu_tag(); 0: nobody */
@@ -164,6 +164,8 @@ void softgpu_record(struct softgpu *e, struct softgpu_switch *ring, uint32_t siz
 int softgpu_tag(struct softgpu *e, uint32_t group, uint32_t tag);
 
 uint64_t softgpu_now_ns(const struct softgpu *e);
+/* Whether a kernel runs or a switch is under way. */
+bool softgpu_working(const struct softgpu *e);
 /* When something changes next by itself: SOFTGPU_NEVER if nothing will. */
 uint64_t softgpu_next_event_ns(const struct softgpu *e);
 /* Works through everything up to and including to_ns, each at its exact time. */

@@ -100,7 +100,7 @@ struct softgpu {
     uint64_t drain_end_ns;
     uint64_t switch_end_ns;
     uint64_t saved_ns, restored_ns; /* parts of the switch: one leaves, and one is restored */
-    bool contended; /* another group waits: slice_start_ns is of this very slice */
+    bool contended;                 /* another group waits: slice_start_ns is of this very slice */
     uint64_t slice_start_ns;
     uint64_t parts_ns[GPU_PARTS];
     uint32_t parts_rest[GPU_PARTS]; /* ns / ONE */

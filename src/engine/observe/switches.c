@@ -55,7 +55,7 @@ static void emit_switches(struct model *m, const struct switch_list *l, uint32_t
     }
 }
 
-static void keep(struct switches *x, const struct switch_list *l)
+static void switches_keep(struct switches *x, const struct switch_list *l)
 {
     int r = 0;
     if (x->kept.n + l->n > KEPT_MAX)
@@ -87,7 +87,7 @@ uint64_t switches_due(struct switches *x, struct model *m)
     x->at = m->now + (x->refused ? RETRY_NS : SWITCHES_NS);
     emit_switches(m, &list, wanted, begins ? UINT32_MAX : 0);
     if (x->traced)
-        keep(x, &list);
+        switches_keep(x, &list);
     switch_list_free(&list);
     return x->at;
 }

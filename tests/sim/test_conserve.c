@@ -1,0 +1,300 @@
+/* A GPU is not idle while a job waits, and order still holds, in virtual time: latency jobs that
+ * are launch-bound beside batch jobs, and jobs that wait for their hosts. Random mixes of such
+ * jobs: test_mixes.c. */
+#include "sim/sim.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define US  1000ULL
+#define MS  1000000ULL
+#define SEC 1000000000ULL
+#define L   CLASS_LATENCY
+#define N   CLASS_NORMAL
+#define B   CLASS_BATCH
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Servers that always have a request: tokens of a language model computed kernel by kernel, a
+ * picture network of one picture, a model whose steps are graphs. */
+#define GENERATE .kernel_ns = 9500, .step_kernels = 400, .launch_ns = 48 * US, .host_ns = 500 * US
+#define RESNET   .kernel_ns = 6600, .step_kernels = 160, .launch_ns = 26 * US, .host_ns = 200 * US
+#define GRAPH(us, gap)                                                                             \
+    .kernel_ns = (us)*US, .step_kernels = 1, .launch_ns = 10 * US, .host_ns = (gap)*US
+#define TRAINING                                                                                   \
+    {                                                                                              \
+        .class = B, .kernel_ns = 500 * US                                                          \
+    }
+
+static struct sim_result simulate(struct sim_scenario s)
+{
+    struct softgpu_params p;
+    struct sim_result r;
+    softgpu_params_h200(&p);
+    s.demand = true;
+    s.duration_ns = s.duration_ns ? s.duration_ns : 15 * SEC;
+    s.settle_ns = s.settle_ns ? s.settle_ns : 5 * SEC;
+    assert_int_equal(sim_run(&p, &s, &r), 0);
+    return r;
+}
+
+static struct sim_result with_policy(struct sim_scenario s, const char *policy)
+{
+    s.policy = policy;
+    return simulate(s);
+}
+
+static const struct server {
+    const char *name;
+    struct sim_job job;
+    double speed, batch; /* that they have at least */
+} servers[] = {
+    {"generate", {.class = L, GENERATE}, 0.95, 0.55},
+    {"resnet", {.class = L, RESNET}, 0.90, 0.40},
+    {"graph of 1.12 ms", {.class = L, GRAPH(1120, 60)}, 0.87, 0.07},
+    {"graph of 2.1 ms", {.class = L, GRAPH(2100, 90)}, 0.87, 0.07},
+};
+
+/* A server keeps its floor, batch has what is left, and neither has less than by the driver's
+ * default at both. A server that is to keep all has it, and batch then nothing. */
+static void test_servers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(servers); i++) {
+        struct sim_scenario s = {.jobs = {servers[i].job}};
+        double alone = with_policy(s, "laxity").job[0].done;
+        s.jobs[1] = (struct sim_job)TRAINING;
+        struct sim_result r = with_policy(s, "laxity"), def = with_policy(s, NULL);
+        s.jobs[0].min_speed = 1;
+        struct sim_result all = with_policy(s, "laxity");
+        double speed = r.job[0].done / alone;
+        printf("%-16s: %.3f + %.3f (default %.3f + %.3f; all: %.3f + %.3f), slice %u us\n",
+               servers[i].name, speed, r.job[1].done, def.job[0].done / alone, def.job[1].done,
+               all.job[0].done / alone, all.job[1].done, r.job[1].timeslice_us);
+        assert_true(speed >= servers[i].speed);
+        assert_true(r.job[1].done >= servers[i].batch);
+        assert_true(r.job[0].done >= def.job[0].done || r.job[1].done >= def.job[1].done);
+        assert_true(all.job[0].done >= 0.975 * alone && all.job[1].done < 0.02);
+    }
+}
+
+/* For requests with pauses nothing changes. */
+static void test_requests(void **state)
+{
+    (void)state;
+    static const double hz[] = {100, 500, 2000};
+    for (size_t i = 0; i < COUNT(hz); i++) {
+        struct sim_scenario s = {.policy = "laxity",
+                                 .jobs = {{.class = L,
+                                           .kernel_ns = 100 * US,
+                                           .period_ns = (uint64_t)(1e9 / hz[i]),
+                                           .open_loop = true,
+                                           .seed = 1},
+                                          TRAINING}};
+        struct sim_result r = simulate(s);
+        s.jobs[0].min_speed = 1;
+        struct sim_result all = simulate(s);
+        s.blind = true;
+        struct sim_result blind = simulate(s);
+        printf("%4.0f requests/s: p99 %.0f us, batch %.3f; without a record %.0f us, %.3f\n", hz[i],
+               r.job[0].p99_us, r.job[1].done, blind.job[0].p99_us, blind.job[1].done);
+        assert_true(r.job[0].p99_us <= blind.job[0].p99_us + 180);
+        assert_true(r.job[1].done >= blind.job[1].done - 0.01);
+        assert_true(fabs(all.job[1].done - blind.job[1].done) < 0.01);
+    }
+}
+
+/* A server whose gaps are too short for the shortest slice, as cheap to simulate as one can be. */
+#define SHORT_GAPS                                                                                 \
+    .class = L, .kernel_ns = 40 * US, .step_kernels = 20, .launch_ns = 200 * US, .host_ns = 500 * US
+
+/* Ten minutes: slices change for references alone, two times each 45 s, once one is found,
+ * and for a slice that was barred, each time after twice as long. */
+static void test_stable(void **state)
+{
+    (void)state;
+    static const struct sim_job t[] = {{SHORT_GAPS}, {.class = L, GRAPH(2100, 90)}};
+    for (size_t i = 0; i < COUNT(t); i++) {
+        struct sim_scenario s = {.policy = "laxity",
+                                 .duration_ns = 600 * SEC,
+                                 .jobs = {t[i], {.class = B, .kernel_ns = 20 * MS}}};
+        struct sim_result r = simulate(s);
+        printf("ten minutes: %u changes of the slice, batch %.3f\n", r.job[1].slices,
+               r.job[1].done);
+        assert_true(r.job[1].slices >= 2 && r.job[1].slices <= 2 * 600 / 45 + 24);
+    }
+}
+
+static uint32_t slice_at(struct sim_scenario s, uint64_t at_ns)
+{
+    s.duration_ns = at_ns;
+    return simulate(s).job[1].timeslice_us;
+}
+
+/* From launch-bound to requests with long pauses and back, each within 2 s. Without a record, or
+ * when it ends, the slice is the shortest; gaps in it do no harm. */
+static void test_follows(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {
+        .policy = "laxity", .settle_ns = SEC, .jobs = {{SHORT_GAPS}, TRAINING}};
+    uint32_t found = slice_at(s, 8 * SEC);
+    assert_true(found >= 500);
+    struct sim_job *server = &s.jobs[0];
+    server->change_ns = 8 * SEC;
+    server->then_kernels = 1;
+    server->then_host_ns = 20 * MS;
+    assert_int_equal(slice_at(s, 10100 * MS), 1);
+    server->then_kernels = server->step_kernels;
+    server->then_host_ns = server->host_ns;
+    server->step_kernels = 1;
+    server->host_ns = 20 * MS;
+    assert_int_equal(slice_at(s, 8 * SEC), 1);
+    assert_true(slice_at(s, 10 * SEC) >= 500);
+    *server = (struct sim_job){SHORT_GAPS};
+    s.lossy = true;
+    assert_true(slice_at(s, 8 * SEC) >= 500);
+    s.lossy = false;
+    s.deaf_ns = 8 * SEC;
+    assert_int_equal(slice_at(s, 10500 * MS), 1);
+    s.deaf_ns = 1;
+    assert_int_equal(slice_at(s, 8 * SEC), 1);
+}
+
+#define BURSTS(n, us, host)                                                                        \
+    .class = B, .kernel_ns = (us)*US, .step_kernels = n, .launch_ns = 5 * US, .host_ns = (host)*MS
+
+/* Batch jobs beside a latency job: together they have as much as by the driver's default, or of
+ * those that saturate as much as one alone, each the same. */
+static void test_batch_jobs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        struct sim_job job;
+        unsigned n;
+        double least;  /* of what the default gives */
+        double slices; /* that a request waits for at most */
+    } t[] = {
+        {"4 ranks in lockstep", {BURSTS(1, 200, 2), .ranks = 4, .lockstep = true}, 1, 0.97, 4},
+        {"2 ranks in lockstep", {BURSTS(1, 200, 2), .ranks = 2, .lockstep = true}, 1, 0.97, 2},
+        {"4 ranks", {BURSTS(10, 200, 5), .ranks = 4}, 1, 0.9, 4},
+        {"4 jobs", {BURSTS(10, 200, 5)}, 4, 0.9, 4},
+        {"2 that saturate", TRAINING, 2, 1, 1},
+        {"4 that saturate", TRAINING, 4, 1, 1},
+        {"8 that saturate", TRAINING, 8, 1, 1},
+        {"4 ranks in lockstep that saturate",
+         {BURSTS(10, 200, 2), .ranks = 4, .lockstep = true},
+         1,
+         0.8,
+         4},
+        {"2 ranks in lockstep that saturate",
+         {BURSTS(10, 200, 2), .ranks = 2, .lockstep = true},
+         1,
+         0.8,
+         2},
+    };
+    struct sim_scenario one = {
+        .jobs = {{.class = L, .kernel_ns = 100 * US, .period_ns = 10 * MS}, TRAINING}};
+    double most = with_policy(one, "laxity").job[1].done;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        struct sim_scenario s = one;
+        double all = 0, all_default = 0, low = 1, high = 0;
+        for (unsigned k = 1; k <= t[i].n; k++)
+            s.jobs[k] = t[i].job;
+        struct sim_result r = with_policy(s, "laxity"), def = with_policy(s, NULL);
+        for (unsigned k = 1; k <= t[i].n; k++) {
+            all += r.job[k].done;
+            all_default += def.job[k].done;
+            low = fmin(low, r.job[k].done);
+            high = fmax(high, r.job[k].done);
+        }
+        printf("%-34s: %.3f (default %.3f), each %.3f to %.3f; p50 %.0f us, p99 %.0f us; wasted "
+               "%.3f\n",
+               t[i].name, all, all_default, low, high, r.job[0].p50_us, r.job[0].p99_us,
+               r.gpu_wasted[0]);
+        assert_true(all >= t[i].least * all_default);
+        assert_true(r.job[0].p99_us <= 152 + t[i].slices * 1202);
+        assert_true(high - low <= 0.025 && r.job[0].beyond_us <= 34);
+        assert_true(r.gpu_wasted[0] < 0.03);
+        assert_true(t[i].job.step_kernels || all >= most - 0.01);
+    }
+}
+
+/* A light normal job, alone in its class, lets batch jobs run, in turns; one that saturates does
+ * not. Light jobs do not take from one that saturates more than they use. */
+static void test_normal_before_batch(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {.policy = "laxity",
+                             .duration_ns = 40 * SEC,
+                             .settle_ns = 8 * SEC,
+                             .jobs = {{.class = L, .kernel_ns = 100 * US, .period_ns = 10 * MS},
+                                      {BURSTS(1, 300, 10)},
+                                      TRAINING,
+                                      TRAINING}};
+    s.jobs[1].class = N;
+    s.jobs[2].account = 1;
+    s.jobs[3].account = 2;
+    struct sim_result r = simulate(s);
+    printf("light normal job %.3f, batch %.3f + %.3f, wasted %.3f\n", r.job[1].done, r.job[2].done,
+           r.job[3].done, r.gpu_wasted[0]);
+    assert_true(r.job[1].done >= 0.9 * 0.3 / 10.3);
+    assert_true(r.job[2].done + r.job[3].done >= 0.8);
+    assert_true(fabs(r.job[2].done - r.job[3].done) <= 0.02 && r.gpu_wasted[0] < 0.03);
+    s.jobs[1] = (struct sim_job){.class = N, .kernel_ns = 300 * US};
+    s.jobs[3] = (struct sim_job){BURSTS(3, 610, 3)};
+    r = simulate(s);
+    assert_true(r.job[1].done > 0.9 && r.job[2].done + r.job[3].done < 0.02);
+    s.jobs[3] = s.jobs[2];
+    s.jobs[3].account = 2;
+    /* Bursts of 3 ms in 50: longer than a slice of a trial, and seldom. */
+    s.jobs[1] = (struct sim_job){BURSTS(3, 980, 48)};
+    s.jobs[1].class = N;
+    r = simulate(s);
+    printf("normal job of long bursts %.3f, batch %.3f + %.3f, wasted %.3f\n", r.job[1].done,
+           r.job[2].done, r.job[3].done, r.gpu_wasted[0]);
+    assert_true(r.job[2].done + r.job[3].done >= 0.7 && r.gpu_wasted[0] < 0.03);
+}
+
+static void test_weights(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {.policy = "laxity",
+                             .duration_ns = 30 * SEC,
+                             .settle_ns = 6 * SEC,
+                             .jobs = {{.class = L, .kernel_ns = 100 * US, .period_ns = 10 * MS},
+                                      {.class = B, .kernel_ns = 500 * US, .weight = 300},
+                                      {.class = B, .kernel_ns = 500 * US, .weight = 100},
+                                      {BURSTS(1, 200, 5)}}};
+    struct sim_result r = simulate(s);
+    double heavy = r.job[1].done + r.job[2].done;
+    printf("weights of 300 and 100 beside a light job: %.3f, %.3f, %.3f\n", r.job[1].done,
+           r.job[2].done, r.job[3].done);
+    assert_true(fabs(r.job[1].done / heavy - 0.75) <= 0.02 && heavy > 0.8);
+    assert_true(r.job[3].done >= 0.8 * 0.2 / 5.2);
+    /* Accounts: one of them has two jobs. */
+    s.jobs[1].weight = s.jobs[2].weight = 100;
+    s.jobs[3] = s.jobs[2];
+    s.jobs[3].account = 1;
+    r = simulate(s);
+    heavy = r.job[1].done + r.job[2].done + r.job[3].done;
+    assert_true(fabs(r.job[3].done / heavy - 0.5) <= 0.02);
+    assert_true(fabs(r.job[1].done / heavy - 0.25) <= 0.02);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_servers),    cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_stable),     cmocka_unit_test(test_follows),
+        cmocka_unit_test(test_batch_jobs), cmocka_unit_test(test_normal_before_batch),
+        cmocka_unit_test(test_weights),
+    };
+    return cmocka_run_group_tests_name("conserve", tests, NULL, NULL);
+}
