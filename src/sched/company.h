@@ -10,7 +10,8 @@
  *
  * A light context's slice is as long as its work mostly is, so that it is not cut into pieces, and
  * LIGHT_MOST_US at most. A latency job then waits for one slice and one switch of each light
- * context that has work just then, and for one switch of the job that saturates the GPU.
+ * context that has work just then, and for one switch of the job that saturates the GPU. A budget
+ * bounds that, and beside a launch-bound latency job its floor of speed does (speed_floor.h).
  *
  * The duty is told from the record of switches (runs.h), by bounds: a context that was not seen to
  * wait for its host counts as one that saturates the GPU. For that it has to run beside another: at
