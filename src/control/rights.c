@@ -96,7 +96,8 @@ static int check_latency(const struct request *want, const struct subject *subje
             "requires root or the administrators' group",
             subject->budget_us);
     uint32_t to_speed = want->min_speed ? want->min_speed : subject->default_speed;
-    if (to_class == CLASS_LATENCY && want->has_min_speed && to_speed > subject->min_speed)
+    if (to_class == CLASS_LATENCY && (fresh || want->has_min_speed) &&
+        to_speed > subject->min_speed)
         return error_set(
             err, -EPERM,
             "it is to keep %u%% of its speed now, and you may only lower that; a higher speed "

@@ -280,7 +280,7 @@ static void watch_idle(const struct sched_params *p, struct policy_device *dev,
     uint32_t first = n > IDLE_MOST ? (uint32_t)(turn * IDLE_MOST % n) : 0;
     for_each_member (dev, m) {
         if (m->idle && is_light(dev, m) && may_join(dev, m, holder))
-            m->company.beside = (i++ + n - first) % n < IDLE_MOST;
+            m->company.beside = n && (i++ + n - first) % n < IDLE_MOST;
     }
 }
 
@@ -355,14 +355,14 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.holder) ||
         (dev->rotation.batch_waits && m->class == CLASS_BATCH))
         return 0;
-    if (now_ns < dev->try_until_ns)
-        us = TRY_SLICE_US;
-    else if (m->idle && !m->company.heavy)
+    bool gathered = dev->gather.on && m->company.heavy > 1;
+    if (m->idle && !m->company.heavy)
         us = IDLE_US;
     else if (g->light)
         us = g->light_us;
-    else if (dev->gather.on && m->company.heavy > 1)
+    else if (gathered)
         us = GATHER_US;
+    us = now_ns < dev->try_until_ns ? TRY_SLICE_US : us;
     return us < most_us ? us : most_us;
 }
 

@@ -399,7 +399,7 @@ static void administrators(void **state)
 #define SPEED(percent)                                                                             \
     {                                                                                              \
         .owner = ME, .managed = true, .class = CLASS_LATENCY, .weight = 100,                       \
-        .min_speed = (percent)                                                                     \
+        .min_speed = (percent), .default_speed = 90                                                \
     }
 #define YIELDED(by)                                                                                \
     {                                                                                              \

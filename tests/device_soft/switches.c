@@ -1,5 +1,6 @@
-/* Who had the software GPU: the record is exact in virtual time, and through the driver it begins
- * and ends as it is asked for. */
+/* Who had the software GPU: as on hardware, a group keeps it until another one wants it, and what
+ * switching adds counts as its own. Through the driver the record begins and ends as it is asked
+ * for. */
 #include "fixture.h"
 
 #include <string.h>
@@ -36,8 +37,9 @@ static void submit_many(struct softgpu *e, uint32_t group, uint64_t duration_ns,
         assert_int_equal(softgpu_submit(e, group, &k, softgpu_now_ns(e)), 0);
 }
 
-/* Two that take turns, with all that a switch costs, suspensions and gaps: to the nanosecond. */
-static void test_exact(void **state)
+/* Two that take turns, with suspensions and gaps: each has the engine for all that it runs, and for
+ * no more than there is. */
+static void test_turns(void **state)
 {
     struct softgpu_params p;
     struct softgpu *e = NULL;
@@ -64,8 +66,9 @@ static void test_exact(void **state)
         for (unsigned i = 0; i < 2; i++) {
             struct softgpu_group_info info;
             assert_int_equal(softgpu_group_info(e, i ? b : a, &info), 0);
-            assert_int_equal(had_ns[i], info.busy_ns);
+            assert_true(had_ns[i] >= info.busy_ns);
         }
+        assert_true(had_ns[0] + had_ns[1] <= softgpu_now_ns(e));
     }
     assert_true(end > 40 && had_ns[0] > 0 && had_ns[1] > 0);
     uint64_t ended = end;
@@ -76,7 +79,7 @@ static void test_exact(void **state)
     softgpu_free(e);
 }
 
-/* Of several owners at once one is named, and nobody when none has work. */
+/* Of several owners at once one is named; the last keeps the engine when none has work. */
 static void test_owners(void **state)
 {
     static const struct softgpu_params plain = {.switch_ns = 100 * US, .timeslice_us = 1000};
@@ -93,12 +96,10 @@ static void test_owners(void **state)
     assert_int_equal(softgpu_submit(e, b, &half, 1 * MS), 0);
     assert_int_equal(softgpu_submit(e, a, &half, 2 * MS), 0);
     softgpu_advance(e, 100 * MS);
-    assert_int_equal(end, 3);
+    assert_int_equal(end, 2);
     assert_int_equal(ring[0].who, 2);
     assert_int_equal(ring[0].ns, 1 * MS);
     assert_int_equal(ring[1].who, 1);
-    assert_int_equal(ring[2].who, 0);
-    assert_int_equal(ring[2].ns, 7 * MS);
     softgpu_free(e);
 }
 
@@ -133,37 +134,43 @@ static void run_kernels(struct soft_client *c, unsigned n)
         wait_for(c);
 }
 
+/* A program that comes, runs so many kernels and leaves, which takes the engine from it. */
+static void come_and_leave(const struct fixture *f, unsigned kernels)
+{
+    struct soft_client *c = client(f, 1);
+    run_kernels(c, kernels);
+    soft_client_close(c);
+    usleep(2000);
+}
+
 static void test_driver(void **state)
 {
     const struct fixture *f = *state;
     struct device_driver *d = driver(f), *other = driver(f);
-    struct soft_client *a = client(f, 1), *b = client(f, 1);
     struct switch_list l = {0};
-    run_kernels(a, 5); /* nobody looks */
+    come_and_leave(f, 5); /* nobody looks */
     take(d, &l);
     assert_int_equal(l.n, 0);
-    run_kernels(a, 10);
-    run_kernels(b, 10);
-    usleep(2000);
+    come_and_leave(f, 10);
+    come_and_leave(f, 10);
     take(d, &l);
-    assert_int_equal(had(&l, 1), 20 * MS);
+    assert_true(l.n >= 4 && had(&l, 1) >= 20 * MS);
     assert_int_equal(had(&l, 0), 0);
     /* More than one message, and another reader, which has what is from its beginning on. */
     struct switch_list theirs = {0};
     take(other, &theirs);
-    for (int i = 0; i < 200; i++)
-        run_kernels(i % 2 ? a : b, 1);
-    usleep(2000);
+    for (int i = 0; i < 100; i++)
+        come_and_leave(f, 1);
     take(other, &theirs);
-    assert_int_equal(had(&theirs, 1), 200 * MS);
+    assert_true(theirs.n >= 199 && had(&theirs, 1) >= 100 * MS);
     take(d, &l);
-    assert_int_equal(had(&l, 1), 220 * MS);
+    assert_true(had(&l, 1) >= 120 * MS);
     /* It ends for both: the other one is told of the gap. */
     assert_int_equal(d->ops->switches(d, NULL, NULL), 0);
-    run_kernels(a, 3);
+    come_and_leave(f, 3);
     theirs.n = 0;
     take(other, &theirs);
-    run_kernels(a, 3);
+    come_and_leave(f, 3);
     take(other, &theirs);
     assert_true(theirs.n > 0);
     assert_int_equal(theirs.v[0].pid, GPU_UNKNOWN);
@@ -172,8 +179,6 @@ static void test_driver(void **state)
     assert_int_equal(l.n, 0);
     switch_list_free(&l);
     switch_list_free(&theirs);
-    soft_client_close(a);
-    soft_client_close(b);
     device_close(d);
     device_close(other);
 }
@@ -188,27 +193,24 @@ static void test_several_drivers(void **state)
     for (int i = 0; i < 2; i++)
         snprintf(parts[i].where, sizeof(parts[i].where), "%s", f->path);
     assert_int_equal(mux_new(parts, 2, &d, NULL), 0);
-    struct soft_client *a = client(f, 1);
     take(d, &l);
-    run_kernels(a, 10);
-    usleep(2000);
+    come_and_leave(f, 10);
     take(d, &l);
     for (unsigned gpu = 0; gpu < 4; gpu++)
-        assert_int_equal(had(&l, gpu), gpu % 2 ? 10 * MS : 0);
+        assert_true(gpu % 2 ? had(&l, gpu) >= 10 * MS : had(&l, gpu) == 0);
     assert_int_equal(d->ops->switches(d, NULL, NULL), 0);
-    run_kernels(a, 3);
+    come_and_leave(f, 3);
     l.n = 0;
     take(d, &l);
     assert_int_equal(l.n, 0);
     switch_list_free(&l);
-    soft_client_close(a);
     device_close(d);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_turns),
         cmocka_unit_test(test_owners),
         end_to_end(test_driver),
         end_to_end(test_several_drivers),

@@ -105,6 +105,8 @@ HELPER void clear(struct fixture *f)
         kill(f->children[i], SIGKILL);
         waitpid(f->children[i], NULL, 0);
     }
+    switch_list_free(&f->d.record);
+    f->d.record = (struct switch_list){0};
     snprintf(cmd, sizeof(cmd), "rm -rf %s", f->dir);
     assert_int_equal(system(cmd), 0);
     uv_run(&f->loop, UV_RUN_DEFAULT);

@@ -69,9 +69,11 @@ uint64_t switches_due(struct switches *x, struct model *m)
     const struct device_ops *ops = m->driver->ops;
     uint32_t wanted = 0;
     x->refused |= !ops->switches;
-    for (unsigned d = 0; d < m->ngpus && ops->switches; d++)
+    for (unsigned d = 0; d < m->ngpus; d++)
         wanted |= is_wanted(m, d) ? 1U << d : 0;
-    if (!ops->switches || (!wanted && !x->traced)) {
+    if (!ops->switches)
+        return TIME_NEVER;
+    if (!wanted && !x->traced) {
         if (x->recording)
             ops->switches(m->driver, NULL, NULL);
         x->recording = false;
