@@ -16,6 +16,7 @@
 #define TRY_AGAIN_NS   4000000000U
 #define TRY_SELDOM_NS  64000000000U
 #define TRY_BLIND_NS   30000000000U /* if it is not known how busy jobs keep the device */
+#define TRY_IDLE_NS    1500000000U
 #define TRY_SLICE_US   500U
 #define TRY_CONTEXTS   8U /* that run at once */
 #define LIGHT_MOST_US  1000U
@@ -111,6 +112,10 @@ static void judge_gather(struct policy_device *dev, uint64_t now_ns)
         x->busy += m->company.busy;
         several += !m->paused && m->class != CLASS_LATENCY && m->company.heavy > 1;
     }
+    if (x->busy >= BUSY)
+        x->idle_ns = 0;
+    else if (!x->idle_ns)
+        x->idle_ns = now_ns;
     if (!several || !x->since_ns) {
         x->on &= several > 0;
         x->since_ns = several ? now_ns : 0;
@@ -248,12 +253,18 @@ static struct member *partner(struct policy_device *dev, const struct member *ho
     return best;
 }
 
-/* Only where turns leave the device idle: else there is nothing to gain. */
+/* Whether turns leave the device idle, for more than a moment. */
+static bool is_wasted(const struct company_gather *x, uint64_t now_ns)
+{
+    return x->busy < BUSY && now_ns >= x->idle_ns + (x->busy > 0 ? TRY_IDLE_NS : TRY_BLIND_NS);
+}
+
+/* Only there: else there is nothing to gain. */
 static void begin_try(const struct sched_params *p, struct policy_device *dev,
                       struct member *holder, uint64_t now_ns)
 {
     if (holder->gang || holder->idle || !is_fed(dev, now_ns) || now_ns < dev->try_next_ns ||
-        dev->gather.busy >= BUSY || !try_due(holder, now_ns))
+        !is_wasted(&dev->gather, now_ns) || !try_due(holder, now_ns))
         return;
     struct member *other = partner(dev, holder, now_ns);
     uint32_t contexts = member_width(holder) + (other ? member_width(other) : 0);

@@ -54,6 +54,7 @@ struct company_gather {
     uint64_t since_ns; /* it is so, or may be judged */
     uint64_t again_ns, bar_ns;
     double busy, before; /* how busy jobs keep the device; did until then */
+    uint64_t idle_ns;    /* since then they leave some of it idle; 0: they do not */
 };
 
 /* Before a decision: what is known of the contexts and of the jobs. */
