@@ -53,6 +53,8 @@ static void test_light_is_forgotten(void **state)
     add(c, 0, CLASS_LATENCY, 0, 1);
     add(c, 1, CLASS_BATCH, 1, 1);
     add(c, 2, CLASS_BATCH, 2, 1);
+    for (uint32_t job = 1; job <= 2; job++) /* turns leave the GPU idle */
+        event(c, (struct sched_event){.type = EV_DEMAND, .job = job, .on = true, .busy = 0.2});
     for (int i = 0; i < 4000; i++, now += 4 * MS) {
         switched(c, 1, now);
         switched(c, 2, now + 200 * US);
