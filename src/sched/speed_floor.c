@@ -84,6 +84,13 @@ static void speed_measure(const struct sched_params *p, struct speed_floor *s,
     s->lower = lower_share(p, t);
 }
 
+/* What the latency jobs work alone: what they do at the shortest slice, and what that costs them.
+ */
+static double speed_alone(const struct sched_params *p, const struct speed_floor *s)
+{
+    return s->shortest / (1 - fmin(s->us_costs * SWITCHES_AT_LEAST * p->switch_us, 0.5));
+}
+
 /* What was seen with the shortest slice. */
 static void take_shortest(const struct sched_params *p, struct speed_floor *s,
                           const struct tally *t)
@@ -94,7 +101,7 @@ static void take_shortest(const struct sched_params *p, struct speed_floor *s,
     s->bursts_hz = t->returns / t->seconds;
     s->launch_bound = t->returns >= RUNS_LEAST && t->cut >= (t->returns + 1) / 2 &&
                       s->bursts_hz >= RUNS_HZ && s->rate >= SPEED_BUSY;
-    s->alone = s->shortest / (1 - fmin(s->us_costs * SWITCHES_AT_LEAST * p->switch_us, 0.5));
+    s->alone = speed_alone(p, s);
 }
 
 /* What the latency jobs lose while lower ones run with the slice of a burst, of their speed. */
@@ -145,7 +152,7 @@ static void judge_step(const struct sched_params *p, struct speed_floor *s, stru
         return;
     if (s->step == 1 && s->rate > 0) {
         s->us_costs = fmax(s->shortest / s->rate - 1, 0) / slice_of(p, 1);
-        s->alone = s->shortest / (1 - fmin(s->us_costs * SWITCHES_AT_LEAST * p->switch_us, 0.5));
+        s->alone = speed_alone(p, s);
     }
     double lost = (s->rate_before - s->rate) / s->alone, gained = s->lower - s->lower_before;
     bool worthless = lost > LOST && gained < WORTH * lost;
