@@ -18,6 +18,7 @@
 #define DOUBTFUL_NS  (10 * S)
 #define BAR_NS       (4 * S) /* one measurement may err by more than the floor leaves */
 #define BAR_MOST_NS  (960 * S)
+#define RESTS_NS     (5 * S)
 #define BURST_STEP   3 /* with which throttled jobs run */
 #define THROTTLE_NS  (2 * S)
 
@@ -113,10 +114,19 @@ static double burst_loss(const struct sched_params *p, const struct speed_floor 
     return s->alone > 0 ? 1 - s->rate / s->alone : 0;
 }
 
-static bool throttles(const struct sched_params *p, const struct speed_floor *s,
-                      const struct tally *t, double may_lose, bool strict)
+/* Whether latency jobs pause now and then: lower jobs have the pauses, which no record shows while
+ * they wait. */
+static bool rests(struct speed_floor *s, const struct tally *t, uint64_t now_ns)
 {
-    if (!s->launch_bound || t->pauses_s > PAUSES * t->seconds || (!strict && s->busy < MOST))
+    if (t->pauses_s > PAUSES * t->seconds)
+        s->rests_ns = now_ns + RESTS_NS;
+    return now_ns < s->rests_ns;
+}
+
+static bool throttles(const struct sched_params *p, const struct speed_floor *s, double may_lose,
+                      bool strict, uint64_t now_ns)
+{
+    if (!s->launch_bound || now_ns < s->rests_ns || (!strict && s->busy < MOST))
         return false;
     if (strict)
         return s->bursts_hz * p->switch_us * 1e-6 > may_lose;
@@ -192,6 +202,7 @@ static void judge_shortest(const struct sched_params *p, struct speed_floor *s, 
 {
     bool reference = s->phase == SPEED_REFERENCE, was = s->launch_bound;
     take_shortest(p, s, &seen->tally);
+    rests(s, &seen->tally, now_ns);
     s->launch_bound &= now_ns >= s->doubtful_ns;
     if (was && !s->launch_bound)
         s->doubtful_ns = now_ns + DOUBTFUL_NS;
@@ -204,7 +215,7 @@ static void judge_shortest(const struct sched_params *p, struct speed_floor *s, 
         s->rate_before = reference && s->step > 1 ? 0 : s->shortest;
         s->lower_before = reference && s->step > 1 ? 0 : s->lower;
         enter(s, seen, SPEED_STEP, reference ? s->step : 1, now_ns);
-    } else if (throttles(p, s, &seen->tally, may_lose, strict)) {
+    } else if (throttles(p, s, may_lose, strict, now_ns)) {
         s->reference_ns = now_ns + REFERENCE_NS;
         enter(s, seen, SPEED_BURST, 0, now_ns);
     } else {
@@ -216,8 +227,12 @@ static void judge_burst(const struct sched_params *p, struct speed_floor *s, str
                         double may_lose, bool strict, uint64_t now_ns)
 {
     speed_measure(p, s, &seen->tally);
-    double ran = (double)(now_ns - s->changed_ns);
-    double ns = ran * (burst_loss(p, s, &seen->tally, strict) / may_lose - 1);
+    if (rests(s, &seen->tally, now_ns)) {
+        enter(s, seen, SPEED_SHORTEST, 0, now_ns);
+        return;
+    }
+    double ran = (double)(now_ns - s->changed_ns) - seen->tally.pauses_s * 1e9;
+    double ns = fmax(ran, 0) * (burst_loss(p, s, &seen->tally, strict) / may_lose - 1);
     s->phase = SPEED_THROTTLED;
     s->until_ns = now_ns + (ns < (double)THROTTLE_NS ? ns > 0 ? (uint64_t)ns : 0 : THROTTLE_NS);
 }
@@ -250,7 +265,10 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
         s->told_s = seen->tally.seconds;
         s->told_ns = now_ns;
     }
-    if (s->phase != SPEED_THROTTLED && seen->tally.seconds >= enough_s(s->phase)) {
+    if (s->phase != SPEED_THROTTLED && s->phase != SPEED_SHORTEST &&
+        now_ns >= s->told_ns + SILENT_NS) {
+        enter(s, seen, SPEED_SHORTEST, 0, now_ns);
+    } else if (s->phase != SPEED_THROTTLED && seen->tally.seconds >= enough_s(s->phase)) {
         switch (s->phase) {
         case SPEED_SHORTEST:
         case SPEED_REFERENCE:
@@ -268,9 +286,6 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
         case SPEED_THROTTLED:
             break;
         }
-    } else if (s->phase != SPEED_THROTTLED && s->phase != SPEED_SHORTEST &&
-               now_ns >= s->told_ns + SILENT_NS) {
-        enter(s, seen, SPEED_SHORTEST, 0, now_ns);
     }
     bool shortest = s->phase == SPEED_SHORTEST || s->phase == SPEED_REFERENCE;
     /* While they are throttled their slice stays what it is: each change is a control call. */

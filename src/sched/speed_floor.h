@@ -19,7 +19,9 @@
  * *throttled*: they run only part of the time, with a slice that is worth the switches.
  *
  * Requests with pauses that are longer than a switch are left alone: there the shortest slice gives
- * lower jobs most of what is left, and each request waits for one switch. Pure arithmetic. */
+ * lower jobs most of what is left, and each request waits for one switch. So are latency jobs that
+ * pause for milliseconds now and then, a server without requests: while lower jobs wait, nothing
+ * shows that it pauses. Pure arithmetic. */
 #ifndef CEDE_SCHED_SPEED_FLOOR_H
 #define CEDE_SCHED_SPEED_FLOOR_H
 
@@ -47,7 +49,8 @@ struct speed_floor {
     uint32_t step; /* index of the slice, while it is not a reference */
     uint64_t until_ns;
     uint64_t changed_ns;   /* when the slice was last set */
-    uint64_t doubtful_ns;  /* until then they are not taken for launch-bound */
+    uint64_t doubtful_ns;  /* until then they are not taken for launch-bound, */
+    uint64_t rests_ns;     /* and for jobs that pause */
     uint64_t told_ns;      /* when the record last showed anything, */
     double told_s;         /* of so much time */
     uint64_t reference_ns; /* when the next reference is due */

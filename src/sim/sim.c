@@ -2,6 +2,7 @@
  */
 #include "sim/sim_impl.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -104,11 +105,11 @@ static void report(struct sim *m)
 /* The time to the next request of an open loop. */
 static uint64_t sim_gap(const struct sim_job *job, struct state *st)
 {
-    if (!job->seed)
+    if (job->period_ns && !job->seed)
         return job->period_ns;
     st->random = st->random * 6364136223846793005U + 1442695040888963407U;
     double uniform = (double)(st->random >> 11) / 9007199254740992.0;
-    return (uint64_t)(-log1p(-uniform) * (double)job->period_ns) + 1;
+    return (uint64_t)(-log1p(-uniform) * (double)(job->period_ns + job->request_ns)) + 1;
 }
 
 static void sim_issue(struct sim *m, uint32_t j)
@@ -187,6 +188,10 @@ static uint64_t host(struct sim *m, uint32_t j, uint32_t g)
     const struct sim_job *job = &m->s->jobs[j];
     struct rank *r = rank_of(m, j, g);
     r->kernels = r->launched ? r->kernels : step_kernels(m, job);
+    for (; job->request_ns && m->now >= m->st[j].due_ns; m->st[j].due_ns += sim_gap(job, &m->st[j]))
+        r->last_step = r->steps + job->request_steps;
+    if (job->request_ns && !r->launched && r->steps >= r->last_step)
+        return m->st[j].due_ns;
     while (r->launched < r->kernels && m->now >= r->step_ns) {
         r->begun_ns = r->launched++ ? r->begun_ns : m->now;
         r->step_ns += job->launch_ns;
@@ -206,6 +211,7 @@ static void step_done(struct sim *m, uint32_t j, struct rank *r)
 {
     const struct sim_job *job = &m->s->jobs[j];
     struct state *st = &m->st[j];
+    r->steps++;
     if (r->begun_ns >= m->s->settle_ns && m->out->job[j].requests < SAMPLES_MAX)
         st->samples[m->out->job[j].requests++] = (double)(m->now - r->begun_ns) / 1e3;
     if (!job->lockstep) {
@@ -393,6 +399,7 @@ static void decide(struct sim *m, struct decider *d)
     if (!m->s->policy)
         return;
     sched_decide(d->c, m->now, &plan);
+    assert(plan.wake_ns > m->now);
     d->wake = plan.wake_ns;
     m->ncalls = m->next_call = 0;
     for (int pass = SOFTGPU_SUSPEND; pass <= SOFTGPU_RESUME; pass++) {

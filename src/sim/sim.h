@@ -26,6 +26,10 @@ struct sim_job {
      * of host work. Each such step counts as a request. 0: no such steps. */
     uint32_t step_kernels;
     uint64_t launch_ns, host_ns;
+    /* Requests come at random, so far apart on average, and each is there for so many steps: a
+     * step serves all that are there, and without any there is none. 0: always steps. */
+    uint64_t request_ns;
+    uint32_t request_steps;
     uint32_t ranks;     /* so many processes do that, each with a context of its own; 0: one */
     bool lockstep;      /* and meet after each step */
     uint64_t change_ns; /* from then on a step is so many kernels and so much host work; 0: never */

@@ -27,7 +27,8 @@ struct rank {
     uint64_t begun_ns;  /* the step */
     uint32_t kernels;   /* in it */
     uint32_t launched;  /* of these */
-    uint64_t steps;     /* done */
+    uint64_t steps;     /* done, */
+    uint64_t last_step; /* and those that there will be for the requests that have come */
 };
 
 struct state {

@@ -83,6 +83,33 @@ static void test_servers(void **state)
     }
 }
 
+/* Such a server between whose requests there are pauses of tenths of a second. Its steps take
+ * little longer, and batch has what the pauses leave, however busy the server was before. */
+static void test_servers_pause(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t us, gap_us, request_ms;
+        uint32_t steps;
+    } of[] = {
+        {2050, 140, 400, 128}, {2050, 140, 200, 128}, {1600, 600, 200, 128}, {4000, 200, 200, 64}};
+    for (size_t i = 0; i < COUNT(of); i++) {
+        struct sim_scenario s = {.jobs = {{.class = L,
+                                           GRAPH(of[i].us, of[i].gap_us),
+                                           .request_ns = of[i].request_ms * MS,
+                                           .request_steps = of[i].steps,
+                                           .seed = 5}},
+                                 .duration_ns = 65 * SEC};
+        struct sim_result alone = with_policy(s, "laxity");
+        s.jobs[1] = (struct sim_job)TRAINING;
+        struct sim_result r = with_policy(s, "laxity");
+        double step = r.job[0].p50_us / alone.job[0].p50_us, left = 1 - alone.job[0].done;
+        printf("steps of %.2f ms, busy for %.2f: %.2f times as long, batch %.3f\n",
+               alone.job[0].p50_us / 1e3, alone.job[0].done, step, r.job[1].done);
+        assert_true(step <= 1.15 && r.job[1].done >= 0.72 * left);
+    }
+}
+
 /* For requests with pauses nothing changes. */
 static void test_requests(void **state)
 {
@@ -291,9 +318,13 @@ static void test_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_servers),    cmocka_unit_test(test_requests),
-        cmocka_unit_test(test_stable),     cmocka_unit_test(test_follows),
-        cmocka_unit_test(test_batch_jobs), cmocka_unit_test(test_normal_before_batch),
+        cmocka_unit_test(test_servers),
+        cmocka_unit_test(test_servers_pause),
+        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_stable),
+        cmocka_unit_test(test_follows),
+        cmocka_unit_test(test_batch_jobs),
+        cmocka_unit_test(test_normal_before_batch),
         cmocka_unit_test(test_weights),
     };
     return cmocka_run_group_tests_name("conserve", tests, NULL, NULL);
