@@ -21,6 +21,7 @@
 #define TRY_CONTEXTS   8U /* that run at once */
 #define LIGHT_MOST_US  1000U
 #define GATHER_US      500U
+#define FIT_LEAST_US   100U         /* to fit into a budget */
 #define GATHER_SEEN_NS 2500000000U  /* two looks of a second each */
 #define GATHER_BAR_NS  60000000000U /* and twice as long each time */
 #define BUSY           0.85         /* how busy turns have to keep a device for no try to be made */
@@ -171,19 +172,24 @@ static bool may_join(const struct policy_device *dev, const struct member *m,
     return rotation_takes_part(dev, m) && !m->gang && m->job != holder->job && !m->company.beside;
 }
 
-/* How long a latency job may wait for it, if all its contexts have work. */
-static uint32_t waits_us(const struct sched_params *p, const struct policy_device *dev,
-                         const struct member *m)
+/* The longest slice with which so many contexts may have work at once within the latency jobs'
+ * budget; 0: none. */
+static uint32_t fit_us(const struct sched_params *p, const struct policy_device *dev,
+                       uint32_t contexts)
 {
-    bool gathered = dev->gather.on && m->company.heavy > 1 && m->company.slice_us < GATHER_US;
-    return member_width(m) * ((gathered ? GATHER_US : m->company.slice_us) + p->switch_us);
+    const uint32_t budget_us = policy_budget(dev), spared_us = (contexts + 2) * p->switch_us;
+    if (!budget_us)
+        return UINT32_MAX;
+    return budget_us > spared_us ? (budget_us - spared_us) / contexts : 0;
 }
 
-/* Of the latency jobs' budget; without one, as long as it takes. */
-static uint32_t may_wait_us(const struct sched_params *p, const struct policy_device *dev)
+/* How many contexts may: with shorter slices they would get nothing done. */
+static uint32_t contexts_most(const struct sched_params *p, const struct policy_device *dev)
 {
-    const uint32_t budget_us = policy_budget(dev), spared_us = 2 * p->switch_us;
-    return budget_us > spared_us ? budget_us - spared_us : budget_us ? 0 : UINT32_MAX;
+    uint32_t n = 0;
+    while (n < CONTEXTS_MOST && fit_us(p, dev, n + 1) >= FIT_LEAST_US)
+        n++;
+    return n < CONTEXTS_MOST ? n : UINT32_MAX;
 }
 
 /* Jobs that are ahead wait, but in one turn of WITNESS: beside nobody it could not be seen that the
@@ -197,13 +203,13 @@ static bool is_witnessed(const struct sched_params *p, const struct policy_devic
 struct room {
     const struct member *heavy; /* saturates the GPU; NULL: none of them does */
     double duty;
-    uint32_t us; /* of the latency jobs' budget */
+    uint32_t contexts;
 };
 
 static bool room_fits(const struct sched_params *p, const struct policy_device *dev,
                       const struct room *room, const struct member *m)
 {
-    return room->duty + m->company.duty <= ROOM && waits_us(p, dev, m) <= room->us &&
+    return room->duty + m->company.duty <= ROOM && member_width(m) <= room->contexts &&
            (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
 }
 
@@ -268,8 +274,7 @@ static void begin_try(const struct sched_params *p, struct policy_device *dev,
         return;
     struct member *other = partner(dev, holder, now_ns);
     uint32_t contexts = member_width(holder) + (other ? member_width(other) : 0);
-    if (contexts < 2 || contexts > TRY_CONTEXTS ||
-        contexts * (TRY_SLICE_US + p->switch_us) > may_wait_us(p, dev))
+    if (contexts < 2 || contexts > TRY_CONTEXTS || contexts > contexts_most(p, dev))
         return;
     dev->tried = other ? other->job : holder->job;
     dev->try_until_ns = now_ns + TRY_NS;
@@ -299,18 +304,18 @@ static void pick_beside(const struct sched_params *p, struct policy_device *dev,
                         struct member *holder)
 {
     struct member *m;
-    struct room room = {.us = may_wait_us(p, dev)};
+    struct room room = {.contexts = contexts_most(p, dev)};
     bool light = is_light(dev, holder);
     room.heavy = light ? (m = next_beside(p, dev, holder, true, NULL)) : holder;
     if (light && m)
         m->company.beside = true;
-    dev->alone = waits_us(p, dev, holder) > room.us;
+    dev->alone = member_width(holder) > room.contexts;
     room.duty = light ? holder->company.duty : 0;
-    room.us -= light && !dev->alone ? waits_us(p, dev, holder) : 0;
+    room.contexts -= light && !dev->alone ? member_width(holder) : 0;
     while ((m = next_beside(p, dev, holder, false, &room))) {
         m->company.beside = true;
         room.duty += m->company.duty;
-        room.us -= waits_us(p, dev, m);
+        room.contexts -= member_width(m);
     }
     watch_idle(p, dev, holder);
 }
@@ -363,6 +368,7 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     const struct policy_device *dev = &c->devices[g->device];
     const struct member *m = &dev->members[g->job];
     uint32_t most_us = speed_floor_beside_us(&c->params, &dev->speed), us = 0;
+    uint32_t fits_us = fit_us(&c->params, dev, dev->contexts);
     if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.holder) ||
         (dev->rotation.batch_waits && m->class == CLASS_BATCH))
         return 0;
@@ -374,6 +380,7 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     else if (gathered)
         us = GATHER_US;
     us = now_ns < dev->try_until_ns ? TRY_SLICE_US : us;
+    us = us < fits_us ? us : fits_us;
     return us < most_us ? us : most_us;
 }
 
