@@ -391,9 +391,10 @@ void limits_decide(const struct machine *mc, struct frames *f)
         any |= dev->nlimited > 0;
     }
     charge(mc, f);
-    if (any && (!f->number || mc->now_ns - f->begun_ns >= (uint64_t)FRAME_NS))
+    bool first = !f->number;
+    if (any && (first || mc->now_ns - f->begun_ns >= (uint64_t)FRAME_NS))
         begin_frame(mc, f);
-    if (any && (!f->latency_ns || mc->now_ns - f->latency_ns >= (uint64_t)LATENCY_FRAME_NS))
+    if (any && (first || mc->now_ns - f->latency_ns >= (uint64_t)LATENCY_FRAME_NS))
         begin_latency_frame(mc, f);
     for (uint32_t d = 0; d < mc->n; d++)
         hold_latency(mc, f, &mc->devices[d]);
