@@ -177,12 +177,14 @@ static void apply_runnable(struct model *m, const struct sched_plan *plan, bool 
     }
 }
 
-/* One that is the same in the hardware as others has its timeslice for all of them. */
+/* One that is the same in the hardware as others has its timeslice for all of them. One that stays
+ * suspended gets it when it is resumed: until then it may have changed again. */
 static void apply_timeslice(struct model *m, uint32_t slot)
 {
     struct channel_group *g = &m->groups[slot];
     struct error err = {""};
     if (g->retry_at > m->now || (g->timeslice_us == g->want_us && !g->timeslice_unknown) ||
+        (g->suspended && !g->suspend_unsure && !g->want_runnable) ||
         !(m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE))
         return;
     int r = 0;

@@ -1,25 +1,40 @@
 /* Floors and ceilings: the least and the most of a GPU's time that a job or an account gets, of
  * what the latency class leaves.
  *
- * Time is cut into frames. A *limited* job, one that has a floor or a ceiling or whose account has,
- * gets its part of each frame as a *window*. While a job has its window, the others run only in the
- * gaps that it leaves; beside a latency job, where two could not run, they do not run at all. When
- * all windows of a frame are over, a limited job may go on in the gaps of those without limits. In
- * gaps it runs until it has had what its ceiling allows; then it is suspended. So a ceiling holds
- * in each frame, and what one leaves below its ceiling others get.
+ * Time is cut into frames of 500 ms. A *limited* job, one that has a floor or a ceiling or whose
+ * account has, gets its part of each frame as a *window*. While a job has its window, the others
+ * run only in the gaps that it leaves; while a latency job is present, where two could not run,
+ * they do not run at all. When all windows of a frame are over, a limited job may go on in the gaps
+ * of those without limits. In gaps it runs until it has had what its ceiling allows; then it is
+ * suspended. So a ceiling holds in each frame, and what one leaves below its ceiling others get.
+ *
+ * The length of a frame is a trade-off. A limited job that works is away for a frame at most, less
+ * its part, and a job that becomes limited, or begins to work, waits for the next frame. But each
+ * window suspends the jobs that take turns beside it, all but one, resumes them afterwards, and
+ * changes two timeslices: with seven of them that takes 6 ms of ceded's processor time
+ * (nvidia-measurements.md), 1.3 % of a core with this frame. So a frame of 100 ms would cost 6 %.
+ * tests/sim/test_controls.c bounds it. For the same reason one job has all gaps of a window, and
+ * groups that only copy keep the driver's timeslice.
+ *
+ * A latency job with a ceiling has frames of its own, of 100 ms, as its requests wait while it is
+ * away. It waits for nobody's window: it runs from each frame's begin on until it has had its part.
+ * While it is away the others go on as beside any latency job, so that is one control, and one when
+ * it returns.
  *
  * Parts are those of max-min fairness by share (account.h) between the bounds: floors first, then
- * class by class. A part shorter than the shortest window is saved up for some frames. Of the jobs
- * that do nothing one is looked at every few frames, in a window of its own. A gang has its window
- * on all its devices at once. A latency job with a ceiling waits for nobody's window: it runs from
- * each frame's begin on until it has had its part.
+ * class by class. A part shorter than the shortest window is saved up for some frames. A gang has
+ * its window on all its devices at once.
+ *
+ * A job that does nothing has no window. It runs in the frame's rest, as far as its ceiling allows,
+ * so it is seen when it begins to work. Where the rest may leave it nothing, beside latency jobs or
+ * windows, and of gangs, one such job is looked at in each frame, in a short window of its own.
  *
  * Nobody starves: floors that come to more than all are cut in all classes alike, everybody at work
  * has a little (batch jobs only while a floor is kept for lower classes), and turns in windows do
  * not count against those in the rest.
  *
- * Each window costs a suspension and a resumption: not good for more than some ten limited jobs at
- * work on a device. Pure arithmetic. */
+ * Not good for more than some ten limited jobs at work on a device: each window costs controls.
+ * Pure arithmetic. */
 #ifndef CEDE_SCHED_LIMITS_H
 #define CEDE_SCHED_LIMITS_H
 
@@ -35,7 +50,7 @@ struct limits {
 };
 
 /* A member's: the same on all devices of a gang but for the part. held: it is suspended for a
- * limit's sake, and then `paused` says so to the policies. */
+ * limit's sake, and then `paused` says so to the policies, but not of a latency job. */
 struct member_limits {
     struct limits own;
     double part;               /* of a frame */
@@ -56,7 +71,8 @@ struct claim {
 
 /* Of all devices. */
 struct frames {
-    uint64_t begun_ns; /* the last one */
+    uint64_t begun_ns;   /* the last one */
+    uint64_t latency_ns; /* the last one of latency jobs */
     uint64_t charged_ns;
     uint64_t number;      /* of it; 0: there was none */
     struct claim *claims; /* scratch: as many as there are jobs or accounts */

@@ -30,6 +30,21 @@ uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, 
     return (us < cycle_us ? (uint64_t)cycle_us : us) * 1000ULL; /* floor is 0 or 0.001 and more */
 }
 
+/* In the gaps of a window a job that works has the turn until the window ends: each change costs as
+ * much as in a turn of its own. */
+uint64_t rotation_turn_end(const struct sched_params *p, const struct policy_device *dev,
+                           uint32_t busy)
+{
+    const struct rotation *r = &dev->rotation;
+    const struct member *m = &dev->members[r->holder];
+    bool gaps = r->in_window == WINDOW_GAPS;
+    if (gaps && dev->window == SLOT_NONE)
+        return r->turn_ns;
+    if (gaps && !m->idle && dev->members[dev->window].limit.served <= r->turn_ns)
+        return TIME_NEVER;
+    return r->turn_ns + rotation_turn_ns(p, m, busy);
+}
+
 /* Whether a job of its account works that this one's turns are taken from. */
 static bool account_works(const struct policy_device *dev, const struct member *m)
 {
@@ -254,14 +269,14 @@ static void rotate(const struct sched_params *p, struct policy_device *dev, uint
     }
     const struct member *h = r->holder == SLOT_NONE ? NULL : &dev->members[r->holder];
     const struct member *first = boosted(dev);
-    if (h && (!is_candidate(dev, h) || (first && first != h && first->class == h->class) ||
-              (n > 1 && (now_ns >= r->turn_ns + rotation_turn_ns(p, h, busy) ||
-                         r->turn_ns < dev->turns_from_ns))))
+    if (h &&
+        (!is_candidate(dev, h) || (first && first != h && first->class == h->class) ||
+         (n > 1 && (now_ns >= rotation_turn_end(p, dev, busy) || r->turn_ns < dev->turns_from_ns))))
         rotation_end(p, dev, 1, now_ns);
     if (r->holder == SLOT_NONE)
         pick_next(p, dev, now_ns);
     if (n > 1 && r->holder != SLOT_NONE)
-        policy_wake(dev, r->turn_ns + rotation_turn_ns(p, &dev->members[r->holder], busy));
+        policy_wake(dev, rotation_turn_end(p, dev, busy));
 }
 
 void rotation_decide(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)

@@ -60,6 +60,9 @@ struct rotation {
 void rotation_init(struct rotation *r, uint32_t device);
 /* How long a turn of this job is while so many jobs work. */
 uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, uint32_t busy);
+/* When the turn of the device's holder ends, if others wait for it. */
+uint64_t rotation_turn_end(const struct sched_params *p, const struct policy_device *dev,
+                           uint32_t busy);
 /* The turn is this member's. A member that waited for a higher class gets no credit for that
  * against its peers; nor does one that comes later, unless this one works out of order: it is
  * boosted, or idle. leads: it is boosted, and comes before other accounts too. */

@@ -220,7 +220,7 @@ static void emit_member(struct sched *c, uint32_t d, struct member *m, struct em
                         uint64_t now_ns)
 {
     uint32_t g = *sched_group_head(c, d, m->job);
-    m->runnable &= !m->paused;
+    m->runnable &= !m->paused && !m->limit.held;
     if (m->serialize_contexts)
         pick_turn_group(c, m, g);
     for (; g != SLOT_NONE; g = c->groups[g].next) {

@@ -38,7 +38,7 @@ static uint64_t turn_end(const struct sched *c, const struct policy_device *dev)
     }
     if (n < 2 || r->holder == SLOT_NONE)
         return TIME_NEVER;
-    return r->turn_ns + rotation_turn_ns(&c->params, &dev->members[r->holder], busy);
+    return rotation_turn_end(&c->params, dev, busy);
 }
 
 static void why_runs(const struct sched *c, const struct policy_device *dev, const struct member *m,
@@ -142,7 +142,7 @@ struct sched_reason sched_explain(const struct sched *c, uint32_t job, uint32_t 
     if (m->limit.held && dev->window != SLOT_NONE && dev->window != job) {
         out.why = WHY_WINDOW;
         out.other = dev->window;
-    } else if (m->paused) {
+    } else if (m->paused || m->limit.held) {
         out.why = m->limit.held ? WHY_CEILING : WHY_PAUSED;
     } else if (m->runnable) {
         why_runs(c, dev, m, &out);

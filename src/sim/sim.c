@@ -137,7 +137,9 @@ static void come(struct sim *m, uint32_t j)
                                   .class = job->class,
                                   .weight = job->weight ? job->weight : WEIGHT_DEFAULT,
                                   .budget_us = job->budget_us,
-                                  .min_speed = job->min_speed});
+                                  .min_speed = job->min_speed,
+                                  .gpu_min = job->gpu_min,
+                                  .gpu_max = job->gpu_max});
     for_each_gpu_of (m, j, g) {
         struct rank *r = rank_of(m, j, g);
         softgpu_group_add(m->f.engines[gpu_of(m, j, g)], m->now, &r->group);
@@ -391,6 +393,22 @@ static void add_call(struct sim *m, enum softgpu_call call, uint32_t rank, uint3
     m->calls[m->ncalls++].us = us;
 }
 
+/* What the daemon makes of the calls of a plan. */
+static void count_controls(struct sim *m)
+{
+    uint32_t lists[SOFTGPU_RESUME + 1][SIM_GPUS_MAX] = {0};
+    if (m->now < m->s->settle_ns)
+        return;
+    m->out->decisions++;
+    for (uint32_t i = 0; i < m->ncalls; i++) {
+        uint32_t k = m->calls[i].rank, gpu = gpu_of(m, k / SIM_GPUS_MAX, k % SIM_GPUS_MAX);
+        bool slice = m->calls[i].call == SOFTGPU_TIMESLICE;
+        m->out->slices += slice;
+        m->out->listed += !slice;
+        m->out->lists += !slice && lists[m->calls[i].call][gpu]++ % LIST == 0;
+    }
+}
+
 static void decide(struct sim *m, struct decider *d)
 {
     struct sched_plan plan;
@@ -411,7 +429,7 @@ static void decide(struct sim *m, struct decider *d)
                 r->ran_before = !r->suspended;
                 r->before_us = r->timeslice_us ? r->timeslice_us : m->default_us;
             }
-            if (pass == SOFTGPU_TIMESLICE && us != r->timeslice_us) {
+            if (pass == SOFTGPU_TIMESLICE && us != r->timeslice_us && (runs || !r->suspended)) {
                 add_call(m, SOFTGPU_TIMESLICE, k, us);
                 r->timeslice_us = us;
             } else if (pass == (runs ? SOFTGPU_RESUME : SOFTGPU_SUSPEND) && r->suspended == runs) {
@@ -420,6 +438,7 @@ static void decide(struct sim *m, struct decider *d)
             }
         }
     }
+    count_controls(m);
     m->call_at = m->now;
     m->applied = false;
     sim_note_waits(m);

@@ -18,9 +18,10 @@ struct sim_job {
     uint32_t account;
     uint32_t budget_us; /* of a latency job */
     double min_speed;
-    uint64_t kernel_ns; /* 0: no job here, and none behind */
-    uint64_t period_ns; /* a request every (closed loop); 0: kernels back to back */
-    bool open_loop;     /* requests come when they are due, whatever still waits */
+    double gpu_min, gpu_max; /* floor and ceiling; 0: none */
+    uint64_t kernel_ns;      /* 0: no job here, and none behind */
+    uint64_t period_ns;      /* a request every (closed loop); 0: kernels back to back */
+    bool open_loop;          /* requests come when they are due, whatever still waits */
     /* Of a job that is launch-bound, or has bursts, without a period: so many kernels, launched one
      * every launch_ns by a host that does not wait for them, then a wait for the last and host_ns
      * of host work. Each such step counts as a request. 0: no such steps. */
@@ -88,7 +89,10 @@ struct sim_result {
      * paused but suspended, and no control call was under way that might change this. */
     double gpu_wasted[SIM_GPUS_MAX];
     uint64_t skew_ns; /* longest time from the first resumed rank of a gang to its last one */
-    uint64_t calls;   /* control calls made */
+    uint64_t calls;   /* control calls made, one for each group */
+    /* After settle_ns: controls as the daemon makes them, which suspend or resume several groups of
+     * a GPU, these groups, timeslices that were set, and decisions. */
+    uint64_t lists, listed, slices, decisions;
 };
 
 /* 0, -ENOMEM, -EINVAL (no job, unknown policy, too many GPUs). */

@@ -10,6 +10,7 @@
 #define SWITCHES    8192U      /* that are kept until the next look */
 #define QUEUED      2U         /* kernels a saturating job keeps in the queue */
 #define QUIET_NS    300000000U /* without work, although it could: idle */
+#define LIST        3U         /* contexts whose channels fit into one control */
 #define RANKS       (SIM_JOBS_MAX * SIM_GPUS_MAX)
 #define OPEN_MAX    64U /* requests in flight of an open loop; more do not come */
 

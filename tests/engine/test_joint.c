@@ -217,12 +217,34 @@ static void test_killed_half_way(void **state)
     assert_int_equal(changed_groups(f), 0);
 }
 
+/* A floor beside seven others, twice per second (sched/limits.h): one call suspends those that have
+ * no turn in its window, one resumes them, and at both edges two groups that compute change their
+ * timeslices. */
+static void test_windows(void **state)
+{
+    struct fixture *f = *state;
+    struct job_terms t = {.class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT, .gpu_min = 60};
+    pid_t p[8];
+    uint32_t job[8];
+    programs(f, p, 8, 3);
+    start(f, "laxity", NULL);
+    for (int i = 0; i < 8; i++)
+        job[i] = add(f, p[i], CLASS_NORMAL);
+    assert_int_equal(engine_change(f->m, job[0], &t, NULL), 0);
+    ticks(f, 5000);
+    uint64_t before = controls(f);
+    unsigned suspended = f->d.suspend_calls;
+    ticks(f, 5000);
+    assert_in_range(controls(f) - before, 5 * 10, 5 * 14);
+    assert_in_range(f->d.suspend_calls - suspended, 5 * 2 - 1, 5 * 2 + 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_one_call),        T(test_several_jobs), T(test_fails_half_way),
         T(test_one_fails),       T(test_one_ends),     T(test_right_is_lost_half_way),
-        T(test_killed_half_way),
+        T(test_killed_half_way), T(test_windows),
     };
     return cmocka_run_group_tests_name("joint", tests, NULL, NULL);
 }

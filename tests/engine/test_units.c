@@ -37,7 +37,7 @@ static void test_turns_as_one(void **state)
     add(f, p[1], CLASS_BATCH);
     add(f, p[2], CLASS_BATCH);
     uint32_t job = add(f, p[3], CLASS_BATCH);
-    ticks(f, 100);
+    ticks(f, 500); /* a suspended group has its timeslice from its first turn on */
     const unsigned calls = f->d.timeslice_calls;
     for (int i = 0; i < 200; i++) {
         ticks(f, 10);

@@ -14,7 +14,6 @@
 #define DEFAULT_SLICE   2048.0
 #define DEMAND_EVERY_NS 500000000ULL
 #define TELL_EVERY_NS   100000000ULL
-#define FRAME_S         0.1
 #define STARVES         0.01 /* of the time: less is as good as none */
 
 struct state {
@@ -102,17 +101,19 @@ static double share_out(const struct mock_scenario *s, struct state *st, uint32_
     return left;
 }
 
-/* What each had, in all and in each FRAME_S. */
-static void count(struct state *st, struct mock_result *r, uint32_t n, double t, double dt)
+/* What each had, in all and in each of its frames. */
+static void count(const struct mock_job *jobs, struct state *st, struct mock_result *r, uint32_t n,
+                  double t, double dt)
 {
-    bool ends = floor((t + dt) / FRAME_S + 1e-6) > floor(t / FRAME_S + 1e-6);
     for (uint32_t i = 0; i < n; i++) {
         struct state *x = &st[i];
+        double frame_s = jobs[i].class == CLASS_LATENCY ? 0.1 : 0.5;
+        bool ends = floor((t + dt) / frame_s + 1e-6) > floor(t / frame_s + 1e-6);
         x->got += x->step;
         x->frame += x->step;
         if (!ends)
             continue;
-        double share = x->frame / FRAME_S;
+        double share = x->frame / frame_s;
         bool whole = x->frames++ > 0; /* the first may be half a frame */
         r->frame_most[i] = whole && share > r->frame_most[i] ? share : r->frame_most[i];
         r->frame_least[i] =
@@ -308,7 +309,7 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
         double left = share_out(s, st, njobs, dt, &upper_s);
         count_waits(st, r, njobs, wanted, dt);
         if (t >= s->measure_from_s) {
-            count(st, r, njobs, t, dt);
+            count(s->jobs, st, r, njobs, t, dt);
             measured += dt;
             lost += has_work ? left : 0;
         }

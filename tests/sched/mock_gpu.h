@@ -47,7 +47,7 @@ struct mock_scenario {
 
 struct mock_result {
     double share[MOCK_JOBS];
-    double frame_least[MOCK_JOBS], frame_most[MOCK_JOBS]; /* share of 100 ms */
+    double frame_least[MOCK_JOBS], frame_most[MOCK_JOBS]; /* share of 500 ms, or 100 (latency) */
     uint32_t requests[MOCK_JOBS], late[MOCK_JOBS];
     double slowest_s[MOCK_JOBS]; /* request */
     double wait_s[MOCK_JOBS];    /* longest time without any GPU time while there was work */

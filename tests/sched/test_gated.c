@@ -23,6 +23,7 @@ struct job {
     uint32_t weight;              /* 0: default */
     uint32_t period_steps, burst; /* wants `burst` steps of work each period; 0: always wants */
     uint32_t gap;                 /* steps without demand after each step of work */
+    double max;                   /* ceiling; 0: none */
     double lo, hi;                /* share of the device */
     uint32_t slice_lo, slice_hi;  /* of its setting at the end, us */
 };
@@ -48,6 +49,11 @@ static const struct scenario {
      2,
      {{1, L, .lo = 1, .hi = 1, .slice_lo = 1000000, .slice_hi = 1000000},
       {1, B, .lo = 0, .hi = 0, .slice_lo = 1, .slice_hi = 1}}},
+    {"but what is above its ceiling",
+     "priority",
+     2,
+     {{1, L, .max = 0.5, .lo = 0.49, .hi = 0.51, .slice_lo = 1000000, .slice_hi = 1000000},
+      {1, B, .lo = 0.49, .hi = 0.51, .slice_lo = 1, .slice_hi = 1}}},
     {"latency jobs have it together",
      "priority",
      2,
@@ -100,6 +106,7 @@ static void simulate(const struct scenario *s, struct state *v)
     for (uint32_t j = 0; j < JOBS && s->jobs[j].there; j++) {
         struct sched_event e = {.type = EV_JOB_ADD,
                                 .job = j,
+                                .gpu_max = s->jobs[j].max,
                                 .class = s->jobs[j].class,
                                 .weight = s->jobs[j].weight ? s->jobs[j].weight : WEIGHT_DEFAULT};
         assert_int_equal(sched_event(c, &e), 0);
@@ -132,11 +139,12 @@ static void simulate(const struct scenario *s, struct state *v)
                 v[plan.settings[k].group].slice = plan.settings[k].timeslice_us;
             }
         }
-        /* Nobody below a latency job that wants the device, and one at a time. */
+        /* Nobody below a latency job without a ceiling that wants the device, and one at a time. */
         uint32_t n = 0, at = SLOT_NONE;
         bool latency = false;
         for (uint32_t j = 0; j < JOBS && s->jobs[j].there; j++)
-            latency |= v[j].wants && s->jobs[j].class == CLASS_LATENCY && s->policy[0] == 'p';
+            latency |= v[j].wants && s->jobs[j].class == CLASS_LATENCY && s->jobs[j].max == 0 &&
+                       s->policy[0] == 'p';
         for (uint32_t i = 0; i < JOBS; i++) {
             uint32_t j = (next + i) % JOBS;
             if (!v[j].wants || !v[j].runs)

@@ -16,7 +16,7 @@
 
 static bool wants(const struct member *m)
 {
-    return !m->paused && !m->idle;
+    return !m->paused && !m->idle && !m->limit.held;
 }
 
 static struct member *next_of(struct policy_device *dev, enum job_class class)
