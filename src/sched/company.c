@@ -368,7 +368,6 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     const struct policy_device *dev = &c->devices[g->device];
     const struct member *m = &dev->members[g->job];
     uint32_t most_us = speed_floor_beside_us(&c->params, &dev->speed), us = 0;
-    uint32_t fits_us = fit_us(&c->params, dev, dev->contexts);
     if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.holder) ||
         (dev->rotation.batch_waits && m->class == CLASS_BATCH))
         return 0;
@@ -380,6 +379,7 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     else if (gathered)
         us = GATHER_US;
     us = now_ns < dev->try_until_ns ? TRY_SLICE_US : us;
+    const uint32_t fits_us = fit_us(&c->params, dev, dev->contexts);
     us = us < fits_us ? us : fits_us;
     return us < most_us ? us : most_us;
 }

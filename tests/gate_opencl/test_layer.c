@@ -218,7 +218,7 @@ static void queue_is_kept_short(void **state)
     } cases[] = {
         {2000, 1, 1, 2}, /* the next is there just before the device runs dry */
         {2000, 5000, 2, 3},
-        {2000, 20000, 9, 10},
+        {2000, 20000, 7, 10},
         {500, 1, 1, 2},
     };
     cl_kernel k = kernel(1);
