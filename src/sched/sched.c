@@ -143,16 +143,17 @@ const struct sched_params *sched_current_params(const struct sched *c)
     return &c->params;
 }
 
-/* Whose turn it is among the computing groups of one member that are not light: round and round. */
-static void pick_turn_group(const struct sched *c, struct member *m, uint32_t head)
+/* Whose turn it is among the computing groups of one member that do not run beside others: round
+ * and round. */
+static void pick_turn_group(const struct sched *c, struct member *m, uint32_t head, uint64_t now_ns)
 {
-    if (m->turn_group != SLOT_NONE && !c->groups[m->turn_group].light)
+    if (m->turn_group != SLOT_NONE && !company_slice(c, &c->groups[m->turn_group], now_ns))
         return;
     m->turn_group = SLOT_NONE;
     uint32_t first = SLOT_NONE;
     bool passed = false;
     for (uint32_t g = head; g != SLOT_NONE && m->turn_group == SLOT_NONE; g = c->groups[g].next) {
-        if (!c->groups[g].computes || c->groups[g].light)
+        if (!c->groups[g].computes || company_slice(c, &c->groups[g], now_ns))
             continue;
         first = first == SLOT_NONE ? g : first;
         m->turn_group = passed ? g : SLOT_NONE;
@@ -222,7 +223,7 @@ static void emit_member(struct sched *c, uint32_t d, struct member *m, struct em
     uint32_t g = *sched_group_head(c, d, m->job);
     m->runnable &= !m->paused && !m->limit.held;
     if (m->serialize_contexts)
-        pick_turn_group(c, m, g);
+        pick_turn_group(c, m, g, now_ns);
     for (; g != SLOT_NONE; g = c->groups[g].next) {
         struct sched_setting s = setting(c, m, g, now_ns);
         if (c->groups[g].slice_us != s.timeslice_us) {

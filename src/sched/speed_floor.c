@@ -237,6 +237,12 @@ static void judge_burst(const struct sched_params *p, struct speed_floor *s, str
     s->until_ns = now_ns + (ns < (double)THROTTLE_NS ? ns > 0 ? (uint64_t)ns : 0 : THROTTLE_NS);
 }
 
+double speed_floor_lost(const struct sched_params *p, const struct speed_floor *s, double duty,
+                        uint32_t slice_us)
+{
+    return s->launch_bound ? 0 : s->bursts_hz * 1e-6 * duty * (slice_us / 2.0 + p->switch_us);
+}
+
 uint32_t speed_floor_beside_us(const struct sched_params *p, const struct speed_floor *s)
 {
     if (!s->launch_bound)
@@ -255,7 +261,7 @@ static double enough_s(enum speed_phase phase)
 struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed_floor *s,
                                       struct runs *seen, double least, uint64_t now_ns)
 {
-    double may_lose = fmax(1 - least, p->top_loss);
+    double may_lose = s->may_lose = fmax(1 - least, p->top_loss);
     bool strict = 1 - least < p->top_loss;
     if (s->phase == SPEED_THROTTLED && now_ns >= s->until_ns) {
         bool again = now_ns >= s->reference_ns;

@@ -62,6 +62,7 @@ struct speed_floor {
     double us_costs; /* of the time between two pieces of work: what 1 us of slice adds */
     double rate, lower; /* the same with this slice, and the share that lower jobs have */
     double rate_before, lower_before; /* with the step below */
+    double may_lose;                  /* of their speed, as asked for last; 0: no matter */
     bool launch_bound;                /* as seen last at the shortest slice */
     double bursts_hz;                 /* then */
 };
@@ -79,6 +80,10 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
 /* The longest slice that light contexts may have beside the latency jobs (company.h); 0: none runs
  * beside another, for what they cost is not known, or is too much. */
 uint32_t speed_floor_beside_us(const struct sched_params *p, const struct speed_floor *s);
+/* What latency jobs that are not launch-bound lose of their speed, if each of their bursts waits
+ * for a context of this duty when it has work. */
+double speed_floor_lost(const struct sched_params *p, const struct speed_floor *s, double duty,
+                        uint32_t slice_us);
 /* Nothing is known any more, for the latency jobs are others, or there are none. */
 void speed_floor_reset(struct speed_floor *s);
 

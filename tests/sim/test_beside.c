@@ -167,6 +167,45 @@ static void test_budget_beside_light(void **state)
     assert_true(p99 < 100 + 500 + 2 * 200);
 }
 
+/* A latency job with a small budget comes when contexts are known to be light: those that do not
+ * fit into it run one after the other, and with a longer one all do, with shorter slices. */
+static void test_budget_comes_later(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t budget_us;
+        double least;
+    } of[] = {{500, 0.07}, {2000, 0.2}};
+    for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+        struct sim_scenario s = {.duration_ns = 30 * SEC,
+                                 .settle_ns = 15 * SEC,
+                                 .jobs = {RARE, CLOSED_LOOP(CLASS_BATCH, 2 * MS, 20 * MS), RARE}};
+        s.jobs[0].budget_us = 8000;
+        s.jobs[1].ranks = 4;
+        s.jobs[2].budget_us = of[i].budget_us;
+        s.jobs[2].come_ns = 12 * SEC;
+        struct sim_result r = simulate(s);
+        printf("budget of %u us: p99 %.0f us, batch %.3f\n", of[i].budget_us, r.job[0].p99_us,
+               r.job[1].done);
+        assert_true(r.job[1].done > of[i].least);
+        assert_true(r.job[0].p99_us < 100 + of[i].budget_us);
+    }
+}
+
+/* A light job that is left alone below a latency job goes on. */
+static void test_left_alone(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {.duration_ns = 30 * SEC,
+                             .settle_ns = 20 * SEC,
+                             .jobs = {RARE, CLOSED_LOOP(CLASS_BATCH, 600 * US, 3 * MS),
+                                      CLOSED_LOOP(CLASS_BATCH, 600 * US, 3 * MS)}};
+    s.jobs[2].leave_ns = 15 * SEC;
+    double done = simulate(s).job[1].done;
+    printf("left alone %.3f\n", done);
+    assert_true(done > 0.15);
+}
+
 /* Jobs that were idle and begin at once do not all run beside a latency job. */
 static void test_idle_begin_together(void **state)
 {
@@ -212,6 +251,8 @@ int main(void)
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_fairness),
         cmocka_unit_test(test_budget_beside_light),
+        cmocka_unit_test(test_budget_comes_later),
+        cmocka_unit_test(test_left_alone),
         cmocka_unit_test(test_idle_begin_together),
         cmocka_unit_test(test_throttled_for_nobody),
     };
