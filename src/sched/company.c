@@ -86,7 +86,7 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
 {
     m->company.duty = 0;
     m->company.unknown = false;
-    m->company.heavy = m->company.slice_us = 0;
+    m->company.heavy = m->company.light = m->company.slice_us = 0;
     for (uint32_t i = *sched_group_head(c, d, m->job); i != SLOT_NONE; i = c->groups[i].next) {
         struct group *g = &c->groups[i];
         if (!g->computes)
@@ -95,6 +95,7 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
         judge_group(&c->params, g, fed ? &c->groups[first].use : &nothing);
         m->company.unknown |= !context_known(&c->groups[first].use);
         m->company.heavy += first == i && !g->light;
+        m->company.light += g->light;
         m->company.duty += first == i ? g->duty : 0;
         if (g->light && g->light_us > m->company.slice_us)
             m->company.slice_us = g->light_us;
@@ -207,6 +208,23 @@ struct room {
     double lost; /* of the speed of latency jobs */
 };
 
+static bool is_gathered(const struct policy_device *dev, const struct member *m)
+{
+    return dev->gather.on && m->company.heavy > 1;
+}
+
+/* So many of its contexts run at once in a turn: those that are light, and one of the others. */
+static uint32_t member_at_once(const struct policy_device *dev, const struct member *m, bool tries)
+{
+    const uint32_t width = member_width(m);
+    if ((dev->alone && m->job == dev->rotation.holder) ||
+        (dev->rotation.batch_waits && m->class == CLASS_BATCH))
+        return 1;
+    if (tries || is_gathered(dev, m) || (m->idle && !m->company.heavy))
+        return width;
+    return m->company.light + (m->company.light < width);
+}
+
 static double lost(const struct sched_params *p, const struct policy_device *dev,
                    const struct member *m)
 {
@@ -218,11 +236,16 @@ static double most_lost(const struct policy_device *dev)
     return dev->speed.may_lose > 0 ? dev->speed.may_lose : INFINITY;
 }
 
+static void room_take(struct room *room, uint32_t contexts)
+{
+    room->contexts -= contexts < room->contexts ? contexts : room->contexts;
+}
+
 static bool room_fits(const struct sched_params *p, const struct policy_device *dev,
                       const struct room *room, const struct member *m)
 {
     return room->duty + m->company.duty <= ROOM && room->lost + lost(p, dev, m) <= most_lost(dev) &&
-           member_width(m) <= room->contexts &&
+           member_at_once(dev, m, false) <= room->contexts &&
            (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
 }
 
@@ -297,42 +320,48 @@ static void begin_try(const struct sched_params *p, struct policy_device *dev,
         set_tried(other, now_ns);
 }
 
-/* Idle jobs are not suspended, so that it is seen when they begin: some of them in each turn, as
- * they may begin together. */
+/* Idle jobs are not suspended, so that it is seen when they begin: some of them in each turn, one
+ * at least, as they may begin together. */
 static void watch_idle(const struct sched_params *p, struct policy_device *dev,
-                       const struct member *holder)
+                       const struct member *holder, uint32_t contexts)
 {
+    const uint32_t most = contexts < 1 ? 1 : contexts < IDLE_MOST ? contexts : IDLE_MOST;
     uint32_t n = 0, i = 0;
     for_each_member (dev, m)
         n += m->idle && is_light(dev, m) && may_join(dev, m, holder);
     uint64_t turn = dev->rotation.turn_ns / (p->rotation_us * 1000ULL);
-    uint32_t first = n > IDLE_MOST ? (uint32_t)(turn * IDLE_MOST % n) : 0;
+    uint32_t first = n > most ? (uint32_t)(turn * most % n) : 0;
     for_each_member (dev, m) {
         if (m->idle && is_light(dev, m) && may_join(dev, m, holder))
-            m->company.beside = n && (i++ + n - first) % n < IDLE_MOST;
+            m->company.beside = n && (i++ + n - first) % n < most;
     }
 }
 
 static void pick_beside(const struct sched_params *p, struct policy_device *dev,
                         struct member *holder)
 {
-    struct member *m;
+    struct member *m = NULL;
     struct room room = {.contexts = contexts_most(p, dev)};
     bool light = is_light(dev, holder);
-    room.heavy = light ? (m = next_beside(p, dev, holder, true, NULL)) : holder;
-    if (light && m)
+    dev->alone = false;
+    dev->alone = member_at_once(dev, holder, false) > room.contexts;
+    room_take(&room, member_at_once(dev, holder, false));
+    if (light && room.contexts)
+        m = next_beside(p, dev, holder, true, NULL);
+    if (m) {
         m->company.beside = true;
-    dev->alone = member_width(holder) > room.contexts;
+        room_take(&room, member_at_once(dev, m, false));
+    }
+    room.heavy = light ? m : holder;
     room.duty = light ? holder->company.duty : 0;
     room.lost = light ? lost(p, dev, holder) : 0;
-    room.contexts -= light && !dev->alone ? member_width(holder) : 0;
     while ((m = next_beside(p, dev, holder, false, &room))) {
         m->company.beside = true;
         room.duty += m->company.duty;
         room.lost += lost(p, dev, m);
-        room.contexts -= member_width(m);
+        room_take(&room, member_at_once(dev, m, false));
     }
-    watch_idle(p, dev, holder);
+    watch_idle(p, dev, holder, room.contexts);
 }
 
 static bool has_company(const struct sched_params *p, const struct policy_device *dev)
@@ -341,6 +370,17 @@ static bool has_company(const struct sched_params *p, const struct policy_device
     return r->from != CLASS_COUNT && !r->linked && !r->blocked && r->holder != SLOT_NONE &&
            !r->by_class && dev->window == SLOT_NONE && dev->boost.job == SLOT_NONE &&
            speed_floor_beside_us(p, &dev->speed);
+}
+
+/* While several contexts run, within a budget: with longer slices than most_us none of them would
+ * be seen to wait for its host. */
+static uint32_t bound_us(const struct sched_params *p, const struct policy_device *dev,
+                         uint32_t most_us)
+{
+    if (dev->contexts < 2 || !policy_budget(dev))
+        return UINT32_MAX;
+    const uint32_t fits_us = fit_us(p, dev, dev->contexts);
+    return fits_us < most_us ? fits_us : most_us;
 }
 
 void company_pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
@@ -361,9 +401,20 @@ void company_pick(const struct sched_params *p, struct policy_device *dev, uint6
     } else {
         dev->try_until_ns = 0;
     }
+    const bool tries = now_ns < dev->try_until_ns;
     dev->contexts = 0;
     for_each_member (dev, m)
-        dev->contexts += m->company.beside || m->job == r->holder ? member_width(m) : 0;
+        dev->contexts +=
+            m->company.beside || m->job == r->holder ? member_at_once(dev, m, tries) : 0;
+    dev->fits_us = bound_us(p, dev, tries ? TRY_SLICE_US : LIGHT_MOST_US);
+}
+
+uint32_t company_bounds(const struct sched_params *p, const struct policy_device *dev,
+                        uint32_t slice_us)
+{
+    const uint32_t most_us =
+        dev->fits_us > p->timeslice_min_us ? dev->fits_us : p->timeslice_min_us;
+    return p->floor > 0.0 || slice_us < most_us ? slice_us : most_us;
 }
 
 double company_charge(const struct policy_device *dev, const struct member *m, double turn_ns)
@@ -386,16 +437,14 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.holder) ||
         (dev->rotation.batch_waits && m->class == CLASS_BATCH))
         return 0;
-    bool gathered = dev->gather.on && m->company.heavy > 1;
     if (m->idle && !m->company.heavy)
         us = IDLE_US;
     else if (g->light)
         us = g->light_us;
-    else if (gathered)
+    else if (is_gathered(dev, m))
         us = GATHER_US;
     us = now_ns < dev->try_until_ns ? TRY_SLICE_US : us;
-    const uint32_t fits_us = fit_us(&c->params, dev, dev->contexts);
-    us = us < fits_us ? us : fits_us;
+    us = us < dev->fits_us ? us : dev->fits_us;
     return us < most_us ? us : most_us;
 }
 

@@ -304,7 +304,7 @@ void rotation_apply(const struct sched_params *p, struct policy_device *dev)
                       m->watched || m->company.beside;
         if (m->class <= r->top)
             continue; /* one of a gang's peers: alone in its turn, slices as without turns */
-        m->timeslice_us = r->slice_us;
+        m->timeslice_us = company_bounds(p, dev, r->slice_us);
         m->serialize_contexts = !m->watched;
     }
 }
