@@ -207,8 +207,8 @@ struct room {
     double lost; /* of the speed of latency jobs */
 };
 
-static double lost(const struct sched_params *p, const struct policy_device *dev,
-                   const struct member *m)
+static double speed_cost(const struct sched_params *p, const struct policy_device *dev,
+                         const struct member *m)
 {
     return speed_floor_lost(p, &dev->speed, m->company.duty, m->company.slice_us);
 }
@@ -221,7 +221,8 @@ static double most_lost(const struct policy_device *dev)
 static bool room_fits(const struct sched_params *p, const struct policy_device *dev,
                       const struct room *room, const struct member *m)
 {
-    return room->duty + m->company.duty <= ROOM && room->lost + lost(p, dev, m) <= most_lost(dev) &&
+    return room->duty + m->company.duty <= ROOM &&
+           room->lost + speed_cost(p, dev, m) <= most_lost(dev) &&
            member_width(m) <= room->contexts &&
            (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
 }
@@ -324,12 +325,12 @@ static void pick_beside(const struct sched_params *p, struct policy_device *dev,
         m->company.beside = true;
     dev->alone = member_width(holder) > room.contexts;
     room.duty = light ? holder->company.duty : 0;
-    room.lost = light ? lost(p, dev, holder) : 0;
+    room.lost = light ? speed_cost(p, dev, holder) : 0;
     room.contexts -= light && !dev->alone ? member_width(holder) : 0;
     while ((m = next_beside(p, dev, holder, false, &room))) {
         m->company.beside = true;
         room.duty += m->company.duty;
-        room.lost += lost(p, dev, m);
+        room.lost += speed_cost(p, dev, m);
         room.contexts -= member_width(m);
     }
     watch_idle(p, dev, holder);
