@@ -225,8 +225,8 @@ static uint32_t member_at_once(const struct policy_device *dev, const struct mem
     return m->company.light + (m->company.light < width);
 }
 
-static double lost(const struct sched_params *p, const struct policy_device *dev,
-                   const struct member *m)
+static double speed_cost(const struct sched_params *p, const struct policy_device *dev,
+                         const struct member *m)
 {
     return speed_floor_lost(p, &dev->speed, m->company.duty, m->company.slice_us);
 }
@@ -244,7 +244,8 @@ static void room_take(struct room *room, uint32_t contexts)
 static bool room_fits(const struct sched_params *p, const struct policy_device *dev,
                       const struct room *room, const struct member *m)
 {
-    return room->duty + m->company.duty <= ROOM && room->lost + lost(p, dev, m) <= most_lost(dev) &&
+    return room->duty + m->company.duty <= ROOM &&
+           room->lost + speed_cost(p, dev, m) <= most_lost(dev) &&
            member_at_once(dev, m, false) <= room->contexts &&
            (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
 }
@@ -354,11 +355,11 @@ static void pick_beside(const struct sched_params *p, struct policy_device *dev,
     }
     room.heavy = light ? m : holder;
     room.duty = light ? holder->company.duty : 0;
-    room.lost = light ? lost(p, dev, holder) : 0;
+    room.lost = light ? speed_cost(p, dev, holder) : 0;
     while ((m = next_beside(p, dev, holder, false, &room))) {
         m->company.beside = true;
         room.duty += m->company.duty;
-        room.lost += lost(p, dev, m);
+        room.lost += speed_cost(p, dev, m);
         room_take(&room, member_at_once(dev, m, false));
     }
     watch_idle(p, dev, holder, room.contexts);

@@ -57,6 +57,12 @@ static void kill_load(void)
     struct load *l = some_load();
     if (!l)
         return;
+    if (l->second && draw(2)) {
+        kill_it(KILLED_PROGRAM, l->second);
+        note(" the second process of %s killed", l->name);
+        l->second = 0;
+        return;
+    }
     kill_it(KILLED_PROGRAM, l->pid);
     assert_int_equal(await_child(l->pid), 1000 + SIGKILL);
     note(" %s killed", l->name);
@@ -66,10 +72,11 @@ static void kill_load(void)
 static void change(void)
 {
     static const char *const options[][2] = {
-        {"-c", "batch"},      {"-c", "normal"},     {"-c", "latency"},   {"-c", "none"},
-        {"-w", "300"},        {"--gpu-max", "40%"}, {"--gpu-max", "2%"}, {"--gpu-max", "0"},
-        {"--gpu-min", "30%"}, {"--gpu-min", "0"},   {"--deadline", "0"}, {"--deadline", "500ms"},
-        {"--budget", "2ms"},
+        {"-c", "batch"},     {"-c", "normal"},       {"-c", "latency"},
+        {"-c", "none"},      {"-w", "300"},          {"--gpu-max", "40%"},
+        {"--gpu-max", "2%"}, {"--gpu-max", "0"},     {"--gpu-min", "30%"},
+        {"--gpu-min", "0"},  {"--deadline", "0"},    {"--deadline", "500ms"},
+        {"--budget", "2ms"}, {"--min-speed", "50%"}, {"--min-speed", "100%"},
     };
     struct load *l = some_load();
     size_t k = draw(ARRAY_SIZE(options));

@@ -28,16 +28,16 @@ static void choose_server(void)
         setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1);
 }
 
-/* A job of two processes, which are swapped together or not at all. */
+/* A job of two processes, which are swapped together or not at all; half of them wait for their
+ * hosts. */
 static void start_pair(struct load *l)
 {
     char command[512];
     snprintf(command, sizeof(command),
-             "setpriv --pdeathsig KILL $CEDE_EXE load batch --device soft --memory 33554432 "
-             "--kernel-us 2000 --report " REPORT_MS " > $CEDE_DIR/%s-2.out & exec $CEDE_EXE load "
-             "batch --device soft --memory 33554432 --kernel-us 2000 --verify --report " REPORT_MS
-             " --name %s",
-             l->name, l->name);
+             "load=\"$CEDE_EXE load batch --device soft --memory 33554432 --report " REPORT_MS
+             " --kernel-us 2000 %s\"; setpriv --pdeathsig KILL $load > $CEDE_DIR/%s-2.out & "
+             "exec $load --verify --name %s",
+             draw(2) ? "--burst 1 --host-us 5000" : "", l->name, l->name);
     l->pid = SPAWN(l->name, "sh", "-c", command);
     if (!EVENTUALLY(children_of(l->pid, &l->second, 1) == 1 && all_have_contexts(&l->second, 1)))
         fail_msg("the second process of %s opens no context", l->name);
@@ -45,12 +45,14 @@ static void start_pair(struct load *l)
 
 void start_program_of_load(struct load *l)
 {
-    static const char *const roles[][8] = {
+    static const char *const roles[][12] = {
         {"latency", "--memory", "33554432"},
+        {"latency", "--memory", "33554432", "--period-us", "0", "--kernels", "50", "--launch-us",
+         "50", "--kernel-us", "10"},
         {"batch", "--memory", "33554432", "--depth", "4"},
     };
     const char *argv[16];
-    size_t n = 0, role = draw(2);
+    size_t n = 0, role = draw(ARRAY_SIZE(roles));
     if (c.program && !program_is_there()) {
         char command[4096]; /* the process with the context is the child */
         snprintf(command, sizeof(command), "exec %s", c.program);
