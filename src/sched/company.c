@@ -365,11 +365,11 @@ static void pick_beside(const struct sched_params *p, struct policy_device *dev,
     watch_idle(p, dev, holder, room.contexts);
 }
 
-static bool has_company(const struct sched_params *p, const struct policy_device *dev)
+bool company_possible(const struct sched_params *p, const struct policy_device *dev)
 {
     const struct rotation *r = &dev->rotation;
-    return r->from != CLASS_COUNT && !r->linked && !r->blocked && r->holder != SLOT_NONE &&
-           !r->by_class && dev->window == SLOT_NONE && dev->boost.job == SLOT_NONE &&
+    return r->from != CLASS_COUNT && !r->linked && !r->blocked && !r->by_class &&
+           dev->window == SLOT_NONE && dev->boost.job == SLOT_NONE &&
            speed_floor_beside_us(p, &dev->speed);
 }
 
@@ -389,7 +389,7 @@ void company_pick(const struct sched_params *p, struct policy_device *dev, uint6
     const struct rotation *r = &dev->rotation;
     for_each_member (dev, m)
         m->company.beside = false;
-    if (has_company(p, dev)) {
+    if (r->holder != SLOT_NONE && company_possible(p, dev)) {
         struct member *holder = &dev->members[r->holder];
         pick_beside(p, dev, holder);
         if (now_ns >= dev->try_until_ns)

@@ -60,6 +60,9 @@ struct company_gather {
 
 /* Before a decision: what is known of the contexts and of the jobs. */
 void company_judge(struct sched *c, uint64_t now_ns);
+/* Whether jobs may run beside the one that has the turn. Idle ones need a turn to be seen working,
+ * where they may not. */
+bool company_possible(const struct sched_params *p, const struct policy_device *dev);
 /* Whose turn it is is decided: who runs beside the holder. */
 void company_pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
 /* After a decision: from when on contexts are seen beside others. */

@@ -246,10 +246,11 @@ static void pick_next(const struct sched_params *p, struct policy_device *dev, u
     bool one_class = floor_class(p, dev, &class);
     struct member *best = NULL, *first = boosted(dev);
     dev->rotation.by_class = one_class;
+    const bool beside = company_possible(p, dev);
     for_each_member (dev, m) {
         if (is_candidate(dev, m) && (!one_class || m->class == class) &&
-            (!best ||
-             (is_beside(m) != is_beside(best) ? is_beside(best) : account_before(dev, m, best))))
+            (!best || (beside && is_beside(m) != is_beside(best) ? is_beside(best)
+                                                                 : account_before(dev, m, best))))
             best = m;
     }
     if (first && one_class && first->class != class)

@@ -229,6 +229,24 @@ static void test_left_alone(void **state)
     assert_true(done > 0.15);
 }
 
+/* A job that begins to work is seen also where none runs beside the one that has the turn: there a
+ * floor gives the turns by class. */
+static void test_idle_is_seen_by_class(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {
+        .floor = 0.1,
+        .duration_ns = 60 * SEC,
+        .settle_ns = 40 * SEC,
+        .jobs = {RARE, SATURATING(CLASS_NORMAL), SATURATING(CLASS_NORMAL), SATURATING(CLASS_BATCH)},
+    };
+    s.jobs[2].idle_ns = 1;
+    s.jobs[2].busy_ns = 30 * SEC;
+    struct sim_result r = simulate(s);
+    printf("worked all the time %.3f, since then %.3f\n", r.job[1].done, r.job[2].done);
+    assert_true(r.job[2].done > 0.9 * r.job[1].done);
+}
+
 /* Jobs that were idle and begin at once do not all run beside a latency job. */
 static void test_idle_begin_together(void **state)
 {
@@ -277,6 +295,7 @@ int main(void)
         cmocka_unit_test(test_budget_comes_later),
         cmocka_unit_test(test_budget_is_shared),
         cmocka_unit_test(test_left_alone),
+        cmocka_unit_test(test_idle_is_seen_by_class),
         cmocka_unit_test(test_idle_begin_together),
         cmocka_unit_test(test_throttled_for_nobody),
     };
