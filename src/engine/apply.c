@@ -15,10 +15,12 @@
 #define ORPHANS_NS  (2 * NSEC_PER_SEC) /* between two attempts to undo them */
 #define STOPS_NS    NSEC_PER_SEC       /* between looks whether what is to be stopped still is */
 
-static void apply_failed(struct model *m, struct channel_group *g, int r, const struct error *err)
+/* retry_at: the group's, of this control. */
+static void apply_failed(struct model *m, struct channel_group *g, uint64_t *retry_at, int r,
+                         const struct error *err)
 {
     struct process *p = &m->processes[g->process];
-    g->retry_at = m->now + RETRY_NS;
+    *retry_at = m->now + RETRY_NS;
     if (r == -ESRCH || r == -ENOENT || r == -EAGAIN)
         p->scan_at = m->now; /* process or group gone, or elsewhere: the scan finds out */
     else
@@ -28,8 +30,9 @@ static void apply_failed(struct model *m, struct channel_group *g, int r, const 
 /* When to try again what failed for this group. */
 static uint64_t retry_due(const struct model *m, uint32_t slot)
 {
-    const uint64_t at = m->groups[slot].retry_at;
-    return at > m->now ? at : TIME_NEVER;
+    const struct channel_group *g = &m->groups[slot];
+    return min_u64(g->retry_at > m->now ? g->retry_at : TIME_NEVER,
+                   g->settings_at > m->now ? g->settings_at : TIME_NEVER);
 }
 
 /* Whether it is to be suspended, or resumed, now. */
@@ -85,7 +88,7 @@ static void apply_call(struct model *m, uint32_t *slots, size_t count, bool resu
                                       &g->dg);
             if (r < 0) {
                 error_set(&err, r, "cannot write the journal (%s): left running", strerror(-r));
-                apply_failed(m, g, r, &err);
+                apply_failed(m, g, &g->retry_at, r, &err);
                 continue;
             }
         }
@@ -126,7 +129,7 @@ static void apply_call(struct model *m, uint32_t *slots, size_t count, bool resu
         g->suspend_unsure = r < 0;
         m->processes[g->process].joins = r == 0;
         if (r < 0)
-            apply_failed(m, g, r, &err);
+            apply_failed(m, g, &g->retry_at, r, &err);
         journal_put_group(m->journal, slots[k], model_journal_flags(g), &g->dg);
     }
 }
@@ -183,7 +186,7 @@ static void apply_timeslice(struct model *m, uint32_t slot)
 {
     struct channel_group *g = &m->groups[slot];
     struct error err = {""};
-    if (g->retry_at > m->now || (g->timeslice_us == g->want_us && !g->timeslice_unknown) ||
+    if (g->settings_at > m->now || (g->timeslice_us == g->want_us && !g->timeslice_unknown) ||
         (g->suspended && !g->suspend_unsure && !g->want_runnable) ||
         !(m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE))
         return;
@@ -213,7 +216,7 @@ static void apply_timeslice(struct model *m, uint32_t slot)
             journal_put_group(m->journal, i, model_journal_flags(t), &t->dg);
     }
     if (r < 0)
-        apply_failed(m, g, r, &err);
+        apply_failed(m, g, &g->settings_at, r, &err);
 }
 
 /* ---- preemption at block ends ---- */
@@ -223,7 +226,7 @@ static void apply_block_ends(struct model *m, uint32_t slot, bool on)
     struct channel_group *g = &m->groups[slot];
     struct error err = {""};
     int r = 0;
-    if (g->retry_at > m->now || (g->block_ends == on && !g->block_ends_unsure) ||
+    if (g->settings_at > m->now || (g->block_ends == on && !g->block_ends_unsure) ||
         !(m->gpus[g->dg.gpu].caps & GPU_CAP_PREEMPT))
         return;
     if (on)
@@ -241,7 +244,7 @@ static void apply_block_ends(struct model *m, uint32_t slot, bool on)
         journal_put_group(m->journal, slot, model_journal_flags(g), &g->dg);
     }
     if (r < 0)
-        apply_failed(m, g, r, &err);
+        apply_failed(m, g, &g->settings_at, r, &err);
 }
 
 uint64_t apply_preempt(struct model *m)
@@ -413,7 +416,7 @@ bool apply_detach(struct model *m, uint32_t process)
     for_each_group_of (m, p, i) {
         struct channel_group *g = &m->groups[i];
         want(m, i, 0, true);
-        g->retry_at = 0;
+        g->retry_at = g->settings_at = 0;
         if (g->suspended)
             apply_process(m, i);
         apply_timeslice(m, i);

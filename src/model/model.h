@@ -97,7 +97,9 @@ struct channel_group {
     bool want_runnable;
     uint64_t timeslice_us; /* what it has */
     uint64_t want_us;
-    uint64_t retry_at;
+    /* When what failed is tried again: suspending and resuming, and its timeslice and preemption
+     * mode, without which it runs rather than not at all. */
+    uint64_t retry_at, settings_at;
 };
 
 /* A job on a device; engine/observe/demand.c. */

@@ -78,6 +78,25 @@ static void test_timeslice_set_and_failed(void **state)
     assert_int_equal(changed_groups(f), 0);
 }
 
+/* A job whose timeslice cannot be set has its turns all the same. */
+static void test_turns_without_timeslices(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    unsigned ran[3] = {0};
+    f->d.fail_timeslice = EIO;
+    three_jobs(f, p);
+    for (int t = 0; t < 300; t++) {
+        ticks(f, 10);
+        for (int i = 0; i < 3; i++)
+            ran[i] += !on(f, p[i])->suspended;
+    }
+    assert_int_equal(ran[0], 300);
+    assert_in_range(ran[1], 100, 200);
+    assert_in_range(ran[2], 100, 200);
+    assert_in_range(f->d.timeslice_calls, 3, 60); /* once a second for each group */
+}
+
 /* A suspension that fails is tried again until it works, too: a person has been told "paused". */
 static void test_suspension_is_tried_again(void **state)
 {
@@ -125,6 +144,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_failing_driver),
         T(test_timeslice_set_and_failed),
+        T(test_turns_without_timeslices),
         T(test_suspension_is_tried_again),
         T(test_channels_change_while_resume_fails),
     };
