@@ -2,6 +2,7 @@
 #include "sched/company.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "sched/sched_impl.h"
 
@@ -193,34 +194,28 @@ static bool is_witnessed(const struct sched_params *p, const struct policy_devic
     return dev->rotation.turn_ns / (p->rotation_us * 1000ULL) % WITNESS == 0;
 }
 
-/* What there is room for beside the holder. */
-struct room {
-    const struct member *heavy; /* saturates the GPU; NULL: none of them does */
-    double duty;
-    uint32_t us; /* of the latency jobs' budget */
-};
-
 static bool room_fits(const struct sched_params *p, const struct policy_device *dev,
-                      const struct room *room, const struct member *m)
+                      const struct member *m)
 {
+    const struct company_room *room = &dev->room;
     return room->duty + m->company.duty <= ROOM && waits_us(p, dev, m) <= room->us &&
            (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
 }
 
-/* The best class first, and in a class the order of turns. */
-static struct member *next_beside(const struct sched_params *p, struct policy_device *dev,
-                                  const struct member *holder, bool heavy, const struct room *room)
+static void room_take(const struct sched_params *p, struct policy_device *dev, struct member *m)
 {
-    struct member *best = NULL;
-    for_each_member (dev, m) {
-        if (!may_join(dev, m, holder) || m->idle || is_light(dev, m) == heavy ||
-            (!heavy && !room_fits(p, dev, room, m)))
-            continue;
-        if (!best || m->class < best->class ||
-            (m->class == best->class && account_before(dev, m, best)))
-            best = m;
-    }
-    return best;
+    m->company.beside = true;
+    dev->room.duty += m->company.duty;
+    dev->room.us -= waits_us(p, dev, m);
+}
+
+/* The best class first, and in a class the order of turns. */
+static int company_order(const void *x, const void *y, void *on)
+{
+    const struct member *a = *(struct member *const *)x, *b = *(struct member *const *)y;
+    if (a->class != b->class)
+        return a->class < b->class ? -1 : 1;
+    return account_before(on, a, b) ? -1 : account_before(on, b, a);
 }
 
 /* Whether it is to be tried, with the next in turn or with contexts of its own. */
@@ -295,24 +290,39 @@ static void watch_idle(const struct sched_params *p, struct policy_device *dev,
     }
 }
 
-static void pick_beside(const struct sched_params *p, struct policy_device *dev,
-                        struct member *holder)
+/* What the holder leaves. */
+static void room_open(const struct sched_params *p, struct policy_device *dev,
+                      const struct member *holder)
 {
-    struct member *m;
-    struct room room = {.us = may_wait_us(p, dev)};
+    struct company_room *room = &dev->room;
     bool light = is_light(dev, holder);
-    room.heavy = light ? (m = next_beside(p, dev, holder, true, NULL)) : holder;
-    if (light && m)
-        m->company.beside = true;
-    dev->alone = waits_us(p, dev, holder) > room.us;
-    room.duty = light ? holder->company.duty : 0;
-    room.us -= light && !dev->alone ? waits_us(p, dev, holder) : 0;
-    while ((m = next_beside(p, dev, holder, false, &room))) {
-        m->company.beside = true;
-        room.duty += m->company.duty;
-        room.us -= waits_us(p, dev, m);
+    *room = (struct company_room){.heavy = light ? NULL : holder, .us = may_wait_us(p, dev)};
+    dev->alone = waits_us(p, dev, holder) > room->us;
+    room->duty = light ? holder->company.duty : 0;
+    room->us -= light && !dev->alone ? waits_us(p, dev, holder) : 0;
+}
+
+static void pick_beside(const struct machine *mc, struct policy_device *dev, struct member *holder)
+{
+    struct member **order = mc->order;
+    size_t n = 0;
+    room_open(mc->params, dev, holder);
+    for_each_member (dev, m) {
+        if (may_join(dev, m, holder) && !m->idle)
+            order[n++] = m;
     }
-    watch_idle(p, dev, holder);
+    qsort_r(order, n, sizeof(*order), company_order, dev);
+    for (size_t i = 0; i < n && !dev->room.heavy; i++) {
+        if (is_light(dev, order[i]))
+            continue;
+        dev->room.heavy = order[i];
+        order[i]->company.beside = true;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (is_light(dev, order[i]) && room_fits(mc->params, dev, order[i]))
+            room_take(mc->params, dev, order[i]);
+    }
+    watch_idle(mc->params, dev, holder);
 }
 
 static bool has_company(const struct sched_params *p, const struct policy_device *dev)
@@ -323,14 +333,16 @@ static bool has_company(const struct sched_params *p, const struct policy_device
            speed_floor_beside_us(p, &dev->speed);
 }
 
-void company_pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
+void company_pick(const struct machine *mc, struct policy_device *dev)
 {
+    const struct sched_params *p = mc->params;
     const struct rotation *r = &dev->rotation;
+    const uint64_t now_ns = mc->now_ns;
     for_each_member (dev, m)
         m->company.beside = false;
     if (has_company(p, dev)) {
         struct member *holder = &dev->members[r->holder];
-        pick_beside(p, dev, holder);
+        pick_beside(mc, dev, holder);
         if (now_ns >= dev->try_until_ns)
             begin_try(p, dev, holder, now_ns);
         struct member *m = &dev->members[dev->tried];

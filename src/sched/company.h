@@ -30,6 +30,7 @@
 #include <stdint.h>
 
 struct group;
+struct machine;
 struct member;
 struct policy_device;
 struct sched;
@@ -57,10 +58,17 @@ struct company_gather {
     uint64_t idle_ns;    /* since then they leave some of it idle; 0: they do not */
 };
 
+/* What there is room for on a device, beside the holder of the turn; scratch of a decision. */
+struct company_room {
+    const struct member *heavy; /* saturates the GPU; NULL: none does */
+    double duty;
+    uint32_t us; /* of the latency jobs' budget */
+};
+
 /* Before a decision: what is known of the contexts and of the jobs. */
 void company_judge(struct sched *c, uint64_t now_ns);
 /* Whose turn it is is decided: who runs beside the holder. */
-void company_pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
+void company_pick(const struct machine *mc, struct policy_device *dev);
 /* After a decision: from when on contexts are seen beside others. */
 void company_count(struct sched *c, uint64_t now_ns);
 /* What a member is charged of a turn that it has, or in which it runs beside the holder: a light
