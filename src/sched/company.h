@@ -19,6 +19,10 @@
  * moment, with short slices: only where turns leave the GPU idle, and more and more seldom.
  * Without a record everybody takes turns.
  *
+ * A gang runs beside others on all its devices or on none. On linked devices a job that is light on
+ * all of its own, where others take turns, *floats*: rounds (round.c) leave it out, and it runs
+ * beside whoever has the turns.
+ *
  * Contexts of one job that saturate the GPU have its turn one after the other. Where they wait for
  * each other (ranks that meet at a barrier), the GPU is idle most of that. That is seen by how busy
  * all jobs together keep it, and then they are *gathered*: all run in the turn, with slices of
@@ -45,6 +49,8 @@ struct member_company {
     double used_ns;    /* engine time since it was charged, and a switch for each run */
     double busy;       /* as EV_DEMAND says */
     bool beside;       /* runs beside the holder */
+    bool floats;       /* of linked devices: it needs no turn, for it is light on all of them where
+                          there are others */
     uint64_t tried_ns; /* when it last was */
     uint64_t try_ns;   /* so long until it is again */
 };
@@ -55,7 +61,8 @@ struct company_gather {
     uint64_t since_ns; /* it is so, or may be judged */
     uint64_t again_ns, bar_ns;
     double busy, before; /* how busy jobs keep the device; did until then */
-    uint64_t idle_ns;    /* since then they leave some of it idle; 0: they do not */
+    double idle;         /* how much of the time turns left it idle, on average; may be below 0 */
+    uint64_t judged_ns;  /* when that was last seen */
 };
 
 /* What there is room for on a device, beside the holder of the turn; scratch of a decision. */
@@ -65,10 +72,20 @@ struct company_room {
     uint32_t us; /* of the latency jobs' budget */
 };
 
+/* A job that may run beside others, and its device, the first of a gang's. */
+struct company_place {
+    struct policy_device *dev;
+    struct member *m;
+};
+
 /* Before a decision: what is known of the contexts and of the jobs. */
 void company_judge(struct sched *c, uint64_t now_ns);
+/* Before it is decided whose turn it is: whether jobs may run beside others here. */
+void company_open(const struct sched_params *p, struct policy_device *dev);
+/* Of linked devices: whether this job floats. */
+void company_float(const struct machine *mc, struct policy_device *own, const struct member *m);
 /* Whose turn it is is decided: who runs beside the holder. */
-void company_pick(const struct machine *mc, struct policy_device *dev);
+void company_pick(const struct machine *mc);
 /* After a decision: from when on contexts are seen beside others. */
 void company_count(struct sched *c, uint64_t now_ns);
 /* What a member is charged of a turn that it has, or in which it runs beside the holder: a light

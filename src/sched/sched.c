@@ -181,6 +181,8 @@ static void decide_device(const struct sched *c, struct policy_device *dev, uint
 static void decide_turns(const struct machine *mc)
 {
     gang_link(mc);
+    for (uint32_t d = 0; d < mc->n; d++)
+        company_open(mc->params, &mc->devices[d]);
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *dev = &mc->devices[d];
         if (dev->gated)
@@ -190,11 +192,10 @@ static void decide_turns(const struct machine *mc)
         else if (dev->rotation.link == d)
             round_decide(mc, d);
     }
+    company_pick(mc);
     for (uint32_t d = 0; d < mc->n; d++) {
-        if (mc->devices[d].gated)
-            continue;
-        company_pick(mc, &mc->devices[d]);
-        rotation_apply(mc->params, &mc->devices[d]);
+        if (!mc->devices[d].gated)
+            rotation_apply(mc->params, &mc->devices[d]);
     }
 }
 

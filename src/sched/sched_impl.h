@@ -43,9 +43,9 @@ struct sched {
     struct account_turns *turns; /* [device * limits.accounts + account] */
     uint32_t *first_group;       /* [device * limits.jobs + job] */
     struct policy_device *devices;
-    struct member *members;   /* [device * limits.jobs + job] */
-    struct packing *packings; /* two for each device */
-    struct member **order;    /* scratch, as long as members */
+    struct member *members;      /* [device * limits.jobs + job] */
+    struct packing *packings;    /* two for each device */
+    struct company_place *order; /* scratch, as long as members */
     struct sched_setting *settings;
 };
 
