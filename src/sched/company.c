@@ -9,6 +9,7 @@
 #define LIGHT          0.8 /* duty below which a context is light, */
 #define HEAVY          0.9 /* and above which it is no more */
 #define ROOM           1.5 /* duties of light jobs that run together: estimates are too high */
+#define ROOM_OUTRANKED 1.0 /* of batch jobs beside normal ones */
 #define PART_LEAST     0.1 /* of a turn, that a job is charged which saturates the GPU */
 #define KNOWN_S        0.05
 #define KNOWN_RUNS     4U
@@ -151,18 +152,28 @@ void company_judge(struct sched *c, uint64_t now_ns)
     for (uint32_t d = 0; d < c->limits.devices; d++) {
         struct policy_device *dev = &c->devices[d];
         bool fed = is_fed(dev, now_ns);
+        dev->normal_heavy = false;
         for_each_member (dev, m) {
-            if (m->class != CLASS_LATENCY)
-                judge_member(c, d, m, fed);
+            if (m->class == CLASS_LATENCY)
+                continue;
+            judge_member(c, d, m, fed);
+            dev->normal_heavy |=
+                m->class == CLASS_NORMAL && m->company.heavy && !m->idle && !m->paused;
         }
         judge_gather(dev, now_ns);
     }
 }
 
-/* While a normal job wants the device, batch jobs get what it leaves, with the shortest slice. */
+/* While a normal job wants the device, batch jobs get what it leaves. */
+static bool is_outranked(const struct policy_device *dev, const struct member *m)
+{
+    return dev->rotation.batch_waits && m->class == CLASS_BATCH;
+}
+
+/* Beside a normal job that saturates the device no batch job is. */
 static bool is_light(const struct policy_device *dev, const struct member *m)
 {
-    return !m->company.heavy && !(dev->rotation.batch_waits && m->class == CLASS_BATCH);
+    return !m->company.heavy && !(is_outranked(dev, m) && dev->normal_heavy);
 }
 
 static bool has_company(const struct policy_device *dev)
@@ -222,23 +233,28 @@ static bool is_witnessed(const struct sched_params *p, const struct policy_devic
     return (r->linked ? r->round_ns : r->turn_ns) / (p->rotation_us * 1000ULL) % WITNESS == 0;
 }
 
+/* As one that is light, or as the one that saturates the GPU. */
 static bool room_fits(const struct sched_params *p, const struct policy_device *dev,
-                      const struct member *m)
+                      const struct member *m, bool light)
 {
     const struct company_room *room = &dev->room;
     if (!has_company(dev) || !may_join(dev, m))
         return false;
-    if (!is_light(dev, m) && dev->takers > 1)
+    if (!light)
         return !room->heavy;
-    return room->duty + m->company.duty <= ROOM && waits_us(p, dev, m) <= room->us &&
+    return room->duty + m->company.duty <= (is_outranked(dev, m) ? ROOM_OUTRANKED : ROOM) &&
+           waits_us(p, dev, m) <= room->us &&
            (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
 }
 
-static void room_take(const struct sched_params *p, struct policy_device *dev, struct member *m)
+static void room_take(const struct sched_params *p, struct policy_device *dev, struct member *m,
+                      bool light, uint64_t now_ns)
 {
     m->company.beside = true;
-    if (!is_light(dev, m)) {
+    if (!light) {
         dev->room.heavy = m;
+        if (dev->rotation.turn_ns == now_ns)
+            m->turn_group = SLOT_NONE; /* of several contexts the next */
         return;
     }
     dev->room.duty += m->company.duty;
@@ -294,7 +310,9 @@ static struct member *partner(const struct machine *mc, struct policy_device *de
 {
     struct member *best = NULL;
     for_each_member (dev, m) {
-        if (!may_join(dev, m) || m->idle || (best && m->class > best->class) ||
+        /* One beside the holder may be tried with all its contexts. */
+        bool several = m->company.beside && m == dev->room.heavy && member_width(m) > 1;
+        if (!(several || may_join(dev, m)) || m->idle || (best && m->class > best->class) ||
             !may_try(mc, dev, m))
             continue;
         bool due = try_due(m, mc->now_ns);
@@ -305,7 +323,7 @@ static struct member *partner(const struct machine *mc, struct policy_device *de
     return best;
 }
 
-/* Only there: else there is nothing to gain. */
+/* Only where turns leave the device idle: else there is nothing to gain. */
 static bool is_try_due(const struct policy_device *dev, const struct member *holder,
                        uint64_t now_ns)
 {
@@ -391,15 +409,21 @@ static void room_open(const struct sched_params *p, struct policy_device *dev)
     room->us -= holder && light && !dev->alone ? waits_us(p, dev, holder) : 0;
 }
 
-/* It runs beside others on all its devices, or on none. */
-static void join_all(const struct machine *mc, const struct company_place *at)
+/* It runs beside others on all its devices, or on none. last: batch jobs that have no place so far
+ * may be those that saturate the GPU, with the shortest slice. */
+static void join_all(const struct machine *mc, const struct company_place *at, bool last)
 {
-    for_each_device_of (mc, at->dev, at->m, dev) {
-        if (!room_fits(mc->params, dev, &dev->members[at->m->job]))
-            return;
+    bool fits = true;
+    for (int pass = 0; pass < 2 && fits; pass++) {
+        for_each_device_of (mc, at->dev, at->m, dev) {
+            struct member *m = &dev->members[at->m->job];
+            bool light = (is_light(dev, m) || dev->takers == 1) && !(last && is_outranked(dev, m));
+            if (pass)
+                room_take(mc->params, dev, m, light, mc->now_ns);
+            else
+                fits &= room_fits(mc->params, dev, m, light);
+        }
     }
-    for_each_device_of (mc, at->dev, at->m, dev)
-        room_take(mc->params, dev, &dev->members[at->m->job]);
 }
 
 /* On this device, or those that are linked to this one, the first of them. */
@@ -420,11 +444,15 @@ static void pick_beside(const struct machine *mc, uint32_t first)
     qsort(order, n, sizeof(*order), company_order);
     for (size_t i = 0; i < n; i++) {
         if (!counts_as_light(order[i].dev, order[i].m))
-            join_all(mc, &order[i]);
+            join_all(mc, &order[i], false);
     }
     for (size_t i = 0; i < n; i++) {
         if (counts_as_light(order[i].dev, order[i].m))
-            join_all(mc, &order[i]);
+            join_all(mc, &order[i], false);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (is_outranked(order[i].dev, order[i].m))
+            join_all(mc, &order[i], true);
     }
 }
 
@@ -496,8 +524,13 @@ double company_charge(const struct policy_device *dev, const struct member *m, d
         if (x != m && (x->company.beside || counts_as_light(dev, x)))
             others_ns += x->company.used_ns;
     }
-    double own_ns = fmax(turn_ns - others_ns, PART_LEAST * turn_ns);
-    return m->company.beside ? fmin(m->company.used_ns, own_ns) : own_ns;
+    double least = PART_LEAST;
+    if (m->company.beside &&
+        m == dev->room.heavy) /* a light one keeps the engine until it wants it */
+        least = fmax(least, 1 - dev->room.duty);
+    double own_ns = fmax(turn_ns - others_ns, least * turn_ns);
+    /* One that is tried has only a moment. */
+    return m->company.beside && m != dev->room.heavy ? fmin(m->company.used_ns, own_ns) : own_ns;
 }
 
 uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t now_ns)
@@ -505,10 +538,14 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     const struct policy_device *dev = &c->devices[g->device];
     const struct member *m = &dev->members[g->job];
     uint32_t most_us = speed_floor_beside_us(&c->params, &dev->speed), us = 0;
-    if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.holder) ||
-        (dev->rotation.batch_waits && m->class == CLASS_BATCH))
-        return 0;
     bool gathered = dev->gather.on && m->company.heavy > 1;
+    /* Light contexts of one job run together, or they could wait for each other. */
+    bool light = is_light(dev, m) && (dev->room.heavy != m || m->ncompute > 1);
+    bool shortest = is_outranked(dev, m) && !light;
+    bool together = gathered || (now_ns < dev->try_until_ns && m->ncompute > 1);
+    if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.holder) ||
+        (shortest && !together))
+        return 0;
     if (m->idle && !m->company.heavy)
         us = IDLE_US;
     else if (g->light)

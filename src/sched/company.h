@@ -6,7 +6,9 @@
  * somebody has work. So in each turn one job runs that saturates the GPU, and beside it those that
  * are light, in the order of turns, as far as their *duties* (the share of time in which they want
  * the GPU) fit into what one GPU can do, and as long as they have not had more than the other. What
- * they use counts as their turn. While a normal job wants the GPU, batch jobs have what it leaves.
+ * they use counts as their turn. While a normal job wants the GPU, batch jobs have what it leaves:
+ * nothing beside one that saturates it; beside light ones those that are light, too, as far as
+ * their duties fit into the whole, and one with the shortest slice.
  *
  * A light context's slice is as long as its work mostly is, so that it is not cut into pieces, and
  * LIGHT_MOST_US at most. A latency job then waits for one slice and one switch of each light

@@ -89,8 +89,9 @@ struct policy_device {
     uint64_t try_until_ns, try_next_ns;
     struct company_gather gather;
     struct company_room room;
-    bool company;    /* jobs may run beside others */
-    uint32_t takers; /* jobs that take turns */
+    bool company;      /* jobs may run beside others */
+    uint32_t takers;   /* jobs that take turns */
+    bool normal_heavy; /* a normal job saturates it */
     struct budget budget;
     struct observed seen;
     struct packing *packings; /* two, for this device and those linked to it; with a floor kept the

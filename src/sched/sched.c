@@ -145,16 +145,25 @@ const struct sched_params *sched_current_params(const struct sched *c)
     return &c->params;
 }
 
-/* Whose turn it is among the computing groups of one member that are not light: round and round. */
-static void pick_turn_group(const struct sched *c, struct member *m, uint32_t head)
+/* A context that does not run beside others. Light ones have no turn while it is measured what a
+ * launch-bound latency job does alone. */
+static bool needs_turn(const struct sched *c, uint32_t g, uint64_t now_ns)
 {
-    if (m->turn_group != SLOT_NONE && !c->groups[m->turn_group].light)
+    const struct group *x = &c->groups[g];
+    return x->computes && !company_slice(c, x, now_ns) &&
+           (!x->light || speed_floor_beside_us(&c->params, &c->devices[x->device].speed));
+}
+
+/* Whose turn it is among those of one member: round and round. */
+static void pick_turn_group(const struct sched *c, struct member *m, uint32_t head, uint64_t now_ns)
+{
+    if (m->turn_group != SLOT_NONE && needs_turn(c, m->turn_group, now_ns))
         return;
     m->turn_group = SLOT_NONE;
     uint32_t first = SLOT_NONE;
     bool passed = false;
     for (uint32_t g = head; g != SLOT_NONE && m->turn_group == SLOT_NONE; g = c->groups[g].next) {
-        if (!c->groups[g].computes || c->groups[g].light)
+        if (!needs_turn(c, g, now_ns))
             continue;
         first = first == SLOT_NONE ? g : first;
         m->turn_group = passed ? g : SLOT_NONE;
@@ -225,7 +234,7 @@ static void emit_member(struct sched *c, uint32_t d, struct member *m, struct em
     uint32_t g = *sched_group_head(c, d, m->job);
     m->runnable &= !m->paused;
     if (m->serialize_contexts)
-        pick_turn_group(c, m, g);
+        pick_turn_group(c, m, g, now_ns);
     for (; g != SLOT_NONE; g = c->groups[g].next) {
         struct sched_setting s = setting(c, m, g, now_ns);
         if (c->groups[g].slice_us != s.timeslice_us) {
