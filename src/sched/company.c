@@ -225,10 +225,10 @@ static uint32_t fit_us(const struct sched_params *p, const struct policy_device 
 /* How many contexts may: with shorter slices they would get nothing done. */
 static uint32_t contexts_most(const struct sched_params *p, const struct policy_device *dev)
 {
-    uint32_t n = 0;
-    while (n < CONTEXTS_MOST && fit_us(p, dev, n + 1) >= FIT_LEAST_US)
-        n++;
-    return n < CONTEXTS_MOST ? n : UINT32_MAX;
+    const uint32_t budget_us = policy_budget(dev), spared_us = 2 * p->switch_us;
+    if (!budget_us)
+        return UINT32_MAX;
+    return budget_us > spared_us ? (budget_us - spared_us) / (FIT_LEAST_US + p->switch_us) : 0;
 }
 
 /* Jobs that are ahead wait, but in one turn of WITNESS: beside nobody it could not be seen that the
