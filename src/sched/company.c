@@ -89,7 +89,7 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
 {
     m->company.duty = 0;
     m->company.unknown = false;
-    m->company.heavy = m->company.slice_us = 0;
+    m->company.heavy = m->company.light = m->company.slice_us = 0;
     for (uint32_t i = *sched_group_head(c, d, m->job); i != SLOT_NONE; i = c->groups[i].next) {
         struct group *g = &c->groups[i];
         if (!g->computes)
@@ -98,6 +98,7 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
         judge_group(&c->params, g, fed ? &c->groups[first].use : &nothing);
         m->company.unknown |= !context_known(&c->groups[first].use);
         m->company.heavy += first == i && !g->light;
+        m->company.light += g->light;
         m->company.duty += first == i ? g->duty : 0;
         if (g->light && g->light_us > m->company.slice_us)
             m->company.slice_us = g->light_us;
@@ -239,6 +240,26 @@ static bool is_witnessed(const struct sched_params *p, const struct policy_devic
     return (r->linked ? r->round_ns : r->turn_ns) / (p->rotation_us * 1000ULL) % WITNESS == 0;
 }
 
+static bool is_gathered(const struct policy_device *dev, const struct member *m)
+{
+    return dev->gather.on && m->company.heavy > 1;
+}
+
+/* So many of its contexts run at once in a turn: those that are light, and one of the others. */
+static uint32_t member_at_once(const struct policy_device *dev, const struct member *m, bool tries)
+{
+    const uint32_t width = member_width(m);
+    if (dev->alone && m->job == dev->rotation.holder)
+        return 1;
+    if (tries || is_gathered(dev, m))
+        return width;
+    if (is_outranked(dev, m) && !is_light(dev, m))
+        return 1;
+    if (m->idle && !m->company.heavy)
+        return width;
+    return m->company.light + (m->company.light < width);
+}
+
 static double speed_cost(const struct sched_params *p, const struct policy_device *dev,
                          const struct member *m)
 {
@@ -258,17 +279,19 @@ static bool room_fits(const struct sched_params *p, const struct policy_device *
     if (!has_company(dev) || !may_join(dev, m))
         return false;
     if (!light)
-        return !room->heavy;
+        return !room->heavy && room->contexts;
     return room->duty + m->company.duty <= (is_outranked(dev, m) ? ROOM_OUTRANKED : ROOM) &&
            room->lost + speed_cost(p, dev, m) <= most_lost(dev) &&
-           member_width(m) <= room->contexts &&
+           member_at_once(dev, m, false) <= room->contexts &&
            (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
 }
 
 static void room_take(const struct sched_params *p, struct policy_device *dev, struct member *m,
                       bool light, uint64_t now_ns)
 {
+    const uint32_t contexts = member_at_once(dev, m, false);
     m->company.beside = true;
+    dev->room.contexts -= contexts < dev->room.contexts ? contexts : dev->room.contexts;
     if (!light) {
         dev->room.heavy = m;
         if (dev->rotation.turn_ns == now_ns)
@@ -277,7 +300,6 @@ static void room_take(const struct sched_params *p, struct policy_device *dev, s
     }
     dev->room.duty += m->company.duty;
     dev->room.lost += speed_cost(p, dev, m);
-    dev->room.contexts -= member_width(m);
 }
 
 /* The best class first, and in a class the order of turns. */
@@ -400,18 +422,20 @@ static void join_try(const struct machine *mc, struct policy_device *own)
     policy_wake(own, own->try_until_ns);
 }
 
-/* Idle jobs are not suspended, so that it is seen when they begin: some of them in each turn, as
- * they may begin together. */
+/* Idle jobs are not suspended, so that it is seen when they begin: some of them in each turn, one
+ * at least, as they may begin together. */
 static void watch_idle(const struct sched_params *p, struct policy_device *dev)
 {
+    const uint32_t room = dev->room.contexts;
+    const uint32_t most = room < 1 ? 1 : room < IDLE_MOST ? room : IDLE_MOST;
     uint32_t n = 0, i = 0;
     for_each_member (dev, m)
         n += m->idle && is_light(dev, m) && may_join(dev, m);
     uint64_t turn = dev->rotation.turn_ns / (p->rotation_us * 1000ULL);
-    uint32_t first = n > IDLE_MOST ? (uint32_t)(turn * IDLE_MOST % n) : 0;
+    uint32_t first = n > most ? (uint32_t)(turn * most % n) : 0;
     for_each_member (dev, m) {
         if (m->idle && is_light(dev, m) && may_join(dev, m))
-            m->company.beside = n && (i++ + n - first) % n < IDLE_MOST;
+            m->company.beside = n && (i++ + n - first) % n < most;
     }
 }
 
@@ -423,12 +447,14 @@ static void room_open(const struct sched_params *p, struct policy_device *dev)
     bool light = !holder || is_light(dev, holder);
     *room =
         (struct company_room){.heavy = light ? NULL : holder, .contexts = contexts_most(p, dev)};
-    dev->alone = holder && member_width(holder) > room->contexts;
-    if (!holder || !light)
+    dev->alone = false;
+    if (!holder)
         return;
-    room->duty = holder->company.duty;
-    room->lost = speed_cost(p, dev, holder);
-    room->contexts -= dev->alone ? 0 : member_width(holder);
+    dev->alone = member_at_once(dev, holder, false) > room->contexts;
+    const uint32_t contexts = member_at_once(dev, holder, false);
+    room->contexts -= contexts < room->contexts ? contexts : room->contexts;
+    room->duty = light ? holder->company.duty : 0;
+    room->lost = light ? speed_cost(p, dev, holder) : 0;
 }
 
 /* It runs beside others on all its devices, or on none. last: batch jobs that have no place so far
@@ -503,6 +529,17 @@ void company_float(const struct machine *mc, struct policy_device *own, const st
         dev->members[m->job].company.floats = floats && others;
 }
 
+/* While several contexts run, within a budget: with longer slices than most_us none of them would
+ * be seen to wait for its host. */
+static uint32_t bound_us(const struct sched_params *p, const struct policy_device *dev,
+                         uint32_t most_us)
+{
+    if (dev->contexts < 2 || !policy_budget(dev))
+        return UINT32_MAX;
+    const uint32_t fits_us = fit_us(p, dev, dev->contexts);
+    return fits_us < most_us ? fits_us : most_us;
+}
+
 void company_pick(const struct machine *mc)
 {
     for (uint32_t d = 0; d < mc->n; d++) {
@@ -527,12 +564,22 @@ void company_pick(const struct machine *mc)
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *dev = &mc->devices[d];
         join_try(mc, dev);
+        const bool tries = in_try(dev, mc->now_ns);
         dev->contexts = 0;
         for_each_member (dev, m) {
             if (m->company.beside || m->job == dev->rotation.holder)
-                dev->contexts += member_width(m);
+                dev->contexts += member_at_once(dev, m, tries);
         }
+        dev->fits_us = bound_us(mc->params, dev, tries ? TRY_SLICE_US : LIGHT_MOST_US);
     }
+}
+
+uint32_t company_bounds(const struct sched_params *p, const struct policy_device *dev,
+                        uint32_t slice_us)
+{
+    const uint32_t most_us =
+        dev->fits_us > p->timeslice_min_us ? dev->fits_us : p->timeslice_min_us;
+    return p->floor > 0.0 || slice_us < most_us ? slice_us : most_us;
 }
 
 double company_charge(const struct policy_device *dev, const struct member *m, double turn_ns)
@@ -560,7 +607,7 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     const struct policy_device *dev = &c->devices[g->device];
     const struct member *m = &dev->members[g->job];
     uint32_t most_us = speed_floor_beside_us(&c->params, &dev->speed), us = 0;
-    bool gathered = dev->gather.on && m->company.heavy > 1;
+    bool gathered = is_gathered(dev, m);
     /* Light contexts of one job run together, or they could wait for each other. */
     bool light = is_light(dev, m) && (dev->room.heavy != m || m->ncompute > 1);
     bool shortest = is_outranked(dev, m) && !light;
@@ -575,8 +622,7 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     else if (gathered)
         us = GATHER_US;
     us = now_ns < dev->try_until_ns ? TRY_SLICE_US : us;
-    const uint32_t fits_us = fit_us(&c->params, dev, dev->contexts);
-    us = us < fits_us ? us : fits_us;
+    us = us < dev->fits_us ? us : dev->fits_us;
     return us < most_us ? us : most_us;
 }
 

@@ -47,7 +47,8 @@ struct member_company {
     double duty;       /* 0..1; a context that is not known, or not light, counts as 1 */
     bool unknown;      /* some are not known */
     uint32_t heavy;    /* of them are not light; 1: without a record */
-    uint32_t slice_us; /* the longest of those that are */
+    uint32_t light;    /* and these are */
+    uint32_t slice_us; /* the longest of these */
     double used_ns;    /* engine time since it was charged, and a switch for each run */
     double busy;       /* as EV_DEMAND says */
     bool beside;       /* runs beside the holder */
@@ -94,6 +95,10 @@ void company_count(struct sched *c, uint64_t now_ns);
 /* What a member is charged of a turn that it has, or in which it runs beside the holder: a light
  * job what it used, and one that saturates the GPU what they left it. */
 double company_charge(const struct policy_device *dev, const struct member *m, double turn_ns);
+/* The slice of jobs in turns, which is slice_us where one runs at a time: several have the budget
+ * of the latency jobs together. A floor is kept against latency jobs, whatever their budget. */
+uint32_t company_bounds(const struct sched_params *p, const struct policy_device *dev,
+                        uint32_t slice_us);
 /* The slice of a context that runs beside others; 0: it has that of its job. */
 uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t now_ns);
 /* The context by which the record names this one: its process's first. */

@@ -84,6 +84,7 @@ struct policy_device {
     struct speed_floor speed;
     struct runs runs;
     uint32_t contexts; /* below the latency class, that run: company.h */
+    uint32_t fits_us;  /* their longest slice, where there are several, for the budget's sake */
     bool alone;        /* those of the holder one after the other, for the budget's sake */
     uint32_t tried;    /* runs beside the holder until then */
     uint64_t try_until_ns, try_next_ns;

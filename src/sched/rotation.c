@@ -246,10 +246,11 @@ static void pick_next(const struct sched_params *p, struct policy_device *dev, u
     bool one_class = floor_class(p, dev, &class);
     struct member *best = NULL, *first = boosted(dev);
     dev->rotation.by_class = one_class;
+    const bool beside = dev->company && !one_class; /* else it needs a turn */
     for_each_member (dev, m) {
         if (is_candidate(dev, m) && (!one_class || m->class == class) &&
-            (!best ||
-             (is_beside(m) != is_beside(best) ? is_beside(best) : account_before(dev, m, best))))
+            (!best || (beside && is_beside(m) != is_beside(best) ? is_beside(best)
+                                                                 : account_before(dev, m, best))))
             best = m;
     }
     if (first && one_class && first->class != class)
@@ -307,7 +308,7 @@ void rotation_apply(const struct sched_params *p, struct policy_device *dev)
                       m->watched || m->company.beside;
         if (m->class <= r->top && !company)
             continue; /* one of a gang's peers: alone in its turn, slices as without turns */
-        m->timeslice_us = r->slice_us;
+        m->timeslice_us = company_bounds(p, dev, r->slice_us);
         m->serialize_contexts = !m->watched;
     }
 }

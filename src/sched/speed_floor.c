@@ -21,6 +21,7 @@
 #define RESTS_NS     (5 * S)
 #define BURST_STEP   3 /* with which throttled jobs run */
 #define THROTTLE_NS  (2 * S)
+#define WORTH_NS     1000000.0 /* of throttling: its two control calls take as long */
 
 #define RUNS_LEAST 10   /* to judge by */
 #define RUNS_HZ    20.0 /* fewer gaps are not worth the search */
@@ -223,6 +224,11 @@ static void judge_shortest(const struct sched_params *p, struct speed_floor *s, 
     }
 }
 
+static void throttle_ends(struct speed_floor *s, struct runs *seen, uint64_t now_ns)
+{
+    enter(s, seen, now_ns >= s->reference_ns ? SPEED_SHORTEST : SPEED_BURST, 0, now_ns);
+}
+
 static void judge_burst(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
                         double may_lose, bool strict, uint64_t now_ns)
 {
@@ -233,8 +239,12 @@ static void judge_burst(const struct sched_params *p, struct speed_floor *s, str
     }
     double ran = (double)(now_ns - s->changed_ns) - seen->tally.pauses_s * 1e9;
     double ns = fmax(ran, 0) * (burst_loss(p, s, &seen->tally, strict) / may_lose - 1);
+    if (ns < WORTH_NS) {
+        throttle_ends(s, seen, now_ns);
+        return;
+    }
     s->phase = SPEED_THROTTLED;
-    s->until_ns = now_ns + (ns < (double)THROTTLE_NS ? ns > 0 ? (uint64_t)ns : 0 : THROTTLE_NS);
+    s->until_ns = now_ns + (ns < (double)THROTTLE_NS ? (uint64_t)ns : THROTTLE_NS);
 }
 
 double speed_floor_lost(const struct sched_params *p, const struct speed_floor *s, double duty,
@@ -263,10 +273,8 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
 {
     double may_lose = s->may_lose = fmax(1 - least, p->top_loss);
     bool strict = 1 - least < p->top_loss;
-    if (s->phase == SPEED_THROTTLED && now_ns >= s->until_ns) {
-        bool again = now_ns >= s->reference_ns;
-        enter(s, seen, again ? SPEED_SHORTEST : SPEED_BURST, 0, now_ns);
-    }
+    if (s->phase == SPEED_THROTTLED && now_ns >= s->until_ns)
+        throttle_ends(s, seen, now_ns);
     if (seen->tally.seconds > s->told_s || seen->tally.seconds < s->told_s) {
         s->told_s = seen->tally.seconds;
         s->told_ns = now_ns;

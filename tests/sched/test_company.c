@@ -154,13 +154,28 @@ static void test_references_are_rare(void **state)
     assert_true(shortest < n / 20);
 }
 
+/* A burst that costs latency jobs no more than they may lose is followed by no moment in which
+ * lower jobs are suspended. */
+static void test_throttled_for_a_while(void **state)
+{
+    (void)state;
+    struct sched_params p;
+    struct runs r = {.known = true, .tally = {.seconds = 0.2, .busy_s = 0.16, .lower_s = 0.04}};
+    struct speed_floor s = {
+        .phase = SPEED_BURST, .launch_bound = true, .alone = 0.8, .reference_ns = TIME_NEVER};
+    params_default(&p);
+    s.changed_ns = s.told_ns = SEC;
+    struct speed_slice d = speed_floor_decide(&p, &s, &r, 0.9, SEC + 200 * MS);
+    assert_true(d.wake_ns > SEC + 200 * MS);
+    assert_false(d.blocked);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_light_is_forgotten),
-        cmocka_unit_test(test_counts_beside_only),
-        cmocka_unit_test(test_try_is_bounded),
-        cmocka_unit_test(test_references_are_rare),
+        cmocka_unit_test(test_light_is_forgotten),    cmocka_unit_test(test_counts_beside_only),
+        cmocka_unit_test(test_try_is_bounded),        cmocka_unit_test(test_references_are_rare),
+        cmocka_unit_test(test_throttled_for_a_while),
     };
     return cmocka_run_group_tests_name("sched/company", tests, NULL, NULL);
 }

@@ -192,6 +192,29 @@ static void test_budget_comes_later(void **state)
     }
 }
 
+/* Where requests come so often that a budget buys a long slice, jobs that run beside each other
+ * have it together. */
+static void test_budget_is_shared(void **state)
+{
+    (void)state;
+    static const uint32_t budgets[] = {1000, 2000, 5000, 20000};
+    for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+        struct sim_scenario s = {.duration_ns = 60 * SEC,
+                                 .settle_ns = 30 * SEC,
+                                 .jobs = {RARE, CLOSED_LOOP(CLASS_BATCH, MS, 3 * MS),
+                                          CLOSED_LOOP(CLASS_BATCH, 1050 * US, 3 * MS),
+                                          SATURATING(CLASS_BATCH)}};
+        s.jobs[0].period_ns = 2 * MS;
+        s.jobs[0].open_loop = false;
+        s.jobs[0].budget_us = budgets[i];
+        struct sim_result r = simulate(s);
+        printf("budget of %u us: at most %.0f us, wasted %.3f\n", budgets[i], r.job[0].max_us,
+               r.gpu_wasted[0]);
+        assert_true(r.job[0].max_us < 100 + budgets[i]);
+        assert_true(r.gpu_wasted[0] < 0.05);
+    }
+}
+
 /* A light job that is left alone below a latency job goes on. */
 static void test_left_alone(void **state)
 {
@@ -204,6 +227,24 @@ static void test_left_alone(void **state)
     double done = simulate(s).job[1].done;
     printf("left alone %.3f\n", done);
     assert_true(done > 0.15);
+}
+
+/* A job that begins to work is seen also where none runs beside the one that has the turn: there a
+ * floor gives the turns by class. */
+static void test_idle_is_seen_by_class(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {
+        .floor = 0.1,
+        .duration_ns = 60 * SEC,
+        .settle_ns = 40 * SEC,
+        .jobs = {RARE, SATURATING(CLASS_NORMAL), SATURATING(CLASS_NORMAL), SATURATING(CLASS_BATCH)},
+    };
+    s.jobs[2].idle_ns = 1;
+    s.jobs[2].busy_ns = 30 * SEC;
+    struct sim_result r = simulate(s);
+    printf("worked all the time %.3f, since then %.3f\n", r.job[1].done, r.job[2].done);
+    assert_true(r.job[2].done > 0.9 * r.job[1].done);
 }
 
 /* Jobs that were idle and begin at once do not all run beside a latency job. */
@@ -274,7 +315,9 @@ int main(void)
         cmocka_unit_test(test_fairness),
         cmocka_unit_test(test_budget_beside_light),
         cmocka_unit_test(test_budget_comes_later),
+        cmocka_unit_test(test_budget_is_shared),
         cmocka_unit_test(test_left_alone),
+        cmocka_unit_test(test_idle_is_seen_by_class),
         cmocka_unit_test(test_idle_begin_together),
         cmocka_unit_test(test_throttled_for_nobody),
         cmocka_unit_test(test_light_gang),
