@@ -2,12 +2,14 @@
 #include "sched/company.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "sched/sched_impl.h"
 
 #define LIGHT          0.8 /* duty below which a context is light, */
 #define HEAVY          0.9 /* and above which it is no more */
 #define ROOM           1.5 /* duties of light jobs that run together: estimates are too high */
+#define ROOM_OUTRANKED 1.0 /* of batch jobs beside normal ones */
 #define PART_LEAST     0.1 /* of a turn, that a job is charged which saturates the GPU */
 #define KNOWN_S        0.05
 #define KNOWN_RUNS     4U
@@ -16,7 +18,6 @@
 #define TRY_AGAIN_NS   4000000000U
 #define TRY_SELDOM_NS  64000000000U
 #define TRY_BLIND_NS   30000000000U /* if it is not known how busy jobs keep the device */
-#define TRY_IDLE_NS    1500000000U
 #define TRY_SLICE_US   500U
 #define TRY_CONTEXTS   8U /* that run at once */
 #define LIGHT_MOST_US  1000U
@@ -24,7 +25,9 @@
 #define FIT_LEAST_US   100U         /* to fit into a budget */
 #define GATHER_SEEN_NS 2500000000U  /* two looks of a second each */
 #define GATHER_BAR_NS  60000000000U /* and twice as long each time */
-#define BUSY           0.85         /* how busy turns have to keep a device for no try to be made */
+#define IDLE_OVER_S    2.0          /* means of how idle turns leave a device, */
+#define BLIND_OVER_S   185.0        /* and if it is not known: 30 s to IDLE */
+#define IDLE           0.15         /* less is no reason for a try */
 #define WASTED         0.6          /* how busy a device is at most, for contexts to be gathered */
 #define GAINED         0.15         /* by how much more then, at least, for that to last */
 #define AHEAD_TURNS    2
@@ -101,7 +104,19 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
             m->company.slice_us = g->light_us;
     }
     m->company.duty = m->idle ? 0 : fmin(m->company.duty, 1);
-    m->company.heavy = !fed || m->gang ? 1 : m->idle ? 0 : m->company.heavy;
+    m->company.heavy = !fed || (m->gang && m->idle) ? 1 : m->idle ? 0 : m->company.heavy;
+}
+
+/* How idle turns leave the device: of those that nobody has, and of probes, that says nothing. */
+static void judge_idle(struct policy_device *dev, uint64_t now_ns)
+{
+    struct company_gather *x = &dev->gather;
+    const struct rotation *r = &dev->rotation;
+    bool held = r->holder != SLOT_NONE && !dev->members[r->holder].idle;
+    double over_s = x->busy > 0 ? IDLE_OVER_S : BLIND_OVER_S;
+    double seconds = x->judged_ns ? (double)(now_ns - x->judged_ns) * 1e-9 : 0;
+    x->idle += (held - x->busy - x->idle) * fmin(seconds / over_s, 1);
+    x->judged_ns = now_ns;
 }
 
 /* Whether the contexts of jobs here are gathered. */
@@ -114,10 +129,7 @@ static void judge_gather(struct policy_device *dev, uint64_t now_ns)
         x->busy += m->company.busy;
         several += !m->paused && m->class != CLASS_LATENCY && m->company.heavy > 1;
     }
-    if (x->busy >= BUSY)
-        x->idle_ns = 0;
-    else if (!x->idle_ns)
-        x->idle_ns = now_ns;
+    judge_idle(dev, now_ns);
     if (!several || !x->since_ns) {
         x->on &= several > 0;
         x->since_ns = several ? now_ns : 0;
@@ -142,18 +154,40 @@ void company_judge(struct sched *c, uint64_t now_ns)
     for (uint32_t d = 0; d < c->limits.devices; d++) {
         struct policy_device *dev = &c->devices[d];
         bool fed = is_fed(dev, now_ns);
+        dev->normal_heavy = false;
         for_each_member (dev, m) {
-            if (m->class != CLASS_LATENCY)
-                judge_member(c, d, m, fed);
+            if (m->class == CLASS_LATENCY)
+                continue;
+            judge_member(c, d, m, fed);
+            dev->normal_heavy |=
+                m->class == CLASS_NORMAL && m->company.heavy && !m->idle && !m->paused;
         }
         judge_gather(dev, now_ns);
     }
 }
 
-/* While a normal job wants the device, batch jobs get what it leaves, with the shortest slice. */
+/* While a normal job wants the device, batch jobs get what it leaves. */
+static bool is_outranked(const struct policy_device *dev, const struct member *m)
+{
+    return dev->rotation.batch_waits && m->class == CLASS_BATCH;
+}
+
+/* Beside a normal job that saturates the device no batch job is. */
 static bool is_light(const struct policy_device *dev, const struct member *m)
 {
-    return !m->company.heavy && !(dev->rotation.batch_waits && m->class == CLASS_BATCH);
+    return !m->company.heavy && !(is_outranked(dev, m) && dev->normal_heavy);
+}
+
+static bool has_company(const struct policy_device *dev)
+{
+    const struct rotation *r = &dev->rotation;
+    return dev->company && (r->linked || (r->holder != SLOT_NONE && !r->by_class));
+}
+
+/* Of linked devices a job is so where it is on all of them. */
+static bool counts_as_light(const struct policy_device *dev, const struct member *m)
+{
+    return dev->rotation.linked ? m->company.floats : is_light(dev, m);
 }
 
 /* It had so much more than the holder that the holder is to have what there is. */
@@ -161,16 +195,21 @@ static bool is_ahead(const struct sched_params *p, const struct policy_device *d
                      const struct member *m, const struct member *holder)
 {
     double turns = AHEAD_TURNS * p->rotation_us * 1e3 * WEIGHT_DEFAULT;
-    if (m->account == holder->account)
-        return (double)m->vtime > (double)holder->vtime + turns / m->turn_weight;
+    if (dev->rotation.linked || m->account == holder->account)
+        return (double)m->vtime > (double)holder->vtime +
+                                      turns / m->turn_weight / (dev->rotation.linked ? m->pace : 1);
     return (double)dev->turns[m->account].all.vtime >
            (double)dev->turns[holder->account].all.vtime + turns / dev->turns[m->account].part;
 }
 
-static bool may_join(const struct policy_device *dev, const struct member *m,
-                     const struct member *holder)
+static struct member *holder_of(const struct policy_device *dev)
 {
-    return rotation_takes_part(dev, m) && !m->gang && m->job != holder->job && !m->company.beside;
+    return dev->rotation.holder == SLOT_NONE ? NULL : &dev->members[dev->rotation.holder];
+}
+
+static bool may_join(const struct policy_device *dev, const struct member *m)
+{
+    return rotation_takes_part(dev, m) && m->job != dev->rotation.holder && !m->company.beside;
 }
 
 /* The longest slice with which so many contexts may have work at once within the latency jobs'
@@ -187,26 +226,19 @@ static uint32_t fit_us(const struct sched_params *p, const struct policy_device 
 /* How many contexts may: with shorter slices they would get nothing done. */
 static uint32_t contexts_most(const struct sched_params *p, const struct policy_device *dev)
 {
-    uint32_t n = 0;
-    while (n < CONTEXTS_MOST && fit_us(p, dev, n + 1) >= FIT_LEAST_US)
-        n++;
-    return n < CONTEXTS_MOST ? n : UINT32_MAX;
+    const uint32_t budget_us = policy_budget(dev), spared_us = 2 * p->switch_us;
+    if (!budget_us)
+        return UINT32_MAX;
+    return budget_us > spared_us ? (budget_us - spared_us) / (FIT_LEAST_US + p->switch_us) : 0;
 }
 
 /* Jobs that are ahead wait, but in one turn of WITNESS: beside nobody it could not be seen that the
  * other one waits for its host, too. */
 static bool is_witnessed(const struct sched_params *p, const struct policy_device *dev)
 {
-    return dev->rotation.turn_ns / (p->rotation_us * 1000ULL) % WITNESS == 0;
+    const struct rotation *r = &dev->rotation;
+    return (r->linked ? r->round_ns : r->turn_ns) / (p->rotation_us * 1000ULL) % WITNESS == 0;
 }
-
-/* What there is room for beside the holder. */
-struct room {
-    const struct member *heavy; /* saturates the GPU; NULL: none of them does */
-    double duty;
-    uint32_t contexts;
-    double lost; /* of the speed of latency jobs */
-};
 
 static bool is_gathered(const struct policy_device *dev, const struct member *m)
 {
@@ -217,10 +249,13 @@ static bool is_gathered(const struct policy_device *dev, const struct member *m)
 static uint32_t member_at_once(const struct policy_device *dev, const struct member *m, bool tries)
 {
     const uint32_t width = member_width(m);
-    if ((dev->alone && m->job == dev->rotation.holder) ||
-        (dev->rotation.batch_waits && m->class == CLASS_BATCH))
+    if (dev->alone && m->job == dev->rotation.holder)
         return 1;
-    if (tries || is_gathered(dev, m) || (m->idle && !m->company.heavy))
+    if (tries || is_gathered(dev, m))
+        return width;
+    if (is_outranked(dev, m) && !is_light(dev, m))
+        return 1;
+    if (m->idle && !m->company.heavy)
         return width;
     return m->company.light + (m->company.light < width);
 }
@@ -236,34 +271,46 @@ static double most_lost(const struct policy_device *dev)
     return dev->speed.may_lose > 0 ? dev->speed.may_lose : INFINITY;
 }
 
-static void room_take(struct room *room, uint32_t contexts)
-{
-    room->contexts -= contexts < room->contexts ? contexts : room->contexts;
-}
-
+/* As one that is light, or as the one that saturates the GPU. */
 static bool room_fits(const struct sched_params *p, const struct policy_device *dev,
-                      const struct room *room, const struct member *m)
+                      const struct member *m, bool light)
 {
-    return room->duty + m->company.duty <= ROOM &&
+    const struct company_room *room = &dev->room;
+    if (!has_company(dev) || !may_join(dev, m))
+        return false;
+    if (!light)
+        return !room->heavy && room->contexts;
+    return room->duty + m->company.duty <= (is_outranked(dev, m) ? ROOM_OUTRANKED : ROOM) &&
            room->lost + speed_cost(p, dev, m) <= most_lost(dev) &&
            member_at_once(dev, m, false) <= room->contexts &&
            (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
 }
 
-/* The best class first, and in a class the order of turns. */
-static struct member *next_beside(const struct sched_params *p, struct policy_device *dev,
-                                  const struct member *holder, bool heavy, const struct room *room)
+static void room_take(const struct sched_params *p, struct policy_device *dev, struct member *m,
+                      bool light, uint64_t now_ns)
 {
-    struct member *best = NULL;
-    for_each_member (dev, m) {
-        if (!may_join(dev, m, holder) || m->idle || is_light(dev, m) == heavy ||
-            (!heavy && !room_fits(p, dev, room, m)))
-            continue;
-        if (!best || m->class < best->class ||
-            (m->class == best->class && account_before(dev, m, best)))
-            best = m;
+    const uint32_t contexts = member_at_once(dev, m, false);
+    m->company.beside = true;
+    dev->room.contexts -= contexts < dev->room.contexts ? contexts : dev->room.contexts;
+    if (!light) {
+        dev->room.heavy = m;
+        if (dev->rotation.turn_ns == now_ns)
+            m->turn_group = SLOT_NONE; /* of several contexts the next */
+        return;
     }
-    return best;
+    dev->room.duty += m->company.duty;
+    dev->room.lost += speed_cost(p, dev, m);
+}
+
+/* The best class first, and in a class the order of turns. */
+static int company_order(const void *x, const void *y)
+{
+    const struct company_place *a = x, *b = y;
+    if (a->m->class != b->m->class)
+        return a->m->class < b->m->class ? -1 : 1;
+    if (a->dev->rotation.linked)
+        return (a->m->vtime > b->m->vtime) - (a->m->vtime < b->m->vtime);
+    return account_before(a->dev, a->m, b->m) ? -1 : account_before(a->dev, b->m, a->m);
 }
 
 /* Whether it is to be tried, with the next in turn or with contexts of its own. */
@@ -279,98 +326,207 @@ static void set_tried(struct member *m, uint64_t now_ns)
     m->company.try_ns = ns < TRY_SELDOM_NS ? ns : TRY_SELDOM_NS;
 }
 
+static bool in_try(const struct policy_device *dev, uint64_t now_ns)
+{
+    return now_ns < dev->try_until_ns;
+}
+
+/* Whether it may be tried, beside who has the turn on each of its devices, or by its contexts. */
+static bool may_try(const struct machine *mc, struct policy_device *own, const struct member *m)
+{
+    for_each_device_of (mc, own, m, dev) {
+        const struct member *x = &dev->members[m->job], *holder = holder_of(dev);
+        uint32_t n = member_width(x) + (holder && holder != x ? member_width(holder) : 0);
+        if (!has_company(dev) || in_try(dev, mc->now_ns) || !rotation_takes_part(dev, x) ||
+            n > TRY_CONTEXTS || n > contexts_most(mc->params, dev))
+            return false;
+    }
+    return true;
+}
+
 /* With whom the holder is tried: one of its class that is due, if there is one. Beside a normal job
  * a batch job has the shortest slice, which shows best when the other one waits for its host. */
-static struct member *partner(struct policy_device *dev, const struct member *holder,
-                              uint64_t now_ns)
+static struct member *partner(const struct machine *mc, struct policy_device *dev)
 {
     struct member *best = NULL;
     for_each_member (dev, m) {
-        if (!may_join(dev, m, holder) || m->idle || (best && m->class > best->class))
+        /* One beside the holder may be tried with all its contexts. */
+        bool several = m->company.beside && m == dev->room.heavy && member_width(m) > 1;
+        if (!(several || may_join(dev, m)) || m->idle || (best && m->class > best->class) ||
+            !may_try(mc, dev, m))
             continue;
-        bool due = try_due(m, now_ns);
+        bool due = try_due(m, mc->now_ns);
         if (!best || m->class < best->class ||
-            (due != try_due(best, now_ns) ? due : account_before(dev, m, best)))
+            (due != try_due(best, mc->now_ns) ? due : account_before(dev, m, best)))
             best = m;
     }
     return best;
 }
 
-/* Whether turns leave the device idle, for more than a moment. */
-static bool is_wasted(const struct company_gather *x, uint64_t now_ns)
+/* Only where turns leave the device idle: else there is nothing to gain. */
+static bool is_try_due(const struct policy_device *dev, const struct member *holder,
+                       uint64_t now_ns)
 {
-    return x->busy < BUSY && now_ns >= x->idle_ns + (x->busy > 0 ? TRY_IDLE_NS : TRY_BLIND_NS);
+    return is_fed(dev, now_ns) && now_ns >= dev->try_next_ns && dev->gather.idle > IDLE &&
+           dev->gather.busy < 1 - IDLE && try_due(holder, now_ns);
 }
 
-/* Only there: else there is nothing to gain. */
-static void begin_try(const struct sched_params *p, struct policy_device *dev,
-                      struct member *holder, uint64_t now_ns)
+static void put_off(struct policy_device *dev, struct member *m, uint64_t now_ns)
 {
-    if (holder->gang || holder->idle || !is_fed(dev, now_ns) || now_ns < dev->try_next_ns ||
-        !is_wasted(&dev->gather, now_ns) || !try_due(holder, now_ns))
-        return;
-    struct member *other = partner(dev, holder, now_ns);
-    uint32_t contexts = member_width(holder) + (other ? member_width(other) : 0);
-    if (contexts < 2 || contexts > TRY_CONTEXTS || contexts > contexts_most(p, dev))
-        return;
-    dev->tried = other ? other->job : holder->job;
-    dev->try_until_ns = now_ns + TRY_NS;
     dev->try_next_ns = now_ns + (dev->gather.busy > 0 ? TRY_AGAIN_NS / 4 : TRY_BLIND_NS);
-    set_tried(holder, now_ns);
-    if (other)
-        set_tried(other, now_ns);
+    set_tried(m, now_ns);
+}
+
+static void try_on(const struct machine *mc, struct policy_device *dev, struct member *holder)
+{
+    struct member *other = in_try(dev, mc->now_ns) ? NULL : partner(mc, dev);
+    const struct member *tried = other ? other : holder;
+    if (!other && (member_width(holder) < 2 || !may_try(mc, dev, holder)))
+        return;
+    for_each_device_of (mc, dev, tried, x) {
+        x->tried = tried->job;
+        x->try_until_ns = mc->now_ns + TRY_NS;
+        if (other)
+            put_off(x, &x->members[tried->job], mc->now_ns);
+    }
+}
+
+/* Of a gang on all its devices at once, for what disturbs it on one of them holds up all. */
+static void begin_try(const struct machine *mc, struct policy_device *own, struct member *holder)
+{
+    bool due = false, begun = false;
+    for_each_device_of (mc, own, holder, dev)
+        due |= is_try_due(dev, &dev->members[holder->job], mc->now_ns);
+    if (!due || holder->idle)
+        return;
+    for_each_device_of (mc, own, holder, dev) {
+        try_on(mc, dev, &dev->members[holder->job]);
+        begun |= in_try(dev, mc->now_ns);
+    }
+    for_each_device_of (mc, own, holder, dev) {
+        if (begun)
+            put_off(dev, &dev->members[holder->job], mc->now_ns);
+    }
+}
+
+static void join_try(const struct machine *mc, struct policy_device *own)
+{
+    struct member *m = &own->members[own->tried];
+    if (!in_try(own, mc->now_ns))
+        return;
+    bool joins = m->used;
+    for_each_device_of (mc, own, m, dev)
+        joins &= dev->tried == m->job && in_try(dev, mc->now_ns) &&
+                 dev->rotation.holder != m->job && rotation_takes_part(dev, &dev->members[m->job]);
+    m->company.beside |= joins;
+    policy_wake(own, own->try_until_ns);
 }
 
 /* Idle jobs are not suspended, so that it is seen when they begin: some of them in each turn, one
  * at least, as they may begin together. */
-static void watch_idle(const struct sched_params *p, struct policy_device *dev,
-                       const struct member *holder, uint32_t contexts)
+static void watch_idle(const struct sched_params *p, struct policy_device *dev)
 {
-    const uint32_t most = contexts < 1 ? 1 : contexts < IDLE_MOST ? contexts : IDLE_MOST;
+    const uint32_t room = dev->room.contexts;
+    const uint32_t most = room < 1 ? 1 : room < IDLE_MOST ? room : IDLE_MOST;
     uint32_t n = 0, i = 0;
     for_each_member (dev, m)
-        n += m->idle && is_light(dev, m) && may_join(dev, m, holder);
+        n += m->idle && is_light(dev, m) && may_join(dev, m);
     uint64_t turn = dev->rotation.turn_ns / (p->rotation_us * 1000ULL);
     uint32_t first = n > most ? (uint32_t)(turn * most % n) : 0;
     for_each_member (dev, m) {
-        if (m->idle && is_light(dev, m) && may_join(dev, m, holder))
+        if (m->idle && is_light(dev, m) && may_join(dev, m))
             m->company.beside = n && (i++ + n - first) % n < most;
     }
 }
 
-static void pick_beside(const struct sched_params *p, struct policy_device *dev,
-                        struct member *holder)
+/* What the holder leaves. */
+static void room_open(const struct sched_params *p, struct policy_device *dev)
 {
-    struct member *m = NULL;
-    struct room room = {.contexts = contexts_most(p, dev)};
-    bool light = is_light(dev, holder);
+    struct company_room *room = &dev->room;
+    struct member *holder = holder_of(dev);
+    bool light = !holder || is_light(dev, holder);
+    *room =
+        (struct company_room){.heavy = light ? NULL : holder, .contexts = contexts_most(p, dev)};
     dev->alone = false;
-    dev->alone = member_at_once(dev, holder, false) > room.contexts;
-    room_take(&room, member_at_once(dev, holder, false));
-    if (light && room.contexts)
-        m = next_beside(p, dev, holder, true, NULL);
-    if (m) {
-        m->company.beside = true;
-        room_take(&room, member_at_once(dev, m, false));
-    }
-    room.heavy = light ? m : holder;
-    room.duty = light ? holder->company.duty : 0;
-    room.lost = light ? speed_cost(p, dev, holder) : 0;
-    while ((m = next_beside(p, dev, holder, false, &room))) {
-        m->company.beside = true;
-        room.duty += m->company.duty;
-        room.lost += speed_cost(p, dev, m);
-        room_take(&room, member_at_once(dev, m, false));
-    }
-    watch_idle(p, dev, holder, room.contexts);
+    if (!holder)
+        return;
+    dev->alone = member_at_once(dev, holder, false) > room->contexts;
+    const uint32_t contexts = member_at_once(dev, holder, false);
+    room->contexts -= contexts < room->contexts ? contexts : room->contexts;
+    room->duty = light ? holder->company.duty : 0;
+    room->lost = light ? speed_cost(p, dev, holder) : 0;
 }
 
-bool company_possible(const struct sched_params *p, const struct policy_device *dev)
+/* It runs beside others on all its devices, or on none. last: batch jobs that have no place so far
+ * may be those that saturate the GPU, with the shortest slice. */
+static void join_all(const struct machine *mc, const struct company_place *at, bool last)
+{
+    bool fits = true;
+    for (int pass = 0; pass < 2 && fits; pass++) {
+        for_each_device_of (mc, at->dev, at->m, dev) {
+            struct member *m = &dev->members[at->m->job];
+            bool light = (is_light(dev, m) || dev->takers == 1) && !(last && is_outranked(dev, m));
+            if (pass)
+                room_take(mc->params, dev, m, light, mc->now_ns);
+            else
+                fits &= room_fits(mc->params, dev, m, light);
+        }
+    }
+}
+
+/* On this device, or those that are linked to this one, the first of them. */
+static void pick_beside(const struct machine *mc, uint32_t first)
+{
+    struct company_place *order = mc->order;
+    size_t n = 0;
+    for (uint32_t d = first; d < mc->n; d++) {
+        struct policy_device *dev = &mc->devices[d];
+        if (dev->rotation.link != first || !has_company(dev))
+            continue;
+        room_open(mc->params, dev);
+        for_each_member (dev, m) {
+            if (may_join(dev, m) && !m->idle && (!m->gang || m->gang_first == d))
+                order[n++] = (struct company_place){dev, m};
+        }
+    }
+    qsort(order, n, sizeof(*order), company_order);
+    for (size_t i = 0; i < n; i++) {
+        if (!counts_as_light(order[i].dev, order[i].m))
+            join_all(mc, &order[i], false);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (counts_as_light(order[i].dev, order[i].m))
+            join_all(mc, &order[i], false);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (is_outranked(order[i].dev, order[i].m))
+            join_all(mc, &order[i], true);
+    }
+}
+
+void company_open(const struct sched_params *p, struct policy_device *dev)
 {
     const struct rotation *r = &dev->rotation;
-    return r->from != CLASS_COUNT && !r->linked && !r->blocked && !r->by_class &&
-           dev->window == SLOT_NONE && dev->boost.job == SLOT_NONE &&
-           speed_floor_beside_us(p, &dev->speed);
+    dev->company = r->from != CLASS_COUNT && !r->blocked && dev->window == SLOT_NONE &&
+                   dev->boost.job == SLOT_NONE && speed_floor_beside_us(p, &dev->speed);
+    dev->takers = 0;
+    for_each_member (dev, m) {
+        dev->takers += rotation_takes_part(dev, m);
+        m->company.floats = false;
+    }
+}
+
+void company_float(const struct machine *mc, struct policy_device *own, const struct member *m)
+{
+    bool floats = true, others = false;
+    for_each_device_of (mc, own, m, dev) {
+        const struct member *x = &dev->members[m->job];
+        others |= dev->takers > 1;
+        floats &=
+            dev->company && rotation_takes_part(dev, x) && (dev->takers == 1 || is_light(dev, x));
+    }
+    for_each_device_of (mc, own, m, dev)
+        dev->members[m->job].company.floats = floats && others;
 }
 
 /* While several contexts run, within a budget: with longer slices than most_us none of them would
@@ -384,30 +540,38 @@ static uint32_t bound_us(const struct sched_params *p, const struct policy_devic
     return fits_us < most_us ? fits_us : most_us;
 }
 
-void company_pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
+void company_pick(const struct machine *mc)
 {
-    const struct rotation *r = &dev->rotation;
-    for_each_member (dev, m)
-        m->company.beside = false;
-    if (r->holder != SLOT_NONE && company_possible(p, dev)) {
-        struct member *holder = &dev->members[r->holder];
-        pick_beside(p, dev, holder);
-        if (now_ns >= dev->try_until_ns)
-            begin_try(p, dev, holder, now_ns);
-        struct member *m = &dev->members[dev->tried];
-        if (now_ns < dev->try_until_ns) {
-            m->company.beside |= m->used && may_join(dev, m, holder);
-            policy_wake(dev, dev->try_until_ns);
-        }
-    } else {
-        dev->try_until_ns = 0;
+    for (uint32_t d = 0; d < mc->n; d++) {
+        for_each_member (&mc->devices[d], m)
+            m->company.beside = false;
     }
-    const bool tries = now_ns < dev->try_until_ns;
-    dev->contexts = 0;
-    for_each_member (dev, m)
-        dev->contexts +=
-            m->company.beside || m->job == r->holder ? member_at_once(dev, m, tries) : 0;
-    dev->fits_us = bound_us(p, dev, tries ? TRY_SLICE_US : LIGHT_MOST_US);
+    for (uint32_t d = 0; d < mc->n; d++) {
+        if (!mc->devices[d].gated && mc->devices[d].rotation.link == d)
+            pick_beside(mc, d);
+    }
+    for (uint32_t d = 0; d < mc->n; d++) {
+        struct policy_device *dev = &mc->devices[d];
+        if (!has_company(dev)) {
+            dev->try_until_ns = 0;
+            continue;
+        }
+        watch_idle(mc->params, dev);
+        struct member *holder = holder_of(dev);
+        if (holder && (!holder->gang || holder->gang_first == d) && !in_try(dev, mc->now_ns))
+            begin_try(mc, dev, holder);
+    }
+    for (uint32_t d = 0; d < mc->n; d++) {
+        struct policy_device *dev = &mc->devices[d];
+        join_try(mc, dev);
+        const bool tries = in_try(dev, mc->now_ns);
+        dev->contexts = 0;
+        for_each_member (dev, m) {
+            if (m->company.beside || m->job == dev->rotation.holder)
+                dev->contexts += member_at_once(dev, m, tries);
+        }
+        dev->fits_us = bound_us(mc->params, dev, tries ? TRY_SLICE_US : LIGHT_MOST_US);
+    }
 }
 
 uint32_t company_bounds(const struct sched_params *p, const struct policy_device *dev,
@@ -420,14 +584,22 @@ uint32_t company_bounds(const struct sched_params *p, const struct policy_device
 
 double company_charge(const struct policy_device *dev, const struct member *m, double turn_ns)
 {
-    double light_ns = 0;
-    if (dev->rotation.linked)
+    double others_ns = 0;
+    if (!dev->company)
         return turn_ns;
-    if (is_light(dev, m))
+    if (counts_as_light(dev, m))
         return fmin(m->company.used_ns, turn_ns);
-    for_each_member (dev, x)
-        light_ns += is_light(dev, x) ? x->company.used_ns : 0;
-    return fmax(turn_ns - light_ns, PART_LEAST * turn_ns);
+    for_each_member (dev, x) {
+        if (x != m && (x->company.beside || counts_as_light(dev, x)))
+            others_ns += x->company.used_ns;
+    }
+    double least = PART_LEAST;
+    if (m->company.beside &&
+        m == dev->room.heavy) /* a light one keeps the engine until it wants it */
+        least = fmax(least, 1 - dev->room.duty);
+    double own_ns = fmax(turn_ns - others_ns, least * turn_ns);
+    /* One that is tried has only a moment. */
+    return m->company.beside && m != dev->room.heavy ? fmin(m->company.used_ns, own_ns) : own_ns;
 }
 
 uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t now_ns)
@@ -435,14 +607,19 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     const struct policy_device *dev = &c->devices[g->device];
     const struct member *m = &dev->members[g->job];
     uint32_t most_us = speed_floor_beside_us(&c->params, &dev->speed), us = 0;
+    bool gathered = is_gathered(dev, m);
+    /* Light contexts of one job run together, or they could wait for each other. */
+    bool light = is_light(dev, m) && (dev->room.heavy != m || m->ncompute > 1);
+    bool shortest = is_outranked(dev, m) && !light;
+    bool together = gathered || (now_ns < dev->try_until_ns && m->ncompute > 1);
     if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.holder) ||
-        (dev->rotation.batch_waits && m->class == CLASS_BATCH))
+        (shortest && !together))
         return 0;
     if (m->idle && !m->company.heavy)
         us = IDLE_US;
     else if (g->light)
         us = g->light_us;
-    else if (is_gathered(dev, m))
+    else if (gathered)
         us = GATHER_US;
     us = now_ns < dev->try_until_ns ? TRY_SLICE_US : us;
     us = us < dev->fits_us ? us : dev->fits_us;

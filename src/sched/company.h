@@ -6,7 +6,9 @@
  * somebody has work. So in each turn one job runs that saturates the GPU, and beside it those that
  * are light, in the order of turns, as far as their *duties* (the share of time in which they want
  * the GPU) fit into what one GPU can do, and as long as they have not had more than the other. What
- * they use counts as their turn. While a normal job wants the GPU, batch jobs have what it leaves.
+ * they use counts as their turn. While a normal job wants the GPU, batch jobs have what it leaves:
+ * nothing beside one that saturates it; beside light ones those that are light, too, as far as
+ * their duties fit into the whole, and one with the shortest slice.
  *
  * A light context's slice is as long as its work mostly is, so that it is not cut into pieces, and
  * LIGHT_MOST_US at most. A latency job then waits for one slice and one switch of each light
@@ -19,6 +21,10 @@
  * moment, with short slices: only where turns leave the GPU idle, and more and more seldom.
  * Without a record everybody takes turns.
  *
+ * A gang runs beside others on all its devices or on none. On linked devices a job that is light on
+ * all of its own, where others take turns, *floats*: rounds (round.c) leave it out, and it runs
+ * beside whoever has the turns.
+ *
  * Contexts of one job that saturate the GPU have its turn one after the other. Where they wait for
  * each other (ranks that meet at a barrier), the GPU is idle most of that. That is seen by how busy
  * all jobs together keep it, and then they are *gathered*: all run in the turn, with slices of
@@ -30,6 +36,7 @@
 #include <stdint.h>
 
 struct group;
+struct machine;
 struct member;
 struct policy_device;
 struct sched;
@@ -41,10 +48,12 @@ struct member_company {
     bool unknown;      /* some are not known */
     uint32_t heavy;    /* of them are not light; 1: without a record */
     uint32_t light;    /* and these are */
-    uint32_t slice_us; /* the longest of those that are */
+    uint32_t slice_us; /* the longest of these */
     double used_ns;    /* engine time since it was charged, and a switch for each run */
     double busy;       /* as EV_DEMAND says */
     bool beside;       /* runs beside the holder */
+    bool floats;       /* of linked devices: it needs no turn, for it is light on all of them where
+                          there are others */
     uint64_t tried_ns; /* when it last was */
     uint64_t try_ns;   /* so long until it is again */
 };
@@ -55,16 +64,32 @@ struct company_gather {
     uint64_t since_ns; /* it is so, or may be judged */
     uint64_t again_ns, bar_ns;
     double busy, before; /* how busy jobs keep the device; did until then */
-    uint64_t idle_ns;    /* since then they leave some of it idle; 0: they do not */
+    double idle;         /* how much of the time turns left it idle, on average; may be below 0 */
+    uint64_t judged_ns;  /* when that was last seen */
+};
+
+/* What there is room for on a device, beside the holder of the turn; scratch of a decision. */
+struct company_room {
+    const struct member *heavy; /* saturates the GPU; NULL: none does */
+    double duty;
+    uint32_t contexts; /* within the latency jobs' budget */
+    double lost;       /* of the speed of latency jobs */
+};
+
+/* A job that may run beside others, and its device, the first of a gang's. */
+struct company_place {
+    struct policy_device *dev;
+    struct member *m;
 };
 
 /* Before a decision: what is known of the contexts and of the jobs. */
 void company_judge(struct sched *c, uint64_t now_ns);
-/* Whether jobs may run beside the one that has the turn. Idle ones need a turn to be seen working,
- * where they may not. */
-bool company_possible(const struct sched_params *p, const struct policy_device *dev);
+/* Before it is decided whose turn it is: whether jobs may run beside others here. */
+void company_open(const struct sched_params *p, struct policy_device *dev);
+/* Of linked devices: whether this job floats. */
+void company_float(const struct machine *mc, struct policy_device *own, const struct member *m);
 /* Whose turn it is is decided: who runs beside the holder. */
-void company_pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
+void company_pick(const struct machine *mc);
 /* After a decision: from when on contexts are seen beside others. */
 void company_count(struct sched *c, uint64_t now_ns);
 /* What a member is charged of a turn that it has, or in which it runs beside the holder: a light

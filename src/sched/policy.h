@@ -89,6 +89,10 @@ struct policy_device {
     uint32_t tried;    /* runs beside the holder until then */
     uint64_t try_until_ns, try_next_ns;
     struct company_gather gather;
+    struct company_room room;
+    bool company;      /* jobs may run beside others */
+    uint32_t takers;   /* jobs that take turns */
+    bool normal_heavy; /* a normal job saturates it */
     struct budget budget;
     struct observed seen;
     struct packing *packings; /* two, for this device and those linked to it; with a floor kept the
@@ -103,8 +107,9 @@ struct machine {
     struct policy_device *devices;
     uint32_t n;
     uint64_t now_ns;
-    bool limited;              /* some job or account has a floor or a ceiling */
-    bool several, had_several; /* accounts have jobs; had at the last decision */
+    struct company_place *order; /* scratch: so many as there are members */
+    bool limited;                /* some job or account has a floor or a ceiling */
+    bool several, had_several;   /* accounts have jobs; had at the last decision */
 };
 
 struct policy {

@@ -114,8 +114,7 @@ void rotation_wake(struct policy_device *dev, const struct member *m)
 
 /* ns: of the device's time. A probe is charged as a long turn, to the account only if none of its
  * jobs works. */
-static void turn_charge(struct policy_device *dev, struct member *m, double ns, double probe_ns,
-                        double pace)
+static void turn_charge(struct policy_device *dev, struct member *m, double ns, double probe_ns)
 {
     struct rotation *r = &dev->rotation;
     struct account_turns *a = &dev->turns[m->account];
@@ -127,37 +126,38 @@ static void turn_charge(struct policy_device *dev, struct member *m, double ns, 
     /* GPU time counts on all devices of a gang; but a large one is found working as soon as others.
      */
     ns = probe_ns > 0 ? probe_ns : ns * (m->gang ? m->gang : 1);
-    m->vtime += (uint64_t)(ns * WEIGHT_DEFAULT / m->turn_weight / pace);
+    m->vtime += (uint64_t)(ns * WEIGHT_DEFAULT / m->turn_weight / (r->linked ? m->pace : 1));
 }
 
-void rotation_end(const struct sched_params *p, struct policy_device *dev, double pace,
-                  uint64_t now_ns)
+void rotation_end(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
 {
     struct rotation *r = &dev->rotation;
-    if (r->holder == SLOT_NONE)
+    if (r->holder == SLOT_NONE && !r->linked)
         return;
-    struct member *m = &dev->members[r->holder];
-    m->ended_ns = now_ns;
-    if (r->in_window == WINDOW_OWN) {
-        r->holder = SLOT_NONE;
+    struct member *m = r->holder == SLOT_NONE ? NULL : &dev->members[r->holder];
+    if (m)
+        m->ended_ns = now_ns;
+    r->holder = SLOT_NONE;
+    if (m && r->in_window == WINDOW_OWN)
         return; /* that was its part of the frame: of the rest it has what others have */
-    }
     /* What it had beyond its turn nobody else wanted: not charged. */
-    uint64_t turn = rotation_turn_ns(p, m, 0);
-    uint64_t ns = now_ns > r->turn_ns ? now_ns - r->turn_ns : 0;
+    uint64_t turn = m ? rotation_turn_ns(p, m, 0) : p->rotation_us * 1000ULL;
+    uint64_t since_ns = m ? r->turn_ns : r->round_ns;
+    uint64_t ns = now_ns > since_ns ? now_ns - since_ns : 0;
     ns = ns < turn ? ns : turn;
-    ns /= r->in_window == WINDOW_GAPS ? GAPS_CHEAP : 1;
+    ns /= m && r->in_window == WINDOW_GAPS ? GAPS_CHEAP : 1;
     for_each_member (dev, x) {
         if (x->company.beside)
-            turn_charge(dev, x, company_charge(dev, x, (double)ns), 0, pace);
+            turn_charge(dev, x, company_charge(dev, x, (double)ns), 0);
     }
-    r->class_vtime[m->class] += r->by_class || r->linked ? ns : 0;
-    bool probe = m->idle && !m->due.expects && !dev->gated;
-    turn_charge(dev, m, company_charge(dev, m, (double)ns),
-                probe ? (double)(turn * PROBE_CHARGE) : 0, pace);
+    if (m) {
+        r->class_vtime[m->class] += r->by_class || r->linked ? ns : 0;
+        bool probe = m->idle && !m->due.expects && !dev->gated;
+        turn_charge(dev, m, company_charge(dev, m, (double)ns),
+                    probe ? (double)(turn * PROBE_CHARGE) : 0);
+    }
     for_each_member (dev, x)
         x->company.used_ns = 0;
-    r->holder = SLOT_NONE;
 }
 
 /* Of what a job of linked devices had ahead each device keeps its part. */
@@ -246,7 +246,7 @@ static void pick_next(const struct sched_params *p, struct policy_device *dev, u
     bool one_class = floor_class(p, dev, &class);
     struct member *best = NULL, *first = boosted(dev);
     dev->rotation.by_class = one_class;
-    const bool beside = company_possible(p, dev);
+    const bool beside = dev->company && !one_class; /* else it needs a turn */
     for_each_member (dev, m) {
         if (is_candidate(dev, m) && (!one_class || m->class == class) &&
             (!best || (beside && is_beside(m) != is_beside(best) ? is_beside(best)
@@ -273,7 +273,7 @@ static void rotate(const struct sched_params *p, struct policy_device *dev, uint
     if (h &&
         (!is_candidate(dev, h) || (first && first != h && first->class == h->class) ||
          (n > 1 && (now_ns >= rotation_turn_end(p, dev, busy) || r->turn_ns < dev->turns_from_ns))))
-        rotation_end(p, dev, 1, now_ns);
+        rotation_end(p, dev, now_ns);
     if (r->holder == SLOT_NONE)
         pick_next(p, dev, now_ns);
     if (n > 1 && r->holder != SLOT_NONE)
@@ -287,7 +287,7 @@ void rotation_decide(const struct sched_params *p, struct policy_device *dev, ui
     for_each_member (dev, m)
         batch |= !m->paused && m->class == CLASS_BATCH;
     if (r->from == CLASS_COUNT || r->blocked)
-        rotation_end(p, dev, 1, now_ns);
+        rotation_end(p, dev, now_ns);
     else
         rotate(p, dev, now_ns);
     if (r->from != CLASS_COUNT && r->batch_waits && batch)
@@ -297,13 +297,16 @@ void rotation_decide(const struct sched_params *p, struct policy_device *dev, ui
 void rotation_apply(const struct sched_params *p, struct policy_device *dev)
 {
     const struct rotation *r = &dev->rotation;
+    bool company = false;
+    for_each_member (dev, m)
+        company |= m->company.beside;
     for_each_member (dev, m) {
         if (m->paused || m->class < r->from)
             continue;
         /* Gaps that a promoted job leaves beside a latency job stay idle. */
         m->runnable = (m->job == r->holder && (!dev->boost.promoted || p->floor > 0.0)) ||
                       m->watched || m->company.beside;
-        if (m->class <= r->top)
+        if (m->class <= r->top && !company)
             continue; /* one of a gang's peers: alone in its turn, slices as without turns */
         m->timeslice_us = company_bounds(p, dev, r->slice_us);
         m->serialize_contexts = !m->watched;

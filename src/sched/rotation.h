@@ -69,10 +69,9 @@ uint64_t rotation_turn_end(const struct sched_params *p, const struct policy_dev
 void rotation_begin(struct policy_device *dev, struct member *m, bool leads, uint64_t now_ns);
 /* The same without a look at vtime. */
 void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns);
-/* Ends the turn of the device's holder, if there is one, and charges it, the less the higher its
- * pace is (round.c; 1 where devices are not linked). */
-void rotation_end(const struct sched_params *p, struct policy_device *dev, double pace,
-                  uint64_t now_ns);
+/* Ends the turn of the device's holder, if there is one, and charges it and those that run beside
+ * it; on linked devices the less the higher their pace is (round.c). */
+void rotation_end(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
 /* It works again: its account is not charged for the last look at it. */
 void rotation_wake(struct policy_device *dev, const struct member *m);
 /* Its holder left in mid-turn: the account is charged at the next decision. */

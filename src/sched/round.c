@@ -21,6 +21,7 @@ struct round {
     uint32_t first;      /* of the linked devices */
     uint64_t blocked;    /* devices on which nobody has a turn now: bit map, by rotation.bit */
     uint32_t busy;       /* jobs that work */
+    bool floats;         /* some run beside others and need no turn: company.h */
     uint64_t length_ns;  /* of a round */
     bool by_class;       /* a floor is kept, and both classes work: */
     enum job_class owed; /* this one has had less than its share */
@@ -37,11 +38,14 @@ static bool is_first_of(const struct round *rd, const struct policy_device *dev,
     return !m->gang || dev == rd->mc->devices + m->gang_first;
 }
 
-/* Each job that takes turns, once. */
-#define for_each_party(rd, dev, m)                                                                 \
+/* Each job that takes turns or floats, once. */
+#define for_each_taker(rd, dev, m)                                                                 \
     for_each_linked (rd, dev)                                                                      \
         for_each_member (dev, m)                                                                   \
             if (rotation_takes_part(dev, m) && is_first_of(rd, dev, m))
+
+/* Each job that takes turns, once. */
+#define for_each_party(rd, dev, m) for_each_taker(rd, dev, m) if (!m->company.floats)
 
 static bool is_boosted(const struct policy_device *dev, const struct member *m)
 {
@@ -122,19 +126,21 @@ static bool holds(const struct round *rd, struct policy_device *own, const struc
 static void end_turn(const struct round *rd, struct policy_device *own)
 {
     uint32_t job = own->rotation.holder;
-    if (job == SLOT_NONE)
+    if (job == SLOT_NONE) {
+        rotation_end(rd->mc->params, own, rd->mc->now_ns);
         return;
+    }
     for_each_device_of (rd->mc, own, &own->members[job], dev) {
         if (dev->rotation.holder == job)
-            rotation_end(rd->mc->params, dev, dev->members[job].pace, rd->mc->now_ns);
+            rotation_end(rd->mc->params, dev, rd->mc->now_ns);
     }
 }
 
 /* ---- who gets the devices that are free ---- */
 
-#define PROBED_SELDOM 10.0         /* fair parts of idle jobs are so much smaller */
-#define LAG_TURNS     8            /* of more than that behind nothing is kept */
-#define PAID_TURNS    2            /* ahead: have to be paid back */
+#define PROBED_SELDOM 10.0 /* fair parts of jobs that are idle or float are so much smaller */
+#define LAG_TURNS     8    /* of more than that behind nothing is kept */
+#define PAID_TURNS    2    /* ahead: have to be paid back */
 #define FORGET_NS     20000000000U /* in so long what is beyond that is forgotten */
 #define NOTHING       1e-6         /* of the time */
 #define TIER_1        0.1          /* its values beside those of tier 0 */
@@ -175,14 +181,18 @@ static uint32_t find_set(struct lineup *l, uint64_t devices, uint32_t tier)
 
 static void line_up(const struct round *rd, struct lineup *l)
 {
-    for_each_party (rd, own, m) {
+    for_each_taker(rd, own, m)
+    {
         uint64_t devices = devices_of(rd, own, m);
+        bool floats = m->company.floats;
         m->set = SLOT_NONE;
         if (devices & rd->blocked || (l->class != CLASS_COUNT && m->class != l->class))
             continue;
-        m->set = find_set(l, devices, rd->by_class ? 0 : rank(rd, own, m));
-        l->sets[m->set].rate += m->share / (m->idle ? PROBED_SELDOM : m->gang ? m->gang : 1);
-        if (m->idle || m->fresh)
+        m->set = find_set(l, devices, rd->by_class ? 0 : floats ? 1 : rank(rd, own, m));
+        l->sets[m->set].rate += m->share / (m->idle || floats ? PROBED_SELDOM
+                                            : m->gang         ? m->gang
+                                                              : 1);
+        if (m->idle || m->fresh || floats)
             continue;
         l->weight[m->set] += m->share;
         l->vtime[m->set] += m->share * (double)m->vtime;
@@ -229,6 +239,16 @@ static double start_of(const struct round *rd, const struct lineup *l, struct po
     return l->clock + debt / (m->turn_weight * m->pace);
 }
 
+/* Where it is. What runs beside others on a gang's devices, and so what a turn there is charged,
+ * may differ. */
+static double vtime_of(const struct round *rd, struct policy_device *own, const struct member *m)
+{
+    double sum = 0;
+    for_each_device_of (rd->mc, own, m, dev)
+        sum += (double)dev->members[m->job].vtime;
+    return sum / (m->gang ? m->gang : 1);
+}
+
 /* Keeps a job near the clock: one that was away has neither credit nor debt. A job that fills what
  * nobody else can use gets ahead of the others, and should not have to wait until they have caught
  * up when that changes. */
@@ -236,7 +256,8 @@ static void follow(const struct round *rd, const struct lineup *l, struct policy
                    struct member *m, bool starts)
 {
     m->pace = l->pace[m->set] * m->share / m->turn_weight;
-    double charge = charge_of(rd, m), vtime = m->fresh ? start_of(rd, l, own, m) : (double)m->vtime;
+    double charge = charge_of(rd, m);
+    double vtime = m->fresh ? start_of(rd, l, own, m) : vtime_of(rd, own, m);
     double lead = vtime - l->clock - PAID_TURNS * charge;
     vtime = fmax(vtime, l->clock - LAG_TURNS * charge);
     if (starts && lead > 0)
@@ -305,11 +326,13 @@ static void pack(const struct round *rd, struct lineup *l, bool starts)
         return;
     line_up(rd, l);
     set_clock(rd, l);
-    for_each_party (rd, own, m) {
+    for_each_taker(rd, own, m)
+    {
         if (m->set == SLOT_NONE)
             continue;
         follow(rd, l, own, m, starts);
-        double value = own->rotation.holder == m->job ? 0 : value_of(rd, l, own, m);
+        bool claims = own->rotation.holder != m->job && !m->company.floats;
+        double value = claims ? value_of(rd, l, own, m) : 0;
         if (value <= l->value[m->set])
             continue;
         l->value[m->set] = value;
@@ -409,6 +432,11 @@ static void open_round(struct round *rd)
                 rotation_takes_part(dev, m) && !m->idle && m->class == CLASS_NORMAL && floor == 0.0;
         }
     }
+    for_each_taker(rd, dev, m)
+    {
+        company_float(rd->mc, dev, m);
+        rd->floats |= m->company.floats;
+    }
     for_each_party (rd, dev, m)
         rd->busy += !m->idle;
     open_classes(rd, floor);
@@ -418,7 +446,7 @@ static void open_round(struct round *rd)
  * next context of a job to have one. */
 static bool find_waiting(const struct round *rd)
 {
-    bool any = false;
+    bool any = rd->floats;
     for_each_linked (rd, dev) {
         dev->rotation.wanted = false;
         for_each_member (dev, m)
@@ -451,11 +479,11 @@ static void end_turns(const struct round *rd, bool all)
 {
     for_each_linked (rd, dev) {
         const struct rotation *r = &dev->rotation;
-        if (r->holder == SLOT_NONE)
+        const struct member *m = r->holder == SLOT_NONE ? NULL : &dev->members[r->holder];
+        if (!m && !all)
             continue;
-        const struct member *m = &dev->members[r->holder];
-        if (all || !rotation_takes_part(dev, m) || !holds(rd, dev, m) || blocked(rd, dev, m) ||
-            rd->mc->now_ns >= probe_end(rd, dev))
+        if (all || m->company.floats || !rotation_takes_part(dev, m) || !holds(rd, dev, m) ||
+            blocked(rd, dev, m) || rd->mc->now_ns >= probe_end(rd, dev))
             end_turn(rd, dev);
     }
 }
@@ -498,7 +526,7 @@ void round_decide(const struct machine *mc, uint32_t first)
     open_round(&rd);
     bool over = find_waiting(&rd) && mc->now_ns >= r->round_ns + rd.length_ns;
     end_turns(&rd, over);
-    bool starts = !anybody_has_turn(&rd);
+    bool starts = over || !(anybody_has_turn(&rd) || rd.floats);
     if (starts)
         restart(&rd);
     fill(&rd, starts);

@@ -56,9 +56,10 @@ int sched_new(const struct sched_limits *limits, const struct sched_params *para
                               sizeof(*c->frames.claims));
     c->devices = calloc(limits->devices, sizeof(*c->devices));
     c->members = calloc(members, sizeof(*c->members));
+    c->order = calloc(members, sizeof(*c->order));
     c->packings = calloc(2 * (size_t)limits->devices, sizeof(*c->packings));
     if (!c->jobs || !c->groups || !c->settings || !c->first_group || !c->accounts || !c->turns ||
-        !c->frames.claims || !c->devices || !c->members || !c->packings) {
+        !c->frames.claims || !c->devices || !c->members || !c->order || !c->packings) {
         sched_free(c);
         return -ENOMEM;
     }
@@ -92,6 +93,7 @@ void sched_free(struct sched *c)
     if (!c)
         return;
     free(c->packings);
+    free(c->order);
     free(c->members);
     free(c->devices);
     free(c->frames.claims);
@@ -180,6 +182,8 @@ static void decide_device(const struct sched *c, struct policy_device *dev, uint
 static void decide_turns(const struct machine *mc)
 {
     gang_link(mc);
+    for (uint32_t d = 0; d < mc->n; d++)
+        company_open(mc->params, &mc->devices[d]);
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *dev = &mc->devices[d];
         if (dev->gated)
@@ -189,11 +193,10 @@ static void decide_turns(const struct machine *mc)
         else if (dev->rotation.link == d)
             round_decide(mc, d);
     }
+    company_pick(mc);
     for (uint32_t d = 0; d < mc->n; d++) {
-        if (mc->devices[d].gated)
-            continue;
-        company_pick(mc->params, &mc->devices[d], mc->now_ns);
-        rotation_apply(mc->params, &mc->devices[d]);
+        if (!mc->devices[d].gated)
+            rotation_apply(mc->params, &mc->devices[d]);
     }
 }
 

@@ -43,8 +43,9 @@ struct sched {
     struct account_turns *turns; /* [device * limits.accounts + account] */
     uint32_t *first_group;       /* [device * limits.jobs + job] */
     struct policy_device *devices;
-    struct member *members;   /* [device * limits.jobs + job] */
-    struct packing *packings; /* two for each device */
+    struct member *members;      /* [device * limits.jobs + job] */
+    struct packing *packings;    /* two for each device */
+    struct company_place *order; /* scratch, as long as members */
     struct sched_setting *settings;
 };
 
@@ -59,6 +60,7 @@ static inline struct machine sched_machine(struct sched *c, uint64_t now_ns)
                             .devices = c->devices,
                             .n = c->limits.devices,
                             .now_ns = now_ns,
+                            .order = c->order,
                             .several = c->accounts_used > 1,
                             .had_several = c->had_several,
                             .limited = c->nlimited > 0};

@@ -283,6 +283,28 @@ static void test_throttled_for_nobody(void **state)
     assert_true(least > 0.55); /* a change of load is followed within 2 s */
 }
 
+/* A gang that waits for its host most of the time leaves its GPUs to others meanwhile, on all of
+ * them or on none, as does a single job beside a gang that saturates its own. */
+static void test_light_gang(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {.gpus = 2,
+                             .duration_ns = 30 * SEC,
+                             .settle_ns = 10 * SEC,
+                             .jobs = {RARE, CLOSED_LOOP(CLASS_BATCH, 500 * US, 4 * MS),
+                                      SATURATING(CLASS_BATCH), SATURATING(CLASS_BATCH)}};
+    s.jobs[1].gpus = 3;
+    s.jobs[1].lockstep = true;
+    s.jobs[3].gpus = 2;
+    double alone = unscheduled((struct sim_scenario){.gpus = 2, .jobs = {s.jobs[1]}}).job[0].done;
+    struct sim_result r = simulate(s);
+    printf("light gang %.3f of alone, beside it %.3f and %.3f, wasted %.3f and %.3f\n",
+           r.job[1].done / alone, r.job[2].done, r.job[3].done, r.gpu_wasted[0], r.gpu_wasted[1]);
+    assert_true(r.job[1].done > 0.7 * alone && r.job[2].done > 0.7 && r.job[3].done > 0.7);
+    assert_true(r.gpu_wasted[0] < 0.03 && r.gpu_wasted[1] < 0.03);
+    assert_true(r.job[0].beyond_us <= 34);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -298,6 +320,7 @@ int main(void)
         cmocka_unit_test(test_idle_is_seen_by_class),
         cmocka_unit_test(test_idle_begin_together),
         cmocka_unit_test(test_throttled_for_nobody),
+        cmocka_unit_test(test_light_gang),
     };
     return cmocka_run_group_tests_name("sim/beside", tests, NULL, NULL);
 }

@@ -287,6 +287,17 @@ static void test_normal_before_batch(void **state)
     printf("normal job of long bursts %.3f, batch %.3f + %.3f, wasted %.3f\n", r.job[1].done,
            r.job[2].done, r.job[3].done, r.gpu_wasted[0]);
     assert_true(r.job[2].done + r.job[3].done >= 0.7 && r.gpu_wasted[0] < 0.03);
+    /* Light batch jobs share what the normal one leaves, also with contexts that wait for each
+     * other; it keeps most of its speed. */
+    s.jobs[1] = (struct sim_job){BURSTS(1, 600, 4), .ranks = 2};
+    s.jobs[1].class = N;
+    s.jobs[2] = (struct sim_job){BURSTS(2, 400, 6), .ranks = 2, .lockstep = true};
+    s.jobs[3] = (struct sim_job){BURSTS(1, 500, 8), .account = 2};
+    r = simulate(s);
+    printf("normal job %.3f, light batch jobs %.3f + %.3f, wasted %.3f\n", r.job[1].done,
+           r.job[2].done, r.job[3].done, r.gpu_wasted[0]);
+    assert_true(r.job[1].done >= 0.8 * 1.2 / 4.6 && r.job[2].done >= 0.7 * 1.6 / 6.8);
+    assert_true(r.job[3].done >= 0.7 * 0.5 / 8.5 && r.gpu_wasted[0] < 0.03);
 }
 
 static void test_weights(void **state)

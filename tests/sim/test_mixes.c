@@ -22,15 +22,18 @@
 #define SEC         1000000000ULL
 #define WASTED_MOST 0.03
 #define UNFAIR_MOST 0.02
-#define MEAN_MOST   0.08 /* of all mixes together: a bound of today, the target is WASTED_MOST */
-#define MISSES_MOST 0.25 /* of the mixes, too */
+/* What seeds 1 to 60 reach, not yet the target, which is WASTED_MOST for each. Seeds 1 to 300:
+ * 0.062, 0.067 and 0.27. */
+#define MEAN_MOST   0.06 /* of those that are held to it, on average, */
+#define ALL_MOST    0.06 /* of all, */
+#define MISSES_MOST 0.2  /* and this part of them misses it */
 #define L           CLASS_LATENCY
 #define N           CLASS_NORMAL
 #define B           CLASS_BATCH
 
 /* Kinds of mixes of which it is known that targets are missed, and are not held to them. */
 enum known {
-    KNOWN_GANG = 1,   /* gangs take turns in rounds, whether they wait for their host or not */
+    KNOWN_GANG = 1,   /* gangs that are not known to wait for their host, or have no place beside */
     KNOWN_RANKS = 2,  /* contexts of a job that saturate the GPU together, in lockstep */
     KNOWN_SERVER = 4, /* a launch-bound server beside contexts with slices of their own */
     KNOWN_SLICES = 8, /* without a latency job shares are slices, also of jobs that need less */
@@ -311,7 +314,7 @@ static void test_mixes(void **state)
         n, all, bound, bound ? wasted / bound : 0, idle, WASTED_MOST, unfair, fair, UNFAIR_MOST,
         beyond);
     assert_int_equal(beyond, 0);
-    assert_true(wasted <= MEAN_MOST * bound + WASTED_MOST);
+    assert_true(wasted <= MEAN_MOST * bound + WASTED_MOST && all <= ALL_MOST);
     assert_true(idle <= MISSES_MOST * bound + 1 && unfair <= MISSES_MOST * fair + 1);
 }
 

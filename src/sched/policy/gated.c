@@ -48,7 +48,7 @@ static uint32_t gated_turn(const struct sched_params *p, struct policy_device *d
         others += m->job != r->holder;
     }
     if (best && best->job == dev->boost.job && r->holder != best->job && r->holder != SLOT_NONE) {
-        rotation_end(p, dev, 1, now_ns);
+        rotation_end(p, dev, now_ns);
         best = next_of(dev, class);
     }
     if (r->holder != SLOT_NONE) {
@@ -64,7 +64,7 @@ static uint32_t gated_turn(const struct sched_params *p, struct policy_device *d
             policy_wake(dev, others ? end : TIME_NEVER);
             return wants(&dev->members[r->holder]) || !best ? r->holder : best->job;
         }
-        rotation_end(p, dev, 1, now_ns);
+        rotation_end(p, dev, now_ns);
         best = next_of(dev, class); /* its vtime has grown */
     }
     if (!best)
@@ -90,7 +90,7 @@ void policy_gated(const struct sched_params *p, struct policy_device *dev, uint6
     bool interrupted = r->holder != SLOT_NONE &&
                        (dev->members[r->holder].paused || dev->members[r->holder].class != top);
     if (interrupted)
-        rotation_end(p, dev, 1, now_ns);
+        rotation_end(p, dev, now_ns);
     uint32_t runs = top == CLASS_LATENCY ? SLOT_NONE : gated_turn(p, dev, top, now_ns);
     uint32_t budget = policy_budget(dev);
     for_each_member (dev, m) {
