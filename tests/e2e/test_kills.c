@@ -1,4 +1,5 @@
 /* Programs, runners and the GPU itself killed: the others go on, and ceded with them. */
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -153,20 +154,25 @@ static void the_gpu(void **state)
     (void)again;
 }
 
-/* 200 programs that open a context and end soon, in one job. */
+/* 200 programs that open a context and end soon, in one job, and two that stay until the job is
+ * seen to have several. */
 static void fork_bomb(void **state)
 {
     (void)state;
     struct scene s = begin();
     assert_true(EVENTUALLY(job_int("b1", "processes") == 1));
     size_t before = descriptors(s.d.pid);
+    char seen[96];
+    snprintf(seen, sizeof(seen), "%s/seen", harness_dir());
     pid_t bomb =
         SPAWN("bomb", "cede", "run", "--strict", "-c", "batch", "-n", "bomb", "--", "sh", "-c",
-              "i=0; while [ $i -lt 200 ]; do"
-              " \"$0\" load batch --device soft --kernel-us 100 --depth 1 --seconds 0.3 &"
-              " i=$((i+1)); done; wait; echo all",
-              harness_exe());
+              "load=\"$0 load batch --device soft --kernel-us 100 --depth 1\"; $load & a=$!; $load "
+              "& b=$!;"
+              " i=0; while [ $i -lt 200 ]; do $load --seconds 0.3 & i=$((i+1)); done;"
+              " while [ ! -e \"$1\" ]; do sleep 0.1; done; kill $a $b; wait; echo all",
+              harness_exe(), seen);
     assert_true(EVENTUALLY(job_int("bomb", "processes") > 1)); /* it is looked after */
+    close(open(seen, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     assert_int_equal(await_child(bomb), 0);
     assert_non_null(strstr(contents("bomb.out"), "all\n"));
     assert_string_equal(contents("bomb.err"), "");
