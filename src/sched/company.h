@@ -35,6 +35,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define TRY_SLICE_US  500U  /* of contexts that are tried */
+#define LIGHT_MOST_US 1000U /* of light ones */
+
 struct group;
 struct machine;
 struct member;
@@ -82,6 +85,8 @@ struct company_place {
     struct member *m;
 };
 
+/* Whether the record of switches tells anything. */
+bool company_is_fed(const struct policy_device *dev, uint64_t now_ns);
 /* Before a decision: what is known of the contexts and of the jobs. */
 void company_judge(struct sched *c, uint64_t now_ns);
 /* Before it is decided whose turn it is: whether jobs may run beside others here. */

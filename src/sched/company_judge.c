@@ -1,0 +1,173 @@
+/* What is known of the contexts that may run beside others: see company.h. */
+#include "sched/company.h"
+
+#include <math.h>
+
+#include "sched/sched_impl.h"
+
+#define LIGHT          0.8 /* duty below which a context is light, */
+#define HEAVY          0.9 /* and above which it is no more */
+#define KNOWN_S        0.05
+#define KNOWN_RUNS     4U
+#define FED_NS         5000000000U  /* a record in which nothing happened for so long is none */
+#define GATHER_SEEN_NS 2500000000U  /* two looks of a second each */
+#define GATHER_BAR_NS  60000000000U /* and twice as long each time */
+#define IDLE_OVER_S    2.0          /* means of how idle turns leave a device, */
+#define BLIND_OVER_S   185.0        /* and if it is not known: 30 s to IDLE */
+#define WASTED         0.6          /* how busy a device is at most, for contexts to be gathered */
+#define GAINED         0.15         /* by how much more then, at least, for that to last */
+#define CONTEXTS_MOST  64U          /* of a job, to be told apart by their processes */
+
+bool company_is_fed(const struct policy_device *dev, uint64_t now_ns)
+{
+    return dev->runs.known && now_ns < dev->runs.since_ns + FED_NS;
+}
+
+static bool context_known(const struct context_use *u)
+{
+    return u->seen_s >= KNOWN_S && u->runs >= KNOWN_RUNS;
+}
+
+/* Of its mean run, without what switching adds. Runs that are as long as the slice say only that it
+ * is too short. One of few, since each change is a control call. */
+static uint32_t light_slice(const struct sched_params *p, const struct context_use *u,
+                            uint32_t now_us)
+{
+    static const uint32_t slices_us[] = {250, 350, 500, 700, LIGHT_MOST_US};
+    double us = u->runs ? 1e6 * u->run_s / u->runs - RUNS_OWN_PART * p->switch_us : 0;
+    us *= us >= 0.97 * now_us ? 2 : 1.1;
+    size_t i = 0;
+    while (slices_us[i] < us && slices_us[i] < LIGHT_MOST_US)
+        i++;
+    return slices_us[i];
+}
+
+uint32_t company_first(const struct sched *c, uint32_t group)
+{
+    uint32_t first = group;
+    for (uint32_t i = group; i != SLOT_NONE; i = c->groups[i].next) {
+        if (c->groups[i].computes && c->groups[i].process == c->groups[group].process)
+            first = i;
+    }
+    return first;
+}
+
+static const struct context_use nothing;
+
+static void judge_group(const struct sched_params *p, struct group *g, const struct context_use *u)
+{
+    /* The bounds: when it did not certainly wait for its host, and when it ran. */
+    double most = context_known(u) ? 1 - u->idle_s / u->seen_s : 1;
+    double least = context_known(u) ? fmin(u->run_s / u->seen_s, most) : 1;
+    bool light = context_known(u) && most < (g->light ? HEAVY : LIGHT);
+    uint32_t slice_us = light_slice(p, u, g->light ? g->light_us : TRY_SLICE_US);
+    if (light && (!g->light || slice_us > g->light_us || 3 * slice_us <= g->light_us))
+        g->light_us = slice_us;
+    g->light = light;
+    g->duty = light ? (2 * least + most) / 3 : 1;
+}
+
+static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed)
+{
+    m->company.duty = 0;
+    m->company.unknown = false;
+    m->company.heavy = m->company.light = m->company.slice_us = 0;
+    for (uint32_t i = *sched_group_head(c, d, m->job); i != SLOT_NONE; i = c->groups[i].next) {
+        struct group *g = &c->groups[i];
+        if (!g->computes)
+            continue;
+        uint32_t first = m->ncompute > CONTEXTS_MOST ? i : company_first(c, i);
+        judge_group(&c->params, g, fed ? &c->groups[first].use : &nothing);
+        m->company.unknown |= !context_known(&c->groups[first].use);
+        m->company.heavy += first == i && !g->light;
+        m->company.light += g->light;
+        m->company.duty += first == i ? g->duty : 0;
+        if (g->light && g->light_us > m->company.slice_us)
+            m->company.slice_us = g->light_us;
+    }
+    m->company.duty = m->idle ? 0 : fmin(m->company.duty, 1);
+    m->company.heavy = !fed || (m->gang && m->idle) ? 1 : m->idle ? 0 : m->company.heavy;
+}
+
+/* How idle turns leave the device: of those that nobody has, and of probes, that says nothing. */
+static void judge_idle(struct policy_device *dev, uint64_t now_ns)
+{
+    struct company_gather *x = &dev->gather;
+    const struct rotation *r = &dev->rotation;
+    bool held = r->holder != SLOT_NONE && !dev->members[r->holder].idle;
+    double over_s = x->busy > 0 ? IDLE_OVER_S : BLIND_OVER_S;
+    double seconds = x->judged_ns ? (double)(now_ns - x->judged_ns) * 1e-9 : 0;
+    x->idle += (held - x->busy - x->idle) * fmin(seconds / over_s, 1);
+    x->judged_ns = now_ns;
+}
+
+/* Whether the contexts of jobs here are gathered. */
+static void judge_gather(struct policy_device *dev, uint64_t now_ns)
+{
+    struct company_gather *x = &dev->gather;
+    uint32_t several = 0;
+    x->busy = 0;
+    for_each_member (dev, m) {
+        x->busy += m->company.busy;
+        several += !m->paused && m->class != CLASS_LATENCY && m->company.heavy > 1;
+    }
+    judge_idle(dev, now_ns);
+    if (!several || !x->since_ns) {
+        x->on &= several > 0;
+        x->since_ns = several ? now_ns : 0;
+        return;
+    }
+    if (now_ns < x->since_ns + GATHER_SEEN_NS)
+        return;
+    if (!x->on && x->busy < WASTED && x->busy > 0 && now_ns >= x->again_ns) {
+        x->on = true;
+        x->before = x->busy;
+        x->since_ns = now_ns;
+    } else if (x->on && x->busy < x->before + GAINED) {
+        x->on = false;
+        x->bar_ns = x->bar_ns ? 2 * x->bar_ns : GATHER_BAR_NS;
+        x->again_ns = now_ns + x->bar_ns;
+        x->since_ns = now_ns;
+    }
+}
+
+void company_judge(struct sched *c, uint64_t now_ns)
+{
+    for (uint32_t d = 0; d < c->limits.devices; d++) {
+        struct policy_device *dev = &c->devices[d];
+        bool fed = company_is_fed(dev, now_ns);
+        dev->normal_heavy = false;
+        for_each_member (dev, m) {
+            if (m->class == CLASS_LATENCY)
+                continue;
+            judge_member(c, d, m, fed);
+            dev->normal_heavy |=
+                m->class == CLASS_NORMAL && m->company.heavy && !m->idle && !m->paused;
+        }
+        judge_gather(dev, now_ns);
+    }
+}
+
+static bool is_runnable(const struct sched *c, uint32_t group)
+{
+    return c->groups[group].computes && c->groups[group].runs;
+}
+
+void company_count(struct sched *c, uint64_t now_ns)
+{
+    for (uint32_t d = 0; d < c->limits.devices; d++) {
+        struct policy_device *dev = &c->devices[d];
+        uint32_t n = 0;
+        for_each_member (dev, m) {
+            for (uint32_t i = *sched_group_head(c, d, m->job);
+                 m->class != CLASS_LATENCY && i != SLOT_NONE; i = c->groups[i].next)
+                n += is_runnable(c, i);
+        }
+        for_each_member (dev, m) {
+            for (uint32_t i = *sched_group_head(c, d, m->job); i != SLOT_NONE;
+                 i = c->groups[i].next)
+                runs_company(&c->groups[i].use,
+                             n > 1 && m->class != CLASS_LATENCY && is_runnable(c, i), now_ns);
+        }
+    }
+}
