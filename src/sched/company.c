@@ -438,11 +438,15 @@ uint32_t company_bounds(const struct sched_params *p, const struct policy_device
     return p->floor > 0.0 || slice_us < most_us ? slice_us : most_us;
 }
 
-double company_charge(const struct policy_device *dev, const struct member *m, double turn_ns)
+double company_charge(const struct sched_params *p, const struct policy_device *dev,
+                      const struct member *m, double turn_ns)
 {
     double others_ns = 0;
     if (!dev->company)
         return turn_ns;
+    if (m->company.beside && dev->room.heavy && m != dev->room.heavy &&
+        is_ahead(p, dev, m, dev->room.heavy))
+        return 0;
     if (counts_as_light(dev, m))
         return fmin(m->company.used_ns, turn_ns);
     for_each_member (dev, x) {

@@ -148,12 +148,12 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, uint6
     ns /= m && r->in_window == WINDOW_GAPS ? GAPS_CHEAP : 1;
     for_each_member (dev, x) {
         if (x->company.beside)
-            turn_charge(dev, x, company_charge(dev, x, (double)ns), 0);
+            turn_charge(dev, x, company_charge(p, dev, x, (double)ns), 0);
     }
     if (m) {
         r->class_vtime[m->class] += r->by_class || r->linked ? ns : 0;
         bool probe = m->idle && !m->due.expects && !dev->gated;
-        turn_charge(dev, m, company_charge(dev, m, (double)ns),
+        turn_charge(dev, m, company_charge(p, dev, m, (double)ns),
                     probe ? (double)(turn * PROBE_CHARGE) : 0);
     }
     for_each_member (dev, x)

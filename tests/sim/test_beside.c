@@ -151,6 +151,26 @@ static void test_fairness(void **state)
     assert_true(b.job[1].done > 0.4);
 }
 
+/* What a light job of little weight had beside another one, it does not pay back when it saturates
+ * the GPU: it was left to it. */
+static void test_light_owes_nothing(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {
+        .duration_ns = 110 * SEC,
+        .settle_ns = 65 * SEC,
+        .jobs = {RARE, SATURATING(CLASS_BATCH), CLOSED_LOOP(CLASS_BATCH, 600 * US, MS)},
+    };
+    s.jobs[1].weight = 300;
+    s.jobs[2].weight = 10;
+    s.jobs[2].change_ns = 60 * SEC;
+    s.jobs[2].then_kernels = 40;
+    s.jobs[2].then_host_ns = 1;
+    struct sim_result r = simulate(s);
+    printf("weights 300 and 10: %.3f, %.3f\n", r.job[1].done, r.job[2].done);
+    assert_true(r.job[2].done > 0.02);
+}
+
 /* A budget bounds how many light contexts have slices at once. */
 static void test_budget_beside_light(void **state)
 {
@@ -313,6 +333,7 @@ int main(void)
         cmocka_unit_test(test_pauses_beside_light),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_fairness),
+        cmocka_unit_test(test_light_owes_nothing),
         cmocka_unit_test(test_budget_beside_light),
         cmocka_unit_test(test_budget_comes_later),
         cmocka_unit_test(test_budget_is_shared),
