@@ -51,6 +51,7 @@ struct member_company {
     bool unknown;      /* some are not known */
     uint32_t heavy;    /* of them are not light; 1: without a record */
     uint32_t light;    /* and these are */
+    bool saturates;    /* it is above 0 since this decision */
     uint32_t slice_us; /* the longest of these */
     double used_ns;    /* engine time since it was charged, and a switch for each run */
     double busy;       /* as EV_DEMAND says */

@@ -69,6 +69,7 @@ static void judge_group(const struct sched_params *p, struct group *g, const str
 
 static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed)
 {
+    const bool was_heavy = m->company.heavy;
     m->company.duty = 0;
     m->company.unknown = false;
     m->company.heavy = m->company.light = m->company.slice_us = 0;
@@ -87,6 +88,27 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
     }
     m->company.duty = m->idle ? 0 : fmin(m->company.duty, 1);
     m->company.heavy = !fed || (m->gang && m->idle) ? 1 : m->idle ? 0 : m->company.heavy;
+    m->company.saturates = m->company.heavy && !was_heavy && !m->idle;
+}
+
+/* A job that saturates the GPU from now on gets no credit for the time that it left to others
+ * before: of those that used it, the one that had least is where it starts. */
+static void forget_credit(struct policy_device *dev, struct member *m)
+{
+    uint64_t *had = &dev->turns[m->account].all.vtime, least = TIME_NEVER, accounts = TIME_NEVER;
+    for_each_member (dev, x) {
+        const uint64_t x_had = dev->turns[x->account].all.vtime;
+        if (x->paused || x->idle || !x->company.heavy || x->company.saturates ||
+            x->class != m->class)
+            continue;
+        if (x->account == m->account && x->vtime < least)
+            least = x->vtime;
+        accounts = x_had < accounts ? x_had : accounts;
+    }
+    if (least != TIME_NEVER && m->vtime < least)
+        m->vtime = least;
+    if (accounts != TIME_NEVER && *had < accounts)
+        *had = accounts;
 }
 
 /* How idle turns leave the device: of those that nobody has, and of probes, that says nothing. */
@@ -143,6 +165,10 @@ void company_judge(struct sched *c, uint64_t now_ns)
             judge_member(c, d, m, fed);
             dev->normal_heavy |=
                 m->class == CLASS_NORMAL && m->company.heavy && !m->idle && !m->paused;
+        }
+        for_each_member (dev, m) {
+            if (m->class != CLASS_LATENCY && m->company.saturates && !dev->rotation.linked)
+                forget_credit(dev, m);
         }
         judge_gather(dev, now_ns);
     }

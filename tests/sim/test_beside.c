@@ -171,6 +171,24 @@ static void test_light_owes_nothing(void **state)
     assert_true(r.job[2].done > 0.02);
 }
 
+/* Nor does one that saturated it all the time beside a light one of more weight. */
+static void test_no_credit_for_being_light(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {
+        .duration_ns = 110 * SEC,
+        .settle_ns = 65 * SEC,
+        .jobs = {RARE, CLOSED_LOOP(CLASS_BATCH, 600 * US, MS), SATURATING(CLASS_BATCH)},
+    };
+    s.jobs[1].weight = 300;
+    s.jobs[1].change_ns = 60 * SEC;
+    s.jobs[1].then_kernels = 40;
+    s.jobs[1].then_host_ns = 1;
+    struct sim_result r = simulate(s);
+    printf("weights 300 and 100: %.3f, %.3f\n", r.job[1].done, r.job[2].done);
+    assert_true(r.job[2].done > 0.2);
+}
+
 /* A budget bounds how many light contexts have slices at once. */
 static void test_budget_beside_light(void **state)
 {
@@ -334,6 +352,7 @@ int main(void)
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_fairness),
         cmocka_unit_test(test_light_owes_nothing),
+        cmocka_unit_test(test_no_credit_for_being_light),
         cmocka_unit_test(test_budget_beside_light),
         cmocka_unit_test(test_budget_comes_later),
         cmocka_unit_test(test_budget_is_shared),
