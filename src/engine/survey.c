@@ -19,14 +19,16 @@
 #define DOUBLE_MAX   7U                    /* as long each time, up to 11 minutes */
 
 /* What its program or the driver gave the group, as far as that shows: no program or driver is
- * known to set the shortest timeslice, one above the default, or the scheduler's floor. One in
- * between, as a latency budget leads to, stays: a program nobody manages is left alone rather. */
+ * known to set the shortest timeslice, one above the default, or one of the scheduler's. Another
+ * one in between, as a latency budget leads to, stays: a program nobody manages is left alone
+ * rather. */
 static uint64_t survey_timeslice(const struct survey *s, const struct model *m,
                                  const struct device_group *g)
 {
     const struct gpu_info *gpu = &m->gpus[g->gpu];
     bool ours = g->timeslice_us <= gpu->timeslice_min_us ||
-                g->timeslice_us > gpu->timeslice_default_us || g->timeslice_us == s->floor_us;
+                g->timeslice_us > gpu->timeslice_default_us || g->timeslice_us == s->floor_us ||
+                sched_has_slice(g->timeslice_us);
     return ours ? gpu->timeslice_default_us : g->timeslice_us;
 }
 

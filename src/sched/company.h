@@ -86,6 +86,8 @@ struct company_place {
     struct member *m;
 };
 
+/* Whether contexts have this slice, where no budget and no floor of speed makes it shorter. */
+bool company_has_slice(uint64_t us);
 /* Whether the record of switches tells anything. */
 bool company_is_fed(const struct policy_device *dev, uint64_t now_ns);
 /* Before a decision: what is known of the contexts and of the jobs. */

@@ -28,12 +28,23 @@ static bool context_known(const struct context_use *u)
     return u->seen_s >= KNOWN_S && u->runs >= KNOWN_RUNS;
 }
 
+/* Those of idle and of tried contexts are among them. */
+static const uint32_t slices_us[] = {250, 350, 500, 700, LIGHT_MOST_US};
+
+bool company_has_slice(uint64_t us)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(slices_us); i++) {
+        if (us == slices_us[i])
+            return true;
+    }
+    return false;
+}
+
 /* Of its mean run, without what switching adds. Runs that are as long as the slice say only that it
  * is too short. One of few, since each change is a control call. */
 static uint32_t light_slice(const struct sched_params *p, const struct context_use *u,
                             uint32_t now_us)
 {
-    static const uint32_t slices_us[] = {250, 350, 500, 700, LIGHT_MOST_US};
     double us = u->runs ? 1e6 * u->run_s / u->runs - RUNS_OWN_PART * p->switch_us : 0;
     us *= us >= 0.97 * now_us ? 2 : 1.1;
     size_t i = 0;

@@ -145,6 +145,11 @@ const struct sched_params *sched_current_params(const struct sched *c)
     return &c->params;
 }
 
+bool sched_has_slice(uint64_t us)
+{
+    return company_has_slice(us) || speed_floor_has_slice(us);
+}
+
 /* Whose turn it is among the computing groups of one member that do not run beside others: round
  * and round. */
 static void pick_turn_group(const struct sched *c, struct member *m, uint32_t head, uint64_t now_ns)

@@ -178,6 +178,10 @@ bool sched_rotates(const struct sched *c);
 /* Whether the policy orders latency jobs by what is due for them. */
 bool sched_orders(const struct sched *c);
 
+/* Whether a job may have this timeslice beside others or below a launch-bound one, whatever the
+ * parameters: so it is likely that a scheduler has set it. */
+bool sched_has_slice(uint64_t us);
+
 /* Whether EV_SWITCH may change anything there. latency_busy: share of the time that latency jobs
  * keep the GPU busy, as far as is known. A GPU whose switches are recorded switches more slowly, by
  * some microseconds. */

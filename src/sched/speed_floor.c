@@ -46,6 +46,15 @@ static uint32_t slice_of(const struct sched_params *p, uint32_t step)
     return us > p->timeslice_min_us ? us : p->timeslice_min_us;
 }
 
+bool speed_floor_has_slice(uint64_t us)
+{
+    for (uint32_t i = 1; i < SPEED_STEPS; i++) {
+        if (us == slices_us[i])
+            return true;
+    }
+    return false;
+}
+
 void speed_floor_reset(struct speed_floor *s)
 {
     *s = (struct speed_floor){0};

@@ -84,6 +84,8 @@ uint32_t speed_floor_beside_us(const struct sched_params *p, const struct speed_
  * for a context of this duty when it has work. */
 double speed_floor_lost(const struct sched_params *p, const struct speed_floor *s, double duty,
                         uint32_t slice_us);
+/* Whether it is one of its slices, but for the shortest. */
+bool speed_floor_has_slice(uint64_t us);
 /* Nothing is known any more, for the latency jobs are others, or there are none. */
 void speed_floor_reset(struct speed_floor *s);
 
