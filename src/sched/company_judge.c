@@ -33,7 +33,7 @@ static const uint32_t slices_us[] = {250, 350, 500, 700, LIGHT_MOST_US};
 
 bool company_has_slice(uint64_t us)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(slices_us); i++) {
+    for (size_t i = 0; i < sizeof(slices_us) / sizeof(slices_us[0]); i++) {
         if (us == slices_us[i])
             return true;
     }
