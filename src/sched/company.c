@@ -142,12 +142,17 @@ static bool room_fits(const struct sched_params *p, const struct policy_device *
            (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
 }
 
+static void take_contexts(struct policy_device *dev, const struct member *m)
+{
+    const uint32_t contexts = member_at_once(dev, m, false);
+    dev->room.contexts -= contexts < dev->room.contexts ? contexts : dev->room.contexts;
+}
+
 static void room_take(const struct sched_params *p, struct policy_device *dev, struct member *m,
                       bool light, uint64_t now_ns)
 {
-    const uint32_t contexts = member_at_once(dev, m, false);
     m->company.beside = true;
-    dev->room.contexts -= contexts < dev->room.contexts ? contexts : dev->room.contexts;
+    take_contexts(dev, m);
     if (!light) {
         dev->room.heavy = m;
         if (dev->rotation.turn_ns == now_ns)
@@ -307,8 +312,7 @@ static void room_open(const struct sched_params *p, struct policy_device *dev)
     if (!holder)
         return;
     dev->alone = member_at_once(dev, holder, false) > room->contexts;
-    const uint32_t contexts = member_at_once(dev, holder, false);
-    room->contexts -= contexts < room->contexts ? contexts : room->contexts;
+    take_contexts(dev, holder);
     room->duty = light ? holder->company.duty : 0;
     room->lost = light ? speed_cost(p, dev, holder) : 0;
 }
@@ -471,7 +475,7 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     /* Light contexts of one job run together, or they could wait for each other. */
     bool light = is_light(dev, m) && (dev->room.heavy != m || m->ncompute > 1);
     bool shortest = is_outranked(dev, m) && !light;
-    bool together = gathered || (now_ns < dev->try_until_ns && m->ncompute > 1);
+    bool together = gathered || (in_try(dev, now_ns) && m->ncompute > 1);
     if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.holder) ||
         (shortest && !together))
         return 0;
@@ -481,7 +485,7 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
         us = g->light_us;
     else if (gathered)
         us = GATHER_US;
-    us = now_ns < dev->try_until_ns ? TRY_SLICE_US : us;
+    us = in_try(dev, now_ns) ? TRY_SLICE_US : us;
     us = us < dev->fits_us ? us : dev->fits_us;
     return us < most_us ? us : most_us;
 }

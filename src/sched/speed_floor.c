@@ -7,21 +7,21 @@
 
 #define S 1000000000ULL
 
-#define SHORTEST_S   0.2         /* of the record, for each judgement: at the shortest slice, */
-#define BURST_S      0.1         /* while they are throttled, */
-#define STEP_S       0.5         /* of a step, */
-#define SURE_S       2.0         /* for a step to be refused, */
-#define STAYS_S      0.5         /* and of a slice that stays */
-#define SILENT_NS    (3 * S / 2) /* latency jobs that do nothing for so long are away */
-#define REFERENCE_NS (45 * S)    /* a reference takes some 0.2 s: 0.5 % of what lower jobs have */
-#define AGAIN_NS     (10 * S)    /* between references because of a change */
-#define DOUBTFUL_NS  (10 * S)
-#define BAR_NS       (4 * S) /* one measurement may err by more than the floor leaves */
-#define BAR_MOST_NS  (960 * S)
-#define RESTS_NS     (5 * S)
-#define BURST_STEP   3 /* with which throttled jobs run */
-#define THROTTLE_NS  (2 * S)
-#define WORTH_NS     1000000.0 /* of throttling: its two control calls take as long */
+#define SHORTEST_S     0.2         /* of the record, for each judgement: at the shortest slice, */
+#define BURST_S        0.1         /* while they are throttled, */
+#define STEP_S         0.5         /* of a step, */
+#define SURE_S         2.0         /* for a step to be refused, */
+#define STAYS_S        0.5         /* and of a slice that stays */
+#define SILENT_NS      (3 * S / 2) /* latency jobs that do nothing for so long are away */
+#define REFERENCE_NS   (45 * S)    /* a reference takes some 0.2 s: 0.5 % of what lower jobs have */
+#define AGAIN_NS       (10 * S)    /* between references because of a change */
+#define DOUBTFUL_NS    (10 * S)
+#define BAR_NS         (4 * S) /* one measurement may err by more than the floor leaves */
+#define BAR_MOST_NS    (960 * S)
+#define PAUSES_LAST_NS (5 * S)
+#define BURST_STEP     3 /* with which throttled jobs run */
+#define THROTTLE_NS    (2 * S)
+#define WORTH_NS       1000000.0 /* of throttling: its two control calls take as long */
 
 #define RUNS_LEAST 10   /* to judge by */
 #define RUNS_HZ    20.0 /* fewer gaps are not worth the search */
@@ -126,17 +126,17 @@ static double burst_loss(const struct sched_params *p, const struct speed_floor 
 
 /* Whether latency jobs pause now and then: lower jobs have the pauses, which no record shows while
  * they wait. */
-static bool rests(struct speed_floor *s, const struct tally *t, uint64_t now_ns)
+static bool has_pauses(struct speed_floor *s, const struct tally *t, uint64_t now_ns)
 {
     if (t->pauses_s > PAUSES * t->seconds)
-        s->rests_ns = now_ns + RESTS_NS;
-    return now_ns < s->rests_ns;
+        s->pauses_until_ns = now_ns + PAUSES_LAST_NS;
+    return now_ns < s->pauses_until_ns;
 }
 
 static bool throttles(const struct sched_params *p, const struct speed_floor *s, double may_lose,
                       bool strict, uint64_t now_ns)
 {
-    if (!s->launch_bound || now_ns < s->rests_ns || (!strict && s->busy < MOST))
+    if (!s->launch_bound || now_ns < s->pauses_until_ns || (!strict && s->busy < MOST))
         return false;
     if (strict)
         return s->bursts_hz * p->switch_us * 1e-6 > may_lose;
@@ -212,7 +212,7 @@ static void judge_shortest(const struct sched_params *p, struct speed_floor *s, 
 {
     bool reference = s->phase == SPEED_REFERENCE, was = s->launch_bound;
     take_shortest(p, s, &seen->tally);
-    rests(s, &seen->tally, now_ns);
+    has_pauses(s, &seen->tally, now_ns);
     s->launch_bound &= now_ns >= s->doubtful_ns;
     if (was && !s->launch_bound)
         s->doubtful_ns = now_ns + DOUBTFUL_NS;
@@ -242,7 +242,7 @@ static void judge_burst(const struct sched_params *p, struct speed_floor *s, str
                         double may_lose, bool strict, uint64_t now_ns)
 {
     speed_measure(p, s, &seen->tally);
-    if (rests(s, &seen->tally, now_ns)) {
+    if (has_pauses(s, &seen->tally, now_ns)) {
         enter(s, seen, SPEED_SHORTEST, 0, now_ns);
         return;
     }

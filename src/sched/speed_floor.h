@@ -15,7 +15,7 @@
  *
  * The slice goes up and down in steps. A step that takes the latency job below its floor, or takes
  * more from it than it gives to lower jobs, is *barred* for a while, twice as long each time: so
- * the slice comes to rest. Where even the shortest slice costs too much, lower jobs are
+ * the slice settles. Where even the shortest slice costs too much, lower jobs are
  * *throttled*: they run only part of the time, with a slice that is worth the switches.
  *
  * Requests with pauses that are longer than a switch are left alone: there the shortest slice gives
@@ -48,12 +48,12 @@ struct speed_floor {
     enum speed_phase phase;
     uint32_t step; /* index of the slice, while it is not a reference */
     uint64_t until_ns;
-    uint64_t changed_ns;   /* when the slice was last set */
-    uint64_t doubtful_ns;  /* until then they are not taken for launch-bound, */
-    uint64_t rests_ns;     /* and for jobs that pause */
-    uint64_t told_ns;      /* when the record last showed anything, */
-    double told_s;         /* of so much time */
-    uint64_t reference_ns; /* when the next reference is due */
+    uint64_t changed_ns;      /* when the slice was last set */
+    uint64_t doubtful_ns;     /* until then they are not taken for launch-bound */
+    uint64_t pauses_until_ns; /* until then they count as jobs that pause */
+    uint64_t told_ns;         /* when the record last showed anything, */
+    double told_s;            /* of so much time */
+    uint64_t reference_ns;    /* when the next reference is due */
     uint64_t barred_ns[SPEED_STEPS];
     uint64_t bar_ns[SPEED_STEPS]; /* for how long it was barred last */
     double alone,
