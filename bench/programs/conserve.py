@@ -25,7 +25,7 @@ PROGRAMS = {
     "jax": "train_jax.py",
 }
 PAIRS = ["generate:gpt", "resnet:gpt", "train:train2", "llm:gpt", "generate:gpt+gpt2", "generate:nanogpt"]
-START_S, WARM_S = 100, {"generate": 12}  # some are slow for their first seconds
+START_S, WARM_S = 100, {"generate": 20}  # some are slow for their first seconds
 WINDOW_S, SETTLE_S = {"llm": 6}, {"alone": 0.7, "default": 1.0, "cede": 7}
 
 
@@ -71,10 +71,12 @@ class Programs:
         begin = time.monotonic()
         time.sleep(WINDOW_S.get(names[0], 3.5))
         end = time.monotonic()
-        jobs = subprocess.run([cede, "ps", "--json"], stdout=subprocess.PIPE, text=True, timeout=10).stdout if cede else None
+        jobs, why = (subprocess.run([cede, *a], stdout=subprocess.PIPE, text=True, timeout=10).stdout if cede else None
+                     for a in (["ps", "--json"], ["why", str(self.running[names[0]].pid)]))
         time.sleep(0.15)
         self.signal(names, signal.SIGSTOP)
-        row = {"mode": mode, "programs": names, "rates": [], "jobs": json.loads(jobs) if jobs else None}
+        row = {"mode": mode, "programs": names, "rates": [], "jobs": json.loads(jobs) if jobs else None,
+               "why": why}
         for n in names:
             latencies, rate = self.what(n, begin, end)
             row["rates"].append(rate)
@@ -107,16 +109,17 @@ def main():
                     time.sleep(seconds)
                     programs.signal([n], signal.SIGSTOP)
             pairs = [p for p in pairs if all(n in programs.running for n in p)]
-            for n in programs.running:
-                if not n.endswith("2"):
-                    add(programs.measure("alone", [n]))
-            for p in pairs:
+            for n in {n for p in pairs for n in p[1:] if not n.endswith("2")}:
+                add(programs.measure("alone", [n]))
+            for p in pairs:  # alone each time: the host's speed changes
+                add(programs.measure("alone", p[:1]))
                 add(programs.measure("default", p))
             daemon = subprocess.Popen([cede, "daemon", "--device", "nvidia"], stderr=open(out + ".log", "w"))
             time.sleep(1.5)
             pids = {n: str(p.pid) for n, p in programs.running.items()}
             subprocess.run([cede, "set", "-c", "batch", *pids.values()], check=True, stdout=subprocess.DEVNULL)
             for p in pairs:
+                add(programs.measure("alone", p[:1]))
                 subprocess.run([cede, "set", "-c", "latency", pids[p[0]]], check=True, stdout=subprocess.DEVNULL)
                 add(programs.measure("cede", p, cede))
                 subprocess.run([cede, "set", "-c", "batch", pids[p[0]]], check=True, stdout=subprocess.DEVNULL)

@@ -19,16 +19,30 @@ struct sched_params;
  * for 0.164 ms (H100 and H200, driver 580.159.04). */
 #define RUNS_OWN_PART 0.36
 
+#define TALLY_PARTS 64
+/* A program works more or less by turns, and has the engine for as long as no other wants it. So
+ * what it does is told by parts of a tally, of which the odd ones do not count. */
+#define TALLY_PART_S 0.025
+
+/* Lengths of so many runs. */
+struct lengths {
+    double n, sum_us, squares;
+};
+
 /* Time and runs since some moment, of latency jobs and of those below them. */
 struct tally {
     double seconds;  /* that the record covers, without pauses, */
     double pauses_s; /* and in pauses of the latency jobs */
-    double busy_s;   /* of latency jobs: in runs */
-    uint32_t bursts; /* and how many there were */
-    double lower_s;  /* of jobs below */
+    uint32_t bursts; /* runs of latency jobs */
+    double lower_s;  /* in runs of jobs below */
     uint32_t lower;
-    uint32_t returns; /* of latency jobs, from a lower one; */
-    uint32_t cut;     /* of these so soon that they waited before the other's run had begun */
+    uint32_t returns;   /* of latency jobs, from a lower one; */
+    uint32_t cut, soon; /* of these so soon that they waited before the other's run had begun, or
+                           perhaps did; */
+    struct lengths given, taken; /* these runs of lower jobs, and theirs after it */
+    double part_s, work_s;       /* since a part ended: time, and of it latency jobs worked */
+    float parts[TALLY_PARTS];    /* what they worked of each, number i at i % TALLY_PARTS */
+    uint32_t nparts;
 };
 
 /* A context's, or what several of one process have together. */
@@ -48,7 +62,7 @@ struct runs {
     uint32_t group;    /* has the engine; SLOT_NONE: nobody, or a stranger */
     bool known;        /* false: switches were lost since */
     uint64_t since_ns; /* the last switch */
-    bool lower, cut;   /* the last run was of a lower job; and it was as short as can be */
+    double given_us;   /* length of the last run, if it was of a lower job, or 0 */
     uint64_t alone_ns; /* the latest moment at which certainly nobody waited */
     struct {
         uint32_t group;
@@ -78,7 +92,12 @@ void runs_company(struct context_use *use, bool on, uint64_t now_ns);
 void runs_count_anew(struct runs *r, uint64_t now_ns);
 /* Goes on, or stops meanwhile. */
 void runs_count(struct runs *r, bool on, uint64_t now_ns);
-/* The GPU time that latency jobs worked, without what switching to them adds to each run. */
-double tally_work_s(const struct sched_params *p, const struct tally *t);
+/* The share of the time that latency jobs mostly worked, without what switching to them adds to
+ * each run: the mean of the middle half of the parts. */
+double tally_rate(const struct tally *t);
+/* Whether latency jobs mostly waited for the lower job already when its run began: these runs are
+ * as short as can be. Those that end as a request arrives may be so by chance, but then they vary
+ * more than the runs of latency jobs do. */
+bool tally_is_saturated(const struct tally *t);
 
 #endif

@@ -7,15 +7,17 @@
 
 #define S 1000000000ULL
 
-#define SHORTEST_S     0.2         /* of the record, for each judgement: at the shortest slice, */
+#define SHORTEST_S     0.4         /* of the record, for each judgement: at the shortest slice, */
+#define REFERENCE_S    0.2         /* once more, later, */
+#define FEW_S          1.0         /* with few runs, which tell nothing, */
 #define BURST_S        0.1         /* while they are throttled, */
 #define STEP_S         0.5         /* of a step, */
 #define SURE_S         2.0         /* for a step to be refused, */
 #define STAYS_S        0.5         /* and of a slice that stays */
 #define SILENT_NS      (3 * S / 2) /* latency jobs that do nothing for so long are away */
-#define REFERENCE_NS   (45 * S)    /* a reference takes some 0.2 s: 0.5 % of what lower jobs have */
+#define REFERENCE_NS   (45 * S)    /* it takes some 0.2 s: 0.5 % of what lower jobs have */
 #define AGAIN_NS       (10 * S)    /* between references because of a change */
-#define DOUBTFUL_NS    (10 * S)
+#define DOUBTFUL_NS    (4 * S)
 #define BAR_NS         (4 * S) /* one measurement may err by more than the floor leaves */
 #define BAR_MOST_NS    (960 * S)
 #define PAUSES_LAST_NS (5 * S)
@@ -32,6 +34,7 @@
 #define NOISE      0.02 /* of the speed */
 #define MIXED      0.4  /* the part of a new reference in what is known of the speed */
 #define CLEAR      0.25 /* of the speed: what is further from the floor is no matter of chance */
+#define COSTS_MOST 0.3  /* of the speed, the first step: more is not believed */
 #define LOST       0.05 /* of the speed, to a step, so that it matters what lower jobs gain */
 #define WORTH      1.5  /* of what latency jobs lose, that lower ones gain at least */
 /* With the shortest slice a latency job waits for a switch, and for what the lower job's run takes
@@ -91,7 +94,7 @@ static double lower_share(const struct sched_params *p, const struct tally *t)
 static void speed_measure(const struct sched_params *p, struct speed_floor *s,
                           const struct tally *t)
 {
-    s->rate = tally_work_s(p, t) / t->seconds;
+    s->rate = tally_rate(t);
     s->lower = lower_share(p, t);
 }
 
@@ -110,7 +113,7 @@ static void take_shortest(const struct sched_params *p, struct speed_floor *s,
     bool like = s->shortest > 0 && fabs(s->rate - s->shortest) < 0.5 * s->shortest;
     s->shortest = like ? s->shortest + (s->rate - s->shortest) * MIXED : s->rate;
     s->bursts_hz = t->returns / t->seconds;
-    s->launch_bound = t->returns >= RUNS_LEAST && t->cut >= (t->returns + 1) / 2 &&
+    s->launch_bound = t->returns >= RUNS_LEAST && tally_is_saturated(t) &&
                       s->bursts_hz >= RUNS_HZ && s->rate >= SPEED_BUSY;
     s->alone = speed_alone(p, s);
 }
@@ -171,7 +174,7 @@ static void judge_step(const struct sched_params *p, struct speed_floor *s, stru
     if (!sure && speed < least && speed > least - CLEAR)
         return;
     if (s->step == 1 && s->rate > 0) {
-        s->us_costs = fmax(s->shortest / s->rate - 1, 0) / slice_of(p, 1);
+        s->us_costs = fmin(fmax(s->shortest / s->rate - 1, 0), COSTS_MOST) / slice_of(p, 1);
         s->alone = speed_alone(p, s);
     }
     double lost = (s->rate_before - s->rate) / s->alone, gained = s->lower - s->lower_before;
@@ -269,12 +272,23 @@ uint32_t speed_floor_beside_us(const struct sched_params *p, const struct speed_
     return s->phase == SPEED_STEP || s->phase == SPEED_STAYS ? slice_of(p, s->step) : 0;
 }
 
-static double enough_s(enum speed_phase phase)
+static bool is_enough(enum speed_phase phase, const struct tally *t)
 {
-    return phase == SPEED_STEP    ? STEP_S
-           : phase == SPEED_STAYS ? STAYS_S
-           : phase == SPEED_BURST ? BURST_S
-                                  : SHORTEST_S;
+    switch (phase) {
+    case SPEED_STEP:
+        return t->seconds >= STEP_S;
+    case SPEED_STAYS:
+        return t->seconds >= STAYS_S;
+    case SPEED_BURST:
+        return t->seconds >= BURST_S;
+    case SPEED_SHORTEST:
+    case SPEED_REFERENCE:
+        return t->seconds >= (phase == SPEED_REFERENCE ? REFERENCE_S : SHORTEST_S) &&
+               (t->returns >= RUNS_LEAST || t->seconds >= FEW_S);
+    case SPEED_THROTTLED:
+        break;
+    }
+    return false;
 }
 
 struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed_floor *s,
@@ -291,7 +305,7 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
     if (s->phase != SPEED_THROTTLED && s->phase != SPEED_SHORTEST &&
         now_ns >= s->told_ns + SILENT_NS) {
         enter(s, seen, SPEED_SHORTEST, 0, now_ns);
-    } else if (s->phase != SPEED_THROTTLED && seen->tally.seconds >= enough_s(s->phase)) {
+    } else if (is_enough(s->phase, &seen->tally)) {
         switch (s->phase) {
         case SPEED_SHORTEST:
         case SPEED_REFERENCE:

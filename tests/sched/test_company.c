@@ -2,6 +2,7 @@
  * with records made by hand. */
 #include "sched/sched_impl.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -118,6 +119,63 @@ static void test_try_is_bounded(void **state)
     sched_free(c);
 }
 
+static double between(double a, double b)
+{
+    return a + (b - a) * rand() / RAND_MAX;
+}
+
+/* Which lower jobs' runs are as short as can be because the latency job waits for each to end, by
+ * lengths as seen on an H100. */
+static void test_who_waits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *what;
+        double given[2], taken[2]; /* lengths of runs, between these, in us */
+        double period_us;          /* of requests; 0: the latency job always waits */
+        bool saturated;
+    } v[] = {
+        {"generate()", {150, 168}, {67, 220}, 0, true},
+        {"ResNet-50", {116, 124}, {150, 250}, 0, true},
+        {"ResNet-50, kernels of 0.2 ms", {157, 169}, {150, 250}, 0, true},
+        {"equal kernels", {96, 99}, {100, 101}, 0, true},
+        {"2000 requests per second", {0, 0}, {163, 165}, 500, false},
+        {"2000 requests of several lengths", {0, 0}, {140, 190}, 500, false},
+        {"1500 requests per second", {0, 0}, {160, 168}, 667, false},
+    };
+    struct sched_params p;
+    params_default(&p);
+    srand(1);
+    for (size_t i = 0; i < sizeof(v) / sizeof(v[0]); i++) {
+        struct runs r = {.known = true, .since_ns = SEC};
+        uint64_t at = SEC;
+        double due_us = 0, now_us = 0;
+        for (unsigned k = 0; k < 2000; k++) {
+            double taken = between(v[i].taken[0], v[i].taken[1]);
+            double given = between(v[i].given[0], v[i].given[1]);
+            if (k == 1000) /* the lower job has nothing for a moment */
+                taken += 166000;
+            if (v[i].period_us > 0) { /* the host wakes some microseconds late */
+                due_us = fmax(due_us + v[i].period_us, now_us);
+                given = fmax(due_us + between(0, 10) - now_us - 166, 100);
+            }
+            now_us += given + taken + 166;
+            const struct run lower = {false, 1}, latency = {true, 1000000};
+            runs_end(&p, &r, &lower, NULL, at += (uint64_t)(1000 * given));
+            runs_end(&p, &r, NULL, NULL, at += 83000);
+            runs_end(&p, &r, &latency, NULL, at += (uint64_t)(1000 * taken));
+            runs_end(&p, &r, NULL, NULL, at += 83000);
+        }
+        double work = (v[i].taken[0] + v[i].taken[1]) / 2 - 64.8;
+        double cycle = work + 64.8 + 166 + (v[i].given[0] + v[i].given[1]) / 2;
+        double rate = work / (v[i].period_us > 0 ? v[i].period_us : cycle);
+        printf("%s: %d, %.3f of the time, %.3f\n", v[i].what, tally_is_saturated(&r.tally),
+               tally_rate(&r.tally), rate);
+        assert_int_equal(tally_is_saturated(&r.tally), v[i].saturated);
+        assert_true(fabs(tally_rate(&r.tally) - rate) < 0.03 * rate);
+    }
+}
+
 /* References cost lower jobs little, also where the load of the latency job goes up and down. */
 static void test_references_are_rare(void **state)
 {
@@ -142,7 +200,7 @@ static void test_references_are_rare(void **state)
             continue;
         struct tally *t = &r.tally;
         t->seconds += 0.05;
-        t->busy_s += 0.05 * 0.3 * load * (1 - 3e-5 * d.slice_us) + 40 * 0.36 * 180e-6;
+        t->parts[t->nparts++ % TALLY_PARTS] = (float)(0.3 * load * (1 - 3e-5 * d.slice_us));
         t->bursts += 40;
         t->returns += 40;
         t->cut += d.slice_us == 1 ? 40 : 20;
@@ -160,7 +218,8 @@ static void test_throttled_for_a_while(void **state)
 {
     (void)state;
     struct sched_params p;
-    struct runs r = {.known = true, .tally = {.seconds = 0.2, .busy_s = 0.16, .lower_s = 0.04}};
+    struct runs r = {.known = true,
+                     .tally = {.seconds = 0.2, .lower_s = 0.04, .parts = {0.8F}, .nparts = 1}};
     struct speed_floor s = {
         .phase = SPEED_BURST, .launch_bound = true, .alone = 0.8, .reference_ns = TIME_NEVER};
     params_default(&p);
@@ -175,7 +234,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_light_is_forgotten),    cmocka_unit_test(test_counts_beside_only),
         cmocka_unit_test(test_try_is_bounded),        cmocka_unit_test(test_references_are_rare),
-        cmocka_unit_test(test_throttled_for_a_while),
+        cmocka_unit_test(test_throttled_for_a_while), cmocka_unit_test(test_who_waits),
     };
     return cmocka_run_group_tests_name("sched/company", tests, NULL, NULL);
 }
