@@ -6,7 +6,7 @@
 
 #include "sched/sched_impl.h"
 
-#define ROOM           1.5 /* duties of light jobs that run together: estimates are too high */
+#define ROOM           2.0 /* duties of light jobs that run together: estimates are too high */
 #define ROOM_OUTRANKED 1.0 /* of batch jobs beside normal ones */
 #define PART_LEAST     0.1 /* of a turn, that a job is charged which saturates the GPU */
 #define TRY_NS         150000000U
@@ -16,6 +16,7 @@
 #define TRY_CONTEXTS   8U           /* that run at once */
 #define GATHER_US      500U
 #define FIT_LEAST_US   100U /* to fit into a budget */
+#define GROWN_US       700U /* between those two */
 #define IDLE           0.15 /* less is no reason for a try */
 #define AHEAD_TURNS    2
 #define WITNESS        4
@@ -116,15 +117,12 @@ static uint32_t member_at_once(const struct policy_device *dev, const struct mem
     return m->company.light + (m->company.light < width);
 }
 
-static double speed_cost(const struct sched_params *p, const struct policy_device *dev,
-                         const struct member *m)
+/* Whether latency jobs keep their floor beside light contexts of these duties and slices. */
+static bool keeps_floor(const struct sched_params *p, const struct policy_device *dev, double duty,
+                        uint32_t slice_us)
 {
-    return speed_floor_lost(p, &dev->speed, m->company.duty, m->company.slice_us);
-}
-
-static double most_lost(const struct policy_device *dev)
-{
-    return dev->speed.may_lose > 0 ? dev->speed.may_lose : INFINITY;
+    const double most = dev->speed.may_lose > 0 ? dev->speed.may_lose : INFINITY;
+    return speed_floor_lost(p, &dev->speed, duty, slice_us) <= most;
 }
 
 /* As one that is light, or as the one that saturates the GPU. */
@@ -137,7 +135,7 @@ static bool room_fits(const struct sched_params *p, const struct policy_device *
     if (!light)
         return !room->heavy && room->contexts;
     return room->duty + m->company.duty <= (is_outranked(dev, m) ? ROOM_OUTRANKED : ROOM) &&
-           room->lost + speed_cost(p, dev, m) <= most_lost(dev) &&
+           keeps_floor(p, dev, room->duty + m->company.duty, TRY_SLICE_US) &&
            member_at_once(dev, m, false) <= room->contexts &&
            (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
 }
@@ -160,7 +158,6 @@ static void room_take(const struct sched_params *p, struct policy_device *dev, s
         return;
     }
     dev->room.duty += m->company.duty;
-    dev->room.lost += speed_cost(p, dev, m);
 }
 
 /* The best class first, and in a class the order of turns. */
@@ -314,7 +311,6 @@ static void room_open(const struct sched_params *p, struct policy_device *dev)
     dev->alone = member_at_once(dev, holder, false) > room->contexts;
     take_contexts(dev, holder);
     room->duty = light ? holder->company.duty : 0;
-    room->lost = light ? speed_cost(p, dev, holder) : 0;
 }
 
 /* It runs beside others on all its devices, or on none. last: batch jobs that have no place so far
@@ -389,15 +385,23 @@ void company_float(const struct machine *mc, struct policy_device *own, const st
         dev->members[m->job].company.floats = floats && others;
 }
 
-/* While several contexts run, within a budget: with longer slices than most_us none of them would
- * be seen to wait for its host. */
+/* While several contexts run: within a budget none of them would be seen to wait for its host, with
+ * longer slices than most_us. */
 static uint32_t bound_us(const struct sched_params *p, const struct policy_device *dev,
                          uint32_t most_us)
 {
-    if (dev->contexts < 2 || !policy_budget(dev))
-        return UINT32_MAX;
-    const uint32_t fits_us = fit_us(p, dev, dev->contexts);
-    return fits_us < most_us ? fits_us : most_us;
+    uint32_t us = UINT32_MAX;
+    if (dev->contexts < 2)
+        return us;
+    if (policy_budget(dev)) {
+        us = fit_us(p, dev, dev->contexts);
+        us = us < most_us ? us : most_us;
+    }
+    if (keeps_floor(p, dev, dev->room.duty, LIGHT_MOST_US))
+        return us;
+    const uint32_t floor_us =
+        keeps_floor(p, dev, dev->room.duty, GROWN_US) ? GROWN_US : TRY_SLICE_US;
+    return us < floor_us ? us : floor_us;
 }
 
 void company_pick(const struct machine *mc)

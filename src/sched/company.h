@@ -77,7 +77,6 @@ struct company_room {
     const struct member *heavy; /* saturates the GPU; NULL: none does */
     double duty;
     uint32_t contexts; /* within the latency jobs' budget */
-    double lost;       /* of the speed of latency jobs */
 };
 
 /* A job that may run beside others, and its device, the first of a gang's. */

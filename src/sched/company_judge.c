@@ -16,6 +16,7 @@
 #define BLIND_OVER_S   185.0        /* and if it is not known: 30 s to IDLE */
 #define WASTED         0.6          /* how busy a device is at most, for contexts to be gathered */
 #define GAINED         0.15         /* by how much more then, at least, for that to last */
+#define CUT_OFTEN      4U           /* one run in so many ends with its slice */
 #define CONTEXTS_MOST  64U          /* of a job, to be told apart by their processes */
 
 bool company_is_fed(const struct policy_device *dev, uint64_t now_ns)
@@ -40,13 +41,13 @@ bool company_has_slice(uint64_t us)
     return false;
 }
 
-/* Of its mean run, without what switching adds. Runs that are as long as the slice say only that it
- * is too short. One of few, since each change is a control call. */
+/* Of its mean run, without what switching adds. Where many end with the slice it is too short. One
+ * of few, since each change is a control call. */
 static uint32_t light_slice(const struct sched_params *p, const struct context_use *u,
                             uint32_t now_us)
 {
     double us = u->runs ? 1e6 * u->run_s / u->runs - RUNS_OWN_PART * p->switch_us : 0;
-    us *= us >= 0.97 * now_us ? 2 : 1.1;
+    us = CUT_OFTEN * u->cut >= u->runs ? 2.0 * now_us : 1.1 * us;
     size_t i = 0;
     while (slices_us[i] < us && slices_us[i] < LIGHT_MOST_US)
         i++;
@@ -63,17 +64,17 @@ uint32_t company_first(const struct sched *c, uint32_t group)
     return first;
 }
 
-static const struct context_use nothing;
-
-static void judge_group(const struct sched_params *p, struct group *g, const struct context_use *u)
+static void judge_group(const struct sched_params *p, struct group *g, struct context_use *u)
 {
     /* The bounds: when it did not certainly wait for its host, and when it ran. */
     double most = context_known(u) ? 1 - u->idle_s / u->seen_s : 1;
     double least = context_known(u) ? fmin(u->run_s / u->seen_s, most) : 1;
     bool light = context_known(u) && most < (g->light ? HEAVY : LIGHT);
     uint32_t slice_us = light_slice(p, u, g->light ? g->light_us : TRY_SLICE_US);
-    if (light && (!g->light || slice_us > g->light_us || 3 * slice_us <= g->light_us))
+    if (light && (!g->light || slice_us > g->light_us || 3 * slice_us <= g->light_us)) {
         g->light_us = slice_us;
+        u->cut = 0;
+    }
     g->light = light;
     g->duty = light ? (2 * least + most) / 3 : 1;
 }
@@ -81,6 +82,7 @@ static void judge_group(const struct sched_params *p, struct group *g, const str
 static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed)
 {
     const bool was_heavy = m->company.heavy;
+    struct context_use nothing = {0};
     m->company.duty = 0;
     m->company.unknown = false;
     m->company.heavy = m->company.light = m->company.slice_us = 0;

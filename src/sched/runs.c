@@ -96,6 +96,7 @@ void runs_end(const struct sched_params *p, struct runs *r, const struct run *of
     if (use && r->known && use->begun_ns && r->since_ns < use->until_ns) {
         uint64_t most_ns = slice_ns + (uint64_t)(RUNS_OWN_PART * 1e3 * p->switch_us);
         use->run_s += (double)(ns < most_ns ? ns : most_ns) * 1e-9;
+        use->cut += ns >= slice_ns && ns <= slice_ns + switch_ns;
         use->left_ns = at_ns;
     }
     r->since_ns = at_ns;
@@ -141,6 +142,7 @@ void runs_begin(struct runs *r, uint32_t group, struct context_use *use, uint64_
         use->idle_s /= 2;
         use->run_s /= 2;
         use->runs /= 2;
+        use->cut /= 2;
     }
 }
 

@@ -52,7 +52,7 @@ struct context_use {
     uint64_t begun_ns, left_ns; /* its last run since then; 0: none, or it still has the engine */
     double seen_s, idle_s;      /* from run to run: in all, and certainly idle */
     double run_s;               /* in runs, each counted as its slice and RUNS_OWN_PART at most */
-    uint32_t runs;
+    uint32_t runs, cut;         /* and these ended with their slice */
 };
 
 #define RUNS_LAST 16

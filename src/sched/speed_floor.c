@@ -16,7 +16,7 @@
 #define STAYS_S        0.5         /* and of a slice that stays */
 #define SILENT_NS      (3 * S / 2) /* latency jobs that do nothing for so long are away */
 #define REFERENCE_NS   (45 * S)    /* it takes some 0.2 s: 0.5 % of what lower jobs have */
-#define AGAIN_NS       (10 * S)    /* between references because of a change */
+#define AGAIN_NS       (5 * S)     /* between references because of a change */
 #define DOUBTFUL_NS    (4 * S)
 #define BAR_NS         (4 * S) /* one measurement may err by more than the floor leaves */
 #define BAR_MOST_NS    (960 * S)
@@ -32,11 +32,13 @@
 #define MOST       0.7 /* of the time: beside latency jobs that work less, lower jobs use the pauses */
 #define CHANGED    0.2  /* of the speed, by which the load is taken for another one */
 #define NOISE      0.02 /* of the speed */
-#define MIXED      0.4  /* the part of a new reference in what is known of the speed */
+#define MIXED      0.6  /* the part of a new reference in what is known of the speed */
 #define CLEAR      0.25 /* of the speed: what is further from the floor is no matter of chance */
-#define COSTS_MOST 0.3  /* of the speed, the first step: more is not believed */
+#define COSTS_MOST 0.5  /* of the speed, a step: more is not believed */
+#define COSTS_KEPT 0.8  /* of what was seen of them, when a step is measured */
 #define LOST       0.05 /* of the speed, to a step, so that it matters what lower jobs gain */
-#define WORTH      1.5  /* of what latency jobs lose, that lower ones gain at least */
+#define LOSE_OF_US 10000
+#define WORTH      1.5 /* of what latency jobs lose, that lower ones gain at least */
 /* With the shortest slice a latency job waits for a switch, and for what the lower job's run takes
  * at least. */
 #define SWITCHES_AT_LEAST 1.25
@@ -73,9 +75,12 @@ static void enter(struct speed_floor *s, struct runs *seen, enum speed_phase pha
     runs_count_anew(seen, now_ns);
 }
 
+/* As long as what latency jobs may lose of LOSE_OF_US, which keeps them further from their floor
+ * than a measurement errs: what a longer one gives to lower jobs is little. */
 static bool is_barred(const struct speed_floor *s, uint32_t step, uint64_t now_ns)
 {
-    return step >= SPEED_STEPS || now_ns < s->barred_ns[step];
+    return step >= SPEED_STEPS || now_ns < s->barred_ns[step] ||
+           (step > 1 && slices_us[step] > LOSE_OF_US * s->may_lose * (1 + NOISE));
 }
 
 static void speed_bar(struct speed_floor *s, uint32_t step, uint64_t now_ns)
@@ -102,7 +107,17 @@ static void speed_measure(const struct sched_params *p, struct speed_floor *s,
  */
 static double speed_alone(const struct sched_params *p, const struct speed_floor *s)
 {
-    return s->shortest / (1 - fmin(s->us_costs * SWITCHES_AT_LEAST * p->switch_us, 0.5));
+    return s->shortest / (1 - s->us_costs * SWITCHES_AT_LEAST * p->switch_us);
+}
+
+/* What a step costs, as seen when it is new: the line through what all of them did. */
+static void take_costs(const struct sched_params *p, struct speed_floor *s)
+{
+    double us = slice_of(p, s->step), costs = s->shortest / fmax(s->rate, 1e-6) - 1;
+    s->costs_us = s->costs_us * COSTS_KEPT + fmin(costs, COSTS_MOST) * us;
+    s->squares_us = s->squares_us * COSTS_KEPT + us * us;
+    s->us_costs = fmax(s->costs_us / s->squares_us, 0);
+    s->alone = speed_alone(p, s);
 }
 
 /* What was seen with the shortest slice. */
@@ -173,14 +188,11 @@ static void judge_step(const struct sched_params *p, struct speed_floor *s, stru
     double speed = s->alone > 0 ? s->rate / s->alone : 1;
     if (!sure && speed < least && speed > least - CLEAR)
         return;
-    if (s->step == 1 && s->rate > 0) {
-        s->us_costs = fmin(fmax(s->shortest / s->rate - 1, 0), COSTS_MOST) / slice_of(p, 1);
-        s->alone = speed_alone(p, s);
-    }
     double lost = (s->rate_before - s->rate) / s->alone, gained = s->lower - s->lower_before;
     bool worthless = lost > LOST && gained < WORTH * lost;
     if (worthless && !sure)
         return;
+    take_costs(p, s);
     if (s->rate < least * s->alone || worthless) {
         step_down(s, seen, now_ns);
     } else if (!is_barred(s, s->step + 1, now_ns) && s->rate > (least + NOISE) * s->alone) {

@@ -10,8 +10,8 @@
  * Speed is the GPU time that the latency jobs work per second, as the record of switches shows it
  * (runs.h; it followed what the programs said of themselves within 2 % on an H100). What it is
  * alone is measured at the shortest slice, in a short *reference* every REFERENCE_NS, and corrected
- * by what the shortest slice itself costs: the loss per microsecond of slice, seen at the first
- * step, times a switch.
+ * by what the shortest slice itself costs: the loss per microsecond of slice, seen at all steps,
+ * times a switch.
  *
  * The slice goes up and down in steps. A step that takes the latency job below its floor, or takes
  * more from it than it gives to lower jobs, is *barred* for a while, twice as long each time: so
@@ -59,8 +59,9 @@ struct speed_floor {
     double alone,
         shortest;    /* GPU time that latency jobs work per second alone, at the shortest slice */
     double busy;     /* as EV_DEMAND says of the latency jobs; 1: nothing does */
-    double us_costs; /* of the time between two pieces of work: what 1 us of slice adds */
-    double rate, lower; /* the same with this slice, and the share that lower jobs have */
+    double us_costs; /* of their time at the shortest slice: what 1 us of slice adds, */
+    double costs_us, squares_us; /* from these sums: of costs times slices, and of squares */
+    double rate, lower;          /* the same with this slice, and the share that lower jobs have */
     double rate_before, lower_before; /* with the step below */
     double may_lose;                  /* of their speed, as asked for last; 0: no matter */
     bool launch_bound;                /* as seen last at the shortest slice */
