@@ -80,8 +80,8 @@ static void tally_add(const struct sched_params *p, struct runs *r, const struct
         return;
     t->lower_s += (us - pause_us) * 1e-6;
     t->lower++;
-    /* Without its slice: what is left is that of a run that ends as it begins. */
-    r->given_us = fmax(us - of->slice_us, 1);
+    /* With a longer slice it ends for others' sake, too. */
+    r->given_us = of->slice_us < p->switch_us ? us : INFINITY;
 }
 
 void runs_end(const struct sched_params *p, struct runs *r, const struct run *of,
@@ -96,7 +96,7 @@ void runs_end(const struct sched_params *p, struct runs *r, const struct run *of
     if (use && r->known && use->begun_ns && r->since_ns < use->until_ns) {
         uint64_t most_ns = slice_ns + (uint64_t)(RUNS_OWN_PART * 1e3 * p->switch_us);
         use->run_s += (double)(ns < most_ns ? ns : most_ns) * 1e-9;
-        use->cut += ns >= slice_ns && ns <= slice_ns + switch_ns;
+        use->cut += ns > slice_ns + 3 * switch_ns / 10 && ns < slice_ns + 9 * switch_ns / 10;
         use->left_ns = at_ns;
     }
     r->since_ns = at_ns;

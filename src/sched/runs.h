@@ -52,7 +52,8 @@ struct context_use {
     uint64_t begun_ns, left_ns; /* its last run since then; 0: none, or it still has the engine */
     double seen_s, idle_s;      /* from run to run: in all, and certainly idle */
     double run_s;               /* in runs, each counted as its slice and RUNS_OWN_PART at most */
-    uint32_t runs, cut;         /* and these ended with their slice */
+    uint32_t runs, cut;         /* and these ended with their slice: 0.3 to 0.9 of a switch after it
+                                   (H100, driver 580.159.04) */
 };
 
 #define RUNS_LAST 16

@@ -7,19 +7,18 @@
 
 #define S 1000000000ULL
 
-#define SHORTEST_S     0.4         /* of the record, for each judgement: at the shortest slice, */
-#define REFERENCE_S    0.2         /* once more, later, */
-#define FEW_S          1.0         /* with few runs, which tell nothing, */
-#define BURST_S        0.1         /* while they are throttled, */
-#define STEP_S         0.5         /* of a step, */
-#define SURE_S         2.0         /* for a step to be refused, */
-#define STAYS_S        0.5         /* and of a slice that stays */
+#define SHORTEST_S     0.4 /* of the record, for each judgement: at the shortest slice, */
+#define REFERENCE_S    0.2 /* once more, later, */
+#define DOUBTED_S      1.0 /* before a step is refused, and with few runs, which tell nothing, */
+#define BURST_S        0.1 /* while they are throttled, */
+#define STEP_S         0.5 /* of a step, */
+#define SURE_S         2.0 /* for a step to be refused, */
+#define STAYS_S        0.5 /* and of a slice that stays */
 #define SILENT_NS      (3 * S / 2) /* latency jobs that do nothing for so long are away */
 #define REFERENCE_NS   (45 * S)    /* it takes some 0.2 s: 0.5 % of what lower jobs have */
 #define AGAIN_NS       (5 * S)     /* between references because of a change */
-#define DOUBTFUL_NS    (4 * S)
-#define BAR_NS         (4 * S) /* one measurement may err by more than the floor leaves */
-#define BAR_MOST_NS    (960 * S)
+#define BAR_NS         (4 * S)     /* one measurement may err by more than the floor leaves */
+#define BAR_MOST_NS    (64 * S)
 #define PAUSES_LAST_NS (5 * S)
 #define BURST_STEP     3 /* with which throttled jobs run */
 #define THROTTLE_NS    (2 * S)
@@ -30,9 +29,10 @@
 #define PAUSES     0.1  /* of the time: with more, lower jobs have these */
 #define NOTHING    0.02 /* of the time of lower jobs */
 #define MOST       0.7 /* of the time: beside latency jobs that work less, lower jobs use the pauses */
-#define CHANGED    0.2  /* of the speed, by which the load is taken for another one */
+#define FASTER     0.1  /* than alone: the load is another one */
+#define ODD        2    /* times in a row that it is so, or slow, for a reference */
 #define NOISE      0.02 /* of the speed */
-#define MIXED      0.6  /* the part of a new reference in what is known of the speed */
+#define MIXED      0.5  /* the part of a new reference in what is known of the speed */
 #define CLEAR      0.25 /* of the speed: what is further from the floor is no matter of chance */
 #define COSTS_MOST 0.5  /* of the speed, a step: more is not believed */
 #define COSTS_KEPT 0.8  /* of what was seen of them, when a step is measured */
@@ -70,6 +70,7 @@ static void enter(struct speed_floor *s, struct runs *seen, enum speed_phase pha
 {
     s->phase = phase;
     s->step = step;
+    s->doubted = false;
     s->changed_ns = s->told_ns = now_ns;
     s->told_s = 0;
     runs_count_anew(seen, now_ns);
@@ -177,41 +178,47 @@ static void step_up(struct speed_floor *s, struct runs *seen, uint64_t now_ns)
     enter(s, seen, SPEED_STEP, s->step + 1, now_ns);
 }
 
+static void stay(struct speed_floor *s, struct runs *seen, uint64_t now_ns)
+{
+    if (now_ns > s->reference_ns)
+        s->reference_ns = now_ns + REFERENCE_NS;
+    enter(s, seen, SPEED_STAYS, s->step, now_ns);
+}
+
 /* How fast a program goes changes by itself, by tens of percent from one half second to the next.
  * So a step that does well is taken at once, for it is watched afterwards; one that does badly is
- * refused when that is sure. */
+ * refused when that is sure, and not before the speed alone was looked at once more. */
 static void judge_step(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
                        double least, uint64_t now_ns)
 {
     const bool sure = seen->tally.seconds >= SURE_S;
+    const struct speed_floor before = *s;
     speed_measure(p, s, &seen->tally);
-    double speed = s->alone > 0 ? s->rate / s->alone : 1;
-    if (!sure && speed < least && speed > least - CLEAR)
-        return;
-    double lost = (s->rate_before - s->rate) / s->alone, gained = s->lower - s->lower_before;
-    bool worthless = lost > LOST && gained < WORTH * lost;
-    if (worthless && !sure)
-        return;
     take_costs(p, s);
-    if (s->rate < least * s->alone || worthless) {
+    double speed = s->rate / s->alone, gained = s->lower - s->lower_before;
+    double lost = (s->rate_before - s->rate) / s->alone;
+    bool worthless = lost > LOST && gained < WORTH * lost;
+    if (!sure && (worthless || (speed < least && speed > least - CLEAR))) {
+        *s = before;
+    } else if (worthless) {
         step_down(s, seen, now_ns);
-    } else if (!is_barred(s, s->step + 1, now_ns) && s->rate > (least + NOISE) * s->alone) {
+    } else if (speed < least) {
+        enter(s, seen, SPEED_REFERENCE, s->step, now_ns);
+        s->doubted = true;
+    } else if (!is_barred(s, s->step + 1, now_ns) && speed > least + NOISE) {
         step_up(s, seen, now_ns);
     } else {
-        if (now_ns > s->reference_ns)
-            s->reference_ns = now_ns + REFERENCE_NS;
-        enter(s, seen, SPEED_STAYS, s->step, now_ns);
+        stay(s, seen, now_ns);
     }
 }
 
 static void judge_stay(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
                        double least, uint64_t now_ns)
 {
-    double before = s->rate;
     speed_measure(p, s, &seen->tally);
-    bool changed = fabs(s->rate - before) > CHANGED * before;
-    bool slow = s->rate < (least - NOISE) * s->alone;
-    bool again = (changed || slow) && now_ns + REFERENCE_NS >= s->reference_ns + AGAIN_NS;
+    bool odd = s->rate < (least - NOISE) * s->alone || s->rate > (1 + FASTER) * s->alone;
+    s->odd = odd ? s->odd + 1 : 0;
+    bool again = s->odd >= ODD && now_ns + REFERENCE_NS >= s->reference_ns + AGAIN_NS;
     if (again || now_ns >= s->reference_ns) {
         s->reference_ns = now_ns + REFERENCE_NS;
         enter(s, seen, SPEED_REFERENCE, s->step, now_ns);
@@ -226,11 +233,18 @@ static void judge_shortest(const struct sched_params *p, struct speed_floor *s, 
                            double may_lose, bool strict, uint64_t now_ns)
 {
     bool reference = s->phase == SPEED_REFERENCE, was = s->launch_bound;
+    const double rate = s->rate, lower = s->lower;
     take_shortest(p, s, &seen->tally);
     has_pauses(s, &seen->tally, now_ns);
-    s->launch_bound &= now_ns >= s->doubtful_ns;
-    if (was && !s->launch_bound)
-        s->doubtful_ns = now_ns + DOUBTFUL_NS;
+    if (s->doubted && s->launch_bound) {
+        s->rate = rate;
+        s->lower = lower;
+        if (rate < (1 - may_lose) * s->alone)
+            step_down(s, seen, now_ns);
+        else
+            stay(s, seen, now_ns);
+        return;
+    }
     if (!was && s->launch_bound) { /* once more, without light jobs beside others */
         enter(s, seen, SPEED_SHORTEST, 0, now_ns);
         return;
@@ -284,9 +298,9 @@ uint32_t speed_floor_beside_us(const struct sched_params *p, const struct speed_
     return s->phase == SPEED_STEP || s->phase == SPEED_STAYS ? slice_of(p, s->step) : 0;
 }
 
-static bool is_enough(enum speed_phase phase, const struct tally *t)
+static bool is_enough(const struct speed_floor *s, const struct tally *t)
 {
-    switch (phase) {
+    switch (s->phase) {
     case SPEED_STEP:
         return t->seconds >= STEP_S;
     case SPEED_STAYS:
@@ -295,8 +309,9 @@ static bool is_enough(enum speed_phase phase, const struct tally *t)
         return t->seconds >= BURST_S;
     case SPEED_SHORTEST:
     case SPEED_REFERENCE:
-        return t->seconds >= (phase == SPEED_REFERENCE ? REFERENCE_S : SHORTEST_S) &&
-               (t->returns >= RUNS_LEAST || t->seconds >= FEW_S);
+        return t->seconds >= DOUBTED_S ||
+               (t->seconds >= (s->phase == SPEED_REFERENCE ? REFERENCE_S : SHORTEST_S) &&
+                t->returns >= RUNS_LEAST && !s->doubted);
     case SPEED_THROTTLED:
         break;
     }
@@ -317,7 +332,7 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
     if (s->phase != SPEED_THROTTLED && s->phase != SPEED_SHORTEST &&
         now_ns >= s->told_ns + SILENT_NS) {
         enter(s, seen, SPEED_SHORTEST, 0, now_ns);
-    } else if (is_enough(s->phase, &seen->tally)) {
+    } else if (is_enough(s, &seen->tally)) {
         switch (s->phase) {
         case SPEED_SHORTEST:
         case SPEED_REFERENCE:

@@ -49,7 +49,6 @@ struct speed_floor {
     uint32_t step; /* index of the slice, while it is not a reference */
     uint64_t until_ns;
     uint64_t changed_ns;      /* when the slice was last set */
-    uint64_t doubtful_ns;     /* until then they are not taken for launch-bound */
     uint64_t pauses_until_ns; /* until then they count as jobs that pause */
     uint64_t told_ns;         /* when the record last showed anything, */
     double told_s;            /* of so much time */
@@ -64,6 +63,8 @@ struct speed_floor {
     double rate, lower;          /* the same with this slice, and the share that lower jobs have */
     double rate_before, lower_before; /* with the step below */
     double may_lose;                  /* of their speed, as asked for last; 0: no matter */
+    uint32_t odd;                     /* looks in a row at which the speed did not fit */
+    bool doubted;                     /* in a reference: the step goes if that shows no cause */
     bool launch_bound;                /* as seen last at the shortest slice */
     double bursts_hz;                 /* then */
 };
