@@ -274,7 +274,7 @@ static bool lower_runs(const struct policy_device *dev)
 {
     bool any = false;
     for_each_member (dev, m)
-        any |= m->runnable && m->class != CLASS_LATENCY;
+        any |= m->runnable && !m->idle && m->class != CLASS_LATENCY;
     return any;
 }
 

@@ -20,7 +20,7 @@
 #define BAR_NS         (4 * S)     /* one measurement may err by more than the floor leaves */
 #define BAR_MOST_NS    (64 * S)
 #define PAUSES_LAST_NS (5 * S)
-#define BURST_STEP     3 /* with which throttled jobs run */
+#define BURST_STEP     4 /* with which throttled jobs run */
 #define THROTTLE_NS    (2 * S)
 #define WORTH_NS       1000000.0 /* of throttling: its two control calls take as long */
 
@@ -41,9 +41,9 @@
 #define WORTH      1.5 /* of what latency jobs lose, that lower ones gain at least */
 /* With the shortest slice a latency job waits for a switch, and for what the lower job's run takes
  * at least. */
-#define SWITCHES_AT_LEAST 1.25
+#define SWITCHES_AT_LEAST 1.65
 
-static const uint32_t slices_us[SPEED_STEPS] = {0, 500, 700, 1000, 1400, 2000};
+static const uint32_t slices_us[SPEED_STEPS] = {0, 350, 500, 700, 1000, 1400, 2000};
 
 static uint32_t slice_of(const struct sched_params *p, uint32_t step)
 {

@@ -29,7 +29,7 @@
 
 struct sched_params;
 
-#define SPEED_STEPS 6 /* slices there are, the shortest first */
+#define SPEED_STEPS 7 /* slices there are, the shortest first */
 #define SPEED_BUSY                                                                                 \
     0.04 /* share of the time that latency jobs work; with less none is launch-bound */
 
