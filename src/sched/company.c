@@ -17,7 +17,6 @@
 #define GATHER_US      500U
 #define FIT_LEAST_US   100U /* to fit into a budget */
 #define GROWN_US       700U /* between those two */
-#define IDLE           0.15 /* less is no reason for a try */
 #define AHEAD_TURNS    2
 #define WITNESS        4
 #define IDLE_MOST      4U   /* idle jobs that may begin at once, */
@@ -225,8 +224,9 @@ static struct member *partner(const struct machine *mc, struct policy_device *de
 static bool is_try_due(const struct policy_device *dev, const struct member *holder,
                        uint64_t now_ns)
 {
-    return company_is_fed(dev, now_ns) && now_ns >= dev->try_next_ns && dev->gather.idle > IDLE &&
-           dev->gather.busy < 1 - IDLE && try_due(holder, now_ns);
+    return company_is_fed(dev, now_ns) && now_ns >= dev->try_next_ns &&
+           dev->gather.idle > COMPANY_IDLE && dev->gather.busy < 1 - COMPANY_IDLE &&
+           try_due(holder, now_ns);
 }
 
 static void put_off(struct policy_device *dev, struct member *m, uint64_t now_ns)

@@ -37,6 +37,7 @@
 
 #define TRY_SLICE_US  500U  /* of contexts that are tried */
 #define LIGHT_MOST_US 1000U /* of light ones */
+#define COMPANY_IDLE  0.15  /* of the time: less is no reason for a try */
 
 struct group;
 struct machine;
@@ -67,9 +68,12 @@ struct company_gather {
     bool on;
     uint64_t since_ns; /* it is so, or may be judged */
     uint64_t again_ns, bar_ns;
-    double busy, before; /* how busy jobs keep the device; did until then */
-    double idle;         /* how much of the time turns left it idle, on average; may be below 0 */
-    uint64_t judged_ns;  /* when that was last seen */
+    double busy, before;  /* how busy jobs keep the device; did until then */
+    double idle;          /* how much of the time turns left it idle, on average; may be below 0 */
+    uint64_t judged_ns;   /* when that was last seen, */
+    uint32_t judged_runs; /* and after how many runs */
+    uint32_t members;     /* jobs there were */
+    uint64_t settled_ns;  /* until then it is not known what they do */
 };
 
 /* What there is room for on a device, beside the holder of the turn; scratch of a decision. */

@@ -14,10 +14,12 @@
 #define GATHER_BAR_NS  60000000000U /* and twice as long each time */
 #define IDLE_OVER_S    2.0          /* means of how idle turns leave a device, */
 #define BLIND_OVER_S   185.0        /* and if it is not known: 30 s to IDLE */
-#define WASTED         0.6          /* how busy a device is at most, for contexts to be gathered */
-#define GAINED         0.15         /* by how much more then, at least, for that to last */
-#define CUT_OFTEN      4U           /* one run in so many ends with its slice */
-#define CONTEXTS_MOST  64U          /* of a job, to be told apart by their processes */
+#define SETTLED_NS     1000000000U
+#define UNSEEN_PART    0.6  /* of a switch, in which work is not seen (H100, driver 580.159.04) */
+#define WASTED         0.6  /* how busy a device is at most, for contexts to be gathered */
+#define GAINED         0.15 /* by how much more then, at least, for that to last */
+#define CUT_OFTEN      4U   /* one run in so many ends with its slice */
+#define CONTEXTS_MOST  64U  /* of a job, to be told apart by their processes */
 
 bool company_is_fed(const struct policy_device *dev, uint64_t now_ns)
 {
@@ -124,8 +126,11 @@ static void forget_credit(struct policy_device *dev, struct member *m)
         *had = accounts;
 }
 
-/* How idle turns leave the device: of those that nobody has, and of probes, that says nothing. */
-static void judge_idle(struct policy_device *dev, uint64_t now_ns)
+/* How idle turns leave the device: of those that nobody has, and of probes, that says nothing, and
+ * looks tell what a new job does only after a while. In switches no work is seen,
+ * but the device is not idle in them. */
+static void judge_idle(const struct sched_params *p, struct policy_device *dev, uint32_t members,
+                       uint64_t now_ns)
 {
     struct company_gather *x = &dev->gather;
     const struct rotation *r = &dev->rotation;
@@ -133,20 +138,28 @@ static void judge_idle(struct policy_device *dev, uint64_t now_ns)
     double over_s = x->busy > 0 ? IDLE_OVER_S : BLIND_OVER_S;
     double seconds = x->judged_ns ? (double)(now_ns - x->judged_ns) * 1e-9 : 0;
     x->idle += (held - x->busy - x->idle) * fmin(seconds / over_s, 1);
+    x->idle -= (dev->runs.n - x->judged_runs) * UNSEEN_PART * 1e-6 * p->switch_us / over_s;
+    if (members > x->members)
+        x->settled_ns = now_ns + SETTLED_NS;
+    if (now_ns < x->settled_ns)
+        x->idle = fmin(x->idle, COMPANY_IDLE);
+    x->members = members;
     x->judged_ns = now_ns;
+    x->judged_runs = dev->runs.n;
 }
 
 /* Whether the contexts of jobs here are gathered. */
-static void judge_gather(struct policy_device *dev, uint64_t now_ns)
+static void judge_gather(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
 {
     struct company_gather *x = &dev->gather;
-    uint32_t several = 0;
+    uint32_t several = 0, members = 0;
     x->busy = 0;
     for_each_member (dev, m) {
         x->busy += m->company.busy;
         several += !m->paused && m->class != CLASS_LATENCY && m->company.heavy > 1;
+        members++;
     }
-    judge_idle(dev, now_ns);
+    judge_idle(p, dev, members, now_ns);
     if (!several || !x->since_ns) {
         x->on &= several > 0;
         x->since_ns = several ? now_ns : 0;
@@ -183,7 +196,7 @@ void company_judge(struct sched *c, uint64_t now_ns)
             if (m->class != CLASS_LATENCY && m->company.saturates && !dev->rotation.linked)
                 forget_credit(dev, m);
         }
-        judge_gather(dev, now_ns);
+        judge_gather(&c->params, dev, now_ns);
     }
 }
 
