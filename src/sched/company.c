@@ -385,8 +385,8 @@ void company_float(const struct machine *mc, struct policy_device *own, const st
         dev->members[m->job].company.floats = floats && others;
 }
 
-/* While several contexts run: within a budget none of them would be seen to wait for its host, with
- * longer slices than most_us. */
+/* The longest slice while several contexts run, within the latency jobs' budget and their floor of
+ * speed. With longer slices than most_us none would be seen to wait for its host. */
 static uint32_t bound_us(const struct sched_params *p, const struct policy_device *dev,
                          uint32_t most_us)
 {
