@@ -54,7 +54,7 @@ static const struct server {
     struct sim_job job;
     double speed, batch; /* that they have at least */
 } servers[] = {
-    {"generate", {.class = L, GENERATE}, 0.95, 0.55},
+    {"generate", {.class = L, GENERATE}, 0.95, 0.53},
     {"resnet", {.class = L, RESNET}, 0.90, 0.40},
     {"graph of 1.12 ms", {.class = L, GRAPH(1120, 60)}, 0.87, 0.07},
     {"graph of 2.1 ms", {.class = L, GRAPH(2100, 90)}, 0.87, 0.07},
