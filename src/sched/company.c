@@ -117,8 +117,8 @@ static uint32_t member_at_once(const struct policy_device *dev, const struct mem
 }
 
 /* Whether latency jobs keep their floor beside light contexts of these duties and slices. */
-static bool keeps_floor(const struct sched_params *p, const struct policy_device *dev, double duty,
-                        uint32_t slice_us)
+static bool room_keeps_floor(const struct sched_params *p, const struct policy_device *dev,
+                             double duty, uint32_t slice_us)
 {
     const double most = dev->speed.may_lose > 0 ? dev->speed.may_lose : INFINITY;
     return speed_floor_lost(p, &dev->speed, duty, slice_us) <= most;
@@ -134,7 +134,7 @@ static bool room_fits(const struct sched_params *p, const struct policy_device *
     if (!light)
         return !room->heavy && room->contexts;
     return room->duty + m->company.duty <= (is_outranked(dev, m) ? ROOM_OUTRANKED : ROOM) &&
-           keeps_floor(p, dev, room->duty + m->company.duty, TRY_SLICE_US) &&
+           room_keeps_floor(p, dev, room->duty + m->company.duty, TRY_SLICE_US) &&
            member_at_once(dev, m, false) <= room->contexts &&
            (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
 }
@@ -397,10 +397,10 @@ static uint32_t bound_us(const struct sched_params *p, const struct policy_devic
         us = fit_us(p, dev, dev->contexts);
         us = us < most_us ? us : most_us;
     }
-    if (keeps_floor(p, dev, dev->room.duty, LIGHT_MOST_US))
+    if (room_keeps_floor(p, dev, dev->room.duty, LIGHT_MOST_US))
         return us;
     const uint32_t floor_us =
-        keeps_floor(p, dev, dev->room.duty, GROWN_US) ? GROWN_US : TRY_SLICE_US;
+        room_keeps_floor(p, dev, dev->room.duty, GROWN_US) ? GROWN_US : TRY_SLICE_US;
     return us < floor_us ? us : floor_us;
 }
 

@@ -35,7 +35,7 @@ static double variance(const struct lengths *l)
     return l->n > 0 ? l->squares / l->n - l->sum_us / l->n * (l->sum_us / l->n) : 0;
 }
 
-static void part_add(struct tally *t, double seconds, double work_s)
+static void tally_part_add(struct tally *t, double seconds, double work_s)
 {
     t->seconds += seconds;
     t->part_s += seconds;
@@ -49,7 +49,7 @@ static void part_add(struct tally *t, double seconds, double work_s)
 static void latency_add(const struct sched_params *p, struct runs *r, double us)
 {
     struct tally *t = &r->tally;
-    part_add(t, us * 1e-6, (us - RUNS_OWN_PART * p->switch_us) * 1e-6);
+    tally_part_add(t, us * 1e-6, (us - RUNS_OWN_PART * p->switch_us) * 1e-6);
     t->bursts++;
     if (r->given_us <= 0)
         return;
@@ -75,7 +75,7 @@ static void tally_add(const struct sched_params *p, struct runs *r, const struct
     uint64_t slice_ns = of ? of->slice_us * 1000ULL : ns, pause_ns = ns_after(ns, slice_ns);
     double pause_us = pause_ns > PAUSE_NS ? (double)pause_ns * 1e-3 : 0;
     t->pauses_s += pause_us * 1e-6;
-    part_add(t, (us - pause_us) * 1e-6, 0);
+    tally_part_add(t, (us - pause_us) * 1e-6, 0);
     if (!of)
         return;
     t->lower_s += (us - pause_us) * 1e-6;
