@@ -10,17 +10,20 @@
 #define ROOM_OUTRANKED 1.0 /* of batch jobs beside normal ones */
 #define PART_LEAST     0.1 /* of a turn, that a job is charged which saturates the GPU */
 #define TRY_NS         150000000U
-#define TRY_AGAIN_NS   4000000000U
-#define TRY_SELDOM_NS  64000000000U
-#define TRY_BLIND_NS   30000000000U /* if it is not known how busy jobs keep the device */
-#define TRY_CONTEXTS   8U           /* that run at once */
-#define GATHER_US      500U
-#define FIT_LEAST_US   100U /* to fit into a budget */
-#define GROWN_US       700U /* between those two */
-#define AHEAD_TURNS    2
-#define WITNESS        4
-#define IDLE_MOST      4U   /* idle jobs that may begin at once, */
-#define IDLE_US        250U /* with this slice */
+#define TRY_NEXT_NS                                                                                \
+    1000000000U /* until another try on a device, and half as long again each time                 \
+                   until one finds a light context */
+#define TRY_AGAIN_NS  4000000000U
+#define TRY_SELDOM_NS 64000000000U
+#define TRY_BLIND_NS  30000000000U /* if it is not known how busy jobs keep the device */
+#define TRY_CONTEXTS  8U           /* that run at once */
+#define GATHER_US     500U
+#define FIT_LEAST_US  100U /* to fit into a budget */
+#define GROWN_US      700U /* between those two */
+#define AHEAD_TURNS   2
+#define WITNESS       4
+#define IDLE_MOST     4U   /* idle jobs that may begin at once, */
+#define IDLE_US       250U /* with this slice */
 
 /* While a normal job wants the device, batch jobs get what it leaves. */
 static bool is_outranked(const struct policy_device *dev, const struct member *m)
@@ -231,7 +234,11 @@ static bool is_try_due(const struct policy_device *dev, const struct member *hol
 
 static void put_off(struct policy_device *dev, struct member *m, uint64_t now_ns)
 {
-    dev->try_next_ns = now_ns + (dev->gather.busy > 0 ? TRY_AGAIN_NS / 4 : TRY_BLIND_NS);
+    const uint64_t least_ns = dev->gather.busy > 0 ? TRY_NEXT_NS : TRY_BLIND_NS;
+    dev->try_wait_ns = dev->try_wait_ns + dev->try_wait_ns / 2;
+    dev->try_wait_ns = dev->try_wait_ns > least_ns ? dev->try_wait_ns : least_ns;
+    dev->try_wait_ns = dev->try_wait_ns < TRY_SELDOM_NS ? dev->try_wait_ns : TRY_SELDOM_NS;
+    dev->try_next_ns = now_ns + dev->try_wait_ns;
     set_tried(m, now_ns);
 }
 

@@ -72,7 +72,8 @@ struct company_gather {
     double idle;          /* how much of the time turns left it idle, on average; may be below 0 */
     uint64_t judged_ns;   /* when that was last seen, */
     uint32_t judged_runs; /* and after how many runs */
-    uint32_t members;     /* jobs there were */
+    uint32_t members;     /* jobs there were, */
+    uint32_t light;       /* and light contexts */
     uint64_t settled_ns;  /* until then it is not known what they do */
 };
 

@@ -15,7 +15,6 @@
 #define IDLE_OVER_S    2.0          /* means of how idle turns leave a device, */
 #define BLIND_OVER_S   185.0        /* and if it is not known: 30 s to IDLE */
 #define SETTLED_NS     1000000000U
-#define UNSEEN_PART    0.6  /* of a switch, in which work is not seen (H100, driver 580.159.04) */
 #define WASTED         0.6  /* how busy a device is at most, for contexts to be gathered */
 #define GAINED         0.15 /* by how much more then, at least, for that to last */
 #define CUT_OFTEN      4U   /* one run in so many ends with its slice */
@@ -130,7 +129,7 @@ static void forget_credit(struct policy_device *dev, struct member *m)
  * looks tell what a new job does only after a while. In switches no work is seen,
  * but the device is not idle in them. */
 static void judge_idle(const struct sched_params *p, struct policy_device *dev, uint32_t members,
-                       uint64_t now_ns)
+                       uint32_t light, uint64_t now_ns)
 {
     struct company_gather *x = &dev->gather;
     const struct rotation *r = &dev->rotation;
@@ -138,12 +137,15 @@ static void judge_idle(const struct sched_params *p, struct policy_device *dev, 
     double over_s = x->busy > 0 ? IDLE_OVER_S : BLIND_OVER_S;
     double seconds = x->judged_ns ? (double)(now_ns - x->judged_ns) * 1e-9 : 0;
     x->idle += (held - x->busy - x->idle) * fmin(seconds / over_s, 1);
-    x->idle -= (dev->runs.n - x->judged_runs) * UNSEEN_PART * 1e-6 * p->switch_us / over_s;
+    x->idle -= (dev->runs.n - x->judged_runs) * 1e-6 * p->switch_us / over_s;
     if (members > x->members)
         x->settled_ns = now_ns + SETTLED_NS;
+    if (members > x->members || light > x->light)
+        dev->try_wait_ns = 0;
     if (now_ns < x->settled_ns)
         x->idle = fmin(x->idle, COMPANY_IDLE);
     x->members = members;
+    x->light = light;
     x->judged_ns = now_ns;
     x->judged_runs = dev->runs.n;
 }
@@ -152,14 +154,15 @@ static void judge_idle(const struct sched_params *p, struct policy_device *dev, 
 static void judge_gather(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
 {
     struct company_gather *x = &dev->gather;
-    uint32_t several = 0, members = 0;
+    uint32_t several = 0, members = 0, light = 0;
     x->busy = 0;
     for_each_member (dev, m) {
         x->busy += m->company.busy;
         several += !m->paused && m->class != CLASS_LATENCY && m->company.heavy > 1;
         members++;
+        light += m->company.light;
     }
-    judge_idle(p, dev, members, now_ns);
+    judge_idle(p, dev, members, light, now_ns);
     if (!several || !x->since_ns) {
         x->on &= several > 0;
         x->since_ns = several ? now_ns : 0;

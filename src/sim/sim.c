@@ -315,11 +315,10 @@ static void tell_demand(struct sim *m, uint32_t j, uint32_t g, uint64_t busy_ns)
     bool could = r->ran && !r->suspended;
     r->quiet_ns = busy_ns ? 0 : could ? r->quiet_ns + LOOK_NS : r->quiet_ns;
     r->ran = !r->suspended;
-    r->busy += 0.1 * ((double)busy_ns / LOOK_NS - r->busy);
-    if (busy_ns || r->quiet_ns >= QUIET_NS)
-        event_on(m, gpu_of(m, j, g),
-                 (struct sched_event){
-                     .type = EV_DEMAND, .job = j, .on = r->quiet_ns < QUIET_NS, .busy = r->busy});
+    r->busy += 0.1 * ((double)busy_ns / LOOK_NS * (1 - m->s->unseen) - r->busy);
+    event_on(m, gpu_of(m, j, g),
+             (struct sched_event){
+                 .type = EV_DEMAND, .job = j, .on = r->quiet_ns < QUIET_NS, .busy = r->busy});
 }
 
 /* What the daemon tells the scheduler ten times a second, from the driver's activity(). */

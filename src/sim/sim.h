@@ -61,7 +61,8 @@ struct sim_scenario {
     bool blind;         /* nobody tells the scheduler who got the GPU how often */
     bool lossy;         /* each time some of the switches that it is told of are lost */
     uint64_t deaf_ns;   /* from then on it is told of no switch; 0: never */
-    bool demand;        /* it is told which jobs work */
+    bool demand;        /* it is told which jobs work, */
+    double unseen;      /* without this part of it, as where looks do not see what switches take */
     uint64_t report_ns; /* it is told what is due so often; 0: at once */
     uint32_t gpus;      /* 0: one */
     bool apart;         /* each GPU is decided by itself, as if there were no others */

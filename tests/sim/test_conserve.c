@@ -136,6 +136,23 @@ static void test_requests(void **state)
     }
 }
 
+/* Many jobs that saturate the GPU beside many requests, which leave a quarter of the time to
+ * switches: nobody is tried beside another, so a request waits for one switch. */
+static void test_many_saturate(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {.policy = "laxity",
+                             .demand = true,
+                             .unseen = 0.15,
+                             .duration_ns = 40 * SEC,
+                             .jobs = {{.class = L, .kernel_ns = 100 * US, .period_ns = 2 * MS}}};
+    for (unsigned j = 1; j <= 10; j++)
+        s.jobs[j] = (struct sim_job)TRAINING;
+    struct sim_result r = simulate(s);
+    printf("10 jobs: p99 %.0f us, longest %.0f us\n", r.job[0].p99_us, r.job[0].max_us);
+    assert_true(r.job[0].p99_us <= 350);
+}
+
 /* A server whose gaps are too short for the shortest slice, as cheap to simulate as one can be. */
 #define SHORT_GAPS                                                                                 \
     .class = L, .kernel_ns = 40 * US, .step_kernels = 20, .launch_ns = 200 * US, .host_ns = 500 * US
@@ -329,13 +346,10 @@ static void test_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_servers),
-        cmocka_unit_test(test_servers_pause),
-        cmocka_unit_test(test_requests),
-        cmocka_unit_test(test_stable),
-        cmocka_unit_test(test_follows),
-        cmocka_unit_test(test_batch_jobs),
-        cmocka_unit_test(test_normal_before_batch),
+        cmocka_unit_test(test_servers),    cmocka_unit_test(test_servers_pause),
+        cmocka_unit_test(test_requests),   cmocka_unit_test(test_many_saturate),
+        cmocka_unit_test(test_stable),     cmocka_unit_test(test_follows),
+        cmocka_unit_test(test_batch_jobs), cmocka_unit_test(test_normal_before_batch),
         cmocka_unit_test(test_weights),
     };
     return cmocka_run_group_tests_name("conserve", tests, NULL, NULL);
