@@ -175,7 +175,7 @@ void runs_count(struct runs *r, bool on, uint64_t now_ns)
 
 double tally_rate(const struct tally *t)
 {
-    float v[TALLY_PARTS];
+    float v[TALLY_PARTS] = {0};
     uint32_t n = t->nparts < TALLY_PARTS ? t->nparts : TALLY_PARTS;
     double sum = 0;
     for (uint32_t i = 0; i < n; i++) {
