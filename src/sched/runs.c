@@ -184,9 +184,10 @@ double tally_rate(const struct tally *t)
             v[k] = v[k - 1];
         v[k] = t->parts[i];
     }
-    for (uint32_t i = n / 4; i < n - n / 4; i++)
+    const uint32_t aside = n / 4;
+    for (uint32_t i = aside; i < n - aside; i++)
         sum += v[i];
-    return n ? sum / (n - n / 4 * 2) : 0;
+    return n ? sum / (n - 2 * aside) : 0;
 }
 
 bool tally_is_saturated(const struct tally *t)

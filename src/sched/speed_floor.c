@@ -300,22 +300,13 @@ uint32_t speed_floor_beside_us(const struct sched_params *p, const struct speed_
 
 static bool is_enough(const struct speed_floor *s, const struct tally *t)
 {
-    switch (s->phase) {
-    case SPEED_STEP:
-        return t->seconds >= STEP_S;
-    case SPEED_STAYS:
-        return t->seconds >= STAYS_S;
-    case SPEED_BURST:
-        return t->seconds >= BURST_S;
-    case SPEED_SHORTEST:
-    case SPEED_REFERENCE:
-        return t->seconds >= DOUBTED_S ||
-               (t->seconds >= (s->phase == SPEED_REFERENCE ? REFERENCE_S : SHORTEST_S) &&
-                t->returns >= RUNS_LEAST && !s->doubted);
-    case SPEED_THROTTLED:
-        break;
-    }
-    return false;
+    static const double seconds[] = {
+        [SPEED_SHORTEST] = SHORTEST_S,   [SPEED_STEP] = STEP_S,   [SPEED_STAYS] = STAYS_S,
+        [SPEED_REFERENCE] = REFERENCE_S, [SPEED_BURST] = BURST_S, [SPEED_THROTTLED] = INFINITY};
+    const bool shortest = s->phase == SPEED_SHORTEST || s->phase == SPEED_REFERENCE;
+    if (shortest && (s->doubted || t->returns < RUNS_LEAST))
+        return t->seconds >= DOUBTED_S;
+    return t->seconds >= seconds[s->phase];
 }
 
 struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed_floor *s,
