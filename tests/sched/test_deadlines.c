@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "../sanitized.h"
+
 #define L CLASS_LATENCY
 #define N CLASS_NORMAL
 #define B CLASS_BATCH
@@ -181,7 +183,7 @@ static void test_edf_meets(void **state)
     (void)state;
     unsigned requests = 0;
     srand(11);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < (SANITIZED ? 25 : 100); i++) {
         struct mock_scenario s = {
             .name = "", .policy = "edf", .seconds = 60, .deadline_share = 0.95};
         int n = 2 + i % 4;

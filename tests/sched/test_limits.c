@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "../sanitized.h"
+
 #define L CLASS_LATENCY
 #define N CLASS_NORMAL
 #define B CLASS_BATCH
@@ -189,7 +191,7 @@ static void test_nobody_starves(void **state)
     static const double classes[] = {L, N, N, N, B, B, B, B}, accounts[] = {0, 1, 2};
     static const char *const policies[] = {"priority", "laxity", "shares"};
     uint64_t seed = 7;
-    for (int run = 0; run < 800; run++) {
+    for (int run = 0; run < (SANITIZED ? 200 : 800); run++) {
         struct mock_scenario s = {.name = "random",
                                   .policy = policies[run % 3],
                                   .floor = run % 3 == 2 ? 0 : 0.2,
@@ -277,7 +279,7 @@ static void test_fill(void **state)
 {
     (void)state;
     uint64_t seed = 1;
-    for (int run = 0; run < 10000; run++) {
+    for (int run = 0; run < (SANITIZED ? 2500 : 10000); run++) {
         struct claim v[6];
         double lo = 0, hi = 0, sum = 0;
         for (int i = 0; i < 6; i++) {

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "../sanitized.h"
+
 #include "sched/place.h"
 
 #define GIB (1ULL << 30)
@@ -348,7 +350,7 @@ static struct outcome run(unsigned ngpus, uint64_t seed, enum how how)
 static void test_balance(void **state)
 {
     (void)state;
-    enum { RUNS = 20 };
+    enum { RUNS = SANITIZED ? 5 : 20 };
     for (unsigned ngpus = 2; ngpus <= 8; ngpus *= 2) {
         struct outcome mean[HOWS] = {{0, 0}};
         for (int how = 0; how < HOWS; how++) {
