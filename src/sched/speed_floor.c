@@ -76,8 +76,8 @@ static void enter(struct speed_floor *s, struct runs *seen, enum speed_phase pha
     runs_count_anew(seen, now_ns);
 }
 
-/* A slice is no longer than what latency jobs may lose of LOSE_OF_US. Eager programs of several
- * kinds lost 0.13 with 1 ms, of which measurements showed a half, and 0.1 with 0.7 ms (H100). */
+/* A slice is no longer than what latency jobs may lose of LOSE_OF_US. transformers' generate() and
+ * a program of short kernels lost 0.13 with 1 ms, of which the record showed a half (H100). */
 static bool is_barred(const struct speed_floor *s, uint32_t step, uint64_t now_ns)
 {
     return step >= SPEED_STEPS || now_ns < s->barred_ns[step] ||
