@@ -13,17 +13,18 @@
 #define TRY_NEXT_NS                                                                                \
     1000000000U /* until another try on a device, and half as long again each time                 \
                    until one finds a light context */
-#define TRY_AGAIN_NS  4000000000U
-#define TRY_SELDOM_NS 64000000000U
-#define TRY_BLIND_NS  30000000000U /* if it is not known how busy jobs keep the device */
-#define TRY_CONTEXTS  8U           /* that run at once */
-#define GATHER_US     500U
-#define FIT_LEAST_US  100U /* to fit into a budget */
-#define GROWN_US      700U /* between those two */
-#define AHEAD_TURNS   2
-#define WITNESS       4
-#define IDLE_MOST     4U   /* idle jobs that may begin at once, */
-#define IDLE_US       250U /* with this slice */
+#define TRY_AGAIN_NS    4000000000U
+#define TRY_SELDOM_NS   64000000000U
+#define TRY_BLIND_NS    30000000000U /* if it is not known how busy jobs keep the device */
+#define TRY_CONTEXTS    8U           /* that run at once */
+#define GATHER_US       500U
+#define GATHER_CONTEXTS 64U  /* of a job, at most: latency jobs wait for each of them */
+#define FIT_LEAST_US    100U /* to fit into a budget */
+#define GROWN_US        700U /* between those two */
+#define AHEAD_TURNS     2
+#define WITNESS         4
+#define IDLE_MOST       4U   /* idle jobs that may begin at once, */
+#define IDLE_US         250U /* with this slice */
 
 /* While a normal job wants the device, batch jobs get what it leaves. */
 static bool is_outranked(const struct policy_device *dev, const struct member *m)
@@ -101,7 +102,7 @@ static bool is_witnessed(const struct sched_params *p, const struct policy_devic
 
 static bool is_gathered(const struct policy_device *dev, const struct member *m)
 {
-    return dev->gather.on && m->company.heavy > 1;
+    return dev->gather.on && m->company.heavy > 1 && member_width(m) <= GATHER_CONTEXTS;
 }
 
 /* So many of its contexts run at once in a turn: those that are light, and one of the others. */
