@@ -4,15 +4,15 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "lib/util.h"
 #include "sched/sched_impl.h"
 
 #define ROOM           2.0 /* duties of light jobs that run together: estimates are too high */
 #define ROOM_OUTRANKED 1.0 /* of batch jobs beside normal ones */
 #define PART_LEAST     0.1 /* of a turn, that a job is charged which saturates the GPU */
 #define TRY_NS         150000000U
-#define TRY_NEXT_NS                                                                                \
-    1000000000U /* until another try on a device, and half as long again each time                 \
-                   until one finds a light context */
+/* Until another try on a device; half as long again each time until one finds a light context. */
+#define TRY_NEXT_NS     1000000000U
 #define TRY_AGAIN_NS    4000000000U
 #define TRY_SELDOM_NS   64000000000U
 #define TRY_BLIND_NS    30000000000U /* if it is not known how busy jobs keep the device */
@@ -20,7 +20,7 @@
 #define GATHER_US       500U
 #define GATHER_CONTEXTS 64U  /* of a job, at most: latency jobs wait for each of them */
 #define FIT_LEAST_US    100U /* to fit into a budget */
-#define GROWN_US        700U /* between those two */
+#define GROWN_US        700U /* between TRY_SLICE_US and LIGHT_MOST_US */
 #define AHEAD_TURNS     2
 #define WITNESS         4
 #define IDLE_MOST       4U   /* idle jobs that may begin at once, */
@@ -236,9 +236,7 @@ static bool is_try_due(const struct policy_device *dev, const struct member *hol
 static void put_off(struct policy_device *dev, struct member *m, uint64_t now_ns)
 {
     const uint64_t least_ns = dev->gather.busy > 0 ? TRY_NEXT_NS : TRY_BLIND_NS;
-    dev->try_wait_ns = dev->try_wait_ns + dev->try_wait_ns / 2;
-    dev->try_wait_ns = dev->try_wait_ns > least_ns ? dev->try_wait_ns : least_ns;
-    dev->try_wait_ns = dev->try_wait_ns < TRY_SELDOM_NS ? dev->try_wait_ns : TRY_SELDOM_NS;
+    dev->try_wait_ns = clamp_u64(dev->try_wait_ns + dev->try_wait_ns / 2, least_ns, TRY_SELDOM_NS);
     dev->try_next_ns = now_ns + dev->try_wait_ns;
     set_tried(m, now_ns);
 }

@@ -50,7 +50,6 @@ static void latency_add(const struct sched_params *p, struct runs *r, double us)
 {
     struct tally *t = &r->tally;
     tally_part_add(t, us * 1e-6, (us - RUNS_OWN_PART * p->switch_us) * 1e-6);
-    t->bursts++;
     if (r->given_us <= 0)
         return;
     t->returns++;

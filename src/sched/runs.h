@@ -33,7 +33,6 @@ struct lengths {
 struct tally {
     double seconds;  /* that the record covers, without pauses, */
     double pauses_s; /* and in pauses of the latency jobs */
-    uint32_t bursts; /* runs of latency jobs */
     double lower_s;  /* in runs of jobs below */
     uint32_t lower;
     uint32_t returns;   /* of latency jobs, from a lower one; */

@@ -212,7 +212,6 @@ static void test_references_are_rare(void **state)
         struct tally *t = &r.tally;
         t->seconds += 0.05;
         t->parts[t->nparts++ % TALLY_PARTS] = (float)(0.3 * load * (1 - 3e-5 * d.slice_us));
-        t->bursts += 40;
         t->returns += 40;
         t->cut += d.slice_us == 1 ? 40 : 20;
         t->lower += 40;
