@@ -127,12 +127,23 @@ HELPER void wait_to_die(void)
         pause();
 }
 
+/* A process that does nothing and ends with the one that calls this, even one that ends at once. */
+HELPER pid_t fork_to_wait(void)
+{
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() == parent)
+            wait_to_die();
+        _exit(0);
+    }
+    return pid;
+}
+
 HELPER pid_t child(struct fixture *f)
 {
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0)
-        wait_to_die();
+    pid_t pid = fork_to_wait();
+    assert_true(pid > 0);
     return f->children[f->n++] = pid;
 }
 

@@ -140,8 +140,8 @@ HELPER void parent_and_child(struct fixture *f, pid_t both[2])
     assert_int_equal(pipe(fds), 0);
     pid_t a = fork();
     if (a == 0) {
-        pid_t b = fork();
-        if (b != 0 && write(fds[1], &b, sizeof(b)) < 0)
+        pid_t b = fork_to_wait();
+        if (write(fds[1], &b, sizeof(b)) < 0)
             _exit(1);
         wait_to_die();
     }

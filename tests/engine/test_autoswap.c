@@ -505,10 +505,8 @@ static void waiters_are_bounded(struct fixture *f, uid_t user)
     uint32_t job = SLOT_NONE;
     struct error err = {""};
     for (int i = 0; i < USER_WAITS_MAX; i++) {
-        pids[i] = fork();
-        assert_true(pids[i] >= 0);
-        if (pids[i] == 0)
-            wait_to_die();
+        pids[i] = fork_to_wait();
+        assert_true(pids[i] > 0);
     }
     swap_start(f);
     for (int i = 0; i < USER_WAITS_MAX; i++) {

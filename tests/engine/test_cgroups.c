@@ -124,8 +124,8 @@ static pid_t family(struct fixture *f, pid_t *grandchild)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        pid_t own = group_move("", getpid()) ? fork() : -1;
-        if (own < 0 || (own > 0 && write(to[1], &own, sizeof(own)) < 0))
+        pid_t own = group_move("", getpid()) ? fork_to_wait() : -1;
+        if (own < 0 || write(to[1], &own, sizeof(own)) < 0)
             _exit(1);
         wait_to_die();
     }

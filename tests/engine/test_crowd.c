@@ -21,9 +21,7 @@ static int anybody(void *arg, pid_t pid, struct job_spec *spec)
 static void crowd_begin(struct fixture *f, pid_t *pids, size_t n, pid_t *other)
 {
     for (size_t i = 0; i < n; i++) {
-        pids[i] = fork();
-        if (pids[i] == 0)
-            wait_to_die();
+        pids[i] = fork_to_wait();
         assert_true(pids[i] > 0);
     }
     f->d.idle = pids;

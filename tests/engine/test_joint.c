@@ -23,9 +23,7 @@ static uint32_t job_of_many(struct fixture *f, pid_t p[N])
     if (root == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (int i = 1; i < N; i++) {
-            pid_t pid = fork();
-            if (pid == 0)
-                wait_to_die();
+            pid_t pid = fork_to_wait();
             (void)!write(fds[1], &pid, sizeof(pid));
         }
         for (;;)

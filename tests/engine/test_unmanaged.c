@@ -184,8 +184,8 @@ static void test_child_waits_for_its_parent(void **state)
     pid_t parent, v;
     assert_int_equal(pipe(fds), 0);
     if ((parent = fork()) == 0) {
-        v = fork();
-        if (v != 0 && write(fds[1], &v, sizeof(v)) < 0)
+        v = fork_to_wait();
+        if (write(fds[1], &v, sizeof(v)) < 0)
             _exit(1);
         wait_to_die();
     }
