@@ -137,6 +137,8 @@ static bool room_fits(const struct sched_params *p, const struct policy_device *
         return false;
     if (!light)
         return !room->heavy && room->contexts;
+    if (!room->heavy && room->duty <= 0)
+        return true; /* or it would have neither turns nor a place */
     return room->duty + m->company.duty <= (is_outranked(dev, m) ? ROOM_OUTRANKED : ROOM) &&
            room_keeps_floor(p, dev, room->duty + m->company.duty, TRY_SLICE_US) &&
            member_at_once(dev, m, false) <= room->contexts &&
@@ -174,12 +176,6 @@ static int company_order(const void *x, const void *y)
     return account_before(a->dev, a->m, b->m) ? -1 : account_before(a->dev, b->m, a->m);
 }
 
-/* Whether it is to be tried, with the next in turn or with contexts of its own. */
-static bool try_due(const struct member *m, uint64_t now_ns)
-{
-    return !m->idle && (m->company.unknown || now_ns >= m->company.tried_ns + m->company.try_ns);
-}
-
 static void set_tried(struct member *m, uint64_t now_ns)
 {
     uint64_t ns = m->company.try_ns && !m->company.unknown ? 2 * m->company.try_ns : TRY_AGAIN_NS;
@@ -192,45 +188,39 @@ static bool in_try(const struct policy_device *dev, uint64_t now_ns)
     return now_ns < dev->try_until_ns;
 }
 
-/* Whether it may be tried, beside who has the turn on each of its devices, or by its contexts. */
-static bool may_try(const struct machine *mc, struct policy_device *own, const struct member *m)
+/* How little its runs show of the one that is tried: it should have work all the time. */
+static uint32_t blindness(const struct member *m)
 {
-    for_each_device_of (mc, own, m, dev) {
-        const struct member *x = &dev->members[m->job], *holder = holder_of(dev);
-        uint32_t n = member_width(x) + (holder && holder != x ? member_width(holder) : 0);
-        if (!has_company(dev) || in_try(dev, mc->now_ns) || !rotation_takes_part(dev, x) ||
-            n > TRY_CONTEXTS || n > contexts_most(mc->params, dev))
-            return false;
-    }
-    return true;
+    return (m->company.heavy ? 0U : 4U) + (m->gang ? 2U : 0U) + m->company.unknown;
 }
 
-/* With whom the holder is tried: one of its class that is due, if there is one. Beside a normal job
- * a batch job has the shortest slice, which shows best when the other one waits for its host. */
-static struct member *partner(const struct machine *mc, struct policy_device *dev)
+static bool may_witness(const struct machine *mc, struct policy_device *own, const struct member *m)
+{
+    bool may = may_join(own, m) && !m->idle;
+    for_each_device_of (mc, own, m, dev)
+        may &= has_company(dev) && !in_try(dev, mc->now_ns) &&
+               rotation_takes_part(dev, &dev->members[m->job]);
+    return may;
+}
+
+static struct member *find_witness(const struct machine *mc, struct policy_device *dev)
 {
     struct member *best = NULL;
     for_each_member (dev, m) {
-        /* One beside the holder may be tried with all its contexts. */
-        bool several = m->company.beside && m == dev->room.heavy && member_width(m) > 1;
-        if (!(several || may_join(dev, m)) || m->idle || (best && m->class > best->class) ||
-            !may_try(mc, dev, m))
-            continue;
-        bool due = try_due(m, mc->now_ns);
-        if (!best || m->class < best->class ||
-            (due != try_due(best, mc->now_ns) ? due : account_before(dev, m, best)))
+        if (may_witness(mc, dev, m) &&
+            (!best || blindness(m) < blindness(best) ||
+             (blindness(m) == blindness(best) && account_before(dev, m, best))))
             best = m;
     }
     return best;
 }
 
 /* Only where turns leave the device idle: else there is nothing to gain. */
-static bool is_try_due(const struct policy_device *dev, const struct member *holder,
-                       uint64_t now_ns)
+static bool is_try_due(const struct policy_device *dev, const struct member *m, uint64_t now_ns)
 {
-    return company_is_fed(dev, now_ns) && now_ns >= dev->try_next_ns &&
+    return company_is_fed(dev, now_ns) && now_ns >= dev->try_next_ns && !m->idle &&
            dev->gather.idle > COMPANY_IDLE && dev->gather.busy < 1 - COMPANY_IDLE &&
-           try_due(holder, now_ns);
+           (m->company.unknown || now_ns >= m->company.tried_ns + m->company.try_ns);
 }
 
 static void put_off(struct policy_device *dev, struct member *m, uint64_t now_ns)
@@ -241,49 +231,59 @@ static void put_off(struct policy_device *dev, struct member *m, uint64_t now_ns
     set_tried(m, now_ns);
 }
 
-static void try_on(const struct machine *mc, struct policy_device *dev, struct member *holder)
+/* A gang that is a witness is one on all its devices, of all that are tried there meanwhile. */
+static bool try_on(const struct machine *mc, struct policy_device *dev, const struct member *m)
 {
-    struct member *other = in_try(dev, mc->now_ns) ? NULL : partner(mc, dev);
-    const struct member *tried = other ? other : holder;
-    if (!other && (member_width(holder) < 2 || !may_try(mc, dev, holder)))
-        return;
-    for_each_device_of (mc, dev, tried, x) {
-        x->tried = tried->job;
+    const uint32_t n = member_width(m);
+    const bool is_on = in_try(dev, mc->now_ns);
+    struct member *witness = !is_on                      ? find_witness(mc, dev)
+                             : dev->witness == SLOT_NONE ? NULL
+                                                         : &dev->members[dev->witness];
+    if (!has_company(dev) || (is_on && dev->tried != SLOT_NONE) || n + (witness != NULL) < 2 ||
+        n > TRY_CONTEXTS || n + (witness != NULL) > contexts_most(mc->params, dev))
+        return false;
+    for_each_device_of (mc, dev, witness ? witness : m, x) {
+        if (in_try(x, mc->now_ns))
+            continue;
+        x->tried = SLOT_NONE;
+        x->witness = witness ? witness->job : SLOT_NONE;
         x->try_until_ns = mc->now_ns + TRY_NS;
-        if (other)
-            put_off(x, &x->members[tried->job], mc->now_ns);
     }
+    dev->tried = m->job;
+    return true;
 }
 
 /* Of a gang on all its devices at once, for what disturbs it on one of them holds up all. */
-static void begin_try(const struct machine *mc, struct policy_device *own, struct member *holder)
+static void begin_try(const struct machine *mc, struct policy_device *own, struct member *m)
 {
-    bool due = false, begun = false;
-    for_each_device_of (mc, own, holder, dev)
-        due |= is_try_due(dev, &dev->members[holder->job], mc->now_ns);
-    if (!due || holder->idle)
+    bool due = true, begun = false;
+    for_each_device_of (mc, own, m, dev) {
+        const struct member *x = &dev->members[m->job];
+        due &= !x->company.heavy || is_try_due(dev, x, mc->now_ns);
+    }
+    if (!due)
         return;
-    for_each_device_of (mc, own, holder, dev) {
-        try_on(mc, dev, &dev->members[holder->job]);
-        begun |= in_try(dev, mc->now_ns);
-    }
-    for_each_device_of (mc, own, holder, dev) {
-        if (begun)
-            put_off(dev, &dev->members[holder->job], mc->now_ns);
-    }
+    for_each_device_of (mc, own, m, dev)
+        begun |= try_on(mc, dev, &dev->members[m->job]);
+    if (!begun)
+        return;
+    for_each_device_of (mc, own, m, dev)
+        put_off(dev, &dev->members[m->job], mc->now_ns);
 }
 
 static void join_try(const struct machine *mc, struct policy_device *own)
 {
-    struct member *m = &own->members[own->tried];
     if (!in_try(own, mc->now_ns))
         return;
-    bool joins = m->used;
-    for_each_device_of (mc, own, m, dev)
-        joins &= dev->tried == m->job && in_try(dev, mc->now_ns) &&
-                 dev->rotation.holder != m->job && rotation_takes_part(dev, &dev->members[m->job]);
-    m->company.beside |= joins;
     policy_wake(own, own->try_until_ns);
+    if (own->witness == SLOT_NONE)
+        return;
+    struct member *m = &own->members[own->witness];
+    bool joins = m->used && own->rotation.holder != m->job;
+    for_each_device_of (mc, own, m, dev)
+        joins &= dev->witness == m->job && in_try(dev, mc->now_ns) &&
+                 rotation_takes_part(dev, &dev->members[m->job]);
+    m->company.beside |= joins;
 }
 
 /* Idle jobs are not suspended, so that it is seen when they begin: some of them in each turn, one
@@ -427,20 +427,19 @@ void company_pick(const struct machine *mc)
             continue;
         }
         watch_idle(mc->params, dev);
-        struct member *holder = holder_of(dev);
-        if (holder && (!holder->gang || holder->gang_first == d) && !in_try(dev, mc->now_ns))
-            begin_try(mc, dev, holder);
+        if (dev->room.heavy)
+            begin_try(mc, dev, dev->room.heavy);
     }
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *dev = &mc->devices[d];
         join_try(mc, dev);
-        const bool tries = in_try(dev, mc->now_ns);
+        dev->tries = in_try(dev, mc->now_ns);
         dev->contexts = 0;
         for_each_member (dev, m) {
             if (m->company.beside || m->job == dev->rotation.holder)
-                dev->contexts += member_at_once(dev, m, tries);
+                dev->contexts += member_at_once(dev, m, dev->tries && m->job == dev->tried);
         }
-        dev->fits_us = bound_us(mc->params, dev, tries ? TRY_SLICE_US : LIGHT_MOST_US);
+        dev->fits_us = bound_us(mc->params, dev, dev->tries ? TRY_SLICE_US : LIGHT_MOST_US);
     }
 }
 
@@ -448,7 +447,7 @@ uint32_t company_bounds(const struct sched_params *p, const struct policy_device
                         uint32_t slice_us)
 {
     const uint32_t most_us =
-        dev->fits_us > p->timeslice_min_us ? dev->fits_us : p->timeslice_min_us;
+        dev->fits_us > p->timeslice_min_us && !dev->tries ? dev->fits_us : p->timeslice_min_us;
     return p->floor > 0.0 || slice_us < most_us ? slice_us : most_us;
 }
 
@@ -485,7 +484,8 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     /* Light contexts of one job run together, or they could wait for each other. */
     bool light = is_light(dev, m) && (dev->room.heavy != m || m->ncompute > 1);
     bool shortest = is_outranked(dev, m) && !light;
-    bool together = gathered || (in_try(dev, now_ns) && m->ncompute > 1);
+    bool tried = in_try(dev, now_ns) && m->job == dev->tried;
+    bool together = gathered || (tried && m->ncompute > 1);
     if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.holder) ||
         (shortest && !together))
         return 0;
@@ -495,7 +495,7 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
         us = g->light_us;
     else if (gathered)
         us = GATHER_US;
-    us = in_try(dev, now_ns) ? TRY_SLICE_US : us;
+    us = tried ? TRY_SLICE_US : us;
     us = us < dev->fits_us ? us : dev->fits_us;
     return us < most_us ? us : most_us;
 }

@@ -15,11 +15,12 @@
  * context that has work just then, and for one switch of the job that saturates the GPU. A budget
  * bounds that, and beside a launch-bound latency job its floor of speed does (speed_floor.h).
  *
- * The duty is told from the record of switches (runs.h), by bounds: a context that was not seen to
- * wait for its host counts as one that saturates the GPU. For that it has to run beside another: at
- * the beginning of a turn the holder and another job, or the contexts of one job, *try* that for a
- * moment, with short slices: only where turns leave the GPU idle, and more and more seldom.
- * Without a record everybody takes turns.
+ * The duty is told from the record of switches (runs.h): of a context's runs and of the time after
+ * them in which it certainly had no work. Only the runs of others show that, and best if these have
+ * work all the time and short slices. So one that counts as saturating the GPU is *tried* for a
+ * moment: all its contexts run with slices of TRY_SLICE_US, and beside it one context of a
+ * *witness* with the shortest. That is done only where turns leave the GPU idle, and more and more
+ * seldom. Without a record everybody takes turns.
  *
  * A gang runs beside others on all its devices or on none. On linked devices a job that is light on
  * all of its own, where others take turns, *floats*: rounds (round.c) leave it out, and it runs
@@ -79,7 +80,7 @@ struct company_gather {
 
 /* What there is room for on a device, beside the holder of the turn; scratch of a decision. */
 struct company_room {
-    const struct member *heavy; /* saturates the GPU; NULL: none does */
+    struct member *heavy; /* saturates the GPU; NULL: none does */
     double duty;
     uint32_t contexts; /* within the latency jobs' budget */
 };

@@ -7,14 +7,14 @@
 
 #define LIGHT          0.8 /* duty below which a context is light, */
 #define HEAVY          0.9 /* and above which it is no more */
-#define KNOWN_S        0.05
+#define KNOWN_S        0.03
 #define KNOWN_RUNS     4U
 #define FED_NS         5000000000U  /* a record in which nothing happened for so long is none */
 #define GATHER_SEEN_NS 2500000000U  /* two looks of a second each */
 #define GATHER_BAR_NS  60000000000U /* and twice as long each time */
 #define IDLE_OVER_S    2.0          /* means of how idle turns leave a device, */
 #define BLIND_OVER_S   185.0        /* and if it is not known: 30 s to IDLE */
-#define SETTLED_NS     1000000000U
+#define SETTLED_NS     2000000000U
 #define WASTED         0.6  /* how busy a device is at most, for contexts to be gathered */
 #define GAINED         0.15 /* by how much more then, at least, for that to last */
 #define CUT_OFTEN      4U   /* one run in so many ends with its slice */
@@ -27,7 +27,7 @@ bool company_is_fed(const struct policy_device *dev, uint64_t now_ns)
 
 static bool context_known(const struct context_use *u)
 {
-    return u->seen_s >= KNOWN_S && u->runs >= KNOWN_RUNS;
+    return u->run_s + u->idle_s >= KNOWN_S && u->runs >= KNOWN_RUNS;
 }
 
 /* Those of idle and of tried contexts are among them. */
@@ -67,17 +67,17 @@ uint32_t company_first(const struct sched *c, uint32_t group)
 
 static void judge_group(const struct sched_params *p, struct group *g, struct context_use *u)
 {
-    /* The bounds: when it did not certainly wait for its host, and when it ran. */
-    double most = context_known(u) ? 1 - u->idle_s / u->seen_s : 1;
-    double least = context_known(u) ? fmin(u->run_s / u->seen_s, most) : 1;
-    bool light = context_known(u) && most < (g->light ? HEAVY : LIGHT);
+    /* Of the time in which it had work, or certainly none; each run costs a switch. */
+    double work_s = u->run_s + u->runs * (1 - RUNS_OWN_PART) * 1e-6 * p->switch_us;
+    double duty = context_known(u) ? work_s / (work_s + u->idle_s) : 1;
+    bool light = duty < (g->light ? HEAVY : LIGHT);
     uint32_t slice_us = light_slice(p, u, g->light ? g->light_us : TRY_SLICE_US);
     if (light && (!g->light || slice_us > g->light_us || 3 * slice_us <= g->light_us)) {
         g->light_us = slice_us;
         u->cut = 0;
     }
     g->light = light;
-    g->duty = light ? (2 * least + most) / 3 : 1;
+    g->duty = light ? duty : 1;
 }
 
 static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed)
@@ -100,7 +100,11 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
         if (g->light && g->light_us > m->company.slice_us)
             m->company.slice_us = g->light_us;
     }
-    m->company.duty = m->idle ? 0 : fmin(m->company.duty, 1);
+    /* It has work for longer where latency jobs take their part of the time. */
+    double busy = c->devices[d].speed.busy, duty = fmin(m->company.duty, 1);
+    if (busy < 1 && duty > 0)
+        duty = duty / (duty + (1 - duty) * (1 - busy));
+    m->company.duty = m->idle ? 0 : duty;
     m->company.heavy = !fed || (m->gang && m->idle) ? 1 : m->idle ? 0 : m->company.heavy;
     m->company.saturates = m->company.heavy && !was_heavy && !m->idle;
 }

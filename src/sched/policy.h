@@ -86,8 +86,9 @@ struct policy_device {
     uint32_t contexts; /* below the latency class, that run: company.h */
     uint32_t fits_us;  /* their longest slice, where there are several, for the budget's sake */
     bool alone;        /* those of the holder one after the other, for the budget's sake */
-    uint32_t tried;    /* runs beside the holder until then */
+    uint32_t tried, witness; /* until then all contexts of the one run, and one of the other */
     uint64_t try_until_ns, try_next_ns, try_wait_ns;
+    bool tries; /* in this decision */
     struct company_gather gather;
     struct company_room room;
     bool company;      /* jobs may run beside others */

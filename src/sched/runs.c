@@ -16,7 +16,12 @@
  * pause. */
 #define PAUSE_NS  1000000U
 #define SETTLE_NS 3000000U
-#define SEEN_S    0.4 /* of a context: what is older counts half */
+/* A pause between two runs counts where it is unclear of so much of it at most, or of less than
+ * half of it, whether the context wanted the engine: where others had it for long, nothing can be
+ * told. */
+#define CLEAR_NS  700000U
+#define SEEN_S    0.4 /* of a context, */
+#define SEEN_RUNS 8U  /* in so many runs at least: what is older counts half */
 
 static uint64_t ns_after(uint64_t ns, uint64_t before)
 {
@@ -94,10 +99,12 @@ void runs_end(const struct sched_params *p, struct runs *r, const struct run *of
         r->alone_ns = at_ns - slice_ns;
     if (use && r->known && use->begun_ns && r->since_ns < use->until_ns) {
         uint64_t most_ns = slice_ns + (uint64_t)(RUNS_OWN_PART * 1e3 * p->switch_us);
-        use->run_s += (double)(ns < most_ns ? ns : most_ns) * 1e-9;
-        use->cut += ns > slice_ns + 3 * switch_ns / 10 && ns < slice_ns + 9 * switch_ns / 10;
+        use->begun_ns = at_ns - (ns < most_ns ? ns : most_ns);
+        use->was_cut = ns > slice_ns + 3 * switch_ns / 10 && ns < slice_ns + 9 * switch_ns / 10;
         use->left_ns = at_ns;
+        use->latency_ns = r->latency_ns;
     }
+    r->latency_ns += of && of->latency ? ns : 0;
     r->since_ns = at_ns;
     r->group = SLOT_NONE;
     r->known = true;
@@ -129,15 +136,17 @@ void runs_begin(struct runs *r, uint32_t group, struct context_use *use, uint64_
     r->last[r->n++ % RUNS_LAST].ns = at_ns;
     if (!use || at_ns < use->since_ns || at_ns >= use->until_ns)
         return;
-    if (use->left_ns) {
-        use->seen_s += (double)ns_after(at_ns, use->begun_ns) * 1e-9;
-        use->idle_s += (double)ns_after(nothing_ns, use->left_ns) * 1e-9;
+    const uint64_t idle_ns = ns_after(nothing_ns, use->left_ns);
+    const uint64_t unclear_ns = ns_after(at_ns - nothing_ns, r->latency_ns - use->latency_ns);
+    if (use->left_ns && unclear_ns < (idle_ns > CLEAR_NS ? idle_ns : CLEAR_NS)) {
+        use->idle_s += (double)idle_ns * 1e-9;
+        use->run_s += (double)ns_after(use->left_ns, use->begun_ns) * 1e-9;
         use->runs++;
+        use->cut += use->was_cut;
     }
     use->begun_ns = at_ns;
     use->left_ns = 0;
-    if (use->seen_s > SEEN_S) {
-        use->seen_s /= 2;
+    if (use->run_s + use->idle_s > SEEN_S && use->runs >= SEEN_RUNS) {
         use->idle_s /= 2;
         use->run_s /= 2;
         use->runs /= 2;

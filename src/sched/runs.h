@@ -48,22 +48,25 @@ struct tally {
 struct context_use {
     uint64_t since_ns,
         until_ns; /* between them it could run beside others; the record comes later */
-    uint64_t begun_ns, left_ns; /* its last run since then; 0: none, or it still has the engine */
-    double seen_s, idle_s;      /* from run to run: in all, and certainly idle */
-    double run_s;               /* in runs, each counted as its slice and RUNS_OWN_PART at most */
-    uint32_t runs, cut;         /* and these ended with their slice: 0.3 to 0.9 of a switch after it
-                                   (H100, driver 580.159.04) */
+    uint64_t begun_ns, left_ns; /* its last run since then, as its slice and RUNS_OWN_PART at most;
+                                   left 0: none, or it still has the engine */
+    uint64_t latency_ns;        /* what the device had when that one ended */
+    bool was_cut;               /* it ended with its slice: 0.3 to 0.9 of a switch after it (H100,
+                                   driver 580.159.04) */
+    double run_s, idle_s;       /* in runs, and after them certainly without work; */
+    uint32_t runs, cut;         /* so many, and of them were cut */
 };
 
 #define RUNS_LAST 16
 
 /* A device's. Invariant: what began before from_ns is in no tally. */
 struct runs {
-    uint32_t group;    /* has the engine; SLOT_NONE: nobody, or a stranger */
-    bool known;        /* false: switches were lost since */
-    uint64_t since_ns; /* the last switch */
-    double given_us;   /* length of the last run, if it was of a lower job, or 0 */
-    uint64_t alone_ns; /* the latest moment at which certainly nobody waited */
+    uint32_t group;      /* has the engine; SLOT_NONE: nobody, or a stranger */
+    bool known;          /* false: switches were lost since */
+    uint64_t since_ns;   /* the last switch */
+    uint64_t latency_ns; /* in runs of latency jobs, so far */
+    double given_us;     /* length of the last run, if it was of a lower job, or 0 */
+    uint64_t alone_ns;   /* the latest moment at which certainly nobody waited */
     struct {
         uint32_t group;
         uint64_t ns;

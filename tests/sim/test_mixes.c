@@ -22,11 +22,11 @@
 #define SEC         1000000000ULL
 #define WASTED_MOST 0.03
 #define UNFAIR_MOST 0.02
-/* What seeds 1 to 60 reach, not yet the target, which is WASTED_MOST for each. Seeds 1 to 240:
- * 0.048, 0.056 and 0.24. */
-#define MEAN_MOST   0.06  /* of those that are held to it, on average, */
-#define ALL_MOST    0.065 /* of all, */
-#define MISSES_MOST 0.2   /* and this part of them misses it */
+/* What seeds 1 to 60 reach; the target is WASTED_MOST for each. Seeds 1 to 240: 0.024, 0.038 and
+ * 0.14. */
+#define MEAN_MOST   0.03 /* of those that are held to it, on average, */
+#define ALL_MOST    0.04 /* of all, */
+#define MISSES_MOST 0.2  /* and this part of them misses it */
 #define L           CLASS_LATENCY
 #define N           CLASS_NORMAL
 #define B           CLASS_BATCH
@@ -314,7 +314,7 @@ static void test_mixes(void **state)
         n, all, bound, bound ? wasted / bound : 0, idle, WASTED_MOST, unfair, fair, UNFAIR_MOST,
         beyond);
     assert_int_equal(beyond, 0);
-    assert_true(wasted <= MEAN_MOST * bound + WASTED_MOST && all <= ALL_MOST);
+    assert_true(wasted <= MEAN_MOST * bound && all <= ALL_MOST);
     assert_true(idle <= MISSES_MOST * bound + 1 && unfair <= MISSES_MOST * fair + 1);
 }
 
