@@ -546,7 +546,7 @@ static int sim_set_up(struct sim *m, const struct softgpu_params *engine)
             r = -ENOMEM;
     }
     for (; r == 0 && m->f.n < m->ngpus; m->f.n += r == 0)
-        r = softgpu_new(engine, RANKS, SIM_JOBS_MAX * 512, &m->f.engines[m->f.n]);
+        r = softgpu_new(engine, RANKS, m->n * 512, &m->f.engines[m->f.n]);
     for (uint32_t g = 0; r == 0 && g < m->ngpus; g++)
         softgpu_record(m->f.engines[g], m->switches[g], SWITCHES, &m->switches_end[g]);
     for (uint32_t d = 0; r == 0 && d < m->ndeciders; d++) {

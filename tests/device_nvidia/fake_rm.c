@@ -511,6 +511,9 @@ void fake_context_free(struct fake_rm *rm, struct fake_process *p, uint32_t clie
     /* Keeps the capacity that grow() expects. */
     while (n < c->nobjects)
         c->objects[--c->nobjects] = (struct fake_object){0};
+    memset(c->hints, 0, sizeof(c->hints));
+    for (size_t i = 0; i < n; i++)
+        *hint(c, c->objects[i].handle) = (uint32_t)i + 1;
     struct fake_object *copy = NULL;
     size_t cap = 1;
     while (cap < n + 1)

@@ -23,7 +23,7 @@ struct fake_client {
     uint32_t next_library, next_own;
     struct fake_object *objects;
     size_t nobjects;
-    uint32_t hints[4096]; /* by handle: 1 + where its object probably is; 0: it has none */
+    uint32_t hints[65536]; /* by handle: 1 + where its object probably is; 0: it has none */
 };
 
 /* Context-switch trace of one reader: its client's objects, by handle, and its memory. */
