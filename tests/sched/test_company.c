@@ -129,6 +129,65 @@ static void test_try_is_bounded(void **state)
     assert_true(many <= 64);
 }
 
+/* Beside a job that is tried one context of another runs, with the shortest slice; each of the two
+ * is tried. */
+static void test_try_has_a_witness(void **state)
+{
+    (void)state;
+    struct sched *c = scheduler(8);
+    uint32_t tries[3] = {0};
+    add(c, 0, CLASS_LATENCY, 0, 1);
+    add(c, 1, CLASS_BATCH, 1, 1);
+    add(c, 2, CLASS_BATCH, 2, 3);
+    for (uint32_t job = 1; job <= 2; job++)
+        event(c, (struct sched_event){.type = EV_DEMAND, .job = job, .on = true, .busy = 0.35});
+    for (uint32_t i = 0; i < 2000; i++) {
+        struct sched_plan plan;
+        uint32_t tried = 0, shortest = 0;
+        switched(c, i % 2, SEC + i * 10 * MS);
+        sched_decide(c, SEC + i * 10 * MS + MS, &plan);
+        for (uint32_t g = 1; g < 5; g++) {
+            tried += c->groups[g].runs && c->groups[g].slice_us == TRY_SLICE_US;
+            shortest += c->groups[g].runs && c->groups[g].slice_us == 1;
+        }
+        if (!tried)
+            continue;
+        assert_int_equal(shortest, 1);
+        assert_true(tried == 1 || tried == 3);
+        tries[tried == 1 ? 1 : 2]++;
+    }
+    printf("tried in %u and %u of 2000 plans\n", tries[1], tries[2]);
+    assert_true(tries[1] && tries[2]);
+    sched_free(c);
+}
+
+/* Contexts in turn, each for its slice of 0.5 ms: what that shows of the first, which comes back as
+ * soon as it can. */
+static struct context_use in_turn(uint32_t contexts)
+{
+    struct sched_params p;
+    struct runs r = {.known = true};
+    struct context_use u = {0}, other = {0};
+    uint64_t ns = SEC + 10 * MS;
+    params_default(&p);
+    runs_company(&u, true, SEC);
+    for (uint32_t i = 0; i < 100; i++, ns += 500 * US) {
+        struct context_use *use = i % contexts ? &other : &u;
+        runs_begin(&r, i % contexts, use, ns);
+        runs_end(&p, &r, &(struct run){.slice_us = 500}, use, ns + 500 * US);
+    }
+    return u;
+}
+
+/* Where two others have had the engine meanwhile, a pause of a context tells nothing. */
+static void test_unclear_is_not_counted(void **state)
+{
+    (void)state;
+    struct context_use two = in_turn(2), three = in_turn(3);
+    assert_true(two.runs > 40 && two.idle_s == 0 && two.run_s > 0.02);
+    assert_int_equal(three.runs, 0);
+}
+
 static double between(double a, double b)
 {
     return a + (b - a) * rand() / RAND_MAX;
@@ -242,9 +301,10 @@ static void test_throttled_for_a_while(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_light_is_forgotten),    cmocka_unit_test(test_counts_beside_only),
-        cmocka_unit_test(test_try_is_bounded),        cmocka_unit_test(test_references_are_rare),
-        cmocka_unit_test(test_throttled_for_a_while), cmocka_unit_test(test_who_waits),
+        cmocka_unit_test(test_light_is_forgotten),     cmocka_unit_test(test_counts_beside_only),
+        cmocka_unit_test(test_try_is_bounded),         cmocka_unit_test(test_try_has_a_witness),
+        cmocka_unit_test(test_unclear_is_not_counted), cmocka_unit_test(test_references_are_rare),
+        cmocka_unit_test(test_throttled_for_a_while),  cmocka_unit_test(test_who_waits),
     };
     return cmocka_run_group_tests_name("sched/company", tests, NULL, NULL);
 }
