@@ -70,8 +70,12 @@ static void linear(const struct work *w, unsigned block, unsigned row)
         const uint16_t *weights =
             (const uint16_t *)(uintptr_t)w->w + (size_t)column * (size_t)w->in;
         float *y = floats(w->y) + (size_t)row * (size_t)w->out + (size_t)column, lane[LANES] = {0};
-        for (int i = 0; i < w->in; i++)
-            lane[i / 2 % LANES] += x[i] * from_bfloat16(weights[i]);
+        for (int first = 0; first < w->in; first += 2 * LANES) {
+            for (int l = 0, i = first; l < LANES; l++, i += 2) {
+                lane[l] += x[i] * from_bfloat16(weights[i]);
+                lane[l] += x[i + 1] * from_bfloat16(weights[i + 1]);
+            }
+        }
         float sum = sum_lanes(lane);
         if (w->gelu)
             sum = to_gelu(sum);

@@ -29,6 +29,7 @@ static struct ranks ranks_start(const char *kind)
     assert_true(EVENTUALLY(all_have_contexts(r.v, RANKS)));
     await_progress(r.v, RANKS);
     CEDE("set", pid_text(r.root), "-c", "batch");
+    assert_true(EVENTUALLY(job_int("sh", "processes") == RANKS));
     return r;
 }
 
