@@ -384,8 +384,12 @@ void company_float(const struct machine *mc, struct policy_device *own, const st
     for_each_device_of (mc, own, m, dev) {
         const struct member *x = &dev->members[m->job];
         others |= dev->takers > 1;
-        floats &=
-            dev->company && rotation_takes_part(dev, x) && (dev->takers == 1 || is_light(dev, x));
+        /* What would have no room even if nobody else ran takes its turns. */
+        floats &= dev->company && rotation_takes_part(dev, x) &&
+                  (dev->takers == 1 ||
+                   (is_light(dev, x) &&
+                    room_keeps_floor(mc->params, dev, x->company.duty, TRY_SLICE_US) &&
+                    member_at_once(dev, x, false) <= contexts_most(mc->params, dev)));
     }
     for_each_device_of (mc, own, m, dev)
         dev->members[m->job].company.floats = floats && others;
@@ -427,7 +431,7 @@ void company_pick(const struct machine *mc)
             continue;
         }
         watch_idle(mc->params, dev);
-        if (dev->room.heavy)
+        if (dev->room.heavy && dev->room.heavy->company.heavy)
             begin_try(mc, dev, dev->room.heavy);
     }
     for (uint32_t d = 0; d < mc->n; d++) {
