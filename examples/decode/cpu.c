@@ -70,6 +70,7 @@ static void linear(const struct work *w, unsigned block, unsigned row)
         const uint16_t *weights =
             (const uint16_t *)(uintptr_t)w->w + (size_t)column * (size_t)w->in;
         float *y = floats(w->y) + (size_t)row * (size_t)w->out + (size_t)column, lane[LANES] = {0};
+        /* A head has 64 numbers or 128, and so `in` is a multiple of 2 * LANES. */
         for (int first = 0; first < w->in; first += 2 * LANES) {
             for (int l = 0, i = first; l < LANES; l++, i += 2) {
                 lane[l] += x[i] * from_bfloat16(weights[i]);

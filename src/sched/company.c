@@ -176,16 +176,15 @@ static int company_order(const void *x, const void *y)
     return account_before(a->dev, a->m, b->m) ? -1 : account_before(a->dev, b->m, a->m);
 }
 
-static void set_tried(struct member *m, uint64_t now_ns)
-{
-    uint64_t ns = m->company.try_ns && !m->company.unknown ? 2 * m->company.try_ns : TRY_AGAIN_NS;
-    m->company.tried_ns = now_ns;
-    m->company.try_ns = ns < TRY_SELDOM_NS ? ns : TRY_SELDOM_NS;
-}
-
 static bool in_try(const struct policy_device *dev, uint64_t now_ns)
 {
     return now_ns < dev->try_until_ns;
+}
+
+/* In this decision. */
+static bool is_tried(const struct policy_device *dev, const struct member *m)
+{
+    return dev->tries && m->job == dev->tried;
 }
 
 /* How little its runs show of the one that is tried: it should have work all the time. */
@@ -228,7 +227,10 @@ static void put_off(struct policy_device *dev, struct member *m, uint64_t now_ns
     const uint64_t least_ns = dev->gather.busy > 0 ? TRY_NEXT_NS : TRY_BLIND_NS;
     dev->try_wait_ns = clamp_u64(dev->try_wait_ns + dev->try_wait_ns / 2, least_ns, TRY_SELDOM_NS);
     dev->try_next_ns = now_ns + dev->try_wait_ns;
-    set_tried(m, now_ns);
+    m->company.try_ns = m->company.unknown
+                            ? TRY_AGAIN_NS
+                            : clamp_u64(2 * m->company.try_ns, TRY_AGAIN_NS, TRY_SELDOM_NS);
+    m->company.tried_ns = now_ns;
 }
 
 /* A gang that is a witness is one on all its devices, of all that are tried there meanwhile. */
@@ -441,7 +443,7 @@ void company_pick(const struct machine *mc)
         dev->contexts = 0;
         for_each_member (dev, m) {
             if (m->company.beside || m->job == dev->rotation.holder)
-                dev->contexts += member_at_once(dev, m, dev->tries && m->job == dev->tried);
+                dev->contexts += member_at_once(dev, m, is_tried(dev, m));
         }
         dev->fits_us = bound_us(mc->params, dev, dev->tries ? TRY_SLICE_US : LIGHT_MOST_US);
     }
@@ -479,7 +481,7 @@ double company_charge(const struct sched_params *p, const struct policy_device *
     return m->company.beside && m != dev->room.heavy ? fmin(m->company.used_ns, own_ns) : own_ns;
 }
 
-uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t now_ns)
+uint32_t company_slice(const struct sched *c, const struct group *g)
 {
     const struct policy_device *dev = &c->devices[g->device];
     const struct member *m = &dev->members[g->job];
@@ -488,7 +490,7 @@ uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t no
     /* Light contexts of one job run together, or they could wait for each other. */
     bool light = is_light(dev, m) && (dev->room.heavy != m || m->ncompute > 1);
     bool shortest = is_outranked(dev, m) && !light;
-    bool tried = in_try(dev, now_ns) && m->job == dev->tried;
+    bool tried = is_tried(dev, m);
     bool together = gathered || (tried && m->ncompute > 1);
     if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.holder) ||
         (shortest && !together))

@@ -115,7 +115,7 @@ double company_charge(const struct sched_params *p, const struct policy_device *
 uint32_t company_bounds(const struct sched_params *p, const struct policy_device *dev,
                         uint32_t slice_us);
 /* The slice of a context that runs beside others; 0: it has that of its job. */
-uint32_t company_slice(const struct sched *c, const struct group *g, uint64_t now_ns);
+uint32_t company_slice(const struct sched *c, const struct group *g);
 /* The context by which the record names this one: its process's first. */
 uint32_t company_first(const struct sched *c, uint32_t group);
 

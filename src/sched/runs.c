@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "lib/util.h"
 #include "sched/sched.h"
 
 /* Of a switch: a run of a lower job that ends before it has begun takes 0.09 to 0.17 ms, in which
@@ -99,7 +100,7 @@ void runs_end(const struct sched_params *p, struct runs *r, const struct run *of
         r->alone_ns = at_ns - slice_ns;
     if (use && r->known && use->begun_ns && r->since_ns < use->until_ns) {
         uint64_t most_ns = slice_ns + (uint64_t)(RUNS_OWN_PART * 1e3 * p->switch_us);
-        use->begun_ns = at_ns - (ns < most_ns ? ns : most_ns);
+        use->begun_ns = at_ns - min_u64(ns, most_ns);
         use->was_cut = ns > slice_ns + 3 * switch_ns / 10 && ns < slice_ns + 9 * switch_ns / 10;
         use->left_ns = at_ns;
         use->latency_ns = r->latency_ns;
@@ -138,7 +139,7 @@ void runs_begin(struct runs *r, uint32_t group, struct context_use *use, uint64_
         return;
     const uint64_t idle_ns = ns_after(nothing_ns, use->left_ns);
     const uint64_t unclear_ns = ns_after(at_ns - nothing_ns, r->latency_ns - use->latency_ns);
-    if (use->left_ns && unclear_ns < (idle_ns > CLEAR_NS ? idle_ns : CLEAR_NS)) {
+    if (use->left_ns && unclear_ns < max_u64(idle_ns, CLEAR_NS)) {
         use->idle_s += (double)idle_ns * 1e-9;
         use->run_s += (double)ns_after(use->left_ns, use->begun_ns) * 1e-9;
         use->runs++;

@@ -152,15 +152,15 @@ bool sched_has_slice(uint64_t us)
 
 /* Whose turn it is among the computing groups of one member that do not run beside others: round
  * and round. */
-static void pick_turn_group(const struct sched *c, struct member *m, uint32_t head, uint64_t now_ns)
+static void pick_turn_group(const struct sched *c, struct member *m, uint32_t head)
 {
-    if (m->turn_group != SLOT_NONE && !company_slice(c, &c->groups[m->turn_group], now_ns))
+    if (m->turn_group != SLOT_NONE && !company_slice(c, &c->groups[m->turn_group]))
         return;
     m->turn_group = SLOT_NONE;
     uint32_t first = SLOT_NONE;
     bool passed = false;
     for (uint32_t g = head; g != SLOT_NONE && m->turn_group == SLOT_NONE; g = c->groups[g].next) {
-        if (!c->groups[g].computes || company_slice(c, &c->groups[g], now_ns))
+        if (!c->groups[g].computes || company_slice(c, &c->groups[g]))
             continue;
         first = first == SLOT_NONE ? g : first;
         m->turn_group = passed ? g : SLOT_NONE;
@@ -205,11 +205,10 @@ static void decide_turns(const struct machine *mc)
     }
 }
 
-static struct sched_setting setting(const struct sched *c, const struct member *m, uint32_t g,
-                                    uint64_t now_ns)
+static struct sched_setting setting(const struct sched *c, const struct member *m, uint32_t g)
 {
     const struct group *x = &c->groups[g];
-    uint32_t beside_us = m->serialize_contexts && x->computes ? company_slice(c, x, now_ns) : 0;
+    uint32_t beside_us = m->serialize_contexts && x->computes ? company_slice(c, x) : 0;
     bool waits = m->serialize_contexts && x->computes && g != m->turn_group && !beside_us;
     bool apart = c->params.copies_apart && m->serialize_contexts && !c->groups[g].computes;
     bool other = m->compute_us && (c->groups[g].computes || !m->ncompute);
@@ -231,9 +230,9 @@ static void emit_member(struct sched *c, uint32_t d, struct member *m, struct em
     uint32_t g = *sched_group_head(c, d, m->job);
     m->runnable &= !m->paused && !m->limit.held;
     if (m->serialize_contexts)
-        pick_turn_group(c, m, g, now_ns);
+        pick_turn_group(c, m, g);
     for (; g != SLOT_NONE; g = c->groups[g].next) {
-        struct sched_setting s = setting(c, m, g, now_ns);
+        struct sched_setting s = setting(c, m, g);
         if (c->groups[g].slice_us != s.timeslice_us) {
             c->groups[g].before_us = c->groups[g].slice_us;
             c->groups[g].sliced_ns = now_ns;

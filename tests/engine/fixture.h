@@ -133,8 +133,8 @@ HELPER pid_t fork_to_wait(void)
     pid_t parent = getpid(), pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() == parent)
-            wait_to_die();
+        while (getppid() == parent)
+            pause();
         _exit(0);
     }
     return pid;

@@ -226,6 +226,7 @@ static void test_follows_processes(void **state)
     f->children[f->n++] = root;
     pid_t leaf;
     assert_int_equal(read(fds[0], &leaf, sizeof(leaf)), sizeof(leaf));
+    f->children[f->n++] = leaf; /* whom no end of another process ends */
     close(fds[0]);
     close(fds[1]);
     start(f, "priority", NULL);
