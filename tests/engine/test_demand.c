@@ -313,7 +313,7 @@ static void test_idle_normal_job(void **state)
     unsigned ran[3];
     f->d.has_usage = f->d.has_activity = true;
     programs(f, p, 3, 3);
-    start(f, "laxity", NULL);
+    start(f, "priority", NULL);
     uint32_t latency = add(f, p[0], CLASS_LATENCY);
     add(f, p[1], CLASS_NORMAL);
     add(f, p[2], CLASS_BATCH);
@@ -350,6 +350,51 @@ static void test_idle_normal_job(void **state)
     }
 }
 
+#define TOLD 8
+
+static double told_busy[TOLD]; /* of jobs, as the scheduler was told it last */
+
+int __real_sched_event(struct sched *c, const struct sched_event *ev);
+int __wrap_sched_event(struct sched *c, const struct sched_event *ev);
+
+int __wrap_sched_event(struct sched *c, const struct sched_event *ev)
+{
+    if (ev->type == EV_DEMAND && ev->job < TOLD)
+        told_busy[ev->job] = ev->busy;
+    return __real_sched_event(c, ev);
+}
+
+/* Of jobs with turns some have none between two samples: together they keep the GPU busy all the
+ * same. */
+static void test_busy_of_one_time(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[TOLD];
+    bool ran[TOLD][100] = {0}; /* in the last second */
+    f->d.has_usage = f->d.has_activity = true;
+    memset(told_busy, 0, sizeof(told_busy));
+    programs(f, p, TOLD, 1);
+    start(f, "priority", NULL);
+    for (int i = 0; i < TOLD; i++) {
+        add(f, p[i], i ? CLASS_BATCH : CLASS_LATENCY);
+        on(f, p[i])->bursts = 20;
+        on(f, p[i])->busy_ns = i ? 100 * NSEC_PER_MSEC : NSEC_PER_MSEC;
+    }
+    for (unsigned t = 0; t < 2000; t++) {
+        double told = 0;
+        for (int i = 1; i < TOLD; i++) {
+            ran[i][t % 100] = !on(f, p[i])->suspended;
+            on(f, p[i])->busy = 0;
+            for (int k = 0; k < 100; k++)
+                on(f, p[i])->busy += ran[i][k] * 0.01;
+            told += told_busy[i];
+        }
+        if (t > 500)
+            assert_float_equal(told, 1, 0.1);
+        ticks(f, 10);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +403,7 @@ int main(void)
         T(test_budget_by_activity),         T(test_resumed_job_need_not_be_seen_first),
         T(test_launch_bound_latency_job),   T(test_gaps_that_cost_more_than_they_give),
         T(test_record_not_asked),           T(test_idle_normal_job),
+        T(test_busy_of_one_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

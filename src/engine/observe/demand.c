@@ -198,6 +198,18 @@ static void usage_unknown(struct demand *x, struct model *m, const struct usage_
     }
 }
 
+/* Of all jobs at once: what they keep a device busy adds up only if it is of the same time. */
+static void tell_busy(const struct demand *x, struct model *m)
+{
+    for_each_job (m, j) {
+        const uint32_t job = model_job_slot(m, j);
+        for (unsigned d = 0; d < m->ngpus; d++) {
+            if (!(m->gpus[d].caps & GPU_CAP_GATE) && has_groups_on(m, j, d))
+                set_idle(x, m, job, d, j->on[d].idle);
+        }
+    }
+}
+
 static void demand_usage(struct demand *x, struct model *m)
 {
     struct usage_list list = {0};
@@ -240,6 +252,7 @@ static void demand_usage(struct demand *x, struct model *m)
     }
     for (unsigned d = 0; d < m->ngpus; d++)
         by_record(x, m, d);
+    tell_busy(x, m);
     count_samples(x, m);
     usage_list_free(&list);
 }
