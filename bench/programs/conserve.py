@@ -16,6 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = {
     "generate": "generate.py",
     "resnet": "infer.py --model resnet50 --batch 1 --eager",
+    "resnets": "infer.py --model resnet50 --batch 1 --eager & infer.py --model resnet50 --batch 1 --eager",
     "llm": "llm.py",
     "train": "train.py",
     "train2": "train.py",
@@ -24,7 +25,7 @@ PROGRAMS = {
     "nanogpt": "train.py --model nanogpt",
     "jax": "train_jax.py",
 }
-PAIRS = ["generate:gpt", "resnet:gpt", "train:train2", "llm:gpt", "generate:gpt+gpt2", "generate:nanogpt"]
+PAIRS = ["generate:gpt", "resnet:gpt", "train:train2", "llm:gpt", "generate:gpt+gpt2", "generate:nanogpt", "generate:jax", "resnets:gpt"]
 START_S, WARM_S = 100, {"generate": 20}  # some are slow for their first seconds
 WINDOW_S, SETTLE_S = {"llm": 6}, {"alone": 0.7, "default": 1.0, "cede": 7}
 
@@ -32,15 +33,16 @@ WINDOW_S, SETTLE_S = {"llm": 6}, {"alone": 0.7, "default": 1.0, "cede": 7}
 class Programs:
     def __init__(self, names, folder):
         self.files = {n: os.path.join(folder, n) for n in names}
-        self.running = {n: subprocess.Popen([sys.executable, *f"{HERE}/{PROGRAMS[n]}".split()], stdout=open(self.files[n], "w"),
-                                            stderr=open(self.files[n] + ".err", "w")) for n in names}
+        self.running = {n: subprocess.Popen(["sh", "-c", " & ".join(f"{sys.executable} {HERE}/{c}" for c in PROGRAMS[n].split(" & "))],
+                                            stdout=open(self.files[n], "w"), stderr=open(self.files[n] + ".err", "w"),
+                                            start_new_session=True) for n in names}
         until = time.monotonic() + START_S
         while time.monotonic() < until and any(self.lines(n) < 20 and p.poll() is None for n, p in self.running.items()):
             time.sleep(0.3)
         for n, p in list(self.running.items()):
             if self.lines(n) < 20:
                 print(n, "did not start:", open(self.files[n] + ".err").read()[-600:], flush=True)
-                p.kill()
+                os.killpg(p.pid, signal.SIGKILL)
                 del self.running[n]
         self.signal(self.running, signal.SIGSTOP)
 
@@ -49,7 +51,7 @@ class Programs:
 
     def signal(self, names, number):
         for n in names:
-            self.running[n].send_signal(number)
+            os.killpg(self.running[n].pid, number)
 
     def what(self, n, begin, end):
         """Of a window: latencies in us in order, and units of work per second."""
@@ -124,8 +126,7 @@ def main():
                 add(programs.measure("cede", p, cede))
                 subprocess.run([cede, "set", "-c", "batch", pids[p[0]]], check=True, stdout=subprocess.DEVNULL)
         finally:
-            for p in programs.running.values():
-                p.kill()
+            programs.signal(programs.running, signal.SIGKILL)
             if daemon:
                 daemon.terminate()
 
