@@ -361,12 +361,11 @@ struct sched_speed sched_speed(const struct sched *c, uint32_t device)
     /* Of others, what switching costs them is not measured. */
     bool known = s->launch_bound && s->alone > 0 && s->phase != SPEED_THROTTLED &&
                  (s->step > 0 || s->us_costs > 0);
-    bool shortest = s->phase == SPEED_SHORTEST || s->phase == SPEED_REFERENCE;
     return (struct sched_speed){
         .launch_bound = s->launch_bound,
         .bursts_hz = s->bursts_hz,
         .busy = s->alone,
-        .speed = known ? fmin((shortest ? s->shortest : s->rate) / s->alone, 1) : 0,
+        .speed = known ? fmin((s->step ? s->rate : s->shortest) / s->alone, 1) : 0,
         .slice_us = lower ? r->slice_us : 0,
     };
 }

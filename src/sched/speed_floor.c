@@ -3,21 +3,24 @@
 
 #include <math.h>
 
+#include "lib/util.h"
 #include "sched/sched.h"
 
 #define S 1000000000ULL
 
-#define SHORTEST_S     0.4 /* of the record, for each judgement: at the shortest slice, */
-#define REFERENCE_S    0.2 /* once more, later, */
-#define DOUBTED_S      1.0 /* before a step is refused, and with few runs, which tell nothing, */
-#define BURST_S        0.1 /* while they are throttled, */
-#define STEP_S         0.5 /* of a step, */
-#define SURE_S         2.0 /* for a step to be refused, */
-#define STAYS_S        0.5 /* and of a slice that stays */
+#define SHORTEST_S     0.4         /* of the record, for each judgement: at the shortest slice, */
+#define FEW_S          1.0         /* with few runs, which tell nothing, */
+#define BURST_S        0.1         /* while lower jobs are throttled, */
+#define STAYS_S        0.5         /* of a slice that stays, */
+#define ARM_S          0.1         /* and of one that is compared, at a time; */
+#define RATION_S       0.3         /* the shorter of the two while lower jobs are rationed */
+#define COMPARE_S      0.8         /* in all, of each: at first, */
+#define ODD_S          0.4         /* because of a change, */
+#define REFERENCE_S    0.2         /* and once more, later */
 #define SILENT_NS      (3 * S / 2) /* latency jobs that do nothing for so long are away */
-#define REFERENCE_NS   (45 * S)    /* it takes some 0.2 s: 0.5 % of what lower jobs have */
-#define AGAIN_NS       (5 * S)     /* between references because of a change */
-#define BAR_NS         (4 * S)     /* one measurement may err by more than the floor leaves */
+#define REFERENCE_NS   (45 * S)    /* it takes lower jobs some 0.2 s: 0.5 % of what they have */
+#define ODD_NS         (5 * S)     /* between comparisons because of a change, twice each time */
+#define BAR_NS         (4 * S)
 #define BAR_MOST_NS    (64 * S)
 #define PAUSES_LAST_NS (5 * S)
 #define BURST_STEP     4 /* with which throttled jobs run */
@@ -30,15 +33,21 @@
 #define NOTHING    0.02 /* of the time of lower jobs */
 #define MOST       0.7 /* of the time: beside latency jobs that work less, lower jobs use the pauses */
 #define FASTER     0.1  /* than alone: the load is another one */
-#define ODD        2    /* times in a row that it is so, or slow, for a reference */
+#define ODD        2    /* times in a row that it is so, or slow, for a comparison */
 #define NOISE      0.02 /* of the speed */
-#define MIXED      0.5  /* the part of a new reference in what is known of the speed */
-#define CLEAR      0.25 /* of the speed: what is further from the floor is no matter of chance */
-#define COSTS_MOST 0.5  /* of the speed, a step: more is not believed */
-#define COSTS_KEPT 0.8  /* of what was seen of them, when a step is measured */
-#define LOST       0.05 /* of the speed, to a step, so that it matters what lower jobs gain */
+#define MIXED      0.5  /* the part of what is new in what is known of the speed */
+#define COSTS_MOST 0.5  /* of the speed, a slice: more is not believed */
+/* What slices cost until that was seen, as if it had been seen for a while; and of how much time
+ * what was seen counts, before it counts half. */
+#define COSTS_FIRST 65e-6
+#define FIRST_S     0.5
+#define COSTS_S     6.0
+#define LOST        0.05 /* of the speed, to a slice, so that it matters what lower jobs gain */
+#define WORTH       1.5  /* of what latency jobs lose, that lower ones gain at least */
+#define PART_LEAST  0.2  /* of the time, for rationed jobs */
+/* A slice is no longer than what latency jobs may lose of that. transformers' generate() and a
+ * program of short kernels lost 0.13 with 1 ms, of which the record showed a half (H100). */
 #define LOSE_OF_US 7000
-#define WORTH      1.5 /* of what latency jobs lose, that lower ones gain at least */
 /* With the shortest slice a latency job waits for a switch, and for what the lower job's run takes
  * at least. */
 #define SWITCHES_AT_LEAST 1.65
@@ -49,6 +58,15 @@ static uint32_t slice_of(const struct sched_params *p, uint32_t step)
 {
     uint32_t us = slices_us[step] < p->timeslice_max_us ? slices_us[step] : p->timeslice_max_us;
     return us > p->timeslice_min_us ? us : p->timeslice_min_us;
+}
+
+/* Within what latency jobs may lose. */
+static uint32_t longest_step(const struct speed_floor *s)
+{
+    uint32_t step = 1;
+    while (step + 1 < SPEED_STEPS && slices_us[step + 1] <= LOSE_OF_US * s->may_lose * (1 + NOISE))
+        step++;
+    return step;
 }
 
 bool speed_floor_has_slice(uint64_t us)
@@ -70,25 +88,9 @@ static void enter(struct speed_floor *s, struct runs *seen, enum speed_phase pha
 {
     s->phase = phase;
     s->step = step;
-    s->doubted = false;
     s->changed_ns = s->told_ns = now_ns;
     s->told_s = 0;
     runs_count_anew(seen, now_ns);
-}
-
-/* A slice is no longer than what latency jobs may lose of LOSE_OF_US. transformers' generate() and
- * a program of short kernels lost 0.13 with 1 ms, of which the record showed a half (H100). */
-static bool is_barred(const struct speed_floor *s, uint32_t step, uint64_t now_ns)
-{
-    return step >= SPEED_STEPS || now_ns < s->barred_ns[step] ||
-           (step > 1 && slices_us[step] > LOSE_OF_US * s->may_lose * (1 + NOISE));
-}
-
-static void speed_bar(struct speed_floor *s, uint32_t step, uint64_t now_ns)
-{
-    uint64_t ns = s->bar_ns[step] ? 2 * s->bar_ns[step] : BAR_NS;
-    s->bar_ns[step] = ns < BAR_MOST_NS ? ns : BAR_MOST_NS;
-    s->barred_ns[step] = now_ns + s->bar_ns[step];
 }
 
 /* Of what the lower jobs had, without the part of each run in which their state is saved. */
@@ -111,14 +113,30 @@ static double speed_alone(const struct sched_params *p, const struct speed_floor
     return s->shortest / (1 - s->us_costs * SWITCHES_AT_LEAST * p->switch_us);
 }
 
-/* What a step costs, as seen when it is new: the line through what all of them did. */
+/* The line through what was seen of all slices. */
 static void take_costs(const struct sched_params *p, struct speed_floor *s)
 {
-    double us = slice_of(p, s->step), costs = s->shortest / fmax(s->rate, 1e-6) - 1;
-    s->costs_us = s->costs_us * COSTS_KEPT + fmin(costs, COSTS_MOST) * us;
-    s->squares_us = s->squares_us * COSTS_KEPT + us * us;
+    const struct speed_arm *shortest = &s->arms[0], *longer = &s->arms[1];
+    double us = slice_of(p, s->step), seconds = fmin(shortest->seconds, longer->seconds);
+    double rate = fmax(longer->work / longer->seconds, 1e-6);
+    double costs = fmin(shortest->work / shortest->seconds / rate - 1, COSTS_MOST);
+    if (s->compared_s <= 0) {
+        s->compared_s = FIRST_S;
+        s->squares_us = FIRST_S * us * us;
+        s->costs_us = COSTS_FIRST * s->squares_us;
+    }
+    double kept = s->compared_s > COSTS_S ? 0.5 : 1;
+    s->compared_s = s->compared_s * kept + seconds;
+    s->costs_us = s->costs_us * kept + seconds * costs * us;
+    s->squares_us = s->squares_us * kept + seconds * us * us;
     s->us_costs = fmax(s->costs_us / s->squares_us, 0);
     s->alone = speed_alone(p, s);
+}
+
+/* With a slice, of that alone. */
+static double speed_with(const struct speed_floor *s, uint32_t us)
+{
+    return s->shortest / s->alone / (1 + s->us_costs * us);
 }
 
 /* What was seen with the shortest slice. */
@@ -163,53 +181,102 @@ static bool throttles(const struct sched_params *p, const struct speed_floor *s,
     return lost > may_lose + NOISE || (lost > 2 * NOISE && s->lower < NOTHING);
 }
 
-static void step_down(struct speed_floor *s, struct runs *seen, uint64_t now_ns)
+static void arm_add(struct speed_floor *s, const struct tally *t)
 {
-    speed_bar(s, s->step, now_ns);
-    s->rate = s->rate_before;
-    s->lower = s->lower_before;
-    enter(s, seen, s->step > 1 ? SPEED_STAYS : SPEED_SHORTEST, s->step - 1, now_ns);
+    struct speed_arm *arm = &s->arms[s->longer];
+    arm->seconds += t->seconds;
+    arm->work += s->rate * t->seconds;
+    arm->lower += s->lower * t->seconds;
 }
 
-static void step_up(struct speed_floor *s, struct runs *seen, uint64_t now_ns)
+static void speed_compare(struct speed_floor *s, struct runs *seen, uint32_t step, double seconds,
+                          uint64_t now_ns)
 {
-    s->rate_before = s->rate;
-    s->lower_before = s->lower;
-    enter(s, seen, SPEED_STEP, s->step + 1, now_ns);
+    s->arms[0] = s->arms[1] = (struct speed_arm){0};
+    s->compare_s = seconds;
+    s->longer = false;
+    if (s->phase == SPEED_SHORTEST) { /* which was just seen */
+        arm_add(s, &seen->tally);
+        s->longer = true;
+    }
+    enter(s, seen, SPEED_COMPARE, step, now_ns);
 }
 
-static void stay(struct speed_floor *s, struct runs *seen, uint64_t now_ns)
+/* The longest slice that keeps the floor, but for one that has come to stay and nearly does. */
+static uint32_t best_step(const struct sched_params *p, const struct speed_floor *s, double least)
 {
-    if (now_ns > s->reference_ns)
-        s->reference_ns = now_ns + REFERENCE_NS;
-    enter(s, seen, SPEED_STAYS, s->step, now_ns);
+    uint32_t best = 1;
+    for (uint32_t k = 2; k <= longest_step(s); k++) {
+        if (speed_with(s, slice_of(p, k)) >= least - (k == s->step ? NOISE : 0))
+            best = k;
+    }
+    return best;
 }
 
-/* How fast a program goes changes by itself, by tens of percent from one half second to the next.
- * So a step that does well is taken at once, for it is watched afterwards; one that does badly is
- * refused when that is sure, and not before the speed alone was looked at once more. */
-static void judge_step(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
+/* Of the time, with which the first step keeps the floor. */
+static double speed_part(const struct sched_params *p, const struct speed_floor *s, double least)
+{
+    double with = speed_with(s, slice_of(p, 1)), without = s->shortest / s->alone;
+    if (with >= least - NOISE)
+        return 1;
+    return fmax((without - least) / (without - with), PART_LEAST);
+}
+
+static void judge_arms(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
                        double least, uint64_t now_ns)
 {
-    const bool sure = seen->tally.seconds >= SURE_S;
-    const struct speed_floor before = *s;
-    speed_measure(p, s, &seen->tally);
+    const struct speed_arm *shortest = &s->arms[0], *longer = &s->arms[1];
+    const uint32_t step = s->step;
     take_costs(p, s);
-    double speed = s->rate / s->alone, gained = s->lower - s->lower_before;
-    double lost = (s->rate_before - s->rate) / s->alone;
-    bool worthless = lost > LOST && gained < WORTH * lost;
-    if (!sure && (worthless || (speed < least && speed > least - CLEAR))) {
-        *s = before;
-    } else if (worthless) {
-        step_down(s, seen, now_ns);
-    } else if (speed < least) {
-        enter(s, seen, SPEED_REFERENCE, s->step, now_ns);
-        s->doubted = true;
-    } else if (!is_barred(s, s->step + 1, now_ns) && speed > least + NOISE) {
-        step_up(s, seen, now_ns);
+    double lost = 1 - longer->work / longer->seconds / s->shortest;
+    double gained = longer->lower / longer->seconds - shortest->lower / shortest->seconds;
+    s->lower = shortest->lower / shortest->seconds;
+    s->reference_ns = now_ns + REFERENCE_NS;
+    if (throttles(p, s, 1 - least, false, now_ns)) {
+        enter(s, seen, SPEED_BURST, 0, now_ns);
+    } else if (lost > LOST && gained < WORTH * lost) {
+        s->bar_ns = clamp_u64(2 * s->bar_ns, BAR_NS, BAR_MOST_NS);
+        s->barred_ns = now_ns + s->bar_ns;
+        enter(s, seen, SPEED_SHORTEST, 0, now_ns);
     } else {
-        stay(s, seen, now_ns);
+        s->step = best_step(p, s, least);
+        s->part = s->step > 1 ? 1 : speed_part(p, s, least);
+        s->odd_ns = s->step == step ? clamp_u64(2 * s->odd_ns, ODD_NS, REFERENCE_NS) : ODD_NS;
+        s->again_ns = now_ns + s->odd_ns;
+        s->odd = 0;
+        s->rate =
+            s->part * speed_with(s, slice_of(p, s->step)) * s->alone + (1 - s->part) * s->shortest;
+        if (s->part < 1)
+            speed_compare(s, seen, s->step, COMPARE_S, now_ns);
+        else
+            enter(s, seen, SPEED_STAYS, s->step, now_ns);
     }
+}
+
+static void judge_compare(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
+                          double least, uint64_t now_ns)
+{
+    const struct speed_arm *shortest = &s->arms[0], *longer = &s->arms[1];
+    const double rate = s->rate;
+    if (!s->longer) {
+        take_shortest(p, s, &seen->tally);
+        if (!s->launch_bound || has_pauses(s, &seen->tally, now_ns)) {
+            enter(s, seen, SPEED_SHORTEST, 0, now_ns);
+            return;
+        }
+    } else {
+        speed_measure(p, s, &seen->tally);
+    }
+    arm_add(s, &seen->tally);
+    s->rate = rate;
+    const double ratio = s->part < 1 ? s->part / (1 - s->part) : 1;
+    if (fmin(shortest->seconds, longer->seconds) >= s->compare_s) {
+        s->shortest = shortest->work / shortest->seconds;
+        judge_arms(p, s, seen, least, now_ns);
+        return;
+    }
+    s->longer = longer->seconds < ratio * shortest->seconds;
+    enter(s, seen, SPEED_COMPARE, s->step, now_ns);
 }
 
 static void judge_stay(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
@@ -218,43 +285,26 @@ static void judge_stay(const struct sched_params *p, struct speed_floor *s, stru
     speed_measure(p, s, &seen->tally);
     bool odd = s->rate < (least - NOISE) * s->alone || s->rate > (1 + FASTER) * s->alone;
     s->odd = odd ? s->odd + 1 : 0;
-    bool again = s->odd >= ODD && now_ns + REFERENCE_NS >= s->reference_ns + AGAIN_NS;
-    if (again || now_ns >= s->reference_ns) {
-        s->reference_ns = now_ns + REFERENCE_NS;
-        enter(s, seen, SPEED_REFERENCE, s->step, now_ns);
-    } else if (!is_barred(s, s->step + 1, now_ns) && s->rate > (least + NOISE) * s->alone) {
-        step_up(s, seen, now_ns);
-    } else {
+    if (now_ns >= s->reference_ns)
+        speed_compare(s, seen, s->step, REFERENCE_S, now_ns);
+    else if (s->odd >= ODD && now_ns >= s->again_ns)
+        speed_compare(s, seen, s->step, ODD_S, now_ns);
+    else
         enter(s, seen, SPEED_STAYS, s->step, now_ns);
-    }
 }
 
 static void judge_shortest(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
                            double may_lose, bool strict, uint64_t now_ns)
 {
-    bool reference = s->phase == SPEED_REFERENCE, was = s->launch_bound;
-    const double rate = s->rate, lower = s->lower;
+    const bool was = s->launch_bound;
     take_shortest(p, s, &seen->tally);
     has_pauses(s, &seen->tally, now_ns);
-    if (s->doubted && s->launch_bound) {
-        s->rate = rate;
-        s->lower = lower;
-        if (rate < (1 - may_lose) * s->alone)
-            step_down(s, seen, now_ns);
-        else
-            stay(s, seen, now_ns);
-        return;
-    }
-    if (!was && s->launch_bound) { /* once more, without light jobs beside others */
-        enter(s, seen, SPEED_SHORTEST, 0, now_ns);
-        return;
-    }
-    if (s->launch_bound && !strict && (reference || !is_barred(s, 1, now_ns))) {
-        /* After a reference the same step is measured again, against its own cost alone. */
-        s->rate_before = reference && s->step > 1 ? 0 : s->shortest;
-        s->lower_before = reference && s->step > 1 ? 0 : s->lower;
-        enter(s, seen, SPEED_STEP, reference ? s->step : 1, now_ns);
-    } else if (throttles(p, s, may_lose, strict, now_ns)) {
+    /* Not at once, but when it was seen without light jobs beside others. */
+    if (was && s->launch_bound && !strict && now_ns >= s->barred_ns) {
+        s->part = 1;
+        speed_compare(s, seen, longest_step(s), s->compared_s > 0 ? REFERENCE_S : COMPARE_S,
+                      now_ns);
+    } else if (was && throttles(p, s, may_lose, strict, now_ns)) {
         s->reference_ns = now_ns + REFERENCE_NS;
         enter(s, seen, SPEED_BURST, 0, now_ns);
     } else {
@@ -291,21 +341,30 @@ double speed_floor_lost(const struct sched_params *p, const struct speed_floor *
     return s->launch_bound ? 0 : s->bursts_hz * 1e-6 * duty * (slice_us / 2.0 + p->switch_us);
 }
 
+static bool is_shortest(const struct speed_floor *s)
+{
+    return s->phase == SPEED_SHORTEST || (s->phase == SPEED_COMPARE && !s->longer);
+}
+
 uint32_t speed_floor_beside_us(const struct sched_params *p, const struct speed_floor *s)
 {
     if (!s->launch_bound)
         return UINT32_MAX;
-    return s->phase == SPEED_STEP || s->phase == SPEED_STAYS ? slice_of(p, s->step) : 0;
+    return s->step && !is_shortest(s) ? slice_of(p, s->step) : 0;
 }
 
 static bool is_enough(const struct speed_floor *s, const struct tally *t)
 {
-    static const double seconds[] = {
-        [SPEED_SHORTEST] = SHORTEST_S,   [SPEED_STEP] = STEP_S,   [SPEED_STAYS] = STAYS_S,
-        [SPEED_REFERENCE] = REFERENCE_S, [SPEED_BURST] = BURST_S, [SPEED_THROTTLED] = INFINITY};
-    const bool shortest = s->phase == SPEED_SHORTEST || s->phase == SPEED_REFERENCE;
-    if (shortest && (s->doubted || t->returns < RUNS_LEAST))
-        return t->seconds >= DOUBTED_S;
+    static const double seconds[] = {[SPEED_SHORTEST] = SHORTEST_S,
+                                     [SPEED_STAYS] = STAYS_S,
+                                     [SPEED_BURST] = BURST_S,
+                                     [SPEED_THROTTLED] = INFINITY};
+    if (is_shortest(s) && t->returns < RUNS_LEAST)
+        return t->seconds >= FEW_S;
+    if (s->phase == SPEED_COMPARE)
+        return t->seconds >= (s->part < 1                   ? RATION_S
+                              : s->compare_s <= REFERENCE_S ? REFERENCE_S
+                                                            : ARM_S);
     return t->seconds >= seconds[s->phase];
 }
 
@@ -326,11 +385,10 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
     } else if (is_enough(s, &seen->tally)) {
         switch (s->phase) {
         case SPEED_SHORTEST:
-        case SPEED_REFERENCE:
             judge_shortest(p, s, seen, may_lose, strict, now_ns);
             break;
-        case SPEED_STEP:
-            judge_step(p, s, seen, least, now_ns);
+        case SPEED_COMPARE:
+            judge_compare(p, s, seen, least, now_ns);
             break;
         case SPEED_STAYS:
             judge_stay(p, s, seen, least, now_ns);
@@ -342,13 +400,12 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
             break;
         }
     }
-    bool shortest = s->phase == SPEED_SHORTEST || s->phase == SPEED_REFERENCE;
     /* While they are throttled their slice stays what it is: each change is a control call. */
     bool burst = (s->phase == SPEED_BURST || s->phase == SPEED_THROTTLED) && !strict;
     return (struct speed_slice){
-        .slice_us = slice_of(p, shortest ? 0
-                                : burst  ? BURST_STEP
-                                         : s->step),
+        .slice_us = slice_of(p, is_shortest(s) ? 0
+                                : burst        ? BURST_STEP
+                                               : s->step),
         .blocked = s->phase == SPEED_THROTTLED,
         .wake_ns = s->phase == SPEED_THROTTLED  ? s->until_ns
                    : s->phase == SPEED_SHORTEST ? TIME_NEVER

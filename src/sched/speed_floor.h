@@ -8,15 +8,20 @@
  * least speed that it is to have, as a share of its speed alone.
  *
  * Speed is the GPU time that the latency jobs work per second, as the record of switches shows it
- * (runs.h; it followed what the programs said of themselves within 2 % on an H100). What it is
- * alone is measured at the shortest slice, in a short *reference* every REFERENCE_NS, and corrected
- * by what the shortest slice itself costs: the loss per microsecond of slice, seen at all steps,
- * times a switch.
+ * (runs.h; it followed what the programs said of themselves within 2 % on an H100). How fast a
+ * program goes changes by itself, by tens of percent from one half second to the next. So the two
+ * are *compared* side by side: lower jobs have the slice for a tenth of a second and the shortest
+ * for another, by turns, until both were seen for long enough; when they come, and for a moment
+ * every REFERENCE_NS. What a slice costs is taken as proportional to it, and what was seen of that
+ * lately counts together. The speed alone follows: the shortest slice costs what a slice of a
+ * switch's length would.
  *
- * The slice goes up and down in steps. A step that takes the latency job below its floor, or takes
- * more from it than it gives to lower jobs, is *barred* for a while, twice as long each time: so
- * the slice settles. Where even the shortest slice costs too much, lower jobs are
- * *throttled*: they run only part of the time, with a slice that is worth the switches.
+ * From that the slice follows. Where even the first step costs more than the floor leaves, lower
+ * jobs are *rationed*: they have it for a part of the time, and the shortest for the rest, which
+ * goes on comparing the two. A slice that takes more from the latency jobs than it gives to lower
+ * ones is *barred* for a while, twice as long each time. Where even the shortest slice costs too
+ * much, lower jobs are *throttled*: they run only part of the time, with a slice that is worth the
+ * switches.
  *
  * Requests with pauses that are longer than a switch are left alone: there the shortest slice gives
  * lower jobs most of what is left, and each request waits for one switch. So are latency jobs that
@@ -35,38 +40,46 @@ struct sched_params;
 
 enum speed_phase {
     SPEED_SHORTEST,  /* the shortest slice: whether there is anything to gain */
-    SPEED_STEP,      /* a slice is new, and is measured */
-    SPEED_STAYS,     /* and has come to stay */
-    SPEED_REFERENCE, /* the shortest slice for a moment, to know the speed alone */
+    SPEED_COMPARE,   /* by turns with a longer one; for good if lower jobs are rationed */
+    SPEED_STAYS,     /* a slice has come to stay */
     SPEED_THROTTLED, /* lower jobs wait */
     SPEED_BURST,     /* and run for a moment */
 };
 
-/* A device's. Invariants: step is 0 in SPEED_SHORTEST; until_ns counts in SPEED_THROTTLED and
- * SPEED_BURST alone. */
+/* What was seen with one of the two slices that are compared. */
+struct speed_arm {
+    double seconds;
+    double work, lower; /* in them: of the latency jobs, and of those below */
+};
+
+/* A device's. Invariants: step is 0 but in SPEED_COMPARE and SPEED_STAYS; until_ns counts in
+ * SPEED_THROTTLED and SPEED_BURST alone. */
 struct speed_floor {
     enum speed_phase phase;
-    uint32_t step; /* index of the slice, while it is not a reference */
+    uint32_t step; /* index of the slice */
+    bool longer;   /* of those that are compared, the slice of the step has its turn */
+    struct speed_arm arms[2];
+    double compare_s; /* so long in each arm until it is judged */
+    double part;      /* of the time that lower jobs have the slice; 1: always */
     uint64_t until_ns;
-    uint64_t changed_ns;      /* when the slice was last set */
-    uint64_t pauses_until_ns; /* until then they count as jobs that pause */
-    uint64_t told_ns;         /* when the record last showed anything, */
-    double told_s;            /* of so much time */
-    uint64_t reference_ns;    /* when the next reference is due */
-    uint64_t barred_ns[SPEED_STEPS];
-    uint64_t bar_ns[SPEED_STEPS]; /* for how long it was barred last */
+    uint64_t changed_ns;        /* when the slice was last set */
+    uint64_t pauses_until_ns;   /* until then they count as jobs that pause */
+    uint64_t told_ns;           /* when the record last showed anything, */
+    double told_s;              /* of so much time */
+    uint64_t reference_ns;      /* when the next comparison is due; */
+    uint64_t again_ns, odd_ns;  /* and no sooner than then, and so long, because the speed is odd */
+    uint64_t barred_ns, bar_ns; /* slices are worthless until then; for how long they were last */
     double alone,
         shortest;    /* GPU time that latency jobs work per second alone, at the shortest slice */
     double busy;     /* as EV_DEMAND says of the latency jobs; 1: nothing does */
     double us_costs; /* of their time at the shortest slice: what 1 us of slice adds, */
-    double costs_us, squares_us; /* from these sums: of costs times slices, and of squares */
+    double costs_us, squares_us; /* from these sums: of costs times slices, and of squares, */
+    double compared_s;           /* of so much time, or what counts as such */
     double rate, lower;          /* the same with this slice, and the share that lower jobs have */
-    double rate_before, lower_before; /* with the step below */
-    double may_lose;                  /* of their speed, as asked for last; 0: no matter */
-    uint32_t odd;                     /* looks in a row at which the speed did not fit */
-    bool doubted;                     /* in a reference: the step goes if that shows no cause */
-    bool launch_bound;                /* as seen last at the shortest slice */
-    double bursts_hz;                 /* then */
+    double may_lose;             /* of their speed, as asked for last; 0: no matter */
+    uint32_t odd;                /* looks in a row at which the speed did not fit */
+    bool launch_bound;           /* as seen last at the shortest slice */
+    double bursts_hz;            /* then */
 };
 
 /* For how long lower jobs run, and whether at all. */

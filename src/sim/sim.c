@@ -105,11 +105,21 @@ static void report(struct sim *m)
 /* The time to the next request of an open loop. */
 static uint64_t sim_gap(const struct sim_job *job, struct state *st)
 {
-    if (job->period_ns && !job->seed)
-        return job->period_ns;
-    st->random = st->random * 6364136223846793005U + 1442695040888963407U;
-    double uniform = (double)(st->random >> 11) / 9007199254740992.0;
-    return (uint64_t)(-log1p(-uniform) * (double)(job->period_ns + job->request_ns)) + 1;
+    bool regular = job->period_ns && !job->seed;
+    return regular ? job->period_ns : sim_random_gap(st, job->period_ns + job->request_ns);
+}
+
+/* What this work takes a job's host now. */
+static uint64_t host_time(struct sim *m, uint32_t j, uint64_t ns)
+{
+    struct state *st = &m->st[j];
+    if (m->s->jobs[j].wander <= 0)
+        return ns;
+    if (m->now >= st->host_until_ns) {
+        st->host_until_ns = m->now + sim_random_gap(st, WANDER_NS);
+        st->host_takes = 1 + m->s->jobs[j].wander * (2 * sim_random(st) - 1);
+    }
+    return (uint64_t)(st->host_takes * (double)ns);
 }
 
 static void sim_issue(struct sim *m, uint32_t j)
@@ -196,16 +206,17 @@ static uint64_t host(struct sim *m, uint32_t j, uint32_t g)
         return m->st[j].due_ns;
     while (r->launched < r->kernels && m->now >= r->step_ns) {
         r->begun_ns = r->launched++ ? r->begun_ns : m->now;
-        r->step_ns += job->launch_ns;
+        r->step_ns += host_time(m, j, job->launch_ns);
         submit(m, j, g);
     }
     return r->launched < r->kernels ? r->step_ns : SOFTGPU_NEVER;
 }
 
-static void next_step(struct sim *m, struct rank *r, const struct sim_job *job)
+static void next_step(struct sim *m, uint32_t j, struct rank *r)
 {
+    const struct sim_job *job = &m->s->jobs[j];
     r->launched = 0;
-    r->step_ns = m->now + (is_changed(m, job) ? job->then_host_ns : job->host_ns);
+    r->step_ns = m->now + host_time(m, j, is_changed(m, job) ? job->then_host_ns : job->host_ns);
 }
 
 /* The last kernel of a step has ended. */
@@ -217,13 +228,13 @@ static void step_done(struct sim *m, uint32_t j, struct rank *r)
     if (r->begun_ns >= m->s->settle_ns && m->out->job[j].requests < SAMPLES_MAX)
         st->samples[m->out->job[j].requests++] = (double)(m->now - r->begun_ns) / 1e3;
     if (!job->lockstep) {
-        next_step(m, r, job);
+        next_step(m, j, r);
         return;
     }
     if (++st->meets < (uint64_t)__builtin_popcount(sim_gpus_of(m, j)))
         return;
     st->meets = 0;
-    for_each_rank_of(m, j, g) next_step(m, rank_of(m, j, g), job);
+    for_each_rank_of(m, j, g) next_step(m, j, rank_of(m, j, g));
 }
 
 /* Jobs that come, leave, pause, and requests that are due. Returns when that happens next. */

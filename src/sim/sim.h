@@ -27,6 +27,9 @@ struct sim_job {
      * of host work. Each such step counts as a request. 0: no such steps. */
     uint32_t step_kernels;
     uint64_t launch_ns, host_ns;
+    /* The host is faster or slower by up to this part, at random anew about every WANDER_NS: what
+     * real ones do, by themselves or since others use them. */
+    double wander;
     /* Requests come at random, so far apart on average, and each is there for so many steps: a
      * step serves all that are there, and without any there is none. 0: always steps. */
     uint64_t request_ns;

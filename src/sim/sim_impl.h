@@ -5,10 +5,13 @@
 #include "lib/util.h"
 #include "sim/sim.h"
 
+#include <math.h>
+
 #define SAMPLES_MAX 65536U
 #define LOOK_NS     100000000U
-#define SWITCHES    8192U      /* that are kept until the next look */
-#define QUEUED      2U         /* kernels a saturating job keeps in the queue */
+#define SWITCHES    8192U /* that are kept until the next look */
+#define QUEUED      2U    /* kernels a saturating job keeps in the queue */
+#define WANDER_NS   700000000ULL
 #define QUIET_NS    300000000U /* without work, although it could: idle */
 #define LIST        3U         /* contexts whose channels fit into one control */
 #define RANKS       (SIM_JOBS_MAX * SIM_GPUS_MAX)
@@ -39,6 +42,8 @@ struct state {
     bool waits; /* a request is on its way; of an open loop: OPEN_MAX are */
     uint64_t open_ns[OPEN_MAX], first_open, nopen; /* when they were issued */
     uint64_t random;
+    double host_takes; /* of what its times say, until then */
+    uint64_t host_until_ns;
     uint64_t meets; /* ranks that wait for the others to end their step */
     bool news;      /* since the scheduler was told */
     uint64_t busy_at_settle, busy_at_pause;
@@ -78,6 +83,19 @@ struct sim {
     uint32_t switch_us; /* the longest */
     uint32_t default_us;
 };
+
+/* Below 1, of no less than 0. */
+static inline double sim_random(struct state *st)
+{
+    st->random = st->random * 6364136223846793005U + 1442695040888963407U;
+    return (double)(st->random >> 11) / 9007199254740992.0;
+}
+
+/* The time to the next of events that come at random. */
+static inline uint64_t sim_random_gap(struct state *st, uint64_t mean_ns)
+{
+    return (uint64_t)(-log1p(-sim_random(st)) * (double)mean_ns) + 1;
+}
 
 /* Its ranks, as a bit map: one on each of its GPUs, or so many processes on one. */
 static inline uint32_t sim_gpus_of(const struct sim *m, uint32_t j)

@@ -21,9 +21,13 @@
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 /* Servers that always have a request: tokens of a language model computed kernel by kernel, a
- * picture network of one picture, a model whose steps are graphs. */
-#define GENERATE .kernel_ns = 9500, .step_kernels = 400, .launch_ns = 48 * US, .host_ns = 500 * US
-#define RESNET   .kernel_ns = 6600, .step_kernels = 160, .launch_ns = 26 * US, .host_ns = 200 * US
+ * picture network of one picture, a model whose steps are graphs. Where hosts wander, figures are
+ * means of RUNS runs. */
+#define RUNS 5
+#define GENERATE(w)                                                                                \
+    .kernel_ns = 9500, .step_kernels = 400, .launch_ns = 48 * US, .host_ns = 500 * US, .wander = w
+#define RESNET(w)                                                                                  \
+    .kernel_ns = 6600, .step_kernels = 160, .launch_ns = 26 * US, .host_ns = 200 * US, .wander = w
 #define GRAPH(us, gap)                                                                             \
     .kernel_ns = (us)*US, .step_kernels = 1, .launch_ns = 10 * US, .host_ns = (gap)*US
 #define TRAINING                                                                                   \
@@ -54,8 +58,10 @@ static const struct server {
     struct sim_job job;
     double speed, batch; /* that they have at least */
 } servers[] = {
-    {"generate", {.class = L, GENERATE}, 0.95, 0.53},
-    {"resnet", {.class = L, RESNET}, 0.90, 0.40},
+    {"generate", {.class = L, GENERATE(0.1)}, 0.95, 0.51},
+    {"generate, its host uneven", {.class = L, GENERATE(0.3)}, 0.94, 0.48},
+    {"resnet", {.class = L, RESNET(0.1)}, 0.88, 0.46},
+    {"resnet, its host uneven", {.class = L, RESNET(0.3)}, 0.87, 0.40},
     {"graph of 1.12 ms", {.class = L, GRAPH(1120, 60)}, 0.87, 0.07},
     {"graph of 2.1 ms", {.class = L, GRAPH(2100, 90)}, 0.87, 0.07},
 };
@@ -66,20 +72,28 @@ static void test_servers(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(servers); i++) {
-        struct sim_scenario s = {.jobs = {servers[i].job}};
-        double alone = with_policy(s, "laxity").job[0].done;
-        s.jobs[1] = (struct sim_job)TRAINING;
-        struct sim_result r = with_policy(s, "laxity"), def = with_policy(s, NULL);
-        s.jobs[0].min_speed = 1;
-        struct sim_result all = with_policy(s, "laxity");
-        double speed = r.job[0].done / alone;
-        printf("%-16s: %.3f + %.3f (default %.3f + %.3f; all: %.3f + %.3f), slice %u us\n",
-               servers[i].name, speed, r.job[1].done, def.job[0].done / alone, def.job[1].done,
-               all.job[0].done / alone, all.job[1].done, r.job[1].timeslice_us);
-        assert_true(speed >= servers[i].speed);
-        assert_true(r.job[1].done >= servers[i].batch);
-        assert_true(r.job[0].done >= def.job[0].done || r.job[1].done >= def.job[1].done);
-        assert_true(all.job[0].done >= 0.975 * alone && all.job[1].done < 0.02);
+        const unsigned runs = servers[i].job.wander > 0 ? RUNS : 1;
+        double speed = 0, batch = 0, def = 0, def_batch = 0, all = 0, all_batch = 0;
+        for (unsigned k = 1; k <= runs; k++) {
+            struct sim_scenario s = {.jobs = {servers[i].job}, .duration_ns = 20 * SEC};
+            s.jobs[0].seed = 7919 * k;
+            double alone = with_policy(s, "laxity").job[0].done * runs;
+            s.jobs[1] = (struct sim_job)TRAINING;
+            struct sim_result r = with_policy(s, "laxity"), d = with_policy(s, NULL);
+            s.jobs[0].min_speed = 1;
+            struct sim_result a = with_policy(s, "laxity");
+            speed += r.job[0].done / alone;
+            batch += r.job[1].done / runs;
+            def += d.job[0].done / alone;
+            def_batch += d.job[1].done / runs;
+            all += a.job[0].done / alone;
+            all_batch += a.job[1].done / runs;
+        }
+        printf("%-26s: %.3f + %.3f (default %.3f + %.3f; all: %.3f + %.3f)\n", servers[i].name,
+               speed, batch, def, def_batch, all, all_batch);
+        assert_true(speed >= servers[i].speed && batch >= servers[i].batch);
+        assert_true(speed >= def || batch >= def_batch);
+        assert_true(all >= 0.95 && all_batch < 0.02);
     }
 }
 
@@ -180,6 +194,12 @@ static uint32_t slice_at(struct sim_scenario s, uint64_t at_ns)
     return simulate(s).job[1].timeslice_us;
 }
 
+/* Slices are compared at first, the shortest by turns with a longer one. */
+static bool is_longer_about(struct sim_scenario s, uint64_t until_ns)
+{
+    return slice_at(s, until_ns) > 1 || slice_at(s, until_ns - 300 * MS) > 1;
+}
+
 /* From launch-bound to requests with long pauses and back, each within 2 s. Without a record, or
  * when it ends, the slice is the shortest; gaps in it do no harm. */
 static void test_follows(void **state)
@@ -199,7 +219,7 @@ static void test_follows(void **state)
     server->step_kernels = 1;
     server->host_ns = 20 * MS;
     assert_int_equal(slice_at(s, 8 * SEC), 1);
-    assert_true(slice_at(s, 10 * SEC) > 1);
+    assert_true(is_longer_about(s, 10 * SEC));
     *server = (struct sim_job){SHORT_GAPS};
     s.lossy = true;
     assert_true(slice_at(s, 8 * SEC) >= 500);
