@@ -37,7 +37,7 @@
 #include <stdint.h>
 
 #define TRY_SLICE_US  500U  /* of contexts that are tried */
-#define LIGHT_MOST_US 1000U /* of light ones */
+#define LIGHT_MOST_US 1100U /* of light ones: two hold a burst of 2 ms */
 #define COMPANY_IDLE  0.15  /* of the time: less is no reason for a try */
 
 struct group;

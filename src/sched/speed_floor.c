@@ -47,12 +47,12 @@
 #define PART_LEAST  0.2  /* of the time, for rationed jobs */
 /* A slice is no longer than what latency jobs may lose of that. transformers' generate() and a
  * program of short kernels lost 0.13 with 1 ms, of which the record showed a half (H100). */
-#define LOSE_OF_US 7000
+#define LOSE_OF_US 7500
 /* With the shortest slice a latency job waits for a switch, and for what the lower job's run takes
  * at least. */
 #define SWITCHES_AT_LEAST 1.65
 
-static const uint32_t slices_us[SPEED_STEPS] = {0, 350, 500, 700, 1000, 1400, 2000};
+static const uint32_t slices_us[SPEED_STEPS] = {0, 350, 500, 750, 1000, 1400, 2000};
 
 static uint32_t slice_of(const struct sched_params *p, uint32_t step)
 {
