@@ -12,7 +12,7 @@
 #define PART_LEAST     0.1 /* of a turn, that a job is charged which saturates the GPU */
 #define TRY_NS         150000000U
 /* Until another try on a device; half as long again each time until one finds a light context. */
-#define TRY_NEXT_NS     1000000000U
+#define TRY_NEXT_NS     500000000U
 #define TRY_AGAIN_NS    4000000000U
 #define TRY_SELDOM_NS   64000000000U
 #define TRY_BLIND_NS    30000000000U /* if it is not known how busy jobs keep the device */

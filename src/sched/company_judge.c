@@ -48,7 +48,7 @@ static uint32_t light_slice(const struct sched_params *p, const struct context_u
                             uint32_t now_us)
 {
     double us = u->runs ? 1e6 * u->run_s / u->runs - RUNS_OWN_PART * p->switch_us : 0;
-    us = CUT_OFTEN * u->cut >= u->runs ? 2.0 * now_us : 1.1 * us;
+    us = u->ended >= KNOWN_RUNS && CUT_OFTEN * u->cut >= u->ended ? 2.0 * now_us : 1.1 * us;
     size_t i = 0;
     while (slices_us[i] < us && slices_us[i] < LIGHT_MOST_US)
         i++;
@@ -74,7 +74,7 @@ static void judge_group(const struct sched_params *p, struct group *g, struct co
     uint32_t slice_us = light_slice(p, u, g->light ? g->light_us : TRY_SLICE_US);
     if (light && (!g->light || slice_us > g->light_us || 3 * slice_us <= g->light_us)) {
         g->light_us = slice_us;
-        u->cut = 0;
+        u->ended = u->cut = 0;
     }
     g->light = light;
     g->duty = light ? duty : 1;

@@ -20,9 +20,10 @@
 /* A pause between two runs counts where it is unclear of so much of it at most, or of less than
  * half of it, whether the context wanted the engine: where others had it for long, nothing can be
  * told. */
-#define CLEAR_NS  700000U
-#define SEEN_S    0.4 /* of a context, */
-#define SEEN_RUNS 8U  /* in so many runs at least: what is older counts half */
+#define CLEAR_NS   700000U
+#define SEEN_S     0.4 /* of a context, */
+#define SEEN_RUNS  8U  /* in so many runs at least: what is older counts half */
+#define ENDED_MOST 64U /* as does, of how they ended, what is before so many */
 
 static uint64_t ns_after(uint64_t ns, uint64_t before)
 {
@@ -137,13 +138,14 @@ void runs_begin(struct runs *r, uint32_t group, struct context_use *use, uint64_
     r->last[r->n++ % RUNS_LAST].ns = at_ns;
     if (!use || at_ns < use->since_ns || at_ns >= use->until_ns)
         return;
+    use->ended += use->left_ns > 0;
+    use->cut += use->left_ns && use->was_cut;
     const uint64_t idle_ns = ns_after(nothing_ns, use->left_ns);
     const uint64_t unclear_ns = ns_after(at_ns - nothing_ns, r->latency_ns - use->latency_ns);
     if (use->left_ns && unclear_ns < max_u64(idle_ns, CLEAR_NS)) {
         use->idle_s += (double)idle_ns * 1e-9;
         use->run_s += (double)ns_after(use->left_ns, use->begun_ns) * 1e-9;
         use->runs++;
-        use->cut += use->was_cut;
     }
     use->begun_ns = at_ns;
     use->left_ns = 0;
@@ -151,6 +153,9 @@ void runs_begin(struct runs *r, uint32_t group, struct context_use *use, uint64_
         use->idle_s /= 2;
         use->run_s /= 2;
         use->runs /= 2;
+    }
+    if (use->ended >= ENDED_MOST) {
+        use->ended /= 2;
         use->cut /= 2;
     }
 }

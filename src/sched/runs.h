@@ -54,7 +54,8 @@ struct context_use {
     bool was_cut;               /* it ended with its slice: 0.3 to 0.9 of a switch after it (H100,
                                    driver 580.159.04) */
     double run_s, idle_s;       /* in runs, and after them certainly without work; */
-    uint32_t runs, cut;         /* so many, and of them were cut */
+    uint32_t runs;              /* so many; */
+    uint32_t ended, cut;        /* of these and of those after which nothing is certain */
 };
 
 #define RUNS_LAST 16

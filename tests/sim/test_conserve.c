@@ -249,6 +249,7 @@ static void test_batch_jobs(void **state)
         {"2 ranks in lockstep", {BURSTS(1, 200, 2), .ranks = 2, .lockstep = true}, 1, 0.95, 2},
         {"4 ranks", {BURSTS(10, 200, 5), .ranks = 4}, 1, 0.9, 4},
         {"4 jobs", {BURSTS(10, 200, 5)}, 4, 0.9, 4},
+        {"4 jobs, more than the driver's slice", {BURSTS(10, 210, 5)}, 4, 1.3, 4},
         {"2 that saturate", TRAINING, 2, 1, 1},
         {"4 that saturate", TRAINING, 4, 1, 1},
         {"8 that saturate", TRAINING, 8, 1, 1},
