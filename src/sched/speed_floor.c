@@ -44,7 +44,7 @@
 #define COSTS_S     6.0
 #define LOST        0.05 /* of the speed, to a slice, so that it matters what lower jobs gain */
 #define WORTH       1.5  /* of what latency jobs lose, that lower ones gain at least */
-#define PART_LEAST  0.2  /* of the time, for rationed jobs */
+#define PART_LEAST  0.05 /* of the time, for rationed jobs */
 /* A slice is no longer than what latency jobs may lose of that. transformers' generate() and a
  * program of short kernels lost 0.13 with 1 ms, of which the record showed a half (H100). */
 #define LOSE_OF_US 7500
@@ -194,6 +194,7 @@ static void speed_compare(struct speed_floor *s, struct runs *seen, uint32_t ste
 {
     s->arms[0] = s->arms[1] = (struct speed_arm){0};
     s->compare_s = seconds;
+    s->odd = 0;
     s->longer = false;
     if (s->phase == SPEED_SHORTEST) { /* which was just seen */
         arm_add(s, &seen->tally);
@@ -241,7 +242,9 @@ static void judge_arms(const struct sched_params *p, struct speed_floor *s, stru
     } else {
         s->step = best_step(p, s, least);
         s->part = s->step > 1 ? 1 : speed_part(p, s, least);
-        s->odd_ns = s->step == step ? clamp_u64(2 * s->odd_ns, ODD_NS, REFERENCE_NS) : ODD_NS;
+        /* In vain: the speed is odd by itself. */
+        bool vain = s->compare_s <= ODD_S && s->compare_s > REFERENCE_S && s->step == step;
+        s->odd_ns = clamp_u64(vain ? 2 * s->odd_ns : s->odd_ns / 2, ODD_NS, REFERENCE_NS);
         s->again_ns = now_ns + s->odd_ns;
         s->odd = 0;
         s->rate =
@@ -258,14 +261,17 @@ static void judge_compare(const struct sched_params *p, struct speed_floor *s, s
 {
     const struct speed_arm *shortest = &s->arms[0], *longer = &s->arms[1];
     const double rate = s->rate;
-    if (!s->longer) {
+    if (s->longer) {
+        speed_measure(p, s, &seen->tally);
+    } else {
         take_shortest(p, s, &seen->tally);
-        if (!s->launch_bound || has_pauses(s, &seen->tally, now_ns)) {
+        has_pauses(s, &seen->tally, now_ns);
+        s->odd = s->launch_bound ? 0 : s->odd + 1;
+        if (s->odd >= ODD || (s->odd && seen->tally.returns < RUNS_LEAST)) {
             enter(s, seen, SPEED_SHORTEST, 0, now_ns);
             return;
         }
-    } else {
-        speed_measure(p, s, &seen->tally);
+        s->launch_bound = true; /* a tenth of a second errs now and then */
     }
     arm_add(s, &seen->tally);
     s->rate = rate;
@@ -375,6 +381,8 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
     bool strict = 1 - least < p->top_loss;
     if (s->phase == SPEED_THROTTLED && now_ns >= s->until_ns)
         throttle_ends(s, seen, now_ns);
+    if (strict && s->step)
+        enter(s, seen, SPEED_SHORTEST, 0, now_ns);
     if (seen->tally.seconds > s->told_s || seen->tally.seconds < s->told_s) {
         s->told_s = seen->tally.seconds;
         s->told_ns = now_ns;

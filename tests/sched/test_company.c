@@ -298,6 +298,26 @@ static void test_throttled_for_a_while(void **state)
     assert_false(d.blocked);
 }
 
+/* Once latency jobs are to keep all of their speed, lower jobs have the shortest slice at once. */
+static void test_all_of_the_speed(void **state)
+{
+    (void)state;
+    struct sched_params p;
+    struct runs r = {.known = true};
+    params_default(&p);
+    for (uint32_t k = 0; k < 2; k++) {
+        struct speed_floor s = {.phase = k ? SPEED_COMPARE : SPEED_STAYS,
+                                .step = 3,
+                                .longer = true,
+                                .launch_bound = true,
+                                .part = 1,
+                                .reference_ns = TIME_NEVER,
+                                .told_ns = SEC};
+        assert_true(speed_floor_decide(&p, &s, &r, 0.9, SEC).slice_us > 1);
+        assert_int_equal(speed_floor_decide(&p, &s, &r, 1, SEC).slice_us, 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_try_is_bounded),         cmocka_unit_test(test_try_has_a_witness),
         cmocka_unit_test(test_unclear_is_not_counted), cmocka_unit_test(test_references_are_rare),
         cmocka_unit_test(test_throttled_for_a_while),  cmocka_unit_test(test_who_waits),
+        cmocka_unit_test(test_all_of_the_speed),
     };
     return cmocka_run_group_tests_name("sched/company", tests, NULL, NULL);
 }

@@ -214,6 +214,9 @@ static void test_follows(void **state)
     server->then_kernels = 1;
     server->then_host_ns = 20 * MS;
     assert_int_equal(slice_at(s, 10100 * MS), 1);
+    server->change_ns = 200 * SEC;
+    assert_int_equal(slice_at(s, 202100 * MS), 1);
+    server->change_ns = 8 * SEC;
     server->then_kernels = server->step_kernels;
     server->then_host_ns = server->host_ns;
     server->step_kernels = 1;
