@@ -23,7 +23,7 @@
 /* Servers that always have a request: tokens of a language model computed kernel by kernel, a
  * picture network of one picture, a model whose steps are graphs. Where hosts wander, figures are
  * means of RUNS runs. */
-#define RUNS 5
+#define RUNS 3
 #define GENERATE(w)                                                                                \
     .kernel_ns = 9500, .step_kernels = 400, .launch_ns = 48 * US, .host_ns = 500 * US, .wander = w
 #define RESNET(w)                                                                                  \
@@ -75,7 +75,7 @@ static void test_servers(void **state)
         const unsigned runs = servers[i].job.wander > 0 ? RUNS : 1;
         double speed = 0, batch = 0, def = 0, def_batch = 0, all = 0, all_batch = 0;
         for (unsigned k = 1; k <= runs; k++) {
-            struct sim_scenario s = {.jobs = {servers[i].job}, .duration_ns = 20 * SEC};
+            struct sim_scenario s = {.jobs = {servers[i].job}};
             s.jobs[0].seed = 7919 * k;
             double alone = with_policy(s, "laxity").job[0].done * runs;
             s.jobs[1] = (struct sim_job)TRAINING;
