@@ -22,7 +22,6 @@
 #define FIT_LEAST_US    100U /* to fit into a budget */
 #define GROWN_US        700U /* between TRY_SLICE_US and LIGHT_MOST_US */
 #define AHEAD_TURNS     2
-#define WITNESS         4
 #define IDLE_MOST       4U   /* idle jobs that may begin at once, */
 #define IDLE_US         250U /* with this slice */
 
@@ -92,14 +91,6 @@ static uint32_t contexts_most(const struct sched_params *p, const struct policy_
     return budget_us > spared_us ? (budget_us - spared_us) / (FIT_LEAST_US + p->switch_us) : 0;
 }
 
-/* Jobs that are ahead wait, but in one turn of WITNESS: beside nobody it could not be seen that the
- * other one waits for its host, too. */
-static bool is_witnessed(const struct sched_params *p, const struct policy_device *dev)
-{
-    const struct rotation *r = &dev->rotation;
-    return (r->linked ? r->round_ns : r->turn_ns) / (p->rotation_us * 1000ULL) % WITNESS == 0;
-}
-
 static bool is_gathered(const struct policy_device *dev, const struct member *m)
 {
     return dev->gather.on && m->company.heavy > 1 && member_width(m) <= GATHER_CONTEXTS;
@@ -142,7 +133,7 @@ static bool room_fits(const struct sched_params *p, const struct policy_device *
     return room->duty + m->company.duty <= (is_outranked(dev, m) ? ROOM_OUTRANKED : ROOM) &&
            room_keeps_floor(p, dev, room->duty + m->company.duty, TRY_SLICE_US) &&
            member_at_once(dev, m, false) <= room->contexts &&
-           (!room->heavy || is_witnessed(p, dev) || !is_ahead(p, dev, m, room->heavy));
+           (!room->heavy || !is_ahead(p, dev, m, room->heavy));
 }
 
 static void take_contexts(struct policy_device *dev, const struct member *m)
