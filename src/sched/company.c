@@ -454,9 +454,6 @@ double company_charge(const struct sched_params *p, const struct policy_device *
     double others_ns = 0;
     if (!dev->company)
         return turn_ns;
-    if (m->company.beside && dev->room.heavy && m != dev->room.heavy &&
-        is_ahead(p, dev, m, dev->room.heavy))
-        return 0;
     if (counts_as_light(dev, m))
         return fmin(m->company.used_ns, turn_ns);
     for_each_member (dev, x) {

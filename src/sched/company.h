@@ -106,8 +106,7 @@ void company_pick(const struct machine *mc);
 /* After a decision: from when on contexts are seen beside others. */
 void company_count(struct sched *c, uint64_t now_ns);
 /* What a member is charged of a turn that it has, or in which it runs beside the holder: a light
- * job what it used, and one that saturates the GPU what they left it. Nothing if it is ahead: what
- * it has then is left to it, and would keep it out of all turns once it saturates the GPU. */
+ * job what it used, and one that saturates the GPU what they left it. */
 double company_charge(const struct sched_params *p, const struct policy_device *dev,
                       const struct member *m, double turn_ns);
 /* The slice of jobs in turns, which is slice_us where one runs at a time: several have the budget
