@@ -20,7 +20,6 @@
 #define GATHER_US       500U
 #define GATHER_CONTEXTS 64U  /* of a job, at most: latency jobs wait for each of them */
 #define FIT_LEAST_US    100U /* to fit into a budget */
-#define GROWN_US        700U /* between TRY_SLICE_US and LIGHT_MOST_US */
 #define AHEAD_TURNS     2
 #define IDLE_MOST       4U   /* idle jobs that may begin at once, */
 #define IDLE_US         250U /* with this slice */
@@ -402,9 +401,7 @@ static uint32_t bound_us(const struct sched_params *p, const struct policy_devic
     }
     if (room_keeps_floor(p, dev, dev->room.duty, LIGHT_MOST_US))
         return us;
-    const uint32_t floor_us =
-        room_keeps_floor(p, dev, dev->room.duty, GROWN_US) ? GROWN_US : TRY_SLICE_US;
-    return us < floor_us ? us : floor_us;
+    return us < TRY_SLICE_US ? us : TRY_SLICE_US;
 }
 
 void company_pick(const struct machine *mc)
