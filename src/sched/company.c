@@ -180,7 +180,7 @@ static bool is_tried(const struct policy_device *dev, const struct member *m)
 /* How little its runs show of the one that is tried: it should have work all the time. */
 static uint32_t blindness(const struct member *m)
 {
-    return (m->company.heavy ? 0U : 4U) + (m->gang ? 2U : 0U) + m->company.unknown;
+    return (m->company.heavy ? 0U : 2U) + m->company.unknown;
 }
 
 static bool may_witness(const struct machine *mc, struct policy_device *own, const struct member *m)

@@ -72,7 +72,7 @@ static void judge_group(const struct sched_params *p, struct group *g, struct co
     double duty = context_known(u) ? work_s / (work_s + u->idle_s) : 1;
     bool light = duty < (g->light ? HEAVY : LIGHT);
     uint32_t slice_us = light_slice(p, u, g->light ? g->light_us : TRY_SLICE_US);
-    if (light && (!g->light || slice_us > g->light_us || 3 * slice_us <= g->light_us)) {
+    if (light && (!g->light || slice_us > g->light_us)) {
         g->light_us = slice_us;
         u->ended = u->cut = 0;
     }
