@@ -113,13 +113,17 @@ static double speed_alone(const struct sched_params *p, const struct speed_floor
     return s->shortest / (1 - s->us_costs * SWITCHES_AT_LEAST * p->switch_us);
 }
 
+static double arm_rate(const struct speed_arm *arm)
+{
+    return arm->work / arm->seconds;
+}
+
 /* The line through what was seen of all slices. */
 static void take_costs(const struct sched_params *p, struct speed_floor *s)
 {
     const struct speed_arm *shortest = &s->arms[0], *longer = &s->arms[1];
     double us = slice_of(p, s->step), seconds = fmin(shortest->seconds, longer->seconds);
-    double rate = fmax(longer->work / longer->seconds, 1e-6);
-    double costs = fmin(shortest->work / shortest->seconds / rate - 1, COSTS_MOST);
+    double costs = fmin(arm_rate(shortest) / fmax(arm_rate(longer), 1e-6) - 1, COSTS_MOST);
     if (s->compared_s <= 0) {
         s->compared_s = FIRST_S;
         s->squares_us = FIRST_S * us * us;
@@ -170,15 +174,15 @@ static bool has_pauses(struct speed_floor *s, const struct tally *t, uint64_t no
     return now_ns < s->pauses_until_ns;
 }
 
-static bool throttles(const struct sched_params *p, const struct speed_floor *s, double may_lose,
-                      bool strict, uint64_t now_ns)
+static bool throttles(const struct sched_params *p, const struct speed_floor *s, bool strict,
+                      uint64_t now_ns)
 {
     if (!s->launch_bound || now_ns < s->pauses_until_ns || (!strict && s->busy < MOST))
         return false;
     if (strict)
-        return s->bursts_hz * p->switch_us * 1e-6 > may_lose;
+        return s->bursts_hz * p->switch_us * 1e-6 > s->may_lose;
     double lost = s->us_costs > 0 ? 1 - s->shortest / s->alone : 0;
-    return lost > may_lose + NOISE || (lost > 2 * NOISE && s->lower < NOTHING);
+    return lost > s->may_lose + NOISE || (lost > 2 * NOISE && s->lower < NOTHING);
 }
 
 static void arm_add(struct speed_floor *s, const struct tally *t)
@@ -229,11 +233,11 @@ static void judge_arms(const struct sched_params *p, struct speed_floor *s, stru
     const struct speed_arm *shortest = &s->arms[0], *longer = &s->arms[1];
     const uint32_t step = s->step;
     take_costs(p, s);
-    double lost = 1 - longer->work / longer->seconds / s->shortest;
+    double lost = 1 - arm_rate(longer) / s->shortest;
     double gained = longer->lower / longer->seconds - shortest->lower / shortest->seconds;
     s->lower = shortest->lower / shortest->seconds;
     s->reference_ns = now_ns + REFERENCE_NS;
-    if (throttles(p, s, 1 - least, false, now_ns)) {
+    if (throttles(p, s, false, now_ns)) {
         enter(s, seen, SPEED_BURST, 0, now_ns);
     } else if (lost > LOST && gained < WORTH * lost) {
         s->bar_ns = clamp_u64(2 * s->bar_ns, BAR_NS, BAR_MOST_NS);
@@ -277,7 +281,7 @@ static void judge_compare(const struct sched_params *p, struct speed_floor *s, s
     s->rate = rate;
     const double ratio = s->part < 1 ? s->part / (1 - s->part) : 1;
     if (fmin(shortest->seconds, longer->seconds) >= s->compare_s) {
-        s->shortest = shortest->work / shortest->seconds;
+        s->shortest = arm_rate(shortest);
         judge_arms(p, s, seen, least, now_ns);
         return;
     }
@@ -300,7 +304,7 @@ static void judge_stay(const struct sched_params *p, struct speed_floor *s, stru
 }
 
 static void judge_shortest(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
-                           double may_lose, bool strict, uint64_t now_ns)
+                           bool strict, uint64_t now_ns)
 {
     const bool was = s->launch_bound;
     take_shortest(p, s, &seen->tally);
@@ -310,7 +314,7 @@ static void judge_shortest(const struct sched_params *p, struct speed_floor *s, 
         s->part = 1;
         speed_compare(s, seen, longest_step(s), s->compared_s > 0 ? REFERENCE_S : COMPARE_S,
                       now_ns);
-    } else if (was && throttles(p, s, may_lose, strict, now_ns)) {
+    } else if (was && throttles(p, s, strict, now_ns)) {
         s->reference_ns = now_ns + REFERENCE_NS;
         enter(s, seen, SPEED_BURST, 0, now_ns);
     } else {
@@ -324,7 +328,7 @@ static void throttle_ends(struct speed_floor *s, struct runs *seen, uint64_t now
 }
 
 static void judge_burst(const struct sched_params *p, struct speed_floor *s, struct runs *seen,
-                        double may_lose, bool strict, uint64_t now_ns)
+                        bool strict, uint64_t now_ns)
 {
     speed_measure(p, s, &seen->tally);
     if (has_pauses(s, &seen->tally, now_ns)) {
@@ -332,7 +336,7 @@ static void judge_burst(const struct sched_params *p, struct speed_floor *s, str
         return;
     }
     double ran = (double)(now_ns - s->changed_ns) - seen->tally.pauses_s * 1e9;
-    double ns = fmax(ran, 0) * (burst_loss(p, s, &seen->tally, strict) / may_lose - 1);
+    double ns = fmax(ran, 0) * (burst_loss(p, s, &seen->tally, strict) / s->may_lose - 1);
     if (ns < WORTH_NS) {
         throttle_ends(s, seen, now_ns);
         return;
@@ -377,7 +381,7 @@ static bool is_enough(const struct speed_floor *s, const struct tally *t)
 struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed_floor *s,
                                       struct runs *seen, double least, uint64_t now_ns)
 {
-    double may_lose = s->may_lose = fmax(1 - least, p->top_loss);
+    s->may_lose = fmax(1 - least, p->top_loss);
     bool strict = 1 - least < p->top_loss;
     if (s->phase == SPEED_THROTTLED && now_ns >= s->until_ns)
         throttle_ends(s, seen, now_ns);
@@ -393,7 +397,7 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
     } else if (is_enough(s, &seen->tally)) {
         switch (s->phase) {
         case SPEED_SHORTEST:
-            judge_shortest(p, s, seen, may_lose, strict, now_ns);
+            judge_shortest(p, s, seen, strict, now_ns);
             break;
         case SPEED_COMPARE:
             judge_compare(p, s, seen, least, now_ns);
@@ -402,7 +406,7 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
             judge_stay(p, s, seen, least, now_ns);
             break;
         case SPEED_BURST:
-            judge_burst(p, s, seen, may_lose, strict, now_ns);
+            judge_burst(p, s, seen, strict, now_ns);
             break;
         case SPEED_THROTTLED:
             break;

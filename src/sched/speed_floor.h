@@ -17,7 +17,7 @@
  * switch's length would.
  *
  * From that the slice follows. Where even the first step costs more than the floor leaves, lower
- * jobs are *rationed*: they have it for a part of the time, and the shortest for the rest, which
+ * jobs are rationed: they have it for a part of the time, and the shortest for the rest, which
  * goes on comparing the two. A slice that takes more from the latency jobs than it gives to lower
  * ones is *barred* for a while, twice as long each time. Where even the shortest slice costs too
  * much, lower jobs are *throttled*: they run only part of the time, with a slice that is worth the

@@ -313,7 +313,7 @@ static void test_idle_normal_job(void **state)
     unsigned ran[3];
     f->d.has_usage = f->d.has_activity = true;
     programs(f, p, 3, 3);
-    start(f, "priority", NULL);
+    start(f, "laxity", NULL);
     uint32_t latency = add(f, p[0], CLASS_LATENCY);
     add(f, p[1], CLASS_NORMAL);
     add(f, p[2], CLASS_BATCH);

@@ -59,9 +59,9 @@ static const struct server {
     double speed, batch; /* that they have at least */
 } servers[] = {
     {"generate", {.class = L, GENERATE(0.1)}, 0.95, 0.51},
-    {"generate, its host uneven", {.class = L, GENERATE(0.3)}, 0.94, 0.48},
-    {"resnet", {.class = L, RESNET(0.1)}, 0.88, 0.46},
-    {"resnet, its host uneven", {.class = L, RESNET(0.3)}, 0.87, 0.40},
+    {"generate, its host uneven", {.class = L, GENERATE(0.3)}, 0.95, 0.48},
+    {"resnet", {.class = L, RESNET(0.1)}, 0.90, 0.46},
+    {"resnet, its host uneven", {.class = L, RESNET(0.3)}, 0.87, 0.43},
     {"graph of 1.12 ms", {.class = L, GRAPH(1120, 60)}, 0.87, 0.07},
     {"graph of 2.1 ms", {.class = L, GRAPH(2100, 90)}, 0.87, 0.07},
 };
@@ -93,7 +93,7 @@ static void test_servers(void **state)
                speed, batch, def, def_batch, all, all_batch);
         assert_true(speed >= servers[i].speed && batch >= servers[i].batch);
         assert_true(speed >= def || batch >= def_batch);
-        assert_true(all >= 0.95 && all_batch < 0.02);
+        assert_true(all >= 0.975 && all_batch < 0.02);
     }
 }
 
