@@ -28,6 +28,7 @@ PROGRAMS = {
 PAIRS = ["generate:gpt", "resnet:gpt", "train:train2", "llm:gpt", "generate:gpt+gpt2", "generate:nanogpt", "generate:jax", "resnets:gpt"]
 START_S, WARM_S = 100, {"generate": 20}  # some are slow for their first seconds
 WINDOW_S, SETTLE_S = {"llm": 6}, {"alone": 0.7, "default": 1.0, "cede": 7}
+ROUNDS = 2  # of a pair in a mode: windows in turns with those alone, for the host's speed changes
 
 
 class Programs:
@@ -77,8 +78,7 @@ class Programs:
                      for a in (["ps", "--json"], ["why", str(self.running[names[0]].pid)]))
         time.sleep(0.15)
         self.signal(names, signal.SIGSTOP)
-        row = {"mode": mode, "programs": names, "rates": [], "jobs": json.loads(jobs) if jobs else None,
-               "why": why}
+        row = {"mode": mode, "programs": names, "rates": [], "jobs": json.loads(jobs) if jobs else None, "why": why}
         for n in names:
             latencies, rate = self.what(n, begin, end)
             row["rates"].append(rate)
@@ -94,12 +94,23 @@ def main():
     gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], stdout=subprocess.PIPE,
                          text=True).stdout.strip()
     version = subprocess.run([cede, "--version"], stdout=subprocess.PIPE, text=True).stdout.strip()
-    rows = []
+    rows, kept, others = [], [], {}
 
     def add(row):
         rows.append(row)
         with open(out, "w") as f:
-            json.dump({"gpu": gpu, "cede": version, "date": time.strftime("%Y-%m-%d"), "rows": rows}, f, indent=1)
+            json.dump({"gpu": gpu, "cede": version, "date": time.strftime("%Y-%m-%d"), "rows": rows, "kept": kept}, f, indent=1)
+        return row["rates"]
+
+    def compare(mode, p, cede=None):
+        """What each of a pair keeps of its speed alone: of the first measured before and after each window."""
+        alone = [add(programs.measure("alone", p[:1]))[0]]
+        for i in range(ROUNDS):
+            rates = add(programs.measure(mode, p, cede))
+            alone.append(add(programs.measure("alone", p[:1]))[0])
+            own = [2 * rates[0] / (alone[i] + alone[i + 1])] + [r / others[n.rstrip("2")] for n, r in zip(p[1:], rates[1:])]
+            kept.append({"mode": mode, "programs": p, "kept": own})
+            print(f"  {mode:8} keep", " + ".join(f"{n} {k:.3f}" for n, k in zip(p, own)), flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
         programs = Programs(sorted({n for p in pairs for n in p}), folder)
@@ -111,19 +122,17 @@ def main():
                     time.sleep(seconds)
                     programs.signal([n], signal.SIGSTOP)
             pairs = [p for p in pairs if all(n in programs.running for n in p)]
-            for n in {n for p in pairs for n in p[1:] if not n.endswith("2")}:
-                add(programs.measure("alone", [n]))
-            for p in pairs:  # alone each time: the host's speed changes
-                add(programs.measure("alone", p[:1]))
-                add(programs.measure("default", p))
+            for n in {n.rstrip("2") for p in pairs for n in p[1:]}:
+                others[n] = add(programs.measure("alone", [n]))[0]
+            for p in pairs:
+                compare("default", p)
             daemon = subprocess.Popen([cede, "daemon", "--device", "nvidia"], stderr=open(out + ".log", "w"))
             time.sleep(1.5)
             pids = {n: str(p.pid) for n, p in programs.running.items()}
             subprocess.run([cede, "set", "-c", "batch", *pids.values()], check=True, stdout=subprocess.DEVNULL)
             for p in pairs:
-                add(programs.measure("alone", p[:1]))
                 subprocess.run([cede, "set", "-c", "latency", pids[p[0]]], check=True, stdout=subprocess.DEVNULL)
-                add(programs.measure("cede", p, cede))
+                compare("cede", p, cede)
                 subprocess.run([cede, "set", "-c", "batch", pids[p[0]]], check=True, stdout=subprocess.DEVNULL)
         finally:
             programs.signal(programs.running, signal.SIGKILL)
