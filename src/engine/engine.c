@@ -8,6 +8,24 @@
 
 /* ---- beginning and end ---- */
 
+/* Each keeps its place in the journal, so that a kill here loses none. Who has ended, or is in a
+ * job by now, is off the record. */
+static int members_take_back(struct model *m)
+{
+    for (uint32_t i = 0; i < JOURNAL_MEMBERS; i++) {
+        const struct journal_member *r = journal_member(m->journal, i);
+        const uint32_t job = r ? model_job_by_number(m, r->job) : SLOT_NONE;
+        int code = !r ? 0 : -ESRCH;
+        if (job != SLOT_NONE && model_process_find(m, r->proc.pid) == SLOT_NONE)
+            code = model_process_enter(m, i, r->proc, job);
+        if (proc_unsure(code) && code != -ENOSPC)
+            return code;
+        if (code < 0)
+            journal_put_member(m->journal, i, NULL);
+    }
+    return 0;
+}
+
 /* An error: what is on record cannot be taken over now; it stays on record. */
 static int engine_take_back(struct engine *e, bool stays)
 {
@@ -22,14 +40,15 @@ static int engine_take_back(struct engine *e, bool stays)
     }
     for (uint32_t i = 0; i < journal_jobs_end(m->journal); i++) {
         const struct journal_job *rec = journal_job(m->journal, i);
-        /* A job whose root has ended may have descendants; they cannot be told from strangers. */
         int r = rec ? model_job_enter(m, i, rec) : 0;
         if (r < 0 && r != -ESRCH)
             return r;
         if (r == -ESRCH)
             journal_put_job(m->journal, i, NULL);
     }
-    int r = swap_take_back(m);
+    int r = members_take_back(m);
+    if (r == 0)
+        r = swap_take_back(m);
     if (r == 0)
         survey_begin(&e->survey, m, stays);
     return r;

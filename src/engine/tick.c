@@ -31,6 +31,13 @@ static void tick_record(struct engine *e)
             journal_put_job(m->journal, i, j->rec.root.pid ? &j->rec : NULL);
         j->record_changed = false;
     }
+    for (uint32_t i = 0; i < m->processes_end; i++) {
+        struct process *p = &m->processes[i];
+        const struct journal_member member = {.proc = p->id, .job = m->jobs[p->job].rec.number};
+        if (p->record_changed)
+            journal_put_member(m->journal, i, p->id.pid ? &member : NULL);
+        p->record_changed = false;
+    }
     for (uint32_t i = 0; i < m->groups_end; i++) {
         struct channel_group *g = &m->groups[i];
         if (g->record_changed && !g->orphan)

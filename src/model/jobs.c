@@ -76,10 +76,21 @@ void model_job_drop_if_over(struct model *m, uint32_t job)
         model_job_remove(m, job);
 }
 
+static bool has_living_member(const struct model *m, uint64_t number)
+{
+    for (uint32_t i = 0; i < JOURNAL_MEMBERS; i++) {
+        const struct journal_member *r = journal_member(m->journal, i);
+        if (r && r->job == number && proc_alive(r->proc))
+            return true;
+    }
+    return false;
+}
+
 int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *rec)
 {
     int fd = proc_pidfd(rec->root);
-    const bool left = fd == -ESRCH && cgroup_populated(rec->cgroup);
+    const bool group_lives = fd == -ESRCH && cgroup_populated(rec->cgroup);
+    const bool left = group_lives || (fd == -ESRCH && has_living_member(m, rec->number));
     if (fd < 0 && !left)
         return fd;
     struct job *j = &m->jobs[slot];
@@ -87,7 +98,7 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
                       .root_pidfd = left ? -1 : fd,
                       .first_process = SLOT_NONE,
                       .unit = slot,
-                      .group_lives = left,
+                      .group_lives = group_lives,
                       .added_ns = m->now,
                       .counts.where_since = m->now};
     model_job_usage_clear(j);

@@ -17,7 +17,7 @@ int model_init(struct model *m)
     m->next_number = 1;
     m->jobs = calloc(JOURNAL_JOBS, sizeof(*m->jobs));
     m->accounts = calloc(MODEL_ACCOUNTS, sizeof(*m->accounts));
-    m->processes = calloc(MODEL_PROCESSES_MAX, sizeof(*m->processes));
+    m->processes = calloc(JOURNAL_MEMBERS, sizeof(*m->processes));
     m->groups = calloc(JOURNAL_GROUPS, sizeof(*m->groups));
     m->shared = calloc(JOURNAL_GROUPS, sizeof(*m->shared));
     for (size_t i = 0; i < BUCKETS; i++)
@@ -98,14 +98,21 @@ static int model_no_room(struct model *m, uint32_t job, const char *of, struct p
     return -ENOSPC;
 }
 
+/* What is on record of somebody else stays there until it is freed. */
 int model_process_add(struct model *m, struct proc_id id, uint32_t job)
 {
-    const bool user = m->jobs[job].rec.uid != 0;
-    uint32_t slot = 0, b = process_bucket(id.pid);
-    while (slot < MODEL_PROCESSES_MAX && m->processes[slot].id.pid)
+    uint32_t slot = 0;
+    while (slot < JOURNAL_MEMBERS &&
+           (m->processes[slot].id.pid || journal_member(m->journal, slot)))
         slot++;
-    if (slot == MODEL_PROCESSES_MAX ||
-        (user && m->user_processes >= USERS_PART(MODEL_PROCESSES_MAX)))
+    return model_process_enter(m, slot, id, job);
+}
+
+int model_process_enter(struct model *m, uint32_t slot, struct proc_id id, uint32_t job)
+{
+    const bool user = m->jobs[job].rec.uid != 0;
+    const uint32_t b = process_bucket(id.pid);
+    if (slot == JOURNAL_MEMBERS || (user && m->user_processes >= USERS_PART(JOURNAL_MEMBERS)))
         return model_no_room(m, job, "tables", id);
     if (!model_may_watch(m, m->jobs[job].rec.uid))
         return model_no_room(m, job, "descriptors (LimitNOFILE)", id);
@@ -120,6 +127,7 @@ int model_process_add(struct model *m, struct proc_id id, uint32_t job)
         .job_next = m->jobs[job].first_process,
         .first_group = SLOT_NONE,
         .pidfd = fd,
+        .record_changed = true,
         .scan_at = m->now,
     };
     int r = watch_start(&m->watches, p->pidfd, &p->ended, &p->watch);
@@ -132,6 +140,7 @@ int model_process_add(struct model *m, struct proc_id id, uint32_t job)
     m->jobs[job].first_process = slot;
     m->processes_end = slot >= m->processes_end ? slot + 1 : m->processes_end;
     m->jobs[job].nprocesses++;
+    m->records_changed = true;
     m->nprocesses++;
     m->user_processes += user;
     return 0;
@@ -161,6 +170,7 @@ void model_process_remove(struct model *m, uint32_t slot, bool keep)
     m->user_processes -= j->rec.uid != 0;
     j->wants_changed |= p->wants != 0;
     p->id.pid = 0;
+    p->record_changed = m->records_changed = true;
 }
 
 void model_process_detach(struct model *m, uint32_t slot)

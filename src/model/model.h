@@ -23,8 +23,6 @@
 #include "sched/sched.h"
 #include "sched/starting.h"
 
-#define MODEL_PROCESSES_MAX 8192U
-
 /* So that users cannot take all JOURNAL_JOBS, neither one nor several. Administrators may have
  * more. */
 #define USER_JOBS_MAX   1024
@@ -66,9 +64,10 @@ struct process {
     int pidfd;
     struct watch *watch;
     bool ended;
-    uint32_t opened; /* GPUs on which it has been seen: bit mask */
-    bool listed;     /* by the driver, as one that uses it; engine/observe/discovery.c */
-    uint32_t wants;  /* gated devices that it wants: bit mask; engine/observe/demand.c */
+    bool record_changed; /* the journal's is older; engine/tick.c */
+    uint32_t opened;     /* GPUs on which it has been seen: bit mask */
+    bool listed;         /* by the driver, as one that uses it; engine/observe/discovery.c */
+    uint32_t wants;      /* gated devices that it wants: bit mask; engine/observe/demand.c */
     /* engine/apply.c */
     bool joins;        /* its last suspension or resumption succeeded: one call with others */
     bool stopped;      /* by us (SIGSTOP), and on record */
@@ -295,7 +294,7 @@ struct model {
     uint32_t norphans;
     uint64_t orphans_until;    /* those whose processes have not turned up by then are undone */
     uint64_t next_number;      /* of a job */
-    bool records_changed;      /* of some job or group */
+    bool records_changed;      /* of some job, process or group */
     bool discover_now;         /* there are processes that nobody has looked at */
     uint64_t memory_until;     /* usage() is wanted until then for automatic swapping; */
     uint64_t swap_pressure_ns; /* when a job last lacked memory */
@@ -349,8 +348,8 @@ static inline uint32_t model_job_slot(const struct model *m, const struct job *j
     return (uint32_t)(j - m->jobs);
 }
 
-/* A record becomes a job in that slot, with its root as a process unless only its control group is
- * left. -ESRCH, ... : no such process. */
+/* A record becomes a job in that slot, with its root as a process unless that has ended and only
+ * members on record or its control group are left. -ESRCH, ... : no such process. */
 int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *rec);
 /* Adopts a process and its descendants; one that another job owns becomes the root of its own.
  * -ESRCH, -EEXIST (already a root: *job says whose), -EBUSY, -ENOSPC. */
@@ -471,6 +470,8 @@ int model_floors_check(const struct model *m, uint32_t job, const char *account,
 
 uint32_t model_process_find(const struct model *m, pid_t pid);
 int model_process_add(struct model *m, struct proc_id id, uint32_t job);
+/* The same, in that free slot: where it is on record. */
+int model_process_enter(struct model *m, uint32_t slot, struct proc_id id, uint32_t job);
 /* keep: the process lives on, and journal records of what could not be undone become orphans. */
 void model_process_remove(struct model *m, uint32_t slot, bool keep);
 /* It is not scanned until model_job_rescan(); its groups are forgotten, as with keep above. */

@@ -1,6 +1,6 @@
-/* See journal.h. Layout: one page of header, the jobs, the swaps, the groups. The space for groups
- * is reserved chunk by chunk with fallocate(2), so that a full file system is an error to report
- * and never a SIGBUS in the middle of a change. */
+/* See journal.h. Layout: one page of header, the jobs, the swaps, the members, the groups. The
+ * space for groups is reserved chunk by chunk with fallocate(2), so that a full file system is an
+ * error to report and never a SIGBUS in the middle of a change. */
 #include "recovery/journal.h"
 
 #include <errno.h>
@@ -19,7 +19,6 @@
 #define MAGIC        0x4e524a4544454301ULL /* bytes: 01 C E D E J R N */
 #define HEADER_SIZE  4096U
 #define GROUPS_CHUNK 256U
-#define NUMBER_MAX   (1ULL << 53) /* job numbers travel as JSON numbers */
 
 /* Its group is being written over: it counts, its sum does not. */
 #define JG_MOVING   (1U << 2)
@@ -29,7 +28,7 @@
 struct header {
     uint64_t magic;
     uint32_t job_size, group_size, jobs, groups; /* an older layout shows here */
-    uint32_t swap_size, swaps;
+    uint32_t swap_size, swaps, member_size, members;
     char boot_id[40];
     _Atomic int32_t holder;
     struct journal_shared shared;
@@ -42,6 +41,7 @@ struct layout {
     };
     struct journal_job jobs[JOURNAL_JOBS];
     struct journal_swap swaps[JOURNAL_SWAPS];
+    struct journal_member members[JOURNAL_MEMBERS];
     struct journal_group groups[JOURNAL_GROUPS];
 };
 #define GROUPS_OFFSET offsetof(struct layout, groups)
@@ -65,6 +65,8 @@ static int header_now(struct header *out, struct error *err)
         .groups = JOURNAL_GROUPS,
         .swap_size = sizeof(struct journal_swap),
         .swaps = JOURNAL_SWAPS,
+        .member_size = sizeof(struct journal_member),
+        .members = JOURNAL_MEMBERS,
         .shared.next_number = 1,
         .shared.incomplete = ALL_MISSING,
     };
@@ -80,37 +82,7 @@ static int header_ok(const struct header *h, struct error *err)
     return r < 0 ? r : memcmp(h, &now, offsetof(struct header, holder)) == 0;
 }
 
-/* FNV-1a. */
-static uint32_t sum_of(const void *data, size_t size)
-{
-    const unsigned char *p = data;
-    uint32_t h = 2166136261U;
-    for (size_t i = 0; i < size; i++)
-        h = (h ^ p[i]) * 16777619U;
-    return h;
-}
-
-#define JOB_CHANGING 0U /* for a sum: old and new values mixed, all of which were meant */
 #define GROUP_SUM(r) sum_of(&(r)->group, sizeof((r)->group))
-
-static uint32_t job_sum(const struct journal_job *r)
-{
-    uint32_t sum = sum_of(r, offsetof(struct journal_job, sum));
-    return sum == JOB_CHANGING ? 1 : sum;
-}
-
-static bool job_ok(const struct journal_job *r)
-{
-    return r->root.pid > 0 && r->class < CLASS_COUNT && r->weight >= WEIGHT_MIN && r->paused <= 1 &&
-           r->weight <= WEIGHT_MAX && r->budget_us <= BUDGET_MAX_US && r->room <= ROOM_NONE &&
-           r->may_promote <= 1 && r->gpu_min <= 100 && r->gpu_max <= 100 && r->min_speed <= 100 &&
-           r->memory_bytes <= MEMORY_MAX_BYTES && r->number <= NUMBER_MAX &&
-           memchr(r->name, '\0', sizeof(r->name)) && memchr(r->account, '\0', sizeof(r->account)) &&
-           r->deadline_us <= DEADLINE_MAX_US && r->memory_gpu < DEVICE_GPUS_MAX && yield_ok(r) &&
-           r->cgroup.hierarchy <= CGROUP_HIERARCHIES && r->preempt < PREEMPT_COUNT &&
-           r->laxity_us <= DEADLINE_MAX_US && !(r->placed >> DEVICE_GPUS_MAX) &&
-           (r->sum == JOB_CHANGING || (r->sum == job_sum(r) && r->laxity_us <= r->deadline_us));
-}
 
 static bool swap_ok(const struct journal_swap *r)
 {
@@ -207,6 +179,13 @@ static void tidy(struct journal *j)
         }
     }
     shared->next_number = next;
+    for (uint32_t i = 0; i < JOURNAL_MEMBERS; i++) {
+        const bool is_used = j->map->members[i].proc.pid != 0;
+        if (is_used && !journal_member(j, i)) {
+            j->damaged = true;
+            journal_put_member(j, i, NULL);
+        }
+    }
     uint32_t used = 0, were_used = shared->used;
     for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
         bool is_used = j->map->swaps[i].proc.pid != 0;
@@ -465,6 +444,26 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
 const struct journal_job *journal_job(const struct journal *j, uint32_t slot)
 {
     return slot < JOURNAL_JOBS && job_ok(&j->map->jobs[slot]) ? &j->map->jobs[slot] : NULL;
+}
+
+void journal_put_member(struct journal *j, uint32_t slot, const struct journal_member *member)
+{
+    struct journal_member *r = &j->map->members[slot];
+    r->proc.pid = 0; /* goes first and comes last, as of jobs */
+    atomic_signal_fence(memory_order_seq_cst);
+    if (!member)
+        return;
+    r->proc.start_ticks = member->proc.start_ticks;
+    r->job = member->job;
+    r->sum = member_sum(member);
+    atomic_signal_fence(memory_order_seq_cst);
+    r->proc.pid = member->proc.pid;
+}
+
+const struct journal_member *journal_member(const struct journal *j, uint32_t slot)
+{
+    const struct journal_member *r = &j->map->members[slot];
+    return r->proc.pid > 0 && r->sum == member_sum(r) ? r : NULL;
 }
 
 void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swap *swap)

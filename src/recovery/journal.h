@@ -18,10 +18,11 @@
 #include "lib/terms.h"
 #include "lib/util.h"
 
-#define JOURNAL_JOBS   4096U
-#define JOURNAL_GROUPS 16384U
-#define JOURNAL_SWAPS  256U
-#define JOB_NAME_MAX   64
+#define JOURNAL_JOBS    4096U
+#define JOURNAL_MEMBERS 8192U
+#define JOURNAL_GROUPS  16384U
+#define JOURNAL_SWAPS   256U
+#define JOB_NAME_MAX    64
 
 /* Of a job that says what it will take: it waits in line for it, it was there and is kept, or it
  * has started without; then nothing is kept for it unless it is a latency job. */
@@ -63,6 +64,13 @@ struct journal_job {
     uint64_t number;     /* what `cede ps` shows; never reused while the machine is up */
     char name[JOB_NAME_MAX];
     uint32_t sum; /* of all above: journal_put_job() fills it in */
+};
+
+/* A process that is known to be a job's: once the first one has ended nothing else may tell. */
+struct journal_member {
+    struct proc_id proc; /* pid 0: free record */
+    uint64_t job;        /* its number */
+    uint64_t sum;        /* of all above: journal_put_member() fills it in */
 };
 
 enum journal_group_flags {
@@ -150,6 +158,11 @@ struct journal_shared *journal_shared(struct journal *j);
 /* Slots are the caller's. job NULL frees the record. */
 void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job *job);
 const struct journal_job *journal_job(const struct journal *j, uint32_t slot);
+
+/* member NULL frees the record. */
+void journal_put_member(struct journal *j, uint32_t slot, const struct journal_member *member);
+/* NULL where free. */
+const struct journal_member *journal_member(const struct journal *j, uint32_t slot);
 
 /* Sets the record; flags 0 frees it. -ENOSPC when the file cannot grow: then do not touch the
  * device. A change of flags alone does not rewrite the group. */

@@ -187,7 +187,9 @@ static struct image take_image(void)
     assert_true(fd >= 0);
     assert_int_equal(fstat(fd, &st), 0);
     struct image m = {malloc((size_t)st.st_size), (size_t)st.st_size,
-                      4096 + JOURNAL_JOBS * sizeof(struct journal_job)};
+                      4096 + JOURNAL_JOBS * sizeof(struct journal_job) +
+                          JOURNAL_SWAPS * sizeof(struct journal_swap) +
+                          JOURNAL_MEMBERS * sizeof(struct journal_member)};
     assert_non_null(m.bytes);
     assert_int_equal(read_full(fd, m.bytes, m.size), 0);
     assert_true(m.groups < m.size);

@@ -103,6 +103,35 @@ static void orphan_of_control_group(void **state)
     ceded_stop(&d);
 }
 
+/* Workers in sessions of their own outlive the first process of their job, then one of them and the
+ * daemon die: the other is the job's in the next daemon, too. */
+static void whoever_died_first(void **state)
+{
+    (void)state;
+    static const char script[] =
+        "for w in a b; do setsid sh -c \"echo \\$\\$ > $CEDE_DIR/$w.pid; exec $CEDE_EXE load batch "
+        "--device soft --kernel-us 2000\" & done; echo $$ > $CEDE_DIR/ready; wait";
+    SPAWN("root", "setsid", "sh", "-c", script);
+    pid_t root = pid_in("ready"), workers[] = {pid_in("a.pid"), pid_in("b.pid")};
+    assert_true(EVENTUALLY(all_have_contexts(workers, 2)));
+    struct ceded d = ceded_start();
+    CEDE("set", pid_text(root), "-c", "batch");
+    CEDE("pause", pid_text(root));
+    assert_true(EVENTUALLY(suspended(workers[0]) && suspended(workers[1])));
+    program_ends(root);
+    ceded_kill(&d);
+    program_ends(workers[0]);
+    d = ceded_start();
+    assert_true(EVENTUALLY(suspended(workers[1])));
+    CEDE("resume", "sh");
+    assert_true(EVENTUALLY(!suspended(workers[1])));
+    CEDE("pause", "sh");
+    assert_true(EVENTUALLY(suspended(workers[1])));
+    program_ends(workers[1]);
+    assert_true(EVENTUALLY(job_gone("sh")));
+    ceded_stop(&d);
+}
+
 /* Neither another's session nor a group that is not the root's makes a program the job's. */
 static void neighbour_is_left_alone(void **state)
 {
@@ -126,10 +155,8 @@ static void neighbour_is_left_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        e2e(far_descendant),
-        e2e(orphan_of_session),
-        e2e(orphan_of_control_group),
-        e2e(neighbour_is_left_alone),
+        e2e(far_descendant),     e2e(orphan_of_session),       e2e(orphan_of_control_group),
+        e2e(whoever_died_first), e2e(neighbour_is_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

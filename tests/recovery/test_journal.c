@@ -183,19 +183,45 @@ static void cut_short(void **state)
     }
 }
 
+/* One whose number was changed by nobody of us is in no job. */
+static void damaged_member(void **state)
+{
+    struct fixture *f = *state;
+    const off_t at = 4096 + (off_t)(JOURNAL_JOBS * sizeof(struct journal_job) +
+                                    JOURNAL_SWAPS * sizeof(struct journal_swap) +
+                                    2 * sizeof(struct journal_member));
+    struct journal_member member = {.proc = f->self, .job = 7};
+    journal_put_member(f->j, 2, &member);
+    reopen(f);
+    assert_int_equal(journal_member(f->j, 2)->job, 7);
+    assert_false(journal_damaged(f->j));
+    member = *journal_member(f->j, 2);
+    member.job = 8;
+    int fd = open(f->path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(pwrite(fd, &member, sizeof(member), at), sizeof(member));
+    close(fd);
+    reopen(f);
+    assert_null(journal_member(f->j, 2));
+    assert_true(journal_damaged(f->j));
+    journal_put_member(f->j, 2, &(struct journal_member){.proc = f->self, .job = 8});
+    journal_put_member(f->j, 2, NULL);
+    assert_null(journal_member(f->j, 2));
+}
+
 /* All, or the records alone, which then look free. */
 static void zeroed(void **state)
 {
     struct fixture *f = *state;
     const off_t jobs = 4096, swaps = jobs + (off_t)(JOURNAL_JOBS * sizeof(struct journal_job)),
-                groups = swaps + (off_t)(JOURNAL_SWAPS * sizeof(struct journal_swap));
+                members = swaps + (off_t)(JOURNAL_SWAPS * sizeof(struct journal_swap)),
+                groups = members + (off_t)(JOURNAL_MEMBERS * sizeof(struct journal_member));
     const struct {
         off_t at;
         size_t n;
     } parts[] = {
         {0, 4096},
         {0, (size_t)groups + 300 * sizeof(struct journal_group)},
-        {swaps, (size_t)(groups - swaps)},
+        {swaps, (size_t)(members - swaps)},
         {groups, 300 * sizeof(struct journal_group)},
         {groups + (off_t)(100 * sizeof(struct journal_group)), sizeof(struct journal_group)}};
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
@@ -395,6 +421,7 @@ int main(void)
                                        T(removed),
                                        T(cut_short),
                                        T(zeroed),
+                                       T(damaged_member),
                                        T(unreadable),
                                        T(of_which_boot),
                                        T(cut_when_made),
