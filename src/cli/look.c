@@ -83,7 +83,7 @@ int look_records(enum look_left left, json_t **out, struct error *said, struct e
         }
         for (uint32_t k = 0; k < journal_jobs_end(j); k++) {
             const struct journal_job *rec = journal_job(j, k);
-            if (rec && proc_alive(rec->root))
+            if (rec && journal_job_lives(j, rec))
                 json_array_append_new(jobs, from_journal_job(j, rec));
         }
         journal_close(j);
@@ -92,16 +92,19 @@ int look_records(enum look_left left, json_t **out, struct error *said, struct e
     return *out ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
-static bool in_a_job(const json_t *jobs, pid_t pid)
+/* A daemon knows which processes are in no job, and names them unless there are very many. */
+static bool in_a_job(const json_t *all, pid_t pid)
 {
-    const json_t *job;
+    const json_t *unmanaged = json_object_get(all, "unmanaged"), *o;
+    const bool says = unmanaged && !json_object_get(all, "unmanaged_more");
     size_t i;
-    json_array_foreach(jobs, i, job)
+    json_array_foreach(says ? unmanaged : json_object_get(all, "jobs"), i, o)
     {
-        if (proc_in_tree(pid, (pid_t)json_get_int(job, "pid")))
-            return true;
+        const pid_t known = (pid_t)json_get_int(o, "pid");
+        if (says ? pid == known : proc_in_tree(pid, known))
+            return !says;
     }
-    return false;
+    return says;
 }
 
 static json_t *other(pid_t pid, const struct usage_list *usage)
@@ -140,7 +143,7 @@ int look_others(json_t *all, struct error *err)
         d->ops->usage(d, &usage, NULL);
     for (size_t i = 0; r == 0 && i < pids.n; i++) {
         json_t *o = NULL;
-        if (!in_a_job(json_object_get(all, "jobs"), pids.v[i]))
+        if (!in_a_job(all, pids.v[i]))
             o = other(pids.v[i], &usage);
         if (o)
             json_array_append_new(others, o);

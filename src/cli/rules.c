@@ -91,6 +91,11 @@ static void print_outcome(const json_t *all)
         printf("no rule matches it, and its environment has no CEDE_CLASS that counts\n");
     if (note)
         printf("    %s\n", note);
+    if (json_get_true(all, "environment_overwritten"))
+        printf("    It has written over its environment, so that its ancestors' counts.\n");
+    if (json_get_int(all, "words_of"))
+        printf("    It is of what process %lld began, whose CEDE_CLASS it has.\n",
+               (long long)json_get_int(all, "words_of"));
     if (job)
         printf("    It is in job #%lld, which rules leave as it is.\n", (long long)job);
 }

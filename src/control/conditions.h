@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "identify/identify.h"
 #include "lib/pairs.h"
 #include "lib/workload.h"
 
@@ -54,6 +55,7 @@ struct rule_facts {
     const struct workload *workload; /* NULL: none is known */
     struct pairs told;               /* by an agent: names as condition_name() has them */
     struct pairs read;               /* by cede-identify: names of identify.h */
+    struct identify_origin origin;   /* of its words */
     bool pending;                    /* that has not answered yet */
 };
 

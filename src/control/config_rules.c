@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "control/config_impl.h"
+#include "control/launch.h"
 
 /* Of the names that are wanted, CEDE_CLASS and the other words come in addition (classify.h). */
 #define VARIABLES_BYTES 7168
@@ -69,6 +70,8 @@ static int read_condition(struct parser *p, const struct key *k, const char *val
 {
     struct rule *r = p->rule;
     struct condition c = {.kind = 0};
+    if (!r->account && strcmp(k->name, "group") == 0 && launch_parse(value, &r->launch))
+        return 1;
     while (strcmp(condition_name((enum condition_kind)c.kind), k->name) != 0)
         c.kind++;
     if (r->n == RULE_CONDITIONS_MAX)
@@ -112,7 +115,7 @@ static int read_request(struct parser *p, const struct key *k, const char *value
 #define SEVERAL .several = true
 static const struct key rule_keys[] = {
     {"uid", .read = read_condition},
-    {"group", .read = read_condition},
+    {"group", .read = read_condition, SEVERAL},
     {"exe", .read = read_condition},
     {"arguments", .read = read_condition},
     {"environment", .read = read_condition, SEVERAL},

@@ -28,7 +28,7 @@ int facts_read(const struct rule_list *l, pid_t pid, struct facts *f)
         return r;
     cgroup_workload(pid, true, &f->workload);
     f->of.told = identities_find(l->identities, f->cgroups, &f->told);
-    f->proc = st.id;
+    f->proc = f->of.origin.speaker = st.id;
     memcpy(f->comm, st.comm, sizeof(f->comm));
     r = proc_stat_read(pid, &after);
     return r < 0 ? r : proc_same(st.id, after.id) ? 0 : -ESRCH;
@@ -49,5 +49,5 @@ void facts_ask(const struct rule_list *l, struct facts *f, uint64_t now_ns)
     if (!l->lookups || proc_image_read(f->proc, &k.image) < 0)
         return;
     k.account = l->people ? account_of(l->people, f->of.uid, f->proc.pid) : f->of.uid;
-    f->of.pending = lookups_get(l->lookups, &k, now_ns, &f->of.read) == -EAGAIN;
+    f->of.pending = lookups_get(l->lookups, &k, now_ns, &f->of.read, &f->of.origin) == -EAGAIN;
 }

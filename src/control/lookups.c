@@ -22,6 +22,7 @@ struct lookup {
     unsigned tries;
     char container[72];
     struct proc_image image; /* of the answer */
+    struct identify_origin origin;
     int code;
     char *text; /* of n bytes; NULL: none */
     size_t n;
@@ -197,10 +198,12 @@ static bool is_current(const struct lookup *x, const struct lookup_key *k)
            (x->code < 0 || proc_image_same(x->image, k->image));
 }
 
-int lookups_get(struct lookups *l, const struct lookup_key *k, uint64_t now_ns, struct pairs *out)
+int lookups_get(struct lookups *l, const struct lookup_key *k, uint64_t now_ns, struct pairs *out,
+                struct identify_origin *origin)
 {
     struct lookup *x = lookup_find(l, k->proc);
     *out = (struct pairs){.n = 0};
+    *origin = (struct identify_origin){.speaker = k->proc};
     if (!x && !(x = find_room(l, k->account, now_ns)))
         return -EAGAIN;
     if (x->state == LOOKUP_FREE) {
@@ -219,6 +222,7 @@ int lookups_get(struct lookups *l, const struct lookup_key *k, uint64_t now_ns, 
         return -EAGAIN;
     }
     *out = (struct pairs){x->text, x->n};
+    *origin = x->origin;
     return x->code == -EAGAIN ? -ESTALE : x->code;
 }
 
@@ -252,6 +256,7 @@ bool lookups_take(struct lookups *l, const struct identify_answer *a, size_t n, 
     if (x->text)
         memcpy(x->text, a->text, a->n);
     x->image = a->image;
+    x->origin = a->origin;
     lookup_end(l, x, a->code, now_ns);
     pump(l, now_ns);
     return late;

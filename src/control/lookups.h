@@ -33,8 +33,9 @@ struct lookup_key {
 };
 /* 0: *out has what is known, valid until the next call. -EAGAIN: it is being asked for, or will be
  * when there is room. Else
- * nothing is known of its own words; *out has none. */
-int lookups_get(struct lookups *l, const struct lookup_key *k, uint64_t now_ns, struct pairs *out);
+ * nothing is known of its own words; *out has none. *origin goes with *out. */
+int lookups_get(struct lookups *l, const struct lookup_key *k, uint64_t now_ns, struct pairs *out,
+                struct identify_origin *origin);
 
 /* Whether lookups_get() would say -EAGAIN of a process by this number, told without looking at it.
  */

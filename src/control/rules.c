@@ -7,6 +7,7 @@
 
 #include "control/classify.h"
 #include "control/facts.h"
+#include "control/launch.h"
 #include "control/lookups.h"
 #include "control/proto.h"
 #include "lib/log.h"
@@ -97,6 +98,7 @@ int rules_fn(void *arg, pid_t pid, struct job_spec *spec)
     spec->source = sources[o.by];
     spec->uid = f.of.uid;
     spec->facts = f.told;
+    spec->launch = launch_of(&f, &o);
     set_account(l, &f.of, pid, spec);
     return 1;
 }

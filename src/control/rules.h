@@ -14,6 +14,17 @@
 #include "lib/account.h"
 #include "sched/sched.h"
 
+/* Which programs that the same rule takes are one job: those that one thing started, whatever that
+ * was, or only these. */
+enum launch_by {
+    LAUNCH_ANY,
+    LAUNCH_PROCESS, /* each with its descendants */
+    LAUNCH_SESSION,
+    LAUNCH_CGROUP,
+    LAUNCH_CONTAINER,
+    LAUNCH_STEP /* of Slurm */
+};
+
 struct rule {
     char title[JOB_NAME_MAX]; /* [rule TITLE], or [account TITLE] */
     bool account;             /* its jobs are of that account; the request is what that gets */
@@ -21,6 +32,7 @@ struct rule {
     uint32_t n;               /* of conditions: all have to hold */
     struct condition conditions[RULE_CONDITIONS_MAX];
     struct request request; /* what it then is; without a name: the process's own */
+    enum launch_by launch;
 };
 
 struct rule_list {

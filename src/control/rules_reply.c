@@ -94,6 +94,10 @@ static int rules_test(const struct rule_list *l, const struct engine *e, const s
     const uint32_t slot = engine_job_of(e, pid);
     json_object_set_new(reply, "pid", json_integer(pid));
     json_object_set_new(reply, "pending", json_boolean(f->of.pending));
+    if (f->of.origin.overwritten)
+        json_object_set_new(reply, "environment_overwritten", json_true());
+    if (!proc_same(f->of.origin.speaker, f->proc))
+        json_object_set_new(reply, "words_of", json_integer(f->of.origin.speaker.pid));
     if (!o.pending)
         json_object_set_new(reply, "outcome", outcome_json(&o));
     if (slot != SLOT_NONE && engine_view(e, slot, &job))

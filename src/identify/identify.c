@@ -31,7 +31,7 @@ _Noreturn static void identify_look(const struct identify_ask *ask)
     alarm(IDENTIFY_S);
     prctl(PR_SET_DUMPABLE, 0); /* it has the words of all users */
     a.id = ask->id;
-    a.code = words_read(ask->proc, wanted, &a);
+    a.code = words_read(ask->proc, ask->container, wanted, &a);
     if (ask->container[0])
         container_read("", ask->container, wanted, &a);
     answer_send(&a);

@@ -7,6 +7,7 @@
 #ifndef CEDE_IDENTIFY_IDENTIFY_H
 #define CEDE_IDENTIFY_IDENTIFY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "lib/pairs.h"
@@ -22,6 +23,7 @@
  * "container_name", "image", "pod" and "namespace". */
 #define IDENTIFY_ARGUMENTS   "arguments"
 #define IDENTIFY_ENVIRONMENT "environment:"
+#define IDENTIFY_WORDS       "environment:CEDE_" /* for cede: inherited as niceness is */
 
 struct identify_ask {
     uint64_t id;
@@ -31,11 +33,19 @@ struct identify_ask {
     char wanted[IDENTIFY_WANTED]; /* pairs with empty values; a message ends after n bytes */
 };
 
+/* Of a program's words for cede. */
+struct identify_origin {
+    struct proc_id speaker; /* the first that said them: itself, an ancestor, or the first process
+                               of its container */
+    bool overwritten;       /* it has written over its environment */
+};
+
 struct identify_answer {
     uint64_t id;
     int32_t code; /* of its own words: 0, or -errno */
     uint32_t n;
     struct proc_image image; /* the program that was running */
+    struct identify_origin origin;
     char text[IDENTIFY_TEXT];
 };
 
@@ -43,9 +53,12 @@ int identify_main(int argc, char **argv);
 
 /* ---- the two halves ---- */
 
-/* Arguments and variables of this very program, before exec(2) makes it another. -ESRCH, -EACCES;
- * -EAGAIN: it calls exec(2) again and again. */
-int words_read(struct proc_id id, struct pairs wanted, struct identify_answer *out);
+/* Arguments and variables of this very program, before exec(2) makes it another. Words for cede
+ * that it lacks, and all variables if it has written over its environment, are those of its nearest
+ * ancestor that has them, or else of the first process of its container; of root's and the same
+ * user's. -ESRCH, -EACCES; -EAGAIN: it calls exec(2) again and again. */
+int words_read(struct proc_id id, const char *container, struct pairs wanted,
+               struct identify_answer *out);
 
 /* Facts from the files of containerd, CRI-O, Podman and Docker below root ("": the machine's). What
  * is not there, not root's or no JSON says nothing. */

@@ -1,5 +1,6 @@
-/* A program's own words: its arguments and environment. Runs in a child that may be killed at any
- * time. See identify.h. */
+/* A program's words: its arguments and environment, and what it inherits of them. Runs in a child
+ * that may be killed at any time. See identify.h. */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -7,12 +8,14 @@
 #include <unistd.h>
 
 #include "identify/identify.h"
+#include "lib/cgroup.h"
 #include "lib/util.h"
 
 #define ARGUMENTS_MAX   4096         /* bytes; what is behind is cut */
 #define ENVIRONMENT_MAX (128 * 1024) /* as much as the kernel gives one string of it */
 #define VALUE_MAX       1024
 #define TRIES           3
+#define LEVELS_MAX      64 /* of ancestors that are asked */
 
 /* Up to n bytes of the file NAME. How many, or -errno. */
 static ssize_t read_region(pid_t pid, const char *name, char *buf, size_t n)
@@ -69,8 +72,46 @@ static void put_variable(const char *text, size_t n, bool whole, const char *wan
     }
 }
 
-static int read_once(struct proc_id id, struct pairs wanted, char *text,
-                     struct identify_answer *out)
+static bool is_for_cede(const char *wanted)
+{
+    return strncmp(wanted, IDENTIFY_WORDS, strlen(IDENTIFY_WORDS)) == 0;
+}
+
+static bool is_of_environment(const char *wanted)
+{
+    return strncmp(wanted, IDENTIFY_ENVIRONMENT, strlen(IDENTIFY_ENVIRONMENT)) == 0;
+}
+
+static const char *answer_of(const struct identify_answer *out, const char *wanted)
+{
+    return pairs_get((struct pairs){out->text, out->n}, wanted);
+}
+
+/* Those that are not known yet. words_only: none that only rules name. */
+static void put_variables(const char *text, size_t n, struct pairs wanted, bool words_only,
+                          struct identify_answer *out)
+{
+    const char *name, *value;
+    for (size_t at = 0; pairs_next(wanted, &at, &name, &value);) {
+        if (is_of_environment(name) && (is_for_cede(name) || !words_only) && !answer_of(out, name))
+            put_variable(text, n, n < ENVIRONMENT_MAX, name, out);
+    }
+}
+
+/* Whether the program has written over it: a title there (setproctitle(3)), or nothing at all. */
+static bool is_overwritten(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i += strnlen(text + i, n - i) + 1) {
+        size_t name = 0;
+        while (i + name < n && (isalnum((unsigned char)text[i + name]) || text[i + name] == '_'))
+            name++;
+        if (name && i + name < n && text[i + name] == '=')
+            return false;
+    }
+    return true;
+}
+
+static int read_own(struct proc_id id, struct pairs wanted, char *text, struct identify_answer *out)
 {
     struct proc_image after;
     const uint32_t before = out->n;
@@ -85,11 +126,8 @@ static int read_once(struct proc_id id, struct pairs wanted, char *text,
     n = read_region(id.pid, "environ", text, ENVIRONMENT_MAX);
     if (n < 0)
         return (int)n;
-    const char *name, *value;
-    for (size_t at = 0; pairs_next(wanted, &at, &name, &value);) {
-        if (strncmp(name, IDENTIFY_ENVIRONMENT, strlen(IDENTIFY_ENVIRONMENT)) == 0)
-            put_variable(text, (size_t)n, n < ENVIRONMENT_MAX, name, out);
-    }
+    out->origin.overwritten = is_overwritten(text, (size_t)n);
+    put_variables(text, (size_t)n, wanted, false, out);
     r = proc_image_read(id, &after);
     if (r == 0 && !proc_image_same(out->image, after))
         r = -EAGAIN;
@@ -98,12 +136,66 @@ static int read_once(struct proc_id id, struct pairs wanted, char *text,
     return r;
 }
 
-int words_read(struct proc_id id, struct pairs wanted, struct identify_answer *out)
+/* What it says to cede against what is known of the program: 1: some of that, and nothing else;
+ * 0: nothing; -1: it says something else, so that the program is no part of what it began. */
+static int says_same(const char *text, size_t n, struct pairs wanted,
+                     const struct identify_answer *out)
+{
+    static struct identify_answer own;
+    const char *name, *value;
+    own.n = 0;
+    put_variables(text, n, wanted, true, &own);
+    for (size_t at = 0; pairs_next((struct pairs){own.text, own.n}, &at, &name, &value);) {
+        const char *said = answer_of(out, name);
+        if (said && strcmp(said, value) != 0)
+            return -1;
+    }
+    return own.n > 0;
+}
+
+/* What the program lacks it has from this process, if that is root's or of the same user. *part: it
+ * may still be part of what this one began. */
+static void inherit(struct proc_id from, uid_t uid, struct pairs wanted, char *text, bool *part,
+                    struct identify_answer *out)
+{
+    uid_t owner;
+    if (proc_owner(from.pid, &owner) < 0 || (owner != uid && owner != 0))
+        return;
+    const ssize_t n = read_region(from.pid, "environ", text, ENVIRONMENT_MAX);
+    if (n <= 0 || proc_check(from) < 0)
+        return;
+    const int same = says_same(text, (size_t)n, wanted, out);
+    *part &= same >= 0;
+    if (*part && same > 0)
+        out->origin.speaker = from;
+    put_variables(text, (size_t)n, wanted, !out->origin.overwritten || owner != uid, out);
+}
+
+static void inherit_all(struct proc_id id, const char *container, struct pairs wanted, char *text,
+                        struct identify_answer *out)
+{
+    struct proc_stat st;
+    uid_t uid;
+    bool part = true;
+    out->origin.speaker = id;
+    if (proc_owner(id.pid, &uid) < 0 || proc_stat_read(id.pid, &st) < 0)
+        return;
+    for (int i = 0; i < LEVELS_MAX && st.ppid > 1 && proc_stat_parent(&st) == 0; i++)
+        inherit(st.id, uid, wanted, text, &part, out);
+    const pid_t first = container[0] ? cgroup_first(id.pid, container) : 0;
+    if (first > 0 && proc_stat_read(first, &st) == 0)
+        inherit(st.id, uid, wanted, text, &part, out);
+}
+
+int words_read(struct proc_id id, const char *container, struct pairs wanted,
+               struct identify_answer *out)
 {
     char *text = calloc(1, ENVIRONMENT_MAX);
     int r = text ? -EAGAIN : -ENOMEM;
     for (int i = 0; i < TRIES && r == -EAGAIN; i++)
-        r = read_once(id, wanted, text, out);
+        r = read_own(id, wanted, text, out);
+    if (r == 0)
+        inherit_all(id, container, wanted, text, out);
     free(text);
     return r;
 }

@@ -85,19 +85,26 @@ static bool only_descendants(pid_t root, const int *pids, unsigned n)
     return found;
 }
 
-static bool owns_group(pid_t root, const char *path)
+static unsigned members_read(const char *path, int pids[MEMBERS_MAX])
 {
-    char name[4096 + 64];
-    struct stat st;
-    int pids[MEMBERS_MAX];
+    char name[4096 + 80];
     unsigned n = 0;
     snprintf(name, sizeof(name), "%s/cgroup.procs", path);
-    FILE *f = stat(path, &st) == 0 && st.st_nlink == 2 ? fopen(name, "re") : NULL;
-    if (!f)
-        return false;
-    while (n < MEMBERS_MAX && fscanf(f, "%d", &pids[n]) == 1)
+    FILE *f = fopen(name, "re");
+    while (f && n < MEMBERS_MAX && fscanf(f, "%d", &pids[n]) == 1)
         n++;
-    fclose(f);
+    if (f)
+        fclose(f);
+    return n;
+}
+
+static bool owns_group(pid_t root, const char *path)
+{
+    struct stat st;
+    int pids[MEMBERS_MAX];
+    if (stat(path, &st) < 0 || st.st_nlink != 2)
+        return false;
+    const unsigned n = members_read(path, pids);
     return n < MEMBERS_MAX && only_descendants(root, pids, n);
 }
 
@@ -115,23 +122,61 @@ bool cgroup_own(pid_t root, struct cgroup *out)
     return false;
 }
 
+/* Cuts the path behind the innermost name that is, or with `part` has in it, this one. */
+static bool cut_above(char *path, const struct hierarchy *h, const char *name, bool part)
+{
+    for (char *last; strcmp(path, h->at) != 0; *last = '\0') {
+        last = strrchr(path, '/');
+        if (part ? strstr(last + 1, name) != NULL : strcmp(last + 1, name) == 0)
+            return true;
+    }
+    return false;
+}
+
 bool cgroup_above(pid_t pid, const char *name, struct cgroup *out)
 {
     for (uint32_t i = 0; i < CGROUP_HIERARCHIES; i++) {
         const struct hierarchy *h = &hierarchies[i];
         char path[4096 + 32];
         struct stat st;
-        if (group_directory(pid, h, path, sizeof(path)) <= 0)
+        if (group_directory(pid, h, path, sizeof(path)) <= 0 || !cut_above(path, h, name, false) ||
+            stat(path, &st) < 0)
             continue;
-        for (char *last; strcmp(path, h->at) != 0; *last = '\0') {
-            last = strrchr(path, '/');
-            if (strcmp(last + 1, name) != 0 || stat(path, &st) < 0)
-                continue;
-            *out = (struct cgroup){.hierarchy = i + 1, .id = st.st_ino};
-            return true;
-        }
+        *out = (struct cgroup){.hierarchy = i + 1, .id = st.st_ino};
+        return true;
     }
     return false;
+}
+
+static pid_t oldest_in(const char *path)
+{
+    struct proc_stat st;
+    struct proc_id oldest = {.pid = 0};
+    int pids[MEMBERS_MAX];
+    unsigned n = members_read(path, pids);
+    for (unsigned i = 0; i < n; i++) {
+        if (proc_stat_read(pids[i], &st) == 0 &&
+            (!oldest.pid || st.id.start_ticks < oldest.start_ticks))
+            oldest = st.id;
+    }
+    return oldest.pid;
+}
+
+pid_t cgroup_first(pid_t pid, const char *part)
+{
+    static const char *const below[] = {"", "/init.scope", "/init"};
+    pid_t first = 0;
+    for (uint32_t i = 0; i < CGROUP_HIERARCHIES; i++) {
+        char path[4096 + 32], in[4096 + 48];
+        if (group_directory(pid, &hierarchies[i], path, sizeof(path)) <= 0 ||
+            !cut_above(path, &hierarchies[i], part, true))
+            continue;
+        for (size_t k = 0; k < ARRAY_SIZE(below) && !first; k++) {
+            snprintf(in, sizeof(in), "%s%s", path, below[k]);
+            first = oldest_in(in);
+        }
+    }
+    return first;
 }
 
 bool cgroup_populated(struct cgroup g)
@@ -211,6 +256,8 @@ void cgroup_workload(pid_t pid, bool named_by_root, struct workload *out)
         if (!out->unit[0])
             memcpy(out->unit, w.unit, sizeof(w.unit));
         out->slurm_job = out->slurm_job ? out->slurm_job : w.slurm_job;
+        if (!out->slurm_step[0])
+            memcpy(out->slurm_step, w.slurm_step, sizeof(w.slurm_step));
     }
 }
 

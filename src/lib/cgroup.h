@@ -36,6 +36,10 @@ bool cgroup_own(pid_t root, struct cgroup *out);
 /* Finds the innermost of that name that the process is in or below. */
 bool cgroup_above(pid_t pid, const char *name, struct cgroup *out);
 
+/* The oldest process in the innermost group with `part` in its name that this process is in or
+ * below, of the first 512; 0: none. In a container that is the first one. */
+pid_t cgroup_first(pid_t pid, const char *part);
+
 /* Whether living processes are in it or, in version 2, below it. The caller has to have
  * CAP_DAC_READ_SEARCH; false for who has not. */
 bool cgroup_populated(struct cgroup g);

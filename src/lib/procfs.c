@@ -56,17 +56,18 @@ int proc_stat_read(pid_t pid, struct proc_stat *out)
     size_t len = min_u64((size_t)(close_paren - open_paren - 1), sizeof(out->comm) - 1);
     memcpy(out->comm, open_paren + 1, len);
 
-    int ppid, group, session;
+    int ppid, group, session, tty;
     unsigned threads, flags;
     unsigned long long start;
     if (sscanf(close_paren + 1,
-               " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %u %*d %llu",
-               &out->state, &ppid, &group, &session, &flags, &threads, &start) != 7)
+               " %c %d %d %d %d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %u %*d %llu",
+               &out->state, &ppid, &group, &session, &tty, &flags, &threads, &start) != 8)
         return -EIO;
     out->kernel = flags & PF_KTHREAD;
     out->ppid = ppid;
     out->group = group;
     out->session = session;
+    out->tty = tty;
     out->threads = threads;
     out->id = (struct proc_id){.pid = (int32_t)pid, .start_ticks = start};
     return 0;

@@ -19,6 +19,7 @@ struct proc_id {
 struct proc_stat {
     struct proc_id id;
     pid_t ppid, group, session;
+    int tty;       /* device of its controlling terminal; 0: none */
     char state;    /* 'R', 'S', 'T', 'Z', ... */
     char comm[32]; /* truncated by the kernel to 15 bytes */
     uint32_t threads;

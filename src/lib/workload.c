@@ -133,6 +133,9 @@ void workload_read(const char *path, struct workload *out)
                  strcmp(name, "slurmstepd.scope") == 0 || strstr(name, "_slurmstepd.scope");
         if (slurm && is_slurm_job(name, &out->slurm_job))
             continue;
+        const char *step = out->slurm_job ? after(name, "step_") : NULL;
+        if (step && !out->slurm_step[0] && strlen(step) < sizeof(out->slurm_step))
+            memcpy(out->slurm_step, step, strlen(step) + 1);
         if (is_unit(name) && n < sizeof(out->unit))
             memcpy(out->unit, name, n + 1);
     }

@@ -15,12 +15,14 @@
 #define WORKLOAD_UNIT      96
 #define WORKLOAD_CONTAINER 65
 #define WORKLOAD_POD       37
+#define WORKLOAD_STEP      16
 
 struct workload {
     char unit[WORKLOAD_UNIT];           /* innermost service or scope of systemd; "": none */
     char container[WORKLOAD_CONTAINER]; /* id, 64 hexadecimal digits; "": none */
     char pod[WORKLOAD_POD];             /* uid; "": none */
     uint64_t slurm_job;                 /* 0: none */
+    char slurm_step[WORKLOAD_STEP];     /* "0", "batch", ...; "": none is known */
 };
 
 /* path: "/a/b", as in /proc/PID/cgroup; any bytes. The innermost of each kind counts, except that

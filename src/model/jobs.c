@@ -76,21 +76,11 @@ void model_job_drop_if_over(struct model *m, uint32_t job)
         model_job_remove(m, job);
 }
 
-static bool has_living_member(const struct model *m, uint64_t number)
-{
-    for (uint32_t i = 0; i < JOURNAL_MEMBERS; i++) {
-        const struct journal_member *r = journal_member(m->journal, i);
-        if (r && r->job == number && proc_alive(r->proc))
-            return true;
-    }
-    return false;
-}
-
 int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *rec)
 {
     int fd = proc_pidfd(rec->root);
     const bool group_lives = fd == -ESRCH && cgroup_populated(rec->cgroup);
-    const bool left = group_lives || (fd == -ESRCH && has_living_member(m, rec->number));
+    const bool left = group_lives || (fd == -ESRCH && journal_job_lives(m->journal, rec));
     if (fd < 0 && !left)
         return fd;
     struct job *j = &m->jobs[slot];
@@ -197,6 +187,18 @@ uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec)
     return SLOT_NONE;
 }
 
+uint32_t model_job_of_launch(const struct model *m, uint64_t launch, struct proc_id proc)
+{
+    uid_t owner;
+    if (!launch || proc_owner(proc.pid, &owner) < 0)
+        return SLOT_NONE;
+    for_each_job (m, j) {
+        if (j->rec.launch == launch && j->rec.owner == owner)
+            return model_job_slot(m, j);
+    }
+    return SLOT_NONE;
+}
+
 int model_job_join(struct model *m, uint32_t job, struct proc_id proc, struct error *err)
 {
     if (model_job_with(m, proc.pid) == job)
@@ -241,6 +243,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
         .uid = spec->uid,
         .source = spec->source,
         .number = m->next_number++,
+        .launch = spec->launch,
     };
     snprintf(rec.name, sizeof(rec.name), "%s", spec->name);
     snprintf(rec.account, sizeof(rec.account), "%s", spec->account);

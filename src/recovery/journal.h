@@ -61,6 +61,7 @@ struct journal_job {
     uint32_t yielded; /* enum job_yield; of a job that has, what it had before, and by whom: */
     uint32_t yielded_class, yielded_budget_us;
     uint32_t yielded_by; /* uid */
+    uint64_t launch;     /* what started it, as in struct job_spec; 0: not known */
     uint64_t number;     /* what `cede ps` shows; never reused while the machine is up */
     char name[JOB_NAME_MAX];
     uint32_t sum; /* of all above: journal_put_job() fills it in */
@@ -163,6 +164,8 @@ const struct journal_job *journal_job(const struct journal *j, uint32_t slot);
 void journal_put_member(struct journal *j, uint32_t slot, const struct journal_member *member);
 /* NULL where free. */
 const struct journal_member *journal_member(const struct journal *j, uint32_t slot);
+/* Whether the job's first process or one that is on record as a member lives. */
+bool journal_job_lives(const struct journal *j, const struct journal_job *job);
 
 /* Sets the record; flags 0 frees it. -ENOSPC when the file cannot grow: then do not touch the
  * device. A change of flags alone does not rewrite the group. */

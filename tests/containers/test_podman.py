@@ -25,15 +25,16 @@ def podman(*args):
 
 
 def make_root():
-    """A file system with cede and the libraries that it needs."""
+    """A file system with cede and env(1) and the libraries that they need."""
     root = tempfile.mkdtemp(prefix="cede-root-")
     for d in "bin", "dev", "etc", "proc", "run", "sys", "tmp":
         os.mkdir(os.path.join(root, d))
-    shutil.copy(CEDE, root + "/bin/cede")
-    needed = subprocess.run(["ldd", CEDE], text=True, check=True, stdout=subprocess.PIPE).stdout
-    for lib in re.findall(r"/\S+", needed):
-        os.makedirs(root + os.path.dirname(lib), exist_ok=True)
-        shutil.copy(lib, root + lib)
+    for program in CEDE, shutil.which("env"):
+        shutil.copy(program, f"{root}/bin/{os.path.basename(program)}")
+        needed = subprocess.run(["ldd", program], text=True, check=True, stdout=subprocess.PIPE).stdout
+        for lib in re.findall(r"/\S+", needed):
+            os.makedirs(root + os.path.dirname(lib), exist_ok=True)
+            shutil.copy(lib, root + lib)
     return root
 
 
@@ -111,6 +112,18 @@ weight = 40
         self.ceded.send_signal(signal.SIGHUP)
         eventually(lambda: "rule id" in self.cede("rules", "test", pid), "the rule is not read")
         self.assertIn(f"container = {other[:12]}   yes", self.cede("rules", "test", pid))
+
+    def test_cleaned(self):
+        """A program that begins in a container without its environment, as a login does, has the container's class, and is
+        part of its job."""
+        container = self.container("login", "-e", "CEDE_CLASS=batch")
+        eventually(lambda: self.job_in(container), "no job")
+        with subprocess.Popen(["podman", "exec", f"{NAME}-login", "/bin/env", "-i", "CEDE_SOFT_SOCKET=/gpu", *PROGRAM],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as login:
+            eventually(lambda: self.job_in(container)["processes"] == 2, "the program is in no job")
+            self.assertEqual(self.job_in(container)["class"], "batch")
+            podman("rm", "-f", "-t", "0", f"{NAME}-login")
+            login.wait(WAIT_S)
 
     def test_verbs_inside(self):
         self.devices("cede-socket.json")

@@ -61,7 +61,8 @@ static bool answer(struct lookups *l, const struct identify_ask *a, uint64_t sta
 static int get(struct lookups *l, struct lookup_key k, uint64_t now, const char **text)
 {
     struct pairs p;
-    int r = lookups_get(l, &k, now, &p);
+    struct identify_origin origin;
+    int r = lookups_get(l, &k, now, &p, &origin);
     if (text)
         *text = pairs_get(p, "arguments");
     return r;

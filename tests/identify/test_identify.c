@@ -84,7 +84,7 @@ static void own_words(void **state)
     struct proc_id id = child(argv, envp);
     a.n = 0;
     assert_int_equal(
-        words_read(id,
+        words_read(id, "",
                    TEXT("arguments\0\0environment:CEDE_CLASS\0\0environment:EMPTY\0\0"
                         "environment:NOTHING\0\0environment:LIST\0\0environment:PATH\0"),
                    &a),
@@ -100,10 +100,74 @@ static void own_words(void **state)
     assert_null(got("environment:XCEDE_CLASS")); /* nobody wanted it */
     /* Another process by that number; none. */
     id.start_ticks++;
-    assert_int_equal(words_read(id, TEXT("arguments\0"), &a), -ESRCH);
+    assert_int_equal(words_read(id, "", TEXT("arguments\0"), &a), -ESRCH);
     id.start_ticks--;
     end_child(id);
-    assert_int_equal(words_read(id, TEXT("arguments\0"), &a), -ESRCH);
+    assert_int_equal(words_read(id, "", TEXT("arguments\0"), &a), -ESRCH);
+}
+
+/* A shell with a word, a shell without, and a program with these variables: what the program is
+ * said to have of them, and whether the first shell is said to have begun it. */
+static void inherited_words(void **state)
+{
+    static const struct {
+        const char *own, *class, *name, *step;
+        bool began, overwritten;
+    } cases[] = {
+        {"A=1", "batch", "outer", NULL, true, false},
+        {"CEDE_CLASS=batch", "batch", "outer", NULL, true, false},
+        {"CEDE_CLASS=normal", "normal", "outer", NULL, false, false},
+        {"CEDE_NAME=inner", "batch", "inner", NULL, false, false},
+        {"STEP=2", "batch", "outer", "2", true, false},
+        {"", "batch", "outer", "1", true, true},
+        {"a title, 3 = 2 + 1", "batch", "outer", "1", true, true},
+    };
+    static const char wanted[] = "environment:CEDE_CLASS\0\0environment:CEDE_NAME\0\0"
+                                 "environment:STEP\0";
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        int fds[2], status;
+        pid_t pid;
+        assert_int_equal(pipe2(fds, 0), 0);
+        pid_t shell = fork();
+        if (shell == 0) {
+            const char *const envp[] = {"CEDE_CLASS=batch", "CEDE_NAME=outer", "STEP=1", NULL};
+            char script[256];
+            snprintf(
+                script, sizeof(script),
+                "env -i PATH=/usr/bin:/bin sh -c 'env -i ${0:+\"$0\"} sleep 600 & echo $! >&%d; "
+                "wait' \"$0\"; :",
+                fds[1]);
+            execle("/bin/sh", "sh", "-c", script, cases[i].own, NULL, envp);
+            _exit(1);
+        }
+        close(fds[1]);
+        FILE *f = fdopen(fds[0], "r");
+        assert_int_equal(fscanf(f, "%d", &pid), 1);
+        fclose(f);
+        struct proc_stat st;
+        struct proc_id before;
+        do
+            assert_int_equal(proc_stat_read(pid, &st), 0);
+        while (strcmp(st.comm, "sleep") != 0);
+        assert_int_equal(proc_stat_read(shell, &st), 0);
+        before = st.id;
+        assert_int_equal(proc_stat_read(pid, &st), 0);
+        a = (struct identify_answer){.n = 0};
+        assert_int_equal(words_read(st.id, "", TEXT(wanted), &a), 0);
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(shell, &status, 0), shell);
+        const char *seen[] = {got("environment:CEDE_CLASS"), got("environment:CEDE_NAME"),
+                              got("environment:STEP")};
+        const char *right[] = {cases[i].class, cases[i].name, cases[i].step};
+        for (size_t k = 0; k < ARRAY_SIZE(seen); k++) {
+            if (!seen[k] || !right[k])
+                assert_true(seen[k] == right[k]);
+            else
+                assert_string_equal(seen[k], right[k]);
+        }
+        assert_int_equal(proc_same(a.origin.speaker, before), cases[i].began);
+        assert_int_equal(a.origin.overwritten, cases[i].overwritten);
+    }
 }
 
 /* 300 KiB of environment are read as far as 128 KiB, and long values are cut. */
@@ -117,7 +181,7 @@ static void long_words(void **state)
     const char *const envp[] = {"FIRST=1", much[0], much[1], "LAST=1", NULL};
     struct proc_id id = child(argv, envp);
     a.n = 0;
-    assert_int_equal(words_read(id,
+    assert_int_equal(words_read(id, "",
                                 TEXT("environment:FIRST\0\0environment:A\0\0environment:B\0\0"
                                      "environment:LAST\0"),
                                 &a),
@@ -296,9 +360,13 @@ static void of_stores_elsewhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs),       cmocka_unit_test(own_words),
-        cmocka_unit_test(long_words),  cmocka_unit_test(images),
-        cmocka_unit_test(of_runtimes), cmocka_unit_test(of_stores_elsewhere),
+        cmocka_unit_test(pairs),
+        cmocka_unit_test(own_words),
+        cmocka_unit_test(inherited_words),
+        cmocka_unit_test(long_words),
+        cmocka_unit_test(images),
+        cmocka_unit_test(of_runtimes),
+        cmocka_unit_test(of_stores_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,6 +117,9 @@ static bool taken_by_rule(struct model *m, struct unmanaged *u, struct candidate
     u->looked = false;
     if (r > 0 && waits_for_older(c, i))
         return false;
+    job = r > 0 ? model_job_of_launch(m, spec->launch, u->id) : SLOT_NONE;
+    if (job != SLOT_NONE)
+        return model_job_join(m, job, u->id, &err) == 0;
     u->looked = r == 0 || (r > 0 && ((spec->account_uid && model_user_full(m, spec->account_uid)) ||
                                      !model_may_watch(m, spec->uid)));
     c->decided[i] = u->looked;

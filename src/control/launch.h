@@ -1,0 +1,17 @@
+/* What started a program, as a number: programs that one thing started are one job. Workers of
+ * torchrun, mpirun or Ray, and steps of Slurm, wait for each other, and a person who started one
+ * thing is to have one share. */
+#ifndef CEDE_CONTROL_LAUNCH_H
+#define CEDE_CONTROL_LAUNCH_H
+
+#include "control/classify.h"
+#include "control/facts.h"
+
+/* Of a program that shall be what `o` says. 0: it is a job by itself. Reads /proc. */
+uint64_t launch_of(const struct facts *f, const struct outcome *o);
+
+/* "process", "session", "cgroup", "container" or "step"; false: it is none of them. */
+bool launch_parse(const char *text, enum launch_by *out);
+const char *launch_name(enum launch_by by); /* LAUNCH_ANY: "" */
+
+#endif
