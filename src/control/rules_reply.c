@@ -8,6 +8,7 @@
 #include "control/facts.h"
 #include "control/guest.h"
 #include "control/identities.h"
+#include "control/launch.h"
 #include "control/rule_lint.h"
 #include "lib/json_text.h"
 
@@ -45,11 +46,13 @@ static json_t *rule_json(const struct rule_list *l, size_t i, const struct rule_
     for (uint32_t k = 0; k < r->n; k++)
         json_array_append_new(conditions, condition_json(&r->conditions[k], f));
     rule_lint(l, i, why);
-    json_t *o = json_pack("{s:I, s:s, s:o, s:o, s:s*, s:o*, s:o*}", "number", (json_int_t)i + 1,
-                          "kind", r->account ? "account" : "rule", "name", json_text(r->title),
-                          "conditions", conditions, "class", r->account ? NULL : rule_class(r),
-                          "weight", r->request.has_weight ? json_integer(r->request.weight) : NULL,
-                          "warning", why[0] ? json_text(why) : NULL);
+    json_t *o =
+        json_pack("{s:I, s:s, s:o, s:o, s:s*, s:o*, s:s*, s:o*}", "number", (json_int_t)i + 1,
+                  "kind", r->account ? "account" : "rule", "name", json_text(r->title),
+                  "conditions", conditions, "class", r->account ? NULL : rule_class(r), "weight",
+                  r->request.has_weight ? json_integer(r->request.weight) : NULL, "group",
+                  r->launch == LAUNCH_ANY ? NULL : launch_name(r->launch), "warning",
+                  why[0] ? json_text(why) : NULL);
     if (f)
         json_object_set_new(o, "matches",
                             verdict_json(r->account ? rule_matches(r, f) : rule_takes(r, f)));

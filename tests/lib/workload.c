@@ -66,12 +66,12 @@ static const struct {
     {"/libpod_parent/libpod-" ID, {.container = ID}},
     {"/machine.slice/libpod-conmon-" ID ".scope", {.unit = ""}},
     /* Slurm */
-    {"/slurm/uid_1000/job_123/step_0/task_0", {.slurm_job = 123}},
-    {"/slurm_node7/uid_1000/job_9/step_batch", {.slurm_job = 9}},
+    {"/slurm/uid_1000/job_123/step_0/task_0", {.slurm_job = 123, .slurm_step = "0"}},
+    {"/slurm_node7/uid_1000/job_9/step_batch", {.slurm_job = 9, .slurm_step = "batch"}},
     {"/system.slice/slurmstepd.scope/job_42/step_0/user/task_0",
-     {.unit = "slurmstepd.scope", .slurm_job = 42}},
+     {.unit = "slurmstepd.scope", .slurm_job = 42, .slurm_step = "0"}},
     {"/system.slice/node1_slurmstepd.scope/job_42/step_extern",
-     {.unit = "node1_slurmstepd.scope", .slurm_job = 42}},
+     {.unit = "node1_slurmstepd.scope", .slurm_job = 42, .slurm_step = "extern"}},
     /* what only looks like it */
     {"/job_5", {.slurm_job = 0}},
     {"/slurm/job_0", {.slurm_job = 0}},
@@ -98,7 +98,8 @@ static void known_paths(void **state)
         memset(&w, 0xff, sizeof(w));
         workload_read(rows[i].path, &w);
         if (strcmp(w.unit, rows[i].w.unit) || strcmp(w.container, rows[i].w.container) ||
-            strcmp(w.pod, rows[i].w.pod) || w.slurm_job != rows[i].w.slurm_job)
+            strcmp(w.pod, rows[i].w.pod) || w.slurm_job != rows[i].w.slurm_job ||
+            strcmp(w.slurm_step, rows[i].w.slurm_step))
             fail_msg("%s: unit '%s', container '%s', pod '%s', job %llu", rows[i].path, w.unit,
                      w.container, w.pod, (unsigned long long)w.slurm_job);
     }
