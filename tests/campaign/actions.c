@@ -66,7 +66,15 @@ static void kill_load(void)
     kill_it(KILLED_PROGRAM, l->pid);
     assert_int_equal(await_child(l->pid), 1000 + SIGKILL);
     note(" %s killed", l->name);
-    l->pid = 0;
+    if (l->second && draw(2)) { /* the other goes on without it */
+        l->first = l->first ? l->first : l->pid;
+        l->pid = l->second;
+        l->second = 0;
+        snprintf(l->name + strlen(l->name), sizeof(l->name) - strlen(l->name), "-2");
+        return;
+    }
+    kill_it(KILLED_PROGRAM, l->second);
+    l->pid = l->second = 0;
 }
 
 static void change(void)
@@ -80,8 +88,10 @@ static void change(void)
     };
     struct load *l = some_load();
     size_t k = draw(ARRAY_SIZE(options));
-    if (l)
-        VERB("set", pid_text(l->pid), options[k][0], options[k][1]);
+    if (!l)
+        return;
+    l->in_job &= strcmp(options[k][1], "none") != 0;
+    VERB("set", pid_text(l->pid), options[k][0], options[k][1]);
 }
 
 static void pause_load(void)
@@ -247,6 +257,8 @@ static void damage_journal(void)
     }
     c.losses++;
     c.odd_slices = true;
+    for (size_t i = 0; i < LOADS; i++)
+        c.loads[i].in_job = false;
     note(" damage %u", how);
 }
 

@@ -196,7 +196,8 @@ static const char *state_of(json_t *all, const struct load *l)
     size_t i;
     json_array_foreach(json_object_get(all, "jobs"), i, job)
     {
-        if (json_integer_value(json_object_get(job, "pid")) == l->pid)
+        const pid_t pid = (pid_t)json_integer_value(json_object_get(job, "pid"));
+        if (pid == l->pid || (l->first && pid == l->first))
             return json_string_value(json_object_get(job, "state"));
     }
     return NULL;
@@ -289,6 +290,9 @@ static void check_up(void)
         const char *state = l->pid ? state_of(all, l) : NULL;
         if (!l->pid)
             continue;
+        if (!state && l->in_job)
+            fail_msg("%s is in no job any more", l->name);
+        l->in_job = state != NULL;
         if (is_off(state) && !l->pause_wanted)
             fail_msg("%s is %s, and nobody asked for that", l->name, state);
         l->off = is_off(state);

@@ -21,7 +21,9 @@ enum killed_kind {
 struct load {
     char name[16];
     pid_t pid;         /* 0: none */
-    pid_t second;      /* a GPU process more of its job, which ends with the first; 0: none */
+    pid_t second;      /* a GPU process more of its job; 0: none */
+    pid_t first;       /* of its job, and killed: pid was its second; 0: that is the first */
+    bool in_job;       /* when ceded was asked last, and nobody has taken it out since */
     bool foreign;      /* runs --program */
     bool off;          /* paused or swapped out when ceded was asked last */
     bool pause_wanted; /* somebody asked to pause it, or to swap it out, since it last ran freely */

@@ -35,9 +35,9 @@ static void start_pair(struct load *l)
     char command[512];
     snprintf(command, sizeof(command),
              "load=\"$CEDE_EXE load batch --device soft --memory 33554432 --report " REPORT_MS
-             " --kernel-us 2000 %s\"; setpriv --pdeathsig KILL $load > $CEDE_DIR/%s-2.out & "
+             " --kernel-us 2000 %s\"; %s $load --verify > $CEDE_DIR/%s-2.out & "
              "exec $load --verify --name %s",
-             draw(2) ? "--burst 1 --host-us 5000" : "", l->name, l->name);
+             draw(2) ? "--burst 1 --host-us 5000" : "", draw(2) ? "setsid" : "", l->name, l->name);
     l->pid = SPAWN(l->name, "sh", "-c", command);
     if (!EVENTUALLY(children_of(l->pid, &l->second, 1) == 1 && all_have_contexts(&l->second, 1)))
         fail_msg("the second process of %s opens no context", l->name);
