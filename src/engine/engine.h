@@ -158,6 +158,10 @@ bool engine_gpu_idle(const struct engine *e, unsigned gpu, uint64_t *ns);
 /* 0, or -ENOTSUP: suspension is withheld on a GPU that the job uses, or may come to use. */
 int engine_may_pause(const struct engine *e, uint32_t job, struct error *err);
 
+/* 0, or that the journal cannot take changes of what the job has on its GPUs, or of a new job's
+ * first group (SLOT_NONE): it would be left running whatever is asked for. */
+int engine_may_record(struct engine *e, uint32_t job, struct error *err);
+
 /* ---- for a verb that ends when it has done its work ---- */
 
 /* Undoes what the journal has of processes that are in no job any more. An engine that goes on does

@@ -151,6 +151,8 @@ struct journal_shared *journal_shared(struct journal *j);
 void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job *job);
 const struct journal_job *journal_job(const struct journal *j, uint32_t slot);
 
+/* Makes room for the record of that group, so that writing it cannot fail. -ENOSPC */
+int journal_reserve(struct journal *j, uint32_t slot);
 /* Sets the record; flags 0 frees it. -ENOSPC when the file cannot grow: then do not touch the
  * device. A change of flags alone does not rewrite the group. */
 int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
