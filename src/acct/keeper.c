@@ -25,6 +25,7 @@
 
 #define BATCH         64 /* rows in one transaction */
 #define PRUNE_S       3600
+#define JUMP_S        60
 #define RETRY_S       2 /* a full disk */
 #define READER_LOOK_S 1 /* how soon an ended one makes room for another */
 #define NICE          10
@@ -35,8 +36,10 @@ struct keeper {
     struct acct_db *db;
     const char *dir;
     struct acct_settings settings;
-    time_t prune_at;
-    struct acct_row rows[BATCH]; /* not yet written */
+    /* The wall clock less the time since the boot: where that changes, the clock was set, and is
+     * not believed for an hour. Nor is it at the start, when nothing is known of it. */
+    int64_t clock_offset_s, prune_at_s; /* the second since the boot */
+    struct acct_row rows[BATCH];        /* not yet written */
     size_t n;
     uint64_t seq;     /* of the last of them */
     uint64_t dropped; /* settings.dropped, as it is on disk */
@@ -189,11 +192,19 @@ static void accept_asker(struct keeper *k)
 
 static int prune(struct keeper *k, struct error *err)
 {
-    time_t now = time(NULL);
-    if (now < k->prune_at || !k->settings.keep_days)
+    struct timespec boot, wall;
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    clock_gettime(CLOCK_REALTIME, &wall);
+    const int64_t offset_s = (int64_t)wall.tv_sec - boot.tv_sec;
+    const bool jumped = !k->prune_at_s || llabs(offset_s - k->clock_offset_s) > JUMP_S;
+    k->clock_offset_s = offset_s;
+    if (jumped)
+        k->prune_at_s = boot.tv_sec + PRUNE_S;
+    if (boot.tv_sec < k->prune_at_s || !k->settings.keep_days)
         return 0;
-    k->prune_at = now + PRUNE_S;
-    int r = acct_db_prune(k->db, (int64_t)now - (int64_t)k->settings.keep_days * 86400, err);
+    k->prune_at_s = boot.tv_sec + PRUNE_S;
+    int r =
+        acct_db_prune(k->db, (int64_t)wall.tv_sec - (int64_t)k->settings.keep_days * 86400, err);
     return r == -EUCLEAN ? r : 0; /* else at the next hour */
 }
 
@@ -238,7 +249,6 @@ static int keeper_take(struct keeper *k, struct error *err)
             k->seq = m.seq;
         } else {
             k->settings = m.settings;
-            k->prune_at = 0;
         }
     }
     return 0;
