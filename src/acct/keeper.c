@@ -20,6 +20,7 @@
 #include "acct/database.h"
 #include "control/peer.h"
 #include "control/rights.h"
+#include "lib/account.h"
 #include "lib/log.h"
 #include "recovery/swapper.h"
 
@@ -45,11 +46,12 @@ struct keeper {
     uint64_t dropped; /* settings.dropped, as it is on disk */
     bool failed;      /* the last write */
     struct keeper_reader {
-        pid_t pid; /* 0: free */
-        uid_t uid;
+        pid_t pid;     /* 0: free */
+        uid_t account; /* by whom limits are counted: subordinate uids are one user's */
         bool admin;
     } readers[ACCT_READERS_MAX];
     unsigned nreaders;
+    struct accounts accounts;
 };
 
 /* ---- rights ---- */
@@ -146,7 +148,7 @@ static void reap_readers(struct keeper *k)
     }
 }
 
-static void start_reader(struct keeper *k, int fd, uid_t uid, bool admin)
+static void start_reader(struct keeper *k, int fd, uid_t uid, uid_t account, bool admin)
 {
     char only[16];
     snprintf(only, sizeof(only), "%u", admin ? ACCT_ANYBODY : uid);
@@ -159,7 +161,7 @@ static void start_reader(struct keeper *k, int fd, uid_t uid, bool admin)
         _exit(127);
     }
     if (pid > 0)
-        k->readers[k->nreaders++] = (struct keeper_reader){pid, uid, admin};
+        k->readers[k->nreaders++] = (struct keeper_reader){pid, account, admin};
 }
 
 static void accept_asker(struct keeper *k)
@@ -172,8 +174,9 @@ static void accept_asker(struct keeper *k)
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
         return;
     const bool admin = peer_is_admin(fd, &cred, (gid_t)k->settings.admin_gid);
+    const uid_t account = account_of(&k->accounts, cred.uid, cred.pid);
     for (unsigned i = 0; i < k->nreaders; i++) {
-        own += !k->readers[i].admin && k->readers[i].uid == cred.uid;
+        own += !k->readers[i].admin && k->readers[i].account == account;
         users += !k->readers[i].admin;
     }
     const bool full = k->nreaders == ACCT_READERS_MAX ||
@@ -184,7 +187,7 @@ static void accept_asker(struct keeper *k)
         error_set(&err, -EUSERS, "too many questions at once: try again later");
         answer_end(fd, -EUSERS, 0, &err, MSG_DONTWAIT);
     } else {
-        start_reader(k, fd, cred.uid, admin);
+        start_reader(k, fd, cred.uid, account, admin);
     }
 }
 
@@ -303,5 +306,6 @@ int acct_keeper_main(int argc, char **argv)
     if (r < 0)
         log_say(LOG_ERR, "%s", err.text);
     acct_db_close(k.db);
+    accounts_free(&k.accounts);
     return r == -EPROTO || r == -ENOSYS ? ACCT_EXIT_OFF : r < 0;
 }
