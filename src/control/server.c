@@ -280,7 +280,7 @@ static void answered(struct verb *v, char *text)
     struct client *c = s ? client_of(s, a->connection) : NULL;
     const bool got = c && client_deliver(c, text, v->fd);
     if (s && !got)
-        take_back(v, v->verbs->engine);
+        take_back(v, v->verbs->engine, "the one who asked waits no longer");
     if (!c && v->fd >= 0)
         hints_close(v->verbs->hints, a->connection);
     if (!c && v->verbs->traces)

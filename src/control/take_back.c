@@ -63,7 +63,7 @@ static void job_back(struct verb *v, struct engine *e, uint32_t slot)
     }
 }
 
-void take_back(struct verb *v, struct engine *e)
+void take_back(struct verb *v, struct engine *e, const char *why)
 {
     const uint32_t slot =
         v->target.view.number ? engine_job_by_number(e, v->target.view.number) : SLOT_NONE;
@@ -77,7 +77,13 @@ void take_back(struct verb *v, struct engine *e)
     } else if (slot != SLOT_NONE) {
         job_back(v, e, slot);
     }
-    log_user(v->who.account, LOG_INFO,
-             "uid %u (pid %d): taken back, because the one who asked waits no longer", v->who.uid,
-             (int)v->who.pid);
+    log_user(v->who.account, LOG_INFO, "uid %u (pid %d): %s: taken back, because %s", v->who.uid,
+             (int)v->who.pid, proto_op_name(v->request.op), why);
+}
+
+bool paused_in_vain(const struct verb *v)
+{
+    const struct job_view *j = &v->target.view;
+    return v->request.op == OP_PAUSE && j->groups && j->runnable_groups == j->groups &&
+           !j->signalled;
 }

@@ -79,11 +79,30 @@ static void cannot_be_recorded(void **state)
     close(fd);
 }
 
+/* The driver refuses to suspend what is to be paused. */
+static void paused_and_running(void **state)
+{
+    struct env *e = *state;
+    int fd = dial(e->path);
+    static const char pause[] = "{\"v\":1,\"op\":\"pause\",\"target\":\"job\"}";
+    fake_engine_put(e->m, 10, 0, CLASS_BATCH, 100, "job");
+    struct job_view *job = &e->m->jobs[0];
+    job->groups = job->runnable_groups = 2;
+    e->m->status = -EIO;
+    assert_int_equal(code(ask(e, fd, pause)), EIO);
+    assert_int_equal(job->job.paused, 0);
+    job->runnable_groups = 1; /* it is paused as far as it can be, and a note says what is not */
+    assert_int_equal(code(ask(e, fd, pause)), 0);
+    assert_int_equal(job->job.paused, 1);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(asker_has_gone),
         TEST(cannot_be_recorded),
+        TEST(paused_and_running),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
