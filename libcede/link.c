@@ -84,13 +84,20 @@ static bool link_send(struct cede *c, const char *text)
     return true;
 }
 
-static void link_find_daemon(struct cede *c)
+/* -1: no daemon listens. */
+static int link_dial_first(void)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    struct stat st;
-    _cleanup_close_ int fd = -1;
+    int fd = -1;
     for (unsigned i = 0; fd < 0 && cede_socket_at(i, a.sun_path, sizeof(a.sun_path)); i++)
         fd = link_dial(&a, i == 0);
+    return fd;
+}
+
+static void link_find_daemon(struct cede *c)
+{
+    struct stat st;
+    _cleanup_close_ int fd = link_dial_first();
     if (fd < 0 || fstat(fd, &st) < 0)
         return;
     c->link.fd = TAKE_FD(fd);
@@ -100,17 +107,15 @@ static void link_find_daemon(struct cede *c)
     link_send(c, "{\"v\":1,\"op\":\"hints\"}");
 }
 
-static bool link_send_set(struct cede *c, int class, int weight)
+static void set_text(const struct cede *c, int class, int weight, char *text, size_t size)
 {
     static const char *const names[] = {"latency", "normal", "batch"};
-    char text[128], a[32] = "", b[32] = "";
+    char a[32] = "", b[32] = "";
     if (class >= 0)
         snprintf(a, sizeof(a), ",\"class\":\"%s\"", names[class]);
     if (weight >= 0)
         snprintf(b, sizeof(b), ",\"weight\":%d", weight);
-    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"set\",\"target\":%d%s%s}", (int)c->link.pid, a,
-             b);
-    return link_send(c, text);
+    snprintf(text, size, "{\"v\":1,\"op\":\"set\",\"target\":%d%s%s}", (int)c->link.pid, a, b);
 }
 
 /* ---- the daemon's answers -------------------------------------------------------------------- */
@@ -135,9 +140,17 @@ static void link_take_answer(struct cede *c, const char *text, int fd)
     c->link.pid = (pid_t)link_number(text, "\"pid\":");
     c->link.met = true;
     link_set_page(c, page);
-    if ((c->link.class >= 0 || c->link.weight >= 0) &&
-        link_send_set(c, c->link.class, c->link.weight))
+    char set[128];
+    set_text(c, c->link.class, c->link.weight, set, sizeof(set));
+    if ((c->link.class >= 0 || c->link.weight >= 0) && link_send(c, set))
         c->link.class = c->link.weight = -1;
+}
+
+/* Of an answer. */
+static int link_code(const char *text)
+{
+    long e = link_number(text, "\"errno\":");
+    return strstr(text, "\"ok\":true") ? 0 : e > 0 && e < 4096 ? -(int)e : -EPROTO;
 }
 
 /* Takes one message, its result in *code. False: none has come, or the connection is gone. */
@@ -168,8 +181,7 @@ static bool link_receive(struct cede *c, int *code)
         return false;
     }
     c->link.answers_due--;
-    long e = link_number(text, "\"errno\":");
-    *code = strstr(text, "\"ok\":true") ? 0 : e > 0 && e < 4096 ? -(int)e : -EPROTO;
+    *code = link_code(text);
     c->link.waits = strstr(text, "\"waits\":true");
     if (!c->hints.page)
         link_take_answer(c, text, fd);
@@ -237,15 +249,38 @@ void cede_link_check(struct cede *c, int wait_ms)
     }
 }
 
+/* By a connection that ends with it: a daemon does not do later what a closed one asked for. */
+static int link_set_now(const struct cede *c, int class, int weight)
+{
+    _cleanup_free_ char *text = malloc(ANSWER_MAX + 1);
+    _cleanup_close_ int fd = text ? link_dial_first() : -1;
+    if (fd < 0)
+        return -ENOTCONN;
+    set_text(c, class, weight, text, ANSWER_MAX);
+    if (send(fd, text, strlen(text), MSG_NOSIGNAL) < 0)
+        return -ENOTCONN;
+    const uint64_t end_ns = cede_clock_now_ns() + SET_NS;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    ssize_t n = -1;
+    for (uint64_t now; n < 0 && (now = cede_clock_now_ns()) < end_ns;) {
+        poll(&p, 1, (int)((end_ns - now) / NSEC_PER_MSEC) + 1);
+        n = recv(fd, text, ANSWER_MAX, MSG_DONTWAIT);
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return -ENOTCONN;
+    }
+    if (n <= 0)
+        return n < 0 ? -ETIMEDOUT : -ENOTCONN;
+    text[n] = '\0';
+    return link_code(text);
+}
+
 /* With `talk` held. */
 static int link_set(struct cede *c, int class, int weight)
 {
     link_check(c, FIND_MS);
-    if (c->hints.page && link_send_set(c, class, weight)) {
-        int r = link_answer(c, SET_NS);
-        if (c->link.fd >= 0)
-            return r == -EINPROGRESS ? -ETIMEDOUT : r;
-    }
+    int r = c->hints.page ? link_set_now(c, class, weight) : -ENOTCONN;
+    if (r != -ENOTCONN)
+        return r;
     /* There is no daemon, or not any more: kept for the next one. */
     c->link.class = class >= 0 ? class : c->link.class;
     c->link.weight = weight >= 0 ? weight : c->link.weight;

@@ -57,7 +57,7 @@ int cede_connected(cede_handle *c);
  * `cede set` does; a process without a job becomes one. Without a daemon the value is kept and sent
  * to the next one. Waits for the daemon's answer, at most 1 s.
  * -EINVAL: no such class or weight. -EPERM: a user may lower them, but not raise them. -ETIMEDOUT:
- * the daemon did not answer. Other errors are the daemon's. */
+ * the daemon did not answer, and does not do it later. Other errors are the daemon's. */
 int cede_set_class(cede_handle *c, enum cede_class cls);
 int cede_set_weight(cede_handle *c, unsigned weight);
 

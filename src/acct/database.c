@@ -9,8 +9,9 @@
 
 #define BUSY_MS    5000                /* another ceded's keeper that writes its last rows */
 #define HEAP_MAX   (256 * 1024 * 1024) /* what a query sorts is in memory */
-#define FREE_PAGES "2000"              /* given back to the file system at a time */
-#define LOG_MAX    (64 * 1024 * 1024)  /* else it is emptied after 4 MB */
+#define PRUNED_S   "86400"
+#define FREE_PAGES "2000"             /* given back to the file system at a time */
+#define LOG_MAX    (64 * 1024 * 1024) /* else it is emptied after 4 MB */
 
 struct acct_db {
     sqlite3 *sql;
@@ -282,9 +283,10 @@ int acct_db_dropped(struct acct_db *db, int64_t session, uint64_t rows, struct e
 
 int acct_db_prune(struct acct_db *db, int64_t before_s, struct error *err)
 {
-    char text[128];
+    char text[256];
     snprintf(text, sizeof(text),
-             "DELETE FROM row WHERE end_s < %lld; PRAGMA incremental_vacuum(" FREE_PAGES ")",
+             "DELETE FROM row WHERE end_s < min(%lld, (SELECT min(end_s) FROM row) + " PRUNED_S
+             "); PRAGMA incremental_vacuum(" FREE_PAGES ")",
              (long long)before_s);
     int rc = db_run(db, text);
     return rc == SQLITE_OK ? 0 : db_error(db, rc, "shorten", err);

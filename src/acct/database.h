@@ -28,7 +28,8 @@ void acct_db_close(struct acct_db *db);
 int acct_db_put(struct acct_db *db, const struct acct_row *v, size_t n, struct error *err);
 /* So many rows of that session of ceded were lost, in all. */
 int acct_db_dropped(struct acct_db *db, int64_t session, uint64_t rows, struct error *err);
-/* Forgets rows that ended before then. */
+/* Forgets rows that ended before then, of those the oldest that are within a day: a clock that is
+ * wrong for an hour cannot take the rest. */
 int acct_db_prune(struct acct_db *db, int64_t before_s, struct error *err);
 
 /* With so many processes that read now: whether one more may. What one of them may still look at

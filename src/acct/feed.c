@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "acct/database.h"
+#include "acct/days.h"
 #include "acct/keeper.h"
 #include "control/server.h"
 #include "lib/cgroup.h"
@@ -23,6 +24,8 @@
 #define LOOK_JOBS      64U                  /* in one tick, so that it stays short; */
 #define STEP_NS        (10 * NSEC_PER_MSEC) /* and then the next */
 #define HOUR_S         3600
+#define DAY_S          86400
+#define JUMP_S         60    /* of the clock, more than it drifts */
 #define QUEUE_MAX      8192U /* rows: two of each job */
 #define QUEUE_MIN      64U
 #define BACKOFF_MIN_NS NSEC_PER_SEC
@@ -34,9 +37,11 @@ _Static_assert(ACCT_NAME_MAX == JOB_NAME_MAX, "");
 /* Of a job that lives. */
 struct acct_job {
     uint64_t number, piece;
-    int64_t begin_s; /* of this row */
+    int64_t begin_s; /* of this row; and the second since the boot: */
+    int64_t begin_boot_s;
     uint32_t class;
-    uint32_t gpus;
+    bool listed; /* this row is one of its user's, and else a part of a sum (days.h) */
+    bool summed; /* some of it is */
     uint64_t base[ACCT_SUMS_COUNT]; /* what it had when the row began */
     struct hints_sums closed;       /* of programs that report no more */
     struct workload workload;
@@ -57,6 +62,7 @@ struct acct {
     struct acct_message *queue;
     size_t cap, head, n, sent;
     uint64_t seq, told_dropped;
+    struct acct_days days;
 
     uv_loop_t *loop;
     uv_poll_t *poll; /* of the link */
@@ -88,8 +94,9 @@ static bool queue_grow(struct acct *a)
     return true;
 }
 
-static void queue_put(struct acct *a, const struct acct_row *row)
+static void queue_put(void *arg, const struct acct_row *row)
 {
+    struct acct *a = arg;
     if (a->n == a->cap && !queue_grow(a)) {
         if (!a->settings.dropped++)
             log_say(LOG_WARNING, "rows of accounts are not written and there is no room for more: "
@@ -202,11 +209,29 @@ void acct_reap(struct acct *a, uint64_t now)
 
 /* ---- rows ---- */
 
-static int64_t now_s(void)
+static int64_t seconds_of(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
+    clock_gettime(clock, &t);
     return t.tv_sec;
+}
+
+static int64_t now_s(void)
+{
+    return seconds_of(CLOCK_REALTIME);
+}
+
+static void row_begins(struct acct_job *x)
+{
+    x->begin_s = now_s();
+    x->begin_boot_s = seconds_of(CLOCK_BOOTTIME);
+}
+
+/* A clock that was set meanwhile counts for the whole row. */
+static int64_t row_begin(const struct acct_job *x, int64_t end_s)
+{
+    const int64_t begin_s = end_s - (seconds_of(CLOCK_BOOTTIME) - x->begin_boot_s);
+    return llabs(begin_s - x->begin_s) > JUMP_S ? begin_s : x->begin_s;
 }
 
 static void totals_of(const struct acct *a, const struct acct_job *x, const struct job_view *v,
@@ -246,14 +271,14 @@ static void feed_row(struct acct *a, struct acct_job *x, const struct job_view *
                          .start_ticks = v->job.root.start_ticks,
                          .session = a->settings.session,
                          .piece = x->piece,
-                         .begin_s = x->begin_s,
                          .end_s = now_s(),
                          .ended = ends,
                          .uid = v->job.uid,
                          .class = x->class,
                          .workload = x->workload};
     uint64_t totals[ACCT_SUMS_COUNT];
-    if (r.end_s < r.begin_s) /* the clock was set back */
+    r.begin_s = row_begin(x, r.end_s);
+    if (r.end_s < r.begin_s) /* the clock was set back by seconds */
         r.end_s = r.begin_s;
     totals_of(a, x, v, totals);
     /* What a program reports of itself may shrink. */
@@ -263,13 +288,21 @@ static void feed_row(struct acct *a, struct acct_job *x, const struct job_view *
         r.gpus += v->counts.on[d].ran_ns || v->exact_ns[d] || v->sampled_ns[d];
     snprintf(r.name, sizeof(r.name), "%s", v->job.name);
     snprintf(r.account, sizeof(r.account), "%s", v->job.account);
-    queue_put(a, &r);
-    if (!next)
+    struct acct_day *day = acct_day_of(&a->days, v->job.account_uid, r.account, r.end_s / DAY_S);
+    x->listed = x->listed || acct_day_takes(day);
+    if (x->listed) {
+        queue_put(a, &r);
+    } else {
+        acct_day_add(&a->days, day, &r, !x->summed);
+        x->summed = true;
+    }
+    if (!next && x->listed)
         return;
+    x->listed = false;
     for (size_t i = 0; i < ACCT_SUMS_COUNT; i++)
         x->base[i] = max_u64(x->base[i], totals[i]);
     x->piece++;
-    x->begin_s = now_s();
+    row_begins(x);
     x->class = v->job.class;
 }
 
@@ -284,7 +317,7 @@ static void job_begins(struct acct *a, uint32_t slot, const struct job_view *v)
     free(a->jobs[slot]);
     a->jobs[slot] = x;
     x->number = v->number;
-    x->begin_s = now_s();
+    row_begins(x);
     x->class = v->job.class;
     cgroup_workload(v->job.root.pid, false, &x->workload);
     unsigned long long slurm_job; /* Slurm without control groups, or of version 1 */
@@ -321,6 +354,8 @@ static bool feed_look(struct acct *a, const struct engine *e, uint32_t most)
         most--;
     }
     const bool all = a->cursor == JOURNAL_JOBS;
+    if (all)
+        acct_days_put(&a->days);
     a->cursor = all ? 0 : a->cursor;
     return all;
 }
@@ -353,7 +388,7 @@ uint64_t acct_tick(struct acct *a, struct engine *e, uint64_t now)
     uint64_t next = TIME_NEVER;
     if (a->hints && hints_unassigned(a->hints))
         hints_assign(a->hints, e, now);
-    if (a->njobs && !a->off) {
+    if ((a->njobs || acct_days_changed(&a->days)) && !a->off) {
         if (now >= a->look_at)
             a->look_at = feed_look_due(a, e, now);
         next = a->look_at;
@@ -397,6 +432,8 @@ struct acct *acct_new(uv_loop_t *loop, const char *dir, const char *state, gid_t
     a->settings = (struct acct_settings){.admin_gid = admin_gid,
                                          .keep_days = keep_days,
                                          .session = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec};
+    a->days.put = queue_put;
+    a->days.arg = a;
     a->loop = loop;
     a->link = -1;
     a->listen = server_listen(a->socket, err);

@@ -20,11 +20,13 @@
 #include "acct/database.h"
 #include "control/peer.h"
 #include "control/rights.h"
+#include "lib/account.h"
 #include "lib/log.h"
 #include "recovery/swapper.h"
 
 #define BATCH         64 /* rows in one transaction */
 #define PRUNE_S       3600
+#define JUMP_S        60
 #define RETRY_S       2 /* a full disk */
 #define READER_LOOK_S 1 /* how soon an ended one makes room for another */
 #define NICE          10
@@ -35,18 +37,21 @@ struct keeper {
     struct acct_db *db;
     const char *dir;
     struct acct_settings settings;
-    time_t prune_at;
-    struct acct_row rows[BATCH]; /* not yet written */
+    /* The wall clock less the time since the boot: where that changes, the clock was set, and is
+     * not believed for an hour. Nor is it at the start, when nothing is known of it. */
+    int64_t clock_offset_s, prune_at_s; /* the second since the boot */
+    struct acct_row rows[BATCH];        /* not yet written */
     size_t n;
     uint64_t seq;     /* of the last of them */
     uint64_t dropped; /* settings.dropped, as it is on disk */
     bool failed;      /* the last write */
     struct keeper_reader {
-        pid_t pid; /* 0: free */
-        uid_t uid;
+        pid_t pid;     /* 0: free */
+        uid_t account; /* by whom limits are counted: subordinate uids are one user's */
         bool admin;
     } readers[ACCT_READERS_MAX];
     unsigned nreaders;
+    struct accounts accounts;
 };
 
 /* ---- rights ---- */
@@ -143,7 +148,7 @@ static void reap_readers(struct keeper *k)
     }
 }
 
-static void start_reader(struct keeper *k, int fd, uid_t uid, bool admin)
+static void start_reader(struct keeper *k, int fd, uid_t uid, uid_t account, bool admin)
 {
     char only[16];
     snprintf(only, sizeof(only), "%u", admin ? ACCT_ANYBODY : uid);
@@ -156,7 +161,7 @@ static void start_reader(struct keeper *k, int fd, uid_t uid, bool admin)
         _exit(127);
     }
     if (pid > 0)
-        k->readers[k->nreaders++] = (struct keeper_reader){pid, uid, admin};
+        k->readers[k->nreaders++] = (struct keeper_reader){pid, account, admin};
 }
 
 static void accept_asker(struct keeper *k)
@@ -169,8 +174,9 @@ static void accept_asker(struct keeper *k)
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
         return;
     const bool admin = peer_is_admin(fd, &cred, (gid_t)k->settings.admin_gid);
+    const uid_t account = account_of(&k->accounts, cred.uid, cred.pid);
     for (unsigned i = 0; i < k->nreaders; i++) {
-        own += !k->readers[i].admin && k->readers[i].uid == cred.uid;
+        own += !k->readers[i].admin && k->readers[i].account == account;
         users += !k->readers[i].admin;
     }
     const bool full = k->nreaders == ACCT_READERS_MAX ||
@@ -181,7 +187,7 @@ static void accept_asker(struct keeper *k)
         error_set(&err, -EUSERS, "too many questions at once: try again later");
         answer_end(fd, -EUSERS, 0, &err, MSG_DONTWAIT);
     } else {
-        start_reader(k, fd, cred.uid, admin);
+        start_reader(k, fd, cred.uid, account, admin);
     }
 }
 
@@ -189,11 +195,19 @@ static void accept_asker(struct keeper *k)
 
 static int prune(struct keeper *k, struct error *err)
 {
-    time_t now = time(NULL);
-    if (now < k->prune_at || !k->settings.keep_days)
+    struct timespec boot, wall;
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    clock_gettime(CLOCK_REALTIME, &wall);
+    const int64_t offset_s = (int64_t)wall.tv_sec - boot.tv_sec;
+    const bool jumped = !k->prune_at_s || llabs(offset_s - k->clock_offset_s) > JUMP_S;
+    k->clock_offset_s = offset_s;
+    if (jumped)
+        k->prune_at_s = boot.tv_sec + PRUNE_S;
+    if (boot.tv_sec < k->prune_at_s || !k->settings.keep_days)
         return 0;
-    k->prune_at = now + PRUNE_S;
-    int r = acct_db_prune(k->db, (int64_t)now - (int64_t)k->settings.keep_days * 86400, err);
+    k->prune_at_s = boot.tv_sec + PRUNE_S;
+    int r =
+        acct_db_prune(k->db, (int64_t)wall.tv_sec - (int64_t)k->settings.keep_days * 86400, err);
     return r == -EUCLEAN ? r : 0; /* else at the next hour */
 }
 
@@ -238,7 +252,6 @@ static int keeper_take(struct keeper *k, struct error *err)
             k->seq = m.seq;
         } else {
             k->settings = m.settings;
-            k->prune_at = 0;
         }
     }
     return 0;
@@ -293,5 +306,6 @@ int acct_keeper_main(int argc, char **argv)
     if (r < 0)
         log_say(LOG_ERR, "%s", err.text);
     acct_db_close(k.db);
+    accounts_free(&k.accounts);
     return r == -EPROTO || r == -ENOSYS ? ACCT_EXIT_OFF : r < 0;
 }

@@ -113,8 +113,14 @@ static int receive(struct client *c, json_t **out, struct error *err)
         reset |= first;
         errno = first ? EINTR : errno;
     } while (n < 0 && errno == EINTR);
-    if (n < 0 && errno == EAGAIN)
-        return late(c, err);
+    if (n < 0 && errno == EAGAIN) {
+        /* From here on the daemon cannot answer, and takes back what it does nevertheless. An
+         * answer that came before that counts. */
+        shutdown(c->fd, SHUT_RDWR);
+        n = recv(c->fd, buf, PROTO_MESSAGE_MAX, MSG_TRUNC | MSG_DONTWAIT);
+        if (n <= 0)
+            return late(c, err);
+    }
     if (n == 0 || (n < 0 && errno == ECONNRESET))
         return error_set(err, -EPIPE, "the daemon (pid %d) closed the connection without an answer",
                          (int)c->daemon_pid);

@@ -29,7 +29,8 @@ int client_open_until(struct client *c, uint64_t until_ns, struct error *err);
 void client_close(struct client *c);
 
 /* 0: *reply (the caller's reference) is the daemon's ok. The daemon's own refusal is returned as
- * its -errno with its text; any broken or late reply as -EPROTO, -EMSGSIZE, -ETIMEDOUT; -EPIPE: the
+ * its -errno with its text; any broken or late reply as -EPROTO, -EMSGSIZE, -ETIMEDOUT (the
+ * connection is of no more use then, and the daemon does not do later what was asked); -EPIPE: the
  * daemon went away without a reply. Several calls may follow each other. */
 int client_call(struct client *c, const struct request *r, json_t **reply, struct error *err);
 

@@ -188,7 +188,7 @@ static int room_connect(const struct waiting *x, struct error *err)
     struct transient t = TRANSIENT_NONE;
     if (monotonic_ns() < x->answered_ns + RESTART_NS)
         return client_open(x->peer, err);
-    int r = transient_connect(&t, x->w->device, x->peer, err);
+    int r = transient_connect(&t, x->w->device, x->peer, 0, err);
     transient_close(&t);
     return r;
 }

@@ -94,7 +94,8 @@ static const char help[] =
 
 #define ROOM_WAIT_US     (120 * 1000000ULL) /* two jobs of 64 GiB have left by then */
 #define WAIT_DEFAULT     UINT64_MAX
-#define ENROLL_NS        (20 * NSEC_PER_SEC)
+#define ENROLL_NS        (5 * NSEC_PER_SEC)  /* for a daemon that is there */
+#define ENROLL_MAX_NS    (20 * NSEC_PER_SEC) /* where daemons end and begin, or with --strict */
 #define NAP_FIRST_NS     (5 * NSEC_PER_MSEC)
 #define NAP_MAX_NS       (200 * NSEC_PER_MSEC)
 #define CONTINUE_LOOK_NS 20000000L /* of whether a stopped program goes on */
@@ -202,6 +203,13 @@ static void run_note_unmanaged(const struct options *o, const json_t *reply)
                   w.command);
 }
 
+static void run_warning(const struct options *o, const json_t *reply)
+{
+    const char *why = json_get_text(reply, "warning");
+    if (why)
+        cli_error("'%s' runs unscheduled for now: %s", o->request.name, why);
+}
+
 /* Waits for the memory that the job said it will take. Meanwhile it may have been given other GPUs.
  */
 static int run_wait(const struct options *o, struct client *peer, const json_t *reply,
@@ -214,7 +222,7 @@ static int run_wait(const struct options *o, struct client *peer, const json_t *
     const int r = room_wait(&w, peer, reply, err);
     json_t *now;
     if (r > 0 || !o->request.gpus || !room_awaited(json_object_get(reply, "job")) ||
-        client_open(peer, NULL) < 0)
+        client_open_until(peer, monotonic_ns() + ENROLL_NS, NULL) < 0)
         return r;
     if (client_call(peer, &o->request, &now, NULL) == 0)
         place_enter(&o->request, now, o->quiet);
@@ -237,15 +245,19 @@ static bool is_passing(int r, pid_t daemon, pid_t *left)
 static int enroll(struct options *o, struct client *peer, struct enrolled *e, struct error *err)
 {
     struct transient t = TRANSIENT_NONE;
-    const uint64_t until = monotonic_ns() + ENROLL_NS;
+    const uint64_t since = monotonic_ns();
     long nap = NAP_FIRST_NS;
     pid_t left = 0;
-    int r = transient_connect(&t, o->device, peer, err);
+    int r = transient_connect(&t, o->device, peer, 0, err);
     while (r == 0) {
+        /* A program does not wait for a daemon that hangs. */
+        const uint64_t until = o->pool.strict ? 0 : max_u64(since, t.none_ns) + ENROLL_NS;
         json_t *reply;
+        peer->until_ns = until;
         r = client_call(peer, &o->request, &reply, err);
         if (r == 0) {
             run_note_unmanaged(o, reply);
+            run_warning(o, reply);
             e->reply = json_incref(reply);
             place_enter(&o->request, reply, o->quiet);
         }
@@ -260,11 +272,12 @@ static int enroll(struct options *o, struct client *peer, struct enrolled *e, st
         e->refused = r == -EPERM || r == -EACCES || r == -EDQUOT || e->impossible ||
                      (r == -ENOTSUP && o->request.preempt);
         if (!(dropped && !o->pool.strict) &&
-            (!is_passing(r, peer->daemon_pid, &left) || monotonic_ns() > until))
+            (!is_passing(r, peer->daemon_pid, &left) || (until && monotonic_ns() > until) ||
+             monotonic_ns() > since + ENROLL_MAX_NS))
             break;
         nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
         nap = (long)min_u64((uint64_t)nap * 2, NAP_MAX_NS);
-        r = transient_connect(&t, o->device, peer, err);
+        r = transient_connect(&t, o->device, peer, until, err);
     }
     transient_close(&t);
     return r;

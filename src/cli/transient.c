@@ -135,13 +135,15 @@ static enum started transient_look(const struct transient *t)
     return read(t->alive_fd, &c, 1) == 1 ? NONE : FAILED;
 }
 
-int transient_connect(struct transient *t, const char *device, struct client *c, struct error *err)
+int transient_connect(struct transient *t, const char *device, struct client *c, uint64_t until_ns,
+                      struct error *err)
 {
     const uint64_t since = monotonic_ns();
     enum started state = NONE;
     int r;
-    while ((r = client_open(c, err)) == -ENOENT && state != FAILED &&
+    while ((r = client_open_until(c, until_ns, err)) == -ENOENT && state != FAILED &&
            monotonic_ns() < since + CONNECT_MS * NSEC_PER_MSEC) {
+        t->none_ns = monotonic_ns();
         if (state == BEGINS) {
             state = transient_look(t);
         } else if (!my_turn(t, since)) {

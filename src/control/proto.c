@@ -567,6 +567,11 @@ static json_t *field_json(const struct field *f, const struct request *r)
     }
 }
 
+const char *proto_op_name(enum proto_op op)
+{
+    return ops[op].name;
+}
+
 char *proto_format(const struct request *r)
 {
     json_t *o = json_pack("{s:i, s:s}", "v", PROTO_VERSION, "op", ops[r->op].name);

@@ -1,4 +1,5 @@
 /* What cede and ceded say to each other: one JSON object a message on a SEQPACKET Unix socket.
+ * A request whose sender closes the connection before it has the reply is dropped or taken back.
  *
  * Request:  {"v":1, "op":OP, ...}. T is a pid, a job's number written "#12", or its name,
  * with its user's number before it where it is another's: "1000/train".
@@ -36,7 +37,8 @@
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
  * - add, set, pause, resume, swap-out, swap-in, yield, acquire: {"job":{...}, "note":S?,
  * "waits":true? (of the last two: it is not done yet)}; of add with run also what ps lists of
- * unmanaged programs; with gpus "visible":S, for the program's environment
+ * unmanaged programs, and "warning":S? (why it cannot be scheduled yet); with gpus "visible":S, for
+ * the program's environment
  * - ps: {"jobs":[...], "job_of":N? (the number of that process's), "more":bool, "policy":S,
  * "device":S, "gpus":[{"index":, "label":, "name":, "uuid":, "level":, "level_name":, "caps":[S,
  * ...]}], "pid":N, "guest":true?}; without devices that nobody has used yet. Pids are those of the
@@ -160,6 +162,9 @@ bool proto_name_ok(const char *name);
 
 /* text made a name, its bytes that no name may have replaced by _. False: even so it is none. */
 bool proto_name_from(char name[static JOB_NAME_MAX], const char *text);
+
+/* "pause" */
+const char *proto_op_name(enum proto_op op);
 
 /* malloc'd JSON text of a request, for the client. NULL: no memory. */
 char *proto_format(const struct request *r);

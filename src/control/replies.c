@@ -13,7 +13,9 @@ const char *job_state(const struct job_view *v)
 {
     if (v->swap && v->swap[0])
         return v->swap;
-    if (v->job.paused)
+    /* What cannot be suspended, as on a driver whose suspension is off, runs. */
+    if (v->job.paused &&
+        (!v->groups || v->runnable_groups < v->groups || v->signalled || v->stopped))
         return "paused";
     if (v->groups == 0)
         return v->queued ? "queued" : "starting";

@@ -9,6 +9,7 @@
 #include "control/server.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
@@ -16,6 +17,7 @@
 #include <sys/un.h>
 
 #include "control/peer.h"
+#include "control/take_back.h"
 #include "lib/accept.h"
 #include "lib/account.h"
 #include "lib/quota.h"
@@ -246,16 +248,29 @@ static struct client *client_of(const struct server *s, uint64_t connection)
     return c;
 }
 
-static void client_deliver(struct client *c, const char *text, int fd)
+/* False: the client has not got it, and never will. */
+static bool client_deliver(struct client *c, const char *text, int fd)
 {
     if (fd >= 0)
         has_page(c);
     c->asks = false;
-    if (!reply(c->fd, text, fd) ||
+    const bool got = reply(c->fd, text, fd);
+    if (!got ||
         (!c->backs_off && uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0))
         client_disconnect(c);
     else if (c->server->verbs->traces)
         traces_begin(c->server->verbs->traces, c->number, c->fd, monotonic_ns());
+    return got;
+}
+
+/* A client that waits no longer has closed its end. One that has only shut down sending still
+ * waits for the answer. */
+static bool ask_awaited(const struct verb *v)
+{
+    const struct ask *a = v->arg;
+    const struct client *c = a->server ? client_of(a->server, a->connection) : NULL;
+    struct pollfd p = {.fd = c ? c->fd : -1};
+    return c && (poll(&p, 1, 0) <= 0 || !(p.revents & (POLLHUP | POLLERR)));
 }
 
 static void answered(struct verb *v, char *text)
@@ -263,9 +278,10 @@ static void answered(struct verb *v, char *text)
     struct ask *a = v->arg;
     struct server *s = a->server;
     struct client *c = s ? client_of(s, a->connection) : NULL;
-    if (c)
-        client_deliver(c, text, v->fd);
-    else if (v->fd >= 0)
+    const bool got = c && client_deliver(c, text, v->fd);
+    if (s && !got)
+        take_back(v, v->verbs->engine, "the one who asked waits no longer");
+    if (!c && v->fd >= 0)
         hints_close(v->verbs->hints, a->connection);
     if (!c && v->verbs->traces)
         traces_close(v->verbs->traces, a->connection);
@@ -295,6 +311,7 @@ static void client_ask(struct client *c, size_t n)
         return;
     }
     verb_parse(&a->verb, s->verbs, &who, s->buf, n);
+    a->verb.awaited = ask_awaited;
     a->verb.done = answered;
     a->verb.arg = a;
     a->server = s;

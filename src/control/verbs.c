@@ -7,6 +7,7 @@
 #include "control/guest.h"
 #include "control/replies.h"
 #include "control/rules_reply.h"
+#include "control/take_back.h"
 #include "control/verbs_target.h"
 #include "control/visible.h"
 #include "lib/hints_proto.h"
@@ -88,7 +89,11 @@ static int verb_adopt(struct verb *v, struct engine *e)
         return error_set(&v->error, -ENOSPC,
                          "too many jobs: a user may have %d, and all users together %u",
                          USER_JOBS_MAX, USERS_JOBS_MAX);
-    int code = request_budget(r, spec.terms.class, 0, &spec.terms.budget_us, &v->error);
+    /* A program that starts as a job is one as soon as there is room; a person's word is kept now.
+     */
+    int code = r->op == OP_ADD ? 0 : engine_may_record(e, SLOT_NONE, &v->error);
+    if (code == 0)
+        code = request_budget(r, spec.terms.class, 0, &spec.terms.budget_us, &v->error);
     if (code == 0)
         code =
             verb_preempt(v, spec.terms.class, PREEMPT_INSTRUCTION, &spec.terms.preempt, &v->error);
@@ -124,7 +129,9 @@ static int verb_set(struct verb *v, struct engine *e, struct error *err)
         .gpu_min = r->has_gpu_min ? r->gpu_min : job->gpu_min,
         .gpu_max = r->has_gpu_max ? r->gpu_max : job->gpu_max,
     };
-    int code = request_budget(r, to.class, job->budget_us, &to.budget_us, err);
+    int code = engine_may_record(e, t->slot, err);
+    if (code == 0)
+        code = request_budget(r, to.class, job->budget_us, &to.budget_us, err);
     if (code == 0)
         code = verb_preempt(v, to.class, (enum preempt_mode)job->preempt, &to.preempt, err);
     if (code == 0)
@@ -156,7 +163,7 @@ static int yield_or_acquire(struct verb *v, struct engine *e, struct error *err)
     }
     if (r->look)
         code = r->yields_memory ? engine_yielded(e, job, err) : 0;
-    else
+    else if ((code = engine_may_record(e, job, err)) == 0)
         code = engine_yield(e, job,
                             YIELD_CLASS | (r->yields_pause ? YIELD_PAUSE : 0) |
                                 (r->yields_memory ? YIELD_MEMORY : 0),
@@ -189,11 +196,15 @@ static int change(struct verb *v, struct engine *e, struct error *err)
         if (t->view.job.paused && !admin)
             return 0;
         code = engine_may_pause(e, t->slot, err);
+        code = code < 0 ? code : engine_may_record(e, t->slot, err);
         return code < 0 ? code : engine_pause(e, t->slot, true, guest_word(&v->who));
     case OP_RESUME:
         return engine_pause(e, t->slot, false, guest_word(&v->who));
     case OP_SWAP_OUT:
-        return out && !admin ? 0 : engine_swap_out(e, t->slot, guest_word(&v->who), err);
+        code = out ? 0 : engine_may_record(e, t->slot, err);
+        if (code < 0 || (out && !admin))
+            return code;
+        return engine_swap_out(e, t->slot, guest_word(&v->who), err);
     case OP_SWAP_IN:
         return engine_swap_in(e, t->slot);
     default:
@@ -325,6 +336,7 @@ static int steer(struct verb *v, struct engine *e)
         code = verb_check(v, e, managed);
     if (code < 0)
         return code;
+    take_back_note(v, e);
     if (r->release) {
         engine_release(e, t->slot);
         return 0;
@@ -369,6 +381,7 @@ static int set_policy(struct verb *v, struct engine *e)
     if (params_check(&params, &what) < 0)
         return error_set(&v->error, -EINVAL, "%s would be %.10g: %s is allowed", what->name,
                          param_get(&params, what), param_range(what, range));
+    take_back_note(v, e);
     if (r->name[0] && engine_set_policy(e, r->name) < 0) {
         char known[128];
         return error_set(&v->error, -EINVAL, "there is no policy %s; there are %s", r->name,
@@ -395,6 +408,12 @@ static int verb_run(struct command *c, struct engine *e)
     verbs->batch++;
     if (v->parsed < 0)
         return v->parsed;
+    if (v->awaited && !v->awaited(v)) {
+        log_user(v->who.account, LOG_INFO,
+                 "uid %u (pid %d): %s: dropped, because the one who asked waits no longer",
+                 v->who.uid, (int)v->who.pid, proto_op_name(v->request.op));
+        return error_set(&v->error, -ECANCELED, "nobody waits for the answer");
+    }
     /* For pids in the reply. */
     if (!v->who.ns.level && (v->request.op == OP_PS || v->request.op == OP_HINTS || v->request.run))
         (void)pidns_of(v->who.pid, &v->who.ns);
@@ -452,7 +471,7 @@ static bool is_under_way(const struct verb *v, const struct engine *e)
 }
 
 /* The job as it is now; slots may have changed hands since run(). */
-static json_t *steered(struct verb *v, const struct engine *e)
+static json_t *steered(struct verb *v, struct engine *e)
 {
     struct target *t = &v->target;
     struct error note = {""};
@@ -474,6 +493,12 @@ static json_t *steered(struct verb *v, const struct engine *e)
         if (status < 0 && !note.text[0])
             snprintf(note.text, sizeof(note.text), "%s", strerror(-status));
     }
+    if (status < 0 && paused_in_vain(v)) {
+        take_back(v, e, note.text);
+        v->command.code = error_set(&v->error, status, "cannot pause job #%llu: %s",
+                                    (unsigned long long)t->view.number, note.text);
+        return NULL;
+    }
     const bool waits = is_under_way(v, e);
     if (!waits && !v->request.look)
         log_done(v);
@@ -484,6 +509,8 @@ static json_t *steered(struct verb *v, const struct engine *e)
     if (reply && v->visible[0])
         json_object_set_new(reply, "visible", json_text(v->visible));
     if (reply && v->request.run) {
+        if (engine_may_record(e, SLOT_NONE, &note) < 0)
+            json_object_set_new(reply, "warning", json_text(note.text));
         reply_add_unmanaged(reply, e, &v->who);
         reply_add_pool(reply, engine_driver(e), v->verbs->rules, t->view.job.class == CLASS_BATCH,
                        engine_loses_in_space(e, t->slot));

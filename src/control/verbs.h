@@ -32,6 +32,15 @@ struct target {
     char comm[32];
 };
 
+/* What a verb found, and goes back to if it is taken back (control/take_back.h). */
+struct verb_before {
+    bool noted; /* it has come to where it changes something */
+    bool out;   /* the job was swapped out */
+    struct journal_job job;
+    char policy[32];
+    struct sched_params params;
+};
+
 /* One request. command.code is what became of it. */
 struct verb {
     struct command command;
@@ -40,12 +49,18 @@ struct verb {
     struct request request;
     int parsed; /* not 0: it is no request; the reason is in error */
     struct target target;
+    struct verb_before before;
     bool adopted;              /* its process was in no job before */
     bool in_none;              /* and is in none now: there is no job to show */
     char note[256];            /* for the reply; "" none */
     char visible[VISIBLE_MAX]; /* for the reply: the GPUs that were chosen */
     int fd;                    /* goes with the reply; -1: none */
     struct error error;
+    /* Whether the one who asked still waits. One that has gone was told, or knows, that nothing was
+     * done, so nothing is: the verb is dropped. NULL: it waits. No clock says it as well: client
+     * and daemon may be in time namespaces of their own, and a wait may be cut short by a signal.
+     */
+    bool (*awaited)(const struct verb *v);
     /* The verb is the receiver's again; reply is malloc'd JSON of at most PROTO_MESSAGE_MAX bytes,
      * NULL: no memory. */
     void (*done)(struct verb *v, char *reply);

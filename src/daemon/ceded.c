@@ -132,6 +132,11 @@ static void daemon_tick(struct daemon *d)
     d->wake_ns = min_u64(next, traces_update(d->verbs.traces, d->engine, hints, monotonic_ns()));
     d->acct_ns = d->acct ? acct_tick(d->acct, d->engine, now) : TIME_NEVER;
     heartbeat(d);
+    if (engine_driver_changed(d->engine)) { /* it is checked as at any start */
+        d->again = true;
+        daemon_leave(d, "the GPU's driver is another release than before: starting anew");
+        return;
+    }
     unsigned jobs = engine_jobs(d->engine);
     if (jobs != d->jobs) {
         d->jobs = jobs;

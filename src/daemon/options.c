@@ -77,6 +77,8 @@ void options_start_again(const struct options *o)
                                                     {"--device", o->device},
                                                     {"--socket-soft", o->soft_socket}};
     size_t n = 1;
+    if (o->transient)
+        argv[n++] = "--transient";
     for (size_t i = 0; i < ARRAY_SIZE(with); i++) {
         if (with[i][1]) {
             argv[n++] = with[i][0];

@@ -146,6 +146,9 @@ void engine_set_swap(struct engine *e, const struct swap_options *o);
 /* While held no program is scanned, and nothing is set on any. What an earlier cede has changed is
  * undone. */
 void engine_hold(struct engine *e, bool on);
+/* Whether the driver came back as another release, as after an update of it. Then the engine holds
+ * for ever: only a new one knows which GPUs there are now and what can be done to programs. */
+bool engine_driver_changed(const struct engine *e);
 /* From now on these capabilities (enum gpu_caps) are not used on that GPU, and all others are. */
 void engine_withhold(struct engine *e, unsigned gpu, uint32_t caps, const char *why);
 /* What a GPU can do, what is withheld of that, and why ("": nothing is). */
@@ -157,6 +160,10 @@ uint32_t engine_gpu_caps(const struct engine *e, unsigned gpu, uint32_t *withhel
 bool engine_gpu_idle(const struct engine *e, unsigned gpu, uint64_t *ns);
 /* 0, or -ENOTSUP: suspension is withheld on a GPU that the job uses, or may come to use. */
 int engine_may_pause(const struct engine *e, uint32_t job, struct error *err);
+
+/* 0, or that the journal cannot take changes of what the job has on its GPUs, or of a new job's
+ * first group (SLOT_NONE): it would be left running whatever is asked for. */
+int engine_may_record(struct engine *e, uint32_t job, struct error *err);
 
 /* ---- for a verb that ends when it has done its work ---- */
 

@@ -1,12 +1,20 @@
-/* Capabilities that are not used, because a driver's check has not ended or did not see their
- * effect. Knows nothing of the check. See engine.h. */
+/* What cannot be done to a job now: capabilities that are not used, because a driver's check has
+ * not ended or did not see their effect, and changes that the journal has no room for. Knows
+ * nothing of the check. See engine.h. */
 #include <errno.h>
+#include <string.h>
 
 #include "engine/engine_impl.h"
+
+bool engine_driver_changed(const struct engine *e)
+{
+    return e->discovery.driver_changed;
+}
 
 void engine_hold(struct engine *e, bool on)
 {
     struct model *m = &e->model;
+    on |= e->discovery.driver_changed;
     m->held = on;
     for (uint32_t i = 0; i < m->processes_end && !on; i++) {
         if (m->processes[i].id.pid && m->processes[i].scan_at != TIME_NEVER)
@@ -38,6 +46,26 @@ uint32_t engine_gpu_caps(const struct engine *e, unsigned gpu, uint32_t *withhel
     *withheld = m->withheld[gpu].caps;
     *why = m->withheld[gpu].why;
     return m->gpus[gpu].caps;
+}
+
+int engine_may_record(struct engine *e, uint32_t job, struct error *err)
+{
+    struct model *m = &e->model;
+    uint32_t next = 0;
+    int r = 0;
+    while (next < m->groups_end && m->groups[next].dg.proc.pid)
+        next++;
+    if (job == SLOT_NONE)
+        r = journal_reserve(m->journal, (uint32_t)min_u64(next, JOURNAL_GROUPS - 1));
+    for (uint32_t i = 0; job != SLOT_NONE && r == 0 && i < m->groups_end; i++) {
+        if (group_live(&m->groups[i]) && m->processes[m->groups[i].process].job == job)
+            r = journal_reserve(m->journal, i);
+    }
+    return r < 0 ? error_set(err, r,
+                             "cannot write the journal (%s), and what is not on record is not "
+                             "changed: make room in ceded's directory",
+                             strerror(-r))
+                 : 0;
 }
 
 int engine_may_pause(const struct engine *e, uint32_t job, struct error *err)

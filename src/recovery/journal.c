@@ -494,44 +494,30 @@ const struct journal_swap *journal_swap(const struct journal *j, uint32_t slot)
     return slot < JOURNAL_SWAPS && swap_ok(&j->map->swaps[slot]) ? &j->map->swaps[slot] : NULL;
 }
 
-const struct journal_swap *journal_swap_of(const struct journal *j, uint32_t job, uint32_t *slot)
+int journal_reserve(struct journal *j, uint32_t slot)
 {
-    for (; *slot < JOURNAL_SWAPS; ++*slot) {
-        const struct journal_swap *r = journal_swap(j, *slot);
-        if (r && (job == SLOT_NONE || r->job == job))
-            return r;
-    }
-    return NULL;
-}
-
-uint32_t journal_swap_slot(const struct journal *j, struct proc_id proc)
-{
-    uint32_t spare = SLOT_NONE;
-    for (uint32_t i = JOURNAL_SWAPS; i-- > 0;) {
-        const struct journal_swap *r = journal_swap(j, i);
-        if (r && proc_same(r->proc, proc))
-            return i;
-        spare = r ? spare : i;
-    }
-    return spare;
+    if (slot >= JOURNAL_GROUPS)
+        return -EINVAL;
+    if (slot < j->groups_reserved)
+        return 0;
+    uint32_t want = (uint32_t)min_u64((slot / GROUPS_CHUNK + 1) * GROUPS_CHUNK, JOURNAL_GROUPS);
+    int r =
+        -posix_fallocate(j->fd, 0, (off_t)(GROUPS_OFFSET + want * sizeof(struct journal_group)));
+    if (r < 0)
+        return r;
+    j->groups_reserved = want;
+    j->map->header.shared.reserved = want;
+    return 0;
 }
 
 int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
                       const struct device_group *g)
 {
-    if (slot >= JOURNAL_GROUPS)
-        return -EINVAL;
-    if (slot >= j->groups_reserved) {
-        if (!flags)
-            return 0;
-        uint32_t want = (uint32_t)min_u64((slot / GROUPS_CHUNK + 1) * GROUPS_CHUNK, JOURNAL_GROUPS);
-        int r = -posix_fallocate(j->fd, 0,
-                                 (off_t)(GROUPS_OFFSET + want * sizeof(struct journal_group)));
-        if (r < 0)
-            return r;
-        j->groups_reserved = want;
-        j->map->header.shared.reserved = want;
-    }
+    if (slot >= j->groups_reserved && !flags)
+        return 0;
+    int code = journal_reserve(j, slot);
+    if (code < 0)
+        return code;
     struct journal_group *r = &j->map->groups[slot];
     const bool was_used = r->state != 0;
     if (flags)

@@ -167,6 +167,8 @@ const struct journal_member *journal_member(const struct journal *j, uint32_t sl
 /* Whether the job's first process or one that is on record as a member lives. */
 bool journal_job_lives(const struct journal *j, const struct journal_job *job);
 
+/* Makes room for the record of that group, so that writing it cannot fail. -ENOSPC */
+int journal_reserve(struct journal *j, uint32_t slot);
 /* Sets the record; flags 0 frees it. -ENOSPC when the file cannot grow: then do not touch the
  * device. A change of flags alone does not rewrite the group. */
 int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,

@@ -4,6 +4,7 @@
 #include "../engine/fixture.h"
 
 #include "acct/database.h"
+#include "acct/days.h"
 #include "acct/feed.h"
 #include "acct/keeper.h"
 #include "lib/procfs.h"
@@ -141,6 +142,112 @@ static void keeper_is_replaced(void **state)
     assert_true(s.known_ns > 190 * NSEC_PER_SEC);
 }
 
+/* Rows of 90 days, and a clock that is eleven years ahead for some hours. */
+static void wrong_clock(void **state)
+{
+    struct fixture *f = *state;
+    enum { DAY = 86400, DAYS = 90, HOURS = 5 };
+    const int64_t start = 20000LL * DAY, ahead = start + (DAYS + 11 * 365LL) * DAY;
+    struct error err, note;
+    struct acct_db *db;
+    if (acct_db_open(f->dir, ACCT_VERSION, &db, &note, &err) < 0)
+        fail_msg("%s", err.text);
+    for (int d = 0; d <= DAYS; d++) {
+        const int64_t at = d < DAYS ? start + (int64_t)d * DAY : ahead;
+        const struct acct_row r = {.number = 1, .piece = (uint64_t)d, .begin_s = at, .end_s = at};
+        assert_int_equal(acct_db_put(db, &r, 1, &err), 0);
+    }
+    for (int h = 0; h < HOURS; h++)
+        assert_int_equal(acct_db_prune(db, ahead - (int64_t)DAYS * DAY, &err), 0);
+    assert_int_equal(rows_of(f).rows, DAYS + 1 - HOURS);
+    for (int h = HOURS; h < DAYS + 1; h++)
+        assert_int_equal(acct_db_prune(db, ahead - (int64_t)DAYS * DAY, &err), 0);
+    assert_int_equal(rows_of(f).rows, 1); /* it was right */
+    acct_db_close(db);
+}
+
+static struct acct_row sums[4];
+static unsigned nsums;
+
+static void take_sum(void *arg, const struct acct_row *sum)
+{
+    (void)arg;
+    assert_true(nsums < ARRAY_SIZE(sums));
+    sums[nsums++] = *sum;
+}
+
+/* What a user has beyond so many rows a day is one row; root's rows are all kept. */
+static void rows_of_a_day(void **state)
+{
+    (void)state;
+    struct acct_days *d = calloc(1, sizeof(*d));
+    struct acct_row r = {.boot = 1, .session = 2, .class = 1, .gpus = 1, .uid = 1000};
+    unsigned listed = 0, roots = 0;
+    d->put = take_sum;
+    for (unsigned i = 0; i < 3 * ACCT_ROWS_PER_DAY; i++) {
+        struct acct_day *user = acct_day_of(d, 1000, "", 20000);
+        r.number = i + 1;
+        r.begin_s = 20000LL * 86400 + i;
+        r.end_s = r.begin_s + 2;
+        r.sums[ACCT_GPU_NS] = 1;
+        if (acct_day_takes(user))
+            listed++;
+        else
+            acct_day_add(d, user, &r, i % 2);
+        roots += acct_day_takes(acct_day_of(d, 0, "", 20000));
+    }
+    assert_int_equal(listed, ACCT_ROWS_PER_DAY);
+    assert_int_equal(roots, 3 * ACCT_ROWS_PER_DAY);
+    acct_days_put(d);
+    acct_days_put(d); /* not twice */
+    assert_int_equal(nsums, 1);
+    assert_int_equal(sums[0].sums[ACCT_GPU_NS], 2 * ACCT_ROWS_PER_DAY);
+    assert_int_equal(sums[0].uid, 1000);
+    assert_int_equal(sums[0].end_s - sums[0].begin_s, 2 * ACCT_ROWS_PER_DAY + 1);
+
+    /* Other users push out neither that nor the other way round, and another day begins anew. */
+    acct_day_add(d, acct_day_of(d, 1000, "", 20000), &r, true);
+    for (unsigned i = 0; i < 3 * ACCT_DAYS; i++)
+        assert_true(acct_day_takes(acct_day_of(d, 2000 + i, "", 20000)));
+    assert_false(acct_day_takes(acct_day_of(d, 1000, "", 20000)));
+    assert_true(acct_day_takes(acct_day_of(d, 1000, "", 20001)));
+    assert_int_equal(nsums, 2);
+    assert_int_equal(sums[1].piece, sums[0].piece); /* it takes the place of the one before */
+    assert_int_equal(sums[1].sums[ACCT_GPU_NS], 2 * ACCT_ROWS_PER_DAY + 1);
+    free(d);
+}
+
+/* Of jobs that come and go, all of their time is in the accounts. */
+static void more_jobs_than_rows(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    if (!(feed = acct_new(&f->loop, f->dir, f->dir, ADMIN_NO_GROUP, 90, &err)))
+        fail_msg("%s", err.text);
+    enum { JOBS = ACCT_ROWS_PER_DAY + 500 };
+    for (unsigned i = 0; i < JOBS; i++) {
+        struct job_view v = {.number = i + 1};
+        v.job.account_uid = v.job.uid = 1000;
+        v.job.number = i + 1;
+        v.job.root.pid = getpid();
+        acct_job_changed(feed, 0, &v, false);
+        v.counts.where_ns[WHERE_HERE] = NSEC_PER_SEC;
+        acct_job_changed(feed, 0, &v, true);
+    }
+    start(f, "priority", NULL);
+    for (unsigned k = 0; k < 400; k++) {
+        ticks(f, 500);
+        (void)acct_tick(feed, f->m, f->now);
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+        usleep(2000);
+    }
+    acct_finish(feed, f->m);
+    acct_free(feed);
+    const struct sum s = rows_of(f);
+    assert_int_equal(s.known_ns, JOBS * NSEC_PER_SEC);
+    assert_int_equal(s.rows, ACCT_ROWS_PER_DAY + 1);
+}
+
 /* Whoever's socket is removed ends, and leaves alone what a successor has put there meanwhile. */
 static void socket_of_a_successor(void **state)
 {
@@ -165,7 +272,11 @@ static void socket_of_a_successor(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {T(rows_are_whole), T(keeper_is_replaced),
+    const struct CMUnitTest tests[] = {T(rows_are_whole),
+                                       T(keeper_is_replaced),
+                                       T(more_jobs_than_rows),
+                                       T(wrong_clock),
+                                       cmocka_unit_test(rows_of_a_day),
                                        cmocka_unit_test(socket_of_a_successor)};
     if (strcmp(argv[0], "cede-acct") == 0)
         return acct_keeper_main(argc, argv);

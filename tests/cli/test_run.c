@@ -516,15 +516,20 @@ static void asks_again_while_too_many_do(void **state)
     assert_int_equal(status_of(with.status), 0);
 }
 
-/* A user who asks for much waits longer than one call does. */
-static void asks_again_without_an_answer(void **state)
+/* A program waits longer than one call only if it is to run as a job or not at all. */
+static void without_an_answer(void **state)
 {
     (void)state;
-    pid_t daemon = fake_daemon((uid_t)-1, (const char *const[]){"", "{\"v\":1,\"ok\":true}", NULL});
+    static const char *const replies[] = {"", "{\"v\":1,\"ok\":true}", NULL};
+    pid_t daemon = fake_daemon((uid_t)-1, replies);
     RUN(&with, "cede", "run", "--strict", "echo", "ran");
     free(fake_daemon_end(daemon));
     assert_string_equal(with.err, "");
-    assert_int_equal(status_of(with.status), 0);
+    daemon = fake_daemon((uid_t)-1, replies);
+    RUN(&without, "cede", "run", "echo", "ran");
+    free(fake_daemon_end(daemon));
+    assert_non_null(strstr(without.err, "'echo' runs unscheduled: "));
+    assert_int_equal(status_of(with.status) + status_of(without.status), 0);
 }
 
 /* A stranger's socket is as good as none. */
@@ -587,7 +592,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(names_itself),
         cmocka_unit_test(refused),
         cmocka_unit_test(asks_again_while_too_many_do),
-        cmocka_unit_test(asks_again_without_an_answer),
+        cmocka_unit_test(without_an_answer),
         cmocka_unit_test(distrusts),
         cmocka_unit_test(as_a_user),
     };

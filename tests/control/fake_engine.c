@@ -238,6 +238,12 @@ int engine_may_pause(const struct engine *m, uint32_t job, struct error *err)
     return m->withheld & GPU_CAP_SUSPEND ? error_set(err, -ENOTSUP, "made-up") : 0;
 }
 
+int engine_may_record(struct engine *m, uint32_t job, struct error *err)
+{
+    (void)job;
+    return m->unrecorded ? error_set(err, m->unrecorded, "made-up journal") : 0;
+}
+
 uint32_t engine_gpu_caps(const struct engine *m, unsigned gpu, uint32_t *withheld, const char **why)
 {
     *withheld = m->withheld;

@@ -451,6 +451,27 @@ static void brief_is_a_part(void **state)
     json_decref(brief);
 }
 
+static void shows_its_state(struct job_view v)
+{
+    static const struct {
+        uint32_t paused, groups, runnable, rests, signalled;
+        const char *state;
+    } states[] = {
+        {0, 0, 0, 0, 0, "starting"}, {0, 4, 0, 0, 0, "waiting"},   {0, 4, 4, 0, 0, "running"},
+        {1, 4, 0, 0, 0, "paused"},   {0, 4, 0, 1, 0, "throttled"}, {1, 4, 0, 1, 0, "paused"},
+        {1, 0, 0, 0, 0, "paused"},   {1, 4, 4, 0, 0, "running"},   {1, 4, 4, 0, 1, "paused"}};
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+        v.job.paused = states[i].paused;
+        v.groups = states[i].groups;
+        v.runnable_groups = states[i].runnable;
+        v.throttled = states[i].rests;
+        v.signalled = states[i].signalled;
+        json_t *o = job_json(&v);
+        assert_string_equal(json_string_value(json_object_get(o, "state")), states[i].state);
+        json_decref(o);
+    }
+}
+
 static void shows_a_job(void **state)
 {
     struct job_view v = {
@@ -467,21 +488,8 @@ static void shows_a_job(void **state)
         .busy = 0.5,
         .error = "no \xc3 right",
     };
-    static const struct {
-        uint32_t paused, groups, runnable, rests;
-        const char *state;
-    } states[] = {{0, 0, 0, 0, "starting"}, {0, 4, 0, 0, "waiting"},   {0, 4, 4, 0, "running"},
-                  {1, 4, 0, 0, "paused"},   {0, 4, 0, 1, "throttled"}, {1, 4, 0, 1, "paused"}};
-    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
-        v.job.paused = states[i].paused;
-        v.groups = states[i].groups;
-        v.runnable_groups = states[i].runnable;
-        v.throttled = states[i].rests;
-        json_t *o = job_json(&v);
-        assert_non_null(o);
-        assert_string_equal(json_string_value(json_object_get(o, "state")), states[i].state);
-        json_decref(o);
-    }
+    shows_its_state(v);
+    v.job.paused = 1;
     json_t *o = job_json(&v);
     assert_null(json_object_get(o, "deadline_us"));
     assert_null(json_object_get(o, "due"));

@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <grp.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -242,6 +244,64 @@ static void pestered(void **state)
     ceded_stop(&d);
 }
 
+/* Holds as many questions as one may, and asks none. */
+static void hold_questions(const char *path, uid_t uid)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    int fds[ACCT_READERS_PER_USER];
+    char c;
+    snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
+    memset(fds, -1, sizeof(fds));
+    if (setgroups(0, NULL) < 0 || setgid(uid) < 0 || setuid(uid) < 0)
+        _exit(126);
+    for (unsigned i = 0;; i++) {
+        int *fd = &fds[i % ARRAY_SIZE(fds)];
+        nap_ms(2);
+        if (*fd >= 0 && recv(*fd, &c, 1, MSG_DONTWAIT) < 0)
+            continue;
+        close(*fd);
+        *fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+        (void)!connect(*fd, (struct sockaddr *)&sa, sizeof(sa));
+    }
+}
+
+/* A user's subordinate uids are that user. */
+static void subordinates_ask(void **state)
+{
+    (void)state;
+    enum { FIRST = 300000, HOLDERS = 3 };
+    char path[128], subuid[128];
+    pid_t holders[HOLDERS], keeper = 0;
+    if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0)
+        skip();
+    snprintf(path, sizeof(path), "%s/" ACCT_SOCKET, harness_dir());
+    snprintf(subuid, sizeof(subuid), "%s/subuid", harness_dir());
+    FILE *f = fopen(subuid, "we");
+    fprintf(f, "%d:%d:65536\n", NOBODY, FIRST);
+    assert_int_equal(fclose(f), 0);
+    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        access("/etc/subuid", F_OK) < 0 || mount(subuid, "/etc/subuid", NULL, MS_BIND, NULL) < 0)
+        skip();
+    assert_int_equal(chmod(harness_dir(), 0711), 0);
+    struct ceded d = start_with("");
+    assert_true(EVENTUALLY(keeper = keeper_of(d.pid)));
+    for (uid_t i = 0; i < HOLDERS; i++) {
+        if ((holders[i] = fork()) == 0)
+            hold_questions(path, FIRST + i);
+    }
+    assert_true(EVENTUALLY(children_of(keeper, NULL, 0) >= ACCT_READERS_PER_USER));
+    for (unsigned i = 0; i < 10; i++) {
+        assert_true(children_of(keeper, NULL, 0) <= ACCT_READERS_PER_USER);
+        nap_ms(50);
+    }
+    for (int i = 0; i < HOLDERS; i++) {
+        kill(holders[i], SIGKILL);
+        assert_int_equal(await_child(holders[i]), 1000 + SIGKILL);
+    }
+    ceded_stop(&d);
+    assert_int_equal(umount2("/etc/subuid", MNT_DETACH), 0);
+}
+
 /* ---- kills ---- */
 
 static void keeper_killed(void **state)
@@ -376,9 +436,9 @@ static void not_kept(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(shares),        e2e(users),        e2e(pestered),
-                                       e2e(keeper_killed), e2e(ceded_killed), e2e(unanswered),
-                                       e2e(damaged),       e2e(not_kept)};
+    const struct CMUnitTest tests[] = {e2e(shares),           e2e(users),         e2e(pestered),
+                                       e2e(subordinates_ask), e2e(keeper_killed), e2e(ceded_killed),
+                                       e2e(unanswered),       e2e(damaged),       e2e(not_kept)};
     if (!acct_db_built())
         return 77;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -204,6 +204,35 @@ static void stopped_daemon(void **state)
     end_loads(pids);
 }
 
+/* What a client was told did not happen does not happen once the daemon goes on. */
+static void stopped_daemon_keeps_words(void **state)
+{
+    (void)state;
+    pid_t pid = LOAD("b1", "batch");
+    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
+    struct ceded d = ceded_start();
+    CEDE("set", pid_text(pid), "-c", "batch");
+    kill(d.pid, SIGSTOP);
+    pid_t pause = SPAWN("pause", "cede", "pause", "b1");
+    pid_t run = SPAWN("run", "cede", "run", "-n", "late", "--", "sleep", "100");
+    pid_t interrupted = SPAWN("set", "cede", "set", "b1", "-w", "7");
+    assert_true(EVENTUALLY(strstr(contents("run.err"), "runs unscheduled")));
+    assert_int_equal(await_child(pause), 1);
+    kill(interrupted, SIGINT);
+    await_child(interrupted);
+    kill(d.pid, SIGCONT);
+    /* Requests are taken in the order in which they came: this one is the last. */
+    CEDE("ps");
+    assert_true(EVENTUALLY(strstr(contents("ceded.err"), "pause: dropped")));
+    assert_true(job_is("b1", "state", "running"));
+    assert_int_equal(job_int("b1", "weight"), 100);
+    assert_null(strstr(contents("ceded.err"), "late"));
+    kill(run, SIGTERM);
+    await_child(run);
+    ceded_stop(&d);
+    json_decref(load_end("b1", pid));
+}
+
 /* The daemon dies while its restorer is stopped: the next one does not wait for somebody to think
  * of that. */
 static void stopped_restorer(void **state)
@@ -272,8 +301,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         e2e(killed_at_random_moments), e2e(next_daemon_after_both_died),
         e2e(resume_after_both_died),   e2e(ps_after_both_died),
-        e2e(stopped_daemon),           e2e(stopped_restorer),
-        e2e(directory_removed),
+        e2e(stopped_daemon),           e2e(stopped_daemon_keeps_words),
+        e2e(stopped_restorer),         e2e(directory_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

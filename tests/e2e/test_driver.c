@@ -306,6 +306,37 @@ static void never(void **state)
     not_checked("999.1", NEVER);
 }
 
+/* The driver is replaced while ceded runs. */
+static void comes_back_as_another(void **state)
+{
+    (void)state;
+    pid_t gpu = gpu_with("580.159.04", NULL, "1");
+    struct ceded d = ceded_start();
+    pid_t job = SPAWN("job", "cede", "run", "-c", "batch", "-n", "job", "--", "sleep", "1000");
+    assert_true(EVENTUALLY(job_is("job", "class", "batch")));
+    kill(gpu, SIGKILL);
+    assert_int_equal(await_child(gpu), 1000 + SIGKILL);
+    gpu = SPAWN("third", "cede", "softgpu", "--driver", "999.1", "--inert", "suspend");
+    assert_true(EVENTUALLY(strstr(contents("third.out"), "listening")));
+    await_said("another release than before");
+    await_said("off: suspension (a suspended program worked on)");
+    assert_true(EVENTUALLY(job_is("job", "class", "batch"))); /* it is a job as before */
+
+    pid_t batch = LOAD("batch", "batch");
+    assert_true(EVENTUALLY(all_have_contexts(&batch, 1)));
+    CEDE("set", pid_text(batch), "-c", "batch");
+    RUN(&result, "cede", "pause", pid_text(batch));
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "suspension is off on GPU 0"));
+    kill(job, SIGTERM);
+    await_child(job);
+    d.restorer = children_named(d.pid, "cede-restore").pid;
+    ceded_stop(&d);
+    json_decref(load_end("batch", batch));
+    kill(gpu, SIGTERM);
+    await_child(gpu);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +349,7 @@ int main(void)
         e2e(hangs),
         e2e(known),
         e2e(never),
+        e2e(comes_back_as_another),
     };
     return e2e_at_once(tests, ARRAY_SIZE(tests));
 }

@@ -124,6 +124,14 @@ static void no_room_for_a_journal(void **state)
     unmount_small();
 }
 
+static void assert_refused(const char *verb, const char *target, const char *option,
+                           const char *value)
+{
+    RUN(&result, "cede", verb, target, option, value);
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "No space left on device"));
+}
+
 static void journal_cannot_grow(void **state)
 {
     (void)state;
@@ -138,20 +146,32 @@ static void journal_cannot_grow(void **state)
         ;
     assert_int_equal(errno, ENOSPC);
     close(fd);
-    for (int i = 0; i < 3; i++) {
-        CEDE("set", pid_text(pids[i]), "-c", i ? "batch" : "latency");
-        assert_non_null(strstr(result.err, "No space left on device"));
-    }
-    CEDE("pause", "b2");
-    assert_non_null(strstr(result.err, "No space left on device"));
+    for (int i = 0; i < 3; i++)
+        assert_refused("set", pid_text(pids[i]), "-c", i ? "batch" : "latency");
+    pid_t job = SPAWN("b3", "cede", "run", "-c", "batch", "-n", "b3", "--", harness_exe(), "load",
+                      "batch", "--device", "soft");
+    assert_true(EVENTUALLY(job_is("b3", "state", "running")));
+    assert_non_null(strstr(contents("b3.err"), "No space left on device"));
+
+    /* What cannot be done is not said to be done, and does not happen later. */
+    assert_refused("pause", "b3", NULL, NULL);
+    assert_refused("swap-out", "b3", NULL, NULL);
+    assert_refused("set", "b3", "-c", "latency");
+    assert_refused("set", "b3", "--gpu-max", "10%");
+    assert_true(job_is("b3", "state", "running"));
+    assert_true(job_is("b3", "class", "batch"));
+    CEDE("resume", "b3");
     await_progress(pids, 3);
     assert_int_equal(records(NULL), 0);
     assert_true(all_slices_default(pids, 3));
-    CEDE("resume", "b2");
 
     /* As soon as there is room, it goes on. */
     assert_int_equal(unlink(path), 0);
+    for (int i = 0; i < 3; i++)
+        CEDE("set", pid_text(pids[i]), "-c", i ? "batch" : "latency");
     assert_true(EVENTUALLY(somebody_suspended()));
+    kill(job, SIGTERM);
+    (void)await_child(job);
     ceded_stop(&d);
     assert_true(all_slices_default(pids, 3));
     json_decref(load_end("lat", pids[0]));

@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/log.h"
 
 /* A new job is looked for closely, because until it is found it runs with the driver's default. */
 #define DISCOVER_FAST_NS  (100 * NSEC_PER_MSEC)
+#define DRIVER_NS         NSEC_PER_SEC /* between looks at the driver's release */
 #define DISCOVER_SLOW_NS  NSEC_PER_SEC
 #define DISCOVER_YOUNG_NS (60 * NSEC_PER_SEC)
 #define CLIENTS_NS        (5 * NSEC_PER_MSEC) /* for programs in no job, each time; */
@@ -211,6 +213,22 @@ static void look_for_clients(struct discovery *d, struct model *m)
     pid_list_free(&pids);
 }
 
+/* True: it is the first look that finds it so. */
+static bool driver_changes(struct discovery *d, const struct model *m)
+{
+    struct gpu_info now;
+    bool other = false;
+    if (d->driver_changed || m->now < d->driver_at)
+        return false;
+    d->driver_at = m->now + DRIVER_NS;
+    for (unsigned i = 0; i < m->ngpus; i++) {
+        const char *was = m->gpus[i].driver;
+        other |= was[0] && m->driver->ops->info(m->driver, i, &now) == 0 && now.driver[0] &&
+                 strcmp(now.driver, was) != 0;
+    }
+    return other;
+}
+
 int discovery_run(struct discovery *d, struct model *m)
 {
     struct pid_list pids = {0};
@@ -218,7 +236,11 @@ int discovery_run(struct discovery *d, struct model *m)
     int r = m->driver->ops->processes(m->driver, &pids, &gone);
     if ((r < 0) != d->device_lost)
         log_say(LOG_WARNING, "%s", r < 0 ? gone.text : "the GPU is there again");
+    if (r < 0)
+        d->driver_at = 0; /* it may come back as another */
     d->device_lost = r < 0;
+    if (r == 0 && driver_changes(d, m))
+        d->driver_changed = m->held = true;
     m->discover_now = false;
     for (size_t i = 0; i < m->nunmanaged; i++)
         m->unmanaged[i].seen = r < 0; /* after an error what is listed is not all */

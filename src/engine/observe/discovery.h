@@ -19,6 +19,10 @@ struct discovery {
     bool left;        /* for want of time there are programs that rules did not look at, */
     size_t first;     /* and of those that they shall, by age, this is the next time's first */
     bool device_lost; /* reported once, not every second */
+    /* A driver is another release than when the engine began: nothing is known of it, so nothing is
+     * scanned or steered any more. */
+    bool driver_changed;
+    uint64_t driver_at; /* when that is looked at again */
 };
 
 /* 0, or why a process may have been missed: the next look will show it. */

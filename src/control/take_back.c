@@ -1,0 +1,89 @@
+/* See take_back.h. */
+#include "control/take_back.h"
+
+#include <stdio.h>
+
+#include "control/proto.h"
+#include "lib/log.h"
+
+void take_back_note(struct verb *v, const struct engine *e)
+{
+    const struct job_view *view = &v->target.view;
+    v->before = (struct verb_before){.noted = true};
+    if (v->request.op == OP_POLICY) {
+        snprintf(v->before.policy, sizeof(v->before.policy), "%s", engine_policy(e));
+        v->before.params = *engine_params(e);
+    }
+    if (v->target.slot == SLOT_NONE)
+        return;
+    v->before.job = view->job;
+    v->before.out = view->swap && view->swap[0];
+}
+
+static void terms_back(struct engine *e, uint32_t slot, const struct journal_job *was)
+{
+    const struct job_terms terms = {.class = (enum job_class)was->class,
+                                    .weight = was->weight,
+                                    .gpu_min = was->gpu_min,
+                                    .gpu_max = was->gpu_max,
+                                    .budget_us = was->budget_us,
+                                    .preempt = (enum preempt_mode)was->preempt,
+                                    .min_speed = was->min_speed};
+    struct error err;
+    (void)engine_change(e, slot, &terms, &err); /* they were fit before */
+    (void)engine_set_deadline(e, slot, was->deadline_us, was->laxity_us, was->may_promote);
+}
+
+static void job_back(struct verb *v, struct engine *e, uint32_t slot)
+{
+    const struct journal_job *was = &v->before.job;
+    struct error err;
+    switch (v->request.op) {
+    case OP_PAUSE:
+    case OP_RESUME:
+        (void)engine_pause(e, slot, was->paused, was->paused_by);
+        return;
+    case OP_SWAP_OUT:
+        if (!v->before.out)
+            (void)engine_swap_in(e, slot);
+        return;
+    case OP_SWAP_IN:
+        if (v->before.out)
+            (void)engine_swap_out(e, slot, v->who.uid, &err);
+        return;
+    case OP_YIELD:
+        if (!was->yielded && !v->request.look)
+            engine_acquire(e, slot, ACQUIRE_WAIT_US);
+        return;
+    case OP_SET:
+        terms_back(e, slot, was);
+        return;
+    default:
+        return;
+    }
+}
+
+void take_back(struct verb *v, struct engine *e, const char *why)
+{
+    const uint32_t slot =
+        v->target.view.number ? engine_job_by_number(e, v->target.view.number) : SLOT_NONE;
+    if (!v->before.noted || v->command.code < 0 || v->request.release)
+        return;
+    if (v->request.op == OP_POLICY) {
+        (void)engine_set_policy(e, v->before.policy);
+        (void)engine_set_params(e, &v->before.params);
+    } else if (slot != SLOT_NONE && v->adopted) {
+        engine_release(e, slot);
+    } else if (slot != SLOT_NONE) {
+        job_back(v, e, slot);
+    }
+    log_user(v->who.account, LOG_INFO, "uid %u (pid %d): %s: taken back, because %s", v->who.uid,
+             (int)v->who.pid, proto_op_name(v->request.op), why);
+}
+
+bool paused_in_vain(const struct verb *v)
+{
+    const struct job_view *j = &v->target.view;
+    return v->request.op == OP_PAUSE && j->groups && j->runnable_groups == j->groups &&
+           !j->signalled;
+}

@@ -1,0 +1,16 @@
+/* What a verb has changed, for the case that it was not done, or that the one who asked does not
+ * learn that it was: what a client is told is kept. */
+#ifndef CEDE_CONTROL_TAKE_BACK_H
+#define CEDE_CONTROL_TAKE_BACK_H
+
+#include "control/verbs.h"
+
+/* Before a verb changes its target, or the policy: what there is now. */
+void take_back_note(struct verb *v, const struct engine *e);
+/* Undoes what verb_run() did. A job that was detached stays so. */
+void take_back(struct verb *v, struct engine *e, const char *why);
+
+/* Nothing of what was to be paused is. */
+bool paused_in_vain(const struct verb *v);
+
+#endif
