@@ -133,7 +133,7 @@ static void next_daemon_after_both_died(void **state)
     end_loads(pids);
 }
 
-/* A job whose root has died is on record no more, and its program cannot be told from others'. */
+/* A job whose root has died: its program is on record as a member. */
 static pid_t start_orphan(void)
 {
     pid_t program = 0;
@@ -166,6 +166,7 @@ static void direct_after_both_died(const char *const verb[])
     await_progress(pids, N);
     for (int i = 0; i < N; i++)
         CEDE("set", names[i], "-c", "none");
+    CEDE("set", "orphan", "-c", "none");
     assert_int_equal(records(NULL), 0);
     assert_true(all_slices_default(pids, N + 1));
     end_loads(pids);
