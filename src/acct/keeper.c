@@ -21,6 +21,7 @@
 #include "control/peer.h"
 #include "control/rights.h"
 #include "lib/log.h"
+#include "lib/unasked.h"
 #include "recovery/swapper.h"
 
 #define BATCH         64 /* rows in one transaction */
@@ -143,7 +144,7 @@ static void reap_readers(struct keeper *k)
     }
 }
 
-static void start_reader(struct keeper *k, int fd, uid_t uid, bool admin)
+static bool start_reader(struct keeper *k, int fd, uid_t uid, bool admin)
 {
     char only[16];
     snprintf(only, sizeof(only), "%u", admin ? ACCT_ANYBODY : uid);
@@ -157,6 +158,7 @@ static void start_reader(struct keeper *k, int fd, uid_t uid, bool admin)
     }
     if (pid > 0)
         k->readers[k->nreaders++] = (struct keeper_reader){pid, uid, admin};
+    return pid > 0;
 }
 
 static void accept_asker(struct keeper *k)
@@ -165,7 +167,7 @@ static void accept_asker(struct keeper *k)
     struct error err = {""};
     socklen_t len = sizeof(cred);
     unsigned own = 0, users = 0;
-    _cleanup_close_ int fd = accept4(ACCT_LISTEN_FD, NULL, NULL, SOCK_CLOEXEC);
+    _cleanup_(unasked_close_p) int fd = accept4(ACCT_LISTEN_FD, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
         return;
     const bool admin = peer_is_admin(fd, &cred, (gid_t)k->settings.admin_gid);
@@ -180,8 +182,8 @@ static void accept_asker(struct keeper *k)
     if (full) {
         error_set(&err, -EUSERS, "too many questions at once: try again later");
         answer_end(fd, -EUSERS, 0, &err, MSG_DONTWAIT);
-    } else {
-        start_reader(k, fd, cred.uid, admin);
+    } else if (start_reader(k, fd, cred.uid, admin)) {
+        close(TAKE_FD(fd));
     }
 }
 
