@@ -122,7 +122,8 @@ struct journal;
  * or older file (another boot, another version) is set aside as journal.bad if it holds records,
  * and a new one is begun. Damaged records in a file that is otherwise whole are dropped. */
 int journal_open(const char *dir, int wait_ms, struct journal **out, struct error *err);
-/* For showing: shared mapping, no lock, no writing. -ENOENT. */
+/* For showing: a copy of what is there now, without the lock. -ENOENT; -EPERM: it is neither root's
+ * nor this user's. */
 int journal_open_readonly(const char *dir, struct journal **out, struct error *err);
 /* Which devices a journal is about, without mapping it: another user may cut its own short at any
  * time. -ENOENT: it is no journal of this boot and version. */

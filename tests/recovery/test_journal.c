@@ -308,6 +308,39 @@ static void cut_when_made(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* What another user has put there neither holds up nor ends who looks, and is not believed. */
+static void not_believed(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    struct journal *j;
+    uint32_t flags;
+    fill(f);
+    assert_int_equal(journal_open_readonly(f->dir, &j, &err), 0);
+    assert_int_equal(truncate(f->path, 0), 0);
+    for (uint32_t i = 0; i < journal_groups_end(j); i++)
+        (void)journal_group(j, i, &flags);
+    assert_non_null(journal_group(j, 299, &flags));
+    journal_close(j);
+
+    journal_close(f->j);
+    f->j = NULL;
+    assert_int_equal(unlink(f->path), 0);
+    if (geteuid() == 0) {
+        reopen(f);
+        assert_int_equal(chown(f->path, 65534, 65534), 0);
+        assert_int_equal(journal_open_readonly(f->dir, &j, &err), -EPERM);
+        assert_non_null(strstr(err.text, f->path));
+        assert_int_equal(unlink(f->path), 0);
+    }
+    alarm(60);
+    assert_int_equal(mkfifo(f->path, 0644), 0);
+    assert_int_equal(journal_open_readonly(f->dir, &j, &err), -EPERM);
+    alarm(0);
+    assert_int_equal(unlink(f->path), 0);
+    reopen(f);
+}
+
 /* The descriptors and the name of a restorer, in a process of this test's. */
 static pid_t looks_like_a_restorer(const struct journal *j)
 {
@@ -400,6 +433,7 @@ int main(void)
                                        T(cut_when_made),
                                        T(preemption_modes),
                                        T(yielded_half),
+                                       T(not_believed),
                                        T(restorers_by_descriptors),
                                        T(restorer_with_a_lease)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);

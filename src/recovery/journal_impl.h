@@ -1,0 +1,42 @@
+/* Of journal.c and journal_file.c alone. Layout: one page of header, the jobs, the swaps, the
+ * groups. */
+#ifndef CEDE_RECOVERY_JOURNAL_IMPL_H
+#define CEDE_RECOVERY_JOURNAL_IMPL_H
+
+#include "recovery/journal.h"
+
+#define HEADER_SIZE 4096U
+#define ALL_MISSING (JOURNAL_GROUPS_MISSING | JOURNAL_SWAPS_MISSING)
+
+struct header {
+    uint64_t magic;
+    uint32_t job_size, group_size, jobs, groups; /* an older layout shows here */
+    uint32_t swap_size, swaps;
+    char boot_id[40];
+    _Atomic int32_t holder;
+    struct journal_shared shared;
+};
+
+struct layout {
+    union {
+        struct header header;
+        char page[HEADER_SIZE];
+    };
+    struct journal_job jobs[JOURNAL_JOBS];
+    struct journal_swap swaps[JOURNAL_SWAPS];
+    struct journal_group groups[JOURNAL_GROUPS];
+};
+#define GROUPS_OFFSET offsetof(struct layout, groups)
+
+struct journal {
+    int fd, lock_fd; /* the second -1: not ours */
+    bool damaged;
+    struct layout *map;
+    uint32_t groups_reserved; /* records that the file has room for */
+    uint32_t jobs_end, groups_end;
+};
+
+/* The one holder that writes drops records that make no sense, and learns where they end. */
+void journal_tidy(struct journal *j);
+
+#endif
