@@ -38,8 +38,8 @@ static int connect_to(const char *path, bool given, struct client *c, uint64_t u
 
     if (!cede_socket_trusted(path, given))
         return error_set(err, -EPERM,
-                         "not trusting the socket %s: another user has put it there; remove it, or "
-                         "set CEDE_DIR",
+                         "not trusting the daemon at %s: another user has put the socket there; "
+                         "remove it, or set CEDE_DIR",
                          path);
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
