@@ -322,6 +322,19 @@ static void hangs(void **state)
     cede_close(c);
 }
 
+/* Nor does a job that yields wait for ever for one that has stopped answering. */
+static void hangs_while_yielding(void **state)
+{
+    struct cede *c = connect_to_daemon();
+    assert_int_equal(kill(daemon_pid, SIGSTOP), 0);
+    alarm(45); /* gives up after 5 s */
+    assert_int_equal(cede_job_yield(c, 0), -ENOTCONN);
+    alarm(0);
+    assert_int_equal(kill(daemon_pid, SIGCONT), 0);
+    assert_true(eventually(batch_now, NULL));
+    cede_close(c);
+}
+
 static int in_child(struct cede *c, struct cede_request *r)
 {
     if (cede_request_end(c, r) != -ESTALE || ended(c) != 0)
@@ -591,8 +604,9 @@ static void threads(void **state)
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
-    const struct CMUnitTest tests[] = {T(reports), T(dies),   T(wanted), T(hangs),
-                                       T(forks),   T(closed), T(rights), T(limits),
-                                       T(hostile), T(lies),   T(threads)};
+    const struct CMUnitTest tests[] = {
+        T(reports), T(dies),   T(wanted), T(hangs),  T(hangs_while_yielding),
+        T(forks),   T(closed), T(rights), T(limits), T(hostile),
+        T(lies),    T(threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
