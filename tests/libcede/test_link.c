@@ -119,10 +119,8 @@ static void daemon_start(void)
 
 static void daemon_kill(void)
 {
-    if (daemon_pid > 0) {
-        kill(daemon_pid, SIGKILL);
+    if (daemon_pid > 0 && kill(daemon_pid, SIGKILL) == 0)
         waitpid(daemon_pid, NULL, 0);
-    }
     daemon_pid = 0;
 }
 
