@@ -279,7 +279,6 @@ int acct_keeper_main(int argc, char **argv)
     }
     if (standby_begin("cede-acct") < 0)
         return 1;
-    signal(SIGXFSZ, SIG_IGN); /* a write fails instead */
     if (argc == 3)
         return reader_main(argv[1], (uint32_t)only);
     k.dir = argv[1];

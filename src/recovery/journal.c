@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "recovery/job_record.h"
 #include "recovery/journal_impl.h"
@@ -15,6 +16,17 @@
 /* Its group is being written over: it counts, its sum does not. */
 #define JG_MOVING (1U << 2)
 #define FLAGS_ALL (JG_SUSPENDED | JG_TIMESLICE | JG_STOPPED | JG_PREEMPT | JG_MOVING)
+
+int journal_store(struct journal *j, const void *what, size_t n)
+{
+    const off_t at = (const char *)what - (const char *)j->map;
+    const ssize_t w = pwrite(j->fd, what, n, at);
+    const int r = w == (ssize_t)n ? 0 : w < 0 ? -errno : -EIO;
+    j->stale |= r < 0;
+    return r;
+}
+
+#define STORE(j, field) journal_store(j, &(field), sizeof(field))
 
 /* FNV-1a. */
 static uint32_t sum_of(const void *data, size_t size)
@@ -60,19 +72,21 @@ static bool group_ok(const struct journal_group *r)
 }
 
 /* One store, so that a writer may be killed before or after it. */
-static void set_flags(struct journal_group *r, uint32_t flags)
+static int set_flags(struct journal *j, struct journal_group *r, uint32_t flags)
 {
     r->state = flags ? flags | ~flags << 16 : 0;
+    return STORE(j, r->state);
 }
 
 /* Before a record comes to be in use, and after it has ceased to: a writer that is killed in
  * between leaves a number that is too large, and never one that hides a loss. */
-static void count_used(struct journal *j, bool was, bool is)
+static int count_used(struct journal *j, bool was, bool is)
 {
     if (is && !was)
         atomic_fetch_add(&j->map->header.shared.used, 1);
     else if (was && !is)
         atomic_fetch_sub(&j->map->header.shared.used, 1);
+    return was == is ? 0 : STORE(j, j->map->header.shared.used);
 }
 
 static uint32_t flags_of(const struct journal_group *r)
@@ -122,7 +136,7 @@ void journal_tidy(struct journal *j)
             used++;
         } else if (g->state) {
             j->damaged = true;
-            set_flags(g, 0);
+            set_flags(j, g, 0);
         }
     }
     /* Fewer than there were: the end was cut off, or some are zero. More, or one fewer, is also
@@ -133,11 +147,17 @@ void journal_tidy(struct journal *j)
     atomic_signal_fence(memory_order_seq_cst);
     shared->reserved = j->groups_reserved;
     shared->used = used;
+    journal_store_shared(j);
 }
 
 struct journal_shared *journal_shared(struct journal *j)
 {
     return &j->map->header.shared;
+}
+
+void journal_store_shared(struct journal *j)
+{
+    (void)STORE(j, j->map->header);
 }
 
 void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job *job)
@@ -152,6 +172,10 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
     else
         r->root.pid = 0;
     atomic_signal_fence(memory_order_seq_cst);
+    if (same)
+        (void)STORE(j, r->sum);
+    else
+        (void)STORE(j, r->root.pid);
     if (!job)
         return;
     struct journal_job copy;
@@ -161,9 +185,12 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
     copy.root.pid = same ? job->root.pid : 0;
     memcpy(r, &copy, sizeof(*r));
     atomic_signal_fence(memory_order_seq_cst);
+    (void)STORE(j, *r);
     r->sum = sum;
     atomic_signal_fence(memory_order_seq_cst);
+    (void)STORE(j, r->sum);
     r->root.pid = job->root.pid;
+    (void)STORE(j, r->root.pid);
     if (slot >= j->jobs_end)
         j->jobs_end = slot + 1;
 }
@@ -184,6 +211,7 @@ void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swa
     if (!swap || r->proc.pid != swap->proc.pid || r->proc.start_ticks != swap->proc.start_ticks) {
         r->proc.pid = 0;
         atomic_signal_fence(memory_order_seq_cst);
+        (void)STORE(j, r->proc.pid);
     }
     if (!swap) {
         count_used(j, was_used, false);
@@ -193,7 +221,9 @@ void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swa
     copy.proc.pid = r->proc.pid;
     *r = copy;
     atomic_signal_fence(memory_order_seq_cst);
+    (void)STORE(j, *r);
     r->proc.pid = swap->proc.pid;
+    (void)STORE(j, r->proc.pid);
 }
 
 const struct journal_swap *journal_swap(const struct journal *j, uint32_t slot)
@@ -223,49 +253,76 @@ uint32_t journal_swap_slot(const struct journal *j, struct proc_id proc)
     return spare;
 }
 
+/* Room in the file for the groups up to this one. */
+static int reserve_groups(struct journal *j, uint32_t slot)
+{
+    uint32_t want = (uint32_t)min_u64((slot / GROUPS_CHUNK + 1) * GROUPS_CHUNK, JOURNAL_GROUPS);
+    int r =
+        -posix_fallocate(j->fd, 0, (off_t)(GROUPS_OFFSET + want * sizeof(struct journal_group)));
+    if (r < 0)
+        return r;
+    j->groups_reserved = want;
+    j->map->header.shared.reserved = want;
+    return STORE(j, j->map->header.shared.reserved);
+}
+
+/* What the group is; its flags count meanwhile, where they do. *moving: JG_MOVING where its sum is
+ * not right yet, as a killed writer left it. */
+static int put_content(struct journal *j, struct journal_group *r, uint32_t flags,
+                       const struct device_group *g, uint32_t *moving)
+{
+    *moving = flags_of(r) & JG_MOVING;
+    if (!r->state) {
+        r->group = *g;
+        r->sum = GROUP_SUM(r); /* with whatever is between its members */
+        atomic_signal_fence(memory_order_seq_cst);
+        return STORE(j, *r);
+    }
+    if (r->group.timeslice_us == g->timeslice_us &&
+        memcmp(r->group.channels, g->channels, sizeof(g->channels)) == 0)
+        return 0;
+    /* A living group whose channels changed, or what its program gave it: the list first, its
+     * length last. */
+    int e = set_flags(j, r, flags | JG_MOVING);
+    *moving = 0;
+    r->group.timeslice_us = g->timeslice_us;
+    memcpy(r->group.channels, g->channels, sizeof(r->group.channels));
+    atomic_signal_fence(memory_order_seq_cst);
+    e = e < 0 ? e : STORE(j, r->group);
+    r->group.nchannels = g->nchannels;
+    r->sum = GROUP_SUM(r);
+    atomic_signal_fence(memory_order_seq_cst);
+    e = e < 0 ? e : STORE(j, r->group);
+    return e < 0 ? e : STORE(j, r->sum);
+}
+
 int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
                       const struct device_group *g)
 {
     if (slot >= JOURNAL_GROUPS)
         return -EINVAL;
-    if (slot >= j->groups_reserved) {
-        if (!flags)
-            return 0;
-        uint32_t want = (uint32_t)min_u64((slot / GROUPS_CHUNK + 1) * GROUPS_CHUNK, JOURNAL_GROUPS);
-        int r = -posix_fallocate(j->fd, 0,
-                                 (off_t)(GROUPS_OFFSET + want * sizeof(struct journal_group)));
-        if (r < 0)
-            return r;
-        j->groups_reserved = want;
-        j->map->header.shared.reserved = want;
-    }
+    int e = slot < j->groups_reserved || !flags ? 0 : reserve_groups(j, slot);
+    if (e < 0 || slot >= j->groups_reserved)
+        return e;
     struct journal_group *r = &j->map->groups[slot];
     const bool was_used = r->state != 0;
-    if (flags)
-        count_used(j, was_used, true);
-    if (flags && was_used && !journal_same(&r->group, g)) /* the slot has changed hands */
-        set_flags(r, 0);
-    uint32_t moving = flags ? flags_of(r) & JG_MOVING : 0; /* its sum is not right yet */
-    if (flags && !r->state) {
-        r->group = *g;
-        r->sum = GROUP_SUM(r); /* with whatever is between its members */
-        atomic_signal_fence(memory_order_seq_cst);
-    } else if (flags && (r->group.timeslice_us != g->timeslice_us ||
-                         memcmp(r->group.channels, g->channels, sizeof(g->channels)) != 0)) {
-        /* A living group whose channels changed, or what its program gave it: the list first, its
-         * length last. */
-        set_flags(r, flags | JG_MOVING);
-        r->group.timeslice_us = g->timeslice_us;
-        memcpy(r->group.channels, g->channels, sizeof(r->group.channels));
-        atomic_signal_fence(memory_order_seq_cst);
-        r->group.nchannels = g->nchannels;
-        r->sum = GROUP_SUM(r);
-        moving = 0;
-        atomic_signal_fence(memory_order_seq_cst);
+    uint32_t before = flags_of(r), moving = 0;
+    if (flags) {
+        e = count_used(j, was_used, true);
+        if (was_used && !journal_same(&r->group, g)) { /* the slot has changed hands */
+            before = 0;
+            e = e < 0 ? e : set_flags(j, r, 0);
+        }
+        e = e < 0 ? e : put_content(j, r, flags, g, &moving);
     }
-    set_flags(r, flags | moving);
+    const int set = e < 0 ? e : set_flags(j, r, flags | moving);
     if (!flags)
-        count_used(j, was_used, false);
+        (void)count_used(j, was_used, false);
+    if (flags && set < 0) { /* nobody is to touch the device: it is as before */
+        (void)set_flags(j, r, before);
+        (void)count_used(j, true, before != 0);
+        return set;
+    }
     if (flags && slot >= j->groups_end)
         j->groups_end = slot + 1;
     return 0;
@@ -293,6 +350,7 @@ uint32_t journal_incomplete(const struct journal *j)
 void journal_complete(struct journal *j, enum journal_missing what)
 {
     atomic_fetch_and(&j->map->header.shared.incomplete, ~(uint32_t)what);
+    (void)STORE(j, j->map->header.shared.incomplete);
 }
 
 uint32_t journal_jobs_end(const struct journal *j)

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "lib/paths.h"
+#include "lib/share.h"
 #include "recovery/journal_impl.h"
 #include "recovery/restorers.h"
 
@@ -42,53 +43,78 @@ static int header_ok(const struct header *h, struct error *err)
     return r < 0 ? r : memcmp(h, &now, offsetof(struct header, holder)) == 0;
 }
 
-/* The file is mapped to its greatest size; what counts is how much of it is there. */
-int journal_refresh(struct journal *j)
+/* Groups that the file has room for. 0: it is cut short. */
+static int room_of(int fd, uint32_t *groups)
 {
     struct stat st;
-    if (fstat(j->fd, &st) < 0)
+    if (fstat(fd, &st) < 0)
         return -errno;
     if ((size_t)st.st_size < GROUPS_OFFSET)
         return -EIO;
     size_t room = ((size_t)st.st_size - GROUPS_OFFSET) / sizeof(struct journal_group);
-    j->groups_end = j->groups_reserved = (uint32_t)min_u64(room, JOURNAL_GROUPS);
-    j->jobs_end = JOURNAL_JOBS;
+    *groups = (uint32_t)min_u64(room, JOURNAL_GROUPS);
     return 0;
 }
 
-/* What is only shown: who has the file may cut it short at any time, and a mapping of it would end
- * its reader then. */
-static void *journal_copy(int fd)
+void journal_refresh(struct journal *j)
 {
-    char *copy = mmap(NULL, sizeof(struct layout), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ssize_t n = copy == MAP_FAILED ? 0 : 1;
-    for (size_t at = 0; n > 0 && at < sizeof(struct layout); at += (size_t)n)
-        n = pread(fd, copy + at, sizeof(struct layout) - at,
-                  (off_t)at); /* -1: no header, or less */
-    return copy;
+    uint32_t reserved = j->map->header.shared.reserved;
+    j->groups_end = j->groups_reserved = (uint32_t)min_u64(reserved, JOURNAL_GROUPS);
+    j->jobs_end = JOURNAL_JOBS;
 }
 
-/* Takes over both descriptors, after a failure too. -ENOENT: it is no journal of this boot and
- * version. */
-static int journal_map(int fd, int lock_fd, bool writes, struct journal **out, struct error *err)
+/* What is in the file, and zeros where it ends: pages of zeros take no memory. */
+static int take_in(struct journal *j)
+{
+    char block[HEADER_SIZE], *to = (char *)j->map;
+    ssize_t n = 1;
+    size_t at = 0;
+    for (; at < sizeof(*j->map) && n > 0; at += n > 0 ? (size_t)n : 0) {
+        n = pread(j->fd, block, min_u64(sizeof(block), sizeof(*j->map) - at), (off_t)at);
+        for (ssize_t i = 0; i < n; i++) {
+            if (to[at + (size_t)i] != block[i]) {
+                memcpy(to + at, block, (size_t)n);
+                break;
+            }
+        }
+    }
+    if (n < 0)
+        return -errno;
+    if (at < sizeof(*j->map))
+        (void)fallocate(j->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at,
+                        (off_t)(sizeof(*j->map) - at));
+    int r = room_of(j->fd, &j->groups_reserved);
+    j->groups_end = j->groups_reserved;
+    j->jobs_end = JOURNAL_JOBS;
+    return r;
+}
+
+/* Takes over all descriptors, after a failure too. memory_fd: -1: there is none yet; lock_fd -1: it
+ * is only shown. -ENOENT: it is no journal of this boot and version. */
+static int journal_map(int fd, int memory_fd, int lock_fd, struct journal **out, struct error *err)
 {
     struct journal *j = calloc(1, sizeof(*j));
     if (!j) {
         close(fd);
+        close_p(&memory_fd);
         close_p(&lock_fd);
         return error_set(err, -ENOMEM, "out of memory");
     }
-    *j = (struct journal){.fd = fd, .lock_fd = lock_fd};
+    *j = (struct journal){.fd = fd, .memory_fd = memory_fd, .lock_fd = lock_fd};
+    const bool begun = memory_fd >= 0;
     int r = 0;
-    void *map = writes ? mmap(NULL, sizeof(*j->map), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-                       : journal_copy(fd);
-    if (map == MAP_FAILED)
-        r = error_set(err, -errno, "cannot map the journal: %s", strerror(errno));
-    else
-        j->map = map;
-    if (r == 0 && (journal_refresh(j) < 0 || (r = header_ok(map, err)) == 0))
+    if (begun) {
+        void *map = mmap(NULL, sizeof(*j->map), PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd, 0);
+        j->map = map == MAP_FAILED ? NULL : map;
+    } else {
+        j->map = shared_page("cede-journal", sizeof(*j->map), SHARE_BOTH, &j->memory_fd);
+    }
+    if (!j->map)
+        r = error_set(err, -errno, "cannot get memory for the journal: %s", strerror(errno));
+    else if (!begun && (take_in(j) < 0 || (r = header_ok(&j->map->header, err)) == 0))
         r = error_set(err, -ENOENT, "the journal is from another boot or version, or cut short");
+    if (r >= 0 && begun)
+        journal_refresh(j);
     if (r < 0)
         journal_close(j);
     *out = r < 0 ? NULL : j;
@@ -214,13 +240,14 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
         }
         if (n != (ssize_t)sizeof(h) && (r = format_file(fd, path, err)) < 0)
             return r;
-        r = journal_map(TAKE_FD(fd), TAKE_FD(lock_fd), true, out, err);
+        r = journal_map(TAKE_FD(fd), -1, TAKE_FD(lock_fd), out, err);
         if (r < 0)
             return r;
         struct journal *j = *out;
         j->damaged = set_aside || (n > 0 && n < (ssize_t)sizeof(h));
         journal_tidy(j);
         j->map->header.holder = (int32_t)getpid();
+        journal_store_shared(j);
         return 0;
     }
 }
@@ -232,7 +259,7 @@ int journal_open_readonly(const char *dir, struct journal **out, struct error *e
     int fd = open_checked(path, O_RDONLY, 0, err);
     if (fd < 0)
         return fd;
-    return journal_map(fd, -1, false, out, err);
+    return journal_map(fd, -1, -1, out, err);
 }
 
 int journal_devices(int fd, char driver[16], char where[256])
@@ -245,22 +272,57 @@ int journal_devices(int fd, char driver[16], char where[256])
     return 0;
 }
 
-int journal_from_fd(int fd, int lock_fd, struct journal **out, struct error *err)
+int journal_from_fd(int fd, int memory_fd, int lock_fd, struct journal **out, struct error *err)
 {
-    return journal_map(fd, lock_fd, true, out, err);
+    return journal_map(fd, memory_fd, lock_fd, out, err);
 }
 
 void journal_yield(struct journal *j)
 {
+    j->yielded = true;
     flock(j->lock_fd, LOCK_UN);
+}
+
+/* Another holder has been here, who began with the file and left in it what is so now. */
+static bool was_held(const struct journal *j)
+{
+    struct header h = {0};
+    return j->yielded && pread(j->fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) &&
+           header_ok(&h, NULL) > 0 && h.holder != getpid();
 }
 
 int journal_reclaim(struct journal *j)
 {
     int r = lock(j->lock_fd, 0);
-    if (r == 0)
+    if (r == 0 && was_held(j))
+        r = take_in(j);
+    if (r == 0) {
+        j->yielded = false;
         j->map->header.holder = (int32_t)getpid();
-    return r == 0 ? journal_refresh(j) : r;
+        journal_store_shared(j);
+    }
+    return r;
+}
+
+/* The header goes last, without which the rest is none. */
+int journal_mend(struct journal *j)
+{
+    const size_t size = GROUPS_OFFSET + j->groups_reserved * sizeof(struct journal_group);
+    const char *from = (const char *)j->map;
+    struct header h;
+    uint32_t room = 0;
+    if (!j->stale && pread(j->fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) &&
+        memcmp(&h, &j->map->header, offsetof(struct header, holder)) == 0 &&
+        room_of(j->fd, &room) == 0 && room >= j->groups_reserved)
+        return 0;
+    int r = -posix_fallocate(j->fd, 0, (off_t)size);
+    ssize_t n = 1;
+    for (size_t at = HEADER_SIZE; r == 0 && at < size && n > 0; at += n > 0 ? (size_t)n : 0)
+        n = pwrite(j->fd, from + at, size - at, (off_t)at);
+    if (r == 0 && (n < 0 || pwrite(j->fd, from, HEADER_SIZE, 0) != (ssize_t)HEADER_SIZE))
+        r = n < 0 ? -errno : -EIO;
+    j->stale = r < 0;
+    return r < 0 ? r : 1;
 }
 
 void journal_close(struct journal *j)
@@ -270,6 +332,7 @@ void journal_close(struct journal *j)
     if (j->map)
         munmap(j->map, sizeof(*j->map));
     close(j->fd);
+    close_p(&j->memory_fd);
     close_p(&j->lock_fd);
     free(j);
 }
@@ -277,6 +340,11 @@ void journal_close(struct journal *j)
 int journal_fd(const struct journal *j)
 {
     return j->fd;
+}
+
+int journal_memory_fd(const struct journal *j)
+{
+    return j->memory_fd;
 }
 
 int journal_lock_fd(const struct journal *j)

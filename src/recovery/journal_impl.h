@@ -1,5 +1,7 @@
 /* Of journal.c and journal_file.c alone. Layout: one page of header, the jobs, the swaps, the
- * groups. */
+ * groups. The holders (ceded and its restorer) work in memory that they share and nobody can cut
+ * short, and keep the file in step with write(2), where an error is one to report: what becomes of
+ * the file neither ends them nor takes away what undoing requires. */
 #ifndef CEDE_RECOVERY_JOURNAL_IMPL_H
 #define CEDE_RECOVERY_JOURNAL_IMPL_H
 
@@ -29,13 +31,17 @@ struct layout {
 #define GROUPS_OFFSET offsetof(struct layout, groups)
 
 struct journal {
-    int fd, lock_fd; /* the second -1: not ours */
-    bool damaged;
+    int fd, memory_fd, lock_fd; /* -1: only shown */
+    bool damaged, yielded;
+    bool stale; /* the file is: something could not be written */
     struct layout *map;
     uint32_t groups_reserved; /* records that the file has room for */
     uint32_t jobs_end, groups_end;
 };
 
+/* What was changed in memory, in the file too: step by step, so that a kill between two steps
+ * leaves there what would be right in memory. 0 or -errno. */
+int journal_store(struct journal *j, const void *what, size_t n);
 /* The one holder that writes drops records that make no sense, and learns where they end. */
 void journal_tidy(struct journal *j);
 

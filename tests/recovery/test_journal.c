@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -341,6 +342,74 @@ static void not_believed(void **state)
     reopen(f);
 }
 
+/* Whoever holds it goes on with all that is on record, and makes the file anew. */
+static void cut_while_held(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    struct journal *second;
+    uint32_t flags;
+    fill(f);
+    assert_int_equal(journal_mend(f->j), 0);
+    assert_int_equal(journal_from_fd(dup(journal_fd(f->j)), dup(journal_memory_fd(f->j)),
+                                     dup(journal_lock_fd(f->j)), &second, &err),
+                     0);
+    assert_int_equal(truncate(f->path, 0), 0);
+    for (int i = 0; i < 2; i++) {
+        struct journal *j = i ? second : f->j;
+        assert_int_equal(journal_reclaim(j), 0); /* held by the other as well */
+        assert_int_equal(journal_incomplete(j), 0);
+        assert_non_null(journal_group(j, 299, &flags));
+        assert_int_equal(flags, JG_SUSPENDED);
+        assert_null(journal_group(j, 5, &flags));
+        assert_non_null(journal_swap(j, 3));
+    }
+    journal_close(second);
+    assert_int_equal(journal_mend(f->j), 1);
+    assert_int_equal(journal_mend(f->j), 0);
+    reopen(f);
+    assert_false(journal_damaged(f->j));
+    assert_int_equal(journal_incomplete(f->j), 0);
+    assert_non_null(journal_group(f->j, 299, &flags));
+    write_zeros(f, 0, 8); /* or written over */
+    assert_int_equal(journal_mend(f->j), 1);
+    reopen(f);
+    assert_false(journal_damaged(f->j));
+}
+
+/* What cannot be written did not happen: nobody is to touch the device. */
+static void cannot_be_written(void **state)
+{
+    struct fixture *f = *state;
+    struct device_group g = {.proc = f->self, .nchannels = 1, .timeslice_us = 2048, .key = 1};
+    struct rlimit was, few = {4096, RLIM_INFINITY};
+    uint32_t flags;
+    fill(f);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    int fresh = journal_put_group(f->j, 0, JG_SUSPENDED, &g);
+    g.key = 300;
+    int more = journal_put_group(f->j, 299, JG_SUSPENDED | JG_TIMESLICE, &g);
+    g.key = 301;
+    int changed = journal_put_group(f->j, 298, JG_SUSPENDED, &g);
+    journal_put_job(f->j, 4, &(struct journal_job){.root = f->self, .weight = 7});
+    assert_int_equal(journal_mend(f->j), -EFBIG);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_int_equal(fresh, -EFBIG);
+    assert_int_equal(more, -EFBIG);
+    assert_int_equal(changed, -EFBIG);
+    assert_null(journal_group(f->j, 0, &flags));
+    assert_non_null(journal_group(f->j, 299, &flags));
+    assert_int_equal(flags, JG_SUSPENDED);
+    assert_int_equal(journal_put_group(f->j, 0, JG_SUSPENDED, &g), 0);
+    assert_int_equal(journal_mend(f->j), 1); /* as soon as it can */
+    reopen(f);
+    assert_int_equal(journal_job(f->j, 4)->weight, 7);
+    assert_non_null(journal_group(f->j, 0, &flags));
+    assert_non_null(journal_group(f->j, 299, &flags));
+}
+
 /* The descriptors and the name of a restorer, in a process of this test's. */
 static pid_t looks_like_a_restorer(const struct journal *j)
 {
@@ -373,6 +442,7 @@ static void restorers_by_descriptors(void **state)
     const struct journal_place theirs = journal_place(f->j), own = {1, 2};
     snprintf(journal_shared(f->j)->driver, sizeof(journal_shared(f->j)->driver), "soft");
     snprintf(journal_shared(f->j)->where, sizeof(journal_shared(f->j)->where), "%s", f->dir);
+    journal_store_shared(f->j);
     for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
         pids[i] = looks_like_a_restorer(f->j);
     other_cedes_find(&o, "soft", f->dir, &own);
@@ -434,6 +504,8 @@ int main(void)
                                        T(preemption_modes),
                                        T(yielded_half),
                                        T(not_believed),
+                                       T(cut_while_held),
+                                       T(cannot_be_written),
                                        T(restorers_by_descriptors),
                                        T(restorer_with_a_lease)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
