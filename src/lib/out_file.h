@@ -24,7 +24,8 @@ bool out_file_is_output(const char *path);
 /* mode: of the file; 0: that of the file which is there, or else as the umask has it. The file
  * there is untouched before out_file_commit(). */
 int out_file_open(struct out_file *o, const char *path, mode_t mode, struct error *err);
-/* For what is of use while it grows: the file is this one from now on. Closes it after a failure. */
+/* For what is of use while it grows: the file is this one from now on. Closes it after a failure.
+ */
 int out_file_show(struct out_file *o, struct error *err);
 /* What was written is the file now. Closes it, also after a failure. */
 int out_file_commit(struct out_file *o, struct error *err);
