@@ -196,7 +196,7 @@ static void file_too_large(void **state)
     struct ceded d = ceded_start();
     assert_int_equal(prlimit(d.pid, RLIMIT_FSIZE, &few, NULL), 0);
     for (int i = 0; i < 2; i++)
-        CEDE("set", pid_text(pids[i]), "-c", "batch");
+        RUN(&result, "cede", "set", pid_text(pids[i]), "-c", "batch");
     CEDE("ps");
     assert_non_null(strstr(result.err, "File too large"));
     await_progress(pids, 2);
