@@ -66,6 +66,8 @@ static int link_dial(const struct sockaddr_un *a, bool given)
 {
     struct ucred peer;
     socklen_t n = sizeof(peer);
+    if (!cede_socket_trusted(a->sun_path, given))
+        return -1;
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ||
         getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0 ||

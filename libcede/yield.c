@@ -11,14 +11,16 @@
 #define LOOK_MIN_NS (5 * NSEC_PER_MSEC) /* between looks, and longer the longer it takes */
 #define LOOK_MAX_NS (100 * NSEC_PER_MSEC)
 #define GONE_NS     (5 * NSEC_PER_SEC)  /* for another daemon, after one has gone */
-#define BUSY_NS     (60 * NSEC_PER_SEC) /* for another job's move, and for an answer */
+#define SILENT_NS   (5 * NSEC_PER_SEC)  /* for an answer of one that is there */
+#define BUSY_NS     (60 * NSEC_PER_SEC) /* for another job's move */
 #define WISH_US     5000000             /* as ACQUIRE_WAIT_US of control/proto.h */
 
 struct asking {
     struct cede *c;
     uint64_t began_ns, sleep_ns;
-    uint64_t gone_ns; /* since when there is no daemon; 0: there is one */
-    bool waits;       /* it is not done yet */
+    uint64_t gone_ns;   /* since when there is no daemon; 0: there is one */
+    uint64_t silent_ns; /* since when it has not answered; 0: it does */
+    bool waits;         /* it is not done yet */
 };
 
 static struct asking asking_begin(struct cede *c)
@@ -32,6 +34,7 @@ static int asking_ask(struct asking *a, const char *text)
 {
     const uint64_t now = cede_clock_now_ns();
     int r = cede_link_ask(a->c, text, &a->waits);
+    a->silent_ns = r != -EINPROGRESS ? 0 : a->silent_ns ? a->silent_ns : now;
     if (r != -ENOTCONN) {
         a->gone_ns = 0;
         return r;
@@ -40,6 +43,11 @@ static int asking_ask(struct asking *a, const char *text)
         return r;
     a->gone_ns = a->gone_ns ? a->gone_ns : now;
     return now - a->gone_ns < GONE_NS ? -EAGAIN : r;
+}
+
+static bool asking_in_vain(const struct asking *a)
+{
+    return a->silent_ns && cede_clock_now_ns() - a->silent_ns >= SILENT_NS;
 }
 
 static void asking_sleep(struct asking *a, uint64_t left_ns)
@@ -67,7 +75,7 @@ CEDE_API int cede_job_yield(struct cede *c, unsigned flags)
         if (r == 0 && !a.waits)
             return 0;
         const bool again = r == 0 || r == -EAGAIN || r == -EINPROGRESS || (r == -EBUSY && !look);
-        if (!again || (r < 0 && cede_clock_now_ns() - a.began_ns >= BUSY_NS))
+        if (!again || asking_in_vain(&a) || (r < 0 && cede_clock_now_ns() - a.began_ns >= BUSY_NS))
             return r == -EAGAIN || r == -EINPROGRESS ? -ENOTCONN : r;
         look = r == 0 || (look && r == -EINPROGRESS);
         asking_sleep(&a, UINT64_MAX);

@@ -130,10 +130,10 @@ int cede_share(cede_handle *c);
  * call returns when it has. Work of all threads and processes of the job should have ended; what is
  * queued later runs after cede_job_acquire(), or, without flags, when no other job works. A process
  * without a job becomes one.
- * -EINVAL: other flags. -ENOTCONN: there is no daemon. Then, and after every other error, which are
- * the daemon's, nothing has changed: -EBUSY: no room for the move within a minute, as others moved
- * or started; -ENOMEM: too little host memory; -ENOTSUP, -ETIMEDOUT: it cannot be moved, or its
- * work did not end within 10 s. */
+ * -EINVAL: other flags. -ENOTCONN: there is no daemon, or it does not answer for 5 s. Then, and
+ * after every other error, which are the daemon's, nothing has changed: -EBUSY: no room for the
+ * move within a minute, as others moved or started; -ENOMEM: too little host memory; -ENOTSUP,
+ * -ETIMEDOUT: it cannot be moved, or its work did not end within 10 s. */
 enum cede_yield_flags { CEDE_YIELD_PAUSE = 1, CEDE_YIELD_MEMORY = 2 };
 int cede_job_yield(cede_handle *c, unsigned flags);
 

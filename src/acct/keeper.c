@@ -22,6 +22,7 @@
 #include "control/rights.h"
 #include "lib/account.h"
 #include "lib/log.h"
+#include "lib/unasked.h"
 #include "recovery/swapper.h"
 
 #define BATCH         64 /* rows in one transaction */
@@ -148,7 +149,7 @@ static void reap_readers(struct keeper *k)
     }
 }
 
-static void start_reader(struct keeper *k, int fd, uid_t uid, uid_t account, bool admin)
+static bool start_reader(struct keeper *k, int fd, uid_t uid, uid_t account, bool admin)
 {
     char only[16];
     snprintf(only, sizeof(only), "%u", admin ? ACCT_ANYBODY : uid);
@@ -162,6 +163,7 @@ static void start_reader(struct keeper *k, int fd, uid_t uid, uid_t account, boo
     }
     if (pid > 0)
         k->readers[k->nreaders++] = (struct keeper_reader){pid, account, admin};
+    return pid > 0;
 }
 
 static void accept_asker(struct keeper *k)
@@ -170,7 +172,7 @@ static void accept_asker(struct keeper *k)
     struct error err = {""};
     socklen_t len = sizeof(cred);
     unsigned own = 0, users = 0;
-    _cleanup_close_ int fd = accept4(ACCT_LISTEN_FD, NULL, NULL, SOCK_CLOEXEC);
+    _cleanup_(unasked_close_p) int fd = accept4(ACCT_LISTEN_FD, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
         return;
     const bool admin = peer_is_admin(fd, &cred, (gid_t)k->settings.admin_gid);
@@ -186,8 +188,8 @@ static void accept_asker(struct keeper *k)
     if (full) {
         error_set(&err, -EUSERS, "too many questions at once: try again later");
         answer_end(fd, -EUSERS, 0, &err, MSG_DONTWAIT);
-    } else {
-        start_reader(k, fd, cred.uid, account, admin);
+    } else if (start_reader(k, fd, cred.uid, account, admin)) {
+        close(TAKE_FD(fd));
     }
 }
 
@@ -290,7 +292,6 @@ int acct_keeper_main(int argc, char **argv)
     }
     if (standby_begin("cede-acct") < 0)
         return 1;
-    signal(SIGXFSZ, SIG_IGN); /* a write fails instead */
     if (argc == 3)
         return reader_main(argv[1], (uint32_t)only);
     k.dir = argv[1];

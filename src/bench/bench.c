@@ -14,6 +14,7 @@
 
 #include "bench/earlier.h"
 #include "bench/job.h"
+#include "lib/out_file.h"
 #include "lib/version.h"
 #include "load/load.h"
 
@@ -165,25 +166,17 @@ static json_t *item_json(const struct job *j, const struct item *it)
     return o;
 }
 
-/* Whole or not at all: a run that is killed keeps what was there. */
 static int write_item(const struct job *j, const struct item *it, struct error *err)
 {
-    char path[600], tmp[620];
+    char path[600];
     if (!j->o->out)
         return 0;
     result_path(j, it, path, sizeof(path));
-    snprintf(tmp, sizeof(tmp), "%s.tmp", path);
     json_t *o = item_json(j, it);
-    /* Not through a link: the folder may be one where others write. */
-    unlink(tmp);
-    _cleanup_close_ int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    errno = fd < 0 ? errno : 0;
-    int r = fd < 0 ? fd : json_dumpfd(o, fd, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    _cleanup_free_ char *text = json_dumps(o, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     json_decref(o);
-    if (r < 0 || rename(tmp, path) < 0)
-        return error_set(err, -EIO, "cannot write %s: %s", path,
-                         errno ? strerror(errno) : "not JSON");
-    return 0;
+    return text ? out_file_put(path, 0, text, strlen(text), err)
+                : error_set(err, -EIO, "cannot write %s: not JSON", path);
 }
 
 static int run_one(struct job *j, struct item *it, const struct planned *n, size_t repeat,

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "bench/result.h"
+#include "lib/out_file.h"
 
 #define WORD       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 #define SERIES_MAX 24
@@ -468,16 +469,19 @@ static int write_script(const char *path, const char *text, const char *dir, con
 {
     const char *plot =
         text ? strstr(text, "\nset title") : NULL; /* data and plot once, drawn twice */
-    FILE *f = plot ? fopen(path, "we") : NULL;
-    if (!f)
-        return error_set(err, -EIO, "cannot write %s: %s", path, strerror(errno));
-    fprintf(f,
-            "set terminal svg size 860,420 font 'sans,12' background '#ffffff'\n"
-            "set output '%s/%s.svg'\n%s"
-            "set terminal pngcairo size 1290,630 font 'sans,16' background '#ffffff'\n"
-            "set output '%s/%s.png'\nreplot\n",
-            dir, name, text, dir, name);
-    return fclose(f) == 0 ? 0 : error_set(err, -EIO, "cannot write %s", path);
+    _cleanup_free_ char *script = NULL;
+    if (!plot)
+        return error_set(err, -EIO, "nothing to draw for %s", path);
+    if (asprintf(&script,
+                 "set terminal svg size 860,420 font 'sans,12' background '#ffffff'\n"
+                 "set output '%s/%s.svg'\n%s"
+                 "set terminal pngcairo size 1290,630 font 'sans,16' background '#ffffff'\n"
+                 "set output '%s/%s.png'\nreplot\n",
+                 dir, name, text, dir, name) < 0) {
+        script = NULL;
+        return error_set(err, -ENOMEM, "out of memory");
+    }
+    return out_file_put(path, 0, script, strlen(script), err);
 }
 
 bool figure_known(const char *spec)

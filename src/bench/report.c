@@ -10,6 +10,7 @@
 #include "bench/expr.h"
 #include "bench/figures.h"
 #include "bench/result.h"
+#include "lib/out_file.h"
 
 #define COLUMNS 16
 
@@ -305,13 +306,15 @@ static int read_results(struct report *r, struct error *err)
 int bench_report(const char *dir, bool figures, bool *missing, struct error *err)
 {
     char path[600];
+    _cleanup_free_ char *text = NULL;
+    size_t size = 0;
     struct report r = {.dir = dir, .figures = figures};
     int code = read_results(&r, err);
     if (code == 0) {
         snprintf(path, sizeof(path), "%s/report.md", dir);
-        r.f = fopen(path, "we");
+        r.f = open_memstream(&text, &size);
         if (!r.f)
-            code = error_set(err, -errno, "cannot write %s: %s", path, strerror(errno));
+            code = error_set(err, -ENOMEM, "out of memory");
     }
     if (r.f)
         put_overview(&r);
@@ -321,7 +324,9 @@ int bench_report(const char *dir, bool figures, bool *missing, struct error *err
         json_decref(r.results[i]);
     }
     if (r.f && fclose(r.f) != 0 && code == 0)
-        code = error_set(err, -EIO, "cannot write %s: %s", path, strerror(errno));
+        code = error_set(err, -ENOMEM, "out of memory");
+    if (code == 0)
+        code = out_file_put(path, 0, text, size, err);
     *missing = r.missing;
     return code ? code : r.failed;
 }

@@ -65,7 +65,7 @@ static int take_row(void *arg, const struct acct_row *row)
 }
 
 /* -ENOENT: nobody listens there. */
-static int connect_keeper(const char *path, struct error *err)
+static int connect_keeper(const char *path, bool given, struct error *err)
 {
     static const struct timeval wait = {.tv_sec = ANSWER_S};
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -77,13 +77,14 @@ static int connect_keeper(const char *path, struct error *err)
         return error_set(err, -ENOENT, "cannot make a socket for %s", path);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
-    if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0) {
+    const bool theirs = !cede_socket_trusted(path, given);
+    if (!theirs && connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0) {
         const int e = errno;
         return error_set(err, e == ECONNREFUSED || e == ENOTDIR ? -ENOENT : -e,
                          "cannot connect to %s: %s", path, strerror(e));
     }
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0 ||
-        (peer.uid != 0 && peer.uid != geteuid()))
+    if (theirs || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0 ||
+        !cede_peer_trusted(peer.uid, given))
         return error_set(err, -EPERM,
                          "not trusting the accounts at %s: they are neither root's nor yours",
                          path);
@@ -142,7 +143,7 @@ static int get_rows_once(const struct acct_query *q, struct answer *out, struct 
     for (unsigned i = 0; cede_socket_at(i, path, sizeof(path)); i++) {
         char *name = strrchr(path, '/') + 1;
         snprintf(name, sizeof(path) - (size_t)(name - path), ACCT_SOCKET);
-        int fd = connect_keeper(path, err);
+        int fd = connect_keeper(path, i == 0, err);
         if (fd == -ENOENT)
             continue;
         if (fd < 0)

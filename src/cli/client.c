@@ -36,6 +36,11 @@ static int connect_to(const char *path, bool given, struct client *c, uint64_t u
                          sizeof(sa.sun_path) - 1);
     memcpy(sa.sun_path, path, strlen(path) + 1);
 
+    if (!cede_socket_trusted(path, given))
+        return error_set(err, -EPERM,
+                         "not trusting the daemon at %s: another user has put the socket there; "
+                         "remove it, or set CEDE_DIR",
+                         path);
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return error_set(err, -errno, "cannot make a socket: %s", strerror(errno));

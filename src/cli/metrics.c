@@ -1,16 +1,15 @@
 /* `cede metrics`: what ceded counts, for Prometheus. Asks as any client does and changes nothing.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/metrics_http.h"
 #include "cli/metrics_text.h"
+#include "lib/out_file.h"
 
 #define JOBS_DEFAULT 500
 #define JOBS_MOST    1000000
@@ -22,7 +21,8 @@ static const char help[] =
     "Prints what ceded counts as text for Prometheus (OpenMetrics), once.\n"
     "\n"
     "  -o, --output FILE       write it to FILE at once and whole, as node-exporter's textfile\n"
-    "                          collector reads it (format 0.0.4)\n"
+    "                          collector reads it (format 0.0.4); a device or pipe is written\n"
+    "                          in place, - is standard output\n"
     "      --listen ADDR:PORT  serve it over HTTP at /metrics until ended; a socket handed over\n"
     "                          by systemd is served without this option\n"
     "      --max-jobs N        series of their own for so many jobs, the oldest (500)\n"
@@ -72,32 +72,6 @@ static void metrics_make(void *ctx, char *texts[METRICS_FORMATS])
     json_decref(policy);
 }
 
-/* What reads `path` sees the old text or the new one. */
-static int metrics_write(const char *path, const char *text, struct error *err)
-{
-    _cleanup_free_ char *temporary = NULL;
-    if (asprintf(&temporary, "%s.XXXXXX", path) < 0) {
-        temporary = NULL;
-        return error_set(err, -ENOMEM, "out of memory");
-    }
-    _cleanup_close_ int fd = mkostemp(temporary, O_CLOEXEC);
-    if (fd < 0)
-        return error_set(err, -errno, "cannot make a file beside %s: %s", path, strerror(errno));
-    int r = 0;
-    for (size_t done = 0, all = strlen(text); done < all && r == 0;) {
-        ssize_t n = write(fd, text + done, all - done);
-        if (n < 0 && errno != EINTR)
-            r = -errno;
-        done += n > 0 ? (size_t)n : 0;
-    }
-    if (r == 0 && (fchmod(fd, 0644) < 0 || rename(temporary, path) < 0))
-        r = -errno;
-    if (r == 0)
-        return 0;
-    unlink(temporary);
-    return error_set(err, r, "cannot write %s: %s", path, strerror(-r));
-}
-
 static int metrics_once(const char *output, const struct metrics_choice *choice)
 {
     struct error err = {""};
@@ -113,7 +87,7 @@ static int metrics_once(const char *output, const struct metrics_choice *choice)
     json_decref(policy);
     int r = text ? 0 : error_set(&err, -ENOMEM, "out of memory");
     if (r == 0 && output)
-        r = metrics_write(output, text, &err);
+        r = out_file_put(output, 0644, text, strlen(text), &err);
     else if (r == 0)
         fputs(text, stdout);
     if (r == 0)

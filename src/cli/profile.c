@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "lib/out_file.h"
 #include "lib/text.h"
 #include "profile/profile.h"
 
@@ -131,7 +132,8 @@ int profile_main(int argc, char **argv)
         if (name)
             snprintf(p.name, sizeof(p.name), "%s", name);
         p.busy = busy;
-        show_profile(&p);
+        if (!output || !out_file_is_output(output))
+            show_profile(&p);
         r = output ? profile_save(&p, output, &err) : 0;
         profile_free(&p);
     }

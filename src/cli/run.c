@@ -455,6 +455,7 @@ static int run_program(const struct options *o, char **command, const struct cli
     sigaction(SIGCHLD, &dfl, &child_before); /* ignored, it would take the exit status away */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 
+    const pid_t runner = getpid();
     pid_t child = fork();
     if (child < 0) {
         cli_error("cannot start '%s': %s", command[0], strerror(errno));
@@ -464,6 +465,7 @@ static int run_program(const struct options *o, char **command, const struct cli
         sigaction(SIGCHLD, &child_before, NULL);
         sigprocmask(SIG_SETMASK, &before, NULL);
         grant_steering(peer);
+        run_words_pid(runner);
         if (peer->socket[0])
             gates_enter(peer->socket); /* without, it runs anyway */
         pool_enter(pool);

@@ -1,10 +1,13 @@
 /* See run_words.h. */
 #include "cli/run_words.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
+#include "lib/util.h"
 
 void run_words(struct request *r)
 {
@@ -38,4 +41,19 @@ const char *run_words_pool(void)
     const char *value = getenv("CEDE_POOL");
     const bool none = !value || !*value || strcmp(value, "0") == 0 || strcmp(value, "no") == 0;
     return none ? NULL : value;
+}
+
+void run_words_pid(pid_t runner)
+{
+    static const char *const names[] = {"LISTEN_PID", "WATCHDOG_PID"};
+    char own[16];
+    snprintf(own, sizeof(own), "%d", (int)getpid());
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        const char *value = getenv(names[i]);
+        uint64_t pid;
+        if (value && parse_u64(value, 1, INT32_MAX, &pid) == 0 && (pid_t)pid == runner) {
+            setenv(names[i], own, 1);
+            unsetenv("LISTEN_PIDFDID"); /* of the runner; it may be missing */
+        }
+    }
 }

@@ -16,9 +16,10 @@
 #include "cli/top_ui.h"
 
 #define KEPT_BYTES                                                                                 \
-    (8 << 20)           /* not given back between two replies: a reply of 500 jobs takes 3 MB */
-#define ESCAPE_MS    50 /* between the bytes of a key, over a network */
-#define MOUSE_EVENTS 8  /* that ncurses keeps */
+    (8 << 20)             /* not given back between two replies: a reply of 500 jobs takes 3 MB */
+#define ESCAPE_MS    50   /* between the bytes of a key, over a network */
+#define MOUSE_EVENTS 8    /* that ncurses keeps */
+#define SIZE_MOST    1000 /* columns and lines */
 #ifdef BUTTON5_PRESSED
 #define WHEEL_DOWN BUTTON5_PRESSED
 #else
@@ -79,11 +80,12 @@ static bool on_keys(struct top_ui *ui, short events)
     return true;
 }
 
+/* ncurses reckons with short numbers, and has memory for each place of the screen. */
 static void on_resize(void)
 {
     struct winsize w;
     if (ioctl(1, TIOCGWINSZ, &w) == 0 && w.ws_row && w.ws_col)
-        resizeterm(w.ws_row, w.ws_col);
+        resizeterm((int)min_u64(w.ws_row, SIZE_MOST), (int)min_u64(w.ws_col, SIZE_MOST));
     clearok(curscr, TRUE);
 }
 
@@ -169,6 +171,7 @@ static SCREEN *screen_open(void)
         cli_error("TERM says that this terminal cannot show `cede top`: try `cede top --once`");
         return NULL;
     }
+    use_env(FALSE); /* on_resize() says how large it is */
     for (size_t i = 0; i < ARRAY_SIZE(names) && !screen; i++)
         screen = newterm(names[i], stdout, stdin);
     if (!screen)
@@ -189,6 +192,7 @@ int top_screen(uint64_t interval_ns)
     SCREEN *screen = signals >= 0 ? screen_open() : NULL;
     if (!screen)
         return CLI_FAILED;
+    on_resize();
     const char *no_color = getenv("NO_COLOR");
     top_draw_start(!no_color || !no_color[0]);
     cbreak();

@@ -11,6 +11,7 @@
 #include "cli/client.h"
 #include "cli/trace_tracks.h"
 #include "lib/json_text.h"
+#include "lib/out_file.h"
 
 #define TIME_MAX_US  (24ULL * 3600 * 1000 * 1000)
 #define MESSAGES_MAX 1024 /* between two looks at the clock */
@@ -144,8 +145,9 @@ static int trace_to(const char *path, struct client *c, const json_t *jobs, uint
                   cut ? "this program read nothing for seconds, and ceded has cut it off"
                       : "there were more than this program could take");
     if (flushed == 0)
-        printf("%s: %.1f s, %llu events; open it at https://ui.perfetto.dev\n", path,
-               (double)(end - start) / 1e9, (unsigned long long)events);
+        fprintf(out_file_is_output(path) ? stderr : stdout,
+                "%s: %.1f s, %llu events; open it at https://ui.perfetto.dev\n", path,
+                (double)(end - start) / 1e9, (unsigned long long)events);
     return r < 0 || cut ? CLI_FAILED : CLI_OK;
 }
 

@@ -22,6 +22,7 @@
 #include "lib/account.h"
 #include "lib/quota.h"
 #include "lib/share.h"
+#include "lib/unasked.h"
 
 #define BACKLOG          128
 #define ACCEPTS_PER_TURN 32
@@ -34,6 +35,7 @@
 #define AWAY_NS          NSEC_PER_MSEC         /* for turning them away, in one turn */
 #define DEBT_MAX_NS      NSEC_PER_SEC          /* by connecting */
 #define CONNECTION_NS    (10 * NSEC_PER_USEC)  /* of a connection, in the event loop */
+#define DESCRIPTORS_NS   (5 * NSEC_PER_MSEC)   /* of dropping what came unasked, in a thread */
 
 /* A request that waits for the engine's next tick. */
 struct ask {
@@ -106,7 +108,7 @@ static void on_client_closed(uv_handle_t *h)
     struct client *c = h->data;
     struct server *s = c->server;
     uint64_t started = verbs_cpu_ns(s->verbs);
-    close(c->fd);
+    unasked_close(c->fd);
     user_charge(s, c->account, verbs_cpu_ns(s->verbs) - started);
     free(c);
     s->closing--;
@@ -327,10 +329,14 @@ static void client_take(struct client *c, int status)
 {
     struct server *s = c->server;
     /* MSG_TRUNC: the true length of a message that does not fit. */
-    ssize_t n = recv(c->fd, s->buf, sizeof(s->buf), MSG_DONTWAIT | MSG_TRUNC);
+    ssize_t n = unasked_recv(c->fd, s->buf, sizeof(s->buf), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR) && status == 0)
         return;
-    if (n <= 0) { /* gone, or an empty message, which looks the same */
+    if (n < 0 && errno == EBADMSG) {
+        refuse(c->fd, -EBADMSG, "no request brings descriptors");
+        user_charge(s, c->account, DESCRIPTORS_NS);
+        client_disconnect(c);
+    } else if (n <= 0) { /* gone, or an empty message, which looks the same */
         client_disconnect(c);
     } else if (n > PROTO_MESSAGE_MAX) {
         struct error err;
@@ -401,7 +407,7 @@ static bool admit(struct listener *l, int fd, const struct ucred *cred, uid_t ac
         refuse(fd, -EUSERS, why);
     if (!c || uv_poll_init(l->poll.loop, &c->poll, fd) < 0) {
         free(c);
-        close(fd);
+        unasked_close(fd);
         return !flood;
     }
     c->poll.data = c;
@@ -436,7 +442,7 @@ static void on_connect(uv_poll_t *h, int status, int events)
         if (fd < 0)
             break;
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
-            close(fd);
+            unasked_close(fd);
             continue;
         }
         uid_t account =
@@ -480,6 +486,7 @@ int server_listen(const char *path, struct error *err)
     /* Connecting takes the right to write, and everyone may connect: SO_PEERCRED tells who it is,
      * and rights.c what that user may do. */
     r = fd < 0 ? -errno : bind_for_all(fd, &a);
+    unasked_refuse(fd);
     if (r == 0 && listen(fd, BACKLOG) < 0)
         r = -errno;
     if (r < 0)
@@ -564,7 +571,7 @@ static void listener_stop(struct server *s, struct listener *l)
         unlink(l->path);
     s->closing++;
     uv_close((uv_handle_t *)&l->poll, on_server_closed);
-    close(l->acceptor.fd);
+    unasked_close_listener(l->acceptor.fd);
     acceptor_close(&l->acceptor);
 }
 

@@ -66,7 +66,8 @@ struct daemon {
     struct reader reader;   /* of a configuration that SIGHUP asked for */
     uv_poll_t *reader_poll; /* NULL: none is asked for */
     const char *soft;       /* where the software GPU listens; NULL: the default */
-    uint64_t start_ns, wake_ns, acct_ns;
+    uint64_t start_ns, wake_ns, acct_ns, mend_ns;
+    int mend_failed; /* 0: not */
     unsigned jobs;
     bool had_jobs, stopping;
     uint64_t gpu_look_ns; /* 0: not */
@@ -85,7 +86,20 @@ static void notify_status(const struct daemon *d, const char *more)
 
 static void heartbeat(struct daemon *d)
 {
-    journal_shared(d->journal)->heartbeat_ns = monotonic_ns();
+    const uint64_t now = monotonic_ns();
+    journal_shared(d->journal)->heartbeat_ns = now;
+    if (now < d->mend_ns)
+        return;
+    d->mend_ns = now + HEARTBEAT_NS;
+    int r = journal_mend(d->journal);
+    if (r > 0)
+        log_say(LOG_WARNING, "the journal in %s is not as it was written: it is made anew", d->dir);
+    else if (r < 0 && r != d->mend_failed)
+        log_say(LOG_ERR,
+                "the journal in %s is not as it was written, and cannot be made anew: "
+                "%s",
+                d->dir, strerror(-r));
+    d->mend_failed = r;
 }
 
 /* The loop */

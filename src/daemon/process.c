@@ -46,6 +46,7 @@ void process_become_daemon(void)
 {
     umask(022);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond RLIMIT_FSIZE fails instead */
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null >= 0) {
         dup2(null, STDIN_FILENO); /* closed, number 0 would go to something that matters */

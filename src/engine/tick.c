@@ -20,8 +20,10 @@
 static void tick_record(struct engine *e)
 {
     struct model *m = &e->model;
-    if (journal_shared(m->journal)->next_number < m->next_number)
+    if (journal_shared(m->journal)->next_number < m->next_number) {
         journal_shared(m->journal)->next_number = m->next_number;
+        journal_store_shared(m->journal);
+    }
     if (!m->records_changed)
         return;
     m->records_changed = false;

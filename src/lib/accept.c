@@ -8,6 +8,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "lib/unasked.h"
+
 /* Connections of one call that were refused or had gone, before a pause. */
 #define FAILURES_MAX 16
 
@@ -55,7 +57,7 @@ static int refuse_one(struct acceptor *a)
     if (fd >= 0) {
         if (a->refuse)
             a->refuse(fd);
-        close(fd);
+        unasked_close(fd);
     }
     spare_open(a);
     return fd < 0 ? fd : 0;

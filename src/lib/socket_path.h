@@ -21,4 +21,8 @@ int cede_socket_at(unsigned i, char *buf, size_t size);
  * container (given: i of cede_socket_at() is 0), and not one in /tmp. */
 int cede_peer_trusted(unsigned peer, int given);
 
+/* Before connecting: false if the socket there is a user's who is not trusted. A program behind it
+ * need not even accept. */
+int cede_socket_trusted(const char *path, int given);
+
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/json_text.h"
+#include "lib/out_file.h"
 
 /* Of one SM, by NVIDIA's programming guide (compute capabilities). */
 static const struct limits {
@@ -164,12 +165,10 @@ int profile_save(const struct profile *p, const char *path, struct error *err)
     for (uint32_t i = 0; i < p->n; i++)
         json_array_append_new(kernels, kernel_json(&p->kernels[i], &p->uses[i]));
     json_object_set_new(all, "kernels", kernels);
-    int r = 0;
-    errno = 0;
-    if (json_dump_file(all, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) < 0)
-        r = error_set(err, errno ? -errno : -EIO, "cannot write %s: %s", path, strerror(errno));
+    _cleanup_free_ char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     json_decref(all);
-    return r;
+    return text ? out_file_put(path, 0, text, strlen(text), err)
+                : error_set(err, -ENOMEM, "out of memory");
 }
 
 /* Any two times have a ratio that can be reckoned with. */

@@ -131,14 +131,18 @@ struct journal;
  * or older file (another boot, another version) is set aside as journal.bad if it holds records,
  * and a new one is begun. Damaged records in a file that is otherwise whole are dropped. */
 int journal_open(const char *dir, int wait_ms, struct journal **out, struct error *err);
-/* For showing: shared mapping, no lock, no writing. -ENOENT. */
+/* For showing: a copy of what is there now, without the lock. -ENOENT; -EPERM: it is neither root's
+ * nor this user's. */
 int journal_open_readonly(const char *dir, struct journal **out, struct error *err);
 /* Which devices a journal is about, without mapping it: another user may cut its own short at any
  * time. -ENOENT: it is no journal of this boot and version. */
 int journal_devices(int fd, char driver[16], char where[256]);
-/* Takes over inherited descriptors: the file's, and the lock's that its giver holds. Both are
- * closed after a failure too. */
-int journal_from_fd(int fd, int lock_fd, struct journal **out, struct error *err);
+/* Takes over inherited descriptors: the file's, its holders' memory, and the lock's that its giver
+ * holds. All are closed after a failure too. */
+int journal_from_fd(int fd, int memory_fd, int lock_fd, struct journal **out, struct error *err);
+/* If the file was cut short or written over, or could not be written, it is made anew from what its
+ * holders know: then 1. 0: it is as it should be. Else an error, to be tried again. */
+int journal_mend(struct journal *j);
 /* For a holder that waits for something else and has nothing to write meanwhile: others may take
  * the lock. To be called only where nobody who has the same lock by inheritance relies on it. */
 void journal_yield(struct journal *j);
@@ -148,6 +152,7 @@ int journal_reclaim(struct journal *j);
 void journal_close(struct journal *j);
 
 int journal_fd(const struct journal *j);
+int journal_memory_fd(const struct journal *j);
 int journal_lock_fd(const struct journal *j);
 /* Of its lock file, which stays the same for all that hold a journal there, one after the other. */
 struct journal_place {
@@ -155,6 +160,8 @@ struct journal_place {
 };
 struct journal_place journal_place(const struct journal *j);
 struct journal_shared *journal_shared(struct journal *j);
+/* What was changed in it, for who opens the file next: all but the heartbeat has to be. */
+void journal_store_shared(struct journal *j);
 
 /* Slots are the caller's. job NULL frees the record. */
 void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job *job);
@@ -194,7 +201,7 @@ uint32_t journal_incomplete(const struct journal *j);
 void journal_complete(struct journal *j, enum journal_missing what);
 
 /* For a second holder of the same file: takes notice of records that were added since. */
-int journal_refresh(struct journal *j);
+void journal_refresh(struct journal *j);
 
 /* Slots below these may hold records (grows with use). */
 uint32_t journal_jobs_end(const struct journal *j);

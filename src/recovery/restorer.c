@@ -41,7 +41,8 @@ int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *er
     if (child == 0) {
         const int own[] = {[RESTORE_JOURNAL_FD - 3] = journal_fd(j),
                            [RESTORE_LOCK_FD - 3] = journal_lock_fd(j),
-                           [RESTORE_PIPE_FD - 3] = fds[0]};
+                           [RESTORE_PIPE_FD - 3] = fds[0],
+                           [RESTORE_MEMORY_FD - 3] = journal_memory_fd(j)};
         standby_exec(own, ARRAY_SIZE(own), (const char *const[]){"cede-restore", NULL});
     }
     close(fds[0]);
@@ -80,6 +81,7 @@ static unsigned restorer_undo(struct journal *j, struct device_driver **driver)
     }
     unsigned failed = journal_undo(j, *driver, NULL, NULL);
     atomic_fetch_add(&s->restored, 1);
+    journal_store_shared(j);
     return failed;
 }
 
@@ -130,6 +132,7 @@ unsigned restorer_address(struct journal *j, struct device_driver *driver,
     }
     snprintf(s->driver, sizeof(s->driver), "%s", address->name);
     snprintf(s->where, sizeof(s->where), "%s", address->where);
+    journal_store_shared(j);
     return left;
 }
 
@@ -232,7 +235,8 @@ int restore_main(int argc, char **argv)
 {
     (void)argv;
     if (argc != 1 || fcntl(RESTORE_JOURNAL_FD, F_GETFD) < 0 ||
-        fcntl(RESTORE_LOCK_FD, F_GETFD) < 0 || fcntl(RESTORE_PIPE_FD, F_GETFD) < 0) {
+        fcntl(RESTORE_LOCK_FD, F_GETFD) < 0 || fcntl(RESTORE_PIPE_FD, F_GETFD) < 0 ||
+        fcntl(RESTORE_MEMORY_FD, F_GETFD) < 0) {
         fprintf(stderr, "cede-restore is started by ceded, not by hand\n");
         return 2;
     }
@@ -241,7 +245,7 @@ int restore_main(int argc, char **argv)
 
     struct journal *j;
     struct error err = {""};
-    if (journal_from_fd(RESTORE_JOURNAL_FD, RESTORE_LOCK_FD, &j, &err) < 0) {
+    if (journal_from_fd(RESTORE_JOURNAL_FD, RESTORE_MEMORY_FD, RESTORE_LOCK_FD, &j, &err) < 0) {
         log_say(LOG_ERR, "%s", err.text);
         return 1;
     }

@@ -11,6 +11,7 @@
 #define RESTORE_JOURNAL_FD 3
 #define RESTORE_LOCK_FD    4
 #define RESTORE_PIPE_FD    5
+#define RESTORE_MEMORY_FD  6
 
 /* 1: this process is one, of that user; 0: not, or gone; else an error. */
 int restorers_have(pid_t pid, uid_t *owner);

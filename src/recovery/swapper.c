@@ -45,7 +45,8 @@ void standby_exec(const int *fds, unsigned n, const char *const argv[])
 
 int standby_begin(const char *name)
 {
-    static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
+    static const int ignored[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT,
+                                  SIGPIPE, SIGUSR1, SIGUSR2, SIGXFSZ};
     for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
         signal(ignored[i], SIG_IGN);
     prctl(PR_SET_NAME, name);

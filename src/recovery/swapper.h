@@ -100,7 +100,7 @@ bool swapper_anything(const struct journal *j);
 /* What the restorer, the swapper and other helpers have in common. In the child: this program
  * again, by the name argv[0], in a session of its own, with these descriptors as 3, 4, ... and no
  * more. */
-#define STANDBY_FDS_MAX 3
+#define STANDBY_FDS_MAX 4
 _Noreturn void standby_exec(const int *fds, unsigned n, const char *const argv[]);
 /* As it begins: its name, no polite signal and no directory. */
 int standby_begin(const char *name);

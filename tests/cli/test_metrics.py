@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -149,7 +150,22 @@ class Metrics(unittest.TestCase):
             self.assertIn(said, r.stderr)
         r = self.cede("metrics", "-o", self.path("none/m.prom"))
         self.assertEqual(r.returncode, 1)
-        self.assertIn("cannot make a file beside", r.stderr)
+        self.assertIn("cannot write " + self.path("none/m.prom"), r.stderr)
+
+    def test_no_plain_file(self):
+        """What is no plain file is written, not replaced: /dev/null would end a host."""
+        os.mkfifo(self.path("pipe"))
+        with os.fdopen(os.open(self.path("pipe"), os.O_RDONLY | os.O_NONBLOCK)) as f:
+            self.cede("metrics", "-o", self.path("pipe"))
+            self.assertIn("\ncede_up 0\n", f.read())
+        self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
+        os.symlink("there", self.path("link"))
+        self.cede("metrics", "-o", self.path("link"))
+        self.assertTrue(os.path.islink(self.path("link")))
+        with open(self.path("there"), encoding="utf8") as f:
+            self.assertIn("\ncede_up 0\n", f.read())
+        for name in "-", "/dev/stdout":
+            self.assertIn("\ncede_up 0\n", self.cede("metrics", "-o", name).stdout)
 
     def test_no_library(self):
         with open(self.path("libmicrohttpd.so.12"), "w", encoding="utf8"):

@@ -79,8 +79,25 @@ static void run_reads_the_environment(void **state)
     }
 }
 
+#define HANDED_OVER(pid)                                                                           \
+    "exec 3</dev/null; LISTEN_PID=" pid " LISTEN_FDS=1 LISTEN_PIDFDID=7 WATCHDOG_PID=" pid         \
+    " exec \"$CEDE_EXE\" run --gpu-device soft sh -c 'echo $((LISTEN_PID == $$)) "                 \
+    "$((WATCHDOG_PID == $$)) $LISTEN_FDS ${LISTEN_PIDFDID-none} $(readlink /proc/$$/fd/3)'"
+
+/* What systemd says to the process that it starts is for the program, and what is for another
+ * process stays so. */
+static void sockets_handed_over(void **state)
+{
+    (void)state;
+    RUN(&r, "sh", "-c", HANDED_OVER("$$"));
+    assert_string_equal(r.out, "1 1 1 none /dev/null\n");
+    RUN(&r, "sh", "-c", HANDED_OVER("$PPID"));
+    assert_string_equal(r.out, "0 0 1 7 /dev/null\n");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(run_reads_the_environment)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(run_reads_the_environment),
+                                       cmocka_unit_test(sockets_handed_over)};
     return cmocka_run_group_tests(tests, harness_begin, harness_end);
 }

@@ -3,15 +3,20 @@ of ceded for what no real one says: hostile names, 500 jobs. Also `cede top --on
 
 usage: test_top.py CEDE [TEST...]"""
 import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
+import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 import unittest
@@ -424,6 +429,35 @@ class Top(unittest.TestCase):
         self.sees(r"no job .*stranger")
         self.keys("F10")
         self.restored()
+
+    def test_larger_than_any_screen(self):
+        """A terminal may say that it is as large as it likes, at the start and later."""
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+
+        def resize(*size):
+            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
+        resize(24, 65535)
+        top = subprocess.Popen([CEDE, "top"], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+                               env={**os.environ, "TERM": "xterm", "CEDE_DIR": self.path("none")})
+        self.addCleanup(top.kill)
+        os.close(slave)
+        for size in (65535, 65535), (65535, 80), (24, 80):
+            self.assertTrue(eventually(lambda: select.select([master], [], [], 0)[0], "nothing is shown"))
+            self.assertTrue(os.read(master, 1 << 20))
+            self.assertIsNone(top.poll())
+            resize(*size)
+            top.send_signal(signal.SIGWINCH)  # the terminal is not its controlling one
+            time.sleep(0.3)
+        os.write(master, b"q")
+
+        def ended():
+            with contextlib.suppress(OSError):
+                while top.poll() is None and select.select([master], [], [], 0.1)[0]:
+                    os.read(master, 1 << 20)
+            return top.poll() is not None
+        eventually(ended, "it does not end")
+        self.assertEqual(top.returncode, 0)
 
     def test_no_colour(self):
         """NO_COLOR, and a terminal that has none: no colours, and no characters but ASCII."""

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
+#include "../lingering.h"
 #include "server_env.h"
 
 /* In a child of another user: blocking, and no cmocka. */
@@ -485,6 +486,38 @@ static void guests(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
+/* What comes along and is not wanted takes its time to go: in a request, in one behind others on a
+ * connection that ends, and on one that is not accepted when the server stops. */
+static void descriptors_unasked(void **state)
+{
+    static const char text[] = "{\"v\":1,\"op\":\"ps\"}";
+    struct env *e = *state;
+    struct lingering l = lingering_new();
+    int fd = dial(e->path);
+    lingering_send(&l, fd, text, strlen(text));
+    json_t *o = reply(e, fd);
+    assert_non_null(strstr(json_string_value(json_object_get(o, "error")), "descriptors"));
+    assert_int_equal(code(o), EBADMSG);
+    assert_hung_up(e, fd);
+    assert_served(e);
+    lingering_end(&l);
+
+    l = lingering_new();
+    fd = dial(e->path);
+    assert_int_equal(send(fd, text, strlen(text), 0), strlen(text));
+    lingering_send(&l, fd, text, strlen(text));
+    close(fd);
+    assert_served(e);
+    lingering_end(&l);
+
+    l = lingering_new();
+    fd = dial(e->path);
+    lingering_send(&l, fd, text, strlen(text));
+    stop_server(e);
+    close(fd);
+    lingering_end(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -497,6 +530,7 @@ int main(void)
         TEST(memory_of_users),
         TEST(uids_of_one_account),
         TEST(connections_are_paid_for),
+        TEST(descriptors_unasked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

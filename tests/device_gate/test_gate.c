@@ -1,5 +1,6 @@
 /* The driver of programs that hold their own submissions, against programs that lie: what they
  * send, write and do hurts nobody but themselves. */
+#include "../lingering.h"
 #include "fixture.h"
 
 #include <errno.h>
@@ -243,13 +244,45 @@ static void another_instance_undoes(void **state)
     leave(&p);
 }
 
+/* The driver is not held up by what comes along with a message, wherever that waits. */
+static void descriptors_unasked(void **state)
+{
+    (void)state;
+    const struct gate_msg hello = {.type = GATE_HELLO,
+                                   .magic = GATE_MAGIC,
+                                   .version = GATE_VERSION},
+                          demand = {.type = GATE_DEMAND};
+    struct lingering l = lingering_new();
+    int fd = connect_raw();
+    lingering_send(&l, fd, &hello, sizeof(hello));
+    processes();
+    assert_int_equal(processes(), 0);
+    assert_true(closed(fd));
+    close(fd);
+    lingering_end(&l);
+
+    l = lingering_new();
+    struct pages p = welcomed();
+    assert_int_equal(send(p.fd, &demand, 8, 0), 8);
+    lingering_send(&l, p.fd, &demand, 8);
+    leave(&p);
+    processes();
+    assert_int_equal(processes(), 0);
+    lingering_end(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_messages),         cmocka_unit_test(pages_are_guarded),
-        cmocka_unit_test(lies_are_bounded),     cmocka_unit_test(devices_are_told_apart),
-        cmocka_unit_test(crowds_are_refused),   cmocka_unit_test(another_instance_undoes),
-        cmocka_unit_test(floods_are_not_heard), cmocka_unit_test(descriptors_are_handed_over),
+        cmocka_unit_test(bad_messages),
+        cmocka_unit_test(pages_are_guarded),
+        cmocka_unit_test(lies_are_bounded),
+        cmocka_unit_test(devices_are_told_apart),
+        cmocka_unit_test(crowds_are_refused),
+        cmocka_unit_test(another_instance_undoes),
+        cmocka_unit_test(descriptors_unasked),
+        cmocka_unit_test(floods_are_not_heard),
+        cmocka_unit_test(descriptors_are_handed_over),
     };
     return cmocka_run_group_tests_name("device_gate", tests, begin, end);
 }

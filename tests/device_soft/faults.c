@@ -432,6 +432,43 @@ static void test_endless_list(void **state)
     assert_int_equal(rmdir(f.dir), 0);
 }
 
+static int32_t results[2]; /* to whoever connects; to what is asked then */
+
+static void answers_anything(int fd)
+{
+    struct soft_msg m;
+    for (int i = 0; fd >= 0 && recv(fd, &m, sizeof(m), 0) > 0; i = 1) {
+        m = (struct soft_msg){
+            .version = SOFT_VERSION, .type = SOFT_REPLY, .u.reply = {results[i], .gpus = 1}};
+        if (send(fd, &m, soft_msg_size(m.type), MSG_NOSIGNAL) < 0)
+            break;
+    }
+    close(fd);
+}
+
+/* Numbers that are no result: some cannot even be negated. */
+static void test_mad_results(void **state)
+{
+    static const int32_t cases[][2] = {{INT32_MIN, 0}, {7, 0},         {INT32_MAX, 0},
+                                       {1, 0},         {0, INT32_MIN}, {0, INT32_MAX}};
+    struct fixture f = {.dir = "/tmp/cede-test-XXXXXX"};
+    (void)state;
+    assert_non_null(mkdtemp(f.dir));
+    snprintf(f.path, sizeof(f.path), "%s/socket", f.dir);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        memcpy(results, cases[i], sizeof(results));
+        pid_t pid = impostor(f.path, geteuid(), answers_anything);
+        struct soft_client *c = NULL;
+        int r = soft_client_open(f.path, 0, NULL, &c);
+        assert_int_equal(r, results[0] ? -EPROTO : 0);
+        if (r == 0)
+            assert_int_equal(soft_client_alloc(c, 1), -EPROTO);
+        soft_client_close(c);
+        end_impostor(f.path, pid);
+    }
+    assert_int_equal(rmdir(f.dir), 0);
+}
+
 static void test_arguments(void **state)
 {
     char name[] = "cede-softgpu", help[] = "--help", bad[] = "--what", gpus[] = "--gpus",
@@ -465,7 +502,8 @@ int main(void)
         end_to_end(test_socket_mode),        end_to_end(test_malformed),
         end_to_end(test_strictness),         end_to_end(test_never_reads),
         cmocka_unit_test(test_permission),   cmocka_unit_test(test_impostor),
-        cmocka_unit_test(test_endless_list), cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_endless_list), cmocka_unit_test(test_mad_results),
+        cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

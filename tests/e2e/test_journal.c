@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -180,6 +181,56 @@ static void journal_cannot_grow(void **state)
     unmount_small();
 }
 
+/* ceded and its restorer go on when the file is cut short under them; so whoever is killed then,
+ * nobody stays suspended. */
+static void cut_short(void **state)
+{
+    (void)state;
+    char path[96];
+    pid_t pids[2] = {LOAD("b1", "batch"), LOAD("b2", "batch")};
+    assert_true(EVENTUALLY(all_have_contexts(pids, 2)));
+    snprintf(path, sizeof(path), "%s/journal", cede_home());
+    for (int made_anew = 0; made_anew < 2; made_anew++) {
+        struct ceded d = ceded_start();
+        CEDE("set", pid_text(pids[0]), "-c", "batch");
+        CEDE("pause", "b1");
+        assert_true(EVENTUALLY(somebody_suspended()));
+        assert_int_equal(truncate(path, 0), 0);
+        assert_true(!made_anew || EVENTUALLY(somebody_suspended()));
+        CEDE("set", "b1", "-w", "50");
+        ceded_kill(&d);
+        await_progress(pids, 2);
+        assert_true(EVENTUALLY(all_slices_default(pids, 2)));
+    }
+    json_decref(load_end("b1", pids[0]));
+    json_decref(load_end("b2", pids[1]));
+}
+
+/* A limit on the size of files is an error as any other. */
+static void file_too_large(void **state)
+{
+    (void)state;
+    const struct rlimit few = {4096, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+    pid_t pids[2] = {LOAD("b1", "batch"), LOAD("b2", "batch")};
+    assert_true(EVENTUALLY(all_have_contexts(pids, 2)));
+    struct ceded d = ceded_start();
+    assert_int_equal(prlimit(d.pid, RLIMIT_FSIZE, &few, NULL), 0);
+    RUN(&result, "cede", "set", pid_text(pids[0]), "-c", "batch");
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "File too large"));
+    await_progress(pids, 2);
+    assert_int_equal(prlimit(d.pid, RLIMIT_FSIZE, &all, NULL), 0);
+    for (int i = 0; i < 2; i++)
+        CEDE("set", pid_text(pids[i]), "-c", "batch");
+    CEDE("pause", "b1");
+    assert_true(EVENTUALLY(somebody_suspended()));
+    CEDE("resume", "b1");
+    ceded_stop(&d);
+    assert_true(all_slices_default(pids, 2));
+    json_decref(load_end("b1", pids[0]));
+    json_decref(load_end("b2", pids[1]));
+}
+
 /* ---- a damaged one ---- */
 
 /* Each starts some ten processes. */
@@ -336,6 +387,8 @@ int main(void)
         e2e(many_runs_share_one),
         e2e(no_room_for_a_journal),
         e2e(journal_cannot_grow),
+        e2e(cut_short),
+        e2e(file_too_large),
         e2e(damaged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -333,6 +333,7 @@ static void test_stopped_and_no_device(void **state)
     assert_int_equal(journal_open(f->dir, 0, &f->j, NULL), 0);
     snprintf(journal_shared(f->j)->driver, sizeof(journal_shared(f->j)->driver), "soft");
     snprintf(journal_shared(f->j)->where, sizeof(journal_shared(f->j)->where), "/nowhere");
+    journal_store_shared(f->j);
     assert_int_equal(journal_put_group(f->j, 0, JG_STOPPED, &f->d.g[0].dg), 0);
     journal_close(f->j);
     kill(p[0], SIGSTOP);

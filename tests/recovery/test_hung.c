@@ -70,8 +70,9 @@ static pid_t start_restorer(const struct journal *j, int *to)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(fds[1]);
         const int above[] = {fcntl(journal_fd(j), F_DUPFD, 10),
-                             fcntl(journal_lock_fd(j), F_DUPFD, 10), fcntl(fds[0], F_DUPFD, 10)};
-        for (int i = 0; i < 3; i++)
+                             fcntl(journal_lock_fd(j), F_DUPFD, 10), fcntl(fds[0], F_DUPFD, 10),
+                             fcntl(journal_memory_fd(j), F_DUPFD, 10)};
+        for (int i = 0; i < 4; i++)
             dup2(above[i], RESTORE_JOURNAL_FD + i);
         _exit(restore_main(1, argv));
     }

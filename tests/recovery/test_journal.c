@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -334,6 +335,107 @@ static void cut_when_made(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* What another user has put there neither holds up nor ends who looks, and is not believed. */
+static void not_believed(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    struct journal *j;
+    uint32_t flags;
+    fill(f);
+    assert_int_equal(journal_open_readonly(f->dir, &j, &err), 0);
+    assert_int_equal(truncate(f->path, 0), 0);
+    for (uint32_t i = 0; i < journal_groups_end(j); i++)
+        (void)journal_group(j, i, &flags);
+    assert_non_null(journal_group(j, 299, &flags));
+    journal_close(j);
+
+    journal_close(f->j);
+    f->j = NULL;
+    assert_int_equal(unlink(f->path), 0);
+    if (geteuid() == 0) {
+        reopen(f);
+        assert_int_equal(chown(f->path, 65534, 65534), 0);
+        assert_int_equal(journal_open_readonly(f->dir, &j, &err), -EPERM);
+        assert_non_null(strstr(err.text, f->path));
+        assert_int_equal(unlink(f->path), 0);
+    }
+    alarm(60);
+    assert_int_equal(mkfifo(f->path, 0644), 0);
+    assert_int_equal(journal_open_readonly(f->dir, &j, &err), -EPERM);
+    alarm(0);
+    assert_int_equal(unlink(f->path), 0);
+    reopen(f);
+}
+
+/* Whoever holds it goes on with all that is on record, and makes the file anew. */
+static void cut_while_held(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    struct journal *second;
+    uint32_t flags;
+    fill(f);
+    assert_int_equal(journal_mend(f->j), 0);
+    assert_int_equal(journal_from_fd(dup(journal_fd(f->j)), dup(journal_memory_fd(f->j)),
+                                     dup(journal_lock_fd(f->j)), &second, &err),
+                     0);
+    assert_int_equal(truncate(f->path, 0), 0);
+    for (int i = 0; i < 2; i++) {
+        struct journal *j = i ? second : f->j;
+        assert_int_equal(journal_reclaim(j), 0); /* held by the other as well */
+        assert_int_equal(journal_incomplete(j), 0);
+        assert_non_null(journal_group(j, 299, &flags));
+        assert_int_equal(flags, JG_SUSPENDED);
+        assert_null(journal_group(j, 5, &flags));
+        assert_non_null(journal_swap(j, 3));
+    }
+    journal_close(second);
+    assert_int_equal(journal_mend(f->j), 1);
+    assert_int_equal(journal_mend(f->j), 0);
+    reopen(f);
+    assert_false(journal_damaged(f->j));
+    assert_int_equal(journal_incomplete(f->j), 0);
+    assert_non_null(journal_group(f->j, 299, &flags));
+    write_zeros(f, 0, 8); /* or written over */
+    assert_int_equal(journal_mend(f->j), 1);
+    reopen(f);
+    assert_false(journal_damaged(f->j));
+}
+
+/* What cannot be written did not happen: nobody is to touch the device. */
+static void cannot_be_written(void **state)
+{
+    struct fixture *f = *state;
+    struct device_group g = {.proc = f->self, .nchannels = 1, .timeslice_us = 2048, .key = 1};
+    struct rlimit was, few = {4096, RLIM_INFINITY};
+    uint32_t flags;
+    fill(f);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    int fresh = journal_put_group(f->j, 0, JG_SUSPENDED, &g);
+    g.key = 300;
+    int more = journal_put_group(f->j, 299, JG_SUSPENDED | JG_TIMESLICE, &g);
+    g.key = 301;
+    int changed = journal_put_group(f->j, 298, JG_SUSPENDED, &g);
+    journal_put_job(f->j, 4, &(struct journal_job){.root = f->self, .weight = 7});
+    assert_int_equal(journal_mend(f->j), -EFBIG);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_int_equal(fresh, -EFBIG);
+    assert_int_equal(more, -EFBIG);
+    assert_int_equal(changed, -EFBIG);
+    assert_null(journal_group(f->j, 0, &flags));
+    assert_non_null(journal_group(f->j, 299, &flags));
+    assert_int_equal(flags, JG_SUSPENDED);
+    assert_int_equal(journal_put_group(f->j, 0, JG_SUSPENDED, &g), 0);
+    assert_int_equal(journal_mend(f->j), 1); /* as soon as it can */
+    reopen(f);
+    assert_int_equal(journal_job(f->j, 4)->weight, 7);
+    assert_non_null(journal_group(f->j, 0, &flags));
+    assert_non_null(journal_group(f->j, 299, &flags));
+}
+
 /* The descriptors and the name of a restorer, in a process of this test's. */
 static pid_t looks_like_a_restorer(const struct journal *j)
 {
@@ -366,6 +468,7 @@ static void restorers_by_descriptors(void **state)
     const struct journal_place theirs = journal_place(f->j), own = {1, 2};
     snprintf(journal_shared(f->j)->driver, sizeof(journal_shared(f->j)->driver), "soft");
     snprintf(journal_shared(f->j)->where, sizeof(journal_shared(f->j)->where), "%s", f->dir);
+    journal_store_shared(f->j);
     for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
         pids[i] = looks_like_a_restorer(f->j);
     other_cedes_find(&o, "soft", f->dir, &own);
@@ -427,6 +530,9 @@ int main(void)
                                        T(cut_when_made),
                                        T(preemption_modes),
                                        T(yielded_half),
+                                       T(not_believed),
+                                       T(cut_while_held),
+                                       T(cannot_be_written),
                                        T(restorers_by_descriptors),
                                        T(restorer_with_a_lease)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);

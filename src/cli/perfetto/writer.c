@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "lib/out_file.h"
 #include "perfetto.pb-c.h"
 
 #define BUFFER     16384U
@@ -21,8 +22,8 @@
 #define CLOCK_BOOT 6U
 
 struct perfetto {
-    int fd, code;
-    char *path;
+    int code;
+    struct out_file file;
     uint64_t written; /* bytes, of whole packets */
     size_t used;
     uint8_t buffer[BUFFER];
@@ -91,18 +92,13 @@ static void write_clocks(struct perfetto *p)
 int perfetto_open(const char *path, struct perfetto **out, struct error *err)
 {
     struct perfetto *p = calloc(1, sizeof(*p));
-    char *name = strdup(path);
-    int fd = -1;
-    if (p && name)
-        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
-    if (fd < 0) {
-        int code = p && name ? -errno : -ENOMEM;
+    int r = p ? out_file_open(&p->file, path, 0, err) : error_set(err, -ENOMEM, "out of memory");
+    if (r == 0)
+        r = out_file_show(&p->file, err);
+    if (r < 0) {
         free(p);
-        free(name);
-        return error_set(err, code, "cannot write %s: %s", path, strerror(-code));
+        return r;
     }
-    p->fd = fd;
-    p->path = name;
     write_clocks(p);
     *out = p;
     return 0;
@@ -112,22 +108,22 @@ void perfetto_close(struct perfetto *p)
 {
     if (!p)
         return;
-    close(p->fd);
-    free(p->path);
+    out_file_drop(&p->file);
     free(p);
 }
 
 int perfetto_flush(struct perfetto *p, struct error *err)
 {
     if (p->code == 0 && p->used)
-        p->code = write_full(p->fd, p->buffer, p->used);
+        p->code = write_full(p->file.fd, p->buffer, p->used);
     if (p->code == 0)
         p->written += p->used;
-    else if (p->used && ftruncate(p->fd, (off_t)p->written) < 0)
+    else if (p->used && ftruncate(p->file.fd, (off_t)p->written) < 0)
         p->used = 0; /* a pipe, or a device: its reader has what it has */
     p->used = 0;
-    return p->code < 0 ? error_set(err, p->code, "cannot write %s: %s", p->path, strerror(-p->code))
-                       : 0;
+    return p->code < 0
+               ? error_set(err, p->code, "cannot write %s: %s", p->file.path, strerror(-p->code))
+               : 0;
 }
 
 /* ---- packets ---- */

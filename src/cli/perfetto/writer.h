@@ -14,7 +14,7 @@
 
 struct perfetto;
 
-/* Makes or empties the file, with the caller's rights and umask. */
+/* What the file had is lost (lib/out_file.h). */
 int perfetto_open(const char *path, struct perfetto **out, struct error *err);
 /* To the file, whole packets: if that fails, it ends where it ended after the last flush. 0, or
  * -errno again and again. */

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/unasked.h"
+
 #define TIMESLICE_MAX_US 10000000
 
 static struct gate_driver *gate(struct device_driver *d)
@@ -53,7 +55,7 @@ static void gate_close(struct device_driver *base)
     accounts_free(&d->accounts);
     if (d->acceptor.fd >= 0) {
         unlink(d->path);
-        close(d->acceptor.fd);
+        unasked_close_listener(d->acceptor.fd);
     }
     free(d);
 }

@@ -16,6 +16,7 @@
 #include "device/gate/gate.h"
 #include "lib/log.h"
 #include "lib/share.h"
+#include "lib/unasked.h"
 
 #define ACCEPTS_AT_ONCE 64
 #define REFUSED_AT_ONCE 16 /* of these; then none is accepted for a while */
@@ -119,7 +120,7 @@ void gate_drop(struct gate_driver *d, struct gate_program *p)
     }
     if (!p->muted)
         watch_fd(d, p->fd, false);
-    close(p->fd);
+    unasked_close(p->fd);
     if (p->control)
         munmap(p->control, GATE_PAGE);
     if (p->slot)
@@ -159,7 +160,7 @@ static int receive_messages(struct gate_driver *d, struct gate_program *p)
 {
     struct gate_msg m;
     for (unsigned i = 0; i < MESSAGES_AT_ONCE; i++) {
-        ssize_t n = recv(p->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
+        ssize_t n = unasked_recv(p->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
         if (n < 0)
             return errno == EAGAIN || errno == EINTR ? 0 : -errno;
         p->sent++;
@@ -253,7 +254,7 @@ static void accept_some(struct gate_driver *d)
         fd = acceptor_next(&d->acceptor);
         bool in = fd >= 0 && program_admit(d, fd, &account);
         if (fd >= 0 && !in) {
-            close(fd);
+            unasked_close(fd);
             refused++;
         }
         uint64_t now = thread_cpu_ns(), took = now - started + (in ? LEAVING_NS : 0);
@@ -280,6 +281,7 @@ int gate_listen(struct gate_driver *d, struct error *err)
     unlink(d->path);
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const int r = fd < 0 ? -errno : bind_for_all(fd, &a);
+    unasked_refuse(fd);
     if (r < 0 || listen(fd, 64) < 0)
         return error_set(err, -EIO, "cannot listen at %s: %s", d->path,
                          strerror(r < 0 ? -r : errno));

@@ -12,11 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "device/ops.h"
 #include "device/soft/engine.h"
 #include "device/soft/proto.h"
 #include "lib/socket_path.h"
 #include "lib/util.h"
 
+#define ERRNO_MOST 4095
 #define PATIENCE_S 60 /* with a server that does not answer; a busy one does, after seconds */
 
 struct soft_client {
@@ -55,6 +57,12 @@ static int send_msg(int fd, struct soft_msg *m)
     return 0;
 }
 
+/* Callers negate it for strerror(). */
+static bool result_ok(int32_t result)
+{
+    return result >= -ERRNO_MOST && result <= SWAP_FAILED;
+}
+
 static int recv_msg(int fd, struct soft_msg *m, uint32_t want)
 {
     ssize_t n;
@@ -67,7 +75,7 @@ static int recv_msg(int fd, struct soft_msg *m, uint32_t want)
     if ((size_t)n < offsetof(struct soft_msg, u) || m->version != SOFT_VERSION || m->type != want ||
         (size_t)n != soft_msg_size(want))
         return -EPROTO;
-    return 0;
+    return want == SOFT_REPLY && !result_ok(m->u.reply.result) ? -EPROTO : 0;
 }
 
 int soft_transact(int fd, struct soft_msg *m, uint32_t want)
@@ -91,9 +99,7 @@ int soft_connect(const char *path, struct soft_msg *m, int *out, pid_t *server)
     if (strlen(path) >= sizeof(addr.sun_path))
         return -ENAMETOOLONG;
     memcpy(addr.sun_path, path, strlen(path));
-    /* Another user's server could answer anything, and a program there need not even accept. */
-    struct stat st;
-    if (lstat(path, &st) == 0 && !cede_peer_trusted(st.st_uid, given))
+    if (!cede_socket_trusted(path, given)) /* it could answer anything */
         return -EPERM;
 
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -114,7 +120,7 @@ int soft_connect(const char *path, struct soft_msg *m, int *out, pid_t *server)
         *server = peer.pid;
     r = soft_transact(fd, m, SOFT_REPLY);
     if (r == 0)
-        r = m->u.reply.result;
+        r = m->u.reply.result <= 0 ? m->u.reply.result : -EPROTO;
     if (r == 0)
         *out = TAKE_FD(fd);
     return r;

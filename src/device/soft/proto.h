@@ -84,7 +84,7 @@ struct soft_msg {
             uint16_t sm_percent, priority; /* as the client's environment has them; 0: all */
         } open;
         struct {
-            int32_t result; /* 0 or -errno */
+            int32_t result; /* 0 or -errno; of SOFT_SWAP_STATE an enum swap_state */
             uint32_t gpus;
         } reply;
         struct {

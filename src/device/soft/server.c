@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "device/soft/server_impl.h"
+#include "lib/unasked.h"
 #include "lib/util.h"
 
 #define READS_A_TURN 64            /* messages of one connection before the others get their turn */
@@ -47,7 +48,7 @@ static void conn_end(struct server *s, struct conn *c, const char *why)
     if (c->kind == CONN_CONTEXT)
         context_end(s, c);
     c->kind = CONN_DEAD;
-    close(c->fd);
+    unasked_close(c->fd);
     s->accepting = true;
 }
 
@@ -65,7 +66,8 @@ static void conns_bury(struct server *s)
 
 static void accept_conn(struct server *s)
 {
-    _cleanup_close_ int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    _cleanup_(unasked_close_p) int fd =
+        accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         /* No descriptors left: waiting connections would wake us for ever. */
         s->accepting = errno != EMFILE && errno != ENFILE;
@@ -194,7 +196,7 @@ static void conn_read(struct server *s, struct conn *c)
     for (int i = 0; i < READS_A_TURN && c->kind != CONN_DEAD; i++) {
         struct soft_msg m;
         /* MSG_TRUNC: the real length, also of one that is too long. */
-        ssize_t n = recv(c->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
+        ssize_t n = unasked_recv(c->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         server_advance(s); /* not earlier: nothing may count as submitted before it was sent */
@@ -345,6 +347,7 @@ static int make_socket(struct server *s, const char *path, struct error *err)
             return error_set(err, -errno, "cannot remove the stale socket %s: %s", path,
                              strerror(errno));
     }
+    unasked_refuse(fd);
     /* The mode before bind() is the file's from the first moment. */
     if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&s->addr, sizeof(s->addr)) < 0 ||
         lstat(path, &st) < 0 || listen(fd, SOMAXCONN) < 0)
@@ -408,7 +411,8 @@ static void server_close(struct server *s)
         free(s->gpus[i].switches);
     }
     free(s->polls);
-    close_p(&s->listener);
+    if (s->listener >= 0)
+        unasked_close_listener(s->listener);
     close_p(&s->signals);
 }
 

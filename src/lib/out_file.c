@@ -1,0 +1,217 @@
+/* See out_file.h. The path is walked one name at a time, so that what was looked at is what is
+ * written. */
+#include "lib/out_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#define LINKS_MAX 40 /* as the kernel */
+#define NAMES_MAX 16 /* tries for a temporary name */
+
+/* ---- the walk ---- */
+
+struct walk {
+    int dir;                 /* where it stands */
+    char rest[2 * PATH_MAX]; /* what is still to come */
+    unsigned links;
+};
+
+/* Nobody but root could have put a link of root's there. */
+static bool link_is_roots(int dir, const struct stat *link)
+{
+    struct stat st;
+    return link->st_uid == 0 && fstat(dir, &st) == 0 && st.st_uid == 0 &&
+           (!(st.st_mode & (S_IWGRP | S_IWOTH)) || (st.st_mode & S_ISVTX));
+}
+
+/* Its text is no path: it leads to what the process has open. */
+static bool is_magic(int dir)
+{
+    struct statfs fs;
+    return fstatfs(dir, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
+}
+
+/* The link's text comes before what is left. */
+static int walk_link(struct walk *w, int link)
+{
+    char text[PATH_MAX], rest[sizeof(w->rest)];
+    ssize_t n = readlinkat(link, "", text, sizeof(text) - 1);
+    if (n < 0)
+        return -errno;
+    text[n] = '\0';
+    if (++w->links > LINKS_MAX)
+        return -ELOOP;
+    int size = snprintf(rest, sizeof(rest), "%s/%s", text, w->rest);
+    if (size < 0 || (size_t)size >= sizeof(rest))
+        return -ENAMETOOLONG;
+    memcpy(w->rest, rest, (size_t)size + 1);
+    return 0;
+}
+
+static int walk_from(struct walk *w)
+{
+    int fd = w->rest[0] == '/' ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)
+             : w->dir >= 0     ? w->dir
+                               : open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd != w->dir && w->dir >= 0)
+        close(w->dir);
+    w->dir = fd;
+    return fd < 0 ? -errno : 0;
+}
+
+/* The next name of the path. False: there is none. */
+static bool walk_name(struct walk *w, char name[NAME_MAX + 1], bool *last, int *r)
+{
+    char *at = w->rest + strspn(w->rest, "/");
+    size_t n = strcspn(at, "/"), more = n + strspn(at + n, "/");
+    *r = n > NAME_MAX ? -ENAMETOOLONG : 0;
+    if (*r < 0 || !n)
+        return false;
+    memcpy(name, at, n);
+    name[n] = '\0';
+    *last = !at[more];
+    memmove(w->rest, at + more, strlen(at + more) + 1);
+    return true;
+}
+
+/* To the directory of the file, and the file's name in it, which is no link that would be followed.
+ * 0; -EISDIR; -EPERM: another user's link; ... */
+static int walk_to(struct walk *w, char name[NAME_MAX + 1], struct stat *st)
+{
+    bool last = false;
+    int r = walk_from(w);
+    while (r == 0 && walk_name(w, name, &last, &r)) {
+        _cleanup_close_ int fd = openat(w->dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        *st = (struct stat){.st_mode = 0};
+        if (fd < 0 || fstat(fd, st) < 0)
+            return errno == ENOENT && last ? 0 : -errno;
+        if (S_ISLNK(st->st_mode) && is_magic(w->dir) && last)
+            return 0;
+        if (S_ISLNK(st->st_mode) && geteuid() == 0 && !link_is_roots(w->dir, st))
+            return -EPERM;
+        if (S_ISLNK(st->st_mode)) {
+            r = walk_link(w, fd);
+            r = r < 0 ? r : walk_from(w);
+        } else if (last && !S_ISDIR(st->st_mode)) {
+            return 0;
+        } else if (!S_ISDIR(st->st_mode)) {
+            return -ENOTDIR;
+        } else {
+            close(w->dir);
+            w->dir = TAKE_FD(fd);
+        }
+    }
+    return r < 0 ? r : -EISDIR;
+}
+
+/* ---- the file ---- */
+
+static int temporary_make(struct out_file *o)
+{
+    for (unsigned i = 0; i < NAMES_MAX; i++) {
+        snprintf(o->temporary, sizeof(o->temporary), ".cede-%x", (unsigned)(monotonic_ns() >> 4));
+        o->fd = openat(o->dir, o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                       0666);
+        if (o->fd >= 0 || errno != EEXIST)
+            break;
+    }
+    return o->fd < 0 ? -errno : 0;
+}
+
+static int out_file_find(struct out_file *o, const char *path, mode_t mode)
+{
+    struct walk w = {.dir = -1};
+    struct stat st = {.st_mode = 0};
+    char name[NAME_MAX + 1] = "";
+    int n = snprintf(w.rest, sizeof(w.rest), "%s", path);
+    int r = !path[0] ? -ENOENT : n < 0 || n >= PATH_MAX ? -ENAMETOOLONG : walk_to(&w, name, &st);
+    if (r == 0 && st.st_mode && !S_ISREG(st.st_mode)) {
+        o->fd = openat(w.dir, name, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+        r = o->fd < 0 ? -errno : 0;
+    } else if (r == 0) {
+        o->dir = TAKE_FD(w.dir);
+        snprintf(o->name, sizeof(o->name), "%s", name);
+        r = temporary_make(o);
+        if (r == 0 && st.st_mode && geteuid() == 0 && fchown(o->fd, st.st_uid, st.st_gid) < 0)
+            r = -errno;
+        mode = mode ? mode : st.st_mode & 0777;
+        if (r == 0 && mode && fchmod(o->fd, mode) < 0)
+            r = -errno;
+    }
+    close_p(&w.dir);
+    return r;
+}
+
+bool out_file_is_output(const char *path)
+{
+    return strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0;
+}
+
+int out_file_open(struct out_file *o, const char *path, mode_t mode, struct error *err)
+{
+    *o = (struct out_file){.fd = -1, .dir = -1};
+    snprintf(o->path, sizeof(o->path), "%s", path);
+    int r = 0;
+    if (out_file_is_output(path))
+        o->fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    else
+        r = out_file_find(o, path, mode);
+    if (r == 0 && o->fd < 0)
+        r = -errno;
+    if (r == 0)
+        return 0;
+    out_file_drop(o);
+    if (r == -EPERM)
+        return error_set(err, r,
+                         "not writing %s as root: it leads through a link that another user could "
+                         "have put there; name the file itself",
+                         path);
+    return error_set(err, r, "cannot write %s: %s", path, strerror(-r));
+}
+
+int out_file_show(struct out_file *o, struct error *err)
+{
+    int r = 0;
+    if (o->dir >= 0 && renameat(o->dir, o->temporary, o->dir, o->name) < 0) {
+        r = error_set(err, -errno, "cannot write %s: %s", o->path, strerror(errno));
+        out_file_drop(o);
+    }
+    o->temporary[0] = '\0';
+    return r;
+}
+
+int out_file_commit(struct out_file *o, struct error *err)
+{
+    int r = out_file_show(o, err);
+    out_file_drop(o);
+    return r;
+}
+
+void out_file_drop(struct out_file *o)
+{
+    if (o->fd >= 0 && o->dir >= 0 && o->temporary[0])
+        unlinkat(o->dir, o->temporary, 0);
+    close_p(&o->fd);
+    close_p(&o->dir);
+    o->fd = o->dir = -1;
+}
+
+int out_file_put(const char *path, mode_t mode, const void *data, size_t n, struct error *err)
+{
+    struct out_file o;
+    int r = out_file_open(&o, path, mode, err);
+    if (r < 0)
+        return r;
+    r = write_full(o.fd, data, n);
+    if (r == 0)
+        return out_file_commit(&o, err);
+    out_file_drop(&o);
+    return error_set(err, r, "cannot write %s: %s", path, strerror(-r));
+}

@@ -1,0 +1,71 @@
+"""/tmp/cede-UID that another user has made: `cede ps` says so at once, whatever is in it. Needs root, to be two users.
+
+usage: test_squat.py CEDE"""
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import unittest
+
+CEDE = os.path.abspath(sys.argv.pop(1))
+LIMIT_S = 60
+
+
+class Squat(unittest.TestCase):
+    def setUp(self):
+        if os.geteuid():
+            self.skipTest("not root")
+        if not os.stat(CEDE).st_mode & 0o001 or not os.stat(os.path.dirname(CEDE)).st_mode & 0o001:
+            self.skipTest("others may not execute " + CEDE)
+        if os.path.exists("/run/cede/socket"):
+            self.skipTest("a ceded of the system's would answer")
+        self.attacker = 100000 + 2 * os.getpid()
+        self.victim = self.attacker + 1
+        self.dir = f"/tmp/cede-{self.victim}"
+        os.mkdir(self.dir, 0o755)
+        os.chmod(self.dir, 0o755)
+        self.addCleanup(shutil.rmtree, self.dir)
+        os.chown(self.dir, self.attacker, self.attacker)
+
+    def theirs(self, name):
+        path = os.path.join(self.dir, name)
+        os.chown(path, self.attacker, self.attacker)
+        return path
+
+    def ps(self):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("CEDE_", "XDG_"))}
+        return subprocess.run([CEDE, "ps"], env=env, user=self.victim, group=self.victim, extra_groups=[], text=True,
+                              check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+
+    def refused(self, path):
+        done = self.ps()
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(path, done.stderr)
+        self.assertIn("CEDE_DIR", done.stderr)
+
+    def test_pipe(self):
+        os.mkfifo(os.path.join(self.dir, "journal"), 0o644)
+        self.refused(self.theirs("journal"))
+
+    def test_made_up(self):
+        with open(os.path.join(self.dir, "journal"), "w", encoding="utf8"):
+            pass
+        self.refused(self.theirs("journal"))
+
+    def test_accepts_nobody(self):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            s.bind(os.path.join(self.dir, "socket"))
+            path = self.theirs("socket")
+            os.chmod(path, 0o666)
+            s.listen(0)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as full:
+                full.connect(path)
+                self.refused(path)
+
+    def test_nothing_in_it(self):
+        self.assertEqual(self.ps().returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
