@@ -241,9 +241,13 @@ struct job {
 struct unmanaged {
     struct proc_id id;
     uid_t uid;
+    /* engine/observe/discovery.c */
+    pid_t group, session; /* when it was last read: */
+    uint64_t read_ns;
     char comm[32];   /* its own to choose: any bytes */
     bool seen;       /* by the driver's last list */
     bool looked;     /* whether a rule takes it; asked once */
+    bool crowded;    /* one does, and there was no room for another job */
     bool pending;    /* that cannot be told yet */
     bool facts_came; /* an agent has reported something since */
     uint64_t facts;  /* as in struct job_spec */
@@ -416,6 +420,8 @@ void model_job_rescan(struct model *m, uint32_t job);
  * its control group. An error if something could not be read (proc_unsure()): it may be in one. */
 uint32_t model_job_with(const struct model *m, pid_t pid);
 int model_job_of(const struct model *m, pid_t pid, uint32_t *job);
+/* The same for one of which it is known which job its nearest ancestor is in that is in one. */
+int model_job_near(const struct model *m, const struct proc_stat *st, uint32_t near, uint32_t *job);
 uint32_t model_job_by_number(const struct model *m, uint64_t number);
 unsigned model_jobs(const struct model *m); /* how many */
 /* Whether a user, by the account, has as many jobs as users may have, or as may wait for room. 0:
