@@ -132,6 +132,7 @@ int model_process_add(struct model *m, struct proc_id id, uint32_t job)
     m->jobs[job].first_process = slot;
     m->processes_end = slot >= m->processes_end ? slot + 1 : m->processes_end;
     m->jobs[job].nprocesses++;
+    m->jobs[job].moved_ns = m->now;
     m->nprocesses++;
     m->user_processes += user;
     return 0;
@@ -157,6 +158,7 @@ void model_process_remove(struct model *m, uint32_t slot, bool keep)
     watch_stop(p->watch);
     close(p->pidfd);
     j->nprocesses--;
+    j->moved_ns = m->now;
     m->nprocesses--;
     m->user_processes -= j->rec.uid != 0;
     j->wants_changed |= p->wants != 0;

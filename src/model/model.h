@@ -209,7 +209,8 @@ struct job {
     bool left_alone;            /* a program that is in no job is one of them */
     bool out_of_turn;           /* stopped: engine/observe/clients.c */
     uint64_t added_ns;
-    int error_code; /* shown until error_until */
+    uint64_t moved_ns; /* when one of its programs last came or ended */
+    int error_code;    /* shown until error_until */
     uint64_t error_until;
     struct error error;
     /* engine/observe/demand.c */

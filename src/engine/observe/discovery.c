@@ -7,9 +7,14 @@
 #include "lib/log.h"
 
 /* A new job is looked for closely, because until it is found it runs with the driver's default. */
-#define DISCOVER_FAST_NS  (100 * NSEC_PER_MSEC)
-#define DISCOVER_SLOW_NS  NSEC_PER_SEC
-#define DISCOVER_LEFT_NS  (20 * NSEC_PER_MSEC) /* for what one look was not enough for */
+#define DISCOVER_FAST_NS (100 * NSEC_PER_MSEC)
+#define DISCOVER_SLOW_NS NSEC_PER_SEC
+#define DISCOVER_LEFT_NS (20 * NSEC_PER_MSEC) /* for what one look was not enough for */
+/* Where a program came or ended lately, the next one follows soon, and none is to run long without
+ * its job's order. All looks together take one part in so many of the time at most. */
+#define DISCOVER_MOVED_NS (10 * NSEC_PER_MSEC)
+#define MOVED_NS          (5 * NSEC_PER_SEC)
+#define DISCOVER_PART     50U
 #define DISCOVER_YOUNG_NS (60 * NSEC_PER_SEC)
 #define CLIENTS_NS        (5 * NSEC_PER_MSEC) /* for programs in no job, each time; */
 #define RULES_NS          (5 * NSEC_PER_MSEC) /* and for what they shall be */
@@ -51,7 +56,7 @@ static bool is_among(const struct pid_list *sorted, pid_t pid)
 /* What the driver lists and is in no job's or the programs' tables gets there, from the number on
  * at which the last look has ended. 0, or why one could not be looked at. */
 static int take_listed(struct discovery *d, struct model *m, const struct pid_list *listed,
-                    const struct pid_list *known)
+                       const struct pid_list *known)
 {
     size_t first = 0;
     unsigned n = 0;
@@ -386,8 +391,24 @@ static int look_at_listed(struct discovery *d, struct model *m, struct pid_list 
     return r;
 }
 
+/* Until the next look, after one that has taken so long. */
+static uint64_t until_next(const struct discovery *d, struct model *m, uint64_t took_ns)
+{
+    bool young = false, moved = false;
+    for_each_job (m, j) {
+        young |= !j->ngroups && m->now - j->added_ns < DISCOVER_YOUNG_NS;
+        moved |= m->now - j->moved_ns < MOVED_NS;
+    }
+    const uint64_t ns = moved     ? DISCOVER_MOVED_NS
+                        : d->left ? DISCOVER_LEFT_NS
+                        : young   ? DISCOVER_FAST_NS
+                                  : DISCOVER_SLOW_NS;
+    return clamp_u64(took_ns * DISCOVER_PART, ns, DISCOVER_SLOW_NS);
+}
+
 int discovery_run(struct discovery *d, struct model *m)
 {
+    const uint64_t started = monotonic_ns();
     struct pid_list pids = {0};
     struct error gone = {""};
     int r = m->driver->ops->processes(m->driver, &pids, &gone);
@@ -404,13 +425,11 @@ int discovery_run(struct discovery *d, struct model *m)
     model_unmanaged_sweep(m);
     look_for_clients(d, m);
     pid_list_free(&pids);
-    bool young = false;
     for_each_job (m, j) {
         if (j->group_lives && j->root_pidfd < 0 && !j->nprocesses)
             model_job_group_look(m, model_job_slot(m, j));
-        young |= !j->ngroups && m->now - j->added_ns < DISCOVER_YOUNG_NS;
     }
-    d->at = m->now + (d->left ? DISCOVER_LEFT_NS : young ? DISCOVER_FAST_NS : DISCOVER_SLOW_NS);
+    d->at = m->now + until_next(d, m, monotonic_ns() - started);
     return r;
 }
 
