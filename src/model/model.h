@@ -302,6 +302,7 @@ struct model {
     uint64_t next_number;      /* of a job */
     bool records_changed;      /* of some job or group */
     bool discover_now;         /* there are processes that nobody has looked at */
+    bool discover_soon;        /* there may be: as soon as looks may be that often */
     uint64_t memory_until;     /* usage() is wanted until then for automatic swapping; */
     uint64_t swap_pressure_ns; /* when a job last lacked memory */
 };

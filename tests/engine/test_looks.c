@@ -316,6 +316,38 @@ static void test_crowd_below_a_chain(void **state)
     f->d.nidle = 0;
 }
 
+/* Where programs of a job come and go, the next one has its order within a few looks of 10 ms, and
+ * where nothing happens looks are rare. */
+static void test_programs_that_come_and_go(void **state)
+{
+    struct fixture *f = *state;
+    pid_t both[2], latency = child(f);
+    parent_and_child(f, both);
+    start(f, "priority", NULL);
+    mock_context(&f->d, latency, 0, 1);
+    add(f, latency, CLASS_LATENCY);
+    add(f, both[0], CLASS_BATCH);
+    ticks(f, 70000);
+    for (int i = 0; i < 5; i++) {
+        mock_context(&f->d, both[1], 0, 1);
+        ticks(f, i ? 30 : 1100);
+        assert_int_equal(on(f, both[1])->timeslice_us, 1);
+        mock_exit(&f->d, both[1]); /* which its next scan shows */
+        kill(both[1], SIGKILL);
+        ticks(f, 300);
+        kill(both[0], SIGKILL);
+        waitpid(both[0], NULL, 0);
+        f->children[--f->n] = 0;
+        parent_and_child(f, both);
+        add(f, both[0], CLASS_BATCH);
+        ticks(f, 300);
+    }
+    ticks(f, 70000);
+    unsigned before = proc_opens;
+    ticks(f, 10000);
+    assert_in_range(proc_opens - before, 0, 200);
+}
+
 /* One that descends from another which has ended is not taken for that one's descendant. */
 static void test_orphan_below_a_chain(void **state)
 {
@@ -401,11 +433,12 @@ int main(int argc, char **argv)
     if (strcmp(argv[0], "cede-swap") == 0)
         return fake_swapper();
     const struct CMUnitTest tests[] = {
-        T(test_child_of_a_job),       T(test_rule),
-        T(test_rule_takes_the_older), T(test_detached_stays),
-        T(test_nothing_left_behind),  T(test_found_while_away),
-        T(test_record_is_taken_over), T(test_crowd_below_a_chain),
-        T(test_orphan_below_a_chain), T(test_crowd_of_another_user),
+        T(test_child_of_a_job),        T(test_rule),
+        T(test_rule_takes_the_older),  T(test_detached_stays),
+        T(test_nothing_left_behind),   T(test_found_while_away),
+        T(test_record_is_taken_over),  T(test_crowd_below_a_chain),
+        T(test_orphan_below_a_chain),  T(test_programs_that_come_and_go),
+        T(test_crowd_of_another_user),
     };
     return cmocka_run_group_tests_name("engine_looks", tests, NULL, NULL);
 }

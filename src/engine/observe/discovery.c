@@ -15,6 +15,7 @@
 #define DISCOVER_MOVED_NS (10 * NSEC_PER_MSEC)
 #define MOVED_NS          (5 * NSEC_PER_SEC)
 #define DISCOVER_PART     50U
+#define SOON_PART         10U /* where drivers report programs that begin */
 #define DISCOVER_YOUNG_NS (60 * NSEC_PER_SEC)
 #define CLIENTS_NS        (5 * NSEC_PER_MSEC) /* for programs in no job, each time; */
 #define RULES_NS          (5 * NSEC_PER_MSEC) /* and for what they shall be */
@@ -415,7 +416,7 @@ int discovery_run(struct discovery *d, struct model *m)
     if ((r < 0) != d->device_lost)
         log_say(LOG_WARNING, "%s", r < 0 ? gone.text : "the GPU is there again");
     d->device_lost = r < 0;
-    d->left = m->discover_now = false;
+    d->left = m->discover_now = m->discover_soon = false;
     int code = look_at_listed(d, m, &pids, r == 0); /* after an error what is listed is not all */
     r = r < 0 ? r : code;
     ancestors_begin(&d->ancestors, m);
@@ -429,7 +430,8 @@ int discovery_run(struct discovery *d, struct model *m)
         if (j->group_lives && j->root_pidfd < 0 && !j->nprocesses)
             model_job_group_look(m, model_job_slot(m, j));
     }
-    d->at = m->now + until_next(d, m, monotonic_ns() - started);
+    d->took_ns = monotonic_ns() - started;
+    d->at = m->now + until_next(d, m, d->took_ns);
     return r;
 }
 
@@ -445,7 +447,10 @@ int discovery_all(struct discovery *d, struct model *m)
 
 uint64_t discovery_due(struct discovery *d, struct model *m)
 {
-    if (m->discover_now || m->now >= d->at)
+    const bool soon = m->discover_soon && m->now >= d->soon_at;
+    if (m->discover_now || m->now >= d->at || soon)
         discovery_run(d, m);
-    return m->discover_now ? m->now : d->at;
+    if (soon)
+        d->soon_at = m->now + d->took_ns * SOON_PART;
+    return m->discover_now ? m->now : m->discover_soon ? min_u64(d->soon_at, d->at) : d->at;
 }

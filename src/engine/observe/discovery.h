@@ -14,7 +14,7 @@ typedef int (*rule_fn)(void *arg, pid_t pid, struct job_spec *spec);
 struct discovery {
     rule_fn rule; /* NULL: none */
     void *rule_arg;
-    uint64_t at;
+    uint64_t at, soon_at, took_ns; /* the last one took so long */
     struct ancestors ancestors;
     size_t from;          /* which program in no job is the first to be looked at */
     bool left;            /* one look was not enough for all programs in no job: */
