@@ -31,7 +31,7 @@ struct unmanaged *model_unmanaged_add(struct model *m, struct proc_id id, bool d
     u.group = st.group;
     u.session = st.session;
     u.scheduler = proc_is_scheduler(&st, u.uid);
-    u.serves = strcmp(st.comm, "nvidia-cuda-mps") == 0; /* as much of its name as there is */
+    u.serves = proc_serves_mps(&st, u.uid);
     if (m->nunmanaged == m->unmanaged_cap) {
         size_t cap = m->unmanaged_cap ? m->unmanaged_cap * 2 : 64;
         struct unmanaged *v = reallocarray(m->unmanaged, cap, sizeof(*v));
