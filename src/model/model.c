@@ -232,7 +232,8 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
         model_group_changed(m, g);
     }
     p->first_group = slot;
-    if (!(p->opened & 1U << dg->gpu)) /* not when it is back from host memory */
+    if (!(p->opened & 1U << dg->gpu) && /* not when it is back from host memory */
+        starting_opens(&m->accounts[m->jobs[p->job].account].spell[dg->gpu], m->now))
         m->jobs[p->job].on[dg->gpu].start.opened_ns = m->now;
     p->opened |= 1U << dg->gpu;
     m->groups_end = slot >= m->groups_end ? slot + 1 : m->groups_end;

@@ -154,6 +154,7 @@ struct model_account {
     uint32_t jobs;
     uint32_t weight, gpu_min, gpu_max; /* weight 0: nobody named it; as WEIGHT_DEFAULT */
     uint64_t swap_again_at;            /* engine/swap.c: its users may have jobs swapped out */
+    struct starting_spell spell[DEVICE_GPUS_MAX];
 };
 
 struct job_due; /* engine/observe/deadlines.c */
