@@ -11,8 +11,10 @@
 #define DISCOVER_SLOW_NS NSEC_PER_SEC
 #define DISCOVER_LEFT_NS (20 * NSEC_PER_MSEC) /* for what one look was not enough for */
 /* Where a program came or ended lately, the next one follows soon, and none is to run long without
- * its job's order. All looks together take one part in so many of the time at most. */
+ * its job's order. All looks together take one part in so many of the time at most, and with each
+ * job a tick takes longer. */
 #define DISCOVER_MOVED_NS (10 * NSEC_PER_MSEC)
+#define DISCOVER_JOB_NS   (100 * NSEC_PER_USEC)
 #define MOVED_NS          (5 * NSEC_PER_SEC)
 #define DISCOVER_PART     50U
 #define SOON_PART         10U /* where drivers report programs that begin */
@@ -400,7 +402,7 @@ static uint64_t until_next(const struct discovery *d, struct model *m, uint64_t 
         young |= !j->ngroups && m->now - j->added_ns < DISCOVER_YOUNG_NS;
         moved |= m->now - j->moved_ns < MOVED_NS;
     }
-    const uint64_t ns = moved     ? DISCOVER_MOVED_NS
+    const uint64_t ns = moved     ? DISCOVER_MOVED_NS + d->njobs * DISCOVER_JOB_NS
                         : d->left ? DISCOVER_LEFT_NS
                         : young   ? DISCOVER_FAST_NS
                                   : DISCOVER_SLOW_NS;
