@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 
-VERSION = 0x73670008
+VERSION = 0x73670009
 OPEN_CONTEXT, REPLY, SUBMIT, COMPLETION, ALLOC = 1, 3, 4, 5, 9
 
 

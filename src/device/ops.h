@@ -286,7 +286,8 @@ struct device_ops {
     int (*switches)(struct device_driver *d, struct switch_list *out, struct error *err);
 
     /* Processes that began or ceased to want a device since the last call: one entry per process
-     * and device, with the last state (may be NULL: see GPU_CAP_GATE). */
+     * and device, with the last state (may be NULL: see GPU_CAP_GATE). Without GPU_CAP_GATE: those
+     * that have opened one, perhaps several times. */
     int (*demand)(struct device_driver *d, struct demand_list *out, struct error *err);
 
     /* What the parts of one GPU did since the last call for it (may be NULL: see GPU_CAP_COUNTERS).

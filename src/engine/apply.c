@@ -10,10 +10,11 @@
 
 #include "lib/probe.h"
 
-#define APPLY_BATCH 256 /* groups in one call */
-#define RETRY_NS    NSEC_PER_SEC
-#define ORPHANS_NS  (2 * NSEC_PER_SEC) /* between two attempts to undo them */
-#define STOPS_NS    NSEC_PER_SEC       /* between looks whether what is to be stopped still is */
+#define TIMESLICES_MAX 64U /* controls of one tick, of 0.4 ms each */
+#define APPLY_BATCH    256 /* groups in one call */
+#define RETRY_NS       NSEC_PER_SEC
+#define ORPHANS_NS     (2 * NSEC_PER_SEC) /* between two attempts to undo them */
+#define STOPS_NS       NSEC_PER_SEC       /* between looks whether what is to be stopped still is */
 
 /* retry_at: the group's, of this control. */
 static void apply_failed(struct model *m, struct channel_group *g, uint64_t *retry_at, int r,
@@ -390,6 +391,25 @@ static uint64_t leave_alone(struct model *m)
     return retry_at;
 }
 
+/* Of groups that compute before those that copy: a new program is to have its order soon. What one
+ * tick leaves, where programs have contexts by the thousand, is the next one's. Whether all are
+ * set. */
+static bool apply_timeslices(struct model *m, const struct sched_plan *plan)
+{
+    const uint64_t until = m->controls + TIMESLICES_MAX;
+    for (int copies = 0; copies < 2; copies++) {
+        for (size_t i = 0; i < plan->n; i++) {
+            const uint32_t g = plan->settings[i].group;
+            if ((m->groups[g].dg.kind != GROUP_COMPUTE) != copies)
+                continue;
+            if (m->controls >= until)
+                return false;
+            apply_timeslice(m, g);
+        }
+    }
+    return true;
+}
+
 uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
 {
     for (size_t i = 0; i < plan->n; i++) {
@@ -398,8 +418,8 @@ uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
     }
     uint64_t retry_at = leave_alone(m);
     apply_runnable(m, plan, false);
-    for (size_t i = 0; i < plan->n; i++)
-        apply_timeslice(m, plan->settings[i].group);
+    if (!apply_timeslices(m, plan))
+        retry_at = m->now;
     apply_runnable(m, plan, true);
     for (size_t i = 0; i < plan->n; i++) {
         for_each_twin(m, plan->settings[i].group, g) retry_at = min_u64(retry_at, retry_due(m, g));

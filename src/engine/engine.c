@@ -134,6 +134,7 @@ unsigned engine_free(struct engine *e, bool restore)
     swap_leave(&e->model, restore);
     unwatch_driver(&e->model.watches);
     switches_free(&e->switches);
+    ancestors_free(&e->discovery.ancestors);
     model_free(&e->model);
     sched_free(e->model.sched);
     free(e);
@@ -226,7 +227,7 @@ int engine_look(struct engine *e, uint32_t job, struct error *err)
     if (e->model.held)
         return error_set(err, -EAGAIN,
                          "the GPU's driver is being checked: try again in some seconds");
-    int r = discovery_run(&e->discovery, &e->model), scanned = scans_job(&e->model, job);
+    int r = discovery_all(&e->discovery, &e->model), scanned = scans_job(&e->model, job);
     r = r < 0 ? r : scanned;
     return r < 0 ? error_set(err, r,
                              "not all of its processes can be looked at now (%s), and what is not "
@@ -303,7 +304,7 @@ void engine_started(struct engine *e, uint32_t job)
 int engine_place(struct engine *e, uint32_t job, const struct place_wish *w, struct error *err)
 {
     if (demand_stale(&e->demand, &e->model)) {
-        discovery_run(&e->discovery, &e->model); /* programs that nobody has looked at, too */
+        discovery_all(&e->discovery, &e->model); /* programs that nobody has looked at, too */
         demand_refresh(&e->demand, &e->model);
     }
     return place_job(&e->names, &e->demand, &e->autoswap, &e->model, job, w, err);

@@ -52,10 +52,11 @@ int engine_may_record(struct engine *e, uint32_t job, struct error *err)
 {
     struct model *m = &e->model;
     uint32_t next = 0;
-    int r = 0;
+    int r = journal_mend(m->journal);
+    r = r < 0 ? r : 0;
     while (next < m->groups_end && m->groups[next].dg.proc.pid)
         next++;
-    if (job == SLOT_NONE)
+    if (job == SLOT_NONE && r == 0)
         r = journal_reserve(m->journal, (uint32_t)min_u64(next, JOURNAL_GROUPS - 1));
     for (uint32_t i = 0; job != SLOT_NONE && r == 0 && i < m->groups_end; i++) {
         if (group_live(&m->groups[i]) && m->processes[m->groups[i].process].job == job)

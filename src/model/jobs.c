@@ -112,7 +112,6 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
     /* The root may use the GPU itself; if it does not, its scans grow rare. */
     if (!left)
         model_process_add(m, rec->root, slot);
-    model_unmanaged_forget(m);
     m->discover_now = true;
     PROBE(job, rec->number, rec->root.pid, rec->uid, rec->class);
     if (m->job_changed)
@@ -370,6 +369,21 @@ static uint32_t job_by_ancestors(const struct model *m, struct proc_stat st, int
     return SLOT_NONE;
 }
 
+int model_job_near(const struct model *m, const struct proc_stat *st, uint32_t near, uint32_t *job)
+{
+    int unsure = 0;
+    near = near != SLOT_NONE ? near : job_by_leader(m, st, &unsure);
+    uint32_t group = job_by_cgroup(m, st, &unsure);
+    *job = SLOT_NONE;
+    if (unsure < 0)
+        return unsure;
+    /* Of two jobs one has begun within the other: that is the younger one, and the nearer. */
+    const bool younger = near != SLOT_NONE && group != SLOT_NONE &&
+                         m->jobs[group].rec.root.start_ticks > m->jobs[near].rec.root.start_ticks;
+    *job = near == SLOT_NONE || younger ? group : near;
+    return 0;
+}
+
 int model_job_of(const struct model *m, pid_t pid, uint32_t *job)
 {
     struct proc_stat st;
@@ -380,15 +394,7 @@ int model_job_of(const struct model *m, pid_t pid, uint32_t *job)
     if (r < 0)
         return proc_unsure(r) ? r : 0;
     uint32_t near = job_by_ancestors(m, st, &unsure);
-    near = near != SLOT_NONE ? near : job_by_leader(m, &st, &unsure);
-    uint32_t group = job_by_cgroup(m, &st, &unsure);
-    if (unsure < 0)
-        return unsure;
-    /* Of two jobs one has begun within the other: that is the younger one, and the nearer. */
-    const bool younger = near != SLOT_NONE && group != SLOT_NONE &&
-                         m->jobs[group].rec.root.start_ticks > m->jobs[near].rec.root.start_ticks;
-    *job = near == SLOT_NONE || younger ? group : near;
-    return 0;
+    return unsure < 0 ? unsure : model_job_near(m, &st, near, job);
 }
 
 uint32_t model_job_by_number(const struct model *m, uint64_t number)

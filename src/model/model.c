@@ -141,6 +141,7 @@ int model_process_enter(struct model *m, uint32_t slot, struct proc_id id, uint3
     m->processes_end = slot >= m->processes_end ? slot + 1 : m->processes_end;
     m->jobs[job].nprocesses++;
     m->records_changed = true;
+    m->jobs[job].moved_ns = m->now;
     m->nprocesses++;
     m->user_processes += user;
     return 0;
@@ -166,6 +167,7 @@ void model_process_remove(struct model *m, uint32_t slot, bool keep)
     watch_stop(p->watch);
     close(p->pidfd);
     j->nprocesses--;
+    j->moved_ns = m->now;
     m->nprocesses--;
     m->user_processes -= j->rec.uid != 0;
     j->wants_changed |= p->wants != 0;
@@ -240,7 +242,8 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
         model_group_changed(m, g);
     }
     p->first_group = slot;
-    if (!(p->opened & 1U << dg->gpu)) /* not when it is back from host memory */
+    if (!(p->opened & 1U << dg->gpu) && /* not when it is back from host memory */
+        starting_opens(&m->accounts[m->jobs[p->job].account].spell[dg->gpu], m->now))
         m->jobs[p->job].on[dg->gpu].start.opened_ns = m->now;
     p->opened |= 1U << dg->gpu;
     m->groups_end = slot >= m->groups_end ? slot + 1 : m->groups_end;

@@ -155,6 +155,7 @@ struct model_account {
     uint32_t jobs;
     uint32_t weight, gpu_min, gpu_max; /* weight 0: nobody named it; as WEIGHT_DEFAULT */
     uint64_t swap_again_at;            /* engine/swap.c: its users may have jobs swapped out */
+    struct starting_spell spell[DEVICE_GPUS_MAX];
 };
 
 struct job_due; /* engine/observe/deadlines.c */
@@ -210,7 +211,8 @@ struct job {
     bool left_alone;            /* a program that is in no job is one of them */
     bool out_of_turn;           /* stopped: engine/observe/clients.c */
     uint64_t added_ns;
-    int error_code; /* shown until error_until */
+    uint64_t moved_ns; /* when one of its programs last came or ended */
+    int error_code;    /* shown until error_until */
     uint64_t error_until;
     struct error error;
     /* engine/observe/demand.c */
@@ -242,9 +244,13 @@ struct job {
 struct unmanaged {
     struct proc_id id;
     uid_t uid;
+    /* engine/observe/discovery.c */
+    pid_t group, session; /* when it was last read: */
+    uint64_t read_ns;
     char comm[32];   /* its own to choose: any bytes */
     bool seen;       /* by the driver's last list */
     bool looked;     /* whether a rule takes it; asked once */
+    bool crowded;    /* one does, and there was no room for another job */
     bool pending;    /* that cannot be told yet */
     bool facts_came; /* an agent has reported something since */
     uint64_t facts;  /* as in struct job_spec */
@@ -298,6 +304,7 @@ struct model {
     uint64_t next_number;      /* of a job */
     bool records_changed;      /* of some job, process or group */
     bool discover_now;         /* there are processes that nobody has looked at */
+    bool discover_soon;        /* there may be: as soon as looks may be that often */
     uint64_t memory_until;     /* usage() is wanted until then for automatic swapping; */
     uint64_t swap_pressure_ns; /* when a job last lacked memory */
 };
@@ -419,6 +426,8 @@ void model_job_rescan(struct model *m, uint32_t job);
  * its control group. An error if something could not be read (proc_unsure()): it may be in one. */
 uint32_t model_job_with(const struct model *m, pid_t pid);
 int model_job_of(const struct model *m, pid_t pid, uint32_t *job);
+/* The same for one of which it is known which job its nearest ancestor is in that is in one. */
+int model_job_near(const struct model *m, const struct proc_stat *st, uint32_t near, uint32_t *job);
 uint32_t model_job_by_number(const struct model *m, uint64_t number);
 unsigned model_jobs(const struct model *m); /* how many */
 /* Whether a user, by the account, has as many jobs as users may have, or as may wait for room. 0:

@@ -28,8 +28,10 @@ struct unmanaged *model_unmanaged_add(struct model *m, struct proc_id id, bool d
         proc_owner(id.pid, &u.uid) < 0)
         return NULL;
     snprintf(u.comm, sizeof(u.comm), "%s", st.comm);
+    u.group = st.group;
+    u.session = st.session;
     u.scheduler = proc_is_scheduler(&st, u.uid);
-    u.serves = strcmp(st.comm, "nvidia-cuda-mps") == 0; /* as much of its name as there is */
+    u.serves = proc_serves_mps(&st, u.uid);
     if (m->nunmanaged == m->unmanaged_cap) {
         size_t cap = m->unmanaged_cap ? m->unmanaged_cap * 2 : 64;
         struct unmanaged *v = reallocarray(m->unmanaged, cap, sizeof(*v));

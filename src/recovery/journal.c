@@ -266,9 +266,8 @@ int journal_reserve(struct journal *j, uint32_t slot)
 {
     if (slot >= JOURNAL_GROUPS)
         return -EINVAL;
-    const int mended = j->stale ? journal_mend(j) : 0;
-    if (mended < 0 || slot < j->groups_reserved)
-        return mended < 0 ? mended : 0;
+    if (slot < j->groups_reserved)
+        return 0;
     uint32_t want = (uint32_t)min_u64((slot / GROUPS_CHUNK + 1) * GROUPS_CHUNK, JOURNAL_GROUPS);
     int r =
         -posix_fallocate(j->fd, 0, (off_t)(GROUPS_OFFSET + want * sizeof(struct journal_group)));

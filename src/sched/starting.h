@@ -5,6 +5,7 @@
 #ifndef CEDE_SCHED_STARTING_H
 #define CEDE_SCHED_STARTING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define STARTING_QUIET_NS (20 * 1000000000ULL) /* without a sign of it */
@@ -14,6 +15,19 @@ struct starting {
     uint64_t opened_ns; /* when a process of the job last opened the device; 0: never */
     uint64_t grew_ns;   /* when its memory was last seen to grow; 0: never */
 };
+
+/* Programs of one account that begin one after another on a device, less than STARTING_REST_NS
+ * apart, are one *spell*, however many jobs they are in. Those of its first STARTING_SPELL_NS keep
+ * others where they are: else one program that is restarted all the time would do so for ever. */
+#define STARTING_SPELL_NS (20 * 1000000000ULL)
+#define STARTING_REST_NS  (60 * 1000000000ULL)
+
+struct starting_spell {
+    uint64_t began_ns, last_ns; /* 0: there was none */
+};
+
+/* A program of the account opens the device: whether that counts for its job. */
+bool starting_opens(struct starting_spell *s, uint64_t now_ns);
 
 /* Until when it may count as starting at most; 0: it is not starting. max_ns: after it opened the
  * device; 0: nobody waits for starts. */

@@ -3,6 +3,8 @@
  * for. */
 #include "fixture.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -207,13 +209,66 @@ static void test_several_drivers(void **state)
     device_close(d);
 }
 
+/* ---- contexts that are opened ---- */
+
+static void watched(void *arg, int fd)
+{
+    *(int *)arg = fd;
+}
+
+static void unwatched(void *arg, int fd)
+{
+    assert_int_equal(*(int *)arg, fd);
+    *(int *)arg = -1;
+}
+
+/* The driver reports who opens a context, to a caller that watches for it; also by a server that
+ * has come since. */
+static void test_opened(void **state)
+{
+    struct fixture *f = *state;
+    struct device_driver *d = driver(f);
+    int fd = -1, status;
+    const struct device_watcher w = {watched, unwatched, &fd};
+    struct demand_list l = {0};
+    struct pid_list pids = {0};
+    d->ops->watch(d, &w);
+    assert_true(fd >= 0);
+    for (int i = 0; i < 2; i++) {
+        struct soft_client *c = client(f, 1);
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, PATIENCE), 1);
+        d->ops->ready(d, fd);
+        assert_int_equal(d->ops->demand(d, &l, NULL), 0);
+        assert_int_equal(l.n, 1);
+        assert_int_equal(l.v[0].pid, getpid());
+        assert_int_equal(l.v[0].gpu, 1);
+        demand_list_free(&l);
+        assert_int_equal(d->ops->demand(d, &l, NULL), 0);
+        assert_int_equal(l.n, 0);
+        soft_client_close(c);
+        if (i)
+            break;
+        stop_server(f->server);
+        assert_int_equal(poll(&p, 1, PATIENCE), 1);
+        d->ops->ready(d, fd);
+        assert_int_equal(fd, -1);
+        f->server = start_server(f->path, geteuid(), &status);
+        assert_int_equal(d->ops->processes(d, &pids, NULL), -ENODEV);
+        assert_int_equal(d->ops->processes(d, &pids, NULL), 0);
+        assert_true(fd >= 0);
+    }
+    d->ops->watch(d, NULL);
+    assert_int_equal(fd, -1);
+    d->ops->close(d);
+    pid_list_free(&pids);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_owners),
-        end_to_end(test_driver),
-        end_to_end(test_several_drivers),
+        cmocka_unit_test(test_turns),     cmocka_unit_test(test_owners), end_to_end(test_driver),
+        end_to_end(test_several_drivers), end_to_end(test_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -498,6 +498,35 @@ static void test_users_in_turn(void **state)
     stop(f, true);
 }
 
+/* A program that does nothing is restarted every 8 s, each time as a job of its own: it holds up a
+ * latency job's room for its first spell, and not for ever. */
+static void test_restarts_hold_up_for_a_while(void **state)
+{
+    struct fixture *f = *state;
+    pid_t large = child(f), latency = child(f);
+    f->d.ngpus = 1;
+    f->d.free_bytes = 10 * GIB;
+    f->swap.start_us = 300000000;
+    mock_context(&f->d, large, 0, 0);
+    on(f, large)->memory_bytes = 100 * GIB;
+    swap_start(f);
+    uint32_t from = add_as(f, large, CLASS_BATCH, 5);
+    ticks(f, 100000);
+    need(f, add(f, latency, CLASS_LATENCY), 50);
+    unsigned restarts = 0;
+    for (; restarts < 20 && is(f, from, ""); restarts++) {
+        pid_t idle = child(f);
+        mock_context(&f->d, idle, 0, 0);
+        add_as(f, idle, CLASS_BATCH, 6);
+        ticks(f, 8000);
+        end(f, idle);
+    }
+    assert_in_range(restarts, 3, 6); /* 24 s to 48 s */
+    assert_true(EVENTUALLY(ordered(f, "out", large)));
+    write_answer(f, 0);
+    stop(f, false);
+}
+
 /* No user has more jobs in line than users may have, and those that left it do not count. */
 static void waiters_are_bounded(struct fixture *f, uid_t user)
 {
@@ -585,6 +614,7 @@ int main(int argc, char **argv)
         T(test_line_outlives_the_engine),
         T(test_too_little_if_all_end),
         T(test_others_start_past_the_first),
+        T(test_restarts_hold_up_for_a_while),
         T(test_users_in_turn),
         T(test_waiters_are_bounded),
         T(test_waiters_of_root_are_bounded),

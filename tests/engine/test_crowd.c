@@ -28,10 +28,7 @@ static void crowd_begin(struct fixture *f, pid_t *pids, size_t n, pid_t *other)
     f->d.nidle = n;
     f->rule = anybody;
     start(f, "priority", other);
-    for (int i = 0; i < 3; i++) {
-        ticks(f, 1);
-        f->now += 2 * NSEC_PER_SEC;
-    }
+    ticks(f, 6000);
 }
 
 static void crowd_end(const pid_t *pids, size_t n)
@@ -110,9 +107,41 @@ static void test_programs_that_change_all_the_time(void **state)
     assert_in_range(turn, 1, 2 * OTHERS);
 }
 
+/* A program with contexts by the hundred: one tick makes a bounded number of controls, those of
+ * groups that compute first, and in the end all are made. */
+static void test_many_contexts(void **state)
+{
+    enum { CONTEXTS = 100 };
+    struct fixture *f = *state;
+    pid_t many = child(f), latency = child(f);
+    mock_context(&f->d, latency, 0, 1);
+    for (int i = 0; i < CONTEXTS; i++)
+        mock_context(&f->d, many, 0, 3);
+    start(f, "priority", NULL);
+    add(f, latency, CLASS_LATENCY);
+    add(f, many, CLASS_BATCH);
+    unsigned left = CONTEXTS, most = 0, turn = 0;
+    for (; turn < 100 && left; turn++, f->now += NSEC_PER_MSEC) {
+        const unsigned before = f->d.timeslice_calls;
+        tick(f);
+        most = f->d.timeslice_calls - before > most ? f->d.timeslice_calls - before : most;
+        left = 0;
+        for (size_t i = 0; i < MOCK_GROUPS; i++) {
+            const struct mock_group *g = &f->d.g[i];
+            const bool unset = g->dg.proc.pid == many && !g->suspended && g->timeslice_us != 1;
+            left += unset;
+            assert_false(unset && g->dg.kind == GROUP_COMPUTE);
+        }
+    }
+    assert_int_equal(left, 0);
+    assert_in_range(most, 1, 2 * 64);
+    assert_in_range(turn, 3, 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {T(test_rule_for_all), T(test_descriptors_for_root),
-                                       T(test_programs_that_change_all_the_time)};
+                                       T(test_programs_that_change_all_the_time),
+                                       T(test_many_contexts)};
     return cmocka_run_group_tests_name("crowd", tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@ static struct {
     unsigned after; /* so many that succeed, */
     unsigned times; /* and then so many that do not */
 } fault;
+static unsigned proc_opens; /* files of processes that were opened */
 
 int __real_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, ...);
@@ -20,6 +21,7 @@ int __wrap_open64(const char *path, int flags, ...)
     va_start(ap, flags);
     unsigned mode = flags & O_CREAT ? va_arg(ap, unsigned) : 0;
     va_end(ap);
+    proc_opens += strncmp(path, "/proc/", 6) == 0;
     if (fault.times && strncmp(path, fault.of, strlen(fault.of)) == 0) {
         fault.times -= fault.after == 0;
         if (fault.after == 0) {
@@ -232,6 +234,196 @@ static void test_record_is_taken_over(void **state)
     stop(f, true);
 }
 
+/* ---- crowds ---- */
+
+enum { CHAIN = 120, PROGRAMS = 40, FILES_MAX = 1000 };
+
+/* The last of so many processes, each the child of the one before it, forks the programs; their
+ * numbers go to fd. All end with the first one. */
+_Noreturn static void chain_of(uid_t uid, int fd)
+{
+    for (int level = 0; level < CHAIN; level++) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (fork() != 0)
+            wait_to_die();
+    }
+    if (uid && setuid(uid) < 0)
+        _exit(1);
+    for (int i = 0; i < PROGRAMS; i++) {
+        pid_t pid = fork_to_wait();
+        if (write(fd, &pid, sizeof(pid)) != sizeof(pid))
+            _exit(1);
+    }
+    wait_to_die();
+    _exit(1);
+}
+
+static pid_t crowd_below_a_chain(uid_t uid, pid_t *programs)
+{
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    pid_t first = fork();
+    if (first == 0)
+        chain_of(uid, fds[1]);
+    for (int i = 0; i < PROGRAMS; i++)
+        assert_int_equal(read(fds[0], &programs[i], sizeof(programs[i])), sizeof(programs[i]));
+    close(fds[0]);
+    close(fds[1]);
+    return first;
+}
+
+/* Ticks for a second; how many files of processes were opened, and *most: in one tick. */
+static unsigned opened_in_a_second(struct fixture *f, unsigned *most)
+{
+    const unsigned before = proc_opens;
+    *most = 0;
+    for (int i = 0; i < 100; i++, f->now += 10 * NSEC_PER_MSEC) {
+        const unsigned at = proc_opens;
+        tick(f);
+        *most = proc_opens - at > *most ? proc_opens - at : *most;
+    }
+    return proc_opens - before;
+}
+
+/* Programs in no job below a long chain of forks: their ancestors are read once, not once for each
+ * program and once more for each job that begins. */
+static void test_crowd_below_a_chain(void **state)
+{
+    struct fixture *f = *state;
+    pid_t programs[PROGRAMS], jobs[4];
+    unsigned most, all;
+    pid_t first = crowd_below_a_chain(0, programs);
+    f->d.idle = programs;
+    f->d.nidle = PROGRAMS;
+    start(f, "priority", NULL);
+    all = opened_in_a_second(f, &most);
+    assert_in_range(all, PROGRAMS, CHAIN + 20 * PROGRAMS);
+    assert_in_range(most, 1, FILES_MAX);
+    for (int i = 0; i < 4; i++) {
+        mock_context(&f->d, jobs[i] = child(f), 0, 1);
+        add(f, jobs[i], CLASS_BATCH);
+        all = opened_in_a_second(f, &most);
+        assert_in_range(all, 0, 6 * PROGRAMS);
+    }
+    /* They are found all the same if the chain's first becomes a job. */
+    uint32_t job = add(f, first, CLASS_BATCH);
+    ticks(f, 2000);
+    assert_int_equal(view(f, job).processes, 0);
+    for (int i = 0; i < PROGRAMS; i++)
+        assert_int_equal(engine_job_with(f->m, programs[i]), job);
+    kill(first, SIGKILL);
+    waitpid(first, NULL, 0);
+    f->d.nidle = 0;
+}
+
+/* Where programs of a job come and go, the next one has its order within a few looks of 10 ms, and
+ * where nothing happens looks are rare. */
+static void test_programs_that_come_and_go(void **state)
+{
+    struct fixture *f = *state;
+    pid_t both[2], latency = child(f);
+    parent_and_child(f, both);
+    start(f, "priority", NULL);
+    mock_context(&f->d, latency, 0, 1);
+    add(f, latency, CLASS_LATENCY);
+    add(f, both[0], CLASS_BATCH);
+    ticks(f, 70000);
+    for (int i = 0; i < 5; i++) {
+        mock_context(&f->d, both[1], 0, 1);
+        ticks(f, i ? 30 : 1100);
+        assert_int_equal(on(f, both[1])->timeslice_us, 1);
+        mock_exit(&f->d, both[1]); /* which its next scan shows */
+        kill(both[1], SIGKILL);
+        ticks(f, 300);
+        kill(both[0], SIGKILL);
+        waitpid(both[0], NULL, 0);
+        f->children[--f->n] = 0;
+        parent_and_child(f, both);
+        add(f, both[0], CLASS_BATCH);
+        ticks(f, 300);
+    }
+    ticks(f, 70000);
+    unsigned before = proc_opens;
+    ticks(f, 10000);
+    assert_in_range(proc_opens - before, 0, 200);
+}
+
+/* One that descends from another which has ended is not taken for that one's descendant. */
+static void test_orphan_below_a_chain(void **state)
+{
+    struct fixture *f = *state;
+    pid_t between, last;
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    pid_t first = fork();
+    if (first == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (fork() == 0) {
+            pid_t pids[2] = {getpid(), fork()};
+            if (pids[1] == 0)
+                setsid();
+            else if (write(fds[1], pids, sizeof(pids)) != sizeof(pids))
+                _exit(1);
+            for (;;)
+                pause();
+        }
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(fds[0], &between, sizeof(between)), sizeof(between));
+    assert_int_equal(read(fds[0], &last, sizeof(last)), sizeof(last));
+    f->children[f->n++] = first;
+    f->d.idle = &last;
+    f->d.nidle = 1;
+    start(f, "priority", NULL);
+    ticks(f, 2000);
+    kill(between, SIGKILL);
+    assert_true(EVENTUALLY(!proc_is_descendant(last, between)));
+    ticks(f, 3000);
+    add(f, first, CLASS_BATCH);
+    ticks(f, 2000);
+    const uint32_t job = engine_job_with(f->m, last);
+    kill(last, SIGKILL);
+    f->d.nidle = 0;
+    close(fds[0]);
+    close(fds[1]);
+    assert_int_equal(job, SLOT_NONE);
+}
+
+/* A user's crowd does not keep another user's program waiting. */
+static void test_crowd_of_another_user(void **state)
+{
+    struct fixture *f = *state;
+    pid_t pids[3 * PROGRAMS + 1], first[3];
+    unsigned turn = 0;
+    if (geteuid() != 0)
+        skip();
+    for (int i = 0; i < 3; i++)
+        first[i] = crowd_below_a_chain(65000, pids + (ptrdiff_t)i * PROGRAMS);
+    pid_t last = child(f), own = pids[3 * PROGRAMS] = fork_to_wait(); /* the youngest */
+    f->rule = fails_once;
+    int left = 0;
+    f->d.idle = pids;
+    f->d.nidle = ARRAY_SIZE(pids);
+    mock_context(&f->d, last, 0, 1);
+    start(f, "priority", &left);
+    for (; turn < 20 && engine_job_with(f->m, own) == SLOT_NONE;
+         turn++, f->now += NSEC_PER_SEC / 50)
+        tick(f);
+    assert_in_range(turn, 1, 5);
+    assert_int_equal(engine_job_with(f->m, pids[3 * PROGRAMS - 1]), SLOT_NONE);
+    ticks(f, 3000);
+    for (int i = 0; i < 3 * PROGRAMS; i++)
+        assert_int_not_equal(engine_job_with(f->m, pids[i]), SLOT_NONE);
+    f->d.nidle = 0;
+    for (int i = 0; i < 3; i++) {
+        kill(first[i], SIGKILL);
+        waitpid(first[i], NULL, 0);
+    }
+    kill(own, SIGKILL);
+    waitpid(own, NULL, 0);
+}
+
 #undef T
 #define T(name) cmocka_unit_test_setup_teardown(name, looks_setup, teardown)
 
@@ -241,10 +433,12 @@ int main(int argc, char **argv)
     if (strcmp(argv[0], "cede-swap") == 0)
         return fake_swapper();
     const struct CMUnitTest tests[] = {
-        T(test_child_of_a_job),       T(test_rule),
-        T(test_rule_takes_the_older), T(test_detached_stays),
-        T(test_nothing_left_behind),  T(test_found_while_away),
-        T(test_record_is_taken_over),
+        T(test_child_of_a_job),        T(test_rule),
+        T(test_rule_takes_the_older),  T(test_detached_stays),
+        T(test_nothing_left_behind),   T(test_found_while_away),
+        T(test_record_is_taken_over),  T(test_crowd_below_a_chain),
+        T(test_orphan_below_a_chain),  T(test_programs_that_come_and_go),
+        T(test_crowd_of_another_user),
     };
     return cmocka_run_group_tests_name("engine_looks", tests, NULL, NULL);
 }

@@ -5,7 +5,11 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -89,9 +93,53 @@ static void pool_server(void **state)
         (const char *const[]){"cede-pool", "nvidia-cuda-mps-control", "train", NULL}));
 }
 
+/* A program in a file of that name and of that owner, run by that user. */
+static bool file_is_scheduler(const char *name, uid_t owner, uid_t runs)
+{
+    char dir[] = "/tmp/cede-test-XXXXXX", path[64], cmd[128];
+    struct proc_stat st = {.comm = ""};
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(chmod(dir, 0755), 0);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    snprintf(cmd, sizeof(cmd), "cp /bin/sleep %s", path);
+    assert_int_equal(system(cmd), 0);
+    assert_int_equal(chown(path, owner, (gid_t)-1), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (runs != geteuid() && setuid(runs) < 0)
+            _exit(1);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execl(path, name, "1000", NULL);
+        _exit(1);
+    }
+    for (int i = 0; i < 4000 && strncmp(st.comm, name, 15) != 0; i++) {
+        usleep(5000);
+        assert_int_equal(proc_stat_read(pid, &st), 0);
+    }
+    const bool is = proc_is_scheduler(&st, runs), serves = proc_serves_mps(&st, runs);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    unlink(path);
+    rmdir(dir);
+    assert_true(!is || serves);
+    return is;
+}
+
+/* A user's program is none whatever its file is called, root's control daemon is one. */
+static void mps_control(void **state)
+{
+    (void)state;
+    assert_true(file_is_scheduler("nvidia-cuda-mps-control", geteuid(), geteuid()));
+    assert_false(file_is_scheduler("nvidia-cuda-mps-server", geteuid(), geteuid()));
+    if (geteuid() != 0)
+        skip();
+    assert_false(file_is_scheduler("nvidia-cuda-mps-control", NOBODY, NOBODY));
+    assert_false(file_is_scheduler("nvidia-cuda-mps-control", 0, NOBODY));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(other_users),
-                                       cmocka_unit_test(pool_server)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(other_users), cmocka_unit_test(pool_server),
+                                       cmocka_unit_test(mps_control)};
     return cmocka_run_group_tests_name("schedulers", tests, NULL, NULL);
 }

@@ -42,8 +42,21 @@ static void table(void **state)
     }
 }
 
+/* A program that is restarted for ever does not keep others where they are for ever. */
+static void spells(void **state)
+{
+    (void)state;
+    struct starting_spell s = {.last_ns = 0};
+    for (uint64_t t = 1000; t < 5000; t += 8)
+        assert_int_equal(starting_opens(&s, t * S), t < 1020);
+    assert_false(starting_opens(&s, 5050 * S));
+    assert_true(starting_opens(&s, 5110 * S)); /* after a rest */
+    assert_true(starting_opens(&s, 5129 * S));
+    assert_false(starting_opens(&s, 5130 * S));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(table)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(table), cmocka_unit_test(spells)};
     return cmocka_run_group_tests_name("starting", tests, NULL, NULL);
 }

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "lib/schedulers.h"
+
 /* Descriptors that are looked through for one that has moved since it was scanned. */
 #define BORROW_MAX 16384U
 
@@ -34,7 +36,8 @@ static int borrow_any(struct nv_driver *d, int pidfd, const struct device_group 
 bool nv_is_mps_server(pid_t pid)
 {
     struct proc_stat st;
-    return proc_stat_read(pid, &st) == 0 && strncmp(st.comm, "nvidia-cuda-mps", 15) == 0;
+    uid_t uid;
+    return proc_stat_read(pid, &st) == 0 && proc_owner(pid, &uid) == 0 && proc_serves_mps(&st, uid);
 }
 
 /* The error of a failed control: whose group it was, and the usual cause. */

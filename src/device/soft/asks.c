@@ -1,6 +1,8 @@
-/* How the driver asks the software GPU's server. One request at a time, each waited for. */
+/* How the driver asks the software GPU's server: one request at a time, each waited for. And what
+ * the server says unasked, on a connection of its own: which contexts are opened. */
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "device/soft/driver.h"
@@ -33,6 +35,7 @@ int soft_reach(struct soft_driver *d, struct error *err)
     memset(d->recording, 0, sizeof(d->recording));
     sample_free(&d->usage);
     sample_free(&d->activity);
+    soft_watch_opens(d);
     return 0;
 }
 
@@ -43,4 +46,76 @@ int soft_ask(struct soft_driver *d, struct soft_msg *m, uint32_t want, struct er
         return r;
     r = soft_transact(d->fd, m, want);
     return r < 0 ? soft_no_server(d, r, err) : 0;
+}
+
+/* ---- contexts that are opened ---- */
+
+#define OPENED_MAX 4096U /* more are found by processes() */
+#define READY_MAX  256   /* in one call */
+
+void soft_unwatch_opens(struct soft_driver *d)
+{
+    if (d->opens < 0)
+        return;
+    if (d->watcher.remove)
+        d->watcher.remove(d->watcher.arg, d->opens);
+    close(d->opens);
+    d->opens = -1;
+}
+
+void soft_watch_opens(struct soft_driver *d)
+{
+    if (!d->watcher.add || d->fd < 0)
+        return;
+    soft_unwatch_opens(d); /* of another server */
+    struct soft_msg m = {.type = SOFT_OPEN_CONTROL};
+    if (soft_connect(d->path, &m, &d->opens, NULL) < 0) {
+        d->opens = -1;
+        return;
+    }
+    m = (struct soft_msg){.type = SOFT_WATCH};
+    if (soft_transact(d->opens, &m, SOFT_REPLY) < 0) {
+        close(d->opens);
+        d->opens = -1;
+        return;
+    }
+    d->watcher.add(d->watcher.arg, d->opens);
+}
+
+void soft_watch(struct device_driver *base, const struct device_watcher *w)
+{
+    struct soft_driver *d = soft(base);
+    if (!w)
+        soft_unwatch_opens(d);
+    d->watcher = w ? *w : (struct device_watcher){.add = NULL};
+    soft_watch_opens(d);
+}
+
+void soft_ready(struct device_driver *base, int fd)
+{
+    struct soft_driver *d = soft(base);
+    for (int i = 0; i < READY_MAX && fd == d->opens; i++) {
+        struct soft_msg m;
+        ssize_t n = recv(fd, &m, sizeof(m), MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n != (ssize_t)soft_msg_size(SOFT_OPENED) || m.type != SOFT_OPENED ||
+            m.version != SOFT_VERSION) {
+            soft_unwatch_opens(d); /* until the next one is reached */
+            return;
+        }
+        const struct gpu_demand x = {.pid = m.u.opened.pid, .gpu = m.u.opened.gpu, .wants = true};
+        if (d->opened.n < OPENED_MAX)
+            (void)demand_list_push(&d->opened, &x);
+    }
+}
+
+int soft_demand(struct device_driver *base, struct demand_list *out, struct error *err)
+{
+    struct soft_driver *d = soft(base);
+    int r = 0;
+    for (size_t i = 0; i < d->opened.n && r == 0; i++)
+        r = demand_list_push(out, &d->opened.v[i]);
+    d->opened.n = 0;
+    return r < 0 ? error_set(err, r, "no memory for the list of programs") : 0;
 }

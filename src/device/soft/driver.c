@@ -74,6 +74,8 @@ static void soft_driver_close(struct device_driver *base)
     struct soft_driver *d = soft(base);
     if (d->fd >= 0)
         close(d->fd);
+    soft_unwatch_opens(d);
+    demand_list_free(&d->opened);
     free(d->seen);
     sample_free(&d->usage);
     sample_free(&d->activity);
@@ -86,7 +88,7 @@ static int soft_driver_open(const char *where, struct device_driver **out, struc
     if (!d)
         return error_set(err, -ENOMEM, "no memory for the software GPU's driver");
     d->base.ops = &device_soft;
-    d->fd = -1;
+    d->fd = d->opens = -1;
     int n = where ? snprintf(d->path, sizeof(d->path), "%s", where) : 0;
     int r = !where                         ? soft_default_path(d->path, sizeof(d->path))
             : (size_t)n >= sizeof(d->path) ? -ENAMETOOLONG
@@ -475,6 +477,9 @@ const struct device_ops device_soft = {
     .set_preempt = soft_set_preempt,
     .set_running = soft_set_running,
     .usage = soft_usage,
+    .demand = soft_demand,
+    .watch = soft_watch,
+    .ready = soft_ready,
     .memory_free = soft_memory_free,
     .swap_shares = soft_swap_shares,
     .swap_step = soft_swap_step,

@@ -27,8 +27,11 @@ struct soft_parts {
 
 struct soft_driver {
     struct device_driver base;
-    int fd;       /* -1: no server */
-    pid_t server; /* that was reached last */
+    int fd;    /* -1: no server */
+    int opens; /* which reports contexts that are opened; -1: nobody watches */
+    struct device_watcher watcher;
+    struct demand_list opened; /* since demand() was asked */
+    pid_t server;              /* that was reached last */
     unsigned gpus;
     char path[112];
     struct soft_seen *seen;
@@ -57,6 +60,14 @@ int soft_no_server(struct soft_driver *d, int code, struct error *err);
 int soft_reach(struct soft_driver *d, struct error *err);
 /* One request and its answer, of type `want`. -ENODEV: the server has gone. */
 int soft_ask(struct soft_driver *d, struct soft_msg *m, uint32_t want, struct error *err);
+
+/* Watches for contexts that are opened, if there is a watcher and this is not so already. */
+void soft_watch_opens(struct soft_driver *d);
+void soft_unwatch_opens(struct soft_driver *d);
+/* device_ops.watch, ready, demand */
+void soft_watch(struct device_driver *base, const struct device_watcher *w);
+void soft_ready(struct device_driver *base, int fd);
+int soft_demand(struct device_driver *base, struct demand_list *out, struct error *err);
 
 /* device_ops.switches */
 int soft_switches(struct device_driver *base, struct switch_list *out, struct error *err);

@@ -7,7 +7,8 @@
  *             outstanding ALLOC | USES -> REPLY
  *   driver:   OPEN_CONTROL -> REPLY, then one request at a time: LIST -> GROUPS,
  *             CONTROL | SWAP -> REPLY when the call is done, MEMORY -> MEMORY,
- *             COUNTERS -> COUNTERS, SWITCHES -> SWITCHES
+ *             COUNTERS -> COUNTERS, SWITCHES -> SWITCHES; or
+ *             OPEN_CONTROL -> REPLY, WATCH -> REPLY, then -> OPENED for each context that is opened
  * Anything else closes the connection. */
 #ifndef CEDE_DEVICE_SOFT_PROTO_H
 #define CEDE_DEVICE_SOFT_PROTO_H
@@ -17,7 +18,7 @@
 #include <stddef.h>
 
 /* "sg", and a number for each incompatible change (bench/programs/softgpu.py has it too). */
-#define SOFT_VERSION           0x73670008U
+#define SOFT_VERSION           0x73670009U
 #define SOFT_TIMESLICE_BACK_US 1024U /* of a compute group after a swap, as an H200's */
 #define SOFT_OUTSTANDING_MAX   1024U /* kernels of a context; also completions not read */
 #define SOFT_COPY_GROUPS       3U    /* of a context, after its compute group */
@@ -38,6 +39,8 @@ enum soft_type {
     SOFT_USES,
     SOFT_COUNTERS,
     SOFT_SWITCHES,
+    SOFT_WATCH,
+    SOFT_OPENED,
     SOFT_TYPES
 };
 
@@ -106,7 +109,7 @@ struct soft_msg {
             uint64_t now_ns;
             uint32_t n;
             uint32_t more; /* ask again, after the last of these */
-            struct soft_group v[8];
+            struct soft_group v[64];
         } groups;
         struct {
             uint32_t what; /* enum softgpu_call */
@@ -129,6 +132,10 @@ struct soft_msg {
             uint32_t lock_ms; /* of LOCK */
             uint32_t zero;
         } swap;
+        struct {
+            int32_t pid;
+            uint32_t gpu;
+        } opened;
         struct {
             float parts[GPU_PARTS]; /* what its kernels use of each, 0 to 1 */
         } uses;
@@ -163,6 +170,7 @@ static inline size_t soft_msg_size(uint32_t type)
         [SOFT_ALLOC] = SIZE(alloc),       [SOFT_MEMORY] = SIZE(memory),
         [SOFT_SWAP] = SIZE(swap),         [SOFT_USES] = SIZE(uses),
         [SOFT_COUNTERS] = SIZE(counters), [SOFT_SWITCHES] = SIZE(switches),
+        [SOFT_WATCH] = SIZE(opened),      [SOFT_OPENED] = SIZE(opened),
     };
 #undef SIZE
     return type < SOFT_TYPES ? sizes[type] : 0;

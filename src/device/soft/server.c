@@ -155,6 +155,29 @@ static bool control_open(struct server *s, struct conn *c, const struct soft_msg
     return soft_reply(s, 0, answer);
 }
 
+static bool control_watch(struct server *s, struct conn *c, const struct soft_msg *m,
+                          struct soft_msg *answer)
+{
+    c->watches = true;
+    return soft_reply(s, 0, answer);
+}
+
+/* Those who watch are told, as far as they read. */
+static bool context_opens(struct server *s, struct conn *c, const struct soft_msg *m,
+                          struct soft_msg *answer)
+{
+    struct conn *o;
+    if (!context_open(s, c, m, answer))
+        return false;
+    TAILQ_FOREACH(o, &s->conns, link)
+    {
+        struct soft_msg opened = {.type = SOFT_OPENED, .u.opened = {c->proc.pid, c->gpu}};
+        if (c->kind == CONN_CONTEXT && o->kind == CONN_CONTROL && o->watches)
+            conn_send(s, o, &opened);
+    }
+    return true;
+}
+
 /* False: against the rules. */
 static bool conn_handle(struct server *s, struct conn *c, const struct soft_msg *m, size_t n)
 {
@@ -162,7 +185,7 @@ static bool conn_handle(struct server *s, struct conn *c, const struct soft_msg 
         enum conn_kind from;
         soft_handler *handle;
     } messages[SOFT_TYPES] = {
-        [SOFT_OPEN_CONTEXT] = {CONN_NEW, context_open},
+        [SOFT_OPEN_CONTEXT] = {CONN_NEW, context_opens},
         [SOFT_OPEN_CONTROL] = {CONN_NEW, control_open},
         [SOFT_SUBMIT] = {CONN_CONTEXT, context_submit},
         [SOFT_ALLOC] = {CONN_CONTEXT, context_alloc},
@@ -173,6 +196,7 @@ static bool conn_handle(struct server *s, struct conn *c, const struct soft_msg 
         [SOFT_COUNTERS] = {CONN_CONTROL, control_counters},
         [SOFT_CONTROL] = {CONN_CONTROL, control_groups},
         [SOFT_SWITCHES] = {CONN_CONTROL, control_switches},
+        [SOFT_WATCH] = {CONN_CONTROL, control_watch},
     };
     struct soft_msg answer = {.type = 0};
     if (n < offsetof(struct soft_msg, u) || m->version != SOFT_VERSION ||

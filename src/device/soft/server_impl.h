@@ -28,6 +28,7 @@ struct conn {
     /* control */
     uint64_t reply_ns; /* when `result` is sent; SOFTGPU_NEVER: no call under way */
     int32_t result;
+    bool watches; /* it is told of each context */
 
     /* context */
     uint64_t memory_bytes; /* allocated */

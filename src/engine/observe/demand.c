@@ -277,12 +277,18 @@ void demand_read(struct model *m)
         const uint32_t p = model_process_find(m, list.v[k].pid);
         if (list.v[k].gpu >= m->ngpus)
             continue;
-        if (p == SLOT_NONE) { /* reported again after its scan */
-            m->discover_now = true;
+        const bool gated = m->gpus[list.v[k].gpu].caps & GPU_CAP_GATE;
+        if (p == SLOT_NONE) { /* gated: reported again after its scan */
+            *(gated ? &m->discover_now : &m->discover_soon) = true;
             continue;
         }
         struct process *q = &m->processes[p];
         const uint32_t bit = 1U << list.v[k].gpu;
+        if (!gated) { /* one more context */
+            q->scan_at = q->scan_at == TIME_NEVER ? TIME_NEVER : m->now;
+            q->scan_every = 0;
+            continue;
+        }
         q->wants = list.v[k].wants ? q->wants | bit : q->wants & ~bit;
         m->jobs[q->job].wants_changed = true;
         if (!uses(m, q, list.v[k].gpu))

@@ -8,12 +8,32 @@
 #include "lib/log.h"
 
 /* A new job is looked for closely, because until it is found it runs with the driver's default. */
-#define DISCOVER_FAST_NS  (100 * NSEC_PER_MSEC)
-#define DRIVER_NS         NSEC_PER_SEC /* between looks at the driver's release */
-#define DISCOVER_SLOW_NS  NSEC_PER_SEC
+#define DISCOVER_FAST_NS (100 * NSEC_PER_MSEC)
+#define DISCOVER_SLOW_NS NSEC_PER_SEC
+#define DRIVER_NS        NSEC_PER_SEC         /* between looks at the driver's release */
+#define DISCOVER_LEFT_NS (20 * NSEC_PER_MSEC) /* for what one look was not enough for */
+/* Where a program came or ended lately, the next one follows soon, and none is to run long without
+ * its job's order. All looks together take one part in so many of the time at most, and with each
+ * job a tick takes longer. */
+#define DISCOVER_MOVED_NS (10 * NSEC_PER_MSEC)
+#define DISCOVER_JOB_NS   (100 * NSEC_PER_USEC)
+#define MOVED_NS          (5 * NSEC_PER_SEC)
+#define DISCOVER_PART     50U
+#define SOON_PART         10U /* where drivers report programs that begin */
 #define DISCOVER_YOUNG_NS (60 * NSEC_PER_SEC)
 #define CLIENTS_NS        (5 * NSEC_PER_MSEC) /* for programs in no job, each time; */
 #define RULES_NS          (5 * NSEC_PER_MSEC) /* and for what they shall be */
+#define CHECK_NS          NSEC_PER_SEC        /* between looks whether it is yet the same program */
+
+/* Of one look at programs in no job, about 5 ms together: files that are read to tell whose they
+ * are, new ones, and others that are looked at again. */
+#define READS_MAX   400U
+#define NEW_MAX     100U
+#define CHECKS_MAX  100U
+#define READS_LEAST 8U /* of each user, where there are many */
+#define READS_GROUP 4U /* so many, about, does it take to tell whose a group is, */
+#define READS_RULE  8U /* and what rules say */
+#define ALL_NS      (200 * NSEC_PER_MSEC) /* for a person who waits for all to be looked at */
 
 /* The driver lists a process once it has a context: time to look closely, however rare its scans
  * have become. */
@@ -27,41 +47,94 @@ static void known_is_listed(struct model *m, uint32_t slot)
     p->listed = true;
 }
 
-/* What was known of it stays so. */
-static void cannot_look(struct model *m, pid_t pid)
+static int by_pid_number(const void *a, const void *b)
 {
-    for (size_t i = 0; i < m->nunmanaged; i++)
-        m->unmanaged[i].seen |= m->unmanaged[i].id.pid == pid;
+    pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
+    return (x > y) - (x < y);
 }
 
-/* 0, or why it is not known whether it is a job's. */
-static int unknown_is_listed(struct model *m, pid_t pid)
+static bool is_among(const struct pid_list *sorted, pid_t pid)
 {
-    struct proc_stat st;
-    uint32_t job;
-    int r = proc_stat_read(pid, &st);
-    if (proc_unsure(r))
-        cannot_look(m, pid);
-    if (r < 0)
-        return r;
-    struct unmanaged *u = model_unmanaged_find(m, st.id);
-    if (u) {
-        u->seen = true;
-        snprintf(u->comm, sizeof(u->comm), "%s", st.comm);
+    return sorted->n && bsearch(&pid, sorted->v, sorted->n, sizeof(pid), by_pid_number);
+}
+
+/* What the driver lists and is in no job's or the programs' tables gets there, from the number on
+ * at which the last look has ended. 0, or why one could not be looked at. */
+static int take_listed(struct discovery *d, struct model *m, const struct pid_list *listed,
+                       const struct pid_list *known)
+{
+    size_t first = 0;
+    unsigned n = 0;
+    int unsure = 0;
+    while (first < listed->n && listed->v[first] < d->next_pid)
+        first++;
+    d->next_pid = 0;
+    for (size_t k = 0; k < listed->n; k++) {
+        const pid_t pid = listed->v[(first + k) % listed->n];
+        struct proc_stat st;
+        if (is_among(known, pid) || model_process_find(m, pid) != SLOT_NONE)
+            continue;
+        if (n++ == NEW_MAX) {
+            d->next_pid = pid;
+            d->left = true;
+            break;
+        }
+        int r = proc_stat_read(pid, &st);
+        if (r == 0 && !model_unmanaged_add(m, st.id, false))
+            r = proc_check(st.id) == -ESRCH ? 0 : -EAGAIN;
+        unsure = proc_unsure(r) ? r : unsure;
     }
-    if (u && (u->looked || u->pending) && !u->detached)
-        return 0;
-    r = model_job_of(m, pid, &job);
-    const bool owned = job != SLOT_NONE;
-    if (owned)
-        r = model_process_add(m, st.id, job);
-    else
-        u = model_unmanaged_add(m, st.id, false);
-    if (u && owned)
-        u->seen = false; /* it is unmanaged no more */
-    if (r == -ENOSPC)    /* its job says so */
-        return 0;
-    return r;
+    return unsure;
+}
+
+/* A program whose number is another one's now is gone, although that is listed. */
+static void check_known(struct discovery *d, struct model *m)
+{
+    unsigned n = 0;
+    for (size_t k = 0; k < m->nunmanaged && n < CHECKS_MAX; k++) {
+        struct unmanaged *u = &m->unmanaged[(d->check + k) % m->nunmanaged];
+        struct proc_stat st;
+        if (!u->seen || m->now - u->read_ns < CHECK_NS)
+            continue;
+        n++;
+        int r = proc_stat_read(u->id.pid, &st);
+        if (proc_unsure(r))
+            continue;
+        u->seen = r == 0 && proc_same(st.id, u->id);
+        u->read_ns = m->now;
+        if (!u->seen)
+            continue;
+        snprintf(u->comm, sizeof(u->comm), "%s", st.comm);
+        u->group = st.group;
+        u->session = st.session;
+    }
+    d->check = m->nunmanaged ? (d->check + n) % m->nunmanaged : 0;
+}
+
+/* Of the programs in no job those that a job may have taken which has begun since the last look. A
+ * job's control group has its descendants alone when it is taken, but that of a job of Slurm. */
+static bool may_be_taken(struct discovery *d, const struct model *m, const struct unmanaged *u)
+{
+    for_each_job (m, j) {
+        const pid_t root = j->rec.root.pid;
+        if (j->rec.number >= d->next_number &&
+            (j->rec.source == JOB_SLURM || u->group == root || u->session == root))
+            return true;
+    }
+    return ancestors_may_have_job(&d->ancestors, m, u->id);
+}
+
+static void look_again_at(struct discovery *d, struct model *m)
+{
+    const unsigned njobs = model_jobs(m);
+    const bool begun = m->next_number != d->next_number, room = njobs < d->njobs;
+    for (size_t i = 0; (begun || room) && i < m->nunmanaged; i++) {
+        struct unmanaged *u = &m->unmanaged[i];
+        if (u->looked && ((room && u->crowded) || (begun && may_be_taken(d, m, u))))
+            u->looked = u->crowded = false;
+    }
+    d->next_number = m->next_number;
+    d->njobs = njobs;
 }
 
 static int by_age(const void *a, const void *b)
@@ -72,25 +145,36 @@ static int by_age(const void *a, const void *b)
     return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-/* Programs that rules are to look at, oldest first. */
+/* Programs that are to be looked at, oldest first, and the users who pay for that. */
 struct candidates {
     struct proc_id *v;
-    bool *decided; /* it is a job's, or no rule takes it */
+    enum { CANDIDATE_NEW, CANDIDATE_CUT, CANDIDATE_LATER, CANDIDATE_DECIDED } * state;
     size_t n;
+    struct payer {
+        uid_t uid;
+        uint32_t left; /* of what may be read for it */
+    } * payers;
+    size_t npayers;
+    uint32_t left;     /* of all */
     uint64_t rules_ns; /* that rules took */
+    int unsure;        /* why one could not be looked at */
 };
 
-/* Of a program and its descendants the program becomes the job: these wait for what it shall be. */
-static bool waits_for_older(const struct candidates *c, size_t i)
+static void candidates_free(struct candidates *c)
 {
-    struct proc_stat st;
-    int r = proc_stat_read(c->v[i].pid, &st);
-    for (int depth = 0; r == 0 && st.ppid > 1 && depth < PROC_LEVELS_MAX; depth++) {
-        for (size_t k = 0; k < i; k++) {
-            if (c->v[k].pid == st.ppid && !c->decided[k])
-                return true;
-        }
-        r = proc_stat_parent(&st);
+    free(c->v);
+    free(c->state);
+    free(c->payers);
+}
+
+/* Of a program and its descendants the program becomes the job: these wait for what it shall be. */
+static bool waits_for_older(const struct discovery *d, const struct candidates *c, size_t i)
+{
+    struct proc_id id = c->v[i];
+    for (int depth = 0; depth < PROC_LEVELS_MAX && ancestors_up(&d->ancestors, &id); depth++) {
+        const struct proc_id *older = bsearch(&id, c->v, c->n, sizeof(id), by_age);
+        if (older && c->state[older - c->v] != CANDIDATE_DECIDED)
+            return true;
     }
     return false;
 }
@@ -102,7 +186,7 @@ static int ask_rule(struct discovery *d, struct unmanaged *u, struct candidates 
     const uint64_t started = monotonic_ns();
     *spec = (struct job_spec){
         .terms.weight = WEIGHT_DEFAULT, .again = u->looked && u->facts_came, .facts = u->facts};
-    int r = u->scheduler || !d->rule ? 0 : d->rule(d->rule_arg, u->id.pid, spec);
+    int r = u->scheduler || u->detached || !d->rule ? 0 : d->rule(d->rule_arg, u->id.pid, spec);
     c->rules_ns += monotonic_ns() - started;
     u->pending = r < 0;
     u->facts_came &= r < 0;
@@ -111,76 +195,155 @@ static int ask_rule(struct discovery *d, struct unmanaged *u, struct candidates 
 }
 
 /* Of what the rule says, r and spec: whether it became a job. */
-static bool taken_by_rule(struct model *m, struct unmanaged *u, struct candidates *c, size_t i,
-                          int r, const struct job_spec *spec)
+static bool taken_by_rule(struct discovery *d, struct model *m, struct unmanaged *u,
+                          struct candidates *c, size_t i, int r, const struct job_spec *spec)
 {
     struct error err;
     uint32_t job;
     u->looked = false;
-    if (r > 0 && waits_for_older(c, i))
+    if (r > 0 && waits_for_older(d, c, i))
         return false;
     job = r > 0 ? model_job_of_launch(m, spec->launch, u->id) : SLOT_NONE;
-    if (job != SLOT_NONE)
-        return model_job_join(m, job, u->id, &err) == 0;
-    u->looked = r == 0 || (r > 0 && ((spec->account_uid && model_user_full(m, spec->account_uid)) ||
-                                     !model_may_watch(m, spec->uid)));
-    c->decided[i] = u->looked;
+    if (job != SLOT_NONE && model_job_join(m, job, u->id, &err) < 0)
+        return false;
+    if (job != SLOT_NONE) {
+        ancestors_set_job(&d->ancestors, u->id, job);
+        return true;
+    }
+    u->crowded = r > 0 && ((spec->account_uid && model_user_full(m, spec->account_uid)) ||
+                           !model_may_watch(m, spec->uid));
+    u->looked = r == 0 || u->crowded;
     if (r < 0 || u->looked)
         return false;
-    if (model_job_add(m, u->id, spec, &job, &err) == 0)
-        return true;
-    log_user(spec->uid, LOG_WARNING, "%s", err.text);
-    return false;
+    if (model_job_add(m, u->id, spec, &job, &err) < 0) {
+        log_user(spec->uid, LOG_WARNING, "%s", err.text);
+        return false;
+    }
+    ancestors_set_job(&d->ancestors, u->id, job);
+    return true;
+}
+
+/* Whose it is: 0, -EAGAIN if there was not enough left to tell, or another error. */
+static int job_of_candidate(struct discovery *d, const struct model *m, struct proc_id id,
+                            uint32_t *left, uint32_t *job)
+{
+    struct proc_stat st;
+    uint32_t near;
+    *job = SLOT_NONE;
+    int r = proc_stat_read(id.pid, &st);
+    *left -= *left ? 1 : 0;
+    if (r == 0 && !proc_same(st.id, id))
+        r = -ESRCH;
+    if (r == 0)
+        r = ancestors_job(&d->ancestors, m, &st, left, &near);
+    if (r == 0)
+        r = model_job_near(m, &st, near, job);
+    *left -= (uint32_t)min_u64(*left, READS_GROUP);
+    return r;
 }
 
 /* A program of which it could not be told what it shall be, or that is asked about again, is looked
  * at only when it can: looking whose it is costs more than asking. */
-static void look_at_candidate(struct discovery *d, struct model *m, struct candidates *c, size_t i)
+static void look_at_candidate(struct discovery *d, struct model *m, struct candidates *c, size_t i,
+                              uint32_t *left)
 {
     struct unmanaged *u = model_unmanaged_find(m, c->v[i]);
     const bool pending = u && (u->pending || u->facts_came);
     struct job_spec spec;
     uint32_t job;
     int r = pending ? ask_rule(d, u, c, &spec) : 0;
-    c->decided[i] = u && u->looked && r == 0;
-    if (c->decided[i])
+    c->state[i] = u && !(u->looked && r == 0) ? CANDIDATE_LATER : CANDIDATE_DECIDED;
+    if (c->state[i] == CANDIDATE_DECIDED || r < 0)
         return;
-    if (!u || r < 0 || model_job_of(m, c->v[i].pid, &job) < 0)
+    int code = job_of_candidate(d, m, c->v[i], left, &job);
+    if (code == -EAGAIN)
+        c->state[i] = CANDIDATE_CUT;
+    c->unsure = proc_unsure(code) && code != -EAGAIN ? code : c->unsure;
+    if (code < 0)
         return;
     bool owned;
     if (job != SLOT_NONE) {
-        owned = model_process_add(m, c->v[i], job) == 0;
+        code = model_process_add(m, c->v[i], job);
+        owned = code == 0;
+        c->unsure = proc_unsure(code) && code != -ENOSPC ? code : c->unsure; /* its job says so */
     } else {
+        *left -= (uint32_t)min_u64(*left, READS_RULE);
         r = pending ? r : ask_rule(d, u, c, &spec);
-        owned = taken_by_rule(m, u, c, i, r, &spec);
+        owned = taken_by_rule(d, m, u, c, i, r, &spec);
     }
-    if (owned) {
-        u->seen = false;
-        c->decided[i] = true;
+    u->seen &= !owned; /* it is unmanaged no more */
+    if (owned || u->looked)
+        c->state[i] = CANDIDATE_DECIDED;
+}
+
+static int by_uid(const void *a, const void *b)
+{
+    const struct payer *x = a, *y = b;
+    return (x->uid > y->uid) - (x->uid < y->uid);
+}
+
+static bool candidates_list(struct candidates *c, const struct model *m)
+{
+    const size_t n = m->nunmanaged + 1;
+    *c = (struct candidates){.v = calloc(n, sizeof(*c->v)),
+                             .state = calloc(n, sizeof(*c->state)),
+                             .payers = calloc(n, sizeof(*c->payers)),
+                             .left = READS_MAX};
+    for (size_t i = 0; c->v && c->state && c->payers && i < m->nunmanaged; i++) {
+        const struct unmanaged *u = &m->unmanaged[i];
+        if (!u->seen || (u->looked && !u->facts_came))
+            continue;
+        c->v[c->n] = u->id;
+        c->payers[c->n++].uid = u->uid;
+    }
+    if (!c->n)
+        return false;
+    qsort(c->v, c->n, sizeof(*c->v), by_age);
+    qsort(c->payers, c->n, sizeof(*c->payers), by_uid);
+    for (size_t i = 0; i < c->n; i++) {
+        if (!c->npayers || c->payers[c->npayers - 1].uid != c->payers[i].uid)
+            c->payers[c->npayers++] = c->payers[i];
+    }
+    for (size_t i = 0; i < c->npayers; i++)
+        c->payers[i].left = (uint32_t)max_u64(READS_MAX / c->npayers, READS_LEAST);
+    return true;
+}
+
+/* Each user's programs are looked at as far as that user's part of the reads does; what is left
+ * then is for all, and what is left over for the next look, which begins behind the last one. */
+static void look_at_candidates(struct discovery *d, struct model *m, struct candidates *c,
+                               bool parts)
+{
+    const size_t first = d->first;
+    for (size_t k = 0; k < c->n && c->left && c->rules_ns < RULES_NS; k++) {
+        const size_t i = (first + k) % c->n;
+        const struct unmanaged *u = model_unmanaged_find(m, c->v[i]);
+        if (!u || c->state[i] > CANDIDATE_CUT)
+            continue;
+        struct payer *p =
+            bsearch(&(struct payer){u->uid, 0}, c->payers, c->npayers, sizeof(*p), by_uid);
+        const uint32_t may = parts ? (uint32_t)min_u64(p->left, c->left) : c->left;
+        uint32_t left = may;
+        if (!may)
+            continue;
+        look_at_candidate(d, m, c, i, &left);
+        p->left -= (uint32_t)min_u64(p->left, may - left);
+        c->left -= may - left;
+        d->first = i + 1;
     }
 }
 
-static void look_at_rules(struct discovery *d, struct model *m)
+/* 0, or why it is not known of one whether it is a job's. */
+static int look_at_programs(struct discovery *d, struct model *m)
 {
-    struct candidates c = {calloc(m->nunmanaged + 1, sizeof(*c.v)),
-                           calloc(m->nunmanaged + 1, sizeof(*c.decided)), 0, 0};
-    const size_t first = d->left ? d->first : 0;
-    d->left = false;
-    for (size_t i = 0; c.v && c.decided && i < m->nunmanaged; i++) {
-        const struct unmanaged *u = &m->unmanaged[i];
-        if (u->seen && (!u->looked || u->facts_came) && !u->detached)
-            c.v[c.n++] = u->id;
-    }
-    if (c.n)
-        qsort(c.v, c.n, sizeof(*c.v), by_age);
-    for (size_t k = 0; k < c.n && !d->left; k++) {
-        const size_t i = (first + k) % c.n;
-        look_at_candidate(d, m, &c, i);
-        d->left = k + 1 < c.n && c.rules_ns >= RULES_NS;
-        d->first = i + 1;
-    }
-    free(c.v);
-    free(c.decided);
+    _cleanup_(candidates_free) struct candidates c;
+    if (!candidates_list(&c, m))
+        return 0;
+    look_at_candidates(d, m, &c, true);
+    look_at_candidates(d, m, &c, false);
+    for (size_t i = 0; i < c.n; i++)
+        d->left |= c.state[i] <= CANDIDATE_CUT;
+    return c.unsure;
 }
 
 /* Clients of MPS servers that are in no job, where there are some in jobs: what is set for these is
@@ -229,8 +392,51 @@ static bool driver_changes(struct discovery *d, const struct model *m)
     return other;
 }
 
+/* 0, or why a process may have been missed. */
+static int look_at_listed(struct discovery *d, struct model *m, struct pid_list *listed, bool all)
+{
+    struct pid_list known = {.v = calloc(m->nunmanaged + 1, sizeof(*known.v))};
+    if (!known.v)
+        return -ENOMEM;
+    if (listed->n)
+        qsort(listed->v, listed->n, sizeof(*listed->v), by_pid_number);
+    for (size_t i = 0; i < m->nunmanaged; i++) {
+        struct unmanaged *u = &m->unmanaged[i];
+        u->seen =
+            (!all || is_among(listed, u->id.pid)) && model_process_find(m, u->id.pid) == SLOT_NONE;
+        known.v[known.n++] = u->id.pid;
+    }
+    if (known.n)
+        qsort(known.v, known.n, sizeof(*known.v), by_pid_number);
+    for (size_t i = 0; i < listed->n; i++) {
+        const uint32_t slot = model_process_find(m, listed->v[i]);
+        if (slot != SLOT_NONE)
+            known_is_listed(m, slot);
+    }
+    int r = take_listed(d, m, listed, &known);
+    check_known(d, m);
+    pid_list_free(&known);
+    return r;
+}
+
+/* Until the next look, after one that has taken so long. */
+static uint64_t until_next(const struct discovery *d, struct model *m, uint64_t took_ns)
+{
+    bool young = false, moved = false;
+    for_each_job (m, j) {
+        young |= !j->ngroups && m->now - j->added_ns < DISCOVER_YOUNG_NS;
+        moved |= m->now - j->moved_ns < MOVED_NS;
+    }
+    const uint64_t ns = moved     ? DISCOVER_MOVED_NS + d->njobs * DISCOVER_JOB_NS
+                        : d->left ? DISCOVER_LEFT_NS
+                        : young   ? DISCOVER_FAST_NS
+                                  : DISCOVER_SLOW_NS;
+    return clamp_u64(took_ns * DISCOVER_PART, ns, DISCOVER_SLOW_NS);
+}
+
 int discovery_run(struct discovery *d, struct model *m)
 {
+    const uint64_t started = monotonic_ns();
     struct pid_list pids = {0};
     struct error gone = {""};
     int r = m->driver->ops->processes(m->driver, &pids, &gone);
@@ -241,35 +447,41 @@ int discovery_run(struct discovery *d, struct model *m)
     d->device_lost = r < 0;
     if (r == 0 && driver_changes(d, m))
         d->driver_changed = m->held = true;
-    m->discover_now = false;
-    for (size_t i = 0; i < m->nunmanaged; i++)
-        m->unmanaged[i].seen = r < 0; /* after an error what is listed is not all */
-    for (size_t i = 0; i < pids.n; i++) {
-        uint32_t known = model_process_find(m, pids.v[i]);
-        int code = 0;
-        if (known != SLOT_NONE)
-            known_is_listed(m, known);
-        else
-            code = unknown_is_listed(m, pids.v[i]);
-        r = r == 0 && proc_unsure(code) ? code : r;
-    }
-    look_at_rules(d, m);
+    d->left = m->discover_now = m->discover_soon = false;
+    int code = look_at_listed(d, m, &pids, r == 0); /* after an error what is listed is not all */
+    r = r < 0 ? r : code;
+    ancestors_begin(&d->ancestors, m);
+    look_again_at(d, m);
+    code = look_at_programs(d, m);
+    r = r < 0 ? r : code;
     model_unmanaged_sweep(m);
     look_for_clients(d, m);
     pid_list_free(&pids);
-    bool young = false;
     for_each_job (m, j) {
         if (j->group_lives && j->root_pidfd < 0 && !j->nprocesses)
             model_job_group_look(m, model_job_slot(m, j));
-        young |= !j->ngroups && m->now - j->added_ns < DISCOVER_YOUNG_NS;
     }
-    d->at = m->now + (young || d->left ? DISCOVER_FAST_NS : DISCOVER_SLOW_NS);
+    d->took_ns = monotonic_ns() - started;
+    d->at = m->now + until_next(d, m, d->took_ns);
     return r;
+}
+
+int discovery_all(struct discovery *d, struct model *m)
+{
+    const uint64_t started = monotonic_ns();
+    int r;
+    do
+        r = discovery_run(d, m);
+    while (d->left && monotonic_ns() - started < ALL_NS);
+    return r < 0 || !d->left ? r : -EAGAIN;
 }
 
 uint64_t discovery_due(struct discovery *d, struct model *m)
 {
-    if (m->discover_now || m->now >= d->at)
+    const bool soon = m->discover_soon && m->now >= d->soon_at;
+    if (m->discover_now || m->now >= d->at || soon)
         discovery_run(d, m);
-    return m->discover_now ? m->now : d->at;
+    if (soon)
+        d->soon_at = m->now + d->took_ns * SOON_PART;
+    return m->discover_now ? m->now : m->discover_soon ? min_u64(d->soon_at, d->at) : d->at;
 }
