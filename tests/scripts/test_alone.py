@@ -1,8 +1,13 @@
 """tests/alone: a test sees its own processes only, none of them is left when it ends, and its exit status is
-that of the test. Skipped where there are no pid namespaces to be had.
+that of the test; the first is skipped where there are no pid namespaces to be had. tests/quiet: a test that
+failed is skipped only where other programs took the machine.
 
 usage: test_alone.py PATH_OF_ALONE
 """
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
 import os
 import subprocess
 import sys
@@ -10,6 +15,7 @@ import time
 import unittest
 
 ALONE = sys.argv.pop(1)
+sys.dont_write_bytecode = True  # tests/ stays as it is
 OWN = ["unshare", "--pid", "--fork", "--mount-proc", "true"]
 
 
@@ -42,6 +48,45 @@ class Alone(unittest.TestCase):
         while b"1234.5" in commands_of_all() and time.monotonic() < end:
             time.sleep(0.05)
         self.assertNotIn(b"1234.5", commands_of_all())
+
+
+class Quiet(unittest.TestCase):
+    def setUp(self):
+        loader = importlib.machinery.SourceFileLoader("quiet", os.path.join(os.path.dirname(ALONE), "quiet"))
+        self.quiet = importlib.util.module_from_spec(importlib.util.spec_from_loader("quiet", loader))
+        loader.exec_module(self.quiet)
+        self.quiet.SAMPLE_S = 0.01
+        self.quiet.os = type("Os", (), {"cpu_count": lambda: 2})
+
+    def run_it(self, script, wanting):
+        out = io.StringIO()
+        self.quiet.sys.argv = ["quiet", "sh", "-c", script]
+        self.quiet.wanting = lambda: next(wanting)
+        with contextlib.redirect_stdout(out):
+            return self.quiet.main(), out.getvalue()
+
+    def test_before(self):
+        self.assertEqual(self.run_it("exit 3", iter([8] * 10)),
+                         (77, "skipped: for a second before the test the machine gave one program 22 % of a processor\n"))
+
+    def test_verdicts(self):
+        def some(n):
+            yield from [0] * 10
+            while True:
+                yield n
+        for busy in (0, 2, 30):
+            self.assertEqual(self.run_it("exit 0", some(busy)), (0, ""))
+            self.assertEqual(self.run_it("exit 77", some(busy)), (77, ""))
+        for busy in (0, 1, 2):
+            self.assertEqual(self.run_it("sleep 0.2; exit 3", some(busy)), (3, ""))
+        status, said = self.run_it("sleep 0.2; kill -9 $$", some(5))
+        self.assertEqual((status, said[:31]), (77, "skipped: it failed (status -9),"))
+        self.assertIn(" 33 % ", said)
+
+    def test_a_bad_second_counts(self):
+        good, bad = [0] * 90, [9] * 10
+        self.assertLess(self.quiet.worst(good + bad * 2), 0.6)
+        self.assertEqual(self.quiet.worst(good + bad), 1)
 
 
 def commands_of_all():
