@@ -22,6 +22,9 @@ static void together_and_gone(void **state)
     assert_true(EVENTUALLY(is_over()));
     assert_true(EVENTUALLY(!keeper()));
     assert_string_equal(pool_file("faults"), "");
+    /* In a container nobody may wait for them. */
+    assert_int_equal(children_named(getpid(), "nvidia-cuda-mps").n, 0);
+    assert_int_equal(children_named(getpid(), "cat").n, 0);
     /* The next one begins anew. */
     CEDE("run", "-c", "batch", "--pool", "--sm", "30%", "--", "sh", "-c",
          "echo $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
