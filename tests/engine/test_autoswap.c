@@ -233,29 +233,6 @@ static void ends(struct fixture *f, pid_t pid, unsigned gib)
 
 /* By class, then first come; what has been said and not been taken is taken. Nobody is swapped out
  * for them. */
-/* A slot of a gate is no GPU whose memory could be waited for, but where there is nothing else. */
-static void asked_for_slots(struct fixture *f, uint32_t gates, int second, const char *says)
-{
-    struct error err = {""};
-    f->d.gates = gates;
-    swap_start(f);
-    uint32_t j = add(f, child(f), CLASS_LATENCY);
-    assert_int_equal(engine_need(f->m, j, GIB, 1, &err), second);
-    assert_int_equal(engine_need(f->m, j, GIB, 0, &err), 0);
-    assert_int_equal(engine_need(f->m, j, GIB, 7, &err), -EINVAL);
-    assert_string_equal(err.text, says);
-}
-
-static void test_slot_of_a_gate(void **state)
-{
-    asked_for_slots(*state, 2, -EINVAL, "there is no GPU 7: the only one is 0");
-}
-
-static void test_slots_of_a_gate_alone(void **state)
-{
-    asked_for_slots(*state, 3, 0, "there is no GPU 7: they are 0 to 1");
-}
-
 static void test_waits_in_line(void **state)
 {
     struct fixture *f = *state;
@@ -595,8 +572,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         T(test_all_of_it),
         T(test_room_for_a_latency_job),
-        T(test_slot_of_a_gate),
-        T(test_slots_of_a_gate_alone),
         T(test_room_while_it_runs),
         T(test_refused_is_left_alone),
         T(test_reserve),
