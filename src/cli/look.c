@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "cli/choose.h"
 #include "cli/direct.h"
 #include "control/replies.h"
 #include "device/registry.h"
@@ -92,16 +93,26 @@ int look_records(enum look_left left, json_t **out, struct error *said, struct e
     return *out ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
-static bool in_a_job(const json_t *jobs, pid_t pid)
+/* A daemon knows of processes that their parents have left; those that it names itself need not be
+ * asked for. */
+static bool in_a_job(const json_t *all, pid_t pid)
 {
-    const json_t *job;
+    const json_t *x;
     size_t i;
-    json_array_foreach(jobs, i, job)
+    uint64_t number = UINT64_MAX;
+    struct error err = {""};
+    json_array_foreach(json_object_get(all, "jobs"), i, x)
     {
-        if (proc_in_tree(pid, (pid_t)json_get_int(job, "pid")))
+        if (proc_in_tree(pid, (pid_t)json_get_int(x, "pid")))
             return true;
     }
-    return false;
+    json_array_foreach(json_object_get(all, "unmanaged"), i, x)
+    {
+        if (json_get_int(x, "pid") == pid)
+            return false;
+    }
+    return json_get_true(all, "daemon") && choose_job_of(pid, &number, &err) == 0 &&
+           number != UINT64_MAX;
 }
 
 static json_t *other(pid_t pid, const struct usage_list *usage)
@@ -140,7 +151,7 @@ int look_others(json_t *all, struct error *err)
         d->ops->usage(d, &usage, NULL);
     for (size_t i = 0; r == 0 && i < pids.n; i++) {
         json_t *o = NULL;
-        if (!in_a_job(json_object_get(all, "jobs"), pids.v[i]))
+        if (!in_a_job(all, pids.v[i]))
             o = other(pids.v[i], &usage);
         if (o)
             json_array_append_new(others, o);
