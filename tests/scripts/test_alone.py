@@ -55,38 +55,32 @@ class Quiet(unittest.TestCase):
         loader = importlib.machinery.SourceFileLoader("quiet", os.path.join(os.path.dirname(ALONE), "quiet"))
         self.quiet = importlib.util.module_from_spec(importlib.util.spec_from_loader("quiet", loader))
         loader.exec_module(self.quiet)
-        self.quiet.SAMPLE_S = 0.01
-        self.quiet.os = type("Os", (), {"cpu_count": lambda: 2})
+        self.quiet.EVERY_S = 0.01
 
-    def run_it(self, script, wanting):
-        out = io.StringIO()
+    def run_it(self, script, *given):
+        """The last of what is given goes on."""
+        out, left = io.StringIO(), list(given)
         self.quiet.sys.argv = ["quiet", "sh", "-c", script]
-        self.quiet.wanting = lambda: next(wanting)
+        self.quiet.given = lambda _: left.pop(0) if len(left) > 1 else left[0]
         with contextlib.redirect_stdout(out):
             return self.quiet.main(), out.getvalue()
 
+    def test_measures(self):
+        self.assertTrue(0 < self.quiet.given(0.001) <= 1)
+
     def test_before(self):
-        self.assertEqual(self.run_it("exit 3", iter([8] * 10)),
-                         (77, "skipped: for a second before the test the machine gave one program 22 % of a processor\n"))
+        self.assertEqual(self.run_it("exit 3", 0.08),
+                         (77, "skipped: before the test the machine gave a program 8 % of a processor\n"))
 
     def test_verdicts(self):
-        def some(n):
-            yield from [0] * 10
-            while True:
-                yield n
-        for busy in (0, 2, 30):
-            self.assertEqual(self.run_it("exit 0", some(busy)), (0, ""))
-            self.assertEqual(self.run_it("exit 77", some(busy)), (77, ""))
-        for busy in (0, 1, 2):
-            self.assertEqual(self.run_it("sleep 0.2; exit 3", some(busy)), (3, ""))
-        status, said = self.run_it("sleep 0.2; kill -9 $$", some(5))
-        self.assertEqual((status, said[:31]), (77, "skipped: it failed (status -9),"))
-        self.assertIn(" 33 % ", said)
-
-    def test_a_bad_second_counts(self):
-        good, bad = [0] * 90, [9] * 10
-        self.assertLess(self.quiet.worst(good + bad * 2), 0.6)
-        self.assertEqual(self.quiet.worst(good + bad), 1)
+        for part in (1, 0.7, 0.1):
+            self.assertEqual(self.run_it("exit 0", 1, part), (0, ""))
+            self.assertEqual(self.run_it("exit 77", 1, part), (77, ""))
+        for part in (1, 0.7):
+            self.assertEqual(self.run_it("sleep 0.2; exit 3", 1, part), (3, ""))
+        self.assertEqual([self.quiet.worst([1] * n + [0.1]) for n in (5, 19)], [0.1, 1])
+        self.assertEqual(self.run_it("sleep 0.2; kill -9 $$", 1, 0.33),
+                         (77, "skipped: it failed (status -9), and meanwhile the machine gave a program 33 % of a processor\n"))
 
 
 def commands_of_all():
