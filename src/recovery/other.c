@@ -93,7 +93,8 @@ static int other_steers(const struct journal_shared *s, const struct journal_pla
         error_set(err, -EBUSY,
                   "another cede (pid %d) is scheduling the same devices (%s) from %s: use its "
                   "socket (CEDE_DIR=%s), or stop it",
-                  (int)cede.id.pid, s->driver, dir, dir);
+                  (int)cede.id.pid, strcmp(s->driver, "multi") == 0 ? s->where : s->driver, dir,
+                  dir);
         return 1;
     }
     return 0;
