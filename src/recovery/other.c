@@ -107,6 +107,8 @@ int other_cedes_refuse(const struct journal_shared *s, const struct journal_plac
     uid_t uid;
     bool older = false;
     int ms = 0, r;
+    if (!restorer)
+        return other_steers(s, own, (struct proc_id){0}, &older, err) ? -EBUSY : 0;
     while (restorers_have(restorer, &uid) == 0 && ms++ < VISIBLE_MS)
         usleep(1000);
     if (proc_stat_read(restorer, &st) < 0)

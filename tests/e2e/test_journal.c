@@ -44,6 +44,12 @@ static void two_daemons(void **state)
     assert_names(result.err, d.pid);
     snprintf(own, sizeof(own), "(CEDE_DIR=%s)", cede_home());
     assert_non_null(strstr(result.err, own));
+    /* A verb that would do it itself, too. */
+    snprintf(own, sizeof(own), "CEDE_DIR=%s", elsewhere);
+    RUN(&result, "env", own, harness_exe(), "pause", pid_text(pids[1]));
+    assert_int_equal(status_of(result.status), 1);
+    assert_names(result.err, d.pid);
+    assert_false(suspended(pids[1]));
     assert_int_equal(job_int("b1", "number"), number); /* the first answers still */
     await_progress(pids, 2);
     ceded_stop(&d);
