@@ -12,6 +12,7 @@
 #include "control/verbs.h"
 #include "device/registry.h"
 #include "lib/paths.h"
+#include "recovery/other.h"
 #include "recovery/restorer.h"
 
 #define JOURNAL_WAIT_MS 2000
@@ -69,7 +70,11 @@ static int start_engine(struct direct *d, struct error *err)
     if (restorer_address(d->journal, d->driver, &d->address))
         cli_error("note: an earlier scheduler changed programs on devices that cannot be reached "
                   "any more");
-    int r = engine_new(d->driver, d->journal, &options, &d->engine, err);
+    const struct journal_place own = journal_place(d->journal);
+    int r = other_cedes_refuse(journal_shared(d->journal), &own, 0, err);
+    if (r < 0)
+        return r;
+    r = engine_new(d->driver, d->journal, &options, &d->engine, err);
     d->verbs = (struct verbs){.engine = d->engine, .once = true};
     return r;
 }

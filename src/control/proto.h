@@ -155,8 +155,8 @@ int proto_parse(const char *text, size_t n, struct request *out, struct error *e
 /* "1234", "#12", a name or "1000/name". -EINVAL. */
 int proto_target(const char *text, struct request *out, struct error *err);
 
-/* Names: 1..63 bytes of UTF-8 that can be seen (lib/text.h); not starting with '#', not all digits,
- * without '/', which is between a user and a name.
+/* Names: 1..63 bytes of UTF-8 that can be seen (lib/text.h); not starting with '#', not all digits
+ * or '%' and digits, without '/', which is between a user and a name.
  */
 bool proto_name_ok(const char *name);
 

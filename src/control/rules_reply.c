@@ -75,6 +75,19 @@ static json_t *outcome_json(const struct outcome *o)
                      o->note[0] ? json_text(o->note) : NULL);
 }
 
+/* /proc shows threads by their number, too, and what nobody has waited for. */
+static int rules_refuse(struct proc_id proc, struct error *err)
+{
+    if (proc_check(proc) == -ESRCH)
+        return error_set(err, -ESRCH, "process %d has ended: its parent has not waited for it",
+                         (int)proc.pid);
+    _cleanup_close_ int pidfd = proc_pidfd(proc);
+    if (pidfd == -EINVAL || pidfd == -ENOENT)
+        return error_set(err, -EINVAL, "%d is a thread: give the pid of its process",
+                         (int)proc.pid);
+    return 0;
+}
+
 /* Of a process: its facts, and what becomes of it. */
 static int rules_test(const struct rule_list *l, const struct engine *e, const struct caller *who,
                       pid_t pid, struct facts *f, json_t *reply, struct error *err)
@@ -92,6 +105,9 @@ static int rules_test(const struct rule_list *l, const struct engine *e, const s
                          (int)pid, f->of.uid);
     if (!guest_reaches(who, f->proc))
         return error_set(err, -EPERM, "it runs outside of this container: do this outside");
+    r = rules_refuse(f->proc, err);
+    if (r < 0)
+        return r;
     facts_ask(l, f, monotonic_ns());
     classify(l, &f->of, &o);
     const uint32_t slot = engine_job_of(e, pid);

@@ -5,11 +5,17 @@
 #include "control/proto.h"
 #include "lib/text.h"
 
+/* Names a process or a job by its number: 12, and %12 as the verbs take it for #12. */
+static bool is_number(const char *text)
+{
+    const char *digits = text + (text[0] == '%');
+    return *digits && !digits[strspn(digits, "0123456789")];
+}
+
 bool proto_name_ok(const char *name)
 {
     size_t n = strnlen(name, JOB_NAME_MAX);
-    if (n == 0 || n == JOB_NAME_MAX || name[0] == '#' || memchr(name, '/', n) ||
-        strspn(name, "0123456789") == n)
+    if (n == 0 || n == JOB_NAME_MAX || name[0] == '#' || memchr(name, '/', n) || is_number(name))
         return false;
     return text_plain(name);
 }
@@ -20,7 +26,7 @@ bool proto_name_from(char name[static JOB_NAME_MAX], const char *text)
     if (proto_name_ok(name))
         return true;
     for (char *p = name; *p; p++)
-        *p = *p <= ' ' || *p > '~' || *p == '#' || *p == '/' ? '_' : *p;
+        *p = *p <= ' ' || *p > '~' || *p == '#' || *p == '%' || *p == '/' ? '_' : *p;
     return proto_name_ok(name);
 }
 

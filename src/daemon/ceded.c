@@ -28,6 +28,7 @@
 #include "lib/options.h"
 #include "lib/paths.h"
 #include "lib/version.h"
+#include "recovery/other.h"
 #include "recovery/restorer.h"
 #include "recovery/swapper.h"
 
@@ -436,6 +437,9 @@ static int start_up(struct daemon *d, struct error *err)
         return r;
     heartbeat(d);
     r = standby_start(&d->restorer, d->journal, err);
+    const struct journal_place place = journal_place(d->journal);
+    if (r == 0)
+        r = other_cedes_refuse(journal_shared(d->journal), &place, d->restorer.pid, err);
     if (r < 0)
         return r;
 

@@ -290,11 +290,25 @@ uint64_t autoswap_due(struct autoswap *x, struct model *m, struct swap_move *mov
     return x->at;
 }
 
+/* GPUs, whose numbers come first where the slots of a gate follow: what is in those has no memory
+ * that is known. On a machine with nothing else they count. */
+static unsigned gpus_with_memory(const struct model *m)
+{
+    unsigned n = m->ngpus;
+    while (n > 0 && (m->gpus[n - 1].caps & GPU_CAP_GATE))
+        n--;
+    return n ? n : m->ngpus;
+}
+
 int autoswap_need(struct autoswap *x, struct model *m, uint32_t job, uint64_t bytes, uint32_t gpu,
                   struct error *err)
 {
-    if (gpu >= m->ngpus)
-        return error_set(err, -EINVAL, "there is no GPU %u: they are 0 to %u", gpu, m->ngpus - 1);
+    const unsigned gpus = gpus_with_memory(m);
+    if (gpu >= gpus)
+        return error_set(err, -EINVAL,
+                         gpus > 1 ? "there is no GPU %u: they are 0 to %u"
+                                  : "there is no GPU %u: the only one is %u",
+                         gpu, gpus - 1);
     if (m->gpus[gpu].memory_bytes && bytes > m->gpus[gpu].memory_bytes)
         return error_set(
             err, -EINVAL, "GPU %u has %.1f GiB of memory in all: %.1f GiB are %.1f GiB too many",

@@ -281,7 +281,7 @@ int engine_resume_unmanaged(struct engine *e, struct proc_id proc, struct error 
 
 void engine_distrust(struct engine *e, struct proc_id proc)
 {
-    survey_add(&e->survey, proc);
+    survey_add(&e->survey, &e->model, proc);
 }
 
 int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err)

@@ -32,21 +32,21 @@ static uint64_t survey_timeslice(const struct survey *s, const struct model *m,
     return ours ? gpu->timeslice_default_us : g->timeslice_us;
 }
 
-static uint64_t survey_again(struct survey *s)
+static uint64_t survey_again(struct survey *s, const struct model *m)
 {
     unsigned n = s->failures++;
-    return monotonic_ns() + (AGAIN_NS << (n < DOUBLE_MAX ? n : DOUBLE_MAX));
+    return m->now + (AGAIN_NS << (n < DOUBLE_MAX ? n : DOUBLE_MAX));
 }
 
 /* Somebody has not been dealt with. */
-static void survey_lost(struct survey *s)
+static void survey_lost(struct survey *s, const struct model *m)
 {
     s->lost = true;
     if (s->list_at == TIME_NEVER)
-        s->list_at = survey_again(s);
+        s->list_at = survey_again(s, m);
 }
 
-void survey_add(struct survey *s, struct proc_id id)
+void survey_add(struct survey *s, const struct model *m, struct proc_id id)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         if (proc_same(s->v[i].id, id))
@@ -54,17 +54,17 @@ void survey_add(struct survey *s, struct proc_id id)
     }
     struct suspect *v = s->n < SUSPECTS_MAX ? reallocarray(s->v, s->n + 1, sizeof(*s->v)) : NULL;
     if (!v) {
-        survey_lost(s);
+        survey_lost(s, m);
         return;
     }
     s->v = v;
     s->v[s->n++] = (struct suspect){.id = id};
 }
 
-static void suspect_remove(struct survey *s, uint32_t i)
+static void suspect_remove(struct survey *s, const struct model *m, uint32_t i)
 {
     if (s->v[i].failed)
-        survey_lost(s);
+        survey_lost(s, m);
     s->v[i] = s->v[--s->n];
 }
 
@@ -176,12 +176,12 @@ int survey_free(struct survey *s, struct model *m, struct proc_id id, struct err
             (int)id.pid);
     while (!free_step(s, m, &x)) {
         if (monotonic_ns() - started > ASKED_NS) {
-            survey_add(s, id);
+            survey_add(s, m, id);
             return 0;
         }
     }
     if (x.failed) {
-        survey_add(s, id);
+        survey_add(s, m, id);
         return error_set(err, -EIO, "process %d cannot be resumed now; it is tried again",
                          (int)id.pid);
     }
@@ -209,12 +209,12 @@ static void list_processes(struct survey *s, struct model *m)
         int r = proc_stat_read(pids.v[i], &st);
         s->lost |= r < 0 && r != -ESRCH;
         if (r == 0 && !other_cedes_have(&others, pids.v[i]))
-            survey_add(s, st.id);
+            survey_add(s, m, st.id);
     }
     pid_list_free(&pids);
     s->lost |= others.unsure;
     if (s->lost)
-        survey_lost(s);
+        survey_lost(s, m);
 }
 
 static void begin_search(struct survey *s, struct model *m)
@@ -226,7 +226,7 @@ static void begin_search(struct survey *s, struct model *m)
         if (r < 0)
             swapper_detach(&s->search);
     }
-    s->search_at = r < 0 ? survey_again(s) : TIME_NEVER;
+    s->search_at = r < 0 ? survey_again(s, m) : TIME_NEVER;
     if (r < 0)
         log_say(LOG_WARNING,
                 "what is swapped out cannot be searched for now, and will be again: %s",
@@ -260,7 +260,7 @@ uint64_t survey_due(struct survey *s, struct model *m)
     for (uint32_t n = s->n; n > 0 && monotonic_ns() - started < BUDGET_NS; n--) {
         s->next = s->next < s->n ? s->next : 0;
         if (survey_step(s, m, &s->v[s->next]))
-            suspect_remove(s, s->next);
+            suspect_remove(s, m, s->next);
         else
             s->next++;
     }
@@ -294,7 +294,7 @@ void survey_take(struct survey *s, struct model *m)
         journal_complete(m->journal, JOURNAL_SWAPS_MISSING);
         return;
     }
-    s->search_at = survey_again(s);
+    s->search_at = survey_again(s, m);
     log_say(LOG_WARNING, "perhaps not all that is swapped out was found; a search follows: %s",
             err.text[0] ? err.text : strerror(-r));
 }
@@ -305,7 +305,7 @@ void survey_end(struct survey *s, struct model *m, bool restore)
     restore &= !m->held;
     while (restore && s->n && monotonic_ns() - started < LEAVING_NS) {
         if (free_step(s, m, &s->v[0]))
-            suspect_remove(s, 0);
+            suspect_remove(s, m, 0);
     }
     if (restore && !s->n && !s->lost)
         journal_complete(m->journal, JOURNAL_GROUPS_MISSING);

@@ -42,7 +42,7 @@ struct survey {
  */
 void survey_begin(struct survey *s, struct model *m, bool stays);
 /* One more process, which may become a job's; nothing else of it is known. */
-void survey_add(struct survey *s, struct proc_id id);
+void survey_add(struct survey *s, const struct model *m, struct proc_id id);
 /* Looks at what is due; returns when the next is. */
 uint64_t survey_due(struct survey *s, struct model *m);
 /* Takes what the search found, if it has ended. */

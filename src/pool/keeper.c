@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -43,8 +44,12 @@ struct keeper {
     off_t log_read;
 };
 
+/* The control daemon's children are this process's when that has ended: process 1 of a container
+ * may wait for none. */
 static void nap(void)
 {
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        ;
     nanosleep(&(struct timespec){.tv_nsec = TURN_NS}, NULL);
 }
 
@@ -276,6 +281,9 @@ static void keep(struct keeper *k)
             reopen(k);
     }
     end_servers(k); /* one that hangs does not see that the daemon has gone */
+    for (const uint64_t until = monotonic_ns() + QUIT_NS;
+         waitpid(-1, NULL, WNOHANG) >= 0 && monotonic_ns() < until;)
+        nap();
 }
 
 /* What the first user has set is for its own program. */
@@ -324,6 +332,7 @@ int pool_keeper_main(int argc, char **argv)
     if (k.start < 0 || k.users < 0)
         return keeper_answer((int)ready, "the pool's directory cannot be written");
     keeper_signals();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     cgroup_leave("cede-pool"); /* whoever ends the first user's group does not mean us */
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd <= 2 && null >= 0; fd++)

@@ -41,6 +41,11 @@ bool address_same(const char *driver, const char *where, const char *driver2, co
     return true;
 }
 
+static bool is_gate(const char *part)
+{
+    return strncmp(part, "gate", 4) == 0 && (!part[4] || part[4] == '@');
+}
+
 bool address_overlap(const char *driver, const char *where, const char *driver2, const char *where2)
 {
     char a[PARTS_MAX], b[PARTS_MAX], x[PART_MAX], y[PART_MAX];
@@ -48,7 +53,7 @@ bool address_overlap(const char *driver, const char *where, const char *driver2,
     parts_of(driver2, where2, b);
     for (const char *p = a; *p;) {
         p = next_part(p, x, sizeof(x));
-        for (const char *q = b; *q;) {
+        for (const char *q = b; *q && !is_gate(x);) {
             q = next_part(q, y, sizeof(y));
             if (strcmp(x, y) == 0)
                 return true;

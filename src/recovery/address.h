@@ -7,7 +7,7 @@
 
 /* Indices of devices mean the same in both, as far as both go. */
 bool address_same(const char *driver, const char *where, const char *driver2, const char *where2);
-/* Some device may be in both. */
+/* Some device may be in both, of two that are not in one directory: each has a gate of its own. */
 bool address_overlap(const char *driver, const char *where, const char *driver2,
                      const char *where2);
 

@@ -6,36 +6,119 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "lib/pidns.h"
 #include "lib/procfs.h"
 #include "lib/util.h"
 #include "recovery/address.h"
 #include "recovery/journal.h"
 #include "recovery/restorers.h"
 
-/* 1: it has something to do with these devices, or may not be looked at; 0: not, or it has just
- * ended, or what it has is no journal any more; else an error. A look at what a descriptor is comes
- * first: opening a pipe would block. */
+#define VISIBLE_MS 1000 /* for a restorer from fork(2) to its name */
+#define LEAVES_MS  500  /* for a cede that finds an older one */
+
+enum { NO, PERHAPS, CERTAIN };
+
+/* Whether it has something to do with these devices; PERHAPS: it may not be looked at; NO also if
+ * it has just ended, or what it has is no journal any more; else an error. A look at what a
+ * descriptor is comes first: opening a pipe would block. */
 static int overlaps(pid_t restorer, const char *driver, const char *where,
                     const struct journal_place *own)
 {
     char path[64], theirs[16], there[256];
     struct stat st;
     if (restorers_hold(restorer, own->device, own->inode))
-        return 0;
+        return NO;
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, RESTORE_JOURNAL_FD);
     _cleanup_close_ int any = open(path, O_PATH | O_CLOEXEC);
     if (any < 0)
-        return errno == EACCES || errno == EPERM ? 1 : errno == ENOENT ? 0 : -errno;
+        return errno == EACCES || errno == EPERM ? PERHAPS : errno == ENOENT ? NO : -errno;
     if (fstat(any, &st) < 0 || !S_ISREG(st.st_mode))
-        return 0;
+        return NO;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", any);
     /* Its owner may have a lease on it (fcntl(2)), for which opening would wait. */
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return errno == EACCES || errno == EPERM || errno == EWOULDBLOCK ? 1 : -errno;
+        return errno == EACCES || errno == EPERM || errno == EWOULDBLOCK ? PERHAPS : -errno;
     return journal_devices(fd, theirs, there) == 0 && theirs[0] &&
-           address_overlap(driver, where, theirs, there);
+                   address_overlap(driver, where, theirs, there)
+               ? CERTAIN
+               : NO;
+}
+
+/* The cede that a restorer stands by for, and where it is. A cede that has ended is none. What is
+ * in another pid namespace does not count: the root of a container could keep the machine's from
+ * starting. */
+static bool stands_by(const struct proc_stat *restorer, struct proc_stat *cede, char *dir,
+                      size_t size)
+{
+    struct pidns ns;
+    char path[64], *end;
+    if (pidns_of(restorer->id.pid, &ns) < 0 || ns.level != 1)
+        return false;
+    *cede = *restorer;
+    if (proc_stat_parent(cede) < 0 || strncmp(cede->comm, "cede", 4) != 0)
+        return false;
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer->id.pid, RESTORE_JOURNAL_FD);
+    ssize_t n = readlink(path, dir, size - 1);
+    dir[n > 0 ? n : 0] = '\0';
+    end = strrchr(dir, '/');
+    if (end)
+        *end = '\0';
+    return end;
+}
+
+static bool is_older(struct proc_id a, struct proc_id b)
+{
+    return a.start_ticks < b.start_ticks || (a.start_ticks == b.start_ticks && a.pid < b.pid);
+}
+
+/* 1 and its words: a cede that may steer what this one would; `older`: its restorer is. */
+static int other_steers(const struct journal_shared *s, const struct journal_place *own,
+                        struct proc_id restorer, bool *older, struct error *err)
+{
+    _cleanup_free_ pid_t *pids = NULL;
+    size_t n = 0;
+    int r = proc_list(&pids, &n);
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        struct proc_stat st, cede;
+        char dir[256];
+        uid_t uid;
+        if (restorers_have(pids[i], &uid) <= 0 || (uid != 0 && uid != geteuid()) ||
+            overlaps(pids[i], s->driver, s->where, own) != CERTAIN ||
+            proc_stat_read(pids[i], &st) < 0 || !stands_by(&st, &cede, dir, sizeof(dir)))
+            continue;
+        *older = is_older(st.id, restorer);
+        error_set(err, -EBUSY,
+                  "another cede (pid %d) is scheduling the same devices (%s) from %s: use its "
+                  "socket (CEDE_DIR=%s), or stop it",
+                  (int)cede.id.pid, strcmp(s->driver, "multi") == 0 ? s->where : s->driver, dir,
+                  dir);
+        return 1;
+    }
+    return 0;
+}
+
+int other_cedes_refuse(const struct journal_shared *s, const struct journal_place *own,
+                       pid_t restorer, struct error *err)
+{
+    struct proc_stat st;
+    uid_t uid;
+    bool older = false;
+    int ms = 0, r;
+    if (!restorer)
+        return other_steers(s, own, (struct proc_id){0}, &older, err) ? -EBUSY : 0;
+    while (restorers_have(restorer, &uid) == 0 && ms++ < VISIBLE_MS)
+        usleep(1000);
+    if (proc_stat_read(restorer, &st) < 0)
+        return 0; /* another will be started, by a cede that runs by then */
+    for (ms = 0; (r = other_steers(s, own, st.id, &older, err)) > 0 && !older; ms += 20) {
+        if (ms >= LEAVES_MS)
+            break;
+        usleep(20000);
+    }
+    return r > 0 ? -EBUSY : 0;
 }
 
 /* Once for each user, who can make any number of processes that look like one. */

@@ -24,4 +24,11 @@ void other_cedes_find(struct other_cedes *o, const char *driver, const char *whe
  * that user's. */
 bool other_cedes_have(struct other_cedes *o, pid_t pid);
 
+/* -EBUSY, and which one: a cede in another directory is scheduling these devices already, root's or
+ * this user's own. One of another user keeps nobody from starting, as it reaches that user's
+ * programs alone. `restorer` stands by for the asker: of two that start at once the one whose
+ * restorer is older stays. 0: the asker has none, and does one thing. */
+int other_cedes_refuse(const struct journal_shared *s, const struct journal_place *own,
+                       pid_t restorer, struct error *err);
+
 #endif

@@ -90,6 +90,7 @@ static void statuses(void **state)
         {{"run", "-w", "-5", "true"}, 2, "", "weight: '-5'"},
         {{"run", "-n", "12", "true"}, 2, "", "name: '12'"},
         {{"run", "-n", "#12", "true"}, 2, "", "name: '#12'"},
+        {{"run", "-n", "%12", "true"}, 2, "", "name: '%12'"},
         {{"run", "-n", "", "true"}, 2, "", "name: ''"},
         {{"run", "--gpu-device", "x", "true"}, 2, "", "unknown device 'x'"},
         {{"run", "--nonsense"}, 2, "", "cede: unrecognized option"},

@@ -338,8 +338,8 @@ static void names_for_jobs(void **state)
         const char *comm, *name;
     } names[] = {{"python3", "python3"}, {"pt main thread", "pt main thread"},
                  {"12", "pid-7"},        {"", "pid-7"},
-                 {"#x", "_x"},           {"a\033[2J", "a_[2J"},
-                 {"\xff", "_"}};
+                 {"#x", "_x"},           {"%12", "_12"},
+                 {"a\033[2J", "a_[2J"},  {"\xff", "_"}};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         char name[JOB_NAME_MAX];
         rules_job_name(name, names[i].comm, 7);

@@ -1,11 +1,15 @@
 /* What `cede rules` is answered: all rules in pages that fit into a message, of a process what
  * holds and what does not, and nothing of another user's process. */
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -109,6 +113,40 @@ static void of_a_process(void **state)
     json_decref(o);
 }
 
+static void *tell_and_wait(void *arg)
+{
+    const int *fds = arg;
+    const pid_t tid = (pid_t)syscall(SYS_gettid);
+    char c;
+    (void)!write(fds[1], &tid, sizeof(tid));
+    (void)!read(fds[2], &c, 1);
+    return NULL;
+}
+
+/* /proc has both, and no rule is asked about them. */
+static void of_a_thread_and_a_zombie(void **state)
+{
+    (void)state;
+    int fds[4];
+    pthread_t thread;
+    pid_t tid;
+    siginfo_t si;
+    assert_true(pipe(fds) == 0 && pipe(fds + 2) == 0);
+    assert_int_equal(pthread_create(&thread, NULL, tell_and_wait, fds), 0);
+    assert_int_equal(read(fds[0], &tid, sizeof(tid)), sizeof(tid));
+    (void)answer(NULL, &root, tid, 0, -EINVAL);
+    assert_int_equal(write(fds[3], "", 1), 1);
+    pthread_join(thread, NULL);
+    pid_t zombie = fork();
+    if (zombie == 0)
+        _exit(0);
+    assert_int_equal(waitid(P_PID, (id_t)zombie, &si, WEXITED | WNOWAIT), 0);
+    (void)answer(NULL, &root, zombie, 0, -ESRCH);
+    waitpid(zombie, NULL, 0);
+    for (int i = 0; i < 4; i++)
+        close(fds[i]);
+}
+
 static uint64_t asked;
 
 static int stand_in(void *arg, const void *message, size_t n)
@@ -190,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_rules_in_pages), cmocka_unit_test(of_a_process),
-        cmocka_unit_test(of_a_hostile_process), cmocka_unit_test(identities)};
+        cmocka_unit_test(of_a_thread_and_a_zombie), cmocka_unit_test(of_a_hostile_process),
+        cmocka_unit_test(identities)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,10 +10,27 @@
 #include <unistd.h>
 
 #include "fixture.h"
+#include "lib/procfs.h"
 
 #define HELPER static __attribute__((unused))
 
-#define POOL "pool-all"
+/* The pool of all GPUs in this pid namespace: join.h. */
+HELPER const char *pool_dir(void)
+{
+    static char name[32] = "pool-all";
+    struct stat ns;
+    if (!proc_sees_all() && stat("/proc/self/ns/pid", &ns) == 0)
+        snprintf(name, sizeof(name), "pool-all-%x", (unsigned)ns.st_ino);
+    return name;
+}
+
+/* Whether the text names that pool's directory with this behind it. */
+HELPER bool names_pool(const char *text, const char *rest)
+{
+    char want[64];
+    snprintf(want, sizeof(want), "/%s%s", pool_dir(), rest);
+    return strstr(text, want) != NULL;
+}
 
 /* "" if there is none. */
 HELPER const char *pool_file(const char *name)
@@ -21,7 +38,7 @@ HELPER const char *pool_file(const char *name)
     char path[64];
     struct stat st;
     static char full[160];
-    snprintf(path, sizeof(path), POOL "/%s", name);
+    snprintf(path, sizeof(path), "%s/%s", pool_dir(), name);
     snprintf(full, sizeof(full), "%s/%s", harness_dir(), path);
     return stat(full, &st) == 0 ? contents(path) : "";
 }
@@ -29,7 +46,7 @@ HELPER const char *pool_file(const char *name)
 HELPER const char *pool_path(const char *name)
 {
     static char path[160];
-    snprintf(path, sizeof(path), "%s/" POOL "/%s", harness_dir(), name);
+    snprintf(path, sizeof(path), "%s/%s/%s", harness_dir(), pool_dir(), name);
     return path;
 }
 
@@ -96,14 +113,12 @@ HELPER pid_t keeper(void)
 /* A file that the stand-in looks for. */
 HELPER void stand_in(const char *what)
 {
-    static const char *const dirs[] = {POOL, POOL "/mps"};
-    char path[160];
-    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
-        snprintf(path, sizeof(path), "%s/%s", harness_dir(), dirs[i]);
-        mkdir(path, 0700);
-    }
-    snprintf(path, sizeof(path), "%s/" POOL "/mps/%s", harness_dir(), what);
-    fclose(fopen(path, "w"));
+    char path[192];
+    snprintf(path, sizeof(path), "%s/%s", harness_dir(), pool_dir());
+    mkdir(path, 0700);
+    mkdir(pool_path("mps"), 0700);
+    snprintf(path, sizeof(path), "mps/%s", what);
+    fclose(fopen(pool_path(path), "w"));
 }
 
 /* Before the first test. */

@@ -37,12 +37,66 @@ static void two_daemons(void **state)
     RUN(&result, "cede", "daemon", "--config", config, "--dir", cede_home());
     assert_int_equal(status_of(result.status), 1);
     assert_names(result.err, d.pid);
+    /* The device is the same, whatever the directory. */
+    char elsewhere[96], own[128];
+    snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", harness_dir());
+    RUN(&result, "cede", "daemon", "--config", config, "--dir", elsewhere);
+    assert_int_equal(status_of(result.status), 1);
+    assert_names(result.err, d.pid);
+    snprintf(own, sizeof(own), "(CEDE_DIR=%s)", cede_home());
+    assert_non_null(strstr(result.err, own));
+    /* A verb that would do it itself, too. */
+    snprintf(own, sizeof(own), "CEDE_DIR=%s", elsewhere);
+    RUN(&result, "env", own, harness_exe(), "pause", pid_text(pids[1]));
+    assert_int_equal(status_of(result.status), 1);
+    assert_names(result.err, d.pid);
+    assert_false(suspended(pids[1]));
     assert_int_equal(job_int("b1", "number"), number); /* the first answers still */
     await_progress(pids, 2);
     ceded_stop(&d);
     assert_true(all_slices_default(pids, 2));
     json_decref(load_end("lat", pids[0]));
     json_decref(load_end("b1", pids[1]));
+}
+
+static bool says_socket(const char *name)
+{
+    return strstr(contents(name), "policy") != NULL;
+}
+
+/* Of three that start at once in directories of their own one stays. Killed, it keeps nobody from
+ * starting. */
+static void daemons_at_once(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    char config[96], dir[N][96], name[N][8], errs[N][16];
+    pid_t pids[N];
+    int stays = N;
+    configure(200, "");
+    snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
+    for (int i = 0; i < N; i++) {
+        snprintf(dir[i], sizeof(dir[i]), "%s/dir%d", harness_dir(), i);
+        snprintf(name[i], sizeof(name[i]), "d%d", i);
+        snprintf(errs[i], sizeof(errs[i]), "d%d.err", i);
+        pids[i] = SPAWN(name[i], "cede", "daemon", "--config", config, "--dir", dir[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        assert_true(EVENTUALLY(says_socket(errs[i]) || strstr(contents(errs[i]), "another cede")));
+        if (says_socket(errs[i])) {
+            assert_int_equal(stays, N);
+            stays = i;
+        } else {
+            assert_int_equal(await_child(pids[i]), 1);
+        }
+    }
+    assert_in_range(stays, 0, N - 1);
+    kill(pids[stays], SIGKILL);
+    await_child(pids[stays]);
+    pid_t next = SPAWN("next", "cede", "daemon", "--config", config, "--dir", dir[(stays + 1) % N]);
+    assert_true(EVENTUALLY(says_socket("next.err")));
+    kill(next, SIGTERM);
+    assert_int_equal(await_child(next), 0);
 }
 
 static void many_runs_share_one(void **state)
@@ -384,6 +438,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         e2e(two_daemons),
+        e2e(daemons_at_once),
         e2e(many_runs_share_one),
         e2e(no_room_for_a_journal),
         e2e(journal_cannot_grow),

@@ -13,6 +13,21 @@ static pid_t pid_in(const char *file)
     return (pid_t)strtol(contents(file), NULL, 10);
 }
 
+/* `cede ps -a` would list it a second time, as in no job. */
+static bool is_among_others(pid_t pid)
+{
+    const json_t *o;
+    size_t i;
+    bool is = false;
+    CEDE("ps", "-a", "--json");
+    json_t *all = json_loads(result.out, 0, NULL);
+    assert_true(json_is_array(json_object_get(all, "others")));
+    json_array_foreach(json_object_get(all, "others"), i, o) is |=
+        json_integer_value(json_object_get(o, "pid")) == pid;
+    json_decref(all);
+    return is;
+}
+
 static void program_ends(pid_t pid)
 {
     kill(pid, SIGKILL);
@@ -57,8 +72,10 @@ static void orphan_of_session(void **state)
     assert_true(EVENTUALLY(suspended(pid)));
     CEDE("resume", pid_text(root));
     assert_true(EVENTUALLY(!suspended(pid)));
-    program_ends(pid);
+    assert_false(is_among_others(pid));
     program_ends(root);
+    assert_false(is_among_others(pid));
+    program_ends(pid);
     ceded_stop(&d);
 }
 

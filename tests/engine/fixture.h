@@ -36,6 +36,8 @@ struct fixture {
     unsigned n;
 };
 
+extern const uint64_t *work_time_clock; /* what monotonic_ns() goes by: work_time.c */
+
 HELPER int rule(void *arg, pid_t pid, struct job_spec *spec)
 {
     const pid_t *match = arg;
@@ -61,7 +63,7 @@ HELPER void start(struct fixture *f, const char *policy, pid_t *rule_pid)
                                .job_changed = f->job_changed,
                                .job_arg = f->job_arg};
     params_default(&o.params);
-    f->d.clock = &f->now;
+    f->d.clock = work_time_clock = &f->now;
     f->d.journal = &f->j;
     if (journal_open(f->dir, 0, &f->j, &err) < 0)
         fail_msg("%s", err.text);
@@ -101,6 +103,7 @@ HELPER void clear(struct fixture *f)
     char cmd[128];
     if (f->m)
         crash(f);
+    work_time_clock = NULL;
     for (unsigned i = 0; i < f->n; i++) {
         kill(f->children[i], SIGKILL);
         waitpid(f->children[i], NULL, 0);

@@ -27,7 +27,8 @@ static int info(struct device_driver *d, unsigned gpu, struct gpu_info *out)
                              .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_PREEMPT |
                                      (self(d)->no_swap ? 0 : GPU_CAP_SWAP) |
                                      (self(d)->has_usage ? GPU_CAP_USAGE : 0) |
-                                     (self(d)->has_counters ? GPU_CAP_COUNTERS : 0),
+                                     (self(d)->has_counters ? GPU_CAP_COUNTERS : 0) |
+                                     (self(d)->gates >> gpu & 1 ? GPU_CAP_GATE : 0),
                              .memory_bytes = (self(d)->small >> gpu & 1 ? 32ULL : 64ULL) << 30,
                              .timeslice_min_us = 1,
                              .timeslice_max_us = 1000000,

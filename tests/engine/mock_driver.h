@@ -41,6 +41,7 @@ struct mock_driver {
     bool partial;             /* what fails is done nevertheless; suspending, for the first group */
     uint64_t scan_ns;         /* so long does a scan take */
     unsigned preempt_calls, timeslice_calls, suspend_calls, resume_calls, scans;
+    uint32_t gates; /* bit mask of GPUs that are slots of a gate */
     bool has_usage, has_activity, incomplete, has_counters;
     unsigned activity_calls, usage_calls, switches_calls;
     bool has_switches, recording;

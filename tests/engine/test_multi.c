@@ -10,6 +10,7 @@
 #include "device/ops.h"
 #include "device/registry.h"
 #include "fixture.h"
+#include "recovery/address.h"
 #include "recovery/restorer.h"
 
 struct two {
@@ -425,6 +426,32 @@ static void test_manager(void **state)
     assert_int_equal(changed_groups(f), 0);
 }
 
+/* Whether two cedes in directories of their own may have a device in common. */
+static void test_devices_in_common(void **state)
+{
+    static const struct {
+        struct device_address a, b;
+        bool common;
+    } rows[] = {
+        {{"soft", "/a"}, {"soft", "/a"}, true},
+        {{"soft", "/a"}, {"soft", "/b"}, false},
+        {{"nvidia", ""}, {"nvidia", ""}, true},
+        {{"nvidia", ""}, {"soft", "/a"}, false},
+        {{"gate", ""}, {"gate", ""}, false}, /* of its directory */
+        {{"multi", "soft*1@/a,gate*4"}, {"soft", "/a"}, true},
+        {{"multi", "soft*1@/a,gate*4"}, {"multi", "soft*2@/b,gate*4"}, false},
+        {{"multi", "nvidia*8,gate*4"}, {"multi", "soft*2@/b,nvidia*8"}, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        if (address_overlap(rows[i].a.name, rows[i].a.where, rows[i].b.name, rows[i].b.where) !=
+                rows[i].common ||
+            address_overlap(rows[i].b.name, rows[i].b.where, rows[i].a.name, rows[i].a.where) !=
+                rows[i].common)
+            fail_msg("row %zu", i);
+    }
+}
+
 /* What is on record is of use only to whoever counts the devices in the same way. */
 static void test_other_devices(void **state)
 {
@@ -488,9 +515,11 @@ static void test_swapping(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        B(test_indices),   B(test_too_many), B(test_split),         B(test_failing_scan),
-        B(test_processes), B(test_time),     B(test_lists),         B(test_addresses),
-        B(test_events),    B(test_manager),  B(test_other_devices), B(test_swapping),
+        B(test_indices),      B(test_too_many),          B(test_split),
+        B(test_failing_scan), B(test_processes),         B(test_time),
+        B(test_lists),        B(test_addresses),         B(test_events),
+        B(test_manager),      B(test_devices_in_common), B(test_other_devices),
+        B(test_swapping),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
