@@ -133,8 +133,7 @@ static void names_of_users(void **state)
     o = ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"train\"}");
     assert_non_null(strstr(json_string_value(json_object_get(o, "note")), both));
     assert_int_equal(code(o), 0);
-
-    /* The owner's has ended: what is left is another's, and the reply says whose. */
+    /* What is left is another's, and the reply says whose. */
     e->m->jobs[0].number = e->m->jobs[2].number = 0;
     assert_not_set(e, fd, mallory, 2);
     close(fd);

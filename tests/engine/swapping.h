@@ -186,4 +186,11 @@ HELPER void come(struct fixture *f, uint32_t job, pid_t pid)
     assert_true(EVENTUALLY(is(f, job, "")));
 }
 
+HELPER void need(struct fixture *f, uint32_t job, unsigned gib)
+{
+    struct error err = {""};
+    if (engine_need(f->m, job, gib * GIB, 0, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
 #endif

@@ -20,13 +20,6 @@ static void crowd(struct fixture *f, pid_t p[4], uint32_t jobs[4])
     ticks(f, 100);
 }
 
-static void need(struct fixture *f, uint32_t job, unsigned gib)
-{
-    struct error err = {""};
-    if (engine_need(f->m, job, gib * GIB, 0, &err) < 0)
-        fail_msg("%s", err.text);
-}
-
 static bool has_room(struct fixture *f, uint32_t job)
 {
     struct job_view v = view(f, job);
@@ -527,52 +520,6 @@ static void test_restarts_hold_up_for_a_while(void **state)
     stop(f, false);
 }
 
-/* No user has more jobs in line than users may have, and those that left it do not count. */
-static void waiters_are_bounded(struct fixture *f, uid_t user)
-{
-    static pid_t pids[USER_WAITS_MAX];
-    uint32_t job = SLOT_NONE;
-    struct error err = {""};
-    for (int i = 0; i < USER_WAITS_MAX; i++) {
-        pids[i] = fork_to_wait();
-        assert_true(pids[i] > 0);
-    }
-    swap_start(f);
-    for (int i = 0; i < USER_WAITS_MAX; i++) {
-        struct proc_stat st;
-        const struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = 100},
-                                      .source = JOB_RUN,
-                                      .uid = user,
-                                      .account_uid = user};
-        assert_false(engine_user_waits_full(f->m, user));
-        assert_int_equal(proc_stat_read(pids[i], &st), 0);
-        assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), 0);
-        need(f, job, 1);
-    }
-    ticks(f, 1);
-    assert_true(engine_user_waits_full(f->m, user));
-    assert_false(engine_user_waits_full(f->m, 8));
-    assert_int_equal(view(f, job).place, USER_WAITS_MAX - 1);
-    engine_started(f->m, job);
-    assert_false(engine_user_waits_full(f->m, user));
-    stop(f, true);
-    for (int i = 0; i < USER_WAITS_MAX; i++) {
-        kill(pids[i], SIGKILL);
-        waitpid(pids[i], NULL, 0);
-    }
-}
-
-static void test_waiters_are_bounded(void **state)
-{
-    waiters_are_bounded(*state, 7);
-}
-
-/* Administrators are not asked about: it is root in a container. */
-static void test_waiters_of_root_are_bounded(void **state)
-{
-    waiters_are_bounded(*state, 0);
-}
-
 /* A process that began since processes were last looked for leaves with the others of its job. */
 static void test_all_of_it(void **state)
 {
@@ -616,8 +563,6 @@ int main(int argc, char **argv)
         T(test_others_start_past_the_first),
         T(test_restarts_hold_up_for_a_while),
         T(test_users_in_turn),
-        T(test_waiters_are_bounded),
-        T(test_waiters_of_root_are_bounded),
     };
     (void)argc;
     return cmocka_run_group_tests(tests, NULL, NULL);
