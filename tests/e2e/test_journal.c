@@ -437,14 +437,10 @@ static void damaged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        e2e(two_daemons),
-        e2e(daemons_at_once),
-        e2e(many_runs_share_one),
-        e2e(no_room_for_a_journal),
-        e2e(journal_cannot_grow),
-        e2e(cut_short),
-        e2e(file_too_large),
-        e2e(damaged),
+        e2e(two_daemons),         e2e(daemons_at_once),
+        e2e(many_runs_share_one), e2e(no_room_for_a_journal),
+        e2e(journal_cannot_grow), e2e(cut_short),
+        e2e(file_too_large),      e2e(damaged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
