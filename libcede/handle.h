@@ -21,7 +21,6 @@ struct link {
     unsigned answers_due; /* requests sent whose answers have not come */
     uint64_t asked_ns;    /* when the daemon was asked for a page; not asked again sooner */
     int class, weight;    /* for the next daemon; -1: nothing to send */
-    bool waits;           /* the last answer said so */
     bool met;             /* there has been a daemon */
 };
 

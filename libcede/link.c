@@ -184,7 +184,6 @@ static bool link_receive(struct cede *c, int *code)
     }
     c->link.answers_due--;
     *code = link_code(text);
-    c->link.waits = strstr(text, "\"waits\":true");
     if (!c->hints.page)
         link_take_answer(c, text, fd);
     return true;
@@ -251,14 +250,10 @@ void cede_link_check(struct cede *c, int wait_ms)
     }
 }
 
-/* By a connection that ends with it: a daemon does not do later what a closed one asked for. */
-static int link_set_now(const struct cede *c, int class, int weight)
+/* What was asked for by this connection, and not answered in time, does not happen later: it ends.
+ */
+static int link_ask_by(int fd, char text[static ANSWER_MAX + 1])
 {
-    _cleanup_free_ char *text = malloc(ANSWER_MAX + 1);
-    _cleanup_close_ int fd = text ? link_dial_first() : -1;
-    if (fd < 0)
-        return -ENOTCONN;
-    set_text(c, class, weight, text, ANSWER_MAX);
     if (send(fd, text, strlen(text), MSG_NOSIGNAL) < 0)
         return -ENOTCONN;
     const uint64_t end_ns = cede_clock_now_ns() + SET_NS;
@@ -276,11 +271,28 @@ static int link_set_now(const struct cede *c, int class, int weight)
     return link_code(text);
 }
 
+static int link_ask_now(const char *request, bool *waits)
+{
+    char *text = malloc(ANSWER_MAX + 1);
+    _cleanup_close_ int fd = text ? link_dial_first() : -1;
+    int r = -ENOTCONN;
+    if (fd >= 0) {
+        snprintf(text, ANSWER_MAX, "%s", request);
+        r = link_ask_by(fd, text);
+        *waits = r != -ENOTCONN && strstr(text, "\"waits\":true");
+    }
+    free(text);
+    return r;
+}
+
 /* With `talk` held. */
 static int link_set(struct cede *c, int class, int weight)
 {
+    char text[128];
+    bool waits;
     link_check(c, FIND_MS);
-    int r = c->hints.page ? link_set_now(c, class, weight) : -ENOTCONN;
+    set_text(c, class, weight, text, sizeof(text));
+    int r = c->hints.page ? link_ask_now(text, &waits) : -ENOTCONN;
     if (r != -ENOTCONN)
         return r;
     /* There is no daemon, or not any more: kept for the next one. */
@@ -340,13 +352,13 @@ int cede_link_ask(struct cede *c, const char *text, bool *waits)
 {
     WHOLE_CALL;
     int code = -ENOTCONN;
+    *waits = false;
     pthread_mutex_lock(&c->talk);
     link_check(c, FIND_MS);
-    if (c->link.fd >= 0 && c->hints.page && link_send(c, text))
-        code = link_answer(c, SET_NS);
-    *waits = c->link.waits;
+    if (c->link.fd >= 0 && c->hints.page)
+        code = link_ask_now(text, waits);
     pthread_mutex_unlock(&c->talk);
-    return code;
+    return code == -ETIMEDOUT ? -EINPROGRESS : code;
 }
 
 bool cede_link_met(struct cede *c)

@@ -4,7 +4,7 @@
 static bool anybody_waits(const struct model *m, unsigned d)
 {
     for_each_job (m, j) {
-        if (j->counts.on[d].waits && sched_explain(m->sched, j->unit, d).why != WHY_CEILING)
+        if (j->counts.on[d].waits && !sched_member_at_ceiling(m->sched, j->unit, d))
             return true;
     }
     return false;

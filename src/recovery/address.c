@@ -43,7 +43,7 @@ bool address_same(const char *driver, const char *where, const char *driver2, co
 
 static bool is_gate(const char *part)
 {
-    return strncmp(part, "gate", 4) == 0 && (!part[4] || part[4] == '@');
+    return strcmp(part, "gate") == 0 || strncmp(part, "gate@", strlen("gate@")) == 0;
 }
 
 bool address_overlap(const char *driver, const char *where, const char *driver2, const char *where2)

@@ -46,8 +46,10 @@ static inline bool job_ok(const struct journal_job *r)
 
 static inline uint64_t member_sum(const struct journal_member *r)
 {
-    const uint64_t values[] = {(uint64_t)r->proc.pid, r->proc.start_ticks, r->job};
-    return sum_of(values, sizeof(values));
+    const uint64_t prime = 1099511628211ULL;
+    uint64_t h = ((uint64_t)(uint32_t)r->proc.pid ^ 14695981039346656037ULL) * prime;
+    h = (h ^ r->proc.start_ticks) * prime;
+    return (h ^ r->job) * prime;
 }
 
 /* With what is between the members, which is summed too. A job that has not yielded its class

@@ -130,6 +130,18 @@ static void why_waits(const struct sched *c, const struct policy_device *dev,
     }
 }
 
+static bool is_in_window_of_other(const struct policy_device *dev, const struct member *m)
+{
+    return dev->window != SLOT_NONE && dev->window != m->job;
+}
+
+bool sched_member_at_ceiling(const struct sched *c, uint32_t job, uint32_t device)
+{
+    const struct policy_device *dev = &c->devices[device];
+    const struct member *m = &dev->members[job];
+    return m->used && m->limit.held && !is_in_window_of_other(dev, m);
+}
+
 struct sched_reason sched_explain(const struct sched *c, uint32_t job, uint32_t device)
 {
     struct sched_reason out = {
@@ -139,7 +151,7 @@ struct sched_reason sched_explain(const struct sched *c, uint32_t job, uint32_t 
         return out;
     const struct policy_device *dev = &c->devices[device];
     const struct member *m = &dev->members[job];
-    if (m->limit.held && dev->window != SLOT_NONE && dev->window != job) {
+    if (m->limit.held && is_in_window_of_other(dev, m)) {
         out.why = WHY_WINDOW;
         out.other = dev->window;
     } else if (m->paused || m->limit.held) {

@@ -214,14 +214,16 @@ static void pid_namespace_of_its_own(void **state)
     ceded_stop(&d);
 }
 
-/* A ceded that was busy for longer than `cede run` waits says the same when it is asked again. */
+/* A ceded that was busy for longer than one answer takes says the same when it is asked again, as
+ * `cede run --strict` does. */
 static void answer_that_was_lost(void **state)
 {
     (void)state;
     configure(20, "");
     struct ceded d = ceded_start();
     kill(d.pid, SIGSTOP);
-    pid_t a = IN_POOL("a", "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY");
+    pid_t a = SPAWN("a", "cede", "run", "-q", "--strict", "-c", "batch", "--pool", "-n", "a", "--",
+                    "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY");
     nap_ms(6000);
     kill(d.pid, SIGCONT);
     assert_int_equal(await_child(a), 0);

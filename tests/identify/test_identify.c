@@ -148,7 +148,7 @@ static void inherited_words(void **state)
         struct proc_id before;
         do
             assert_int_equal(proc_stat_read(pid, &st), 0);
-        while (strcmp(st.comm, "sleep") != 0);
+        while (strcmp(st.comm, "sleep") != 0 || st.state != 'S');
         assert_int_equal(proc_stat_read(shell, &st), 0);
         before = st.id;
         assert_int_equal(proc_stat_read(pid, &st), 0);

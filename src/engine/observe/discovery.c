@@ -282,7 +282,7 @@ static int by_uid(const void *a, const void *b)
     return (x->uid > y->uid) - (x->uid < y->uid);
 }
 
-static bool candidates_list(struct candidates *c, const struct model *m)
+static void candidates_list(struct candidates *c, const struct model *m)
 {
     const size_t n = m->nunmanaged + 1;
     *c = (struct candidates){.v = calloc(n, sizeof(*c->v)),
@@ -297,7 +297,7 @@ static bool candidates_list(struct candidates *c, const struct model *m)
         c->payers[c->n++].uid = u->uid;
     }
     if (!c->n)
-        return false;
+        return;
     qsort(c->v, c->n, sizeof(*c->v), by_age);
     qsort(c->payers, c->n, sizeof(*c->payers), by_uid);
     for (size_t i = 0; i < c->n; i++) {
@@ -306,7 +306,6 @@ static bool candidates_list(struct candidates *c, const struct model *m)
     }
     for (size_t i = 0; i < c->npayers; i++)
         c->payers[i].left = (uint32_t)max_u64(READS_MAX / c->npayers, READS_LEAST);
-    return true;
 }
 
 /* Each user's programs are looked at as far as that user's part of the reads does; what is left
@@ -336,13 +335,13 @@ static void look_at_candidates(struct discovery *d, struct model *m, struct cand
 /* 0, or why it is not known of one whether it is a job's. */
 static int look_at_programs(struct discovery *d, struct model *m)
 {
-    _cleanup_(candidates_free) struct candidates c;
-    if (!candidates_list(&c, m))
-        return 0;
+    struct candidates c;
+    candidates_list(&c, m);
     look_at_candidates(d, m, &c, true);
     look_at_candidates(d, m, &c, false);
     for (size_t i = 0; i < c.n; i++)
         d->left |= c.state[i] <= CANDIDATE_CUT;
+    candidates_free(&c);
     return c.unsure;
 }
 
