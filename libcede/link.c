@@ -266,7 +266,7 @@ static int link_ask_by(int fd, char text[static ANSWER_MAX + 1])
             return -ENOTCONN;
     }
     if (n <= 0)
-        return n < 0 ? -ETIMEDOUT : -ENOTCONN;
+        return n < 0 ? -EINPROGRESS : -ENOTCONN;
     text[n] = '\0';
     return link_code(text);
 }
@@ -285,6 +285,12 @@ static int link_ask_now(const char *request, bool *waits)
     return r;
 }
 
+static bool link_is_up(const struct cede *c)
+{
+    struct pollfd p = {.fd = c->link.fd};
+    return c->link.fd >= 0 && c->hints.page && poll(&p, 1, 0) == 0;
+}
+
 /* With `talk` held. */
 static int link_set(struct cede *c, int class, int weight)
 {
@@ -293,8 +299,10 @@ static int link_set(struct cede *c, int class, int weight)
     link_check(c, FIND_MS);
     set_text(c, class, weight, text, sizeof(text));
     int r = c->hints.page ? link_ask_now(text, &waits) : -ENOTCONN;
+    if (r == -ENOTCONN && link_is_up(c))
+        r = -EINPROGRESS; /* it has no time for one more connection */
     if (r != -ENOTCONN)
-        return r;
+        return r == -EINPROGRESS ? -ETIMEDOUT : r;
     /* There is no daemon, or not any more: kept for the next one. */
     c->link.class = class >= 0 ? class : c->link.class;
     c->link.weight = weight >= 0 ? weight : c->link.weight;
@@ -358,7 +366,7 @@ int cede_link_ask(struct cede *c, const char *text, bool *waits)
     if (c->link.fd >= 0 && c->hints.page)
         code = link_ask_now(text, waits);
     pthread_mutex_unlock(&c->talk);
-    return code == -ETIMEDOUT ? -EINPROGRESS : code;
+    return code;
 }
 
 bool cede_link_met(struct cede *c)

@@ -63,27 +63,19 @@ static bool find_launcher(const struct facts *f, struct proc_id *out)
     return true;
 }
 
-static uint64_t add_any(uint64_t h, const struct facts *f)
-{
-    struct proc_id launcher;
-    const struct workload *w = &f->workload;
-    if (w->slurm_job && w->slurm_step[0])
-        return add_text(add_number(h, w->slurm_job), w->slurm_step);
-    if (w->container[0])
-        return add_text(h, w->container);
-    if (!find_launcher(f, &launcher))
-        return 0;
-    return add_text(add_text(add_process(h, launcher), f->exe), f->comm);
-}
-
 /* Of a rule. */
 static uint64_t add_launch(uint64_t h, const struct facts *f, enum launch_by by)
 {
     struct proc_stat st;
+    struct proc_id launcher;
     const struct workload *w = &f->workload;
+    if (by == LAUNCH_ANY)
+        by = w->slurm_step[0] ? LAUNCH_STEP : w->container[0] ? LAUNCH_CONTAINER : by;
     switch (by) {
     case LAUNCH_ANY:
-        return add_any(h, f);
+        return find_launcher(f, &launcher)
+                   ? add_text(add_text(add_process(h, launcher), f->exe), f->comm)
+                   : 0;
     case LAUNCH_PROCESS:
         return 0;
     case LAUNCH_SESSION:

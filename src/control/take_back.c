@@ -2,6 +2,7 @@
 #include "control/take_back.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "control/proto.h"
 #include "lib/log.h"
@@ -20,15 +21,25 @@ void take_back_note(struct verb *v, const struct engine *e)
     v->before.out = view->swap && view->swap[0];
 }
 
+void take_back_mark(struct verb *v, const struct engine *e)
+{
+    struct job_view now;
+    if (v->target.slot != SLOT_NONE && engine_view(e, v->target.slot, &now))
+        v->before.after = now.job;
+}
+
+/* What verbs change. */
+static bool same_words(const struct journal_job *a, const struct journal_job *b)
+{
+    const struct job_terms x = job_terms(a), y = job_terms(b);
+    return a->paused == b->paused && a->paused_by == b->paused_by && a->yielded == b->yielded &&
+           a->deadline_us == b->deadline_us && a->laxity_us == b->laxity_us &&
+           memcmp(&x, &y, sizeof(x)) == 0;
+}
+
 static void terms_back(struct engine *e, uint32_t slot, const struct journal_job *was)
 {
-    const struct job_terms terms = {.class = (enum job_class)was->class,
-                                    .weight = was->weight,
-                                    .gpu_min = was->gpu_min,
-                                    .gpu_max = was->gpu_max,
-                                    .budget_us = was->budget_us,
-                                    .preempt = (enum preempt_mode)was->preempt,
-                                    .min_speed = was->min_speed};
+    const struct job_terms terms = job_terms(was);
     struct error err;
     (void)engine_change(e, slot, &terms, &err); /* they were fit before */
     (void)engine_set_deadline(e, slot, was->deadline_us, was->laxity_us, was->may_promote);
@@ -37,7 +48,10 @@ static void terms_back(struct engine *e, uint32_t slot, const struct journal_job
 static void job_back(struct verb *v, struct engine *e, uint32_t slot)
 {
     const struct journal_job *was = &v->before.job;
+    struct job_view now;
     struct error err;
+    if (was->yielded || !engine_view(e, slot, &now) || !same_words(&now.job, &v->before.after))
+        return;
     switch (v->request.op) {
     case OP_PAUSE:
     case OP_RESUME:

@@ -7,7 +7,10 @@
 
 /* Before a verb changes its target, or the policy: what there is now. */
 void take_back_note(struct verb *v, const struct engine *e);
-/* Undoes what verb_run() did. A job that was detached stays so. */
+/* After that: what it has made of its target. */
+void take_back_mark(struct verb *v, const struct engine *e);
+/* Undoes what verb_run() did, unless somebody has changed it since. A job that was detached stays
+ * so, and so does one that had yielded: what it is to get back is forgotten. */
 void take_back(struct verb *v, struct engine *e, const char *why);
 
 /* Nothing of what was to be paused is. */

@@ -102,7 +102,10 @@ static int verb_adopt(struct verb *v, struct engine *e)
     if (code < 0)
         return code;
     code = engine_add(e, t->proc, &spec, &t->slot, &v->error);
-    v->adopted = v->command.looks = code == 0;
+    v->command.looks = code == 0;
+    /* A task that joins the job of others is no job of its own. */
+    v->adopted =
+        code == 0 && engine_view(e, t->slot, &t->view) && proc_same(t->view.job.root, t->proc);
     /* It asks again because it had no answer; there is no other reason to. */
     if (code == -EEXIST && r->run && engine_view(e, t->slot, &t->view) &&
         t->view.job.source == JOB_RUN)
@@ -361,6 +364,7 @@ static int steer(struct verb *v, struct engine *e)
                   (unsigned long long)t->view.number, why.text[0] ? why.text : strerror(-code));
     else if (decided_by(r))
         engine_yield_forget(e, t->slot, decided_by(r));
+    take_back_mark(v, e);
     return code;
 }
 

@@ -36,7 +36,7 @@ struct target {
 struct verb_before {
     bool noted; /* it has come to where it changes something */
     bool out;   /* the job was swapped out */
-    struct journal_job job;
+    struct journal_job job, after;
     char policy[32];
     struct sched_params params;
 };

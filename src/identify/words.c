@@ -1,6 +1,7 @@
 /* A program's words: its arguments and environment, and what it inherits of them. Runs in a child
  * that may be killed at any time. See identify.h. */
 #include <ctype.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -153,13 +154,28 @@ static int says_same(const char *text, size_t n, struct pairs wanted,
     return own.n > 0;
 }
 
+/* Whether it began with rights of its file's owner, as sudo does: its environment is then the word
+ * of somebody else. */
+static bool has_rights_of_file(pid_t pid, char *text)
+{
+    const ssize_t n = read_region(pid, "auxv", text, ENVIRONMENT_MAX);
+    unsigned long entry[2];
+    for (ssize_t at = 0; at + (ssize_t)sizeof(entry) <= n; at += (ssize_t)sizeof(entry)) {
+        memcpy(entry, text + at, sizeof(entry));
+        if (entry[0] == AT_SECURE)
+            return entry[1] != 0;
+    }
+    return true;
+}
+
 /* What the program lacks it has from this process, if that is root's or of the same user. *part: it
  * may still be part of what this one began. */
 static void inherit(struct proc_id from, uid_t uid, struct pairs wanted, char *text, bool *part,
                     struct identify_answer *out)
 {
     uid_t owner;
-    if (proc_owner(from.pid, &owner) < 0 || (owner != uid && owner != 0))
+    if (proc_owner(from.pid, &owner) < 0 || (owner != uid && owner != 0) ||
+        has_rights_of_file(from.pid, text))
         return;
     const ssize_t n = read_region(from.pid, "environ", text, ENVIRONMENT_MAX);
     if (n <= 0 || proc_check(from) < 0)

@@ -125,6 +125,21 @@ static int temporary_make(struct out_file *o)
     return o->fd < 0 ? -errno : 0;
 }
 
+/* What was found there, and nothing that another user has put in its place since; a link there is
+ * one of /proc. */
+static int open_in_place(struct out_file *o, int dir, const char *name, const struct stat *found)
+{
+    const bool link = S_ISLNK(found->st_mode);
+    struct stat is;
+    o->fd = openat(dir, name, O_WRONLY | O_NOCTTY | O_CLOEXEC | (link ? 0 : O_NOFOLLOW));
+    int r = o->fd < 0 || fstat(o->fd, &is) < 0 ? -errno : 0;
+    if (r == 0 && !link && (is.st_dev != found->st_dev || is.st_ino != found->st_ino))
+        r = -EPERM;
+    if (r < 0)
+        close_p(&o->fd);
+    return r;
+}
+
 static int out_file_find(struct out_file *o, const char *path, mode_t mode)
 {
     struct walk w = {.dir = -1};
@@ -133,8 +148,7 @@ static int out_file_find(struct out_file *o, const char *path, mode_t mode)
     int n = snprintf(w.rest, sizeof(w.rest), "%s", path);
     int r = !path[0] ? -ENOENT : n < 0 || n >= PATH_MAX ? -ENAMETOOLONG : walk_to(&w, name, &st);
     if (r == 0 && st.st_mode && !S_ISREG(st.st_mode)) {
-        o->fd = openat(w.dir, name, O_WRONLY | O_NOCTTY | O_CLOEXEC);
-        r = o->fd < 0 ? -errno : 0;
+        r = open_in_place(o, w.dir, name, &st);
     } else if (r == 0) {
         o->dir = TAKE_FD(w.dir);
         snprintf(o->name, sizeof(o->name), "%s", name);

@@ -1,6 +1,6 @@
 /* See journal.h. The records: the file that they are in is journal_file.c's. The space for groups
- * is reserved chunk by chunk with fallocate(2), so that a full file system is an error to report
- * and never a SIGBUS in the middle of a change. */
+ * is reserved chunk by chunk with fallocate(2), so that a full file system is an error before a
+ * change and not in the middle of one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -16,8 +16,11 @@
 #define JG_MOVING (1U << 2)
 #define FLAGS_ALL (JG_SUSPENDED | JG_TIMESLICE | JG_STOPPED | JG_PREEMPT | JG_MOVING)
 
-int journal_store(struct journal *j, const void *what, size_t n)
+/* What was changed in memory, in the file too: step by step, so that a kill between two steps
+ * leaves there what would be right in memory. 0 or -errno. */
+static int journal_store(struct journal *j, const void *what, size_t n)
 {
+    atomic_signal_fence(memory_order_seq_cst); /* the steps are those of the text */
     const off_t at = (const char *)what - (const char *)j->map;
     const ssize_t w = pwrite(j->fd, what, n, at);
     const int r = w == (ssize_t)n ? 0 : w < 0 ? -errno : -EIO;
@@ -147,7 +150,6 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
         r->sum = JOB_CHANGING;
     else
         r->root.pid = 0;
-    atomic_signal_fence(memory_order_seq_cst);
     if (same)
         (void)STORE(j, r->sum);
     else
@@ -160,10 +162,8 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
     copy.sum = JOB_CHANGING;
     copy.root.pid = same ? job->root.pid : 0;
     memcpy(r, &copy, sizeof(*r));
-    atomic_signal_fence(memory_order_seq_cst);
     (void)STORE(j, *r);
     r->sum = sum;
-    atomic_signal_fence(memory_order_seq_cst);
     (void)STORE(j, r->sum);
     r->root.pid = job->root.pid;
     (void)STORE(j, r->root.pid);
@@ -180,14 +180,12 @@ void journal_put_member(struct journal *j, uint32_t slot, const struct journal_m
 {
     struct journal_member *r = &j->map->members[slot];
     r->proc.pid = 0; /* goes first and comes last, as of jobs */
-    atomic_signal_fence(memory_order_seq_cst);
     (void)STORE(j, r->proc.pid);
     if (!member)
         return;
     r->proc.start_ticks = member->proc.start_ticks;
     r->job = member->job;
     r->sum = member_sum(member);
-    atomic_signal_fence(memory_order_seq_cst);
     (void)STORE(j, *r);
     r->proc.pid = member->proc.pid;
     (void)STORE(j, r->proc.pid);
@@ -209,7 +207,6 @@ void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swa
      * says before and after leads to the same, asking the process where it is. */
     if (!swap || r->proc.pid != swap->proc.pid || r->proc.start_ticks != swap->proc.start_ticks) {
         r->proc.pid = 0;
-        atomic_signal_fence(memory_order_seq_cst);
         (void)STORE(j, r->proc.pid);
     }
     if (!swap) {
@@ -219,7 +216,6 @@ void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swa
     struct journal_swap copy = *swap;
     copy.proc.pid = r->proc.pid;
     *r = copy;
-    atomic_signal_fence(memory_order_seq_cst);
     (void)STORE(j, *r);
     r->proc.pid = swap->proc.pid;
     (void)STORE(j, r->proc.pid);
@@ -287,7 +283,6 @@ static int put_content(struct journal *j, struct journal_group *r, uint32_t flag
     if (!r->state) {
         r->group = *g;
         r->sum = GROUP_SUM(r); /* with whatever is between its members */
-        atomic_signal_fence(memory_order_seq_cst);
         return STORE(j, *r);
     }
     if (r->group.timeslice_us == g->timeslice_us &&
@@ -299,11 +294,9 @@ static int put_content(struct journal *j, struct journal_group *r, uint32_t flag
     *moving = 0;
     r->group.timeslice_us = g->timeslice_us;
     memcpy(r->group.channels, g->channels, sizeof(r->group.channels));
-    atomic_signal_fence(memory_order_seq_cst);
     e = e < 0 ? e : STORE(j, r->group);
     r->group.nchannels = g->nchannels;
     r->sum = GROUP_SUM(r);
-    atomic_signal_fence(memory_order_seq_cst);
     e = e < 0 ? e : STORE(j, r->group);
     return e < 0 ? e : STORE(j, r->sum);
 }

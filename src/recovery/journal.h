@@ -1,7 +1,7 @@
-/* The journal: which jobs are ours and what was changed in them, in a memory-mapped file of fixed
- * records. A record is written before the change it speaks of is applied, and stays in the page
- * cache when the writer is killed at any instruction, so whoever comes next (the restorer, a
- * restarted daemon, a direct `cede resume`) can take over or undo.
+/* The journal: which jobs are ours and what was changed in them, in a file of fixed records, which
+ * its holders have in memory (journal_impl.h). A record is written before the change it speaks of
+ * is applied, and stays in the page cache when the writer is killed at any instruction, so whoever
+ * comes next (the restorer, a restarted daemon, a direct `cede resume`) can take over or undo.
  *
  * One holder at a time: flock(2) on a file beside it that only its owner may open, shared with the
  * restorer that inherits it.
@@ -134,8 +134,8 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
 /* For showing: a copy of what is there now, without the lock. -ENOENT; -EPERM: it is neither root's
  * nor this user's. */
 int journal_open_readonly(const char *dir, struct journal **out, struct error *err);
-/* Which devices a journal is about, without mapping it: another user may cut its own short at any
- * time. -ENOENT: it is no journal of this boot and version. */
+/* Which devices a journal is about, by its header alone. -ENOENT: it is no journal of this boot and
+ * version. */
 int journal_devices(int fd, char driver[16], char where[256]);
 /* Takes over inherited descriptors: the file's, its holders' memory, and the lock's that its giver
  * holds. All are closed after a failure too. */

@@ -1,5 +1,5 @@
-/* See journal.h. The file: made, opened, locked and mapped. Believes nothing that another user may
- * have put there. */
+/* See journal.h. The file: made, opened, locked, and taken into memory. Believes nothing that
+ * another user may have put there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -73,12 +73,8 @@ static int take_in(struct journal *j)
     size_t at = 0;
     for (; at < sizeof(*j->map) && n > 0; at += n > 0 ? (size_t)n : 0) {
         n = pread(j->fd, block, min_u64(sizeof(block), sizeof(*j->map) - at), (off_t)at);
-        for (ssize_t i = 0; i < n; i++) {
-            if (to[at + (size_t)i] != block[i]) {
-                memcpy(to + at, block, (size_t)n);
-                break;
-            }
-        }
+        if (n > 0 && memcmp(to + at, block, (size_t)n) != 0)
+            memcpy(to + at, block, (size_t)n);
     }
     if (n < 0)
         return -errno;

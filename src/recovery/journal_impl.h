@@ -40,9 +40,6 @@ struct journal {
     uint32_t jobs_end, groups_end;
 };
 
-/* What was changed in memory, in the file too: step by step, so that a kill between two steps
- * leaves there what would be right in memory. 0 or -errno. */
-int journal_store(struct journal *j, const void *what, size_t n);
 /* The one holder that writes drops records that make no sense, and learns where they end. */
 void journal_tidy(struct journal *j);
 

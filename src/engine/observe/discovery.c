@@ -152,7 +152,8 @@ struct candidates {
     size_t n;
     struct payer {
         uid_t uid;
-        uint32_t left; /* of what may be read for it */
+        uint32_t left;     /* of what may be read for it */
+        uint64_t rules_ns; /* that rules took for it */
     } * payers;
     size_t npayers;
     uint32_t left;     /* of all */
@@ -314,18 +315,20 @@ static void look_at_candidates(struct discovery *d, struct model *m, struct cand
                                bool parts)
 {
     const size_t first = d->first;
-    for (size_t k = 0; k < c->n && c->left && c->rules_ns < RULES_NS; k++) {
+    for (size_t k = 0; k < c->n && c->left && (parts || c->rules_ns < RULES_NS); k++) {
         const size_t i = (first + k) % c->n;
         const struct unmanaged *u = model_unmanaged_find(m, c->v[i]);
         if (!u || c->state[i] > CANDIDATE_CUT)
             continue;
         struct payer *p =
-            bsearch(&(struct payer){u->uid, 0}, c->payers, c->npayers, sizeof(*p), by_uid);
+            bsearch(&(struct payer){.uid = u->uid}, c->payers, c->npayers, sizeof(*p), by_uid);
         const uint32_t may = parts ? (uint32_t)min_u64(p->left, c->left) : c->left;
         uint32_t left = may;
-        if (!may)
+        if (!may || (parts && p->rules_ns >= RULES_NS / c->npayers))
             continue;
+        const uint64_t before_ns = c->rules_ns;
         look_at_candidate(d, m, c, i, &left);
+        p->rules_ns += c->rules_ns - before_ns;
         p->left -= (uint32_t)min_u64(p->left, may - left);
         c->left -= may - left;
         d->first = i + 1;
