@@ -130,7 +130,7 @@ static int temporary_make(struct out_file *o)
 static int open_in_place(struct out_file *o, int dir, const char *name, const struct stat *found)
 {
     const bool link = S_ISLNK(found->st_mode);
-    struct stat is;
+    struct stat is = {.st_ino = 0};
     o->fd = openat(dir, name, O_WRONLY | O_NOCTTY | O_CLOEXEC | (link ? 0 : O_NOFOLLOW));
     int r = o->fd < 0 || fstat(o->fd, &is) < 0 ? -errno : 0;
     if (r == 0 && !link && (is.st_dev != found->st_dev || is.st_ino != found->st_ino))
