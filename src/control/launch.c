@@ -46,18 +46,19 @@ static uint64_t add_process(uint64_t h, struct proc_id id)
     return add_number(add_number(h, (uint64_t)id.pid), id.start_ticks);
 }
 
-/* The parent, if it is of the same user and in the same control group, and no shell in which a
+/* The parent, if it is of the same user and in the same control groups, and no shell in which a
  * person types: then it has started its children as one thing. */
 static bool find_launcher(const struct facts *f, struct proc_id *out)
 {
     struct proc_stat st;
-    char cgroup[sizeof(f->cgroup)];
+    char cgroups[sizeof(f->cgroups)];
     uid_t owner;
     if (proc_stat_read(f->proc.pid, &st) < 0 || st.ppid <= 1 || proc_stat_parent(&st) < 0)
         return false;
     const bool types = st.tty && st.session == st.id.pid;
     if (types || proc_owner(st.id.pid, &owner) < 0 || owner != f->of.uid ||
-        proc_cgroup(st.id.pid, cgroup, sizeof(cgroup)) < 0 || strcmp(cgroup, f->cgroup) != 0)
+        proc_read(st.id.pid, "cgroup", cgroups, sizeof(cgroups)) < 0 ||
+        strcmp(cgroups, f->cgroups) != 0)
         return false;
     *out = st.id;
     return true;
@@ -69,8 +70,8 @@ static uint64_t add_launch(uint64_t h, const struct facts *f, enum launch_by by)
     struct proc_stat st;
     struct proc_id launcher;
     const struct workload *w = &f->workload;
-    if (by == LAUNCH_ANY)
-        by = w->slurm_step[0] ? LAUNCH_STEP : w->container[0] ? LAUNCH_CONTAINER : by;
+    if (by == LAUNCH_ANY && w->slurm_step[0])
+        by = LAUNCH_STEP;
     switch (by) {
     case LAUNCH_ANY:
         return find_launcher(f, &launcher)

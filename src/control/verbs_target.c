@@ -94,11 +94,15 @@ static int find_by_name(struct verb *v, const struct engine *e, uint32_t *slot)
         return error_set(&v->error, -ENOTUNIQ, "%u jobs%s are named %s: name one as %s%s", n.others,
                          n.several ? " of several users" : "", r->name, n.other_list,
                          n.others > 4 ? ", ..." : "");
-    /* Names are the program's own to choose: whoever gives a job more has to say whose. */
-    if (n.others && r->op == OP_SET && v->who.admin)
-        return error_set(&v->error, -ENOTUNIQ,
-                         "no job of user %u is named %s, and one of user %u is: name it as %s",
-                         user, r->name, n.other, n.other_list);
+    /* Names are the program's own to choose: whoever raises a job has to say whose. */
+    struct job_view v1;
+    if (n.others && r->op == OP_SET && r->has_class && engine_view(e, n.other_slot, &v1) &&
+        r->class < (enum job_class)v1.job.class)
+        return error_set(
+            &v->error, -ENOTUNIQ,
+            "no job of user %u is named %s, and one of user %u is: to raise that, name "
+            "it as %s",
+            user, r->name, n.other, n.other_list);
     return n.others ? 0
                     : error_set(&v->error, -ESRCH, "there is no job named %s; `cede ps` lists them",
                                 r->name);

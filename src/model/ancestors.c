@@ -44,6 +44,7 @@ void ancestors_begin(struct ancestors *a, const struct model *m)
     if (a->n == ANCESTORS_MAX || !a->n || (a->n > MANY && m->now - a->began_ns > KEEP_NS))
         ancestors_clear(a, m->now);
     a->pass++;
+    a->known++;
     for (uint32_t i = 0; a->n && i < m->processes_end; i++) {
         if (m->processes[i].id.pid)
             ancestors_set_job(a, m->processes[i].id, m->processes[i].job);
@@ -86,8 +87,7 @@ static uint32_t ancestor_read(struct ancestors *a, const struct model *m,
         x->ppid = st->ppid;
         x->parent = SLOT_NONE;
         x->top = false;
-        for (uint32_t i = 0; i < a->n; i++) /* what was found by way of it */
-            a->v[i].near_pass = 0;
+        a->known++; /* what was found by way of it */
     }
     x->top |= x->ppid <= 1 || proc_is_keeper(st);
     x->read_ns = m->now;
@@ -142,9 +142,9 @@ static int climb(struct ancestors *a, const struct model *m, uint32_t s, uint32_
         const struct ancestor *x = &a->v[s];
         if (x->job_pass == a->pass)
             *near = s;
-        else if (x->near_pass == a->pass)
+        else if (x->near_known == a->known)
             *near = x->near;
-        if (*near != SLOT_NONE || x->near_pass == a->pass || x->top)
+        if (*near != SLOT_NONE || x->near_known == a->known || x->top)
             break;
         int r = x->parent == SLOT_NONE ? find_parent(a, m, s, left) : 0;
         if (r < 0)
@@ -152,7 +152,7 @@ static int climb(struct ancestors *a, const struct model *m, uint32_t s, uint32_
         s = a->v[s].parent == SLOT_NONE ? s : a->v[s].parent;
     }
     for (uint32_t i = first; i != SLOT_NONE && i != s; i = a->v[i].parent) {
-        a->v[i].near_pass = a->pass;
+        a->v[i].near_known = a->known;
         a->v[i].near = *near;
     }
     return 0;
@@ -210,6 +210,7 @@ void ancestors_set_job(struct ancestors *a, struct proc_id id, uint32_t job)
         return;
     a->v[s].job_pass = a->pass;
     a->v[s].job = job;
+    a->known++;
 }
 
 bool ancestors_up(const struct ancestors *a, struct proc_id *id)

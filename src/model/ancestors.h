@@ -17,15 +17,16 @@ struct ancestor {
     pid_t ppid;
     uint32_t parent, hash_next;
     uint32_t job_pass, job; /* it is that job's in this pass; */
-    uint32_t near_pass; /* the nearest of a job, itself or an ancestor, was found in this one: */
-    uint32_t near;      /* SLOT_NONE: there is none */
-    bool top;           /* nobody is above */
+    uint32_t near_known; /* the nearest of a job, itself or an ancestor, was found in this one: */
+    uint32_t near;       /* SLOT_NONE: there is none */
+    bool top;            /* nobody is above */
     uint64_t read_ns;
 };
 
 struct ancestors {
     struct ancestor *v;
     uint32_t n, cap, pass;
+    uint32_t known; /* grows where what was found before does not count any more */
     uint32_t buckets[1024];
     uint64_t began_ns;
 };

@@ -13,7 +13,9 @@
 static void numbers(void **state)
 {
     (void)state;
-    struct rule r = {.title = "r"}, other = {.title = "other"}, words = {.class_said = true};
+    struct rule r = {.title = "r", .launch = LAUNCH_CONTAINER},
+                other = {.title = "other", .launch = LAUNCH_CONTAINER},
+                words = {.class_said = true};
     static struct facts a = {.proc = {7, 1}, .cgroup = "/a", .workload = {.container = "c"}}, b;
     struct outcome o = {.by = BY_RULE, .rule = &r}, of_other = {.by = BY_RULE, .rule = &other};
     b = a;
@@ -27,7 +29,8 @@ static void numbers(void **state)
     assert_int_not_equal(launch_of(&a, &o), launch_of(&b, &of_other));
     snprintf(b.workload.container, sizeof(b.workload.container), "d");
     assert_int_not_equal(launch_of(&a, &o), launch_of(&b, &o));
-    /* A step of Slurm counts more than a container, and in another container, too. */
+    /* Where a rule says nothing, a step of Slurm, whatever the container. */
+    r.launch = LAUNCH_ANY;
     a.workload.slurm_job = b.workload.slurm_job = 3;
     a.workload.slurm_step[0] = b.workload.slurm_step[0] = '0';
     assert_int_equal(launch_of(&a, &o), launch_of(&b, &o));

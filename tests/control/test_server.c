@@ -58,7 +58,6 @@ static void verbs(void **state)
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"resume\",\"target\":%d}", self)), ENODEV);
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"swap-in\",\"target\":%d}", self)), ESRCH);
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"#1\"}")), ESRCH);
-
     /* Pausing what is in no job adopts it. */
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", self)), 0);
     assert_int_equal(e->m->jobs[0].job.paused, 1);
@@ -66,13 +65,11 @@ static void verbs(void **state)
     e->m->ends_when_applied = true;
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", self)), ESRCH);
     e->m->ends_when_applied = false;
-
     o = ask(e, fd, "{\"v\":1,\"op\":\"add\",\"pid\":%d,\"run\":true,\"name\":\"mine\"}", self);
     job = json_object_get(o, "job");
     assert_string_equal(json_string_value(json_object_get(job, "source")), "run");
     assert_string_equal(json_string_value(json_object_get(job, "name")), "mine");
     assert_int_equal(code(o), 0);
-
     /* A name that two jobs have: the reply names both. */
     fake_engine_put(e->m, 2, 0, CLASS_BATCH, 1, "twin");
     fake_engine_put(e->m, 3, 0, CLASS_BATCH, 1, "twin");
@@ -94,14 +91,17 @@ static void assert_named(struct env *e, int fd, const char *target, unsigned uid
     assert_int_equal(code(o), 0);
 }
 
-/* By a name alone root sets no other user's job: it may be called so for that. */
-static void assert_not_set(struct env *e, int fd, unsigned uid, unsigned number)
+/* By a name alone root raises no other user's job: it may be called so for that. */
+static void assert_not_raised(struct env *e, int fd, unsigned uid, unsigned number)
 {
     char whose[48];
     snprintf(whose, sizeof(whose), "name it as %u/train (#%u)", uid, number);
     json_t *o = ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":\"train\",\"class\":\"latency\"}");
     assert_non_null(strstr(json_string_value(json_object_get(o, "error")), whose));
     assert_int_equal(code(o), ENOTUNIQ);
+    o = ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":\"train\",\"weight\":9}");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "job"), "uid")), uid);
+    assert_int_equal(code(o), 0);
     o = ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"train\"}");
     assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "job"), "uid")), uid);
     assert_int_equal(code(o), 0);
@@ -115,7 +115,7 @@ static void names_of_users(void **state)
     int fd = dial(e->path);
     const unsigned self = geteuid(), alice = self + 1000, mallory = self + 1001;
     fake_engine_put(e->m, 2, alice, CLASS_BATCH, 1, "train");
-    assert_not_set(e, fd, alice, 1);
+    assert_not_raised(e, fd, alice, 1);
     assert_int_equal(e->m->jobs[0].job.class, CLASS_BATCH);
     fake_engine_put(e->m, 3, mallory, CLASS_BATCH, 1, "train");
     json_t *o = ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"train\"}");
@@ -127,7 +127,6 @@ static void names_of_users(void **state)
     assert_named(e, fd, name, alice, 1);
     snprintf(name, sizeof(name), "%u/train", mallory + 1);
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"%s\"}", name)), ESRCH);
-
     fake_engine_put(e->m, 4, self, CLASS_BATCH, 1, "train");
     assert_named(e, fd, "train", self, 3);
     o = ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"train\"}");
@@ -135,7 +134,7 @@ static void names_of_users(void **state)
     assert_int_equal(code(o), 0);
     /* What is left is another's, and the reply says whose. */
     e->m->jobs[0].number = e->m->jobs[2].number = 0;
-    assert_not_set(e, fd, mallory, 2);
+    assert_not_raised(e, fd, mallory, 2);
     close(fd);
 }
 

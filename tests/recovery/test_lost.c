@@ -265,7 +265,7 @@ static void on_its_way(void **state)
     end_loads(pids);
 }
 
-/* A cede of another place has no record of what this one did, and leaves it alone. */
+/* A cede of another place has no record of what this one did: it refuses, and leaves it alone. */
 static void another_cede(void **state)
 {
     (void)state;
@@ -278,7 +278,9 @@ static void another_cede(void **state)
     snprintf(here, sizeof(here), "%s", getenv("CEDE_DIR"));
     snprintf(there, sizeof(there), "%s/there", here);
     setenv("CEDE_DIR", there, 1);
-    CEDE("set", pid_text(pids[OUT]), "-c", "batch");
+    RUN(&result, "cede", "set", pid_text(pids[OUT]), "-c", "batch");
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, here));
     setenv("CEDE_DIR", here, 1);
     assert_false(runs(pids[B1]));
     CEDE("resume", pid_text(pids[B1]));

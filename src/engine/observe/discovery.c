@@ -111,26 +111,46 @@ static void check_known(struct discovery *d, struct model *m)
     d->check = m->nunmanaged ? (d->check + n) % m->nunmanaged : 0;
 }
 
-/* Of the programs in no job those that a job may have taken which has begun since the last look. A
- * job's control group has its descendants alone when it is taken, but that of a job of Slurm. */
-static bool may_be_taken(struct discovery *d, const struct model *m, const struct unmanaged *u)
+/* Jobs that have begun since the last look, as far as there is room. */
+struct begun {
+    pid_t roots[64];
+    unsigned n;
+    bool all; /* any program may be theirs */
+};
+
+static void begun_list(struct begun *b, const struct discovery *d, const struct model *m)
 {
     for_each_job (m, j) {
-        const pid_t root = j->rec.root.pid;
-        if (j->rec.number >= d->next_number &&
-            (j->rec.source == JOB_SLURM || u->group == root || u->session == root))
+        if (j->rec.number < d->next_number)
+            continue;
+        /* A control group has a job's descendants alone when it is taken, but that of Slurm's. */
+        b->all |= j->rec.source == JOB_SLURM || b->n == ARRAY_SIZE(b->roots);
+        if (!b->all)
+            b->roots[b->n++] = j->rec.root.pid;
+    }
+}
+
+/* Whether one of them may have taken the program, which was in no job before. */
+static bool may_be_taken(const struct begun *b, struct discovery *d, const struct model *m,
+                         const struct unmanaged *u)
+{
+    for (unsigned i = 0; i < b->n; i++) {
+        if (u->group == b->roots[i] || u->session == b->roots[i])
             return true;
     }
-    return ancestors_may_have_job(&d->ancestors, m, u->id);
+    return b->all || ancestors_may_have_job(&d->ancestors, m, u->id);
 }
 
 static void look_again_at(struct discovery *d, struct model *m)
 {
     const unsigned njobs = model_jobs(m);
     const bool begun = m->next_number != d->next_number, room = njobs < d->njobs;
+    struct begun b = {.n = 0};
+    if (begun)
+        begun_list(&b, d, m);
     for (size_t i = 0; (begun || room) && i < m->nunmanaged; i++) {
         struct unmanaged *u = &m->unmanaged[i];
-        if (u->looked && ((room && u->crowded) || (begun && may_be_taken(d, m, u))))
+        if (u->looked && ((room && u->crowded) || (begun && may_be_taken(&b, d, m, u))))
             u->looked = u->crowded = false;
     }
     d->next_number = m->next_number;
@@ -139,7 +159,7 @@ static void look_again_at(struct discovery *d, struct model *m)
 
 static int by_age(const void *a, const void *b)
 {
-    const struct proc_id *x = a, *y = b;
+    const struct proc_id *x = a, *y = b; /* what candidates begin with */
     if (x->start_ticks != y->start_ticks)
         return x->start_ticks < y->start_ticks ? -1 : 1;
     return x->pid < y->pid ? -1 : x->pid > y->pid;
@@ -147,7 +167,10 @@ static int by_age(const void *a, const void *b)
 
 /* Programs that are to be looked at, oldest first, and the users who pay for that. */
 struct candidates {
-    struct proc_id *v;
+    struct candidate {
+        struct proc_id id;
+        size_t at; /* in the table of programs in no job, which stays as it is meanwhile */
+    } * v;
     enum { CANDIDATE_NEW, CANDIDATE_CUT, CANDIDATE_LATER, CANDIDATE_DECIDED } * state;
     size_t n;
     struct payer {
@@ -171,9 +194,10 @@ static void candidates_free(struct candidates *c)
 /* Of a program and its descendants the program becomes the job: these wait for what it shall be. */
 static bool waits_for_older(const struct discovery *d, const struct candidates *c, size_t i)
 {
-    struct proc_id id = c->v[i];
+    struct proc_id id = c->v[i].id;
     for (int depth = 0; depth < PROC_LEVELS_MAX && ancestors_up(&d->ancestors, &id); depth++) {
-        const struct proc_id *older = bsearch(&id, c->v, c->n, sizeof(id), by_age);
+        const struct candidate *older =
+            bsearch(&(struct candidate){.id = id}, c->v, c->n, sizeof(*older), by_age);
         if (older && c->state[older - c->v] != CANDIDATE_DECIDED)
             return true;
     }
@@ -248,15 +272,15 @@ static int job_of_candidate(struct discovery *d, const struct model *m, struct p
 static void look_at_candidate(struct discovery *d, struct model *m, struct candidates *c, size_t i,
                               uint32_t *left)
 {
-    struct unmanaged *u = model_unmanaged_find(m, c->v[i]);
-    const bool pending = u && (u->pending || u->facts_came);
+    struct unmanaged *u = &m->unmanaged[c->v[i].at];
+    const bool pending = u->pending || u->facts_came;
     struct job_spec spec;
     uint32_t job;
     int r = pending ? ask_rule(d, u, c, &spec) : 0;
-    c->state[i] = u && !(u->looked && r == 0) ? CANDIDATE_LATER : CANDIDATE_DECIDED;
+    c->state[i] = u->looked && r == 0 ? CANDIDATE_DECIDED : CANDIDATE_LATER;
     if (c->state[i] == CANDIDATE_DECIDED || r < 0)
         return;
-    int code = job_of_candidate(d, m, c->v[i], left, &job);
+    int code = job_of_candidate(d, m, u->id, left, &job);
     if (code == -EAGAIN)
         c->state[i] = CANDIDATE_CUT;
     c->unsure = proc_unsure(code) && code != -EAGAIN ? code : c->unsure;
@@ -264,7 +288,7 @@ static void look_at_candidate(struct discovery *d, struct model *m, struct candi
         return;
     bool owned;
     if (job != SLOT_NONE) {
-        code = model_process_add(m, c->v[i], job);
+        code = model_process_add(m, u->id, job);
         owned = code == 0;
         c->unsure = proc_unsure(code) && code != -ENOSPC ? code : c->unsure; /* its job says so */
     } else {
@@ -294,7 +318,7 @@ static void candidates_list(struct candidates *c, const struct model *m)
         const struct unmanaged *u = &m->unmanaged[i];
         if (!u->seen || (u->looked && !u->facts_came))
             continue;
-        c->v[c->n] = u->id;
+        c->v[c->n] = (struct candidate){u->id, i};
         c->payers[c->n++].uid = u->uid;
     }
     if (!c->n)
@@ -317,8 +341,8 @@ static void look_at_candidates(struct discovery *d, struct model *m, struct cand
     const size_t first = d->first;
     for (size_t k = 0; k < c->n && c->left && (parts || c->rules_ns < RULES_NS); k++) {
         const size_t i = (first + k) % c->n;
-        const struct unmanaged *u = model_unmanaged_find(m, c->v[i]);
-        if (!u || c->state[i] > CANDIDATE_CUT)
+        const struct unmanaged *u = &m->unmanaged[c->v[i].at];
+        if (c->state[i] > CANDIDATE_CUT)
             continue;
         struct payer *p =
             bsearch(&(struct payer){.uid = u->uid}, c->payers, c->npayers, sizeof(*p), by_uid);
