@@ -58,7 +58,7 @@ void acct_day_add(struct acct_days *all, struct acct_day *d, const struct acct_r
         s->ended = 1;
     }
     d->jobs += first || !d->jobs;
-    d->changed = true;
+    d->changed = all->changed = true;
     s->begin_s = r->begin_s < s->begin_s ? r->begin_s : s->begin_s;
     s->end_s = r->end_s > s->end_s ? r->end_s : s->end_s;
     s->class = r->class;
@@ -72,12 +72,5 @@ void acct_days_put(struct acct_days *all)
 {
     for (size_t i = 0; i < ACCT_DAYS; i++)
         day_put(all, &all->v[i]);
-}
-
-bool acct_days_changed(const struct acct_days *all)
-{
-    bool changed = false;
-    for (size_t i = 0; i < ACCT_DAYS; i++)
-        changed |= all->v[i].used && all->v[i].changed;
-    return changed;
+    all->changed = false;
 }

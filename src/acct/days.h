@@ -8,6 +8,7 @@
 
 #define ACCT_ROWS_PER_DAY 2000 /* of about 730 bytes */
 #define ACCT_DAYS         64   /* users at once */
+#define DAY_S             86400
 
 /* A user and an account. */
 struct acct_day {
@@ -21,6 +22,7 @@ struct acct_day {
 
 struct acct_days {
     struct acct_day v[ACCT_DAYS];
+    bool changed;  /* a sum may have, since all were put */
     uint64_t sums; /* so far */
     /* Takes a sum that has changed. */
     void (*put)(void *arg, const struct acct_row *sum);
@@ -36,6 +38,5 @@ bool acct_day_takes(struct acct_day *d);
 void acct_day_add(struct acct_days *all, struct acct_day *d, const struct acct_row *r, bool first);
 /* Puts all sums that have changed. */
 void acct_days_put(struct acct_days *d);
-bool acct_days_changed(const struct acct_days *d);
 
 #endif

@@ -24,7 +24,6 @@
 #define LOOK_JOBS      64U                  /* in one tick, so that it stays short; */
 #define STEP_NS        (10 * NSEC_PER_MSEC) /* and then the next */
 #define HOUR_S         3600
-#define DAY_S          86400
 #define JUMP_S         60    /* of the clock, more than it drifts */
 #define QUEUE_MAX      8192U /* rows: two of each job */
 #define QUEUE_MIN      64U
@@ -388,7 +387,7 @@ uint64_t acct_tick(struct acct *a, struct engine *e, uint64_t now)
     uint64_t next = TIME_NEVER;
     if (a->hints && hints_unassigned(a->hints))
         hints_assign(a->hints, e, now);
-    if ((a->njobs || acct_days_changed(&a->days)) && !a->off) {
+    if ((a->njobs || a->days.changed) && !a->off) {
         if (now >= a->look_at)
             a->look_at = feed_look_due(a, e, now);
         next = a->look_at;

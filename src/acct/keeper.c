@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "acct/database.h"
+#include "acct/days.h"
 #include "control/peer.h"
 #include "control/rights.h"
 #include "lib/account.h"
@@ -209,7 +210,7 @@ static int prune(struct keeper *k, struct error *err)
         return 0;
     k->prune_at_s = boot.tv_sec + PRUNE_S;
     int r =
-        acct_db_prune(k->db, (int64_t)wall.tv_sec - (int64_t)k->settings.keep_days * 86400, err);
+        acct_db_prune(k->db, (int64_t)wall.tv_sec - (int64_t)k->settings.keep_days * DAY_S, err);
     return r == -EUCLEAN ? r : 0; /* else at the next hour */
 }
 

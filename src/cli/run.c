@@ -24,6 +24,7 @@
 #include "cli/transient.h"
 #include "cli/unmanaged.h"
 #include "device/registry.h"
+#include "lib/fnv.h"
 #include "lib/json_text.h"
 #include "lib/procfs.h"
 
@@ -428,17 +429,12 @@ static void grant_steering(const struct client *peer)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 }
 
-/* For ceded, which tells programs apart by it that did well together or not (FNV-1a); above 0. */
+/* For ceded, which tells programs apart by it that did well together or not; above 0. */
 static uint64_t program_number(char *const *command)
 {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (; *command; command++) {
-        for (const char *c = *command;; c++) {
-            hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
-            if (!*c)
-                break;
-        }
-    }
+    uint64_t hash = FNV_START;
+    for (; *command; command++)
+        hash = fnv(hash, *command, strlen(*command) + 1);
     return hash >> 1 | 1;
 }
 

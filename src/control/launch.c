@@ -1,9 +1,9 @@
 /* See launch.h. */
 #include "control/launch.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "lib/fnv.h"
 
 static const char *const names[] = {
     [LAUNCH_ANY] = "",          [LAUNCH_PROCESS] = "process",     [LAUNCH_SESSION] = "session",
@@ -25,20 +25,14 @@ bool launch_parse(const char *text, enum launch_by *out)
     return false;
 }
 
-/* FNV-1a, continued. */
 static uint64_t add_text(uint64_t h, const char *text)
 {
-    do
-        h = (h ^ (unsigned char)*text) * 1099511628211ULL;
-    while (*text++);
-    return h;
+    return fnv(h, text, strlen(text) + 1);
 }
 
 static uint64_t add_number(uint64_t h, uint64_t number)
 {
-    char text[24];
-    snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
-    return add_text(h, text);
+    return fnv(h, &number, sizeof(number));
 }
 
 static uint64_t add_process(uint64_t h, struct proc_id id)
@@ -95,7 +89,7 @@ uint64_t launch_of(const struct facts *f, const struct outcome *o)
 {
     const bool words = o->by == BY_ENVIRONMENT || (o->by == BY_RULE && o->rule->class_said);
     const enum launch_by by = o->rule ? o->rule->launch : LAUNCH_ANY;
-    uint64_t h = add_number(14695981039346656037ULL, f->of.uid);
+    uint64_t h = add_number(FNV_START, f->of.uid);
     h = add_text(add_number(h, by), o->rule ? o->rule->title : "");
     if (!words || by != LAUNCH_ANY)
         return add_launch(h, f, by);

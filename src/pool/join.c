@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/fnv.h"
 #include "lib/paths.h"
 #include "lib/procfs.h"
 #include "pool/files.h"
@@ -37,9 +38,7 @@ static int pool_base(char *dir, size_t size, struct error *err)
 static void pool_key(char *key, size_t size)
 {
     const char *gpus = getenv("CUDA_VISIBLE_DEVICES");
-    uint64_t sum = 14695981039346656037ULL; /* FNV-1a */
-    for (const char *c = gpus; c && *c; c++)
-        sum = (sum ^ (unsigned char)*c) * 1099511628211ULL;
+    const uint64_t sum = gpus ? fnv(FNV_START, gpus, strlen(gpus)) : 0;
     if (!gpus)
         snprintf(key, size, "all");
     else if (strlen(gpus) < 12 && strspn(gpus, "0123456789,") == strlen(gpus) && *gpus)

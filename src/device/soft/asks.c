@@ -69,13 +69,13 @@ void soft_watch_opens(struct soft_driver *d)
         return;
     soft_unwatch_opens(d); /* of another server */
     struct soft_msg m = {.type = SOFT_OPEN_CONTROL};
-    if (soft_connect(d->path, &m, &d->opens, NULL) < 0) {
-        d->opens = -1;
-        return;
+    int r = soft_connect(d->path, &m, &d->opens, NULL);
+    if (r == 0) {
+        m = (struct soft_msg){.type = SOFT_WATCH};
+        r = soft_transact(d->opens, &m, SOFT_REPLY);
     }
-    m = (struct soft_msg){.type = SOFT_WATCH};
-    if (soft_transact(d->opens, &m, SOFT_REPLY) < 0) {
-        close(d->opens);
+    if (r < 0) {
+        close_p(&d->opens);
         d->opens = -1;
         return;
     }

@@ -460,7 +460,9 @@ static uint64_t until_next(const struct discovery *d, struct model *m, uint64_t 
     return clamp_u64(took_ns * DISCOVER_PART, ns, DISCOVER_SLOW_NS);
 }
 
-int discovery_run(struct discovery *d, struct model *m)
+/* What it takes is bounded, whatever there is, and what is left is the next look's. 0, or why a
+ * process may have been missed: the next look will show it. */
+static int discovery_run(struct discovery *d, struct model *m)
 {
     const uint64_t started = monotonic_ns();
     struct pid_list pids = {0};

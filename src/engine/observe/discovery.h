@@ -30,9 +30,6 @@ struct discovery {
     uint64_t driver_at; /* when that is looked at again */
 };
 
-/* What it takes is bounded, whatever there is, and what is left is the next look's. 0, or why a
- * process may have been missed: the next look will show it. */
-int discovery_run(struct discovery *d, struct model *m);
 /* Until nothing is left, but for a fifth of a second at most: -EAGAIN. */
 int discovery_all(struct discovery *d, struct model *m);
 /* Runs it if it is due; returns when the next is. */

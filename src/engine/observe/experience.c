@@ -9,23 +9,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/fnv.h"
+
 #define KEPT_S  (7 * 24 * 3600ULL)
 #define KEPT_NS (KEPT_S * NSEC_PER_SEC)
-
-/* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv */
-static uint64_t fnv(uint64_t hash, const void *bytes, size_t n)
-{
-    for (const unsigned char *b = bytes; n > 0; n--)
-        hash = (hash ^ *b++) * 0x100000001b3;
-    return hash;
-}
 
 /* The arguments are what `cede run` said: reading them in /proc may take as long as the program
  * wants, since its memory is locked meanwhile. */
 static uint64_t key_of(const struct job *j)
 {
     const struct journal_job *rec = &j->rec;
-    uint64_t hash = fnv(0xcbf29ce484222325, &rec->uid, sizeof(rec->uid));
+    uint64_t hash = fnv(FNV_START, &rec->uid, sizeof(rec->uid));
     hash = fnv(hash, rec->name, strnlen(rec->name, sizeof(rec->name)));
     return fnv(hash, &j->program, sizeof(j->program));
 }
