@@ -1,12 +1,13 @@
 /* `cede bench` as a whole, on the software GPU. "all": every scenario that can run there,
- * shortened, and the report; asserts shapes and orderings. "some": a few of these, which is enough
- * for sanitizers. Both take two numbers more, K and N: only every N-th of them from the K-th on, so
- * that several can run at the same time. "opencl": a scenario of its own on an OpenCL device. */
+ * shortened, and the report; asserts shapes and orderings, but for one that compares latencies:
+ * "alone". "some": a few of these, which is enough for sanitizers. Both take two numbers more, K
+ * and N: only every N-th of them from the K-th on, so that several can run at the same time.
+ * "opencl": a scenario of its own on an OpenCL device. */
 #include "results.h"
 
 #include <sys/stat.h>
 
-static bool some;
+static bool some, alone;
 static unsigned long part, parts = 1;
 
 /* The fields of the test plan's record, and a cell for whatever a row speaks of. */
@@ -139,6 +140,7 @@ static const struct check {
     const char *scenario, *figures[2];
     void (*check)(void);
     bool sanitized; /* also under sanitizers */
+    bool alone;     /* while no other scenario runs */
 } checks[] = {
     {"preemption", {"preemption-1", "preemption-2"}, check_preemption, true},
     {"swap", {NULL}, check_swap, true},
@@ -149,7 +151,7 @@ static const struct check {
     {"partition", {NULL}, check_partition, false},
     {"adoption", {NULL}, check_adoption, false},
     {"lognormal", {NULL}, check_lognormal, false},
-    {"serving_soft", {NULL}, check_serving_soft, false},
+    {"serving_soft", {NULL}, check_serving_soft, false, true},
 };
 
 static const struct check *check_of(const char *scenario)
@@ -171,7 +173,7 @@ static size_t choose(const char *names[], size_t max)
     {
         const char *name = json_string_value(json_object_get(s, "name"));
         const struct check *c = check_of(name);
-        if (some && !(c && c->sanitized))
+        if ((some && !(c && c->sanitized)) || alone != (c && c->alone))
             continue;
         if (seen++ % parts != part)
             continue;
@@ -179,7 +181,7 @@ static size_t choose(const char *names[], size_t max)
         names[n++] = strdup(name);
     }
     json_decref(list);
-    assert_true(seen >= (some ? 6 : 13) && n);
+    assert_true(seen >= (alone ? 1 : some ? 6 : 12) && n);
     return n;
 }
 
@@ -323,6 +325,9 @@ int main(int argc, char **argv)
         };
         return cmocka_run_group_tests(one, NULL, NULL);
     }
+    alone = argc == 2 && strcmp(argv[1], "alone") == 0;
+    if (alone)
+        return cmocka_run_group_tests(all, NULL, NULL);
     if (argc != 4)
         return 2;
     some = strcmp(argv[1], "some") == 0;
