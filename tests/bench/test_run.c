@@ -139,19 +139,22 @@ static void check_serving_soft(void)
 static const struct check {
     const char *scenario, *figures[2];
     void (*check)(void);
-    bool sanitized; /* also under sanitizers */
-    bool alone;     /* while no other scenario runs */
+    enum {
+        SANITIZED,
+        PLAIN,
+        ALONE
+    } when; /* also under sanitizers; else; while no other one runs */
 } checks[] = {
-    {"preemption", {"preemption-1", "preemption-2"}, check_preemption, true},
-    {"swap", {NULL}, check_swap, true},
-    {"pause", {NULL}, check_pause, true},
-    {"priority", {"priority-1", "priority-2"}, NULL, true},
-    {"hints", {NULL}, NULL, true},
-    {"gpus", {NULL}, check_gpus, true},
-    {"partition", {NULL}, check_partition, false},
-    {"adoption", {NULL}, check_adoption, false},
-    {"lognormal", {NULL}, check_lognormal, false},
-    {"serving_soft", {NULL}, check_serving_soft, false, true},
+    {"preemption", {"preemption-1", "preemption-2"}, check_preemption, SANITIZED},
+    {"swap", {NULL}, check_swap, SANITIZED},
+    {"pause", {NULL}, check_pause, SANITIZED},
+    {"priority", {"priority-1", "priority-2"}, NULL, SANITIZED},
+    {"hints", {NULL}, NULL, SANITIZED},
+    {"gpus", {NULL}, check_gpus, SANITIZED},
+    {"partition", {NULL}, check_partition, PLAIN},
+    {"adoption", {NULL}, check_adoption, PLAIN},
+    {"lognormal", {NULL}, check_lognormal, PLAIN},
+    {"serving_soft", {NULL}, check_serving_soft, ALONE},
 };
 
 static const struct check *check_of(const char *scenario)
@@ -173,7 +176,7 @@ static size_t choose(const char *names[], size_t max)
     {
         const char *name = json_string_value(json_object_get(s, "name"));
         const struct check *c = check_of(name);
-        if ((some && !(c && c->sanitized)) || alone != (c && c->alone))
+        if ((some && !(c && c->when == SANITIZED)) || alone != (c && c->when == ALONE))
             continue;
         if (seen++ % parts != part)
             continue;
