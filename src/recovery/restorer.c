@@ -39,11 +39,21 @@ int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *er
         return error_set(err, r, "cannot start the restorer: %s", strerror(-r));
     }
     if (child == 0) {
+        const struct journal_shared *s = journal_shared(j);
+        char devices[ADDRESS_TEXT], path[64], dir[256];
+        address_text(s->driver, s->where, devices);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", journal_fd(j));
+        ssize_t n = readlink(path, dir, sizeof(dir) - 1);
+        dir[n > 0 ? n : 0] = '\0';
+        char *end = strrchr(dir, '/');
+        if (end)
+            *end = '\0';
         const int own[] = {[RESTORE_JOURNAL_FD - 3] = journal_fd(j),
                            [RESTORE_LOCK_FD - 3] = journal_lock_fd(j),
                            [RESTORE_PIPE_FD - 3] = fds[0],
                            [RESTORE_MEMORY_FD - 3] = journal_memory_fd(j)};
-        standby_exec(own, ARRAY_SIZE(own), (const char *const[]){"cede-restore", NULL});
+        standby_exec(own, ARRAY_SIZE(own),
+                     (const char *const[]){"cede-restore", devices, dir, NULL});
     }
     close(fds[0]);
     *pid = child;
@@ -233,10 +243,10 @@ static void clean_up(struct journal *j, struct device_driver **driver)
 
 int restore_main(int argc, char **argv)
 {
-    (void)argv;
-    if (argc != 1 || fcntl(RESTORE_JOURNAL_FD, F_GETFD) < 0 ||
-        fcntl(RESTORE_LOCK_FD, F_GETFD) < 0 || fcntl(RESTORE_PIPE_FD, F_GETFD) < 0 ||
-        fcntl(RESTORE_MEMORY_FD, F_GETFD) < 0) {
+    (void)argc;
+    (void)argv; /* for others to read: restorers.h */
+    if (fcntl(RESTORE_JOURNAL_FD, F_GETFD) < 0 || fcntl(RESTORE_LOCK_FD, F_GETFD) < 0 ||
+        fcntl(RESTORE_PIPE_FD, F_GETFD) < 0 || fcntl(RESTORE_MEMORY_FD, F_GETFD) < 0) {
         fprintf(stderr, "cede-restore is started by ceded, not by hand\n");
         return 2;
     }
