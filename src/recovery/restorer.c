@@ -1,5 +1,5 @@
 /* See restorer.h. Must not die before its work is done: ignores every polite signal, allocates
- * nothing it needs late, opens the driver at the start. */
+ * nothing it needs late, has the driver open while anything is on record. */
 #include "recovery/restorer.h"
 
 #include <errno.h>
@@ -155,11 +155,30 @@ static bool daemon_hangs(struct journal *j)
     return anything_waits(j);
 }
 
+/* Opened while something is on record, because later there is a second to lose, and only then,
+ * because a driver that somebody has open cannot be unloaded. What fails is tried again. */
+static void hold_driver(struct journal *j, struct device_driver **driver)
+{
+    const struct journal_shared *s = journal_shared(j);
+    bool any = swapper_anything(j);
+    uint32_t flags;
+    journal_refresh(j);
+    for (uint32_t i = 0; i < journal_groups_end(j) && !any; i++)
+        any = journal_group(j, i, &flags) != NULL;
+    if (any && !*driver) {
+        (void)device_open(s->driver, s->where[0] ? s->where : NULL, driver, NULL);
+    } else if (!any) {
+        device_close(*driver);
+        *driver = NULL;
+    }
+}
+
 /* Until the daemon has ended; false: and there is nothing to undo. */
 static bool guard(struct journal *j, int pipe_fd, struct device_driver **driver)
 {
     bool hung = false;
     for (;;) {
+        hold_driver(j, driver);
         struct pollfd p = {.fd = pipe_fd, .events = POLLIN};
         int n = poll(&p, 1, LOOK_MS);
         if (n == 0) {
@@ -259,12 +278,7 @@ int restore_main(int argc, char **argv)
         log_say(LOG_ERR, "%s", err.text);
         return 1;
     }
-    /* Opened now, because later there is a second to lose. */
     struct device_driver *driver = NULL;
-    const struct journal_shared *s = journal_shared(j);
-    if (device_open(s->driver, s->where[0] ? s->where : NULL, &driver, &err) < 0)
-        log_say(LOG_ERR, "%s (will try again when needed)", err.text);
-
     if (guard(j, RESTORE_PIPE_FD, &driver))
         clean_up(j, &driver);
     device_close(driver);

@@ -22,6 +22,8 @@
  * many descriptors do not keep the others from being looked at. */
 #define STEPS_MAX 20000U
 #define LIST_MAX  2048U
+/* Since the driver was used last, by programs or for an answer that only it has. */
+#define LET_GO_NS (2 * NSEC_PER_SEC)
 
 static struct nv_driver *nv(struct device_driver *d)
 {
@@ -67,8 +69,9 @@ static struct nvml *nvml_get(struct nv_driver *d)
         d->nvml_tried = true;
         if (nvml_open(&d->nvml) < 0)
             d->nvml = NULL;
-        else if (d->numbered)
+        else if (d->numbered && !d->divided)
             nvml_divide(d->nvml, &d->gpus, false);
+        d->divided |= d->nvml != NULL;
     }
     return d->nvml;
 }
@@ -92,6 +95,45 @@ static void gpus_complete(struct nv_driver *d)
 
 /* ---- open, close, info ---- */
 
+/* A module that somebody has open cannot be unloaded, so that nothing of the driver is kept while
+ * no program uses it: not its control device, nor what the library has open, nor the library, of
+ * which an upgrade brings another. */
+static void nv_let_go(struct nv_driver *d)
+{
+    nv_trace_stop(&d->trace, 0);
+    nv_scanner_free(&d->scanner);
+    gpm_close(d->gpm);
+    nvml_close(d->nvml);
+    if (d->ctl_fd >= 0)
+        d->io->close(d->ctl_fd);
+    d->gpm = NULL;
+    d->nvml = NULL;
+    d->gpm_tried = false;
+    d->nvml_tried = !d->uses_nvml;
+    d->asked_ns = 0;
+    d->ctl_fd = d->trace.ctl_fd = -1;
+}
+
+/* Opens what was let go; the driver may be another release by now. */
+static int nv_take(struct nv_driver *d, struct error *err)
+{
+    d->used_ns = d->io->now_ns();
+    if (d->ctl_fd >= 0)
+        return 0;
+    int r = d->io->open_ctl();
+    if (r == -EACCES || r == -EPERM)
+        return error_set(err, -EPERM, "no right to open " RM_CTL_PATH ": run as root");
+    if (r < 0)
+        return error_set(err, -ENODEV, "no NVIDIA driver: " RM_CTL_PATH ": %s", strerror(-r));
+    d->ctl_fd = d->trace.ctl_fd = r;
+    d->nvml_told = d->refuses_mixed = false;
+    d->io->release(d->release, sizeof(d->release));
+    r = nv_scanner_init(&d->scanner, d->io, d->ctl_fd, &d->gpus, err);
+    if (r < 0)
+        nv_let_go(d);
+    return r;
+}
+
 int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml,
                    struct device_driver **out, struct error *err)
 {
@@ -101,16 +143,11 @@ int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml
     d->base.ops = &device_nvidia;
     d->io = io;
     d->gpus = *gpus;
+    d->uses_nvml = nvml;
     d->nvml_tried = !nvml;
-    d->ctl_fd = io->open_ctl();
-    d->trace = (struct nv_trace){.io = d->io, .ctl_fd = d->ctl_fd};
-    int r = d->ctl_fd;
-    if (r == -EACCES || r == -EPERM)
-        r = error_set(err, -EPERM, "no right to open " RM_CTL_PATH ": run as root");
-    else if (r < 0)
-        r = error_set(err, -ENODEV, "no NVIDIA driver: " RM_CTL_PATH ": %s", strerror(-r));
-    if (r >= 0)
-        r = nv_scanner_init(&d->scanner, io, d->ctl_fd, &d->gpus, err);
+    d->ctl_fd = -1;
+    d->trace = (struct nv_trace){.io = d->io, .ctl_fd = -1};
+    int r = nv_take(d, err);
     if (r >= 0)
         gpus_complete(d);
     if (r >= 0 && d->gpus.n == 0)
@@ -132,22 +169,14 @@ static int nvidia_open(const char *where, struct device_driver **out, struct err
     gpus_from_proc(&gpus);
     gpus.instances = glob(PROC_INSTANCES, GLOB_NOSORT, NULL, &instances) == 0;
     globfree(&instances);
-    int r = nv_driver_open(&rm_io_system, &gpus, true, out, err);
-    if (r == 0)
-        nv_driver_release(nv(*out)->release, sizeof(nv(*out)->release));
-    return r;
+    return nv_driver_open(&rm_io_system, &gpus, true, out, err);
 }
 
 static void nvidia_close(struct device_driver *base)
 {
     struct nv_driver *d = nv(base);
-    nv_trace_stop(&d->trace, 0);
+    nv_let_go(d);
     switch_list_free(&d->trace.switches);
-    nv_scanner_free(&d->scanner);
-    gpm_close(d->gpm);
-    nvml_close(d->nvml);
-    if (d->ctl_fd >= 0)
-        d->io->close(d->ctl_fd);
     free(d->holders);
     free(d);
 }
@@ -162,7 +191,7 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
     struct nv_driver *d = nv(base);
     if (gpu >= d->gpus.n)
         return -EINVAL;
-    if (!d->nvml_told && nvml_get(d))
+    if (d->ctl_fd >= 0 && !d->nvml_told && nvml_get(d))
         nvml_gpus(d->nvml, &d->gpus);
     d->nvml_told |= d->nvml != NULL;
     const struct gpu_info *g = &d->gpus.v[gpu];
@@ -263,9 +292,28 @@ static int processes_from_proc(struct nv_driver *d, struct pid_list *out)
     return r;
 }
 
+/* 1: another process has the driver open; 0: none; -EAGAIN: not all were looked at yet; ... */
+static int nv_held(struct nv_driver *d)
+{
+    struct pid_list holders = {0};
+    int r = processes_from_proc(d, &holders);
+    r = r < 0 ? r : holders.n ? 1 : d->next_pid ? -EAGAIN : 0;
+    pid_list_free(&holders);
+    return r;
+}
+
 static int nvidia_processes(struct device_driver *base, struct pid_list *out, struct error *err)
 {
     struct nv_driver *d = nv(base);
+    const size_t before = out->n;
+    if (d->ctl_fd < 0) {
+        const int held = nv_held(d);
+        if (held <= 0)
+            return held == -EAGAIN ? 0 : held;
+        const int taken = nv_take(d, err);
+        if (taken < 0)
+            return taken;
+    }
     int r = -ENOTSUP;
     nv_trace_stop(&d->trace, NV_TRACE_IDLE_NS);
     if (nvml_get(d)) {
@@ -277,6 +325,11 @@ static int nvidia_processes(struct device_driver *base, struct pid_list *out, st
     }
     if (r == -ENOTSUP)
         r = processes_from_proc(d, out);
+    const uint64_t now = d->io->now_ns();
+    if (r == 0 && out->n == before && now - d->used_ns >= LET_GO_NS && nv_held(d) == 0)
+        nv_let_go(d);
+    else if (r < 0 || out->n > before || now - d->used_ns >= LET_GO_NS)
+        d->used_ns = now;
     return r < 0 ? error_set(err, r, "listing GPU processes: %s", strerror(-r)) : 0;
 }
 
@@ -285,6 +338,8 @@ static int scans_prepare(struct nv_driver *d)
 {
     struct pid_list found = {0}, *known = &d->scanner.mps;
     struct usage_list running = {0};
+    if (d->ctl_fd < 0)
+        return 0;
     d->asked_ns = d->io->now_ns();
     int r = nvml_get(d) ? nvml_mps_clients(d->nvml, &d->gpus, &found) : -ENOTSUP;
     if (r == 0) {
@@ -315,6 +370,9 @@ static int nvidia_scan(struct device_driver *base, struct proc_id proc, struct g
                        struct error *err)
 {
     struct nv_driver *d = nv(base);
+    int r = nv_take(d, err);
+    if (r < 0)
+        return r;
     if (d->asked_ns == 0 || d->io->now_ns() - d->asked_ns >= NSEC_PER_SEC)
         scans_prepare(d); /* clients() reports its errors */
     /* What a server shows of its clients' groups is theirs, too. Until NVML is asked again. */
@@ -333,6 +391,8 @@ static void nvidia_forget(struct device_driver *base, pid_t pid)
 static int nvidia_usage(struct device_driver *base, struct usage_list *out, struct error *err)
 {
     struct nv_driver *d = nv(base);
+    if (d->ctl_fd < 0)
+        return 0;
     if (!nvml_get(d))
         return error_set(err, -ENOTSUP, "GPU time per process needs libnvidia-ml.so.1");
     int r = nvml_running(d->nvml, &d->gpus, out);
@@ -351,7 +411,10 @@ static int nvidia_memory_free(struct device_driver *base, unsigned gpu, uint64_t
                               struct error *err)
 {
     struct nv_driver *d = nv(base);
-    int r = nvml_get(d) ? nvml_memory_free(d->nvml, &d->gpus, gpu, bytes) : -ENOTSUP;
+    int r = nv_take(d, err);
+    if (r < 0)
+        return r;
+    r = nvml_get(d) ? nvml_memory_free(d->nvml, &d->gpus, gpu, bytes) : -ENOTSUP;
     return r < 0 ? error_set(err, r, "how much GPU memory is free takes libnvidia-ml.so.1") : 0;
 }
 
