@@ -237,6 +237,9 @@ static void test_let_go(void **state)
     r.t.rm.release = "590.2";
     p = program(&r);
     const uint32_t client = fake_client(&r.t.rm, p);
+    assert_int_equal(listed(&r), 0); /* it waits for the GPU */
+    assert_false(has_open(&r));
+    p->ngpu = 1;
     gpu->running[gpu->nrunning++] = (struct fake_nvml_process){(unsigned)p->id.pid, 1};
     assert_int_equal(listed(&r), 1);
     assert_true(has_open(&r));

@@ -245,21 +245,22 @@ static bool holder_look(struct nv_driver *d, struct nv_holder *h, uint32_t *step
     *steps -= most - left;
     h->seen = r == 0 || r == -EAGAIN;
     /* What was found before a listing has come to its end is true; that there is nothing is not. */
-    h->found |= fds.nctl > 0;
+    h->found |= (fds.nctl ? HOLDS_CTL : 0) | (fds.ngpu ? HOLDS_GPU : 0);
     h->next = fds.next;
     h->fd_count = count;
     if (r == 0 || !h->seen) {
-        h->holds = h->seen && h->found;
-        h->found = false;
+        h->holds = h->seen ? h->found : 0;
+        h->found = 0;
     } else {
         h->holds |= h->found;
     }
     return true;
 }
 
-/* Only processes that are new or whose number of descriptors changed are looked at closely, and of
- * all of them STEPS_MAX steps in one call: the next goes on after the last one. */
-static int processes_from_proc(struct nv_driver *d, struct pid_list *out)
+/* Processes that hold one of these. Only processes that are new or whose number of descriptors
+ * changed are looked at closely, and of all of them STEPS_MAX steps in one call: the next goes on
+ * after the last one. */
+static int processes_from_proc(struct nv_driver *d, unsigned holding, struct pid_list *out)
 {
     _cleanup_free_ pid_t *pids = NULL;
     size_t n = 0, first = 0, looked = 0;
@@ -288,33 +289,39 @@ static int processes_from_proc(struct nv_driver *d, struct pid_list *out)
     }
     d->next_pid = looked < n ? v[(first + looked) % n].pid : 0;
     for (size_t i = 0; i < n && r == 0; i++)
-        r = v[i].holds ? pid_list_push(out, v[i].pid) : 0;
+        r = v[i].holds & holding ? pid_list_push(out, v[i].pid) : 0;
     return r;
 }
 
-/* 1: another process has the driver open; 0: none; -EAGAIN: not all were looked at yet; ... */
-static int nv_held(struct nv_driver *d)
+/* 1: another process holds one of these; 0: none; -EAGAIN: not all were looked at yet; ... */
+static int nv_held(struct nv_driver *d, unsigned holding)
 {
     struct pid_list holders = {0};
-    int r = processes_from_proc(d, &holders);
+    int r = processes_from_proc(d, holding, &holders);
     r = r < 0 ? r : holders.n ? 1 : d->next_pid ? -EAGAIN : 0;
     pid_list_free(&holders);
     return r;
+}
+
+/* What was let go is opened again when a program has a GPU open: before, the library would wait for
+ * the GPU with the program, for seconds where nothing else keeps it initialised. 0: none has. */
+static int nv_back(struct nv_driver *d, struct error *err)
+{
+    int held = nv_held(d, HOLDS_GPU);
+    int r = held > 0 ? nv_take(d, err) : 0;
+    if (held < 0 && held != -EAGAIN)
+        r = error_set(err, held, "listing GPU processes: %s", strerror(-held));
+    return r < 0 ? r : held > 0;
 }
 
 static int nvidia_processes(struct device_driver *base, struct pid_list *out, struct error *err)
 {
     struct nv_driver *d = nv(base);
     const size_t before = out->n;
-    if (d->ctl_fd < 0) {
-        const int held = nv_held(d);
-        if (held <= 0)
-            return held == -EAGAIN ? 0 : held;
-        const int taken = nv_take(d, err);
-        if (taken < 0)
-            return taken;
-    }
-    int r = -ENOTSUP;
+    int r = d->ctl_fd < 0 ? nv_back(d, err) : 1;
+    if (r <= 0)
+        return r;
+    r = -ENOTSUP;
     nv_trace_stop(&d->trace, NV_TRACE_IDLE_NS);
     if (nvml_get(d)) {
         struct usage_list running = {0};
@@ -324,9 +331,10 @@ static int nvidia_processes(struct device_driver *base, struct pid_list *out, st
         usage_list_free(&running);
     }
     if (r == -ENOTSUP)
-        r = processes_from_proc(d, out);
+        r = processes_from_proc(d, HOLDS_CTL, out);
     const uint64_t now = d->io->now_ns();
-    if (r == 0 && out->n == before && now - d->used_ns >= LET_GO_NS && nv_held(d) == 0)
+    if (r == 0 && out->n == before && now - d->used_ns >= LET_GO_NS &&
+        nv_held(d, HOLDS_CTL | HOLDS_GPU) == 0)
         nv_let_go(d);
     else if (r < 0 || out->n > before || now - d->used_ns >= LET_GO_NS)
         d->used_ns = now;

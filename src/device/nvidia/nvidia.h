@@ -15,12 +15,15 @@ struct nvml;
 #define NV_TIMESLICE_DEFAULT_US 2048U    /* what libcuda sets */
 #define NV_TIMESLICE_BACK_US    1024U    /* after a checkpoint, when it sets none */
 
+#define HOLDS_CTL 1U /* the control device */
+#define HOLDS_GPU 2U /* a GPU, which is initialised then */
+
 struct nv_holder { /* a process, where users of the driver are found through /proc */
     pid_t pid;
-    bool holds;
-    bool seen;    /* fd_count is that of the last listing */
-    bool found;   /* in the listing under way */
-    int64_t next; /* where that goes on; 0: none is */
+    uint8_t holds; /* HOLDS_... */
+    uint8_t found; /* in the listing under way */
+    bool seen;     /* fd_count is that of the last listing */
+    int64_t next;  /* where that goes on; 0: none is */
     uint64_t fd_count;
 };
 
