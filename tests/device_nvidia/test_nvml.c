@@ -186,6 +186,27 @@ static bool has_open(const struct nvml_rig *r)
     return r->t.rm.nopen;
 }
 
+/* What is asked while there is no driver. */
+static void unloaded(struct nvml_rig *r)
+{
+    struct device_driver *d = r->t.d;
+    struct usage_list u = {0};
+    struct pid_list l = {0};
+    struct gpu_info g;
+    uint64_t bytes;
+    r->t.rm.unloaded = true;
+    for (int i = 0; i < 20; i++, r->t.rm.now_ns += NSEC_PER_SEC)
+        assert_int_equal(listed(r), 0);
+    assert_int_equal(d->ops->usage(d, &u, &r->t.err), 0);
+    assert_int_equal(d->ops->clients(d, &l, &r->t.err), 0);
+    assert_int_equal(u.n + l.n, 0);
+    assert_int_equal(d->ops->info(d, 1, &g), 0);
+    assert_string_equal(g.driver, "580.1");
+    assert_string_equal(g.name, "Stand-in 1");
+    assert_int_equal(d->ops->memory_free(d, 0, &bytes, &r->t.err), -ENODEV);
+    assert_false(has_open(r));
+}
+
 /* Nothing of the driver is open while no program uses it, so that it can be unloaded; what is asked
  * meanwhile does not open it unless only it knows. It is opened again when a program does. */
 static void test_let_go(void **state)
@@ -194,7 +215,6 @@ static void test_let_go(void **state)
     struct nvml_rig r;
     struct gpu_info g;
     struct usage_list u = {0};
-    struct pid_list l = {0};
     struct fake_process *p;
     uint64_t bytes;
     nvml_rig_load(&r, LIBRARY_580, 2);
@@ -219,18 +239,7 @@ static void test_let_go(void **state)
         assert_int_equal(listed(&r), 0);
     assert_false(has_open(&r));
 
-    /* It is unloaded. */
-    r.t.rm.unloaded = true;
-    for (int i = 0; i < 20; i++, r.t.rm.now_ns += NSEC_PER_SEC)
-        assert_int_equal(listed(&r), 0);
-    assert_int_equal(d->ops->usage(d, &u, &r.t.err), 0);
-    assert_int_equal(d->ops->clients(d, &l, &r.t.err), 0);
-    assert_int_equal(u.n + l.n, 0);
-    assert_int_equal(d->ops->info(d, 1, &g), 0);
-    assert_string_equal(g.driver, "580.1");
-    assert_string_equal(g.name, "Stand-in 1");
-    assert_int_equal(d->ops->memory_free(d, 0, &bytes, &r.t.err), -ENODEV);
-    assert_false(has_open(&r));
+    unloaded(&r);
 
     /* Another release comes, with the first program. */
     r.t.rm.unloaded = false;
