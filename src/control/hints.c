@@ -116,9 +116,13 @@ static int room_gpu(const struct engine *e, const char *uuid, uint64_t bytes, un
 {
     struct device_driver *d = engine_driver(e);
     struct gpu_info g;
-    unsigned n = d->ops->gpus(d);
+    const unsigned n = d->ops->gpus(d);
+    unsigned real = 0; /* and no slot of a gate */
+    for (unsigned i = 0; i < n; i++)
+        real += d->ops->info(d, i, &g) == 0 && !(g.caps & GPU_CAP_GATE);
     for (*gpu = 0; *gpu < n; ++*gpu) {
-        if (d->ops->info(d, *gpu, &g) < 0 || (*uuid ? strcasecmp(uuid, g.uuid) != 0 : n > 1))
+        if (d->ops->info(d, *gpu, &g) < 0 || (g.caps & GPU_CAP_GATE) ||
+            (*uuid ? strcasecmp(uuid, g.uuid) != 0 : real > 1))
             continue;
         return g.memory_bytes && bytes > g.memory_bytes
                    ? error_set(err, -EINVAL,

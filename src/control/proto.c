@@ -231,10 +231,12 @@ static int put_name(const char *text, struct request *out, struct error *err)
 {
     char q[TEXT_QUOTE];
     if (!proto_name_ok(text))
-        return error_set(err, -EINVAL,
-                         "name: '%s' cannot be one: a name has 1 to %d bytes of printable UTF-8, "
-                         "does not start with #, is not a number (12 or %%12) and has no /",
-                         text_quote(q, text), JOB_NAME_MAX - 1);
+        return error_set(
+            err, -EINVAL,
+            "name: '%s' cannot be one: a name has 1 to %d bytes of printable UTF-8, "
+            "does not start with # or -, has no blank at its ends, is not a number (12 or "
+            "%%12) and has no /",
+            text_quote(q, text), JOB_NAME_MAX - 1);
     snprintf(out->name, sizeof(out->name), "%s", text);
     return 0;
 }

@@ -12,10 +12,17 @@ static bool is_number(const char *text)
     return *digits && !digits[strspn(digits, "0123456789")];
 }
 
+/* Verbs would take it for an option, or no reader would see where it ends. */
+static bool has_bad_end(const char *name, size_t n)
+{
+    return name[0] == '-' || name[0] == ' ' || name[n - 1] == ' ';
+}
+
 bool proto_name_ok(const char *name)
 {
     size_t n = strnlen(name, JOB_NAME_MAX);
-    if (n == 0 || n == JOB_NAME_MAX || name[0] == '#' || memchr(name, '/', n) || is_number(name))
+    if (n == 0 || n == JOB_NAME_MAX || name[0] == '#' || memchr(name, '/', n) || is_number(name) ||
+        has_bad_end(name, n))
         return false;
     return text_plain(name);
 }
@@ -27,6 +34,7 @@ bool proto_name_from(char name[static JOB_NAME_MAX], const char *text)
         return true;
     for (char *p = name; *p; p++)
         *p = *p <= ' ' || *p > '~' || *p == '#' || *p == '%' || *p == '/' ? '_' : *p;
+    name[0] = name[0] == '-' ? '_' : name[0];
     return proto_name_ok(name);
 }
 

@@ -47,8 +47,10 @@ static int visible_find(const struct visible *all, const char *entry, struct err
         if (number < all->n)
             return (int)number;
         return error_set(err, -EINVAL,
-                         VARIABLE " lists %s, and the GPUs that can be chosen are 0 to %u", entry,
-                         all->n - 1);
+                         all->n == 1
+                             ? VARIABLE " lists %s, and the only GPU that can be chosen is %u"
+                             : VARIABLE " lists %s, and the GPUs that can be chosen are 0 to %u",
+                         entry, all->n - 1);
     }
     for (unsigned i = 0; i < all->n && *entry; i++) {
         if (strncasecmp(all->v[i].name, entry, strlen(entry)) != 0)

@@ -290,25 +290,36 @@ uint64_t autoswap_due(struct autoswap *x, struct model *m, struct swap_move *mov
     return x->at;
 }
 
-/* GPUs, whose numbers come first where the slots of a gate follow: what is in those has no memory
- * that is known. On a machine with nothing else they count. */
-static unsigned gpus_with_memory(const struct model *m)
+/* GPUs, a bit mask: the slots of a gate have no memory that is known. On a machine with nothing
+ * else they count. */
+static uint32_t gpus_with_memory(const struct model *m)
 {
-    unsigned n = m->ngpus;
-    while (n > 0 && (m->gpus[n - 1].caps & GPU_CAP_GATE))
-        n--;
-    return n ? n : m->ngpus;
+    uint32_t all = 0, gpus = 0;
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        all |= 1U << d;
+        gpus |= m->gpus[d].caps & GPU_CAP_GATE ? 0 : 1U << d;
+    }
+    return gpus ? gpus : all;
+}
+
+static int no_such_gpu(uint32_t gpu, uint32_t gpus, struct error *err)
+{
+    char list[80] = "", number[8];
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
+        snprintf(number, sizeof(number), "%u", d);
+        if (gpus >> d & 1)
+            list_add(list, sizeof(list), number);
+    }
+    return error_set(err, -EINVAL, "there is no GPU %u: %s %s", gpu,
+                     gpus & (gpus - 1) ? "they are" : "the only one is", list);
 }
 
 int autoswap_need(struct autoswap *x, struct model *m, uint32_t job, uint64_t bytes, uint32_t gpu,
                   struct error *err)
 {
-    const unsigned gpus = gpus_with_memory(m);
-    if (gpu >= gpus)
-        return error_set(err, -EINVAL,
-                         gpus > 1 ? "there is no GPU %u: they are 0 to %u"
-                                  : "there is no GPU %u: the only one is %u",
-                         gpu, gpus - 1);
+    const uint32_t gpus = gpus_with_memory(m);
+    if (gpu >= m->ngpus || !(gpus >> gpu & 1))
+        return no_such_gpu(gpu, gpus, err);
     if (m->gpus[gpu].memory_bytes && bytes > m->gpus[gpu].memory_bytes)
         return error_set(
             err, -EINVAL, "GPU %u has %.1f GiB of memory in all: %.1f GiB are %.1f GiB too many",

@@ -12,8 +12,9 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-#define LINKS_MAX 40 /* as the kernel */
-#define NAMES_MAX 16 /* tries for a temporary name */
+#define LINKS_MAX 40   /* as the kernel */
+#define NAMES_MAX 16   /* tries for a temporary name */
+#define READER_MS 5000 /* that a pipe's reader may come later than its writer */
 
 /* ---- the walk ---- */
 
@@ -126,13 +127,21 @@ static int temporary_make(struct out_file *o)
 }
 
 /* What was found there, and nothing that another user has put in its place since; a link there is
- * one of /proc. */
+ * one of /proc. A pipe that nobody reads would hang for ever. */
 static int open_in_place(struct out_file *o, int dir, const char *name, const struct stat *found)
 {
     const bool link = S_ISLNK(found->st_mode);
+    const int how = O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC | (link ? 0 : O_NOFOLLOW);
     struct stat is = {.st_ino = 0};
-    o->fd = openat(dir, name, O_WRONLY | O_NOCTTY | O_CLOEXEC | (link ? 0 : O_NOFOLLOW));
+    const bool pipe = S_ISFIFO(found->st_mode);
+    int ms = pipe ? READER_MS : 0;
+    while ((o->fd = openat(dir, name, how)) < 0 && errno == ENXIO && ms-- > 0)
+        usleep(1000);
+    if (o->fd >= 0)
+        fcntl(o->fd, F_SETFL, 0);
     int r = o->fd < 0 || fstat(o->fd, &is) < 0 ? -errno : 0;
+    if (r == -ENXIO && pipe)
+        r = -EPIPE;
     if (r == 0 && !link && (is.st_dev != found->st_dev || is.st_ino != found->st_ino))
         r = -EPERM;
     if (r < 0)
@@ -146,7 +155,10 @@ static int out_file_find(struct out_file *o, const char *path, mode_t mode)
     struct stat st = {.st_mode = 0};
     char name[NAME_MAX + 1] = "";
     int n = snprintf(w.rest, sizeof(w.rest), "%s", path);
-    int r = !path[0] ? -ENOENT : n < 0 || n >= PATH_MAX ? -ENAMETOOLONG : walk_to(&w, name, &st);
+    int r = !path[0]                 ? -ENOENT
+            : n < 0 || n >= PATH_MAX ? -ENAMETOOLONG
+            : w.rest[n - 1] == '/'   ? -EISDIR
+                                     : walk_to(&w, name, &st);
     if (r == 0 && st.st_mode && !S_ISREG(st.st_mode)) {
         r = open_in_place(o, w.dir, name, &st);
     } else if (r == 0) {
@@ -187,7 +199,10 @@ int out_file_open(struct out_file *o, const char *path, mode_t mode, struct erro
                          "not writing %s as root: it leads through a link that another user could "
                          "have put there; name the file itself",
                          path);
-    return error_set(err, r, "cannot write %s: %s", path, strerror(-r));
+    if (r == -EPIPE)
+        return error_set(err, r, "cannot write %s: no process reads from this pipe", path);
+    return error_set(err, r, "cannot write %s: %s", path[0] ? path : "to an empty name",
+                     strerror(-r));
 }
 
 int out_file_show(struct out_file *o, struct error *err)

@@ -60,13 +60,19 @@ static int namespace_id(pid_t pid, uint64_t *out)
     return 0;
 }
 
-int pidns_of(pid_t pid, struct pidns *out)
+int pidns_level(pid_t pid)
 {
     int v[PID_LEVELS] = {0};
     const int level = numbers(pid, v);
+    return level ? level : -EIO;
+}
+
+int pidns_of(pid_t pid, struct pidns *out)
+{
+    const int level = pidns_level(pid);
     int r = level < 0 ? level : namespace_id(pid, &out->id);
     out->level = r < 0 ? 0 : level;
-    return r < 0 ? r : level > 0 ? 0 : -EIO;
+    return r;
 }
 
 pid_t pidns_number(struct pidns ns, pid_t pid)

@@ -14,6 +14,9 @@ struct pidns {
 /* The one that the process runs in. 0 or -errno. */
 int pidns_of(pid_t pid, struct pidns *out);
 
+/* The level alone, of any user's process; or -errno. */
+int pidns_level(pid_t pid);
+
 static inline bool pidns_same(struct pidns a, struct pidns b)
 {
     return a.level && a.id == b.id;

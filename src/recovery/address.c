@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PARTS_MAX 288
-#define PART_MAX  160
+#define PART_MAX 160
 
 /* "soft*1@/a,gate*4" and "soft@/a" begin with the same part. */
 static const char *next_part(const char *p, char *out, size_t size)
@@ -21,17 +20,18 @@ static const char *next_part(const char *p, char *out, size_t size)
     return p[len] ? p + len + 1 : p + len;
 }
 
-static void parts_of(const char *driver, const char *where, char out[PARTS_MAX])
+void address_text(const char *driver, const char *where, char out[ADDRESS_TEXT])
 {
-    bool multi = strcmp(driver, "multi") == 0;
-    snprintf(out, PARTS_MAX, "%s%s%s", multi ? "" : driver, multi || !where[0] ? "" : "@", where);
+    bool multi = strcmp(driver, ADDRESS_SEVERAL) == 0;
+    snprintf(out, ADDRESS_TEXT, "%s%s%s", multi ? "" : driver, multi || !where[0] ? "" : "@",
+             where);
 }
 
 bool address_same(const char *driver, const char *where, const char *driver2, const char *where2)
 {
-    char a[PARTS_MAX], b[PARTS_MAX], x[PART_MAX], y[PART_MAX];
-    parts_of(driver, where, a);
-    parts_of(driver2, where2, b);
+    char a[ADDRESS_TEXT], b[ADDRESS_TEXT], x[PART_MAX], y[PART_MAX];
+    address_text(driver, where, a);
+    address_text(driver2, where2, b);
     for (const char *p = a, *q = b; *p && *q;) {
         p = next_part(p, x, sizeof(x));
         q = next_part(q, y, sizeof(y));
@@ -48,9 +48,9 @@ static bool is_gate(const char *part)
 
 bool address_overlap(const char *driver, const char *where, const char *driver2, const char *where2)
 {
-    char a[PARTS_MAX], b[PARTS_MAX], x[PART_MAX], y[PART_MAX];
-    parts_of(driver, where, a);
-    parts_of(driver2, where2, b);
+    char a[ADDRESS_TEXT], b[ADDRESS_TEXT], x[PART_MAX], y[PART_MAX];
+    address_text(driver, where, a);
+    address_text(driver2, where2, b);
     for (const char *p = a; *p;) {
         p = next_part(p, x, sizeof(x));
         for (const char *q = b; *q && !is_gate(x);) {

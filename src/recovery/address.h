@@ -5,6 +5,11 @@
 
 #include <stdbool.h>
 
+#define ADDRESS_SEVERAL "multi"
+#define ADDRESS_TEXT    288
+
+/* "soft@/a": the same in one word, as an address of several has it. */
+void address_text(const char *driver, const char *where, char out[ADDRESS_TEXT]);
 /* Indices of devices mean the same in both, as far as both go. */
 bool address_same(const char *driver, const char *where, const char *driver2, const char *where2);
 /* Some device may be in both, of two that are not in one directory: each has a gate of its own. */

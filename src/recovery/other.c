@@ -17,13 +17,39 @@
 
 #define VISIBLE_MS 1000 /* for a restorer from fork(2) to its name */
 #define LEAVES_MS  500  /* for a cede that finds an older one */
+#define DIR_ROOM   256
 
 enum { NO, PERHAPS, CERTAIN };
+
+/* What a restorer of root's says of itself in its arguments, for those who may not look at its
+ * descriptors: its devices, as in an address of several, and its directory. */
+static bool root_says(pid_t restorer, char devices[ADDRESS_TEXT], char dir[DIR_ROOM])
+{
+    char path[64], text[ADDRESS_TEXT + 2 * DIR_ROOM] = "";
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)restorer);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    const char *first = memchr(text, '\0', n > 0 ? (size_t)n : 0);
+    const char *second = first ? memchr(first + 1, '\0', (size_t)(text + n - first - 1)) : NULL;
+    if (!second || strlen(first + 1) >= ADDRESS_TEXT || strlen(second + 1) >= DIR_ROOM)
+        return false;
+    strcpy(devices, first + 1);
+    strcpy(dir, second + 1);
+    return devices[0] && dir[0] == '/';
+}
+
+static int root_overlaps(pid_t restorer, const char *driver, const char *where)
+{
+    char devices[ADDRESS_TEXT], dir[DIR_ROOM];
+    return !root_says(restorer, devices, dir)                         ? PERHAPS
+           : address_overlap(driver, where, ADDRESS_SEVERAL, devices) ? CERTAIN
+                                                                      : NO;
+}
 
 /* Whether it has something to do with these devices; PERHAPS: it may not be looked at; NO also if
  * it has just ended, or what it has is no journal any more; else an error. A look at what a
  * descriptor is comes first: opening a pipe would block. */
-static int overlaps(pid_t restorer, const char *driver, const char *where,
+static int overlaps(pid_t restorer, uid_t owner, const char *driver, const char *where,
                     const struct journal_place *own)
 {
     char path[64], theirs[16], there[256];
@@ -32,8 +58,10 @@ static int overlaps(pid_t restorer, const char *driver, const char *where,
         return NO;
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, RESTORE_JOURNAL_FD);
     _cleanup_close_ int any = open(path, O_PATH | O_CLOEXEC);
+    if (any < 0 && (errno == EACCES || errno == EPERM))
+        return owner == 0 ? root_overlaps(restorer, driver, where) : PERHAPS;
     if (any < 0)
-        return errno == EACCES || errno == EPERM ? PERHAPS : errno == ENOENT ? NO : -errno;
+        return errno == ENOENT ? NO : -errno;
     if (fstat(any, &st) < 0 || !S_ISREG(st.st_mode))
         return NO;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", any);
@@ -50,19 +78,19 @@ static int overlaps(pid_t restorer, const char *driver, const char *where,
 /* The cede that a restorer stands by for, and where it is. A cede that has ended is none. What is
  * in another pid namespace does not count: the root of a container could keep the machine's from
  * starting. */
-static bool stands_by(const struct proc_stat *restorer, struct proc_stat *cede, char *dir,
-                      size_t size)
+static bool stands_by(const struct proc_stat *restorer, struct proc_stat *cede, char dir[DIR_ROOM])
 {
-    struct pidns ns;
-    char path[64], *end;
-    if (pidns_of(restorer->id.pid, &ns) < 0 || ns.level != 1)
+    char path[64], devices[ADDRESS_TEXT], *end;
+    if (pidns_level(restorer->id.pid) != 1)
         return false;
     *cede = *restorer;
     if (proc_stat_parent(cede) < 0 || strncmp(cede->comm, "cede", 4) != 0)
         return false;
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer->id.pid, RESTORE_JOURNAL_FD);
-    ssize_t n = readlink(path, dir, size - 1);
+    ssize_t n = readlink(path, dir, DIR_ROOM - 1);
     dir[n > 0 ? n : 0] = '\0';
+    if (n < 0)
+        return root_says(restorer->id.pid, devices, dir);
     end = strrchr(dir, '/');
     if (end)
         *end = '\0';
@@ -83,18 +111,18 @@ static int other_steers(const struct journal_shared *s, const struct journal_pla
     int r = proc_list(&pids, &n);
     for (size_t i = 0; r == 0 && i < n; i++) {
         struct proc_stat st, cede;
-        char dir[256];
+        char dir[DIR_ROOM];
         uid_t uid;
         if (restorers_have(pids[i], &uid) <= 0 || (uid != 0 && uid != geteuid()) ||
-            overlaps(pids[i], s->driver, s->where, own) != CERTAIN ||
-            proc_stat_read(pids[i], &st) < 0 || !stands_by(&st, &cede, dir, sizeof(dir)))
+            overlaps(pids[i], uid, s->driver, s->where, own) != CERTAIN ||
+            proc_stat_read(pids[i], &st) < 0 || !stands_by(&st, &cede, dir))
             continue;
         *older = is_older(st.id, restorer);
         error_set(err, -EBUSY,
                   "another cede (pid %d) is scheduling the same devices (%s) from %s: use its "
                   "socket (CEDE_DIR=%s), or stop it",
-                  (int)cede.id.pid, strcmp(s->driver, "multi") == 0 ? s->where : s->driver, dir,
-                  dir);
+                  (int)cede.id.pid, strcmp(s->driver, ADDRESS_SEVERAL) == 0 ? s->where : s->driver,
+                  dir, dir);
         return 1;
     }
     return 0;
@@ -144,7 +172,7 @@ void other_cedes_find(struct other_cedes *o, const char *driver, const char *whe
         uid_t uid = 0;
         int r = restorers_have(pids[i], &uid);
         if (r > 0)
-            r = overlaps(pids[i], driver, where, own);
+            r = overlaps(pids[i], uid, driver, where, own);
         if (r > 0)
             add_owner(o, uid);
         o->unsure |= r < 0;

@@ -1,5 +1,5 @@
 /* See restorer.h. Must not die before its work is done: ignores every polite signal, allocates
- * nothing it needs late, opens the driver at the start. */
+ * nothing it needs late, has the driver open while anything is on record. */
 #include "recovery/restorer.h"
 
 #include <errno.h>
@@ -39,11 +39,21 @@ int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *er
         return error_set(err, r, "cannot start the restorer: %s", strerror(-r));
     }
     if (child == 0) {
+        const struct journal_shared *s = journal_shared(j);
+        char devices[ADDRESS_TEXT], path[64], dir[256];
+        address_text(s->driver, s->where, devices);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", journal_fd(j));
+        ssize_t n = readlink(path, dir, sizeof(dir) - 1);
+        dir[n > 0 ? n : 0] = '\0';
+        char *end = strrchr(dir, '/');
+        if (end)
+            *end = '\0';
         const int own[] = {[RESTORE_JOURNAL_FD - 3] = journal_fd(j),
                            [RESTORE_LOCK_FD - 3] = journal_lock_fd(j),
                            [RESTORE_PIPE_FD - 3] = fds[0],
                            [RESTORE_MEMORY_FD - 3] = journal_memory_fd(j)};
-        standby_exec(own, ARRAY_SIZE(own), (const char *const[]){"cede-restore", NULL});
+        standby_exec(own, ARRAY_SIZE(own),
+                     (const char *const[]){"cede-restore", devices, dir, NULL});
     }
     close(fds[0]);
     *pid = child;
@@ -145,11 +155,30 @@ static bool daemon_hangs(struct journal *j)
     return anything_waits(j);
 }
 
+/* Opened while something is on record, because later there is a second to lose, and only then,
+ * because a driver that somebody has open cannot be unloaded. What fails is tried again. */
+static void hold_driver(struct journal *j, struct device_driver **driver)
+{
+    const struct journal_shared *s = journal_shared(j);
+    bool any = swapper_anything(j);
+    uint32_t flags;
+    journal_refresh(j);
+    for (uint32_t i = 0; i < journal_groups_end(j) && !any; i++)
+        any = journal_group(j, i, &flags) != NULL;
+    if (any && !*driver) {
+        (void)device_open(s->driver, s->where[0] ? s->where : NULL, driver, NULL);
+    } else if (!any) {
+        device_close(*driver);
+        *driver = NULL;
+    }
+}
+
 /* Until the daemon has ended; false: and there is nothing to undo. */
 static bool guard(struct journal *j, int pipe_fd, struct device_driver **driver)
 {
     bool hung = false;
     for (;;) {
+        hold_driver(j, driver);
         struct pollfd p = {.fd = pipe_fd, .events = POLLIN};
         int n = poll(&p, 1, LOOK_MS);
         if (n == 0) {
@@ -233,10 +262,10 @@ static void clean_up(struct journal *j, struct device_driver **driver)
 
 int restore_main(int argc, char **argv)
 {
-    (void)argv;
-    if (argc != 1 || fcntl(RESTORE_JOURNAL_FD, F_GETFD) < 0 ||
-        fcntl(RESTORE_LOCK_FD, F_GETFD) < 0 || fcntl(RESTORE_PIPE_FD, F_GETFD) < 0 ||
-        fcntl(RESTORE_MEMORY_FD, F_GETFD) < 0) {
+    (void)argc;
+    (void)argv; /* for others to read: restorers.h */
+    if (fcntl(RESTORE_JOURNAL_FD, F_GETFD) < 0 || fcntl(RESTORE_LOCK_FD, F_GETFD) < 0 ||
+        fcntl(RESTORE_PIPE_FD, F_GETFD) < 0 || fcntl(RESTORE_MEMORY_FD, F_GETFD) < 0) {
         fprintf(stderr, "cede-restore is started by ceded, not by hand\n");
         return 2;
     }
@@ -249,12 +278,7 @@ int restore_main(int argc, char **argv)
         log_say(LOG_ERR, "%s", err.text);
         return 1;
     }
-    /* Opened now, because later there is a second to lose. */
     struct device_driver *driver = NULL;
-    const struct journal_shared *s = journal_shared(j);
-    if (device_open(s->driver, s->where[0] ? s->where : NULL, &driver, &err) < 0)
-        log_say(LOG_ERR, "%s (will try again when needed)", err.text);
-
     if (guard(j, RESTORE_PIPE_FD, &driver))
         clean_up(j, &driver);
     device_close(driver);

@@ -6,8 +6,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What it is started with, as its descriptors. Not said in its arguments: a process can keep those
- * from being read for as long as it likes, and any may have that name. */
+/* What it is started with, as its descriptors. Its arguments say of what devices and in which
+ * directory, for users who may not look at the descriptors of root's. Of any other process they are
+ * not read: it can keep them from being read for as long as it likes, and may have any name. */
 #define RESTORE_JOURNAL_FD 3
 #define RESTORE_LOCK_FD    4
 #define RESTORE_PIPE_FD    5

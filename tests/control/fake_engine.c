@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+uint32_t fake_gates;
+
 static unsigned fake_gpus(struct device_driver *d)
 {
     return 2;
@@ -14,7 +16,7 @@ static int fake_info(struct device_driver *d, unsigned gpu, struct gpu_info *out
     memset(out, 0, sizeof(*out));
     snprintf(out->name, sizeof(out->name), "Made-up \"%u\"", gpu);
     snprintf(out->uuid, sizeof(out->uuid), "GPU-%u", gpu);
-    out->caps = GPU_CAP_PLACE;
+    out->caps = fake_gates >> gpu & 1 ? GPU_CAP_GATE : GPU_CAP_PLACE;
     return 0;
 }
 

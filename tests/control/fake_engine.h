@@ -49,6 +49,7 @@ void fake_engine_tick(struct engine *m);
 
 /* What its driver's switches() reports at the next call, and whether it was last told to record. */
 extern struct switch_list fake_switches;
+extern uint32_t fake_gates; /* GPUs that are slots of a gate, a bit mask */
 extern bool fake_recording;
 extern unsigned fake_lookups;  /* of jobs by number */
 extern int fake_switches_code; /* what it answers then */

@@ -395,6 +395,11 @@ static void room(void **state)
     assert_int_equal(m->room[job][0], 50);
     assert_int_equal(hints_room(h, m, &a, "", 0, &err), 0);
     assert_int_equal(m->room[job][0], 0);
+    fake_gates = 1; /* the only GPU beside a slot of a gate need not be named */
+    assert_int_equal(hints_room(h, m, &a, "", 100, &err), 0);
+    assert_int_equal(m->room[job][1], 300);
+    assert_int_equal(hints_room(h, m, &a, "", 0, &err), 0);
+    fake_gates = 0;
     hints_close(h, 2);
     assert_int_equal(m->room[job][1], 0);
     hints_free(h);

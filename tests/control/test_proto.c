@@ -304,6 +304,13 @@ static void knows_good_names(void **state)
         {"%", true},
         {"%a", true},
         {"12%", true},
+        {"a b", true},
+        {" a", false},
+        {"a ", false},
+        {" ", false},
+        {"-x", false},
+        {"-", false},
+        {"a-", true},
         {"a/b", false},
         {"a\nb", false},
         {"\x7f", false},
@@ -331,6 +338,10 @@ static void knows_good_names(void **state)
     assert_false(proto_name_ok(name));
     name[JOB_NAME_MAX - 1] = '\0';
     assert_true(proto_name_ok(name));
+    assert_true(proto_name_from(name, "-x y"));
+    assert_string_equal(name, "_x_y");
+    assert_true(proto_name_from(name, "a "));
+    assert_string_equal(name, "a_");
 }
 
 static void what_is_written_can_be_read(void **state)

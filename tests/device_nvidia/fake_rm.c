@@ -90,7 +90,7 @@ int fake_file_of(struct fake_rm *rm, int fd)
 static int io_open_ctl(void)
 {
     struct fake_rm *rm = fake_machine;
-    return open_add(rm, rm->next_file++, true);
+    return rm->unloaded ? -ENOENT : open_add(rm, rm->next_file++, true);
 }
 
 static void io_close(int fd)
@@ -358,6 +358,11 @@ static int io_ioctl(int fd, unsigned long request, void *arg)
     return 0;
 }
 
+static void io_release(char *buf, size_t size)
+{
+    snprintf(buf, size, "%s", fake_machine->release ? fake_machine->release : "");
+}
+
 static const struct rm_io fake_io = {
     .open_ctl = io_open_ctl,
     .close = io_close,
@@ -367,6 +372,7 @@ static const struct rm_io fake_io = {
     .fds = io_fds,
     .fd_count = io_fd_count,
     .open_gpu = io_open_gpu,
+    .release = io_release,
     .map = fake_trace_io_map,
     .unmap = fake_trace_io_unmap,
     .same_pids = io_same_pids,

@@ -77,8 +77,10 @@ struct fake_rm {
     bool instances;  /* the driver shows that some GPU has MIG instances */
     bool other_pids; /* we are in a pid namespace */
     unsigned gpus_open;
-    bool no_own_names; /* an RM that names nothing itself */
-    bool old_kernel;   /* does not tell the number of descriptors */
+    bool no_own_names;   /* an RM that names nothing itself */
+    const char *release; /* of the driver; NULL: "" */
+    bool unloaded;       /* there is no driver: nothing can be opened */
+    bool old_kernel;     /* does not tell the number of descriptors */
 
     /* Faults. */
     uint32_t fail_cmd, fail_status; /* this control answers so */

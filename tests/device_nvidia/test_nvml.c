@@ -171,13 +171,113 @@ static void test_counters(void **state)
     nvml_rig_down(&r);
 }
 
+static size_t listed(struct nvml_rig *r)
+{
+    struct pid_list l = {0};
+    assert_int_equal(r->t.d->ops->processes(r->t.d, &l, &r->t.err), 0);
+    const size_t n = l.n;
+    pid_list_free(&l);
+    return n;
+}
+
+static bool has_open(const struct nvml_rig *r)
+{
+    assert_int_equal(r->t.rm.nopen, r->nvml->opened - r->nvml->closed);
+    return r->t.rm.nopen;
+}
+
+/* What is asked while there is no driver. */
+static void unloaded(struct nvml_rig *r)
+{
+    struct device_driver *d = r->t.d;
+    struct usage_list u = {0};
+    struct pid_list l = {0};
+    struct gpu_info g;
+    uint64_t bytes;
+    r->t.rm.unloaded = true;
+    for (int i = 0; i < 20; i++, r->t.rm.now_ns += NSEC_PER_SEC)
+        assert_int_equal(listed(r), 0);
+    assert_int_equal(d->ops->usage(d, &u, &r->t.err), 0);
+    assert_int_equal(d->ops->clients(d, &l, &r->t.err), 0);
+    assert_int_equal(u.n + l.n, 0);
+    assert_int_equal(d->ops->info(d, 1, &g), 0);
+    assert_string_equal(g.driver, "580.1");
+    assert_string_equal(g.name, "Stand-in 1");
+    assert_int_equal(d->ops->memory_free(d, 0, &bytes, &r->t.err), -ENODEV);
+    assert_false(has_open(r));
+}
+
+/* Nothing of the driver is open while no program uses it, so that it can be unloaded; what is asked
+ * meanwhile does not open it unless only it knows. It is opened again when a program does. */
+static void test_let_go(void **state)
+{
+    (void)state;
+    struct nvml_rig r;
+    struct gpu_info g;
+    struct usage_list u = {0};
+    struct fake_process *p;
+    uint64_t bytes;
+    nvml_rig_load(&r, LIBRARY_580, 2);
+    r.t.rm.release = "580.1";
+    struct device_driver *d = r.t.d = fake_driver(&r.t.rm, 2);
+    struct fake_nvml_gpu *gpu = &r.nvml->gpus[0];
+    assert_int_equal(d->ops->info(d, 1, &g), 0);
+
+    /* A program; then one that has the driver open and computes nothing, as nvidia-persistenced. */
+    p = program(&r);
+    fake_client(&r.t.rm, p);
+    gpu->running[gpu->nrunning++] = (struct fake_nvml_process){(unsigned)p->id.pid, 1};
+    for (int i = 0; i < 10; i++, r.t.rm.now_ns += NSEC_PER_SEC)
+        assert_int_equal(listed(&r), 1);
+    assert_true(has_open(&r));
+    gpu->nrunning = 0;
+    for (int i = 0; i < 10; i++, r.t.rm.now_ns += NSEC_PER_SEC)
+        assert_int_equal(listed(&r), 0);
+    assert_true(has_open(&r));
+    fake_exit(&r.t.rm, p);
+    for (int i = 0; i < 4; i++, r.t.rm.now_ns += NSEC_PER_SEC)
+        assert_int_equal(listed(&r), 0);
+    assert_false(has_open(&r));
+
+    unloaded(&r);
+
+    /* Another release comes, with the first program. */
+    r.t.rm.unloaded = false;
+    r.t.rm.release = "590.2";
+    p = program(&r);
+    const uint32_t client = fake_client(&r.t.rm, p);
+    assert_int_equal(listed(&r), 0); /* it waits for the GPU */
+    assert_false(has_open(&r));
+    p->ngpu = 1;
+    gpu->running[gpu->nrunning++] = (struct fake_nvml_process){(unsigned)p->id.pid, 1};
+    assert_int_equal(listed(&r), 1);
+    assert_true(has_open(&r));
+    assert_int_equal(d->ops->info(d, 1, &g), 0);
+    assert_string_equal(g.driver, "590.2");
+    fake_context(&r.t.rm, p, client, fake_device(&r.t.rm, client, 1));
+    assert_int_equal(scan(&r.t, p), 4);
+    assert_int_equal(d->ops->usage(d, &u, &r.t.err), 0);
+    assert_int_equal(u.n, 1);
+    usage_list_free(&u);
+
+    /* How much memory is free only the driver knows. */
+    gpu->nrunning = 0;
+    fake_exit(&r.t.rm, p);
+    for (int i = 0; i < 4; i++, r.t.rm.now_ns += NSEC_PER_SEC)
+        assert_int_equal(listed(&r), 0);
+    assert_false(has_open(&r));
+    assert_int_equal(d->ops->memory_free(d, 0, &bytes, &r.t.err), 0);
+    assert_true(has_open(&r));
+    assert_int_equal(listed(&r), 0);
+    nvml_rig_down(&r);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_busy),
-        cmocka_unit_test(test_gpus),
-        cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_processes), cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_gpus),      cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_let_go),
     };
     if (argc != 4)
         return 2;

@@ -1,6 +1,7 @@
 /* A driver that ceded does not know, shown by the software GPU: it is checked before any program is
  * steered, what has no effect stays off, and nothing is left of a check however it ends. The tests
  * mostly wait, so they run at the same time. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -337,6 +338,40 @@ static void comes_back_as_another(void **state)
     await_child(gpu);
 }
 
+static unsigned sockets_of(pid_t pid)
+{
+    char path[64], text[64];
+    unsigned n = 0;
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        ssize_t length = readlinkat(dirfd(d), e->d_name, text, sizeof(text));
+        n += length > 7 && strncmp(text, "socket:", 7) == 0;
+    }
+    closedir(d);
+    return n;
+}
+
+/* The restorer has a driver open while it may have to undo something, and only then: one that
+ * somebody has open cannot be unloaded. */
+static void held_while_needed(void **state)
+{
+    (void)state;
+    struct ceded d = ceded_start();
+    assert_true(EVENTUALLY(sockets_of(d.restorer) == 0));
+    pid_t latency = LOAD("latency", "latency"), batch = LOAD("batch", "batch");
+    assert_true(EVENTUALLY(all_have_contexts((pid_t[]){latency, batch}, 2)));
+    assert_int_equal(sockets_of(d.restorer), 0);
+    CEDE("set", pid_text(latency), "-c", "latency");
+    CEDE("set", pid_text(batch), "-c", "batch");
+    assert_true(EVENTUALLY(sockets_of(d.restorer) == 1));
+    json_decref(load_end("latency", latency));
+    json_decref(load_end("batch", batch));
+    assert_true(EVENTUALLY(sockets_of(d.restorer) == 0));
+    ceded_stop(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -350,6 +385,7 @@ int main(void)
         e2e(known),
         e2e(never),
         e2e(comes_back_as_another),
+        e2e(held_while_needed),
     };
     return e2e_at_once(tests, ARRAY_SIZE(tests));
 }

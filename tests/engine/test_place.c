@@ -198,34 +198,47 @@ static void test_stays(void **state)
 }
 
 /* A slot of a gate is no GPU whose memory could be waited for, but where there is nothing else. */
-static void asked_for_slots(struct fixture *f, uint32_t gates, int second, const char *says)
+static void asked_for_slots(struct fixture *f, uint32_t gates, int first, int second,
+                            const char *says)
 {
     struct error err = {""};
     f->d.gates = gates;
     begin(f);
     uint32_t j = job_as(f, 0, CLASS_LATENCY);
     assert_int_equal(engine_need(f->m, j, GIB, 1, &err), second);
-    assert_int_equal(engine_need(f->m, j, GIB, 0, &err), 0);
+    assert_int_equal(engine_need(f->m, j, GIB, 0, &err), first);
     assert_int_equal(engine_need(f->m, j, GIB, 7, &err), -EINVAL);
     assert_string_equal(err.text, says);
 }
 
 static void test_slot_of_a_gate(void **state)
 {
-    asked_for_slots(*state, 2, -EINVAL, "there is no GPU 7: the only one is 0");
+    asked_for_slots(*state, 2, 0, -EINVAL, "there is no GPU 7: the only one is 0");
+}
+
+static void test_slot_before_the_gpu(void **state)
+{
+    asked_for_slots(*state, 1, -EINVAL, 0, "there is no GPU 7: the only one is 1");
 }
 
 static void test_slots_of_a_gate_alone(void **state)
 {
-    asked_for_slots(*state, 3, 0, "there is no GPU 7: they are 0 to 1");
+    asked_for_slots(*state, 3, 0, 0, "there is no GPU 7: they are 0, 1");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_promise),   T(test_promise_ends),   T(test_record),
-        T(test_unmanaged), T(test_memory),         T(test_moves_while_it_waits),
-        T(test_stays),     T(test_slot_of_a_gate), T(test_slots_of_a_gate_alone),
+        T(test_promise),
+        T(test_promise_ends),
+        T(test_record),
+        T(test_unmanaged),
+        T(test_memory),
+        T(test_moves_while_it_waits),
+        T(test_stays),
+        T(test_slot_of_a_gate),
+        T(test_slots_of_a_gate_alone),
+        T(test_slot_before_the_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

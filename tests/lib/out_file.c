@@ -95,6 +95,8 @@ static void whole_or_not(void **state)
     assert_int_equal(put(in("none/x"), "x"), -ENOENT);
     assert_int_equal(put(in("old/x"), "x"), -ENOTDIR);
     assert_int_equal(put("", "x"), -ENOENT);
+    assert_int_equal(put(in("missing/"), "x"), -EISDIR);
+    assert_int_equal(put(in("old/"), "x"), -EISDIR);
     assert_int_equal(descriptors(getpid()), open_before);
 }
 
@@ -103,11 +105,22 @@ static void in_place(void **state)
     (void)state;
     struct stat st;
     char buf[8] = "";
+    int status;
     assert_int_equal(mkfifo(in("pipe"), 0600), 0);
     int fd = open(in("pipe"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     assert_int_equal(put(in("pipe"), "piped"), 0);
     assert_int_equal(read(fd, buf, sizeof(buf)), 5);
     close(fd);
+    assert_int_equal(put(in("pipe"), "nobody reads"), -EPIPE);
+    pid_t reader = fork();
+    if (reader == 0) {
+        usleep(200000);
+        fd = open(in("pipe"), O_RDONLY | O_CLOEXEC);
+        _exit(fd < 0 || read(fd, buf, sizeof(buf)) != 5);
+    }
+    assert_int_equal(put(in("pipe"), "later"), 0);
+    assert_int_equal(waitpid(reader, &status, 0), reader);
+    assert_int_equal(status, 0);
     assert_int_equal(stat(in("pipe"), &st), 0);
     assert_true(S_ISFIFO(st.st_mode));
     if (mknod(in("device"), S_IFCHR | 0600, makedev(1, 3)) == 0 &&

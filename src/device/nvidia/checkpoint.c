@@ -179,21 +179,11 @@ static bool proc_file_has(pid_t pid, const char *file, const char *text)
     return found;
 }
 
-void nv_driver_release(char *buf, size_t size)
-{
-    char line[64];
-    _cleanup_close_ int fd = open("/sys/module/nvidia/version", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, line, sizeof(line) - 1) : 0;
-    line[n > 0 ? n : 0] = '\0';
-    line[strspn(line, ".0123456789")] = '\0';
-    snprintf(buf, size, "%s", line[0] ? line : "unknown");
-}
-
 /* The first number, 580 of 580.159.04; 0: not known. */
 static unsigned driver_branch(void)
 {
     char release[32];
-    nv_driver_release(release, sizeof(release));
+    rm_io_system.release(release, sizeof(release));
     return (unsigned)strtoul(release, NULL, 10);
 }
 

@@ -22,6 +22,8 @@
  * many descriptors do not keep the others from being looked at. */
 #define STEPS_MAX 20000U
 #define LIST_MAX  2048U
+/* Since the driver was used last, by programs or for an answer that only it has. */
+#define LET_GO_NS (2 * NSEC_PER_SEC)
 
 static struct nv_driver *nv(struct device_driver *d)
 {
@@ -67,8 +69,9 @@ static struct nvml *nvml_get(struct nv_driver *d)
         d->nvml_tried = true;
         if (nvml_open(&d->nvml) < 0)
             d->nvml = NULL;
-        else if (d->numbered)
+        else if (d->numbered && !d->divided)
             nvml_divide(d->nvml, &d->gpus, false);
+        d->divided |= d->nvml != NULL;
     }
     return d->nvml;
 }
@@ -92,6 +95,45 @@ static void gpus_complete(struct nv_driver *d)
 
 /* ---- open, close, info ---- */
 
+/* A module that somebody has open cannot be unloaded, so that nothing of the driver is kept while
+ * no program uses it: not its control device, nor what the library has open, nor the library, of
+ * which an upgrade brings another. */
+static void nv_let_go(struct nv_driver *d)
+{
+    nv_trace_stop(&d->trace, 0);
+    nv_scanner_free(&d->scanner);
+    gpm_close(d->gpm);
+    nvml_close(d->nvml);
+    if (d->ctl_fd >= 0)
+        d->io->close(d->ctl_fd);
+    d->gpm = NULL;
+    d->nvml = NULL;
+    d->gpm_tried = false;
+    d->nvml_tried = !d->uses_nvml;
+    d->asked_ns = 0;
+    d->ctl_fd = d->trace.ctl_fd = -1;
+}
+
+/* Opens what was let go; the driver may be another release by now. */
+static int nv_take(struct nv_driver *d, struct error *err)
+{
+    d->used_ns = d->io->now_ns();
+    if (d->ctl_fd >= 0)
+        return 0;
+    int r = d->io->open_ctl();
+    if (r == -EACCES || r == -EPERM)
+        return error_set(err, -EPERM, "no right to open " RM_CTL_PATH ": run as root");
+    if (r < 0)
+        return error_set(err, -ENODEV, "no NVIDIA driver: " RM_CTL_PATH ": %s", strerror(-r));
+    d->ctl_fd = d->trace.ctl_fd = r;
+    d->nvml_told = d->refuses_mixed = false;
+    d->io->release(d->release, sizeof(d->release));
+    r = nv_scanner_init(&d->scanner, d->io, d->ctl_fd, &d->gpus, err);
+    if (r < 0)
+        nv_let_go(d);
+    return r;
+}
+
 int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml,
                    struct device_driver **out, struct error *err)
 {
@@ -101,16 +143,11 @@ int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml
     d->base.ops = &device_nvidia;
     d->io = io;
     d->gpus = *gpus;
+    d->uses_nvml = nvml;
     d->nvml_tried = !nvml;
-    d->ctl_fd = io->open_ctl();
-    d->trace = (struct nv_trace){.io = d->io, .ctl_fd = d->ctl_fd};
-    int r = d->ctl_fd;
-    if (r == -EACCES || r == -EPERM)
-        r = error_set(err, -EPERM, "no right to open " RM_CTL_PATH ": run as root");
-    else if (r < 0)
-        r = error_set(err, -ENODEV, "no NVIDIA driver: " RM_CTL_PATH ": %s", strerror(-r));
-    if (r >= 0)
-        r = nv_scanner_init(&d->scanner, io, d->ctl_fd, &d->gpus, err);
+    d->ctl_fd = -1;
+    d->trace = (struct nv_trace){.io = d->io, .ctl_fd = -1};
+    int r = nv_take(d, err);
     if (r >= 0)
         gpus_complete(d);
     if (r >= 0 && d->gpus.n == 0)
@@ -132,22 +169,14 @@ static int nvidia_open(const char *where, struct device_driver **out, struct err
     gpus_from_proc(&gpus);
     gpus.instances = glob(PROC_INSTANCES, GLOB_NOSORT, NULL, &instances) == 0;
     globfree(&instances);
-    int r = nv_driver_open(&rm_io_system, &gpus, true, out, err);
-    if (r == 0)
-        nv_driver_release(nv(*out)->release, sizeof(nv(*out)->release));
-    return r;
+    return nv_driver_open(&rm_io_system, &gpus, true, out, err);
 }
 
 static void nvidia_close(struct device_driver *base)
 {
     struct nv_driver *d = nv(base);
-    nv_trace_stop(&d->trace, 0);
+    nv_let_go(d);
     switch_list_free(&d->trace.switches);
-    nv_scanner_free(&d->scanner);
-    gpm_close(d->gpm);
-    nvml_close(d->nvml);
-    if (d->ctl_fd >= 0)
-        d->io->close(d->ctl_fd);
     free(d->holders);
     free(d);
 }
@@ -162,7 +191,7 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
     struct nv_driver *d = nv(base);
     if (gpu >= d->gpus.n)
         return -EINVAL;
-    if (!d->nvml_told && nvml_get(d))
+    if (d->ctl_fd >= 0 && !d->nvml_told && nvml_get(d))
         nvml_gpus(d->nvml, &d->gpus);
     d->nvml_told |= d->nvml != NULL;
     const struct gpu_info *g = &d->gpus.v[gpu];
@@ -216,21 +245,22 @@ static bool holder_look(struct nv_driver *d, struct nv_holder *h, uint32_t *step
     *steps -= most - left;
     h->seen = r == 0 || r == -EAGAIN;
     /* What was found before a listing has come to its end is true; that there is nothing is not. */
-    h->found |= fds.nctl > 0;
+    h->found |= (fds.nctl ? HOLDS_CTL : 0) | (fds.ngpu ? HOLDS_GPU : 0);
     h->next = fds.next;
     h->fd_count = count;
     if (r == 0 || !h->seen) {
-        h->holds = h->seen && h->found;
-        h->found = false;
+        h->holds = h->seen ? h->found : 0;
+        h->found = 0;
     } else {
         h->holds |= h->found;
     }
     return true;
 }
 
-/* Only processes that are new or whose number of descriptors changed are looked at closely, and of
- * all of them STEPS_MAX steps in one call: the next goes on after the last one. */
-static int processes_from_proc(struct nv_driver *d, struct pid_list *out)
+/* Processes that hold one of these. Only processes that are new or whose number of descriptors
+ * changed are looked at closely, and of all of them STEPS_MAX steps in one call: the next goes on
+ * after the last one. */
+static int processes_from_proc(struct nv_driver *d, unsigned holding, struct pid_list *out)
 {
     _cleanup_free_ pid_t *pids = NULL;
     size_t n = 0, first = 0, looked = 0;
@@ -259,14 +289,39 @@ static int processes_from_proc(struct nv_driver *d, struct pid_list *out)
     }
     d->next_pid = looked < n ? v[(first + looked) % n].pid : 0;
     for (size_t i = 0; i < n && r == 0; i++)
-        r = v[i].holds ? pid_list_push(out, v[i].pid) : 0;
+        r = v[i].holds & holding ? pid_list_push(out, v[i].pid) : 0;
     return r;
+}
+
+/* 1: another process holds one of these; 0: none; -EAGAIN: not all were looked at yet; ... */
+static int nv_held(struct nv_driver *d, unsigned holding)
+{
+    struct pid_list holders = {0};
+    int r = processes_from_proc(d, holding, &holders);
+    r = r < 0 ? r : holders.n ? 1 : d->next_pid ? -EAGAIN : 0;
+    pid_list_free(&holders);
+    return r;
+}
+
+/* What was let go is opened again when a program has a GPU open: before, the library would wait for
+ * the GPU with the program, for seconds where nothing else keeps it initialised. 0: none has. */
+static int nv_back(struct nv_driver *d, struct error *err)
+{
+    int held = nv_held(d, HOLDS_GPU);
+    int r = held > 0 ? nv_take(d, err) : 0;
+    if (held < 0 && held != -EAGAIN)
+        r = error_set(err, held, "listing GPU processes: %s", strerror(-held));
+    return r < 0 ? r : held > 0;
 }
 
 static int nvidia_processes(struct device_driver *base, struct pid_list *out, struct error *err)
 {
     struct nv_driver *d = nv(base);
-    int r = -ENOTSUP;
+    const size_t before = out->n;
+    int r = d->ctl_fd < 0 ? nv_back(d, err) : 1;
+    if (r <= 0)
+        return r;
+    r = -ENOTSUP;
     nv_trace_stop(&d->trace, NV_TRACE_IDLE_NS);
     if (nvml_get(d)) {
         struct usage_list running = {0};
@@ -276,7 +331,13 @@ static int nvidia_processes(struct device_driver *base, struct pid_list *out, st
         usage_list_free(&running);
     }
     if (r == -ENOTSUP)
-        r = processes_from_proc(d, out);
+        r = processes_from_proc(d, HOLDS_CTL, out);
+    const uint64_t now = d->io->now_ns();
+    if (r == 0 && out->n == before && now - d->used_ns >= LET_GO_NS &&
+        nv_held(d, HOLDS_CTL | HOLDS_GPU) == 0)
+        nv_let_go(d);
+    else if (r < 0 || out->n > before || now - d->used_ns >= LET_GO_NS)
+        d->used_ns = now;
     return r < 0 ? error_set(err, r, "listing GPU processes: %s", strerror(-r)) : 0;
 }
 
@@ -285,6 +346,8 @@ static int scans_prepare(struct nv_driver *d)
 {
     struct pid_list found = {0}, *known = &d->scanner.mps;
     struct usage_list running = {0};
+    if (d->ctl_fd < 0)
+        return 0;
     d->asked_ns = d->io->now_ns();
     int r = nvml_get(d) ? nvml_mps_clients(d->nvml, &d->gpus, &found) : -ENOTSUP;
     if (r == 0) {
@@ -315,6 +378,9 @@ static int nvidia_scan(struct device_driver *base, struct proc_id proc, struct g
                        struct error *err)
 {
     struct nv_driver *d = nv(base);
+    int r = nv_take(d, err);
+    if (r < 0)
+        return r;
     if (d->asked_ns == 0 || d->io->now_ns() - d->asked_ns >= NSEC_PER_SEC)
         scans_prepare(d); /* clients() reports its errors */
     /* What a server shows of its clients' groups is theirs, too. Until NVML is asked again. */
@@ -333,6 +399,8 @@ static void nvidia_forget(struct device_driver *base, pid_t pid)
 static int nvidia_usage(struct device_driver *base, struct usage_list *out, struct error *err)
 {
     struct nv_driver *d = nv(base);
+    if (d->ctl_fd < 0)
+        return 0;
     if (!nvml_get(d))
         return error_set(err, -ENOTSUP, "GPU time per process needs libnvidia-ml.so.1");
     int r = nvml_running(d->nvml, &d->gpus, out);
@@ -351,7 +419,10 @@ static int nvidia_memory_free(struct device_driver *base, unsigned gpu, uint64_t
                               struct error *err)
 {
     struct nv_driver *d = nv(base);
-    int r = nvml_get(d) ? nvml_memory_free(d->nvml, &d->gpus, gpu, bytes) : -ENOTSUP;
+    int r = nv_take(d, err);
+    if (r < 0)
+        return r;
+    r = nvml_get(d) ? nvml_memory_free(d->nvml, &d->gpus, gpu, bytes) : -ENOTSUP;
     return r < 0 ? error_set(err, r, "how much GPU memory is free takes libnvidia-ml.so.1") : 0;
 }
 

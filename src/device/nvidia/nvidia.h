@@ -15,25 +15,30 @@ struct nvml;
 #define NV_TIMESLICE_DEFAULT_US 2048U    /* what libcuda sets */
 #define NV_TIMESLICE_BACK_US    1024U    /* after a checkpoint, when it sets none */
 
+#define HOLDS_CTL 1U /* the control device */
+#define HOLDS_GPU 2U /* a GPU, which is initialised then */
+
 struct nv_holder { /* a process, where users of the driver are found through /proc */
     pid_t pid;
-    bool holds;
-    bool seen;    /* fd_count is that of the last listing */
-    bool found;   /* in the listing under way */
-    int64_t next; /* where that goes on; 0: none is */
+    uint8_t holds; /* HOLDS_... */
+    uint8_t found; /* in the listing under way */
+    bool seen;     /* fd_count is that of the last listing */
+    int64_t next;  /* where that goes on; 0: none is */
     uint64_t fd_count;
 };
 
 struct nv_driver {
     struct device_driver base;
     const struct rm_io *io;
-    int ctl_fd;
+    int ctl_fd;       /* -1: let go, with all that keeps the driver from being unloaded */
+    uint64_t used_ns; /* when it was used last */
     char release[32]; /* gpu_info.driver */
     struct nv_gpus gpus;
     struct nv_scanner scanner;
     struct nv_trace trace;
     struct nvml *nvml;
-    bool nvml_tried, nvml_told;
+    bool uses_nvml, nvml_tried, nvml_told;
+    bool divided; /* it is known which GPUs are in MIG mode */
     struct gpm *gpm;
     bool gpm_tried;
     bool numbered;      /* gpus() was answered: devices keep their indices */
@@ -98,8 +103,6 @@ int nv_switches(struct device_driver *d, struct switch_list *out, struct error *
 /* ---- checkpoint.c: device_ops.swap_*. Only for a process of their own: they load libcuda, and
  * stay in it for as long as a job's memory takes to move. ---- */
 
-/* Of the driver that is loaded, such as 580.159.04, or "unknown". */
-void nv_driver_release(char *buf, size_t size);
 int nv_swap_shares(struct device_driver *d, struct proc_id proc, bool several, struct error *err);
 int nv_swap_step(struct device_driver *d, struct proc_id proc, enum swap_step step,
                  unsigned lock_ms, struct error *err);

@@ -331,6 +331,16 @@ static uint64_t sys_now_ns(void)
     return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
+static void sys_release(char *buf, size_t size)
+{
+    char line[64];
+    _cleanup_close_ int fd = open("/sys/module/nvidia/version", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, line, sizeof(line) - 1) : 0;
+    line[n > 0 ? n : 0] = '\0';
+    line[strspn(line, ".0123456789")] = '\0';
+    snprintf(buf, size, "%s", line[0] ? line : "unknown");
+}
+
 const struct rm_io rm_io_system = {
     .open_ctl = sys_open_ctl,
     .close = sys_close,
@@ -340,6 +350,7 @@ const struct rm_io rm_io_system = {
     .fds = sys_fds,
     .fd_count = sys_fd_count,
     .open_gpu = sys_open_gpu,
+    .release = sys_release,
     .map = sys_map,
     .unmap = sys_unmap,
     .same_pids = proc_sees_all,

@@ -260,6 +260,8 @@ struct rm_io {
     int (*fd_count)(pid_t pid, uint64_t *out);
     /* A descriptor that keeps a GPU from being shut down, by its place on the bus. */
     int (*open_gpu)(const char *bus_id);
+    /* Of the driver that is loaded, such as 580.159.04, or "unknown". */
+    void (*release)(char *buf, size_t size);
     /* What an RM_IOCTL_MAP has prepared this descriptor for, read-only. */
     int (*map)(int fd, size_t size, const void **out);
     void (*unmap)(const void *p, size_t size);

@@ -484,6 +484,8 @@ static int discovery_run(struct discovery *d, struct model *m)
     r = r < 0 ? r : code;
     model_unmanaged_sweep(m);
     look_for_clients(d, m);
+    if (!pids.n)
+        d->driver_at = 0; /* while nobody uses it, it may become another */
     pid_list_free(&pids);
     for_each_job (m, j) {
         if (j->group_lives && j->root_pidfd < 0 && !j->nprocesses)

@@ -44,7 +44,7 @@ struct fake_nvml {
     /* Faults. */
     int mps_status; /* the answer of the list of clients */
     /* What was asked. */
-    unsigned opened, asked_mps, asked_mode, samples;
+    unsigned opened, closed, asked_mps, asked_mode, samples;
 };
 
 #endif

@@ -112,6 +112,7 @@ int nvmlInit_v2(void)
 
 int nvmlShutdown(void)
 {
+    fake_nvml.closed++;
     return SUCCESS;
 }
 
