@@ -317,6 +317,7 @@ static int device_event(struct sched *c, const struct sched_event *ev)
 
 int sched_event(struct sched *c, const struct sched_event *ev)
 {
+    c->explained = 0;
     if (ev->type == EV_DEVICE || ev->type == EV_ACTIVITY || ev->type == EV_SWITCH ||
         ev->type == EV_ACCOUNT || ev->type == EV_GROUP_REMOVE || ev->type == EV_GROUP_CHANGE)
         return device_event(c, ev);
