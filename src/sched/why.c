@@ -30,7 +30,7 @@ static bool wants_turn(const struct policy_device *dev, const struct member *m)
 }
 
 /* No two are equal, so that the order is the same with any qsort(). */
-static int by_turn(const void *x, const void *y)
+static int why_order(const void *x, const void *y)
 {
     const struct company_place *a = x, *b = y;
     if (account_before(a->dev, a->m, b->m) != account_before(a->dev, b->m, a->m))
@@ -57,7 +57,7 @@ static const struct crowd *crowd_of(struct sched *c, uint32_t device)
         if (!x->paused && !x->idle && w->works[x->class] == SLOT_NONE)
             w->works[x->class] = x->job;
     }
-    qsort(queue, w->queued, sizeof(*queue), by_turn);
+    qsort(queue, w->queued, sizeof(*queue), why_order);
     c->explained |= 1U << device;
     return w;
 }
