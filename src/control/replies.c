@@ -340,11 +340,11 @@ static int jobs_by_number(const void *a, const void *b)
 /* The jobs with numbers above `after`, lowest first. */
 static size_t numbered_jobs(const struct engine *e, uint64_t after, struct numbered *all)
 {
-    struct job_view view;
+    const struct journal_job *rec;
     size_t n = 0;
-    for (uint32_t cursor = 0; n < JOURNAL_JOBS && engine_next_job(e, &cursor, &view);) {
-        if (view.number > after)
-            all[n++] = (struct numbered){view.number, cursor - 1};
+    for (uint32_t cursor = 0; n < JOURNAL_JOBS && (rec = engine_next_record(e, &cursor));) {
+        if (rec->number > after)
+            all[n++] = (struct numbered){rec->number, cursor - 1};
     }
     qsort(all, n, sizeof(*all), jobs_by_number);
     return n;

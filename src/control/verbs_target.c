@@ -47,23 +47,23 @@ static struct named find_named(const struct engine *e, const char *name, uid_t u
                                const struct caller *who)
 {
     struct named n = {.own = 0};
-    struct job_view v;
-    for (uint32_t cursor = 0; engine_next_job(e, &cursor, &v);) {
+    const struct journal_job *rec;
+    for (uint32_t cursor = 0; (rec = engine_next_record(e, &cursor));) {
         char text[JOB_NAME_MAX + 48];
-        if (strcmp(v.job.name, name) != 0 || !guest_reaches(who, v.job.root))
+        if (strcmp(rec->name, name) != 0 || !guest_reaches(who, rec->root))
             continue;
-        if (v.job.uid == user) {
+        if (rec->uid == user) {
             n.own_slot = cursor - 1;
-            snprintf(text, sizeof(text), "#%llu", (unsigned long long)v.number);
+            snprintf(text, sizeof(text), "#%llu", (unsigned long long)rec->number);
             if (n.own++ < 5)
                 list_add(n.own_list, sizeof(n.own_list), text);
             continue;
         }
-        n.several |= n.others && v.job.uid != n.other;
-        n.other = v.job.uid;
+        n.several |= n.others && rec->uid != n.other;
+        n.other = rec->uid;
         n.other_slot = cursor - 1;
-        snprintf(text, sizeof(text), "%u/%s (#%llu)", v.job.uid, name,
-                 (unsigned long long)v.number);
+        snprintf(text, sizeof(text), "%u/%s (#%llu)", rec->uid, name,
+                 (unsigned long long)rec->number);
         if (n.others++ < 4)
             list_add(n.other_list, sizeof(n.other_list), text);
     }

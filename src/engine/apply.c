@@ -10,8 +10,13 @@
 
 #include "lib/probe.h"
 
-#define TIMESLICES_MAX 64U /* controls of one tick, of 0.4 ms each */
-#define APPLY_BATCH    256 /* groups in one call */
+/* What one plan may do, so that programs with contexts by the thousand keep nobody waiting for an
+ * answer: controls of timeslices, of 0.4 ms each, and groups that are suspended or resumed, some
+ * dozens of which cost as much. Whatever they cost, there is an end to it after a while. */
+#define TIMESLICES_MAX 64U
+#define RUNS_MAX       512U
+#define APPLY_NS       (20 * NSEC_PER_MSEC)
+#define APPLY_BATCH    256U /* groups in one call */
 #define RETRY_NS       NSEC_PER_SEC
 #define ORPHANS_NS     (2 * NSEC_PER_SEC) /* between two attempts to undo them */
 #define STOPS_NS       NSEC_PER_SEC       /* between looks whether what is to be stopped still is */
@@ -74,6 +79,12 @@ static void joint_failed(struct model *m, const uint32_t *slots, size_t n, int r
     }
 }
 
+/* What is left of what one plan may do. */
+struct apply_left {
+    uint32_t groups;
+    uint64_t until_ns;
+};
+
 /* Suspends or resumes these groups of one device in one call. */
 static void apply_call(struct model *m, uint32_t *slots, size_t count, bool resume)
 {
@@ -135,11 +146,12 @@ static void apply_call(struct model *m, uint32_t *slots, size_t count, bool resu
     }
 }
 
-/* All groups of one process on one device that want it. */
-static void apply_process(struct model *m, uint32_t slot)
+/* All groups of one process on one device that want it, as many as go in one call. Returns how many
+ * these are. */
+static uint32_t apply_process(struct model *m, uint32_t slot)
 {
     uint32_t slots[APPLY_BATCH];
-    size_t n = 0;
+    uint32_t n = 0;
     const struct channel_group *first = &m->groups[slot];
     for_each_group_of (m, &m->processes[first->process], i) {
         if (n < APPLY_BATCH && m->groups[i].dg.gpu == first->dg.gpu &&
@@ -147,38 +159,55 @@ static void apply_process(struct model *m, uint32_t slot)
             slots[n++] = i;
     }
     apply_call(m, slots, n, first->want_runnable);
+    return n;
+}
+
+static bool applies_latency(const struct model *m, uint32_t slot)
+{
+    return model_class(m, &m->jobs[m->processes[m->groups[slot].process].job]) == CLASS_LATENCY;
 }
 
 /* All groups of the plan, from this setting on, that want it on one device: of processes for which
- * the last call succeeded, so that one that cannot be steered hinders no other. */
-static void apply_joint(struct model *m, const struct sched_plan *plan, size_t from, unsigned gpu,
-                        bool resume)
+ * the last call succeeded, so that one that cannot be steered hinders no other. As
+ * apply_process(). */
+static uint32_t apply_joint(struct model *m, const struct sched_plan *plan, size_t from,
+                            unsigned gpu, bool resume, bool latency)
 {
     uint32_t slots[APPLY_BATCH];
-    size_t n = 0;
-    for (size_t i = from; i < plan->n; i++) {
+    uint32_t n = 0;
+    for (size_t i = from; i < plan->n && n < APPLY_BATCH; i++) {
         for_each_twin(m, plan->settings[i].group, g)
         {
             if (n < APPLY_BATCH && m->groups[g].dg.gpu == gpu && is_due(m, g, resume) &&
-                m->processes[m->groups[g].process].joins)
+                m->processes[m->groups[g].process].joins && applies_latency(m, g) == latency)
                 slots[n++] = g;
         }
     }
     apply_call(m, slots, n, resume);
+    return n;
 }
 
-/* Suspends, or resumes, what the plan has so. */
-static void apply_runnable(struct model *m, const struct sched_plan *plan, bool resume)
+/* Suspends, or resumes, what the plan has so, of latency jobs or of the others. What is left is the
+ * next tick's. Whether nothing is. */
+static bool apply_runnable(struct model *m, const struct sched_plan *plan, bool resume,
+                           bool latency, struct apply_left *left)
 {
     for (size_t i = 0; i < plan->n; i++) {
         for_each_twin(m, plan->settings[i].group, g)
         {
-            if (is_due(m, g, resume) && m->processes[m->groups[g].process].joins)
-                apply_joint(m, plan, i, m->groups[g].dg.gpu, resume);
+            if (!is_due(m, g, resume) || applies_latency(m, g) != latency)
+                continue;
+            if (!left->groups || monotonic_ns() >= left->until_ns)
+                return false;
+            uint32_t n = 0;
+            if (m->processes[m->groups[g].process].joins)
+                n = apply_joint(m, plan, i, m->groups[g].dg.gpu, resume, latency);
             if (is_due(m, g, resume))
-                apply_process(m, g);
+                n += apply_process(m, g);
+            left->groups -= (uint32_t)min_u64(n, left->groups);
         }
     }
+    return true;
 }
 
 /* One that is the same in the hardware as others has its timeslice for all of them. One that stays
@@ -391,23 +420,38 @@ static uint64_t leave_alone(struct model *m)
     return retry_at;
 }
 
-/* Of groups that compute before those that copy: a new program is to have its order soon. What one
- * tick leaves, where programs have contexts by the thousand, is the next one's. Whether all are
- * set. */
+/* Of latency jobs first, and of groups that compute before those that copy: a new program is to
+ * have its order soon. What one tick leaves, where programs have contexts by the thousand, is the
+ * next one's. Whether all are set. */
 static bool apply_timeslices(struct model *m, const struct sched_plan *plan)
 {
-    const uint64_t until = m->controls + TIMESLICES_MAX;
-    for (int copies = 0; copies < 2; copies++) {
+    const uint64_t until = m->controls + TIMESLICES_MAX, until_ns = monotonic_ns() + APPLY_NS;
+    for (unsigned turn = 0; turn < 4; turn++) {
         for (size_t i = 0; i < plan->n; i++) {
             const uint32_t g = plan->settings[i].group;
-            if ((m->groups[g].dg.kind != GROUP_COMPUTE) != copies)
+            const uint64_t before = m->controls;
+            if ((m->groups[g].dg.kind != GROUP_COMPUTE) != (turn >> 1) ||
+                applies_latency(m, g) == (turn & 1))
                 continue;
-            if (m->controls >= until)
+            if (before >= until || (before > until - TIMESLICES_MAX && monotonic_ns() >= until_ns))
                 return false;
             apply_timeslice(m, g);
         }
     }
     return true;
+}
+
+/* Suspends, sets and resumes as much as one tick may. While something is still to be suspended only
+ * latency jobs are resumed: nothing else may run beside that. Whether all is done. */
+static bool apply_settings(struct model *m, const struct sched_plan *plan)
+{
+    struct apply_left left = {RUNS_MAX, monotonic_ns() + APPLY_NS};
+    const bool stopped =
+        apply_runnable(m, plan, false, false, &left) && apply_runnable(m, plan, false, true, &left);
+    const bool set = apply_timeslices(m, plan);
+    left = (struct apply_left){RUNS_MAX, monotonic_ns() + APPLY_NS};
+    return apply_runnable(m, plan, true, true, &left) && stopped &&
+           apply_runnable(m, plan, true, false, &left) && set;
 }
 
 uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
@@ -417,10 +461,8 @@ uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
         for_each_twin(m, s->group, g) want(m, g, s->timeslice_us, s->runnable);
     }
     uint64_t retry_at = leave_alone(m);
-    apply_runnable(m, plan, false);
-    if (!apply_timeslices(m, plan))
+    if (!apply_settings(m, plan))
         retry_at = m->now;
-    apply_runnable(m, plan, true);
     for (size_t i = 0; i < plan->n; i++) {
         for_each_twin(m, plan->settings[i].group, g) retry_at = min_u64(retry_at, retry_due(m, g));
     }

@@ -252,6 +252,9 @@ static inline void job_view_level(struct job_view *v, const struct device_group 
 }
 /* Next job at or after slot *cursor, in slot order; false at the end. Advances *cursor. */
 bool engine_next_job(const struct engine *e, uint32_t *cursor, struct job_view *out);
+/* The same for who needs only what is on record of it, which takes a hundredth of the time; NULL at
+ * the end. */
+const struct journal_job *engine_next_record(const struct engine *e, uint32_t *cursor);
 /* The job in this slot; false: there is none. */
 bool engine_view(const struct engine *e, uint32_t job, struct job_view *out);
 /* On each GPU the best class of jobs that wait for room in its memory; CLASS_COUNT: none waits. */

@@ -244,11 +244,17 @@ bool engine_job_wanted(const struct engine *e, uint32_t job, const struct room_w
     return false;
 }
 
+const struct journal_job *engine_next_record(const struct engine *e, uint32_t *cursor)
+{
+    const struct model *m = &e->model;
+    while (*cursor < m->jobs_end && !m->jobs[*cursor].rec.root.pid)
+        ++*cursor;
+    return *cursor < m->jobs_end ? &m->jobs[(*cursor)++].rec : NULL;
+}
+
 bool engine_next_job(const struct engine *e, uint32_t *cursor, struct job_view *out)
 {
-    while (*cursor < e->model.jobs_end && !engine_view(e, *cursor, out))
-        ++*cursor;
-    return *cursor < e->model.jobs_end ? ++*cursor : false;
+    return engine_next_record(e, cursor) && engine_view(e, *cursor - 1, out);
 }
 
 void engine_last_look(struct engine *e, uint64_t now_ns)

@@ -22,6 +22,7 @@ int model_init(struct model *m)
     m->shared = calloc(JOURNAL_GROUPS, sizeof(*m->shared));
     for (size_t i = 0; i < BUCKETS; i++)
         m->buckets[i] = SLOT_NONE;
+    model_unmanaged_init(m);
     struct rlimit l = {.rlim_cur = 1024};
     getrlimit(RLIMIT_NOFILE, &l);
     uint64_t n = min_u64(l.rlim_cur, UINT32_MAX);
@@ -101,7 +102,9 @@ static int model_no_room(struct model *m, uint32_t job, const char *of, struct p
 /* What is on record of somebody else stays there until it is freed. */
 int model_process_add(struct model *m, struct proc_id id, uint32_t job)
 {
-    uint32_t slot = 0;
+    while (m->processes_free < JOURNAL_MEMBERS && m->processes[m->processes_free].id.pid)
+        m->processes_free++;
+    uint32_t slot = m->processes_free;
     while (slot < JOURNAL_MEMBERS &&
            (m->processes[slot].id.pid || journal_member(m->journal, slot)))
         slot++;
@@ -172,6 +175,7 @@ void model_process_remove(struct model *m, uint32_t slot, bool keep)
     m->user_processes -= j->rec.uid != 0;
     j->wants_changed |= p->wants != 0;
     p->id.pid = 0;
+    m->processes_free = (uint32_t)min_u64(m->processes_free, slot);
     p->record_changed = m->records_changed = true;
 }
 
@@ -194,17 +198,15 @@ uint32_t model_journal_flags(const struct channel_group *g)
            (g->stopped ? JG_STOPPED : 0U) | (g->block_ends ? JG_PREEMPT : 0U);
 }
 
-static uint32_t group_slot(const struct model *m, const struct device_group *dg)
+static uint32_t group_slot(struct model *m, const struct device_group *dg)
 {
     for (uint32_t i = 0; m->norphans && i < m->groups_end; i++) {
         if (m->groups[i].orphan && journal_same(&m->groups[i].dg, dg))
             return i;
     }
-    for (uint32_t i = 0; i < JOURNAL_GROUPS; i++) {
-        if (!m->groups[i].dg.proc.pid)
-            return i;
-    }
-    return SLOT_NONE;
+    while (m->groups_free < JOURNAL_GROUPS && m->groups[m->groups_free].dg.proc.pid)
+        m->groups_free++;
+    return m->groups_free < JOURNAL_GROUPS ? m->groups_free : SLOT_NONE;
 }
 
 int model_group_add(struct model *m, uint32_t process, const struct device_group *dg)
@@ -310,6 +312,7 @@ void model_group_remove(struct model *m, uint32_t slot, bool keep)
         m->orphans_until = m->now + ORPHANS_NS;
     } else {
         g->dg.proc.pid = 0;
+        m->groups_free = (uint32_t)min_u64(m->groups_free, slot);
         model_group_changed(m, g);
     }
 }
@@ -329,5 +332,6 @@ void model_orphan_add(struct model *m, uint32_t slot, const struct device_group 
 void model_orphan_remove(struct model *m, uint32_t slot)
 {
     m->groups[slot] = (struct channel_group){.orphan = false};
+    m->groups_free = (uint32_t)min_u64(m->groups_free, slot);
     m->norphans--;
 }

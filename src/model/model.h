@@ -244,6 +244,7 @@ struct job {
 /* A GPU process that no job owns. */
 struct unmanaged {
     struct proc_id id;
+    uint32_t hash_next;
     uid_t uid;
     /* engine/observe/discovery.c */
     pid_t group, session; /* when it was last read: */
@@ -290,13 +291,15 @@ struct model {
     uint32_t accounts_end, account_hand; /* slots below may be in use; where to look for one */
     struct process *processes;
     struct channel_group *groups;
-    uint32_t jobs_end, processes_end, groups_end; /* slots below may be in use */
+    uint32_t jobs_end, processes_end, groups_end; /* slots below may be in use, */
+    uint32_t processes_free, groups_free;         /* and slots below are */
     uint32_t buckets[1024];
     uint32_t watched_max; /* jobs and processes together: one descriptor each */
     uint32_t nprocesses, user_processes, user_groups; /* user: all but root's */
     struct unmanaged *unmanaged;
     size_t nunmanaged, unmanaged_cap;
-    uint32_t *shared; /* groups that several processes may have, sorted: units.c */
+    uint32_t unmanaged_buckets[4096]; /* by pid */
+    uint32_t *shared;                 /* groups that several processes may have, sorted: units.c */
     uint32_t nshared, nalone;
     bool preempts; /* some job has a preemption mode, or some group; engine/apply.c */
     bool units_dirty;
@@ -514,7 +517,11 @@ void model_orphan_remove(struct model *m, uint32_t slot);
 
 /* ---- programs that no job owns ---- */
 
+/* Called once, before the first. */
+void model_unmanaged_init(struct model *m);
 struct unmanaged *model_unmanaged_find(struct model *m, struct proc_id id);
+/* The one of this number, whenever it began. */
+struct unmanaged *model_unmanaged_with(struct model *m, pid_t pid);
 /* The one that is there already, or a new one; NULL: it has ended, or no memory. */
 struct unmanaged *model_unmanaged_add(struct model *m, struct proc_id id, bool detached);
 /* All but those that a person detached are looked at again. */

@@ -5,13 +5,34 @@
 #include "lib/schedulers.h"
 #include "model/model.h"
 
+static void unmanaged_link(struct model *m, uint32_t i)
+{
+    uint32_t *bucket =
+        &m->unmanaged_buckets[(uint32_t)m->unmanaged[i].id.pid % ARRAY_SIZE(m->unmanaged_buckets)];
+    m->unmanaged[i].hash_next = *bucket;
+    *bucket = i;
+}
+
+void model_unmanaged_init(struct model *m)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(m->unmanaged_buckets); i++)
+        m->unmanaged_buckets[i] = SLOT_NONE;
+}
+
+struct unmanaged *model_unmanaged_with(struct model *m, pid_t pid)
+{
+    uint32_t i = m->unmanaged_buckets[(uint32_t)pid % ARRAY_SIZE(m->unmanaged_buckets)];
+    while (i != SLOT_NONE && m->unmanaged[i].id.pid != pid)
+        i = m->unmanaged[i].hash_next;
+    return i == SLOT_NONE ? NULL : &m->unmanaged[i];
+}
+
 struct unmanaged *model_unmanaged_find(struct model *m, struct proc_id id)
 {
-    for (size_t i = 0; i < m->nunmanaged; i++) {
-        if (m->unmanaged[i].id.pid == id.pid && m->unmanaged[i].id.start_ticks == id.start_ticks)
-            return &m->unmanaged[i];
-    }
-    return NULL;
+    uint32_t i = m->unmanaged_buckets[(uint32_t)id.pid % ARRAY_SIZE(m->unmanaged_buckets)];
+    while (i != SLOT_NONE && !proc_same(m->unmanaged[i].id, id))
+        i = m->unmanaged[i].hash_next;
+    return i == SLOT_NONE ? NULL : &m->unmanaged[i];
 }
 
 struct unmanaged *model_unmanaged_add(struct model *m, struct proc_id id, bool detached)
@@ -41,6 +62,7 @@ struct unmanaged *model_unmanaged_add(struct model *m, struct proc_id id, bool d
         m->unmanaged_cap = cap;
     }
     m->unmanaged[m->nunmanaged] = u;
+    unmanaged_link(m, (uint32_t)m->nunmanaged);
     return &m->unmanaged[m->nunmanaged++];
 }
 
@@ -92,4 +114,7 @@ void model_unmanaged_sweep(struct model *m)
             unmanaged_unshare(m, &m->unmanaged[i]);
     }
     m->nunmanaged = kept;
+    model_unmanaged_init(m);
+    for (uint32_t i = 0; i < kept; i++)
+        unmanaged_link(m, i);
 }

@@ -38,6 +38,7 @@ struct account {
         uint64_t looked;               /* as member_limits.looked */
         double lo, left, got;          /* of its floor, of its ceiling; in a class */
     } fill;                            /* scratch of limits.c, of one device */
+    uint64_t least_had[CLASS_COUNT];   /* scratch of company_judge(), of one device: a vtime */
     bool boosted;                      /* one of its jobs is, for its deadline */
 };
 

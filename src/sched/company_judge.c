@@ -109,24 +109,36 @@ static void judge_member(struct sched *c, uint32_t d, struct member *m, bool fed
     m->company.saturates = m->company.heavy && !was_heavy && !m->idle;
 }
 
-/* A job that saturates the GPU from now on gets no credit for the time that it left to others
- * before: of those that used it, the one that had least is where it starts. */
-static void forget_credit(struct policy_device *dev, struct member *m)
+static bool used_it_before(const struct member *m)
 {
-    uint64_t *had = &dev->turns[m->account].all.vtime, least = TIME_NEVER, accounts = TIME_NEVER;
+    return !m->paused && !m->idle && m->company.heavy && !m->company.saturates;
+}
+
+/* Jobs that saturate the GPU from now on get no credit for the time that they left to others
+ * before: of those of their class that used it, the one that had least is where they start. */
+static void forget_credits(struct policy_device *dev)
+{
+    uint64_t accounts[CLASS_COUNT] = {TIME_NEVER, TIME_NEVER, TIME_NEVER};
+    for_each_member (dev, m)
+        dev->accounts[m->account].least_had[m->class] = TIME_NEVER;
     for_each_member (dev, x) {
-        const uint64_t x_had = dev->turns[x->account].all.vtime;
-        if (x->paused || x->idle || !x->company.heavy || x->company.saturates ||
-            x->class != m->class)
+        uint64_t *least = &dev->accounts[x->account].least_had[x->class];
+        const uint64_t had = dev->turns[x->account].all.vtime;
+        if (!used_it_before(x))
             continue;
-        if (x->account == m->account && x->vtime < least)
-            least = x->vtime;
-        accounts = x_had < accounts ? x_had : accounts;
+        *least = x->vtime < *least ? x->vtime : *least;
+        accounts[x->class] = had < accounts[x->class] ? had : accounts[x->class];
     }
-    if (least != TIME_NEVER && m->vtime < least)
-        m->vtime = least;
-    if (accounts != TIME_NEVER && *had < accounts)
-        *had = accounts;
+    for_each_member (dev, m) {
+        const uint64_t least = dev->accounts[m->account].least_had[m->class];
+        uint64_t *had = &dev->turns[m->account].all.vtime;
+        if (m->class == CLASS_LATENCY || !m->company.saturates)
+            continue;
+        if (least != TIME_NEVER && m->vtime < least)
+            m->vtime = least;
+        if (accounts[m->class] != TIME_NEVER && *had < accounts[m->class])
+            *had = accounts[m->class];
+    }
 }
 
 /* How idle turns leave the device: of those that nobody has, and of probes, that says nothing, and
@@ -190,19 +202,18 @@ void company_judge(struct sched *c, uint64_t now_ns)
 {
     for (uint32_t d = 0; d < c->limits.devices; d++) {
         struct policy_device *dev = &c->devices[d];
-        bool fed = company_is_fed(dev, now_ns);
+        bool fed = company_is_fed(dev, now_ns), saturates = false;
         dev->normal_heavy = false;
         for_each_member (dev, m) {
             if (m->class == CLASS_LATENCY)
                 continue;
             judge_member(c, d, m, fed);
+            saturates |= m->company.saturates;
             dev->normal_heavy |=
                 m->class == CLASS_NORMAL && m->company.heavy && !m->idle && !m->paused;
         }
-        for_each_member (dev, m) {
-            if (m->class != CLASS_LATENCY && m->company.saturates && !dev->rotation.linked)
-                forget_credit(dev, m);
-        }
+        if (saturates && !dev->rotation.linked)
+            forget_credits(dev);
         judge_gather(&c->params, dev, now_ns);
     }
 }

@@ -206,22 +206,25 @@ static void deadline(struct sched *c, const struct sched_event *ev)
     mark(c, ev->job);
 }
 
-static void demand(struct sched *c, const struct sched_event *ev)
+static int demand(struct sched *c, const struct sched_event *ev)
 {
     struct machine mc = sched_machine(c, 0);
+    if (ev->device >= c->limits.devices)
+        return -EINVAL;
     struct policy_device *own = &c->devices[ev->device];
     struct member *m = &own->members[ev->job];
     if (!m->used)
-        return;
+        return 0;
     bool was_idle = m->idle && !m->stray;
     m->fresh |= m->stray && ev->on;
     m->idle_here = !ev->on;
     m->company.busy = ev->busy;
     mark(c, ev->job);
     if (!was_idle || m->idle)
-        return;
+        return 0;
     for_each_device_of (&mc, own, m, dev)
         place_wakeup(dev, &dev->members[ev->job]);
+    return 0;
 }
 
 static void events_activity(struct policy_device *dev, const struct sched_event *ev)
@@ -317,19 +320,20 @@ static int device_event(struct sched *c, const struct sched_event *ev)
 
 int sched_event(struct sched *c, const struct sched_event *ev)
 {
+    c->explained = 0;
     if (ev->type == EV_DEVICE || ev->type == EV_ACTIVITY || ev->type == EV_SWITCH ||
         ev->type == EV_ACCOUNT || ev->type == EV_GROUP_REMOVE || ev->type == EV_GROUP_CHANGE)
         return device_event(c, ev);
     if (ev->job >= c->limits.jobs)
         return -EINVAL;
     struct job *j = &c->jobs[ev->job];
-    if (ev->type == EV_JOB_ADD ? j->used : !j->used)
-        return ev->type == EV_JOB_ADD ? -EEXIST : -EINVAL;
-    bool sets = ev->type == EV_JOB_ADD || ev->type == EV_JOB_CHANGE;
-    if (sets &&
+    const bool adds = ev->type == EV_JOB_ADD;
+    if (adds == j->used)
+        return adds ? -EEXIST : -EINVAL;
+    if ((adds || ev->type == EV_JOB_CHANGE) &&
         ((unsigned)ev->class >= CLASS_COUNT || ev->weight < WEIGHT_MIN || ev->weight > WEIGHT_MAX ||
          ev->budget_us > BUDGET_MAX_US || ev->min_speed < 0 || ev->min_speed > 1 ||
-         !limits_ok(ev) || (ev->type == EV_JOB_ADD && ev->account >= c->limits.accounts)))
+         !limits_ok(ev) || (adds && ev->account >= c->limits.accounts)))
         return -EINVAL;
 
     switch (ev->type) {
@@ -371,10 +375,7 @@ int sched_event(struct sched *c, const struct sched_event *ev)
     case EV_GROUP_ADD:
         return group_add(c, ev);
     case EV_DEMAND:
-        if (ev->device >= c->limits.devices)
-            return -EINVAL;
-        demand(c, ev);
-        return 0;
+        return demand(c, ev);
     case EV_GROUP_REMOVE:
     case EV_GROUP_CHANGE:
     case EV_COUNT:

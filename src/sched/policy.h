@@ -62,6 +62,15 @@ struct member {
     bool fresh; /* came, or works again: its vtime says nothing */
 };
 
+/* Of all members of a device, for those who ask why they run or wait: why.c. */
+struct crowd {
+    uint32_t present[CLASS_COUNT];     /* not paused */
+    uint32_t works[CLASS_COUNT];       /* one that works, or SLOT_NONE */
+    uint32_t busy, width;              /* that want a turn; contexts that take part in turns */
+    const struct company_place *queue; /* those who wait for the turn, the next first */
+    uint32_t queued;
+};
+
 /* A device: its members, and the state of each mechanism beside its functions. */
 struct policy_device {
     struct member *members; /* the pool: index with first, member.next */
@@ -99,6 +108,7 @@ struct policy_device {
     struct packing *packings; /* two, for this device and those linked to it; with a floor kept the
                                  second is of the class that is not owed the next turn */
 
+    struct crowd crowd;
     uint64_t wake_ns; /* out: of this decision */
 };
 

@@ -111,6 +111,7 @@ int sched_set_policy(struct sched *c, const char *name)
     for (size_t i = 0; i < POLICY_COUNT; i++) {
         if (strcmp(policies[i]->name, name) == 0) {
             c->policy = policies[i];
+            c->explained = 0;
             return 0;
         }
     }
@@ -137,6 +138,7 @@ int sched_set_params(struct sched *c, const struct sched_params *params)
     int r = params_check(params, &what);
     if (r == 0)
         c->params = *params;
+    c->explained = 0;
     return r;
 }
 
@@ -280,6 +282,7 @@ static bool lower_runs(const struct policy_device *dev)
 void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
 {
     struct machine mc = sched_machine(c, now_ns);
+    c->explained = 0;
     for (uint32_t d = 0; d < mc.n; d++)
         mc.devices[d].wake_ns = TIME_NEVER;
     limits_release(&mc);

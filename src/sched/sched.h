@@ -235,12 +235,12 @@ struct sched_reason {
 };
 const char *sched_why_text(enum sched_why why);
 const char *sched_why_name(enum sched_why why); /* "next": for programs */
-struct sched_reason sched_explain(const struct sched *c, uint32_t job, uint32_t device);
+struct sched_reason sched_explain(struct sched *c, uint32_t job, uint32_t device);
 /* Whether it is held there by its ceiling alone, whatever others do. */
 bool sched_member_at_ceiling(const struct sched *c, uint32_t job, uint32_t device);
 /* Whether it has to wait there while a job of a higher class works, now or as soon as it wants to.
  */
-bool sched_member_outranked(const struct sched *c, uint32_t job, uint32_t device);
+bool sched_member_outranked(struct sched *c, uint32_t job, uint32_t device);
 /* Whether the job is boosted there, for its deadline, or leads latency jobs, and whether it joined
  * the latency class. */
 bool sched_member_boosted(const struct sched *c, uint32_t job, uint32_t device, bool *promoted);

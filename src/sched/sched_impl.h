@@ -46,6 +46,7 @@ struct sched {
     struct member *members;      /* [device * limits.jobs + job] */
     struct packing *packings;    /* two for each device */
     struct company_place *order; /* scratch, as long as members */
+    uint32_t explained;          /* devices whose crowd, and order, are as of now: bit map */
     struct sched_setting *settings;
 };
 

@@ -1,4 +1,6 @@
 /* See sched.h: what the last decision was made by, as far as it can be told from its state. */
+#include <stdlib.h>
+
 #include "sched/sched_impl.h"
 
 const char *sched_why_text(enum sched_why why)
@@ -27,28 +29,74 @@ static bool wants_turn(const struct policy_device *dev, const struct member *m)
            !(dev->rotation.batch_waits && m->class == CLASS_BATCH);
 }
 
+/* No two are equal, so that the order is the same with any qsort(). */
+static int why_order(const void *x, const void *y)
+{
+    const struct company_place *a = x, *b = y;
+    if (account_before(a->dev, a->m, b->m) != account_before(a->dev, b->m, a->m))
+        return account_before(a->dev, a->m, b->m) ? -1 : 1;
+    return a->m->job < b->m->job ? -1 : a->m->job > b->m->job;
+}
+
+/* What is asked of all members of a device for each of them is worked out once for all, until
+ * something changes: a list of jobs would otherwise cost their square. */
+static const struct crowd *crowd_of(struct sched *c, uint32_t device)
+{
+    struct policy_device *dev = &c->devices[device];
+    struct crowd *w = &dev->crowd;
+    struct company_place *queue = &c->order[(size_t)device * c->limits.jobs];
+    if (c->explained >> device & 1)
+        return w;
+    *w = (struct crowd){.works = {SLOT_NONE, SLOT_NONE, SLOT_NONE}, .queue = queue};
+    for_each_member (dev, x) {
+        if (wants_turn(dev, x) && x->job != dev->rotation.holder)
+            queue[w->queued++] = (struct company_place){dev, x};
+        w->busy += wants_turn(dev, x);
+        w->width += rotation_takes_part(dev, x) ? member_width(x) : 0;
+        w->present[x->class] += !x->paused;
+        if (!x->paused && !x->idle && w->works[x->class] == SLOT_NONE)
+            w->works[x->class] = x->job;
+    }
+    qsort(queue, w->queued, sizeof(*queue), why_order);
+    c->explained |= 1U << device;
+    return w;
+}
+
+/* So many have their turn before this one, which may be among them. */
+static uint32_t count_ahead(const struct crowd *w, const struct policy_device *dev,
+                            const struct member *m)
+{
+    uint32_t lo = 0, hi = w->queued;
+    while (lo < hi) {
+        const uint32_t mid = lo + (hi - lo) / 2;
+        const struct member *x = w->queue[mid].m;
+        if (x != m && account_before(dev, x, m))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
 /* When the turn that is under way ends, if anybody waits for it. */
 static uint64_t turn_end(const struct sched *c, const struct policy_device *dev)
 {
-    const struct rotation *r = &dev->rotation;
-    uint32_t busy = 0, n = 0;
-    for_each_member (dev, x) {
-        busy += wants_turn(dev, x);
-        n += rotation_takes_part(dev, x) ? member_width(x) : 0;
-    }
-    if (n < 2 || r->holder == SLOT_NONE)
+    const struct crowd *w = &dev->crowd;
+    if (w->width < 2 || dev->rotation.holder == SLOT_NONE)
         return TIME_NEVER;
-    return rotation_turn_end(&c->params, dev, busy);
+    return rotation_turn_end(&c->params, dev, w->busy);
 }
 
 static void why_runs(const struct sched *c, const struct policy_device *dev, const struct member *m,
                      struct sched_reason *out)
 {
     uint32_t others = 0, peers = 0;
-    for_each_member (dev, x) {
-        others += x != m && !x->paused;
-        peers += x != m && !x->paused && x->class <= m->class;
+    for (unsigned class = 0; class < CLASS_COUNT; class ++) {
+        others += dev->crowd.present[class];
+        peers += class <= m->class ? dev->crowd.present[class] : 0;
     }
+    others -= !m->paused;
+    peers -= !m->paused;
     if (m->watched)
         out->why = WHY_WATCHED;
     else if (!others)
@@ -66,26 +114,26 @@ static void why_runs(const struct sched *c, const struct policy_device *dev, con
     out->until_ns = out->why == WHY_TURN ? turn_end(c, dev) : TIME_NEVER;
 }
 
-/* Somebody who works, of a better class for which this one waits. */
-static const struct member *better(const struct policy_device *dev, const struct member *m)
+/* Somebody who works, of a better class for which this one waits. SLOT_NONE: nobody does. */
+static uint32_t find_better(const struct crowd *w, const struct policy_device *dev,
+                            const struct member *m)
 {
     if (!dev->gated && !(dev->rotation.batch_waits && m->class == CLASS_BATCH))
-        return NULL;
-    for_each_member (dev, x) {
-        if (x->class < m->class && (dev->gated || x->class == CLASS_NORMAL) && !x->paused &&
-            !x->idle)
-            return x;
+        return SLOT_NONE;
+    for (unsigned class = dev->gated ? 0 : CLASS_NORMAL; class < m->class; class ++) {
+        if (w->works[class] != SLOT_NONE)
+            return w->works[class];
     }
-    return NULL;
+    return SLOT_NONE;
 }
 
-bool sched_member_outranked(const struct sched *c, uint32_t job, uint32_t device)
+bool sched_member_outranked(struct sched *c, uint32_t job, uint32_t device)
 {
     if (job >= c->limits.jobs || device >= c->limits.devices)
         return false;
     const struct policy_device *dev = &c->devices[device];
     const struct member *m = &dev->members[job];
-    return c->policy->turns && m->used && better(dev, m);
+    return c->policy->turns && m->used && find_better(crowd_of(c, device), dev, m) != SLOT_NONE;
 }
 
 /* A gang that may not run because of one of its other devices. */
@@ -104,7 +152,7 @@ static void why_waits(const struct sched *c, const struct policy_device *dev,
                       const struct member *m, struct sched_reason *out)
 {
     const struct rotation *r = &dev->rotation;
-    const struct member *above = better(dev, m);
+    const uint32_t above = find_better(&dev->crowd, dev, m);
     if (dev->gated && m->idle) {
         out->why = WHY_IDLE;
     } else if (dev->speed.phase == SPEED_THROTTLED) {
@@ -113,9 +161,9 @@ static void why_waits(const struct sched *c, const struct policy_device *dev,
     } else if (dev->boost.promoted && dev->boost.job != m->job) {
         out->why = WHY_BOOSTED;
         out->other = dev->boost.job;
-    } else if (above) {
+    } else if (above != SLOT_NONE) {
         out->why = WHY_CLASS;
-        out->other = above->job;
+        out->other = above;
     } else if (r->holder == SLOT_NONE && held_elsewhere(c, m) != SLOT_NONE) {
         out->why = WHY_GANG;
         out->device = held_elsewhere(c, m);
@@ -124,9 +172,7 @@ static void why_waits(const struct sched *c, const struct policy_device *dev,
         out->why = WHY_NEXT;
         out->other = r->holder;
         out->until_ns = turn_end(c, dev);
-        for_each_member (dev, x)
-            out->ahead +=
-                x != m && x->job != r->holder && wants_turn(dev, x) && account_before(dev, x, m);
+        out->ahead = count_ahead(&dev->crowd, dev, m);
     }
 }
 
@@ -142,7 +188,7 @@ bool sched_member_at_ceiling(const struct sched *c, uint32_t job, uint32_t devic
     return m->used && m->limit.held && !is_in_window_of_other(dev, m);
 }
 
-struct sched_reason sched_explain(const struct sched *c, uint32_t job, uint32_t device)
+struct sched_reason sched_explain(struct sched *c, uint32_t job, uint32_t device)
 {
     struct sched_reason out = {
         .why = WHY_ABSENT, .other = SLOT_NONE, .device = SLOT_NONE, .until_ns = TIME_NEVER};
@@ -151,6 +197,7 @@ struct sched_reason sched_explain(const struct sched *c, uint32_t job, uint32_t 
         return out;
     const struct policy_device *dev = &c->devices[device];
     const struct member *m = &dev->members[job];
+    crowd_of(c, device);
     if (m->limit.held && is_in_window_of_other(dev, m)) {
         out.why = WHY_WINDOW;
         out.other = dev->window;

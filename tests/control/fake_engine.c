@@ -371,6 +371,17 @@ void engine_watch(struct engine *m)
     m->watched++;
 }
 
+const struct journal_job *engine_next_record(const struct engine *m, uint32_t *cursor)
+{
+    static struct journal_job rec;
+    struct job_view v;
+    if (!engine_next_job(m, cursor, &v))
+        return NULL;
+    rec = v.job;
+    rec.number = v.number;
+    return &rec;
+}
+
 bool engine_next_job(const struct engine *m, uint32_t *cursor, struct job_view *out)
 {
     while (*cursor < m->end && !m->jobs[*cursor].number)

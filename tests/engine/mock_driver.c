@@ -59,13 +59,18 @@ static int clients(struct device_driver *d, struct pid_list *out, struct error *
     return 0;
 }
 
+static void spin(uint64_t ns)
+{
+    for (uint64_t end = monotonic_ns() + ns; ns && monotonic_ns() < end;)
+        ;
+}
+
 static int scan(struct device_driver *d, struct proc_id proc, struct group_list *out,
                 struct error *err)
 {
     struct mock_driver *m = self(d);
     m->scans++;
-    for (uint64_t end = monotonic_ns() + m->scan_ns; m->scan_ns && monotonic_ns() < end;)
-        ;
+    spin(m->scan_ns);
     if (m->fail_scan)
         return error_set(err, -m->fail_scan, "mock scan of %d", proc.pid);
     if (!proc_alive(proc))
@@ -100,6 +105,7 @@ static int set_timeslice(struct device_driver *d, const struct device_group *g, 
 {
     struct mock_driver *m = self(d);
     m->timeslice_calls++;
+    spin(m->control_ns);
     assert_in_range(us, 1, 1000000);
     struct mock_group *x = find(m, g);
     for (size_t i = 0; i < MOCK_GROUPS && x && (!m->fail_timeslice || m->partial); i++) {
@@ -145,6 +151,7 @@ static int set_running(struct device_driver *d, const struct device_group *const
     int r = 0, fail = on ? m->fail_resume : m->fail_suspend;
     size_t taken = !fail ? n : m->partial ? 1 : 0;
     *(on ? &m->resume_calls : &m->suspend_calls) += 1;
+    m->run_groups += (unsigned)n;
     assert_true(n > 0);
     for (size_t i = 0; i < n; i++) {
         assert_int_equal(g[i]->gpu, g[0]->gpu); /* one GPU a call */

@@ -6,7 +6,7 @@
 #include "device/ops.h"
 #include "recovery/journal.h"
 
-#define MOCK_GROUPS 512
+#define MOCK_GROUPS 2048
 
 struct mock_group {
     struct device_group dg; /* proc.pid 0: free */
@@ -41,7 +41,9 @@ struct mock_driver {
     bool partial;             /* what fails is done nevertheless; suspending, for the first group */
     uint64_t scan_ns;         /* so long does a scan take */
     unsigned preempt_calls, timeslice_calls, suspend_calls, resume_calls, scans;
-    uint32_t gates; /* bit mask of GPUs that are slots of a gate */
+    unsigned run_groups; /* that calls were to suspend or resume */
+    uint64_t control_ns; /* so long does a call for timeslices take */
+    uint32_t gates;      /* bit mask of GPUs that are slots of a gate */
     bool has_usage, has_activity, incomplete, has_counters;
     unsigned activity_calls, usage_calls, switches_calls;
     bool has_switches, recording;

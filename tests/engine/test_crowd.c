@@ -138,10 +138,61 @@ static void test_many_contexts(void **state)
     assert_in_range(turn, 3, 20);
 }
 
+/* The same of groups that are suspended: of so many contexts of one job only one may run. */
+static void test_many_suspensions(void **state)
+{
+    enum { CONTEXTS = 1500 };
+    struct fixture *f = *state;
+    pid_t many = child(f), latency = child(f);
+    mock_context(&f->d, latency, 0, 1);
+    for (int i = 0; i < CONTEXTS; i++)
+        mock_context(&f->d, many, 0, 0);
+    start(f, "priority", NULL);
+    add(f, latency, CLASS_LATENCY);
+    add(f, many, CLASS_BATCH);
+    unsigned most = 0;
+    for (int turn = 0; turn < 100; turn++, f->now += NSEC_PER_MSEC) {
+        const unsigned before = f->d.run_groups;
+        tick(f);
+        most = f->d.run_groups - before > most ? f->d.run_groups - before : most;
+        if (turn == 1)
+            assert_int_equal(on(f, latency)->timeslice_us, 1000000);
+    }
+    assert_int_equal(suspended_groups(f), CONTEXTS - 1);
+    /* Two plans a tick, and each group is resumed first: an earlier scheduler may have it. */
+    assert_in_range(most, 1, 2 * 2 * 512);
+}
+
+/* A driver whose controls take long: a tick ends after a while however few were made. */
+static void test_slow_controls(void **state)
+{
+    enum { CONTEXTS = 100 };
+    struct fixture *f = *state;
+    pid_t many = child(f), latency = child(f);
+    mock_context(&f->d, latency, 0, 1);
+    for (int i = 0; i < CONTEXTS; i++)
+        mock_context(&f->d, many, 0, 0);
+    f->d.control_ns = 5 * NSEC_PER_MSEC;
+    start(f, "static", NULL);
+    add(f, latency, CLASS_LATENCY);
+    add(f, many, CLASS_BATCH);
+    unsigned most = 0;
+    for (int turn = 0; turn < 100; turn++, f->now += NSEC_PER_MSEC) {
+        const unsigned before = f->d.timeslice_calls;
+        tick(f);
+        most = f->d.timeslice_calls - before > most ? f->d.timeslice_calls - before : most;
+    }
+    assert_in_range(f->d.timeslice_calls, CONTEXTS + 1, 4 * CONTEXTS);
+    assert_in_range(most, 1, 2 * 5);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(test_rule_for_all), T(test_descriptors_for_root),
+    const struct CMUnitTest tests[] = {T(test_rule_for_all),
+                                       T(test_descriptors_for_root),
                                        T(test_programs_that_change_all_the_time),
-                                       T(test_many_contexts)};
+                                       T(test_many_contexts),
+                                       T(test_many_suspensions),
+                                       T(test_slow_controls)};
     return cmocka_run_group_tests_name("crowd", tests, NULL, NULL);
 }

@@ -146,7 +146,7 @@ static void mock_accounts(struct sched *c, const struct mock_scenario *s)
 }
 
 /* What it is told that a job waits for is so. */
-static void assert_explained(const struct sched *c, uint32_t job, const struct state *x,
+static void assert_explained(struct sched *c, uint32_t job, const struct state *x,
                              const struct state *all, uint32_t n)
 {
     struct sched_reason r = sched_explain(c, job, 0);

@@ -2,6 +2,7 @@
  * rank of a gang or as a client of an MPS server, kernels, what they use, and memory. Must not
  * decide anything about scheduling. */
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 
 #include "device/soft/server_impl.h"
@@ -56,6 +57,19 @@ static int context_compute_group(struct server *s, struct conn *c)
     return softgpu_group_add(e, s->now_ns, &c->groups[0]);
 }
 
+/* Room for groups with numbers below n. */
+static int by_group_room(struct gpu *g, size_t n)
+{
+    if (n <= g->by_group_n)
+        return 0;
+    struct conn **v = reallocarray(g->by_group, n, sizeof(struct conn *));
+    if (!v)
+        return -ENOMEM;
+    g->by_group = v;
+    g->by_group_n = n;
+    return 0;
+}
+
 static int context_add(struct server *s, struct conn *c, const struct soft_msg *m)
 {
     c->gpu = m->u.open.gpu;
@@ -76,7 +90,11 @@ static int context_add(struct server *s, struct conn *c, const struct soft_msg *
         r = softgpu_reserve(e, (g->contexts + 1) * SOFT_CONTEXT_GROUPS,
                             (g->contexts + 1) * SOFT_OUTSTANDING_MAX);
     if (r == 0)
+        r = by_group_room(g, (size_t)(g->contexts + 1) * SOFT_CONTEXT_GROUPS);
+    if (r == 0)
         r = context_compute_group(s, c);
+    if (r == 0)
+        g->by_group[c->groups[0]] = c;
     if (r == 0)
         r = softgpu_tag(e, c->groups[0], (uint32_t)c->proc.pid);
     if (r == 0 && c->mps_inode)

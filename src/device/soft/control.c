@@ -49,12 +49,14 @@ bool control_list(struct server *s, struct conn *c, const struct soft_msg *m,
     if (m->u.list.compute_only > 1)
         return false;
     *answer = (struct soft_msg){.type = SOFT_GROUPS, .u.groups.now_ns = s->now_ns};
-    for_each_context (s, o) {
+    for_each_conn_from (s, server_find(s, m->u.list.after), o) {
         /* What is swapped out has nothing on the GPU. */
-        if (answer->u.groups.more || o->swap == SWAP_OUT ||
+        if (o->kind != CONN_CONTEXT || o->swap == SWAP_OUT ||
             (m->u.list.pid != 0 && !is_of(o, m->u.list.pid, m->u.list.start_ticks)))
             continue;
         answer->u.groups.more = !list_context(s, o, m, answer);
+        if (answer->u.groups.more)
+            break;
     }
     return true;
 }
@@ -95,19 +97,17 @@ static bool is_inert(const struct server *s, struct conn *o, uint64_t k, uint32_
 static int control_one(struct server *s, const struct conn *c, const struct soft_msg *m,
                        uint64_t key, uint64_t *done_ns)
 {
-    struct conn *o;
-    for_each_context (s, o) {
-        if (key - o->key >= SOFT_CONTEXT_GROUPS)
-            continue;
-        if (!may_steer(s, c, o))
-            return -EPERM;
-        if (is_inert(s, o, key - o->key, m->u.control.what))
-            return 0;
-        int r = softgpu_control(s->fabric.engines[o->gpu], o->groups[key - o->key],
-                                m->u.control.what, m->u.control.value, s->now_ns, done_ns);
-        return r == -ENOSPC ? -EAGAIN : r;
-    }
-    return -ESRCH;
+    const size_t at = server_find(s, key);
+    struct conn *o = at < s->nconns ? s->conns[at] : NULL;
+    if (!o || o->kind != CONN_CONTEXT || key < o->key)
+        return -ESRCH;
+    if (!may_steer(s, c, o))
+        return -EPERM;
+    if (is_inert(s, o, key - o->key, m->u.control.what))
+        return 0;
+    int r = softgpu_control(s->fabric.engines[o->gpu], o->groups[key - o->key], m->u.control.what,
+                            m->u.control.value, s->now_ns, done_ns);
+    return r == -ENOSPC ? -EAGAIN : r;
 }
 
 /* All groups are tried, at the same time; the answer, when the last one is done, is the first
@@ -231,9 +231,14 @@ static void forget_controls(struct server *s, const struct conn *c)
 void control_swap_due(struct server *s)
 {
     struct conn *c;
+    if (s->swap_due_ns > s->now_ns)
+        return;
+    s->swap_due_ns = SOFTGPU_NEVER;
     for_each_context (s, c) {
-        if (c->swap_at_ns > s->now_ns)
+        if (c->swap_at_ns > s->now_ns) {
+            s->swap_due_ns = min_u64(s->swap_due_ns, c->swap_at_ns);
             continue;
+        }
         if (c->swap_to == SWAP_OUT)
             s->gpus[c->gpu].used_bytes -= c->memory_bytes;
         if (c->swap_to == SWAP_RUNNING)
@@ -295,6 +300,7 @@ static int begin_step(struct server *s, struct conn *o, uint32_t step)
     uint64_t rate = steps[step].bytes_per_ns;
     o->swap_to = steps[step].to;
     o->swap_at_ns = s->now_ns + steps[step].ns + (rate ? o->memory_bytes / rate : 0);
+    s->swap_due_ns = min_u64(s->swap_due_ns, o->swap_at_ns);
     return 0;
 }
 

@@ -178,15 +178,24 @@ static int soft_clients(struct device_driver *base, struct pid_list *out, struct
 static uint32_t first_timeslice(struct soft_driver *d, const struct soft_group *g)
 {
     uint32_t first_us = g->timeslice_us;
-    for (size_t i = 0; i < d->seen_n; i++) {
-        if (d->seen[i].key == g->key)
-            return d->seen[i].timeslice_us;
-        if (g->shared && d->seen[i].shared == g->shared)
+    size_t lo = 0, hi = d->seen_n;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        if (d->seen[mid].key < g->key)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo < d->seen_n && d->seen[lo].key == g->key)
+        return d->seen[lo].timeslice_us;
+    for (size_t i = 0; g->shared && i < d->seen_n; i++) {
+        if (d->seen[i].shared == g->shared)
             first_us = d->seen[i].timeslice_us;
     }
     if (list_grow(&d->seen, d->seen_n, &d->seen_cap, sizeof(d->seen[0])) < 0)
         return 0;
-    d->seen[d->seen_n++] = (struct soft_seen){g->key, g->shared, first_us, g->pid};
+    memmove(&d->seen[lo + 1], &d->seen[lo], (d->seen_n++ - lo) * sizeof(d->seen[0]));
+    d->seen[lo] = (struct soft_seen){g->key, g->shared, first_us, g->pid};
     return first_us;
 }
 
@@ -295,6 +304,15 @@ static int soft_set_running(struct device_driver *base, const struct device_grou
 
 /* ---- usage ---- */
 
+/* By process and GPU. */
+static int soft_by_owner(const void *x, const void *y)
+{
+    const struct soft_group *a = x, *b = y;
+    if (a->pid != b->pid)
+        return a->pid < b->pid ? -1 : 1;
+    return a->gpu < b->gpu ? -1 : a->gpu > b->gpu;
+}
+
 /* What processes did on each GPU since the last call. `last` is taken anew; *span_ns is the time
  * between, 0 if it was never taken before. */
 static int done_since(struct soft_driver *d, struct soft_sample *last, struct soft_sample *out,
@@ -317,17 +335,25 @@ static int done_since(struct soft_driver *d, struct soft_sample *last, struct so
             at++;
         /* One that did not exist did all of it since. */
         bool known = at < before.n && before.v[at].key == g->key;
-        size_t j = 0;
-        while (j < out->n && (out->v[j].pid != g->pid || out->v[j].gpu != g->gpu))
-            j++;
-        out->n += j == out->n;
-        struct soft_group *sum = &out->v[j];
-        sum->pid = g->pid;
-        sum->gpu = g->gpu;
-        sum->memory_bytes += g->memory_bytes;
-        sum->busy_ns += g->busy_ns - (known ? before.v[at].busy_ns : 0);
-        sum->bursts += g->bursts - (known ? before.v[at].bursts : 0);
+        struct soft_group *done = &out->v[out->n++];
+        *done = *g;
+        done->busy_ns -= known ? before.v[at].busy_ns : 0;
+        done->bursts -= known ? before.v[at].bursts : 0;
     }
+    if (out->n)
+        qsort(out->v, out->n, sizeof(*out->v), soft_by_owner);
+    size_t n = 0;
+    for (size_t i = 0; i < out->n; i++) {
+        struct soft_group *sum = n ? &out->v[n - 1] : NULL;
+        if (!sum || soft_by_owner(sum, &out->v[i]) != 0) {
+            out->v[n++] = out->v[i];
+            continue;
+        }
+        sum->memory_bytes += out->v[i].memory_bytes;
+        sum->busy_ns += out->v[i].busy_ns;
+        sum->bursts += out->v[i].bursts;
+    }
+    out->n = n;
     *span_ns = before.ns ? last->ns - before.ns : 0;
     return 0;
 }

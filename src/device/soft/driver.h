@@ -34,7 +34,7 @@ struct soft_driver {
     pid_t server;              /* that was reached last */
     unsigned gpus;
     char path[112];
-    struct soft_seen *seen;
+    struct soft_seen *seen; /* by their keys */
     size_t seen_n, seen_cap;
     struct soft_sample usage, activity; /* at the last call of each */
     struct soft_parts parts[DEVICE_GPUS_MAX];

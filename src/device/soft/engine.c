@@ -171,19 +171,24 @@ void softgpu_update_ready(struct softgpu *e, uint32_t owner)
     g->blocks -= o->blocks;
     o->blocks = (o->suspended || o->held) && o->arrived != 0;
     g->blocks += o->blocks;
-    e->ready_count -= g->ready;
-    g->ready = g->blocks == 0 && g->work != 0 && !g->reset;
-    e->ready_count += g->ready;
+    const bool ready = g->blocks == 0 && g->work != 0 && !g->reset;
+    e->ready_count += ready - softgpu_ready(e, o->group);
+    e->ready[o->group / READY_BITS] ^= (uint64_t)(ready != softgpu_ready(e, o->group))
+                                       << o->group % READY_BITS;
 }
 
 /* The next group on the runlist with work, the one at `from` last. There is one. */
 static uint32_t next_ready(const struct softgpu *e, uint32_t from)
 {
-    uint32_t g = from;
-    do
-        g = g + 1 < e->groups_cap ? g + 1 : 0;
-    while (!e->groups[g].ready);
-    return g;
+    uint32_t word = (from + 1) / READY_BITS;
+    const uint32_t words = (e->groups_cap + READY_BITS - 1) / READY_BITS;
+    uint64_t bits =
+        word < words ? e->ready[word] >> (from + 1) % READY_BITS << (from + 1) % READY_BITS : 0;
+    while (!bits) {
+        word = word + 1 < words ? word + 1 : 0;
+        bits = e->ready[word];
+    }
+    return word * READY_BITS + (uint32_t)__builtin_ctzll(bits);
 }
 
 bool softgpu_executing(const struct softgpu *e)
@@ -310,7 +315,7 @@ void softgpu_settle(struct softgpu *e)
     if (e->switching)
         return;
     struct group *g = e->cur == SOFTGPU_NONE ? NULL : &e->groups[e->cur];
-    bool mine = g && g->ready;
+    bool mine = g && softgpu_ready(e, e->cur);
     bool others = e->ready_count > (mine ? 1U : 0U);
 
     if (mine && e->idle)
@@ -436,11 +441,12 @@ void softgpu_advance(struct softgpu *e, uint64_t to_ns)
             end_kernels(e);
         if (e->draining && t == e->drain_end_ns && softgpu_executing(e)) {
             e->groups[e->cur].reset = true;
+            e->resets++;
             softgpu_update_ready(e, e->groups[e->cur].owner);
         }
         if (e->switching && t == e->switch_end_ns) {
             e->switching = false;
-            if (e->cur != SOFTGPU_NONE && e->groups[e->cur].ready)
+            if (e->cur != SOFTGPU_NONE && softgpu_ready(e, e->cur))
                 softgpu_begin_turn(e);
             else if (e->cur != SOFTGPU_NONE)
                 e->cur = SOFTGPU_NONE; /* suspended meanwhile: another switch */

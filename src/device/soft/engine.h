@@ -132,6 +132,8 @@ int softgpu_uses(struct softgpu *e, uint32_t group, const float uses[GPU_PARTS],
  * have at most together, so that larger ones take longer (0: all), and whether they begin after
  * those of owners of which this does not hold. -EINVAL: no such group, or no such percentage. */
 int softgpu_client(struct softgpu *e, uint32_t group, uint32_t sm_percent, bool below);
+/* Groups that were reset since the beginning. */
+uint32_t softgpu_resets(const struct softgpu *e);
 /* Since the beginning, of each part: ns for which it would have been used fully. Of all owners
  * there were. */
 void softgpu_counters(const struct softgpu *e, uint64_t parts_ns[GPU_PARTS]);

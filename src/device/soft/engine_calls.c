@@ -57,11 +57,15 @@ int softgpu_reserve(struct softgpu *e, uint32_t groups, uint32_t kernels)
     uint32_t events = 2 * (kernels + groups * CALLS_IN_GROUP);
 
     /* An array that could grow is kept on failure: only the limits below are what counts. */
+    const uint32_t words = (groups + READY_BITS - 1) / READY_BITS;
+    const uint32_t had = (e->groups_cap + READY_BITS - 1) / READY_BITS;
     if (!grow(&e->events, events, sizeof(*e->events)) ||
+        !grow(&e->ready, words, sizeof(*e->ready)) ||
         !grow(&e->owners, groups, sizeof(*e->owners)) ||
         !grow(&e->groups, groups, sizeof(*e->groups)) ||
         !grow(&e->kernels, kernels, sizeof(*e->kernels)))
         return -ENOMEM;
+    memset(e->ready + had, 0, (words - had) * sizeof(*e->ready));
     memset(e->owners + e->groups_cap, 0, (groups - e->groups_cap) * sizeof(*e->owners));
     for (; e->groups_cap < groups; e->groups_cap++)
         e->groups[e->groups_cap] = (struct group){.owner = SOFTGPU_NONE};
@@ -100,6 +104,7 @@ void softgpu_free(struct softgpu *e)
 {
     if (!e)
         return;
+    free(e->ready);
     free(e->owners);
     free(e->groups);
     free(e->kernels);
@@ -115,14 +120,13 @@ static bool valid(const struct softgpu *e, uint32_t group)
 /* The lowest free number. */
 static int owner_add(struct softgpu *e, uint32_t *owner)
 {
-    for (uint32_t i = 0; i < e->groups_cap; i++) {
-        if (e->owners[i].used)
-            continue;
-        e->owners[i] = (struct owner){.used = true, .next = SOFTGPU_NONE, .limit = ONE};
-        *owner = i;
-        return 0;
-    }
-    return -ENOSPC;
+    while (e->owners_free < e->groups_cap && e->owners[e->owners_free].used)
+        e->owners_free++;
+    if (e->owners_free == e->groups_cap)
+        return -ENOSPC;
+    *owner = e->owners_free;
+    e->owners[*owner] = (struct owner){.used = true, .next = SOFTGPU_NONE, .limit = ONE};
+    return 0;
 }
 
 int softgpu_group_add(struct softgpu *e, uint64_t at_ns, uint32_t *group)
@@ -131,9 +135,9 @@ int softgpu_group_add(struct softgpu *e, uint64_t at_ns, uint32_t *group)
     int r = owner_add(e, group);
     if (r < 0)
         return r;
-    uint32_t i = 0; /* there is one: no more groups than owners */
-    while (e->groups[i].owner != SOFTGPU_NONE)
-        i++;
+    while (e->groups[e->groups_free].owner != SOFTGPU_NONE) /* not more than there are owners */
+        e->groups_free++;
+    const uint32_t i = e->groups_free;
     struct group *g = &e->groups[i];
     *g = (struct group){.owner = *group, .timeslice_us = e->p.timeslice_us, .rate = ONE};
     for (uint32_t s = 0; s < SOFTGPU_STREAMS; s++)
@@ -212,6 +216,9 @@ int softgpu_group_remove(struct softgpu *e, uint32_t group, uint64_t at_ns)
     while (*at != group)
         at = &e->owners[*at].next;
     *at = o->next;
+    e->owners_free = group < e->owners_free ? group : e->owners_free;
+    if (g->owner == SOFTGPU_NONE && o->group < e->groups_free)
+        e->groups_free = o->group;
     if (g->owner == SOFTGPU_NONE && e->cur == o->group)
         e->cur = SOFTGPU_NONE, e->draining = false; /* a switch to it still takes its time */
     softgpu_settle(e);
@@ -267,6 +274,11 @@ int softgpu_tag(struct softgpu *e, uint32_t group, uint32_t tag)
         return -EINVAL;
     e->owners[group].tag = tag;
     return 0;
+}
+
+uint32_t softgpu_resets(const struct softgpu *e)
+{
+    return e->resets;
 }
 
 void softgpu_counters(const struct softgpu *e, uint64_t parts_ns[GPU_PARTS])

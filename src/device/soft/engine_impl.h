@@ -56,7 +56,6 @@ struct owner {
 struct group {
     uint32_t owner;    /* the first; SOFTGPU_NONE: there is no such group */
     uint32_t blocks;   /* owners that do */
-    bool ready;        /* may run, and has work */
     bool preempted;    /* in mid-kernel and switched out: has to be restored */
     bool block_ends;   /* is switched out only when its kernels have ended */
     bool reset;        /* one did not in time: it never runs again */
@@ -82,7 +81,10 @@ struct softgpu {
 
     struct owner *owners;
     struct group *groups;
-    uint32_t groups_cap, ready_count; /* cap: of both */
+    uint32_t groups_cap, ready_count;  /* cap: of both */
+    uint32_t owners_free, groups_free; /* none below is free */
+    uint64_t *ready;                   /* bit map of groups: may run, and have work */
+    uint32_t resets;                   /* groups so far */
 
     struct kernel *kernels;
     uint32_t kernels_cap, free_kernel;
@@ -113,6 +115,13 @@ struct softgpu {
 static inline uint64_t max_ns(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
+}
+
+#define READY_BITS 64U /* of a word of softgpu.ready */
+
+static inline bool softgpu_ready(const struct softgpu *e, uint32_t group)
+{
+    return e->ready[group / READY_BITS] >> group % READY_BITS & 1;
 }
 
 /* The first kernel of a stream of the group begins to run, or no longer does. */

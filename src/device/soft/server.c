@@ -15,10 +15,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -47,21 +49,29 @@ static void conn_end(struct server *s, struct conn *c, const char *why)
                 why);
     if (c->kind == CONN_CONTEXT)
         context_end(s, c);
+    if (c->kind == CONN_CONTROL)
+        TAILQ_REMOVE(&s->controls, c, link);
     c->kind = CONN_DEAD;
+    s->buries = true;
+    epoll_ctl(s->polls, EPOLL_CTL_DEL, c->fd, NULL); /* a thread may close it later */
     unasked_close(c->fd);
     s->accepting = true;
 }
 
 static void conns_bury(struct server *s)
 {
-    for (struct conn *c = TAILQ_FIRST(&s->conns), *next; c; c = next) {
-        next = TAILQ_NEXT(c, link);
-        if (c->kind != CONN_DEAD)
-            continue;
-        TAILQ_REMOVE(&s->conns, c, link);
-        s->nconns--;
-        free(c);
+    struct conn *c;
+    size_t n = 0;
+    if (!s->buries)
+        return;
+    for_each_conn_from (s, 0, c) {
+        if (c->kind == CONN_DEAD)
+            free(c);
+        else
+            s->conns[n++] = c;
     }
+    s->nconns = n;
+    s->buries = false;
 }
 
 static void accept_conn(struct server *s)
@@ -79,13 +89,14 @@ static void accept_conn(struct server *s)
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 ||
         proc_stat_read(cred.pid, &st) < 0)
         return;
-    struct pollfd *polls = reallocarray(s->polls, s->nconns + 3, sizeof(*polls));
-    if (polls)
-        s->polls = polls;
     /* Not calloc: most of it is the ring. */
-    struct conn *c = polls ? malloc(sizeof(*c)) : NULL;
-    if (!c)
+    _cleanup_free_ struct conn *new = malloc(sizeof(*new));
+    struct conn *c = new;
+    struct epoll_event in = {.events = EPOLLIN, .data.ptr = c};
+    if (!c || list_grow(&s->conns, s->nconns, &s->conns_cap, sizeof(s->conns[0])) < 0 ||
+        epoll_ctl(s->polls, EPOLL_CTL_ADD, fd, &in) < 0)
         return;
+    new = NULL;
     memset(c, 0, offsetof(struct conn, unsent));
     c->proc = st.id;
     c->uid = cred.uid;
@@ -93,8 +104,7 @@ static void accept_conn(struct server *s)
     c->key = s->next_key;
     s->next_key += SOFT_CONTEXT_GROUPS;
     c->fd = TAKE_FD(fd);
-    TAILQ_INSERT_TAIL(&s->conns, c, link);
-    s->nconns++;
+    s->conns[s->nconns++] = c;
 }
 
 /* 0, -EAGAIN (socket full) or another error, after which the connection has ended. */
@@ -132,26 +142,33 @@ static void deliver_unsent(struct server *s, struct conn *c)
     }
 }
 
+/* What does not fit in its socket waits for that. */
+static void deliver_waits(struct server *s, struct conn *c)
+{
+    const bool writes = c->unsent_n > 0;
+    struct epoll_event e = {.events = writes ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = c};
+    if (c->kind != CONN_DEAD && writes != c->writes &&
+        epoll_ctl(s->polls, EPOLL_CTL_MOD, c->fd, &e) == 0)
+        c->writes = writes;
+}
+
 /* Sends a completion, or keeps it until the client reads. Its context is there: with the connection
  * its groups go, and with them their completions. */
 static void deliver(struct server *s, uint32_t gpu, const struct softgpu_completion *k)
 {
-    struct conn *c;
-    for_each_context (s, c) {
-        if (c->gpu != gpu || c->groups[0] != k->group)
-            continue;
-        /* Room is certain: the ring holds as many as may be outstanding. */
-        c->unsent[(c->unsent_first + c->unsent_n++) % SOFT_OUTSTANDING_MAX] = *k;
-        if (c->unsent_n == 1)
-            deliver_unsent(s, c);
-        return;
-    }
+    struct conn *c = s->gpus[gpu].by_group[k->group];
+    /* Room is certain: the ring holds as many as may be outstanding. */
+    c->unsent[(c->unsent_first + c->unsent_n++) % SOFT_OUTSTANDING_MAX] = *k;
+    if (c->unsent_n == 1)
+        deliver_unsent(s, c);
+    deliver_waits(s, c);
 }
 
 static bool control_open(struct server *s, struct conn *c, const struct soft_msg *m,
                          struct soft_msg *answer)
 {
     c->kind = CONN_CONTROL;
+    TAILQ_INSERT_TAIL(&s->controls, c, link);
     return soft_reply(s, 0, answer);
 }
 
@@ -166,13 +183,12 @@ static bool control_watch(struct server *s, struct conn *c, const struct soft_ms
 static bool context_opens(struct server *s, struct conn *c, const struct soft_msg *m,
                           struct soft_msg *answer)
 {
-    struct conn *o;
     if (!context_open(s, c, m, answer))
         return false;
-    TAILQ_FOREACH(o, &s->conns, link)
-    {
+    for (struct conn *o = TAILQ_FIRST(&s->controls), *next; o; o = next) {
         struct soft_msg opened = {.type = SOFT_OPENED, .u.opened = {c->proc.pid, c->gpu}};
-        if (c->kind == CONN_CONTEXT && o->kind == CONN_CONTROL && o->watches)
+        next = TAILQ_NEXT(o, link);
+        if (c->kind == CONN_CONTEXT && o->watches)
             conn_send(s, o, &opened);
     }
     return true;
@@ -238,6 +254,13 @@ static void end_reset(struct server *s)
 {
     struct softgpu_group_info info;
     struct conn *c;
+    bool any = false;
+    for (unsigned i = 0; i < s->fabric.n; i++) {
+        any |= s->gpus[i].resets != softgpu_resets(s->fabric.engines[i]);
+        s->gpus[i].resets = softgpu_resets(s->fabric.engines[i]);
+    }
+    if (!any)
+        return;
     for_each_context (s, c) {
         if (softgpu_group_info(s->fabric.engines[c->gpu], c->groups[0], &info) == 0 && info.reset)
             conn_end(s, c, "a block ran too long while others waited: its channel is reset");
@@ -247,7 +270,6 @@ static void end_reset(struct server *s)
 /* What has happened by now; returns when something happens next. */
 static uint64_t catch_up(struct server *s)
 {
-    struct conn *c;
     server_advance(s);
     for (unsigned i = 0; i < s->fabric.n; i++) {
         struct softgpu_completion k;
@@ -257,64 +279,76 @@ static uint64_t catch_up(struct server *s)
     end_reset(s);
     control_swap_due(s);
     control_switches_due(s);
-    uint64_t next_ns = SOFTGPU_NEVER;
-    TAILQ_FOREACH(c, &s->conns, link)
-    {
-        if (c->kind != CONN_DEAD && c->reply_ns <= s->now_ns) {
-            struct soft_msg m;
-            soft_reply(s, c->result, &m);
-            c->reply_ns = SOFTGPU_NEVER;
-            conn_answer(s, c, &m);
+    uint64_t next_ns = s->swap_due_ns;
+    for (struct conn *c = TAILQ_FIRST(&s->controls), *next; c; c = next) {
+        next = TAILQ_NEXT(c, link);
+        if (c->reply_ns > s->now_ns) {
+            next_ns = min_u64(next_ns, c->reply_ns);
+            continue;
         }
-        if (c->kind != CONN_DEAD)
-            next_ns = min_u64(next_ns, min_u64(c->reply_ns, c->swap_at_ns));
+        struct soft_msg m;
+        soft_reply(s, c->result, &m);
+        c->reply_ns = SOFTGPU_NEVER;
+        conn_answer(s, c, &m);
     }
     return min_u64(next_ns, fabric_next_event_ns(&s->fabric));
 }
 
-static int await_events(struct server *s, uint64_t until_ns)
+/* What may be done, at `until_ns` at the latest: into v, of which there is room for n. */
+static int await_events(struct server *s, uint64_t until_ns, struct epoll_event *v, int n)
 {
-    struct conn *c;
-    size_t n = 0;
-    s->polls[n++] = (struct pollfd){.fd = s->signals, .events = POLLIN};
-    s->polls[n++] = (struct pollfd){.fd = s->accepting ? s->listener : -1, .events = POLLIN};
-    TAILQ_FOREACH(c, &s->conns, link)
-    {
-        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it sees no TAILQ_REMOVE() */
-        short events = c->unsent_n > 0 ? POLLIN | POLLOUT : POLLIN;
-        s->polls[n++] = (struct pollfd){.fd = c->fd, .events = events};
-    }
+    struct pollfd all = {.fd = s->polls, .events = POLLIN};
+    struct epoll_event in = {.events = s->accepting ? EPOLLIN : 0, .data.ptr = s};
+    if (s->listens != s->accepting && epoll_ctl(s->polls, EPOLL_CTL_MOD, s->listener, &in) == 0)
+        s->listens = s->accepting;
     uint64_t now = monotonic_ns(), ns = until_ns > now ? until_ns - now : 0;
     struct timespec t = {(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
-    if (ppoll(s->polls, n, until_ns == SOFTGPU_NEVER ? NULL : &t, NULL) >= 0)
-        return 0;
-    while (n > 0)
-        s->polls[--n].revents = 0;
-    return errno == EINTR ? 0 : -errno;
+    int r = ppoll(&all, 1, until_ns == SOFTGPU_NEVER ? NULL : &t, NULL);
+    r = r > 0 ? epoll_wait(s->polls, v, n, 0) : r;
+    return r >= 0 ? r : errno == EINTR ? 0 : -errno;
 }
 
 /* Until a signal ends it. */
 static int serve(struct server *s)
 {
+    struct epoll_event v[256];
     for (;;) {
         uint64_t next_ns = catch_up(s);
+        bool accepts = false;
         conns_bury(s);
-        int r = await_events(s, next_ns);
-        if (r < 0 || s->polls[0].revents)
-            return r;
-        const struct pollfd *p = &s->polls[2];
-        struct conn *c;
-        TAILQ_FOREACH(c, &s->conns, link)
-        {
-            short events = (p++)->revents;
-            if (c->kind != CONN_DEAD && (events & POLLOUT))
+        int n = await_events(s, next_ns, v, (int)ARRAY_SIZE(v));
+        if (n < 0)
+            return n;
+        for (int i = 0; i < n; i++) {
+            struct conn *c = v[i].data.ptr;
+            if (!c)
+                return 0;
+            if (v[i].data.ptr == s) {
+                accepts = true;
+                continue;
+            }
+            if (c->kind != CONN_DEAD && (v[i].events & EPOLLOUT)) {
                 deliver_unsent(s, c);
-            if (c->kind != CONN_DEAD && (events & ~POLLOUT))
+                deliver_waits(s, c);
+            }
+            if (c->kind != CONN_DEAD && (v[i].events & ~(uint32_t)EPOLLOUT))
                 conn_read(s, c);
         }
-        if (s->polls[1].revents)
+        if (accepts)
             accept_conn(s);
     }
+}
+
+/* The descriptors that are waited for beside connections. */
+static int watch_server(struct server *s)
+{
+    struct epoll_event signals = {.events = EPOLLIN, .data.ptr = NULL};
+    struct epoll_event listener = {.events = EPOLLIN, .data.ptr = s};
+    if (epoll_ctl(s->polls, EPOLL_CTL_ADD, s->signals, &signals) < 0 ||
+        epoll_ctl(s->polls, EPOLL_CTL_ADD, s->listener, &listener) < 0)
+        return -errno;
+    s->accepting = s->listens = true;
+    return 0;
 }
 
 /* ---- set-up ---- */
@@ -405,13 +439,15 @@ static int server_open(struct server *s, const char *path, unsigned ngpus, struc
     sigprocmask(SIG_BLOCK, &set, NULL);
     prctl(PR_SET_TIMERSLACK, 1UL); /* the kernel would add 50 us to each wait */
     s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    s->polls = malloc(2 * sizeof(*s->polls));
-    if (s->signals < 0 || !s->polls)
+    s->polls = epoll_create1(EPOLL_CLOEXEC);
+    if (s->signals < 0 || s->polls < 0)
         return error_set(err, -errno, "cannot set up the event loop: %s", strerror(errno));
     r = make_socket(s, path, err);
     if (r < 0)
         return r;
-    s->accepting = true;
+    r = watch_server(s);
+    if (r < 0)
+        return error_set(err, r, "cannot set up the event loop: %s", strerror(-r));
 
     struct rlimit lim;
     if (getrlimit(RLIMIT_NOFILE, &lim) == 0) {
@@ -427,17 +463,19 @@ static void server_close(struct server *s)
     if (s->listener >= 0 && lstat(s->addr.sun_path, &st) == 0 && st.st_ino == s->inode)
         unlink(s->addr.sun_path);
     struct conn *c;
-    TAILQ_FOREACH(c, &s->conns, link)
-    conn_end(s, c, NULL);
+    for_each_conn_from (s, 0, c)
+        conn_end(s, c, NULL);
     conns_bury(s);
     for (unsigned i = 0; i < s->fabric.n; i++) {
         softgpu_free(s->fabric.engines[i]);
         free(s->gpus[i].switches);
+        free(s->gpus[i].by_group);
     }
-    free(s->polls);
+    free(s->conns);
     if (s->listener >= 0)
         unasked_close_listener(s->listener);
     close_p(&s->signals);
+    close_p(&s->polls);
 }
 
 static const char usage[] =
@@ -524,11 +562,11 @@ static int soft_options_read(int argc, char **argv, struct server *s, struct sof
 
 int soft_server_main(int argc, char **argv)
 {
-    struct server s = {.listener = -1, .signals = -1};
+    struct server s = {.listener = -1, .signals = -1, .polls = -1, .swap_due_ns = SOFTGPU_NEVER};
     struct soft_options o = {.ngpus = 1, .memory_bytes = MEMORY_BYTES};
     char path[sizeof(s.addr.sun_path)];
     struct error err = {""};
-    TAILQ_INIT(&s.conns);
+    TAILQ_INIT(&s.controls);
     int r = soft_options_read(argc, argv, &s, &o);
     if (r >= 0)
         return r;

@@ -5,7 +5,6 @@
 #ifndef CEDE_DEVICE_SOFT_SERVER_IMPL_H
 #define CEDE_DEVICE_SOFT_SERVER_IMPL_H
 
-#include <poll.h>
 #include <stdbool.h>
 #include <sys/queue.h>
 #include <sys/types.h>
@@ -19,9 +18,10 @@
 enum conn_kind { CONN_NEW, CONN_CONTEXT, CONN_CONTROL, CONN_DEAD };
 
 struct conn {
-    TAILQ_ENTRY(conn) link;
+    TAILQ_ENTRY(conn) link; /* of control connections */
     enum conn_kind kind;
     int fd;
+    bool writes; /* it is waited for that more fits in its socket */
     struct proc_id proc;
     uid_t uid;
 
@@ -55,6 +55,9 @@ struct conn {
 
 struct gpu {
     uint32_t contexts;
+    struct conn **by_group; /* whose compute group has that number */
+    size_t by_group_n;
+    uint32_t resets; /* that were seen */
     uint64_t memory_bytes, used_bytes;
     struct softgpu_switch *switches;       /* NULL: not recorded */
     uint64_t switches_first, switches_end; /* numbers: of the first there is, of the next */
@@ -62,12 +65,14 @@ struct gpu {
 };
 
 struct server {
-    int listener, signals;
-    bool accepting;
-    struct pollfd *polls; /* room for the two above and all connections */
-    size_t nconns;
-    TAILQ_HEAD(, conn) conns; /* in the order of their keys */
-    struct fabric fabric;     /* an engine for each GPU, all at now_ns */
+    int listener, signals, polls; /* polls: an epoll of all, NULL being the signals */
+    bool accepting, listens;      /* it is to accept; and the epoll knows */
+    struct conn **conns;          /* in the order of their keys */
+    size_t nconns, conns_cap;
+    bool buries; /* some are dead */
+    TAILQ_HEAD(, conn) controls;
+    uint64_t swap_due_ns; /* none is due before */
+    struct fabric fabric; /* an engine for each GPU, all at now_ns */
     struct gpu gpus[DEVICE_GPUS_MAX];
     uint64_t now_ns, next_key;
     uint32_t gangs, pools; /* of ranks; of clients of an MPS server: so far */
@@ -81,9 +86,25 @@ struct server {
 /* One more bit of `inert`: every second suspension of a group has no effect. */
 #define INERT_SECOND_SUSPEND (SOFTGPU_PREEMPT + 1U)
 
+#define for_each_conn_from(s, first, c)                                                            \
+    for (size_t c##_i = (first); c##_i < (s)->nconns && ((c) = (s)->conns[c##_i]); c##_i++)
 #define for_each_context(s, c)                                                                     \
-    TAILQ_FOREACH(c, &(s)->conns, link)                                                            \
-    if (c->kind == CONN_CONTEXT)
+    for_each_conn_from (s, 0, c)                                                                   \
+        if (c->kind == CONN_CONTEXT)
+
+/* The first connection whose groups' keys are not all below this one; nconns: there is none. */
+static inline size_t server_find(const struct server *s, uint64_t key)
+{
+    size_t lo = 0, hi = s->nconns;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        if (s->conns[mid]->key + SOFT_CONTEXT_GROUPS <= key)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
 
 static inline bool soft_reply(const struct server *s, int result, struct soft_msg *answer)
 {

@@ -104,10 +104,9 @@ static void usage_demand(const struct demand *x, struct model *m, uint32_t job, 
 
 static void unmanaged_uses(struct model *m, pid_t pid, unsigned gpu)
 {
-    for (size_t i = 0; i < m->nunmanaged; i++) {
-        if (m->unmanaged[i].id.pid == pid)
-            m->unmanaged[i].gpus |= 1U << gpu;
-    }
+    struct unmanaged *u = model_unmanaged_with(m, pid);
+    if (u)
+        u->gpus |= 1U << gpu;
 }
 
 static bool unmanaged_unknown(const struct unmanaged *u)

@@ -384,13 +384,12 @@ static void look_for_clients(struct discovery *d, struct model *m)
         pid_list_free(&pids);
         return; /* what was known stays so */
     }
+    if (pids.n)
+        qsort(pids.v, pids.n, sizeof(*pids.v), by_pid_number);
     for (size_t k = 0; k < n; k++) {
         struct unmanaged *u = &m->unmanaged[(first + k) % n];
         struct group_list groups = {0};
-        bool is = false;
-        for (size_t i = 0; i < pids.n && !is; i++)
-            is = pids.v[i] == u->id.pid;
-        if (!u->seen || u->serves || !is) {
+        if (!u->seen || u->serves || !is_among(&pids, u->id.pid)) {
             model_unmanaged_share(m, u, NULL);
         } else if (monotonic_ns() - started < CLIENTS_NS) {
             d->from = (first + k + 1) % n; /* who did not have its turn is the next time's first */

@@ -2,6 +2,7 @@
 #include "engine/observe/scans.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 /* While they find nothing new, all scans together become so rare that they take one part in so many
  * of the time, but not rarer than SCAN_RARE_NS. */
@@ -23,23 +24,46 @@ static uint32_t slow_ones(const struct model *m)
     return n;
 }
 
-/* Takes over what was found; whether anything changed. complete: what was not found is gone. */
+struct found_group {
+    const struct device_group *g;
+    bool known;
+};
+
+static int by_key(const void *x, const void *y)
+{
+    const struct device_group *a = ((const struct found_group *)x)->g;
+    const struct device_group *b = ((const struct found_group *)y)->g;
+    if (a->gpu != b->gpu)
+        return a->gpu < b->gpu ? -1 : 1;
+    return a->key < b->key ? -1 : a->key > b->key;
+}
+
+/* Takes over what was found; whether anything changed. complete: what was not found is gone. A
+ * program may have groups by the thousand. */
 static bool take_over(struct model *m, uint32_t slot, struct group_list *found, bool complete)
 {
+    _cleanup_free_ struct found_group *sorted = calloc(found->n + 1, sizeof(*sorted));
     bool changed = false;
+    if (!sorted)
+        return false; /* the next scan finds it again */
+    for (size_t k = 0; k < found->n; k++)
+        sorted[k].g = &found->v[k];
+    qsort(sorted, found->n, sizeof(*sorted), by_key);
     for (uint32_t g = m->processes[slot].first_group, next; g != SLOT_NONE; g = next) {
-        const struct device_group *known = &m->groups[g].dg;
-        size_t k = 0;
+        const struct found_group known = {.g = &m->groups[g].dg};
+        struct found_group *f = bsearch(&known, sorted, found->n, sizeof(*sorted), by_key);
         next = m->groups[g].next;
-        while (k < found->n && (found->v[k].key != known->key || found->v[k].gpu != known->gpu))
-            k++;
-        if (k == found->n && complete) {
+        if (!f && complete) {
             model_group_remove(m, g, false);
             changed = true;
-        } else if (k < found->n) {
-            changed |= model_group_update(m, g, &found->v[k]);
-            found->v[k].key = 0;
+        } else if (f) {
+            changed |= model_group_update(m, g, f->g);
+            f->known = true;
         }
+    }
+    for (size_t k = 0; k < found->n; k++) {
+        if (sorted[k].known)
+            found->v[sorted[k].g - found->v].key = 0;
     }
     for (size_t k = 0; k < found->n; k++)
         changed |= found->v[k].key && model_group_add(m, slot, &found->v[k]) == 0;
