@@ -2,9 +2,11 @@
  * status, descriptors and environment are the program's own affair.
  *
  * The job's root is this process, not the program, and this process is the program's subreaper, so
- * that whatever the program starts stays in the tree that the daemon looks at. Nothing here may
- * make the program depend on cede: no death signal, no descriptor kept open, no variable set but
- * those of devices that need a gate inside (gates.h) and of GPUs that cede was to choose (place.h).
+ * that whatever the program starts stays in the tree that the daemon looks at. Where it may, it
+ * makes a control group first, by which the daemon knows them when this process has ended, too.
+ * Nothing here may make the program depend on cede: no death signal, no descriptor kept open, no
+ * variable set but those of devices that need a gate inside (gates.h) and of GPUs that cede was to
+ * choose (place.h).
  */
 #include <errno.h>
 #include <signal.h>
@@ -24,6 +26,7 @@
 #include "cli/transient.h"
 #include "cli/unmanaged.h"
 #include "device/registry.h"
+#include "lib/cgroup.h"
 #include "lib/fnv.h"
 #include "lib/json_text.h"
 #include "lib/procfs.h"
@@ -105,6 +108,7 @@ struct options {
     struct request request;
     const char *device;
     bool quiet;
+    bool grouped;         /* has a control group of its own */
     struct run_pool pool; /* strict is of more than that */
     uint64_t wait_us;     /* for room */
 };
@@ -251,6 +255,7 @@ static int enroll(struct options *o, struct client *peer, struct enrolled *e, st
     pid_t left = 0;
     int r = transient_connect(&t, o->device, peer, 0, err);
     while (r == 0) {
+        o->grouped = o->grouped || cgroup_run_enter();
         /* A program does not wait for a daemon that hangs. */
         const uint64_t until = o->pool.strict ? 0 : max_u64(since, t.none_ns) + ENROLL_NS;
         json_t *reply;
@@ -471,6 +476,8 @@ static int run_program(const struct options *o, char **command, const struct cli
         _exit(e == ENOENT ? 127 : 126);
     }
     status = wait_and_forward(child, o->request.class == CLASS_BATCH, &set);
+    if (o->grouped)
+        cgroup_run_leave(false);
     const char *fault = status && pool->users >= 0 ? pool_fault(pool, text) : NULL;
     if (fault)
         cli_error("the pool of '%s' failed while it ran: %s", command[0], fault);
@@ -499,6 +506,8 @@ int run_main(int argc, char **argv)
     const int room = r < 0 ? 0 : run_wait(&o, &peer, e.reply, &err);
     if (e.refused || ((r < 0 || room < 0) && o.pool.strict)) {
         json_decref(e.reply);
+        if (o.grouped)
+            cgroup_run_leave(false);
         cli_error("'%s' was not run: %s", command[0], err.text);
         return e.impossible ? CLI_USAGE : CLI_FAILED;
     }

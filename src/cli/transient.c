@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "lib/cgroup.h"
 #include "lib/paths.h"
 
 #define CONNECT_MS 20000
@@ -36,6 +37,7 @@ static void become_daemon(int log_fd, int alive_fd, const char *dir, const char 
         dup2(from[i], i);
     close_range(4, ~0U, 0);
 
+    cgroup_run_leave(true); /* the daemon is part of no job */
     /* Of a service that runs us: its state and its log are not this daemon's. */
     unsetenv("NOTIFY_SOCKET");
     unsetenv("JOURNAL_STREAM");

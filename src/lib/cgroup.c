@@ -1,6 +1,7 @@
 /* See cgroup.h. */
 #include "lib/cgroup.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -261,8 +262,80 @@ void cgroup_workload(pid_t pid, bool named_by_root, struct workload *out)
     }
 }
 
+/* ---- this process's own ---- */
+
+#define RUN_GROUP "cede-run-"
+
+static bool is_run_group(const char *name)
+{
+    return strncmp(name, RUN_GROUP, strlen(RUN_GROUP)) == 0;
+}
+
+static bool own_version2(char *path, size_t size)
+{
+    for (size_t i = 0; i < CGROUP_HIERARCHIES; i++) {
+        if (hierarchies[i].magic == CGROUP2_SUPER_MAGIC &&
+            group_directory(getpid(), &hierarchies[i], path, size) > 0)
+            return true;
+    }
+    return false;
+}
+
+static bool group_join(const char *path)
+{
+    char procs[4096 + 96];
+    snprintf(procs, sizeof(procs), "%s/cgroup.procs", path);
+    _cleanup_close_ int fd = open(procs, O_WRONLY | O_CLOEXEC);
+    return fd >= 0 && write(fd, "0", 1) == 1;
+}
+
+static void remove_empty_below(const char *path)
+{
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        if (is_run_group(e->d_name))
+            (void)unlinkat(dirfd(dir), e->d_name, AT_REMOVEDIR);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+bool cgroup_run_enter(void)
+{
+    char path[4096 + 32], group[4096 + 64];
+    struct cgroup own;
+    if (!own_version2(path, sizeof(path)) || cgroup_own(getpid(), &own))
+        return false;
+    remove_empty_below(path);
+    snprintf(group, sizeof(group), "%s/" RUN_GROUP "%d", path, (int)getpid());
+    for (int times = 0; times < 3; times++) { /* another process may remove it while it is empty */
+        if (mkdir(group, 0755) < 0)
+            return false;
+        if (group_join(group))
+            return true;
+        (void)rmdir(group);
+    }
+    return false;
+}
+
+void cgroup_run_leave(bool all)
+{
+    char path[4096 + 32], group[4096 + 32];
+    for (bool first = true; (first || all) && own_version2(path, sizeof(path)); first = false) {
+        char *last = strrchr(path, '/');
+        if (!is_run_group(last + 1))
+            return;
+        memcpy(group, path, sizeof(group));
+        *last = '\0';
+        if (!group_join(path))
+            return;
+        (void)rmdir(group);
+    }
+}
+
 void cgroup_leave(const char *name)
 {
+    cgroup_run_leave(true);
     for (size_t i = 0; i < CGROUP_HIERARCHIES; i++) {
         char path[4096 + 32], beside[4096 + 96];
         if (group_directory(getpid(), &hierarchies[i], path, sizeof(path)) <= 0)
@@ -270,9 +343,6 @@ void cgroup_leave(const char *name)
         *strrchr(path, '/') = '\0';
         snprintf(beside, sizeof(beside), "%s/%s", path, name);
         (void)mkdir(beside, 0755);
-        snprintf(beside, sizeof(beside), "%s/%s/cgroup.procs", path, name);
-        _cleanup_close_ int fd = open(beside, O_WRONLY | O_CLOEXEC);
-        if (fd >= 0)
-            (void)!write(fd, "0", 1);
+        (void)group_join(beside);
     }
 }

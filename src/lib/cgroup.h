@@ -49,6 +49,15 @@ bool cgroup_populated(struct cgroup g);
  * is not known says nothing. */
 void cgroup_workload(pid_t pid, bool named_by_root, struct workload *out);
 
+/* Makes a group below this process's own and moves it there, so that what it starts can be told by
+ * that, whatever becomes of parents and sessions. Only in version 2, and not from the root, nor
+ * where it has a group to itself already. Removes such groups of others that are empty: whoever was
+ * killed could not. False: it stays where it is, such as for a user to whom it is not delegated. */
+bool cgroup_run_enter(void);
+/* Back to the group above; the other one is removed if nobody is left in it. all: out of those of
+ * callers too. */
+void cgroup_run_leave(bool all);
+
 /* Moves this process out of its group to the one called `name` beside that, which is made if need
  * be; where it may not, it stays. */
 void cgroup_leave(const char *name);

@@ -132,6 +132,7 @@ int model_process_enter(struct model *m, uint32_t slot, struct proc_id id, uint3
         .pidfd = fd,
         .record_changed = true,
         .scan_at = m->now,
+        .unseen_since = max_u64(m->looked_ns, m->jobs[job].added_ns),
     };
     int r = watch_start(&m->watches, p->pidfd, &p->ended, &p->watch);
     if (r < 0) {
@@ -185,7 +186,7 @@ void model_process_detach(struct model *m, uint32_t slot)
     while (p->first_group != SLOT_NONE)
         model_group_remove(m, p->first_group, true);
     m->driver->ops->forget(m->driver, p->id.pid);
-    p->scan_at = TIME_NEVER;
+    p->scan_at = p->unseen_since = TIME_NEVER; /* what comes back was known before */
     p->searching = p->slow = false;
 }
 
@@ -242,6 +243,10 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
     if (p->stopped && !g->stopped) { /* for when it is the last one that is on record */
         g->stopped = true;
         model_group_changed(m, g);
+    }
+    if (dg->kind == GROUP_COMPUTE && !old.orphan && !(p->charged & 1U << dg->gpu)) {
+        g->unseen_ns = m->now - min_u64(p->unseen_since, m->now);
+        p->charged |= 1U << dg->gpu;
     }
     p->first_group = slot;
     if (!(p->opened & 1U << dg->gpu) && /* not when it is back from host memory */

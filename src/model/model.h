@@ -75,9 +75,11 @@ struct process {
     bool stopped;      /* by us (SIGSTOP), and on record */
     uint64_t stops_at; /* whether it is, and shall be, is looked at again then */
     /* engine/observe/scans.c */
-    bool searching;   /* its last scan has not come to an end */
-    bool slow;        /* or it took long */
-    uint64_t scan_at; /* TIME_NEVER: detached, for a while */
+    uint64_t unseen_since; /* what it opened after that was not known until its last scan */
+    uint32_t charged;      /* GPUs on which that scan has shown so already: bit mask */
+    bool searching;        /* its last scan has not come to an end */
+    bool slow;             /* or it took long */
+    uint64_t scan_at;      /* TIME_NEVER: detached, for a while */
     uint64_t scan_every;
 };
 
@@ -89,6 +91,8 @@ struct channel_group {
     uint32_t sched_job;     /* for the scheduler it is this job's; SLOT_NONE: it does not know it */
     bool orphan;            /* the journal has a record of it, and no job's process shows it */
     bool stopped;           /* the record says so of its process */
+    uint64_t unseen_ns;     /* it may have run so long before it was known, as the scheduler has
+                               still to be told */
     bool suspended;         /* is, or may be: then */
     bool suspend_unsure;    /* by whom is not known: resumed first, and suspended again to be so */
     bool timeslice_unknown;
@@ -307,6 +311,7 @@ struct model {
     uint64_t orphans_until;    /* those whose processes have not turned up by then are undone */
     uint64_t next_number;      /* of a job */
     bool records_changed;      /* of some job, process or group */
+    uint64_t looked_ns;        /* when the driver's processes were last listed */
     bool discover_now;         /* there are processes that nobody has looked at */
     bool discover_soon;        /* there may be: as soon as looks may be that often */
     uint64_t memory_until;     /* usage() is wanted until then for automatic swapping; */

@@ -15,7 +15,9 @@ void model_group_show(struct model *m, uint32_t slot, uint32_t job)
                                            .job = job,
                                            .device = g->dg.gpu,
                                            .computes = g->dg.kind == GROUP_COMPUTE,
-                                           .process = g->process});
+                                           .process = g->process,
+                                           .unseen_ns = g->unseen_ns});
+    g->unseen_ns = job == SLOT_NONE ? g->unseen_ns : 0;
     m->dirty = true;
 }
 

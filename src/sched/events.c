@@ -4,6 +4,8 @@
 
 #include "sched/sched_impl.h"
 
+#define UNSEEN_MAX_NS 1000000000U
+
 static void member_link(struct sched *c, uint32_t device, uint32_t job)
 {
     struct policy_device *dev = &c->devices[device];
@@ -18,7 +20,7 @@ static void member_link(struct sched *c, uint32_t device, uint32_t job)
         .min_speed = j->min_speed,
         .paused = j->paused,
         .due = j->due,
-        .limit = {.own = j->limits},
+        .limit = {.own = j->limits, .window_ns = m->limit.window_ns < 0 ? m->limit.window_ns : 0},
         .runnable = !j->paused,
         .turn_group = SLOT_NONE,
         .last_group = SLOT_NONE,
@@ -76,6 +78,18 @@ static void mark_all(struct sched *c)
     }
 }
 
+/* Before its group was known it ran by the driver's default, whoever had the turn. What ran in its
+ * own turn is charged as that. */
+static void charge_unseen(struct policy_device *dev, struct member *m, uint64_t ns)
+{
+    ns = ns < UNSEEN_MAX_NS ? ns : UNSEEN_MAX_NS;
+    if (!ns || (m->runnable && m->ncompute > 1))
+        return;
+    limits_charge(dev, m, ns);
+    if (m->own_class != CLASS_LATENCY)
+        rotation_charge(dev, m, ns);
+}
+
 static int group_add(struct sched *c, const struct sched_event *ev)
 {
     if (ev->group >= c->limits.groups || ev->device >= c->limits.devices)
@@ -100,6 +114,7 @@ static int group_add(struct sched *c, const struct sched_event *ev)
     m->ngroups++;
     m->ncompute += ev->computes;
     mark(c, ev->job);
+    charge_unseen(&c->devices[ev->device], m, ev->unseen_ns);
     return 0;
 }
 
@@ -279,6 +294,23 @@ static void set_limits(struct sched *c, struct limits *l, const struct sched_eve
     c->nlimited += l->min > 0 || l->max > 0;
 }
 
+static void job_add(struct sched *c, const struct sched_event *ev)
+{
+    struct job *j = &c->jobs[ev->job];
+    *j = (struct job){.used = true,
+                      .class = ev->class,
+                      .weight = ev->weight,
+                      .account = ev->account,
+                      .budget_us = ev->budget_us,
+                      .min_speed = ev->min_speed,
+                      .due.deadline_ns = TIME_NEVER};
+    set_limits(c, &j->limits, ev);
+    for (uint32_t d = 0; d < c->limits.devices;
+         d++) /* nothing of the job that had the slot before */
+        c->devices[d].members[ev->job].limit.window_ns = 0;
+    c->accounts_used += c->accounts[ev->account].jobs++ == 0;
+}
+
 /* Those that name no job. */
 static int device_event(struct sched *c, const struct sched_event *ev)
 {
@@ -338,15 +370,7 @@ int sched_event(struct sched *c, const struct sched_event *ev)
 
     switch (ev->type) {
     case EV_JOB_ADD:
-        *j = (struct job){.used = true,
-                          .class = ev->class,
-                          .weight = ev->weight,
-                          .account = ev->account,
-                          .budget_us = ev->budget_us,
-                          .min_speed = ev->min_speed,
-                          .due.deadline_ns = TIME_NEVER};
-        set_limits(c, &j->limits, ev);
-        c->accounts_used += c->accounts[ev->account].jobs++ == 0;
+        job_add(c, ev);
         return 0;
     case EV_JOB_CHANGE:
         j->class = ev->class;

@@ -154,6 +154,11 @@ static void charge(const struct machine *mc, struct frames *f)
     }
 }
 
+void limits_charge(const struct policy_device *dev, struct member *m, uint64_t ns)
+{
+    m->limit.window_ns -= is_limited(dev, m) ? (double)ns : 0;
+}
+
 /* ---- windows ---- */
 
 static double part_ns(const struct member *m)

@@ -42,6 +42,7 @@
 #include <stdint.h>
 
 struct machine;
+struct member;
 struct policy_device;
 
 /* Of a job or an account, in shares of a GPU. */
@@ -82,6 +83,8 @@ struct frames {
 void limits_release(const struct machine *mc);
 /* Holds those that may not run now, and raises above its peers who has a window. */
 void limits_decide(const struct machine *mc, struct frames *f);
+/* One with limits had so much of the device out of turn. */
+void limits_charge(const struct policy_device *dev, struct member *m, uint64_t ns);
 /* Instead, where nobody has limits: no window is left from before. */
 void limits_end(const struct machine *mc);
 /* After all others: timeslices of jobs with limits that have several contexts. */

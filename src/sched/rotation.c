@@ -129,6 +129,20 @@ static void turn_charge(struct policy_device *dev, struct member *m, double ns, 
     m->vtime += (uint64_t)(ns * WEIGHT_DEFAULT / m->turn_weight / (r->linked ? m->pace : 1));
 }
 
+void rotation_charge(struct policy_device *dev, struct member *m, uint64_t ns)
+{
+    struct rotation *r = &dev->rotation;
+    struct account_turns *a = &dev->turns[m->account];
+    if (r->linked) {
+        a->debt += (double)ns * WEIGHT_DEFAULT;
+        return;
+    }
+    had_reach(&a->all, &r->account_floor, false);
+    if (r->by_class)
+        had_reach(&a->by_class[m->class], &r->account_class_floor[m->class], false);
+    turn_charge(dev, m, (double)ns, 0);
+}
+
 void rotation_end(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
 {
     struct rotation *r = &dev->rotation;

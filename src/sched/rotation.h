@@ -72,6 +72,8 @@ void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns
 /* Ends the turn of the device's holder, if there is one, and charges it and those that run beside
  * it; on linked devices the less the higher their pace is (round.c). */
 void rotation_end(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
+/* It had so much of the device out of turn. */
+void rotation_charge(struct policy_device *dev, struct member *m, uint64_t ns);
 /* It works again: its account is not charged for the last look at it. */
 void rotation_wake(struct policy_device *dev, const struct member *m);
 /* Its holder left in mid-turn: the account is charged at the next decision. */

@@ -87,7 +87,7 @@ enum sched_event_type {
     EV_JOB_CHANGE,   /* job, class, weight, budget_us, min_speed, gpu_min, gpu_max */
     EV_JOB_REMOVE,   /* job; its groups are removed with it */
     EV_JOB_PAUSE,    /* job, on: true pauses, false resumes */
-    EV_GROUP_ADD,    /* group, job, device, computes, process */
+    EV_GROUP_ADD,    /* group, job, device, computes, process, unseen_ns */
     EV_GROUP_CHANGE, /* group, computes */
     EV_GROUP_REMOVE, /* group */
     EV_DEMAND,       /* job, device, on: whether the job was seen working there lately; busy */
@@ -114,6 +114,8 @@ struct sched_event {
     double busy;   /* share of the last second or so in which the job kept the device busy; 0: not
                       known */
     bool computes; /* runs kernels: competes with the other such groups of its own job too */
+    uint64_t unseen_ns; /* so long may the group have had the device before anybody knew of it; more
+                           than a second counts as that */
     uint32_t returns;   /* how often a lower job got the GPU back while a latency job was there */
     uint64_t busy_ns;   /* for how long latency jobs had it */
     uint64_t window_ns; /* during so long; at most 1 s */

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fixture.h"
@@ -50,6 +51,65 @@ static void far_descendant(void **state)
     assert_true(EVENTUALLY(suspended(far)));
     kill(far, SIGKILL);
     await_child(runner);
+}
+
+/* A group of version 2 for a shell that runs `cede run`; false: there can be none. */
+static bool shell_group(char *path, size_t size)
+{
+    static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    char events[160];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, size, "%s/cede-members-%d", roots[i], (int)getpid());
+        snprintf(events, sizeof(events), "%s/cgroup.events", path);
+        if (mkdir(path, 0755) == 0 && access(events, F_OK) == 0)
+            return true;
+        rmdir(path);
+    }
+    return false;
+}
+
+static unsigned groups_below(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && st.st_nlink > 2 ? (unsigned)st.st_nlink - 2 : 0;
+}
+
+/* A program that forks twice and calls setsid, and opens the GPU when `cede run` has ended. */
+static void orphan_without_session(void **state)
+{
+    (void)state;
+    static const char script[] =
+        "echo $$ > $GROUP/cgroup.procs; "
+        "$CEDE_EXE run --gpu-device soft -c batch -n esc -- sh -c 'setsid sh -c \"echo \\$\\$ > "
+        "$CEDE_DIR/esc.pid; while [ ! -e $CEDE_DIR/go ]; do sleep 0.02; done; exec $CEDE_EXE load "
+        "batch --device soft --kernel-us 2000\" & while [ ! -s $CEDE_DIR/esc.pid ]; do sleep 0.02; "
+        "done'; echo > $CEDE_DIR/over; while [ ! -e $CEDE_DIR/again ]; do sleep 0.02; done; "
+        "$CEDE_EXE run --gpu-device soft -- true";
+    char path[128], go[128], again[128];
+    struct ceded d;
+    if (!shell_group(path, sizeof(path)))
+        skip();
+    setenv("GROUP", path, 1);
+    snprintf(go, sizeof(go), "%s/go", harness_dir());
+    snprintf(again, sizeof(again), "%s/again", harness_dir());
+    d = ceded_start();
+    pid_t shell = SPAWN("esc", "sh", "-c", script), pid = pid_in("esc.pid");
+    assert_true(EVENTUALLY(contents("over")[0]));
+    assert_int_equal(mkdir(go, 0755), 0);
+    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
+    assert_true(EVENTUALLY(job_int("esc", "timeslice_us") > 0));
+    CEDE("pause", "esc");
+    assert_true(EVENTUALLY(suspended(pid)));
+    CEDE("resume", "esc");
+    assert_true(EVENTUALLY(!suspended(pid)));
+    assert_int_equal(groups_below(path), 1);
+    program_ends(pid);
+    assert_true(EVENTUALLY(job_gone("esc")));
+    assert_int_equal(mkdir(again, 0755), 0); /* the next one removes the group */
+    assert_int_equal(await_child(shell), 0);
+    assert_int_equal(groups_below(path), 0);
+    assert_true(EVENTUALLY(rmdir(path) == 0));
+    ceded_stop(&d);
 }
 
 /* The child's parent has ended before anybody saw it; all that is left are group and session. */
@@ -173,7 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         e2e(far_descendant),     e2e(orphan_of_session),       e2e(orphan_of_control_group),
-        e2e(whoever_died_first), e2e(neighbour_is_left_alone),
+        e2e(whoever_died_first), e2e(neighbour_is_left_alone), e2e(orphan_without_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -490,6 +490,7 @@ static int discovery_run(struct discovery *d, struct model *m)
         if (j->group_lives && j->root_pidfd < 0 && !j->nprocesses)
             model_job_group_look(m, model_job_slot(m, j));
     }
+    m->looked_ns = r == 0 ? m->now : m->looked_ns;
     d->took_ns = monotonic_ns() - started;
     d->at = m->now + until_next(d, m, d->took_ns);
     return r;

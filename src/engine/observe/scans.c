@@ -96,6 +96,10 @@ static int scan(struct model *m, uint32_t slot)
     int r = m->driver->ops->scan(m->driver, p->id, &found, &err);
     bool changed = r != -ESRCH && take_over(m, slot, &found, r == 0);
     p->searching = r == -EAGAIN;
+    if (r == 0) {
+        p->unseen_since = m->now;
+        p->charged = 0;
+    }
     if (r < 0 && r != -ESRCH && r != -EAGAIN)
         model_job_failed(m, p->job, r, &err);
     group_list_free(&found);
