@@ -81,12 +81,14 @@ void take_back(struct verb *v, struct engine *e, const char *why)
 {
     const uint32_t slot =
         v->target.view.number ? engine_job_by_number(e, v->target.view.number) : SLOT_NONE;
+    struct job_view now;
     if (!v->before.noted || v->command.code < 0 || v->request.release)
         return;
     if (v->request.op == OP_POLICY) {
         (void)engine_set_policy(e, v->before.policy);
         (void)engine_set_params(e, &v->before.params);
-    } else if (slot != SLOT_NONE && v->adopted) {
+    } else if (slot != SLOT_NONE && v->adopted && engine_view(e, slot, &now) &&
+               !(now.swap && now.swap[0])) { /* else nobody would bring it in */
         engine_release(e, slot);
     } else if (slot != SLOT_NONE) {
         job_back(v, e, slot);

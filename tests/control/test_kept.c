@@ -54,6 +54,17 @@ static void asker_has_gone(void **state)
     assert_hung_up(e, fd);
 }
 
+/* A job that was made for its way out of memory is not forgotten on that way: it comes back. */
+static void leaves_while_it_swaps(void **state)
+{
+    struct env *e = *state;
+    char text[96];
+    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"swap-out\",\"target\":%d}", (int)getpid());
+    ask_and_leave(e, text, false);
+    assert_int_equal(e->m->jobs[0].number, 1);
+    assert_string_equal(e->m->jobs[0].swap, "swapping-in");
+}
+
 /* The journal cannot take what is asked for. */
 static void cannot_be_recorded(void **state)
 {
@@ -101,6 +112,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(asker_has_gone),
+        TEST(leaves_while_it_swaps),
         TEST(cannot_be_recorded),
         TEST(paused_and_running),
     };
