@@ -93,6 +93,7 @@ void take_back(struct verb *v, struct engine *e, const char *why)
     } else if (slot != SLOT_NONE) {
         job_back(v, e, slot);
     }
+    engine_record(e); /* before the one who asked learns anything: ceded may be killed then */
     log_user(v->who.account, LOG_INFO, "uid %u (pid %d): %s: taken back, because %s", v->who.uid,
              (int)v->who.pid, proto_op_name(v->request.op), why);
 }

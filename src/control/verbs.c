@@ -503,6 +503,14 @@ static json_t *steered(struct verb *v, struct engine *e)
                                     (unsigned long long)t->view.number, note.text);
         return NULL;
     }
+    /* What a client is told is kept, also by the next ceded. */
+    const bool must = v->request.op != OP_ADD && v->request.op != OP_RESUME && !v->request.look;
+    int code = must && v->before.noted ? engine_may_record(e, t->slot, &v->error) : 0;
+    if (code < 0) {
+        take_back(v, e, v->error.text);
+        v->command.code = code;
+        return NULL;
+    }
     const bool waits = is_under_way(v, e);
     if (!waits && !v->request.look)
         log_done(v);

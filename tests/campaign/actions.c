@@ -76,6 +76,8 @@ static void kill_load(void)
     if (goes_on) {
         l->pid = l->second;
         l->second = 0;
+        if (l->apart)
+            forget_job(l); /* it may have been in another */
         snprintf(l->name + strlen(l->name), sizeof(l->name) - strlen(l->name), "-2");
         return;
     }
@@ -157,6 +159,7 @@ static void pause_or_resume(const char *which)
         return;
     by_hand(l);
     l->pause_wanted |= pause;
+    l->resumed = o == DONE && !pause ? c.step + 1 : 0;
     l->words.paused = o == PERHAPS ? PERHAPS_PAUSED : pause ? PAUSED : NOT_PAUSED;
 }
 

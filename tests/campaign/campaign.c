@@ -163,6 +163,13 @@ void start(void)
 {
     if (c.ceded)
         return;
+    /* A job is resumed whether or not that could be recorded. */
+    for (size_t i = 0; i < LOADS; i++) {
+        if (c.loads[i].resumed == c.step + 1 && c.loads[i].words.paused == NOT_PAUSED) {
+            c.loads[i].words.paused = PERHAPS_PAUSED;
+            c.loads[i].pause_wanted = true;
+        }
+    }
     await_orphans();
     uint32_t often = atomic_exchange(&c.faults->per_million, draw(3) ? 0 : 20000);
     bool up = try_start();

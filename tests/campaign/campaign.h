@@ -36,6 +36,7 @@ struct load {
     bool foreign;    /* runs --program */
     struct words words;
     bool off;          /* paused or swapped out when ceded was asked last */
+    uint64_t resumed;  /* the step in which that was said to be done, from 1 */
     bool pause_wanted; /* somebody asked to pause it, or to swap it out, since it last ran freely */
 };
 

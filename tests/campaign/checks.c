@@ -19,6 +19,21 @@ static bool journal_is_complete(void)
     return is;
 }
 
+static void note_records(void)
+{
+    struct journal *j;
+    if (journal_open_readonly(cede_home(), &j, NULL) < 0)
+        return;
+    for (uint32_t i = 0; i < journal_groups_end(j); i++) {
+        uint32_t flags;
+        const struct device_group *g = journal_group(j, i, &flags);
+        if (g)
+            note(" (record %u: process %d%s, flags %x)", i, (int)g->proc.pid,
+                 proc_alive(g->proc) ? "" : ", which has ended", flags);
+    }
+    journal_close(j);
+}
+
 /* ---- jobs ---- */
 
 uint64_t number_of(pid_t pid)
@@ -250,8 +265,7 @@ void check_down(void)
     for (size_t i = 0; i < LOADS; i++)
         n += processes_of(&c.loads[i], v + n);
     if (records(NULL)) {
-        for (size_t i = 0; i < n; i++)
-            note(" %d:%d", (int)v[i], suspended(v[i]));
+        note_records();
         fail_msg("%u groups are on record still", records(NULL));
     }
     if (n && !c.odd_slices && !all_slices_default(v, n))

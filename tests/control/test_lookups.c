@@ -588,18 +588,12 @@ static void pods_only_lower(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(asks_and_remembers),
-        cmocka_unit_test(another_program),
-        cmocka_unit_test(looks_that_fail),
-        cmocka_unit_test(users_apart),
-        cmocka_unit_test(users_together),
-        cmocka_unit_test(helper_ends),
-        cmocka_unit_test(answers_make_room),
-        cmocka_unit_test(innermost_group),
-        cmocka_unit_test(facts_of_a_message),
-        cmocka_unit_test(rules_that_never_match),
-        cmocka_unit_test(environment),
-        cmocka_unit_test(pods_only_lower),
+        cmocka_unit_test(asks_and_remembers), cmocka_unit_test(another_program),
+        cmocka_unit_test(looks_that_fail),    cmocka_unit_test(users_apart),
+        cmocka_unit_test(users_together),     cmocka_unit_test(helper_ends),
+        cmocka_unit_test(answers_make_room),  cmocka_unit_test(innermost_group),
+        cmocka_unit_test(facts_of_a_message), cmocka_unit_test(rules_that_never_match),
+        cmocka_unit_test(environment),        cmocka_unit_test(pods_only_lower),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
