@@ -194,7 +194,7 @@ static void enqueue(struct lookups *l, struct lookup *x, const struct lookup_key
 }
 
 /* Whether why there is no answer says nothing about the program. */
-static bool is_passing(const struct lookup *x)
+static bool failed_in_passing(const struct lookup *x)
 {
     return proc_unsure(x->code) && x->code != -EAGAIN && x->code != -ETIMEDOUT &&
            x->failed < FAILED_MAX;
@@ -220,7 +220,7 @@ int lookups_get(struct lookups *l, const struct lookup_key *k, uint64_t now_ns, 
         enqueue(l, x, k, now_ns);
     } else if (x->state != LOOKUP_DONE && now_ns - x->since_ns > LOOKUP_MAX_NS) {
         lookup_end(l, x, -ETIMEDOUT, now_ns);
-    } else if (x->state == LOOKUP_DONE && is_passing(x)) {
+    } else if (x->state == LOOKUP_DONE && failed_in_passing(x)) {
         if (now_ns - x->since_ns < FAILED_NS)
             return -EAGAIN;
         x->failed++;

@@ -98,9 +98,18 @@ void take_back(struct verb *v, struct engine *e, const char *why)
              (int)v->who.pid, proto_op_name(v->request.op), why);
 }
 
-bool paused_in_vain(const struct verb *v)
+int take_back_if_vain(struct verb *v, struct engine *e, int status, const char *why)
 {
+    const struct request *r = &v->request;
     const struct job_view *j = &v->target.view;
-    return v->request.op == OP_PAUSE && j->groups && j->runnable_groups == j->groups &&
-           !j->signalled;
+    int code = 0;
+    if (status < 0 && r->op == OP_PAUSE && j->groups && j->runnable_groups == j->groups &&
+        !j->signalled)
+        code = error_set(&v->error, status, "cannot pause job #%llu: %s",
+                         (unsigned long long)j->number, why);
+    else if (v->before.noted && r->op != OP_ADD && r->op != OP_RESUME && !r->release)
+        code = engine_may_record(e, v->target.slot, &v->error);
+    if (code < 0)
+        take_back(v, e, v->error.text);
+    return code;
 }
