@@ -46,7 +46,9 @@ int facts_newer(const struct rule_list *l, pid_t pid, uint64_t than)
 void facts_ask(const struct rule_list *l, struct facts *f, uint64_t now_ns)
 {
     struct lookup_key k = {.proc = f->proc, .container = f->workload.container};
-    if (!l->lookups || proc_image_read(f->proc, &k.image) < 0)
+    int r = l->lookups ? proc_image_read(f->proc, &k.image) : -ENOENT;
+    f->of.pending = proc_unsure(r);
+    if (r < 0)
         return;
     k.account = l->people ? account_of(l->people, f->of.uid, f->proc.pid) : f->of.uid;
     f->of.pending = lookups_get(l->lookups, &k, now_ns, &f->of.read, &f->of.origin) == -EAGAIN;

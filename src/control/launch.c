@@ -41,58 +41,72 @@ static uint64_t add_process(uint64_t h, struct proc_id id)
 }
 
 /* The parent, if it is of the same user and in the same control groups, and no shell in which a
- * person types: then it has started its children as one thing. */
-static bool find_launcher(const struct facts *f, struct proc_id *out)
+ * person types: then it has started its children as one thing. 1, 0 or -errno. */
+static int find_launcher(const struct facts *f, struct proc_id *out)
 {
     struct proc_stat st;
     char cgroups[sizeof(f->cgroups)];
     uid_t owner;
-    if (proc_stat_read(f->proc.pid, &st) < 0 || st.ppid <= 1 || proc_stat_parent(&st) < 0)
-        return false;
-    const bool types = st.tty && st.session == st.id.pid;
-    if (types || proc_owner(st.id.pid, &owner) < 0 || owner != f->of.uid ||
-        proc_read(st.id.pid, "cgroup", cgroups, sizeof(cgroups)) < 0 ||
-        strcmp(cgroups, f->cgroups) != 0)
-        return false;
+    int r = proc_stat_read(f->proc.pid, &st);
+    if (r == 0)
+        r = st.ppid > 1 ? proc_stat_parent(&st) : -ESRCH;
+    const bool types = r == 0 && st.tty && st.session == st.id.pid;
+    if (r == 0)
+        r = types ? -ESRCH : proc_owner(st.id.pid, &owner);
+    if (r == 0)
+        r = owner == f->of.uid ? (int)proc_read(st.id.pid, "cgroup", cgroups, sizeof(cgroups))
+                               : -ESRCH;
+    if (r < 0)
+        return proc_unsure(r) ? r : 0;
     *out = st.id;
-    return true;
+    return strcmp(cgroups, f->cgroups) == 0;
 }
 
 /* Of a rule. */
-static uint64_t add_launch(uint64_t h, const struct facts *f, enum launch_by by)
+static int add_launch(uint64_t h, const struct facts *f, enum launch_by by, uint64_t *out)
 {
     struct proc_stat st;
     struct proc_id launcher;
     const struct workload *w = &f->workload;
+    int r;
     if (by == LAUNCH_ANY && w->slurm_step[0])
         by = LAUNCH_STEP;
+    *out = 0;
     switch (by) {
     case LAUNCH_ANY:
-        return find_launcher(f, &launcher)
-                   ? add_text(add_text(add_process(h, launcher), f->exe), f->comm)
-                   : 0;
+        r = find_launcher(f, &launcher);
+        if (r > 0)
+            *out = add_text(add_text(add_process(h, launcher), f->exe), f->comm);
+        return r < 0 ? r : 0;
     case LAUNCH_PROCESS:
         return 0;
     case LAUNCH_SESSION:
-        return proc_stat_read(f->proc.pid, &st) < 0 ? 0 : add_number(h, (uint64_t)st.session);
+        r = proc_stat_read(f->proc.pid, &st);
+        if (r == 0)
+            *out = add_number(h, (uint64_t)st.session);
+        return proc_unsure(r) ? r : 0;
     case LAUNCH_CGROUP:
-        return f->cgroup[0] && f->cgroup[1] ? add_text(h, f->cgroup) : 0;
+        *out = f->cgroup[0] && f->cgroup[1] ? add_text(h, f->cgroup) : 0;
+        return 0;
     case LAUNCH_CONTAINER:
-        return w->container[0] ? add_text(h, w->container) : 0;
+        *out = w->container[0] ? add_text(h, w->container) : 0;
+        return 0;
     case LAUNCH_STEP:
-        return w->slurm_step[0] ? add_text(add_number(h, w->slurm_job), w->slurm_step) : 0;
+        *out = w->slurm_step[0] ? add_text(add_number(h, w->slurm_job), w->slurm_step) : 0;
+        return 0;
     }
     return 0;
 }
 
-uint64_t launch_of(const struct facts *f, const struct outcome *o)
+int launch_of(const struct facts *f, const struct outcome *o, uint64_t *out)
 {
     const bool words = o->by == BY_ENVIRONMENT || (o->by == BY_RULE && o->rule->class_said);
     const enum launch_by by = o->rule ? o->rule->launch : LAUNCH_ANY;
     uint64_t h = add_number(FNV_START, f->of.uid);
     h = add_text(add_number(h, by), o->rule ? o->rule->title : "");
     if (!words || by != LAUNCH_ANY)
-        return add_launch(h, f, by);
+        return add_launch(h, f, by, out);
     h = add_number(add_text(h, o->request.name), o->request.class);
-    return add_process(add_number(h, o->request.weight), f->of.origin.speaker);
+    *out = add_process(add_number(h, o->request.weight), f->of.origin.speaker);
+    return 0;
 }

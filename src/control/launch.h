@@ -7,8 +7,9 @@
 #include "control/classify.h"
 #include "control/facts.h"
 
-/* Of a program that shall be what `o` says. 0: it is a job by itself. Reads /proc. */
-uint64_t launch_of(const struct facts *f, const struct outcome *o);
+/* Of a program that shall be what `o` says. *out 0: it is a job by itself. Reads /proc; an error is
+ * one of proc_unsure(). */
+int launch_of(const struct facts *f, const struct outcome *o, uint64_t *out);
 
 /* "process", "session", "cgroup", "container" or "step"; false: it is none of them. */
 bool launch_parse(const char *text, enum launch_by *out);

@@ -10,6 +10,8 @@
 #define KEPT_NS       (30 * NSEC_PER_SEC) /* an answer, for who asks several times */
 #define SEND_AGAIN_NS (200 * NSEC_PER_MSEC)
 #define TRIES_MAX     3 /* of a process that becomes another program each time */
+#define FAILED_NS     (200 * NSEC_PER_MSEC) /* between looks that fail for want of something, */
+#define FAILED_MAX    150 /* and how many: then the program goes without, as one that hangs does */
 
 enum state { LOOKUP_FREE, LOOKUP_QUEUED, LOOKUP_SENT, LOOKUP_DONE };
 
@@ -19,7 +21,7 @@ struct lookup {
     uid_t account;
     uint64_t id;
     uint64_t since_ns; /* when it was asked about; when it was answered */
-    unsigned tries;
+    unsigned tries, failed;
     char container[72];
     struct proc_image image; /* of the answer */
     struct identify_origin origin;
@@ -191,6 +193,13 @@ static void enqueue(struct lookups *l, struct lookup *x, const struct lookup_key
     x->tries++;
 }
 
+/* Whether why there is no answer says nothing about the program. */
+static bool failed_in_passing(const struct lookup *x)
+{
+    return proc_unsure(x->code) && x->code != -EAGAIN && x->code != -ETIMEDOUT &&
+           x->failed < FAILED_MAX;
+}
+
 /* Whether an answer is about what the process is now. */
 static bool is_current(const struct lookup *x, const struct lookup_key *k)
 {
@@ -211,6 +220,12 @@ int lookups_get(struct lookups *l, const struct lookup_key *k, uint64_t now_ns, 
         enqueue(l, x, k, now_ns);
     } else if (x->state != LOOKUP_DONE && now_ns - x->since_ns > LOOKUP_MAX_NS) {
         lookup_end(l, x, -ETIMEDOUT, now_ns);
+    } else if (x->state == LOOKUP_DONE && failed_in_passing(x)) {
+        if (now_ns - x->since_ns < FAILED_NS)
+            return -EAGAIN;
+        x->failed++;
+        enqueue(l, x, k, now_ns);
+        x->tries--;
     } else if (x->state == LOOKUP_DONE && !is_current(x, k)) {
         if (x->tries < TRIES_MAX)
             enqueue(l, x, k, now_ns);

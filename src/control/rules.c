@@ -84,6 +84,10 @@ int rules_fn(void *arg, pid_t pid, struct job_spec *spec)
     }
     if (o.pending)
         return -EAGAIN;
+    uint64_t launch = 0;
+    r = o.by == BY_NONE ? 0 : launch_of(&f, &o, &launch);
+    if (r < 0)
+        return r;
     if (o.note[0]) {
         char comm[sizeof(f.comm)];
         memcpy(comm, f.comm, sizeof(comm));
@@ -98,7 +102,7 @@ int rules_fn(void *arg, pid_t pid, struct job_spec *spec)
     spec->source = sources[o.by];
     spec->uid = f.of.uid;
     spec->facts = f.told;
-    spec->launch = launch_of(&f, &o);
+    spec->launch = launch;
     set_account(l, &f.of, pid, spec);
     return 1;
 }

@@ -81,23 +81,35 @@ void take_back(struct verb *v, struct engine *e, const char *why)
 {
     const uint32_t slot =
         v->target.view.number ? engine_job_by_number(e, v->target.view.number) : SLOT_NONE;
+    struct job_view now;
     if (!v->before.noted || v->command.code < 0 || v->request.release)
         return;
     if (v->request.op == OP_POLICY) {
         (void)engine_set_policy(e, v->before.policy);
         (void)engine_set_params(e, &v->before.params);
-    } else if (slot != SLOT_NONE && v->adopted) {
+    } else if (slot != SLOT_NONE && v->adopted && engine_view(e, slot, &now) &&
+               !(now.swap && now.swap[0])) { /* else nobody would bring it in */
         engine_release(e, slot);
     } else if (slot != SLOT_NONE) {
         job_back(v, e, slot);
     }
+    engine_record(e); /* before the one who asked learns anything: ceded may be killed then */
     log_user(v->who.account, LOG_INFO, "uid %u (pid %d): %s: taken back, because %s", v->who.uid,
              (int)v->who.pid, proto_op_name(v->request.op), why);
 }
 
-bool paused_in_vain(const struct verb *v)
+int take_back_if_vain(struct verb *v, struct engine *e, int status, const char *why)
 {
+    const struct request *r = &v->request;
     const struct job_view *j = &v->target.view;
-    return v->request.op == OP_PAUSE && j->groups && j->runnable_groups == j->groups &&
-           !j->signalled;
+    int code = 0;
+    if (status < 0 && r->op == OP_PAUSE && j->groups && j->runnable_groups == j->groups &&
+        !j->signalled)
+        code = error_set(&v->error, status, "cannot pause job #%llu: %s",
+                         (unsigned long long)j->number, why);
+    else if (v->before.noted && r->op != OP_ADD && r->op != OP_RESUME && !r->release)
+        code = engine_may_record(e, v->target.slot, &v->error);
+    if (code < 0)
+        take_back(v, e, v->error.text);
+    return code;
 }

@@ -10,10 +10,12 @@ void take_back_note(struct verb *v, const struct engine *e);
 /* After that: what it has made of its target. */
 void take_back_mark(struct verb *v, const struct engine *e);
 /* Undoes what verb_run() did, unless somebody has changed it since. A job that was detached stays
- * so, and so does one that had yielded: what it is to get back is forgotten. */
+ * so, and so does one that had yielded: what it is to get back is forgotten. One that was made and
+ * is on its way out of memory comes in, and stays a job. */
 void take_back(struct verb *v, struct engine *e, const char *why);
 
-/* Nothing of what was to be paused is. */
-bool paused_in_vain(const struct verb *v);
+/* Before a client is told that it was done, with what the driver says: 0, if that is so and will be
+ * for the next ceded; else it is taken back, and v->error says why. */
+int take_back_if_vain(struct verb *v, struct engine *e, int status, const char *why);
 
 #endif

@@ -497,12 +497,9 @@ static json_t *steered(struct verb *v, struct engine *e)
         if (status < 0 && !note.text[0])
             snprintf(note.text, sizeof(note.text), "%s", strerror(-status));
     }
-    if (status < 0 && paused_in_vain(v)) {
-        take_back(v, e, note.text);
-        v->command.code = error_set(&v->error, status, "cannot pause job #%llu: %s",
-                                    (unsigned long long)t->view.number, note.text);
+    v->command.code = take_back_if_vain(v, e, status, note.text);
+    if (v->command.code < 0)
         return NULL;
-    }
     const bool waits = is_under_way(v, e);
     if (!waits && !v->request.look)
         log_done(v);

@@ -89,7 +89,7 @@ static void heartbeat(struct daemon *d)
 {
     const uint64_t now = monotonic_ns();
     journal_shared(d->journal)->heartbeat_ns = now;
-    if (now < d->mend_ns)
+    if (now < d->mend_ns && (d->mend_failed || !journal_stale(d->journal)))
         return;
     d->mend_ns = now + HEARTBEAT_NS;
     int r = journal_mend(d->journal);
@@ -100,7 +100,7 @@ static void heartbeat(struct daemon *d)
                 "the journal in %s is not as it was written, and cannot be made anew: "
                 "%s",
                 d->dir, strerror(-r));
-    d->mend_failed = r;
+    d->mend_failed = r < 0 ? r : 0;
 }
 
 /* The loop */

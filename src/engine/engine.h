@@ -164,6 +164,8 @@ int engine_may_pause(const struct engine *e, uint32_t job, struct error *err);
 /* 0, or that the journal cannot take changes of what the job has on its GPUs, or of a new job's
  * first group (SLOT_NONE): it would be left running whatever is asked for. */
 int engine_may_record(struct engine *e, uint32_t job, struct error *err);
+/* What has changed is in the journal from now on, before the next tick. */
+void engine_record(struct engine *e);
 
 /* ---- for a verb that ends when it has done its work ---- */
 

@@ -49,6 +49,11 @@ static void tick_record(struct engine *e)
     }
 }
 
+void engine_record(struct engine *e)
+{
+    tick_record(e);
+}
+
 /* ---- decide, record, apply ---- */
 
 static uint64_t tick_commit(struct engine *e)

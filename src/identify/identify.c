@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "lib/util.h"
 
@@ -20,7 +21,10 @@ static void on_child(int number)
 
 static void answer_send(const struct identify_answer *a)
 {
-    (void)!send(IDENTIFY_LINK_FD, a, offsetof(struct identify_answer, text) + a->n, MSG_NOSIGNAL);
+    ssize_t n;
+    do
+        n = send(IDENTIFY_LINK_FD, a, offsetof(struct identify_answer, text) + a->n, MSG_NOSIGNAL);
+    while (n < 0 && (errno == EINTR || errno == ENOBUFS || errno == ENOMEM) && usleep(1000) == 0);
 }
 
 _Noreturn static void identify_look(const struct identify_ask *ask)

@@ -155,52 +155,68 @@ static int says_same(const char *text, size_t n, struct pairs wanted,
 }
 
 /* Whether it began with rights of its file's owner, as sudo does: its environment is then the word
- * of somebody else. */
-static bool has_rights_of_file(pid_t pid, char *text)
+ * of somebody else. 1, 0 or -errno. */
+static int has_rights_of_file(pid_t pid, char *text)
 {
     const ssize_t n = read_region(pid, "auxv", text, ENVIRONMENT_MAX);
     unsigned long entry[2];
+    if (n < 0)
+        return (int)n;
     for (ssize_t at = 0; at + (ssize_t)sizeof(entry) <= n; at += (ssize_t)sizeof(entry)) {
         memcpy(entry, text + at, sizeof(entry));
         if (entry[0] == AT_SECURE)
             return entry[1] != 0;
     }
-    return true;
+    return 1;
 }
 
 /* What the program lacks it has from this process, if that is root's or of the same user. *part: it
- * may still be part of what this one began. */
-static void inherit(struct proc_id from, uid_t uid, struct pairs wanted, char *text, bool *part,
-                    struct identify_answer *out)
+ * may still be part of what this one began. An error is one of proc_unsure(). */
+static int inherit(struct proc_id from, uid_t uid, struct pairs wanted, char *text, bool *part,
+                   struct identify_answer *out)
 {
     uid_t owner;
-    if (proc_owner(from.pid, &owner) < 0 || (owner != uid && owner != 0) ||
-        has_rights_of_file(from.pid, text))
-        return;
+    int r = proc_owner(from.pid, &owner);
+    if (r == 0)
+        r = owner == uid || owner == 0 ? has_rights_of_file(from.pid, text) : 1;
+    if (r != 0)
+        return proc_unsure(r) ? r : 0;
     const ssize_t n = read_region(from.pid, "environ", text, ENVIRONMENT_MAX);
-    if (n <= 0 || proc_check(from) < 0)
-        return;
+    r = n < 0 ? (int)n : proc_check(from);
+    if (n <= 0 || r < 0)
+        return proc_unsure(r) ? r : 0;
     const int same = says_same(text, (size_t)n, wanted, out);
     *part &= same >= 0;
     if (*part && same > 0)
         out->origin.speaker = from;
     put_variables(text, (size_t)n, wanted, !out->origin.overwritten || owner != uid, out);
+    return 0;
 }
 
-static void inherit_all(struct proc_id id, const char *container, struct pairs wanted, char *text,
-                        struct identify_answer *out)
+static int inherit_all(struct proc_id id, const char *container, struct pairs wanted, char *text,
+                       struct identify_answer *out)
 {
     struct proc_stat st;
     uid_t uid;
     bool part = true;
     out->origin.speaker = id;
-    if (proc_owner(id.pid, &uid) < 0 || proc_stat_read(id.pid, &st) < 0)
-        return;
-    for (int i = 0; i < LEVELS_MAX && st.ppid > 1 && proc_stat_parent(&st) == 0; i++)
-        inherit(st.id, uid, wanted, text, &part, out);
+    int r = proc_owner(id.pid, &uid);
+    if (r == 0)
+        r = proc_stat_read(id.pid, &st);
+    if (r < 0)
+        return r;
+    for (int i = 0; i < LEVELS_MAX && r == 0 && st.ppid > 1; i++) {
+        r = proc_stat_parent(&st);
+        if (r == 0)
+            r = inherit(st.id, uid, wanted, text, &part, out);
+    }
+    if (proc_unsure(r))
+        return r;
     const pid_t first = container[0] ? cgroup_first(id.pid, container) : 0;
-    if (first > 0 && proc_stat_read(first, &st) == 0)
-        inherit(st.id, uid, wanted, text, &part, out);
+    r = first > 0 ? proc_stat_read(first, &st) : -ESRCH;
+    if (r == 0)
+        r = inherit(st.id, uid, wanted, text, &part, out);
+    return proc_unsure(r) ? r : 0;
 }
 
 int words_read(struct proc_id id, const char *container, struct pairs wanted,
@@ -211,7 +227,9 @@ int words_read(struct proc_id id, const char *container, struct pairs wanted,
     for (int i = 0; i < TRIES && r == -EAGAIN; i++)
         r = read_own(id, wanted, text, out);
     if (r == 0)
-        inherit_all(id, container, wanted, text, out);
+        r = inherit_all(id, container, wanted, text, out);
+    if (r < 0)
+        out->n = 0; /* half of it might be somebody else's word */
     free(text);
     return r;
 }

@@ -186,16 +186,18 @@ uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec)
     return SLOT_NONE;
 }
 
-uint32_t model_job_of_launch(const struct model *m, uint64_t launch, struct proc_id proc)
+int model_job_of_launch(const struct model *m, uint64_t launch, struct proc_id proc, uint32_t *job)
 {
     uid_t owner;
-    if (!launch || proc_owner(proc.pid, &owner) < 0)
-        return SLOT_NONE;
+    *job = SLOT_NONE;
+    int r = launch ? proc_owner(proc.pid, &owner) : 0;
+    if (!launch || r < 0)
+        return r;
     for_each_job (m, j) {
         if (j->rec.launch == launch && j->rec.owner == owner)
-            return model_job_slot(m, j);
+            *job = model_job_slot(m, j);
     }
-    return SLOT_NONE;
+    return 0;
 }
 
 int model_job_join(struct model *m, uint32_t job, struct proc_id proc, struct error *err)

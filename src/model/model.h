@@ -375,8 +375,9 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
                   struct error *err);
 /* The one that has the user's processes of that Slurm job; SLOT_NONE: there is none yet. */
 uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec);
-/* The one of this owner's programs that the same thing started; SLOT_NONE: there is none yet. */
-uint32_t model_job_of_launch(const struct model *m, uint64_t launch, struct proc_id proc);
+/* The one of this owner's programs that the same thing started; SLOT_NONE: there is none yet. 0 or
+ * -errno. */
+int model_job_of_launch(const struct model *m, uint64_t launch, struct proc_id proc, uint32_t *job);
 /* One more process, with its descendants, beside the root. -ESRCH, -EBUSY, -ENOSPC. */
 int model_job_join(struct model *m, uint32_t job, struct proc_id proc, struct error *err);
 /* It has these terms from now on. -EINVAL: they are no terms. */

@@ -143,6 +143,8 @@ int journal_from_fd(int fd, int memory_fd, int lock_fd, struct journal **out, st
 /* If the file was cut short or written over, or could not be written, it is made anew from what its
  * holders know: then 1. 0: it is as it should be. Else an error, to be tried again. */
 int journal_mend(struct journal *j);
+/* Something could not be written since. */
+bool journal_stale(const struct journal *j);
 /* For a holder that waits for something else and has nothing to write meanwhile: others may take
  * the lock. To be called only where nobody who has the same lock by inheritance relies on it. */
 void journal_yield(struct journal *j);

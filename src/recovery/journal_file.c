@@ -111,8 +111,10 @@ static int journal_map(int fd, int memory_fd, int lock_fd, struct journal **out,
         r = error_set(err, -errno, "cannot get memory for the journal: %s", strerror(errno));
     else if (!begun && (take_in(j) < 0 || (r = header_ok(&j->map->header, err)) == 0))
         r = error_set(err, -ENOENT, "the journal is from another boot or version, or cut short");
-    if (r >= 0 && begun)
+    if (r >= 0 && begun) {
         journal_refresh(j);
+        j->stale = true; /* what another holder could not write is not known here */
+    }
     if (r < 0)
         journal_close(j);
     *out = r < 0 ? NULL : j;
@@ -300,6 +302,11 @@ int journal_reclaim(struct journal *j)
         journal_store_shared(j);
     }
     return r;
+}
+
+bool journal_stale(const struct journal *j)
+{
+    return j->stale;
 }
 
 /* The header goes last, without which the rest is none. */

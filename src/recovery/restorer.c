@@ -255,6 +255,7 @@ static void clean_up(struct journal *j, struct device_driver **driver)
     journal_reclaim(j); /* held already: for its name */
     if (!undo_all(j, driver))
         return;
+    (void)journal_mend(j); /* or the next ceded believes what the last one could not write */
     find_swapped(j, *driver);
     if (swapper_undo(j, SWAP_UNDO_MS, true, &err) > 0)
         log_say(LOG_ERR, "a job stays swapped out until the next ceded: %s", err.text);

@@ -18,10 +18,14 @@ static struct load *some_load(void)
     return NULL;
 }
 
+/* REFUSED: whatever it was to do is not done, and is not done later. PERHAPS: ceded ended. */
+enum outcome { DONE, REFUSED, PERHAPS };
+
 /* It has to end, with a status of a verb: within two minutes, because a swap waits 10 s for a
  * program to be locked, and undoes what it has begun. */
-static void verb(const char *const argv[])
+static enum outcome verb(const char *const argv[])
 {
+    const bool daemon = c.ceded != 0;
     pid_t pid = spawn("verb", argv);
     siginfo_t ended = {.si_pid = 0};
     for (int i = 0; i < 2 && !ended.si_pid; i++)
@@ -34,6 +38,7 @@ static void verb(const char *const argv[])
     note("=%d", status);
     if (status > 2)
         fail_msg("cede %s ended with %d: %s", argv[1], status, contents("verb.err"));
+    return status == 0 ? DONE : daemon && has_ended() ? PERHAPS : REFUSED;
 }
 #define VERB(...) verb((const char *const[]){"cede", __VA_ARGS__, NULL})
 
@@ -44,7 +49,7 @@ void start_load(void)
         l = c.loads[i].pid ? NULL : &c.loads[i];
     if (!l)
         return;
-    *l = (struct load){.pid = 0};
+    *l = (struct load){.words.paused = NOT_PAUSED};
     snprintf(l->name, sizeof(l->name), "l%u", ++c.started);
     start_program_of_load(l);
     if (!EVENTUALLY(all_have_contexts(&l->pid, 1)))
@@ -58,23 +63,62 @@ static void kill_load(void)
     if (!l)
         return;
     if (l->second && draw(2)) {
-        kill_it(KILLED_PROGRAM, l->second);
+        kill_program(l->second);
         note(" the second process of %s killed", l->name);
         l->second = 0;
         return;
     }
-    kill_it(KILLED_PROGRAM, l->pid);
-    assert_int_equal(await_child(l->pid), 1000 + SIGKILL);
+    const bool goes_on = l->second && draw(2); /* the other, without it */
+    if (l->launcher && !goes_on)
+        kill_launcher(l); /* before it ends with its workers */
+    kill_program(l->pid);
     note(" %s killed", l->name);
-    if (l->second && draw(2)) { /* the other goes on without it */
-        l->first = l->first ? l->first : l->pid;
+    if (goes_on) {
         l->pid = l->second;
         l->second = 0;
+        if (l->apart)
+            forget_job(l); /* it may have been in another */
         snprintf(l->name + strlen(l->name), sizeof(l->name) - strlen(l->name), "-2");
         return;
     }
-    kill_it(KILLED_PROGRAM, l->second);
+    if (l->second)
+        kill_program(l->second);
     l->pid = l->second = 0;
+}
+
+static struct load *some_launched(void)
+{
+    for (size_t i = 0; i < LOADS; i++) {
+        if (c.loads[i].pid && c.loads[i].launcher)
+            return &c.loads[i];
+    }
+    return NULL;
+}
+
+static void more_workers(void)
+{
+    struct load *l = some_launched();
+    if (l && !strchr(l->name, '-'))
+        start_worker(l);
+}
+
+/* What started two processes that ceded has not seen together cannot be known any more. */
+static void end_launcher(void)
+{
+    struct load *l = some_launched();
+    if (!l)
+        return;
+    kill_launcher(l);
+    l->apart |= l->second && !l->joined;
+}
+
+/* A verb may make a job of a process that was in none. */
+static void by_hand(struct load *l)
+{
+    if (l->number)
+        return;
+    forget_job(l);
+    l->apart = true;
 }
 
 static void change(void)
@@ -87,27 +131,46 @@ static void change(void)
         {"--budget", "2ms"}, {"--min-speed", "50%"}, {"--min-speed", "100%"},
     };
     struct load *l = some_load();
-    size_t k = draw(ARRAY_SIZE(options));
+    const char *const *option = options[draw(ARRAY_SIZE(options))];
     if (!l)
         return;
-    l->in_job &= strcmp(options[k][1], "none") != 0;
-    VERB("set", pid_text(l->pid), options[k][0], options[k][1]);
+    const enum outcome o = VERB("set", pid_text(l->pid), option[0], option[1]);
+    if (o == REFUSED)
+        return;
+    by_hand(l);
+    if (strcmp(option[1], "none") == 0) {
+        forget_job(l);
+        l->apart = true;
+    } else if (option[0][1] == 'c') {
+        snprintf(l->words.class, sizeof(l->words.class), "%s", o == DONE ? option[1] : "");
+    } else if (option[0][1] == 'w') {
+        l->words.weight = o == DONE ? 300 : 0;
+    }
+}
+
+static void pause_or_resume(const char *which)
+{
+    struct load *l = some_load();
+    if (!l)
+        return;
+    const bool pause = which[0] == 'p';
+    const enum outcome o = VERB(which, pid_text(l->pid));
+    if (o == REFUSED)
+        return;
+    by_hand(l);
+    l->pause_wanted |= pause;
+    l->resumed = o == DONE && !pause ? c.step + 1 : 0;
+    l->words.paused = o == PERHAPS ? PERHAPS_PAUSED : pause ? PAUSED : NOT_PAUSED;
 }
 
 static void pause_load(void)
 {
-    struct load *l = some_load();
-    if (!l)
-        return;
-    l->pause_wanted = true;
-    VERB("pause", pid_text(l->pid));
+    pause_or_resume("pause");
 }
 
 static void resume_load(void)
 {
-    struct load *l = some_load();
-    if (l)
-        VERB("resume", pid_text(l->pid));
+    pause_or_resume("resume");
 }
 
 static void swap_load(void)
@@ -116,6 +179,7 @@ static void swap_load(void)
     if (!l)
         return;
     l->pause_wanted = true;
+    by_hand(l);
     VERB("swap-out", pid_text(l->pid));
     if (draw(2))
         VERB("swap-in", pid_text(l->pid));
@@ -129,10 +193,13 @@ static void yield_load(void)
     if (!l)
         return;
     l->pause_wanted = true;
+    by_hand(l);
     snprintf(text, sizeof(text),
              "{\"v\":1,\"op\":\"yield\",\"target\":%d,\"pause\":%s,\"memory\":%s}", (int)l->pid,
              draw(2) ? "true" : "false", !c.no_swap && draw(2) ? "true" : "false");
     json_decref(ask(text));
+    l->words.class[0] = '\0';
+    l->words.paused = PERHAPS_PAUSED;
     if (draw(2))
         nap_ms((unsigned)draw(300));
     if (draw(3) == 0)
@@ -180,6 +247,7 @@ static void kill_swapper(void)
     if (!l)
         return;
     l->pause_wanted = true;
+    by_hand(l);
     snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"swap-out\",\"target\":%d}", (int)l->pid);
     json_decref(ask(text));
     nap_ms((unsigned)draw(100));
@@ -257,8 +325,14 @@ static void damage_journal(void)
     }
     c.losses++;
     c.odd_slices = true;
-    for (size_t i = 0; i < LOADS; i++)
-        c.loads[i].in_job = false;
+    for (size_t i = 0; i < LOADS; i++) {
+        struct load *l = &c.loads[i];
+        forget_job(l);
+        l->joined = false;
+        /* What is out of memory comes in, each process as a job. */
+        l->apart |=
+            l->pause_wanted || (l->second && !l->launcher && process_parent(l->second) != l->pid);
+    }
     note(" damage %u", how);
 }
 
@@ -266,10 +340,11 @@ static const struct {
     void (*act)(void);
     unsigned often;
 } actions[] = {
-    {start_load, 8},    {kill_load, 3},    {change, 12},           {pause_load, 8},
-    {resume_load, 6},   {swap_load, 3},    {change_policy, 3},     {reload, 2},
-    {kill_restorer, 3}, {kill_swapper, 2}, {stop_for_a_moment, 3}, {kill_one, 5},
-    {kill_both, 4},     {kill_newborn, 2}, {damage_journal, 3},    {yield_load, 6},
+    {start_load, 8},        {kill_load, 3},    {change, 12},       {pause_load, 8},
+    {more_workers, 3},      {end_launcher, 2}, {resume_load, 6},   {swap_load, 3},
+    {change_policy, 3},     {reload, 2},       {kill_restorer, 3}, {kill_swapper, 2},
+    {stop_for_a_moment, 3}, {kill_one, 5},     {kill_both, 4},     {kill_newborn, 2},
+    {damage_journal, 3},    {yield_load, 6},
 };
 
 void act(void)

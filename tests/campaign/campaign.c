@@ -23,8 +23,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "recovery/journal.h"
-
 #define ROUND_STEPS 25
 #define STEPS       300
 #define NUMBER(n)   ((unsigned long long)(n))
@@ -59,8 +57,23 @@ static bool is_ours(pid_t pid)
 {
     bool ours = pid == c.ceded || pid == gpu_pid();
     for (size_t i = 0; i < LOADS; i++)
-        ours |= c.loads[i].pid == pid || (pid && c.loads[i].second == pid);
+        ours |= c.loads[i].pid == pid || c.loads[i].second == pid || c.loads[i].launcher == pid;
     return ours;
+}
+
+bool alive(pid_t pid)
+{
+    const char state = process_state(pid);
+    return state && state != 'Z';
+}
+
+void kill_program(pid_t pid)
+{
+    kill_it(KILLED_PROGRAM, pid);
+    if (process_parent(pid) == getpid())
+        assert_int_equal(await_child(pid), 1000 + SIGKILL);
+    else if (!EVENTUALLY(!alive(pid)))
+        fail_msg("process %d does not end", (int)pid);
 }
 
 /* Waits for what a ceded that is gone has left: its restorer, swappers, readers of the
@@ -150,6 +163,13 @@ void start(void)
 {
     if (c.ceded)
         return;
+    /* A job is resumed whether or not that could be recorded. */
+    for (size_t i = 0; i < LOADS; i++) {
+        if (c.loads[i].resumed == c.step + 1 && c.loads[i].words.paused == NOT_PAUSED) {
+            c.loads[i].words.paused = PERHAPS_PAUSED;
+            c.loads[i].pause_wanted = true;
+        }
+    }
     await_orphans();
     uint32_t often = atomic_exchange(&c.faults->per_million, draw(3) ? 0 : 20000);
     bool up = try_start();
@@ -178,160 +198,7 @@ void kill_ceded(bool both)
     c.ceded = 0;
 }
 
-/* ---- what has to hold ---- */
-
-static bool journal_is_complete(void)
-{
-    struct journal *j;
-    if (journal_open_readonly(cede_home(), &j, NULL) < 0)
-        return false;
-    bool is = journal_incomplete(j) == 0;
-    journal_close(j);
-    return is;
-}
-
-static const char *state_of(json_t *all, const struct load *l)
-{
-    json_t *job;
-    size_t i;
-    json_array_foreach(json_object_get(all, "jobs"), i, job)
-    {
-        const pid_t pid = (pid_t)json_integer_value(json_object_get(job, "pid"));
-        if (pid == l->pid || (l->first && pid == l->first))
-            return json_string_value(json_object_get(job, "state"));
-    }
-    return NULL;
-}
-
-static bool is_off(const char *state)
-{
-    return state && (strcmp(state, "paused") == 0 || strncmp(state, "swap", 4) == 0);
-}
-
-/* Until no memory is on its way. */
-static json_t *settled(void)
-{
-    json_t *all = NULL;
-    bool moves = true;
-    if (!EVENTUALLY(({
-            json_decref(all);
-            all = ask("{\"v\":1,\"op\":\"ps\"}");
-            moves = !all;
-            for (size_t i = 0; i < LOADS; i++) {
-                const char *s = c.loads[i].pid ? state_of(all, &c.loads[i]) : NULL;
-                moves |= s && strncmp(s, "swapping", 8) == 0;
-            }
-            !moves;
-        })))
-        fail_msg("%s", all ? "a job's memory stays on its way" : "ceded does not answer");
-    return all;
-}
-
-static bool gets_gpu(const pid_t *v, size_t n)
-{
-    double busy[PROCESSES];
-    bool is = false;
-    if (c.real)
-        return works_while_off();
-    measure(v, n, 20, busy);
-    for (size_t i = 0; i < n; i++)
-        is |= busy[i] > 0;
-    return is;
-}
-
-/* None has ended, and those that may get the GPU. */
-static void await_programs(const pid_t *v, size_t n)
-{
-    for (size_t i = 0; i < LOADS; i++) {
-        struct load *l = &c.loads[i];
-        if (l->pid && waitpid(l->pid, NULL, WNOHANG) != 0) {
-            char file[80];
-            snprintf(file, sizeof(file), "%s.err", l->name);
-            c.lost++;
-            fail_msg("%s has ended by itself: %s", l->name, contents(file));
-        }
-    }
-    if (c.real)
-        await_work();
-    else
-        await_progress(v, n);
-}
-
-/* Of the programs in no job, of which a rule may make jobs at any time; 0: none is odd. */
-static uint64_t odd_slice_of_unmanaged(void)
-{
-    pid_t v[PROCESSES];
-    size_t n = 0;
-    json_t *all = ask("{\"v\":1,\"op\":\"ps\"}");
-    if (!all)
-        return UINT64_MAX;
-    for (size_t i = 0; i < LOADS; i++) {
-        struct load *l = &c.loads[i];
-        if (!l->pid || state_of(all, l))
-            continue;
-        v[n++] = l->pid;
-        if (l->second)
-            v[n++] = l->second;
-    }
-    json_decref(all);
-    return odd_slice(v, n);
-}
-
-static void check_up(void)
-{
-    pid_t running[PROCESSES], off[PROCESSES];
-    size_t nrunning = 0, noff = 0;
-    uint64_t odd_us = 0;
-    if (!EVENTUALLY(journal_is_complete()))
-        fail_msg("the journal stays incomplete");
-    json_t *all = settled();
-    for (size_t i = 0; i < LOADS; i++) {
-        struct load *l = &c.loads[i];
-        const char *state = l->pid ? state_of(all, l) : NULL;
-        if (!l->pid)
-            continue;
-        if (!state && l->in_job)
-            fail_msg("%s is in no job any more", l->name);
-        l->in_job = state != NULL;
-        if (is_off(state) && !l->pause_wanted)
-            fail_msg("%s is %s, and nobody asked for that", l->name, state);
-        l->off = is_off(state);
-        *(is_off(state) ? &off[noff++] : &running[nrunning++]) = l->pid;
-        if (l->second)
-            *(is_off(state) ? &off[noff++] : &running[nrunning++]) = l->second;
-        l->pause_wanted &= is_off(state);
-    }
-    json_decref(all);
-    await_programs(running, nrunning);
-    /* What could not be suspended when a call failed is tried again. */
-    if (noff && !EVENTUALLY(!gets_gpu(off, noff)))
-        fail_msg("processes are off the GPU by what ps says, and get it");
-    if (!c.odd_slices && !EVENTUALLY(!(odd_us = odd_slice_of_unmanaged())))
-        fail_msg("a program in no job has a timeslice of %llu us", (unsigned long long)odd_us);
-    if (!EVENTUALLY(helper("cede-restore")))
-        fail_msg("ceded has no restorer");
-}
-
-/* Everything is as the programs had it. */
-static void check_down(void)
-{
-    pid_t v[PROCESSES];
-    size_t n = 0;
-    await_orphans();
-    for (size_t i = 0; i < LOADS; i++) {
-        if (c.loads[i].pid)
-            v[n++] = c.loads[i].pid;
-        if (c.loads[i].pid && c.loads[i].second)
-            v[n++] = c.loads[i].second;
-    }
-    if (records(NULL))
-        fail_msg("%u groups are on record still", records(NULL));
-    if (n && !c.odd_slices && !all_slices_default(v, n))
-        fail_msg("without ceded, a timeslice is %llu us", (unsigned long long)odd_slice(v, n));
-    for (size_t i = 0; i < LOADS; i++)
-        c.loads[i].off = false;
-    await_programs(v, n);
-}
+/* ---- a step ---- */
 
 static void stop(void)
 {
@@ -469,9 +336,14 @@ static int campaign_end(void **state)
 {
     const char *log = contents("ceded.err");
     size_t n = strlen(log);
-    if (!c.over)
-        fprintf(stderr, "round of --seed %llu:%s\nceded said last:\n%s\n",
-                (unsigned long long)c.seed, c.history, log + (n > 6000 ? n - 6000 : 0));
+    if (!c.over) {
+        json_t *all = c.ceded ? ask("{\"v\":1,\"op\":\"ps\",\"brief\":true}") : NULL;
+        char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
+        fprintf(stderr, "round of --seed %llu:%s\nceded said last:\n%s\nps: %s\n", NUMBER(c.seed),
+                c.history, log + (n > 6000 ? n - 6000 : 0), text ? text : "none");
+        json_decref(all);
+        free(text);
+    }
     report();
     return c.over ? 0 : e2e_end(state);
 }

@@ -18,14 +18,25 @@ enum killed_kind {
         KILLED_COUNT
 };
 
+/* What a job shall be by the verbs that were done. Empty, 0: not known until ceded is asked. */
+struct words {
+    char class[8];
+    long long weight;
+    enum { PERHAPS_PAUSED, NOT_PAUSED, PAUSED } paused;
+};
+
 struct load {
     char name[16];
-    pid_t pid;         /* 0: none */
-    pid_t second;      /* a GPU process more of its job; 0: none */
-    pid_t first;       /* of its job, and killed: pid was its second; 0: that is the first */
-    bool in_job;       /* when ceded was asked last, and nobody has taken it out since */
-    bool foreign;      /* runs --program */
+    pid_t pid;       /* 0: none */
+    pid_t second;    /* a GPU process more of its job; 0: none */
+    pid_t launcher;  /* their parent, with CEDE_CLASS in its environment; 0: none, or killed */
+    uint64_t number; /* of its job when ceded was asked last, and nobody has taken it out since */
+    bool joined;     /* both were in it */
+    bool apart;      /* both need not be: one was taken out, or what started both is gone */
+    bool foreign;    /* runs --program */
+    struct words words;
     bool off;          /* paused or swapped out when ceded was asked last */
+    uint64_t resumed;  /* the step in which that was said to be done, from 1 */
     bool pause_wanted; /* somebody asked to pause it, or to swap it out, since it last ran freely */
 };
 
@@ -52,6 +63,16 @@ uint64_t draw(uint64_t n);
 /* Into the history of the round. */
 void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* Its processes that use the GPU; returns how many. */
+size_t processes_of(const struct load *l, pid_t v[static 2]);
+bool alive(pid_t pid);
+/* A program's process, killed; of a launcher's its shell reaps them. */
+void kill_program(pid_t pid);
+/* The number of the job that a process is in; 0: none. */
+uint64_t number_of(pid_t pid);
+/* Of its job nothing is known. */
+void forget_job(struct load *l);
+
 /* ceded's living child of that name; 0: none. */
 pid_t helper(const char *name);
 void kill_it(enum killed_kind kind, pid_t pid);
@@ -71,9 +92,16 @@ void start_load(void);
  */
 void kill_something(void);
 
+/* checks.c: what has to hold while ceded runs, and without it. */
+void check_up(void);
+void check_down(void);
+
 /* programs.c: what programs do by their own output, where the driver cannot say it exactly. Loads
  * report counts; a program of --program has to print something for each step of its work. */
 void start_program_of_load(struct load *l);
+/* The second worker of a launcher that has had but one. */
+void start_worker(struct load *l);
+void kill_launcher(struct load *l);
 void await_work(void);
 bool works_while_off(void);
 /* Ends it; its results have to be right. */

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -30,6 +31,26 @@ __attribute__((constructor)) static void map_page(void)
     long at = syscall(SYS_mmap, NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     syscall(SYS_close, fd);
     page = at < 0 && at > -4096 ? NULL : (struct faults *)at;
+}
+
+/* As setproctitle: the arguments and the environment that the kernel shows are overwritten. */
+__attribute__((constructor)) static void set_title(int argc, char **argv, char **envp)
+{
+    const char *title = getenv(TITLE_ENV);
+    char *begin = argv[0], *end = begin + strlen(begin) + 1;
+    if (!title)
+        return;
+    for (int i = 1; i < argc; i++)
+        end = argv[i] + strlen(argv[i]) + 1;
+    for (int i = 0; i < argc; i++)
+        argv[i] = strdup(argv[i]);
+    for (char **e = envp; *e; e++) {
+        end = *e + strlen(*e) + 1;
+        *e = strdup(*e);
+    }
+    title = getenv(TITLE_ENV);
+    memset(begin, 0, (size_t)(end - begin));
+    snprintf(begin, (size_t)(end - begin), "%s", title);
 }
 
 /* splitmix64: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators". */

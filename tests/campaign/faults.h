@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #define FAULTS_ENV "CEDE_FAULTS" /* the file's path */
+#define TITLE_ENV  "CEDE_TITLE"  /* what a program writes over its arguments and environment */
 
 /* What may fail, and how: all with EINTR where the kernel may be interrupted. */
 #define FAULT_KINDS(X)                                                                             \

@@ -2,10 +2,13 @@
  * read from their output where a driver does not count work exactly. See campaign.h. */
 #include "campaign.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define REPORT_MS "20"
 #define LOOK_MS   300 /* ends long after what was in flight when a program was suspended */
@@ -28,19 +31,87 @@ static void choose_server(void)
         setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1);
 }
 
+#define WORKER                                                                                     \
+    "$CEDE_EXE load batch --device soft --memory 33554432 --report " REPORT_MS " --kernel-us "     \
+    "2000 "
+
+/* Some programs overwrite their arguments and environment, as setproctitle does. */
+static const char *title(void)
+{
+    return getenv("CEDE_FAULTS_LIBRARY") && draw(2) ? "LD_PRELOAD=$CEDE_FAULTS_LIBRARY " TITLE_ENV
+                                                      "=titled "
+                                                    : "";
+}
+
 /* A job of two processes, which are swapped together or not at all; half of them wait for their
  * hosts. */
 static void start_pair(struct load *l)
 {
-    char command[512];
+    char command[768];
     snprintf(command, sizeof(command),
-             "load=\"$CEDE_EXE load batch --device soft --memory 33554432 --report " REPORT_MS
-             " --kernel-us 2000 %s\"; %s $load --verify > $CEDE_DIR/%s-2.out & "
-             "exec $load --verify --name %s",
-             draw(2) ? "--burst 1 --host-us 5000" : "", draw(2) ? "setsid" : "", l->name, l->name);
+             "load=\"" WORKER "--verify --name %s %s\"; env %s %s $load > $CEDE_DIR/%s-2.out & "
+             "exec env %s $load",
+             l->name, draw(2) ? "--burst 1 --host-us 5000" : "", title(), draw(2) ? "setsid" : "",
+             l->name, title());
     l->pid = SPAWN(l->name, "sh", "-c", command);
     if (!EVENTUALLY(children_of(l->pid, &l->second, 1) == 1 && all_have_contexts(&l->second, 1)))
         fail_msg("the second process of %s opens no context", l->name);
+}
+
+/* The GPU process that the launcher has beside pid. */
+static pid_t worker_of(const struct load *l)
+{
+    pid_t v[16];
+    struct proc_stat st;
+    const size_t n = children_of(l->launcher, v, ARRAY_SIZE(v));
+    for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
+        if (v[i] != l->pid && proc_stat_read(v[i], &st) == 0 && strcmp(st.comm, l->name) == 0 &&
+            all_have_contexts(&v[i], 1))
+            return v[i];
+    }
+    return 0;
+}
+
+/* One job by CEDE_CLASS, whose workers come together or one long after the other. */
+static void start_launcher(struct load *l)
+{
+    char command[768];
+    snprintf(command, sizeof(command),
+             "load=\"" WORKER "--verify --name %s\"; env %s $load & "
+             "while [ ! -e $CEDE_DIR/%s-more ]; do sleep 0.05; done; env %s %s $load > "
+             "$CEDE_DIR/%s-2.out & wait; wait",
+             l->name, title(), l->name, title(), draw(2) ? "setsid" : "", l->name);
+    setenv("CEDE_CLASS", "batch", 1);
+    l->launcher = SPAWN(l->name, "sh", "-c", command);
+    unsetenv("CEDE_CLASS");
+    pid_t worker = 0;
+    if (!EVENTUALLY((worker = worker_of(l))))
+        fail_msg("the worker of %s opens no context", l->name);
+    l->pid = worker;
+    snprintf(l->words.class, sizeof(l->words.class), "batch");
+    if (draw(2))
+        start_worker(l);
+}
+
+void start_worker(struct load *l)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "%s/%s-more", harness_dir(), l->name);
+    _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == EEXIST)
+        return;
+    l->joined = false;
+    if (fd < 0 || !EVENTUALLY((l->second = worker_of(l))))
+        fail_msg("the second worker of %s opens no context", l->name);
+    note(" second worker of %s pid %d", l->name, (int)l->second);
+}
+
+void kill_launcher(struct load *l)
+{
+    const pid_t pid = l->launcher;
+    l->launcher = 0;
+    kill_program(pid);
+    note(" the launcher of %s killed", l->name);
 }
 
 void start_program_of_load(struct load *l)
@@ -66,9 +137,9 @@ void start_program_of_load(struct load *l)
         argv[n++] = "--report";
         argv[n++] = REPORT_MS;
     }
-    l->second = 0;
-    if (strcmp(c.device, "soft") == 0 && draw(3) == 0) {
-        start_pair(l);
+    const uint64_t kind = strcmp(c.device, "soft") == 0 ? draw(4) : 3;
+    if (kind < 2) {
+        kind ? start_pair(l) : start_launcher(l);
         return;
     }
     if (strcmp(c.device, "nvidia") == 0) { /* or it would measure, and would have to be alone */
@@ -145,13 +216,24 @@ bool works_while_off(void)
     return any;
 }
 
+static void end_worker(const char *name, pid_t pid)
+{
+    c.wrong++; /* unless the next call returns */
+    json_decref(load_end(name, pid));
+    c.wrong--;
+    c.verified++;
+}
+
 void end_load(struct load *l)
 {
     if (!l->foreign) {
-        c.wrong++; /* unless the next call returns */
-        json_decref(load_end(l->name, l->pid));
-        c.wrong--;
-        c.verified++;
+        char second[32];
+        snprintf(second, sizeof(second), "%s-2", l->name);
+        if (l->launcher)
+            kill_launcher(l);
+        end_worker(l->name, l->pid);
+        if (l->second)
+            end_worker(second, l->second);
         return;
     }
     kill(l->pid, SIGTERM);

@@ -246,6 +246,11 @@ int engine_may_record(struct engine *m, uint32_t job, struct error *err)
     return m->unrecorded ? error_set(err, m->unrecorded, "made-up journal") : 0;
 }
 
+void engine_record(struct engine *m)
+{
+    m->recorded = m->jobs[0].job.paused ? 2 : 1;
+}
+
 uint32_t engine_gpu_caps(const struct engine *m, unsigned gpu, uint32_t *withheld, const char **why)
 {
     *withheld = m->withheld;

@@ -22,6 +22,7 @@ struct engine {
     char policy[32];
     struct sched_params params;
     uint32_t withheld; /* of each GPU, "made-up" */
+    int recorded;      /* 1: by engine_record(); 2: and the first job was paused */
     int unrecorded;    /* of engine_may_record() */
     int status;        /* what engine_job_status() answers */
     unsigned applied;

@@ -31,8 +31,10 @@ static void asker_has_gone(void **state)
     fake_engine_put(e->m, 10, 0, CLASS_BATCH, 100, "job");
     const struct journal_job *job = &e->m->jobs[0].job;
     for (int at_once = 0; at_once < 2; at_once++) {
+        e->m->recorded = 0;
         ask_and_leave(e, "{\"v\":1,\"op\":\"pause\",\"target\":\"job\"}", at_once);
         assert_int_equal(job->paused, 0);
+        assert_int_equal(e->m->recorded, !at_once); /* before it learns that */
         ask_and_leave(e, "{\"v\":1,\"op\":\"set\",\"target\":\"job\",\"weight\":7}", at_once);
         assert_int_equal(job->weight, 100);
         ask_and_leave(e, "{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}", at_once);
@@ -52,6 +54,17 @@ static void asker_has_gone(void **state)
     ask_and_leave(e, "{\"v\":1,\"op\":\"resume\",\"target\":\"job\"}", true);
     assert_int_equal(job->paused, 1);
     assert_hung_up(e, fd);
+}
+
+/* A job that was made for its way out of memory is not forgotten on that way: it comes back. */
+static void leaves_while_it_swaps(void **state)
+{
+    struct env *e = *state;
+    char text[96];
+    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"swap-out\",\"target\":%d}", (int)getpid());
+    ask_and_leave(e, text, false);
+    assert_int_equal(e->m->jobs[0].number, 1);
+    assert_string_equal(e->m->jobs[0].swap, "swapping-in");
 }
 
 /* The journal cannot take what is asked for. */
@@ -79,6 +92,25 @@ static void cannot_be_recorded(void **state)
     close(fd);
 }
 
+static void journal_fills(void *arg)
+{
+    ((struct env *)arg)->m->unrecorded = -ENOSPC;
+}
+
+/* There was room, and then the record could not be written. */
+static void not_on_record(void **state)
+{
+    struct env *e = *state;
+    int fd = dial(e->path);
+    fake_engine_put(e->m, 10, 0, CLASS_BATCH, 100, "job");
+    e->m->arg = e;
+    e->m->on_apply = journal_fills;
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"job\"}")), ENOSPC);
+    assert_int_equal(e->m->jobs[0].job.paused, 0);
+    assert_int_equal(e->m->recorded, 1);
+    close(fd);
+}
+
 /* The driver refuses to suspend what is to be paused. */
 static void paused_and_running(void **state)
 {
@@ -100,9 +132,8 @@ static void paused_and_running(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(asker_has_gone),
-        TEST(cannot_be_recorded),
-        TEST(paused_and_running),
+        TEST(asker_has_gone), TEST(leaves_while_it_swaps), TEST(cannot_be_recorded),
+        TEST(not_on_record),  TEST(paused_and_running),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

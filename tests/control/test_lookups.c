@@ -126,6 +126,37 @@ static void another_program(void **state)
     lookups_free(l);
 }
 
+/* A look that fails for want of descriptors or memory says nothing about the program: it is read
+ * again, but not without end. */
+static void looks_that_fail(void **state)
+{
+    static const int codes[] = {-EMFILE, -ENOMEM, -EINTR, -EBUSY};
+    struct lookups *l = lookups_begin();
+    const char *text;
+    uint64_t now = 10;
+    assert_int_equal(get(l, key(1, 7, 9), now, NULL), -EAGAIN);
+    for (unsigned i = 0; i < ARRAY_SIZE(codes); i++) {
+        answer(l, &sent[nsent - 1], 9, codes[i], ++now);
+        assert_int_equal(get(l, key(1, 7, 9), ++now, NULL), -EAGAIN);
+        assert_int_equal(nsent, i + 1); /* not at once */
+        now += NSEC_PER_SEC;
+        assert_int_equal(get(l, key(1, 7, 9), now, NULL), -EAGAIN);
+        assert_int_equal(nsent, i + 2);
+    }
+    answer(l, &sent[nsent - 1], 9, 0, ++now);
+    assert_int_equal(get(l, key(1, 7, 9), ++now, &text), 0);
+    assert_string_equal(text, "train");
+    assert_int_equal(get(l, key(2, 7, 9), now, NULL), -EAGAIN);
+    int r = -EAGAIN;
+    for (unsigned i = 0; i < 500 && r == -EAGAIN; i++) {
+        answer(l, &sent[nsent - 1], 9, -EMFILE, now);
+        now += NSEC_PER_SEC;
+        r = get(l, key(2, 7, 9), now, NULL);
+    }
+    assert_int_equal(r, -EMFILE);
+    lookups_free(l);
+}
+
 /* A user whose programs do not let themselves be read delays those of that user, and only for so
  * long. */
 static void users_apart(void **state)
@@ -557,17 +588,12 @@ static void pods_only_lower(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(asks_and_remembers),
-        cmocka_unit_test(another_program),
-        cmocka_unit_test(users_apart),
-        cmocka_unit_test(users_together),
-        cmocka_unit_test(helper_ends),
-        cmocka_unit_test(answers_make_room),
-        cmocka_unit_test(innermost_group),
-        cmocka_unit_test(facts_of_a_message),
-        cmocka_unit_test(rules_that_never_match),
-        cmocka_unit_test(environment),
-        cmocka_unit_test(pods_only_lower),
+        cmocka_unit_test(asks_and_remembers), cmocka_unit_test(another_program),
+        cmocka_unit_test(looks_that_fail),    cmocka_unit_test(users_apart),
+        cmocka_unit_test(users_together),     cmocka_unit_test(helper_ends),
+        cmocka_unit_test(answers_make_room),  cmocka_unit_test(innermost_group),
+        cmocka_unit_test(facts_of_a_message), cmocka_unit_test(rules_that_never_match),
+        cmocka_unit_test(environment),        cmocka_unit_test(pods_only_lower),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -436,6 +436,31 @@ static void cannot_be_written(void **state)
     assert_non_null(journal_group(f->j, 299, &flags));
 }
 
+/* The one who goes on knows only the memory: the file gets that, whatever could not be written. */
+static void goes_on_with_memory(void **state)
+{
+    struct fixture *f = *state;
+    struct rlimit was, few = {4096, RLIM_INFINITY};
+    struct error err;
+    uint32_t flags;
+    fill(f);
+    assert_non_null(journal_group(f->j, 299, &flags));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    journal_put_group(f->j, 299, 0, NULL);
+    assert_true(journal_stale(f->j));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    struct journal *second;
+    if (journal_from_fd(dup(journal_fd(f->j)), dup(journal_memory_fd(f->j)),
+                        dup(journal_lock_fd(f->j)), &second, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(journal_mend(second), 1);
+    journal_close(second);
+    reopen(f);
+    assert_null(journal_group(f->j, 299, &flags));
+}
+
 /* The descriptors and the name of a restorer, in a process of this test's. */
 static pid_t looks_like_a_restorer(const struct journal *j)
 {
@@ -533,6 +558,7 @@ int main(void)
                                        T(not_believed),
                                        T(cut_while_held),
                                        T(cannot_be_written),
+                                       T(goes_on_with_memory),
                                        T(restorers_by_descriptors),
                                        T(restorer_with_a_lease)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);

@@ -224,11 +224,12 @@ static bool taken_by_rule(struct discovery *d, struct model *m, struct unmanaged
                           struct candidates *c, size_t i, int r, const struct job_spec *spec)
 {
     struct error err;
-    uint32_t job;
+    uint32_t job = SLOT_NONE;
     u->looked = false;
     if (r > 0 && waits_for_older(d, c, i))
         return false;
-    job = r > 0 ? model_job_of_launch(m, spec->launch, u->id) : SLOT_NONE;
+    if (r > 0 && model_job_of_launch(m, spec->launch, u->id, &job) < 0)
+        return false;
     if (job != SLOT_NONE && model_job_join(m, job, u->id, &err) < 0)
         return false;
     if (job != SLOT_NONE) {
