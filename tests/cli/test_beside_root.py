@@ -1,4 +1,5 @@
-"""A user's own ceded beside root's: on the same GPU it refuses, and names root's; `cede run` joins that.
+"""A second ceded on the same GPU, a user's own or root's in another directory: it refuses, and names root's; `cede run` of a
+user joins that.
 
 usage: test_beside_root.py CEDE"""
 import os
@@ -83,6 +84,14 @@ class BesideRoot(unittest.TestCase):
     def test_elsewhere(self):
         self.root("--dir", self.path("root"))
         self.refused(self.path("root"))
+
+    def test_root_twice(self):
+        self.root("--dir", self.path("root"))
+        for verb in (["daemon", "--device", "soft"], ["set", "-c", "batch", str(os.getpid())]):
+            done = subprocess.run([CEDE, *verb], env=self.env | {"CEDE_DIR": self.path("second")}, text=True, check=False,
+                                  stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("CEDE_DIR=" + self.path("root"), done.stderr)
 
     def test_other_gpu(self):
         self.root()

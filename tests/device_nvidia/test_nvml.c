@@ -247,6 +247,7 @@ static void test_let_go(void **state)
     p = program(&r);
     const uint32_t client = fake_client(&r.t.rm, p);
     assert_int_equal(listed(&r), 0); /* it waits for the GPU */
+    assert_int_equal(d->ops->scan(d, p->id, &r.t.l, &r.t.err), 0);
     assert_false(has_open(&r));
     p->ngpu = 1;
     gpu->running[gpu->nrunning++] = (struct fake_nvml_process){(unsigned)p->id.pid, 1};
@@ -260,11 +261,13 @@ static void test_let_go(void **state)
     assert_int_equal(u.n, 1);
     usage_list_free(&u);
 
-    /* How much memory is free only the driver knows. */
+    /* How much memory is free only the driver knows. The program has closed what it had. */
     gpu->nrunning = 0;
-    fake_exit(&r.t.rm, p);
-    for (int i = 0; i < 4; i++, r.t.rm.now_ns += NSEC_PER_SEC)
+    p->nfds = p->ngpu = 0;
+    for (int i = 0; i < 4; i++, r.t.rm.now_ns += NSEC_PER_SEC) {
         assert_int_equal(listed(&r), 0);
+        assert_int_equal(d->ops->scan(d, p->id, &r.t.l, &r.t.err), 0);
+    }
     assert_false(has_open(&r));
     assert_int_equal(d->ops->memory_free(d, 0, &bytes, &r.t.err), 0);
     assert_true(has_open(&r));

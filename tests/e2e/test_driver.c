@@ -338,6 +338,36 @@ static void comes_back_as_another(void **state)
     await_child(gpu);
 }
 
+/* The calls of the driver hang. What a verb was refused does not happen later, and a program is
+ * started all the same. */
+static void answers_late(void **state)
+{
+    (void)state;
+    struct ceded d = ceded_start();
+    pid_t batch = LOAD("batch", "batch");
+    assert_true(EVENTUALLY(all_have_contexts(&batch, 1)));
+    CEDE("set", pid_text(batch), "-c", "batch");
+    CEDE("set", pid_text(batch), "-w", "50");
+    kill(gpu_pid(), SIGSTOP);
+    RUN(&result, "cede", "ps"); /* by now the daemon waits for the driver */
+    RUN(&result, "cede", "pause", pid_text(batch));
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "gave no answer"));
+    RUN(&result, "cede", "run", "-c", "batch", "--", "sh", "-c", "echo started");
+    assert_int_equal(status_of(result.status), 0);
+    assert_string_equal(result.out, "started\n");
+    assert_non_null(strstr(result.err, "runs unscheduled"));
+    kill(gpu_pid(), SIGCONT);
+    await_said("pause: dropped");
+    await_said("add: dropped");
+    CEDE("ps", pid_text(batch));
+    assert_null(strstr(result.out, "paused"));
+    assert_int_equal(said("paused #1"), 0);
+    json_decref(load_end("batch", batch));
+    d.restorer = children_named(d.pid, "cede-restore").pid;
+    ceded_stop(&d);
+}
+
 static unsigned sockets_of(pid_t pid)
 {
     char path[64], text[64];
@@ -386,6 +416,7 @@ int main(void)
         e2e(never),
         e2e(comes_back_as_another),
         e2e(held_while_needed),
+        e2e(answers_late),
     };
     return e2e_at_once(tests, ARRAY_SIZE(tests));
 }

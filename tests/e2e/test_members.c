@@ -200,6 +200,8 @@ static void whoever_died_first(void **state)
     program_ends(workers[0]);
     d = ceded_start();
     assert_true(EVENTUALLY(suspended(workers[1])));
+    CEDE("ps", "-a");
+    assert_null(strstr(result.out, pid_text(workers[1]))); /* nor in no job */
     CEDE("resume", "sh");
     assert_true(EVENTUALLY(!suspended(workers[1])));
     CEDE("pause", "sh");

@@ -117,9 +117,9 @@ static void nv_let_go(struct nv_driver *d)
 /* Opens what was let go; the driver may be another release by now. */
 static int nv_take(struct nv_driver *d, struct error *err)
 {
-    d->used_ns = d->io->now_ns();
     if (d->ctl_fd >= 0)
         return 0;
+    d->used_ns = d->io->now_ns();
     int r = d->io->open_ctl();
     if (r == -EACCES || r == -EPERM)
         return error_set(err, -EPERM, "no right to open " RM_CTL_PATH ": run as root");
@@ -374,13 +374,21 @@ static int nvidia_clients(struct device_driver *base, struct pid_list *out, stru
     return r < 0 ? error_set(err, r, "listing clients of MPS servers: %s", strerror(-r)) : 0;
 }
 
+/* False: it has no context for sure, and the driver need not be opened to know it. */
+static bool nv_uses_gpu(const struct nv_driver *d, pid_t pid)
+{
+    struct rm_fds fds = {.next = 0};
+    uint32_t left = LIST_MAX;
+    return d->ctl_fd >= 0 || d->io->fds(pid, &fds, &left) == -EAGAIN || fds.ngpu;
+}
+
 static int nvidia_scan(struct device_driver *base, struct proc_id proc, struct group_list *out,
                        struct error *err)
 {
     struct nv_driver *d = nv(base);
-    int r = nv_take(d, err);
+    int r = nv_uses_gpu(d, proc.pid) ? nv_take(d, err) : -ENOENT;
     if (r < 0)
-        return r;
+        return r == -ENOENT ? 0 : r;
     if (d->asked_ns == 0 || d->io->now_ns() - d->asked_ns >= NSEC_PER_SEC)
         scans_prepare(d); /* clients() reports its errors */
     /* What a server shows of its clients' groups is theirs, too. Until NVML is asked again. */
@@ -422,6 +430,7 @@ static int nvidia_memory_free(struct device_driver *base, unsigned gpu, uint64_t
     int r = nv_take(d, err);
     if (r < 0)
         return r;
+    d->used_ns = d->io->now_ns();
     r = nvml_get(d) ? nvml_memory_free(d->nvml, &d->gpus, gpu, bytes) : -ENOTSUP;
     return r < 0 ? error_set(err, r, "how much GPU memory is free takes libnvidia-ml.so.1") : 0;
 }
