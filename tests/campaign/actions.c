@@ -191,7 +191,7 @@ static void hang(enum moment_kind kind, pid_t pid)
         return;
     c.moments[kind]++;
     (void)EVENTUALLY(process_state(pid) == 'T');
-    const bool gives_up = draw(4);
+    const bool gives_up = draw(8);
     pid_t asks = SPAWN("verb", "cede", w->verb, pid_text(l->pid), w->option, w->value);
     if (gives_up) {
         nap_ms((unsigned)draw(300));
@@ -239,11 +239,13 @@ static void change_driver(void)
     if (c.real)
         return;
     end_all_programs();
-    c.inert = draw(2) && release[0] == '9';
+    const bool inert = draw(2) && release[0] == '9';
     replace_gpu((const char *const[]){"cede", "softgpu", "--driver", release,
-                                      c.inert ? "--inert" : NULL, "suspend", NULL});
+                                      inert ? "--inert" : NULL, "suspend", NULL});
+    c.measured = release[0] == '9';
+    open_to_users();
     c.moments[MOMENT_DRIVER_CHANGES]++;
-    note(" driver %s%s", release, c.inert ? ", inert" : "");
+    note(" driver %s%s", release, inert ? ", inert" : "");
     start_load();
     start_load();
 }

@@ -257,8 +257,7 @@ static void map_page(void)
     assert_true(c.faults != MAP_FAILED);
 }
 
-/* Other users reach the GPU and the sockets, as on a machine. */
-static void open_to_users(void)
+void open_to_users(void)
 {
     char path[96];
     snprintf(path, sizeof(path), "%s/gpu", harness_dir());
@@ -276,7 +275,7 @@ static void round_begin(void)
     map_page();
     memset(c.loads, 0, sizeof(c.loads));
     c.ceded = 0;
-    c.odd_slices = c.inert = false;
+    c.odd_slices = c.measured = false;
     c.rows = -1;
     c.history_end = 0;
     c.rng.state = c.seed * 0x9e3779b97f4a7c15 + 1;

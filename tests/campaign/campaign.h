@@ -63,7 +63,7 @@ struct campaign {
     bool real; /* not on a software GPU */
     bool no_swap;
     bool over;
-    bool inert;      /* the driver's suspension has no effect, which ceded finds out */
+    bool measured;   /* ceded checks the driver, and may find that nothing can be paused */
     long long rows;  /* of accounts that were there; -1: none are kept */
     bool odd_slices; /* the journal was lost: which slices are a program's own cannot be told */
     char history[64 * 1024];
@@ -91,6 +91,8 @@ void forget_job(struct load *l);
 pid_t helper(const char *name);
 void kill_it(enum killed_kind kind, pid_t pid);
 void await_orphans(void);
+/* Other users reach the GPU and the sockets, as on a machine. */
+void open_to_users(void);
 /* Whether ceded has ended by itself, which it may while its calls fail. */
 bool has_ended(void);
 bool answers(void);

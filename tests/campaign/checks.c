@@ -134,7 +134,7 @@ static void check_words(struct load *l)
 {
     json_t *all = NULL, *job = NULL;
     const char *wrong = NULL;
-    if (c.inert) /* it may have been paused before ceded knew */
+    if (c.measured) /* calls that fail may decide what the driver can */
         l->words.paused = PERHAPS_PAUSED;
     if (!EVENTUALLY(({
             json_decref(all);
@@ -259,7 +259,7 @@ void check_up(void)
             any_off |= is_off(state);
         }
         l->off = is_off(state_of(all, l->number));
-        l->pause_wanted &= any_off;
+        l->pause_wanted &= any_off || c.measured;
     }
     json_decref(all);
     await_programs(running, nrunning);
