@@ -272,7 +272,7 @@ bool lookups_take(struct lookups *l, const struct identify_answer *a, size_t n, 
         memcpy(x->text, a->text, a->n);
     x->image = a->image;
     x->origin = a->origin;
-    lookup_end(l, x, a->code, now_ns);
+    lookup_end(l, x, a->n && !x->text ? -ENOMEM : a->code, now_ns);
     pump(l, now_ns);
     return late;
 }

@@ -33,6 +33,7 @@
 #include "recovery/swapper.h"
 
 #define JOURNAL_WAIT_MS   2000 /* a restorer that is at work has the journal until it is done */
+#define MEND_NS           (50 * NSEC_PER_MSEC) /* before a journal is tried again */
 #define HEARTBEAT_NS      (500 * NSEC_PER_MSEC)
 #define TRANSIENT_WAIT_NS (5 * NSEC_PER_SEC) /* for the first job */
 /* Started before its GPU was there, as happens at boot: looks for one while it has no jobs. */
@@ -91,8 +92,8 @@ static void heartbeat(struct daemon *d)
     journal_shared(d->journal)->heartbeat_ns = now;
     if (now < d->mend_ns && (d->mend_failed || !journal_stale(d->journal)))
         return;
-    d->mend_ns = now + HEARTBEAT_NS;
     int r = journal_mend(d->journal);
+    d->mend_ns = now + (r < 0 ? MEND_NS : HEARTBEAT_NS);
     if (r > 0)
         log_say(LOG_WARNING, "the journal in %s is not as it was written: it is made anew", d->dir);
     else if (r < 0 && r != d->mend_failed)
@@ -118,7 +119,7 @@ static void timer_arm(struct daemon *d)
 {
     uint64_t now = monotonic_ns(), next = d->wake_ns;
     if (d->jobs)
-        next = min_u64(next, now + HEARTBEAT_NS);
+        next = min_u64(next, journal_stale(d->journal) ? d->mend_ns : now + HEARTBEAT_NS);
     next = min_u64(next, min_u64(standby_due(&d->restorer), d->acct_ns));
     if (d->gpu_look_ns && !d->jobs)
         next = min_u64(next, d->gpu_look_ns);
@@ -507,6 +508,7 @@ static int shut_down(struct daemon *d)
     hints_free(d->verbs.hints);
     traces_free(d->verbs.traces);
     device_close(d->driver);
+    (void)journal_mend(d->journal);
     journal_close(d->journal);
     return failed ? 1 : 0;
 }

@@ -121,6 +121,38 @@ static void by_hand(struct load *l)
     l->apart = true;
 }
 
+struct order {
+    const char *verb, *option, *value; /* these two may be NULL */
+};
+
+/* What the load's job shall be from now on. */
+static void said(struct load *l, const struct order *w, enum outcome o)
+{
+    const bool pause = w->verb[0] == 'p', done = o == DONE;
+    if (o == REFUSED)
+        return;
+    by_hand(l);
+    if (w->verb[0] != 's') {
+        l->pause_wanted |= pause;
+        l->resumed = done && !pause ? c.step + 1 : 0;
+        l->words.paused = !done ? PERHAPS_PAUSED : pause ? PAUSED : NOT_PAUSED;
+    } else if (strcmp(w->value, "none") == 0) {
+        forget_job(l);
+        l->apart = true;
+    } else if (w->option[1] == 'c') {
+        snprintf(l->words.class, sizeof(l->words.class), "%s", done ? w->value : "");
+    } else if (w->option[1] == 'w') {
+        l->words.weight = done ? 300 : 0;
+    }
+}
+
+static void order(const struct order *w)
+{
+    struct load *l = some_load();
+    if (l)
+        said(l, w, VERB(w->verb, pid_text(l->pid), w->option, w->value));
+}
+
 static void change(void)
 {
     static const char *const options[][2] = {
@@ -130,47 +162,142 @@ static void change(void)
         {"--gpu-min", "0"},  {"--deadline", "0"},    {"--deadline", "500ms"},
         {"--budget", "2ms"}, {"--min-speed", "50%"}, {"--min-speed", "100%"},
     };
-    struct load *l = some_load();
     const char *const *option = options[draw(ARRAY_SIZE(options))];
-    if (!l)
-        return;
-    const enum outcome o = VERB("set", pid_text(l->pid), option[0], option[1]);
-    if (o == REFUSED)
-        return;
-    by_hand(l);
-    if (strcmp(option[1], "none") == 0) {
-        forget_job(l);
-        l->apart = true;
-    } else if (option[0][1] == 'c') {
-        snprintf(l->words.class, sizeof(l->words.class), "%s", o == DONE ? option[1] : "");
-    } else if (option[0][1] == 'w') {
-        l->words.weight = o == DONE ? 300 : 0;
-    }
-}
-
-static void pause_or_resume(const char *which)
-{
-    struct load *l = some_load();
-    if (!l)
-        return;
-    const bool pause = which[0] == 'p';
-    const enum outcome o = VERB(which, pid_text(l->pid));
-    if (o == REFUSED)
-        return;
-    by_hand(l);
-    l->pause_wanted |= pause;
-    l->resumed = o == DONE && !pause ? c.step + 1 : 0;
-    l->words.paused = o == PERHAPS ? PERHAPS_PAUSED : pause ? PAUSED : NOT_PAUSED;
+    order(&(struct order){"set", option[0], option[1]});
 }
 
 static void pause_load(void)
 {
-    pause_or_resume("pause");
+    order(&(struct order){.verb = "pause"});
 }
 
 static void resume_load(void)
 {
-    pause_or_resume("resume");
+    order(&(struct order){.verb = "resume"});
+}
+
+/* ceded or the driver stands still, and somebody asks meanwhile, who waits or does not. What was
+ * given up is not done later. */
+static void hang(enum moment_kind kind, pid_t pid)
+{
+    static const struct order what[] = {{.verb = "pause"},
+                                        {.verb = "resume"},
+                                        {"set", "-c", "latency"},
+                                        {"set", "-c", "batch"},
+                                        {"set", "-w", "300"}};
+    const struct order *w = &what[draw(ARRAY_SIZE(what))];
+    struct load *l = some_load();
+    if (!l || !c.ceded || kill(pid, SIGSTOP) < 0)
+        return;
+    c.moments[kind]++;
+    (void)EVENTUALLY(process_state(pid) == 'T');
+    const bool gives_up = draw(8);
+    pid_t asks = SPAWN("verb", "cede", w->verb, pid_text(l->pid), w->option, w->value);
+    if (gives_up) {
+        nap_ms((unsigned)draw(300));
+        kill(asks, SIGKILL);
+    }
+    const int status = await_child(asks);
+    kill(pid, SIGCONT);
+    (void)EVENTUALLY(has_ended() || answers()); /* what was asked for is done, or taken back */
+    note(" hang %d: %s %d %s=%d", (int)kind, w->verb, (int)l->pid, w->value ? w->value : "",
+         status);
+    const bool knows = status <= 2 || kind == MOMENT_CEDED_HANGS;
+    said(l, w, status == 0 ? DONE : !knows || has_ended() ? PERHAPS : REFUSED);
+}
+
+static void hang_ceded(void)
+{
+    hang(MOMENT_CEDED_HANGS, c.ceded);
+}
+
+static void hang_driver(void)
+{
+    if (!c.real)
+        hang(MOMENT_DRIVER_HANGS, gpu_pid());
+}
+
+static void end_all_programs(void)
+{
+    for (size_t i = 0; i < LOADS; i++) {
+        struct load *l = &c.loads[i];
+        pid_t v[2];
+        const size_t n = processes_of(l, v);
+        if (l->pid && l->launcher)
+            kill_launcher(l);
+        for (size_t k = n; k-- > 0;)
+            kill_program(v[k]);
+        *l = (struct load){.pid = 0};
+    }
+}
+
+/* Another release is loaded, which nobody can do while programs use the driver. */
+static void change_driver(void)
+{
+    static const char *const releases[] = {"580.159.04", "580.200.1", "999.1"};
+    const char *release = releases[draw(ARRAY_SIZE(releases))];
+    if (c.real)
+        return;
+    end_all_programs();
+    const bool inert = draw(2) && release[0] == '9';
+    replace_gpu((const char *const[]){"cede", "softgpu", "--driver", release,
+                                      inert ? "--inert" : NULL, "suspend", NULL});
+    c.measured = release[0] == '9';
+    open_to_users();
+    c.moments[MOMENT_DRIVER_CHANGES]++;
+    note(" driver %s%s", release, inert ? ", inert" : "");
+    start_load();
+    start_load();
+}
+
+static void fill_disk(void)
+{
+    atomic_store(&c.faults->full, 1);
+    c.moments[MOMENT_FULL]++;
+    note(" full");
+}
+
+static void step_clock(void)
+{
+    static const int64_t ahead_s[] = {0, -3 * 3600, -56LL * 365 * 86400, 30 * 86400, 4015 * 86400};
+    const int64_t s = ahead_s[draw(ARRAY_SIZE(ahead_s))];
+    atomic_store(&c.faults->clock_ahead_s, s);
+    c.moments[MOMENT_CLOCK]++;
+    note(" clock %lld", (long long)s);
+}
+
+/* Of users of the machine, during the step. What they run is another user's, and no concern of the
+ * checks but that these hold. */
+static void attack(void)
+{
+    static const char *const kinds[] = {"linger",   "memory",    "squat", "churn",
+                                        "mps_name", "lookalike", "words"};
+    const char *kind = kinds[draw(ARRAY_SIZE(kinds))], *script = getenv("CEDE_ATTACK");
+    const unsigned user = 50000 + 2 * (unsigned)draw(100);
+    char seed[16], uid[16];
+    snprintf(seed, sizeof(seed), "%u", (unsigned)draw(1000000));
+    snprintf(uid, sizeof(uid), "%u", user);
+    if (c.real || geteuid() != 0 || !script || c.attacker)
+        return;
+    c.attacker = SPAWN("attack", script, kind, harness_dir(), seed, uid, harness_exe());
+    c.moments[MOMENT_ATTACK]++;
+    note(" attack %s", kind);
+    nap_ms(50 + (unsigned)draw(400));
+    if (strcmp(kind, "squat") != 0)
+        return;
+    snprintf(uid, sizeof(uid), "%u", user + 1);
+    pid_t victim = SPAWN("victim", script, "victim", harness_dir(), seed, uid, harness_exe());
+    if (await_child(victim) > 1)
+        fail_msg("ps of a user whose place another one took: %s", contents("victim.err"));
+}
+
+void end_attack(void)
+{
+    if (!c.attacker)
+        return;
+    kill(-c.attacker, SIGKILL);
+    await_child(c.attacker);
+    c.attacker = 0;
 }
 
 static void swap_load(void)
@@ -344,7 +471,8 @@ static const struct {
     {more_workers, 3},      {end_launcher, 2}, {resume_load, 6},   {swap_load, 3},
     {change_policy, 3},     {reload, 2},       {kill_restorer, 3}, {kill_swapper, 2},
     {stop_for_a_moment, 3}, {kill_one, 5},     {kill_both, 4},     {kill_newborn, 2},
-    {damage_journal, 3},    {yield_load, 6},
+    {damage_journal, 3},    {yield_load, 6},   {hang_ceded, 3},    {hang_driver, 3},
+    {change_driver, 1},     {fill_disk, 3},    {step_clock, 3},    {attack, 5},
 };
 
 void act(void)

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,12 @@ struct campaign c = {.seed = 1, .steps = STEPS, .device = "soft"};
 static const char *const killed_names[] = {
 #define X(name, text) text,
     KILLED_KINDS(X)
+#undef X
+};
+
+static const char *const moment_names[] = {
+#define X(name, text) text,
+    MOMENT_KINDS(X)
 #undef X
 };
 
@@ -55,7 +62,7 @@ void note(const char *fmt, ...)
 
 static bool is_ours(pid_t pid)
 {
-    bool ours = pid == c.ceded || pid == gpu_pid();
+    bool ours = pid == c.ceded || pid == gpu_pid() || pid == c.attacker;
     for (size_t i = 0; i < LOADS; i++)
         ours |= c.loads[i].pid == pid || c.loads[i].second == pid || c.loads[i].launcher == pid;
     return ours;
@@ -177,6 +184,7 @@ void start(void)
         c.starts_failed++;
         await_orphans();
         atomic_store(&c.faults->per_million, 0);
+        atomic_store(&c.faults->full, 0);
         if (!try_start())
             fail_msg("ceded does not start: %s", contents("ceded.err"));
     }
@@ -214,10 +222,13 @@ static void stop(void)
  * or by kill -9, and its restorer does the rest. */
 static void check(void)
 {
+    end_attack();
     atomic_store(&c.faults->per_million, 0);
+    atomic_store(&c.faults->full, 0);
     if (!has_ended() && !EVENTUALLY(has_ended() || answers()))
         fail_msg("ceded neither answers nor ends, though no call fails any more");
     start();
+    nap_ms(60); /* what could not be written is written as soon as it can, before both are killed */
     check_up();
     switch (draw(4)) {
     case 0:
@@ -246,16 +257,35 @@ static void map_page(void)
     assert_true(c.faults != MAP_FAILED);
 }
 
+void open_to_users(void)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "%s/gpu", harness_dir());
+    if (!c.real && geteuid() == 0) {
+        assert_int_equal(chmod(harness_dir(), 0711), 0);
+        assert_int_equal(chmod(path, 0666), 0);
+    }
+}
+
 static void round_begin(void)
 {
     void *state = NULL;
     assert_int_equal(e2e_begin(&state), 0);
+    open_to_users();
     map_page();
     memset(c.loads, 0, sizeof(c.loads));
     c.ceded = 0;
-    c.odd_slices = false;
+    c.odd_slices = c.measured = false;
+    c.rows = -1;
     c.history_end = 0;
     c.rng.state = c.seed * 0x9e3779b97f4a7c15 + 1;
+    if (!c.real && draw(2)) {
+        char kept[96];
+        snprintf(kept, sizeof(kept), "%s/state", harness_dir());
+        setenv("CEDE_STATE_DIR", kept, 1);
+        set_accounts(true);
+        c.rows = 0;
+    }
     configure(20, "floor = 0.3");
     for (int i = 0; i < 4; i++)
         draw(2);
@@ -329,7 +359,10 @@ static void report(void)
     for (size_t i = 0; i < FAULT_COUNT; i++)
         printf("%s\"%s\": [%llu, %llu]", i ? ", " : "", names[i], NUMBER(c.failed[i]),
                NUMBER(c.calls[i]));
-    printf("}}\n");
+    printf("}, ");
+    for (size_t k = 0; k < MOMENT_COUNT; k++)
+        printf("\"%s\": %llu%s", moment_names[k], NUMBER(c.moments[k]),
+               k + 1 < MOMENT_COUNT ? ", " : "}\n");
 }
 
 static int campaign_end(void **state)
@@ -341,6 +374,9 @@ static int campaign_end(void **state)
         char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
         fprintf(stderr, "round of --seed %llu:%s\nceded said last:\n%s\nps: %s\n", NUMBER(c.seed),
                 c.history, log + (n > 6000 ? n - 6000 : 0), text ? text : "none");
+        const char *verbs = contents("verb.err");
+        n = strlen(verbs);
+        fprintf(stderr, "verbs said last:\n%s\n", verbs + (n > 2000 ? n - 2000 : 0));
         json_decref(all);
         free(text);
     }

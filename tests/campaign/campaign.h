@@ -25,6 +25,17 @@ struct words {
     enum { PERHAPS_PAUSED, NOT_PAUSED, PAUSED } paused;
 };
 
+#define MOMENT_KINDS(X)                                                                            \
+    X(CEDED_HANGS, "ceded_hangs")                                                                  \
+    X(DRIVER_HANGS, "driver_hangs")                                                                \
+    X(DRIVER_CHANGES, "drivers") X(CLOCK, "clock_steps") X(FULL, "disk_full") X(ATTACK, "attacks")
+enum moment_kind {
+#define X(name, text) MOMENT_##name,
+    MOMENT_KINDS(X)
+#undef X
+        MOMENT_COUNT
+};
+
 struct load {
     char name[16];
     pid_t pid;       /* 0: none */
@@ -46,16 +57,19 @@ struct campaign {
     struct faults *faults;
     struct load loads[LOADS];
     unsigned started;
-    pid_t ceded; /* 0: none */
+    pid_t ceded;    /* 0: none */
+    pid_t attacker; /* and its process group; 0: none */
     const char *device, *program;
     bool real; /* not on a software GPU */
     bool no_swap;
     bool over;
+    bool measured;   /* ceded checks the driver, and may find that nothing can be paused */
+    long long rows;  /* of accounts that were there; -1: none are kept */
     bool odd_slices; /* the journal was lost: which slices are a program's own cannot be told */
     char history[64 * 1024];
     size_t history_end;
     uint64_t killed[KILLED_COUNT], stops, lost, wrong, verified, begun_ns;
-    uint64_t losses, failed[FAULT_COUNT], calls[FAULT_COUNT], starts_failed;
+    uint64_t losses, failed[FAULT_COUNT], calls[FAULT_COUNT], starts_failed, moments[MOMENT_COUNT];
 };
 extern struct campaign c;
 
@@ -77,6 +91,8 @@ void forget_job(struct load *l);
 pid_t helper(const char *name);
 void kill_it(enum killed_kind kind, pid_t pid);
 void await_orphans(void);
+/* Other users reach the GPU and the sockets, as on a machine. */
+void open_to_users(void);
 /* Whether ceded has ended by itself, which it may while its calls fail. */
 bool has_ended(void);
 bool answers(void);
@@ -88,6 +104,7 @@ void kill_ceded(bool both);
 /* actions.c: something random; whether it succeeds is not asked. */
 void act(void);
 void start_load(void);
+void end_attack(void);
 /* A kill of one or both halves of ceded, or of a program: what each step on a real GPU begins with.
  */
 void kill_something(void);

@@ -17,7 +17,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct faults *page;
@@ -146,6 +148,17 @@ static int is_file(int fd)
     return syscall(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+/* As on a disk that is full: what is in a file may be written over. */
+static int no_room(int fd, off64_t end)
+{
+    struct stat st;
+    if (!page || !atomic_load(&page->full) || syscall(SYS_fstat, fd, &st) < 0 ||
+        !S_ISREG(st.st_mode) || (end >= 0 && end <= st.st_size))
+        return 0;
+    errno = ENOSPC;
+    return 1;
+}
+
 /* Fewer than asked for; at least one. */
 static size_t fewer(enum fault_kind kind, int fd, size_t n)
 {
@@ -153,22 +166,25 @@ static size_t fewer(enum fault_kind kind, int fd, size_t n)
     return r ? 1 + r % (n - 1) : n;
 }
 
-#define BYTES(kind, name, parameters, arguments, ...)                                              \
+#define BYTES(kind, end, name, parameters, arguments, ...)                                         \
     ssize_t name parameters                                                                        \
     {                                                                                              \
+        if ((kind) == FAULT_WRITE && no_room(fd, end))                                             \
+            return -1;                                                                             \
         if (is_file(fd) ? FAILS(kind, __VA_ARGS__) : FAILS(kind, EINTR))                           \
             return -1;                                                                             \
         n = fewer(kind, fd, n);                                                                    \
         return NEXT(name) arguments;                                                               \
     }
-BYTES(FAULT_READ, read, (int fd, void *to, size_t n), (fd, to, n), EINTR, EIO, ENOMEM)
-BYTES(FAULT_READ, pread, (int fd, void *to, size_t n, off_t at), (fd, to, n, at), EINTR, EIO)
-BYTES(FAULT_READ, pread64, (int fd, void *to, size_t n, off64_t at), (fd, to, n, at), EINTR, EIO)
-BYTES(FAULT_WRITE, write, (int fd, const void *from, size_t n), (fd, from, n), EINTR, ENOSPC, EIO)
-BYTES(FAULT_WRITE, pwrite, (int fd, const void *from, size_t n, off_t at), (fd, from, n, at), EINTR,
-      ENOSPC)
-BYTES(FAULT_WRITE, pwrite64, (int fd, const void *from, size_t n, off64_t at), (fd, from, n, at),
-      EINTR, ENOSPC)
+BYTES(FAULT_READ, 0, read, (int fd, void *to, size_t n), (fd, to, n), EINTR, EIO, ENOMEM)
+BYTES(FAULT_READ, 0, pread, (int fd, void *to, size_t n, off_t at), (fd, to, n, at), EINTR, EIO)
+BYTES(FAULT_READ, 0, pread64, (int fd, void *to, size_t n, off64_t at), (fd, to, n, at), EINTR, EIO)
+BYTES(FAULT_WRITE, -1, write, (int fd, const void *from, size_t n), (fd, from, n), EINTR, ENOSPC,
+      EIO)
+BYTES(FAULT_WRITE, (off64_t)(at + (off64_t)n), pwrite,
+      (int fd, const void *from, size_t n, off_t at), (fd, from, n, at), EINTR, ENOSPC)
+BYTES(FAULT_WRITE, (off64_t)(at + (off64_t)n), pwrite64,
+      (int fd, const void *from, size_t n, off64_t at), (fd, from, n, at), EINTR, ENOSPC)
 CALL(FAULT_READ, ssize_t, recv, (int fd, void *to, size_t n, int flags), (fd, to, n, flags), -1,
      EINTR, ENOMEM)
 CALL(FAULT_READ, ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (fd, m, flags), -1, EINTR,
@@ -178,16 +194,20 @@ CALL(FAULT_WRITE, ssize_t, send, (int fd, const void *from, size_t n, int flags)
 CALL(FAULT_WRITE, ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags), -1,
      EINTR, ENOBUFS)
 CALL(FAULT_WRITE, int, ftruncate, (int fd, off_t size), (fd, size), -1, ENOSPC, EINTR)
-CALL(FAULT_WRITE, int, ftruncate64, (int fd, off_t size), (fd, size), -1, ENOSPC, EINTR)
+CALL(FAULT_WRITE, int, ftruncate64, (int fd, off64_t size), (fd, size), -1, ENOSPC, EINTR)
 
 int posix_fallocate(int fd, off_t at, off_t size)
 {
-    return FAILS(FAULT_WRITE, ENOSPC) ? ENOSPC : NEXT(posix_fallocate)(fd, at, size);
+    return no_room(fd, at + size) || FAILS(FAULT_WRITE, ENOSPC)
+               ? ENOSPC
+               : NEXT(posix_fallocate)(fd, at, size);
 }
 
-int posix_fallocate64(int fd, off_t at, off_t size)
+int posix_fallocate64(int fd, off64_t at, off64_t size)
 {
-    return FAILS(FAULT_WRITE, ENOSPC) ? ENOSPC : NEXT(posix_fallocate64)(fd, at, size);
+    return no_room(fd, at + size) || FAILS(FAULT_WRITE, ENOSPC)
+               ? ENOSPC
+               : NEXT(posix_fallocate64)(fd, at, size);
 }
 
 /* ---- waiting ---- */
@@ -208,6 +228,35 @@ CALL(FAULT_WAIT, int, epoll_pwait,
      (int fd, struct epoll_event *v, int n, int ms, const sigset_t *s), (fd, v, n, ms, s), -1,
      EINTR)
 CALL(FAULT_WAIT, int, flock, (int fd, int operation), (fd, operation), -1, EINTR, ENOLCK)
+
+/* ---- the wall clock ---- */
+
+static int64_t ahead_s(void)
+{
+    return page ? atomic_load(&page->clock_ahead_s) : 0;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    const int r = NEXT(clock_gettime)(clock, t);
+    t->tv_sec += clock == CLOCK_REALTIME ? ahead_s() : 0;
+    return r;
+}
+
+int gettimeofday(struct timeval *restrict t, void *restrict zone)
+{
+    const int r = NEXT(gettimeofday)(t, zone);
+    t->tv_sec += ahead_s();
+    return r;
+}
+
+time_t time(time_t *to)
+{
+    const time_t t = NEXT(time)(NULL) + ahead_s();
+    if (to)
+        *to = t;
+    return t;
+}
 
 /* ---- controls ---- */
 

@@ -30,6 +30,8 @@ struct faults {
     _Atomic uint64_t seed;
     _Atomic uint32_t per_million; /* of the calls of these kinds fail; 0: none */
     _Atomic uint32_t kinds;       /* bit for each enum fault_kind */
+    _Atomic uint32_t full;        /* no file grows */
+    _Atomic int64_t clock_ahead_s;
     _Atomic uint64_t calls[FAULT_COUNT], failed[FAULT_COUNT];
 };
 

@@ -179,12 +179,21 @@ pid_t gpu_pid(void)
     return gpu;
 }
 
-void small_gpu(const char *bytes)
+void replace_gpu(const char *const argv[])
 {
+    static unsigned count;
+    char name[32], out[40];
+    snprintf(name, sizeof(name), "softgpu%u", ++count);
+    snprintf(out, sizeof(out), "%s.out", name);
     kill(gpu, SIGKILL);
     assert_int_equal(await_child(gpu), 1000 + SIGKILL);
-    SPAWN("small", "cede", "softgpu", "--memory", bytes);
-    assert_true(EVENTUALLY(strstr(contents("small.out"), "listening")));
+    gpu = spawn(name, argv);
+    assert_true(EVENTUALLY(strstr(contents(out), "listening")));
+}
+
+void small_gpu(const char *bytes)
+{
+    replace_gpu((const char *const[]){"cede", "softgpu", "--memory", bytes, NULL});
 }
 
 const char *cede_home(void)

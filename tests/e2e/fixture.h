@@ -48,6 +48,8 @@ int e2e_end(void **state);
  * at the same time. Returns how many failed. */
 int e2e_at_once(const struct CMUnitTest *tests, size_t n);
 pid_t gpu_pid(void);
+/* Another one in its place, started so. */
+void replace_gpu(const char *const argv[]);
 /* One with so much memory, in place of the one that is there. */
 void small_gpu(const char *bytes);
 /* Before e2e_begin(): "nvidia" for a GPU of this machine instead of a software GPU. */
