@@ -175,7 +175,7 @@ static json_t *ask_daemon(void)
     json_t *ps = NULL;
     if (client_open(&c, &err) < 0)
         return NULL;
-    if (client_ps(&c, &ps, &err) < 0)
+    if (client_ps(&c, false, &ps, &err) < 0)
         ps = NULL;
     client_close(&c);
     return ps;

@@ -238,9 +238,9 @@ bool client_ps_page(json_t **all, json_t *page, struct request *r)
     return false;
 }
 
-int client_ps(struct client *c, json_t **out, struct error *err)
+int client_ps(struct client *c, bool brief, json_t **out, struct error *err)
 {
-    struct request r = {.op = OP_PS};
+    struct request r = {.op = OP_PS, .brief = brief};
     json_t *all = NULL, *page;
     do {
         int code = client_call(c, &r, &page, err);

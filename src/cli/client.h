@@ -44,7 +44,7 @@ int client_job(struct client *c, json_int_t number, json_t **job, struct error *
 
 /* All that the daemon says of jobs and devices, in one object as `cede ps --json` prints it; the
  * caller's reference. */
-int client_ps(struct client *c, json_t **out, struct error *err);
+int client_ps(struct client *c, bool brief, json_t **out, struct error *err);
 
 /* Takes a reply to r, OP_PS, into *all (NULL: it is the first). True: *r is to be sent again, for
  * the next page; false: *all is complete, as of client_ps(). */

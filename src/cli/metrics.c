@@ -40,7 +40,7 @@ static int metrics_ask(json_t **ps, json_t **policy, struct error *err)
     int r = client_open_until(&c, monotonic_ns() + ANSWER_NS, err);
     if (r < 0)
         return r;
-    r = client_ps(&c, ps, err);
+    r = client_ps(&c, false, ps, err);
     if (r == 0)
         r = client_call(&c, &(struct request){.op = OP_POLICY}, policy, err);
     client_close(&c);

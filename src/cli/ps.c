@@ -154,13 +154,13 @@ static int print_table(const json_t *rows, const json_t *devices)
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
-static int get(json_t **all, struct error *err)
+static int get(bool brief, json_t **all, struct error *err)
 {
     struct client c;
     struct error left = {""};
     int r = client_open(&c, err);
     if (r == 0) {
-        r = client_ps(&c, all, err);
+        r = client_ps(&c, brief, all, err);
         client_close(&c);
         return r;
     }
@@ -202,7 +202,7 @@ int ps_main(int argc, char **argv)
         return cli_usage("ps", "ps: -a takes no target");
     struct error err = {""};
     json_t *all = NULL;
-    if (get(&all, &err) < 0) {
+    if (get(!json, &all, &err) < 0) {
         cli_error("%s", err.text);
         json_decref(all);
         return CLI_FAILED;

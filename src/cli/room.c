@@ -145,7 +145,7 @@ static void room_report(struct waiting *x)
     x->report_ns = x->since_ns + (so_far < 10 * NSEC_PER_SEC   ? 10 * NSEC_PER_SEC
                                   : so_far < 60 * NSEC_PER_SEC ? 60 * NSEC_PER_SEC
                                                                : so_far + 600 * NSEC_PER_SEC);
-    if (client_open(&c, NULL) == 0 && client_ps(&c, &all, NULL) == 0)
+    if (client_open(&c, NULL) == 0 && client_ps(&c, false, &all, NULL) == 0)
         room_crowds(all, x->number, crowds, sizeof(crowds));
     client_close(&c);
     json_decref(all);

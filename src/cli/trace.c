@@ -162,7 +162,7 @@ static int trace_jobs(const char *path, uint64_t for_us, char *const *targets, i
         cli_error("%s%s", err.text, r == -ENOENT ? ": there is nothing to trace" : "");
         return CLI_FAILED;
     }
-    r = n ? client_ps(&c, &all, &err) : 0;
+    r = n ? client_ps(&c, false, &all, &err) : 0;
     if (r == 0 && n)
         status = choose_jobs("trace", all, targets, n);
     if (r == 0 && status == CLI_OK)

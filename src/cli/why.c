@@ -229,7 +229,7 @@ int why_main(int argc, char **argv)
     json_t *all = NULL;
     int r = client_open(&c, &err);
     if (r == 0) {
-        r = client_ps(&c, &all, &err);
+        r = client_ps(&c, false, &all, &err);
         client_close(&c);
     }
     if (r < 0) {

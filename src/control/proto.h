@@ -20,7 +20,7 @@
  * - acquire: {"target":T?, "wait_us":N?}: it is to have back what it yielded; asked again until it
  *   has, at the latest after N (5 s): else its place in line is gone
  * - ps: {"after":N?, "pid":N?, "brief":true?}: jobs with numbers above N, as many as fit; which the
- * process is in; brief: of each only what cede top shows, for who asks every second
+ * process is in; brief: without what tables and cede top do not show
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: show, or change; keys as in [policy] of cede.conf.
  *   All of it is done, or nothing
  * - hints: {}: a page to report requests: libcede

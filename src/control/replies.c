@@ -134,6 +134,24 @@ static json_t *speed_json(const struct job_view *v)
     return isfinite(least) ? json_real(least) : NULL;
 }
 
+/* Of them what cede top shows. */
+static json_t *counts_brief_json(const struct job_view *v)
+{
+    uint64_t all = 0;
+    json_t *gpus = json_array();
+    for (int w = 0; w < WHERE_COUNT; w++)
+        all += v->counts.where_ns[w];
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
+        if (v->gpus & 1U << d || v->counts.on[d].waited_ns || v->exact_ns[d] || v->sampled_ns[d])
+            json_array_append_new(
+                gpus, json_pack("{s:i, s:o, s:o, s:o}", "gpu", (int)d, "gpu_s",
+                                seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "counted_s",
+                                seconds_json(all - min_u64(v->count_age_ns[d], all)), "waited_s",
+                                seconds_json(v->counts.on[d].waited_ns)));
+    }
+    return json_pack("{s:o, s:o}", "known_s", seconds_json(all), "gpus", gpus);
+}
+
 static json_t *why_json(const struct job_view *v)
 {
     json_t *all = json_array();
@@ -170,7 +188,7 @@ static json_t *yielded_json(const struct job_view *v)
                            (what & YIELD_MEMORY) != 0);
 }
 
-json_t *job_json(const struct job_view *v)
+json_t *job_json(const struct job_view *v, bool brief)
 {
     static const char *const sources[] = {[JOB_RUN] = "run",
                                           [JOB_PID] = "pid",
@@ -193,7 +211,7 @@ json_t *job_json(const struct job_view *v)
     return json_pack(
         "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, "
         "s:o, "
-        "s:I, s:o, s:I, s:o, s:o, s:o*, "
+        "s:I, s:o, s:I, s:o, s:o*, s:o*, "
         "s:o*, s:o*, s:o*, "
         "s:o*, s:o*, s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*, s:o*}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
@@ -209,8 +227,8 @@ json_t *job_json(const struct job_view *v)
         v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?", "state", job_state(v),
         "processes", (json_int_t)v->processes, "gpus", gpus, "timeslice_us",
         (json_int_t)v->timeslice_us, "busy", v->busy >= 0 ? json_real(v->busy) : json_null(),
-        "memory_bytes", (json_int_t)v->memory_bytes, "counts", counts_json(v), "why", why_json(v),
-        "error",
+        "memory_bytes", (json_int_t)v->memory_bytes, "counts",
+        brief ? counts_brief_json(v) : counts_json(v), "why", brief ? NULL : why_json(v), "error",
         v->error[0]        ? json_text(v->error)
         : v->swap_error[0] ? json_text(v->swap_error)
                            : NULL,
@@ -222,33 +240,6 @@ json_t *job_json(const struct job_view *v)
         level ? json_string(level) : json_null(), "levels", levels, "preempt",
         blocks ? "block" : NULL, "preempt_active", blocks ? json_boolean(v->preempt_active) : NULL,
         "yielded", yielded_json(v));
-}
-
-json_t *job_json_brief(const struct job_view *v)
-{
-    uint64_t all = 0;
-    json_t *gpus = json_array(), *on = json_array();
-    for (int w = 0; w < WHERE_COUNT; w++)
-        all += v->counts.where_ns[w];
-    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
-        if (v->gpus & 1U << d)
-            json_array_append_new(gpus, json_integer(d));
-        if (v->gpus & 1U << d || v->counts.on[d].waited_ns || v->exact_ns[d] || v->sampled_ns[d])
-            json_array_append_new(
-                on, json_pack("{s:i, s:o, s:o, s:o}", "gpu", (int)d, "gpu_s",
-                              seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "counted_s",
-                              seconds_json(all - min_u64(v->count_age_ns[d], all)), "waited_s",
-                              seconds_json(v->counts.on[d].waited_ns)));
-    }
-    return json_pack(
-        "{s:I, s:o, s:s, s:I, s:o*, s:I, s:I, s:s, s:o, s:I, s:o*, s:o*, s:o*, s:o*, s:{s:o, s:o}}",
-        "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
-        job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
-        "deadline_us", v->job.deadline_us ? json_integer(v->job.deadline_us) : NULL, "pid",
-        (json_int_t)v->job.root.pid, "uid", (json_int_t)v->job.uid, "state", job_state(v), "gpus",
-        gpus, "memory_bytes", (json_int_t)v->memory_bytes, "memory", memory_json(v), "due",
-        due_json(v), "mps", mps_json(v), "speed", speed_json(v), "counts", "known_s",
-        seconds_json(all), "gpus", on);
 }
 
 /* What one who steers a client of an MPS server has to know. */
@@ -273,8 +264,8 @@ json_t *reply_job(const struct job_view *v, const char *note)
 {
     char buf[256];
     note = note ? note : mps_note(v, buf);
-    return json_pack("{s:i, s:b, s:o, s:s*}", "v", PROTO_VERSION, "ok", 1, "job", job_json(v),
-                     "note", note);
+    return json_pack("{s:i, s:b, s:o, s:s*}", "v", PROTO_VERSION, "ok", 1, "job",
+                     job_json(v, false), "note", note);
 }
 
 static json_t *caps_of(uint32_t caps)
@@ -353,7 +344,7 @@ static size_t numbered_jobs(const struct engine *e, uint64_t after, struct numbe
 static json_t *job_and_requests(const struct job_view *view, const struct hints *hints,
                                 uint64_t now_ns)
 {
-    json_t *job = job_json(view);
+    json_t *job = job_json(view, false);
     json_t *requests = hints ? hints_of(hints, view->number, now_ns) : NULL;
     if (requests)
         json_object_set_new(job, "requests", requests);
@@ -417,43 +408,70 @@ void reply_add_pool(json_t *reply, struct device_driver *d, const struct rule_li
                                   l ? (json_int_t)l->pool_latency_sm : 100));
 }
 
+/* The texts of jobs, with commas between. */
+struct job_texts {
+    char *text;
+    size_t n, room;
+};
+
 /* Slots are reused and numbers are not, so pages go by number: a job that comes or goes between two
- * pages neither hides another nor shows it twice. all: room for JOURNAL_JOBS. */
-static void add_jobs(json_t *reply, const struct engine *e, const struct hints *hints,
+ * pages neither hides another nor shows it twice. all: room for JOURNAL_JOBS. Whether there are
+ * more than there is room for. */
+static bool add_jobs(struct job_texts *to, const struct engine *e, const struct hints *hints,
                      const struct caller *who, uint64_t after, bool brief, struct numbered *all)
 {
-    json_t *jobs = json_object_get(reply, "jobs");
     uint64_t now = monotonic_ns();
     size_t n = numbered_jobs(e, after, all);
-    /* "more":true is shorter than false */
-    size_t used = json_dumpb(reply, NULL, 0, JSON_COMPACT) + 1;
     for (size_t i = 0; i < n; i++) {
         struct job_view view;
         if (!engine_view(e, all[i].slot, &view) || !guest_reaches(who, view.job.root))
             continue;
         view.job.root.pid = guest_number(who, view.job.root);
-        json_t *job = brief ? job_json_brief(&view) : job_and_requests(&view, hints, now);
-        size_t size = json_dumpb(job, NULL, 0, JSON_COMPACT) + 1; /* comma */
-        if (used + size > PROTO_MESSAGE_MAX) {
-            json_decref(job);
-            json_object_set_new(reply, "more", json_true());
-            return;
-        }
-        used += size;
-        json_array_append_new(jobs, job);
+        json_t *job = brief ? job_json(&view, true) : job_and_requests(&view, hints, now);
+        size_t from = to->n + (to->n > 0);
+        size_t size = from < to->room
+                          ? json_dumpb(job, to->text + from, to->room - from, JSON_COMPACT)
+                          : to->room;
+        json_decref(job);
+        if (from + size > to->room)
+            return true;
+        if (from)
+            to->text[to->n] = ',';
+        to->n = from + size;
     }
+    return false;
 }
 
-json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after,
-                 uint64_t job_of, bool brief)
+/* The reply with these jobs in it, which are formatted once: with a thousand that is most of what a
+ * list takes. */
+static char *ps_text(json_t *reply, const struct job_texts *jobs)
+{
+    json_object_del(reply, "jobs");
+    json_object_set_new(reply, "jobs", json_array()); /* behind all others */
+    char *text = json_dumps(reply, JSON_COMPACT);
+    const size_t head = text ? strlen(text) - strlen("]}") : 0;
+    char *whole = text ? realloc(text, head + jobs->n + sizeof("]}")) : NULL;
+    if (!whole) {
+        free(text);
+        return NULL;
+    }
+    memcpy(whole + head, jobs->text, jobs->n);
+    memcpy(whole + head + jobs->n, "]}", sizeof("]}"));
+    return whole;
+}
+
+char *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after,
+               uint64_t job_of, bool brief)
 {
     struct device_driver *d = engine_driver(e);
     struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
+    struct job_texts jobs = {.text = malloc(PROTO_MESSAGE_MAX)};
+    char *text = NULL;
     json_t *o =
         json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i, s:o}", "v", PROTO_VERSION, "ok", 1, "more",
                   0, "policy", engine_policy(e), "device", device_name(d), "gpus", gpus_of(e),
                   "pid", who->ns.level > 1 ? 0 : (int)getpid(), "jobs", json_array());
-    if (all && o) {
+    if (all && jobs.text && o) {
         engine_watch(e);
         if (hints)
             hints_assign(hints, e, monotonic_ns());
@@ -463,13 +481,16 @@ json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who
             json_object_set_new(o, "job_of", json_integer((json_int_t)job_of));
         if (!after)
             reply_add_unmanaged(o, e, who);
-        add_jobs(o, e, hints, who, after, brief, all);
-    } else {
-        json_decref(o);
-        o = NULL;
+        /* "more":true is shorter than false */
+        jobs.room = PROTO_MESSAGE_MAX - json_dumpb(o, NULL, 0, JSON_COMPACT);
+        if (add_jobs(&jobs, e, hints, who, after, brief, all))
+            json_object_set_new(o, "more", json_true());
+        text = ps_text(o, &jobs);
     }
+    json_decref(o);
+    free(jobs.text);
     free(all);
-    return o;
+    return text;
 }
 
 const char *reply_policy_names(char *buf, size_t size)
@@ -507,4 +528,13 @@ json_t *reply_policy(const struct engine *e)
                      "policy", engine_policy(e), "policies", policies_json(), "params",
                      params_of(engine_params(e)), "decisions", (json_int_t)totals[0], "controls",
                      (json_int_t)totals[1], "controls_failed", (json_int_t)totals[2]);
+}
+
+char *reply_refusal(int code, const struct error *err)
+{
+    json_t *o = json_pack("{s:i, s:b, s:i, s:o}", "v", PROTO_VERSION, "ok", 0, "errno", -code,
+                          "error", json_text(err->text[0] ? err->text : strerror(-code)));
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    return text;
 }

@@ -17,6 +17,7 @@
 #include <sys/un.h>
 
 #include "control/peer.h"
+#include "control/replies.h"
 #include "control/take_back.h"
 #include "lib/accept.h"
 #include "lib/account.h"
@@ -144,7 +145,7 @@ static void refuse(int fd, int code, const char *why)
 {
     struct error err;
     error_set(&err, code, "%s", why);
-    _cleanup_free_ char *text = verbs_refusal(code, &err);
+    _cleanup_free_ char *text = reply_refusal(code, &err);
     (void)reply(fd, text, -1);
 }
 
@@ -545,7 +546,7 @@ int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t a
     uv_timer_init(loop, &s->backoff);
     s->backoff.data = s;
     s->verbs = verbs;
-    s->flood_text = verbs_refusal(-EAGAIN, &flood); /* NULL: without a word then */
+    s->flood_text = reply_refusal(-EAGAIN, &flood); /* NULL: without a word then */
     s->admin_gid = admin_gid;
     *out = s;
     return 0;

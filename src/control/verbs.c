@@ -523,8 +523,6 @@ static json_t *reply_of(struct verb *v, struct engine *e)
 {
     const struct request *r = &v->request;
     switch (r->op) {
-    case OP_PS:
-        return reply_ps(e, v->verbs->hints, &v->who, r->number, v->target.view.number, r->brief);
     case OP_HINTS:
         return json_pack("{s:i, s:b, s:i, s:i}", "v", PROTO_VERSION, "ok", 1, "hints",
                          HINTS_VERSION, "pid", (int)pidns_number(v->who.ns, v->who.pid));
@@ -546,25 +544,35 @@ static json_t *reply_of(struct verb *v, struct engine *e)
     }
 }
 
+static char *verb_text(struct verb *v, struct engine *e)
+{
+    const struct request *r = &v->request;
+    if (r->op == OP_PS)
+        return reply_ps(e, v->verbs->hints, &v->who, r->number, v->target.view.number, r->brief);
+    json_t *reply = reply_of(v, e);
+    char *text = reply ? json_dumps(reply, JSON_COMPACT) : NULL;
+    json_decref(reply);
+    return text;
+}
+
 static void verb_answer(struct command *c, struct engine *e, int code)
 {
     struct verb *v = (struct verb *)c;
     struct verbs *verbs = v->verbs;
-    json_t *reply = code < 0 ? NULL : reply_of(v, e);
+    char *text = code < 0 ? NULL : verb_text(v, e);
     code = v->command.code = code < 0 ? code : v->command.code;
     if (code < 0) {
         if (!v->error.text[0])
             error_set(&v->error, code, "%s", strerror(-code));
         log_user(v->who.account, LOG_DEBUG, "uid %u (pid %d): refused: %s", v->who.uid,
                  (int)v->who.pid, v->error.text);
+        free(text);
+        text = reply_refusal(code, &v->error);
     }
     if (verbs->batch) {
         v->took_ns = (verbs_cpu_ns(verbs) - verbs->batch_ns) / verbs->batch;
         verbs->answered++;
     }
-    char *text = code < 0 ? verbs_refusal(code, &v->error)
-                          : (reply ? json_dumps(reply, JSON_COMPACT) : NULL);
-    json_decref(reply);
     v->done(v, text);
 }
 
@@ -585,13 +593,4 @@ void verb_parse(struct verb *v, struct verbs *verbs, const struct caller *who, c
 {
     verb_init(v, verbs, who, NULL);
     v->parsed = proto_parse(text, n, &v->request, &v->error);
-}
-
-char *verbs_refusal(int code, const struct error *err)
-{
-    json_t *o = json_pack("{s:i, s:b, s:i, s:o}", "v", PROTO_VERSION, "ok", 0, "errno", -code,
-                          "error", json_text(err->text[0] ? err->text : strerror(-code)));
-    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
-    json_decref(o);
-    return text;
 }

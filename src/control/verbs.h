@@ -77,7 +77,4 @@ void verb_init(struct verb *v, struct verbs *verbs, const struct caller *who,
 
 uint64_t verbs_cpu_ns(const struct verbs *verbs);
 
-/* A refusal that has nothing to do with a verb. */
-char *verbs_refusal(int code, const struct error *err);
-
 #endif

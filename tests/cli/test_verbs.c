@@ -368,7 +368,7 @@ static void talk(void **state)
          "cede: no such policy\n"},
         {{"ps"},
          {OK ",\"jobs\":[],\"more\":false}"},
-         "{\"v\":1,\"op\":\"ps\"}\n",
+         "{\"v\":1,\"op\":\"ps\",\"brief\":true}\n",
          0,
          "no jobs\n",
          ""},
@@ -463,7 +463,8 @@ static void table(void **state)
     pid_t daemon = fake_daemon((uid_t)-1, (const char *const[]){PAGE1, PAGE2, NULL});
     RUN(&r, "cede", "ps");
     char *asked = fake_daemon_end(daemon);
-    assert_string_equal(asked, "{\"v\":1,\"op\":\"ps\"}\n{\"v\":1,\"op\":\"ps\",\"after\":4}\n");
+    assert_string_equal(asked, "{\"v\":1,\"op\":\"ps\",\"brief\":true}\n"
+                               "{\"v\":1,\"op\":\"ps\",\"after\":4,\"brief\":true}\n");
     free(asked);
     assert_int_equal(status_of(r.status), 0);
     assert_string_equal(
@@ -560,7 +561,8 @@ static void endless_pages(void **state)
     RUN(&r, "cede", "ps");
     char *asked = fake_daemon_end(daemon);
     assert_int_equal(status_of(r.status), 0);
-    assert_string_equal(asked, "{\"v\":1,\"op\":\"ps\"}\n{\"v\":1,\"op\":\"ps\",\"after\":4}\n");
+    assert_string_equal(asked, "{\"v\":1,\"op\":\"ps\",\"brief\":true}\n"
+                               "{\"v\":1,\"op\":\"ps\",\"after\":4,\"brief\":true}\n");
     free(asked);
 }
 
