@@ -28,6 +28,15 @@ void take_back_mark(struct verb *v, const struct engine *e)
         v->before.after = now.job;
 }
 
+bool run_asks_again(struct verb *v, struct engine *e)
+{
+    struct target *t = &v->target;
+    v->again = v->request.run && engine_view(e, t->slot, &t->view) && t->view.job.source == JOB_RUN;
+    if (v->again)
+        engine_told(e, t->slot);
+    return v->again;
+}
+
 /* What verbs change. */
 static bool same_words(const struct journal_job *a, const struct journal_job *b)
 {
@@ -87,9 +96,9 @@ void take_back(struct verb *v, struct engine *e, const char *why)
     if (v->request.op == OP_POLICY) {
         (void)engine_set_policy(e, v->before.policy);
         (void)engine_set_params(e, &v->before.params);
-    } else if (slot != SLOT_NONE && v->adopted && engine_view(e, slot, &now) &&
+    } else if (slot != SLOT_NONE && (v->adopted || v->again) && engine_view(e, slot, &now) &&
                !(now.swap && now.swap[0])) { /* else nobody would bring it in */
-        engine_release(e, slot);
+        engine_untold(e, slot);
     } else if (slot != SLOT_NONE) {
         job_back(v, e, slot);
     }

@@ -9,6 +9,9 @@
 void take_back_note(struct verb *v, const struct engine *e);
 /* After that: what it has made of its target. */
 void take_back_mark(struct verb *v, const struct engine *e);
+/* Whether `cede run` asks for its job again, as it had no answer: there is no other reason to. Then
+ * the job stays if this request is answered, whatever becomes of the first answer. */
+bool run_asks_again(struct verb *v, struct engine *e);
 /* Undoes what verb_run() did, unless somebody has changed it since. A job that was detached stays
  * so, and so does one that had yielded: what it is to get back is forgotten. One that was made and
  * is on its way out of memory comes in, and stays a job. */

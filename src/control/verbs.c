@@ -106,9 +106,7 @@ static int verb_adopt(struct verb *v, struct engine *e)
     /* A task that joins the job of others is no job of its own. */
     v->adopted =
         code == 0 && engine_view(e, t->slot, &t->view) && proc_same(t->view.job.root, t->proc);
-    /* It asks again because it had no answer; there is no other reason to. */
-    if (code == -EEXIST && r->run && engine_view(e, t->slot, &t->view) &&
-        t->view.job.source == JOB_RUN)
+    if (code == -EEXIST && run_asks_again(v, e))
         code = 0;
     if (code == 0 && r->gpus)
         code = verb_place(v, e);

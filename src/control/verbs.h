@@ -51,6 +51,7 @@ struct verb {
     struct target target;
     struct verb_before before;
     bool adopted;              /* its process was in no job before */
+    bool again;                /* `cede run` has asked for the same before */
     bool in_none;              /* and is in none now: there is no job to show */
     char note[256];            /* for the reply; "" none */
     char visible[VISIBLE_MAX]; /* for the reply: the GPUs that were chosen */

@@ -335,6 +335,17 @@ void engine_release(struct engine *e, uint32_t job)
     model_job_remove(m, job);
 }
 
+void engine_told(struct engine *e, uint32_t job)
+{
+    e->model.jobs[job].told++;
+}
+
+void engine_untold(struct engine *e, uint32_t job)
+{
+    if (--e->model.jobs[job].told == 0)
+        engine_release(e, job);
+}
+
 int engine_set_policy(struct engine *e, const char *name)
 {
     e->model.dirty = true;

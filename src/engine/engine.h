@@ -131,6 +131,10 @@ bool engine_user_waits_full(const struct engine *e, uid_t account);
 int engine_place(struct engine *e, uint32_t job, const struct place_wish *w, struct error *err);
 /* Detaches a job that is not swapped: its groups get back what they had. */
 void engine_release(struct engine *e, uint32_t job);
+/* One more than the first asked for the job, and is told that it is there. */
+void engine_told(struct engine *e, uint32_t job);
+/* One of them was not: the job is released with the last. */
+void engine_untold(struct engine *e, uint32_t job);
 /* 0 or -EINVAL: no such policy; out of range. */
 int engine_set_policy(struct engine *e, const char *name);
 int engine_set_params(struct engine *e, const struct sched_params *params);

@@ -89,6 +89,7 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
                       .first_process = SLOT_NONE,
                       .unit = slot,
                       .group_lives = group_lives,
+                      .told = 1,
                       .added_ns = m->now,
                       .counts.where_since = m->now};
     model_job_usage_clear(j);

@@ -204,6 +204,7 @@ struct job {
     uint32_t nprocesses, ngroups;
     uint64_t program; /* as in its spec; 0 in the next daemon */
     uint64_t facts;   /* too */
+    uint32_t told;    /* how many who asked for it know of it */
     bool facts_came;  /* there are new reports; engine/reclassify.c */
     uint32_t first_process;
     uint32_t account;

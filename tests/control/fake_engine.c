@@ -53,6 +53,7 @@ uint32_t fake_engine_put(struct engine *m, pid_t pid, uid_t uid, enum job_class 
     v->job = (struct journal_job){
         .root = {.pid = pid}, .class = class, .weight = weight, .uid = uid, .number = v->number};
     snprintf(v->job.name, sizeof(v->job.name), "%s", name);
+    m->askers[slot] = 1;
     m->end = slot >= m->end ? slot + 1 : m->end;
     return slot;
 }
@@ -364,6 +365,17 @@ void engine_distrust(struct engine *m, struct proc_id proc)
 void engine_release(struct engine *m, uint32_t job)
 {
     m->jobs[job].number = 0;
+}
+
+void engine_told(struct engine *m, uint32_t job)
+{
+    m->askers[job]++;
+}
+
+void engine_untold(struct engine *m, uint32_t job)
+{
+    if (--m->askers[job] == 0)
+        engine_release(m, job);
 }
 
 int engine_job_status(const struct engine *m, uint32_t job, struct error *err)

@@ -12,6 +12,7 @@ struct engine {
     char account[ACCOUNT_NAME_MAX];  /* the last one named */
     struct job_view jobs[FAKE_JOBS]; /* number 0: free */
     struct report told[FAKE_JOBS];   /* what each said last */
+    uint32_t askers[FAKE_JOBS];      /* as struct job's told */
     uint32_t share;                  /* what engine_job_share() answers */
     unsigned watched;                /* calls of engine_watch() */
     uint64_t report_again_ns;        /* and when it is asked again */

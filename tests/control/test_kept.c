@@ -3,11 +3,15 @@
 #include "server_env.h"
 
 static int asker; /* of the requests below */
+static int both_leave = -1;
 
 static void asker_leaves(void *arg)
 {
     (void)arg;
     assert_int_equal(close(asker), 0);
+    if (both_leave >= 0)
+        assert_int_equal(close(both_leave), 0);
+    both_leave = -1;
 }
 
 /* Sends a request, and goes before it is acted upon, or when that is done and not yet answered. */
@@ -65,6 +69,35 @@ static void leaves_while_it_swaps(void **state)
     ask_and_leave(e, text, false);
     assert_int_equal(e->m->jobs[0].number, 1);
     assert_string_equal(e->m->jobs[0].swap, "swapping-in");
+}
+
+/* `cede run` asks again in the turn in which its first answer is lost: what the second says holds.
+ * If that is lost too, nothing was done. */
+static void asks_again(void **state)
+{
+    struct env *e = *state;
+    char add[96];
+    snprintf(add, sizeof(add), "{\"v\":1,\"op\":\"add\",\"pid\":%d,\"run\":true}", (int)getpid());
+    for (int lost = 1; lost <= 2; lost++) {
+        asker = dial(e->path);
+        int fd = dial(e->path);
+        turns(e, 5);
+        e->m->on_apply = asker_leaves;
+        assert_int_equal(send(asker, add, strlen(add), MSG_NOSIGNAL), strlen(add));
+        assert_int_equal(send(fd, add, strlen(add), MSG_NOSIGNAL), strlen(add));
+        if (lost == 2) {
+            both_leave = fd;
+            turns(e, 5);
+        } else {
+            assert_int_equal(code(reply(e, fd)), 0);
+        }
+        e->m->on_apply = NULL;
+        assert_int_equal(e->m->jobs[0].number != 0, lost == 1);
+        if (lost == 1) {
+            engine_release(e->m, 0);
+            close(fd);
+        }
+    }
 }
 
 /* The journal cannot take what is asked for. */
@@ -132,8 +165,8 @@ static void paused_and_running(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(asker_has_gone), TEST(leaves_while_it_swaps), TEST(cannot_be_recorded),
-        TEST(not_on_record),  TEST(paused_and_running),
+        TEST(asker_has_gone),     TEST(asks_again),    TEST(leaves_while_it_swaps),
+        TEST(cannot_be_recorded), TEST(not_on_record), TEST(paused_and_running),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
