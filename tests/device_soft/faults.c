@@ -343,7 +343,7 @@ static void test_permission(void **state)
 static pid_t impostor(const char *path, uid_t uid, void (*serve)(int fd))
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s.new", path);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     fflush(NULL);
     pid_t pid = fork();
@@ -352,7 +352,8 @@ static pid_t impostor(const char *path, uid_t uid, void (*serve)(int fd))
         if (uid != geteuid() && setuid(uid) < 0)
             _exit(1);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, 0) < 0)
+        if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, 0) < 0 ||
+            rename(addr.sun_path, path) < 0)
             _exit(1);
         for (;;)
             serve(accept4(fd, NULL, NULL, SOCK_CLOEXEC));

@@ -96,8 +96,9 @@ class Serving(unittest.TestCase):
         self.assertTrue(0 < last["p50_us"] <= last["p99_us"] <= last["max_us"])
 
     def test_clients_fill_batches(self):
-        one, _ = self.driven("--batch-max", "1", "--drive", "low,--clients,8,--seconds,1")
-        many, last = self.driven("--batch-max", "8", "--drive", "low,--clients,8,--seconds,1")
+        load = ("--soft-ms", "20", "--drive", "low,--clients,8,--seconds,1")
+        one, _ = self.driven("--batch-max", "1", *load)
+        many, last = self.driven("--batch-max", "8", *load)
         self.assertGreater(many[-1]["work_us"], 1.2 * one[-1]["work_us"])
         self.assertEqual(many[-1]["work_us"], last["requests"] * 1e6)
 
