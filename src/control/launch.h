@@ -1,6 +1,10 @@
 /* What started a program, as a number: programs that one thing started are one job. Workers of
  * torchrun, mpirun or Ray, and steps of Slurm, wait for each other, and a person who started one
- * thing is to have one share. */
+ * thing is to have one share.
+ *
+ * A number that is made to be that of another user's launch is of no use: only programs of the
+ * job's user join a job (model_job_of_launch()), and that user may start one below it as well. So
+ * there is no secret in the number, and it stays the same when ceded is restarted. */
 #ifndef CEDE_CONTROL_LAUNCH_H
 #define CEDE_CONTROL_LAUNCH_H
 

@@ -348,85 +348,6 @@ static void test_programs_that_come_and_go(void **state)
     assert_in_range(proc_opens - before, 0, 200);
 }
 
-static uint32_t add_of(struct fixture *f, pid_t pid, uid_t uid, uint32_t gpu_max)
-{
-    struct proc_stat st;
-    struct error err = {""};
-    uint32_t job = SLOT_NONE;
-    assert_int_equal(proc_stat_read(pid, &st), 0);
-    const struct job_spec spec = {
-        .terms = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .gpu_max = gpu_max},
-        .source = JOB_PID,
-        .uid = uid,
-        .account_uid = uid};
-    if (engine_add(f->m, st.id, &spec, &job, &err) < 0)
-        fail_msg("%s", err.text);
-    return job;
-}
-
-/* The program opens the GPU, and is found in the end. */
-static void open_and_wait(struct fixture *f, pid_t pid)
-{
-    mock_context(&f->d, pid, 0, 3);
-    for (int ms = 0; !on(f, pid)->suspended; ms++) {
-        assert_in_range(ms, 0, 1100);
-        ticks(f, 1);
-    }
-}
-
-/* For how many of the next ms the program's group is not suspended. */
-static unsigned runs_of(struct fixture *f, pid_t pid, unsigned ms)
-{
-    unsigned ran = 0;
-    for (; ms; ms--) {
-        ticks(f, 1);
-        ran += !on(f, pid)->suspended;
-    }
-    return ran;
-}
-
-/* A look comes once a second where nothing happens. What a program may have had of the GPU before
- * the first that shows it is charged to its account, so the other one's turns come first. */
-static void test_time_before_it_is_known(void **state)
-{
-    struct fixture *f = *state;
-    pid_t latency = child(f), other = child(f), programs[PROGRAMS];
-    pid_t first = crowd_below_a_chain(0, programs);
-    f->children[f->n++] = first;
-    start(f, "priority", NULL);
-    mock_context(&f->d, latency, 0, 1);
-    mock_context(&f->d, other, 0, 1);
-    add(f, latency, CLASS_LATENCY);
-    add_of(f, other, 1, 0);
-    add_of(f, first, 2, 0);
-    ticks(f, 70000);
-    open_and_wait(f, programs[0]);
-    assert_in_range(runs_of(f, programs[0], 700), 0, 10);
-    assert_in_range(runs_of(f, programs[0], 2000), 600, 1300); /* and then they are equals */
-}
-
-/* The same below a ceiling, which a job keeps although its programs come and go. */
-static void test_ceiling_of_what_comes_and_goes(void **state)
-{
-    struct fixture *f = *state;
-    unsigned ran = 0;
-    pid_t other = child(f), programs[PROGRAMS];
-    pid_t first = crowd_below_a_chain(0, programs);
-    f->children[f->n++] = first;
-    start(f, "priority", NULL);
-    mock_context(&f->d, other, 0, 1);
-    add_of(f, other, 1, 0);
-    add_of(f, first, 2, 20);
-    ticks(f, 70000);
-    for (int i = 0; i < 4; i++) {
-        open_and_wait(f, programs[i]);
-        ran += runs_of(f, programs[i], 400);
-        mock_exit(&f->d, programs[i]);
-        kill(programs[i], SIGKILL);
-    }
-    assert_in_range(ran, 0, 40);
-}
-
 /* One that descends from another which has ended is not taken for that one's descendant. */
 static void test_orphan_below_a_chain(void **state)
 {
@@ -512,19 +433,12 @@ int main(int argc, char **argv)
     if (strcmp(argv[0], "cede-swap") == 0)
         return fake_swapper();
     const struct CMUnitTest tests[] = {
-        T(test_child_of_a_job),
-        T(test_rule),
-        T(test_rule_takes_the_older),
-        T(test_detached_stays),
-        T(test_nothing_left_behind),
-        T(test_found_while_away),
-        T(test_record_is_taken_over),
-        T(test_crowd_below_a_chain),
-        T(test_orphan_below_a_chain),
-        T(test_programs_that_come_and_go),
+        T(test_child_of_a_job),        T(test_rule),
+        T(test_rule_takes_the_older),  T(test_detached_stays),
+        T(test_nothing_left_behind),   T(test_found_while_away),
+        T(test_record_is_taken_over),  T(test_crowd_below_a_chain),
+        T(test_orphan_below_a_chain),  T(test_programs_that_come_and_go),
         T(test_crowd_of_another_user),
-        T(test_time_before_it_is_known),
-        T(test_ceiling_of_what_comes_and_goes),
     };
     return cmocka_run_group_tests_name("engine_looks", tests, NULL, NULL);
 }
