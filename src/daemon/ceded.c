@@ -129,9 +129,9 @@ static void timer_arm(struct daemon *d)
         uv_timer_stop(&d->timer);
         return;
     }
-    /* Rounded up: a millisecond early would only mean another turn. Never 0: libuv runs a timer that
-     * is due at once again before it looks at descriptors, and nobody would be answered while one
-     * tick leaves something for the next. */
+    /* Rounded up: a millisecond early would only mean another turn. Never 0: libuv runs a timer
+     * that is due at once again before it looks at descriptors, and nobody would be answered while
+     * one tick leaves something for the next. */
     uint64_t ms = next <= now ? 1 : (next - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC;
     uv_update_time(&d->loop);
     uv_timer_start(&d->timer, on_timer, ms, 0);
