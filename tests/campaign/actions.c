@@ -129,14 +129,15 @@ struct order {
 static void said(struct load *l, const struct order *w, enum outcome o)
 {
     const bool pause = w->verb[0] == 'p', done = o == DONE;
-    if (o == REFUSED)
+    const bool none = w->value && strcmp(w->value, "none") == 0;
+    if (o == REFUSED && !none) /* a job that was detached stays so, though nobody learns it */
         return;
     by_hand(l);
     if (w->verb[0] != 's') {
         l->pause_wanted |= pause;
         l->resumed = done && !pause ? c.step + 1 : 0;
         l->words.paused = !done ? PERHAPS_PAUSED : pause ? PAUSED : NOT_PAUSED;
-    } else if (strcmp(w->value, "none") == 0) {
+    } else if (none) {
         forget_job(l);
         l->apart = true;
     } else if (w->option[1] == 'c') {
