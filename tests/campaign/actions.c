@@ -258,6 +258,8 @@ static void change_driver(void)
 
 static void fill_disk(void)
 {
+    if (c.real)
+        return;
     atomic_store(&c.faults->full, 1);
     c.moments[MOMENT_FULL]++;
     note(" full");
@@ -267,6 +269,8 @@ static void step_clock(void)
 {
     static const int64_t ahead_s[] = {0, -3 * 3600, -56LL * 365 * 86400, 30 * 86400, 4015 * 86400};
     const int64_t s = ahead_s[draw(ARRAY_SIZE(ahead_s))];
+    if (c.real)
+        return;
     atomic_store(&c.faults->clock_ahead_s, s);
     c.moments[MOMENT_CLOCK]++;
     note(" clock %lld", (long long)s);
