@@ -48,6 +48,10 @@ static const char put_text[] = "INSERT OR REPLACE INTO row(" NUMBERS TEXTS ") VA
 #undef X
 #define FIXED_NUMBERS 12
 
+/* At a file that seems to be damaged, before new accounts begin: a read may fail for other reasons.
+ */
+#define LOOKS 3
+
 static int db_code(int rc)
 {
     switch (rc & 0xff) {
@@ -165,6 +169,14 @@ static int set_aside(const char *dir, struct error *note, struct error *err)
     return 0;
 }
 
+/* Whether a check failed since it could not read: that says nothing about the file. */
+static bool could_not_read(const char *text)
+{
+    const char *code = strstr(text, "error code=");
+    const int rc = code ? atoi(code + strlen("error code=")) & 0xff : SQLITE_CORRUPT;
+    return rc != SQLITE_CORRUPT && rc != SQLITE_NOTADB;
+}
+
 static int begin_writing(struct acct_db *db, int version, struct error *err)
 {
     char text[256];
@@ -181,7 +193,8 @@ static int begin_writing(struct acct_db *db, int version, struct error *err)
     if (rc == SQLITE_OK)
         rc = db_ask(db, "PRAGMA quick_check(1)", text, sizeof(text));
     if (rc == SQLITE_OK && strcmp(text, "ok") != 0)
-        return error_set(err, -EUCLEAN, "the accounts are damaged: %.200s", text);
+        return error_set(err, could_not_read(text) ? -EIO : -EUCLEAN,
+                         "the accounts are damaged: %.200s", text);
     if (rc == SQLITE_OK)
         rc = migrate(db, version);
     if (rc == SQLITE_OK)
@@ -202,8 +215,8 @@ int acct_db_open(const char *dir, int version, struct acct_db **out, struct erro
 {
     int r = -EUCLEAN;
     note->text[0] = '\0';
-    for (int i = 0; i < 2 && r == -EUCLEAN; i++) {
-        if (i > 0 && (r = set_aside(dir, note, err)) < 0)
+    for (int i = 0; i <= LOOKS && r == -EUCLEAN; i++) {
+        if (i == LOOKS && (r = set_aside(dir, note, err)) < 0)
             return r;
         r = open_file(dir, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, out, err);
         if (r == 0)

@@ -508,7 +508,8 @@ static int shut_down(struct daemon *d)
     hints_free(d->verbs.hints);
     traces_free(d->verbs.traces);
     device_close(d->driver);
-    (void)journal_mend(d->journal);
+    if (d->journal)
+        (void)journal_mend(d->journal);
     journal_close(d->journal);
     return failed ? 1 : 0;
 }

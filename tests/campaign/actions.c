@@ -38,7 +38,12 @@ static enum outcome verb(const char *const argv[])
     note("=%d", status);
     if (status > 2)
         fail_msg("cede %s ended with %d: %s", argv[1], status, contents("verb.err"));
-    return status == 0 ? DONE : daemon && has_ended() ? PERHAPS : REFUSED;
+    if (status == 0)
+        return DONE;
+    /* jansson 2.14 leaves out a key for which there was no memory, and says that all is well. */
+    const char *text = contents("verb.err"), *end = text + strlen(text);
+    const bool garbled = end - text > 40 && strstr(end - 40, "not an object in JSON");
+    return garbled || (daemon && has_ended()) ? PERHAPS : REFUSED;
 }
 #define VERB(...) verb((const char *const[]){"cede", __VA_ARGS__, NULL})
 
@@ -129,14 +134,15 @@ struct order {
 static void said(struct load *l, const struct order *w, enum outcome o)
 {
     const bool pause = w->verb[0] == 'p', done = o == DONE;
-    if (o == REFUSED)
+    const bool none = w->value && strcmp(w->value, "none") == 0;
+    if (o == REFUSED && !none) /* a job that was detached stays so, though nobody learns it */
         return;
     by_hand(l);
     if (w->verb[0] != 's') {
         l->pause_wanted |= pause;
         l->resumed = done && !pause ? c.step + 1 : 0;
         l->words.paused = !done ? PERHAPS_PAUSED : pause ? PAUSED : NOT_PAUSED;
-    } else if (strcmp(w->value, "none") == 0) {
+    } else if (none) {
         forget_job(l);
         l->apart = true;
     } else if (w->option[1] == 'c') {
@@ -252,6 +258,8 @@ static void change_driver(void)
 
 static void fill_disk(void)
 {
+    if (c.real)
+        return;
     atomic_store(&c.faults->full, 1);
     c.moments[MOMENT_FULL]++;
     note(" full");
@@ -261,6 +269,8 @@ static void step_clock(void)
 {
     static const int64_t ahead_s[] = {0, -3 * 3600, -56LL * 365 * 86400, 30 * 86400, 4015 * 86400};
     const int64_t s = ahead_s[draw(ARRAY_SIZE(ahead_s))];
+    if (c.real)
+        return;
     atomic_store(&c.faults->clock_ahead_s, s);
     c.moments[MOMENT_CLOCK]++;
     note(" clock %lld", (long long)s);

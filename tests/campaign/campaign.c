@@ -1,9 +1,12 @@
 /* A campaign against fail-open: programs on a software GPU, some of them clients of one MPS server,
  * a ceded that schedules them while its system calls fail at random (faults.c), and everything
- * killed, stopped or damaged that can be. After each step the faults cease, and then: ceded answers
- * or can be started; who is in no job, and who is not paused, gets the GPU; nobody is paused whom
- * nobody paused; without ceded everything is as the programs had it. At the end of each round the
- * programs' results are right. Asserts no times but "within 40 s" (verbs: 120).
+ * killed, stopped or damaged that can be; programs write over their environment, launchers die, the
+ * disk is full, the clock jumps, the driver hangs or is replaced, and as root other users attack.
+ * After each step the faults cease, and then: ceded answers or can be started; who is in no job,
+ * and who is not paused, gets the GPU; nobody is paused whom nobody paused; each job is the one
+ * that it was, with the class, the weight and the pause of the last verb that said that it did
+ * that; accounts have lost nothing; without ceded everything is as the programs had it. At the end
+ * of each round the programs' results are right. Asserts no times but "within 40 s" (verbs: 120).
  *
  * usage: campaign [--minutes N] [--steps N] [--seed N] [--device NAME [--program CMD] [--no-swap]]
  * --device nvidia: on a GPU of this machine, or soft in the same way: no call fails, each step
