@@ -97,9 +97,7 @@ static void heartbeat(struct daemon *d)
     if (r > 0)
         log_say(LOG_WARNING, "the journal in %s is not as it was written: it is made anew", d->dir);
     else if (r < 0 && r != d->mend_failed)
-        log_say(LOG_ERR,
-                "the journal in %s is not as it was written, and cannot be made anew: "
-                "%s",
+        log_say(LOG_ERR, "the journal in %s is not as it was written, and cannot be made anew: %s",
                 d->dir, strerror(-r));
     d->mend_failed = r < 0 ? r : 0;
 }
@@ -129,9 +127,8 @@ static void timer_arm(struct daemon *d)
         uv_timer_stop(&d->timer);
         return;
     }
-    /* Rounded up: a millisecond early would only mean another turn. Never 0: libuv runs a timer
-     * that is due at once again before it looks at descriptors, and nobody would be answered while
-     * one tick leaves something for the next. */
+    /* Rounded up, as a millisecond early only means another turn; and never 0, for which libuv runs
+     * the timer again before it looks at descriptors: requests would starve. */
     uint64_t ms = next <= now ? 1 : (next - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC;
     uv_update_time(&d->loop);
     uv_timer_start(&d->timer, on_timer, ms, 0);
