@@ -205,10 +205,8 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
         r->sum = JOB_CHANGING;
     else
         r->root.pid = 0;
-    if (same)
-        (void)STORE(j, r->sum);
-    else
-        (void)STORE(j, r->root.pid);
+    /* Behind a step that failed no other follows: journal_mend() writes all of it. */
+    int e = same ? STORE(j, r->sum) : STORE(j, r->root.pid);
     if (!job)
         return;
     struct journal_job copy;
@@ -217,11 +215,12 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
     copy.sum = JOB_CHANGING;
     copy.root.pid = same ? job->root.pid : 0;
     memcpy(r, &copy, sizeof(*r));
-    (void)STORE(j, *r);
+    e = e < 0 ? e : STORE(j, *r);
     r->sum = sum;
-    (void)STORE(j, r->sum);
+    e = e < 0 ? e : STORE(j, r->sum);
     r->root.pid = job->root.pid;
-    (void)STORE(j, r->root.pid);
+    if (e == 0)
+        (void)STORE(j, r->root.pid);
     if (slot >= j->jobs_end)
         j->jobs_end = slot + 1;
 }
