@@ -222,7 +222,6 @@ struct job {
     struct error error;
     /* engine/observe/demand.c */
     bool wants_changed; /* what its processes want of gated devices */
-    bool usage_asked;   /* usage() was, since it has groups */
     struct job_demand on[DEVICE_GPUS_MAX];
     struct job_speed speed;
     struct job_counts counts;

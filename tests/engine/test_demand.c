@@ -395,31 +395,6 @@ static void test_busy_of_one_time(void **state)
     }
 }
 
-/* usage() was asked just before a program opened the GPU: what it holds is not unknown for a
- * second, and usage() is asked hardly more often for that. */
-static void test_memory_of_one_that_begins(void **state)
-{
-    struct fixture *f = *state;
-    struct job_view v;
-    f->d.has_usage = true;
-    start(f, "priority", NULL);
-    for (int i = 0; i < 8; i++) {
-        pid_t p = child(f);
-        engine_watch(f->m);
-        ticks(f, 1500);
-        const unsigned asked = f->d.usage_calls;
-        mock_context(&f->d, p, 0, 1);
-        uint32_t job = add(f, p, CLASS_BATCH);
-        ticks(f, 300);
-        assert_true(engine_view(f->m, job, &v));
-        assert_int_equal(v.memory_bytes, 1 << 20);
-        assert_in_range(f->d.usage_calls - asked, 1, 2);
-    }
-    const unsigned asked = f->d.usage_calls;
-    ticks(f, 8000);
-    assert_in_range(f->d.usage_calls - asked, 7, 9); /* once a second, as before */
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -428,7 +403,7 @@ int main(void)
         T(test_budget_by_activity),         T(test_resumed_job_need_not_be_seen_first),
         T(test_launch_bound_latency_job),   T(test_gaps_that_cost_more_than_they_give),
         T(test_record_not_asked),           T(test_idle_normal_job),
-        T(test_busy_of_one_time),           T(test_memory_of_one_that_begins),
+        T(test_busy_of_one_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,13 +15,12 @@
 #include <string.h>
 
 #define USAGE_NS          NSEC_PER_SEC
-#define USAGE_FIRST_NS    (250 * NSEC_PER_MSEC) /* that for a job of which it was never asked */
-#define USAGE_COUNT_NS    (5 * NSEC_PER_SEC)    /* between calls for nothing but the count */
-#define YOUNG_NS          (10 * NSEC_PER_SEC)   /* such a job may end before that */
-#define COUNT_MAX_NS      (10 * NSEC_PER_SEC)   /* what is older than that samples do not show */
-#define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC)   /* how long somebody who looked counts as looking */
-#define IDLE_WINDOWS      3            /* windows without work before a job counts as idle */
-#define ACTIVITY_RETRY_NS NSEC_PER_SEC /* the driver paces costlier attempts itself */
+#define USAGE_COUNT_NS    (5 * NSEC_PER_SEC)  /* between calls for nothing but the count */
+#define YOUNG_NS          (10 * NSEC_PER_SEC) /* such a job may end before that */
+#define COUNT_MAX_NS      (10 * NSEC_PER_SEC) /* what is older than that samples do not show */
+#define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */
+#define IDLE_WINDOWS      3                   /* windows without work before a job counts as idle */
+#define ACTIVITY_RETRY_NS NSEC_PER_SEC        /* the driver paces costlier attempts itself */
 /* So long what demand_activity() showed last counts for more than demand_usage(). */
 #define ACTIVITY_VALID_NS (5 * NSEC_PER_SEC)
 /* Time of its own turns without work before a job counts as idle: with turns of 200 ms, a gap of
@@ -216,8 +215,6 @@ static void demand_usage(struct demand *x, struct model *m)
     x->usage_at = m->now + USAGE_NS;
     for (size_t i = 0; i < m->nunmanaged; i++)
         m->unmanaged[i].asked += unmanaged_unknown(&m->unmanaged[i]);
-    for_each_job (m, j)
-        j->usage_asked |= j->ngroups > 0;
     if (m->driver->ops->usage(m->driver, &list, NULL) < 0) {
         usage_list_free(&list);
         return;
@@ -449,10 +446,6 @@ static uint64_t usage_due(const struct demand *x, const struct model *m, bool tu
 {
     if (!m->driver->ops->usage)
         return TIME_NEVER;
-    for_each_job (m, j) {
-        if (j->ngroups && !j->usage_asked)
-            return x->usage_at - min_u64(USAGE_NS - USAGE_FIRST_NS, x->usage_at);
-    }
     if (turns || m->now < x->watched_until || m->now < m->memory_until || unmanaged_wanted(m))
         return x->usage_at;
     bool gaps = false;
