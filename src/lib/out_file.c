@@ -154,11 +154,12 @@ static int out_file_find(struct out_file *o, const char *path, mode_t mode)
     struct walk w = {.dir = -1};
     struct stat st = {.st_mode = 0};
     char name[NAME_MAX + 1] = "";
-    int n = snprintf(w.rest, sizeof(w.rest), "%s", path);
-    int r = !path[0]                 ? -ENOENT
-            : n < 0 || n >= PATH_MAX ? -ENAMETOOLONG
-            : w.rest[n - 1] == '/'   ? -EISDIR
-                                     : walk_to(&w, name, &st);
+    const size_t n = strlen(path);
+    snprintf(w.rest, sizeof(w.rest), "%s", path);
+    int r = n == 0               ? -ENOENT
+            : n >= PATH_MAX      ? -ENAMETOOLONG
+            : path[n - 1] == '/' ? -EISDIR
+                                 : walk_to(&w, name, &st);
     if (r == 0 && st.st_mode && !S_ISREG(st.st_mode)) {
         r = open_in_place(o, w.dir, name, &st);
     } else if (r == 0) {

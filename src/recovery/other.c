@@ -33,8 +33,8 @@ static bool root_says(pid_t restorer, char devices[ADDRESS_TEXT], char dir[DIR_R
     const char *second = first ? memchr(first + 1, '\0', (size_t)(text + n - first - 1)) : NULL;
     if (!second || strlen(first + 1) >= ADDRESS_TEXT || strlen(second + 1) >= DIR_ROOM)
         return false;
-    strcpy(devices, first + 1);
-    strcpy(dir, second + 1);
+    snprintf(devices, ADDRESS_TEXT, "%s", first + 1);
+    snprintf(dir, DIR_ROOM, "%s", second + 1);
     return devices[0] && dir[0] == '/';
 }
 

@@ -90,13 +90,13 @@ static void accept_conn(struct server *s)
         proc_stat_read(cred.pid, &st) < 0)
         return;
     /* Not calloc: most of it is the ring. */
-    _cleanup_free_ struct conn *new = malloc(sizeof(*new));
-    struct conn *c = new;
+    struct conn *c = malloc(sizeof(*c));
     struct epoll_event in = {.events = EPOLLIN, .data.ptr = c};
-    if (!c || list_grow(&s->conns, s->nconns, &s->conns_cap, sizeof(s->conns[0])) < 0 ||
-        epoll_ctl(s->polls, EPOLL_CTL_ADD, fd, &in) < 0)
+    if (!c || list_grow(&s->conns, s->nconns, &s->conns_cap, sizeof(void *)) < 0 ||
+        epoll_ctl(s->polls, EPOLL_CTL_ADD, fd, &in) < 0) {
+        free(c);
         return;
-    new = NULL;
+    }
     memset(c, 0, offsetof(struct conn, unsent));
     c->proc = st.id;
     c->uid = cred.uid;
@@ -311,7 +311,7 @@ static int await_events(struct server *s, uint64_t until_ns, struct epoll_event 
 /* Until a signal ends it. */
 static int serve(struct server *s)
 {
-    struct epoll_event v[256];
+    struct epoll_event v[256] = {{0}};
     for (;;) {
         uint64_t next_ns = catch_up(s);
         bool accepts = false;
