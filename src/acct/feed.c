@@ -144,7 +144,7 @@ static bool take_answers(struct acct *a)
         if (n > 0)
             queue_written(a, seq);
     }
-    return n < 0 && (errno == EAGAIN || errno == EINTR);
+    return n != 0; /* an error says nothing of its end: it may be want of memory */
 }
 
 static void on_answer(uv_poll_t *p, int status, int events)

@@ -30,8 +30,8 @@ static void on_identified(uv_poll_t *p, int status, int events)
     bool any = false, late = false;
     for (unsigned i = 0; i < LOOKUPS_SENT; i++) {
         ssize_t n = recv(x->link, &a, sizeof(a), MSG_DONTWAIT);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-            uv_poll_stop(p); /* it has ended, which SIGCHLD says */
+        if (n == 0)
+            uv_poll_stop(p); /* it has ended, which SIGCHLD says: want of memory does not */
         if (n <= 0)
             break;
         late |= lookups_take(x->lookups, &a, (size_t)n, monotonic_ns());
