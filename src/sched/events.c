@@ -305,9 +305,13 @@ static void job_add(struct sched *c, const struct sched_event *ev)
                       .min_speed = ev->min_speed,
                       .due.deadline_ns = TIME_NEVER};
     set_limits(c, &j->limits, ev);
-    for (uint32_t d = 0; d < c->limits.devices;
-         d++) /* nothing of the job that had the slot before */
-        c->devices[d].members[ev->job].limit.window_ns = 0;
+    /* Nothing is left of the job that had the slot before. Not written where there was none: that
+     * would cost a page on each device. */
+    for (uint32_t d = 0; d < c->limits.devices; d++) {
+        struct member_limits *l = &c->devices[d].members[ev->job].limit;
+        if (l->window_ns < 0)
+            l->window_ns = 0;
+    }
     c->accounts_used += c->accounts[ev->account].jobs++ == 0;
 }
 
