@@ -83,8 +83,9 @@ static json_t *seconds_json(uint64_t ns)
     return json_real((double)ns / 1e9);
 }
 
-/* Sums since the daemon knows the job. */
-static json_t *counts_json(const struct job_view *v)
+/* Sums since the daemon knows the job. brief: what cede top shows of them, and of GPUs that the job
+ * has although it had nothing of them yet. */
+static json_t *counts_json(const struct job_view *v, bool brief)
 {
     const struct job_counts *c = &v->counts;
     uint64_t all = 0;
@@ -93,16 +94,20 @@ static json_t *counts_json(const struct job_view *v)
         all += c->where_ns[w];
     for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
         const struct gpu_counts *g = &c->on[d];
-        if (g->ran_ns || g->waited_ns || v->exact_ns[d] || v->sampled_ns[d])
+        if (g->waited_ns || v->exact_ns[d] || v->sampled_ns[d] ||
+            (brief ? v->gpus >> d & 1 : g->ran_ns != 0))
             json_array_append_new(
-                gpus,
-                json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "gpu", (int)d, "gpu_s",
-                          seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "exact_s",
-                          seconds_json(v->exact_ns[d]), "counted_s",
-                          seconds_json(all - min_u64(v->count_age_ns[d], all)), "allowed_s",
-                          seconds_json(g->ran_ns), "waited_s", seconds_json(g->waited_ns), "turns",
-                          (json_int_t)g->turns, "preempted", (json_int_t)g->preempted));
+                gpus, json_pack("{s:i, s:o, s:o*, s:o, s:o*, s:o, s:o*, s:o*}", "gpu", (int)d,
+                                "gpu_s", seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "exact_s",
+                                brief ? NULL : seconds_json(v->exact_ns[d]), "counted_s",
+                                seconds_json(all - min_u64(v->count_age_ns[d], all)), "allowed_s",
+                                brief ? NULL : seconds_json(g->ran_ns), "waited_s",
+                                seconds_json(g->waited_ns), "turns",
+                                brief ? NULL : json_integer((json_int_t)g->turns), "preempted",
+                                brief ? NULL : json_integer((json_int_t)g->preempted)));
     }
+    if (brief)
+        return json_pack("{s:o, s:o}", "known_s", seconds_json(all), "gpus", gpus);
     return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "known_s", seconds_json(all),
                      "queued_s", seconds_json(c->where_ns[WHERE_QUEUED]), "paused_s",
                      seconds_json(c->where_ns[WHERE_PAUSED]), "swapped_s",
@@ -132,24 +137,6 @@ static json_t *speed_json(const struct job_view *v)
             least = fmin(least, fmin(s->speed, 1));
     }
     return isfinite(least) ? json_real(least) : NULL;
-}
-
-/* Of them what cede top shows. */
-static json_t *counts_brief_json(const struct job_view *v)
-{
-    uint64_t all = 0;
-    json_t *gpus = json_array();
-    for (int w = 0; w < WHERE_COUNT; w++)
-        all += v->counts.where_ns[w];
-    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
-        if (v->gpus & 1U << d || v->counts.on[d].waited_ns || v->exact_ns[d] || v->sampled_ns[d])
-            json_array_append_new(
-                gpus, json_pack("{s:i, s:o, s:o, s:o}", "gpu", (int)d, "gpu_s",
-                                seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "counted_s",
-                                seconds_json(all - min_u64(v->count_age_ns[d], all)), "waited_s",
-                                seconds_json(v->counts.on[d].waited_ns)));
-    }
-    return json_pack("{s:o, s:o}", "known_s", seconds_json(all), "gpus", gpus);
 }
 
 static json_t *why_json(const struct job_view *v)
@@ -227,8 +214,8 @@ json_t *job_json(const struct job_view *v, bool brief)
         v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?", "state", job_state(v),
         "processes", (json_int_t)v->processes, "gpus", gpus, "timeslice_us",
         (json_int_t)v->timeslice_us, "busy", v->busy >= 0 ? json_real(v->busy) : json_null(),
-        "memory_bytes", (json_int_t)v->memory_bytes, "counts",
-        brief ? counts_brief_json(v) : counts_json(v), "why", brief ? NULL : why_json(v), "error",
+        "memory_bytes", (json_int_t)v->memory_bytes, "counts", counts_json(v, brief), "why",
+        brief ? NULL : why_json(v), "error",
         v->error[0]        ? json_text(v->error)
         : v->swap_error[0] ? json_text(v->swap_error)
                            : NULL,
@@ -442,12 +429,10 @@ static bool add_jobs(struct job_texts *to, const struct engine *e, const struct 
     return false;
 }
 
-/* The reply with these jobs in it, which are formatted once: with a thousand that is most of what a
- * list takes. */
+/* The reply, which ends with an empty list of jobs, with these in it: they are formatted once, as
+ * with a thousand that is most of what a list takes. */
 static char *ps_text(json_t *reply, const struct job_texts *jobs)
 {
-    json_object_del(reply, "jobs");
-    json_object_set_new(reply, "jobs", json_array()); /* behind all others */
     char *text = json_dumps(reply, JSON_COMPACT);
     const size_t head = text ? strlen(text) - strlen("]}") : 0;
     char *whole = text ? realloc(text, head + jobs->n + sizeof("]}")) : NULL;
@@ -467,10 +452,9 @@ char *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, 
     struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
     struct job_texts jobs = {.text = malloc(PROTO_MESSAGE_MAX)};
     char *text = NULL;
-    json_t *o =
-        json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i, s:o}", "v", PROTO_VERSION, "ok", 1, "more",
-                  0, "policy", engine_policy(e), "device", device_name(d), "gpus", gpus_of(e),
-                  "pid", who->ns.level > 1 ? 0 : (int)getpid(), "jobs", json_array());
+    json_t *o = json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i}", "v", PROTO_VERSION, "ok", 1,
+                          "more", 0, "policy", engine_policy(e), "device", device_name(d), "gpus",
+                          gpus_of(e), "pid", who->ns.level > 1 ? 0 : (int)getpid());
     if (all && jobs.text && o) {
         engine_watch(e);
         if (hints)
@@ -481,6 +465,7 @@ char *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, 
             json_object_set_new(o, "job_of", json_integer((json_int_t)job_of));
         if (!after)
             reply_add_unmanaged(o, e, who);
+        json_object_set_new(o, "jobs", json_array()); /* last: see ps_text() */
         /* "more":true is shorter than false */
         jobs.room = PROTO_MESSAGE_MAX - json_dumpb(o, NULL, 0, JSON_COMPACT);
         if (add_jobs(&jobs, e, hints, who, after, brief, all))

@@ -17,7 +17,7 @@
 
 /* ---- record ---- */
 
-static void tick_record(struct engine *e)
+void engine_record(struct engine *e)
 {
     struct model *m = &e->model;
     if (journal_shared(m->journal)->next_number < m->next_number) {
@@ -49,11 +49,6 @@ static void tick_record(struct engine *e)
     }
 }
 
-void engine_record(struct engine *e)
-{
-    tick_record(e);
-}
-
 /* ---- decide, record, apply ---- */
 
 static uint64_t tick_commit(struct engine *e)
@@ -62,7 +57,7 @@ static uint64_t tick_commit(struct engine *e)
     model_units_update(m);
     if (m->records_changed)
         apply_continues(m);
-    tick_record(e);
+    engine_record(e);
     const bool decide = m->dirty || m->now >= m->wake;
     if (decide) {
         struct sched_plan plan;

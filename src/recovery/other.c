@@ -25,10 +25,8 @@ enum { NO, PERHAPS, CERTAIN };
  * descriptors: its devices, as in an address of several, and its directory. */
 static bool root_says(pid_t restorer, char devices[ADDRESS_TEXT], char dir[DIR_ROOM])
 {
-    char path[64], text[ADDRESS_TEXT + 2 * DIR_ROOM] = "";
-    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)restorer);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    char text[ADDRESS_TEXT + 2 * DIR_ROOM] = "";
+    const ssize_t n = proc_read(restorer, "cmdline", text, sizeof(text));
     const char *first = memchr(text, '\0', n > 0 ? (size_t)n : 0);
     const char *second = first ? memchr(first + 1, '\0', (size_t)(text + n - first - 1)) : NULL;
     if (!second || strlen(first + 1) >= ADDRESS_TEXT || strlen(second + 1) >= DIR_ROOM)

@@ -182,8 +182,8 @@ static void resume_load(void)
     order(&(struct order){.verb = "resume"});
 }
 
-/* ceded or the driver stands still, and somebody asks meanwhile, who waits or does not. What was
- * given up is not done later. */
+/* ceded or the driver hangs while a client asks for something; some clients give up. What was given
+ * up is not done later. */
 static void hang(enum moment_kind kind, pid_t pid)
 {
     static const struct order what[] = {{.verb = "pause"},

@@ -386,9 +386,11 @@ static int nvidia_scan(struct device_driver *base, struct proc_id proc, struct g
                        struct error *err)
 {
     struct nv_driver *d = nv(base);
-    int r = nv_uses_gpu(d, proc.pid) ? nv_take(d, err) : -ENOENT;
+    if (!nv_uses_gpu(d, proc.pid))
+        return 0;
+    int r = nv_take(d, err);
     if (r < 0)
-        return r == -ENOENT ? 0 : r;
+        return r;
     if (d->asked_ns == 0 || d->io->now_ns() - d->asked_ns >= NSEC_PER_SEC)
         scans_prepare(d); /* clients() reports its errors */
     /* What a server shows of its clients' groups is theirs, too. Until NVML is asked again. */
