@@ -415,6 +415,8 @@ static bool add_jobs(struct job_texts *to, const struct engine *e, const struct 
             continue;
         view.job.root.pid = guest_number(who, view.job.root);
         json_t *job = brief ? job_json(&view, true) : job_and_requests(&view, hints, now);
+        if (!job) /* no memory */
+            continue;
         size_t from = to->n + (to->n > 0);
         size_t size = from < to->room
                           ? json_dumpb(job, to->text + from, to->room - from, JSON_COMPACT)
@@ -429,33 +431,19 @@ static bool add_jobs(struct job_texts *to, const struct engine *e, const struct 
     return false;
 }
 
-/* The reply, which ends with an empty list of jobs, with these in it: they are formatted once, as
- * with a thousand that is most of what a list takes. */
-static char *ps_text(json_t *reply, const struct job_texts *jobs)
-{
-    char *text = json_dumps(reply, JSON_COMPACT);
-    const size_t head = text ? strlen(text) - strlen("]}") : 0;
-    char *whole = text ? realloc(text, head + jobs->n + sizeof("]}")) : NULL;
-    if (!whole) {
-        free(text);
-        return NULL;
-    }
-    memcpy(whole + head, jobs->text, jobs->n);
-    memcpy(whole + head + jobs->n, "]}", sizeof("]}"));
-    return whole;
-}
-
+/* Jobs are formatted once, in their place at the end of the reply: with a thousand that is most of
+ * what a list takes. */
 char *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after,
                uint64_t job_of, bool brief)
 {
+    static const char end[] = "],\"more\":false}";
     struct device_driver *d = engine_driver(e);
     struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
-    struct job_texts jobs = {.text = malloc(PROTO_MESSAGE_MAX)};
-    char *text = NULL;
-    json_t *o = json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i}", "v", PROTO_VERSION, "ok", 1,
-                          "more", 0, "policy", engine_policy(e), "device", device_name(d), "gpus",
-                          gpus_of(e), "pid", who->ns.level > 1 ? 0 : (int)getpid());
-    if (all && jobs.text && o) {
+    char *text = malloc(PROTO_MESSAGE_MAX);
+    json_t *o = json_pack("{s:i, s:b, s:s, s:s, s:o, s:i}", "v", PROTO_VERSION, "ok", 1, "policy",
+                          engine_policy(e), "device", device_name(d), "gpus", gpus_of(e), "pid",
+                          who->ns.level > 1 ? 0 : (int)getpid());
+    if (all && text && o) {
         engine_watch(e);
         if (hints)
             hints_assign(hints, e, monotonic_ns());
@@ -465,15 +453,19 @@ char *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, 
             json_object_set_new(o, "job_of", json_integer((json_int_t)job_of));
         if (!after)
             reply_add_unmanaged(o, e, who);
-        json_object_set_new(o, "jobs", json_array()); /* last: see ps_text() */
-        /* "more":true is shorter than false */
-        jobs.room = PROTO_MESSAGE_MAX - json_dumpb(o, NULL, 0, JSON_COMPACT);
-        if (add_jobs(&jobs, e, hints, who, after, brief, all))
-            json_object_set_new(o, "more", json_true());
-        text = ps_text(o, &jobs);
+        json_object_set_new(o, "jobs", json_array());
     }
+    const size_t head = o && text ? json_dumpb(o, text, PROTO_MESSAGE_MAX, JSON_COMPACT) : 0;
     json_decref(o);
-    free(jobs.text);
+    if (!all || !head || head + sizeof(end) > PROTO_MESSAGE_MAX) {
+        free(text);
+        text = NULL;
+    } else {
+        struct job_texts jobs = {text + head - strlen("]}"), 0,
+                                 PROTO_MESSAGE_MAX - head - sizeof(end)};
+        const bool more = add_jobs(&jobs, e, hints, who, after, brief, all);
+        snprintf(jobs.text + jobs.n, sizeof(end), "],\"more\":%s}", more ? "true" : "false");
+    }
     free(all);
     return text;
 }
