@@ -260,8 +260,8 @@ class WithCeded(Base):
         return subprocess.run([CEDE, *args], env=self.env, text=True, stdout=subprocess.PIPE, check=False,
                               stderr=subprocess.STDOUT, timeout=WAIT_S).stdout
 
-    def begin(self, *args, **env):
-        c = subprocess.Popen([CEDE, *args], env=dict(self.env, **env), stdout=subprocess.DEVNULL, stderr=self.said)
+    def begin(self, *args, command=(CEDE,), **env):
+        c = subprocess.Popen([*command, *args], env=dict(self.env, **env), stdout=subprocess.DEVNULL, stderr=self.said)
         self.addCleanup(c.wait, WAIT_S)
         self.addCleanup(c.terminate)
         return c
@@ -276,11 +276,9 @@ class WithCeded(Base):
         eventually(lambda: "no daemon" not in self.cede("policy"), "no ceded")
 
     def begin_program(self, path, **env):
-        """A GPU program in that control group."""
-        program = self.begin("load", "batch", "--device", "soft", "--memory", "100M", **env)
-        with open(self.make_group(path) + "/cgroup.procs", "w", encoding="utf8") as f:
-            f.write(str(program.pid))
-        return program
+        """A GPU program in that control group: it is there before it begins, as programs of containers are."""
+        into = ("sh", "-c", 'echo $$ >"$0/cgroup.procs"; exec "$@"', self.make_group(path), CEDE)
+        return self.begin("load", "batch", "--device", "soft", "--memory", "100M", command=into, **env)
 
     def start_agent(self):
         return self.start("--cgroup-root", self.root)
