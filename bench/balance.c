@@ -11,18 +11,17 @@
  *   --within   exit status 1 if a GPU had work for longer than another by more than this factor */
 #include <dlfcn.h>
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench/cost.h"
+#include "bench/load/cuda.h"
+#include "bench/load/kernels.h"
 #include "cede/lease.h"
-#include "load/cuda.h"
-#include "load/kernels.h"
 
 #define GPUS_MAX    64U
 #define THREADS_MAX 256U
@@ -103,18 +102,11 @@ static int set_up_gpus(struct error *err)
     return r;
 }
 
-static void nap(double us)
-{
-    nanosleep(
-        &(struct timespec){.tv_sec = (time_t)(us / 1e6), .tv_nsec = (long)(fmod(us, 1e6) * 1e3)},
-        NULL);
-}
-
 /* On a copy of the GPU's description: errors are the thread's own. */
 static int run_kernel(struct thread *t, const struct cede_lease *l, double us)
 {
     if (o.soft) {
-        nap(us);
+        cost_nap(us);
         return 0;
     }
     struct cuda g = gpus[l->device].cuda;
@@ -126,7 +118,7 @@ static int run_kernel(struct thread *t, const struct cede_lease *l, double us)
     cuda_check(&g, set_current(gpus[l->device].context), "make a context current");
     cuda_launch(&g, g.function, g.blocks, SPIN_THREADS, params);
     while (!g.s.failed && (q = g.cu.stream_query(g.stream)) == CU_NOT_READY)
-        nap(20);
+        cost_nap(20);
     t->steps[l->device] += g.s.failed ? 0 : iterations;
     return cuda_check(&g, q, "wait for a kernel");
 }
@@ -171,7 +163,7 @@ static int verify(struct error *err)
             if (!r)
                 r = spin_check(state, g->s.threads, threads[i].steps[d], err);
         }
-        if (r)
+        if (r) // NOLINT(clang-analyzer-unix.Malloc): _cleanup_
             return r;
     }
     return 0;
@@ -220,7 +212,7 @@ static int measure(struct error *err)
     bool all = n == o.threads;
     /* Looked at before the threads run dry, when each waits for its last kernel. */
     while (monotonic_ns() < end_ns)
-        nap(1000);
+        cost_nap(1000);
     for (unsigned d = 0; d < ngpus; d++) {
         cede_pool_get_statistics(pool, (int)d, &s, sizeof(s));
         busy[d] = (double)s.busy_us / 1e6;
@@ -241,49 +233,26 @@ static int measure(struct error *err)
     return r ? r : report(busy, stolen);
 }
 
-static int options(int argc, char **argv)
-{
-    static const struct option names[] = {
-        {"soft", 1, NULL, 's'},      {"threads", 1, NULL, 't'}, {"seconds", 1, NULL, 'S'},
-        {"kernel-us", 1, NULL, 'k'}, {"share", 1, NULL, 'f'},   {"streams", 1, NULL, 'n'},
-        {"bound", 0, NULL, 'b'},     {"within", 1, NULL, 'w'},  {NULL, 0, NULL, 0}};
-    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        int r = c == 's'   ? parse_u64(optarg, 1, GPUS_MAX, &o.soft)
-                : c == 't' ? parse_u64(optarg, 1, THREADS_MAX, &o.threads)
-                : c == 'S' ? parse_double(optarg, 0.01, 3600, &o.seconds)
-                : c == 'k' ? parse_double(optarg, 1, 1e6, &o.kernel_us)
-                : c == 'f' ? parse_double(optarg, 0.001, 1, &o.share)
-                : c == 'n' ? parse_u64(optarg, 1, 1024, &o.streams)
-                : c == 'w' ? parse_double(optarg, 1, 1e6, &o.within)
-                : c == 'b' ? 0
-                           : -EINVAL;
-        o.bound |= c == 'b';
-        if (r && c != '?')
-            fprintf(stderr, "bench_balance: --%s: out of range: %s\n",
-                    c == 's'   ? "soft"
-                    : c == 't' ? "threads"
-                    : c == 'S' ? "seconds"
-                    : c == 'k' ? "kernel-us"
-                    : c == 'f' ? "share"
-                    : c == 'n' ? "streams"
-                               : "within",
-                    optarg);
-        if (r)
-            return r;
-    }
-    return optind < argc ? -EINVAL : 0;
-}
-
 int main(int argc, char **argv)
 {
     struct error err = {{0}};
     struct cede_pool_config c;
     struct cede_pool_statistics s;
-    if (options(argc, argv)) {
-        fprintf(stderr, "usage: bench_balance [--soft GPUS] [--threads N] [--seconds S] "
-                        "[--kernel-us U] [--share F] [--streams N] [--bound] [--within RATIO]\n");
-        return 2;
-    }
+    static const struct command_line line = {
+        .program = "bench_balance",
+        .help = "usage: bench_balance [--soft GPUS] [--threads N] [--seconds S] [--kernel-us U] "
+                "[--share F] [--streams N] [--bound] [--within RATIO]\n"};
+    const struct option_row options[] = {{"soft", COST_WHOLE(&o.soft, 1, GPUS_MAX)},
+                                         {"threads", COST_WHOLE(&o.threads, 1, THREADS_MAX)},
+                                         {"seconds", COST_REAL(&o.seconds, 0.01, 3600)},
+                                         {"kernel-us", COST_REAL(&o.kernel_us, 1, 1e6)},
+                                         {"share", COST_REAL(&o.share, 0.001, 1)},
+                                         {"streams", COST_WHOLE(&o.streams, 1, 1024)},
+                                         {"within", COST_REAL(&o.within, 1, 1e6)},
+                                         {"bound", .flag = &o.bound}};
+    int status = cost_options(argc, argv, &line, options, ARRAY_SIZE(options));
+    if (status != OPTIONS_GO_ON)
+        return status;
     cede_pool_defaults(&c);
     c.flags = o.soft ? CEDE_POOL_NO_GPU : 0;
     c.devices = (unsigned)o.soft;

@@ -3,16 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "lib/util.h"
-#include "sched/sched.h"
+#include "bench/cost.h"
+#include "plan/sched.h"
 
 enum { DEVICES = 8, JOBS = 10000, ROUNDS = 201 };
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* idle: no job below the latency class works. */
 static void bench(struct sched *c, bool idle)
@@ -36,7 +30,7 @@ static void bench(struct sched *c, bool idle)
             settings = plan.n;
             us[r] = (double)(monotonic_ns() - t0) / 1e3;
         }
-        qsort(us, ROUNDS, sizeof(us[0]), compare);
+        cost_sort(us, ROUNDS);
         printf("{\"bench\":\"decide\",\"policy\":\"%s\",\"jobs\":%d,\"idle\":%s,\"gpus\":%d,"
                "\"settings\":%zu,"
                "\"median_us\":%.1f,\"max_us\":%.1f}\n",

@@ -9,10 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "lib/util.h"
+#include "bench/cost.h"
 
-#define ROUNDS 101
-#define CALLS  100000
+#define CALLS 100000
 
 static cl_int CL_API_CALL nothing(cl_command_queue q, cl_kernel k, cl_uint dims,
                                   const size_t *offset, const size_t *size, const size_t *local,
@@ -30,17 +29,11 @@ static double ns_each(__typeof__(&clEnqueueNDRangeKernel) f)
     return (double)(monotonic_ns() - t) / CALLS;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 int main(int argc, char **argv)
 {
     static cl_icd_dispatch below;
     const cl_icd_dispatch *above;
-    static double without[ROUNDS], with[ROUNDS];
+    double without[COST_ROUNDS], with[COST_ROUNDS];
     below.clEnqueueNDRangeKernel = nothing;
     void *library = argc == 2 ? dlopen(argv[1], RTLD_NOW) : NULL;
     pfn_clInitLayer init = library ? (pfn_clInitLayer)dlsym(library, "clInitLayer") : NULL;
@@ -49,14 +42,12 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_gate_cost LAYER\n");
         return 2;
     }
-    for (int i = 0; i < ROUNDS; i++) {
+    for (int i = 0; i < COST_ROUNDS; i++) {
         without[i] = ns_each(below.clEnqueueNDRangeKernel);
         with[i] = ns_each(above->clEnqueueNDRangeKernel);
     }
-    qsort(without, ROUNDS, sizeof(*without), compare);
-    qsort(with, ROUNDS, sizeof(*with), compare);
+    double a = cost_median(without, COST_ROUNDS), b = cost_median(with, COST_ROUNDS);
     printf("{\"calls\":%d,\"rounds\":%d,\"without_ns\":%.2f,\"with_ns\":%.2f,\"added_ns\":%.2f}\n",
-           CALLS, ROUNDS, without[ROUNDS / 2], with[ROUNDS / 2],
-           with[ROUNDS / 2] - without[ROUNDS / 2]);
+           CALLS, COST_ROUNDS, a, b, b - a);
     return 0;
 }

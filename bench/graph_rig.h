@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "lib/symbols.h"
-#include "lib/util.h"
+#include "base/symbols.h"
+#include "base/util.h"
 
 typedef unsigned long long rig_pointer;
 
@@ -109,6 +109,19 @@ static inline int rig_add(struct rig *r, void *stream, unsigned i, uint32_t numb
     rig_pointer word = r->words + i * sizeof(uint32_t);
     void *params[] = {&word, &number};
     return r->cu.launch(r->add, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
+/* Its device and driver, as members of a JSON object; r NULL: there is none, but `instead`. */
+static inline void rig_describe(FILE *f, const struct rig *r, const char *instead)
+{
+    char name[128];
+    int version = 0;
+    snprintf(name, sizeof(name), "%s", instead);
+    if (r) {
+        r->cu.device_name(name, sizeof(name), r->device);
+        r->cu.driver_version(&version);
+    }
+    fprintf(f, "\"device\":\"%s\",\"cuda\":%d", name, version);
 }
 
 /* A word, when all work before has ended. */

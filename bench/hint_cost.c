@@ -11,34 +11,32 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include "base/hints_proto.h"
+#include "base/share.h"
+#include "base/util.h"
+#include "bench/cost.h"
 #include "cede/cede.h"
-#include "lib/hints_proto.h"
-#include "lib/share.h"
-#include "lib/util.h"
 
-#define ROUNDS 101
-#define CALLS  20000
+#define CALLS 20000
 
-static int compare(const void *a, const void *b)
+struct hints {
+    struct cede *c;
+    uint64_t deadline_us; /* 0: none */
+};
+
+static void hints_round(void *arg)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    const struct hints *h = arg;
+    struct cede_request r;
+    for (int i = 0; i < CALLS; i++) {
+        cede_request_begin(h->c, &r, CEDE_JOB, 100, h->deadline_us);
+        cede_request_end(h->c, &r);
+    }
 }
 
-static double ns_each(struct cede *c, bool deadline)
+static double ns_each(struct cede *c, uint64_t deadline_us)
 {
-    static double v[ROUNDS];
-    struct cede_request r;
-    for (unsigned k = 0; k < ROUNDS; k++) {
-        uint64_t t = monotonic_ns();
-        for (int i = 0; i < CALLS; i++) {
-            cede_request_begin(c, &r, CEDE_JOB, 100, deadline ? 1000 : 0);
-            cede_request_end(c, &r);
-        }
-        v[k] = (double)(monotonic_ns() - t) / (2 * CALLS);
-    }
-    qsort(v, ROUNDS, sizeof(*v), compare);
-    return v[ROUNDS / 2];
+    return cost_of_call(hints_round, &(struct hints){c, deadline_us}, 2 * CALLS);
 }
 
 static int listen_at(const char *path)
@@ -73,7 +71,7 @@ int main(void)
     snprintf(path, sizeof(path), "%s/socket", dir);
     setenv("CEDE_DIR", dir, 1);
     cede_connect(&c);
-    double alone = ns_each(c, true);
+    double alone = ns_each(c, 1000);
     cede_close(c);
     int listener = listen_at(path);
     pid_t child = fork();
@@ -83,7 +81,7 @@ int main(void)
     }
     cede_connect(&c);
     int connected = cede_connected(c);
-    double heard = ns_each(c, true), plain = ns_each(c, false);
+    double heard = ns_each(c, 1000), plain = ns_each(c, 0);
     cede_close(c);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
@@ -91,6 +89,6 @@ int main(void)
     rmdir(dir);
     printf("{\"hints\":%d,\"rounds\":%d,\"connected\":%d,\"no_daemon_ns\":%.1f,\"daemon_ns\":%.1f,"
            "\"no_deadline_ns\":%.1f}\n",
-           2 * CALLS, ROUNDS, connected, alone, heard, plain);
+           2 * CALLS, COST_ROUNDS, connected, alone, heard, plain);
     return connected ? 0 : 1;
 }

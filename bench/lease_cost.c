@@ -6,46 +6,48 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench/cost.h"
 #include "cede/lease.h"
-#include "lib/util.h"
 
-#define ROUNDS 101
-#define CALLS  10000
+#define CALLS 10000
 
-static int compare(const void *a, const void *b)
+struct pairs {
+    struct cede_pool *pool;
+    int device;
+    bool failed;
+};
+
+static int acquire(const struct pairs *p, struct cede_lease *l, int64_t timeout_us)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    const struct cede_shape shape = {.blocks = 64, .threads = 256};
+    return cede_acquire(p->pool, p->device, "gemm", &shape, timeout_us, l);
+}
+
+static void pairs_round(void *arg)
+{
+    struct pairs *p = arg;
+    struct cede_lease l;
+    for (int i = 0; i < CALLS; i++)
+        p->failed |= acquire(p, &l, 1000) || cede_release(&l);
 }
 
 /* One pair of calls; beside: leases that are out meanwhile. */
 static double ns_each(unsigned devices, int device, unsigned beside, double max_slowdown)
 {
-    static double v[ROUNDS];
     struct cede_pool_config c;
-    struct cede_pool *p;
-    struct cede_shape shape = {.blocks = 64, .threads = 256};
+    struct pairs p = {.device = device};
     struct cede_lease l;
-    bool ok = true;
     cede_pool_defaults(&c);
     c.flags = CEDE_POOL_NO_GPU;
     c.devices = devices;
     c.max_slowdown = max_slowdown;
-    if (cede_pool_open(&c, &p) || cede_pool_occupancy(p, "gemm", 0.01))
+    if (cede_pool_open(&c, &p.pool) || cede_pool_occupancy(p.pool, "gemm", 0.01))
         return -1;
     for (unsigned i = 0; i < beside; i++)
-        ok &= cede_acquire(p, device, "gemm", &shape, 0, &l) == 0;
-    for (unsigned k = 0; k < ROUNDS; k++) {
-        uint64_t t = monotonic_ns();
-        for (int i = 0; i < CALLS; i++) {
-            ok &= cede_acquire(p, device, "gemm", &shape, 1000, &l) == 0;
-            ok &= cede_release(&l) == 0;
-        }
-        v[k] = (double)(monotonic_ns() - t) / CALLS;
-    }
-    cede_pool_close(p);
-    qsort(v, ROUNDS, sizeof(*v), compare);
-    return ok ? v[ROUNDS / 2] : -1;
+        p.failed |= acquire(&p, &l, 0) != 0;
+    double ns = cost_of_call(pairs_round, &p, CALLS);
+    cede_pool_close(p.pool);
+    return p.failed ? -1 : ns;
 }
 
 int main(void)
@@ -54,6 +56,6 @@ int main(void)
            eight = ns_each(8, CEDE_ANY_DEVICE, 80, 0);
     printf("{\"pairs\":%d,\"rounds\":%d,\"one_gpu_ns\":%.1f,\"ten_beside_ns\":%.1f,"
            "\"adaptive_ns\":%.1f,\"any_of_eight_ns\":%.1f}\n",
-           CALLS, ROUNDS, one, beside, adaptive, eight);
+           CALLS, COST_ROUNDS, one, beside, adaptive, eight);
     return one > 0 && beside > 0 && adaptive > 0 && eight > 0 ? 0 : 1;
 }

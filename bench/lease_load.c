@@ -11,15 +11,12 @@
  * usage: bench_lease_load [--seconds S] [--rounds N] [--kernels N] [--only NAME] [--cpu]
  *                         [--json FILE] */
 #include <errno.h>
-#include <getopt.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench/cost.h"
 #include "bench/lease_work.h"
 #include "cede/slice.h"
-#include "lib/util.h"
 
 #define THREADS   16U
 #define URGENTS   4U
@@ -70,7 +67,8 @@ static const struct way ways[] = {
 enum { WAYS = ARRAY_SIZE(ways), NONE = 0, SLICED_NONE = 16 };
 
 struct samples {
-    uint32_t us[SAMPLES], n;
+    double us[SAMPLES];
+    uint32_t n;
 };
 
 struct result {
@@ -93,7 +91,8 @@ struct thread {
 
 static struct {
     double seconds;
-    uint64_t rounds, kernels, cpu;
+    uint64_t rounds, kernels;
+    bool cpu;
     const char *json, *only;
 } o = {.seconds = 0.8, .rounds = 4, .kernels = 4};
 
@@ -171,17 +170,17 @@ static int load_slices(struct thread *t, void *stream, const struct cede_lease *
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-static void load_note(struct samples *s, uint64_t ns)
+static void load_note(struct samples *s, double us)
 {
     if (s->n < SAMPLES)
-        s->us[s->n++] = (uint32_t)min_u64(ns / NSEC_PER_USEC, UINT32_MAX);
+        s->us[s->n++] = us;
 }
 
 static void load_pause(struct thread *t)
 {
     t->random = t->random * 6364136223846793005ULL + 1442695040888963407ULL;
     uint64_t us = PERIOD_US / 2 + (t->random >> 33) % PERIOD_US;
-    nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
+    cost_nap((double)us);
 }
 
 static void *load_run(void *arg)
@@ -201,7 +200,7 @@ static void *load_run(void *arg)
         if (r)
             continue;
         t->done += t->kind == SLICED ? 0 : t->kind == URGENT ? 1 : o.kernels;
-        load_note(&t->took, monotonic_ns() - start);
+        load_note(&t->took, cost_ms_since(start) * 1e3);
     }
 }
 
@@ -258,7 +257,7 @@ static int load_round(unsigned way, unsigned round)
         r->rate[t->kind] += (double)t->done;
         r->work[round] += (double)t->done * alone_us[t->kind] / 1e6 / took;
         for (uint32_t k = 0; k < t->took.n; k++)
-            load_note(t->kind == URGENT ? &r->urgent : &r->ordinary, t->took.us[k] * 1000ULL);
+            load_note(t->kind == URGENT ? &r->urgent : &r->ordinary, t->took.us[k]);
     }
     r->seconds = before + took;
     return failed;
@@ -300,7 +299,7 @@ static int load_alone_one(enum work_kind k)
     enum work_kind kinds[THREADS];
     struct result r = {0};
     unsigned one = k == SLICED ? URGENTS : 0;
-    uint64_t busy_us = 0;
+    double busy_us = 0;
     while (k != SLICED && load_kind(one) != k)
         one++;
     for (unsigned i = 0; i < THREADS; i++)
@@ -310,7 +309,7 @@ static int load_alone_one(enum work_kind k)
         busy_us += threads[one].took.us[i];
     if (failed || !threads[one].done)
         return failed ? failed : -EIO;
-    alone_us[k] = (double)busy_us / (double)threads[one].done;
+    alone_us[k] = busy_us / (double)threads[one].done;
     return 0;
 }
 
@@ -347,21 +346,9 @@ static int load_set_up(void)
 
 /* ---- report ---------------------------------------------------------------------------------- */
 
-static int compare_u32(const void *a, const void *b)
+static double quantile(const struct samples *s, double q)
 {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static unsigned quantile(const struct samples *s, double q)
-{
-    return s->n ? s->us[(uint32_t)(q * (s->n - 1))] : 0;
+    return cost_quantile(s->us, s->n, q);
 }
 
 static bool load_left_out(unsigned way)
@@ -387,7 +374,7 @@ static void report_way(FILE *f, unsigned way)
         fprintf(f, "\"%s_per_s\":%.1f,", work_names[k], r->rate[k] / r->seconds);
     const struct samples *both[] = {&r->ordinary, &r->urgent};
     for (unsigned i = 0; i < 2; i++)
-        fprintf(f, "\"%s\":{\"n\":%u,\"p50_us\":%u,\"p99_us\":%u,\"max_us\":%u},",
+        fprintf(f, "\"%s\":{\"n\":%u,\"p50_us\":%.0f,\"p99_us\":%.0f,\"max_us\":%.0f},",
                 i ? "urgent" : "ordinary", both[i]->n, quantile(both[i], 0.5),
                 quantile(both[i], 0.99), quantile(both[i], 1));
     fprintf(f,
@@ -414,7 +401,7 @@ static void report_table(unsigned differ, unsigned cases)
             cede_pool_get_statistics(r->pool, 0, &s, sizeof(s));
         bool keeps = load_median(r) >= load_median(none) &&
                      quantile(&r->urgent, 0.99) < quantile(&none->urgent, 0.99);
-        printf("%-20s %6.3f %7.1f%% %10u %10u %10u %10u %9llu %5u%s\n", ways[way].name,
+        printf("%-20s %6.3f %7.1f%% %10.0f %10.0f %10.0f %10.0f %9llu %5u%s\n", ways[way].name,
                load_median(r), 100 * load_median(r) / load_median(none),
                quantile(&r->ordinary, 0.5), quantile(&r->ordinary, 0.99), quantile(&r->urgent, 0.5),
                quantile(&r->urgent, 0.99), (unsigned long long)s.displaced, s.limit,
@@ -452,9 +439,9 @@ static int report(void)
     fputs("},\n\"ways\":[", out);
     for (unsigned way = 0; way < WAYS; way++) {
         struct result *r = &results[way];
-        qsort(r->work, o.rounds, sizeof(r->work[0]), compare_double);
-        qsort(r->ordinary.us, r->ordinary.n, sizeof(uint32_t), compare_u32);
-        qsort(r->urgent.us, r->urgent.n, sizeof(uint32_t), compare_u32);
+        cost_sort(r->work, o.rounds);
+        cost_sort(r->ordinary.us, r->ordinary.n);
+        cost_sort(r->urgent.us, r->urgent.n);
         if (!load_left_out(way))
             report_way(out, way);
     }
@@ -473,34 +460,21 @@ static int report(void)
     return right && differ >= 0 ? 0 : -EIO;
 }
 
-static int options(int argc, char **argv)
-{
-    static const struct option list[] = {{"seconds", 1, NULL, 's'}, {"rounds", 1, NULL, 'r'},
-                                         {"kernels", 1, NULL, 'k'}, {"only", 1, NULL, 'o'},
-                                         {"cpu", 0, NULL, 'c'},     {"json", 1, NULL, 'j'},
-                                         {NULL, 0, NULL, 0}};
-    for (int c; (c = getopt_long(argc, argv, "", list, NULL)) != -1;) {
-        int r = c == 's'   ? parse_double(optarg, 0.01, 60, &o.seconds)
-                : c == 'r' ? parse_u64(optarg, 1, ROUNDS, &o.rounds)
-                : c == 'k' ? parse_u64(optarg, 1, 1000, &o.kernels)
-                : c == '?' ? -EINVAL
-                           : 0;
-        o.cpu |= c == 'c';
-        o.json = c == 'j' ? optarg : o.json;
-        o.only = c == 'o' ? optarg : o.only;
-        if (r)
-            return r;
-    }
-    return optind < argc ? -EINVAL : 0;
-}
-
 int main(int argc, char **argv)
 {
-    if (options(argc, argv)) {
-        fprintf(stderr, "usage: bench_lease_load [--seconds S] [--rounds N] [--kernels N] "
-                        "[--only NAME] [--cpu] [--json FILE]\n");
-        return 2;
-    }
+    static const struct command_line line = {
+        .program = "bench_lease_load",
+        .help = "usage: bench_lease_load [--seconds S] [--rounds N] [--kernels N] [--only NAME] "
+                "[--cpu] [--json FILE]\n"};
+    const struct option_row options[] = {{"seconds", COST_REAL(&o.seconds, 0.01, 60)},
+                                         {"rounds", COST_WHOLE(&o.rounds, 1, ROUNDS)},
+                                         {"kernels", COST_WHOLE(&o.kernels, 1, 1000)},
+                                         {"only", .text = &o.only},
+                                         {"cpu", .flag = &o.cpu},
+                                         {"json", .text = &o.json}};
+    int status = cost_options(argc, argv, &line, options, ARRAY_SIZE(options));
+    if (status != OPTIONS_GO_ON)
+        return status;
     const char *missing = work_start(o.cpu, &products);
     if (missing) {
         fprintf(stderr, "bench_lease_load: %s\n", missing);

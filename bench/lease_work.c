@@ -10,6 +10,7 @@
 
 #include "bench/graph_add.h"
 #include "bench/graph_rig.h"
+#include "bench/kernels.h"
 
 enum { R_16F = 2, COMPUTE_32F = 68, ALGO_DEFAULT = -1 }; /* of cuBLAS's reference */
 enum { WIDTH = 64, BUFFERS = 4 };
@@ -88,13 +89,7 @@ const char *work_start(bool cpu, const char **products)
 
 void work_describe(FILE *f)
 {
-    char name[128] = "none: naps";
-    int version = 0;
-    if (!naps) {
-        rig.cu.device_name(name, sizeof(name), rig.device);
-        rig.cu.driver_version(&version);
-    }
-    fprintf(f, "\"device\":\"%s\",\"cuda\":%d", name, version);
+    rig_describe(f, naps ? NULL : &rig, "none: naps");
 }
 
 void work_enter(void)

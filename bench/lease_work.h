@@ -6,8 +6,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-extern const char lease_work_ptx[];
-
 /* URGENT is a small product and a small attention after it. SLICED is a part of a long attention,
  * of `count` heads. */
 enum work_kind { PRODUCT, COPY, ATTENTION, URGENT, SLICED, KINDS };

@@ -13,10 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/memory_touch.h"
+#include "base/symbols.h"
+#include "bench/cost.h"
+#include "bench/kernels.h"
 #include "cede/memory.h"
-#include "lib/symbols.h"
-#include "lib/util.h"
 
 #define THREADS    64
 #define ROUNDS_MAX 99
@@ -64,23 +64,6 @@ static void complain(const char *what, int r)
 {
     fprintf(stderr, "memory_cost: %s: %d\n", what, r);
     failed = true;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, unsigned n)
-{
-    qsort(v, n, sizeof(*v), by_value);
-    return n ? v[n / 2] : 0;
-}
-
-static double ms_since(uint64_t from)
-{
-    return (double)(monotonic_ns() - from) / 1e6;
 }
 
 /* ---- (1) first use --------------------------------------------------------------------------- */
@@ -135,14 +118,14 @@ static void use_once(struct cede_pool *pool, void *kernel, uint64_t step, bool p
     uint64_t t = monotonic_ns();
     int r = cede_memory_acquire(memory, pool, NULL, NULL, &range, prefetch ? 1 : 0, 10000000,
                                 &lease, &room);
-    double granted = ms_since(t);
+    double granted = cost_ms_since(t);
     if (r) {
         complain("cede_memory_acquire", r);
     } else {
         uint64_t k = monotonic_ns();
         r = touch(kernel, words, step, lease.stream);
-        out->kernel[out->n] = ms_since(k);
-        out->total[out->n] = ms_since(t);
+        out->kernel[out->n] = cost_ms_since(k);
+        out->total[out->n] = cost_ms_since(t);
         out->granted[out->n++] = granted;
         if (r || !as_expected(words, 1))
             complain("the kernel did not do its work", r);
@@ -157,8 +140,8 @@ static void print_use(const char *order, const char *how, struct first_use *u, b
     fprintf(json, "    {\"order\":\"%s\",\"by\":\"%s\",\"total_ms\":[", order, how);
     for (unsigned i = 0; i < u->n; i++)
         fprintf(json, "%s%.3f", i ? "," : "", u->total[i]);
-    double total = median(u->total, u->n), granted = median(u->granted, u->n),
-           kernel = median(u->kernel, u->n);
+    double total = cost_median(u->total, u->n), granted = cost_median(u->granted, u->n),
+           kernel = cost_median(u->kernel, u->n);
     fprintf(json,
             "],\"median_total_ms\":%.3f,\"median_granted_ms\":%.3f,\"median_kernel_ms\":%.3f}%s\n",
             total, granted, kernel, last ? "" : ",");
@@ -207,8 +190,9 @@ static void first_use(void)
         print_use(orders[o].name, "prefetch", &fetched, o + 1 == ARRAY_SIZE(orders));
         printf("%-10s prefetched: %.2f times faster from the request to the end of the first use, "
                "%.2f times from the lease\n",
-               orders[o].name, median(faults.total, faults.n) / median(fetched.total, fetched.n),
-               median(faults.kernel, faults.n) / median(fetched.kernel, fetched.n));
+               orders[o].name,
+               cost_median(faults.total, faults.n) / cost_median(fetched.total, fetched.n),
+               cost_median(faults.kernel, faults.n) / cost_median(fetched.kernel, fetched.n));
     }
     cede_memory_get_statistics(memory, &s, sizeof(s));
     fprintf(json, "  ],\n  \"ranges\":{\"prefetched\":%llu,\"skipped\":%llu,\"why\":\"%s\"},\n",
@@ -355,13 +339,13 @@ static void calls(bool small)
                 int r = 0;
                 for (int n = 0; n < CALLS && !r; n++)
                     r = call_once((enum call)k, bytes);
-                v[k][i] = ms_since(t) * 1e3 / CALLS;
+                v[k][i] = cost_ms_since(t) * 1e3 / CALLS;
                 if (r)
                     complain(names[k], r);
             }
         }
         for (unsigned k = 0; k < CALL_KINDS; k++) {
-            double us = median(v[k], rounds);
+            double us = cost_median(v[k], rounds);
             printf("%-24s %10llu %12.2f\n", names[k], (unsigned long long)bytes, us);
             fprintf(json, "    {\"call\":\"%s\",\"bytes\":%llu,\"us\":%.3f}%s\n", names[k],
                     (unsigned long long)bytes, us,

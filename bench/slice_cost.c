@@ -8,13 +8,12 @@
  *                         [--json FILE]
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "bench/cost.h"
 #include "bench/graph_add.h"
 #include "bench/graph_rig.h"
-#include "bench/slice_cost.h"
+#include "bench/kernels.h"
 #include "cede/slice.h"
 
 #define ROUNDS_MAX 1000U
@@ -26,15 +25,17 @@ enum { WHOLE, DEPTH_1, DEPTH_2, WAYS };
 static const char *const names[WAYS] = {"whole", "depth_1", "depth_2"};
 
 static struct {
-    uint64_t target_us, ms, rounds, iters, multiple, cpu;
+    uint64_t target_us, ms, rounds, iters, multiple;
+    bool cpu;
     const char *json;
 } o = {.target_us = 500, .ms = 1000, .rounds = 9, .iters = 300, .multiple = 1};
 
 static struct rig rig;
 static void *spin, *stream;
 static rig_pointer word;
-static uint32_t counted; /* elements that were launched, of 32 bits */
-static uint64_t took_ns[WAYS][ROUNDS_MAX];
+static uint32_t counted;  /* elements that were launched, of 32 bits */
+static uint64_t elements; /* of a run */
+static double took_ms[WAYS][ROUNDS_MAX];
 static struct cede_slice_progress seen[WAYS];
 
 static int launch(void *unused, uint64_t first, uint64_t count, void *on)
@@ -65,23 +66,23 @@ static struct cede_slice_config config_of(uint64_t count, unsigned depth)
     return c;
 }
 
-static int run_way(unsigned way, uint64_t count, uint64_t *ns)
+static int run_way(unsigned way, double *ms)
 {
     const uint64_t start = monotonic_ns();
     int r;
     if (way == WHOLE) {
-        r = launch(NULL, 0, count, stream);
+        r = launch(NULL, 0, elements, stream);
         if (r == 0 && !o.cpu)
             r = rig.cu.stream_synchronize(stream) ? -EIO : 0;
     } else {
-        const struct cede_slice_config c = config_of(count, way);
+        const struct cede_slice_config c = config_of(elements, way);
         struct cede_slice_progress *p = &seen[way];
         *p = (struct cede_slice_progress){.next_count = p->next_count};
         r = cede_slice_run(&c, p);
         if (r < 0)
             fprintf(stderr, "bench_slice_cost: %s\n", p->error);
     }
-    *ns = monotonic_ns() - start;
+    *ms = cost_ms_since(start);
     return r;
 }
 
@@ -100,35 +101,24 @@ static uint64_t calibrate(void)
     return n < 1 ? 1 : n < GRID_MAX ? (uint64_t)n : GRID_MAX;
 }
 
-static int compare(const void *a, const void *b)
+static void report(FILE *f)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static void report(FILE *f, uint64_t count)
-{
-    char device[128] = "cpu";
-    int version = 0;
-    if (!o.cpu) {
-        rig.cu.device_name(device, sizeof(device), rig.device);
-        rig.cu.driver_version(&version);
-    }
+    fputc('{', f);
+    rig_describe(f, o.cpu ? NULL : &rig, "cpu");
     fprintf(f,
-            "{\"device\":\"%s\",\"cuda\":%d,\"target_us\":%llu,\"iters\":%llu,"
-            "\"multiple\":%llu,\"elements\":%llu,\"rounds\":%llu",
-            device, version, (unsigned long long)o.target_us, (unsigned long long)o.iters,
-            (unsigned long long)o.multiple, (unsigned long long)count,
+            ",\"target_us\":%llu,\"iters\":%llu,\"multiple\":%llu,\"elements\":%llu,"
+            "\"rounds\":%llu",
+            (unsigned long long)o.target_us, (unsigned long long)o.iters,
+            (unsigned long long)o.multiple, (unsigned long long)elements,
             (unsigned long long)o.rounds);
-    double whole = (double)took_ns[WHOLE][o.rounds / 2];
     for (unsigned way = 0; way < WAYS; way++) {
-        const uint64_t *t = took_ns[way];
+        const double *t = took_ms[way], median = t[o.rounds / 2];
         const struct cede_slice_progress *p = &seen[way];
-        fprintf(f, ",\"%s\":{\"min_ms\":%.3f,\"p50_ms\":%.3f,\"max_ms\":%.3f", names[way],
-                (double)t[0] / 1e6, (double)t[o.rounds / 2] / 1e6, (double)t[o.rounds - 1] / 1e6);
+        fprintf(f, ",\"%s\":{\"min_ms\":%.3f,\"p50_ms\":%.3f,\"max_ms\":%.3f", names[way], t[0],
+                median, t[o.rounds - 1]);
         if (way != WHOLE)
             fprintf(f, ",\"cost\":%.4f,\"slices\":%llu,\"slice_us\":%.1f,\"idle_us\":%llu",
-                    (double)t[o.rounds / 2] / whole - 1, (unsigned long long)p->slices,
+                    median / took_ms[WHOLE][o.rounds / 2] - 1, (unsigned long long)p->slices,
                     (double)p->gpu_us / (double)p->slices, (unsigned long long)p->idle_us);
         fputc('}', f);
     }
@@ -149,11 +139,12 @@ static int ran(uint32_t *found)
 
 static int measure(void)
 {
-    uint64_t count = calibrate(), ns;
-    int r = count ? run_way(DEPTH_2, count, &ns) : -EIO; /* not counted: all is warm then */
+    double ms;
+    elements = calibrate();
+    int r = elements ? run_way(DEPTH_2, &ms) : -EIO; /* not counted: all is warm then */
     for (unsigned i = 0; r == 0 && i < o.rounds; i++) {
         for (unsigned way = 0; r == 0 && way < WAYS; way++)
-            r = run_way(way, count, &took_ns[way][i]);
+            r = run_way(way, &took_ms[way][i]);
     }
     uint32_t found = counted;
     if (r == 0 && !o.cpu)
@@ -164,17 +155,8 @@ static int measure(void)
         r = -EIO;
     }
     for (unsigned way = 0; way < WAYS; way++)
-        qsort(took_ns[way], o.rounds, sizeof(uint64_t), compare);
-    FILE *f = r || !o.json ? NULL : fopen(o.json, "we");
-    if (r == 0)
-        report(stdout, count);
-    if (f)
-        report(f, count);
-    if (r == 0 && o.json && (!f || fclose(f))) {
-        fprintf(stderr, "bench_slice_cost: cannot write %s: %s\n", o.json, strerror(errno));
-        r = -EIO;
-    }
-    return r;
+        cost_sort(took_ms[way], o.rounds);
+    return r ? r : cost_report("bench_slice_cost", o.json, report);
 }
 
 static int run_on_gpu(void)
@@ -198,34 +180,23 @@ static int run_on_gpu(void)
     return r ? 1 : 0;
 }
 
-static int options(int argc, char **argv)
-{
-    static const struct option list[] = {{"target-us", 1, NULL, 't'}, {"ms", 1, NULL, 'm'},
-                                         {"rounds", 1, NULL, 'r'},    {"iters", 1, NULL, 'i'},
-                                         {"multiple", 1, NULL, 'x'},  {"cpu", 0, NULL, 'c'},
-                                         {"json", 1, NULL, 'j'},      {NULL, 0, NULL, 0}};
-    for (int c; (c = getopt_long(argc, argv, "", list, NULL)) != -1;) {
-        int r = c == 't'               ? parse_u64(optarg, 1, CEDE_SLICE_TARGET_MAX, &o.target_us)
-                : c == 'm'             ? parse_u64(optarg, 1, 60000, &o.ms)
-                : c == 'r'             ? parse_u64(optarg, 1, ROUNDS_MAX, &o.rounds)
-                : c == 'i'             ? parse_u64(optarg, 1, 100000000, &o.iters)
-                : c == 'x'             ? parse_u64(optarg, 1, GRID_MAX, &o.multiple)
-                : c == 'c' || c == 'j' ? 0
-                                       : -EINVAL;
-        o.cpu |= c == 'c';
-        o.json = c == 'j' ? optarg : o.json;
-        if (r)
-            return r;
-    }
-    return optind < argc ? -EINVAL : 0;
-}
-
 int main(int argc, char **argv)
 {
-    if (options(argc, argv)) {
-        fprintf(stderr, "usage: bench_slice_cost [--target-us N] [--ms N] [--rounds N] [--iters N] "
-                        "[--multiple N] [--cpu] [--json FILE]\n");
-        return 2;
-    }
+    static const struct command_line line = {
+        .program = "bench_slice_cost",
+        .help = "usage: bench_slice_cost [--target-us N] [--ms N] [--rounds N] [--iters N] "
+                "[--multiple N] [--cpu] [--json FILE]\n"};
+    const struct option_row options[] = {
+        {"target-us", COST_WHOLE(&o.target_us, 1, CEDE_SLICE_TARGET_MAX)},
+        {"ms", COST_WHOLE(&o.ms, 1, 60000)},
+        {"rounds", COST_WHOLE(&o.rounds, 1, ROUNDS_MAX)},
+        {"iters", COST_WHOLE(&o.iters, 1, 100000000)},
+        {"multiple", COST_WHOLE(&o.multiple, 1, GRID_MAX)},
+        {"cpu", .flag = &o.cpu},
+        {"json", .text = &o.json},
+    };
+    int status = cost_options(argc, argv, &line, options, ARRAY_SIZE(options));
+    if (status != OPTIONS_GO_ON)
+        return status;
     return o.cpu ? measure() != 0 : run_on_gpu();
 }

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "bench/cost.h"
 #include "cede/slice.h"
-#include "lib/util.h"
 
 #define GROUP      64U
 #define ITERS      200U
@@ -114,12 +114,6 @@ static int run_way(unsigned way, uint64_t count, uint64_t *pieces, double *us)
     return r ? -EIO : 0;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Every element ran once, as the work-groups counted. */
 static bool all_ran(void)
 {
@@ -153,8 +147,8 @@ static int measure(unsigned rounds, double ms)
         return 1;
     }
     for (unsigned way = 0; way < WAYS; way++) {
-        qsort(us[way], rounds, sizeof(double), compare);
-        qsort(more[way], rounds, sizeof(double), compare);
+        cost_sort(us[way], rounds);
+        cost_sort(more[way], rounds);
     }
     printf("{\"rounds\":%u,\"whole_ms\":%.2f", rounds, us[WHOLE][0] / 1e3);
     for (unsigned way = LAUNCHES; way < WAYS; way++)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/probe.h"
-#include "lib/stay.h"
+#include "base/probe.h"
+#include "base/stay.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/util.h"
 #include "cede/slice.h"
-#include "lib/util.h"
 #include "libcede/api.h"
 
 #define CHECKPOINT_VERSION 1U

@@ -4,8 +4,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 
-#include "lib/symbols.h"
-#include "lib/util.h"
+#include "base/symbols.h"
+#include "base/util.h"
 #include "libcede/clock.h"
 #include "libcede/graph.h"
 

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "lib/stay.h"
-#include "lib/symbols.h"
+#include "base/stay.h"
+#include "base/symbols.h"
 #include "libcede/clock.h"
 #include "libcede/lead.h"
 #include "libcede/pure/lead_plan.h"

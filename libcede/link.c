@@ -11,9 +11,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "lib/socket_path.h"
-#include "lib/stay.h"
-#include "lib/take_fds.h"
+#include "base/socket_path.h"
+#include "base/stay.h"
+#include "base/take_fds.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 

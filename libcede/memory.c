@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/stay.h"
+#include "base/stay.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 

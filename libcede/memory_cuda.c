@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/symbols.h"
-#include "lib/util.h"
+#include "base/symbols.h"
+#include "base/util.h"
 #include "libcede/memory_gpu.h"
 
 /* Numbers of the driver API's and NVML's reference. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/stay.h"
+#include "base/stay.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 

@@ -9,8 +9,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/estimate.h"
 #include "cede/queue.h"
-#include "lib/estimate.h"
 #include "libcede/handle.h"
 #include "libcede/owner.h"
 #include "libcede/pure/requests.h"

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/stay.h"
 #include "cede/scope.h"
-#include "lib/stay.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/owner.h"

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "lib/symbols.h"
-#include "lib/util.h"
+#include "base/symbols.h"
+#include "base/util.h"
 #include "libcede/clock.h"
 #include "libcede/slice_gpu.h"
 

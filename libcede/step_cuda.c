@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/symbols.h"
-#include "lib/util.h"
+#include "base/symbols.h"
+#include "base/util.h"
 #include "libcede/step_gpu.h"
 
 /* Numbers of the driver API's reference. */

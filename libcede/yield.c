@@ -13,7 +13,7 @@
 #define GONE_NS     (5 * NSEC_PER_SEC)  /* for another daemon, after one has gone */
 #define SILENT_NS   (5 * NSEC_PER_SEC)  /* for an answer of one that is there */
 #define BUSY_NS     (60 * NSEC_PER_SEC) /* for another job's move */
-#define WISH_US     5000000             /* as ACQUIRE_WAIT_US of control/proto.h */
+#define WISH_US     5000000             /* as ACQUIRE_WAIT_US of api/proto.h */
 
 struct asking {
     struct cede *c;

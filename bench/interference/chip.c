@@ -1,6 +1,6 @@
 /* A small GPU as a timing model, for the suite where there is none: blocks, warps and what they
  * wait for, cycle by cycle. Built like an H100, with four SMs and caches and memory in proportion,
- * so that the suite ends in seconds. It knows nothing of sched/interference.h: what the kernels use
+ * so that the suite ends in seconds. It knows nothing of plan/interference.h: what the kernels use
  * is counted, as a profiler would.
  *
  * Latencies and rates are those that are commonly measured on an H100; the order in which a
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/util.h"
+#include "base/util.h"
 #include "suite.h"
 
 #define SMS           8U

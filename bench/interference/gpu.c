@@ -11,9 +11,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "lib/symbols.h"
-#include "lib/util.h"
-#include "load/kernels.h"
+#include "base/symbols.h"
+#include "bench/cost.h"
+#include "bench/kernels.h"
 #include "suite.h"
 
 #define ALONE_MS       4.0
@@ -210,18 +210,6 @@ static struct timing timing_of(struct run *r, int which, uint64_t *zero_ns)
     return t;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double v[REPEATS])
-{
-    qsort(v, REPEATS, sizeof(*v), by_value);
-    return v[REPEATS / 2];
-}
-
 /* ---- measuring ---- */
 
 static struct timing run_alone(struct run *r, int which, uint64_t steps)
@@ -244,7 +232,7 @@ static double measure_alone(struct run *r, int which, struct timing *last)
         *last = run_alone(r, which, r->steps);
         v[i] = last->end_ms;
     }
-    return median(v);
+    return cost_median(v, REPEATS);
 }
 
 /* Both once, started together: until both have ended. */
@@ -260,7 +248,7 @@ static double measure_both(struct run r[2])
         struct timing a = timing_of(&r[0], 0, &zero), b = timing_of(&r[1], 1, &zero);
         v[i] = fmax(a.end_ms, b.end_ms) - fmin(a.start_ms, b.start_ms);
     }
-    return median(v);
+    return cost_median(v, REPEATS);
 }
 
 /* The duration of one beside a long run of the other. hidden: how much of it the other ran. */
@@ -281,7 +269,7 @@ static double measure_beside(struct run r[2], int which, double *hidden)
                                 fmax(own.end_ms - own.start_ms, 1e-6));
     }
     *hidden = least;
-    return median(v);
+    return cost_median(v, REPEATS);
 }
 
 /* ---- what is known of a kernel ---- */

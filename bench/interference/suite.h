@@ -4,12 +4,12 @@
 
 #include <stdbool.h>
 
-#include "sched/interference.h"
+#include "plan/interference.h"
 
 #define SUITE_LONGER 6 /* times as long as a kernel is what it runs beside */
 
 struct contender {
-    const char *kernel; /* of `kinds` in suite.c */
+    const char *kernel; /* of `kinds` in gpu.c, of `codes` in chip.c */
     uint32_t blocks, threads;
     uint64_t bytes;      /* copy: of all blocks' arrays, both together */
     bool driver_divides; /* SMs into shared memory and L1 as the driver would, not all alike */
@@ -29,12 +29,12 @@ struct stage {
     struct gpu_shape shape;
     uint32_t part_sms;         /* that each of two kernels can be given of its own; 0: none */
     double dram_gbps, l2_gbps; /* that a copy has: read and written */
+    /* NULL: nothing runs. */
     void (*meet)(const struct stage *s, const struct contender pair[2], bool apart,
                  struct met *out);
 };
 
-void stage_gpu(struct stage *s);                      /* the first NVIDIA GPU */
-void stage_chip(struct stage *s);                     /* a timing model: chip.c */
-void stage_record(struct stage *s, const char *path); /* what --json wrote */
+void stage_gpu(struct stage *s);  /* the first NVIDIA GPU */
+void stage_chip(struct stage *s); /* a timing model: chip.c */
 
 #endif

@@ -6,7 +6,7 @@ ncu and PyTorch.
 usage: advice.py CEDE FILE [SECONDS]     measures for so many seconds at most (default 240), then profiles; writes FILE,
                                          the profiler's tables in FILE.ncu, and profiles in `profiles` beside FILE
        advice.py --tables FOLDER KIND... only makes the profiler's tables of these programs
-       advice.py --profiles CEDE FILE    makes the profiles anew, from the tables
+       advice.py --profiles FILE         makes the profiles anew, from the tables
        advice.py --again CEDE FILE       asks for advice once more, with the profiles; needs no GPU
        advice.py --step KIND             one step of a program, for the profiler
 """
@@ -20,19 +20,10 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "interference"))
+import ncu_profile
 import speeds
 
-METRICS = """gpu__time_duration.sum launch__grid_size launch__block_size launch__registers_per_thread
-launch__shared_mem_per_block launch__shared_mem_config_size
-smsp__issue_active.avg.pct_of_peak_sustained_active
-sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active
-sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active
-sm__inst_executed_pipe_fp64.avg.pct_of_peak_sustained_active
-sm__inst_executed_pipe_fp16.avg.pct_of_peak_sustained_active
-sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active l1tex__t_sector_hit_rate.pct
-lts__t_sector_hit_rate.pct lts__t_bytes.sum.per_second dram__bytes.sum.per_second
-dram__throughput.avg.pct_of_peak_sustained_elapsed device__attribute_multiprocessor_count
-device__attribute_l2_cache_size""".split()
 LAUNCHES, PROFILE_S, RUN_S = 100, 60, 1.2
 KINDS = [k for k in speeds.KINDS if k not in ("copy", "product_fp64")]
 NAMES = [speeds.KINDS[k] for k in KINDS]
@@ -57,7 +48,7 @@ def tables(folder, kinds):
     os.makedirs(folder, exist_ok=True)
     for kind in kinds:
         ncu = ["ncu", "--csv", "--page", "raw", "--clock-control", "none", "--profile-from-start", "off",
-               "--launch-count", str(LAUNCHES), "--metrics", ",".join(METRICS), "--log-file", f"{folder}/{kind}.csv",
+               "--launch-count", str(LAUNCHES), "--metrics", ",".join(ncu_profile.METRICS), "--log-file", f"{folder}/{kind}.csv",
                sys.executable, os.path.abspath(__file__), "--step", kind]
         began = time.monotonic()
         try:
@@ -71,15 +62,18 @@ def profiles_of(path):
     return pathlib.Path(path).resolve().parent / "profiles"
 
 
-def profiles(cede, path):
+def profiles(path):
     """Of the tables; a program whose table says nothing is left out."""
     with open(path, encoding="utf-8") as f:
         busy = json.load(f)["busy"]
     profiles_of(path).mkdir(exist_ok=True)
     for kind in KINDS:
-        percent = max(1, min(100, 100 * busy[speeds.KINDS[kind]]))
-        subprocess.run([cede, "profile", "--ncu", f"{path}.ncu/{kind}.csv", "--name", speeds.KINDS[kind], "--busy",
-                        f"{percent:.0f}%", "-o", profiles_of(path) / f"{kind}.json"], check=False, stdout=subprocess.DEVNULL)
+        name = speeds.KINDS[kind]
+        try:
+            p = ncu_profile.from_table(f"{path}.ncu/{kind}.csv", name, round(max(0.01, min(1, busy[name])), 2))
+            ncu_profile.write(p, profiles_of(path) / f"{kind}.json")
+        except (ncu_profile.Wrong, OSError) as e:
+            print(f"{kind}: no profile: {e}", file=sys.stderr)
 
 
 def advice(cede, path):
@@ -153,7 +147,7 @@ def record(cede, path, seconds):
                 recorder.close()
     save(path, {"gpu": gpu, "driver": driver, "date": time.strftime("%Y-%m-%d"), "busy": busy, "pairs": measured})
     tables(f"{path}.ncu", KINDS)
-    profiles(cede, path)
+    profiles(path)
     follow(cede, path)
 
 
@@ -190,8 +184,10 @@ def main():
         step(sys.argv[2])
     elif len(sys.argv) > 3 and sys.argv[1] == "--tables" and not set(sys.argv[3:]) - set(speeds.KINDS):
         tables(sys.argv[2], sys.argv[3:])
-    elif len(sys.argv) == 4 and sys.argv[1] in ("--again", "--profiles"):
-        (follow if sys.argv[1] == "--again" else profiles)(*sys.argv[2:])
+    elif len(sys.argv) == 4 and sys.argv[1] == "--again":
+        follow(*sys.argv[2:])
+    elif len(sys.argv) == 3 and sys.argv[1] == "--profiles":
+        profiles(sys.argv[2])
     elif len(sys.argv) in (3, 4) and not sys.argv[1].startswith("-"):
         record(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) == 4 else 240)
     else:

@@ -1,5 +1,5 @@
-"""The software GPU's client side, for programs that have no GPU: what src/device/soft/client.c is in C. The
-messages are those of src/device/soft/proto.h, of the same release. Not for use by several threads."""
+"""The software GPU's client side, for programs that have no GPU: what src/gpu/soft/client.c is in C. The
+messages are those of src/gpu/soft/proto.h, of the same release. Not for use by several threads."""
 import os
 import socket
 import struct

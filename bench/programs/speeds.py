@@ -1,6 +1,6 @@
 """Records what GPU counters show of programs alone, in pairs and in threes in one MPS server, and how fast
 each went by its own count: bench/results/*/speeds.json, by which tests/sched/test_speeds.c judges the
-estimate of src/sched/speeds.h. For an NVIDIA GPU from Hopper on that nobody else uses, and PyTorch.
+estimate of src/plan/speeds.h. For an NVIDIA GPU from Hopper on that nobody else uses, and PyTorch.
 
 usage: speeds.py FILE [SECONDS]      writes FILE after so many seconds at most (default 190)
        speeds.py --program KIND PAGE INDEX      one of the programs

@@ -1,15 +1,15 @@
-/* libcede for C++17: RAII over the C headers beside this one, which describe every call. Header
- * only; link with libcede. Not for C, and not for decisions: each function is one call of libcede.
+/* libcede for C++17: RAII over the C headers of this folder, which describe every call. Header
+ * only; programs link with libcede. It decides nothing: each function is one call of libcede.
  *
- * Objects are moved, not copied, and give back what they have in their destructors: a request ends,
- * a lease is released, a batch that was not done is reported as failed, a scope cancels its tasks
- * and waits for them. A moved-from object is empty: calls on it do nothing or fail with EINVAL. A
- * request stays where it was made, so it is not even moved.
+ * Objects are moved, not copied, and release what they hold in their destructors: a request ends, a
+ * lease is released, a batch that was not done is reported as failed, a scope cancels its tasks and
+ * waits for them. A moved-from object is empty: calls on it do nothing or fail with EINVAL. A
+ * request cannot be moved either.
  *
- * Errors: an `error`, or from try_ functions a std::error_code or an empty std::optional, and then
- * nothing is thrown. Codes are errno values, as in the C headers: compare with std::errc.
+ * Functions throw an `error`. try_ functions throw nothing, and return a std::error_code or an
+ * empty std::optional. Codes are errno values, as in the C headers: compare with std::errc.
  *
- * Times: std::chrono. A deadline of 0 is none, one below 0 has passed. A timeout below 0 is 0.
+ * Times are std::chrono's. A deadline of 0 is none, one below 0 has passed. A timeout below 0 is 0.
  *
  * Thread-safe as the calls of libcede are; an object must not be moved or destroyed while another
  * thread uses it. */
@@ -33,7 +33,7 @@
 namespace cede
 {
 
-/* A connection to the daemon, or to none: it works without one. */
+/* A handle of libcede, which works with or without a daemon. */
 class client
 {
   public:
@@ -85,7 +85,7 @@ class client
         detail::check(::cede_job_acquire(c_.get(), detail::timeout_us(timeout)),
                       "cede_job_acquire");
     }
-    /* Of requests that state no deadline; 0: none. The only error is ENOSPC, also of the next. */
+    /* Deadline of requests that state none; 0: none. This and the next two only fail by ENOSPC. */
     std::error_code set_deadline(microseconds d, ::cede_stream stream = whole_job) noexcept
     {
         return detail::code(::cede_set_deadline(c_.get(), stream, detail::deadline_us(d)));
@@ -146,8 +146,8 @@ class client
     std::unique_ptr<::cede_handle, detail::closer<::cede_handle, ::cede_close>> c_;
 };
 
-/* A request, from here to the end of its block. The client has to outlive it. It stays in place,
- * so `auto r = request(c)` is fine, and a std::optional takes emplace(c). */
+/* A request, which ends with this object. The client has to outlive it. It cannot be moved, but
+ * `auto r = request(c)` and emplace(c) of a std::optional work. */
 class request
 {
   public:

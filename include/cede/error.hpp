@@ -1,4 +1,4 @@
-/* libcede for C++17: errors, devices and times, for the other headers. See cede/cede.hpp. */
+/* libcede for C++17: errors, devices and times that the other headers use. See cede/cede.hpp. */
 #ifndef CEDE_ERROR_HPP
 #define CEDE_ERROR_HPP
 
@@ -25,7 +25,7 @@ enum class job_class { latency = CEDE_LATENCY, normal = CEDE_NORMAL, batch = CED
 
 inline constexpr ::cede_stream whole_job = ~::cede_stream{0};
 inline constexpr int any_device = -1;
-/* This device and no other; as an argument `device` alone is a preference. */
+/* An argument for this device and no other; a plain number is a preference. */
 constexpr int only_device(int device)
 {
     return device < 0 || device > 0xffff ? INT_MIN : device | 0x10000;
@@ -58,7 +58,7 @@ inline void check(int result, const char *text)
         throw error(result, text);
 }
 
-/* For an optional: its value, or null and the reason. */
+/* Whether a call failed; gives the reason to functions that return an optional. */
 inline bool failed(int result, std::error_code *why) noexcept
 {
     if (why)
@@ -89,7 +89,7 @@ inline int errno_of(const std::error_code &c) noexcept
     return is_errno && c.value() > 0 && c.value() < 4096 ? -c.value() : -EIO;
 }
 
-/* The same for an exception that is being handled. */
+/* The negative errno value of the exception that is being handled. */
 inline int current_errno() noexcept
 {
     try {
@@ -126,7 +126,7 @@ template <class T, auto Close> struct closer {
     }
 };
 
-/* A struct of libcede's that is given back once, and is empty if its opaque[0] is 0. */
+/* Owner of a struct of libcede that is released once, and is empty if its opaque[0] is 0. */
 template <class T, auto Release> class held
 {
   public:
@@ -146,7 +146,7 @@ template <class T, auto Release> class held
     {
         static_cast<void>(release());
     }
-    /* EINVAL: it is empty. ESTALE: what it was of is closed. */
+    /* EINVAL: it is empty. ESTALE: its pool or memory is closed. */
     std::error_code release() noexcept
     {
         T raw = std::exchange(raw_, T{});
@@ -165,8 +165,8 @@ template <class T, auto Release> class held
     T raw_{};
 };
 
-/* Around a call of libcede that calls functions of the program in the same thread: no exception of
- * theirs crosses C code. The first one is kept. */
+/* Surrounds a call of libcede that calls functions of the program in the same thread, so that none
+ * of their exceptions crosses C code. The first one is kept. */
 class calls
 {
   public:
@@ -183,13 +183,13 @@ class calls
     {
         return thrown_;
     }
-    /* Throws what a function threw. */
+    /* Throws the exception that was kept. */
     void check() const
     {
         if (thrown_)
             std::rethrow_exception(thrown_);
     }
-    /* In the function that C calls: its result, or what f throws as one. */
+    /* Calls f in a function that C calls: its result, or the errno value of its exception. */
     template <class F> static int run(F &&f) noexcept
     {
         try {
@@ -203,7 +203,7 @@ class calls
             return r;
         }
     }
-    int result() const noexcept /* the same as a result; 0: nothing was thrown */
+    int result() const noexcept /* the kept exception's errno value; 0: nothing was thrown */
     {
         return result_;
     }

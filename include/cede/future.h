@@ -1,21 +1,21 @@
 /* libcede: a future map, for programs that schedule a step of work before the step in front of it
  * has run. The values that a step will produce get symbols, which are negative numbers. The program
  * writes symbols into the inputs of the next step; on the GPU, cede_future_store() puts the values
- * into a ring of slots, and cede_future_resolve() replaces the symbols by them. See
+ * into a ring of slots, and cede_future_resolve() replaces symbols by values. See
  * cede_future_open(3); cede/step.h has a loop that does the bookkeeping.
  *
  * Symbols name positions in a ring. Each slot remembers the position that it holds, so a symbol
  * whose value was never stored, or was replaced meanwhile, resolves to 0 and is reported
  * (cede_future_get_statistics()) rather than to another request's value.
  *
- * Needs no daemon. libcuda is opened at run time. The calls that take a stream put one kernel into
- * it and do not wait; they may be captured in a CUDA graph. A map has no thread, and allocates
+ * A map needs no daemon. libcuda is opened at run time. The calls that take a stream put one kernel
+ * into it and do not wait; they may be captured in a CUDA graph. A map has no thread, and allocates
  * nothing after cede_future_open().
  *
  * Thread-safe: all functions may be called from several threads at once, except
  * cede_future_close(), which no other call on the map may overlap. The CUDA context in which the
- * map was opened has to be current. None may be called from a signal handler, or in a forked child
- * on its parent's map. Functions that return int return 0 or a negative errno. */
+ * map was opened has to be current. No function may be called from a signal handler, or in a forked
+ * child on its parent's map. Functions that return int return 0 or a negative errno. */
 #ifndef CEDE_FUTURE_H
 #define CEDE_FUTURE_H
 
@@ -36,7 +36,7 @@ enum cede_future_flags {
                                and resolved before the call returns */
 };
 
-/* To be filled in by cede_future_defaults(), then changed. The comments give the defaults. */
+/* Settings, which cede_future_defaults() fills in. The comments give the defaults. */
 struct cede_future_config {
     size_t size;    /* of this struct; set by cede_future_defaults() */
     unsigned flags; /* 0 */
@@ -51,22 +51,22 @@ void cede_future_defaults(struct cede_future_config *config);
  * current: create one first, or set CEDE_FUTURE_NO_GPU. */
 int cede_future_open(const struct cede_future_config *config, struct cede_futures **out);
 
-/* The work that uses the map has to have ended, and graphs that do must not be launched again. NULL
- * is allowed. */
+/* Frees a map. Work that uses it has to have ended, and graphs that use it must not be launched
+ * again. NULL is allowed. */
 void cede_future_close(struct cede_futures *f);
 
-/* Reserves slots for n values. *symbol: of the first; cede_future_symbol() has the others. -EAGAIN:
- * not so many slots are free: release some first. -EINVAL: n is 0 or more than the map's slots, or
- * symbol is NULL. */
+/* Reserves slots for n values. *symbol: that of the first value; cede_future_symbol() has the
+ * others. -EAGAIN: fewer than n slots are free: release some first. -EINVAL: n is 0 or more than
+ * the map's slots, or symbol is NULL. */
 int cede_future_reserve(struct cede_futures *f, unsigned n, int64_t *symbol);
 
-/* Frees what cede_future_reserve() reserved with this symbol. All work that names its symbols has
- * to have run. Slots are used again in the order of reservations: those released before an earlier
- * reservation wait for it. -ENOENT: nothing is reserved with this symbol. */
+/* Frees the slots that cede_future_reserve() reserved with this symbol. All work that names its
+ * symbols has to have run. Slots are used again in the order of reservations, so a released one
+ * stays occupied until all earlier ones are released. -ENOENT: no reservation has this symbol. */
 int cede_future_release(struct cede_futures *f, int64_t symbol);
 
-/* The symbol of the i-th value of a reservation. Symbols count down from the first, and go on at -1
- * behind the last one. */
+/* The symbol of the i-th value of a reservation. Symbols count down from the first, and after
+ * -CEDE_FUTURE_POSITIONS go on at -1. */
 static inline int64_t cede_future_symbol(int64_t first, unsigned i)
 {
     return -(((-first - 1 + i) & (CEDE_FUTURE_POSITIONS - 1)) + 1);
@@ -74,35 +74,35 @@ static inline int64_t cede_future_symbol(int64_t first, unsigned i)
 
 /* Integers in GPU memory, or in any memory that the GPU reads and writes at this address. */
 struct cede_future_array {
-    uint64_t address; /* of the first */
+    uint64_t address; /* of the first integer */
     int64_t stride;   /* from one to the next, counted in integers; 0: 1 */
     unsigned n;
     unsigned bytes; /* of an integer: 4 or 8 */
 };
 
 /* Puts a kernel into the stream (a CUstream) that stores the values. The first gets `symbol`, the
- * next cede_future_symbol(symbol, 1) and so on. -EINVAL: an array that is not one, or a symbol that
- * is none. -EIO: the driver refused; cede_future_get_statistics() has its message. */
+ * next cede_future_symbol(symbol, 1) and so on. -EINVAL: the array or the symbol is not valid.
+ * -EIO: the driver refused; cede_future_get_statistics() has its message. */
 int cede_future_store(struct cede_futures *f, void *stream, const struct cede_future_array *values,
                       int64_t symbol);
 
-/* The same for a CUDA graph, which stores to other slots each time that it is launched: the symbol
- * and how many values there are, at most values->n, are what cede_future_place() put into the
+/* As cede_future_store(), for a CUDA graph that stores to other slots at each launch: the symbol
+ * and the number of values, at most values->n, are those that cede_future_place() put into the
  * stream last. */
 int cede_future_store_placed(struct cede_futures *f, void *stream,
                              const struct cede_future_array *values);
-/* To be put into the stream before each launch of such a graph. Errors as above. */
+/* Puts symbol and number into the stream before each launch of such a graph. Errors as above. */
 int cede_future_place(struct cede_futures *f, void *stream, int64_t symbol, unsigned n);
 
-/* Puts a kernel into the stream that replaces each negative integer of the array by the value that
- * it is the symbol of; others stay. In a CUDA graph, which symbols there are is looked at when the
- * graph runs. Errors as above. */
+/* Puts a kernel into the stream that replaces each symbol in the array, a negative integer, by its
+ * value; other integers stay. In a CUDA graph the array is read when the graph runs. Errors as
+ * above. */
 int cede_future_resolve(struct cede_futures *f, void *stream,
                         const struct cede_future_array *inputs);
 
 struct cede_future_statistics {
     unsigned slots, free;
-    int64_t missing; /* a symbol that was resolved and had no value; 0: none so far */
+    int64_t missing; /* a symbol that had no value when it was resolved; 0: none so far */
     char error[128]; /* the driver's latest error; "": none */
 };
 /* size: sizeof(*out). -EINVAL: this library does not know the size. */

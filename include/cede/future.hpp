@@ -20,9 +20,8 @@ struct futures_config : ::cede_future_config {
     }
 };
 
-/* The work that uses it has to have ended when it goes. Calls that take a stream put one kernel
- * into it; their errors are EINVAL (no such array or symbol) and EIO (statistics() has the text).
- */
+/* A map. Work that uses it has to end before it is destroyed. Calls that take a stream put one
+ * kernel into it; their errors are EINVAL (no such array or symbol) and EIO (see statistics()). */
 class futures
 {
   public:
@@ -45,8 +44,8 @@ class futures
         return futures(f);
     }
 
-    /* The symbol of the first of n values; cede_future_symbol() has the others. Empty: EAGAIN (not
-     * so many slots are free), EINVAL. */
+    /* The symbol of the first of n values; cede_future_symbol() has the others. Empty: EAGAIN
+     * (fewer than n slots are free), EINVAL. */
     std::optional<std::int64_t> try_reserve(unsigned n, std::error_code *why = nullptr) noexcept
     {
         std::int64_t symbol;

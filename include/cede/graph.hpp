@@ -1,5 +1,5 @@
-/* libcede for C++17: CUDA graphs of a program's step, by batch size. cede/graph.h describes every
- * call; see also cede/cede.hpp.
+/* libcede for C++17: CUDA graphs of a program's step, one for each batch size. cede/graph.h
+ * describes every call; see also cede/cede.hpp.
  *
  *     cede::graph_cache graphs(stream, [&](void *s, unsigned n) {
  *         return cuLaunchKernel(kernel, n, 1, 1, 256, 1, 1, 0, CUstream(s), params, nullptr);
@@ -28,13 +28,13 @@ struct graph_config : ::cede_graph_config {
     }
 };
 
-/* One thread at a time uses it: a second gets EBUSY. */
+/* A cache. One thread at a time may use it: a second one gets EBUSY. */
 class graph_cache
 {
   public:
     /* step(stream, n) queues one step. It returns nothing, a std::error_code, or a CUresult,
-     * cudaError_t or int as in C. Return a driver's error, do not throw it: only so has a bucket
-     * that cannot be captured its reason. An exception ends the launch, and comes out of it. */
+     * cudaError_t or int as in C. A driver's error should be returned, not thrown, since it gives a
+     * refusal its reason. An exception ends the launch, which throws it. */
     template <class Step> graph_cache(void *stream, Step &&step, const graph_config &config = {})
     {
         int r = open(config, stream, std::forward<Step>(step));
@@ -55,14 +55,14 @@ class graph_cache
     }
 
     graph_cache(graph_cache &&) noexcept = default;
-    graph_cache &operator=(graph_cache &&other) noexcept /* graphs go before their step does */
+    graph_cache &operator=(graph_cache &&other) noexcept /* frees the graphs before their step */
     {
         g_ = std::move(other.g_);
         step_ = std::move(other.step_);
         return *this;
     }
 
-    /* The bucket of a batch of n, or with 0 all. Throws as launch(). */
+    /* Captures the bucket of a batch of n, or with 0 all. Throws as launch(). */
     void prepare(unsigned n = 0)
     {
         call("cede_graph_prepare", [&] { return ::cede_graph_prepare(handle(), n); });
@@ -72,8 +72,8 @@ class graph_cache
         detail::calls during;
         return detail::code(::cede_graph_prepare(handle(), n));
     }
-    /* The size of the graph that was launched; 0: the step ran eagerly. Throws what the step threw,
-     * else an error with the driver's words. */
+    /* The size of the graph that was launched; 0: the step ran eagerly. Throws the step's
+     * exception, else an error with the driver's message. */
     unsigned launch(unsigned n)
     {
         unsigned bucket = 0;
@@ -85,12 +85,12 @@ class graph_cache
         detail::calls during;
         return detail::code(::cede_graph_launch(handle(), n, bucket));
     }
-    /* Addresses have changed: all are captured again. */
+    /* Addresses have changed: all graphs are captured again. */
     void changed() noexcept
     {
         ::cede_graph_changed(handle());
     }
-    /* Of a batch of n; empty: out of range, or the cache was moved from. */
+    /* The bucket of a batch of n; empty: out of range, or the cache was moved from. */
     std::optional<::cede_graph_bucket> bucket(unsigned n) const noexcept
     {
         ::cede_graph_bucket b{};
@@ -123,7 +123,7 @@ class graph_cache
     }
     template <class F> static int run(void *arg, void *stream, unsigned n) noexcept
     {
-        detail::calls::forget(); /* of an attempt to capture: what counts is the latest run */
+        detail::calls::forget(); /* drops the exception of an earlier attempt to capture */
         return detail::calls::run([=] {
             F &f = *static_cast<F *>(arg);
             if constexpr (std::is_enum_v<std::invoke_result_t<F &, void *, unsigned>>)
@@ -150,7 +150,7 @@ class graph_cache
             text += std::string(": ") + statistics().error;
         throw error(r, text);
     }
-    std::shared_ptr<void> step_; /* in one place */
+    std::shared_ptr<void> step_; /* its address stays when the cache is moved */
     std::unique_ptr<::cede_graph, detail::closer<::cede_graph, ::cede_graph_close>> g_;
 };
 

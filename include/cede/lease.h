@@ -3,8 +3,8 @@
  * the GPUs can run well. See cede_acquire(3) and docs/leases.md.
  *
  * A pool works without a GPU too: streams are NULL then, and everything else is the same. libcuda
- * and libnvidia-ml are opened at run time if they are installed. A pool has no thread, and knows of
- * other pools and programs only how busy they keep the GPU.
+ * and libnvidia-ml are opened at run time if they are installed. A pool has no thread, and of other
+ * pools and programs it knows only how busy they keep the GPU.
  *
  * Thread-safe: all functions may be called from several threads at once; none may be called from a
  * signal handler. After fork() all pools are closed in the child. Functions that return int return
@@ -31,8 +31,8 @@ enum cede_pool_flags {
     CEDE_POOL_REPORT_ALL = 2, /* leases without a deadline are reported to `cede`, too */
 };
 
-/* To be filled in by cede_pool_defaults(), then changed. The comments give the defaults;
- * cede_acquire(3) explains each limit. */
+/* Settings, which cede_pool_defaults() fills in. The comments give the defaults; cede_acquire(3)
+ * explains each limit. */
 struct cede_pool_config {
     size_t size; /* of this struct; set by cede_pool_defaults() */
     unsigned flags;
@@ -47,14 +47,14 @@ struct cede_pool_config {
     unsigned age_ms;                 /* 1000: a lease that has waited this long is first */
     double max_total_occupancy;      /* 2 GPUs full of work: one runs, one is queued; at most 64 */
     double unknown_occupancy;        /* 0.25 of a GPU: of a lease whose kernel is not known, until
-                                        the mean of those that are is known; 0: always 0 */
+                                        known kernels give a mean; 0: always 0 */
     double memory_reserve_fraction;  /* 0.1 of a GPU's memory */
     double max_slowdown;             /* 0: max_concurrent_streams does not adapt */
     uint64_t urgent_threshold_ns;    /* 1000000 */
     unsigned displace;               /* 2 urgent leases per GPU start beyond the limits; 0: none */
     unsigned reserved;
-    cede_handle *cede; /* NULL; else leases with a deadline are reported as requests; has to outlive
-                          the pool */
+    cede_handle *cede; /* NULL; else a handle that outlives the pool, on which leases with a
+                          deadline are reported as requests */
 };
 
 /* c must not be NULL. */
@@ -64,9 +64,8 @@ void cede_pool_defaults(struct cede_pool_config *c);
  * CEDE_POOLS_MAX pools are open. -ENODEV: fewer GPUs than config->devices. -ENOMEM. */
 int cede_pool_open(const struct cede_pool_config *config, struct cede_pool **out);
 
-/* Makes waiting calls return -ESHUTDOWN, and waits for them to return. Leases that are held end,
- * and their streams are destroyed: work on them still runs to its end. -EINVAL: the pool is not
- * open. */
+/* Closes the pool: waiting calls return -ESHUTDOWN, and are waited for. Held leases end, and their
+ * streams are destroyed, but work on them runs to its end. -EINVAL: the pool is not open. */
 int cede_pool_close(struct cede_pool *p);
 
 /* Registers a kernel, whose occupancy the driver computes once per block size and dynamic shared
@@ -78,16 +77,16 @@ int cede_pool_kernel(struct cede_pool *p, const char *name, void *function);
  * whatever its shape. Errors as above; -EINVAL also for other shares. */
 int cede_pool_occupancy(struct cede_pool *p, const char *name, double occupancy);
 
-/* What a lease is for. All fields may be 0, and a NULL pointer stands for such a shape. */
+/* The work that a lease is for. All fields may be 0, and a NULL pointer stands for such a shape. */
 struct cede_shape {
     unsigned blocks;       /* in the grid; 0: enough to fill a GPU */
     unsigned threads;      /* per block; needed for kernels of cede_pool_kernel() */
     unsigned shared_bytes; /* dynamic, per block */
     int priority; /* the highest starts first; 1 to 5 also give a stream of that priority */
     uint64_t memory_bytes; /* GPU memory that it takes in addition */
-    uint64_t due_us; /* from now; 0: no deadline. The lease is urgent while its slack, the time left
-                        minus the time that such leases took, is below urgent_threshold_ns; then it
-                        may displace others */
+    uint64_t due_us; /* from now; 0: no deadline. A lease is urgent, and may displace others, while
+                        its slack (the time left minus the time that such leases took) is below
+                        urgent_threshold_ns */
 };
 
 struct cede_lease {
@@ -121,9 +120,9 @@ int cede_try_acquire(struct cede_pool *p, int device, const char *kernel,
  * pool is closed. */
 int cede_release(const struct cede_lease *lease);
 
-/* 1: an urgent lease displaces others on the GPU of this one, which it is not itself. A long
- * computation then holds its next kernels back until this is 0 (cede/slice.h does so between
- * slices). 0: none does, or the lease has ended. Never waits. */
+/* 1: an urgent lease displaces this one, which is not urgent, on its GPU. A long computation then
+ * holds its next kernels back until the answer is 0 (cede/slice.h does so between slices). 0: no
+ * lease does so, or this one has ended. Never waits. */
 int cede_lease_wanted(const struct cede_lease *lease);
 
 struct cede_pool_statistics {
@@ -134,8 +133,8 @@ struct cede_pool_statistics {
     unsigned limit;              /* of concurrent streams, as adapted */
     double occupancy;            /* of the active leases */
     uint64_t started, timed_out; /* leases since the pool was opened */
-    uint64_t stolen;             /* of those started: had waited for another device */
-    uint64_t displaced;          /* of those started: were urgent, and beyond the limits */
+    uint64_t stolen;             /* of those started: moved here from another device's queue */
+    uint64_t displaced;          /* of those started: urgent ones beyond the limits */
     uint64_t busy_us;            /* time with an active lease */
     uint64_t reserved[4];
     char error[128]; /* the driver's latest error; "": none */

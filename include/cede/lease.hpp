@@ -20,7 +20,7 @@ struct shape {
     microseconds due{0};
 };
 
-/* Room on a GPU and a stream for it. The work in it has to have ended when it is given back. */
+/* Room on a GPU and a stream for it. Work in the stream has to end before the lease is released. */
 class lease : public detail::held<::cede_lease, ::cede_release>
 {
   public:
@@ -36,7 +36,7 @@ class lease : public detail::held<::cede_lease, ::cede_release>
     {
         return raw_.urgent != 0;
     }
-    /* An urgent lease displaces others on this one's GPU: hold the next kernels back. */
+    /* An urgent lease displaces this one on its GPU: hold the next kernels back. */
     bool wanted() const noexcept
     {
         return ::cede_lease_wanted(&raw_) == 1;
@@ -115,7 +115,7 @@ class pool
             return std::nullopt;
         return l;
     }
-    /* Empty: no such device, or the pool was moved from. */
+    /* Figures of a device; empty: no such device, or the pool was moved from. */
     std::optional<::cede_pool_statistics> statistics(int device = 0) const noexcept
     {
         ::cede_pool_statistics s{};
@@ -158,7 +158,7 @@ class pool
         return in ? ::cede_scope_acquire(in, p, device, kernel, &c, t, &out)
                   : ::cede_acquire(p, device, kernel, &c, t, &out);
     }
-    /* Why there is no lease; the driver's words, if it has any. */
+    /* Why there is no lease, with the driver's message if there is one. */
     static error refusal(const char *call, int r, ::cede_pool *p, const char *kernel)
     {
         std::string text = std::string(call) + (kernel ? " of '" + std::string(kernel) + "'" : "");

@@ -1,14 +1,14 @@
-/* libcede: a GPU's memory. Threads wait in order of arrival for room instead of failing for want of
- * it, room is reserved before it is needed, and pressure is reported. What other processes take
- * counts. See cede_memory_open(3) and docs/memory.md.
+/* libcede: a GPU's memory. Threads wait for room in order of arrival instead of failing, room is
+ * reserved before it is needed, and pressure is reported. Memory of other processes counts. See
+ * cede_memory_open(3) and docs/memory.md.
  *
- * Room is what is free on the GPU, minus the reserve, minus what is reserved and not yet allocated.
- * libcuda and libnvidia-ml are opened at run time if they are installed. A handle has no thread and
- * needs no daemon. Reservations of another process are not known before it allocates.
+ * Room is the GPU's free memory, minus the reserve, minus reservations not yet allocated. libcuda
+ * and libnvidia-ml are opened at run time if they are installed. A handle has no thread and needs
+ * no daemon. Reservations of another process count only once it has allocated.
  *
  * Thread-safe: all functions may be called from several threads at once; none may be called from a
  * signal handler. After fork() all handles are closed in the child. Functions that return int
- * return 0 or a negative errno unless it says otherwise, and none changes errno. */
+ * return 0 or a negative errno unless they say otherwise, and none changes errno. */
 #ifndef CEDE_MEMORY_H
 #define CEDE_MEMORY_H
 
@@ -37,24 +37,24 @@ enum cede_pressure {
     CEDE_PRESSURE_CRITICAL,
 };
 
-/* To be filled in by cede_memory_defaults(), then changed. The comments give the defaults. */
+/* Settings, which cede_memory_defaults() fills in. The comments give the defaults. */
 struct cede_memory_config {
     size_t size; /* of this struct; set by cede_memory_defaults() */
     unsigned flags;
     int device;                /* 0: libcuda's number of the GPU */
     unsigned capacity;         /* 1024 reservations and waits; at most 65536 */
     unsigned block_timeout_ms; /* 5000: CEDE_DEFAULT_TIMEOUT */
-    unsigned polling_ms;       /* 20: how old what the driver says of free memory may be */
-    uint64_t total_bytes;      /* 0: the GPU's memory; less: what this handle gives out at most */
+    unsigned polling_ms;       /* 20: how old the driver's figure of free memory may be */
+    uint64_t total_bytes;      /* 0: the GPU's memory; else the most that this handle gives out */
     uint64_t reserve_bytes;    /* 0: reserve_fraction */
     double reserve_fraction;   /* 0.1 of the memory stays free */
     double high, critical;     /* 0.75, 0.9 of the memory not available: thresholds of pressure */
-    /* Called when the pressure has changed, by the thread that noticed it, without a lock: it may
-     * free memory, but not close the handle. Closing waits for it. NULL: not. */
+    /* NULL, or called when the pressure has changed, by the thread that noticed it, without a lock.
+     * It may free memory, but not close the handle; cede_memory_close() waits for it. */
     void (*on_pressure)(void *arg, enum cede_pressure now);
     void *arg;
-    /* In a latency job: while a thread waits, the daemon is asked to make room by swapping batch
-     * jobs out. It has to stay open as long as the handle. NULL: not asked. */
+    /* NULL, or a handle that outlives this one, for latency jobs: while a thread waits, the daemon
+     * is asked to make room by swapping batch jobs out. */
     cede_handle *daemon;
 };
 
@@ -66,44 +66,44 @@ void cede_memory_defaults(struct cede_memory_config *c);
  * CEDE_MEMORIES_MAX are open. -ENOMEM. */
 int cede_memory_open(const struct cede_memory_config *config, struct cede_memory **out);
 
-/* Makes waiting calls return -ESHUTDOWN, and waits for them. What is still allocated is freed, and
- * reservations end. -EINVAL: it is not open. */
+/* Closes the handle: waiting calls return -ESHUTDOWN, and are waited for. Allocated memory is
+ * freed, and reservations end. -EINVAL: it is not open. */
 int cede_memory_close(struct cede_memory *m);
 
-/* 1: an allocation of so much would not wait now. 0: it would. -ESHUTDOWN, -EINVAL. */
+/* 1: an allocation of this size would not wait now. 0: it would. -ESHUTDOWN, -EINVAL. */
 int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes);
 
-/* Room that is kept without being allocated, for an allocator of the program's own or for later. */
+/* Room that is kept without being allocated, for the program's allocator or for later. */
 struct cede_reservation {
     uint64_t bytes;
     uint64_t opaque[2];
 };
 
 /* Waits for room for at most timeout_us (CEDE_DEFAULT_TIMEOUT, CEDE_NO_TIMEOUT), in order of
- * arrival. *out is written on success only. -ENOMEM: there was no room in time, or never will be:
- * cede_memory_text() says how much there is and which processes have it. -EINVAL: 0 bytes, or out
- * is NULL. -ENOSPC: `capacity`. -ESHUTDOWN: not open, or closed meanwhile. */
+ * arrival. *out is written on success only. -ENOMEM: there was no room in time, or there never can
+ * be: cede_memory_text() says how much there is and which processes have it. -EINVAL: 0 bytes, or
+ * out is NULL. -ENOSPC: `capacity` is reached. -ESHUTDOWN: not open, or closed meanwhile. */
 int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, int64_t timeout_us,
                         struct cede_reservation *out);
 
-/* Ends a reservation. What was allocated from it stays allocated. Programs with an allocator of
- * their own call this when that has taken the memory, or no longer needs it. -EINVAL: NULL, or
- * never reserved. -ESTALE: released before, or the handle is closed. */
+/* Ends a reservation; memory allocated from it stays allocated. A program with a separate allocator
+ * calls this when that has taken the memory, or no longer needs it. -EINVAL: NULL, or never
+ * reserved. -ESTALE: released before, or the handle is closed. */
 int cede_memory_release(const struct cede_reservation *r);
 
 /* Allocates memory in the GPU's primary context. from: a reservation of this handle, whose room is
- * used; what it lacks is taken if nobody has to wait for it. NULL: waits as cede_memory_reserve().
- * Errors are its, and -EIO: the driver failed. -ENODEV: the handle has no GPU. -ESTALE: the
- * reservation was released. */
+ * used first; more room is taken only if the call need not wait for it. NULL: waits as
+ * cede_memory_reserve(). Errors of that call, and -EIO: the driver failed. -ENODEV: the handle has
+ * no GPU. -ESTALE: the reservation was released. */
 int cede_memory_allocate(struct cede_memory *m, const struct cede_reservation *from, uint64_t bytes,
                          int64_t timeout_us, uint64_t *address);
 
-/* Work that uses it has to have ended, or be in a stream that the driver waits for: see
- * cuMemFree(). -ENOENT: not allocated here, or freed before. -EIO, -EINVAL, -ESHUTDOWN. */
+/* Frees memory. Work that uses it has to have ended, or be in a stream that the driver waits for:
+ * see cuMemFree(). -ENOENT: not allocated here, or freed before. -EIO, -EINVAL, -ESHUTDOWN. */
 int cede_memory_free(struct cede_memory *m, uint64_t address);
 
-/* The pressure now; asks the driver if that is due, and calls on_pressure if it has changed. A
- * negative errno: -EINVAL, -ESHUTDOWN. */
+/* The pressure now, enum cede_pressure. Asks the driver if its figure is older than polling_ms, and
+ * calls on_pressure() after a change. -EINVAL, -ESHUTDOWN. */
 int cede_memory_pressure(struct cede_memory *m);
 
 /* ---- leases with memory ---- */
@@ -121,23 +121,23 @@ struct cede_range {
     unsigned advice; /* of enum cede_range_advice */
 };
 
-/* A lease of the pool on this handle's GPU, with memory: cede_acquire() once there is room for
- * shape->memory_bytes (0: for what leases of this kernel and shape allocated from their
- * reservations before). Both waits together take timeout_us at most. The ranges, at most
- * CEDE_RANGES_MAX, are advised and prefetched meanwhile, and are on the GPU when the call returns;
- * one that does not fit, or that the device or driver cannot move, is left as it is:
- * cede_memory_get_statistics() says why. The caller ends the lease by cede_release(), then the
- * reservation by cede_memory_release(). Errors of both calls; -EINVAL also for too many ranges. */
+/* A lease of the pool on this handle's GPU, with memory: waits for room for shape->memory_bytes (0:
+ * as much as earlier leases of this kernel and shape allocated from their reservations), then as
+ * cede_acquire(), for timeout_us in all. The ranges, at most CEDE_RANGES_MAX, are advised and
+ * prefetched meanwhile, and are on the GPU when the call returns; a range that does not fit, or
+ * that the device or driver cannot move, stays where it is, and cede_memory_get_statistics() says
+ * why. The caller ends the lease by cede_release(), then the reservation by cede_memory_release().
+ * Errors of both waits; -EINVAL also for too many ranges. */
 int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, const char *kernel,
                         const struct cede_shape *shape, const struct cede_range *ranges,
                         unsigned nranges, int64_t timeout_us, struct cede_lease *lease,
                         struct cede_reservation *room);
 
-/* What leases of this kernel and shape are expected to allocate; 0: not known. */
+/* The bytes that leases of this kernel and shape are expected to allocate; 0: not known. */
 uint64_t cede_memory_need(struct cede_memory *m, const char *kernel,
                           const struct cede_shape *shape);
 
-/* ---- what there is ---- */
+/* ---- figures ---- */
 
 struct cede_memory_user {
     int pid;
@@ -146,8 +146,8 @@ struct cede_memory_user {
     char name[16];  /* "": not known */
 };
 
-/* The processes that have memory on the GPU, this one first, then by size. How many there are, of
- * which at most n were written. -EINVAL, -ESHUTDOWN; -ENOTSUP: libnvidia-ml does not say. */
+/* Writes up to n of the processes that have memory on the GPU, this one first, then by size.
+ * Returns how many there are. -EINVAL, -ESHUTDOWN; -ENOTSUP: libnvidia-ml does not say. */
 int cede_memory_users(struct cede_memory *m, struct cede_memory_user *users, unsigned n);
 
 /* How much there is and which processes have it, as a text of at most size bytes. -EINVAL,
@@ -168,7 +168,7 @@ struct cede_memory_statistics {
     uint64_t allocated_bytes;   /* by this handle */
     uint64_t available_bytes;   /* room */
     uint64_t granted;           /* reservations and allocations since it was opened */
-    uint64_t timed_out, waited; /* of them; granted or not: had to wait */
+    uint64_t timed_out, waited; /* that were not granted; that had to wait, granted or not */
     uint64_t longest_wait_us;
     uint64_t daemon_asked; /* requests to make room that a daemon took */
     uint64_t prefetched_ranges, prefetched_bytes, skipped_ranges;

@@ -22,7 +22,7 @@ struct memory_config : ::cede_memory_config {
     }
 };
 
-/* Room that is kept until this goes. */
+/* Room that is kept until this is destroyed. */
 class reservation : public detail::held<::cede_reservation, ::cede_memory_release>
 {
   public:
@@ -35,7 +35,7 @@ class reservation : public detail::held<::cede_reservation, ::cede_memory_releas
     friend class memory;
 };
 
-/* A lease with memory: for memory::allocate(room, bytes). The lease ends first, then the room. */
+/* A lease with room for memory::allocate(room, bytes). The lease ends before the room. */
 struct memory_lease {
     reservation room;
     cede::lease lease;
@@ -64,7 +64,7 @@ inline int free_allocated(const allocated *a) noexcept
 
 } // namespace detail
 
-/* Memory on the GPU that is freed when this goes, which has to be before its cede::memory does. */
+/* Memory on the GPU, freed by the destructor. Its cede::memory has to outlive it. */
 class allocation : public detail::held<detail::allocated, detail::free_allocated>
 {
   public:
@@ -98,7 +98,7 @@ class memory
     {
         return ::cede_memory_can_allocate(m_.get(), bytes) == 1;
     }
-    /* Waits; what() of the exception says how much there is and which processes have it. */
+    /* Waits for room; what() of the exception says how much there is and who has it. */
     reservation reserve(std::uint64_t bytes, microseconds timeout = default_timeout)
     {
         reservation r;
@@ -125,8 +125,8 @@ class memory
     {
         return allocate_from(from.handle(), bytes, microseconds(0));
     }
-    /* See cede_memory_acquire(): waits for room and for a lease of the pool. Ranges are of managed
-     * memory, which is on the GPU then. Throws as reserve() and pool::acquire(). */
+    /* Waits for room and for a lease of the pool: see cede_memory_acquire(). Ranges of managed
+     * memory are on the GPU afterwards. Throws as reserve() and pool::acquire(). */
     memory_lease acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
                          const std::vector<::cede_range> &ranges = {},
                          microseconds timeout = default_timeout)
@@ -155,7 +155,7 @@ class memory
             return std::nullopt;
         return l;
     }
-    /* What leases of this kernel and shape are expected to allocate; 0: not known. */
+    /* The bytes that leases of this kernel and shape are expected to allocate; 0: not known. */
     std::uint64_t need(const char *kernel, const shape &s = {}) const noexcept
     {
         const ::cede_shape c = pool::raw(s);

@@ -2,7 +2,7 @@
  * on which device and in what batch, and refuses at once a request that would be late; the program
  * runs them. See cede_queue_open(3); the policies are in docs/queue.md.
  *
- * Needs neither a daemon nor a GPU: a device is anything that runs batches. With a pool of
+ * A queue needs neither a daemon nor a GPU: a device is anything that runs batches. With a pool of
  * cede/lease.h each batch comes with a lease of a GPU, and several run on one GPU at a time while
  * the pool has room. A queue has no thread, and allocates nothing after cede_queue_open().
  *
@@ -23,7 +23,7 @@ extern "C" {
 struct cede_queue;
 
 #define CEDE_QUEUE_BATCH_MAX   128
-#define CEDE_QUEUE_MODELS      64 /* with settings of their own */
+#define CEDE_QUEUE_MODELS      64 /* with separate settings */
 #define CEDE_QUEUE_BATCHES_MAX 16 /* at a time, per device */
 #define CEDE_FOREVER           UINT64_MAX
 
@@ -34,7 +34,7 @@ enum cede_queue_policy {
     CEDE_LAXITY,   /* as CEDE_PRIORITY, but requests with less slack than urgent_us run first */
 };
 
-/* To be filled in by cede_queue_defaults(), then changed. The comments give the defaults. */
+/* Settings, which cede_queue_defaults() fills in. The comments give the defaults. */
 struct cede_queue_config {
     size_t size;                   /* of this struct; set by cede_queue_defaults() */
     enum cede_queue_policy policy; /* CEDE_EDF */
@@ -44,8 +44,8 @@ struct cede_queue_config {
     unsigned capacity;             /* 1024 waiting requests; at most 1048576 */
     int admit;                     /* 0; 1: refuse requests that would be late or make one late */
     uint64_t urgent_us;            /* 1000: a request with less slack is urgent, and is not held */
-    double quantile;               /* 0.99: of the run times seen, the one to reckon with */
-    /* For models without settings of their own (cede_queue_set_model()): */
+    double quantile;               /* 0.99: quantile of past run times that is taken as estimate */
+    /* For models without separate settings (cede_queue_set_model()): */
     unsigned batch_max;     /* 32 requests; 1: no batches */
     uint64_t batch_wait_us; /* 10000: a request is held at most this long for others to join */
     uint64_t expected_us;   /* 1000: run time of one request, until some were seen */
@@ -67,11 +67,10 @@ int cede_queue_open(const struct cede_queue_config *config, struct cede_queue **
 int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned batch_max,
                          uint64_t batch_wait_us, uint64_t expected_us);
 
-/* What the leases for batches of one model are asked for: a kernel registered with the pool, and
- * the shape of one request, of which `blocks` and `memory_bytes` count once for each request of a
- * batch (priority and due_us are the queue's). kernel, shape: NULL for none, as by default: then
- * only the number of leases is limited. -EINVAL: out of range, a name longer than 63 bytes, or
- * there is no pool. */
+/* Sets the kernel, registered with the pool, and the shape of one request for leases of batches of
+ * one model. `blocks` and `memory_bytes` count once for each request of a batch; priority and
+ * due_us are the queue's. kernel, shape: NULL for none, as by default: then only the number of
+ * leases is limited. -EINVAL: out of range, a name longer than 63 bytes, or there is no pool. */
 int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
                          const struct cede_shape *shape);
 
@@ -86,7 +85,7 @@ struct cede_queue_request {
 };
 
 enum cede_queue_answer {
-    CEDE_QUEUE_RUNS, /* its device is free and no request is before it */
+    CEDE_QUEUE_RUNS, /* its device is free and no request precedes it */
     CEDE_QUEUE_WAITS,
     CEDE_QUEUE_FULL,   /* refused: `capacity` requests wait */
     CEDE_QUEUE_ALONE,  /* refused: it would be late even if it ran at once */
@@ -103,12 +102,12 @@ struct cede_queue_ticket {
     int urgent;      /* 1: its slack is below urgent_us */
 };
 
-/* ticket: may be NULL. -EBUSY: refused, and ticket->answer is why. -EINVAL: class or device out of
- * range. -ESHUTDOWN. Never waits. */
+/* Submits a request; never waits. ticket: may be NULL. -EBUSY: refused, and ticket->answer is why.
+ * -EINVAL: class or device out of range. -ESHUTDOWN. */
 int cede_queue_submit(struct cede_queue *q, const struct cede_queue_request *request,
                       struct cede_queue_ticket *ticket);
 
-/* Requests of one model and shape that run together now. The caller's memory, to be handed to
+/* Requests of one model and shape that run together now, in memory of the caller, which hands it to
  * cede_queue_done() unchanged. */
 struct cede_queue_batch {
     uint64_t id, shape;
@@ -122,31 +121,31 @@ struct cede_queue_batch {
     struct cede_lease lease; /* with a pool: cede_queue_done() releases it; else all 0 */
 };
 
-/* The batch that a device is to run now. Waits until there is one and the device may run it, for at
- * most timeout_us (0: not at all; CEDE_FOREVER): with a pool, until it has a lease on this device.
- * The lease's stream has a priority by the best class in the batch, and the highest if the batch is
- * urgent. Until the lease is there the requests wait in the queue, and others may still join or
- * overtake them. Several threads may ask for one device: each gets a batch, up to `batches`.
+/* Gives the batch that a device is to run now. Waits for at most timeout_us (0: not at all;
+ * CEDE_FOREVER) until there is one and the device may run it: with a pool, until it has a lease on
+ * this device. The lease's stream has a priority by the best class in the batch, and the highest if
+ * the batch is urgent. Until the lease is there the requests stay in the queue, and others may join
+ * or overtake them. Several threads may ask for one device: each gets a batch, up to `batches`.
  * -EAGAIN: none now, with a timeout of 0. -EINVAL: no such device. -ENOENT, -ENOSPC, -EIO: as
- * cede_acquire(); the requests wait on. -ESHUTDOWN: this queue, or the pool is closed.
+ * cede_acquire(); the requests stay in the queue. -ESHUTDOWN: this queue or the pool is closed.
  * -ETIMEDOUT. */
 int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t timeout_us,
                     struct cede_queue_batch *batch);
 
-/* The batch has ended; its lease is released. The run time since cede_queue_next() is learned,
- * unless `failed` is set. -ENOENT: that batch does not run. */
+/* Reports the end of a batch, and releases its lease. The queue learns the run time since
+ * cede_queue_next(), unless `failed` is set. -ENOENT: the batch does not run. */
 int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *batch, int failed);
 
 /* Removes a waiting request by its ticket's id. -EBUSY: it runs. -ENOENT: it has ended, or never
  * was. */
 int cede_queue_cancel(struct cede_queue *q, uint64_t ticket);
 
-/* From now on no request is accepted and no batch handed out; threads in cede_queue_next() get
+/* Makes the queue accept no further request and hand out no batch; threads in cede_queue_next() get
  * -ESHUTDOWN. Running batches may still be reported done. */
 void cede_queue_shutdown(struct cede_queue *q);
 
-/* After a shutdown: removes one waiting request and gives its user pointer, so that its owner can
- * be informed. -EBUSY: the queue is not shut down. -ENOENT: none is left. */
+/* Removes one waiting request after a shutdown and gives its user pointer, so that its owner can be
+ * informed. -EBUSY: the queue is not shut down. -ENOENT: none is left. */
 int cede_queue_reclaim(struct cede_queue *q, void **user);
 
 /* Shuts the queue down, waits until no thread is in cede_queue_next(), and frees it. NULL is
@@ -154,7 +153,7 @@ int cede_queue_reclaim(struct cede_queue *q, void **user);
 void cede_queue_close(struct cede_queue *q);
 
 struct cede_queue_statistics {
-    uint64_t submitted, ended, failed, cancelled; /* accepted requests, and what became of them */
+    uint64_t submitted, ended, failed, cancelled; /* accepted requests, and their ends */
     uint64_t batches;
     uint64_t late;                        /* requests that ended past their deadline */
     uint64_t full, alone, behind, others; /* refused, by answer */
@@ -163,7 +162,7 @@ struct cede_queue_statistics {
     uint64_t p50_us,
         p99_us; /* from submit to done, over about the last 500; at most 1/8 too high */
 };
-/* Since the queue was opened. size: sizeof(*out). -EINVAL: this library does not know the size. */
+/* Figures since the opening. size: sizeof(*out). -EINVAL: this library does not know the size. */
 int cede_queue_get_statistics(struct cede_queue *q, struct cede_queue_statistics *out, size_t size);
 
 #ifdef __cplusplus

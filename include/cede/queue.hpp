@@ -1,5 +1,5 @@
 /* libcede for C++17: the request queue. cede/queue.h describes every call; see also cede/cede.hpp.
- * The queue owns no request: it hands back the pointers that were submitted. */
+ * The queue owns no request; it returns the pointers that were submitted. */
 #ifndef CEDE_QUEUE_HPP
 #define CEDE_QUEUE_HPP
 
@@ -49,8 +49,8 @@ struct admission {
     int prefer = any_device;
 };
 
-/* Requests that run together: `for (T *r : batch)`. Is reported as failed unless done() was called.
- * The queue has to outlive it. */
+/* Requests that run together: `for (T *r : batch)`. The destructor reports the batch as failed
+ * unless done() was called. The queue has to outlive it. */
 template <class T> class batch
 {
   public:
@@ -163,7 +163,7 @@ template <class T> class queue
             q_.get(), model, batch_max, detail::span_us(batch_wait), detail::span_us(expected)));
     }
 
-    /* What leases for batches of a model are asked for. EINVAL: out of range, or there is no pool.
+    /* Kernel and shape for leases of a model's batches. EINVAL: out of range, or there is no pool.
      */
     std::error_code set_lease(unsigned model, const char *kernel,
                               const ::cede_shape &one = {}) noexcept
@@ -200,7 +200,7 @@ template <class T> class queue
     }
 
     /* Waits for a batch; empty: the queue is shut down, or there was none in time. Throws EINVAL,
-     * and what keeps the pool from giving a lease: ENOENT, ENOSPC, EIO. */
+     * and the pool's errors: ENOENT, ENOSPC, EIO. */
     std::optional<batch<T>> next(unsigned device = 0, microseconds timeout = forever)
     {
         std::error_code why;
@@ -229,7 +229,7 @@ template <class T> class queue
     {
         ::cede_queue_shutdown(q_.get());
     }
-    /* After shutdown(): calls f(T *) for each request that still waited, which are then gone. */
+    /* After shutdown(): removes each waiting request and calls f(T *) for it. */
     template <class F> void reclaim(F &&f)
     {
         void *item;

@@ -3,11 +3,11 @@
  * every lease that tasks took through the scope is released. See cede_scope_open(3).
  *
  * Cancellation is cooperative: a running task checks cede_scope_cancelled() and returns; a task
- * that has not begun never begins; one that waits in cede_scope_acquire() gets -ECANCELED.
+ * that has not begun never begins; a task that waits in cede_scope_acquire() gets -ECANCELED.
  *
  * Thread-safe: all functions may be called from several threads at once, except cede_scope_close(),
- * which no other call on the scope may overlap. None may be called from a signal handler, or in a
- * forked child on its parent's scope. Functions return 0 or a negative errno, unless they say
+ * which no other call on the scope may overlap. No function may be called from a signal handler, or
+ * in a forked child on its parent's scope. Functions return 0 or a negative errno, unless they say
  * otherwise. Times are microseconds. */
 #ifndef CEDE_SCOPE_H
 #define CEDE_SCOPE_H
@@ -20,18 +20,18 @@ extern "C" {
 
 struct cede_scope;
 
-/* Returns 0, or a negative errno: the task has failed. For -EDEADLK and what is no errno, -EIO
- * counts. */
+/* A task returns 0, or a negative errno if it failed. -EDEADLK and values that are no errno count
+ * as -EIO. */
 typedef int (*cede_task)(struct cede_scope *s, void *arg);
 
 #define CEDE_SCOPE_THREADS_MAX 1024
 
-/* parent: the enclosing scope, or NULL. A scope is cancelled with its parent, and its deadline is
- * no later than the parent's. It has to be closed before its parent is joined, as a rule by the
- * task that opened it. threads: tasks that may run at a time in addition to the thread that joins;
- * at most CEDE_SCOPE_THREADS_MAX. Threads are started as tasks are added. 0: tasks run in
+/* Opens a scope. parent: the enclosing scope, or NULL. A scope is cancelled with its parent, has
+ * its deadline no later, and has to be closed before the parent is joined, as a rule by the task
+ * that opened it. threads: tasks that may run at a time in addition to the thread that joins, at
+ * most CEDE_SCOPE_THREADS_MAX; threads are started as tasks are added. 0: tasks run in
  * cede_scope_join() alone. timeout_us: deadline of the scope, from now; CEDE_NO_TIMEOUT: none. On
- * failure *out is NULL. -EINVAL: something out of range. -ENOMEM. */
+ * failure *out is NULL. -EINVAL: an argument is out of range. -ENOMEM. */
 int cede_scope_open(struct cede_scope **out, struct cede_scope *parent, unsigned threads,
                     int64_t timeout_us);
 
@@ -48,8 +48,8 @@ int cede_scope_cancelled(const struct cede_scope *s);
 void cede_scope_cancel(struct cede_scope *s);
 
 /* Runs tasks until none is left, waits for those that other threads run, then releases the leases
- * that they left. Returns when the tasks have: a task that never checks cede_scope_cancelled()
- * keeps it waiting. 0: all tasks succeeded. Else the first failure, -ECANCELED, or -ETIMEDOUT
+ * that they left. It waits for every running task, also for one that never checks
+ * cede_scope_cancelled(). 0: all tasks succeeded. Else the first failure, -ECANCELED, or -ETIMEDOUT
  * (deadline). A second call returns the same. -EDEADLK: called by a task of this scope. */
 int cede_scope_join(struct cede_scope *s);
 

@@ -1,5 +1,5 @@
 /* libcede for C++17: scopes. cede/scope.h describes every call; see also cede/cede.hpp. A task is
- * any callable. What it throws, or an int or std::error_code that it returns, is its failure. */
+ * any callable. It fails by an exception, or by returning an int or std::error_code. */
 #ifndef CEDE_SCOPE_HPP
 #define CEDE_SCOPE_HPP
 
@@ -16,8 +16,8 @@
 namespace cede
 {
 
-/* The destructor cancels the scope unless it was joined, and waits for the tasks that run. Tasks
- * use it by reference, so it is not to be moved once it has any. */
+/* The destructor cancels the scope unless it was joined, and waits for running tasks. Tasks use the
+ * scope by reference, so it must not be moved once it has tasks. */
 class scope
 {
   public:
@@ -25,7 +25,7 @@ class scope
         : scope(nullptr, threads, timeout)
     {
     }
-    /* Within another: is cancelled with it, and has to end before it is joined. */
+    /* A scope within another is cancelled with its parent, and has to end before that is joined. */
     scope(scope &parent, unsigned threads, microseconds timeout = forever)
         : scope(&parent, threads, timeout)
     {
@@ -66,7 +66,7 @@ class scope
         std::unique_ptr<task> t(new (std::nothrow) task(s_.get(), std::forward<F>(f)));
         if (!t)
             return detail::code(-ENOMEM);
-        /* With the lock, so that the task cannot end before it is in the list. */
+        /* The lock keeps the task from ending before it is in the list. */
         std::lock_guard<std::mutex> guard(s_->lock);
         int r = ::cede_scope_fork(s_->c, run, static_cast<any_task *>(t.get()));
         if (r == 0)
@@ -74,8 +74,8 @@ class scope
         return detail::code(r);
     }
 
-    /* Waits until all tasks have ended. Throws what the task that failed first threw, if it did
-     * that, else an error: its errno value, ECANCELED or ETIMEDOUT. EDEADLK: a task called this. */
+    /* Waits until all tasks have ended. Throws the exception of the task that failed first, or else
+     * an error: its errno value, ECANCELED or ETIMEDOUT. EDEADLK: a task called this. */
     void join()
     {
         int r = joined();
@@ -132,7 +132,7 @@ class scope
     struct state;
     struct any_task {
         state *in;
-        any_task *next = nullptr, **link = nullptr; /* what points to it */
+        any_task *next = nullptr, **link = nullptr; /* link: the pointer to this task */
         int (*call)(any_task *);
         void (*destroy)(any_task *) noexcept;
     };
@@ -145,7 +145,7 @@ class scope
         }
         F f;
     };
-    /* Where it is while it may run: libcede forgets the tasks that never begin. */
+    /* The list of tasks that may still run, since libcede drops tasks that never begin. */
     struct state {
         ::cede_scope *c = nullptr;
         std::mutex lock;
@@ -184,7 +184,7 @@ class scope
         void operator()(state *s) const noexcept
         {
             ::cede_scope_cancel(s->c);
-            /* A scope that a task of its own destroys cannot wait for that task: it stays. */
+            /* A scope that one of its tasks destroys cannot wait for that task, so it stays. */
             if (::cede_scope_close(s->c) == -EDEADLK)
                 return;
             s->drop_all();
@@ -232,7 +232,7 @@ class scope
         } catch (...) {
             r = detail::current_errno();
             std::lock_guard<std::mutex> guard(s->lock);
-            if (!s->thrown && !::cede_scope_cancelled(c)) /* what follows a stop is no reason */
+            if (!s->thrown && !::cede_scope_cancelled(c)) /* later ones may follow from the first */
                 s->thrown = std::current_exception();
         }
         {

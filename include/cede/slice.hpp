@@ -33,8 +33,8 @@ struct slice_config : ::cede_slice_config {
     }
 };
 
-/* Settings, and how far the computation is. Functions return nothing, an int or a std::error_code:
- * what one throws, or returns as a failure, ends the run. */
+/* Settings and progress of a computation. Functions return nothing, an int or a std::error_code; an
+ * exception or a failure that one returns ends the run. */
 class slice_run
 {
   public:
@@ -42,9 +42,9 @@ class slice_run
     ::cede_slice_progress progress{};
 
     /* launch(first, count, stream) puts elements into the stream, save(done) saves the state.
-     * Returns true: all is done, and saved. False: a job of a higher class waits, or the deadline
-     * has passed; another call goes on. Throws what a function threw, else an error with libcede's
-     * words; ECANCELED: the scope is cancelled. */
+     * True: all is done, and saved. False: a job of a higher class waits, or the deadline has
+     * passed; another call goes on. Throws a function's exception, else an error with libcede's
+     * message; ECANCELED: the scope is cancelled. */
     template <class Launch, class Save> bool operator()(Launch &&launch, Save &&save)
     {
         return finished(run(&launch, &save));
@@ -53,7 +53,7 @@ class slice_run
     {
         return finished(run(&launch, static_cast<nothing *>(nullptr)));
     }
-    /* EAGAIN, ETIMEDOUT: see above. What a function throws is a code, EIO if it has none. */
+    /* EAGAIN, ETIMEDOUT: it is not finished, as above. An exception becomes its code, or EIO. */
     template <class Launch, class Save>
     std::error_code try_run(Launch &&launch, Save &&save) noexcept
     {
@@ -110,8 +110,8 @@ class slice_run
     }
 };
 
-/* A file that is whole or not there. work: a number for what is computed; a file of other work is
- * refused. One thread at a time uses it. */
+/* A file that is whole or not there. work: a number that stands for the computation; a file with
+ * another number is refused. One thread at a time may use it. */
 class checkpoint
 {
   public:
@@ -127,8 +127,8 @@ class checkpoint
     {
         check(::cede_checkpoint_write(raw(), done, data, bytes), "cede_checkpoint_write: ");
     }
-    /* How many elements are done; empty: there is no checkpoint, and data may have changed. Throws
-     * EBADMSG (it is damaged), EPROTO (of another format), ESTALE (of other work). */
+    /* The number of elements that are done; empty: there is no checkpoint, and data may have
+     * changed. Throws EBADMSG (damaged file), EPROTO (another format), ESTALE (other work). */
     std::optional<std::uint64_t> read(void *data, std::size_t bytes)
     {
         std::uint64_t done = 0;
@@ -150,7 +150,7 @@ class checkpoint
   private:
     ::cede_checkpoint *raw() noexcept
     {
-        c_.path = path_.c_str(); /* of this object: it may have been moved or copied */
+        c_.path = path_.c_str(); /* set each time, as this object may have been moved or copied */
         return &c_;
     }
     void check(int r, const char *call) const

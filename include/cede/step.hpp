@@ -93,10 +93,10 @@ template <class T> class step
     ::cede_step *s_;
 };
 
-/* Requests are pointers, which are handed back. Functions return nothing, an int or a
- * std::error_code; `schedule` a bool, or an int as in C. What one throws comes out of once(), as
- * the failure of that function; another call goes on. The destructor waits for the steps that run,
- * and lets all requests leave. */
+/* Requests are pointers, which come back with each step. Functions return nothing, an int or a
+ * std::error_code; `schedule` returns a bool, or an int as in C. An exception counts as a failure
+ * of its function, and once() throws it; another call goes on. The destructor waits for running
+ * steps, and makes all requests leave. */
 template <class T> class step_loop
 {
   public:
@@ -115,7 +115,7 @@ template <class T> class step_loop
                               : "cede_step_open");
     }
 
-    /* From any thread. The request has to stay until it has left; so has the scope. */
+    /* May be called from any thread. The request and the scope have to stay until it has left. */
     std::uint64_t join(T *request, scope *in = nullptr, microseconds timeout = forever)
     {
         std::error_code why;
@@ -142,7 +142,7 @@ template <class T> class step_loop
     {
         return detail::code(::cede_step_leave(handle(), id, reason));
     }
-    /* In `schedule`: the symbol of the request's latest result, or 0 where `finish` had that.
+    /* In `schedule`: the symbol of the request's latest result, or 0 if `finish` has had that.
      * Empty: it is in the step (EALREADY), has left (ENOENT), or the step is full (ENOSPC). */
     std::optional<std::int64_t> add(std::uint64_t id, std::error_code *why = nullptr) noexcept
     {
@@ -152,8 +152,8 @@ template <class T> class step_loop
         return symbol;
     }
 
-    /* False: there is nothing to do, and nothing runs. Throws what a function threw, else an error:
-     * its errno value, ECANCELED (the scope), EDEADLK, ENOBUFS. */
+    /* False: there is nothing to do, and nothing runs. Throws a function's exception, else an
+     * error: its errno value, ECANCELED (the scope), EDEADLK, ENOBUFS. */
     bool once()
     {
         detail::calls during;
@@ -167,7 +167,7 @@ template <class T> class step_loop
                                : "cede_step_once: a function failed");
         return r > 0;
     }
-    /* Until once() is false. */
+    /* Calls once() until it returns false. */
     void run()
     {
         while (once())
@@ -201,7 +201,7 @@ template <class T> class step_loop
     struct closer {
         void operator()(state *s) const noexcept
         {
-            detail::calls during; /* what `left` throws goes nowhere */
+            detail::calls during; /* exceptions of `left` are dropped */
             /* A loop that one of its functions destroys stays. */
             if (::cede_step_close(s->loop) != -EDEADLK)
                 delete s;

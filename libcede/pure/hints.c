@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "lib/buckets.h"
+#include "base/buckets.h"
 #include "libcede/pure/times.h"
 
 #define NO_PLACE UINT64_MAX

@@ -1,14 +1,14 @@
 /* What a program has reported through one handle: deadlines of its streams, open requests, and how
- * those that ended went; and the page on which the daemon reads it (lib/hints_proto.h). No lock, no
- * clock, no system call: cede.c has all three. */
+ * those that ended went; and the page on which the daemon reads it (base/hints_proto.h). No lock,
+ * no clock, no system call: cede.c has all three. */
 #ifndef CEDE_LIBCEDE_PURE_HINTS_H
 #define CEDE_LIBCEDE_PURE_HINTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/hints_proto.h"
 #include "cede/cede.h"
-#include "lib/hints_proto.h"
 
 #define HINTS_OPEN_MAX 256 /* open requests with a deadline that are listed; more only count */
 

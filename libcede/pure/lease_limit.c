@@ -1,7 +1,7 @@
 /* See lease_limit.h. */
 #include "libcede/pure/lease_limit.h"
 
-#include "lib/util.h"
+#include "base/util.h"
 
 void cede_lease_limit_ended(struct lease_limit *g, struct lease_best *bests, uint64_t key,
                             uint64_t took_ns, uint32_t active, double max_slowdown)

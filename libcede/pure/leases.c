@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
-#include "lib/estimate.h"
+#include "base/estimate.h"
 #include "libcede/pure/lease_limit.h"
 #include "libcede/pure/times.h"
 

@@ -30,8 +30,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/terms.h"
 #include "cede/lease.h"
-#include "lib/terms.h"
 
 #define LEASE_CAPACITY_MAX 65536U
 #define LEASE_WHOLE        1000000U /* occupancy in millionths of a GPU */

@@ -1,7 +1,7 @@
 /* See occupancy.h. */
 #include "libcede/pure/occupancy.h"
 
-#include "lib/util.h"
+#include "base/util.h"
 
 #define WARP           32U
 #define PARTITIONS     4U   /* of an SM: each has a quarter of its registers */

@@ -16,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/terms.h"
 #include "cede/queue.h"
-#include "lib/terms.h"
 
 #define REQUESTS_PREFER_NS 1000000U /* by which a preferred device may have more to do */
 

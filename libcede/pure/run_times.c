@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/estimate.h"
 #include "cede/cede.h"
-#include "lib/estimate.h"
 #include "libcede/pure/times.h"
 
 #define KINDS 256U

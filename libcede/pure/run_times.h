@@ -1,4 +1,4 @@
-/* How long batches run, learned by model, shape and size of the batch (lib/estimate.h). No clock,
+/* How long batches run, learned by model, shape and size of the batch (base/estimate.h). No clock,
  * no system call, no allocation after cede_run_times_new(). Not thread-safe. */
 #ifndef CEDE_LIBCEDE_PURE_RUN_TIMES_H
 #define CEDE_LIBCEDE_PURE_RUN_TIMES_H

@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "lib/util.h"
+#include "base/util.h"
 
 #define COUNT_MAX (1ULL << 62) /* twice that is still a number */
 

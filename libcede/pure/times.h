@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-#include "lib/terms.h"
-#include "lib/util.h"
+#include "base/terms.h"
+#include "base/util.h"
 
 #define FAR_NS (1ULL << 62) /* later than this is never: sums of such times do not overflow */
 #define FAR_US (FAR_NS / NSEC_PER_USEC)

@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define BUSY_MS    5000                /* another ceded's keeper that writes its last rows */
-#define HEAP_MAX   (256 * 1024 * 1024) /* what a query sorts is in memory */
+#define BUSY_MS    5000                /* wait for an earlier keeper that writes its last rows */
+#define HEAP_MAX   (256 * 1024 * 1024) /* queries sort in memory */
 #define PRUNED_S   "86400"
-#define FREE_PAGES "2000"             /* given back to the file system at a time */
-#define LOG_MAX    (64 * 1024 * 1024) /* else it is emptied after 4 MB */
+#define FREE_PAGES "2000"             /* returned to the file system per call */
+#define LOG_MAX    (64 * 1024 * 1024) /* bytes; without readers the log is emptied after 4 MB */
 
 struct acct_db {
     sqlite3 *sql;
@@ -19,7 +19,8 @@ struct acct_db {
 };
 
 #define X(id, name) name " INTEGER NOT NULL, "
-/* From version i to i + 1. What is here is on people's disks: never change it, add to it. */
+/* The step from version i to i + 1. Released steps must not change, as databases on users' disks
+ * were made by them: add new ones. */
 static const char *const migrations[ACCT_VERSION] = {
     "CREATE TABLE row("
     "boot INTEGER NOT NULL, number INTEGER NOT NULL, start_ticks INTEGER NOT NULL, "
@@ -35,7 +36,7 @@ static const char *const migrations[ACCT_VERSION] = {
 };
 #undef X
 
-/* In this order everywhere below. */
+/* The columns, in the order that all statements below use. */
 #define X(id, name) name ", "
 #define NUMBERS                                                                                    \
     "boot, number, start_ticks, session, piece, begin_s, end_s, ended, uid, class, gpus, "         \
@@ -48,8 +49,7 @@ static const char put_text[] = "INSERT OR REPLACE INTO row(" NUMBERS TEXTS ") VA
 #undef X
 #define FIXED_NUMBERS 12
 
-/* At a file that seems to be damaged, before new accounts begin: a read may fail for other reasons.
- */
+/* Attempts to open a file that seems damaged, as a read may fail for other reasons. */
 #define LOOKS 3
 
 static int db_code(int rc)
@@ -84,7 +84,7 @@ static int db_run(struct acct_db *db, const char *sql)
     return sqlite3_exec(db->sql, sql, NULL, NULL, NULL);
 }
 
-/* The first column of the first row. */
+/* Reads the first column of the first row as text, "" if there is no row. */
 static int db_ask(struct acct_db *db, const char *sql, char *out, size_t size)
 {
     sqlite3_stmt *s = NULL;
@@ -105,7 +105,8 @@ static int db_version(struct acct_db *db, int *out)
     return rc;
 }
 
-/* Each step with its version in one transaction, so that a kill leaves one or the other. */
+/* All steps are one transaction with the version, so that a kill leaves the old or the new state.
+ */
 static int migrate(struct acct_db *db, int version)
 {
     int is = 0, rc = db_run(db, "BEGIN IMMEDIATE");
@@ -149,7 +150,8 @@ static int open_file(const char *dir, int flags, struct acct_db **out, struct er
     return 0;
 }
 
-/* The log before the file: a log that is alone is of no use, but one of another file is worse. */
+/* The log is renamed before the file: a log alone is ignored, but a log of another file does harm.
+ */
 static int set_aside(const char *dir, struct error *note, struct error *err)
 {
     static const char *const parts[] = {"-wal", "-shm", ""};
@@ -169,7 +171,7 @@ static int set_aside(const char *dir, struct error *note, struct error *err)
     return 0;
 }
 
-/* Whether a check failed since it could not read: that says nothing about the file. */
+/* Whether a check failed because of a read error, which does not mean that the file is damaged. */
 static bool could_not_read(const char *text)
 {
     const char *code = strstr(text, "error code=");
@@ -181,7 +183,7 @@ static int begin_writing(struct acct_db *db, int version, struct error *err)
 {
     char text[256];
     int is = 0;
-    /* Before there is a table; and the log, which a kill or a full disk does no harm to. */
+    /* auto_vacuum works only before the first table; a kill or a full disk does WAL no harm. */
     int rc = db_run(db, "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;"
                         "PRAGMA synchronous = NORMAL");
     if (rc == SQLITE_OK)
@@ -199,7 +201,7 @@ static int begin_writing(struct acct_db *db, int version, struct error *err)
         rc = migrate(db, version);
     if (rc == SQLITE_OK)
         rc = sqlite3_prepare_v3(db->sql, put_text, -1, SQLITE_PREPARE_PERSISTENT, &db->put, NULL);
-    /* Tables that are not ours: another program's, or half of ours. */
+    /* The tables are not as this version makes them, so they are another program's or damaged. */
     if (rc == SQLITE_ERROR)
         rc = SQLITE_CORRUPT;
     return rc == SQLITE_OK ? 0 : db_error(db, rc, "open", err);
@@ -316,7 +318,7 @@ bool acct_db_admits(struct acct_db *db, unsigned readers)
     return !readers;
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 static void column_text(sqlite3_stmt *s, int column, char *out, size_t size)
 {
@@ -381,7 +383,7 @@ static bool same_key(enum acct_by by, const struct acct_row *a, const struct acc
     }
 }
 
-/* `sum` is followed by `r`, whose words are the job's if it is later. */
+/* Adds the next row to a sum. Names and other texts are those of the later row. */
 static void row_add(struct acct_row *sum, const struct acct_row *r)
 {
     struct acct_row was = *sum;
@@ -394,7 +396,7 @@ static void row_add(struct acct_row *sum, const struct acct_row *r)
     sum->gpus = was.gpus > r->gpus ? was.gpus : r->gpus;
     sum->rows = was.rows + 1;
     sum->jobs = was.jobs + !same_job(&was, r);
-    sum->boot = r->boot; /* of the last that was counted */
+    sum->boot = r->boot; /* boot, number and ticks are those of the last job that was counted */
     sum->number = r->number;
     sum->start_ticks = r->start_ticks;
 }

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/account.h"
-#include "lib/util.h"
+#include "base/account.h"
+#include "base/util.h"
 
 static void day_put(struct acct_days *all, struct acct_day *d)
 {
@@ -48,7 +48,7 @@ bool acct_day_takes(struct acct_day *d)
 void acct_day_add(struct acct_days *all, struct acct_day *d, const struct acct_row *r, bool first)
 {
     struct acct_row *s = &d->sum;
-    if (!d->jobs) { /* number 0 is no job's */
+    if (!d->jobs) { /* the sum keeps number 0, which no job has */
         s->boot = r->boot;
         s->start_ticks = d->user;
         s->session = r->session;

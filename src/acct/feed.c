@@ -12,20 +12,21 @@
 #include "acct/database.h"
 #include "acct/days.h"
 #include "acct/keeper.h"
-#include "control/server.h"
-#include "lib/cgroup.h"
-#include "lib/log.h"
-#include "lib/loop_poll.h"
-#include "lib/paths.h"
-#include "recovery/swapper.h"
+#include "api/server.h"
+#include "base/child.h"
+#include "base/log.h"
+#include "base/loop_poll.h"
+#include "base/paths.h"
+#include "journal/swapper.h"
+#include "who/cgroup.h"
 
-#define LOOK_NS        (60 * NSEC_PER_SEC)  /* between two looks at jobs that live */
-#define LATER_NS       NSEC_PER_SEC         /* while earlier rows are not yet written */
-#define LOOK_JOBS      64U                  /* in one tick, so that it stays short; */
-#define STEP_NS        (10 * NSEC_PER_MSEC) /* and then the next */
+#define LOOK_NS        (60 * NSEC_PER_SEC)  /* between looks at living jobs */
+#define LATER_NS       NSEC_PER_SEC         /* until a look that waits for earlier rows */
+#define LOOK_JOBS      64U                  /* jobs per tick, so that ticks stay short */
+#define STEP_NS        (10 * NSEC_PER_MSEC) /* until the next part of a look */
 #define HOUR_S         3600
-#define JUMP_S         60    /* of the clock, more than it drifts */
-#define QUEUE_MAX      8192U /* rows: two of each job */
+#define JUMP_S         60    /* a larger change of the clock is no drift: it was set */
+#define QUEUE_MAX      8192U /* rows: two per job */
 #define QUEUE_MIN      64U
 #define BACKOFF_MIN_NS NSEC_PER_SEC
 #define BACKOFF_MAX_NS (300 * NSEC_PER_SEC)
@@ -33,31 +34,31 @@
 
 _Static_assert(ACCT_NAME_MAX == JOB_NAME_MAX, "");
 
-/* Of a job that lives. */
+/* A living job and its present row. */
 struct acct_job {
     uint64_t number, piece;
-    int64_t begin_s; /* of this row; and the second since the boot: */
-    int64_t begin_boot_s;
+    int64_t begin_s;      /* when the row began, by the wall clock, */
+    int64_t begin_boot_s; /* and in seconds since the boot */
     uint32_t class;
-    bool listed; /* this row is one of its user's, and else a part of a sum (days.h) */
-    bool summed; /* some of it is */
-    uint64_t base[ACCT_SUMS_COUNT]; /* what it had when the row began */
-    struct hints_sums closed;       /* of programs that report no more */
+    bool listed;                    /* the row is separate; else it is a part of a sum (days.h) */
+    bool summed;                    /* a part of the job is in a sum */
+    uint64_t base[ACCT_SUMS_COUNT]; /* the job's totals when the row began */
+    struct hints_sums closed;       /* of programs that have ended */
     struct workload workload;
 };
 
 struct acct {
     char state[160], socket[128];
-    ino_t inode; /* of the socket there */
+    ino_t inode; /* of the socket */
     struct acct_settings settings;
     int64_t boot;
     struct acct_job *jobs[JOURNAL_JOBS]; /* by slot */
     uint32_t njobs;
     uint64_t look_at;
-    uint32_t cursor; /* of a look that is not at its end */
+    uint32_t cursor; /* slot at which an unfinished look goes on */
     struct hints *hints;
 
-    /* The first `sent` of n are with the keeper. A ring, of cap messages. */
+    /* A ring of cap messages, of which n are in use; the first `sent` were sent to the keeper. */
     struct acct_message *queue;
     size_t cap, head, n, sent;
     uint64_t seq, told_dropped;
@@ -67,7 +68,7 @@ struct acct {
     uv_poll_t *poll; /* of the link */
     int link, listen;
     pid_t keeper; /* 0: none */
-    bool off;     /* no other is started */
+    bool off;     /* no keeper is started until ceded is reloaded */
     uint64_t started_ns, start_at, backoff_ns;
 };
 
@@ -111,7 +112,7 @@ static void queue_send(struct acct *a)
         const struct acct_message *m = queue_at(a, a->sent);
         ssize_t n = send(a->link, m, sizeof(*m), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n != (ssize_t)sizeof(*m))
-            return; /* no room: it answers for those before; or it has died */
+            return; /* the keeper has no room until it has confirmed some, or has died */
         a->sent++;
     }
 }
@@ -140,18 +141,18 @@ static bool take_answers(struct acct *a)
     uint64_t seq;
     ssize_t n;
     while ((n = recv(a->link, &seq, sizeof(seq), MSG_DONTWAIT)) == (ssize_t)sizeof(seq) ||
-           (n < 0 && errno == ECONNRESET)) { /* said once, before the last answers */
+           (n < 0 && errno == ECONNRESET)) { /* reported once, before the last answers */
         if (n > 0)
             queue_written(a, seq);
     }
-    return n != 0; /* an error says nothing of its end: it may be want of memory */
+    return n != 0; /* an error, such as lack of memory, does not mean that it has ended */
 }
 
 static void on_answer(uv_poll_t *p, int status, int events)
 {
     struct acct *a = p->data;
     if (!take_answers(a))
-        uv_poll_stop(p); /* it has ended, which SIGCHLD says */
+        uv_poll_stop(p); /* it has ended, and acct_reap() follows after SIGCHLD */
     queue_send(a);
 }
 
@@ -172,11 +173,13 @@ static int keeper_start(struct acct *a, uint64_t now)
         return -errno;
     a->link = fds[0];
     r = loop_poll_start(a->loop, a->link, UV_READABLE, on_answer, a, &a->poll);
-    pid_t pid = r < 0 ? -1 : fork();
-    r = r == 0 && pid < 0 ? -errno : r;
-    if (pid == 0)
-        standby_exec((const int[]){[ACCT_LINK_FD - 3] = fds[1], [ACCT_LISTEN_FD - 3] = a->listen},
-                     2, (const char *const[]){"cede-acct", a->state, NULL});
+    const struct child_spec spec = {.file = CHILD_SELF,
+                                    .argv = (const char *const[]){"cede-acct", a->state, NULL},
+                                    .fds = {{fds[1], ACCT_LINK_FD}, {a->listen, ACCT_LISTEN_FD}},
+                                    .session = true,
+                                    .fresh = true};
+    pid_t pid;
+    r = r < 0 ? r : child_start(&spec, &pid);
     close(fds[1]);
     if (r < 0) {
         keeper_unlink(a);
@@ -193,7 +196,7 @@ void acct_reap(struct acct *a, uint64_t now)
     int status;
     if (!a->keeper || waitpid(a->keeper, &status, WNOHANG) != a->keeper)
         return;
-    (void)take_answers(a); /* the last before it died */
+    (void)take_answers(a); /* answers from before it died */
     keeper_unlink(a);
     a->off = WIFEXITED(status) && WEXITSTATUS(status) == ACCT_EXIT_OFF;
     if (now - a->started_ns > BACKOFF_MAX_NS)
@@ -226,7 +229,7 @@ static void row_begins(struct acct_job *x)
     x->begin_boot_s = seconds_of(CLOCK_BOOTTIME);
 }
 
-/* A clock that was set meanwhile counts for the whole row. */
+/* When the row began. If the clock was set meanwhile, the new time counts for the whole row. */
 static int64_t row_begin(const struct acct_job *x, int64_t end_s)
 {
     const int64_t begin_s = end_s - (seconds_of(CLOCK_BOOTTIME) - x->begin_boot_s);
@@ -261,7 +264,7 @@ static void totals_of(const struct acct *a, const struct acct_job *x, const stru
     out[ACCT_MET] = h.met;
 }
 
-/* Puts the row that it has now into the queue; next: and begins another. */
+/* Puts the job's present row into the queue. next: begins another one. */
 static void feed_row(struct acct *a, struct acct_job *x, const struct job_view *v, bool ends,
                      bool next)
 {
@@ -280,7 +283,7 @@ static void feed_row(struct acct *a, struct acct_job *x, const struct job_view *
     if (r.end_s < r.begin_s) /* the clock was set back by seconds */
         r.end_s = r.begin_s;
     totals_of(a, x, v, totals);
-    /* What a program reports of itself may shrink. */
+    /* Numbers that programs report may shrink. */
     for (size_t i = 0; i < ACCT_SUMS_COUNT; i++)
         r.sums[i] = totals[i] - min_u64(x->base[i], totals[i]);
     for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++)
@@ -319,7 +322,7 @@ static void job_begins(struct acct *a, uint32_t slot, const struct job_view *v)
     row_begins(x);
     x->class = v->job.class;
     cgroup_workload(v->job.root.pid, false, &x->workload);
-    unsigned long long slurm_job; /* Slurm without control groups, or of version 1 */
+    unsigned long long slurm_job; /* for Slurm without control groups, or with version 1 */
     if (v->job.source == JOB_SLURM && sscanf(v->job.name, SLURM_JOB_NAME "%llu", &slurm_job) == 1)
         x->workload.slurm_job = slurm_job;
 }
@@ -340,7 +343,7 @@ void acct_job_changed(void *arg, uint32_t job, const struct job_view *v, bool en
     a->njobs--;
 }
 
-/* Rows of `most` jobs that live, from where it was left. Whether those were all. */
+/* Makes rows of `most` living jobs, from the cursor on. Returns whether all are done. */
 static bool feed_look(struct acct *a, const struct engine *e, uint32_t most)
 {
     const int64_t hour = now_s() / HOUR_S;
@@ -359,7 +362,7 @@ static bool feed_look(struct acct *a, const struct engine *e, uint32_t most)
     return all;
 }
 
-/* When to look at jobs again. */
+/* Looks at living jobs; returns when to look again. */
 static uint64_t feed_look_due(struct acct *a, const struct engine *e, uint64_t now)
 {
     if (!a->cursor && a->n) /* earlier rows are not yet written */
@@ -426,7 +429,7 @@ struct acct *acct_new(uv_loop_t *loop, const char *dir, const char *state, gid_t
     clock_gettime(CLOCK_REALTIME, &t);
     snprintf(a->state, sizeof(a->state), "%s", state);
     snprintf(a->socket, sizeof(a->socket), "%s/" ACCT_SOCKET, dir);
-    boot[8] = '\0'; /* 32 bits are enough to tell the boots of one machine apart */
+    boot[8] = '\0'; /* 32 bits suffice to distinguish boots of one machine */
     a->boot = (int64_t)strtoll(boot, NULL, 16);
     a->settings = (struct acct_settings){.admin_gid = admin_gid,
                                          .keep_days = keep_days,
@@ -487,7 +490,7 @@ void acct_free(struct acct *a)
     keeper_unlink(a);
     while (a->keeper && waitpid(a->keeper, NULL, WNOHANG) == 0 && monotonic_ns() < until)
         usleep(1000);
-    if (server_inode(a->socket) == a->inode) /* else a successor's, where ours was removed */
+    if (server_inode(a->socket) == a->inode) /* else it is a successor's socket */
         unlink(a->socket);
     close(a->listen);
     for (uint32_t i = 0; i < JOURNAL_JOBS; i++)

@@ -1,4 +1,4 @@
-/* See keeper.h. Believes ceded, which it is a part of, and nobody else. */
+/* See keeper.h. Trusts messages from ceded, of which it is a part, and no others. */
 #include "acct/keeper.h"
 
 #include <errno.h>
@@ -19,18 +19,18 @@
 
 #include "acct/database.h"
 #include "acct/days.h"
-#include "control/peer.h"
-#include "control/rights.h"
-#include "lib/account.h"
-#include "lib/log.h"
-#include "lib/unasked.h"
-#include "recovery/swapper.h"
+#include "api/peer.h"
+#include "api/rights.h"
+#include "base/account.h"
+#include "base/child.h"
+#include "base/log.h"
+#include "base/unasked.h"
 
 #define BATCH         64 /* rows in one transaction */
 #define PRUNE_S       3600
 #define JUMP_S        60
-#define RETRY_S       2 /* a full disk */
-#define READER_LOOK_S 1 /* how soon an ended one makes room for another */
+#define RETRY_S       2 /* between attempts to write, as on a full disk */
+#define READER_LOOK_S 1 /* between checks whether readers have ended */
 #define NICE          10
 #define ASK_S         5
 #define ANSWER_S      30
@@ -39,17 +39,17 @@ struct keeper {
     struct acct_db *db;
     const char *dir;
     struct acct_settings settings;
-    /* The wall clock less the time since the boot: where that changes, the clock was set, and is
-     * not believed for an hour. Nor is it at the start, when nothing is known of it. */
-    int64_t clock_offset_s, prune_at_s; /* the second since the boot */
-    struct acct_row rows[BATCH];        /* not yet written */
+    /* The wall clock less the time since the boot. If it changes, the clock was set, and nothing is
+     * deleted by the new time for an hour. The same holds at the start. */
+    int64_t clock_offset_s, prune_at_s; /* prune_at_s: in seconds since the boot */
+    struct acct_row rows[BATCH];        /* rows that are not written yet */
     size_t n;
-    uint64_t seq;     /* of the last of them */
-    uint64_t dropped; /* settings.dropped, as it is on disk */
-    bool failed;      /* the last write */
+    uint64_t seq;     /* number of the last of these rows */
+    uint64_t dropped; /* settings.dropped as it is on disk */
+    bool failed;      /* the last write failed */
     struct keeper_reader {
         pid_t pid;     /* 0: free */
-        uid_t account; /* by whom limits are counted: subordinate uids are one user's */
+        uid_t account; /* the uid for which limits are counted, with its subordinate uids */
         bool admin;
     } readers[ACCT_READERS_MAX];
     unsigned nreaders;
@@ -59,7 +59,7 @@ struct keeper {
 /* ---- rights ---- */
 
 #ifdef SYS_landlock_create_ruleset
-/* Writing is for what is below `dir`. Best effort, as the kernel may not have it. */
+/* Restricts writing to files below `dir`, if the kernel has Landlock. */
 static void write_only_below(const char *dir)
 {
     const uint64_t file = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_FILE |
@@ -88,8 +88,8 @@ static int drop_rights(const char *dir)
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     const struct __user_cap_data_struct none[2] = {{0, 0, 0}, {0, 0, 0}};
     umask(077);
-    setpriority(PRIO_PROCESS, 0, NICE); /* whoever asks and asks takes time from nobody */
-    /* ceded's own is next to never killed for want of memory. */
+    setpriority(PRIO_PROCESS, 0, NICE); /* many queries must not take time from other programs */
+    /* ceded's oom_score_adj protects it from the OOM killer, which the keeper must not inherit. */
     _cleanup_close_ int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0)
         (void)write_full(fd, "0", 1);
@@ -99,7 +99,7 @@ static int drop_rights(const char *dir)
     return 0;
 }
 
-/* ---- a question ---- */
+/* ---- queries ---- */
 
 static void answer_end(int fd, int code, uint64_t dropped, const struct error *err, int flags)
 {
@@ -154,17 +154,14 @@ static bool start_reader(struct keeper *k, int fd, uid_t uid, uid_t account, boo
 {
     char only[16];
     snprintf(only, sizeof(only), "%u", admin ? ACCT_ANYBODY : uid);
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (dup2(fd, ACCT_LINK_FD) < 0)
-            _exit(127);
-        close_range(ACCT_LINK_FD + 1, ~0U, 0);
-        execl("/proc/self/exe", "cede-acct", k->dir, only, (char *)NULL);
-        _exit(127);
-    }
-    if (pid > 0)
-        k->readers[k->nreaders++] = (struct keeper_reader){pid, account, admin};
-    return pid > 0;
+    const struct child_spec spec = {.file = CHILD_SELF,
+                                    .argv = (const char *const[]){"cede-acct", k->dir, only, NULL},
+                                    .fds = {{fd, ACCT_LINK_FD}}};
+    pid_t pid;
+    if (child_start(&spec, &pid) < 0)
+        return false;
+    k->readers[k->nreaders++] = (struct keeper_reader){pid, account, admin};
+    return true;
 }
 
 static void accept_asker(struct keeper *k)
@@ -211,11 +208,11 @@ static int prune(struct keeper *k, struct error *err)
     k->prune_at_s = boot.tv_sec + PRUNE_S;
     int r =
         acct_db_prune(k->db, (int64_t)wall.tv_sec - (int64_t)k->settings.keep_days * DAY_S, err);
-    return r == -EUCLEAN ? r : 0; /* else at the next hour */
+    return r == -EUCLEAN ? r : 0; /* after other errors the next hour tries again */
 }
 
-/* What was taken, and then says so. Rows that cannot be written stay, and no others are taken
- * meanwhile: ceded keeps those. */
+/* Writes the rows that were taken and confirms them. Rows that cannot be written are kept, and no
+ * others are taken meanwhile, as ceded keeps those. */
 static int keeper_write(struct keeper *k, struct error *err)
 {
     const struct acct_settings *s = &k->settings;
@@ -223,20 +220,20 @@ static int keeper_write(struct keeper *k, struct error *err)
     if (r == 0 && s->dropped != k->dropped)
         r = acct_db_dropped(k->db, s->session, s->dropped, err);
     if (r == -EUCLEAN)
-        return r; /* the next one sets it aside */
+        return r; /* the next keeper sets the file aside */
     if (r < 0 && !k->failed)
         log_say(LOG_ERR, "%s; trying again every %d s", err->text, RETRY_S);
     k->failed = r < 0;
     if (r < 0)
         return 0;
-    if (k->n) /* without room the next answer says so too */
+    if (k->n) /* if there is no room, the next answer confirms these rows as well */
         (void)!send(ACCT_LINK_FD, &k->seq, sizeof(k->seq), MSG_DONTWAIT | MSG_NOSIGNAL);
     k->n = 0;
     k->dropped = s->dropped;
     return prune(k, err);
 }
 
-/* What is there, at most a batch. 1: ceded has ended. */
+/* Takes the rows and settings that are there, up to a batch. 1: ceded has ended. */
 static int keeper_take(struct keeper *k, struct error *err)
 {
     struct acct_message m;
@@ -244,7 +241,7 @@ static int keeper_take(struct keeper *k, struct error *err)
         ssize_t got = recv(ACCT_LINK_FD, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
         if (got == 0)
             return 1;
-        if (got < 0 && errno == ECONNRESET) /* said once, before what ceded has left */
+        if (got < 0 && errno == ECONNRESET) /* reported once, before ceded's last messages */
             continue;
         if (got < 0)
             return errno == EAGAIN || errno == EINTR ? 0 : 1;
@@ -291,7 +288,7 @@ int acct_keeper_main(int argc, char **argv)
         fprintf(stderr, "cede-acct is started by ceded, not by hand\n");
         return 2;
     }
-    if (standby_begin("cede-acct") < 0)
+    if (child_begin("cede-acct") < 0)
         return 1;
     if (argc == 3)
         return reader_main(argv[1], (uint32_t)only);

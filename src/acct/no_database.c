@@ -1,4 +1,4 @@
-/* In the place of database.c, of a cede that was built without SQLite. */
+/* Replaces database.c in a cede that is built without SQLite. */
 #include <errno.h>
 
 #include "acct/database.h"

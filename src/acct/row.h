@@ -1,6 +1,6 @@
-/* What accounts are made of: a row is what one job had in a piece of time, at most an hour. The
- * same structures go from ceded to the process that keeps the database (acct/keeper.h), and from
- * that to whoever asks. All of fixed size; both ends are the same program. */
+/* The data of accounts: a row has the sums of one job for a piece of time, at most an hour. The
+ * same structures go from ceded to the keeper (acct/keeper.h), and from that to clients. All have a
+ * fixed size, as both ends are the same program. */
 #ifndef CEDE_ACCT_ROW_H
 #define CEDE_ACCT_ROW_H
 
@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "lib/terms.h"
-#include "lib/workload.h"
+#include "base/terms.h"
+#include "who/workload.h"
 
 /* Sums of a row, each a column of this name. Times in ns; those of GPUs summed over GPUs. */
 #define ACCT_SUMS(X)                                                                               \
@@ -35,25 +35,25 @@ enum acct_sum { ACCT_SUMS(X) ACCT_SUMS_COUNT };
 #define ACCT_NAME_MAX 64 /* JOB_NAME_MAX */
 
 struct acct_row {
-    /* Whose job: unique and the same in all of its rows. */
+    /* The job: unique, and the same in all its rows. */
     int64_t boot;
     uint64_t number, start_ticks;
-    /* Which row of it: a row that is sent again takes the place of the one before. */
+    /* The row among those of the job: a row that is sent again replaces the one before. */
     int64_t session; /* of ceded */
     uint64_t piece;
 
     int64_t begin_s, end_s; /* since 1970 */
-    uint32_t ended;         /* the job has, with this row */
+    uint32_t ended;         /* the job ended with this row */
     uint32_t uid;           /* of its first process */
     uint32_t class;         /* enum job_class, at the end of the row */
-    uint32_t gpus;          /* how many it used at once */
+    uint32_t gpus;          /* number of GPUs that it used */
     uint64_t sums[ACCT_SUMS_COUNT];
     char name[ACCT_NAME_MAX], account[ACCOUNT_NAME_MAX];
     struct workload workload;
-    uint64_t jobs, rows; /* in an answer: how many this sums up */
+    uint64_t jobs, rows; /* in an answer: the numbers that this sums up */
 };
 
-/* From ceded. */
+/* A message from ceded to the keeper. */
 enum acct_kind { ACCT_ROW, ACCT_SETTINGS };
 struct acct_message {
     uint64_t kind;
@@ -80,7 +80,7 @@ enum acct_by {
 };
 
 #define ACCT_ANYBODY UINT32_MAX
-/* Changes with these structures: who asks and who answers may be of two releases. */
+/* To be changed with these structures, as client and keeper may be of different releases. */
 #define ACCT_PROTO 1
 struct acct_query {
     uint64_t proto;

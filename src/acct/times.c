@@ -9,7 +9,7 @@
 
 #define COUNT_MAX 1000000000U
 
-/* A number of exactly so many digits. */
+/* Reads a number of exactly n digits. */
 static bool digits(const char **s, int n, int *out)
 {
     *out = 0;
@@ -21,7 +21,7 @@ static bool digits(const char **s, int n, int *out)
     return true;
 }
 
-/* A number of one or two. */
+/* Reads a number of one or two digits. */
 static bool one_or_two(const char **s, int *out)
 {
     const bool two = isdigit((unsigned char)(*s)[0]) && isdigit((unsigned char)(*s)[1]);
@@ -35,7 +35,7 @@ static bool skip(const char **s, char c)
     return is;
 }
 
-/* The whole of it: H:MM[:SS][AM|PM]. */
+/* Reads all of s as H:MM[:SS][AM|PM]. */
 static bool clock_time(const char *s, struct tm *t)
 {
     if (!one_or_two(&s, &t->tm_hour) || !skip(&s, ':') || !digits(&s, 2, &t->tm_min))
@@ -61,7 +61,7 @@ static bool day_exists(const struct tm *t)
            t->tm_mday <= days[t->tm_mon] + (leap && t->tm_mon == 1);
 }
 
-/* The day is read; s: what is behind it. */
+/* Checks a day that was read, and reads the time after it, if any. */
 static bool rest_of_day(const char *s, char between, struct tm *t)
 {
     t->tm_mon--;

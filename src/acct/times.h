@@ -1,11 +1,12 @@
-/* Times as sacct(1) of Slurm 23.11 takes them. Asks no clock: what is relative is so to `now`. */
+/* Reads times as sacct(1) of Slurm 23.11 takes them. Reads no clock: relative times are relative to
+ * `now`. */
 #ifndef CEDE_ACCT_TIMES_H
 #define CEDE_ACCT_TIMES_H
 
 #include <stdint.h>
 #include <time.h>
 
-#include "lib/util.h"
+#include "base/util.h"
 
 /* Local time:
  *   YYYY-MM-DD[THH:MM[:SS]]  MM/DD[/YY][-HH:MM[:SS]]  MMDD[YY][-HH:MM[:SS]]  HH:MM[:SS][AM|PM]

@@ -1,25 +1,25 @@
-/* `cede acct`: what jobs had of GPUs, with sacct's manners. Asks the process that keeps the
- * accounts; without a daemon it reads them itself, if it may. */
+/* `cede acct`: the GPU time of jobs, with options and output as sacct has them. It asks the keeper
+ * of accounts; without a daemon it reads the accounts itself, if it has the right. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 #include <time.h>
 
 #include "acct/database.h"
 #include "acct/keeper.h"
 #include "acct/times.h"
+#include "api/client.h"
+#include "base/paths.h"
+#include "base/terms.h"
 #include "cli/acct_fields.h"
 #include "cli/cli.h"
-#include "cli/users.h"
-#include "lib/paths.h"
-#include "lib/terms.h"
-#include "sched/sched.h"
+#include "plan/sched.h"
+#include "who/users.h"
 
 #define AGAIN    3 /* times */
 #define AGAIN_NS 300000000L
-#define ANSWER_S 40 /* the keeper gives up after 30 */
+#define ANSWER_S 40 /* the keeper gives up an answer after 30 s */
 #define ROWS_MAX 1000000U
 
 static const char help[] =
@@ -64,31 +64,20 @@ static int take_row(void *arg, const struct acct_row *row)
     return 0;
 }
 
-/* -ENOENT: nobody listens there. */
+/* -ENOENT: no keeper listens there. */
 static int connect_keeper(const char *path, bool given, struct error *err)
 {
     static const struct timeval wait = {.tv_sec = ANSWER_S};
-    struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    struct ucred peer;
-    socklen_t n = sizeof(peer);
-    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd < 0 ||
-        (size_t)snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path) >= sizeof(sa.sun_path))
-        return error_set(err, -ENOENT, "cannot make a socket for %s", path);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
-    const bool theirs = !cede_socket_trusted(path, given);
-    if (!theirs && connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0) {
-        const int e = errno;
-        return error_set(err, e == ECONNREFUSED || e == ENOTDIR ? -ENOENT : -e,
-                         "cannot connect to %s: %s", path, strerror(e));
-    }
-    if (theirs || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0 ||
-        !cede_peer_trusted(peer.uid, given))
-        return error_set(err, -EPERM,
-                         "not trusting the accounts at %s: they are neither root's nor yours",
-                         path);
-    return TAKE_FD(fd);
+    struct client c;
+    int r = client_connect(&c, path, given, 0, err);
+    if (r == -EPERM)
+        return error_set(
+            err, r, "not trusting the accounts at %s: they are neither root's nor yours", path);
+    if (r < 0)
+        return r == -ENAMETOOLONG ? -ENOENT : r;
+    setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+    setsockopt(c.fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+    return c.fd;
 }
 
 static int ask_keeper(int fd, const struct acct_query *q, struct answer *out, struct error *err)
@@ -136,7 +125,7 @@ static int read_file(const struct acct_query *q, struct answer *out, struct erro
     return r;
 }
 
-/* -ECONNRESET: who answers has ended before it said anything. */
+/* -ECONNRESET: the keeper ended before it answered. */
 static int get_rows_once(const struct acct_query *q, struct answer *out, struct error *err)
 {
     char path[512];
@@ -155,7 +144,7 @@ static int get_rows_once(const struct acct_query *q, struct answer *out, struct 
     return read_file(q, out, err);
 }
 
-/* Whoever ends or is killed is replaced in a moment, or nobody is there and the file is read. */
+/* Asks again if the keeper ended meanwhile: another follows at once, or the file is read. */
 static int get_rows(const struct acct_query *q, struct answer *out, struct error *err)
 {
     int r = get_rows_once(q, out, err);
@@ -261,13 +250,11 @@ int acct_main(int argc, char **argv)
         {"parsable2", 'P', .flag = &parsable},
         {"json", .flag = &json},
     };
-    const struct command_line line = {.program = "cede acct", .help = help};
+    const struct command_line line = {.program = "cede acct", .help = help, .no_operands = true};
     acct_time("today", time(NULL), &q.start_s, NULL);
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
     if (status != OPTIONS_GO_ON)
         return status;
-    if (optind < argc)
-        return cli_usage("acct", "acct: unexpected argument '%s'", argv[optind]);
     if (q.start_s >= q.end_s)
         return cli_usage("acct", "acct: the end is not after the start");
     const enum acct_by by = (enum acct_by)q.by;

@@ -6,37 +6,37 @@
 #include <strings.h>
 #include <time.h>
 
-#include "cli/users.h"
-#include "lib/json_text.h"
-#include "lib/text.h"
-#include "sched/sched.h"
+#include "base/json_text.h"
+#include "base/text.h"
+#include "plan/sched.h"
+#include "who/users.h"
 
 #define CELL_MAX 128
 #define ALL      (~0U)
 #define JOBS     (1U << ACCT_BY_JOB | 1U << ACCT_BY_ROW)
 #define ALSO(by) (JOBS | 1U << ACCT_BY_##by)
 
-enum kind { JOB_ID, TEXT, USER, UID, CLASS, STATE, TIME, SPAN, COUNT, EXACT };
+enum kind { TEXT, USER, CLASS, STATE, TIME, SPAN, EXACT, NUMBER, NUMBER32 };
 
-/* at: in struct acct_row, of TEXT, TIME and COUNT; of the sums it is an enum acct_sum. */
+/* at: offset in struct acct_row, for kinds that do not name a member themselves. */
 struct acct_field {
     const char *name, *json;
     enum kind kind;
-    unsigned by; /* where it says something: bits of enum acct_by */
+    unsigned by; /* bits of enum acct_by: the sums in which the field has a meaning */
     size_t at;
 };
 
 #define ROW(f) offsetof(struct acct_row, f)
 #define SUM(s) (offsetof(struct acct_row, sums) + ACCT_##s * sizeof(uint64_t))
 static const struct acct_field fields[] = {
-    {"JobID", "number", JOB_ID, JOBS, ROW(number)},
+    {"JobID", "number", NUMBER, JOBS, ROW(number)},
     {"JobName", "name", TEXT, ALSO(NAME), ROW(name)},
     {"Class", "class", CLASS, ALSO(CLASS), 0},
     {"User", "user", USER, ALSO(USER), 0},
-    {"UID", "uid", UID, ALSO(USER), 0},
+    {"UID", "uid", NUMBER32, ALSO(USER), ROW(uid)},
     {"Account", "account", TEXT, JOBS, ROW(account)},
     {"State", "state", STATE, JOBS, 0},
-    {"Jobs", "jobs", COUNT, ALL & ~JOBS, ROW(jobs)},
+    {"Jobs", "jobs", NUMBER, ALL & ~JOBS, ROW(jobs)},
     {"Start", "start", TIME, ALL, ROW(begin_s)},
     {"End", "end", TIME, ALL, ROW(end_s)},
     {"Elapsed", "known_s", SPAN, ALL, SUM(KNOWN_NS)},
@@ -47,18 +47,18 @@ static const struct acct_field fields[] = {
     {"Queued", "queued_s", SPAN, ALL, SUM(QUEUED_NS)},
     {"Suspended", "paused_s", SPAN, ALL, SUM(PAUSED_NS)},
     {"Swapped", "swapped_s", SPAN, ALL, SUM(SWAPPED_NS)},
-    {"Turns", "turns", COUNT, ALL, SUM(TURNS)},
-    {"Preempted", "preempted", COUNT, ALL, SUM(PREEMPTED)},
-    {"Swaps", "swaps", COUNT, ALL, SUM(SWAPS)},
-    {"SwappedBytes", "swapped_out_bytes", COUNT, ALL, SUM(SWAPPED_BYTES)},
-    {"Requests", "requests", COUNT, ALL, SUM(REQUESTS)},
-    {"Due", "due", COUNT, ALL, SUM(DUE)},
-    {"Met", "met", COUNT, ALL, SUM(MET)},
-    {"GPUs", "gpus", UID, JOBS, ROW(gpus)},
+    {"Turns", "turns", NUMBER, ALL, SUM(TURNS)},
+    {"Preempted", "preempted", NUMBER, ALL, SUM(PREEMPTED)},
+    {"Swaps", "swaps", NUMBER, ALL, SUM(SWAPS)},
+    {"SwappedBytes", "swapped_out_bytes", NUMBER, ALL, SUM(SWAPPED_BYTES)},
+    {"Requests", "requests", NUMBER, ALL, SUM(REQUESTS)},
+    {"Due", "due", NUMBER, ALL, SUM(DUE)},
+    {"Met", "met", NUMBER, ALL, SUM(MET)},
+    {"GPUs", "gpus", NUMBER32, JOBS, ROW(gpus)},
     {"Unit", "unit", TEXT, ALSO(UNIT), ROW(workload.unit)},
     {"Container", "container", TEXT, JOBS, ROW(workload.container)},
     {"Pod", "pod", TEXT, ALSO(POD), ROW(workload.pod)},
-    {"SlurmJob", "slurm_job", COUNT, ALSO(SLURM), ROW(workload.slurm_job)},
+    {"SlurmJob", "slurm_job", NUMBER, ALSO(SLURM), ROW(workload.slurm_job)},
 };
 
 static const struct {
@@ -87,9 +87,9 @@ enum acct_by acct_by_named(const char *word)
 
 static uint64_t row_number(const struct acct_field *f, const struct acct_row *r)
 {
-    uint64_t v = 0;
+    uint64_t v;
     uint32_t few;
-    if (f->kind == UID) {
+    if (f->kind == NUMBER32) {
         memcpy(&few, (const char *)r + f->at, sizeof(few));
         return few;
     }
@@ -97,7 +97,7 @@ static uint64_t row_number(const struct acct_field *f, const struct acct_row *r)
     return v;
 }
 
-/* As sacct: 1-02:03:04, 02:03:04, and below an hour 03:04.567. */
+/* A time as sacct prints it: 1-02:03:04, 02:03:04, and below an hour 03:04.567. */
 static void span_text(char *buf, uint64_t ns)
 {
     const uint64_t ms = ns / NSEC_PER_MSEC, s = ms / 1000;
@@ -126,70 +126,44 @@ static void exact_text(char *buf, const struct acct_row *r)
                  (unsigned)clamp_u64((uint64_t)((double)exact / (double)all * 100), 1, 99));
 }
 
-static const char *class_text(const struct acct_row *r)
-{
-    return r->class < CLASS_COUNT ? job_class_name((enum job_class)r->class) : "?";
-}
-
-static void cell_of(const struct acct_field *f, const struct acct_row *r, char *buf)
-{
-    struct tm tm;
-    time_t t;
-    switch (f->kind) {
-    case TEXT:
-        snprintf(buf, CELL_MAX, "%s", (const char *)r + f->at);
-        break;
-    case USER:
-        user_text(buf, r->uid);
-        break;
-    case CLASS:
-        snprintf(buf, CELL_MAX, "%s", class_text(r));
-        break;
-    case STATE:
-        snprintf(buf, CELL_MAX, "%s", r->ended ? "ended" : "open");
-        break;
-    case TIME:
-        t = (time_t)row_number(f, r);
-        if (!localtime_r(&t, &tm) || !strftime(buf, CELL_MAX, "%Y-%m-%dT%H:%M:%S", &tm))
-            snprintf(buf, CELL_MAX, "?");
-        break;
-    case SPAN:
-        span_text(buf, row_number(f, r));
-        break;
-    case EXACT:
-        exact_text(buf, r);
-        break;
-    case UID:
-        snprintf(buf, CELL_MAX, "%u", f->at ? (unsigned)row_number(f, r) : r->uid);
-        break;
-    case JOB_ID:
-    case COUNT:
-        snprintf(buf, CELL_MAX, "%llu", (unsigned long long)row_number(f, r));
-        break;
-    }
-    text_show(buf);
-}
-
 static json_t *json_of(const struct acct_field *f, const struct acct_row *r)
 {
-    char buf[CELL_MAX];
+    char buf[USER_TEXT];
     switch (f->kind) {
     case TEXT:
         return json_text((const char *)r + f->at);
     case USER:
         return json_text(user_text(buf, r->uid));
     case CLASS:
-        return json_string(class_text(r));
+        return json_string(r->class < CLASS_COUNT ? job_class_name((enum job_class)r->class) : "?");
     case STATE:
         return json_string(r->ended ? "ended" : "open");
     case SPAN:
     case EXACT:
         return json_real((double)row_number(f, r) / 1e9);
-    case UID:
-        return json_integer((json_int_t)(f->at ? row_number(f, r) : r->uid));
     default:
         return json_integer((json_int_t)row_number(f, r));
     }
+}
+
+/* The text of a field, which for times and spans differs from its JSON. */
+static void cell_of(const struct acct_field *f, const struct acct_row *r, char *buf)
+{
+    json_t *v = json_of(f, r);
+    const time_t t = (time_t)json_integer_value(v);
+    struct tm tm;
+    if (f->kind == SPAN)
+        span_text(buf, row_number(f, r));
+    else if (f->kind == EXACT)
+        exact_text(buf, r);
+    else if (json_is_string(v))
+        snprintf(buf, CELL_MAX, "%s", json_string_value(v));
+    else if (f->kind != TIME)
+        snprintf(buf, CELL_MAX, "%lld", (long long)t);
+    else if (!localtime_r(&t, &tm) || !strftime(buf, CELL_MAX, "%Y-%m-%dT%H:%M:%S", &tm))
+        snprintf(buf, CELL_MAX, "?");
+    json_decref(v);
+    text_show(buf);
 }
 
 json_t *acct_json(const struct acct_row *row, enum acct_by by)
@@ -255,7 +229,7 @@ static size_t columns_of(const char *text)
 {
     size_t n = 0;
     for (; *text; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80; /* one for a character of UTF-8 */
+        n += ((unsigned char)*text & 0xc0) != 0x80; /* one column per character of UTF-8 */
     return n;
 }
 
@@ -265,7 +239,7 @@ static bool goes_left(const struct acct_column *c)
                                               c->field->kind == CLASS || c->field->kind == STATE));
 }
 
-/* A cell that is wider than asked for is cut, and ends in +, as sacct does. */
+/* Prints a cell. One that is too wide is cut and ends in +, as with sacct. */
 static void print_cell(const struct acct_column *c, size_t width, const char *text, bool last)
 {
     const size_t have = columns_of(text);

@@ -2,12 +2,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "api/client.h"
+#include "base/json_text.h"
+#include "base/text.h"
 #include "cli/cli.h"
-#include "cli/client.h"
-#include "lib/json_text.h"
-#include "lib/text.h"
-#include "profile/profile.h"
-#include "sched/advice.h"
+#include "cli/profile.h"
+#include "plan/advice.h"
 
 #define PROGRAMS_MAX 40
 
@@ -18,9 +18,10 @@ static const char help[] =
     "what\n"
     "they contend for most, and whether they should share it in space (a pool) or in time "
     "(turns).\n"
-    "Profiles are made by `cede profile`. One that is given twice is two of the same. Where jobs "
-    "of\n"
-    "these names run together now, what ceded measures stands below.\n"
+    "ncu_profile.py (share/cede/programs, package cede-bench) makes profiles. One that is given "
+    "twice\n"
+    "is two of the same. Where jobs of these names run together now, what ceded measures stands "
+    "below.\n"
     "\n"
     "      --json  {\"pairs\": [...]}, see cede-json(5)\n"
     "  -h, --help  this text\n"
@@ -29,22 +30,6 @@ static const char help[] =
 
 static const char *const advice_names[] = {
     [ADVICE_TURNS] = "turns", [ADVICE_POOL] = "pool", [ADVICE_SPLIT] = "split"};
-
-static void in_words(const struct advised *a, char *buf, size_t size)
-{
-    switch (a->advice) {
-    case ADVICE_TURNS:
-        snprintf(buf, size, "turns");
-        break;
-    case ADVICE_POOL:
-        snprintf(buf, size, "--pool");
-        break;
-    case ADVICE_SPLIT:
-        snprintf(buf, size, "--pool --sm %u%% and --sm %u%%", a->split_percent,
-                 100 - a->split_percent);
-        break;
-    }
-}
 
 /* ---- what `cede ps` says of jobs of these names ---- */
 
@@ -55,7 +40,7 @@ static bool is_told(const json_t *job, const char *name)
            json_is_number(json_object_get(json_object_get(job, "mps"), "speed"));
 }
 
-/* They are alone in one MPS server, at the same time. */
+/* Whether two jobs run at the same time in one MPS server, with no third. */
 static bool are_together(const json_t *jobs, const json_t *a, const json_t *b)
 {
     json_int_t unit = json_get_int(json_object_get(a, "mps"), "unit");
@@ -73,11 +58,6 @@ static bool are_together(const json_t *jobs, const json_t *a, const json_t *b)
     return unit > 0 && there == 2;
 }
 
-static double speed_of(const json_t *job)
-{
-    return json_number_value(json_object_get(json_object_get(job, "mps"), "speed"));
-}
-
 static bool measured(const json_t *jobs, const char *a, const char *b, double speeds[2])
 {
     const json_t *first, *second;
@@ -89,8 +69,8 @@ static bool measured(const json_t *jobs, const char *a, const char *b, double sp
             if (i == k || !is_told(first, a) || !is_told(second, b) ||
                 !are_together(jobs, first, second))
                 continue;
-            speeds[0] = speed_of(first);
-            speeds[1] = speed_of(second);
+            speeds[0] = json_get_number(json_object_get(first, "mps"), "speed");
+            speeds[1] = json_get_number(json_object_get(second, "mps"), "speed");
             return true;
         }
     }
@@ -112,7 +92,10 @@ static void print_pair(const struct profile *p, const struct profile *q, const s
                  1 / a->split.slowdown[1]);
     snprintf(limits, sizeof(limits), i->limit[0] == i->limit[1] ? "%s%.0s" : "%s, %s", first,
              second);
-    in_words(a, words, sizeof(words));
+    snprintf(words, sizeof(words), "%s", a->advice == ADVICE_POOL ? "--pool" : "turns");
+    if (a->advice == ADVICE_SPLIT)
+        snprintf(words, sizeof(words), "--pool --sm %u%% and --sm %u%%", a->split_percent,
+                 100 - a->split_percent);
     printf("%-32s %5.2f + %.2f  %5.2f + %.2f  %-12s  %-32s %s\n", pair, 1 / a->turns.slowdown[0],
            1 / a->turns.slowdown[1], 1 / i->slowdown[0], 1 / i->slowdown[1], split, limits, words);
     if (is)
@@ -139,7 +122,7 @@ static json_t *pair_json(const struct profile *p, const struct profile *q, const
                      split, "advice", advice_names[a->advice], "measured", speeds);
 }
 
-/* Each two, and each with itself if there is only one. */
+/* Predicts each pair of programs. */
 static void advise_all(const struct profile *v, size_t n, const json_t *jobs, bool json)
 {
     json_t *pairs = json_array();
@@ -167,20 +150,6 @@ static void advise_all(const struct profile *v, size_t n, const json_t *jobs, bo
     json_decref(pairs);
 }
 
-/* NULL: no daemon says. */
-static json_t *ask_daemon(void)
-{
-    struct error err = {""};
-    struct client c;
-    json_t *ps = NULL;
-    if (client_open(&c, &err) < 0)
-        return NULL;
-    if (client_ps(&c, false, &ps, &err) < 0)
-        ps = NULL;
-    client_close(&c);
-    return ps;
-}
-
 int advise_main(int argc, char **argv)
 {
     bool json = false;
@@ -192,7 +161,7 @@ int advise_main(int argc, char **argv)
     size_t n = (size_t)(argc - optind), read = 0;
     struct error err = {""};
     if (n < 2 || n > PROGRAMS_MAX)
-        return cli_usage("advise", "advise: give 2 to %d profiles, as `cede profile -o` makes them",
+        return cli_usage("advise", "advise: give 2 to %d profiles, as ncu_profile.py makes them",
                          PROGRAMS_MAX);
     struct profile *v = calloc(n, sizeof(*v));
     int r = v ? 0 : error_set(&err, -ENOMEM, "out of memory");
@@ -204,7 +173,12 @@ int advise_main(int argc, char **argv)
             profile_free(&v[read]);
         }
     }
-    json_t *ps = r == 0 ? ask_daemon() : NULL;
+    json_t *ps = NULL; /* the daemon's reply; NULL: no daemon runs */
+    struct client c;
+    if (r == 0 && client_open(&c, NULL) == 0) {
+        (void)client_ps(&c, false, &ps, NULL);
+        client_close(&c);
+    }
     if (r == 0)
         advise_all(v, n, json_object_get(ps, "jobs"), json);
     else

@@ -4,11 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/users.h"
-#include "control/proto.h"
-#include "lib/gpu_parts.h"
-#include "lib/json_text.h"
-#include "lib/text.h"
+#include "api/proto.h"
+#include "base/gpu_parts.h"
+#include "base/json_text.h"
+#include "base/text.h"
+#include "who/users.h"
 
 void cell_time(char buf[static CELL], json_int_t us)
 {
@@ -22,8 +22,9 @@ void cell_time(char buf[static CELL], json_int_t us)
         snprintf(buf, CELL, us < 999500000 ? "%.3gs" : "%.0fs", (double)us / 1e6);
 }
 
-static void limits_text(char *buf, json_int_t min, json_int_t max)
+static void limits_text(char buf[static CELL], const struct column *c, const struct shown *s)
 {
+    const json_int_t min = json_get_int(s->job, "gpu_min"), max = json_get_int(s->job, "gpu_max");
     if (min && max)
         snprintf(buf, CELL, "%lld-%lld%%", (long long)min, (long long)max);
     else if (min || max)
@@ -45,7 +46,7 @@ static void bytes_text(char *buf, json_int_t bytes)
         snprintf(buf, CELL, v < 10 && u ? "%.1f%c" : "%.0f%c", v, units[u]);
 }
 
-/* What it holds; of a job that waits for room, or took more than it said, also what it said. */
+/* GPU memory of a job; if it waits for room, or took more than it stated, also what it stated. */
 void cell_memory(char buf[static CELL], const json_t *job)
 {
     const json_t *m = json_object_get(job, "memory");
@@ -59,9 +60,10 @@ void cell_memory(char buf[static CELL], const json_t *job)
     snprintf(buf + strlen(buf), CELL - strlen(buf), "/%.16s", text);
 }
 
-/* A process's own name may hold anything, and the reader has a terminal. */
-static void name_text(char *buf, const char *name)
+/* A process chooses its name, so characters that could control a terminal are replaced. */
+static void name_text(char buf[static CELL], const struct column *c, const struct shown *s)
 {
+    const char *name = json_get_text(s->job, c->key);
     snprintf(buf, CELL, "%s", name ? name : "?");
     bool digits = buf[0] && strspn(buf, "0123456789") == strlen(buf);
     if (digits || buf[0] == '#' || proto_name_ok(buf))
@@ -75,7 +77,7 @@ static void append(char *buf, const char *text)
     snprintf(buf + n, CELL - n, "%s%s", n ? "," : "", text);
 }
 
-/* Their indices; instances of GPUs, and with `labels` all devices, by what they are called. */
+/* The indices of a job's GPUs; instances, and with `labels` all devices, have their labels. */
 void cell_gpus(char buf[static CELL], const json_t *job, const json_t *devices, bool labels)
 {
     const json_t *gpu, *device;
@@ -98,9 +100,9 @@ void cell_gpus(char buf[static CELL], const json_t *job, const json_t *devices, 
         snprintf(buf, CELL, "-");
 }
 
-static void levels_text(char *buf, const json_t *job)
+static void levels_text(char buf[static CELL], const struct column *c, const struct shown *s)
 {
-    const json_t *levels = json_object_get(job, "levels"), *level;
+    const json_t *levels = json_object_get(s->job, c->key), *level;
     size_t i;
     buf[0] = '\0';
     json_array_foreach(levels, i, level)
@@ -145,7 +147,7 @@ bool cell_has_cap(const json_t *devices, json_int_t gpu, const char *cap)
     return false;
 }
 
-/* Whether the driver tells GPU time of one of the job's GPUs. */
+/* Whether the driver reports GPU time for one of the job's GPUs. */
 static bool tells_busy(const json_t *job, const json_t *devices)
 {
     const json_t *gpu;
@@ -158,38 +160,80 @@ static bool tells_busy(const json_t *job, const json_t *devices)
     return false;
 }
 
-/* Of its GPUs: so one that works on several is at 100 % when all of them work for it. */
-static void busy_text(char *buf, const json_t *job, const json_t *devices)
+/* The part of its GPUs' time: a job on several GPUs is at 100 % when all of them work for it. */
+static void busy_text(char buf[static CELL], const struct column *c, const struct shown *s)
 {
-    const json_t *busy = json_object_get(job, "busy");
-    const size_t gpus = json_array_size(json_object_get(job, "gpus"));
+    const json_t *busy = json_object_get(s->job, c->key);
+    const size_t gpus = json_array_size(json_object_get(s->job, "gpus"));
     if (json_is_number(busy))
         snprintf(buf, CELL, "%.0f%%",
                  fmin(json_number_value(busy) / fmax((double)gpus, 1), 1) * 100);
     else
-        snprintf(buf, CELL, tells_busy(job, devices) ? "?" : "-");
+        snprintf(buf, CELL, tells_busy(s->job, s->devices) ? "?" : "-");
 }
 
-void cells_of(const json_t *job, const json_t *devices, bool labels, char cell[COLUMNS][CELL])
+/* A number; 0 is shown as -: the process is in no job, or its pid is of another namespace. */
+static void number_text(char buf[static CELL], const struct column *c, const struct shown *s)
 {
-/* What a process in no job does not have is shown as -. */
-#define INT(key) ((long long)json_get_int(job, key))
-#define STR(key) (json_is_string(json_object_get(job, key)) ? json_get_text(job, key) : "-")
-    snprintf(cell[JOB], CELL, INT("number") ? "#%lld" : "-", INT("number"));
-    snprintf(cell[PID], CELL, INT("pid") ? "%lld" : "-", INT("pid")); /* of another namespace */
-    snprintf(cell[CLASS], CELL, "%.16s", STR("class"));
-    snprintf(cell[WEIGHT], CELL, INT("weight") ? "%lld" : "-", INT("weight"));
-    snprintf(cell[STATE], CELL, "%.16s", STR("state"));
-    limits_text(cell[LIMITS], INT("gpu_min"), INT("gpu_max"));
-    cell_time(cell[BUDGET], INT("budget_us"));
-    cell_time(cell[SLICE], INT("timeslice_us"));
-    cell_memory(cell[MEM], job);
-    user_text(cell[USER], (uid_t)INT("uid"));
-    name_text(cell[NAME], json_get_text(job, "name"));
-    busy_text(cell[BUSY], job, devices);
-    cell_speed(cell[SPEED], job);
-    cell_gpus(cell[GPU], job, devices, labels);
-    levels_text(cell[LEVEL], job);
-#undef INT
-#undef STR
+    const long long v = (long long)json_get_int(s->job, c->key);
+    snprintf(buf, CELL, v ? c->format : "-", v);
 }
+
+static void word_text(char buf[static CELL], const struct column *c, const struct shown *s)
+{
+    const char *word = json_get_text(s->job, c->key);
+    snprintf(buf, CELL, "%.16s", word ? word : "-");
+}
+
+static void time_text(char buf[static CELL], const struct column *c, const struct shown *s)
+{
+    cell_time(buf, json_get_int(s->job, c->key));
+}
+
+static void gpus_text(char buf[static CELL], const struct column *c, const struct shown *s)
+{
+    cell_gpus(buf, s->job, s->devices, s->labels);
+}
+
+static void speed_text(char buf[static CELL], const struct column *c, const struct shown *s)
+{
+    cell_speed(buf, s->job);
+}
+
+static void memory_text(char buf[static CELL], const struct column *c, const struct shown *s)
+{
+    cell_memory(buf, s->job);
+}
+
+static void user_cell(char buf[static CELL], const struct column *c, const struct shown *s)
+{
+    user_text(buf, (uid_t)json_get_int(s->job, c->key));
+}
+
+static bool has_text(const char *cell, const json_t *job)
+{
+    return strcmp(cell, "-") != 0;
+}
+
+static bool is_others(const char *cell, const json_t *job)
+{
+    return user_is_other(job);
+}
+
+const struct column ps_columns[COLUMNS] = {
+    {"JOB", .right = true, .key = "number", .format = "#%lld", .text = number_text},
+    {"PID", .right = true, .key = "pid", .format = "%lld", .text = number_text},
+    {"CLASS", .key = "class", .text = word_text},
+    {"WEIGHT", .right = true, .key = "weight", .format = "%lld", .text = number_text},
+    {"LIMITS", .needed = has_text, .text = limits_text},
+    {"BUDGET", .right = true, .needed = has_text, .key = "budget_us", .text = time_text},
+    {"STATE", .key = "state", .text = word_text},
+    {"GPU", .text = gpus_text},
+    {"LEVEL", .key = "levels", .text = levels_text},
+    {"SLICE", .right = true, .key = "timeslice_us", .text = time_text},
+    {"BUSY", .right = true, .key = "busy", .text = busy_text},
+    {"SPEED", .right = true, .needed = has_text, .text = speed_text},
+    {"MEM", .right = true, .text = memory_text},
+    {"USER", .needed = is_others, .key = "uid", .text = user_cell},
+    {"NAME", .key = "name", .text = name_text},
+};

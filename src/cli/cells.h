@@ -1,31 +1,13 @@
-/* The cells of `cede ps`. */
+/* The cells of `cede ps`, some of which `cede top` shows too. */
 #ifndef CEDE_CLI_CELLS_H
 #define CEDE_CLI_CELLS_H
 
 #include <jansson.h>
 #include <stdbool.h>
 
-enum {
-    JOB,
-    PID,
-    CLASS,
-    WEIGHT,
-    LIMITS,
-    BUDGET,
-    STATE,
-    GPU,
-    LEVEL,
-    SLICE,
-    BUSY,
-    SPEED,
-    MEM,
-    USER,
-    NAME,
-    COLUMNS
-};
 #define CELL 160
 
-/* Single ones: a time; GPU memory and speed of a job; its GPUs. Empty ones are "-". */
+/* Single cells: a time; GPU memory and speed of a job; its GPUs. Empty ones are "-". */
 void cell_time(char buf[static CELL], json_int_t us);
 void cell_memory(char buf[static CELL], const json_t *job);
 void cell_speed(char buf[static CELL], const json_t *job);
@@ -34,8 +16,24 @@ void cell_gpus(char buf[static CELL], const json_t *job, const json_t *devices, 
 /* Whether a device of the daemon's answer has a capability, by its name there. */
 bool cell_has_cap(const json_t *devices, json_int_t gpu, const char *cap);
 
-/* A job, or a program in no job: what that does not have is "-". devices: of the daemon's answer;
- * labels: they are called by these instead of their indices. */
-void cells_of(const json_t *job, const json_t *devices, bool labels, char cell[COLUMNS][CELL]);
+/* The subject of a row: a job, or a program in no job. */
+struct shown {
+    const json_t *job;
+    const json_t *devices; /* of the daemon's answer */
+    bool labels;           /* devices are shown by their labels instead of their indices */
+};
+
+/* The columns from left to right; the last one takes the rest of the line. */
+struct column {
+    const char *title;
+    bool right;
+    /* The column is shown if this is true of a job; NULL: always. */
+    bool (*needed)(const char *cell, const json_t *job);
+    const char *key;    /* name of the field, or NULL */
+    const char *format; /* for number_text() */
+    void (*text)(char buf[static CELL], const struct column *c, const struct shown *s);
+};
+#define COLUMNS 15
+extern const struct column ps_columns[COLUMNS];
 
 #endif

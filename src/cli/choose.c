@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "cli/cli.h"
 #include "cli/targets.h"
-#include "lib/json_text.h"
-#include "lib/procfs.h"
+#include "who/procfs.h"
 
-/* Only the daemon knows which process a pid is: in a container its numbers are others. */
+/* Asks the daemon for a pid's job, because pids in a container are not the daemon's. */
 static int job_of(pid_t pid, uint64_t *number, struct error *err)
 {
     struct client c;

@@ -1,11 +1,11 @@
-/* The jobs that a person means, of all that a daemon has told. */
+/* Selects the jobs that targets on the command line name from a reply to ps. */
 #ifndef CEDE_CLI_CHOOSE_H
 #define CEDE_CLI_CHOOSE_H
 
 #include <jansson.h>
 
-/* Keeps in all.jobs those that the targets name; each once, in their order. CLI_OK; CLI_FAILED if a
- * target names none, CLI_USAGE if one can be no target, with the message printed. */
+/* Keeps in all.jobs only jobs that a target names, in their order. CLI_OK; CLI_FAILED if a target
+ * names none, CLI_USAGE if one is not a valid target, after a message. */
 int choose_jobs(const char *verb, json_t *all, char *const *targets, int n);
 
 #endif

@@ -1,50 +1,45 @@
-/* `cede demo`: runs ordinary GPU programs without cede and with it, and shows the difference. What
- * it does is a scenario (cede-scenario(5)), which runs as those of `cede bench` do: it measures
- * from outside, through what the programs print, and steers through a private daemon, as a user
- * would. */
+/* `cede demo`: runs ordinary GPU programs without cede and with it, and shows the difference. It is
+ * a session of `cede bench` (bench/runner/plan.h): it measures from outside, by the lines that the
+ * programs print, and steers through a private daemon, as a user would. */
 #include <errno.h>
-#include <getopt.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <math.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
-#include "bench/cell.h"
-#include "bench/result.h"
+#include "api/client.h"
+#include "bench/runner/cell.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/demo.h"
-#include "device/registry.h"
+#include "gpu/registry.h"
 
-#define SETTLE_S 0.3 /* of each phase, not counted */
-#define START_S  0.3 /* what its steps take, about */
-#define WINDOW_S 0.5 /* measured at least, however little time there is */
-#define RECENT_S 1.0 /* what the live line shows */
+#define SETTLE_S 0.3 /* at the beginning of each phase, not counted */
+#define START_S  0.3 /* about the time that a phase's steps take */
+#define WINDOW_S 0.5 /* least time that a phase measures */
+#define RECENT_S 1.0 /* time that the live line covers */
 
-/* What each phase does, and its part of the time. */
+/* The steps of each phase, and its part of the time. */
 enum phases { ALONE_LATENCY, ALONE_BATCH, NORMAL, CEDE, MULTI, SHARES, PAUSED, RESUMED, PHASES };
 static const struct {
     const char *id, *name, *steps;
     double part;
 } phases[PHASES] = {
-    [ALONE_LATENCY] = {"alone_latency", "latency program alone", "do = start latency\n", 0.11},
-    [ALONE_BATCH] = {"alone_batch", "batch program alone", "do = stop latency\ndo = start batch\n",
-                     0.12},
-    [NORMAL] = {"normal", "both, driver default", "do = start latency\n", 0.16},
-    [CEDE] = {"cede", "both, cede", "do = set {latency} -c latency\ndo = set {batch} -c batch\n",
-              0.16},
+    [ALONE_LATENCY] = {"alone_latency", "latency program alone", "start latency", 0.11},
+    [ALONE_BATCH] = {"alone_batch", "batch program alone", "stop latency\nstart batch\n", 0.12},
+    [NORMAL] = {"normal", "both, driver default", "start latency", 0.16},
+    [CEDE] = {"cede", "both, cede", "set {latency} -c latency\nset {batch} -c batch\n", 0.16},
     [MULTI] = {"multi", "cede, 3 batch jobs",
-               "do = start batch2\ndo = start batch3\n"
-               "do = set {batch2} -c batch\ndo = set {batch3} -c batch\n",
+               "start batch2\nstart batch3\n"
+               "set {batch2} -c batch\nset {batch3} -c batch\n",
                0.16},
     [SHARES] = {"shares", "cede, shares 75:25",
-                "do = stop latency\ndo = stop batch3\ndo = policy shares\n"
-                "do = set {batch} -w 300\ndo = set {batch2} -w 100\n",
+                "stop latency\nstop batch3\npolicy shares\n"
+                "set {batch} -w 300\nset {batch2} -w 100\n",
                 0.14},
-    [PAUSED] = {"paused", "cede, pause and resume",
-                "do = stop batch2\ndo = policy priority\ndo = pause batch\n", 0.07},
-    [RESUMED] = {"resumed", "cede, pause and resume", "do = resume batch\n", 0.08},
+    [PAUSED] = {"paused", "cede, pause and resume", "stop batch2\npolicy priority\npause batch",
+                0.07},
+    [RESUMED] = {"resumed", "cede, pause and resume", "resume batch", 0.08},
 };
 static const char *const batches[] = {"batch", "batch2", "batch3"};
 
@@ -52,43 +47,48 @@ struct demo {
     const char *device;
     bool json, live;
     double seconds, start;
-    size_t shown; /* phases whose beginning was told */
+    size_t shown; /* phases whose beginning was printed */
     struct demo_result result;
 };
 
-static int read_scenario(const struct demo *d, struct scenario **out, struct error *err)
+static json_t *load_json(const char *name, const char *what, uint64_t us)
 {
-    _cleanup_fclose_ FILE *f = tmpfile();
-    if (!f)
-        return error_set(err, -errno, "cannot make a temporary file: %s", strerror(errno));
-    fprintf(f,
-            "[scenario]\ntitle = demo\nid = demo\nseconds = 600\nsettle = %g\n"
-            "[role latency]\nstart = later\nload = latency --period-us %llu\n",
-            SETTLE_S, 1000000ULL / max_u64(d->result.rate, 1));
-    for (size_t i = 0; i < ARRAY_SIZE(batches); i++)
-        fprintf(f, "[role %s]\nstart = later\nload = batch --kernel-us %llu\n", batches[i],
-                (unsigned long long)d->result.batch_kernel_us);
-    for (size_t i = 0; i < PHASES; i++)
-        fprintf(f, "[phase %s]\nseconds = %g\n%s", phases[i].id,
-                fmax(d->seconds * phases[i].part - SETTLE_S - START_S, WINDOW_S), phases[i].steps);
-    rewind(f);
-    return scenario_read(f, "demo", (struct scenario_how){false, false}, out, err);
+    return json_pack("{s:s, s:o, s:b}", "name", name, "load",
+                     json_sprintf("%s-us %llu", what, (unsigned long long)us), "later", 1);
 }
 
-/* ---- what is seen meanwhile ---- */
+/* The plan (bench/runner/plan.h), which the caller owns. */
+static json_t *plan_json(const struct demo *d)
+{
+    json_t *roles = json_array(), *steps = json_array();
+    json_array_append_new(
+        roles, load_json("latency", "latency --period", 1000000 / max_u64(d->result.rate, 1)));
+    for (size_t i = 0; i < ARRAY_SIZE(batches); i++)
+        json_array_append_new(roles,
+                              load_json(batches[i], "batch --kernel", d->result.batch_kernel_us));
+    for (size_t i = 0; i < PHASES; i++)
+        json_array_append_new(
+            steps,
+            json_pack("{s:s, s:s, s:f}", "name", phases[i].id, "steps", phases[i].steps, "seconds",
+                      fmax(d->seconds * phases[i].part - SETTLE_S - START_S, WINDOW_S)));
+    return json_pack("{s:s, s:s, s:f, s:o, s:o}", "base", "cede", "conf", "[policy]\n", "settle",
+                     SETTLE_S, "roles", roles, "phases", steps);
+}
+
+/* ---- progress ---- */
 
 static double demo_metric(const json_t *cell, const char *role, const char *name)
 {
-    const json_t *v = result_metric(cell, role, name);
+    const json_t *v = cell_metric(cell, role, name);
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* Of all batch programs that run in a cell, as a part of what one does alone. */
+/* Work of all batch programs of a cell, as a part of the work of one alone. */
 static double batch_share(const json_t *cell, const json_t *alone)
 {
     double sum = 0;
     for (size_t i = 0; i < ARRAY_SIZE(batches); i++)
-        sum += result_metric(cell, batches[i], "rate") ? demo_metric(cell, batches[i], "rate") : 0;
+        sum += cell_metric(cell, batches[i], "rate") ? demo_metric(cell, batches[i], "rate") : 0;
     return sum / demo_metric(alone, "batch", "rate");
 }
 
@@ -124,7 +124,7 @@ static void show_live(const struct demo *d, const struct bench *b, size_t phase,
     fflush(stdout);
 }
 
-/* Pause and resume are one for who looks on. */
+/* Shows the progress, in which pause and resume count as one phase. */
 static void demo_watch(void *watcher, const struct bench *b, const json_t *cells)
 {
     struct demo *d = watcher;
@@ -136,13 +136,13 @@ static void demo_watch(void *watcher, const struct bench *b, const json_t *cells
         fprintf(stderr, "[%zu/%d] %s\n", ++d->shown, RESUMED, phases[phase].name);
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 static struct demo_row result_row(const json_t *cell, const json_t *alone)
 {
     return (struct demo_row){
         .latency = {demo_metric(cell, "latency", "p50"), demo_metric(cell, "latency", "p99"),
-                    (size_t)json_integer_value(result_metric(cell, "latency", "requests"))},
+                    (size_t)json_integer_value(cell_metric(cell, "latency", "requests"))},
         .batch_share = batch_share(cell, alone),
     };
 }
@@ -183,15 +183,15 @@ static int take_cells(struct demo *d, const json_t *cells, struct error *err)
 
 static int run_demo(struct demo *d, struct bench *b, struct error *err)
 {
-    struct scenario *s = NULL;
-    json_t *cells = json_array();
-    int r = read_scenario(d, &s, err);
+    struct session x;
+    json_t *cells = json_array(), *plan = plan_json(d);
+    int r = plan_read(plan, &x, err);
     if (r == 0)
         r = bench_describe(b, err);
     if (r == 0)
         r = bench_calibrate(b, err);
     if (r == 0)
-        r = session_run(b, &(struct session){.s = s}, cells, err);
+        r = session_run(b, &x, cells, err);
     if (r == 0)
         r = take_cells(d, cells, err);
     snprintf(d->result.gpu, sizeof(d->result.gpu), "%s", b->gpu);
@@ -199,7 +199,7 @@ static int run_demo(struct demo *d, struct bench *b, struct error *err)
     d->result.verified = b->verified;
     d->result.seconds = clock_s() - d->start;
     json_decref(cells);
-    free(s);
+    json_decref(plan);
     return r;
 }
 
@@ -257,51 +257,44 @@ static const char *const usage =
     "\n"
     "Exit status: 0, or 1 if something failed.\n";
 
-/* -1: go on; else the exit status. */
+struct number {
+    uint64_t lo, hi, v;
+};
+
+static int read_number(void *to, const char *name, const char *text, struct error *err)
+{
+    struct number *n = to;
+    if (parse_u64(text, n->lo, n->hi, &n->v) < 0)
+        return error_set(err, -EINVAL, "bad --%s '%s': a number from %llu to %llu", name, text,
+                         (unsigned long long)n->lo, (unsigned long long)n->hi);
+    return 0;
+}
+
+/* OPTIONS_GO_ON, or the exit status. */
 static int demo_parse(int argc, char **argv, struct demo *d)
 {
-    enum { DEVICE = 1, SECONDS, KERNEL, RATE, JSON, HELP };
-    static const struct option options[] = {
-        {"device", required_argument, NULL, DEVICE},
-        {"seconds", required_argument, NULL, SECONDS},
-        {"batch-kernel-us", required_argument, NULL, KERNEL},
-        {"rate", required_argument, NULL, RATE},
-        {"json", no_argument, NULL, JSON},
-        {"help", no_argument, NULL, HELP},
-        {NULL, 0, NULL, 0},
+    struct number seconds = {10, 600, 40}, kernel_us = {10, 100000, 500}, rate = {10, 2000, 100};
+    const struct option_row options[] = {
+        {"device", .text = &d->device},
+        {"seconds", .read = read_number, .to = &seconds},
+        {"batch-kernel-us", .read = read_number, .to = &kernel_us},
+        {"rate", .read = read_number, .to = &rate},
+        {"json", .flag = &d->json},
     };
-    uint64_t seconds = 40, kernel_us = 500, rate = 100;
-    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (c == HELP) {
-            fputs(usage, stdout);
-            return CLI_OK;
-        }
-        if (c == DEVICE)
-            d->device = optarg;
-        else if (c == JSON)
-            d->json = true;
-        else if (c == SECONDS && parse_u64(optarg, 10, 600, &seconds) < 0)
-            return cli_usage("demo", "bad --seconds '%s': a number from 10 to 600", optarg);
-        else if (c == KERNEL && parse_u64(optarg, 10, 100000, &kernel_us) < 0)
-            return cli_usage("demo", "bad --batch-kernel-us '%s': a number from 10 to 100000",
-                             optarg);
-        else if (c == RATE && parse_u64(optarg, 10, 2000, &rate) < 0)
-            return cli_usage("demo", "bad --rate '%s': a number from 10 to 2000", optarg);
-        else if (c == '?')
-            return cli_usage("demo", NULL);
-    }
-    if (optind < argc)
-        return cli_usage("demo", "unexpected argument '%s'", argv[optind]);
+    const struct command_line line = {.program = "cede demo", .help = usage, .no_operands = true};
+    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
+    if (status != OPTIONS_GO_ON)
+        return status;
     if (strcmp(d->device, "auto") != 0 && strcmp(d->device, "soft") != 0 &&
         strcmp(d->device, "nvidia") != 0)
         return cli_usage("demo", "unknown device '%s': use auto, nvidia or soft", d->device);
-    d->seconds = (double)seconds;
-    d->result.batch_kernel_us = kernel_us;
-    d->result.rate = rate;
-    return -1;
+    d->seconds = (double)seconds.v;
+    d->result.batch_kernel_us = kernel_us.v;
+    d->result.rate = rate.v;
+    return OPTIONS_GO_ON;
 }
 
-/* A daemon of the machine's is not ours. */
+/* Warns that a daemon of the machine steers its GPUs meanwhile. */
 static void remark_daemon(void)
 {
     struct client other;
@@ -319,7 +312,7 @@ int demo_main(int argc, char **argv)
     struct error err = {""};
     struct bench b;
     int status = demo_parse(argc, argv, &d);
-    if (status >= 0)
+    if (status != OPTIONS_GO_ON)
         return status;
     if (strcmp(d.device, "auto") == 0)
         d.device = demo_device();

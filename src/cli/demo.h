@@ -1,4 +1,4 @@
-/* What `cede demo` found out, and how it is shown. */
+/* The results of `cede demo`, and their output. */
 #ifndef CEDE_CLI_DEMO_H
 #define CEDE_CLI_DEMO_H
 
@@ -6,14 +6,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "testbed/series.h"
+#include "doctor/series.h"
 
 struct demo_result {
     const char *device; /* "soft" or "nvidia" */
     char gpu[64], driver[64];
     double seconds;
     uint64_t batch_kernel_us, rate;
-    /* Shares are fractions of what one batch program does alone. */
+    /* Shares are fractions of the work of one batch program alone. */
     struct demo_row {
         struct percentiles latency;
         double batch_share;

@@ -2,19 +2,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "cli/demo.h"
-
-/* Fields that were not measured are null in JSON. */
-static json_t *number(double v)
-{
-    return isfinite(v) ? json_real(v) : json_null();
-}
 
 static json_t *row(const struct demo_row *r)
 {
-    return json_pack("{s:o, s:o, s:I, s:o}", "p50_us", number(r->latency.p50_us), "p99_us",
-                     number(r->latency.p99_us), "requests", (json_int_t)r->latency.n, "batch_share",
-                     number(r->batch_share));
+    return json_pack("{s:o, s:o, s:I, s:o}", "p50_us", json_finite(r->latency.p50_us), "p99_us",
+                     json_finite(r->latency.p99_us), "requests", (json_int_t)r->latency.n,
+                     "batch_share", json_finite(r->batch_share));
 }
 
 json_t *demo_json(const struct demo_result *r)
@@ -25,34 +20,41 @@ json_t *demo_json(const struct demo_result *r)
                      "batch_kernel_us", (json_int_t)r->batch_kernel_us, "rate", (json_int_t)r->rate,
                      "alone", row(&r->alone), "default", row(&r->normal), "cede", row(&r->cede),
                      "multi", row(&r->multi), "shares", "asked", r->asked[0], r->asked[1], "got",
-                     number(r->got[0]), number(r->got[1]), "sum", number(r->got[0] + r->got[1]),
-                     "pause", "stopped", r->stopped, "resumed", r->resumed, "suspend_us",
-                     number(r->suspend_us), "resume_us", number(r->resume_us), "verified",
-                     r->verified);
+                     json_finite(r->got[0]), json_finite(r->got[1]), "sum",
+                     json_finite(r->got[0] + r->got[1]), "pause", "stopped", r->stopped, "resumed",
+                     r->resumed, "suspend_us", json_finite(r->suspend_us), "resume_us",
+                     json_finite(r->resume_us), "verified", r->verified);
 }
 
-/* n cells of a bar; eighths of a cell where the terminal has them. */
-static void bar(FILE *f, double part, unsigned cells, bool utf8)
+#define BAR  48 /* columns */
+#define ROWS 4
+
+struct demo_shown {
+    const char *name, *meaning;
+    const struct demo_row *row;
+};
+
+/* Draws a bar and the value for each row; the value `whole` fills the bar. With UTF-8 bars end at
+ * eighths of a column. */
+static void bars(FILE *f, const struct demo_shown *rows, bool latency, double whole, bool utf8)
 {
     static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-    double length = fmin(fmax(part, 0), 1) * cells;
-    unsigned n = (unsigned)length, eighth = (unsigned)((length - n) * 8);
-    if (!utf8)
-        n = (unsigned)lround(length);
-    for (unsigned i = 0; i < n; i++)
-        fputs(utf8 ? "█" : "#", f);
-    if (utf8)
-        fputs(eighths[eighth], f);
-    if (n == 0 && (!utf8 || eighth == 0))
-        fputs(utf8 ? "▏" : "|", f);
+    for (size_t i = 0; i < ROWS; i++) {
+        const double v = latency ? rows[i].row->latency.p99_us : rows[i].row->batch_share;
+        const double length = fmin(fmax(v / whole, 0), 1) * BAR;
+        const unsigned n = (unsigned)(utf8 ? length : round(length));
+        const unsigned eighth = utf8 ? (unsigned)((length - n) * 8) : 0;
+        fprintf(f, "%-18s ", rows[i].name);
+        for (unsigned k = 0; k < n; k++)
+            fputs(utf8 ? "█" : "#", f);
+        fputs(n || eighth ? eighths[eighth] : utf8 ? "▏" : "|", f);
+        fprintf(f, latency ? " %.0f us\n" : " %.3f\n", v);
+    }
 }
 
 void demo_print(FILE *f, const struct demo_result *r, bool utf8)
 {
-    const struct {
-        const char *name, *meaning;
-        const struct demo_row *row;
-    } rows[] = {
+    const struct demo_shown rows[ROWS] = {
         {"alone", "each has the GPU for itself", &r->alone},
         {"driver default", "both; requests wait for slices", &r->normal},
         {"cede", "both; batch gives way at once", &r->cede},
@@ -68,24 +70,16 @@ void demo_print(FILE *f, const struct demo_result *r, bool utf8)
 
     fprintf(f, "%-18s %8s %8s %6s   %s\n", "", "p50 us", "p99 us", "batch", "");
     double worst = 1;
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+    for (size_t i = 0; i < ROWS; i++) {
         const struct demo_row *w = rows[i].row;
         worst = fmax(worst, w->latency.p99_us);
         fprintf(f, "%-18s %8.0f %8.0f %6.3f   %s\n", rows[i].name, w->latency.p50_us,
                 w->latency.p99_us, w->batch_share, rows[i].meaning);
     }
     fputs("\nLatency p99 (shorter is better)\n", f);
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        fprintf(f, "%-18s ", rows[i].name);
-        bar(f, rows[i].row->latency.p99_us / worst, 48, utf8);
-        fprintf(f, " %.0f us\n", rows[i].row->latency.p99_us);
-    }
+    bars(f, rows, true, worst, utf8);
     fputs("\nBatch work, as a part of what it does alone (longer is better)\n", f);
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        fprintf(f, "%-18s ", rows[i].name);
-        bar(f, rows[i].row->batch_share, 48, utf8);
-        fprintf(f, " %.3f\n", rows[i].row->batch_share);
-    }
+    bars(f, rows, false, 1, utf8);
     fprintf(f, "\nshares  asked %.2f : %.2f, got %.3f + %.3f = %.3f of one alone\n", r->asked[0],
             r->asked[1], r->got[0], r->got[1], r->got[0] + r->got[1]);
     fprintf(f, "pause   %s in %.2f ms, %s in %.2f ms\n",

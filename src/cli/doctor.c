@@ -1,22 +1,22 @@
-/* `cede doctor`: what this machine can do, what is missing and how to fix it. Looks, then measures
- * with two programs that it starts; changes nothing that outlasts it. */
+/* `cede doctor`: checks what this machine can do, what is missing and how to fix it, then measures
+ * with two programs that it starts. No change outlasts it. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "api/client.h"
+#include "base/json_text.h"
 #include "cli/cli.h"
-#include "cli/client.h"
-#include "cli/doctor.h"
 #include "cli/gates.h"
 #include "cli/notes.h"
-#include "cli/report.h"
 #include "cli/unmanaged.h"
-#include "device/registry.h"
-#include "lib/json_text.h"
-#include "testbed/known.h"
-#include "testbed/machine.h"
+#include "doctor/doctor.h"
+#include "doctor/known.h"
+#include "doctor/machine.h"
+#include "doctor/report.h"
+#include "gpu/registry.h"
 
 enum level { OK, WARN, FAIL };
 static const char *const levels[] = {"ok", "warn", "fail"};
@@ -24,12 +24,12 @@ static const char *const levels[] = {"ok", "warn", "fail"};
 struct doctor {
     const char *device;
     bool json, soft, amd, report, failed;
-    const char *container; /* NULL: it runs in none */
-    bool outside;          /* a ceded outside of the container does the steering */
+    const char *container; /* NULL: doctor does not run in a container */
+    bool outside;          /* a ceded outside of the container steers */
     json_t *checks;
 };
 
-/* One line of the report. fix "" where there is nothing to do. */
+/* Adds a line to the report. fix: what to do; "": nothing. */
 static void finding(struct doctor *d, enum level level, const char *name, const char *fix,
                     const char *fmt, ...) PRINTF_LIKE(5, 6);
 static void finding(struct doctor *d, enum level level, const char *name, const char *fix,
@@ -56,7 +56,7 @@ static void finding(struct doctor *d, enum level level, const char *name, const 
     fflush(stdout);
 }
 
-/* ---- looking ---- */
+/* ---- checks ---- */
 
 static void check_kernel(struct doctor *d)
 {
@@ -103,7 +103,6 @@ static void check_rights(struct doctor *d)
                 "cede has no CAP_SYS_PTRACE: it may steer your own programs");
 }
 
-/* What a container has to be started with. */
 static void check_container(struct doctor *d)
 {
     char made[40] = "";
@@ -268,7 +267,7 @@ static bool doctor_gpus(struct doctor *d)
     return n > 0;
 }
 
-/* What ceded does not use, as its check of the driver did not see it work. */
+/* Reports controls that ceded does not use, as they had no effect in its check of the driver. */
 static void check_off(struct doctor *d, const json_t *reply)
 {
     const json_t *gpu;
@@ -286,7 +285,7 @@ static void check_off(struct doctor *d, const json_t *reply)
     }
 }
 
-/* reply: to ps; NULL: there was none. */
+/* reply: of ps; NULL: ceded gave none, and err says why. */
 static void check_unmanaged(struct doctor *d, const json_t *reply, const struct error *err)
 {
     struct unmanaged_words w;
@@ -300,7 +299,7 @@ static void check_unmanaged(struct doctor *d, const json_t *reply, const struct 
         finding(d, OK, "unmanaged", "", "there are no unmanaged GPU programs");
 }
 
-/* From inside of a container. */
+/* Reports how ceded outside of this container is reached. */
 static void check_outside(struct doctor *d, bool guest)
 {
     if (guest)
@@ -360,103 +359,108 @@ static void check_daemon(struct doctor *d)
                 (int)pid, (unsigned)uid);
 }
 
-/* Before anything is said: what a container lacks is no fault where ceded outside has it. */
+/* Runs first, because rights that a container lacks are no fault if ceded outside has them. */
 static void look_around(struct doctor *d)
 {
     struct client c;
     d->container = machine_container();
     if (!d->container || client_open(&c, NULL) < 0)
         return;
-    d->outside = c.daemon_pid == 0; /* not of this pid namespace */
+    d->outside = c.daemon_pid == 0; /* ceded is not in this pid namespace */
     client_close(&c);
 }
 
 /* ---- measuring ---- */
 
-static json_t *doctor_number(double v)
+/* Reports whether a control that was measured is effective. */
+static void verdict(struct doctor *d, bool effective, const char *name, const char *found)
 {
-    return isfinite(v) ? json_real(v) : json_null();
+    finding(d, effective ? OK : FAIL, name,
+            effective
+                ? ""
+                : "this driver takes the control and does not act on it: please report it with "
+                  "the output of cede doctor --json",
+            "%s: %s", effective ? "effective" : "no effect", found);
 }
 
-static json_t *measured_json(const struct measured *m)
+/* Reports a control that is not required: its result, or why it could not be measured. */
+static void remark(struct doctor *d, bool good, const char *name, const char *fix,
+                   const struct error *error, const char *found)
+{
+    const bool failed = error->text[0];
+    finding(d, good && !failed ? OK : WARN, name, good && !failed ? "" : fix, "%s",
+            !failed     ? found
+            : d->report ? "not shown in a report"
+                        : error->text);
+}
+
+static json_t *report_measured(struct doctor *d, const struct measured *m)
 {
     json_t *o = json_object();
-    if (m->timeslices.done)
+    char found[200];
+    if (m->timeslices.done) {
+        snprintf(found, sizeof(found),
+                 "30 ms : 10 ms gave %.3f : %.3f (ratio %.2f); a call takes %.0f us",
+                 m->timeslices.a, m->timeslices.b, m->timeslices.got, m->timeslices.call_us);
+        verdict(d, m->timeslices.effective, "timeslices", found);
         json_object_set_new(o, "timeslices",
                             json_pack("{s:b, s:f, s:o, s:f, s:f, s:f, s:f}", "effective",
                                       m->timeslices.effective, "asked_ratio", m->timeslices.asked,
-                                      "got_ratio", doctor_number(m->timeslices.got), "rate_alone",
+                                      "got_ratio", json_finite(m->timeslices.got), "rate_alone",
                                       m->timeslices.alone, "rate_a", m->timeslices.a, "rate_b",
                                       m->timeslices.b, "call_us", m->timeslices.call_us));
-    if (m->suspend.done)
+    }
+    if (m->suspend.done) {
+        const bool effective = m->suspend.stops && m->suspend.resumes;
+        snprintf(found, sizeof(found), "%s in %.0f us, %s in %.0f us",
+                 m->suspend.stops ? "stopped" : "DID NOT STOP", m->suspend.suspend_us,
+                 m->suspend.resumes ? "resumed" : "DID NOT RESUME", m->suspend.resume_us);
+        verdict(d, effective, "suspend", found);
         json_object_set_new(o, "suspend",
-                            json_pack("{s:b, s:b, s:b, s:f, s:f, s:f, s:f}", "effective",
-                                      m->suspend.stops && m->suspend.resumes, "stops",
-                                      m->suspend.stops, "resumes", m->suspend.resumes, "suspend_us",
-                                      m->suspend.suspend_us, "resume_us", m->suspend.resume_us,
-                                      "work_while_suspended_us", m->suspend.work_us, "rate_after",
-                                      m->suspend.rate_after));
-    if (m->latency.done)
+                            json_pack("{s:b, s:b, s:b, s:f, s:f, s:f, s:f}", "effective", effective,
+                                      "stops", m->suspend.stops, "resumes", m->suspend.resumes,
+                                      "suspend_us", m->suspend.suspend_us, "resume_us",
+                                      m->suspend.resume_us, "work_while_suspended_us",
+                                      m->suspend.work_us, "rate_after", m->suspend.rate_after));
+    }
+    if (m->latency.done) {
+        snprintf(found, sizeof(found),
+                 "p99 is %.0f us beside a batch program with the driver's slices, and %.0f us with "
+                 "the smallest",
+                 m->latency.default_p99_us, m->latency.smallest_p99_us);
+        verdict(d, m->latency.effective, "latency", found);
         json_object_set_new(o, "latency",
                             json_pack("{s:b, s:f, s:f}", "effective", m->latency.effective,
                                       "default_p99_us", m->latency.default_p99_us,
                                       "smallest_p99_us", m->latency.smallest_p99_us));
-    if (m->preempt.done)
+    }
+    if (m->preempt.done) {
+        snprintf(found, sizeof(found),
+                 "p99 is %.0f us where the batch program, of short blocks, yields at their ends",
+                 m->preempt.p99_us);
+        remark(d, true, "preempt", "do not use --preempt block here", &m->preempt.error, found);
         json_object_set_new(
             o, "preempt_block",
             json_pack("{s:o, s:s}", "p99_us",
-                      m->preempt.error.text[0] ? json_null() : json_real(m->preempt.p99_us),
-                      "error", m->preempt.error.text));
-    if (m->activity.done)
+                      json_finite(m->preempt.error.text[0] ? NAN : m->preempt.p99_us), "error",
+                      m->preempt.error.text));
+    }
+    if (m->activity.done) {
+        snprintf(found, sizeof(found), "the driver's trace shows %.0f of %.0f requests/s",
+                 m->activity.seen, m->activity.sent);
+        remark(d, m->activity.effective, "activity",
+               "nothing has to be done: cede notices some seconds later that a job has stopped "
+               "working",
+               &m->activity.error, found);
         json_object_set_new(o, "activity",
                             json_pack("{s:b, s:f, s:f, s:s}", "effective", m->activity.effective,
                                       "sent_per_s", m->activity.sent, "seen_per_s",
                                       m->activity.seen, "error", m->activity.error.text));
+    }
     return o;
 }
 
-static void report_measured(struct doctor *d, const struct measured *m)
-{
-    const char *fix = "this driver takes the control and does not act on it: please report it with "
-                      "the output of cede doctor --json";
-    if (m->timeslices.done)
-        finding(d, m->timeslices.effective ? OK : FAIL, "timeslices",
-                m->timeslices.effective ? "" : fix,
-                "%s: 30 ms : 10 ms gave %.3f : %.3f (ratio %.2f); a call takes %.0f us",
-                m->timeslices.effective ? "effective" : "no effect", m->timeslices.a,
-                m->timeslices.b, m->timeslices.got, m->timeslices.call_us);
-    if (m->suspend.done)
-        finding(d, m->suspend.stops && m->suspend.resumes ? OK : FAIL, "suspend",
-                m->suspend.stops && m->suspend.resumes ? "" : fix,
-                "%s: %s in %.0f us, %s in %.0f us",
-                m->suspend.stops && m->suspend.resumes ? "effective" : "no effect",
-                m->suspend.stops ? "stopped" : "DID NOT STOP", m->suspend.suspend_us,
-                m->suspend.resumes ? "resumed" : "DID NOT RESUME", m->suspend.resume_us);
-    if (m->latency.done)
-        finding(d, m->latency.effective ? OK : FAIL, "latency", m->latency.effective ? "" : fix,
-                "%s: p99 is %.0f us beside a batch program with the driver's slices, and %.0f us "
-                "with the smallest",
-                m->latency.effective ? "effective" : "no effect", m->latency.default_p99_us,
-                m->latency.smallest_p99_us);
-    if (m->preempt.done && m->preempt.error.text[0])
-        finding(d, WARN, "preempt", "do not use --preempt block here", "%s",
-                d->report ? "not shown in a report" : m->preempt.error.text);
-    else if (m->preempt.done)
-        finding(d, OK, "preempt", "",
-                "p99 is %.0f us where the batch program, of short blocks, yields at their ends",
-                m->preempt.p99_us);
-    const char *late =
-        "nothing has to be done: cede notices some seconds later that a job has stopped working";
-    if (m->activity.done && m->activity.error.text[0])
-        finding(d, WARN, "activity", late, "%s",
-                d->report ? "not shown in a report" : m->activity.error.text);
-    else if (m->activity.done)
-        finding(d, m->activity.effective ? OK : WARN, "activity", m->activity.effective ? "" : late,
-                "the driver's trace shows %.0f of %.0f requests/s", m->activity.seen,
-                m->activity.sent);
-}
-
-/* Nothing is measured: there is no program for AMD GPUs to measure with. */
+/* AMD GPUs are not measured, because there is no program to measure with. */
 static void check_amd(struct doctor *d)
 {
     struct device_driver *driver;
@@ -477,7 +481,7 @@ static void check_amd(struct doctor *d)
     check_daemon(d);
 }
 
-/* 0, or the signal that ended it. */
+/* Makes all checks. 0, or the signal that interrupted them. */
 static int examine(struct doctor *d, json_t **measured)
 {
     struct testbed bed;
@@ -506,8 +510,7 @@ static int examine(struct doctor *d, json_t **measured)
     r = testbed_open(&bed, d->soft, &err);
     if (r == 0 && doctor_gpus(d)) {
         r = measure_effects(&bed, d->device, &m, &err);
-        report_measured(d, &m);
-        *measured = measured_json(&m);
+        *measured = report_measured(d, &m);
     }
     if (r < 0)
         finding(d, FAIL, "measurement", "", "%s", err.text);
@@ -535,12 +538,10 @@ static int doctor_parse(int argc, char **argv, struct doctor *d)
 {
     const struct option_row options[] = {
         {"device", .text = &d->device}, {"report", .flag = &d->report}, {"json", .flag = &d->json}};
-    const struct command_line line = {.program = "cede doctor", .help = usage};
+    const struct command_line line = {.program = "cede doctor", .help = usage, .no_operands = true};
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
     if (status != OPTIONS_GO_ON)
         return status;
-    if (optind < argc)
-        return cli_usage("doctor", "unexpected argument '%s'", argv[optind]);
     if (strcmp(d->device, "auto") == 0)
         d->device =
             access("/dev/nvidiactl", F_OK) < 0 && access("/dev/kfd", F_OK) == 0 ? "amd" : "nvidia";

@@ -1,11 +1,12 @@
-/* See gates.h. Must not change programs on a machine without the device in question; the OpenCL
- * loader reads its variable only in programs that use OpenCL. */
+/* See gates.h. Programs on a machine without such a device must not change. The OpenCL loader reads
+ * its variable only in programs that use OpenCL. */
 #include "cli/gates.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "lib/util.h"
+#include "base/paths.h"
+#include "base/util.h"
 
 #define KFD_DEVICE "/dev/kfd" /* AMD GPUs */
 
@@ -38,30 +39,16 @@ int gates_list_add(const char *variable, const char *separators, const char *lib
     return setenv(variable, list, 1) < 0 ? -ENOMEM : 0;
 }
 
-/* In the build folder of this program, else beside it, where data/install.sh put it, else where it
- * was installed. */
-static bool gates_find(const char *folder, const char *name, char path[static GATES_PATH])
-{
-    char exe[GATES_PATH - 64];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    exe[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(exe, '/');
-    if (slash) {
-        *slash = '\0';
-        snprintf(path, GATES_PATH, "%s/../gate/%s/%s", exe, folder, name);
-        if (access(path, R_OK) == 0)
-            return true;
-        snprintf(path, GATES_PATH, "%s/../lib/cede/%s", exe, name);
-        if (access(path, R_OK) == 0)
-            return true;
-    }
-    snprintf(path, GATES_PATH, "%s/%s", GATE_DIR, name);
-    return access(path, R_OK) == 0;
-}
-
 bool gates_opencl(char path[static GATES_PATH])
 {
-    return gates_find("opencl", "libcede-opencl.so", path);
+    return cede_find("gate/opencl/libcede-opencl.so", "lib/cede/libcede-opencl.so",
+                     GATE_DIR "/libcede-opencl.so", path, GATES_PATH);
+}
+
+static bool gates_hip(char path[static GATES_PATH])
+{
+    return cede_find("gate/hip/libcede-hip.so", "lib/cede/libcede-hip.so",
+                     GATE_DIR "/libcede-hip.so", path, GATES_PATH);
 }
 
 int gates_enter(const char *socket)
@@ -74,7 +61,7 @@ int gates_enter(const char *socket)
     int r = 0;
     if (gates_opencl(path))
         r = gates_list_add("OPENCL_LAYERS", ":", path);
-    if (r == 0 && access(KFD_DEVICE, F_OK) == 0 && gates_find("hip", "libcede-hip.so", path))
+    if (r == 0 && access(KFD_DEVICE, F_OK) == 0 && gates_hip(path))
         r = gates_list_add("LD_PRELOAD", ": \t\n", path);
     return r == 0 && setenv("CEDE_GATE", gate, 1) < 0 ? -ENOMEM : r;
 }

@@ -4,20 +4,19 @@
 #include <errno.h>
 #include <string.h>
 
-#include "cli/direct.h"
-#include "control/replies.h"
-#include "device/registry.h"
-#include "lib/json_text.h"
-#include "lib/paths.h"
-#include "lib/procfs.h"
-#include "lib/schedulers.h"
-#include "lib/text.h"
-#include "model/model.h"
-#include "recovery/journal.h"
+#include "api/replies.h"
+#include "base/json_text.h"
+#include "base/paths.h"
+#include "base/text.h"
+#include "core/model.h"
+#include "gpu/registry.h"
+#include "journal/journal.h"
+#include "who/procfs.h"
+#include "who/schedulers.h"
 
-/* The journal holds only what was changed, so a group that it does not show runs as it always did.
- * A job counts as paused if something of it is still suspended or stopped: a restorer may have been
- * there. */
+/* The journal holds only changed groups; others run by the driver's default. A job counts as paused
+ * only if one of its groups is still suspended or stopped, since a restorer may have resumed them.
+ */
 static json_t *from_journal_job(const struct journal *j, const struct journal_job *rec)
 {
     struct job_view v = {.number = rec->number, .job = *rec, .busy = -1};
@@ -43,17 +42,66 @@ static json_t *from_journal_job(const struct journal *j, const struct journal_jo
     return job;
 }
 
+/* Whether a group on record belongs to no job that a person has paused. */
+static bool is_abandoned(uint32_t slot, void *arg)
+{
+    const struct journal *j = arg;
+    uint32_t flags;
+    const struct device_group *g = journal_group(j, slot, &flags);
+    for (uint32_t i = 0; g && i < journal_jobs_end(j); i++) {
+        const struct journal_job *job = journal_job(j, i);
+        if (job && job->paused && proc_in_tree(g->proc.pid, job->root.pid))
+            return false;
+    }
+    return g != NULL;
+}
+
+/* Whether a journal without a daemon records suspended processes that no person has paused: their
+ * scheduler and its restorer were killed. */
+static bool look_abandoned(const struct journal *j)
+{
+    for (uint32_t i = 0; i < journal_groups_end(j); i++) {
+        uint32_t flags;
+        const struct device_group *g = journal_group(j, i, &flags);
+        if (g && (flags & (JG_SUSPENDED | JG_STOPPED)) && proc_alive(g->proc) &&
+            is_abandoned(i, (void *)j))
+            return true;
+    }
+    return false;
+}
+
+/* Undoes the changes to these processes, as the restorer would have. -EBUSY: another process holds
+ * the journal after all; -EIO: some could not be resumed. */
+static int look_repair(const char *dir, struct error *err)
+{
+    struct journal *j;
+    struct device_driver *driver;
+    int r = journal_open(dir, 0, &j, err);
+    if (r < 0)
+        return r;
+    const struct journal_shared *s = journal_shared(j);
+    r = device_open(s->driver[0] ? s->driver : "auto", s->where[0] ? s->where : NULL, &driver, err);
+    if (r == 0) {
+        unsigned failed = journal_undo(j, driver, is_abandoned, j);
+        if (failed)
+            r = error_set(err, -EIO, "%u channel groups could not be restored", failed);
+        device_close(driver);
+    }
+    journal_close(j);
+    return r;
+}
+
 static void look_left(enum look_left left, const char *dir, struct error *said)
 {
     struct error err = {""};
-    int r = left == LOOK_REPAIR ? direct_repair(dir, &err) : -ECANCELED;
+    int r = left == LOOK_REPAIR ? look_repair(dir, &err) : -ECANCELED;
     if (r == 0)
         error_set(said, 0, "programs that a killed scheduler had left suspended run again now");
     else if (r == -ECANCELED)
         error_set(said, r,
                   "a killed scheduler has left programs suspended: start ceded, or type "
                   "`cede ps`");
-    else if (r != -EBUSY) /* else another process does it */
+    else if (r != -EBUSY) /* with -EBUSY another process undoes them */
         error_set(said, r,
                   "programs that a killed scheduler had left suspended stay so: %s; start ceded, "
                   "or `cede resume` them",
@@ -70,7 +118,7 @@ int look_records(enum look_left left, json_t **out, struct error *said, struct e
             *slash = '\0';
         struct journal *j;
         int r = journal_open_readonly(dir, &j, err);
-        if (r == 0 && direct_abandoned(j)) {
+        if (r == 0 && look_abandoned(j)) {
             journal_close(j);
             look_left(left, dir, said);
             r = journal_open_readonly(dir, &j, err);
@@ -92,7 +140,7 @@ int look_records(enum look_left left, json_t **out, struct error *said, struct e
     return *out ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
-/* A daemon knows which processes are in no job, and names them unless there are very many. */
+/* Whether a process is in a job, by the daemon's complete list of others, else by its ancestors. */
 static bool in_a_job(const json_t *all, pid_t pid)
 {
     const json_t *unmanaged = json_object_get(all, "unmanaged"), *o;
@@ -113,7 +161,7 @@ static json_t *other(pid_t pid, const struct usage_list *usage)
     uid_t uid;
     if (proc_stat_read(pid, &st) < 0 || proc_owner(pid, &uid) < 0)
         return NULL;
-    /* Scheduling is no use of the GPU. */
+    /* Schedulers open the GPU, but do not work on it. */
     if (pid == getpid() || proc_is_scheduler(&st, uid))
         return NULL;
     text_printable(st.comm);

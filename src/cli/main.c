@@ -1,5 +1,5 @@
-/* One program under several names: picks what to be from argv[0] or from the first argument, and
- * sees to it that what a verb printed has been written. Does nothing else. */
+/* The entry point of all programs of cede, which are one file: chooses the program or the verb by
+ * argv[0] or by the first argument, and reports if standard output could not be written. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -8,17 +8,20 @@
 #include <sys/prctl.h>
 
 #include "acct/keeper.h"
+#include "agents/kubernetes/agent.h"
+#include "agents/prometheus/metrics.h"
+#include "base/version.h"
+#include "bench/load/load.h"
 #include "cli/cli.h"
 #include "daemon/ceded.h"
-#include "device/soft/server.h"
-#include "identify/identify.h"
-#include "lib/version.h"
-#include "load/load.h"
-#include "pool/pool.h"
-#include "recovery/restorer.h"
-#include "recovery/swapper.h"
+#include "doctor/doctor.h"
+#include "journal/restorer.h"
+#include "journal/swapper.h"
+#include "memory/pool/pool.h"
+#include "softgpu/server.h"
+#include "who/identify.h"
 
-/* By name of the program, or as `cede VERB`. */
+/* Programs are started by their name, or as `cede VERB`. */
 static const struct {
     const char *name, *verb;
     int (*main)(int argc, char **argv);
@@ -57,7 +60,6 @@ static const struct {
     {"rules", rules_main, "list the rules, or say which one matches a process and why"},
     {"policy", policy_main, "show or change the scheduling policy"},
     {"kube-agent", kube_agent_main, "report the pods of this node to ceded"},
-    {"profile", profile_main, "show what a program's kernels use, from a profiler"},
     {"advise", advise_main, "predict which programs fit together on a GPU"},
     {"doctor", doctor_main, "check what this machine allows, and measure it"},
     {"bench", bench_main, "measure scenarios on this GPU, and report them"},
@@ -86,7 +88,7 @@ static int usage(FILE *f)
     return f == stdout ? CLI_OK : CLI_USAGE;
 }
 
-/* Missing standard descriptors would be taken by the next open(); these fail when used. */
+/* Missing standard descriptors, whose numbers open() would reuse, are opened so that use fails. */
 static void fill_descriptors(void)
 {
     for (int fd = 0; fd <= 2; fd++) {
@@ -106,10 +108,10 @@ static int flush(int status)
 
 static int program(size_t i, int argc, char **argv)
 {
-    /* Started as /proc/self/exe it would be "exe" in ps and to `cede doctor`. */
+    /* A program that is started as /proc/self/exe would be called "exe" in ps and `cede doctor`. */
     prctl(PR_SET_NAME, programs[i].name);
     int status = programs[i].main(argc, argv);
-    return status == CLI_OK ? flush(status) : status; /* else it has said what is wrong */
+    return status == CLI_OK ? flush(status) : status; /* a failure has been reported already */
 }
 
 static int main_verb(int argc, char **argv)
@@ -120,7 +122,7 @@ static int main_verb(int argc, char **argv)
         if (strcmp(name, verbs[i].name) != 0)
             continue;
         argv[0] = self;
-        /* The program that `run` starts gets all of this as it was. */
+        /* `run` leaves both alone, since its program inherits them. */
         if (verbs[i].main != run_main) {
             fill_descriptors();
             signal(SIGPIPE, SIG_IGN);

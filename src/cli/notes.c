@@ -1,10 +1,10 @@
 /* See notes.h. */
 #include "cli/notes.h"
 
+#include "base/json_text.h"
+#include "base/util.h"
 #include "cli/cli.h"
 #include "cli/unmanaged.h"
-#include "lib/json_text.h"
-#include "lib/util.h"
 
 void notes_unmanaged(const json_t *all)
 {
@@ -41,7 +41,7 @@ static void notes_mps(const json_t *jobs)
     }
 }
 
-/* Those whose mode is, or is not, in effect. */
+/* Lists jobs with --preempt block for which the mode is, or is not, in effect. */
 static void preempt_list(const json_t *jobs, bool active, char *list, size_t size)
 {
     const json_t *job;

@@ -1,4 +1,4 @@
-/* `cede pause` and `cede resume`: off the GPU and back, memory and state untouched. */
+/* `cede pause` and `cede resume`: take jobs off the GPU and let them run again. */
 #include "cli/cli.h"
 #include "cli/targets.h"
 

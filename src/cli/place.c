@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "cli/cli.h"
-#include "lib/json_text.h"
 
 #define VARIABLE "CUDA_VISIBLE_DEVICES"
 

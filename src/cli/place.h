@@ -1,4 +1,4 @@
-/* `cede run --gpus`: GPUs that the daemon chooses for the program, which learns them by its
+/* `cede run --gpus`: the daemon chooses GPUs for the program, which gets them by
  * CUDA_VISIBLE_DEVICES. */
 #ifndef CEDE_CLI_PLACE_H
 #define CEDE_CLI_PLACE_H
@@ -7,17 +7,17 @@
 
 #include <jansson.h>
 
-#include "control/proto.h"
+#include "api/proto.h"
 
-/* What the variable says now, into a request that asks for GPUs. -EINVAL: it is too long. */
+/* Puts the variable's present value into a request that asks for GPUs. -EINVAL: it is too long. */
 int place_ask(struct request *r, struct error *err);
-/* Sets the variable to what was chosen, for this process and what it starts. Says what becomes of
- * one that was set, unless quiet. */
+/* Sets the variable to the chosen GPUs, for this process and its children. Reports the change of a
+ * variable that was set, unless quiet. */
 void place_enter(const struct request *r, const json_t *reply, bool quiet);
-/* Whether a refusal is about the GPUs that were asked for, which nobody can have. */
+/* Whether a refusal says that no job can get the GPUs that were asked for. */
 bool place_impossible(const struct request *r, int code);
-/* Whether that daemon chooses no GPUs for anybody: it is an older one, or has none to choose.
- * The request asks for none from now on. */
+/* Whether the daemon cannot choose GPUs: it is an older one, or has none to choose from. The
+ * request asks for none from now on. */
 bool place_drop(struct request *r, int code, const struct error *err);
 
 #endif

@@ -1,12 +1,12 @@
-/* `cede policy`: how the daemon decides. */
+/* `cede policy`: shows or changes the daemon's policy and its parameters. */
 #include <errno.h>
 #include <string.h>
 
+#include "api/client.h"
+#include "api/replies.h"
+#include "base/json_text.h"
 #include "cli/cli.h"
-#include "cli/client.h"
-#include "control/replies.h"
-#include "lib/json_text.h"
-#include "sched/sched.h"
+#include "plan/sched.h"
 
 static const char help[] =
     "usage: cede policy [NAME] [KEY=VALUE]... [--json]\n"
@@ -41,7 +41,7 @@ static void print_list(const json_t *reply)
     }
 }
 
-/* NAME or KEY=VALUE into the request. CLI_OK, or CLI_USAGE with the message printed. */
+/* Puts NAME or KEY=VALUE into the request. CLI_OK, or CLI_USAGE after a message. */
 static int argument(const char *arg, struct request *r)
 {
     const char *value = strchr(arg, '=');
@@ -92,8 +92,7 @@ int policy_main(int argc, char **argv)
         code = client_call(&c, &r, &reply, &err);
         client_close(&c);
     } else if (code == -ENOENT && !changes) {
-        cli_error(
-            "no daemon is running; without one, `cede set` and `cede pause` follow policy static");
+        cli_error("no daemon is running");
         reply = json_pack("{s:n, s:o}", "policy", "policies", policies_json());
         code = reply ? 0 : error_set(&err, -ENOMEM, "out of memory");
     } else if (code == -ENOENT) {

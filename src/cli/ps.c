@@ -1,18 +1,18 @@
-/* `cede ps`: the jobs, from the daemon or, where none runs, from what the last one wrote down.
- * Changes nothing, but that programs which a killed scheduler left suspended run again. */
+/* `cede ps`: the jobs, from the daemon or, if none runs, from the last one's journal. The only
+ * change that it makes is to resume programs that a killed scheduler left suspended. */
 #include <errno.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "api/client.h"
+#include "base/json_text.h"
 #include "cli/cells.h"
 #include "cli/choose.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/look.h"
 #include "cli/notes.h"
 #include "cli/targets.h"
-#include "cli/users.h"
-#include "lib/json_text.h"
+#include "who/users.h"
 
 static const char help[] =
     "usage: cede ps [-a] [--json] [TARGET...]\n"
@@ -44,25 +44,14 @@ static const char help[] =
 
 /* ---- table ----------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *title;
-    bool right;
-} columns[COLUMNS] = {
-    [JOB] = {"JOB", true},       [PID] = {"PID", true},        [CLASS] = {"CLASS", false},
-    [WEIGHT] = {"WEIGHT", true}, [LIMITS] = {"LIMITS", false}, [BUDGET] = {"BUDGET", true},
-    [STATE] = {"STATE", false},  [GPU] = {"GPU", false},       [LEVEL] = {"LEVEL", false},
-    [SLICE] = {"SLICE", true},   [BUSY] = {"BUSY", true},      [SPEED] = {"SPEED", true},
-    [MEM] = {"MEM", true},       [USER] = {"USER", false},     [NAME] = {"NAME", false},
-};
-
-/* Columns of a terminal; 0: not one, so nothing is cut. */
+/* Columns of the terminal; 0: standard output is no terminal, and nothing is cut. */
 static unsigned terminal_width(void)
 {
     struct winsize w;
     return isatty(1) && ioctl(1, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
 }
 
-/* Bytes of s that fill at most `width` columns, one for a character. */
+/* Bytes of s that fill at most `width` columns, with one column per character. */
 static int cut(const char *s, size_t width)
 {
     size_t n = 0;
@@ -76,14 +65,14 @@ static int cut(const char *s, size_t width)
 static void print_row(char cell[COLUMNS][CELL], const size_t width[COLUMNS], unsigned terminal)
 {
     size_t used = 0;
-    for (size_t c = 0; c < NAME; c++) {
+    for (size_t c = 0; c < COLUMNS - 1; c++) {
         if (!width[c])
             continue;
-        printf(columns[c].right ? "%*s  " : "%-*s  ", (int)width[c], cell[c]);
+        printf(ps_columns[c].right ? "%*s  " : "%-*s  ", (int)width[c], cell[c]);
         used += width[c] + 2;
     }
     size_t room = terminal == 0 ? CELL : terminal > used + 8 ? terminal - used : 8;
-    printf("%.*s\n", cut(cell[NAME], room), cell[NAME]);
+    printf("%.*s\n", cut(cell[COLUMNS - 1], room), cell[COLUMNS - 1]);
 }
 
 /* Whether there are several kinds of devices. */
@@ -111,31 +100,22 @@ static int print_table(const json_t *rows, const json_t *devices)
         cli_error("out of memory");
         return CLI_FAILED;
     }
-    for (size_t c = 0; c < COLUMNS; c++) {
-        snprintf(cells[0][c], CELL, "%s", columns[c].title);
-        width[c] = strlen(columns[c].title);
-    }
     const json_t *job;
-    bool labels = mixed(devices);
-    bool budgets = false, limits = false, speeds = false, users = false;
-    json_array_foreach(rows, k, job)
-    {
-        cells_of(job, devices, labels, cells[k + 1]);
-        budgets |= json_get_int(job, "budget_us") > 0;
-        limits |= json_get_int(job, "gpu_min") > 0 || json_get_int(job, "gpu_max") > 0;
-        speeds |= strcmp(cells[k + 1][SPEED], "-") != 0;
-        users |= user_is_other(job);
-        for (size_t c = 0; c < COLUMNS; c++)
-            width[c] = max_u64(width[c], strlen(cells[k + 1][c]));
+    struct shown row = {.devices = devices, .labels = mixed(devices)};
+    for (size_t c = 0; c < COLUMNS; c++) {
+        const struct column *column = &ps_columns[c];
+        bool any = !column->needed;
+        snprintf(cells[0][c], CELL, "%s", ps_columns[c].title);
+        width[c] = strlen(ps_columns[c].title);
+        json_array_foreach(rows, k, row.job)
+        {
+            char *cell = cells[k + 1][c];
+            column->text(cell, column, &row);
+            width[c] = max_u64(width[c], strlen(cell));
+            any |= column->needed && column->needed(cell, row.job);
+        }
+        width[c] = any ? width[c] : 0;
     }
-    if (!budgets)
-        width[BUDGET] = 0; /* most have none: no column */
-    if (!limits)
-        width[LIMITS] = 0;
-    if (!speeds)
-        width[SPEED] = 0;
-    if (!users)
-        width[USER] = 0;
     unsigned terminal = terminal_width();
     for (k = 0; k <= n; k++)
         print_row(cells[k], width, terminal);

@@ -1,30 +1,30 @@
-/* See room.h. This process is the job that waits, so the daemon forgets it as soon as it ends, and
- * has it on record when another daemon takes over. The daemon is asked again and again, each time
- * by a connection of its own: users may have more jobs that wait than connections. */
+/* See room.h. This process is the job that waits, so the daemon drops it as soon as it ends, and it
+ * is on record when another daemon takes over. It asks the daemon repeatedly, each time by a new
+ * connection, since a user may have more waiting jobs than connections. */
 #include "cli/room.h"
 
 #include <errno.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/json_text.h"
 #include "cli/cli.h"
 #include "cli/transient.h"
-#include "lib/json_text.h"
 
 #define LOOK_NS        (100 * NSEC_PER_MSEC)
-#define LOOK_LATER_NS  NSEC_PER_SEC /* as often as the daemon looks; after: */
+#define LOOK_LATER_NS  NSEC_PER_SEC /* after SOON_NS: as often as the daemon looks */
 #define SOON_NS        (5 * NSEC_PER_SEC)
 #define RESTART_NS     (5 * NSEC_PER_SEC)  /* in which a service manager starts the daemon again */
-#define UNREACHABLE_NS (20 * NSEC_PER_SEC) /* without an answer; then it waits no longer */
-#define OWN_SHOWN      4                   /* jobs by name */
+#define UNREACHABLE_NS (20 * NSEC_PER_SEC) /* without an answer, after which it stops waiting */
+#define OWN_SHOWN      4                   /* jobs that are named */
 
 struct waiting {
     const struct room_wait *w;
     struct client *peer;
     json_int_t number, gpu;
-    pid_t daemon; /* that knows it by that number */
+    pid_t daemon; /* the daemon that gave the number */
     uint64_t since_ns, answered_ns, report_ns;
-    bool detached; /* by somebody */
+    bool detached; /* by a person, so it is no job any more */
 };
 
 bool room_awaited(const json_t *job)
@@ -49,9 +49,9 @@ static const char *duration(uint64_t ns, char buf[static 32])
     return buf;
 }
 
-/* ---- who is before it ---- */
+/* ---- jobs before it ---- */
 
-/* Jobs: the caller's own by name, others by their number. */
+/* A list of jobs: the user's own by name, others as a count. */
 struct crowd {
     char names[OWN_SHOWN * 96];
     unsigned own, others;
@@ -91,7 +91,7 @@ static bool is_on(const json_t *gpus, json_int_t gpu)
     return on;
 }
 
-/* all: as client_ps(). */
+/* Lists the jobs before this one and those that hold its GPU's memory. all: as client_ps(). */
 static void room_crowds(const json_t *all, json_int_t number, char *buf, size_t size)
 {
     const json_t *jobs = json_object_get(all, "jobs"), *job, *own = NULL, *stays = NULL, *program;
@@ -132,7 +132,7 @@ static void room_crowds(const json_t *all, json_int_t number, char *buf, size_t 
                  programs == 1 ? "" : "s", programs == 1 ? "s" : "");
 }
 
-/* At the start, after 10 s, after a minute, and every ten minutes. */
+/* Reports at the start, after 10 s, after a minute, and then every ten minutes. */
 static void room_report(struct waiting *x)
 {
     const struct room_wait *w = x->w;
@@ -159,14 +159,14 @@ static void room_report(struct waiting *x)
 
 /* ---- asking ---- */
 
-/* With `cede run --gpus` the daemon's choice, which it may change as long as the job waits. */
+/* Notes the job's GPU, which with `cede run --gpus` the daemon may change while the job waits. */
 static void room_take_gpu(struct waiting *x, const json_t *job)
 {
     const json_t *gpu = json_object_get(json_object_get(job, "memory"), "gpu");
     x->gpu = gpu ? json_integer_value(gpu) : x->gpu;
 }
 
-/* Becomes a job, or finds that it is one. */
+/* Makes this process a job, unless it is one. */
 static int room_enroll(struct waiting *x, bool started, json_t **job, struct error *err)
 {
     struct request r = *x->w->request;
@@ -193,7 +193,7 @@ static int room_connect(const struct waiting *x, struct error *err)
     return r;
 }
 
-/* 1: it waits on; 0: not. A daemon that took over may not know the job. */
+/* 1: the job still waits; 0: it does not. A daemon that took over may not know the job. */
 static int room_look(struct waiting *x, struct error *err)
 {
     json_t *job = NULL;
@@ -211,7 +211,7 @@ static int room_look(struct waiting *x, struct error *err)
     return r < 0 ? r : waits;
 }
 
-/* It starts all the same: the line goes on without it. */
+/* Ends the wait: the daemon is told that the job starts, so that the jobs behind it move up. */
 static int room_give_up(struct waiting *x, struct error *err)
 {
     const struct room_wait *w = x->w;

@@ -1,12 +1,12 @@
-/* `cede rules`: the rules of a ceded, and what they say of a process. Changes nothing. */
+/* `cede rules`: lists ceded's rules, or tests them on a process. Changes nothing. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
 
+#include "api/client.h"
+#include "base/json_text.h"
+#include "base/text.h"
 #include "cli/cli.h"
-#include "cli/client.h"
-#include "lib/json_text.h"
-#include "lib/text.h"
 
 static const char help[] =
     "usage: cede rules [--json]\n"
@@ -23,11 +23,11 @@ static const char help[] =
     "  cede rules\n"
     "  sudo cede rules test 4711\n";
 
-#define WAIT_NS (12 * NSEC_PER_SEC) /* ceded waits for 10 s for what a program says of itself */
+#define WAIT_NS (12 * NSEC_PER_SEC) /* ceded waits for 10 s for a program's own facts */
 #define NAP_NS  (20L * 1000000)
 #define CELL    72 /* characters of a fact */
 
-/* Of others, for a terminal. */
+/* A text of other users, made safe for a terminal and cut to CELL characters. */
 static const char *cell_shown(char buf[static CELL * 4], const char *text)
 {
     snprintf(buf, CELL * 4, "%.*s%s", CELL, text ? text : "",
@@ -119,7 +119,7 @@ static void print_all(const json_t *all, bool of_process)
            json_is_string(others) ? json_string_value(others) : "");
 }
 
-/* One page after the other, and again while something is not known. */
+/* Asks for all pages, again from the first while a fact is not known. */
 static int rules_ask(struct client *c, struct request *r, json_t **all, struct error *err)
 {
     const uint64_t until = monotonic_ns() + WAIT_NS;

@@ -1,13 +1,11 @@
-/* `cede run`: a program as a job. It behaves as the program alone would: terminal, signals, exit
- * status, descriptors and environment are the program's own affair.
+/* `cede run`: runs a program as a job. It behaves as the program alone would: terminal, signals,
+ * exit status, descriptors and environment are the program's.
  *
  * The job's root is this process, not the program, and this process is the program's subreaper, so
- * that whatever the program starts stays in the tree that the daemon looks at. Where it may, it
- * makes a control group first, by which the daemon knows them when this process has ended, too.
- * Nothing here may make the program depend on cede: no death signal, no descriptor kept open, no
- * variable set but those of devices that need a gate inside (gates.h) and of GPUs that cede was to
- * choose (place.h).
- */
+ * that all descendants of the program stay in the tree that the daemon looks at. Where it has the
+ * right, it first makes a control group, by which the daemon finds them after this process's end.
+ * Nothing here may make the program depend on cede: no death signal, no open descriptor, and no
+ * variables except for gates (gates.h), chosen GPUs (place.h) and pools. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -16,8 +14,12 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "api/client.h"
+#include "api/terms.h"
+#include "base/child.h"
+#include "base/fnv.h"
+#include "base/json_text.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/gates.h"
 #include "cli/place.h"
 #include "cli/room.h"
@@ -25,11 +27,9 @@
 #include "cli/run_words.h"
 #include "cli/transient.h"
 #include "cli/unmanaged.h"
-#include "device/registry.h"
-#include "lib/cgroup.h"
-#include "lib/fnv.h"
-#include "lib/json_text.h"
-#include "lib/procfs.h"
+#include "gpu/registry.h"
+#include "who/cgroup.h"
+#include "who/procfs.h"
 
 static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max P%] [-n "
@@ -96,27 +96,27 @@ static const char help[] =
     "  sudo cede run -c latency -n serve -- python3 serve.py\n"
     "  cede run -c batch -- python3 train.py --epochs 90\n";
 
-#define ROOM_WAIT_US     (120 * 1000000ULL) /* two jobs of 64 GiB have left by then */
+#define ROOM_WAIT_US     (120 * 1000000ULL) /* enough to swap out two jobs of 64 GiB */
 #define WAIT_DEFAULT     UINT64_MAX
 #define ENROLL_NS        (5 * NSEC_PER_SEC)  /* for a daemon that is there */
 #define ENROLL_MAX_NS    (20 * NSEC_PER_SEC) /* where daemons end and begin, or with --strict */
 #define NAP_FIRST_NS     (5 * NSEC_PER_MSEC)
 #define NAP_MAX_NS       (200 * NSEC_PER_MSEC)
-#define CONTINUE_LOOK_NS 20000000L /* of whether a stopped program goes on */
+#define CONTINUE_LOOK_NS 20000000L /* between looks whether a stopped program goes on */
 
 struct options {
     struct request request;
     const char *device;
     bool quiet;
-    bool grouped;         /* has a control group of its own */
-    struct run_pool pool; /* strict is of more than that */
-    uint64_t wait_us;     /* for room */
+    bool grouped;         /* a control group was made for the job */
+    struct run_pool pool; /* its `strict` is --strict, which is not only about pools */
+    uint64_t wait_us;     /* longest wait for room */
 };
 
-/* What became of enrolling. */
+/* The result of making this process a job. */
 struct enrolled {
-    bool refused, impossible; /* a scheduler is there and does not allow it; it cannot be */
-    struct error unplaced;    /* why no GPUs are chosen for it; "": they are, or need not */
+    bool refused, impossible; /* the daemon refused the job; no job can have what was asked for */
+    struct error unplaced;    /* why no GPUs were chosen; "": they were, or were not asked for */
     json_t *reply;            /* to the request; NULL: not accepted */
 };
 
@@ -129,18 +129,13 @@ static void default_name(const char *command, char name[static JOB_NAME_MAX])
         snprintf(name, JOB_NAME_MAX, "_%.*s", JOB_NAME_MAX - 2, base);
 }
 
-/* What options and command are together: OPTIONS_GO_ON, or the exit status. */
+/* Checks the options together. OPTIONS_GO_ON, or the exit status. */
 static int parse_checked(const char *command, struct request *r)
 {
     struct error err = {""};
-    uint32_t budget_us, min_speed;
-    enum preempt_mode preempt;
     if (!command || !command[0])
         return cli_usage("run", "run: no command given");
-    if (request_budget(r, r->class, 0, &budget_us, &err) < 0 ||
-        request_preempt(r, r->class, PREEMPT_INSTRUCTION, &preempt, &err) < 0 ||
-        request_min_speed(r, r->class, 0, &min_speed, &err) < 0 ||
-        request_deadline(r, r->class, &err) < 0 || request_place(r, &err) < 0)
+    if (terms_check(r, r->class, &err) < 0 || request_place(r, &err) < 0)
         return cli_usage("run", "run: %s", err.text);
     if (!r->name[0])
         default_name(command, r->name);
@@ -160,11 +155,11 @@ static int run_device(void *to, const char *name, const char *text, struct error
     return device_list_check(text, err);
 }
 
-/* OPTIONS_GO_ON, or the exit status. */
+/* Reads the command line. OPTIONS_GO_ON, or the exit status. */
 static int run_parse(int argc, char **argv, struct options *o)
 {
     struct request *r = &o->request;
-    *r = (struct request){.op = OP_ADD, .run = true, .pid = getpid(), .has_class = true};
+    *r = (struct request){.op = OP_ADD, .run = true, .pid = getpid(), .given = TERM(class)};
     r->class = CLASS_NORMAL;
     run_words(r);
     const struct option_row options[] = {
@@ -215,7 +210,7 @@ static void run_warning(const struct options *o, const json_t *reply)
         cli_error("'%s' runs unscheduled for now: %s", o->request.name, why);
 }
 
-/* Waits for the memory that the job said it will take. Meanwhile it may have been given other GPUs.
+/* Waits for the memory that the job stated. Meanwhile the daemon may have chosen other GPUs for it.
  */
 static int run_wait(const struct options *o, struct client *peer, const json_t *reply,
                     struct error *err)
@@ -236,9 +231,9 @@ static int run_wait(const struct options *o, struct client *peer, const json_t *
     return r;
 }
 
-/* Of many calls at once some are refused for now, or wait longer than the client does. A daemon
- * that leaves, its last job gone, closes its connections and accepts none after that: one that does
- * so twice is out of order. */
+/* Whether a failure may pass: many calls at once exceed the daemon's limits or the client's time,
+ * and a daemon that leaves after its last job closes its connections. A daemon that closes a
+ * connection twice has a fault. */
 static bool is_passing(int r, pid_t daemon, pid_t *left)
 {
     const pid_t before = *left;
@@ -256,7 +251,7 @@ static int enroll(struct options *o, struct client *peer, struct enrolled *e, st
     int r = transient_connect(&t, o->device, peer, 0, err);
     while (r == 0) {
         o->grouped = o->grouped || cgroup_run_enter();
-        /* A program does not wait for a daemon that hangs. */
+        /* The program must not wait for a daemon that hangs. */
         const uint64_t until = o->pool.strict ? 0 : max_u64(since, t.none_ns) + ENROLL_NS;
         json_t *reply;
         peer->until_ns = until;
@@ -272,7 +267,7 @@ static int enroll(struct options *o, struct client *peer, struct enrolled *e, st
         const bool dropped = r < 0 && place_drop(&o->request, r, err);
         if (dropped)
             e->unplaced = *err;
-        /* What cannot be had is refused too: a size or a preemption mode that no GPU has. */
+        /* A size or a preemption mode that no GPU has is refused, too. */
         e->impossible =
             (r == -EINVAL && o->request.memory_bytes) || place_impossible(&o->request, r);
         e->refused = r == -EPERM || r == -EACCES || r == -EDQUOT || e->impossible ||
@@ -289,7 +284,7 @@ static int enroll(struct options *o, struct client *peer, struct enrolled *e, st
     return r;
 }
 
-/* All that may be forwarded: not what cannot be caught, nor what a fault of our own raises. */
+/* Signals that may be forwarded: all that can be caught, except those that a fault here raises. */
 static void forwarded_set(sigset_t *set)
 {
     static const int not [] = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
@@ -298,8 +293,8 @@ static void forwarded_set(sigset_t *set)
         sigdelset(set, not [i]);
 }
 
-/* Whether a process is one of the job's: what it sent to its process group has reached the program
- * already. */
+/* Whether a process is one of the job's. A signal that it sent to its process group has already
+ * reached the program. */
 static bool is_inside(pid_t pid)
 {
     return proc_in_tree(pid, getpid());
@@ -329,26 +324,39 @@ static bool should_forward(const siginfo_t *si, pid_t child)
     case SIGHUP:
         return getsid(0) == getpid(); /* a hangup goes to the session's leader alone */
     default:
-        return true; /* such as SIGALRM from an alarm that was set before us */
+        return true; /* such as SIGALRM of an alarm that was set before exec */
     }
 }
 
-/* A process that continues this one, which is about to stop, once the program is stopped no more:
- * whoever continues the program, or kills it, need not know of us. < 0: there is none. */
-static pid_t start_continuer(pid_t program)
+struct continued {
+    pid_t runner, program;
+};
+
+static int continue_runner(void *arg)
 {
-    const pid_t self = getpid(), pid = fork();
-    if (pid != 0)
-        return pid;
-    while (getppid() == self && (is_stopped(program) || !is_stopped(self)))
+    const struct continued *c = arg;
+    while (getppid() == c->runner && (is_stopped(c->program) || !is_stopped(c->runner)))
         nanosleep(&(struct timespec){.tv_nsec = CONTINUE_LOOK_NS}, NULL);
-    if (getppid() == self)
-        kill(self, SIGCONT);
-    _exit(0);
+    if (getppid() == c->runner)
+        kill(c->runner, SIGCONT);
+    return 0;
 }
 
-/* Reaps all there is. True when the program has ended, with its wait status. held: a SIGSTOP is
- * ceded's, which stops batch jobs of MPS servers for moments; no shell is to take that for ^Z. */
+/* Stops this process as the program has stopped, so that a shell sees it. A helper continues this
+ * one when the program goes on or ends, since whoever continues that may not know this one. */
+static void stop_like(pid_t program)
+{
+    struct continued c = {getpid(), program};
+    pid_t continuer;
+    const int r =
+        child_start(&(struct child_spec){.begin = continue_runner, .arg = &c}, &continuer);
+    kill(c.runner, SIGSTOP);
+    if (r == 0 && kill(continuer, SIGKILL) == 0)
+        waitpid(continuer, NULL, 0);
+}
+
+/* Reaps children. True: the program has ended, with its wait status. held: a SIGSTOP is ceded's,
+ * which stops batch jobs of MPS servers for moments, and must not look like ^Z to a shell. */
 static bool reap(pid_t child, bool held, int *status)
 {
     bool ended = false;
@@ -361,13 +369,8 @@ static bool reap(pid_t child, bool held, int *status)
             ended = true;
             continue;
         }
-        /* The shell that waits for us has to see a stopped job. */
-        if (is_stopped(child) && !(held && WSTOPSIG(st) == SIGSTOP)) {
-            pid_t continuer = start_continuer(child);
-            kill(getpid(), SIGSTOP);
-            if (continuer > 0 && kill(continuer, SIGKILL) == 0)
-                waitpid(continuer, NULL, 0);
-        }
+        if (is_stopped(child) && !(held && WSTOPSIG(st) == SIGSTOP))
+            stop_like(child);
     }
     return ended;
 }
@@ -388,7 +391,7 @@ static int wait_and_forward(pid_t child, bool held, const sigset_t *set)
     }
 }
 
-/* Ends as the program ended. Returns the exit status if a signal did not end this process too. */
+/* Ends this process as the program ended. Returns the exit status unless a signal ends it. */
 static int end_like(int status, const sigset_t *set)
 {
     if (WIFEXITED(status))
@@ -396,20 +399,20 @@ static int end_like(int status, const sigset_t *set)
     int sig = WTERMSIG(status);
     const struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
-    prctl(PR_SET_DUMPABLE, 0); /* a core of ours would hide the program's */
+    prctl(PR_SET_DUMPABLE, 0); /* a core of this process would hide the program's */
     signal(sig, SIG_DFL);
     raise(sig);
     sigprocmask(SIG_UNBLOCK, set, NULL);
     return 128 + sig;
 }
 
-/* Grants the right to steer this program, before it becomes the program, to whoever may have to.
+/* Grants all processes of the user the right to steer this process, before it becomes the program.
  *
- * Where kernel.yama.ptrace_scope is 1, a process can be reached into by its ancestors and by one
- * process that it names, with those that descend from that one at the time of the call. The name
- * lasts over exec, is not inherited, and is void as soon as the process that was named has ended.
- * A job that is off the run list stays off it unless somebody with that right is left, so the right
- * must not end with any process that may be killed:
+ * Where kernel.yama.ptrace_scope is 1, a process can be traced by its ancestors and by one process
+ * that it names, with that one's descendants at the time of the call. The grant lasts over exec, is
+ * not inherited, and ends with the named process. A job that is off the run list stays off it
+ * unless a process with the right is left, so the right must not end with a process that may be
+ * killed:
  *
  *   named                     who may undo after kill -9 of
  *                             daemon    daemon+restorer  runner+daemon  the first of two runners
@@ -420,21 +423,21 @@ static int end_like(int status, const sigset_t *set)
  *     ancestor, undoes
  *   any process               restorer  any next cede    restorer       all
  *
- * A next cede may be anybody's child: a verb from another terminal, a daemon that another runner
- * starts. It can descend from nothing that was named before, so only the last row has no gap.
+ * The next cede may be any process's child: a verb from another terminal, or a daemon of another
+ * runner. It descends from no process that was named before, so only the last row has no gap.
  *
- * What it costs: for this program, and none that it starts, Yama's limit is lifted. Left are the
- * kernel's own conditions, the same user and a program that is dumpable (no set-user-ID), which is
- * all there is where ptrace_scope is 0. A process of the same user that was taken over could read
- * the program's memory; it could write its files and start it under a debugger before. Whoever
- * does not want that runs a daemon as root, which needs no grant and gets none. */
+ * The cost: Yama's limit is lifted for this program, but not for its children. The kernel's own
+ * conditions stay, the same user and a dumpable program (no set-user-ID), as where ptrace_scope is
+ * 0. A compromised process of the same user could read the program's memory; without the grant it
+ * could already write the program's files and start it under a debugger. A daemon that runs as root
+ * needs no grant and gets none. */
 static void grant_steering(const struct client *peer)
 {
     if (peer->daemon_pid > 0 && peer->daemon_uid != 0)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 }
 
-/* For ceded, which tells programs apart by it that did well together or not; above 0. */
+/* A number above 0 by which ceded recognizes programs that ran well together before, or did not. */
 static uint64_t program_number(char *const *command)
 {
     uint64_t hash = FNV_START;
@@ -443,37 +446,48 @@ static uint64_t program_number(char *const *command)
     return hash >> 1 | 1;
 }
 
+struct beginning {
+    pid_t runner;
+    const struct client *peer;
+    const struct pool *pool;
+    struct sigaction child; /* the program's action for SIGCHLD */
+};
+
+/* Runs in the process that is about to become the program. */
+static int program_begins(void *arg)
+{
+    const struct beginning *b = arg;
+    sigaction(SIGCHLD, &b->child, NULL);
+    grant_steering(b->peer);
+    run_words_pid(b->runner);
+    if (b->peer->socket[0])
+        gates_enter(b->peer->socket); /* the program runs even if this fails */
+    pool_enter(b->pool);
+    return 0;
+}
+
 static int run_program(const struct options *o, char **command, const struct client *peer,
                        const struct pool *pool)
 {
     char text[160];
-    int status;
     sigset_t set, before;
-    struct sigaction child_before;
+    struct beginning b = {.runner = getpid(), .peer = peer, .pool = pool};
     const struct sigaction dfl = {.sa_handler = SIG_DFL};
     forwarded_set(&set);
     sigprocmask(SIG_BLOCK, &set, &before);
-    sigaction(SIGCHLD, &dfl, &child_before); /* ignored, it would take the exit status away */
+    sigaction(SIGCHLD, &dfl, &b.child); /* if it were ignored, the exit status would be lost */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 
-    const pid_t runner = getpid();
-    pid_t child = fork();
-    if (child < 0) {
-        cli_error("cannot start '%s': %s", command[0], strerror(errno));
+    const struct child_spec spec = {.argv = (const char *const *)command,
+                                    .begin = program_begins,
+                                    .arg = &b,
+                                    .inherit = true,
+                                    .mask = &before};
+    pid_t child;
+    int status = child_start(&spec, &child);
+    if (status < 0) {
+        cli_error("cannot start '%s': %s", command[0], strerror(-status));
         return CLI_FAILED;
-    }
-    if (child == 0) {
-        sigaction(SIGCHLD, &child_before, NULL);
-        sigprocmask(SIG_SETMASK, &before, NULL);
-        grant_steering(peer);
-        run_words_pid(runner);
-        if (peer->socket[0])
-            gates_enter(peer->socket); /* without, it runs anyway */
-        pool_enter(pool);
-        execvp(command[0], command);
-        int e = errno;
-        cli_error("cannot run '%s': %s", command[0], strerror(e));
-        _exit(e == ENOENT ? 127 : 126);
     }
     status = wait_and_forward(child, o->request.class == CLASS_BATCH, &set);
     if (o->grouped)

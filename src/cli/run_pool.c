@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "cli/cli.h"
 #include "cli/run_words.h"
-#include "lib/json_text.h"
 
 static bool says_latency(const char *text)
 {
@@ -57,8 +57,8 @@ int run_pool_check(const struct run_pool *o, const struct request *r)
     return OPTIONS_GO_ON;
 }
 
-/* A batch job runs without a pool where there is none, unless it is to have one. A latency job
- * would be ordered in another way than it was told: it does not run where there can be none. */
+/* A batch job without a pool runs nevertheless, except with --strict. A latency job would then be
+ * scheduled otherwise than its user expects, so it does not run where a pool is impossible. */
 static int run_without(const struct run_pool *o, const struct request *r, int code, const char *why)
 {
     const bool never = code == -ENOENT || code == -EEXIST || code == -ENOTSUP;

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/util.h"
 #include "cli/cli.h"
-#include "lib/util.h"
 
 void run_words(struct request *r)
 {
@@ -25,14 +25,15 @@ void run_words(struct request *r)
         else
             cli_error("%s has no effect: %s", known[i].variable, err.text);
     }
-    if (r->has_class && r->class == CLASS_LATENCY) {
+    if (r->given & TERM(class) && r->class == CLASS_LATENCY) {
         cli_error("CEDE_CLASS=latency has no effect: the environment only lowers; give -c latency");
         r->class = CLASS_NORMAL;
     }
-    if (r->has_weight && r->weight > WEIGHT_DEFAULT) {
+    if (r->weight > WEIGHT_DEFAULT) {
         cli_error("CEDE_WEIGHT=%u has no effect: the environment only lowers; give -w %u",
                   r->weight, r->weight);
-        r->has_weight = false;
+        r->given &= ~TERM(weight);
+        r->weight = 0;
     }
 }
 
@@ -53,7 +54,7 @@ void run_words_pid(pid_t runner)
         uint64_t pid;
         if (value && parse_u64(value, 1, INT32_MAX, &pid) == 0 && (pid_t)pid == runner) {
             setenv(names[i], own, 1);
-            unsetenv("LISTEN_PIDFDID"); /* of the runner; it may be missing */
+            unsetenv("LISTEN_PIDFDID"); /* it identifies the runner, and is optional */
         }
     }
 }

@@ -1,6 +1,5 @@
 /* `cede set`: makes running programs jobs, and changes jobs. */
-#include <string.h>
-
+#include "api/terms.h"
 #include "cli/cli.h"
 #include "cli/targets.h"
 
@@ -39,9 +38,8 @@ static const char help[] =
     "                       that are in no job and were not detached by -c none\n"
     "  -h, --help           this text\n"
     "\n"
-    "All targets are tried; the exit status is 1 if any failed. Without a daemon the change is "
-    "made\n"
-    "once, and stays until another `cede set` changes or undoes it.\n"
+    "All targets are tried; the exit status is 1 if any failed. Without a daemon one is started\n"
+    "that ends with its last job.\n"
     "\n"
     "  sudo cede set 4711 -c batch\n"
     "  sudo cede set train -w 300\n"
@@ -51,48 +49,31 @@ int set_main(int argc, char **argv)
 {
     struct request r = {.op = OP_SET};
     bool others = false;
-    const struct option_row options[] = {
-        {"class", 'c', .read = request_text, .to = &r},
-        {"weight", 'w', .read = request_text, .to = &r},
-        {"budget", .read = request_text, .to = &r},
-        {"gpu-min", .read = request_text, .to = &r},
-        {"gpu-max", .read = request_text, .to = &r},
-        {"deadline", .read = request_text, .to = &r},
-        {"preempt", .read = request_text, .to = &r},
-        {"laxity", .read = request_text, .to = &r},
-        {"min-speed", .read = request_text, .to = &r},
-        {"others", .flag = &others},
-    };
+    struct option_row options[REQUEST_OPTIONS_MAX + 1];
+    unsigned n = request_options(&r, options);
+    options[n++] = (struct option_row){"others", .flag = &others};
     const struct command_line line = {.program = "cede set", .help = help};
-    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
+    int status = options_read(argc, argv, &line, options, n);
     if (status != OPTIONS_GO_ON)
         return status;
     if (others && optind < argc)
         return cli_usage("set", "set: --others takes no target");
     if (others && r.release)
         return cli_usage("set", "set: --others are in no job: there is nothing to detach");
-    if (others && !r.has_class && !r.has_weight)
+    if (others && !(r.given & (TERM(class) | TERM(weight))))
         return cli_usage("set", "set: --others takes -c or -w");
     if (!others && optind == argc)
         return cli_usage("set", "set: no target given");
     struct error err = {""};
-    uint32_t budget_us, min_speed;
-    enum preempt_mode preempt;
-    if ((r.has_class && (request_budget(&r, r.class, 0, &budget_us, &err) < 0 ||
-                         request_preempt(&r, r.class, PREEMPT_INSTRUCTION, &preempt, &err) < 0 ||
-                         request_min_speed(&r, r.class, 0, &min_speed, &err) < 0)) ||
-        request_deadline(&r, r.has_class ? r.class : CLASS_NORMAL, &err) < 0 ||
-        request_limits(r.gpu_min, r.gpu_max, &err) < 0)
+    char names[160];
+    if (terms_check(&r, r.given & TERM(class) ? r.class : CLASS_COUNT, &err) < 0)
         return cli_usage("set", "set: %s", err.text);
-    bool limits = r.has_gpu_min || r.has_gpu_max;
-    bool others_given = r.has_weight || r.has_budget || r.has_deadline || r.has_preempt ||
-                        r.has_min_speed || limits;
-    if (!r.has_class && !r.release && !others_given)
-        return cli_usage("set", "set: nothing to set; give -c, -w, --budget, --gpu-min, --gpu-max, "
-                                "--deadline, --preempt or --min-speed");
-    if (r.release && others_given)
-        return cli_usage("set", "set: class none takes no weight, no budget, no limit, no "
-                                "deadline, no preemption mode and no speed");
+    if (!r.given && !r.release)
+        return cli_usage("set", "set: nothing to set; give one of --%s",
+                         terms_names(~0U, true, names, sizeof(names)));
+    if (r.release && r.given)
+        return cli_usage("set", "set: class none takes no %s",
+                         terms_names(r.given, true, names, sizeof(names)));
     if (others)
         return targets_do_others(&r);
     return targets_do("set", &r, argv + optind, argc - optind, NULL);

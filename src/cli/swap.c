@@ -1,13 +1,13 @@
-/* `cede swap-out` and `cede swap-in`: a job's GPU memory to host memory and back. The daemon moves
- * it; the verb waits and reports the outcome. Never without a daemon: something has to stay that
- * brings the job back. */
+/* `cede swap-out` and `cede swap-in`: move a job's GPU memory to host memory and back. The daemon,
+ * which the verb starts if none runs, moves it and stays to bring the job back; the verb waits and
+ * reports the outcome. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/json_text.h"
 #include "cli/cli.h"
 #include "cli/targets.h"
-#include "lib/json_text.h"
 
 #define LOOK_NS 20000000L /* between looks; a move takes a quarter of a second at least */
 
@@ -17,7 +17,7 @@ static bool is(const json_t *job, const char *state)
     return s && strcmp(s, state) == 0;
 }
 
-/* Waits until the job has come to where it is to be, or stays where it was, and says so. */
+/* Waits until the job has been moved, or the move has failed, and prints the outcome. */
 static int swap_finish(struct client *c, const struct request *r, const json_t *reply,
                        struct error *err)
 {
@@ -33,7 +33,7 @@ static int swap_finish(struct client *c, const struct request *r, const json_t *
     const char *why = json_get_text(job, "swap_error");
     char who[TARGET_TEXT];
     json_int_t bytes = json_get_int(job, "swapped_bytes");
-    /* Of a process that nobody knew to be out there is no size, and an error is this one's. */
+    /* A process that was not known to be swapped has no size; an error is then this request's. */
     bool done = r->op == OP_SWAP_OUT ? is(job, "swapped") : !is(job, "swapped") && (bytes || !why);
     if (done)
         printf("%s: %s", target_text(who, job),

@@ -2,14 +2,16 @@
 #include "cli/targets.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 
+#include "api/client.h"
+#include "api/terms.h"
+#include "base/json_text.h"
+#include "base/text.h"
 #include "cli/cli.h"
-#include "cli/client.h"
-#include "cli/direct.h"
-#include "cli/users.h"
-#include "lib/json_text.h"
-#include "lib/text.h"
+#include "cli/transient.h"
+#include "who/users.h"
 
 int target_parse(const char *verb, const char *text, struct request *r)
 {
@@ -17,7 +19,7 @@ int target_parse(const char *verb, const char *text, struct request *r)
     struct error err = {""};
     const char *t = text, *name = strchr(text, '/');
     uid_t uid;
-    /* Messages have numbers: the client may wait for a directory service, the daemon must not. */
+    /* Users are sent as numbers, because the daemon must not wait for a directory service. */
     if (name && name > text && (size_t)(name - text) < sizeof(user) &&
         strspn(text, "0123456789") != (size_t)(name - text)) {
         snprintf(user, sizeof(user), "%.*s", (int)(name - text), text);
@@ -57,25 +59,15 @@ static void say_done(const struct request *r, const char *target, const json_t *
     if (r->op == OP_SET && !r->release) {
         printf("%s: %s, weight %lld", who, class ? class : "?",
                (long long)json_get_int(job, "weight"));
-        json_int_t budget = json_get_int(job, "budget_us");
-        if (budget)
-            printf(", budget %lld us", (long long)budget);
-        json_int_t deadline = json_get_int(job, "deadline_us");
-        if (deadline)
-            printf(", deadline %g s", (double)deadline / 1e6);
-        json_int_t min = json_get_int(job, "gpu_min"), max = json_get_int(job, "gpu_max");
-        if (min)
-            printf(", gpu-min %lld%%", (long long)min);
-        if (max)
-            printf(", gpu-max %lld%%", (long long)max);
-        if (json_get_text(job, "preempt"))
-            printf(", preempted at block ends");
+        const struct term *t;
+        for (unsigned i = 0; (t = term_at(i)); i++) {
+            const json_t *v = json_object_get(job, t->key);
+            if (t->said && (json_is_string(v) || json_integer_value(v)))
+                printf(t->said, (double)json_integer_value(v) / t->per);
+        }
         putchar('\n');
     } else {
-        printf("%s: %s\n", who,
-               r->op == OP_PAUSE    ? "paused"
-               : r->op == OP_RESUME ? "resumed"
-                                    : "detached");
+        printf("%s: %s\n", who, r->release ? "detached" : proto_op_done(r->op));
     }
     const char *note = json_get_text(reply, "note");
     if (note)
@@ -91,49 +83,54 @@ static void target_error(const char *target, const struct error *err)
         cli_error("%s: %s", target, err->text);
 }
 
-/* Who does it: the daemon, or this process where none runs. */
+/* A daemon that has just started finds the GPU programs within this time. */
+#define FRESH_NS      NSEC_PER_SEC
+#define LOOK_AGAIN_MS 20
+
+/* The daemon that serves the requests, which is started if none runs. */
 struct doer {
     struct client client;
-    struct direct *direct;
-    finish_fn finish; /* NULL: a reply says that it is done */
+    struct transient transient;
+    finish_fn finish; /* NULL: the request is done when its reply comes */
 };
 
 static int doer_open(struct doer *d, finish_fn finish)
 {
     struct error err = {""};
-    *d = (struct doer){.finish = finish};
-    int open = client_open(&d->client, &err);
-    if (open == -ENOENT && finish) {
-        error_set(&err, open,
-                  "no daemon is running, and swapping requires one: start ceded, which also finds "
-                  "what an earlier one has swapped out");
-    } else if (open == -ENOENT) {
-        open = direct_open(&d->direct, &err);
-        /* The holder of the journal may be a daemon that has started since. */
-        if (open == -EBUSY && client_open(&d->client, NULL) == 0)
-            open = 0;
-    }
-    if (open < 0)
+    *d = (struct doer){.transient = TRANSIENT_NONE, .finish = finish};
+    const int r = transient_connect(&d->transient, NULL, &d->client, 0, &err);
+    if (r < 0) {
+        transient_close(&d->transient);
         cli_error("%s", err.text);
-    return open;
+    }
+    return r;
 }
 
 static void doer_close(struct doer *d)
 {
-    if (d->direct)
-        direct_close(d->direct);
-    else
-        client_close(&d->client);
+    client_close(&d->client);
+    transient_close(&d->transient);
 }
 
-/* Does it for one target, and says what became of it. -EPIPE and -ETIMEDOUT: nobody is there for
- * others. */
+/* A transient daemon that leaves after its last job has not carried out a request that it does not
+ * answer, so the request goes to another daemon. */
+static int doer_call(struct doer *d, const struct request *r, json_t **reply, struct error *err)
+{
+    int code = client_call(&d->client, r, reply, err);
+    if (code != -EPIPE)
+        return code;
+    client_close(&d->client);
+    code = transient_connect(&d->transient, NULL, &d->client, 0, err);
+    return code < 0 ? -EPIPE : client_call(&d->client, r, reply, err);
+}
+
+/* Sends the request for one target, and prints the outcome. -EPIPE and -ETIMEDOUT: no daemon
+ * answers, so other targets are pointless. */
 static int do_one(struct doer *d, const struct request *r, const char *target)
 {
     struct error err = {""};
     json_t *reply;
-    int code = d->direct ? direct_do(d->direct, r, &reply, &err)
-                         : client_call(&d->client, r, &reply, &err);
+    int code = doer_call(d, r, &reply, &err);
     if (code == 0) {
         if (d->finish)
             code = d->finish(&d->client, r, reply, &err);
@@ -141,10 +138,9 @@ static int do_one(struct doer *d, const struct request *r, const char *target)
             say_done(r, target, reply);
         json_decref(reply);
     }
-    if (code == 0)
-        return 0;
-    target_error(target, &err);
-    return !d->direct || (code != -EPIPE && code != -ETIMEDOUT) ? code : -EIO;
+    if (code < 0)
+        target_error(target, &err);
+    return code;
 }
 
 static int do_all(const struct request *all, char *const *targets, int n, finish_fn finish)
@@ -172,7 +168,7 @@ int targets_do(const char *verb, const struct request *what, char *const *target
         cli_error("out of memory");
         return CLI_FAILED;
     }
-    /* All of them before anything is done: looking up a user may take its time. */
+    /* All targets are parsed before any request, since looking up a user may take long. */
     for (int i = 0; i < n && status == CLI_OK; i++) {
         all[i] = *what;
         status = target_parse(verb, targets[i], &all[i]);
@@ -183,24 +179,26 @@ int targets_do(const char *verb, const struct request *what, char *const *target
     return status;
 }
 
-/* ---- all that no job owns ---- */
+/* ---- programs in no job ---- */
 
 static int list_unmanaged(struct doer *d, json_t **out)
 {
+    const uint64_t until_ns = d->transient.none_ns ? d->transient.none_ns + FRESH_NS : 0;
     struct error err = {""};
+    int r;
     *out = NULL;
-    if (d->direct) {
-        *out = json_object();
-        direct_unmanaged(d->direct, *out);
-        return 0;
+    while ((r = doer_call(d, &(struct request){.op = OP_PS}, out, &err)) == 0 &&
+           !json_array_size(json_object_get(*out, "unmanaged")) && monotonic_ns() < until_ns) {
+        json_decref(*out);
+        *out = NULL;
+        poll(NULL, 0, LOOK_AGAIN_MS);
     }
-    int r = client_call(&d->client, &(struct request){.op = OP_PS}, out, &err);
     if (r < 0)
         cli_error("%s", err.text);
     return r;
 }
 
-/* A process whose ancestor is in the list too comes into that one's job. */
+/* Whether an ancestor of the process is in the list, too: the process then joins that one's job. */
 static bool has_ancestor(const json_t *list, pid_t pid)
 {
     const json_t *u;
@@ -251,7 +249,7 @@ int targets_do_others(const struct request *what)
     size_t done = 0, failed = 0;
     if (doer_open(&d, NULL) < 0)
         return CLI_FAILED;
-    /* A reply names so many at most: again, as long as that brings something. */
+    /* A reply names a limited number of programs, so rounds go on while they set any. */
     do {
         json_t *reply;
         n.gone = list_unmanaged(&d, &reply) < 0;

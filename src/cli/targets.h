@@ -1,31 +1,30 @@
-/* What verbs with targets share: the command line, and one request for several targets. Chooses
- * between the daemon and the direct way, and says what became of each target. */
+/* Verbs with targets: the command line, and one request for each target. A transient daemon is
+ * started if none runs, and the outcome for each target is printed. */
 #ifndef CEDE_CLI_TARGETS_H
 #define CEDE_CLI_TARGETS_H
 
-#include "cli/client.h"
+#include "api/client.h"
 
-/* A target as a person types it into a request: what proto_target() takes, a user's name for the
- * number before /, and %12 for #12, which a shell takes for a comment. CLI_OK, or CLI_USAGE with
- * the message printed. */
+/* Puts a target of the command line into a request. In addition to proto_target()'s forms it may
+ * have a user's name before /, and %12 for #12, which a shell takes for a comment. CLI_OK, or
+ * CLI_USAGE after a message. */
 int target_parse(const char *verb, const char *text, struct request *r);
 
-/* "#12 train", and whose job it is where that is another user's. */
+/* "#12 train", with the user's name if the job is another user's. */
 #define TARGET_TEXT 160
 const char *target_text(char buf[static TARGET_TEXT], const json_t *job);
 
-/* Waits for the end of what a daemon has begun, and says what became of it. 0 or -errno. */
+/* Waits for the end of an operation of the daemon, and prints the outcome. 0 or -errno. */
 typedef int (*finish_fn)(struct client *c, const struct request *r, const json_t *reply,
                          struct error *err);
 
-/* All targets are tried. Returns the exit status: CLI_FAILED if any failed, CLI_USAGE, before
- * anything is done, if one cannot be a target. finish: NULL for what is done when the reply comes;
- * else a daemon is required. */
+/* Tries all targets. Returns the exit status: CLI_FAILED if any failed; CLI_USAGE, before any
+ * request, if one is not a valid target. finish: NULL if the request is done when its reply comes.
+ */
 int targets_do(const char *verb, const struct request *what, char *const *targets, int n,
                finish_fn finish);
 
-/* The same for all GPU programs that no job owns, that this user may set and that nobody detached.
- */
+/* The same for all GPU programs in no job that this user may set and that were not detached. */
 int targets_do_others(const struct request *what);
 
 /* A verb that takes targets and no option but -h. Returns the exit status. */

@@ -1,17 +1,17 @@
-/* `cede trace`: writes what happens on the GPUs to a file for ui.perfetto.dev. The file is this
- * process's, with the rights of whoever runs it; ceded only sends. */
+/* `cede trace`: writes events on the GPUs to a file for ui.perfetto.dev. This process writes the
+ * file, with its user's rights; ceded only sends events. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include "api/client.h"
+#include "base/json_text.h"
+#include "base/out_file.h"
 #include "cli/choose.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/trace_tracks.h"
-#include "lib/json_text.h"
-#include "lib/out_file.h"
 
 #define TIME_MAX_US  (24ULL * 3600 * 1000 * 1000)
 #define MESSAGES_MAX 1024 /* between two looks at the clock */
@@ -57,8 +57,8 @@ static void catch_signals(void)
     }
 }
 
-/* What has come, a bounded part of it. 0; -EAGAIN: nothing more for now; -EPIPE: ceded has closed
- * the connection; -EPROTO. */
+/* Takes a limited number of the messages that have come. 0; -EAGAIN: there are no more for now;
+ * -EPIPE: ceded has closed the connection; -EPROTO. */
 static int take_messages(int fd, struct tracks *t, uint64_t *events, struct error *err)
 {
     static struct trace_event v[TRACE_BATCH];
@@ -78,7 +78,7 @@ static int take_messages(int fd, struct tracks *t, uint64_t *events, struct erro
     return 0;
 }
 
-/* Until the time is over, a signal comes, ceded goes or the file cannot be written. */
+/* Takes events until the time is over, a signal comes, ceded ends or the file cannot be written. */
 static int trace_follow(int fd, uint64_t until_ns, struct tracks *t, struct perfetto *p,
                         uint64_t *events, struct error *err)
 {
@@ -113,7 +113,7 @@ static int trace_ask(struct client *c, struct error *err)
     return code;
 }
 
-/* The trace is under way. */
+/* Writes the trace that trace_ask() has begun, and prints the result. */
 static int trace_to(const char *path, struct client *c, const json_t *jobs, uint64_t for_us,
                     struct perfetto *p)
 {

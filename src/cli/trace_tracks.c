@@ -3,16 +3,16 @@
 
 #include <string.h>
 
-#include "device/ops.h"
-#include "lib/gpu_parts.h"
-#include "lib/json_text.h"
-#include "lib/text.h"
+#include "base/gpu_parts.h"
+#include "base/json_text.h"
+#include "base/text.h"
+#include "gpu/ops.h"
 
-#define JOBS   4096U /* known at a time, by number; an older one of the same place is forgotten */
-#define LANES  16U   /* requests of a job that are open at once, and shown */
+#define JOBS   4096U /* places of jobs, by number; a job replaces an older one in its place */
+#define LANES  16U   /* most requests of a job that are shown at the same time */
 #define CHOSEN 1024U
 
-/* Tracks' numbers: what, and whose. */
+/* Kinds of tracks; track_of() makes a track's number of kind, owner and lane. */
 enum track {
     TRACK_GPU = 1,
     TRACK_PART,
@@ -38,7 +38,7 @@ struct tracks {
     struct perfetto *out;
     uint64_t last_ns, lost, flows;
     bool cut, messages, chooses;
-    char note[TRACE_TEXT]; /* the last; "": none */
+    char note[TRACE_TEXT]; /* ceded's last note; "": none */
     uint64_t chosen[CHOSEN];
     size_t nchosen;
     bool gpu_known[DEVICE_GPUS_MAX], gpu_busy[DEVICE_GPUS_MAX], parts[DEVICE_GPUS_MAX];
@@ -90,7 +90,7 @@ static void job_close(struct tracks *t, struct tracked_job *j, uint64_t at_ns)
     j->in_state = false;
 }
 
-/* name: NULL: not known. */
+/* Begins a job. name: NULL: not known; "": ceded does not show it. */
 static void job_begin(struct tracks *t, struct tracked_job *j, uint64_t number, const char *name,
                       uint64_t at_ns)
 {
@@ -157,8 +157,8 @@ static void take_why(struct tracks *t, const struct tracked_job *j, const struct
 
 /* ---- requests ---- */
 
-/* Slices of a track nest, and requests overlap as they like: each is on the first track that is
- * free. LANES: none is. */
+/* The first track that is free for a request, since slices of one track must nest and requests may
+ * overlap. LANES: none is free. */
 static unsigned lane_for(struct tracks *t, uint64_t *until, enum track what, uint64_t job,
                          const char *name, uint64_t from_ns, uint64_t to_ns)
 {

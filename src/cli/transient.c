@@ -1,60 +1,50 @@
-/* See transient.h. The daemon must be no descendant of its starter, which is a job's root, and must
- * inherit nothing of it: no descriptor, no terminal, no signal disposition. */
+/* See transient.h. The daemon must not descend from its starter, which is a job's root, and must
+ * not inherit its descriptors, terminal or signal dispositions. */
 #include "cli/transient.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#include "lib/cgroup.h"
-#include "lib/paths.h"
+#include "base/child.h"
+#include "base/paths.h"
+#include "daemon/process.h"
+#include "who/cgroup.h"
 
 #define CONNECT_MS 20000
-#define TURN_MS    5000 /* who has been starting one for so long was stopped, or waits for a lock */
+#define TURN_MS    5000 /* after which a starter is taken for stopped, or waiting for a lock */
 #define RETRY_MS   20
 #define LOG_MAX    (1 << 20) /* bytes; a larger log is begun anew */
 
-/* In the daemon-to-be. Descriptor 3 is the end of the pipe whose other end shows that it lives, and
- * by a byte that it listens, or that another has the place. */
-static void become_daemon(int log_fd, int alive_fd, const char *dir, const char *device)
+static int daemon_begins(void *arg)
 {
-    sigset_t none;
-    sigemptyset(&none);
-    for (int sig = 1; sig <= SIGRTMAX; sig++)
-        signal(sig, SIG_DFL);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-
-    int null = open("/dev/null", O_RDWR), from[4] = {null, null, log_fd, alive_fd};
-    for (int i = 0; i < 4; i++)
-        from[i] = fcntl(from[i], F_DUPFD, 10); /* out of the way of 0 to 3 */
-    for (int i = 0; i < 4; i++)
-        dup2(from[i], i);
-    close_range(4, ~0U, 0);
-
+    (void)arg;
     cgroup_run_leave(true); /* the daemon is part of no job */
-    /* Of a service that runs us: its state and its log are not this daemon's. */
+    /* The service that this process may belong to must not get the daemon's state and log. */
     unsetenv("NOTIFY_SOCKET");
     unsetenv("JOURNAL_STREAM");
+    return 0;
+}
 
-    char name[] = "ceded", transient[] = "--transient", dir_opt[] = "--dir", dev_opt[] = "--device";
-    char dir_arg[512], device_arg[256];
-    snprintf(dir_arg, sizeof(dir_arg), "%s", dir);
-    snprintf(device_arg, sizeof(device_arg), "%s", device ? device : "");
-    char *argv[] = {name, transient, dir_opt, dir_arg, device ? dev_opt : NULL, device_arg, NULL};
-    execv("/proc/self/exe", argv);
-    dprintf(2, "cannot execute /proc/self/exe: %s\n", strerror(errno));
+/* Whether dir is the folder in which containers find a permanent ceded: no other may run there. */
+static bool is_for_guests(const char *dir)
+{
+    const char *name = strrchr(dir, '/');
+    char journal[300];
+    snprintf(journal, sizeof(journal), "%s/../journal", dir);
+    return name && strcmp(name, "/container") == 0 && access(journal, F_OK) == 0;
 }
 
 static int start(struct transient *t, const char *device, struct error *err)
 {
     char dir[256], log[300];
     int r = cede_dir(dir, sizeof(dir), err);
+    if (r == 0 && is_for_guests(dir))
+        return error_set(err, -EAGAIN, "ceded, which containers reach by %s, does not run", dir);
     if (r == 0)
         r = cede_dir_make(dir, err);
     if (r < 0)
@@ -73,20 +63,21 @@ static int start(struct transient *t, const char *device, struct error *err)
     if (pipe2(alive, O_CLOEXEC) < 0)
         return error_set(err, -errno, "cannot make a pipe: %s", strerror(errno));
     t->alive_fd = alive[0];
-    pid_t middle = fork();
-    if (middle == 0) {
-        setsid();
-        if (fork() == 0)
-            become_daemon(t->log_fd, alive[1], dir, device);
-        _exit(1);
-    }
-    r = middle < 0 ? error_set(err, -errno, "cannot start ceded: %s", strerror(errno)) : 0;
+    const struct child_spec spec = {
+        .file = CHILD_SELF,
+        .argv = (const char *const[]){"ceded", "--transient", "--dir", dir,
+                                      device ? "--device" : NULL, device, NULL},
+        .begin = daemon_begins,
+        .fds = {{-1, STDIN_FILENO},
+                {-1, STDOUT_FILENO},
+                {t->log_fd, STDERR_FILENO},
+                {alive[1], DAEMON_STARTER_FD}},
+        .detached = true,
+        .fresh = true,
+    };
+    r = child_start(&spec, NULL);
     close(alive[1]);
-    if (middle > 0) {
-        while (waitpid(middle, NULL, 0) < 0 && errno == EINTR)
-            ;
-    }
-    return r;
+    return r < 0 ? error_set(err, r, "cannot start ceded: %s", strerror(-r)) : 0;
 }
 
 /* The last line that the daemon wrote, without its name and log level. */
@@ -111,12 +102,13 @@ static void complaint(const struct transient *t, char *buf, size_t size)
     memmove(buf, line, strlen(line) + 1);
 }
 
-/* Of those that find no daemon one at a time starts one. True: it is this one's turn, or who has it
- * does not get on. */
+/* Of the processes that find no daemon one at a time starts one. True: it is this one's turn, or
+ * the starter has not succeeded within TURN_MS. */
 static bool my_turn(struct transient *t, uint64_t since_ns)
 {
     char dir[256], path[300];
-    if (t->turn_fd < 0 && cede_dir(dir, sizeof(dir), NULL) == 0 && cede_dir_make(dir, NULL) == 0) {
+    if (t->turn_fd < 0 && cede_dir(dir, sizeof(dir), NULL) == 0 && !is_for_guests(dir) &&
+        cede_dir_make(dir, NULL) == 0) {
         snprintf(path, sizeof(path), "%s/starting", dir);
         t->turn_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     }
@@ -126,8 +118,8 @@ static bool my_turn(struct transient *t, uint64_t since_ns)
 
 enum started { NONE, BEGINS, FAILED };
 
-/* How the daemon that was started gets on, after RETRY_MS at most. One that did listen may have
- * served others and ended since: then, too, none begins. */
+/* The state of the daemon that was started, after RETRY_MS at most. NONE: it has listened, or found
+ * another; it may have ended since. */
 static enum started transient_look(const struct transient *t)
 {
     char c;
@@ -151,7 +143,7 @@ int transient_connect(struct transient *t, const char *device, struct client *c,
         } else if (!my_turn(t, since)) {
             poll(NULL, 0, RETRY_MS);
         } else if ((r = client_open(c, err)) != -ENOENT || (r = start(t, device, err)) < 0) {
-            break; /* another's may have come before the turn did */
+            break; /* another starter's daemon may have come before this one's turn */
         } else {
             state = BEGINS;
         }

@@ -1,17 +1,17 @@
-/* A daemon for `cede run` on a machine where none runs: it is started here, ends with its last job,
- * and is found by other cedes of the same user in the meantime. */
+/* Starts a transient daemon for `cede run`, and for verbs that change jobs, if none runs. It ends
+ * with its last job; until then other commands of the same user find it. */
 #ifndef CEDE_CLI_TRANSIENT_H
 #define CEDE_CLI_TRANSIENT_H
 
-#include "cli/client.h"
-#include "lib/util.h"
+#include "api/client.h"
+#include "base/util.h"
 
 struct transient {
-    int alive_fd; /* ends when the daemon that was started has ended; -1: none was started */
+    int alive_fd; /* pipe that closes with the started daemon; -1: none was started */
     int log_fd;
-    int turn_fd; /* a lock among those that would start one */
+    int turn_fd; /* lock of the process whose turn it is to start a daemon */
     off_t log_start;
-    uint64_t none_ns; /* when there was none the last time; 0: there always was */
+    uint64_t none_ns; /* when last no daemon was found; 0: never */
 };
 #define TRANSIENT_NONE                                                                             \
     {                                                                                              \
@@ -19,9 +19,9 @@ struct transient {
     }
 
 /* Connects to a daemon; if there is none, starts one and waits for it, up to 20 s while one begins
- * or another is just ending. May be called again with the same `t`; transient_close() once, after
- * any outcome. Of a daemon that is there it wants everything by until_ns (client_open_until()). On
- * failure err says what the daemon that was started complained of. */
+ * or another is just ending. May be called again with the same `t`; the caller calls
+ * transient_close() after any outcome. A daemon that runs has to answer by until_ns
+ * (client_open_until()). On failure err has the last message of the daemon that was started. */
 int transient_connect(struct transient *t, const char *device, struct client *c, uint64_t until_ns,
                       struct error *err);
 void transient_close(struct transient *t);

@@ -5,14 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/json_text.h"
-#include "lib/text.h"
-#include "lib/util.h"
-#include "sched/sched.h"
+#include "base/json_text.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "plan/sched.h"
 
-#define NAMED_MAX 3 /* the others are counted */
+#define NAMED_MAX 3 /* further programs are counted */
 
-/* 0: not known. */
+/* The GPUs of an entry, a bit mask; 0: not known. */
 static uint32_t unmanaged_gpus(const json_t *entry)
 {
     const json_t *gpu;
@@ -34,7 +34,7 @@ static uint32_t unmanaged_near(const json_t *jobs)
     json_array_foreach(jobs, i, job)
     {
         uint32_t of = unmanaged_gpus(job);
-        mask |= of ? of : UINT32_MAX; /* not there yet: it may be on any */
+        mask |= of ? of : UINT32_MAX; /* a job on no GPU yet may come to any */
     }
     return mask;
 }

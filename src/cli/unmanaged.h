@@ -1,5 +1,5 @@
-/* What the daemon reports of GPU programs that no job owns, in words: which they are, and what to
- * type so that they are scheduled. Pure text. */
+/* Texts about GPU programs in no job, from a daemon's reply: which they are, and what to type so
+ * that they are scheduled. Pure. */
 #ifndef CEDE_CLI_UNMANAGED_H
 #define CEDE_CLI_UNMANAGED_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "lib/terms.h"
+#include "base/terms.h"
 
 struct unmanaged_words {
     bool several;
@@ -15,8 +15,8 @@ struct unmanaged_words {
     char command[64]; /* what to type for class `to`: "cede set 4711 -c batch" */
 };
 
-/* Those of a daemon's reply that the caller may set and nobody detached. jobs: not NULL: only those
- * that may be on a GPU of one of these jobs. False: there are none. */
+/* About programs that the caller may set and that were not detached; unless jobs is NULL, only
+ * those that may be on a GPU of one of these jobs. False: there are none. */
 bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
                      struct unmanaged_words *out);
 

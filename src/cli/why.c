@@ -2,12 +2,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "api/client.h"
+#include "base/json_text.h"
+#include "base/text.h"
 #include "cli/cells.h"
 #include "cli/choose.h"
 #include "cli/cli.h"
-#include "cli/client.h"
-#include "lib/json_text.h"
-#include "lib/text.h"
 
 static const char help[] =
     "usage: cede why [--json] TARGET...\n"
@@ -38,7 +38,7 @@ static const char *named(const json_t *jobs, json_int_t number, char *buf, size_
     return buf;
 }
 
-/* Why it is on no GPU at all now; NULL: its GPUs say more. */
+/* Why the job is on no GPU now; NULL: the reasons on each GPU say more. */
 static const char *whole_reason(const json_t *job)
 {
     static const struct {
@@ -73,7 +73,7 @@ static void print_queued(const json_t *job)
         printf("it is the first in line\n");
 }
 
-/* Slices of the jobs that run there below the latency class. False: none does. */
+/* Shortest and longest slice of the jobs below the latency class on the GPU. False: none runs. */
 static bool lower_slices(const json_t *jobs, json_int_t gpu, json_int_t *least, json_int_t *most)
 {
     const json_t *job, *w;
@@ -95,13 +95,13 @@ static bool lower_slices(const json_t *jobs, json_int_t gpu, json_int_t *least, 
     return *most > 0;
 }
 
-/* What was measured of a latency job, and what the jobs below it have. */
+/* Prints the measurements of a latency job, and the slices of the jobs below it. */
 static void print_latency(const json_t *jobs, const json_t *gpus, const json_t *job,
                           const json_t *w)
 {
     const json_t *m = json_object_get(w, "measured"), *busy = json_object_get(m, "busy");
     const json_t *speed = json_object_get(m, "speed");
-    const bool bound = json_is_true(json_object_get(m, "launch_bound"));
+    const bool bound = json_get_true(m, "launch_bound");
     json_int_t least, most;
     char from[CELL], to[CELL];
     if (m)
@@ -109,12 +109,12 @@ static void print_latency(const json_t *jobs, const json_t *gpus, const json_t *
     if (json_is_number(busy))
         printf("works %.0f%% of the GPU, ", json_number_value(busy) * 100);
     if (bound)
-        printf("in %.0f bursts per second, ", json_number_value(json_object_get(m, "bursts_hz")));
+        printf("in %.0f bursts per second, ", json_get_number(m, "bursts_hz"));
     if (m)
         printf("with gaps %s\n", bound ? "shorter than a switch" : "long enough for a switch");
     if (json_is_number(speed))
         printf("    keeps %.0f%% of its speed alone\n", json_number_value(speed) * 100);
-    if (json_is_true(json_object_get(w, "throttled"))) {
+    if (json_get_true(w, "throttled")) {
         printf("    lower jobs are throttled: suspended for some seconds at a time\n");
     } else if (lower_slices(jobs, json_get_int(w, "gpu"), &least, &most)) {
         cell_time(from, least);
@@ -127,7 +127,7 @@ static void print_latency(const json_t *jobs, const json_t *gpus, const json_t *
                "(docs/space.md)\n");
 }
 
-/* Below latency jobs, as the reply has `throttled`. */
+/* Prints the slices of a job below a latency job, for which the reply has `throttled`. */
 static void print_lower(const json_t *w)
 {
     char slice[CELL];
@@ -154,11 +154,6 @@ static void print_gpu(const json_t *jobs, const json_t *w)
     putchar('\n');
 }
 
-static double seconds(const json_t *o, const char *key)
-{
-    return json_number_value(json_object_get(o, key));
-}
-
 static void print_counts(const json_t *counts)
 {
     static const struct {
@@ -167,18 +162,18 @@ static void print_counts(const json_t *counts)
         {"queued_s", "waited for GPU memory"}, {"paused_s", "paused"}, {"swapped_s", "swapped"}};
     const json_t *g;
     size_t i;
-    printf("  in %.0f s:", seconds(counts, "known_s"));
+    printf("  in %.0f s:", json_get_number(counts, "known_s"));
     for (size_t k = 0; k < ARRAY_SIZE(parts); k++) {
-        if (seconds(counts, parts[k].key) >= 0.5)
-            printf(" %.0f s %s,", seconds(counts, parts[k].key), parts[k].text);
+        if (json_get_number(counts, parts[k].key) >= 0.5)
+            printf(" %.0f s %s,", json_get_number(counts, parts[k].key), parts[k].text);
     }
     json_array_foreach(json_object_get(counts, "gpus"), i, g)
     {
         printf("%s GPU %lld: %.1f s of engine time, %.1f s allowed to run in %lld turns, %.1f s "
                "waiting for others",
-               i ? ";" : "", (long long)json_get_int(g, "gpu"), seconds(g, "gpu_s"),
-               seconds(g, "allowed_s"), (long long)json_get_int(g, "turns"),
-               seconds(g, "waited_s"));
+               i ? ";" : "", (long long)json_get_int(g, "gpu"), json_get_number(g, "gpu_s"),
+               json_get_number(g, "allowed_s"), (long long)json_get_int(g, "turns"),
+               json_get_number(g, "waited_s"));
     }
     printf(json_array_size(json_object_get(counts, "gpus")) ? "\n" : " nothing on a GPU\n");
 }

@@ -1,18 +1,18 @@
-/* `cede yield` and `cede acquire`: a job gives the GPU to others for a while, and takes it back.
- * The daemon does it; the verb waits, over a restart of the daemon too, and reports the outcome.
- * Never without a daemon: something has to stay that knows what was yielded. */
+/* `cede yield` and `cede acquire`: a job yields the GPU to others for a while, and takes it back.
+ * The daemon does it; the verb waits, also over a restart of the daemon, and reports the outcome. A
+ * daemon has to run already, because it must remember what was yielded. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/json_text.h"
 #include "cli/cli.h"
 #include "cli/targets.h"
-#include "lib/json_text.h"
 
-#define LOOK_MIN_NS (20 * NSEC_PER_MSEC) /* between looks, and longer the longer it takes */
+#define LOOK_MIN_NS (20 * NSEC_PER_MSEC) /* between looks at first; the interval grows */
 #define LOOK_MAX_NS (200 * NSEC_PER_MSEC)
-#define GONE_NS     (5 * NSEC_PER_SEC)  /* for another daemon, after one has gone */
-#define BUSY_NS     (60 * NSEC_PER_SEC) /* for another job's move, before this one can yield */
+#define GONE_NS     (5 * NSEC_PER_SEC)  /* wait for another daemon when one has ended */
+#define BUSY_NS     (60 * NSEC_PER_SEC) /* wait for another job's move before this one can yield */
 
 static int read_timeout(void *to, const char *name, const char *text, struct error *err)
 {
@@ -34,7 +34,7 @@ static int timed_out(const json_t *job, uint64_t timeout_us, struct error *err)
                              : "it still waits");
 }
 
-/* One request, by another daemon if this one has gone, and *r is to be asked from the start. */
+/* Sends a request; if the daemon has ended, another one gets it anew, not as a look. */
 static int ask(struct client *c, struct request *r, json_t **reply, struct error *err)
 {
     const uint64_t until_ns = monotonic_ns() + GONE_NS;
@@ -54,7 +54,7 @@ static int ask(struct client *c, struct request *r, json_t **reply, struct error
     return code;
 }
 
-/* Until it is done; timeout_us UINT64_MAX: however long that takes. */
+/* Repeats the request until it is done; timeout_us UINT64_MAX: without a limit. */
 static int yield_wait(struct client *c, struct request *r, uint64_t timeout_us, json_t **reply,
                       struct error *err)
 {
@@ -100,7 +100,7 @@ static void yield_say(const struct request *r, const json_t *reply)
     fflush(stdout);
 }
 
-/* 0, or why not. A job of this process alone would be of no use. */
+/* 0 if this process is in a job, else an error: a job of this verb alone would be useless. */
 static int yield_in_a_job(struct client *c, struct error *err)
 {
     struct request look = {.op = OP_YIELD, .look = true};

@@ -1,11 +1,11 @@
 /* ceded: one thread, one loop (libuv) around the engine.
  *
- * What wakes it: the control socket, what the engine watches (a process of a job has ended), the
- * time the engine asked for, a heartbeat while there are jobs (the restorer takes a daemon without
- * one for hung), and signals. Nothing else, so that an idle daemon costs nothing.
+ * The daemon wakes for the control socket, for what the engine watches (a process of a job has
+ * ended), for the time that the engine asked for, for a heartbeat while there are jobs (the
+ * restorer takes a daemon without one for hung), and for signals. An idle daemon costs nothing.
  *
- * Must not change anything on a GPU before the restorer stands by, nor let go of the journal's lock
- * while something is changed. */
+ * It must not change anything on a GPU before the restorer stands by, nor release the journal's
+ * lock while a change is in effect. */
 #include "daemon/ceded.h"
 
 #include <errno.h>
@@ -14,7 +14,12 @@
 #include <uv.h>
 
 #include "acct/feed.h"
-#include "control/server.h"
+#include "api/server.h"
+#include "base/log.h"
+#include "base/loop_poll.h"
+#include "base/options.h"
+#include "base/paths.h"
+#include "base/version.h"
 #include "daemon/check.h"
 #include "daemon/directory.h"
 #include "daemon/identifier.h"
@@ -22,21 +27,15 @@
 #include "daemon/process.h"
 #include "daemon/reader.h"
 #include "daemon/standby.h"
-#include "device/registry.h"
-#include "lib/log.h"
-#include "lib/loop_poll.h"
-#include "lib/options.h"
-#include "lib/paths.h"
-#include "lib/version.h"
-#include "recovery/other.h"
-#include "recovery/restorer.h"
-#include "recovery/swapper.h"
+#include "gpu/registry.h"
+#include "journal/other.h"
+#include "journal/restorer.h"
+#include "journal/swapper.h"
 
-#define JOURNAL_WAIT_MS   2000 /* a restorer that is at work has the journal until it is done */
 #define MEND_NS           (50 * NSEC_PER_MSEC) /* before a journal is tried again */
 #define HEARTBEAT_NS      (500 * NSEC_PER_MSEC)
 #define TRANSIENT_WAIT_NS (5 * NSEC_PER_SEC) /* for the first job */
-/* Started before its GPU was there, as happens at boot: looks for one while it has no jobs. */
+/* A daemon that started before its GPU, as at boot, looks for one while it has no jobs. */
 #define GPU_LOOK_NS       (2 * NSEC_PER_SEC)
 #define GPU_LOOK_UNTIL_NS (600 * NSEC_PER_SEC)
 
@@ -54,7 +53,7 @@ struct daemon {
     struct directory directory;
     struct verbs verbs;
 
-    struct children left; /* that nothing else waits for */
+    struct children left; /* children that nothing else waits for */
     struct standby restorer;
     struct acct *acct; /* NULL: no accounts */
     struct identifier identifier;
@@ -65,15 +64,15 @@ struct daemon {
     uv_timer_t timer;
     uv_check_t check;
     uv_signal_t signals[4];
-    struct reader reader;   /* of a configuration that SIGHUP asked for */
-    uv_poll_t *reader_poll; /* NULL: none is asked for */
-    const char *soft;       /* where the software GPU listens; NULL: the default */
+    struct reader reader;   /* of the configuration, after SIGHUP */
+    uv_poll_t *reader_poll; /* NULL: no reader runs */
+    const char *soft;       /* the software GPU's socket; NULL: the default */
     uint64_t start_ns, wake_ns, acct_ns, mend_ns;
-    int mend_failed; /* 0: not */
+    int mend_failed; /* the last error of journal_mend(); 0: none */
     unsigned jobs;
     bool had_jobs, stopping;
-    uint64_t gpu_look_ns; /* 0: not */
-    bool again;           /* start anew */
+    uint64_t gpu_look_ns; /* when to look for a GPU; 0: never */
+    bool again;           /* start anew after the end */
 };
 
 static void notify_status(const struct daemon *d, const char *more)
@@ -102,8 +101,6 @@ static void heartbeat(struct daemon *d)
     d->mend_failed = r < 0 ? r : 0;
 }
 
-/* The loop */
-
 static void daemon_stop(struct daemon *d);
 static void on_timer(uv_timer_t *t);
 
@@ -127,14 +124,13 @@ static void timer_arm(struct daemon *d)
         uv_timer_stop(&d->timer);
         return;
     }
-    /* Rounded up, as a millisecond early only means another turn; and never 0, for which libuv runs
-     * the timer again before it looks at descriptors: requests would starve. */
+    /* Rounded up, since a timer that fires early has to be armed again. Never 0, with which libuv
+     * runs the timer again before it looks at descriptors, so that requests would starve. */
     uint64_t ms = next <= now ? 1 : (next - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC;
     uv_update_time(&d->loop);
     uv_timer_start(&d->timer, on_timer, ms, 0);
 }
 
-/* Everything that is due in the engine, and what follows from it. */
 static void daemon_tick(struct daemon *d)
 {
     if (d->stopping)
@@ -147,16 +143,14 @@ static void daemon_tick(struct daemon *d)
     d->wake_ns = min_u64(next, traces_update(d->verbs.traces, d->engine, hints, monotonic_ns()));
     d->acct_ns = d->acct ? acct_tick(d->acct, d->engine, now) : TIME_NEVER;
     heartbeat(d);
-    if (engine_driver_changed(d->engine)) { /* it is checked as at any start */
-        d->again = true;
+    if (engine_driver_changed(d->engine)) { /* the new start checks it */
+        d->again |= !d->stopping;
         daemon_leave(d, "the GPU's driver is another release than before: starting anew");
         return;
     }
-    unsigned jobs = engine_jobs(d->engine);
-    if (jobs != d->jobs) {
-        d->jobs = jobs;
+    const unsigned jobs_before = d->jobs, jobs = d->jobs = model_jobs(engine_model(d->engine));
+    if (jobs != jobs_before)
         notify_status(d, "");
-    }
     d->had_jobs |= jobs > 0;
     if (d->opt.transient && d->had_jobs && !jobs) {
         daemon_leave(d, "the last job has ended");
@@ -165,7 +159,7 @@ static void daemon_tick(struct daemon *d)
     timer_arm(d);
 }
 
-/* The number of devices is fixed once it works, so it starts anew. */
+/* The engine's number of devices is fixed, so a daemon whose GPU has appeared starts anew. */
 static bool gpu_appeared(struct daemon *d, uint64_t now)
 {
     struct device_driver *gpu;
@@ -189,7 +183,7 @@ static void on_timer(uv_timer_t *t)
         return;
     }
     if (gpu_appeared(d, now)) {
-        d->again = true;
+        d->again |= !d->stopping;
         daemon_leave(d, "a GPU has appeared: starting anew");
         return;
     }
@@ -199,7 +193,7 @@ static void on_timer(uv_timer_t *t)
         timer_arm(d);
 }
 
-/* After descriptors were looked at: commands wait, or processes have ended. */
+/* Runs after libuv has looked at descriptors: commands may wait, or processes may have ended. */
 static void on_check(uv_check_t *c)
 {
     struct daemon *d = c->data;
@@ -213,12 +207,14 @@ static void stop_reading(struct daemon *d)
     reader_stop(&d->reader, &d->left);
 }
 
-/* Ends the loop; ceded_main() does the rest. */
+/* Ends the loop; daemon_run() undoes the changes after it. */
 static void daemon_stop(struct daemon *d)
 {
     if (d->stopping)
         return;
     d->stopping = true;
+    if (d->again)
+        process_hold_signals(SIG_BLOCK);
     notify_send("STOPPING=1");
     if (d->server)
         server_stop(d->server);
@@ -230,7 +226,7 @@ static void daemon_stop(struct daemon *d)
         uv_stop(&d->loop);
 }
 
-/* Of a late answer the program's class was decided on without it. */
+/* late: a program was classified before its answer came, so all are looked at again. */
 static void on_identity(void *arg, bool late)
 {
     struct daemon *d = arg;
@@ -262,7 +258,7 @@ static void apply_config(struct daemon *d, const struct config *c)
     daemon_tick(d);
 }
 
-/* NULL: it could not be read. */
+/* c NULL: the configuration could not be read. */
 static void config_is_read(struct daemon *d, const struct config *c, const struct error *err)
 {
     stop_reading(d);
@@ -284,7 +280,7 @@ static void on_config(uv_poll_t *p, int status, int events)
         config_is_read(d, r == 0 ? &c : NULL, &err);
 }
 
-/* A reader that is under way began before what may have changed: it is done with. */
+/* A reader that is under way may have read the file before it changed, so it is stopped. */
 static void reload(struct daemon *d)
 {
     struct error err = {""};
@@ -322,6 +318,7 @@ static void on_signal(uv_signal_t *s, int number)
         break;
     default:
         log_say(LOG_INFO, "signal %d: leaving", number);
+        d->again = false;
         daemon_stop(d);
     }
 }
@@ -339,6 +336,7 @@ static int daemon_open_loop(struct daemon *d, struct error *err)
         if (r == 0)
             r = uv_signal_start(&d->signals[i], on_signal, numbers[i]);
     }
+    process_hold_signals(SIG_UNBLOCK);
     /* These only set fields, and never fail. */
     uv_timer_init(&d->loop, &d->timer);
     d->timer.data = d;
@@ -359,13 +357,13 @@ static int find_dir(struct daemon *d, struct error *err)
     return 0;
 }
 
-/* Somebody removed it, or what is in it. Jobs are kept where the journal still is. A transient
- * daemon's successor is whoever runs the next job. */
+/* The directory, its lock or its socket was removed. A daemon that stays starts anew and keeps jobs
+ * if the journal is still there; a transient one leaves, and the next `cede run` starts another. */
 static void directory_lost(void *arg)
 {
     struct daemon *d = arg;
     log_say(LOG_WARNING, "the socket or the lock in %s was removed", d->dir);
-    d->again = !d->opt.transient;
+    d->again |= !d->stopping && !d->opt.transient; /* not if it was told to leave */
     daemon_leave(d, d->again ? "starting anew" : "all jobs run by the driver's defaults");
 }
 
@@ -381,7 +379,7 @@ static int open_devices(struct daemon *d, struct error *err)
     int r = device_open_list(device, d->soft, gate, &d->driver, &address, err);
     if (r < 0)
         return r;
-    /* What the restorer has to open, should it come to that. */
+    /* The restorer opens the same devices to undo changes when this daemon dies. */
     unsigned left = restorer_address(d->journal, d->driver, &address);
     if (left)
         log_say(LOG_WARNING,
@@ -391,7 +389,7 @@ static int open_devices(struct daemon *d, struct error *err)
     return 0;
 }
 
-/* NULL: there are none. Nothing else depends on them. */
+/* NULL: no accounts are kept. The daemon works without them. */
 static struct acct *start_accounts(struct daemon *d)
 {
     struct error err = {""};
@@ -421,7 +419,7 @@ static int start_up(struct daemon *d, struct error *err)
     snprintf(d->socket, sizeof(d->socket), "%s/socket", d->dir);
     r = cede_dir_make(d->dir, err);
     if (r == 0)
-        r = journal_open(d->dir, JOURNAL_WAIT_MS, &d->journal, err);
+        r = directory_journal(d->dir, d->opt.transient, &d->journal, err);
     if (r == -EBUSY && d->opt.transient)
         process_say_served();
     if (r < 0)
@@ -437,7 +435,7 @@ static int start_up(struct daemon *d, struct error *err)
         return r;
     heartbeat(d);
     r = standby_start(&d->restorer, d->journal, err);
-    const struct journal_place place = journal_place(d->journal);
+    const struct journal_lock_id place = journal_lock_id(d->journal);
     if (r == 0)
         r = other_cedes_refuse(journal_shared(d->journal), &place, d->restorer.pid, err);
     if (r < 0)
@@ -447,8 +445,8 @@ static int start_up(struct daemon *d, struct error *err)
     if (r < 0)
         return r;
     d->acct = start_accounts(d);
-    if (!d->opt.transient)
-        identifier_init(&d->identifier, &d->loop, on_identity, d);
+    if (!d->opt.transient && identifier_init(&d->identifier, &d->loop, on_identity, d) < 0)
+        return error_set(err, -ENOMEM, "out of memory");
     identifier_use(&d->identifier, &d->rules, &d->config, &d->people);
     struct engine_options o = {
         .loop = &d->loop,
@@ -465,7 +463,7 @@ static int start_up(struct daemon *d, struct error *err)
     r = engine_new(d->driver, d->journal, &o, &d->engine, err);
     if (r < 0)
         return r;
-    /* Without memory: no program can report requests, and nobody can trace. */
+    /* Either is NULL without memory: then programs cannot report requests, or nothing is traced. */
     d->verbs = (struct verbs){
         .engine = d->engine, .rules = &d->rules, .hints = hints_new(), .traces = traces_new()};
     if (d->acct)
@@ -475,8 +473,8 @@ static int start_up(struct daemon *d, struct error *err)
     if (r < 0)
         return r;
     directory_open_containers(d->dir, d->server);
-    r = directory_watch(&d->directory, &d->loop, d->dir, journal_place(d->journal), directory_lost,
-                        d);
+    r = directory_watch(&d->directory, &d->loop, d->dir, journal_lock_id(d->journal),
+                        directory_lost, d);
     if (r == -ENOENT)
         return error_set(err, r, "%s was removed while ceded started", d->dir);
     if (r < 0)
@@ -484,7 +482,7 @@ static int start_up(struct daemon *d, struct error *err)
     return 0;
 }
 
-/* Undoes what was changed, then lets the restorer go. Returns the exit status. */
+/* Undoes all changes, then dismisses the restorer. Returns the exit status. */
 static int shut_down(struct daemon *d)
 {
     if (d->acct && d->engine)
@@ -517,7 +515,7 @@ static void close_handle(uv_handle_t *h, void *arg)
         uv_close(h, NULL);
 }
 
-/* The last closing callbacks; nothing uses the loop any more. */
+/* Runs the last closing callbacks: nothing uses the loop any more. */
 static void close_loop(struct daemon *d)
 {
     if (!d->loop_open)
@@ -541,12 +539,13 @@ static int daemon_run(struct daemon *d)
     if (d->opt.transient)
         process_say_served();
     process_reap(&d->left);
+    standby_reap(&d->restorer); /* it may have ended before SIGCHLD was watched */
     d->start_ns = monotonic_ns();
     log_say(LOG_INFO, "cede %s: %s, policy %s, socket %s", build_version(), device_name(d->driver),
             engine_policy(d->engine), d->socket);
     const char *device = d->opt.device ? d->opt.device : d->config.device;
-    if (strcmp(device, "auto") == 0 && strcmp(device_name(d->driver), "gate") == 0 &&
-        !d->opt.transient) {
+    if (!d->opt.transient && strcmp(device, "auto") == 0 &&
+        strcmp(device_name(d->driver), "gate") == 0) {
         log_say(LOG_INFO, "no GPU is here: only programs that hold their own work are scheduled");
         d->gpu_look_ns = d->start_ns + GPU_LOOK_NS;
     }
@@ -558,10 +557,10 @@ static int daemon_run(struct daemon *d)
                                          .arg = d};
     check_begin(&d->drivers, &d->loop, d->engine, &checks);
     daemon_tick(d);
-    if (!d->stopping)
+    if (!d->stopping) {
         notify_status(d, "READY=1\n");
-    if (!d->stopping)
         uv_run(&d->loop, UV_RUN_DEFAULT);
+    }
     r = shut_down(d);
     close_loop(d);
     return r;
@@ -587,7 +586,7 @@ int ceded_main(int argc, char **argv)
         process_become_daemon();
         r = daemon_run(d);
         if (d->again)
-            options_start_again(&d->opt); /* never returns, or the old end it is */
+            options_start_again(&d->opt); /* returns only if it failed; then ceded just ends */
         config_free(&d->config);
         accounts_free(&d->people);
     } else {

@@ -5,39 +5,42 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 
+#include "base/child.h"
+#include "base/json_text.h"
+#include "base/log.h"
+#include "base/loop_poll.h"
+#include "base/paths.h"
+#include "base/text.h"
 #include "daemon/findings.h"
-#include "lib/json_text.h"
-#include "lib/log.h"
-#include "lib/loop_poll.h"
-#include "lib/paths.h"
-#include "lib/text.h"
-#include "recovery/swapper.h"
-#include "testbed/known.h"
+#include "doctor/known.h"
+#include "journal/swapper.h"
 
 #define CHECKED  (GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_PREEMPT)
 #define WITHHELD (CHECKED | GPU_CAP_SWAP)
 #define LIMIT_MS 30000  /* doctor's whole measurement takes less than 10 s on an H200 */
-#define LEAVE_MS 3000   /* for ending its programs when it is asked to */
-#define KILL_MS  1000   /* then it is not waited for any longer */
-#define AGAIN_MS 600000 /* after one without a result */
+#define LEAVE_MS 3000   /* from SIGTERM to SIGKILL: it ends its programs meanwhile */
+#define KILL_MS  1000   /* from SIGKILL to giving up on it */
+#define AGAIN_MS 600000 /* before a check without a result is repeated */
 
 static void check_next(struct check *c);
 
 /* ---- the process ---- */
 
-_Noreturn static void exec_check(const struct check *c, int out, pid_t parent)
+static int start_program(const struct check *c, int out, pid_t *pid)
 {
-    if (dup2(out, STDOUT_FILENO) < 0)
-        _exit(127);
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* then it ends its programs */
-    if (getppid() != parent)
-        _exit(127);
-    if (c->soft)
-        setenv("CEDE_SOFT_SOCKET", c->soft, 1);
-    standby_exec(NULL, 0,
-                 (const char *const[]){"cede-check", c->device, c->info[c->gpu].uuid, NULL});
+    sigset_t none;
+    sigemptyset(&none);
+    const struct child_spec spec = {
+        .file = CHILD_SELF,
+        .argv = (const char *const[]){"cede-check", c->device, c->info[c->gpu].uuid, NULL},
+        .env = c->soft ? (const char *const[]){"CEDE_SOFT_SOCKET", c->soft, NULL} : NULL,
+        .fds = {{out, STDOUT_FILENO}},
+        .session = true,
+        .mask = &none,
+        .death_signal = SIGTERM, /* at which it ends its programs */
+    };
+    return child_start(&spec, pid);
 }
 
 static void check_end(struct check *c, int signal)
@@ -55,7 +58,7 @@ static void check_end(struct check *c, int signal)
 
 /* ---- what it found ---- */
 
-/* Of these GPUs, a bit mask, those of the same kind, which are checked once. */
+/* Those of `among`, a bit mask, with this GPU's driver and model: they are checked once. */
 static uint32_t same_kind(const struct check *c, unsigned gpu, uint32_t among)
 {
     uint32_t same = 0;
@@ -84,7 +87,7 @@ static struct finding about(const struct check *c, unsigned gpu)
     return f;
 }
 
-/* Says it in one line. */
+/* Applies a finding to GPUs, and logs it. */
 static void check_use(struct check *c, uint32_t gpus, const struct finding *f, const char *how)
 {
     char off[96];
@@ -105,7 +108,7 @@ static void check_keep(const struct check *c, const struct finding *f)
         log_say(LOG_WARNING, "the next start checks the driver again: %s", err.text);
 }
 
-/* False: it came to no result, and f says why. */
+/* False: the check came to no result, and f says why. */
 static bool check_read(const struct check *c, const json_t *o, struct finding *f)
 {
     const char *why = json_get_text(o, "why"), *error = json_get_text(o, "error");
@@ -129,14 +132,14 @@ static bool check_read(const struct check *c, const json_t *o, struct finding *f
     return complete;
 }
 
-/* The process has ended, or is not waited for any longer. */
+/* The process has ended, or could not be killed in time. */
 static void check_finish(struct check *c)
 {
     const uint32_t gpus = same_kind(c, c->gpu, c->due);
     struct finding f = about(c, c->gpu);
     char cannot[160];
     uv_timer_stop(&c->timer);
-    check_end(c, SIGKILL); /* it has nothing left to do */
+    check_end(c, SIGKILL);
     json_t *o = json_loadb(c->answer, c->n, 0, NULL);
     const char *text = json_get_text(o, "unmeasurable");
     c->due &= ~gpus;
@@ -170,7 +173,7 @@ static void on_check_late(uv_timer_t *t)
         uv_timer_start(t, on_check_late, c->stage == 1 ? LEAVE_MS : KILL_MS, 0);
         return;
     }
-    check_finish(c); /* it is in the driver, and there is no way out */
+    check_finish(c); /* SIGKILL had no effect: the process hangs in the driver */
 }
 
 static void on_check_answer(uv_poll_t *p, int status, int events)
@@ -188,7 +191,7 @@ static void on_check_answer(uv_poll_t *p, int status, int events)
 static int check_start(struct check *c)
 {
     int fds[2];
-    /* Of several drivers as one it is the beginning of the label, "nvidia0". */
+    /* With several drivers at once, the label's beginning names the GPU's driver: "nvidia0". */
     const char *label = c->info[c->gpu].label;
     const char *name = label[0] ? label : device_name(engine_driver(c->engine));
     snprintf(c->device, sizeof(c->device), "%.*s", (int)strcspn(name, "0123456789"), name);
@@ -200,10 +203,8 @@ static int check_start(struct check *c)
     c->out = fds[0];
     int r =
         loop_poll_start(c->loop, c->out, UV_READABLE | UV_DISCONNECT, on_check_answer, c, &c->poll);
-    const pid_t self = getpid(), pid = r < 0 ? -1 : fork();
-    r = r == 0 && pid < 0 ? -errno : r;
-    if (pid == 0)
-        exec_check(c, fds[1], self);
+    pid_t pid;
+    r = r < 0 ? r : start_program(c, fds[1], &pid);
     close(fds[1]);
     if (r == 0) {
         c->pid = pid;
@@ -241,7 +242,7 @@ static void check_next(struct check *c)
 
 /* ---- beginning and end ---- */
 
-/* Whether the driver of GPUs of one kind has to be checked. What is kept of it is used at once. */
+/* Whether the driver of GPUs of one kind has to be checked. A kept finding is used instead. */
 static bool check_is_due(struct check *c, unsigned gpu, uint32_t gpus, enum driver_check mode)
 {
     const struct gpu_info *g = &c->info[gpu];

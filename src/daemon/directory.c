@@ -1,14 +1,20 @@
-/* See directory.h. inotify, because a daemon without jobs has no timer and has to stay so. */
+/* See directory.h. It uses inotify, because a daemon without jobs must not need a timer. */
 #include "daemon/directory.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 
-#include "lib/log.h"
-#include "lib/paths.h"
-#include "lib/util.h"
+#include "base/log.h"
+#include "base/paths.h"
+#include "base/util.h"
+#include "who/procfs.h"
+
+#define JOURNAL_WAIT_MS 2000  /* a restorer that is at work holds the journal until it is done */
+#define RELIEF_WAIT_MS  10000 /* the transient daemon undoes its changes before it ends */
 
 static bool directory_whole(const struct directory *d)
 {
@@ -31,8 +37,32 @@ static void on_change(uv_poll_t *p, int status, int events)
         d->lost(d->arg);
 }
 
+/* Whether the process is a ceded of this user that a verb started, and that ends by itself. */
+static bool is_transient(const struct proc_stat *st)
+{
+    static const char option[] = "--transient";
+    char text[4096];
+    uid_t owner;
+    const ssize_t n = proc_read(st->id.pid, "cmdline", text, sizeof(text));
+    return strcmp(st->comm, "ceded") == 0 && n > 0 &&
+           memmem(text, (size_t)n, option, sizeof(option)) && proc_owner(st->id.pid, &owner) == 0 &&
+           owner == geteuid();
+}
+
+int directory_journal(const char *dir, bool transient, struct journal **out, struct error *err)
+{
+    int r = journal_open(dir, JOURNAL_WAIT_MS, out, err);
+    struct proc_stat st;
+    if (r != -EBUSY || transient || proc_stat_read(journal_holder(dir), &st) < 0 ||
+        !is_transient(&st))
+        return r;
+    log_say(LOG_INFO, "a transient ceded (pid %d) is here, and is relieved", (int)st.id.pid);
+    proc_signal(st.id, SIGTERM);
+    return journal_open(dir, RELIEF_WAIT_MS, out, err);
+}
+
 int directory_watch(struct directory *d, uv_loop_t *loop, const char *path,
-                    struct journal_place lock, void (*lost)(void *arg), void *arg)
+                    struct journal_lock_id lock, void (*lost)(void *arg), void *arg)
 {
     _cleanup_close_ int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (fd < 0 ||
@@ -48,7 +78,7 @@ int directory_watch(struct directory *d, uv_loop_t *loop, const char *path,
     d->arg = arg;
     d->fd = TAKE_FD(fd);
     r = uv_poll_start(&d->poll, UV_READABLE, on_change);
-    return r == 0 && !directory_whole(d) ? -ENOENT : r; /* before it was watched */
+    return r == 0 && !directory_whole(d) ? -ENOENT : r; /* removed before the watch began */
 }
 
 void directory_unwatch(struct directory *d)

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "device/ops.h"
-#include "lib/json_text.h"
-#include "lib/paths.h"
-#include "lib/text.h"
-#include "lib/version.h"
+#include "base/json_text.h"
+#include "base/paths.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "gpu/ops.h"
 
 #define FINDINGS_SIZE_MAX 16384
 #define FINDINGS_MAX      16 /* the newest */
@@ -37,7 +37,7 @@ void finding_names(uint32_t caps, char *buf, size_t size)
         snprintf(buf, size, "nothing");
 }
 
-/* An array; NULL: there is none that can be believed. */
+/* The array of findings; NULL: the file is missing, damaged or writable by others. */
 static json_t *findings_read(const char *dir)
 {
     char path[256], text[FINDINGS_SIZE_MAX];
@@ -70,7 +70,7 @@ static bool is_about(const json_t *x, const struct finding *f)
            strcmp(driver, f->driver) == 0 && strcmp(chip, f->chip) == 0;
 }
 
-/* False: it says what no check says. */
+/* False: the entry is not one that a check writes. */
 static bool finding_read(const json_t *x, struct finding *f)
 {
     const json_t *off = json_object_get(x, "off"), *name;
@@ -120,7 +120,7 @@ static json_t *finding_json(const struct finding *f)
                      "chip", json_text(f->chip), "off", off, "why", json_text(f->why));
 }
 
-/* By rename, so that it is there as a whole or not at all. */
+/* Replaces the file by rename(), so that readers find the old or the new one and no part. */
 static int findings_write(const char *dir, const json_t *all, struct error *err)
 {
     char path[256], next[272];

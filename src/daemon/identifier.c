@@ -6,11 +6,11 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "control/classify.h"
-#include "control/rule_lint.h"
-#include "lib/log.h"
-#include "lib/loop_poll.h"
-#include "recovery/swapper.h"
+#include "api/rules/classify.h"
+#include "api/rules/rule_lint.h"
+#include "base/child.h"
+#include "base/log.h"
+#include "base/loop_poll.h"
 
 #define START_AGAIN_NS NSEC_PER_SEC
 
@@ -31,7 +31,7 @@ static void on_identified(uv_poll_t *p, int status, int events)
     for (unsigned i = 0; i < LOOKUPS_SENT; i++) {
         ssize_t n = recv(x->link, &a, sizeof(a), MSG_DONTWAIT);
         if (n == 0)
-            uv_poll_stop(p); /* it has ended, which SIGCHLD says: want of memory does not */
+            uv_poll_stop(p); /* cede-identify has ended: SIGCHLD does the rest */
         if (n <= 0)
             break;
         late |= lookups_take(x->lookups, &a, (size_t)n, monotonic_ns());
@@ -56,10 +56,13 @@ static int identifier_start(struct identifier *x)
         return r;
     }
     x->link = fds[0];
-    pid_t pid = fork();
-    r = pid < 0 ? -errno : 0;
-    if (pid == 0)
-        standby_exec(&fds[1], 1, (const char *const[]){"cede-identify", NULL});
+    const struct child_spec spec = {.file = CHILD_SELF,
+                                    .argv = (const char *const[]){"cede-identify", NULL},
+                                    .fds = {{fds[1], IDENTIFY_LINK_FD}},
+                                    .session = true,
+                                    .fresh = true};
+    pid_t pid;
+    r = child_start(&spec, &pid);
     close(fds[1]);
     if (r == 0)
         x->pid = pid;
@@ -82,12 +85,13 @@ static int identifier_send(void *arg, const void *message, size_t n)
     return send(x->link, message, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n ? 0 : -EAGAIN;
 }
 
-void identifier_init(struct identifier *x, uv_loop_t *loop, void (*answered)(void *arg, bool late),
-                     void *arg)
+int identifier_init(struct identifier *x, uv_loop_t *loop, void (*answered)(void *arg, bool late),
+                    void *arg)
 {
     *x = (struct identifier){.loop = loop, .link = -1, .answered = answered, .arg = arg};
     x->lookups = lookups_new(identifier_send, x);
     x->identities = identities_new();
+    return x->lookups && x->identities ? 0 : -ENOMEM;
 }
 
 void identifier_use(struct identifier *x, struct rule_list *l, const struct config *c,
@@ -119,7 +123,7 @@ void identifier_reap(struct identifier *x)
             (int)x->pid);
     unlink_it(x);
     x->pid = 0;
-    lookups_again(x->lookups);
+    lookups_again(x->lookups, monotonic_ns());
 }
 
 void identifier_free(struct identifier *x)

@@ -1,37 +1,37 @@
-/* What rules look at beyond /proc, as ceded has it: cede-identify, which is started when it is
- * first asked and again when it has ended, and what agents told. */
+/* ceded's sources of facts beyond /proc, for rules: the process cede-identify, which is started at
+ * the first question and again when it has ended, and the reports of agents. */
 #ifndef CEDE_DAEMON_IDENTIFIER_H
 #define CEDE_DAEMON_IDENTIFIER_H
 
 #include <uv.h>
 
-#include "control/config.h"
-#include "control/identities.h"
-#include "control/lookups.h"
+#include "daemon/config.h"
+#include "who/identities.h"
+#include "who/lookups.h"
 
 struct identifier {
     uv_loop_t *loop;
-    uv_poll_t *poll; /* NULL: none runs */
+    uv_poll_t *poll; /* NULL: no process runs */
     int link;
     pid_t pid; /* 0: none */
     uint64_t start_at;
-    struct lookups *lookups;       /* this and the next are NULL without memory, */
-    struct identities *identities; /* or if this is never begun */
+    struct lookups *lookups; /* NULL: identifier_init() was not called */
+    struct identities *identities;
     void (*answered)(void *arg, bool late);
     void *arg;
 };
 
-/* answered: called after answers; late: as lookups_take(). */
-void identifier_init(struct identifier *x, uv_loop_t *loop, void (*answered)(void *arg, bool late),
-                     void *arg);
-/* The rules of the configuration, with what they need, into l; what can never match is logged.
- * Where identifier_init() was not called there are none: a transient daemon serves those who
- * started it, and looks for nobody else's programs. */
+/* answered() is called after answers have come; late: see lookups_take(). -ENOMEM */
+int identifier_init(struct identifier *x, uv_loop_t *loop, void (*answered)(void *arg, bool late),
+                    void *arg);
+/* Fills l with the configuration's rules and their sources, and logs rules that can never match.
+ * Without identifier_init() l has no rules: a transient daemon serves only the jobs of its user,
+ * and classifies no other programs. */
 void identifier_use(struct identifier *x, struct rule_list *l, const struct config *c,
                     struct accounts *people);
-/* After SIGCHLD. */
+/* Called after SIGCHLD. */
 void identifier_reap(struct identifier *x);
-/* It ends by itself then. */
+/* Closes the link, at which cede-identify ends by itself. */
 void identifier_free(struct identifier *x);
 
 #endif

@@ -1,14 +1,14 @@
 /* See options.h. */
 #include "daemon/options.h"
 
-#include <stdint.h>
 #include <string.h>
 
-#include "control/config.h"
-#include "device/registry.h"
-#include "lib/options.h"
-#include "lib/util.h"
-#include "lib/version.h"
+#include "base/child.h"
+#include "base/options.h"
+#include "base/util.h"
+#include "base/version.h"
+#include "daemon/config.h"
+#include "gpu/registry.h"
 
 static const char usage[] =
     "usage: ceded [options]\n"
@@ -29,7 +29,7 @@ static int read_device(void *to, const char *name, const char *text, struct erro
     return device_list_check(text, err);
 }
 
-/* chdir("/") comes later, and SIGHUP reads the file again: paths have to be absolute. */
+/* Paths have to be absolute, as the daemon changes to "/" and reads its file again at SIGHUP. */
 static bool make_absolute(const char **path, char *buf, size_t size)
 {
     if (!*path || (*path)[0] == '/')
@@ -85,5 +85,5 @@ void options_start_again(const struct options *o)
             argv[n++] = with[i][1];
         }
     }
-    execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
+    (void)child_become(CHILD_SELF, argv);
 }

@@ -7,13 +7,13 @@
 struct options {
     const char *config, *dir, *device, *soft_socket; /* NULL: not given */
     bool transient;
-    char paths[3][4096]; /* where relative ones were made absolute */
+    char paths[3][4096]; /* absolute forms of relative paths */
 };
 
-/* OPTIONS_GO_ON; else the exit status, and everything is said. */
+/* OPTIONS_GO_ON; else the exit status, after a message. */
 int options_parse(int argc, char **argv, struct options *o);
 
-/* This program again, in this process, with the same options. Returns only if it could not. */
+/* Runs this program anew in this process, with the same options. Returns only if that failed. */
 void options_start_again(const struct options *o);
 
 #endif

@@ -15,16 +15,15 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "lib/log.h"
-#include "lib/procfs.h"
-#include "lib/util.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "who/procfs.h"
 
 #define NOFILE_FEW 4096
 #define NOTIFY_US  500000 /* the restorer takes a daemon for hung after six times that */
-#define STARTER_FD 3      /* a pipe */
 #define NOFILE_MAX 65536  /* a descriptor per process of a job and per client, and spare */
 
-/* Beyond the hard limit too, where it may. */
+/* Raises the limit, beyond the hard limit where the process has the right. */
 static void raise_descriptors(void)
 {
     struct rlimit l;
@@ -49,15 +48,15 @@ void process_become_daemon(void)
     signal(SIGXFSZ, SIG_IGN); /* a write beyond RLIMIT_FSIZE fails instead */
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null >= 0) {
-        dup2(null, STDIN_FILENO); /* closed, number 0 would go to something that matters */
+        dup2(null, STDIN_FILENO); /* if it were closed, the next file opened would be number 0 */
         if (null != STDIN_FILENO)
             close(null);
     }
-    /* Whatever else was handed down is no business of the restorer's. */
+    /* Inherited descriptors must not pass on to the restorer. */
     close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
-    (void)!chdir("/"); /* so that no file system is kept from being unmounted */
+    (void)!chdir("/"); /* a working directory would keep its file system mounted */
     raise_descriptors();
-    /* Killed for want of memory, it would leave the GPU to the restorer. */
+    /* The kernel should kill other processes first when memory is short. */
     _cleanup_close_ int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0 && geteuid() == 0)
         (void)write_full(fd, "-900", 4);
@@ -74,8 +73,8 @@ void process_raise_priority(void)
 void process_say_served(void)
 {
     struct stat st;
-    if (fstat(STARTER_FD, &st) == 0 && S_ISFIFO(st.st_mode))
-        (void)write_full(STARTER_FD, "b", 1);
+    if (fstat(DAEMON_STARTER_FD, &st) == 0 && S_ISFIFO(st.st_mode))
+        (void)write_full(DAEMON_STARTER_FD, "b", 1);
 }
 
 int notify_send(const char *state)
@@ -94,7 +93,7 @@ int notify_send(const char *state)
     if (fd < 0)
         return -errno;
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
-    /* A manager that does not read delays nothing for long, and what is only for people nothing. */
+    /* A manager that does not read delays the daemon by NOTIFY_US at most; for a status, never. */
     const struct timeval patience = {.tv_usec = NOTIFY_US};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     int flags = MSG_NOSIGNAL | (strncmp(state, "STATUS=", 7) == 0 ? MSG_DONTWAIT : 0);
@@ -110,7 +109,7 @@ void process_inherit(struct children *x)
     size_t n = 0;
     x->n = 0;
     if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || proc_list(&pids, &n) < 0)
-        return; /* there are none, mostly */
+        return; /* mostly there are no children */
     for (size_t i = 0; i < n && x->n < CHILDREN_MAX; i++) {
         struct proc_stat st;
         if (proc_stat_read(pids[i], &st) == 0 && st.ppid == getpid())
@@ -132,4 +131,13 @@ void process_reap(struct children *x)
         x->n--;
         x->v[i] = x->v[x->n];
     }
+}
+
+void process_hold_signals(int how)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigprocmask(how, &set, NULL);
 }

@@ -1,5 +1,5 @@
-/* See reader.h. The answer is the bytes of struct answer and of the rules after it: both ends are
- * the same program. */
+/* See reader.h. The answer is struct answer followed by the rules, as bytes: both ends are the same
+ * program. */
 #include "daemon/reader.h"
 
 #include <errno.h>
@@ -9,11 +9,13 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "lib/log.h"
-#include "lib/paths.h"
-#include "recovery/restorer.h"
+#include "base/child.h"
+#include "base/log.h"
+#include "base/paths.h"
+#include "journal/restorer.h"
 
-#define SLOW_MS 1000
+#define SLOW_MS   1000
+#define ANSWER_FD 3
 
 struct answer {
     int32_t code;
@@ -22,35 +24,22 @@ struct answer {
 };
 #define ANSWER_MAX (sizeof(struct answer) + CONFIG_RULES_MAX * sizeof(struct rule))
 
-/* In the child. It must hold nothing that others wait for the end of: the journal's lock, the
- * restorer's pipe, the service manager's and clients' sockets. */
-_Noreturn static void read_and_answer(int to, const char *file, pid_t parent)
+/* Runs in the child. */
+static int read_and_answer(void *arg)
 {
     static struct answer a;
-    for (int sig = 1; sig <= SIGRTMAX; sig++)
-        signal(sig, SIG_DFL);
-    if (dup2(to, STDERR_FILENO + 1) < 0)
-        _exit(1);
-    close_range(STDERR_FILENO + 2, ~0U, 0);
-    to = STDERR_FILENO + 1;
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* whose disposition is the default */
-    if (getppid() != parent)
-        _exit(1);
+    const char *file = arg;
     prctl(PR_SET_NAME, "cede-config");
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
     a.code = config_read(file ? file : CONFIG_FILE, file != NULL, &a.config, &a.err);
-    int r = write_full(to, &a, sizeof(a));
+    int r = write_full(ANSWER_FD, &a, sizeof(a));
     if (r == 0 && a.code == 0)
-        r = write_full(to, a.config.rules, a.config.nrules * sizeof(struct rule));
-    _exit(r < 0);
+        r = write_full(ANSWER_FD, a.config.rules, a.config.nrules * sizeof(struct rule));
+    return r < 0;
 }
 
 int reader_start(struct reader *r, const char *file, struct error *err)
 {
     int fds[2], code;
-    sigset_t all, before;
     char *answer = malloc(ANSWER_MAX);
     if (!answer)
         return error_set(err, -ENOMEM, "no memory to read the configuration");
@@ -60,17 +49,17 @@ int reader_start(struct reader *r, const char *file, struct error *err)
         return error_set(err, code, "cannot make a pipe to read the configuration: %s",
                          strerror(-code));
     }
-    /* What handlers the daemon has are not to run in the child: they write into its event loop. */
-    const pid_t self = getpid();
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &before);
-    pid_t pid = fork();
-    code = pid < 0 ? -errno : 0;
-    if (pid == 0)
-        read_and_answer(fds[1], file, self);
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    /* The child must not keep descriptors open whose closing others wait for: the journal's lock,
+     * the restorer's pipe, the sockets of the service manager and of clients. */
+    const struct child_spec spec = {.begin = read_and_answer,
+                                    .arg = (void *)(uintptr_t)file,
+                                    .fds = {{fds[1], ANSWER_FD}},
+                                    .fresh = true,
+                                    .death_signal = SIGTERM};
+    pid_t pid;
+    code = child_start(&spec, &pid);
     close(fds[1]);
-    if (pid < 0) {
+    if (code < 0) {
         close(fds[0]);
         free(answer);
         return error_set(err, code, "cannot start a process to read the configuration: %s",

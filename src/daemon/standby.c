@@ -4,11 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/log.h"
-#include "recovery/restorer.h"
+#include "base/log.h"
+#include "journal/restorer.h"
 
-#define RESTORER_INTERVAL_NS NSEC_PER_SEC /* between starts, should it keep dying */
-#define RESTORER_LEAVE_MS    500          /* it has only to read that it may go */
+#define RESTORER_INTERVAL_NS NSEC_PER_SEC /* between starts of restorers that keep dying */
+#define RESTORER_LEAVE_MS    500          /* a dismissed restorer only reads the dismissal */
 
 int standby_start(struct standby *s, struct journal *journal, struct error *err)
 {
@@ -49,8 +49,8 @@ void standby_leave(struct standby *s, bool done)
     if (done)
         restorer_dismiss(s->pipe);
     else
-        close(s->pipe); /* not dismissed: it tries once more */
-    /* Gone means gone: the journal is free for the next one, and nothing is left to reap. */
+        close(s->pipe); /* without a dismissal it tries to undo once more */
+    /* The daemon waits for the restorer's end, so that the journal is free for the next daemon. */
     for (int i = 0; i < RESTORER_LEAVE_MS && done; i++) {
         if (waitpid(s->pid, NULL, WNOHANG) != 0)
             break;

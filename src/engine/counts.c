@@ -10,7 +10,7 @@ static enum job_where where_is(const struct job *j)
     return model_job_waits(j) ? WHERE_QUEUED : WHERE_HERE;
 }
 
-/* What comes back was away. */
+/* Counts a swap when the memory has left, once until it is back. */
 static void count_swaps(struct job *j)
 {
     struct job_counts *c = &j->counts;
@@ -21,7 +21,7 @@ static void count_swaps(struct job *j)
         c->swapped_bytes += j->swap.bytes[d];
 }
 
-/* Adds what has passed in the present state. */
+/* Adds the time since the last call to the present state. */
 static void counts_add(struct gpu_counts *c, uint64_t now)
 {
     c->ran_ns += c->runs ? now - c->since : 0;
@@ -44,7 +44,23 @@ static void count_on(struct model *m, struct job *j, unsigned d)
     c->waits = waits;
 }
 
-void counts_update(struct model *m, bool decided)
+/* Whether a job that is not at its own ceiling waits for the GPU. */
+static bool anybody_waits(const struct model *m, unsigned d)
+{
+    for_each_job (m, j) {
+        if (j->counts.on[d].waits && !sched_member_at_ceiling(m->sched, j->unit, d))
+            return true;
+    }
+    return false;
+}
+
+static void idle_add(struct gpu_idle *on, uint64_t now)
+{
+    on->waited_ns += on->waits ? now - on->since : 0;
+    on->since = now;
+}
+
+void counts_update(struct counts *x, struct model *m, bool decided)
 {
     for_each_job (m, j) {
         struct job_counts *c = &j->counts;
@@ -58,6 +74,29 @@ void counts_update(struct model *m, bool decided)
         for (unsigned d = 0; d < m->ngpus && decided; d++)
             count_on(m, j, d);
     }
+    for (unsigned d = 0; d < m->ngpus && decided; d++) {
+        idle_add(&x->on[d], m->now);
+        x->on[d].waits = anybody_waits(m, d);
+    }
+}
+
+void counts_observed(struct counts *x, const struct model *m, const struct demand *demand)
+{
+    if (demand->counted_ns == x->counted_ns)
+        return;
+    const double window_ns = (double)(demand->counted_ns - x->counted_ns);
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        struct gpu_idle *on = &x->on[d];
+        const double busy = demand->all_busy[d];
+        idle_add(on, m->now);
+        if (x->counted_ns && busy >= 0 && m->gpus[d].caps & GPU_CAP_USAGE) {
+            const double idle_ns = (double)on->waited_ns - busy * window_ns;
+            on->idle_ns += idle_ns > 0 ? (uint64_t)idle_ns : 0;
+            on->known = true;
+        }
+        on->waited_ns = 0;
+    }
+    x->counted_ns = demand->counted_ns;
 }
 
 void counts_now(const struct model *m, const struct job *j, struct job_counts *out)

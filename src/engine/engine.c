@@ -1,4 +1,4 @@
-/* The engine's beginning and end, and what commands do. See engine.h. */
+/* Start and end of the engine, and the functions that commands call. See engine.h. */
 #include "engine/engine.h"
 
 #include <errno.h>
@@ -8,8 +8,8 @@
 
 /* ---- beginning and end ---- */
 
-/* Each keeps its place in the journal, so that a kill here loses none. Who has ended, or is in a
- * job by now, is off the record. */
+/* Each process keeps its slot in the journal, so that a kill here loses none. The record of one
+ * that has ended, or has been taken into a job already, is cleared. */
 static int members_take_back(struct model *m)
 {
     for (uint32_t i = 0; i < JOURNAL_MEMBERS; i++) {
@@ -26,13 +26,13 @@ static int members_take_back(struct model *m)
     return 0;
 }
 
-/* An error: what is on record cannot be taken over now; it stays on record. */
+/* Takes jobs, processes and groups over from the journal. After an error they stay on record. */
 static int engine_take_back(struct engine *e, bool stays)
 {
     struct model *m = &e->model;
     uint32_t flags;
     if (journal_damaged(m->journal))
-        journal_undo(m->journal, m->driver, NULL, NULL); /* what it says may be about others */
+        journal_undo(m->journal, m->driver, NULL, NULL); /* its records may name wrong groups */
     for (uint32_t i = 0; i < journal_groups_end(m->journal); i++) {
         const struct device_group *dg = journal_group(m->journal, i, &flags);
         if (dg)
@@ -96,7 +96,6 @@ int engine_new(struct device_driver *driver, struct journal *journal,
                               .now = monotonic_ns(),
                               .wake = TIME_NEVER};
     e->discovery = (struct discovery){.rule = options->rule, .rule_arg = options->rule_arg};
-    e->once = options->once;
     e->job_changed = options->job_changed;
     e->job_arg = options->job_arg;
     if (e->job_changed)
@@ -127,7 +126,7 @@ unsigned engine_free(struct engine *e, bool restore)
         next = c->next;
         c->answer(c, e, -ESHUTDOWN);
     }
-    /* What is in the journal is what was changed. The jobs stay there, for the next holder. */
+    /* The journal has all changes. Records of jobs stay there for the next holder. */
     if (restore)
         failed = journal_undo(e->model.journal, e->model.driver, NULL, NULL);
     survey_end(&e->survey, &e->model, restore);
@@ -141,11 +140,16 @@ unsigned engine_free(struct engine *e, bool restore)
     return failed;
 }
 
-#define LOOK_SOON_NS (20 * NSEC_PER_MSEC) /* of several reasons to look, one look */
+struct model *engine_model(const struct engine *e)
+{
+    return (struct model *)&e->model;
+}
+
+#define LOOK_SOON_NS (20 * NSEC_PER_MSEC) /* debounce: several reasons lead to one look */
 
 /* ---- what commands do ---- */
 
-/* j NULL: it is not a job yet. */
+/* Whether preemption at block ends is possible. j NULL: for a new job. */
 static int preempt_check(const struct model *m, const struct job *j, struct error *err)
 {
     bool can = false;
@@ -155,7 +159,7 @@ static int preempt_check(const struct model *m, const struct job *j, struct erro
     return why ? error_set(err, -ENOTSUP, "preemption at block ends: %s", why) : 0;
 }
 
-/* The last step that begins decides for all. */
+/* Adds a Slurm step to its job, which gets the step's terms: the last step counts. */
 static int engine_join(struct engine *e, struct proc_id proc, const struct job_spec *spec,
                        uint32_t job, struct error *err)
 {
@@ -178,16 +182,6 @@ int engine_add(struct engine *e, struct proc_id root, const struct job_spec *spe
     return r < 0 ? r : model_job_add(&e->model, root, spec, job, err);
 }
 
-void engine_accounts_forget(struct engine *e)
-{
-    model_accounts_forget(&e->model);
-}
-
-void engine_account_set(struct engine *e, const char *name, const struct job_terms *terms)
-{
-    model_account_set(&e->model, name, terms);
-}
-
 int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms, struct error *err)
 {
     struct job *j = &e->model.jobs[job];
@@ -195,21 +189,12 @@ int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms,
     if (r == 0 && terms->preempt > j->rec.preempt)
         r = preempt_check(&e->model, j, err);
     if (r == 0)
+        r = deadlines_set(&e->model, job, terms);
+    if (r == 0)
         r = model_job_change(&e->model, job, terms);
     if (r == 0)
         reclassify_never(&e->model, job);
     return r;
-}
-
-int engine_set_deadline(struct engine *e, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
-                        bool may_promote)
-{
-    return deadlines_set(&e->model, job, deadline_us, laxity_us, may_promote);
-}
-
-uint64_t engine_report(struct engine *e, uint32_t job, const struct report *r)
-{
-    return deadlines_report(&e->model, job, r);
 }
 
 int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)
@@ -242,11 +227,6 @@ int engine_swap_out(struct engine *e, uint32_t job, uid_t by, struct error *err)
     return r < 0 ? r : swap_out(&e->swaps, &e->model, job, SWAP_BY_USER, by, err);
 }
 
-int engine_swap_in(struct engine *e, uint32_t job)
-{
-    return swap_in(&e->model, job);
-}
-
 int engine_yield(struct engine *e, uint32_t job, unsigned what, uid_t by, bool over,
                  struct error *err)
 {
@@ -254,66 +234,39 @@ int engine_yield(struct engine *e, uint32_t job, unsigned what, uid_t by, bool o
     return r < 0 ? r : yield_begin(&e->swaps, &e->model, job, what, by, over, err);
 }
 
-int engine_yielded(const struct engine *e, uint32_t job, struct error *err)
-{
-    return yield_outcome(&e->model, job, err);
-}
-
-void engine_acquire(struct engine *e, uint32_t job, uint64_t wait_us)
-{
-    yield_acquire(&e->model, job, wait_us * NSEC_PER_USEC);
-}
-
-void engine_yield_forget(struct engine *e, uint32_t job, unsigned what)
-{
-    yield_forget(&e->model, job, what);
-}
-
-int engine_swap_in_process(struct engine *e, struct proc_id proc, uint32_t *job, struct error *err)
-{
-    return swap_adopt(&e->model, proc, false, job, err);
-}
-
 int engine_resume_unmanaged(struct engine *e, struct proc_id proc, struct error *err)
 {
     return survey_free(&e->survey, &e->model, proc, err);
 }
 
-void engine_distrust(struct engine *e, struct proc_id proc)
-{
-    survey_add(&e->survey, &e->model, proc);
-}
-
 int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err)
 {
-    e->demand.usage_at = 0; /* first which job has how much, then which have to leave */
+    demand_ask(&e->demand); /* which jobs have to leave depends on what each has now */
     return autoswap_need(&e->autoswap, &e->model, job, bytes, gpu, err);
 }
 
 void engine_room(struct engine *e, uint32_t job, unsigned gpu, uint64_t bytes, uint64_t until_ns)
 {
-    e->demand.usage_at = 0;
+    demand_ask(&e->demand);
     autoswap_room(&e->autoswap, &e->model, job, gpu, bytes, until_ns);
-}
-
-void engine_started(struct engine *e, uint32_t job)
-{
-    autoswap_started(&e->model, job);
 }
 
 int engine_place(struct engine *e, uint32_t job, const struct place_wish *w, struct error *err)
 {
     if (demand_stale(&e->demand, &e->model)) {
-        discovery_all(&e->discovery, &e->model); /* programs that nobody has looked at, too */
+        discovery_all(&e->discovery, &e->model); /* new programs count as well */
         demand_refresh(&e->demand, &e->model);
     }
     return place_job(&e->names, &e->demand, &e->autoswap, &e->model, job, w, err);
 }
 
-/* It is in no job from now on: what its groups share with others is known already. */
-static void release_process(struct model *m, const struct process *p)
+/* Makes a process of a job unmanaged, and keeps what is known of its shared groups. to_rules: it
+ * does not count as detached, so that a rule may take it. */
+static void release_process(struct model *m, const struct process *p, bool to_rules)
 {
     struct unmanaged *u = model_unmanaged_add(m, p->id, true);
+    if (u && to_rules)
+        u->detached = u->looked = false;
     for_each_group_of (m, p, i) {
         const struct device_group *g = &m->groups[i].dg;
         if (u && g->shared) {
@@ -323,16 +276,21 @@ static void release_process(struct model *m, const struct process *p)
     }
 }
 
-void engine_release(struct engine *e, uint32_t job)
+static void release_job(struct model *m, uint32_t job, bool to_rules)
 {
-    struct model *m = &e->model;
+    const uint64_t controls = m->controls + APPLY_CONTROLS_MAX;
     for (uint32_t p = m->jobs[job].first_process, next; p != SLOT_NONE; p = next) {
         next = m->processes[p].job_next;
-        release_process(m, &m->processes[p]);
-        apply_detach(m, p);
-        model_process_remove(m, p, true); /* what could not be undone is tried again */
+        release_process(m, &m->processes[p], to_rules);
+        apply_detach(m, p, controls);
+        model_process_remove(m, p, true); /* failed undoing is tried again for orphans */
     }
     model_job_remove(m, job);
+}
+
+void engine_release(struct engine *e, uint32_t job)
+{
+    release_job(&e->model, job, false);
 }
 
 void engine_told(struct engine *e, uint32_t job)
@@ -342,8 +300,10 @@ void engine_told(struct engine *e, uint32_t job)
 
 void engine_untold(struct engine *e, uint32_t job)
 {
-    if (--e->model.jobs[job].told == 0)
-        engine_release(e, job);
+    if (--e->model.jobs[job].told > 0)
+        return;
+    release_job(&e->model, job, e->model.jobs[job].was_free);
+    engine_look_for_jobs(e, false);
 }
 
 int engine_set_policy(struct engine *e, const char *name)
@@ -380,10 +340,4 @@ void engine_set_swap(struct engine *e, const struct swap_options *o)
     e->swaps.start_ns = o->start_us * NSEC_PER_USEC;
     e->autoswap.options = *o;
     e->autoswap.at = 0;
-}
-
-void engine_undo_orphans(struct engine *e)
-{
-    if (e->model.norphans)
-        undo_orphans(&e->model);
 }

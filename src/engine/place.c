@@ -1,29 +1,26 @@
-/* See place.h. Changes nothing but the job's own record, and nothing on a device. */
+/* See place.h. Changes only the job's record. */
 #include "engine/place.h"
 
 #include <string.h>
 
 _Static_assert(PLACE_GPUS == DEVICE_GPUS_MAX, "a bit map of GPUs means the same everywhere");
 
-/* What a job uses in the beginning, while it loads data, is not what it will use. */
+/* The usage of a younger job does not count, as it may still load its data. */
 #define NEW_NS (60 * NSEC_PER_SEC)
-/* Without this limit a GPU that came later, or was away, would get all jobs for hours. */
+/* Without this limit a GPU that was added later, or was away, would get all jobs for hours. */
 #define USED_MAX_S 3600
 
-/* Where it is, where it comes back to, and where it may still begin. */
+/* The GPUs that a job uses, those that it will be swapped in to, and those that it may still open.
+ */
 static uint32_t place_gpus_of(const struct model *m, const struct job *j)
 {
-    uint32_t gpus = autoswap_begins(m, j) ? j->rec.placed : 0;
-    for_each_process_of (m, j, p) {
-        for_each_group_of (m, &m->processes[p], g)
-            gpus |= 1U << m->groups[g].dg.gpu;
-    }
+    uint32_t gpus = model_job_gpus(m, j) | (autoswap_begins(m, j) ? j->rec.placed : 0);
     for (unsigned d = 0; d < m->ngpus; d++)
         gpus |= j->swap.bytes[d] && j->swap.phase != SWAP_HERE ? 1U << d : 0;
     return gpus;
 }
 
-/* Memory is kept on GPUs where the job has no place yet, too: it may have chosen them itself. */
+/* Memory that is kept for a job counts on all GPUs, as the job may have chosen some itself. */
 static void place_add_jobs(struct place *p, const struct autoswap *s, const struct model *m)
 {
     for_each_job (m, j) {
@@ -38,7 +35,7 @@ static void place_add_jobs(struct place *p, const struct autoswap *s, const stru
     }
 }
 
-/* By the driver's default they run before batch jobs. */
+/* Unmanaged programs count as normal jobs, since with the driver's default they overtake batch. */
 static void place_add_unmanaged(struct place *p, const struct demand *x, const struct model *m)
 {
     unsigned n[DEVICE_GPUS_MAX] = {0};
@@ -79,8 +76,8 @@ static void place_add_gpus(struct place *p, const struct demand *x, const struct
     }
 }
 
-/* Where there is never so much memory the job cannot start at all; if that is so everywhere,
- * autoswap_need() says so. */
+/* The candidates whose memory is large enough; if they are too few, all candidates, and
+ * autoswap_need() reports the error. */
 static uint32_t place_large_enough(const struct model *m, const struct place_wish *w)
 {
     uint32_t gpus = w->candidates;
@@ -115,7 +112,7 @@ int place_job(struct place_names *names, const struct demand *x, const struct au
     return 0;
 }
 
-/* What is free of a GPU beyond what is kept for jobs, those that wait there too. */
+/* Free memory of a GPU beyond what is kept for jobs, including those that wait there. */
 static uint64_t place_spare(const struct autoswap *s, const struct model *m, unsigned gpu)
 {
     const struct device_ops *ops = m->driver->ops;
@@ -127,7 +124,7 @@ static uint64_t place_spare(const struct autoswap *s, const struct model *m, uns
     return free_bytes > kept ? free_bytes - kept : 0;
 }
 
-/* For a latency job others have been swapped out where it is. */
+/* A latency job does not move, because others were swapped out for it where it is. */
 static bool place_may_move(const struct job *j)
 {
     return model_job_waits(j) && j->candidates && j->rec.class != CLASS_LATENCY;

@@ -1,15 +1,15 @@
-/* Chooses the GPUs of a job that is about to start: gathers what is known of each for
- * sched/place.h, which decides. A job that was given GPUs counts there, though it has not opened
- * them, for as long as memory is kept for one (autoswap_begins()). */
+/* Chooses the GPUs of a job that is about to start: gathers the state of each GPU for plan/place.h,
+ * which decides. A job that was given GPUs but has not opened them counts on them for as long as
+ * memory is kept for a job that starts (autoswap_begins()). */
 #ifndef CEDE_ENGINE_PLACE_H
 #define CEDE_ENGINE_PLACE_H
 
-#include "engine/autoswap.h"
-#include "engine/observe/demand.h"
-#include "sched/place.h"
+#include "core/observe/demand.h"
+#include "memory/autoswap.h"
+#include "plan/place.h"
 
-/* Jobs that wait for memory, whose programs have not begun, go where there is room: one each time,
- * the first in line. After those that wait there. */
+/* Moves a job that waits for memory to a candidate GPU with room beyond what jobs wait for there.
+ * Each call moves one job, the first in line. */
 void place_moves(struct place_names *names, const struct autoswap *s, struct model *m);
 /* See engine_place(). */
 int place_job(struct place_names *names, const struct demand *x, const struct autoswap *s,

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/observe/deadlines.h"
-#include "lib/log.h"
+#include "base/log.h"
+#include "core/observe/deadlines.h"
 
-#define LOOK_NS  (5 * NSEC_PER_MSEC)   /* of each tick, for rules; */
-#define LEFT_NS  (100 * NSEC_PER_MSEC) /* then for the jobs that are left */
-#define AGAIN_NS NSEC_PER_SEC          /* for one that could not be told */
+#define LOOK_NS  (5 * NSEC_PER_MSEC)   /* per tick, for rules */
+#define LEFT_NS  (100 * NSEC_PER_MSEC) /* until jobs that did not fit follow */
+#define AGAIN_NS NSEC_PER_SEC          /* until jobs whose class is not known yet follow */
 
 static bool by_rule(const struct job *j)
 {
@@ -39,21 +39,22 @@ static void job_becomes(struct model *m, struct job *j, const struct job_spec *s
     const uint32_t job = model_job_slot(m, j);
     const bool same = j->rec.class == spec->terms.class && j->rec.weight == spec->terms.weight;
     struct job_terms terms = spec->terms;
-    if (j->rec.yielded & YIELD_CLASS) { /* then it gets that when it acquires */
+    if (j->rec.yielded & YIELD_CLASS) { /* it gets its new class when it acquires */
         j->rec.yielded_class = terms.class;
         j->rec.yielded_budget_us = terms.budget_us;
         terms.class = CLASS_BATCH;
         terms.budget_us = 0;
     }
-    int r = model_job_change(m, job, &terms);
+    int r = deadlines_set(m, job, &terms);
     if (r == 0)
-        r = deadlines_set(m, job, spec->deadline_us, spec->laxity_us, spec->may_promote);
+        r = model_job_change(m, job, &terms);
     if (r < 0) {
         log_say(LOG_WARNING, "job #%llu (%s) stays as it is: %s", (unsigned long long)j->rec.number,
                 j->rec.name, strerror(-r));
         return;
     }
     j->rec.source = spec->source;
+    j->rec.launch = spec->launch;
     snprintf(j->rec.name, sizeof(j->rec.name), "%s", spec->name);
     if (!same)
         log_user(j->rec.uid, LOG_INFO,
@@ -62,12 +63,12 @@ static void job_becomes(struct model *m, struct job *j, const struct job_spec *s
                  spec->terms.weight);
 }
 
-/* -EAGAIN, ... : that cannot be told yet. */
+/* Asks rules about one job. -EAGAIN, ... : the answer is not known yet. */
 static int look_at_job(struct model *m, struct job *j, const struct discovery *d)
 {
     struct job_spec spec = {.again = true, .facts = j->facts};
     const int r = d->rule(d->rule_arg, j->rec.root.pid, &spec);
-    /* It was the root that was looked at if that lives yet: its number is nobody else's. */
+    /* If the root still lives, its pid was its own, so the answer is about the root. */
     if (j->root_pidfd < 0 || !pidfd_alive(j->root_pidfd))
         return 0;
     if (r < 0)

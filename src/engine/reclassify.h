@@ -1,20 +1,20 @@
-/* A job whose class a rule or its program's environment gave may be classified before an agent
- * reports what its control group is. Then it is classified once more, and what it has becomes that;
- * the account that it counts for stays. What somebody typed is left alone. */
+/* Classifies jobs again. A job that got its class from a rule or its program's environment may have
+ * been classified before an agent reported its control group. After the report it gets the terms of
+ * the new result, but keeps its account. Terms that a person typed are not changed. */
 #ifndef CEDE_ENGINE_RECLASSIFY_H
 #define CEDE_ENGINE_RECLASSIFY_H
 
-#include "engine/observe/discovery.h"
+#include "core/observe/discovery.h"
 
 struct reclassify {
-    bool wanted; /* some job is to be looked at */
+    bool wanted; /* some job is to be classified */
     uint64_t at;
-    uint32_t first; /* slot of the job that is looked at first */
+    uint32_t first; /* slot of the job at which the next look begins */
 };
 
-/* An agent reported something new: all jobs of rules are looked at then. */
+/* An agent has a new report: all jobs of rules are classified at that time. */
 void reclassify_all(struct reclassify *r, struct model *m, uint64_t at_ns);
-/* Somebody typed what this job shall be. */
+/* A person typed terms for this job, so it is not classified again. */
 void reclassify_never(struct model *m, uint32_t job);
 /* Looks at jobs if that is due; returns when it is next. */
 uint64_t reclassify_due(struct reclassify *r, struct model *m, const struct discovery *d);

@@ -1,23 +1,18 @@
-/* How much of a GPU a job can expect, for programs that admit requests by it: from what jobs used
- * in the last second. Decides nothing. See engine_job_share(). */
+/* The share of a GPU that a job can expect, from what jobs used in the last second; programs admit
+ * requests by it. Decides nothing. See engine_job_share(). */
 #include <math.h>
 
 #include "engine/engine_impl.h"
 
 #define ACTIVE 0.01 /* share of time below which a job counts as idle */
 
-/* The GPUs of a process; of the whole job, if it has none. */
+/* The GPUs of a process, or of the whole job if the process has none. */
 static uint32_t share_gpus(const struct model *m, const struct job *j, pid_t pid)
 {
-    uint32_t own = 0, all = 0;
-    for_each_process_of (m, j, p) {
-        uint32_t gpus = 0;
-        for_each_group_of (m, &m->processes[p], g)
-            gpus |= 1U << m->groups[g].dg.gpu;
-        all |= gpus;
-        own |= m->processes[p].id.pid == pid ? gpus : 0;
-    }
-    return own ? own : all;
+    const uint32_t p = model_process_find(m, pid);
+    const bool within = p != SLOT_NONE && &m->jobs[m->processes[p].job] == j;
+    const uint32_t own = within ? model_process_gpus(m, &m->processes[p]) : 0;
+    return own ? own : model_job_gpus(m, j);
 }
 
 static double share_weight(const struct model_account *a)
@@ -25,11 +20,11 @@ static double share_weight(const struct model_account *a)
     return a->weight ? a->weight : WEIGHT_DEFAULT;
 }
 
-/* What of a GPU those use who come into it for a job. */
+/* The jobs that compete with a job for a GPU. */
 struct rivals {
-    double higher, peers;         /* share of time */
-    double jobs, accounts;        /* sums of weights: in the job's account; of accounts */
-    bool counted[MODEL_ACCOUNTS]; /* that account is in the sum */
+    double higher, peers;         /* share of time that higher classes and peers use */
+    double jobs, accounts;        /* sums of weights: of jobs in its account, and of accounts */
+    bool counted[MODEL_ACCOUNTS]; /* accounts that are in the sum */
 };
 
 static void rivals_of(const struct engine *e, const struct job *j, unsigned d, struct rivals *r)
@@ -51,7 +46,7 @@ static void rivals_of(const struct engine *e, const struct job *j, unsigned d, s
         r->accounts += r->counted[o->account] ? 0 : share_weight(&m->accounts[o->account]);
         r->counted[o->account] = true;
     }
-    /* Programs in no job run as the driver has them: as one more of its class. */
+    /* Unmanaged programs run by the driver's default and count as one more peer. */
     if (e->demand.unmanaged_busy[d] >= ACTIVE) {
         r->peers += e->demand.unmanaged_busy[d];
         r->accounts += WEIGHT_DEFAULT;

@@ -5,23 +5,24 @@
 #include <signal.h>
 #include <string.h>
 
-#include "lib/log.h"
-#include "recovery/other.h"
+#include "base/log.h"
+#include "journal/other.h"
 
-#define SCANS_MAX    1024U /* of one process: what was found until then has to do */
+#define SCANS_MAX    1024U /* of one process; then what was found so far is used */
 #define SUSPECTS_MAX 16384U
-#define RESUMES      4U /* the hardware counts suspensions, and an earlier cede did not */
-#define BUDGET_NS    (5 * NSEC_PER_MSEC)   /* of one tick */
-#define PART         2U                    /* scans take one part in so many of the time */
-#define LEAVING_NS   NSEC_PER_SEC          /* for what is left when the engine ends */
-#define ASKED_NS     (200 * NSEC_PER_MSEC) /* that a person waits for one */
-#define AGAIN_NS     (5 * NSEC_PER_SEC)    /* after what could not be listed or searched: twice */
-#define DOUBLE_MAX   7U                    /* as long each time, up to 11 minutes */
+#define RESUMES      4U /* the hardware counts suspensions, and there may be several */
+#define BUDGET_NS    (5 * NSEC_PER_MSEC)   /* per tick */
+#define PART         2U                    /* scans take about one third of the time */
+#define PASS_NS      (2 * NSEC_PER_MSEC)   /* least time between ticks that scan */
+#define LEAVING_NS   NSEC_PER_SEC          /* for processes that are left when the engine ends */
+#define ASKED_NS     (200 * NSEC_PER_MSEC) /* how long a person waits for one process */
+#define AGAIN_NS     (5 * NSEC_PER_SEC)    /* after a failed list or search; doubled each time, */
+#define DOUBLE_MAX   7U                    /* up to 11 minutes */
 
-/* What its program or the driver gave the group, as far as that shows: no program or driver is
- * known to set the shortest timeslice, one above the default, or one of the scheduler's. Another
- * one in between, as a latency budget leads to, stays: a program nobody manages is left alone
- * rather. */
+/* The timeslice that the program or the driver gave the group, as far as it can be known: no
+ * program or driver is known to set the shortest one, one above the default, or one of the
+ * scheduler's. Any other, which a latency budget may have led to, is kept, as it is safer to leave
+ * an unmanaged program alone. */
 static uint64_t survey_timeslice(const struct survey *s, const struct model *m,
                                  const struct device_group *g)
 {
@@ -38,7 +39,7 @@ static uint64_t survey_again(struct survey *s, const struct model *m)
     return m->now + (AGAIN_NS << (n < DOUBLE_MAX ? n : DOUBLE_MAX));
 }
 
-/* Somebody has not been dealt with. */
+/* A process was not treated: all are listed again later. */
 static void survey_lost(struct survey *s, const struct model *m)
 {
     s->lost = true;
@@ -46,7 +47,8 @@ static void survey_lost(struct survey *s, const struct model *m)
         s->list_at = survey_again(s, m);
 }
 
-void survey_add(struct survey *s, const struct model *m, struct proc_id id)
+/* Adds a process that is to be treated. */
+static void survey_add(struct survey *s, const struct model *m, struct proc_id id)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         if (proc_same(s->v[i].id, id))
@@ -70,13 +72,14 @@ static void suspect_remove(struct survey *s, const struct model *m, uint32_t i)
 
 /* ---- one process ---- */
 
-/* What this user may not steer, no cede of this user's has changed. */
+/* Whether a control that failed may succeed later. A process that this user may not steer was not
+ * changed by a cede of this user either, so it is not tried again. */
 static bool may_recover(int r)
 {
     return r < 0 && r != -ESRCH && r != -EPERM && r != -EACCES && r != -ENOTSUP;
 }
 
-/* False: a call failed that may succeed later. */
+/* Resumes the groups and sets their timeslices. False: a call failed that may succeed later. */
 static bool free_groups(const struct survey *s, const struct model *m,
                         const struct group_list *found)
 {
@@ -96,7 +99,7 @@ static bool free_groups(const struct survey *s, const struct model *m,
     return ok;
 }
 
-/* Who has stopped it is on no record: perhaps one of us, whose pause ends with the record of it. */
+/* Continues a client that is stopped without a record, as a pause ends when its record is lost. */
 static void continue_client(struct proc_id id)
 {
     if (proc_stopped(id) && proc_signal(id, SIGCONT) == 0)
@@ -104,7 +107,7 @@ static void continue_client(struct proc_id id)
                 (int)id.pid);
 }
 
-/* One scan; true if the process is dealt with, or that has failed. */
+/* One scan of an unmanaged process; true if it was the last one, with x->failed set or not. */
 static bool free_step(const struct survey *s, const struct model *m, struct suspect *x)
 {
     struct device_driver *d = m->driver;
@@ -118,41 +121,45 @@ static bool free_step(const struct survey *s, const struct model *m, struct susp
         x->groups = (uint32_t)found.n;
         if (x->client)
             continue_client(x->id);
-        d->ops->forget(d, x->id.pid); /* what it saw here is not what restoring sets */
+        d->ops->forget(d, x->id.pid); /* the driver's cached timeslices were changed here */
     }
     group_list_free(&found);
     return end;
 }
 
-static void distrust(struct model *m, const struct process *p)
-{
-    for_each_group_of (m, p, g) {
-        m->groups[g].suspended = m->groups[g].suspend_unsure = true;
-        model_group_changed(m, &m->groups[g]);
-        m->dirty = true;
-    }
-}
-
 void survey_distrust(struct model *m, uint32_t job)
 {
     for_each_process_of (m, &m->jobs[job], p) {
-        distrust(m, &m->processes[p]);
+        for_each_group_of (m, &m->processes[p], g) {
+            m->groups[g].suspended.have = m->groups[g].suspended.unsure = true;
+            model_group_changed(m, &m->groups[g]);
+            m->dirty = true;
+        }
     }
 }
 
-/* Once its scan has come to an end; true: then its groups are on record, and set by the plan. */
-static bool take_managed(const struct survey *s, struct model *m, const struct process *p)
+/* Treats a job's process; true when done. After its first complete scan its groups, which count as
+ * suspended since they were found, are set by the plan. A process that is swapped out needs
+ * nothing, as it returns with new groups; one that is detached for a move is treated when that is
+ * decided. */
+static bool take_managed(const struct survey *s, struct model *m, struct process *p)
 {
+    const enum swap_phase phase = m->jobs[p->job].swap.phase;
+    if (p->scan_at == TIME_NEVER)
+        return phase == SWAP_AWAY || phase == SWAP_ASKED;
     if (!p->scan_every || p->searching)
         return false;
-    if (m->jobs[p->job].is_client && !model_job_off(&m->jobs[p->job]))
+    if (m->jobs[p->job].is_client) { /* apply_stops() stops it again if need be, with a record */
         continue_client(p->id);
+        p->stops_at = 0;
+    }
     for_each_group_of (m, p, i) {
         struct channel_group *g = &m->groups[i];
         g->dg.timeslice_us = survey_timeslice(s, m, &g->dg);
-        g->timeslice_unknown = m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE;
+        g->timeslice_us.unsure = m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE;
+        model_group_changed(m, g);
     }
-    distrust(m, p);
+    m->dirty = true;
     return true;
 }
 
@@ -160,7 +167,7 @@ static bool survey_step(const struct survey *s, struct model *m, struct suspect 
 {
     uint32_t p = model_process_find(m, x->id.pid);
     if (p != SLOT_NONE && proc_same(m->processes[p].id, x->id))
-        return m->processes[p].scan_at == TIME_NEVER || take_managed(s, m, &m->processes[p]);
+        return take_managed(s, m, &m->processes[p]);
     return free_step(s, m, x);
 }
 
@@ -200,9 +207,10 @@ static void list_processes(struct survey *s, struct model *m)
     struct pid_list pids = {0};
     struct other_cedes others;
     const struct journal_shared *j = journal_shared(m->journal);
-    const struct journal_place own = journal_place(m->journal);
+    const struct journal_lock_id own = journal_lock_id(m->journal);
     other_cedes_find(&others, j->driver, j->where, &own);
     s->list_at = TIME_NEVER;
+    s->listed = true;
     s->lost = d->ops->processes(d, &pids, NULL) < 0;
     for (size_t i = 0; i < pids.n; i++) {
         struct proc_stat st;
@@ -237,8 +245,6 @@ void survey_begin(struct survey *s, struct model *m, bool stays)
 {
     const uint32_t missing = journal_incomplete(m->journal);
     s->list_at = s->search_at = TIME_NEVER;
-    if (missing & JOURNAL_GROUPS_MISSING)
-        list_processes(s, m);
     if ((missing & JOURNAL_SWAPS_MISSING) && stays && m->driver->ops->swap_state)
         begin_search(s, m);
 }
@@ -248,12 +254,13 @@ uint64_t survey_due(struct survey *s, struct model *m)
     const uint64_t started = monotonic_ns();
     if (m->now >= s->search_at)
         begin_search(s, m);
-    if (m->now >= s->list_at)
+    const bool missing = journal_incomplete(m->journal) & JOURNAL_GROUPS_MISSING;
+    if (m->now >= s->list_at || (missing && !s->listed))
         list_processes(s, m);
     uint64_t again = min_u64(s->search_at, s->list_at);
     if (m->held)
         return again;
-    if (!s->n && (s->lost || !(journal_incomplete(m->journal) & JOURNAL_GROUPS_MISSING)))
+    if (!s->n && (s->lost || !missing))
         return again;
     if (m->now < s->at)
         return min_u64(s->at, again);
@@ -264,11 +271,13 @@ uint64_t survey_due(struct survey *s, struct model *m)
         else
             s->next++;
     }
-    s->at = m->now + max_u64(NSEC_PER_MSEC, (monotonic_ns() - started) * PART);
-    if (s->n || m->records_changed) /* what was found has to be on record first */
+    s->at = m->now + max_u64(PASS_NS, (monotonic_ns() - started) * PART);
+    if (s->n || m->records_changed) /* the journal is complete only with the groups found here */
         return min_u64(s->at, again);
-    if (!s->lost)
+    if (!s->lost) {
         journal_complete(m->journal, JOURNAL_GROUPS_MISSING);
+        s->listed = false;
+    }
     return again;
 }
 
@@ -307,7 +316,7 @@ void survey_end(struct survey *s, struct model *m, bool restore)
         if (free_step(s, m, &s->v[0]))
             suspect_remove(s, m, 0);
     }
-    if (restore && !s->n && !s->lost)
+    if (restore && s->listed && !s->n && !s->lost)
         journal_complete(m->journal, JOURNAL_GROUPS_MISSING);
     if (s->search.id.pid) {
         watch_stop(s->watch);

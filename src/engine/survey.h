@@ -1,58 +1,56 @@
-/* Finds again what an earlier cede has changed in programs and is on record nowhere: its journal
- * was damaged, cut short, of another version, or is gone. Programs are looked at themselves, in the
- * course of the first ticks, so that a start takes no longer for it:
- *   - a process in no job is resumed, and a timeslice that only a cede sets becomes the default;
- *   - a client of an MPS server that is stopped goes on, unless its job is paused;
- *   - of a process that a job owns, all groups count as suspended until they were set anew;
- *   - what is off the GPU is searched for by a swapper (recovery/swapper.h), and comes in.
- * What another cede that is alive may have done is that cede's (recovery/other.h).
- * Then the journal is complete again. What fails, for want of memory or descriptors, is tried again
- * after 5 s, and then ever more seldom. Each process is dealt with once, so that what its user does
- * later by other means is left alone.
+/* The survey finds and undoes changes of an earlier cede that no record has, because its journal
+ * was damaged, cut short, of another version, or is lost. It looks at the programs themselves, in
+ * the first ticks, so that a start does not take longer:
+ *   - an unmanaged process is resumed, and a timeslice that only a cede sets becomes the default;
+ *   - a stopped client of an MPS server is continued, unless its job is paused;
+ *   - all groups of a job's process count as suspended until they have been set again;
+ *   - a swapper searches for memory that is off the GPU (journal/swapper.h), and swaps it in.
+ * Programs that another living cede may have changed are left alone (journal/other.h).
+ * Then the journal is complete again. What fails, for lack of memory or descriptors, is tried again
+ * after 5 s, with backoff. Each process is treated once, so that later changes by its user's own
+ * means are left alone.
  *
- * From outside it does not show who did it: a program that somebody has moved off the GPU with the
- * vendor's own tool comes in too, and a client that somebody has stopped goes on, once, if a cede
- * without its journal begins just then. */
+ * The author of a change is not visible from outside. So a program that a person moved off the GPU
+ * with the vendor's tool is swapped in as well, and a client that a person stopped is continued,
+ * once, if a cede without its journal begins just then. */
 #ifndef CEDE_ENGINE_SURVEY_H
 #define CEDE_ENGINE_SURVEY_H
 
-#include "engine/swap.h"
+#include "memory/swap.h"
 
 struct suspect {
     struct proc_id id;
     uint32_t scans, groups;
     bool failed;
-    bool client; /* of an MPS server: those are stopped by a signal */
+    bool client; /* a client of an MPS server, which a signal may have stopped */
 };
 
 struct survey {
-    uint64_t floor_us; /* a timeslice that the scheduler may set */
+    uint64_t floor_us; /* a timeslice that the scheduler sets (timeslice_floor_us) */
     struct suspect *v;
     uint32_t n, next;
     uint64_t at;
-    bool lost;             /* somebody was not listed or dealt with: listed again at list_at */
-    struct swapper search; /* for what is off the GPU; pid 0: none */
+    bool listed;           /* processes were listed since the journal became incomplete */
+    bool lost;             /* a process was not listed or treated, so all are listed at list_at */
+    struct swapper search; /* searches for memory that is off the GPU; pid 0: none */
     struct watch *watch;
     bool search_ended;
-    uint64_t list_at, search_at; /* TIME_NEVER: that is done, or is going on */
+    uint64_t list_at, search_at; /* TIME_NEVER: done, or in progress */
     unsigned failures;
 };
 
-/* What the journal says is missing. stays: the engine is there long enough to bring something in.
- */
+/* Begins with what the journal says is missing. stays: see engine_options. */
 void survey_begin(struct survey *s, struct model *m, bool stays);
-/* One more process, which may become a job's; nothing else of it is known. */
-void survey_add(struct survey *s, const struct model *m, struct proc_id id);
-/* Looks at what is due; returns when the next is. */
+/* Does what is due; returns when to call again. */
 uint64_t survey_due(struct survey *s, struct model *m);
-/* Takes what the search found, if it has ended. */
+/* Takes over what the search has found, if it has ended. */
 void survey_take(struct survey *s, struct model *m);
-/* A process in no job, now, as far as that takes no longer than a person waits; what is left is
- * done in later ticks. -ENODEV: there is nothing of it on a GPU. */
+/* Treats one unmanaged process now, for as long as a person waits; the rest is done in later ticks.
+ * -ENODEV: it has nothing on a GPU. */
 int survey_free(struct survey *s, struct model *m, struct proc_id id, struct error *err);
-/* All groups of a job count as suspended, because a person has seen it wait. */
+/* Counts all groups of a job as suspended, because a person who resumes it has seen it wait. */
 void survey_distrust(struct model *m, uint32_t job);
-/* restore: what is left is looked at now, for a moment. */
+/* Ends the survey. restore: the processes that are left are treated now, for LEAVING_NS at most. */
 void survey_end(struct survey *s, struct model *m, bool restore);
 
 #endif

@@ -1,19 +1,18 @@
-/* One tick of the engine, in a fixed order:
+/* One tick of the engine: the steps in the table at the end, in that order. Each does what is due
+ * and returns when it is due again. Two of the steps are a commit:
  *
- *   observe   what ended, what programs report, what commands ask for, which processes and groups
- *             there are, which of them work, what is due
- *   decide    src/sched
- *   record    the journal gets what changed in the model
- *   apply     devices get what differs from the plan, each change written to the journal before it
+ *   decide    src/plan
+ *   record    changes in the model are written to the journal
+ *   apply     the devices are changed as planned, each change after its record
  *   answer    commands
  *
- * What a person asked for is decided, recorded, applied and answered before looking around, which
- * takes milliseconds; only a command that is about what has still to be found waits for that.
+ * The first commit is for commands, because discovery and scans take milliseconds. Only a command
+ * that depends on what these find waits for the second.
  *
  * This is the only caller of the parts. */
+#include "base/log.h"
+#include "base/probe.h"
 #include "engine/engine_impl.h"
-#include "lib/log.h"
-#include "lib/probe.h"
 
 /* ---- record ---- */
 
@@ -42,119 +41,12 @@ void engine_record(struct engine *e)
     }
     for (uint32_t i = 0; i < m->groups_end; i++) {
         struct channel_group *g = &m->groups[i];
-        if (g->record_changed && !g->orphan)
-            journal_put_group(m->journal, i, g->dg.proc.pid ? model_journal_flags(g) : 0,
-                              g->dg.proc.pid ? &g->dg : NULL);
-        g->record_changed = false;
+        const bool live = g->dg.proc.pid;
+        g->record_changed = g->record_changed && !g->orphan &&
+                            journal_keep_group(m->journal, i, live ? model_journal_flags(g) : 0,
+                                               live ? &g->dg : NULL) < 0;
+        m->records_changed |= g->record_changed;
     }
-}
-
-/* ---- decide, record, apply ---- */
-
-static uint64_t tick_commit(struct engine *e)
-{
-    struct model *m = &e->model;
-    model_units_update(m);
-    if (m->records_changed)
-        apply_continues(m);
-    engine_record(e);
-    const bool decide = m->dirty || m->now >= m->wake;
-    if (decide) {
-        struct sched_plan plan;
-        sched_decide(m->sched, m->now, &plan);
-        m->dirty = false;
-        m->wake = min_u64(plan.wake_ns, apply_plan(m, &plan));
-        demand_decided(m);
-        m->decisions++;
-        PROBE(plan, m->decisions, m->controls);
-    }
-    counts_update(m, decide);
-    if (decide)
-        idle_decided(&e->idle, m);
-    return min_u64(min_u64(m->wake, apply_preempt(m)), apply_stops(m));
-}
-
-/* ---- observe ---- */
-
-/* Processes and roots whose pidfd was readable have ended. */
-static void tick_reap(struct model *m)
-{
-    for (uint32_t i = 0; i < m->processes_end; i++) {
-        uint32_t job = m->processes[i].job;
-        if (!m->processes[i].id.pid || !m->processes[i].ended)
-            continue;
-        model_process_remove(m, i, false);
-        model_job_drop_if_over(m, job);
-    }
-    for_each_job (m, j) {
-        if (j->root_ended && j->root_pidfd >= 0)
-            model_job_root_ended(m, model_job_slot(m, j));
-    }
-}
-
-static uint64_t tick_observe(struct engine *e)
-{
-    struct model *m = &e->model;
-    uint64_t next = discovery_due(&e->discovery, m);
-    next = min_u64(next, reclassify_due(&e->reclassify, m, &e->discovery));
-    next = min_u64(next, scans_due(&e->scans, m));
-    if (m->discover_now)
-        next = m->now;
-    next = min_u64(next, survey_due(&e->survey, m));
-    if (m->norphans && m->now >= m->orphans_until)
-        undo_orphans(m);
-    if (m->norphans)
-        next = min_u64(next, m->orphans_until);
-    demand_gated(&e->demand, m); /* groups that were found just now */
-    if (autoswap_looks(&e->autoswap, m))
-        e->demand.usage_at = 0; /* what jobs hold and what is free, of the same moment */
-    const bool turns = m->wake != TIME_NEVER || deadlines_wanted(m) || e->clients.contend;
-    next = min_u64(next, demand_due(&e->demand, m, turns));
-    idle_observed(&e->idle, m, &e->demand);
-    if (e->demand.fresh)
-        deadlines_observe(m);
-    if (!e->once) {
-        next = min_u64(next, switches_due(&e->switches, m));
-        next = min_u64(next, speeds_due(&e->speeds, m));
-        next = min_u64(next, clients_due(&e->clients, m));
-    }
-    return min_u64(next, deadlines_due(m));
-}
-
-/* ---- moves ---- */
-
-#define LOOK_AGAIN_NS (10 * NSEC_PER_SEC)
-
-static uint64_t tick_move(struct engine *e)
-{
-    struct model *m = &e->model;
-    struct swap_move what;
-    struct error err = {""};
-    int r = 0;
-    if (e->swaps.moved)
-        e->autoswap.at = 0;
-    e->swaps.moved = false;
-    const bool looks = autoswap_looks(&e->autoswap, m);
-    uint64_t next = autoswap_due(&e->autoswap, m, &what);
-    if (looks)
-        place_moves(&e->names, &e->autoswap, m);
-    if (what.job == SLOT_NONE || m->held)
-        return next;
-    struct job *j = &m->jobs[what.job];
-    if (what.out) { /* all of it, with what began just now */
-        r = engine_look(e, what.job, &err);
-        if (r < 0) /* another one leaves */
-            j->swap.refused_until = m->now + LOOK_AGAIN_NS;
-        else
-            r = swap_out(&e->swaps, m, what.job, SWAP_AUTOMATIC, 0, &err);
-    } else {
-        swap_in(m, what.job);
-    }
-    log_say(LOG_WARNING, "job #%llu (%s) begins to be swapped %s%s%s",
-            (unsigned long long)j->rec.number, j->rec.name,
-            what.out ? "out, for a latency job" : "in again", r < 0 ? ": not done: " : "",
-            err.text);
-    return next;
 }
 
 /* ---- commands ---- */
@@ -176,13 +68,13 @@ void engine_submit(struct engine *e, struct command *c)
     e->last = c;
 }
 
-/* Takes the commands that wait, as far as there is time for; those that are submitted meanwhile are
- * the next tick's as well. A program can make looking at itself take long: 25 ms with 65536 groups.
- */
-static struct command *run_commands(struct engine *e)
+/* Runs commands that wait, for COMMANDS_NS; the others, and those that are submitted meanwhile, are
+ * left to the next tick. A program can make commands about itself slow: 25 ms with 65536 groups. */
+static uint64_t commands_due(struct engine *e)
 {
-    struct command *first = e->first, *last = e->last, *c = first;
-    const uint64_t until = first ? thread_cpu_ns() + COMMANDS_NS : 0;
+    struct command *last = e->last, *c = e->first;
+    const uint64_t until = c ? thread_cpu_ns() + COMMANDS_NS : 0;
+    e->ran = c;
     e->first = e->last = NULL;
     for (; c; c = c->next) {
         c->code = c->run(c, e);
@@ -193,13 +85,13 @@ static struct command *run_commands(struct engine *e)
         e->first = c->next;
         c->next = NULL;
     }
-    return first;
+    return TIME_NEVER;
 }
 
-/* Returns those that are left: all but what `all` or the command itself lets be answered now. */
-static struct command *tick_answer(struct engine *e, struct command *c, bool all)
+/* all: also commands that wait for discovery and scans (command.looks). */
+static void tick_answer(struct engine *e, bool all)
 {
-    struct command *left = NULL, **end = &left;
+    struct command *c = e->ran, **end = &e->ran;
     for (struct command *next; c; c = next) {
         next = c->next;
         if (all || !c->looks || c->code < 0) {
@@ -208,35 +100,218 @@ static struct command *tick_answer(struct engine *e, struct command *c, bool all
         }
         *end = c;
         end = &c->next;
-        c->next = NULL;
     }
-    return left;
+    *end = NULL;
 }
+
+/* ---- decide, record, apply, answer ---- */
+
+static uint64_t tick_commit(struct engine *e)
+{
+    struct model *m = &e->model;
+    model_units_update(m);
+    if (m->records_changed)
+        apply_continues(m);
+    engine_record(e);
+    const bool decide = m->dirty || m->now >= m->wake;
+    if (decide) {
+        struct sched_plan plan;
+        sched_decide(m->sched, m->now, &plan);
+        m->dirty = false;
+        m->wake = min_u64(plan.wake_ns, apply_plan(m, &plan));
+        demand_decided(m);
+        m->decisions++;
+        PROBE(plan, m->decisions, m->controls);
+    }
+    counts_update(&e->counts, m, decide);
+    return min_u64(min_u64(m->wake, apply_preempt(m)), apply_stops(m));
+}
+
+/* The second commit returns when the next one is due. */
+static uint64_t commit_asked(struct engine *e)
+{
+    tick_commit(e);
+    tick_answer(e, false);
+    return TIME_NEVER;
+}
+
+static uint64_t commit_seen(struct engine *e)
+{
+    const uint64_t next = tick_commit(e);
+    tick_answer(e, true);
+    return next;
+}
+
+/* ---- steps for events since the last tick ---- */
+
+static uint64_t restorer_due(struct engine *e)
+{
+    const uint64_t restored = journal_shared(e->model.journal)->restored;
+    if (restored == e->restored_seen)
+        return TIME_NEVER;
+    e->restored_seen = restored;
+    undo_by_restorer(&e->model);
+    e->model.dirty = true;
+    return TIME_NEVER;
+}
+
+/* Processes and roots whose pidfd was readable have ended. */
+static uint64_t ended_due(struct engine *e)
+{
+    struct model *m = &e->model;
+    for (uint32_t i = 0; i < m->processes_end; i++) {
+        uint32_t job = m->processes[i].job;
+        if (!m->processes[i].id.pid || !m->processes[i].ended)
+            continue;
+        model_process_remove(m, i, false);
+        model_job_drop_if_over(m, job);
+    }
+    for_each_job (m, j) {
+        if (j->root_ended && j->root_pidfd >= 0)
+            model_job_root_ended(m, model_job_slot(m, j));
+    }
+    return TIME_NEVER;
+}
+
+static uint64_t reports_due(struct engine *e)
+{
+    demand_read(&e->model);
+    return TIME_NEVER;
+}
+
+static uint64_t gated_due(struct engine *e)
+{
+    demand_gated(&e->demand, &e->model);
+    return TIME_NEVER;
+}
+
+static uint64_t swappers_due(struct engine *e)
+{
+    survey_take(&e->survey, &e->model);
+    swap_reap(&e->swaps, &e->model);
+    return TIME_NEVER;
+}
+
+static uint64_t moves_due(struct engine *e)
+{
+    const uint64_t next = yield_due(&e->swaps, &e->autoswap, &e->demand, &e->model);
+    return min_u64(next, swap_due(&e->swaps, &e->model));
+}
+
+/* ---- steps that observe ---- */
+
+static uint64_t programs_due(struct engine *e)
+{
+    const uint64_t next = discovery_due(&e->discovery, &e->model);
+    return min_u64(next, reclassify_due(&e->reclassify, &e->model, &e->discovery));
+}
+
+static uint64_t groups_due(struct engine *e)
+{
+    struct model *m = &e->model;
+    uint64_t next = scans_due(&e->scans, m);
+    next = min_u64(next, survey_due(&e->survey, m));
+    return m->discover_now ? m->now : next;
+}
+
+static uint64_t orphans_due(struct engine *e)
+{
+    struct model *m = &e->model;
+    if (m->norphans && m->now >= m->orphans_until)
+        undo_orphans(m);
+    return m->norphans ? m->orphans_until : TIME_NEVER;
+}
+
+static uint64_t usage_due(struct engine *e)
+{
+    struct model *m = &e->model;
+    const bool turns = m->wake != TIME_NEVER || deadlines_wanted(m) || e->clients.contend;
+    if (autoswap_looks(&e->autoswap, m))
+        demand_ask(&e->demand); /* so that memory in use and free memory are of the same moment */
+    const uint64_t next = demand_due(&e->demand, m, turns);
+    counts_observed(&e->counts, m, &e->demand);
+    if (e->demand.fresh)
+        deadlines_observe(m);
+    return next;
+}
+
+static uint64_t servers_due(struct engine *e)
+{
+    uint64_t next = switches_due(&e->switches, &e->model);
+    next = min_u64(next, speeds_due(&e->speeds, &e->model));
+    return min_u64(next, clients_due(&e->clients, &e->model));
+}
+
+static uint64_t dates_due(struct engine *e)
+{
+    return deadlines_due(&e->model);
+}
+
+/* ---- moves for jobs that lack memory ---- */
+
+#define LOOK_AGAIN_NS (10 * NSEC_PER_SEC)
+
+static void begin_move(struct engine *e, const struct swap_move *what)
+{
+    struct model *m = &e->model;
+    struct job *j = &m->jobs[what->job];
+    struct error err = {""};
+    int r = 0;
+    if (what->out) { /* all its processes have to leave, including new ones */
+        r = engine_look(e, what->job, &err);
+        if (r < 0) /* another job is chosen meanwhile */
+            j->swap.refused_until = m->now + LOOK_AGAIN_NS;
+        else
+            r = swap_out(&e->swaps, m, what->job, SWAP_AUTOMATIC, 0, &err);
+    } else {
+        swap_in(m, what->job);
+    }
+    log_say(LOG_WARNING, "job #%llu (%s) begins to be swapped %s%s%s",
+            (unsigned long long)j->rec.number, j->rec.name,
+            what->out ? "out, for a latency job" : "in again", r < 0 ? ": not done: " : "",
+            err.text);
+}
+
+static uint64_t room_due(struct engine *e)
+{
+    struct model *m = &e->model;
+    struct swap_move what;
+    if (e->swaps.moved)
+        e->autoswap.at = 0;
+    e->swaps.moved = false;
+    const bool looks = autoswap_looks(&e->autoswap, m);
+    const uint64_t next = autoswap_due(&e->autoswap, m, &what);
+    if (looks)
+        place_moves(&e->names, &e->autoswap, m);
+    if (what.job != SLOT_NONE && !m->held)
+        begin_move(e, &what);
+    return next;
+}
+
+/* ---- the tick ---- */
+
+/* Each returns when it is due again; TIME_NEVER: only after an event. */
+static uint64_t (*const steps[])(struct engine *e) = {
+    restorer_due,               /* the state of groups is unsure after a restorer's undo */
+    ended_due,                  /* processes that ended */
+    reports_due,                /* demand of programs on gated devices */
+    commands_due,               /* run() of commands */
+    gated_due,    swappers_due, /* swappers that ended */
+    moves_due,                  /* swapping and yielding that was asked for */
+    commit_asked, programs_due, /* discovery of processes */
+    groups_due,                 /* scans for channel groups */
+    orphans_due,  gated_due,    /* again, for groups that were found just now */
+    usage_due,                  /* which jobs work */
+    servers_due,  dates_due,    /* MPS servers; deadlines */
+    room_due,     commit_seen,  /* automatic swapping */
+};
 
 uint64_t engine_tick(struct engine *e, uint64_t now_ns)
 {
-    struct model *m = &e->model;
-    m->now = now_ns;
-    m->watches.pending = false;
-    uint64_t restored = journal_shared(m->journal)->restored;
-    if (restored != e->restored_seen) {
-        e->restored_seen = restored;
-        undo_by_restorer(m);
-        m->dirty = true;
-    }
-    tick_reap(m);
-    demand_read(m);
-    struct command *commands = run_commands(e);
-    demand_gated(&e->demand, m);
-    survey_take(&e->survey, m);
-    swap_reap(&e->swaps, m);
-    uint64_t next = yield_due(&e->swaps, &e->autoswap, &e->demand, m);
-    next = min_u64(next, swap_due(&e->swaps, m));
-    tick_commit(e);
-    commands = tick_answer(e, commands, false);
-    next = min_u64(next, tick_observe(e));
-    next = min_u64(next, tick_move(e));
-    next = min_u64(next, tick_commit(e));
-    tick_answer(e, commands, true);
+    uint64_t next = TIME_NEVER;
+    e->model.now = now_ns;
+    e->model.watches.pending = false;
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+        next = min_u64(next, steps[i](e));
     return e->first ? now_ns : next;
 }

@@ -1,14 +1,9 @@
-/* What the engine shows of itself. Changes nothing but how closely is looked. */
+/* Views of the engine's state for callers. Changes nothing except how often usage() is asked. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/engine_impl.h"
-
-uint32_t engine_job_with(const struct engine *e, pid_t pid)
-{
-    return model_job_with(&e->model, pid);
-}
 
 uint32_t engine_job_of(const struct engine *e, pid_t pid)
 {
@@ -17,39 +12,9 @@ uint32_t engine_job_of(const struct engine *e, pid_t pid)
     return job;
 }
 
-int engine_job_find(const struct engine *e, pid_t pid, uint32_t *job)
-{
-    return model_job_of(&e->model, pid, job);
-}
-
-uint32_t engine_job_by_number(const struct engine *e, uint64_t number)
-{
-    return model_job_by_number(&e->model, number);
-}
-
 bool engine_loses_in_space(const struct engine *e, uint32_t slot)
 {
     return speeds_lose(&e->speeds, &e->model, slot);
-}
-
-bool engine_user_full(const struct engine *e, uid_t account)
-{
-    return model_user_full(&e->model, account);
-}
-
-bool engine_user_waits_full(const struct engine *e, uid_t account)
-{
-    return model_user_waits_full(&e->model, account);
-}
-
-unsigned engine_jobs(const struct engine *e)
-{
-    return model_jobs(&e->model);
-}
-
-bool engine_searching(const struct engine *e)
-{
-    return scans_searching(&e->model) || e->survey.n > 0;
 }
 
 int engine_job_status(const struct engine *e, uint32_t job, struct error *err)
@@ -83,12 +48,13 @@ static void view_groups(const struct engine *e, const struct job *j, struct job_
         out->processes += m->processes[p].first_group != SLOT_NONE;
         for_each_group_of (m, &m->processes[p], g) {
             const struct channel_group *x = &m->groups[g];
-            holds |= x->dg.level != LEVEL_QUEUE; /* else its work may go on meanwhile */
+            holds |=
+                x->dg.level != LEVEL_QUEUE; /* queued work goes on while a process is stopped */
             out->gpus |= 1U << x->dg.gpu;
             job_view_level(out, &x->dg);
-            out->runnable_groups += !x->suspended && !j->out_of_turn;
-            out->throttled |= x->suspended && sched_throttled(e->model.sched, x->dg.gpu);
-            out->preempt_active |= x->block_ends && !x->block_ends_unsure;
+            out->runnable_groups += !x->suspended.have && !j->out_of_turn;
+            out->throttled |= x->suspended.have && sched_throttled(e->model.sched, x->dg.gpu);
+            out->preempt_active |= x->block_ends.have && !x->block_ends.unsure;
         }
         stopped += holds && proc_stopped(m->processes[p].id);
     }
@@ -119,7 +85,8 @@ static void view_unit(const struct model *m, uint32_t job, struct job_view *out)
     out->speed = j->speed.value;
     out->speed_error = j->speed.error;
     for_each_process_of (m, j, p)
-        out->signalled |= m->processes[p].stopped;
+        out->signalled |= m->processes[p].stopped ||
+                          (j->is_client && j->rec.paused && proc_stopped(m->processes[p].id));
 }
 
 static void view_why(const struct engine *e, const struct job *j, struct job_view *out)
@@ -150,7 +117,7 @@ static void view_slices(const struct model *m, const struct job *j, struct job_v
             const struct channel_group *x = &m->groups[g];
             uint32_t *us = &out->why[x->dg.gpu].slice_us;
             if (x->dg.kind == GROUP_COMPUTE)
-                *us = (uint32_t)max_u64(*us, x->timeslice_us);
+                *us = (uint32_t)max_u64(*us, x->timeslice_us.have);
         }
     }
     out->timeslice_us = out->gpus ? out->why[__builtin_ctz(out->gpus)].slice_us : 0;
@@ -294,8 +261,8 @@ void engine_totals(const struct engine *e, uint64_t out[3])
 
 bool engine_gpu_idle(const struct engine *e, unsigned gpu, uint64_t *ns)
 {
-    *ns = gpu < e->model.ngpus ? e->idle.on[gpu].idle_ns : 0;
-    return gpu < e->model.ngpus && e->idle.on[gpu].known;
+    *ns = gpu < e->model.ngpus ? e->counts.on[gpu].idle_ns : 0;
+    return gpu < e->model.ngpus && e->counts.on[gpu].known;
 }
 
 const struct sched_params *engine_params(const struct engine *e)

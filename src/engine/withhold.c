@@ -1,6 +1,6 @@
-/* What cannot be done to a job now: capabilities that are not used, because a driver's check has
- * not ended or did not see their effect, and changes that the journal has no room for. Knows
- * nothing of the check. See engine.h. */
+/* Limits on what can be done to jobs now: capabilities that are withheld, because a driver's check
+ * has not ended or did not see their effect, and changes that the journal has no room for. The
+ * check itself is in daemon/check.c. See engine.h. */
 #include <errno.h>
 #include <string.h>
 
@@ -48,20 +48,8 @@ uint32_t engine_gpu_caps(const struct engine *e, unsigned gpu, uint32_t *withhel
     return m->gpus[gpu].caps;
 }
 
-int engine_may_record(struct engine *e, uint32_t job, struct error *err)
+static int unrecorded(int r, struct error *err)
 {
-    struct model *m = &e->model;
-    uint32_t next = 0;
-    int r = journal_mend(m->journal);
-    r = r < 0 ? r : 0;
-    while (next < m->groups_end && m->groups[next].dg.proc.pid)
-        next++;
-    if (job == SLOT_NONE && r == 0)
-        r = journal_reserve(m->journal, (uint32_t)min_u64(next, JOURNAL_GROUPS - 1));
-    for (uint32_t i = 0; job != SLOT_NONE && r == 0 && i < m->groups_end; i++) {
-        if (group_live(&m->groups[i]) && m->processes[m->groups[i].process].job == job)
-            r = journal_reserve(m->journal, i);
-    }
     return r < 0 ? error_set(err, r,
                              "cannot write the journal (%s), and what is not on record is not "
                              "changed: make room in ceded's directory",
@@ -69,15 +57,34 @@ int engine_may_record(struct engine *e, uint32_t job, struct error *err)
                  : 0;
 }
 
+int engine_records(struct engine *e, struct error *err)
+{
+    return unrecorded(journal_mend(e->model.journal), err);
+}
+
+int engine_may_record(struct engine *e, uint32_t job, struct error *err)
+{
+    struct model *m = &e->model;
+    uint32_t next = 0;
+    int r = engine_records(e, err);
+    if (r < 0)
+        return r;
+    while (next < m->groups_end && m->groups[next].dg.proc.pid)
+        next++;
+    if (job == SLOT_NONE)
+        r = journal_reserve(m->journal, (uint32_t)min_u64(next, JOURNAL_GROUPS - 1));
+    for (uint32_t i = 0; job != SLOT_NONE && r == 0 && i < m->groups_end; i++) {
+        if (group_live(&m->groups[i]) && m->processes[m->groups[i].process].job == job)
+            r = journal_reserve(m->journal, i);
+    }
+    return unrecorded(r, err);
+}
+
 int engine_may_pause(const struct engine *e, uint32_t job, struct error *err)
 {
     const struct model *m = &e->model;
     const struct job *j = &m->jobs[job];
-    uint32_t on = j->ngroups ? 0 : UINT32_MAX;
-    for_each_process_of (m, j, p) {
-        for_each_group_of (m, &m->processes[p], g)
-            on |= 1U << m->groups[g].dg.gpu;
-    }
+    const uint32_t on = j->ngroups ? model_job_gpus(m, j) : UINT32_MAX;
     for (unsigned d = 0; d < m->ngpus && !j->is_client; d++) {
         if ((on >> d & 1) && (m->withheld[d].caps & GPU_CAP_SUSPEND))
             return error_set(err, -ENOTSUP, "it cannot be paused: suspension is off on GPU %u: %s",

@@ -1,75 +1,22 @@
 /* The file with the accounts: sums, what others may see, an older version, age, damage, a full
  * disk; and the process that keeps it, killed again and again. */
-#include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "acct/database.h"
 #include "acct/keeper.h"
+#include "acct_env.h"
 
-static char dir[64];
 static struct error err, note;
-
-static int begin(void **state)
-{
-    (void)state;
-    snprintf(dir, sizeof(dir), "/tmp/cede-acct-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    char pattern[96];
-    glob_t g;
-    snprintf(pattern, sizeof(pattern), "%s/*", dir);
-    if (glob(pattern, 0, NULL, &g) == 0) {
-        for (size_t i = 0; i < g.gl_pathc; i++)
-            unlink(g.gl_pathv[i]);
-        globfree(&g);
-    }
-    return rmdir(dir);
-}
-
-static size_t files(const char *like)
-{
-    char pattern[128];
-    glob_t g;
-    snprintf(pattern, sizeof(pattern), "%s/%s", dir, like);
-    size_t n = glob(pattern, 0, NULL, &g) == 0 ? g.gl_pathc : 0;
-    if (n)
-        globfree(&g);
-    return n;
-}
-
-static struct acct_db *open_version(int version)
-{
-    struct acct_db *db;
-    if (acct_db_open(dir, version, &db, &note, &err) < 0)
-        fail_msg("%s", err.text);
-    return db;
-}
 
 static struct acct_db *open_db(void)
 {
-    return open_version(ACCT_VERSION);
+    return open_version(ACCT_VERSION, &note);
 }
 
 /* Of one job: each sum is `gpu` and its index. */
@@ -152,9 +99,8 @@ static void fill(struct acct_db *db)
     }
 }
 
-static void sums(void **state)
+TEST_OF_ACCOUNTS(sums)
 {
-    (void)state;
     static const struct {
         enum acct_by by;
         size_t n;
@@ -208,9 +154,8 @@ static void sums(void **state)
 }
 
 /* From one full hour to another each row counts once. */
-static void times(void **state)
+TEST_OF_ACCOUNTS(times)
 {
-    (void)state;
     struct acct_db *db = open_db();
     fill(db);
     struct acct_row r = row(9, 0, 3600, 3600, 5); /* began and ended in one second */
@@ -232,10 +177,9 @@ static void times(void **state)
     assert_int_equal(total(q, ACCT_ANYBODY), 2106); /* in the middle: the whole row */
 }
 
-static void older_and_newer(void **state)
+TEST_OF_ACCOUNTS(older_and_newer)
 {
-    (void)state;
-    struct acct_db *db = open_version(1);
+    struct acct_db *db = open_version(1, &note);
     fill(db);
     assert_true(acct_db_dropped(db, 5, 3, &err) < 0); /* there is no such table yet */
     acct_db_close(db);
@@ -257,13 +201,12 @@ static void older_and_newer(void **state)
     }
     assert_int_equal(acct_db_open(dir, 1, &db, &note, &err), -EPROTO);
     assert_non_null(strstr(err.text, "newer cede"));
-    assert_int_equal(files("*damaged*"), 0);
+    assert_int_equal(files_like("*damaged*", false), 0);
     assert_int_equal(ask(all, ACCT_ANYBODY)->n, 6);
 }
 
-static void age(void **state)
+TEST_OF_ACCOUNTS(age)
 {
-    (void)state;
     struct acct_db *db = open_db();
     fill(db);
     assert_int_equal(acct_db_prune(db, 3601, &err), 0);
@@ -273,13 +216,6 @@ static void age(void **state)
     assert_int_equal(acct_db_prune(db, 100000, &err), 0);
     assert_int_equal(ask(q, ACCT_ANYBODY)->n, 0);
     acct_db_close(db);
-}
-
-static const char *path_of(const char *file)
-{
-    static char path[128];
-    snprintf(path, sizeof(path), "%s/%s", dir, file);
-    return path;
 }
 
 static void write_file(const char *file, const void *bytes, size_t n)
@@ -298,22 +234,20 @@ static size_t read_file(char *buf, size_t size)
     return (size_t)n;
 }
 
-static void not_there(void **state)
+TEST_OF_ACCOUNTS(not_there)
 {
-    (void)state;
     struct acct_db *db;
     assert_int_equal(acct_db_open_readonly(dir, &db, &err), -ENOENT);
     assert_non_null(strstr(err.text, "no accounts in"));
     assert_int_equal(acct_db_open("/no-such-directory", ACCT_VERSION, &db, &note, &err), -ENOENT);
     assert_int_equal(symlink("elsewhere", path_of(ACCT_FILE)), 0);
     assert_true(acct_db_open(dir, ACCT_VERSION, &db, &note, &err) < 0);
-    assert_int_equal(files("elsewhere"), 0);
+    assert_int_equal(files_like("elsewhere", false), 0);
 }
 
 /* What cannot be read is set aside and what follows works; what can be is all there. */
-static void damage(void **state)
+TEST_OF_ACCOUNTS(damage)
 {
-    (void)state;
     static char good[300000], bad[300000];
     struct acct_db *db = open_db();
     fill(db);
@@ -338,7 +272,7 @@ static void damage(void **state)
         write_file(ACCT_FILE, bad, n);
         write_file(ACCT_FILE "-wal", bad, i % 3 * 500);
         db = open_db();
-        const size_t was = files(ACCT_FILE ".damaged-*Z");
+        const size_t was = files_like(ACCT_FILE ".damaged-*Z", false);
         assert_int_equal(was > 0, note.text[0] != '\0');
         if (was) {
             aside++;
@@ -352,8 +286,7 @@ static void damage(void **state)
         db = open_db();
         assert_string_equal(note.text, "");
         acct_db_close(db);
-        end(NULL);
-        assert_int_equal(mkdir(dir, 0700), 0);
+        files_like("*", true);
     }
     print_message("%u set aside, %u read\n", aside, kept);
     assert_true(aside > 10 && kept > 2);
@@ -379,9 +312,8 @@ static int fill_disk(rlim_t bytes)
     return n;
 }
 
-static void full_disk(void **state)
+TEST_OF_ACCOUNTS(full_disk)
 {
-    (void)state;
     unsigned partly = 0;
     for (unsigned i = 0; i < 20; i++) {
         int st;
@@ -398,8 +330,7 @@ static void full_disk(void **state)
         put(db, row(1000, 0, 10, 20, 1));
         assert_int_equal(ask(all, ACCT_ANYBODY)->n, n + 1);
         acct_db_close(db);
-        end(NULL);
-        assert_int_equal(mkdir(dir, 0700), 0);
+        files_like("*", true);
     }
     assert_true(partly > 0);
 }
@@ -412,7 +343,7 @@ struct keeper {
 };
 
 /* Files of it may not be longer; RLIM_INFINITY: any. */
-static struct keeper keeper_start_with(rlim_t bytes)
+static struct keeper keeper_start(rlim_t bytes)
 {
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
@@ -431,9 +362,19 @@ static struct keeper keeper_start_with(rlim_t bytes)
     return (struct keeper){pid, fds[0]};
 }
 
-static struct keeper keeper_start(void)
+static bool send_row(const struct keeper *k, uint64_t seq, struct acct_row r)
 {
-    return keeper_start_with(RLIM_INFINITY);
+    const struct acct_message m = {.kind = ACCT_ROW, .seq = seq, .row = r};
+    return send(k->link, &m, sizeof(m), MSG_NOSIGNAL) == sizeof(m);
+}
+
+/* As when ceded has ended. */
+static void keeper_end(struct keeper *k)
+{
+    int status;
+    close(k->link);
+    assert_int_equal(waitpid(k->pid, &status, 0), k->pid);
+    assert_int_equal(status, 0);
 }
 
 /* Answers until `seq`, for `ms` at most. Returns the last one. */
@@ -447,26 +388,20 @@ static uint64_t answers(const struct keeper *k, uint64_t seq, int ms)
 }
 
 /* What ceded does: all rows that were not answered for are sent again to the next one. */
-static void killed_again_and_again(void **state)
+TEST_OF_ACCOUNTS(killed_again_and_again)
 {
-    (void)state;
     enum { ROWS = 1000, KILLS = 80, A_TIME = 12 }; /* some are left for the last */
     uint64_t written = 0, seed = 3;
     unsigned in_the_middle = 0;
     for (unsigned i = 0; i <= KILLS; i++) {
-        struct keeper k = keeper_start();
+        struct keeper k = keeper_start(RLIM_INFINITY);
         const uint64_t was = written, most = i == KILLS ? ROWS : was + A_TIME;
-        for (uint64_t n = was; n < most && n < ROWS; n++) {
-            const struct acct_message m = {
-                .kind = ACCT_ROW, .seq = n + 1, .row = row(n / 2, n % 2, 10, 20, 1)};
-            assert_int_equal(send(k.link, &m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
-        }
+        for (uint64_t n = was; n < most && n < ROWS; n++)
+            assert_true(send_row(&k, n + 1, row(n / 2, n % 2, 10, 20, 1)));
+
         if (i == KILLS) {
             assert_int_equal(answers(&k, ROWS, 40000), ROWS);
-            close(k.link);
-            int st;
-            assert_int_equal(waitpid(k.pid, &st, 0), k.pid);
-            assert_int_equal(st, 0);
+            keeper_end(&k);
             break;
         }
         seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -478,7 +413,7 @@ static void killed_again_and_again(void **state)
         in_the_middle += last > was && last < ROWS;
         close(k.link);
     }
-    assert_int_equal(files("*damaged*"), 0);
+    assert_int_equal(files_like("*damaged*", false), 0);
     struct acct_query q = all;
     const struct got *g = ask(q, ACCT_ANYBODY);
     assert_int_equal(g->n, ROWS / 2);
@@ -490,19 +425,15 @@ static void killed_again_and_again(void **state)
 }
 
 /* Rows wait until there is room again. */
-static void keeper_waits_for_room(void **state)
+TEST_OF_ACCOUNTS(keeper_waits_for_room)
 {
-    (void)state;
     enum { ROWS = 300 };
-    int st;
-    struct keeper k = keeper_start_with(60000);
+    struct keeper k = keeper_start(60000);
     uint64_t sent = 0, written = 0;
     struct timeval wait = {.tv_sec = 1};
     setsockopt(k.link, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
     for (int full = 0; sent < ROWS && !full;) {
-        const struct acct_message m = {
-            .kind = ACCT_ROW, .seq = sent + 1, .row = row(sent, 0, 10, 20, 1)};
-        full = send(k.link, &m, sizeof(m), MSG_NOSIGNAL) < 0;
+        full = !send_row(&k, sent + 1, row(sent, 0, 10, 20, 1));
         sent += !full;
     }
     written = answers(&k, ROWS, 500);
@@ -510,61 +441,46 @@ static void keeper_waits_for_room(void **state)
     assert_int_equal(
         prlimit(k.pid, RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}, NULL), 0);
     assert_int_equal(answers(&k, sent, 40000), sent);
-    close(k.link);
-    assert_int_equal(waitpid(k.pid, &st, 0), k.pid);
-    assert_int_equal(st, 0);
+    keeper_end(&k);
     assert_int_equal(ask(all, ACCT_ANYBODY)->n, sent);
 }
 
 /* What was sent before ceded died is written, whether or not it had read the answers. */
-static void keeper_outlives(void **state)
+TEST_OF_ACCOUNTS(keeper_outlives)
 {
-    (void)state;
     enum { ROWS = 100 };
-    int st;
-    struct keeper k = keeper_start();
+    struct keeper k = keeper_start(RLIM_INFINITY);
     struct pollfd p = {.fd = k.link, .events = POLLIN};
     for (uint64_t n = 0; n < ROWS; n++) {
-        const struct acct_message m = {.kind = ACCT_ROW, .seq = n + 1, .row = row(n, 0, 10, 20, 1)};
-        assert_int_equal(send(k.link, &m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
+        assert_true(send_row(&k, n + 1, row(n, 0, 10, 20, 1)));
         if (n == ROWS / 2)
             assert_int_equal(poll(&p, 1, 40000), 1);
     }
-    close(k.link);
-    assert_int_equal(waitpid(k.pid, &st, 0), k.pid);
-    assert_int_equal(st, 0);
+    keeper_end(&k);
     assert_int_equal(ask(all, ACCT_ANYBODY)->n, ROWS);
 }
 
 /* By a message that is none, and with ceded; settings on the way. */
-static void keeper_ends(void **state)
+TEST_OF_ACCOUNTS(keeper_ends)
 {
-    (void)state;
     int st;
-    struct keeper k = keeper_start();
+    struct keeper k = keeper_start(RLIM_INFINITY);
     assert_int_equal(send(k.link, "x", 1, MSG_NOSIGNAL), 1);
     assert_int_equal(waitpid(k.pid, &st, 0), k.pid);
     assert_int_equal(WEXITSTATUS(st), 1);
     close(k.link);
 
-    k = keeper_start();
+    k = keeper_start(RLIM_INFINITY);
     const struct acct_message settings = {.kind = ACCT_SETTINGS,
                                           .settings = {.keep_days = 1, .dropped = 2}};
-    const struct acct_message old = {.kind = ACCT_ROW, .seq = 1, .row = row(1, 0, 10, 20, 1)};
-    send(k.link, &old, sizeof(old), MSG_NOSIGNAL);
+    assert_true(send_row(&k, 1, row(1, 0, 10, 20, 1)));
     assert_int_equal(answers(&k, 1, 40000), 1);
     send(k.link, &settings, sizeof(settings), MSG_NOSIGNAL);
-    const struct acct_message young = {
-        .kind = ACCT_ROW, .seq = 2, .row = row(2, 0, time(NULL), time(NULL), 1)};
-    send(k.link, &young, sizeof(young), MSG_NOSIGNAL);
-    const struct acct_message last = {
-        .kind = ACCT_ROW, .seq = 3, .row = row(3, 0, time(NULL), time(NULL), 1)};
-    send(k.link, &last, sizeof(last), MSG_NOSIGNAL);
+    for (uint64_t n = 2; n <= 3; n++)
+        assert_true(send_row(&k, n, row(n, 0, time(NULL), time(NULL), 1)));
     send(k.link, &settings, sizeof(settings), MSG_NOSIGNAL); /* it answers for what was before */
     assert_int_equal(answers(&k, 3, 40000), 3);
-    close(k.link);
-    assert_int_equal(waitpid(k.pid, &st, 0), k.pid);
-    assert_int_equal(st, 0);
+    keeper_end(&k);
     /* Whatever the clock says in the first hour, nothing is forgotten by it. */
     assert_int_equal(ask(all, ACCT_ANYBODY)->n, 3);
     assert_int_equal(ask(all, ACCT_ANYBODY)->dropped, 2);
@@ -572,19 +488,5 @@ static void keeper_ends(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, begin, end)
-    const struct CMUnitTest tests[] = {T(sums),
-                                       T(times),
-                                       T(older_and_newer),
-                                       T(age),
-                                       T(not_there),
-                                       T(damage),
-                                       T(full_disk),
-                                       T(killed_again_and_again),
-                                       T(keeper_waits_for_room),
-                                       T(keeper_outlives),
-                                       T(keeper_ends)};
-    if (!acct_db_built())
-        return 77;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return acct_db_built() ? test_run(NULL, NULL) : 77;
 }

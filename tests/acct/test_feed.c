@@ -2,20 +2,27 @@
  * together are what it had, over changes of class, minutes and a keeper that is killed. This
  * program is that keeper, too. */
 #include "../engine/fixture.h"
-
+#include "../test.h"
 #include "acct/database.h"
 #include "acct/days.h"
 #include "acct/feed.h"
 #include "acct/keeper.h"
-#include "lib/procfs.h"
+#include "who/procfs.h"
+
+#define TEST_OF_FEED(name) TEST_IN(name, struct fixture *f, setup, teardown)
 
 static struct acct *feed;
 
-static void accounts_start(struct fixture *f, pid_t *p)
+static void feed_start(struct fixture *f)
 {
     struct error err = {""};
     if (!(feed = acct_new(&f->loop, f->dir, f->dir, ADMIN_NO_GROUP, 90, &err)))
         fail_msg("%s", err.text);
+}
+
+static void accounts_start(struct fixture *f, pid_t *p)
+{
+    feed_start(f);
     f->d.has_usage = true;
     f->job_changed = acct_job_changed;
     f->job_arg = feed;
@@ -23,14 +30,19 @@ static void accounts_start(struct fixture *f, pid_t *p)
     on(f, *p)->busy = 0.5;
 }
 
+static void feed_tick(struct fixture *f)
+{
+    (void)acct_tick(feed, f->m, f->now);
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+    usleep(2000);
+}
+
 /* Of virtual time, with the keeper's answers in between. */
 static void run_for(struct fixture *f, unsigned ms)
 {
     for (unsigned k = 0; k < ms; k += 500) {
         ticks(f, 500);
-        (void)acct_tick(feed, f->m, f->now);
-        uv_run(&f->loop, UV_RUN_NOWAIT);
-        usleep(2000);
+        feed_tick(f);
     }
 }
 
@@ -77,9 +89,8 @@ static void reclass(struct fixture *f, enum job_class class)
         fail_msg("%s", err.text);
 }
 
-static void rows_are_whole(void **state)
+TEST_OF_FEED(rows_are_whole)
 {
-    struct fixture *f = *state;
     pid_t p;
     accounts_start(f, &p);
     run_for(f, 130000);
@@ -103,9 +114,8 @@ static void rows_are_whole(void **state)
     assert_true(s.class_ns[CLASS_NORMAL] > known / 5 && s.class_ns[CLASS_NORMAL] < known / 2);
 }
 
-static void keeper_is_replaced(void **state)
+TEST_OF_FEED(keeper_is_replaced)
 {
-    struct fixture *f = *state;
     pid_t p, *all = NULL;
     size_t n;
     unsigned kills = 0;
@@ -130,9 +140,7 @@ static void keeper_is_replaced(void **state)
     ticks(f, 1000);
     for (int i = 0; i < 100; i++) { /* later than any backoff of so few kills */
         f->now += 10 * NSEC_PER_SEC;
-        (void)acct_tick(feed, f->m, f->now);
-        uv_run(&f->loop, UV_RUN_NOWAIT);
-        usleep(1000);
+        feed_tick(f);
     }
     acct_finish(feed, f->m);
     acct_free(feed);
@@ -143,9 +151,8 @@ static void keeper_is_replaced(void **state)
 }
 
 /* Rows of 90 days, and a clock that is eleven years ahead for some hours. */
-static void wrong_clock(void **state)
+TEST_OF_FEED(wrong_clock)
 {
-    struct fixture *f = *state;
     enum { DAY = 86400, DAYS = 90, HOURS = 5 };
     const int64_t start = 20000LL * DAY, ahead = start + (DAYS + 11 * 365LL) * DAY;
     struct error err, note;
@@ -177,9 +184,8 @@ static void take_sum(void *arg, const struct acct_row *sum)
 }
 
 /* What a user has beyond so many rows a day is one row; root's rows are all kept. */
-static void rows_of_a_day(void **state)
+TEST(rows_of_a_day)
 {
-    (void)state;
     struct acct_days *d = calloc(1, sizeof(*d));
     struct acct_row r = {.boot = 1, .session = 2, .class = 1, .gpus = 1, .uid = 1000};
     unsigned listed = 0, roots = 0;
@@ -218,12 +224,9 @@ static void rows_of_a_day(void **state)
 }
 
 /* Of jobs that come and go, all of their time is in the accounts. */
-static void more_jobs_than_rows(void **state)
+TEST_OF_FEED(more_jobs_than_rows)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
-    if (!(feed = acct_new(&f->loop, f->dir, f->dir, ADMIN_NO_GROUP, 90, &err)))
-        fail_msg("%s", err.text);
+    feed_start(f);
     enum { JOBS = ACCT_ROWS_PER_DAY + 500 };
     for (unsigned i = 0; i < JOBS; i++) {
         struct job_view v = {.number = i + 1};
@@ -235,12 +238,7 @@ static void more_jobs_than_rows(void **state)
         acct_job_changed(feed, 0, &v, true);
     }
     start(f, "priority", NULL);
-    for (unsigned k = 0; k < 400; k++) {
-        ticks(f, 500);
-        (void)acct_tick(feed, f->m, f->now);
-        uv_run(&f->loop, UV_RUN_NOWAIT);
-        usleep(2000);
-    }
+    run_for(f, 200000);
     acct_finish(feed, f->m);
     acct_free(feed);
     const struct sum s = rows_of(f);
@@ -249,9 +247,8 @@ static void more_jobs_than_rows(void **state)
 }
 
 /* Whoever's socket is removed ends, and leaves alone what a successor has put there meanwhile. */
-static void socket_of_a_successor(void **state)
+TEST(socket_of_a_successor)
 {
-    (void)state;
     char dir[] = "/tmp/cede-acct-XXXXXX", path[64], aside[64];
     struct error err;
     assert_non_null(mkdtemp(dir));
@@ -272,15 +269,7 @@ static void socket_of_a_successor(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {T(rows_are_whole),
-                                       T(keeper_is_replaced),
-                                       T(more_jobs_than_rows),
-                                       T(wrong_clock),
-                                       cmocka_unit_test(rows_of_a_day),
-                                       cmocka_unit_test(socket_of_a_successor)};
     if (strcmp(argv[0], "cede-acct") == 0)
         return acct_keeper_main(argc, argv);
-    if (!acct_db_built())
-        return 77;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return acct_db_built() ? test_run(NULL, NULL) : 77;
 }

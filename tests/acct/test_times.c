@@ -1,15 +1,6 @@
 /* Times as sacct takes them: what each means in a place with summer time, and what is none. */
+#include "../test.h"
 #include "acct/times.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define DAY 86400
 
@@ -62,59 +53,22 @@ static const struct {
     {"uts1781474400", MIDNIGHT},
 };
 
-static const char *const none[] = {
-    "",
-    " ",
-    "yesterday?",
-    "now-",
-    "now-days",
-    "now-1parsec",
-    "now-1 day",
-    "now-99999999999",
-    "now*1",
-    "nowhere",
-    "24:00",
-    "12:60",
-    "1:2",
-    "13:00pm",
-    "0:30am",
-    "12:00:60",
-    "2026-13-01",
-    "2026-00-01",
-    "2026-02-29",
-    "2026-06-31",
-    "2026-6-1",
-    "2026-06-15T",
-    "2026-06-15 1:00",
-    "1969-12-31",
-    "2026-06-15T01:02:03Z",
-    "06/31",
-    "13/01",
-    "06/14/2026",
-    "06/14T01:00",
-    "uts",
-    "uts-1",
-    "uts1x",
-    "-1",
-    "0",
-    "12",
-    "999999999999",
-    "\xff",
-    "06",
-    ("\xd9\xa2"
-     "026-06-15"),
-};
+/* Divided by |. */
+static const char none[] =
+    "| |yesterday?|now-|now-days|now-1parsec|now-1 day|now-99999999999|now*1|nowhere|24:00|"
+    "12:60|1:2|13:00pm|0:30am|12:00:60|2026-13-01|2026-00-01|2026-02-29|2026-06-31|"
+    "2026-6-1|2026-06-15T|2026-06-15 1:00|1969-12-31|2026-06-15T01:02:03Z|06/31|13/01|"
+    "06/14/2026|06/14T01:00|uts|uts-1|uts1x|-1|0|12|999999999999|\xff|06|\u0662026-06-15";
 
-static void zone(void)
+static int in_berlin(void **state)
 {
     setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3", 1);
     tzset();
+    return 0;
 }
 
-static void times(void **state)
+TEST_WITH(times, in_berlin, NULL)
 {
-    (void)state;
-    zone();
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         int64_t t = -7;
         struct error err = {""};
@@ -124,24 +78,15 @@ static void times(void **state)
     }
 }
 
-static void no_times(void **state)
+TEST_WITH(no_times, in_berlin, NULL)
 {
-    (void)state;
-    zone();
-    for (size_t i = 0; i < ARRAY_SIZE(none); i++) {
+    char texts[sizeof(none)], *rest = texts, *text;
+    memcpy(texts, none, sizeof(none));
+    while ((text = strsep(&rest, "|"))) {
         int64_t t;
         struct error err = {""};
-        if (acct_time(none[i], NOW, &t, &err) != -EINVAL)
-            fail_msg("'%s' is %lld", none[i], (long long)t);
+        if (acct_time(text, NOW, &t, &err) != -EINVAL)
+            fail_msg("'%s' is %lld", text, (long long)t);
         assert_non_null(strstr(err.text, "is no time"));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(times),
-        cmocka_unit_test(no_times),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

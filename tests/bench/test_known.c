@@ -1,17 +1,10 @@
 /* What cede claims to know of a driver: never a run on a chip that was not measured. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
+#include "base/util.h"
+#include "doctor/known.h"
 
-#include <cmocka.h>
-
-#include "lib/util.h"
-#include "testbed/known.h"
-
-static void table(void **state)
+TEST(table)
 {
-    (void)state;
     static const struct {
         const char *version, *chip;
         enum evidence e;
@@ -35,10 +28,4 @@ static void table(void **state)
     };
     for (size_t i = 0; i < ARRAY_SIZE(t); i++)
         assert_int_equal(known_driver(t[i].version, t[i].chip), t[i].e);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(table)};
-    return cmocka_run_group_tests_name("known", tests, NULL, NULL);
 }

@@ -1,20 +1,10 @@
 /* What is asked of NVML, of a stand-in (in LD_LIBRARY_PATH), and which build this is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
+#include "base/version.h"
+#include "doctor/machine.h"
 
-#include <cmocka.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "lib/version.h"
-#include "testbed/machine.h"
-
-static void nvml(void **state)
+TEST(nvml)
 {
-    (void)state;
     struct machine_nvml n;
     struct machine_clocks c;
     machine_ask_nvml(&n);
@@ -29,9 +19,8 @@ static void nvml(void **state)
 }
 
 /* "0.1.0" or "0.1.0-g18f2fb0", perhaps "-dirty". */
-static void version(void **state)
+TEST(version)
 {
-    (void)state;
     const char *v = build_version(), *more = v + strspn(v, "0123456789.");
     assert_true(more > v);
     if (*more) {
@@ -43,9 +32,8 @@ static void version(void **state)
 }
 
 /* As /proc/driver/nvidia/gpus/BUS/information has it, or whatever else. */
-static void firmware(void **state)
+TEST(firmware)
 {
-    (void)state;
     static const struct {
         const char *text, *is; /* NULL: -EPROTO */
     } t[] = {
@@ -66,11 +54,4 @@ static void firmware(void **state)
                          t[i].is ? 0 : -EPROTO);
         assert_string_equal(buf, t[i].is ? t[i].is : "");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nvml), cmocka_unit_test(version),
-                                       cmocka_unit_test(firmware)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,8 @@ class Predictions(unittest.TestCase):
         for file in files:
             with self.subTest(file=file), tempfile.TemporaryDirectory() as folder:
                 now = pathlib.Path(folder, "now.json")
-                subprocess.run([SUITE, "--again", file, "--json", now], check=True, stdout=subprocess.DEVNULL)
+                subprocess.run([sys.executable, "-B", pathlib.Path(SOURCE, "bench/interference/suite.py"), SUITE, "--again", file,
+                                "--json", now], check=True, stdout=subprocess.DEVNULL)
                 self.compare(file, now)
 
     def test_advice(self):

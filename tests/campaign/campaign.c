@@ -16,12 +16,9 @@
  * prints the seed. */
 #include "campaign.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -33,17 +30,11 @@
 
 struct campaign c = {.seed = 1, .steps = STEPS, .device = "soft"};
 
-static const char *const killed_names[] = {
 #define X(name, text) text,
-    KILLED_KINDS(X)
+static const char *const killed_names[] = {KILLED_KINDS(X)};
+static const char *const moment_names[] = {MOMENT_KINDS(X)};
+static const char *const fault_names[] = {FAULT_KINDS(X)};
 #undef X
-};
-
-static const char *const moment_names[] = {
-#define X(name, text) text,
-    MOMENT_KINDS(X)
-#undef X
-};
 
 uint64_t draw(uint64_t n)
 {
@@ -87,7 +78,8 @@ void kill_program(pid_t pid)
 }
 
 /* Waits for what a ceded that is gone has left: its restorer, swappers, readers of the
- * configuration. Whatever they end with. */
+ * configuration. Whatever they end with. A transient ceded, which a verb has started meanwhile,
+ * leaves when it is asked; helpers ignore that. */
 void await_orphans(void)
 {
     pid_t v[32];
@@ -97,6 +89,7 @@ void await_orphans(void)
             if (is_ours(v[i]))
                 continue;
             kill(v[i], SIGCONT);
+            kill(v[i], SIGTERM);
             left += waitpid(v[i], NULL, WNOHANG) == 0;
         }
         left == 0;
@@ -126,7 +119,6 @@ void kill_it(enum killed_kind kind, pid_t pid)
     note(" %s killed", killed_names[kind]);
 }
 
-/* Whether ceded has ended by itself, which it may while its calls fail. */
 bool has_ended(void)
 {
     if (!c.ceded || waitpid(c.ceded, NULL, WNOHANG) == 0)
@@ -143,6 +135,12 @@ bool answers(void)
     return all != NULL;
 }
 
+const char *ps_text(void)
+{
+    json_t *all = c.ceded ? ask("{\"v\":1,\"op\":\"ps\"}") : NULL;
+    return all ? json_dumps(all, JSON_COMPACT) : "none";
+}
+
 static void faults(uint32_t per_million)
 {
     atomic_store(&c.faults->seed, c.seed * 1000003 + c.step % ROUND_STEPS); /* as --seed alone */
@@ -150,17 +148,21 @@ static void faults(uint32_t per_million)
     atomic_store(&c.faults->per_million, per_million);
 }
 
+void spawn_ceded(void)
+{
+    c.ceded = SPAWN("ceded", "cede", "daemon", "--config", harness_file("cede.conf"), "--dir",
+                    cede_home());
+}
+
 /* Whether it has come up: it need not while its calls fail. */
 static bool try_start(void)
 {
-    char config[96], page[96];
-    snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
-    snprintf(page, sizeof(page), "%s/faults", harness_dir());
     if (!c.real) {
         setenv("LD_PRELOAD", getenv("CEDE_FAULTS_LIBRARY"), 1);
-        setenv(FAULTS_ENV, page, 1);
+        setenv(FAULTS_ENV, harness_file("faults"), 1);
     }
-    c.ceded = SPAWN("ceded", "cede", "daemon", "--config", config, "--dir", cede_home());
+    c.ruled = false;
+    spawn_ceded();
     unsetenv("LD_PRELOAD");
     unsetenv(FAULTS_ENV);
     if (!EVENTUALLY(has_ended() || answers()))
@@ -168,16 +170,15 @@ static bool try_start(void)
     return c.ceded != 0;
 }
 
-/* With no faults it has to come up. */
 void start(void)
 {
     if (c.ceded)
         return;
     /* A job is resumed whether or not that could be recorded. */
-    for (size_t i = 0; i < LOADS; i++) {
-        if (c.loads[i].resumed == c.step + 1 && c.loads[i].words.paused == NOT_PAUSED) {
-            c.loads[i].words.paused = PERHAPS_PAUSED;
-            c.loads[i].pause_wanted = true;
+    for (struct load *l = c.loads; l < c.loads + LOADS; l++) {
+        if (l->resumed == c.step + 1 && l->words.paused == NOT_PAUSED) {
+            l->words.paused = PERHAPS_PAUSED;
+            l->pause_wanted = true;
         }
     }
     await_orphans();
@@ -195,7 +196,6 @@ void start(void)
     note(" ceded %d", (int)c.ceded);
 }
 
-/* Its end by kill -9; both: the restorer's too, one way round or the other. */
 void kill_ceded(bool both)
 {
     pid_t restorer = both ? helper("cede-restore") : 0;
@@ -233,18 +233,13 @@ static void check(void)
     start();
     nap_ms(60); /* what could not be written is written as soon as it can, before both are killed */
     check_up();
-    switch (draw(4)) {
-    case 0:
+    const uint64_t end = draw(4);
+    if (end == 0)
         stop();
-        check_down();
-        break;
-    case 1:
+    else if (end == 1)
         kill_ceded(false);
+    if (end < 2)
         check_down();
-        break;
-    default:
-        break;
-    }
     note(" ok");
 }
 
@@ -252,9 +247,7 @@ static void check(void)
 
 static void map_page(void)
 {
-    char path[96];
-    snprintf(path, sizeof(path), "%s/faults", harness_dir());
-    _cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    _cleanup_close_ int fd = open(harness_file("faults"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     assert_int_equal(ftruncate(fd, sizeof(*c.faults)), 0);
     c.faults = mmap(NULL, sizeof(*c.faults), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(c.faults != MAP_FAILED);
@@ -262,11 +255,9 @@ static void map_page(void)
 
 void open_to_users(void)
 {
-    char path[96];
-    snprintf(path, sizeof(path), "%s/gpu", harness_dir());
     if (!c.real && geteuid() == 0) {
         assert_int_equal(chmod(harness_dir(), 0711), 0);
-        assert_int_equal(chmod(path, 0666), 0);
+        assert_int_equal(chmod(harness_file("gpu"), 0666), 0);
     }
 }
 
@@ -283,9 +274,7 @@ static void round_begin(void)
     c.history_end = 0;
     c.rng.state = c.seed * 0x9e3779b97f4a7c15 + 1;
     if (!c.real && draw(2)) {
-        char kept[96];
-        snprintf(kept, sizeof(kept), "%s/state", harness_dir());
-        setenv("CEDE_STATE_DIR", kept, 1);
+        setenv("CEDE_STATE_DIR", harness_file("state"), 1);
         set_accounts(true);
         c.rows = 0;
     }
@@ -301,9 +290,9 @@ static void round_end(void)
     if (c.ceded)
         stop();
     check_down();
-    for (size_t i = 0; i < LOADS; i++) {
-        if (c.loads[i].pid)
-            end_load(&c.loads[i]);
+    for (struct load *l = c.loads; l < c.loads + LOADS; l++) {
+        if (l->pid)
+            end_load(l);
     }
     for (size_t i = 0; i < FAULT_COUNT; i++) {
         c.calls[i] += atomic_load(&c.faults->calls[i]);
@@ -313,11 +302,51 @@ static void round_end(void)
     assert_int_equal(e2e_end(&state), 0);
 }
 
-static void campaign(void **state)
+static void report(void)
+{
+    printf("{\"ok\": %s, \"device\": \"%s\", \"seconds\": %llu, \"steps\": %llu, \"kills\": {",
+           c.over ? "true" : "false", c.device,
+           NUMBER((monotonic_ns() - c.begun_ns) / NSEC_PER_SEC), NUMBER(c.step));
+    uint64_t all = 0;
+    for (size_t i = 0; i < KILLED_COUNT; i++) {
+        printf("\"%s\": %llu, ", killed_names[i], NUMBER(c.killed[i]));
+        all += c.killed[i];
+    }
+    printf("\"all\": %llu}, \"stops\": %llu, \"journals_damaged\": %llu, \"starts_failed\": %llu, "
+           "\"programs_verified\": %llu, \"programs_lost\": %llu, \"results_wrong\": %llu, "
+           "\"calls_failed\": {",
+           NUMBER(all), NUMBER(c.stops), NUMBER(c.losses), NUMBER(c.starts_failed),
+           NUMBER(c.verified), NUMBER(c.lost), NUMBER(c.wrong));
+    for (size_t i = 0; i < FAULT_COUNT; i++)
+        printf("%s\"%s\": [%llu, %llu]", i ? ", " : "", fault_names[i], NUMBER(c.failed[i]),
+               NUMBER(c.calls[i]));
+    printf("}, ");
+    for (size_t k = 0; k < MOMENT_COUNT; k++)
+        printf("\"%s\": %llu%s", moment_names[k], NUMBER(c.moments[k]),
+               k + 1 < MOMENT_COUNT ? ", " : "}\n");
+}
+
+static const char *end_of(const char *text, size_t most)
+{
+    const size_t n = strlen(text);
+    return text + (n > most ? n - most : 0);
+}
+
+static int campaign_end(void **state)
+{
+    if (!c.over) {
+        fprintf(stderr, "round of --seed %llu:%s\nceded said last:\n%s\nps: %s\n", NUMBER(c.seed),
+                c.history, end_of(contents("ceded.err"), 6000), ps_text());
+        fprintf(stderr, "verbs said last:\n%s\n", end_of(contents("verb.err"), 2000));
+    }
+    report();
+    return c.over ? 0 : e2e_end(state);
+}
+
+TEST_WITH(campaign, NULL, campaign_end)
 {
     static const uint32_t often[] = {0, 1000, 10000, 50000, 200000};
     uint64_t end = c.minutes ? monotonic_ns() + c.minutes * 60 * NSEC_PER_SEC : UINT64_MAX;
-    (void)state;
     for (c.step = 0; c.minutes ? monotonic_ns() < end : c.step < c.steps; c.step++) {
         if (c.step % ROUND_STEPS == 0)
             round_begin();
@@ -337,54 +366,6 @@ static void campaign(void **state)
     if (c.step % ROUND_STEPS)
         round_end();
     c.over = true;
-}
-
-static void report(void)
-{
-    static const char *const names[] = {
-#define X(name, text) text,
-        FAULT_KINDS(X)
-#undef X
-    };
-    printf("{\"ok\": %s, \"device\": \"%s\", \"seconds\": %llu, \"steps\": %llu, \"kills\": {",
-           c.over ? "true" : "false", c.device,
-           NUMBER((monotonic_ns() - c.begun_ns) / NSEC_PER_SEC), NUMBER(c.step));
-    uint64_t all = 0;
-    for (size_t i = 0; i < KILLED_COUNT; i++) {
-        printf("\"%s\": %llu, ", killed_names[i], NUMBER(c.killed[i]));
-        all += c.killed[i];
-    }
-    printf("\"all\": %llu}, \"stops\": %llu, \"journals_damaged\": %llu, \"starts_failed\": %llu, "
-           "\"programs_verified\": %llu, \"programs_lost\": %llu, \"results_wrong\": %llu, "
-           "\"calls_failed\": {",
-           NUMBER(all), NUMBER(c.stops), NUMBER(c.losses), NUMBER(c.starts_failed),
-           NUMBER(c.verified), NUMBER(c.lost), NUMBER(c.wrong));
-    for (size_t i = 0; i < FAULT_COUNT; i++)
-        printf("%s\"%s\": [%llu, %llu]", i ? ", " : "", names[i], NUMBER(c.failed[i]),
-               NUMBER(c.calls[i]));
-    printf("}, ");
-    for (size_t k = 0; k < MOMENT_COUNT; k++)
-        printf("\"%s\": %llu%s", moment_names[k], NUMBER(c.moments[k]),
-               k + 1 < MOMENT_COUNT ? ", " : "}\n");
-}
-
-static int campaign_end(void **state)
-{
-    const char *log = contents("ceded.err");
-    size_t n = strlen(log);
-    if (!c.over) {
-        json_t *all = c.ceded ? ask("{\"v\":1,\"op\":\"ps\",\"brief\":true}") : NULL;
-        char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
-        fprintf(stderr, "round of --seed %llu:%s\nceded said last:\n%s\nps: %s\n", NUMBER(c.seed),
-                c.history, log + (n > 6000 ? n - 6000 : 0), text ? text : "none");
-        const char *verbs = contents("verb.err");
-        n = strlen(verbs);
-        fprintf(stderr, "verbs said last:\n%s\n", verbs + (n > 2000 ? n - 2000 : 0));
-        json_decref(all);
-        free(text);
-    }
-    report();
-    return c.over ? 0 : e2e_end(state);
 }
 
 static uint64_t number(const char *text)
@@ -426,6 +407,5 @@ int main(int argc, char **argv)
     }
     use_driver(c.device);
     c.begun_ns = monotonic_ns();
-    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(campaign, campaign_end)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

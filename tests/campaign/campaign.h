@@ -63,6 +63,7 @@ struct campaign {
     bool real; /* not on a software GPU */
     bool no_swap;
     bool over;
+    bool ruled;      /* ceded may have a rule that takes loads, and the next one has none */
     bool measured;   /* ceded checks the driver, and may find that nothing can be paused */
     long long rows;  /* of accounts that were there; -1: none are kept */
     bool odd_slices; /* the journal was lost: which slices are a program's own cannot be told */
@@ -96,6 +97,10 @@ void open_to_users(void);
 /* Whether ceded has ended by itself, which it may while its calls fail. */
 bool has_ended(void);
 bool answers(void);
+/* What ceded says of all jobs; "none": it does not run, or does not answer. */
+const char *ps_text(void);
+/* Without failing calls, and without waiting. */
+void spawn_ceded(void);
 /* Nothing if it runs. It may fail as long as calls do; without that it has to come up. */
 void start(void);
 /* By kill -9; both: its restorer too, one way round or the other. */

@@ -2,10 +2,9 @@
 #include "campaign.h"
 
 #include <signal.h>
-#include <string.h>
 #include <sys/wait.h>
 
-#include "recovery/journal.h"
+#include "journal/journal.h"
 
 #define PS "{\"v\":1,\"op\":\"ps\"}"
 
@@ -154,8 +153,9 @@ static void check_words(struct load *l)
         if (!yielded)
             snprintf(l->words.class, sizeof(l->words.class), "%s",
                      json_string_value(json_object_get(job, "class")));
-        if (!yielded && l->words.paused == PERHAPS_PAUSED && strncmp(state, "swap", 4) != 0)
-            l->words.paused = strcmp(state, "paused") == 0 ? PAUSED : NOT_PAUSED;
+        /* One that is to be paused runs until the driver has done it. */
+        if (!yielded && l->words.paused == PERHAPS_PAUSED && strcmp(state, "paused") == 0)
+            l->words.paused = PAUSED;
     }
     json_decref(all);
 }
@@ -187,8 +187,7 @@ static bool gets_gpu(const pid_t *v, size_t n)
 /* None has ended, and those that may get the GPU. */
 static void await_programs(const pid_t *v, size_t n)
 {
-    for (size_t i = 0; i < LOADS; i++) {
-        struct load *l = &c.loads[i];
+    for (struct load *l = c.loads; l < c.loads + LOADS; l++) {
         if (l->pid && (!alive(l->pid) || (l->second && !alive(l->second)))) {
             char file[80];
             snprintf(file, sizeof(file), "%s.err", l->name);
@@ -207,10 +206,9 @@ static uint64_t odd_slice_of_unmanaged(void)
 {
     pid_t v[PROCESSES];
     size_t n = 0;
-    for (size_t i = 0; i < LOADS; i++) {
-        if (c.loads[i].pid && !number_of(c.loads[i].pid) &&
-            !(c.loads[i].second && number_of(c.loads[i].second)))
-            n += processes_of(&c.loads[i], v + n);
+    for (const struct load *l = c.loads; l < c.loads + LOADS; l++) {
+        if (l->pid && !number_of(l->pid) && !(l->second && number_of(l->second)))
+            n += processes_of(l, v + n);
     }
     return odd_slice(v, n);
 }
@@ -236,18 +234,17 @@ void check_up(void)
     uint64_t odd_us = 0;
     if (!EVENTUALLY(journal_is_complete()))
         fail_msg("the journal stays incomplete");
-    for (size_t i = 0; i < LOADS; i++) {
-        if (c.loads[i].pid)
-            find_job(&c.loads[i]);
+    for (struct load *l = c.loads; l < c.loads + LOADS; l++) {
+        if (l->pid)
+            find_job(l);
     }
     json_decref(settled());
-    for (size_t i = 0; i < LOADS; i++) {
-        if (c.loads[i].number)
-            check_words(&c.loads[i]);
+    for (struct load *l = c.loads; l < c.loads + LOADS; l++) {
+        if (l->number)
+            check_words(l);
     }
     json_t *all = settled();
-    for (size_t i = 0; i < LOADS; i++) {
-        struct load *l = &c.loads[i];
+    for (struct load *l = c.loads; l < c.loads + LOADS; l++) {
         pid_t v[2];
         const size_t n = processes_of(l, v);
         bool any_off = false;
@@ -259,7 +256,7 @@ void check_up(void)
             any_off |= is_off(state);
         }
         l->off = is_off(state_of(all, l->number));
-        l->pause_wanted &= any_off || c.measured;
+        l->pause_wanted &= any_off || c.measured || l->words.paused != NOT_PAUSED;
     }
     json_decref(all);
     await_programs(running, nrunning);

@@ -159,9 +159,12 @@ static int no_room(int fd, off64_t end)
     return 1;
 }
 
-/* Fewer than asked for; at least one. What the kernel makes up, whose size is 0, comes whole. */
-static size_t fewer(enum fault_kind kind, int fd, size_t n)
+/* Fewer than asked for; at least one. What the kernel makes up, whose size is 0, comes whole, and a
+ * page is written whole or not at all. */
+static size_t fewer(enum fault_kind kind, int fd, off64_t end, size_t n)
 {
+    if (kind == FAULT_WRITE && end >= 0 && (end - (off64_t)n) / 4096 == (end - 1) / 4096)
+        return n;
     struct stat st;
     const int cut = n > 1 && syscall(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) &&
                     (st.st_size > 0 || kind == FAULT_WRITE);
@@ -176,7 +179,7 @@ static size_t fewer(enum fault_kind kind, int fd, size_t n)
             return -1;                                                                             \
         if (is_file(fd) ? FAILS(kind, __VA_ARGS__) : FAILS(kind, EINTR))                           \
             return -1;                                                                             \
-        n = fewer(kind, fd, n);                                                                    \
+        n = fewer(kind, fd, end, n);                                                               \
         return NEXT(name) arguments;                                                               \
     }
 BYTES(FAULT_READ, 0, read, (int fd, void *to, size_t n), (fd, to, n), EINTR, EIO, ENOMEM)
@@ -199,19 +202,14 @@ CALL(FAULT_WRITE, ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags),
 CALL(FAULT_WRITE, int, ftruncate, (int fd, off_t size), (fd, size), -1, ENOSPC, EINTR)
 CALL(FAULT_WRITE, int, ftruncate64, (int fd, off64_t size), (fd, size), -1, ENOSPC, EINTR)
 
-int posix_fallocate(int fd, off_t at, off_t size)
-{
-    return no_room(fd, at + size) || FAILS(FAULT_WRITE, ENOSPC)
-               ? ENOSPC
-               : NEXT(posix_fallocate)(fd, at, size);
-}
-
-int posix_fallocate64(int fd, off64_t at, off64_t size)
-{
-    return no_room(fd, at + size) || FAILS(FAULT_WRITE, ENOSPC)
-               ? ENOSPC
-               : NEXT(posix_fallocate64)(fd, at, size);
-}
+#define FALLOCATE(name)                                                                            \
+    int name(int fd, off_t at, off_t size)                                                         \
+    {                                                                                              \
+        return no_room(fd, at + size) || FAILS(FAULT_WRITE, ENOSPC) ? ENOSPC                       \
+                                                                    : NEXT(name)(fd, at, size);    \
+    }
+FALLOCATE(posix_fallocate)
+FALLOCATE(posix_fallocate64)
 
 /* ---- waiting ---- */
 

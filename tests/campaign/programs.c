@@ -2,11 +2,8 @@
  * read from their output where a driver does not count work exactly. See campaign.h. */
 #include "campaign.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,19 +13,17 @@
 static bool program_is_there(void)
 {
     bool is = false;
-    for (size_t i = 0; i < LOADS; i++)
-        is |= c.loads[i].pid && c.loads[i].foreign;
+    for (const struct load *l = c.loads; l < c.loads + LOADS; l++)
+        is |= l->pid && l->foreign;
     return is;
 }
 
 /* One in three is a client of the same MPS server. */
 static void choose_server(void)
 {
-    char dir[96];
-    snprintf(dir, sizeof(dir), "%s/mps", harness_dir());
-    mkdir(dir, 0700);
+    mkdir(harness_file("mps"), 0700);
     if (!c.real && draw(3) == 0)
-        setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1);
+        setenv("CUDA_MPS_PIPE_DIRECTORY", harness_file("mps"), 1);
 }
 
 #define WORKER                                                                                     \
@@ -95,12 +90,14 @@ static void start_launcher(struct load *l)
 
 void start_worker(struct load *l)
 {
-    char path[96];
-    snprintf(path, sizeof(path), "%s/%s-more", harness_dir(), l->name);
-    _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    char more[32];
+    snprintf(more, sizeof(more), "%s-more", l->name);
+    _cleanup_close_ int fd =
+        open(harness_file(more), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 && errno == EEXIST)
         return;
     l->joined = false;
+    l->apart |= c.ruled;
     if (fd < 0 || !EVENTUALLY((l->second = worker_of(l))))
         fail_msg("the second worker of %s opens no context", l->name);
     note(" second worker of %s pid %d", l->name, (int)l->second);
@@ -159,8 +156,7 @@ static long long work_of(const struct load *l, const char *suffix)
     snprintf(path, sizeof(path), "%s%s.out", l->name, suffix);
     if (l->foreign) {
         struct stat st;
-        snprintf(path, sizeof(path), "%s/%s.out", harness_dir(), l->name);
-        return stat(path, &st) == 0 ? (long long)st.st_size : 0;
+        return stat(harness_file(path), &st) == 0 ? (long long)st.st_size : 0;
     }
     static char text[OUTPUT_MAX];
     snprintf(text, sizeof(text), "%s", contents(path));
@@ -184,21 +180,20 @@ static long long work_done(const struct load *l)
 
 void await_work(void)
 {
-    long long before[LOADS] = {0};
+    long long before[LOADS][2] = {0};
     for (size_t i = 0; i < LOADS; i++) {
         const struct load *l = &c.loads[i];
-        before[i] = l->pid ? work_of(l, "") : 0;
-        if (l->pid && l->second && work_of(l, "-2") > before[i])
-            before[i] = work_of(l, "-2");
+        before[i][0] = l->pid ? work_of(l, "") : 0;
+        before[i][1] = l->pid && l->second ? work_of(l, "-2") : 0;
     }
     for (size_t i = 0; i < LOADS; i++) {
         const struct load *l = &c.loads[i];
-        if (l->pid && !l->off && !EVENTUALLY(work_done(l) > before[i])) {
-            json_t *all = ask("{\"v\":1,\"op\":\"ps\"}");
-            char *text = all ? json_dumps(all, 0) : NULL;
-            fail_msg("%s (process %d) does not get the GPU: done %lld, before %lld; ps: %s",
-                     l->name, (int)l->pid, work_done(l), before[i], text ? text : "none");
-        }
+        if (l->pid && !l->off &&
+            !EVENTUALLY(work_of(l, "") > before[i][0] &&
+                        (!l->second || work_of(l, "-2") > before[i][1])))
+            fail_msg("%s (process %d) does not get the GPU: done %lld, before %lld and %lld; "
+                     "ps: %s",
+                     l->name, (int)l->pid, work_done(l), before[i][0], before[i][1], ps_text());
     }
 }
 

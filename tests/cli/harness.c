@@ -1,12 +1,9 @@
 /* See harness.h. */
 #include "harness.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,9 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/procfs.h"
-#include "lib/util.h"
-#include "testbed/process.h"
+#include "base/child.h"
+#include "base/util.h"
+#include "doctor/process.h"
+#include "who/procfs.h"
 
 #define PATIENCE_MS 20000
 
@@ -28,6 +26,15 @@ const char *harness_dir(void)
     return dir;
 }
 
+const char *harness_file(const char *name)
+{
+    static char paths[8][160];
+    static unsigned n;
+    char *path = paths[n++ % ARRAY_SIZE(paths)];
+    snprintf(path, sizeof(paths[0]), "%s/%s", dir, name);
+    return path;
+}
+
 const char *harness_exe(void)
 {
     const char *exe = getenv("CEDE_EXE");
@@ -36,14 +43,11 @@ const char *harness_exe(void)
 
 int harness_begin(void **state)
 {
-    (void)state;
-    char none[96];
     if (process_make_dir("/tmp/cede-test-", dir, sizeof(dir)) < 0)
         return -1;
-    snprintf(none, sizeof(none), "%s/no-gpu", dir);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     setenv("CEDE_DIR", dir, 1);
-    setenv("CEDE_SOFT_SOCKET", none, 1);
+    setenv("CEDE_SOFT_SOCKET", harness_file("no-gpu"), 1);
     setenv("LC_ALL", "C", 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
     return 0;
@@ -51,7 +55,6 @@ int harness_begin(void **state)
 
 int harness_end(void **state)
 {
-    (void)state;
     process_end_all(0); /* a test that failed half-way leaves programs behind */
     process_remove_dir(dir);
     return access(dir, F_OK) < 0 ? 0 : -1;
@@ -59,12 +62,13 @@ int harness_end(void **state)
 
 pid_t harness_start(const char *const argv[], int in, int out, int err, bool own_group)
 {
-    const struct process_spec spec = {.file = strcmp(argv[0], "cede") == 0 ? harness_exe() : NULL,
-                                      .argv = argv,
-                                      .fds = {in, out, err},
-                                      .own_group = own_group};
+    const struct child_spec spec = {.file = strcmp(argv[0], "cede") == 0 ? harness_exe() : NULL,
+                                    .argv = argv,
+                                    .fds = {{in, 0}, {out, 1}, {err, 2}},
+                                    .inherit = true,
+                                    .group = own_group};
     pid_t pid;
-    assert_int_equal(process_start(&spec, &pid), 0);
+    assert_int_equal(child_start(&spec, &pid), 0);
     return pid;
 }
 
@@ -104,6 +108,22 @@ int status_of(int st)
     return WIFEXITED(st) ? WEXITSTATUS(st) : 1000 + WTERMSIG(st);
 }
 
+static bool has_part(const char *text, const char *part)
+{
+    return !part || (*part ? strstr(text, part) != NULL : !*text);
+}
+
+void run_says(struct result *r, int status, const char *out, const char *err,
+              const char *const argv[])
+{
+    run_program(r, NULL, argv);
+    if (status_of(r->status) == status && has_part(r->out, out) && has_part(r->err, err))
+        return;
+    for (size_t i = 0; argv[i]; i++)
+        print_message("%s ", argv[i]);
+    fail_msg("status %d, it says\n%s%s", status_of(r->status), r->out, r->err);
+}
+
 pid_t start_program(int *out, const char *const argv[])
 {
     int fds[2];
@@ -131,6 +151,20 @@ void read_line(int fd, char *buf, size_t size)
     buf[n] = '\0';
 }
 
+void reads(int fd, const char *line)
+{
+    char buf[512];
+    read_line(fd, buf, sizeof(buf));
+    assert_string_equal(buf, line);
+}
+
+void ends_with(pid_t pid, int status)
+{
+    int st;
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_int_equal(status_of(st), status);
+}
+
 char process_state(pid_t pid)
 {
     struct proc_stat st;
@@ -154,12 +188,20 @@ void await_state(pid_t pid, const char *states)
     fail_msg("process %d is '%c', not one of '%s'", (int)pid, process_state(pid), states);
 }
 
+/* ' stands for ". NULL of NULL. */
+static char *quoted(const char *text)
+{
+    char *s = text ? strdup(text) : NULL;
+    for (char *c = s; c && *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    return s;
+}
+
 static void serve(int listener, const char *const replies[])
 {
-    char buf[70000], log[96];
+    char buf[70000], *reply;
     size_t k = 0;
-    snprintf(log, sizeof(log), "%s/requests", dir);
-    int log_fd = open(log, O_WRONLY | O_APPEND | O_CLOEXEC);
+    int log_fd = open(harness_file("requests"), O_WRONLY | O_APPEND | O_CLOEXEC);
     for (;;) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         ssize_t n;
@@ -167,13 +209,14 @@ static void serve(int listener, const char *const replies[])
             buf[n] = '\n';
             if (write_full(log_fd, buf, (size_t)n + 1) < 0)
                 _exit(1);
-            const char *reply = replies[k];
-            if (reply && !*reply && replies[k + 1]) { /* silence, until the client has gone */
+            if (replies[k] && !*replies[k] && replies[k + 1]) { /* silence, until the client goes */
                 k++;
                 continue;
             }
+            reply = quoted(replies[k]);
             if (!reply || send(fd, reply, strlen(reply), MSG_NOSIGNAL) < 0)
                 break;
+            free(reply);
             k += replies[k + 1] != NULL || replies[k] == NULL;
         }
         close(fd);
@@ -183,10 +226,8 @@ static void serve(int listener, const char *const replies[])
 pid_t fake_daemon(uid_t uid, const char *const replies[])
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    char log[96];
     snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/socket", dir);
-    snprintf(log, sizeof(log), "%s/requests", dir);
-    int log_fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int log_fd = open(harness_file("requests"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     assert_true(log_fd >= 0);
     assert_int_equal(fchmod(log_fd, 0666), 0);
     close(log_fd);
@@ -217,16 +258,69 @@ pid_t fake_daemon(uid_t uid, const char *const replies[])
 
 char *fake_daemon_end(pid_t pid)
 {
-    char path[96], *text = calloc(1, OUTPUT_MAX);
+    char *text = calloc(1, OUTPUT_MAX);
     assert_non_null(text);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    snprintf(path, sizeof(path), "%s/socket", dir);
-    unlink(path);
+    unlink(harness_file("socket"));
     chmod(dir, 0700);
-    snprintf(path, sizeof(path), "%s/requests", dir);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(harness_file("requests"), O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     slurp(fd, text, OUTPUT_MAX);
     return text;
+}
+
+/* wanted is cut up. */
+static bool has_parts(const char *text, char *wanted)
+{
+    char *save;
+    if (wanted[0] == '{' || !wanted[0])
+        return strcmp(text, wanted) == 0;
+    for (char *part = strtok_r(wanted, " ", &save); part; part = strtok_r(NULL, " ", &save)) {
+        const bool none = part[0] == '!';
+        if ((strstr(text, part + none) != NULL) == none)
+            return false;
+    }
+    return true;
+}
+
+static void check_talk(const struct talk *t, size_t i)
+{
+    static struct result r;
+    const char *replies[TALK_REPLIES + 1] = {NULL};
+    char *words = strdup(t->command), *wanted = quoted(t->asked), *set[5], *save;
+    const char *argv[20] = {"cede"};
+    size_t argc = 1, nset = 0;
+    for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        char *value = argc == 1 ? strchr(w, '=') : NULL;
+        if (value) {
+            *value = '\0';
+            setenv(w, value + 1, 1);
+            set[nset++] = w;
+        } else {
+            argv[argc++] = w;
+        }
+    }
+    memcpy(replies, t->replies, sizeof(t->replies));
+    const char *uid = getenv("DAEMON_UID");
+    pid_t daemon = fake_daemon(uid ? (uid_t)atoi(uid) : (uid_t)-1, replies);
+    run_program(&r, NULL, argv);
+    char *asked = fake_daemon_end(daemon);
+    if (status_of(r.status) != t->status || (t->out && strcmp(r.out, t->out) != 0) ||
+        !strstr(r.err, t->err) || (!t->err[0] && r.err[0]) || (wanted && !has_parts(asked, wanted)))
+        fail_msg("%zu, cede %s: status %d, it asked\n%sand said\n%s%s", i, t->command,
+                 status_of(r.status), asked, r.out, r.err);
+    while (nset > 0)
+        unsetenv(set[--nset]);
+    free(asked);
+    free(wanted);
+    free(words);
+}
+
+void check_talks(const struct talk *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (getuid() == 0 || !strstr(v[i].command, "DAEMON_UID"))
+            check_talk(&v[i], i);
+    }
 }

@@ -1,46 +1,53 @@
-/* `cede profile` and `cede advise`, from a profiler's table to what to do. */
+/* `cede advise`: what to do with programs of these profiles. */
 #include <jansson.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "base/util.h"
 #include "harness.h"
 
 static struct result result;
 
-static const char *path_of(const char *name)
+__attribute__((format(printf, 2, 3))) static void write_file(const char *name, const char *fmt, ...)
 {
-    static char paths[4][160];
-    static unsigned n;
-    char *path = paths[n++ % 4];
-    snprintf(path, sizeof(paths[0]), "%s/%s", harness_dir(), name);
-    return path;
+    FILE *f = fopen(harness_file(name), "w");
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(f, fmt, ap);
+    va_end(ap);
+    fclose(f);
 }
 
-/* A program of one kernel: its issue slots, DRAM bandwidth and threads of 132 blocks. */
-static void make_profile(const char *name, const char *issue, const char *dram, const char *threads)
+/* A program of one kernel of 132 blocks: its issue slots, DRAM bandwidth and threads of a block. */
+static void make_profile(const char *file, const char *issue, const char *dram, unsigned threads)
 {
-    char csv[64], json[64];
-    snprintf(csv, sizeof(csv), "%s.csv", name);
-    snprintf(json, sizeof(json), "%s.json", name);
-    FILE *f = fopen(path_of(csv), "w");
-    fprintf(f,
-            "\"ID\",\"Kernel Name\",\"CC\",\"gpu__time_duration.sum\",\"launch__grid_size\","
-            "\"launch__block_size\",\"smsp__issue_active.avg.pct_of_peak_sustained_active\","
-            "\"dram__throughput.avg.pct_of_peak_sustained_elapsed\","
-            "\"device__attribute_multiprocessor_count\"\n"
-            "\"0\",\"kernel_of_%s\",\"9.0\",\"1,000,000\",\"132\",\"%s\",\"%s\",\"%s\",\"132\"\n",
-            name, threads, issue, dram);
-    fclose(f);
-    RUN(&result, "cede", "profile", "--ncu", path_of(csv), "-o", path_of(json));
-    assert_int_equal(status_of(result.status), 0);
-    assert_non_null(strstr(result.out, "1 kernels, on a GPU of 132 SMs"));
-    assert_non_null(strstr(result.out, "kernel_of_"));
+    write_file(file,
+               "{\"program\":\"%.*s\",\"gpu\":{\"sms\":132,\"sm_threads\":2048,"
+               "\"sm_blocks\":32,\"sm_registers\":65536,\"sm_shared_bytes\":233472,"
+               "\"sm_l1_bytes\":262144},\"busy\":%s,\"kernels\":[{\"name\":\"k\",\"calls\":1,"
+               "\"us\":1000,\"blocks\":132,\"threads\":%u,\"use\":{\"issue slots\":%s,"
+               "\"DRAM bandwidth\":%s}}]}",
+               (int)strcspn(file, "."), file, strncmp(file, "rarely", 6) == 0 ? "0.05" : "1",
+               threads, issue, dram);
+}
+
+static void write_profile(const char *file, const char *name, unsigned sms, const char *us)
+{
+    write_file(file,
+               "{\"program\":\"%s\",\"gpu\":{\"sms\":%u,\"sm_threads\":2048,\"sm_blocks\":32},"
+               "\"kernels\":[{\"name\":\"k\",\"calls\":1,\"us\":%s,\"blocks\":9999,"
+               "\"threads\":1024,\"use\":{\"DRAM\":0.5}}]}",
+               name, sms, us);
+}
+
+/* why: NULL: whatever. */
+static void refuse(const char *why, const char *a, const char *b)
+{
+    SAYS(&result, 2, NULL, why, "cede", "advise", harness_file(a), b ? harness_file(b) : NULL);
 }
 
 static void expect_advice(const char *a, const char *b, const char *advice, const char *limit)
 {
-    RUN(&result, "cede", "advise", "--json", path_of(a), path_of(b));
-    assert_int_equal(status_of(result.status), 0);
+    SAYS(&result, 0, NULL, NULL, "cede", "advise", "--json", harness_file(a), harness_file(b));
     json_t *all = json_loads(result.out, 0, NULL);
     const json_t *pair = json_array_get(json_object_get(all, "pairs"), 0);
     const json_t *limits = json_object_get(json_object_get(pair, "pool"), "limits");
@@ -49,100 +56,66 @@ static void expect_advice(const char *a, const char *b, const char *advice, cons
     json_decref(all);
 }
 
-static void pairs(void **state)
+TEST(pairs)
 {
-    (void)state;
-    make_profile("computes", "40", "1", "128");
-    make_profile("greedy", "100", "0", "128");
-    make_profile("copies", "10", "60", "1024");
-    make_profile("fills", "60", "5", "1024");
+    make_profile("computes.json", "0.4", "0.01", 128);
+    make_profile("greedy.json", "1", "0", 128);
+    make_profile("copies.json", "0.1", "0.6", 1024);
+    make_profile("fills.json", "0.6", "0.05", 1024);
     expect_advice("computes.json", "copies.json", "pool", "nothing");
     expect_advice("greedy.json", "greedy.json", "turns", "issue slots");
     expect_advice("copies.json", "greedy.json", "split", "issue slots");
-    RUN(&result, "cede", "advise", path_of("computes.json"), path_of("copies.json"),
-        path_of("fills.json"));
-    assert_int_equal(status_of(result.status), 0);
-    assert_non_null(strstr(result.out, "computes + copies"));
+    SAYS(&result, 0, "computes + copies", NULL, "cede", "advise", harness_file("computes.json"),
+         harness_file("copies.json"), harness_file("fills.json"));
     assert_non_null(strstr(result.out, "copies + fills"));
     assert_non_null(strstr(result.out, "--pool\n"));
 }
 
 /* Whether they contend is the same; but two that are idle most of the time do as well in turns. */
-static void gaps(void **state)
+TEST(gaps)
 {
-    (void)state;
-    make_profile("computes", "40", "1", "128");
-    RUN(&result, "cede", "profile", "--ncu", path_of("computes.csv"), "--busy", "5%", "-o",
-        path_of("rarely.json"));
-    assert_int_equal(status_of(result.status), 0);
+    make_profile("computes.json", "0.4", "0.01", 128);
+    make_profile("rarely.json", "0.4", "0.01", 128);
     expect_advice("computes.json", "computes.json", "pool", "nothing");
     expect_advice("rarely.json", "rarely.json", "turns", "nothing");
-    RUN(&result, "cede", "profile", "--ncu", path_of("computes.csv"), "--busy", "101%");
-    assert_int_equal(status_of(result.status), 2);
-    assert_non_null(strstr(result.err, "--busy: '101%' is no percentage above 0 and up to 100"));
-}
-
-static void write_profile(const char *file, const char *name, unsigned sms, const char *us)
-{
-    FILE *f = fopen(path_of(file), "w");
-    fprintf(f,
-            "{\"program\":\"%s\",\"gpu\":{\"sms\":%u,\"sm_threads\":2048,\"sm_blocks\":32},"
-            "\"kernels\":[{\"name\":\"k\",\"calls\":1,\"us\":%s,\"blocks\":9999,"
-            "\"threads\":1024,\"use\":{\"DRAM\":0.5}}]}",
-            name, sms, us);
-    fclose(f);
 }
 
 /* Files of others: what steers a terminal, no SMs to split, and times without a ratio. */
-static void foreign(void **state)
+TEST(foreign)
 {
-    (void)state;
     write_profile("steers.json", "a\\u001b]0;b\\nc", 132, "10");
-    RUN(&result, "cede", "advise", path_of("steers.json"), path_of("steers.json"));
-    assert_int_equal(status_of(result.status), 0);
-    assert_non_null(strstr(result.out, "a?]0;b?c + a?]0;b?c"));
-    RUN(&result, "cede", "profile", "--ncu", path_of("computes.csv"), "--name", "a\033]0;b");
-    assert_non_null(strstr(result.out, "a?]0;b: 1 kernels"));
+    SAYS(&result, 0, "a?]0;b?c + a?]0;b?c", NULL, "cede", "advise", harness_file("steers.json"),
+         harness_file("steers.json"));
 
     write_profile("single.json", "single", 1, "10");
-    RUN(&result, "cede", "advise", path_of("single.json"), path_of("single.json"));
+    RUN(&result, "cede", "advise", harness_file("single.json"), harness_file("single.json"));
     assert_null(strstr(result.out, "inf"));
     expect_advice("single.json", "single.json", "turns", "room for blocks");
 
     write_profile("long.json", "long", 132, "1e11");
     write_profile("short.json", "short", 132, "1e-300");
-    RUN(&result, "cede", "advise", path_of("long.json"), path_of("short.json"));
-    assert_int_equal(status_of(result.status), 2);
-    assert_non_null(strstr(result.err, "short.json is no profile of `cede profile`, or damaged"));
+    refuse("short.json is no profile of a program, or damaged", "long.json", "short.json");
     write_profile("short.json", "short", 132, "0.001");
     expect_advice("long.json", "short.json", "turns", "room for blocks");
 }
 
-static void refused(void **state)
+TEST(refused)
 {
-    (void)state;
-    make_profile("one", "40", "1", "128");
-    RUN(&result, "cede", "advise", path_of("one.json"));
-    assert_int_equal(status_of(result.status), 2);
-    RUN(&result, "cede", "advise", path_of("one.json"), path_of("none.json"));
-    assert_int_equal(status_of(result.status), 2);
-    assert_non_null(strstr(result.err, "cannot open "));
-    RUN(&result, "cede", "advise", path_of("one.json"), path_of("one.csv"));
-    assert_int_equal(status_of(result.status), 2);
-    assert_non_null(strstr(result.err, "line 1"));
-    RUN(&result, "cede", "profile");
-    assert_int_equal(status_of(result.status), 2);
-    RUN(&result, "cede", "profile", "--ncu", path_of("one.json"));
-    assert_int_equal(status_of(result.status), 2);
-    assert_non_null(strstr(result.err, "is no table of `ncu --csv`"));
-    RUN(&result, "cede", "profile", "--ncu", path_of("one.csv"), "-o", path_of("none/one.json"));
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "cannot write"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pairs), cmocka_unit_test(gaps),
-                                       cmocka_unit_test(foreign), cmocka_unit_test(refused)};
-    return cmocka_run_group_tests(tests, harness_begin, harness_end);
+    static const char *const damaged[] = {
+        "[]",
+        "{\"gpu\": {\"sms\": 1}}",
+        "{\"gpu\": {\"sms\": 1, \"sm_threads\": 1, \"sm_blocks\": 1}, \"kernels\": [{}]}",
+        ("{\"gpu\": {\"sms\": 1, \"sm_threads\": 1, \"sm_blocks\": 1}, \"kernels\": [{\"name\": "
+         "\"k\", \"calls\": 1, \"us\": 1, \"blocks\": 1, \"threads\": -1}]}"),
+        "{\"gpu\": {\"sms\": -1, \"sm_threads\": 1, \"sm_blocks\": 1}, \"kernels\": []}",
+    };
+    make_profile("one.json", "0.4", "0.01", 128);
+    refuse(NULL, "one.json", NULL);
+    refuse("cannot open ", "one.json", "none.json");
+    write_file("damaged.json", "{");
+    refuse("line 1", "one.json", "damaged.json");
+    for (size_t i = 0; i < ARRAY_SIZE(damaged); i++) {
+        write_file("damaged.json", "%s", damaged[i]);
+        refuse("damaged.json is no profile of a program, or damaged", "one.json", "damaged.json");
+    }
 }

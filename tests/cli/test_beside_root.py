@@ -3,36 +3,24 @@ user joins that.
 
 usage: test_beside_root.py CEDE"""
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-import time
 import unittest
 
-CEDE = os.path.abspath(sys.argv.pop(1))
-LIMIT_S = 120
+from on_soft import CEDE, OnSoft, eventually
+
 # Root's is where users look for it, in a /run of the test's own.
 PRIVATE = "CEDE_TEST_PRIVATE_RUN"
 
 
-def until(what):
-    end = time.monotonic() + LIMIT_S
-    while not what():
-        if time.monotonic() > end:
-            raise TimeoutError
-        time.sleep(0.02)
-
-
-class BesideRoot(unittest.TestCase):
+class BesideRoot(OnSoft):
     def setUp(self):
         if PRIVATE not in os.environ:
             self.skipTest("not root, or no mount namespace")
         if not os.stat(CEDE).st_mode & 0o001 or not os.stat(os.path.dirname(CEDE)).st_mode & 0o001:
             self.skipTest("others may not execute " + CEDE)
         self.user = 100000 + os.getpid()
-        self.dir = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.dir)
+        super().setUp()
         os.chmod(self.dir, 0o755)
         os.mkdir(self.path("own"))
         os.chown(self.path("own"), self.user, self.user)
@@ -40,29 +28,20 @@ class BesideRoot(unittest.TestCase):
         self.env |= {"CEDE_SOFT_SOCKET": self.path("gpu"), "CEDE_STATE_DIR": self.path("own")}
         self.gpu("gpu")
 
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
-    def start(self, *args, **more):
-        with open(self.path("log"), "ab") as log:
-            p = subprocess.Popen([CEDE, *args], env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **more)
-        self.addCleanup(p.wait)
-        self.addCleanup(p.terminate)
-        return p
-
     def gpu(self, name):
-        self.start("softgpu", "--socket", self.path(name))
-        until(lambda: os.path.exists(self.path(name)))
+        self.start(CEDE, "softgpu", "--socket", self.path(name))
+        eventually(lambda: os.path.exists(self.path(name)), "no software GPU")
         os.chmod(self.path(name), 0o666)
 
+    def begins(self, where, *args, **kw):
+        self.start(CEDE, "daemon", "--device", "soft", *args, **kw)
+        eventually(lambda: os.path.exists(where + "/socket"), "no ceded in " + where)
+
     def root(self, *args):
-        self.start("daemon", "--device", "soft", *args)
-        where = args[1] if args else "/run/cede"
-        until(lambda: os.path.exists(where + "/socket"))
+        self.begins(args[1] if args else "/run/cede", *args)
 
     def as_user(self, *args, **env):
-        return subprocess.run([CEDE, *args], env=self.env | env, user=self.user, group=self.user, extra_groups=[],
-                              text=True, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+        return self.cede(*args, env=self.env | env, user=self.user, group=self.user, extra_groups=[])
 
     def refused(self, where):
         done = self.as_user("daemon", "--device", "soft", "--dir", self.path("own"))
@@ -88,8 +67,7 @@ class BesideRoot(unittest.TestCase):
     def test_root_twice(self):
         self.root("--dir", self.path("root"))
         for verb in (["daemon", "--device", "soft"], ["set", "-c", "batch", str(os.getpid())]):
-            done = subprocess.run([CEDE, *verb], env=self.env | {"CEDE_DIR": self.path("second")}, text=True, check=False,
-                                  stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+            done = self.cede(*verb, env=self.env | {"CEDE_DIR": self.path("second")})
             self.assertEqual(done.returncode, 1, done.stderr)
             self.assertIn("CEDE_DIR=" + self.path("root"), done.stderr)
 
@@ -97,9 +75,7 @@ class BesideRoot(unittest.TestCase):
         self.root()
         self.gpu("gpu2")
         self.env["CEDE_SOFT_SOCKET"] = self.path("gpu2")
-        self.start("daemon", "--device", "soft", "--dir", self.path("own"), user=self.user, group=self.user,
-                   extra_groups=[])
-        until(lambda: os.path.exists(self.path("own/socket")))
+        self.begins(self.path("own"), "--dir", self.path("own"), user=self.user, group=self.user, extra_groups=[])
 
 
 if __name__ == "__main__":

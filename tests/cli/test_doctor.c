@@ -1,18 +1,15 @@
 /* What doctor says of GPUs in MIG mode, with a stand-in for the vendor's library (LD_LIBRARY_PATH).
  * Where there is a driver it would go on to measure, so this is for machines without. */
-#include <stdlib.h>
-#include <string.h>
+#include <jansson.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
+#include "base/util.h"
 #include "harness.h"
 
 static struct result r;
 
-static void mig(void **state)
+TEST(mig)
 {
-    (void)state;
     static const struct {
         const char *instances, *says, *not ;
     } t[] = {
@@ -30,7 +27,7 @@ static void mig(void **state)
     };
     if (access("/dev/nvidiactl", F_OK) == 0)
         skip();
-    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
         if (t[i].instances)
             setenv("FAKE_NVML_MIG", t[i].instances, 1);
         RUN(&r, "cede", "doctor", "--device", "nvidia");
@@ -41,9 +38,8 @@ static void mig(void **state)
 
 /* A bug report names no user, host, directory, program or single GPU, of the environment or of what
  * it measures with. */
-static void report(void **state)
+TEST(report)
 {
-    (void)state;
     static const char *const keys[] = {
         "cede",         "kernel",       "distribution", "container", "nvidia",
         "gsp_firmware", "mig",          "compute_mode", "mps",       "libcuda",
@@ -54,17 +50,26 @@ static void report(void **state)
     json_t *o = json_loads(r.out, 0, NULL), *all = json_object_get(o, "report");
     if (!o)
         fail_msg("%s%s", r.out, r.err);
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
         const char *value = json_string_value(json_object_get(all, keys[i]));
         if (!value || !value[0])
             fail_msg("no %s in %s", keys[i], r.out);
     }
-    const json_t *measured = json_object_get(o, "measured");
+    const json_t *check, *measured = json_object_get(o, "measured");
+    size_t i;
+    json_array_foreach(json_object_get(o, "checks"), i, check)
+    {
+        const char *name = json_string_value(json_object_get(check, "name"));
+        const char *found = json_string_value(json_object_get(check, "found"));
+        bool shown = strcmp(found, "not shown in a report") != 0;
+        if ((strcmp(name, "daemon") == 0 && shown) || (strcmp(name, "suspend") == 0 && !shown))
+            fail_msg("%s: %s", name, found);
+    }
     assert_non_null(json_object_get(json_object_get(measured, "timeslices"), "effective"));
     assert_non_null(json_object_get(json_object_get(measured, "suspend"), "effective"));
     json_decref(o);
-    const char *const private[] = {harness_dir(), "/tmp", "/home", "/root", "SOFT-0", host};
-    for (size_t i = 0; i < sizeof(private) / sizeof(private[0]); i++) {
+    const char *const private[] = {harness_dir(), "/tmp", "/home", "/root", "SOFT-0", "GPU-", host};
+    for (i = 0; i < ARRAY_SIZE(private); i++) {
         if (strlen(private[i]) > 3 && strstr(r.out, private[i]))
             fail_msg("%s is in %s", private[i], r.out);
     }
@@ -72,6 +77,5 @@ static void report(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mig), cmocka_unit_test(report)};
-    return cmocka_run_group_tests_name("doctor", tests, harness_begin, harness_end);
+    return test_run(harness_begin, harness_end);
 }

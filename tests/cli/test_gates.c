@@ -1,17 +1,10 @@
 /* What `cede run` puts into the environment of programs that hold their own submissions. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka wants the four above
-#include <cmocka.h>
-
-#include <stdlib.h>
-
+#include "../test.h"
+#include "base/util.h"
 #include "cli/gates.h"
 
 /* Any file does for the library: /bin/sh. */
-static void test_list_add(void **state)
+TEST(test_list_add)
 {
     static const struct {
         const char *before, *library, *after;
@@ -25,7 +18,7 @@ static void test_list_add(void **state)
         {"/bin/shell", "/bin/sh", "/bin/sh:/bin/shell"},
         {NULL, "/no/library.so", NULL},
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         if (cases[i].before)
             setenv("LD_PRELOAD", cases[i].before, 1);
         else
@@ -38,10 +31,4 @@ static void test_list_add(void **state)
             assert_null(after);
     }
     unsetenv("LD_PRELOAD");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_list_add)};
-    return cmocka_run_group_tests_name("gates", tests, NULL, NULL);
 }

@@ -15,64 +15,21 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import urllib.parse
 
-CEDE, INTEGRATION = sys.argv.pop(1), sys.argv.pop(1)
-WAIT_S = 60  # only a test that fails takes so long
+from on_soft import CEDE, WAIT_S, OnSoft, eventually
+
+INTEGRATION = sys.argv.pop(1)
 
 
-def eventually(what, message):
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            got = what()
-            if got:
-                return got
-        time.sleep(0.05)
-    raise AssertionError(message)
-
-
-class Metrics(unittest.TestCase):
+class Metrics(OnSoft):
     def setUp(self):
-        d = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, d)
-        self.dir = d
-        self.env = dict(os.environ, CEDE_DIR=d, CEDE_SOFT_SOCKET=os.path.join(d, "gpu"))
+        super().setUp()
         self.env.pop("LISTEN_PID", None)
 
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
-    def start(self, *args, err=subprocess.DEVNULL, **kw):
-        p = subprocess.Popen(args, env=self.env, stdout=subprocess.DEVNULL, stderr=err, text=True, **kw)
-
-        def end():
-            with contextlib.suppress(ProcessLookupError):
-                p.send_signal(signal.SIGCONT)
-                p.terminate()
-            p.wait(WAIT_S)
-            if p.stderr:
-                p.stderr.close()
-        self.addCleanup(end)
-        return p
-
-    def cede(self, *args):
-        return subprocess.run([CEDE, *args], env=self.env, text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=WAIT_S, check=False)
-
-    def ceded(self):
-        with open(self.path("conf"), "w", encoding="utf8"):
-            pass
-        self.start(CEDE, "softgpu")
-        eventually(lambda: os.path.exists(self.path("gpu")), "no software GPU")
-        daemon = self.start(CEDE, "daemon", "--config", self.path("conf"), "--device", "soft")
-        eventually(lambda: self.cede("metrics").returncode == 0, "no ceded")
-        return daemon
-
-    def jobs(self):
+    def two_jobs(self):
         for name, role, kind in (('ser"ve\\', "latency", "latency"), ("train", "batch", "batch")):
             self.start(CEDE, "run", "-c", kind, "--name", name, "--", CEDE, "load", role, "--device", "soft",
                        "--memory", "100M")
@@ -85,7 +42,7 @@ class Metrics(unittest.TestCase):
             and sum(map(float, values)) > 0
 
     def serve(self, *args, where="127.0.0.1:0"):
-        server = self.start(CEDE, "metrics", "--listen", where, *args, err=subprocess.PIPE)
+        server = self.start(CEDE, "metrics", "--listen", where, *args, stderr=subprocess.PIPE)
         line = server.stderr.readline()
         said = re.fullmatch(r"cede: serving http://(.*):(\d+)/metrics\n", line)
         if not said and "install libmicrohttpd" in line:
@@ -110,7 +67,7 @@ class Metrics(unittest.TestCase):
 
     def test_once(self):
         self.ceded()
-        text = self.jobs()
+        text = self.two_jobs()
         self.assertTrue(text.endswith("\n# EOF\n"))
         self.assertIn("\ncede_up 1\n", text)
         self.assertRegex(text, r'\ncede_job_info\{number="\d+",name="ser\\"ve\\\\",class="latency"')
@@ -123,13 +80,11 @@ class Metrics(unittest.TestCase):
         self.assertEqual(self.cede("metrics", "-o", self.path("d/m.prom")).returncode, 0)
         self.assertEqual(os.stat(self.path("d/m.prom")).st_mode & 0o7777, 0o644)
         self.assertEqual(os.listdir(self.path("d")), ["m.prom"])
-        with open(self.path("d/m.prom"), encoding="utf8") as f:
-            text = f.read()
+        text = self.read("d/m.prom")
         self.assertIn("# TYPE cede_job_info gauge\n", text)
         if shutil.which("promtool"):
-            p = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, check=False,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=WAIT_S)
-            self.assertEqual((p.returncode, p.stdout), (0, ""))
+            p = self.run_as("promtool", "check", "metrics", input=text, stdin=None)
+            self.assertEqual((p.returncode, p.stdout, p.stderr), (0, "", ""))
 
     def test_no_ceded(self):
         r = self.cede("metrics")
@@ -137,8 +92,7 @@ class Metrics(unittest.TestCase):
         self.assertEqual(re.findall(r"^cede_.*", r.stdout, re.M), ["cede_up 0"])
         r = self.cede("metrics", "-o", self.path("m.prom"))
         self.assertEqual(r.returncode, 1)
-        with open(self.path("m.prom"), encoding="utf8") as f:
-            self.assertIn("\ncede_up 0\n", f.read())
+        self.assertIn("\ncede_up 0\n", self.read("m.prom"))
 
     def test_usage(self):
         for args, said in ((("--listen", "9479"), "is no ADDR:PORT"), (("--listen", "::1:80"), "is no ADDR:PORT"),
@@ -162,14 +116,12 @@ class Metrics(unittest.TestCase):
         os.symlink("there", self.path("link"))
         self.cede("metrics", "-o", self.path("link"))
         self.assertTrue(os.path.islink(self.path("link")))
-        with open(self.path("there"), encoding="utf8") as f:
-            self.assertIn("\ncede_up 0\n", f.read())
+        self.assertIn("\ncede_up 0\n", self.read("there"))
         for name in "-", "/dev/stdout":
             self.assertIn("\ncede_up 0\n", self.cede("metrics", "-o", name).stdout)
 
     def test_no_library(self):
-        with open(self.path("libmicrohttpd.so.12"), "w", encoding="utf8"):
-            pass
+        self.write("libmicrohttpd.so.12", "")
         self.env["LD_LIBRARY_PATH"] = self.dir
         r = self.cede("metrics", "--listen", "127.0.0.1:0")
         self.assertEqual(r.returncode, 1)
@@ -210,7 +162,7 @@ class Metrics(unittest.TestCase):
         self.at = listener.getsockname()
         script = "import os,sys; os.dup2(%d, 3); os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid())); " \
             "os.execv(sys.argv[1], sys.argv[1:])" % listener.fileno()
-        server = self.start(sys.executable, "-c", script, CEDE, "metrics", err=subprocess.PIPE,
+        server = self.start(sys.executable, "-c", script, CEDE, "metrics", stderr=subprocess.PIPE,
                             pass_fds=[listener.fileno()])
         line = server.stderr.readline()
         if "install libmicrohttpd" in line:
@@ -312,22 +264,20 @@ class Metrics(unittest.TestCase):
         if not shutil.which("promtool"):
             self.skipTest("promtool is not installed (Debian: prometheus)")
         for args in (["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]):
-            p = subprocess.run(["promtool", *args], cwd=INTEGRATION, text=True, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, timeout=WAIT_S, check=False)
-            self.assertEqual(p.returncode, 0, p.stdout)
+            p = self.run_as("promtool", *args, cwd=INTEGRATION)
+            self.assertEqual(p.returncode, 0, p.stdout + p.stderr)
 
     def test_scrape(self):
         """A Prometheus scrapes, and every query of the dashboard has an answer."""
         if not shutil.which("prometheus"):
             self.skipTest("prometheus is not installed")
         self.ceded()
-        self.jobs()
+        self.two_jobs()
         self.serve()
         with socket.create_server(("127.0.0.1", 0)) as s:
             port = s.getsockname()[1]
-        with open(self.path("prometheus.yml"), "w", encoding="utf8") as f:
-            f.write("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: cede, static_configs: "
-                    "[{targets: ['127.0.0.1:%d']}]}]\n" % self.at[1])
+        self.write("prometheus.yml", "global: {scrape_interval: 1s}\nscrape_configs: [{job_name: cede, static_configs: "
+                                     "[{targets: ['127.0.0.1:%d']}]}]\n" % self.at[1])
         self.start("prometheus", "--config.file=" + self.path("prometheus.yml"), f"--web.listen-address=127.0.0.1:{port}",
                    "--storage.tsdb.path=" + self.path("tsdb"))
         self.at = ("127.0.0.1", port)

@@ -1,15 +1,7 @@
 /* The text for Prometheus made of made-up answers: every metric, escaping, the limit of jobs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "cli/metrics_text.h"
-#include "lib/util.h"
+#include "../test.h"
+#include "agents/prometheus/metrics_text.h"
+#include "base/util.h"
 
 #define GPUS                                                                                       \
     "'gpus':[{'index':0,'label':'nvidia0','name':'H\\\\2','uuid':'GPU-a','level_name':'hardware'," \
@@ -61,7 +53,7 @@ static void has_line(const char *text, const char *line)
 #define L      "{number=\"7\",name=\"a\\\"b\\\\c?d\",class=\"batch\",user=\"4000000001\""
 #define ON_GPU ",gpu=\"0\",UUID=\"GPU-a\""
 
-static void every_metric(void **state)
+TEST(every_metric)
 {
     static const char *const lines[] = {
         "cede_up 1",
@@ -120,7 +112,7 @@ static void every_metric(void **state)
     free(text);
 }
 
-static void the_older_format(void **state)
+TEST(the_older_format)
 {
     char *text = make(PS(JOB), 500, false, METRICS_PLAIN);
     has_line(text, "# TYPE cede_job_gpu_seconds_total counter");
@@ -131,7 +123,7 @@ static void the_older_format(void **state)
 }
 
 /* What is not known has no sample; what is left out because it is 0 is 0. */
-static void what_is_not_known(void **state)
+TEST(what_is_not_known)
 {
     char *text = make(PS(BARE), 500, false, METRICS_OPEN);
     assert_null(strstr(text, "cede_job_busy_ratio"));
@@ -145,14 +137,14 @@ static void what_is_not_known(void **state)
     free(text);
 }
 
-static void pids_if_asked_for(void **state)
+TEST(pids_if_asked_for)
 {
     char *text = make(PS(JOB), 500, true, METRICS_OPEN);
     assert_non_null(strstr(text, ",pool=\"3\",pid=\"41\"} 1\n"));
     free(text);
 }
 
-static void the_oldest_have_series(void **state)
+TEST(the_oldest_have_series)
 {
     char *text = make(PS(JOB "," BARE), 1, false, METRICS_OPEN);
     assert_non_null(strstr(text, "number=\"7\""));
@@ -166,7 +158,7 @@ static void the_oldest_have_series(void **state)
     free(text);
 }
 
-static void no_answer(void **state)
+TEST(no_answer)
 {
     char *text = make(NULL, 500, false, METRICS_OPEN);
     assert_string_equal(text, "# HELP cede_up Whether ceded answers.\n# TYPE cede_up gauge\n"
@@ -175,20 +167,9 @@ static void no_answer(void **state)
 }
 
 /* Fields of other kinds than they should be. */
-static void a_strange_answer(void **state)
+TEST(a_strange_answer)
 {
     free(make("{'jobs':[1,{'number':'x','counts':[],'gpus':3},null],'gpus':{},'unmanaged':1}", 9,
               true, METRICS_OPEN));
     free(make("{}", 9, true, METRICS_OPEN));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_metric),           cmocka_unit_test(the_older_format),
-        cmocka_unit_test(what_is_not_known),      cmocka_unit_test(pids_if_asked_for),
-        cmocka_unit_test(the_oldest_have_series), cmocka_unit_test(no_answer),
-        cmocka_unit_test(a_strange_answer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,11 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 import unittest
 
-CEDE, LIBCEDE, SOURCE = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
+from on_soft import CEDE, OnSoft
+
+LIBCEDE, SOURCE = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
 # Bytes of each argument, < 0: signed.
 PROBES = {
     "job": [8, -4, 4, 4], "plan": [8, 8],
@@ -19,7 +19,7 @@ PROBES = {
     "resume": [8, -4, 4, 8], "resume_done": [8, -4, 4, -4],
     "swap": [8, 4], "request": [8, 8, 8],
 }
-SCRIPT = os.path.join(SOURCE, "integrations/bpftrace/suspensions.bt")
+SCRIPT = os.path.join(SOURCE, "agents/bpftrace/suspensions.bt")
 
 
 def probes_of(path):
@@ -39,8 +39,9 @@ def has_header():
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
-class Probes(unittest.TestCase):
+class Probes(OnSoft):
     def setUp(self):
+        super().setUp()
         if not shutil.which("readelf") or not has_header():
             self.skipTest("no readelf, or built without sys/sdt.h")
 
@@ -62,43 +63,21 @@ class Probes(unittest.TestCase):
     def test_bpftrace(self):
         if not shutil.which("bpftrace") or os.geteuid() != 0:
             self.skipTest("no bpftrace, or not root")
-        with tempfile.TemporaryDirectory(prefix="cede-probes-") as folder:
-            self.count_suspensions(folder)
-
-    def count_suspensions(self, folder):
-        with open(SCRIPT, encoding="utf8") as f, open(os.path.join(folder, "s.bt"), "w", encoding="utf8") as out:
-            out.write(f.read().replace("/usr/bin/cede", CEDE))
-        env = dict(os.environ, CEDE_DIR=folder, CEDE_SOFT_SOCKET=os.path.join(folder, "gpu/socket"))
-        config = os.path.join(folder, "cede.conf")
-        with open(config, "w", encoding="utf8") as f:
-            f.write("[daemon]\ndevice = soft\n[policy]\nrotation_us = 50000\n")
-        started = []
-
-        def start(*args, **kw):
-            started.append(subprocess.Popen(args, env=env, text=True, **kw))
-            return started[-1]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with open(SCRIPT, encoding="utf8") as f:
+            self.write("s.bt", f.read().replace("/usr/bin/cede", CEDE))
+        self.ceded("[policy]\nrotation_us = 50000\n")
+        for cls, role in (("batch", "batch"), ("batch", "batch"), ("latency", "latency")):
+            self.start(CEDE, "run", "-q", "-c", cls, "--", CEDE, "load", role, "--device", "soft")
+        tracer = self.start("bpftrace", self.path("s.bt"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
-            start(CEDE, "softgpu", **quiet)
-            time.sleep(1)
-            start(CEDE, "daemon", "--config", config, "--dir", folder, **quiet)
-            time.sleep(1)
-            for cls, role in (("batch", "batch"), ("batch", "batch"), ("latency", "latency")):
-                start(CEDE, "run", "-q", "-c", cls, "--", CEDE, "load", role, "--device", "soft", **quiet)
-            tracer = start("bpftrace", os.path.join(folder, "s.bt"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            try:
-                out, err = tracer.communicate(timeout=10)
-            except subprocess.TimeoutExpired:
-                tracer.send_signal(2)
-                out, err = tracer.communicate(timeout=60)
-            if "@suspend_us" not in out and ("ERROR" in err or "rror" in err):
-                self.skipTest("bpftrace may not attach here: " + err.strip().split("\n")[-1])
-            for name in ("@suspend_us", "@resume_us", "@suspended_us"):
-                self.assertIn(name, out)
-        finally:
-            for p in reversed(started):
-                p.terminate()
-                p.communicate()
+            out, err = tracer.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            tracer.send_signal(2)
+            out, err = tracer.communicate(timeout=60)
+        if "@suspend_us" not in out and ("ERROR" in err or "rror" in err):
+            self.skipTest("bpftrace may not attach here: " + err.strip().split("\n")[-1])
+        for name in ("@suspend_us", "@resume_us", "@suspended_us"):
+            self.assertIn(name, out)
 
 
 if __name__ == "__main__":

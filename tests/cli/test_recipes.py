@@ -5,23 +5,27 @@ usage: test_recipes.py CEDE LIBCEDE SOURCE_DIR"""
 import json
 import os
 import re
+import signal
 import stat
-import subprocess
 import sys
-import tempfile
-import time
 import unittest
 
-CEDE, LIBCEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
+from on_soft import CEDE, OnSoft, eventually
+
+LIBCEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1)
 LOAD = '#!/bin/sh\nexec "$REAL_CEDE" load batch --device soft --kernel-us 1000 --memory 134217728\n'
 STAND_INS = {"sudo": '#!/bin/sh\nexec "$@"\n', "cede": '#!/bin/sh\nexec "$REAL_CEDE" "$@"\n',
              "python3": LOAD, "vllm": LOAD, "jupyter": LOAD}
 
 
+def page():
+    with open(os.path.join(SOURCE, "docs/recipes.md"), encoding="utf-8") as f:
+        return f.read()
+
+
 def recipes():
     """Title, and (command, expected output) of each."""
-    with open(os.path.join(SOURCE, "docs/recipes.md"), encoding="utf-8") as f:
-        sections = re.split(r"^## ", f.read(), flags=re.M)[2:]
+    sections = re.split(r"^## ", page(), flags=re.M)[2:]
     found = {}
     for text in sections:
         commands = []
@@ -39,64 +43,36 @@ def plain(text):
     return re.sub(r"\d+(\.\d+)?", "N", text)
 
 
-class Recipes(unittest.TestCase):
+class Recipes(OnSoft):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        super().setUp()
         for name, text in STAND_INS.items():
-            path = os.path.join(self.folder, name)
-            with open(path, "w", encoding="utf-8") as f:
-                f.write(text)
-            os.chmod(path, stat.S_IRWXU)
-        with open(self.folder + "/cede.conf", "w", encoding="utf-8") as f:
-            f.write("[daemon]\ndevice = soft\naccounts = no\n")
-        self.env = dict(os.environ, CEDE_DIR=self.folder, CEDE_SOFT_SOCKET=self.folder + "/gpu", REAL_CEDE=CEDE,
-                        PATH=self.folder + ":" + os.environ["PATH"])
-        self.processes = []
-        self.addCleanup(self.end)
-        self.gpu = self.start(CEDE, "softgpu", "--memory", str(1 << 30), stdout=subprocess.PIPE)
-        self.assertIn(b"listening", self.gpu.stdout.readline())
+            self.write(name, text)
+            os.chmod(self.path(name), stat.S_IRWXU)
+        self.env.update(REAL_CEDE=CEDE, PATH=self.dir + ":" + os.environ["PATH"])
+        self.soft_gpu("--memory", str(self.memory()))
 
-    def start(self, *argv, **kw):
-        self.processes.append(subprocess.Popen(argv, env=self.env, start_new_session=True, stderr=subprocess.DEVNULL, **kw))
-        return self.processes[-1]
+    def memory(self):
+        """For the bench memory for one of two programs, else for all."""
+        return 1 << (28 if self._testMethodName == "test_bench" else 30)
 
-    def end(self):
-        for p in reversed(self.processes):
-            try:
-                os.killpg(p.pid, 9)
-            except ProcessLookupError:
-                pass
-            p.wait()
-        self.gpu.stdout.close()
-
-    def jobs(self):
-        out = subprocess.run([CEDE, "ps", "--json"], env=self.env, text=True, timeout=60, check=True,
-                             stdout=subprocess.PIPE).stdout
-        return {j["name"]: j for j in json.loads(out)["jobs"]}
-
-    def await_job(self, condition, what):
-        end = time.monotonic() + 60
-        while not any(condition(j) for j in self.jobs().values()):
-            self.assertLess(time.monotonic(), end, what)
-            time.sleep(0.05)
+    def start_group(self, command):
+        """A command of the page, which ends with all that it has begun."""
+        p = self.start("bash", "-c", command, start_new_session=True)
+        self.addCleanup(lambda: p.poll() is None and os.killpg(p.pid, 9))
 
     def run_recipe(self, title):
-        self.start(CEDE, "daemon", "--config", self.folder + "/cede.conf", stdout=subprocess.DEVNULL)
-        while not os.path.exists(self.folder + "/socket"):
-            time.sleep(0.02)
+        self.daemon_process = self.ceded("[daemon]\naccounts = no\n")
         ran = 0
         for command, expected in recipes()[title]:
             ran += 1
             if command.endswith("&"):
-                known = set(self.jobs())
-                self.start("bash", "-c", "exec " + command.rstrip("& ") if "=" not in command.split()[0]
-                           else command.rstrip("& "), stdout=subprocess.DEVNULL)
-                self.await_job(lambda j: j["name"] not in known and j["memory_bytes"] > 0, command)
+                known, command = set(self.jobs()), command.rstrip("& ")
+                self.start_group(command if "=" in command.split()[0] else "exec " + command)
+                eventually(lambda k=known: any(j["name"] not in k and j["memory_bytes"] > 0 for j in self.jobs().values()),
+                           command)
                 continue
-            done = subprocess.run(["bash", "-c", command], env=self.env, text=True, timeout=100, check=False,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            done = self.run_as("bash", "-c", command, timeout=100)
             self.assertEqual(done.returncode, 0, command + ": " + done.stderr)
             if expected:
                 self.assertEqual(plain(done.stdout), plain("".join(line + "\n" for line in expected)), command)
@@ -122,16 +98,10 @@ class Recipes(unittest.TestCase):
         jobs = self.run_recipe("Notebooks as batch")
         self.assertEqual(jobs.pop("serve")["class"], "latency")
         self.assertEqual([(j["class"], j["source"]) for j in jobs.values()], [("batch", "environment")])
-        with open(os.path.join(SOURCE, "docs/recipes.md"), encoding="utf-8") as f:
-            rule = re.search(r"^((?:    )\[rule .*\n(?:    .*\n)+)", f.read(), re.M)[1]
-        with open(self.folder + "/cede.conf", "a", encoding="utf-8") as f:
-            f.write(re.sub("^    ", "", rule, flags=re.M))
-        self.processes[1].send_signal(1)
-        rules = []
-        end = time.monotonic() + 60
-        while not rules and time.monotonic() < end:
-            rules = json.loads(subprocess.run([CEDE, "rules", "--json"], env=self.env, text=True, timeout=60, check=True,
-                                              stdout=subprocess.PIPE).stdout)["rules"]
+        rule = re.search(r"^((?:    )\[rule .*\n(?:    .*\n)+)", page(), re.M)[1]
+        self.write("conf", re.sub("^    ", "", rule, flags=re.M), mode="a")
+        self.daemon_process.send_signal(signal.SIGHUP)
+        rules = eventually(lambda: json.loads(self.cede("rules", "--json").stdout)["rules"], "no rules")
         self.assertEqual([(r["name"], r["class"]) for r in rules], [("notebooks", "batch")])
 
     def test_loop(self):
@@ -145,17 +115,12 @@ class Recipes(unittest.TestCase):
 
     def test_bench(self):
         """The loop of two Python programs, with memory for one of them."""
-        os.killpg(self.gpu.pid, 9)
-        self.gpu.wait()
-        gpu = self.start(CEDE, "softgpu", "--memory", str(256 << 20), stdout=subprocess.PIPE)
-        gpu.stdout.readline()
-        self.addCleanup(gpu.stdout.close)
         del self.env["CEDE_DIR"]
-        path = self.folder + "/result.json"
-        subprocess.run([sys.executable, os.path.join(SOURCE, "bench/programs/recipes.py"), CEDE, LIBCEDE, path, "soft"],
-                       env=dict(self.env, PYTHONDONTWRITEBYTECODE="1"), timeout=200, check=True, stdout=subprocess.DEVNULL)
-        with open(path, encoding="utf-8") as f:
-            result = json.load(f)
+        path = self.path("result.json")
+        done = self.run_as(sys.executable, os.path.join(SOURCE, "bench/programs/recipes.py"), CEDE, LIBCEDE, path, "soft",
+                           env=dict(self.env, PYTHONDONTWRITEBYTECODE="1"), timeout=200)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads(self.read("result.json"))
         self.assertTrue(result["loop"]["same_results"])
         self.assertEqual(result["loop"]["statuses"], [0, 0])
         self.assertTrue(result["meeting"]["stood_still"])

@@ -1,17 +1,15 @@
 /* `cede run` behaves as the program alone would. Nearly everything is run twice, with cede and
  * without, and compared. There is no scheduler to be had, so this is also how it fails open; what a
  * scheduler answers is told by a stand-in. */
-#include <errno.h>
 #include <fcntl.h>
 #include <pty.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/util.h"
 #include "harness.h"
 
 static struct result with, without;
@@ -36,45 +34,54 @@ static void assert_same(void)
     assert_string_equal(with.out, without.out);
 }
 
-static void statuses(void **state)
+/* Statuses, environment, descriptors (also where standard ones are missing), signals. Not SigQ:
+ * that counts what is queued for all of this user's processes. */
+TEST(is_the_same)
 {
-    (void)state;
     static const char *const scripts[] = {
-        "exit 0",        "exit 1",        "exit 2",
-        "exit 7",        "exit 255",      "kill -TERM $$",
-        "kill -KILL $$", "kill -SEGV $$", "kill -INT $$",
-        "kill -HUP $$",  "kill -QUIT $$", "kill -PIPE $$",
-        "kill -ABRT $$", "kill -USR1 $$", "kill -40 $$",
-        "kill -ALRM $$", "echo out",      "echo e >&2; echo o; exit 3",
+        "exit 0",
+        "exit 1",
+        "exit 2",
+        "exit 255",
+        "kill -TERM $$",
+        "kill -KILL $$",
+        "kill -SEGV $$",
+        "kill -INT $$",
+        "kill -HUP $$",
+        "kill -QUIT $$",
+        "kill -PIPE $$",
+        "kill -ABRT $$",
+        "kill -USR1 $$",
+        "kill -40 $$",
+        "kill -ALRM $$",
+        "echo e >&2; echo o; exit 3",
+        "exec <&- >&-; cat",
+        "env",
+        "pwd; umask; ulimit -a; id; ps -o pgid= -p $$ | grep -c $(ps -o pgid= -p $PPID)",
+        "ls /proc/self/fd",
+        "exec grep -E '^(Sig[^Q]|Shd)' /proc/self/status",
     };
-    for (size_t i = 0; i < sizeof(scripts) / sizeof(scripts[0]); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(scripts); i++) {
         BOTH("sh", "-c", scripts[i]);
-        if (with.status != without.status)
-            fail_msg("%s: %x, alone %x", scripts[i], (unsigned)with.status,
-                     (unsigned)without.status);
-        assert_string_equal(with.out, without.out);
+        if (with.status != without.status || strcmp(with.out, without.out) != 0)
+            fail_msg("%s: %x, alone %x\n%s\n%s", scripts[i], (unsigned)with.status,
+                     (unsigned)without.status, with.out, without.out);
     }
 }
 
 /* As env(1) has it. */
-static void not_executable(void **state)
+TEST(not_executable)
 {
-    (void)state;
-    RUN(&with, CEDE_RUN, "/nonexistent/program");
-    assert_int_equal(status_of(with.status), 127);
-    assert_non_null(strstr(with.err, "cede: cannot run '/nonexistent/program': No such file"));
-    RUN(&with, CEDE_RUN, "no-such-program-anywhere");
-    assert_int_equal(status_of(with.status), 127);
-    RUN(&with, CEDE_RUN, "/etc/passwd");
-    assert_int_equal(status_of(with.status), 126);
-    RUN(&with, CEDE_RUN, "/");
-    assert_int_equal(status_of(with.status), 126);
+    SAYS(&with, 127, NULL, "cede: cannot run '/nonexistent/program': No such file", CEDE_RUN,
+         "/nonexistent/program");
+    SAYS(&with, 127, NULL, NULL, CEDE_RUN, "no-such-program-anywhere");
+    SAYS(&with, 126, NULL, NULL, CEDE_RUN, "/etc/passwd");
+    SAYS(&with, 126, NULL, NULL, CEDE_RUN, "/");
 }
 
 /* One line says that nothing is scheduled; --strict makes it an error. */
-static void fails_open(void **state)
+TEST(fails_open)
 {
-    (void)state;
     RUN(&with, CEDE_RUN, "echo", "ran");
     assert_string_equal(with.out, "ran\n");
     assert_int_equal(status_of(with.status), 0);
@@ -87,38 +94,19 @@ static void fails_open(void **state)
     assert_ptr_equal(strstr(with.err, "cede: 'echo' was not run: "), with.err);
 }
 
-static void arguments(void **state)
+TEST(arguments_and_input)
 {
-    (void)state;
     BOTH("printf", "%s|", "-c", "a b", "", "*", "--", "-h", "\n");
     assert_same();
-    RUN(&with, "cede", "run", "--gpu-device", "soft", "echo", "-c", "batch", "--help");
-    assert_string_equal(with.out, "-c batch --help\n");
-}
-
-static void input(void **state)
-{
-    (void)state;
+    SAYS(&with, 0, "-c batch --help\n", NULL, "cede", "run", "--gpu-device", "soft", "echo", "-c",
+         "batch", "--help");
     both("one\ntwo\n", (const char *const[]){"cat", NULL});
     assert_same();
     assert_string_equal(with.out, "one\ntwo\n");
-    BOTH("sh", "-c", "exec <&- >&-; cat");
-    assert_same();
 }
 
-static void environment(void **state)
+TEST(descriptors)
 {
-    (void)state;
-    BOTH("env");
-    assert_same();
-    BOTH("sh", "-c",
-         "pwd; umask; ulimit -a; id; ps -o pgid= -p $$ | grep -c $(ps -o pgid= -p $PPID)");
-    assert_string_equal(with.out, without.out);
-}
-
-static void descriptors(void **state)
-{
-    (void)state;
     int leaked = open("/dev/null", O_RDONLY), high;
     assert_true(leaked >= 0);
     high = fcntl(leaked, F_DUPFD, 77);
@@ -134,42 +122,32 @@ static void descriptors(void **state)
     assert_same();
 }
 
-/* Mask and dispositions, inherited ones too. */
-static void signal_state(void **state)
+/* Mask and dispositions that are inherited. */
+TEST(signal_state)
 {
-    (void)state;
-    /* Not SigQ: that counts what is queued for all of this user's processes. */
-    static const char *const command[] = {"grep", "-E", "^(Sig[^Q]|Shd)", "/proc/self/status",
-                                          NULL};
-    both(NULL, command);
-    assert_same();
-
+    static const int ignored[] = {SIGHUP, SIGPIPE, SIGUSR2};
     const struct sigaction ign = {.sa_handler = SIG_IGN};
-    struct sigaction before[3];
+    struct sigaction before[ARRAY_SIZE(ignored)];
     sigset_t block, mask;
-    sigaction(SIGHUP, &ign, &before[0]);
-    sigaction(SIGPIPE, &ign, &before[1]);
-    sigaction(SIGUSR2, &ign, &before[2]);
+    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
+        sigaction(ignored[i], &ign, &before[i]);
     sigemptyset(&block);
     sigaddset(&block, SIGUSR1);
     sigaddset(&block, SIGTERM);
     sigprocmask(SIG_BLOCK, &block, &mask);
-    both(NULL, command);
+    BOTH("grep", "-E", "^(Sig[^Q]|Shd)", "/proc/self/status");
     sigprocmask(SIG_SETMASK, &mask, NULL);
-    sigaction(SIGHUP, &before[0], NULL);
-    sigaction(SIGPIPE, &before[1], NULL);
-    sigaction(SIGUSR2, &before[2], NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
+        sigaction(ignored[i], &before[i], NULL);
     assert_same();
 }
 
 /* A caller that ignores SIGCHLD must not cost the exit status, and the program keeps the ignoring.
  */
-static void ignored_sigchld(void **state)
+TEST(ignored_sigchld)
 {
-    (void)state;
-    RUN(&with, "env", "--ignore-signal=CHLD", harness_exe(), "run", "--gpu-device", "soft", "sh",
-        "-c", "exit 9");
-    assert_int_equal(status_of(with.status), 9);
+    SAYS(&with, 9, NULL, NULL, "env", "--ignore-signal=CHLD", harness_exe(), "run", "--gpu-device",
+         "soft", "sh", "-c", "exit 9");
     RUN(&with, "env", "--ignore-signal=CHLD", harness_exe(), "run", "--gpu-device", "soft", "grep",
         "SigIgn", "/proc/self/status");
     RUN(&without, "env", "--ignore-signal=CHLD", "grep", "SigIgn", "/proc/self/status");
@@ -178,9 +156,8 @@ static void ignored_sigchld(void **state)
     assert_true(strtoull(with.out + strlen("SigIgn:\t"), NULL, 16) & 1ULL << (SIGCHLD - 1));
 }
 
-static void forwards_signals(void **state)
+TEST(forwards_signals)
 {
-    (void)state;
     static const struct {
         const char *name;
         int sig;
@@ -189,8 +166,8 @@ static void forwards_signals(void **state)
         {"TERM", SIGTERM},   {"USR1", SIGUSR1}, {"ALRM", SIGALRM},
         {"WINCH", SIGWINCH}, {"ABRT", SIGABRT}, {"40", 40},
     };
-    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-        char script[256], line[64];
+    for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+        char script[256];
         int out;
         signal(t[i].sig, SIG_DFL); /* a shell cannot trap what it found ignored, as under nohup */
         /* Counts: each has to arrive, and once. */
@@ -200,17 +177,12 @@ static void forwards_signals(void **state)
                  t[i].name);
         pid_t runner =
             start_program(&out, (const char *const[]){CEDE_RUN, "sh", "-c", script, NULL});
-        read_line(out, line, sizeof(line));
-        assert_string_equal(line, "ready");
+        reads(out, "ready");
         kill(runner, t[i].sig);
-        read_line(out, line, sizeof(line));
-        assert_string_equal(line, "got");
+        reads(out, "got");
         kill(runner, SIGUSR2);
-        read_line(out, line, sizeof(line));
-        assert_string_equal(line, "1");
-        int status;
-        assert_int_equal(waitpid(runner, &status, 0), runner);
-        assert_int_equal(status_of(status), 42);
+        reads(out, "1");
+        ends_with(runner, 42);
         close(out);
     }
 }
@@ -219,7 +191,6 @@ static volatile sig_atomic_t counted;
 
 static void count(int sig)
 {
-    (void)sig;
     counted++;
 }
 
@@ -235,23 +206,19 @@ static int signal_own_group(void)
 }
 
 /* What the program sends to its whole process group has reached it already. */
-static void own_signals_come_once(void **state)
+TEST(own_signals_come_once)
 {
-    (void)state;
     char self[512];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     assert_true(n > 0);
     self[n] = '\0';
-    RUN(&with, "setsid", "-w", harness_exe(), "run", "--gpu-device", "soft", self,
-        "signal-own-group");
-    assert_string_equal(with.out, "1\n");
-    assert_int_equal(status_of(with.status), 0);
+    SAYS(&with, 0, "1\n", NULL, "setsid", "-w", harness_exe(), "run", "--gpu-device", "soft", self,
+         "signal-own-group");
 }
 
 /* alarm(2) survives exec but not fork: the idiom that limits a program's time. */
-static void inherited_alarm(void **state)
+TEST(inherited_alarm)
 {
-    (void)state;
     int out, status;
     pid_t runner = start_program(&out, (const char *const[]){"perl", "-e", "alarm 1; exec @ARGV",
                                                              harness_exe(), "run", "--gpu-device",
@@ -273,9 +240,8 @@ static pid_t start_pid_teller(pid_t *runner, int *out, const char *script)
     return pid;
 }
 
-static void stops_and_continues(void **state)
+TEST(stops_and_continues)
 {
-    (void)state;
     int out, status;
     pid_t runner;
     pid_t program = start_pid_teller(&runner, &out, "echo $$; exec sleep 600");
@@ -294,64 +260,77 @@ static void stops_and_continues(void **state)
     kill(program, SIGSTOP);
     await_state(runner, "T");
     kill(program, SIGKILL);
-    assert_int_equal(waitpid(runner, &status, 0), runner);
-    assert_int_equal(status_of(status), 1000 + SIGKILL);
+    ends_with(runner, 1000 + SIGKILL);
     close(out);
-    program = start_pid_teller(&runner, &out, "echo $$; exec sleep 600");
+    start_pid_teller(&runner, &out, "echo $$; exec sleep 600");
     kill(runner, SIGTERM);
-    assert_int_equal(waitpid(runner, &status, 0), runner);
-    assert_int_equal(status_of(status), 1000 + SIGTERM);
+    ends_with(runner, 1000 + SIGTERM);
     close(out);
 }
 
-static void adopts_and_reaps_orphans(void **state)
+/* ceded stops clients of MPS servers for moments: no shell shall see a stopped job then. ^Z it
+ * sees. */
+TEST(batch_job_is_held)
 {
-    (void)state;
+    int out, status;
+    pid_t runner, program;
+    setenv("CEDE_CLASS", "batch", 1);
+    program = start_pid_teller(&runner, &out, "echo $$; exec sleep 600");
+    unsetenv("CEDE_CLASS");
+    kill(program, SIGSTOP);
+    await_state(program, "T");
+    kill(runner, SIGWINCH); /* it has looked at its child before it forwards this */
+    await_state(runner, "S");
+    assert_int_equal(waitpid(runner, &status, WUNTRACED | WNOHANG), 0);
+    kill(program, SIGCONT);
+    await_state(program, "S");
+    kill(program, SIGTSTP);
+    assert_int_equal(waitpid(runner, &status, WUNTRACED), runner);
+    assert_true(WIFSTOPPED(status));
+    kill(program, SIGKILL);
+    ends_with(runner, 1000 + SIGKILL);
+    close(out);
+}
+
+TEST(adopts_and_reaps_orphans)
+{
     int out, status;
     pid_t runner;
     pid_t orphan =
         start_pid_teller(&runner, &out,
                          "setsid sh -c 'sleep 600 & echo $!' & wait; trap 'exit 5' TERM; "
                          "echo waiting; while :; do sleep 0.02; done");
-    char line[64];
-    read_line(out, line, sizeof(line));
-    assert_string_equal(line, "waiting");
+    reads(out, "waiting");
     assert_int_equal(process_parent(orphan), runner);
     kill(orphan, SIGKILL);
     await_state(orphan, ""); /* not even a zombie */
     assert_int_equal(waitpid(runner, &status, WNOHANG), 0);
     kill(runner, SIGTERM);
-    assert_int_equal(waitpid(runner, &status, 0), runner);
-    assert_int_equal(status_of(status), 5);
+    ends_with(runner, 5);
     close(out);
 }
 
-static void ends_with_the_program(void **state)
+TEST(ends_with_the_program)
 {
-    (void)state;
-    int out, status;
+    int out;
     pid_t runner;
     pid_t orphan = start_pid_teller(&runner, &out, "sleep 600 >/dev/null & echo $!; exit 3");
-    assert_int_equal(waitpid(runner, &status, 0), runner);
-    assert_int_equal(status_of(status), 3);
+    ends_with(runner, 3);
     await_state(orphan, "SR"); /* and leaves alone what goes on */
     kill(orphan, SIGKILL);
     close(out);
 }
 
-static void killed_runner_leaves_the_program(void **state)
+TEST(killed_runner_leaves_the_program)
 {
-    (void)state;
-    int out, status;
+    int out;
     pid_t runner;
-    char line[64];
     pid_t program = start_pid_teller(
         &runner, &out, "trap 'echo still here; exit' USR1; echo $$; while :; do sleep 0.02; done");
     kill(runner, SIGKILL);
-    assert_int_equal(waitpid(runner, &status, 0), runner);
+    ends_with(runner, 1000 + SIGKILL);
     kill(program, SIGUSR1);
-    read_line(out, line, sizeof(line));
-    assert_string_equal(line, "still here");
+    reads(out, "still here");
     close(out);
 }
 
@@ -391,11 +370,9 @@ static void play_shell(int tty, int tell, const char *script)
     _exit(0);
 }
 
-static void on_a_terminal(void **state)
+TEST(on_a_terminal)
 {
-    (void)state;
     int master, slave, tell[2];
-    char line[128];
     assert_int_equal(openpty(&master, &slave, NULL, NULL, NULL), 0);
     fcntl(master, F_SETFD, FD_CLOEXEC);
     fcntl(slave, F_SETFD, FD_CLOEXEC);
@@ -410,28 +387,21 @@ static void on_a_terminal(void **state)
     close(slave);
     close(tell[1]);
 
-    read_line(master, line, sizeof(line));
-    assert_string_equal(line, "ready");
+    reads(master, "ready");
     /* The foreground group can read. */
     assert_int_equal(write(master, "hello\n", 6), 6);
-    read_line(master, line, sizeof(line));
-    assert_string_equal(line, "read hello");
+    reads(master, "read hello");
     /* ^Z stops the job, and the shell sees it. */
     assert_int_equal(write(master, "\x1a", 1), 1);
-    read_line(tell[0], line, sizeof(line));
-    assert_string_equal(line, "stopped");
-    read_line(master, line, sizeof(line));
-    assert_string_equal(line, "cont");
+    reads(tell[0], "stopped");
+    reads(master, "cont");
     /* ^C reaches the program, each time once. */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(write(master, "\x03", 1), 1);
-        read_line(master, line, sizeof(line));
-        assert_string_equal(line, "int");
+        reads(master, "int");
     }
-    read_line(master, line, sizeof(line));
-    assert_string_equal(line, "2");
-    read_line(tell[0], line, sizeof(line));
-    assert_string_equal(line, "ended 6");
+    reads(master, "2");
+    reads(tell[0], "ended 6");
     waitpid(shell, NULL, 0);
     close(master);
     close(tell[0]);
@@ -439,10 +409,9 @@ static void on_a_terminal(void **state)
 
 /* ---- what a scheduler answers ---------------------------------------------------------------- */
 
-static void registers_itself(void **state)
+TEST(registers_itself)
 {
-    (void)state;
-    static const char reply[] = "{\"v\":1,\"ok\":true,\"job\":{},\"note\":\"no GPU context yet\"}";
+    static const char reply[] = OK ",'job':{},'note':'no GPU context yet'}";
     char expected[256];
     pid_t daemon = fake_daemon((uid_t)-1, (const char *const[]){reply, NULL});
     RUN(&with, "cede", "run", "-c", "batch", "-w", "300", "-n", "nightly", "sh", "-c",
@@ -458,99 +427,39 @@ static void registers_itself(void **state)
     assert_int_equal(status_of(with.status), 4);
 }
 
-static void names_itself(void **state)
-{
-    (void)state;
-    static const char *const t[][2] = {
-        {"/bin/echo", "echo"},
-        {"./123", "_123"},
-        {"./#x", "_x"},
-        {"./a b\n", "a_b_"},
-    };
-    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-        pid_t daemon = fake_daemon((uid_t)-1, (const char *const[]){"{\"v\":1,\"ok\":true}", NULL});
-        RUN(&with, "cede", "run", t[i][0]);
-        char *asked = fake_daemon_end(daemon), name[64];
-        snprintf(name, sizeof(name), "\"name\":\"%s\"", t[i][1]);
-        if (!strstr(asked, name) || !strstr(asked, "\"class\":\"normal\""))
-            fail_msg("%s: %s", t[i][0], asked);
-        free(asked);
-    }
-}
+#define FULL   NO(87) "'too many'}"
+#define NAMED  "'class':'normal' 'name':"
+#define NO_RUN "cede: 'echo' was not run: "
+#define FREE   "cede: 'echo' runs unscheduled: "
 
-/* Refused by permission: not run. Any other trouble: run, with a word. */
-static void refused(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *reply;
-        int status;
-        const char *out, *err;
-    } t[] = {
-        {"{\"v\":1,\"ok\":false,\"errno\":1,\"error\":\"class latency takes root\"}", 1, "",
-         "cede: 'echo' was not run: class latency takes root\n"},
-        {"{\"v\":1,\"ok\":false,\"errno\":28,\"error\":\"too many jobs\"}", 0, "ran\n",
-         "cede: 'echo' runs unscheduled: too many jobs\n"},
-        {"garbage", 0, "ran\n", "cede: 'echo' runs unscheduled: "},
-        {NULL, 0, "ran\n", "cede: 'echo' runs unscheduled: "},
-    };
-    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-        pid_t daemon = fake_daemon((uid_t)-1, (const char *const[]){t[i].reply, NULL});
-        RUN(&with, "cede", "run", "-c", "latency", "echo", "ran");
-        free(fake_daemon_end(daemon));
-        assert_int_equal(status_of(with.status), t[i].status);
-        assert_string_equal(with.out, t[i].out);
-        assert_ptr_equal(strstr(with.err, t[i].err), with.err);
-    }
-}
+/* clang-format off */
+static const struct talk talks[] = {
+    {"run /bin/echo", {OK "}"}, 0, "\n", "", NAMED "'echo'"},
+    {"run ./123", {OK "}"}, 127, "", "cannot run", NAMED "'_123'"},
+    {"run ./#x", {OK "}"}, 127, "", "cannot run", NAMED "'_x'"},
+    {"run ./a\tb\n", {OK "}"}, 127, "", "cannot run", NAMED "'a_b_'"},
+    /* Refused by permission: not run. Any other trouble: run, with a word. */
+    {"run -c latency echo ran", {NO(1) "'class latency takes root'}"}, 1,
+     "", NO_RUN "class latency takes root\n", NULL},
+    {"run -c latency echo ran", {NO(28) "'too many jobs'}"}, 0,
+     "ran\n", FREE "too many jobs\n", NULL},
+    {"run -c latency echo ran", {"garbage"}, 0, "ran\n", FREE, NULL},
+    {"run -c latency echo ran", {NULL}, 0, "ran\n", FREE, NULL},
+    /* Asks again while too many do. */
+    {"run --strict echo ran", {FULL, FULL, FULL, FULL, OK "}"}, 0, "ran\n", "", NULL},
+    /* A program waits longer than one call only if it is to run as a job or not at all. */
+    {"run --strict echo ran", {"", OK "}"}, 0, "ran\n", "", NULL},
+    {"run echo ran", {"", OK "}"}, 0, "ran\n", FREE, NULL},
+    /* A stranger's socket is as good as none. */
+    {"DAEMON_UID=65534 run echo ran", {OK "}"}, 0, "ran\n", "not trusting the daemon", ""},
+};
+/* clang-format on */
 
-static void asks_again_while_too_many_do(void **state)
-{
-    (void)state;
-    static const char full[] = "{\"v\":1,\"ok\":false,\"errno\":87,\"error\":\"too many\"}";
-    pid_t daemon = fake_daemon(
-        (uid_t)-1, (const char *const[]){full, full, full, full, "{\"v\":1,\"ok\":true}", NULL});
-    RUN(&with, "cede", "run", "--strict", "echo", "ran");
-    free(fake_daemon_end(daemon));
-    assert_string_equal(with.err, "");
-    assert_int_equal(status_of(with.status), 0);
-}
-
-/* A program waits longer than one call only if it is to run as a job or not at all. */
-static void without_an_answer(void **state)
-{
-    (void)state;
-    static const char *const replies[] = {"", "{\"v\":1,\"ok\":true}", NULL};
-    pid_t daemon = fake_daemon((uid_t)-1, replies);
-    RUN(&with, "cede", "run", "--strict", "echo", "ran");
-    free(fake_daemon_end(daemon));
-    assert_string_equal(with.err, "");
-    daemon = fake_daemon((uid_t)-1, replies);
-    RUN(&without, "cede", "run", "echo", "ran");
-    free(fake_daemon_end(daemon));
-    assert_non_null(strstr(without.err, "'echo' runs unscheduled: "));
-    assert_int_equal(status_of(with.status) + status_of(without.status), 0);
-}
-
-/* A stranger's socket is as good as none. */
-static void distrusts(void **state)
-{
-    (void)state;
-    if (getuid() != 0)
-        skip();
-    pid_t daemon = fake_daemon(65534, (const char *const[]){"{\"v\":1,\"ok\":true}", NULL});
-    RUN(&with, "cede", "run", "echo", "ran");
-    char *asked = fake_daemon_end(daemon);
-    assert_string_equal(asked, "");
-    free(asked);
-    assert_string_equal(with.out, "ran\n");
-    assert_non_null(strstr(with.err, "not trusting the daemon"));
-}
+TEST_TALKS(talks)
 
 /* As a plain user, if this is root's test: the same, with a directory of its own. */
-static void as_a_user(void **state)
+TEST(as_a_user)
 {
-    (void)state;
     if (getuid() != 0)
         skip();
     static const char script[] =
@@ -569,32 +478,5 @@ int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "signal-own-group") == 0)
         return signal_own_group();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statuses),
-        cmocka_unit_test(not_executable),
-        cmocka_unit_test(fails_open),
-        cmocka_unit_test(arguments),
-        cmocka_unit_test(input),
-        cmocka_unit_test(environment),
-        cmocka_unit_test(descriptors),
-        cmocka_unit_test(signal_state),
-        cmocka_unit_test(ignored_sigchld),
-        cmocka_unit_test(forwards_signals),
-        cmocka_unit_test(own_signals_come_once),
-        cmocka_unit_test(inherited_alarm),
-        cmocka_unit_test(stops_and_continues),
-
-        cmocka_unit_test(adopts_and_reaps_orphans),
-        cmocka_unit_test(ends_with_the_program),
-        cmocka_unit_test(killed_runner_leaves_the_program),
-        cmocka_unit_test(on_a_terminal),
-        cmocka_unit_test(registers_itself),
-        cmocka_unit_test(names_itself),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(asks_again_while_too_many_do),
-        cmocka_unit_test(without_an_answer),
-        cmocka_unit_test(distrusts),
-        cmocka_unit_test(as_a_user),
-    };
-    return cmocka_run_group_tests(tests, harness_begin, harness_end);
+    return test_run(harness_begin, harness_end);
 }

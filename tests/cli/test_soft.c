@@ -2,8 +2,6 @@
  * at; how well they are scheduled is shown elsewhere. */
 #include <jansson.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -13,13 +11,6 @@
 #include "harness.h"
 
 static struct result r;
-
-#define RUN_OK(...)                                                                                \
-    do {                                                                                           \
-        RUN(&r, __VA_ARGS__);                                                                      \
-        if (r.status)                                                                              \
-            fail_msg("status %d: %s%s", status_of(r.status), r.out, r.err);                        \
-    } while (0)
 
 static pid_t gpu;
 
@@ -59,8 +50,8 @@ static bool is(const char *name, const char *key, const char *value)
     bool yes = false;
     json_array_foreach(list, i, job)
     {
-        const char *n = json_string_value(json_object_get(job, "name"));
-        const char *v = json_string_value(json_object_get(job, key));
+        const char *n = NULL, *v = NULL;
+        (void)json_unpack((json_t *)job, "{s?s, s?s}", "name", &n, key, &v);
         yes |= n && strcmp(n, name) == 0 && v && strcmp(v, value) == 0;
     }
     json_decref(list);
@@ -97,24 +88,70 @@ static pid_t start_job(const char *name, const char *class)
 
 static void end_job(pid_t runner)
 {
-    int st;
     kill(runner, SIGTERM);
-    assert_int_equal(waitpid(runner, &st, 0), runner);
-    assert_int_equal(status_of(st), 0); /* cede-load ends well on SIGTERM */
+    ends_with(runner, 0); /* cede-load ends well on SIGTERM */
 }
 
-/* The harness takes in what has no parent, so a transient daemon's status can be had. */
-static void await_end(pid_t daemon)
+/* A verb that finds no daemon starts one, which goes with the last of what it made jobs.
+ * The first test: a daemon that came second may wait a while for its chance. */
+TEST(begun_by_a_verb)
 {
-    int st;
-    assert_int_equal(waitpid(daemon, &st, 0), daemon);
-    assert_int_equal(status_of(st), 0);
+    int out;
+    char pid[16], other[16];
+    /* A program's name may hold what a terminal obeys. */
+    const char *const load[] = {"cede", "load", "batch", "--device", "soft", NULL};
+    const char *const load_odd[] = {"cede", "load",   "batch",    "--device",
+                                    "soft", "--name", "\033[31m", NULL};
+    pid_t program = start_program(&out, load), second = start_program(&out, load_odd);
+    snprintf(pid, sizeof(pid), "%d", (int)program);
+    snprintf(other, sizeof(other), "%d", (int)second);
+    for (int i = 0; i < 400; i++) {
+        RUN_OK("cede", "ps", "-a");
+        if (strstr(r.out, pid) && strstr(r.out, other))
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 25000000}, NULL);
+    }
+    assert_non_null(strstr(r.out, pid));
+
+    SAYS(&r, 0, ": batch, weight 100\n", NULL, "cede", "set", "-c", "batch", pid);
+    assert_string_equal(r.err, "");
+    RUN_OK("cede", "pause", pid, other);
+    SAYS(&r, 0, "paused", NULL, "cede", "ps", pid);
+    RUN_OK("cede", "resume", other);
+    RUN_OK("cede", "ps", other);
+    assert_null(strstr(r.out, "paused"));
+    /* All are tried. */
+    SAYS(&r, 1, NULL, NULL, "cede", "resume", "2147483647", "%999", pid);
+    assert_string_equal(r.err, "cede: 2147483647: there is no process 2147483647\n"
+                               "cede: %999: there is no job #999; `cede ps` lists them\n");
+    SAYS(&r, 1, NULL, "cede: 2147483647: there is no process", "cede", "swap-in", "nosuchjob",
+         "2147483647");
+    assert_non_null(strstr(r.err, "cede: nosuchjob: "));
+    SAYS(&r, 0, "running", NULL, "cede", "ps", pid);
+    SAYS(&r, 0, "_[31m: batch", NULL, "cede", "set", other, "-c", "batch", "-w", "5");
+    pid_t daemon = daemon_pid();
+    RUN_OK("cede", "set", pid, other, "-c", "none");
+    ends_with(daemon, 0);
+    RUN_OK("cede", "ps");
+    assert_string_equal(r.out, "no jobs\n");
+    /* By another daemon, as by one that leaves when it is asked. */
+    SAYS(&r, 1, NULL, "is in no job", "cede", "set", pid, "-c", "none");
+    SAYS(&r, 0, ": batch, weight 100\n", NULL, "cede", "set", "--others", "-c", "batch");
+    daemon = daemon_pid();
+    RUN_OK("cede", "set", pid, other, "-c", "none");
+    RUN_OK("cede", "set", "-c", "batch", pid);
+    ends_with(daemon, 0);
+    daemon = daemon_pid();
+    kill(program, SIGTERM);
+    kill(second, SIGTERM);
+    waitpid(program, NULL, 0);
+    waitpid(second, NULL, 0);
+    ends_with(daemon, 0);
 }
 
 /* Several at once start one daemon; it goes with the last of them. */
-static void transient_daemon(void **state)
+TEST(transient_daemon)
 {
-    (void)state;
     enum { N = 4 };
     static const char *const names[N] = {"a", "b", "c", "d"};
     pid_t runners[N];
@@ -147,17 +184,14 @@ static void transient_daemon(void **state)
     RUN_OK("cede", "policy", "shares");
     for (int i = 1; i < N; i++)
         await(names[i], "state", "running");
-    RUN(&r, "cede", "policy", "nonsense");
-    assert_int_equal(status_of(r.status), 2);
+    SAYS(&r, 2, NULL, NULL, "cede", "policy", "nonsense");
     RUN_OK("cede", "policy", "timeslice_share_us=5000");
-    RUN_OK("cede", "policy");
-    assert_non_null(strstr(r.out, "timeslice_share_us=5000\n"));
-    RUN(&r, "cede", "policy", "timeslice_share_us=0");
-    assert_int_equal(status_of(r.status), 2);
+    SAYS(&r, 0, "timeslice_share_us=5000\n", NULL, "cede", "policy");
+    SAYS(&r, 2, NULL, NULL, "cede", "policy", "timeslice_share_us=0");
 
     for (int i = 0; i < N; i++)
         end_job(runners[i]);
-    await_end(daemon);
+    ends_with(daemon, 0); /* the harness takes in what has no parent */
     unsetenv("NOTIFY_SOCKET");
     assert_int_equal(recv(service, told, sizeof(told), MSG_DONTWAIT), -1);
     close(service);
@@ -166,9 +200,8 @@ static void transient_daemon(void **state)
 }
 
 /* A killed runner's program stays a job until somebody lets go of it. */
-static void survives(void **state)
+TEST(survives)
 {
-    (void)state;
     pid_t runner = start_job("left", "batch");
     await("left", "state", "running");
     json_t *list = jobs();
@@ -184,79 +217,31 @@ static void survives(void **state)
     RUN_OK("cede", "set", "left", "-c", "none");
     assert_false(is("left", "class", "batch"));
     end_job(other);
-    await_end(daemon);
+    ends_with(daemon, 0);
 }
 
-static void direct(void **state)
+/* A daemon that is to stay takes over from a transient one, with its jobs. */
+TEST(relieved)
 {
-    (void)state;
     int out;
-    char pid[16], other[16];
-    /* A program's name may hold what a terminal obeys. */
-    const char *const load[] = {"cede", "load", "batch", "--device", "soft", NULL};
-    const char *const load_odd[] = {"cede", "load",   "batch",    "--device",
-                                    "soft", "--name", "\033[31m", NULL};
-    pid_t program = start_program(&out, load), second = start_program(&out, load_odd);
-    snprintf(pid, sizeof(pid), "%d", (int)program);
-    snprintf(other, sizeof(other), "%d", (int)second);
-    for (int i = 0; i < 400; i++) {
-        RUN_OK("cede", "ps", "-a");
-        if (strstr(r.out, pid) && strstr(r.out, other))
-            break;
+    pid_t job = start_job("a", "batch");
+    await("a", "state", "running");
+    RUN_OK("cede", "pause", "a");
+    const pid_t transient = daemon_pid();
+    pid_t stays = start_program(&out, (const char *const[]){"cede", "daemon", "--device", "soft",
+                                                            "--dir", getenv("CEDE_DIR"), NULL});
+    ends_with(transient, 0);
+    for (int i = 0; i < 400 && daemon_pid() != stays; i++)
         nanosleep(&(struct timespec){.tv_nsec = 25000000}, NULL);
-    }
-    assert_non_null(strstr(r.out, pid));
-
-    RUN_OK("cede", "set", "-c", "batch", pid);
-    assert_non_null(strstr(r.out, ": batch, weight 100\n"));
-    assert_string_equal(r.err, "");
-    RUN_OK("cede", "pause", pid, other);
-    RUN_OK("cede", "ps", pid);
-    assert_non_null(strstr(r.out, "paused"));
-    /* As in a shell whose environment does not name this GPU: the journal does. */
-    char *named = strdup(getenv("CEDE_SOFT_SOCKET"));
-    setenv("CEDE_SOFT_SOCKET", "/nonexistent", 1);
-    RUN_OK("cede", "resume", other);
-    RUN_OK("cede", "ps", other);
-    setenv("CEDE_SOFT_SOCKET", named, 1);
-    free(named);
-    assert_null(strstr(r.out, "paused"));
-    /* All are tried. */
-    RUN(&r, "cede", "resume", "2147483647", "%999", pid);
-    assert_int_equal(status_of(r.status), 1);
-    assert_string_equal(r.err, "cede: 2147483647: there is no process 2147483647\n"
-                               "cede: %999: there is no job #999; `cede ps` lists them\n");
-    RUN_OK("cede", "ps", pid);
-    assert_non_null(strstr(r.out, "running"));
-    RUN_OK("cede", "set", other, "-c", "batch", "-w", "5");
-    assert_non_null(strstr(r.out, "_[31m: batch"));
-    RUN_OK("cede", "resume", other);
-    assert_non_null(strstr(r.err, "2 batch jobs"));
-    /* A program that uses no GPU. */
-    snprintf(pid, sizeof(pid), "%d", (int)gpu);
-    RUN(&r, "cede", "set", pid, "-c", "batch");
-    assert_int_equal(status_of(r.status), 1);
-    assert_non_null(strstr(r.err, "uses no GPU"));
-    snprintf(pid, sizeof(pid), "%d", (int)program);
-    RUN_OK("cede", "set", pid, other, "-c", "none");
-    RUN_OK("cede", "ps");
-    assert_string_equal(r.out, "no jobs\n");
-    RUN(&r, "cede", "set", pid, "-c", "none");
-    assert_int_equal(status_of(r.status), 1);
-    assert_non_null(strstr(r.err, "is in no job"));
-    kill(program, SIGTERM);
-    kill(second, SIGTERM);
-    waitpid(program, NULL, 0);
-    waitpid(second, NULL, 0);
+    assert_int_equal(daemon_pid(), stays);
+    await("a", "state", "paused");
+    RUN_OK("cede", "resume", "a");
+    end_job(job);
+    kill(stays, SIGTERM);
+    ends_with(stays, 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        /* First: a daemon that came second may wait a while for its chance. */
-        cmocka_unit_test(direct),
-        cmocka_unit_test(transient_daemon),
-        cmocka_unit_test(survives),
-    };
-    return cmocka_run_group_tests(tests, begin, end);
+    return test_run(begin, end);
 }

@@ -4,15 +4,13 @@ usage: test_squat.py CEDE"""
 import os
 import shutil
 import socket
-import subprocess
-import sys
+import stat
 import unittest
 
-CEDE = os.path.abspath(sys.argv.pop(1))
-LIMIT_S = 60
+from on_soft import CEDE, OnSoft
 
 
-class Squat(unittest.TestCase):
+class Squat(OnSoft):
     def setUp(self):
         if os.geteuid():
             self.skipTest("not root")
@@ -20,6 +18,7 @@ class Squat(unittest.TestCase):
             self.skipTest("others may not execute " + CEDE)
         if os.path.exists("/run/cede/socket"):
             self.skipTest("a ceded of the system's would answer")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("CEDE_", "XDG_"))}
         self.attacker = 100000 + 2 * os.getpid()
         self.victim = self.attacker + 1
         self.dir = f"/tmp/cede-{self.victim}"
@@ -34,9 +33,7 @@ class Squat(unittest.TestCase):
         return path
 
     def ps(self):
-        env = {k: v for k, v in os.environ.items() if not k.startswith(("CEDE_", "XDG_"))}
-        return subprocess.run([CEDE, "ps"], env=env, user=self.victim, group=self.victim, extra_groups=[], text=True,
-                              check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+        return self.cede("ps", user=self.victim, group=self.victim, extra_groups=[])
 
     def refused(self, path):
         done = self.ps()
@@ -44,14 +41,13 @@ class Squat(unittest.TestCase):
         self.assertIn(path, done.stderr)
         self.assertIn("CEDE_DIR", done.stderr)
 
-    def test_pipe(self):
-        os.mkfifo(os.path.join(self.dir, "journal"), 0o644)
-        self.refused(self.theirs("journal"))
-
-    def test_made_up(self):
-        with open(os.path.join(self.dir, "journal"), "w", encoding="utf8"):
-            pass
-        self.refused(self.theirs("journal"))
+    def test_journal(self):
+        """A pipe, and one that is made up."""
+        path = os.path.join(self.dir, "journal")
+        for kind in stat.S_IFIFO, stat.S_IFREG:
+            os.mknod(path, kind | 0o644)
+            self.refused(self.theirs("journal"))
+            os.unlink(path)
 
     def test_accepts_nobody(self):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:

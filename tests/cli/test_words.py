@@ -13,11 +13,10 @@ import time
 import unittest
 
 CEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1)
-VERBS = "run set pause resume swap-out swap-in yield acquire ps top why trace acct metrics rules policy kube-agent profile advise doctor demo".split()
+VERBS = "run set pause resume swap-out swap-in yield acquire ps top why trace acct metrics rules policy kube-agent advise doctor demo".split()
 PAGES = {"bench": "cede-bench.1", "load": "cede-load.1", "softgpu": "cede-softgpu.1",
          "daemon": "ceded.8"}
-NO_MATTER = {"--help", "--version", "--epochs",  # of an example, and of a profiler:
-             "--csv", "--page", "--metrics", "--target-processes", "--launch-count"}
+NO_MATTER = {"--help", "--version", "--epochs"}  # of an example
 
 
 def read(*path):
@@ -88,8 +87,19 @@ def packed(path, name):
     return keys
 
 
+def rows(path, name):
+    """The first words of the rows of a table in src/; a row without a name counts for others."""
+    table = re.search(rf"{name}\[\w*\] = {{\n(.*?)^}};", read("src", path), re.M | re.S)
+    assert table, f"{path} has no table {name}"
+    return set(re.findall(r'^    {"(\w+)"', table[1], re.M))
+
+
 def packed_words(path, name):
     return set(re.findall(r'"([^"]+)"', function(path, name)))
+
+
+def listed(path, table):
+    return set(re.findall(r'"([^"]+)"', re.search(rf"\b{table}\[\] = {{(.*?)}};", read("src", path), re.S)[1]))
 
 
 class Words(unittest.TestCase):
@@ -192,35 +202,36 @@ class Words(unittest.TestCase):
         print the source says, as no one run shows all of them."""
         page = read("man", "cede-json.5")
         objects = {
-            "The object": packed("control/replies.c", "reply_ps") | packed("cli/client.c", "client_ps_page")
+            "The object": packed("api/replies.c", "reply_ps") | packed("api/client.c", "client_ps_page")
             | packed("cli/look.c", "look_records") | packed("cli/look.c", "look_others")
-            | packed("control/replies.c", "reply_add_unmanaged"),
-            "A job": packed("control/replies.c", "job_json") | packed("cli/look.c", "from_journal_job")
-            | packed("control/replies.c", "job_and_requests"),
-            "Memory": packed("control/replies.c", "memory_json"),
-            "Yielded": packed("control/replies.c", "yielded_json"),
-            "Placed": packed("control/replies.c", "placed_json"),
-            "Why": packed("control/replies.c", "why_json"),
-            "Measured": packed("control/replies.c", "why_measured_json"),
-            "Counts": packed("control/replies.c", "counts_json"),
-            "Due": packed("control/replies.c", "due_json"),
-            "Requests": packed("control/hints.c", "hints_of"),
-            "A device": packed("control/replies.c", "gpus_of"),
-            "An unmanaged program": packed("control/replies.c", "unmanaged_json"),
-            "What top shows": packed("cli/top_json.c", "top_json"),
-            "A GPU in top": packed("cli/top_json.c", "top_gpu_json"),
-            "A job in top": packed("cli/top_json.c", "top_job_json"),
-            "A program in top": packed("cli/top_json.c", "top_nobody_json"),
+            | packed("api/replies.c", "reply_add_unmanaged"),
+            "A job": rows("api/job_json.c", "job_fields") | rows("api/terms.c", "terms") | packed("cli/look.c", "from_journal_job")
+            | packed("api/replies.c", "job_and_requests"),
+            "Memory": packed("api/job_json.c", "memory_json"),
+            "Yielded": packed("api/job_json.c", "yielded_json"),
+            "Placed": packed("api/job_json.c", "placed_json"),
+            "Why": packed("api/job_json.c", "why_json"),
+            "Measured": packed("api/job_json.c", "why_measured_json"),
+            "Counts": packed("api/job_json.c", "counts_json"),
+            "Due": packed("api/job_json.c", "due_json"),
+            "Requests": packed("api/hints.c", "hints_of"),
+            "A device": packed("api/replies.c", "gpus_of"),
+            "An unmanaged program": packed("api/replies.c", "unmanaged_json"),
+            "What top shows": packed("cli/top/json.c", "top_json"),
+            "A GPU in top": packed("cli/top/json.c", "gpu_json"),
+            "A job in top": packed("cli/top/json.c", "row_json") | listed("cli/top/json.c", "of_all")
+            | listed("cli/top/json.c", "of_jobs"),
+            "A program in top": listed("cli/top/json.c", "of_all") - {"number"} | {"user", "where"},
             "A process of others": packed("cli/look.c", "other"),
-            "CEDE RULES": packed("control/rules_reply.c", "rules_reply") | packed("control/rules_reply.c", "rules_test"),
-            "A rule": packed("control/rules_reply.c", "rule_json"),
-            "A condition": packed("control/rules_reply.c", "condition_json"),
-            "An outcome": packed("control/rules_reply.c", "outcome_json"),
+            "CEDE RULES": packed("api/rules/rules_reply.c", "rules_reply") | packed("api/rules/rules_reply.c", "rules_test"),
+            "A rule": packed("api/rules/rules_reply.c", "rule_json"),
+            "A condition": packed("api/rules/rules_reply.c", "condition_json"),
+            "An outcome": packed("api/rules/rules_reply.c", "outcome_json"),
         }
         of_messages = {"v", "ok", "more", "pending", "job_of"}  # cut off by client_ps() and rules_main()
         for title, fields in objects.items():
             self.assertEqual(fields_on(page, title), fields - of_messages, title)
-        states = packed_words("control/replies.c", "job_state") | {"swapping-out", "swapped", "swapping-in"}
+        states = packed_words("api/job_json.c", "job_state") | {"swapping-out", "swapped", "swapping-in"}
         text = section(page, "A job").split(".It Va state\n")[1].split("\n.It")[0]
         self.assertEqual(set(re.findall(r"^\.Cm ([\w-]+)", text, re.M)), states)
         self.assertEqual(set(re.findall(r"^\.Cm ([\w-]+)", read("man", "cede.1").split(
@@ -241,18 +252,18 @@ class Words(unittest.TestCase):
 
     def test_scenario(self):
         """Sections and keys of scenario files are those of the reader; the page's example is one."""
-        page, source = read("man", "cede-scenario.5"), read("src", "bench/scenario_read.c")
-        tables = {"scenario": "top"}
-        tables |= {w: k for w, k in re.findall(r'MANY\("(\w+)", \w+, (\w+)_keys', source)}
+        page = read("man", "cede-scenario.5")
+        sys.dont_write_bytecode = True
+        sys.path.insert(0, os.path.join(SOURCE, "bench/report"))
+        import scenario
         titles = set(re.findall(r"^\.Ss \[(\w+)", page, re.M))
-        self.assertEqual(titles, set(tables))
-        for title, table in tables.items():
-            rows = re.search(rf"struct key {table}_keys\[\] = {{\n(.*?)^}};", source, re.M | re.S)[1]
+        self.assertEqual(titles, set(scenario.SECTIONS))
+        for title, (_, keys) in scenario.SECTIONS.items():
             heading = re.search(rf"^\.Ss (\[{title}\b.*)", page, re.M)[1]
             lines = re.findall(r"^\.It Cm (.*)", section(page, heading), re.M)
             told = {k for line in lines for k in line.split(" , ")}
-            self.assertEqual(told, set(re.findall(r'{"(\w+)",', rows)), title)
-        metrics = packed_words("bench/scenario.c", "is_metric") - {"verb", "ceded", "_us"}
+            self.assertEqual(told, set(keys), title)
+        metrics = scenario.OF_ROLE | scenario.OF_VERB | scenario.OF_DAEMON
         self.assertGreater(len(metrics), 15)
         told = set(re.findall(r"[a-z]\w*", " ".join(re.findall(r"^\.It Va (.*)", section(page, "METRICS"), re.M))))
         self.assertEqual(metrics, {m.removesuffix("_us") for m in told - {"verb", "ceded"}})

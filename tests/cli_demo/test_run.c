@@ -3,123 +3,91 @@
  *
  * This program is the subreaper of all it starts: what demo would leave running becomes its child,
  * so "no child is left" is exact. */
-#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
-#include <cmocka.h>
+#include "../cli/harness.h"
+#include "base/util.h"
+#include "who/procfs.h"
 
-#include "lib/procfs.h"
-#include "lib/util.h"
-#include "testbed/process.h"
+static struct result r;
+static char bed[256]; /* the directory of the demo */
 
-struct run {
-    const char *cede;
-    pid_t pid;
-    int out, err; /* pipes */
-    char dir[256];
-    char text[65536]; /* what was read of the pipe that was read last */
-};
-
-static void start(struct run *r, const char *const *args)
+static void await_phase(int err, const char *phase)
 {
-    int out[2], err[2];
-    const char *argv[12] = {r->cede};
-    for (size_t i = 0; args[i]; i++)
-        argv[i + 1] = args[i];
-    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-    assert_int_equal(pipe2(err, O_CLOEXEC), 0);
-    r->dir[0] = '\0';
-    const struct process_spec spec = {.argv = argv, .fds = {STDIN_FILENO, out[1], err[1]}};
-    assert_int_equal(process_start(&spec, &r->pid), 0);
-    close(out[1]);
-    close(err[1]);
-    r->out = out[0];
-    r->err = err[0];
+    char line[512];
+    do
+        read_line(err, line, sizeof(line));
+    while (strncmp(line, phase, strlen(phase)) != 0);
+    poll(NULL, 0, 300); /* some way into it; any time will do */
 }
 
-/* Reads until the text has come, or to the end. */
-static bool read_until(struct run *r, int fd, const char *what)
+/* Until some way into a phase. What it says then is to be read from *err. */
+static pid_t start_demo(int *err, const char *phase)
 {
-    size_t n = 0;
-    for (;;) {
-        ssize_t k = read(fd, r->text + n, sizeof(r->text) - 1 - n);
-        if (k <= 0)
-            break;
-        n += (size_t)k;
-        r->text[n] = '\0';
-        if (what && strstr(r->text, what))
-            return true;
-    }
-    r->text[n] = '\0';
-    return false;
+    int fds[2];
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    bed[0] = '\0';
+    pid_t pid = harness_start(
+        (const char *const[]){"cede", "demo", "--device", "soft", "--seconds", "10", NULL}, -1, -1,
+        fds[1], false);
+    close(fds[1]);
+    *err = fds[0];
+    await_phase(*err, phase);
+    return pid;
 }
 
-/* Exit status, or -signal. */
-static int finish(struct run *r)
+/* A process's arguments with blanks between them; "": it has ended. */
+static const char *command_line(pid_t pid)
 {
-    int status;
-    assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
-    close(r->out);
-    close(r->err);
-    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-/* A process's arguments with blanks between them. False: it has ended. */
-static bool command_line(pid_t pid, char *buf, size_t size)
-{
+    static char line[1024];
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
-    FILE *f = fopen(path, "r");
-    size_t n = f ? fread(buf, 1, size - 1, f) : 0;
-    if (f)
-        fclose(f);
-    for (size_t i = 0; i < n; i++)
-        buf[i] = buf[i] ? buf[i] : ' ';
-    buf[n] = '\0';
-    return n > 0;
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof(line) - 1);
+    for (ssize_t i = 0; i < n; i++)
+        line[i] = line[i] ? line[i] : ' ';
+    line[n > 0 ? n : 0] = '\0';
+    return line;
 }
 
 /* The child of the demo whose command line holds the words; its directory is noted. */
-static pid_t find_child(struct run *r, const char *words)
+static pid_t find_child(pid_t demo, const char *words)
 {
     pid_t *pids, found = 0;
     size_t n;
     assert_int_equal(proc_list(&pids, &n), 0);
     for (size_t i = 0; i < n; i++) {
-        struct proc_stat st;
-        char line[1024];
-        if (proc_stat_read(pids[i], &st) < 0 || st.ppid != r->pid ||
-            !command_line(pids[i], line, sizeof(line)))
+        if (process_parent(pids[i]) != demo)
             continue;
+        const char *line = command_line(pids[i]);
         const char *dir = strstr(line, "/tmp/cede-demo-");
         if (dir)
-            snprintf(r->dir, sizeof(r->dir), "%.*s", (int)(strcspn(dir + 5, "/ ") + 5), dir);
+            snprintf(bed, sizeof(bed), "%.*s", (int)(strcspn(dir + 5, "/ ") + 5), dir);
         if (strstr(line, words))
             found = pids[i];
     }
     free(pids);
+    assert_true(found > 0);
     return found;
 }
 
-static void nothing_left(const struct run *r)
+static void no_child_is_left(void)
 {
-    int status;
-    assert_int_equal(waitpid(-1, &status, WNOHANG), -1);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
-    assert_true(r->dir[0]);
-    assert_int_equal(access(r->dir, F_OK), -1);
+}
+
+static void nothing_left(void)
+{
+    no_child_is_left();
+    assert_true(bed[0]);
+    assert_int_equal(access(bed, F_OK), -1);
 }
 
 static double field(const json_t *o, const char *a, const char *b)
@@ -136,35 +104,20 @@ static bool flag(const json_t *o, const char *a, const char *b)
     return json_is_true(v);
 }
 
-/* One object in one line, and nothing else on either stream. */
-static json_t *run_json(struct run *r, const char *const *args, int status)
+/* One object in one line, and, where all is well, nothing else on either stream. */
+#define RUN_JSON(status, ...)                                                                      \
+    (SAYS(&r, status, NULL, (status) ? NULL : "", "cede", __VA_ARGS__), said_json())
+static json_t *said_json(void)
 {
-    start(r, args);
-    read_until(r, r->out, NULL);
-    json_t *o = json_loads(r->text, 0, NULL);
-    if (!json_is_object(o))
-        print_message("got: %s\n", r->text);
-    read_until(r, r->err, NULL);
-    if (r->text[0])
-        print_message("on standard error: %s\n", r->text);
-    int got = finish(r);
-    if (got != status) {
-        char *text = json_dumps(o, 0);
-        print_message("status %d: %s\n", got, text ? text : "no JSON");
-        free(text);
-    }
-    assert_int_equal(got, status);
-    assert_non_null(o);
-    if (status == 0)
-        assert_string_equal(r->text, "");
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    json_t *o = json_loads(r.out, 0, NULL);
+    assert_true(json_is_object(o));
+    no_child_is_left();
     return o;
 }
 
-static void demo_shows_what_cede_does(void **state)
+TEST(demo_shows_what_cede_does)
 {
-    json_t *o = run_json(
-        *state, (const char *[]){"demo", "--device", "soft", "--json", "--seconds", "12", NULL}, 0);
+    json_t *o = RUN_JSON(0, "demo", "--device", "soft", "--json", "--seconds", "12");
     char *text = json_dumps(o, JSON_REAL_PRECISION(5));
     print_message("%s\n", text);
     free(text);
@@ -197,9 +150,9 @@ static void demo_shows_what_cede_does(void **state)
     json_decref(o);
 }
 
-static void doctor_measures(void **state)
+TEST(doctor_measures)
 {
-    json_t *o = run_json(*state, (const char *[]){"doctor", "--device", "soft", "--json", NULL}, 0);
+    json_t *o = RUN_JSON(0, "doctor", "--device", "soft", "--json");
     assert_true(json_is_true(json_object_get(o, "ok")));
     json_t *checks = json_object_get(o, "checks"), *m = json_object_get(o, "measured"), *c;
     size_t i;
@@ -221,47 +174,12 @@ static void doctor_measures(void **state)
     json_decref(o);
 }
 
-/* What has free text is not shown, nor what names this machine or one GPU. */
-static void doctor_reports_without_private_data(void **state)
-{
-    char host[256] = "", *text;
-    json_t *o = run_json(
-        *state, (const char *[]){"doctor", "--device", "soft", "--report", "--json", NULL}, 0);
-    json_t *report = json_object_get(o, "report"), *c;
-    static const char *const keys[] = {"cede",   "kernel",         "distribution", "ptrace_scope",
-                                       "cgroup", "cap_sys_ptrace", "libcuda",      "nvidia"};
-    size_t i, daemon = 0, gpus = 0;
-    for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        assert_non_null(json_string_value(json_object_get(report, keys[i])));
-    json_array_foreach(json_object_get(o, "checks"), i, c)
-    {
-        const char *name = json_string_value(json_object_get(c, "name"));
-        const char *found = json_string_value(json_object_get(c, "found"));
-        gpus += strcmp(name, "gpu") == 0;
-        if (strcmp(name, "daemon") == 0) {
-            daemon++;
-            assert_string_equal(found, "not shown in a report");
-        }
-        if (strcmp(name, "suspend") == 0)
-            assert_non_null(strstr(found, "effective"));
-    }
-    assert_true(daemon && gpus && flag(json_object_get(o, "measured"), "suspend", "effective"));
-    text = json_dumps(o, 0);
-    assert_null(strstr(text, "GPU-"));
-    assert_null(strstr(text, "/home/"));
-    assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
-    if (strlen(host) > 5)
-        assert_null(strstr(text, host));
-    free(text);
-    json_decref(o);
-}
-
 /* Where there is no GPU: what is missing and the mend, status 1. */
-static void doctor_says_what_is_missing(void **state)
+TEST(doctor_says_what_is_missing)
 {
     if (access("/dev/nvidiactl", F_OK) == 0)
         skip();
-    json_t *o = run_json(*state, (const char *[]){"doctor", "--json", NULL}, 1);
+    json_t *o = RUN_JSON(1, "doctor", "--json");
     json_t *c;
     size_t i, failed = 0;
     assert_true(json_is_false(json_object_get(o, "ok")));
@@ -277,118 +195,67 @@ static void doctor_says_what_is_missing(void **state)
     json_decref(o);
 }
 
-static const char *const short_demo[] = {"demo", "--device", "soft", "--seconds", "10", NULL};
-
 /* A signal at the start, beside programs alone, and with a daemon that has changed things. */
-static void signals_leave_nothing(void **state)
+TEST(faults_by_signals)
 {
     static const struct {
         int signal;
         const char *when;
     } cases[] = {{SIGTERM, "[1/7]"}, {SIGHUP, "[2/7]"}, {SIGINT, "[5/7]"}};
-    struct run *r = *state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        start(r, short_demo);
-        assert_true(read_until(r, r->err, cases[i].when));
-        assert_true(find_child(r, "cede-softgpu") > 0);
-        poll(NULL, 0, 400); /* some way into it; any time will do */
-        kill(r->pid, cases[i].signal);
-        assert_int_equal(finish(r), 128 + cases[i].signal);
-        nothing_left(r);
+        int err;
+        pid_t demo = start_demo(&err, cases[i].when);
+        find_child(demo, "cede-softgpu");
+        kill(demo, cases[i].signal);
+        ends_with(demo, 128 + cases[i].signal);
+        nothing_left();
+        close(err);
     }
 }
 
 /* Nobody can tidy the directory then, but nothing goes on running. */
-static void kill_leaves_no_process(void **state)
+TEST(faults_by_kill)
 {
-    struct run *r = *state;
-    start(r, short_demo);
-    assert_true(read_until(r, r->err, "[5/7]"));
-    poll(NULL, 0, 300);
-    assert_true(find_child(r, "ceded") > 0);
-    kill(r->pid, SIGKILL);
-    assert_int_equal(finish(r), -SIGKILL);
-    int status;
-    while (waitpid(-1, &status, 0) > 0) /* the test's time limit ends it if one stays */
+    int err;
+    pid_t demo = start_demo(&err, "[5/7]");
+    find_child(demo, "ceded");
+    kill(demo, SIGKILL);
+    ends_with(demo, 1000 + SIGKILL);
+    while (waitpid(-1, NULL, 0) > 0) /* the test's time limit ends it if one stays */
         ;
-    assert_int_equal(errno, ECHILD);
-    char command[300];
-    snprintf(command, sizeof(command), "rm -rf -- '%s'", r->dir);
-    assert_int_equal(strncmp(r->dir, "/tmp/cede-demo-", 15), 0);
-    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): a test's own directory
+    no_child_is_left();
+    assert_int_equal(strncmp(bed, "/tmp/cede-demo-", 15), 0);
+    RUN(&r, "rm", "-rf", "--", bed);
+    close(err);
 }
 
 /* A program that dies under it: said, status 1, nothing left. */
-static void deaths_are_told(void **state)
+TEST(faults_of_programs)
 {
     static const char *const victims[] = {"--name=batch", "cede-softgpu", "ceded"};
-    struct run *r = *state;
     for (size_t i = 0; i < ARRAY_SIZE(victims); i++) {
-        start(r, short_demo);
-        assert_true(read_until(r, r->err, i == 2 ? "[5/7]" : "[3/7]"));
-        poll(NULL, 0, 300);
-        pid_t victim = find_child(r, victims[i]);
-        assert_true(victim > 0);
-        kill(victim, SIGKILL);
-        read_until(r, r->err, NULL);
+        char text[4096];
+        int err;
+        pid_t demo = start_demo(&err, i == 2 ? "[5/7]" : "[3/7]");
+        kill(find_child(demo, victims[i]), SIGKILL);
+        ends_with(demo, 1);
+        ssize_t n = read(err, text, sizeof(text) - 1);
+        text[n > 0 ? n : 0] = '\0';
         /* Killing the GPU makes its programs end too: which is told first is chance. */
         if (i != 1)
-            assert_non_null(strstr(r->text, "was killed by signal 9"));
-        assert_non_null(strstr(r->text, "cede: demo: "));
-        assert_int_equal(finish(r), 1);
-        nothing_left(r);
-    }
-}
-
-static void bad_usage(void **state)
-{
-    static const char *const cases[][4] = {
-        {"demo", "--seconds", "9"},
-        {"demo", "--seconds", "601"},
-        {"demo", "--seconds", "x"},
-        {"demo", "--device", "tpu"},
-        {"demo", "--rate", "0"},
-        {"demo", "now"},
-        {"demo", "--batch-kernel-us", "0"},
-        {"demo", "--nonsense"},
-        {"doctor", "now"},
-        {"doctor", "--device", "tpu"},
-        {"doctor", "--nonsense"},
-    };
-    struct run *r = *state;
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        start(r, cases[i]);
-        assert_true(read_until(r, r->err, "--help"));
-        assert_int_equal(finish(r), 2);
+            assert_non_null(strstr(text, "was killed by signal 9"));
+        assert_non_null(strstr(text, "cede: demo: "));
+        nothing_left();
+        close(err);
     }
 }
 
 int main(int argc, char **argv)
 {
-    static struct run r;
-    if (argc != 3) {
-        fprintf(stderr, "usage: %s CEDE result|doctor|faults\n", argv[0]);
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s NAMES_OF_TESTS, such as 'doctor_*'\n", argv[0]);
         return 2;
     }
-    r.cede = argv[1];
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    const struct CMUnitTest result[] = {
-        cmocka_unit_test_prestate(demo_shows_what_cede_does, &r),
-    };
-    const struct CMUnitTest doctor[] = {
-        cmocka_unit_test_prestate(doctor_measures, &r),
-        cmocka_unit_test_prestate(doctor_reports_without_private_data, &r),
-        cmocka_unit_test_prestate(doctor_says_what_is_missing, &r),
-    };
-    const struct CMUnitTest faults[] = {
-        cmocka_unit_test_prestate(bad_usage, &r),
-        cmocka_unit_test_prestate(signals_leave_nothing, &r),
-        cmocka_unit_test_prestate(kill_leaves_no_process, &r),
-        cmocka_unit_test_prestate(deaths_are_told, &r),
-    };
-    if (strcmp(argv[2], "result") == 0)
-        return cmocka_run_group_tests(result, NULL, NULL);
-    if (strcmp(argv[2], "doctor") == 0)
-        return cmocka_run_group_tests(doctor, NULL, NULL);
-    return cmocka_run_group_tests(faults, NULL, NULL);
+    cmocka_set_test_filter(argv[1]);
+    return test_run(harness_begin, harness_end);
 }

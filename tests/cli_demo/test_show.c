@@ -1,17 +1,10 @@
 /* What demo and doctor make of the programs' lines, on made-up lines; and how results are shown. */
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "cli/demo.h"
-#include "testbed/machine.h"
-#include "testbed/series.h"
+#include "doctor/machine.h"
+#include "doctor/series.h"
 
 static int feed(struct series *s, const char *line)
 {
@@ -35,7 +28,7 @@ static void three_parts(struct series *s)
     }
 }
 
-static void rate_of_a_window(void **state)
+TEST(rate_of_a_window)
 {
     static const struct {
         double a, b, rate;
@@ -54,23 +47,22 @@ static void rate_of_a_window(void **state)
 }
 
 /* Nobody guesses what was before the first line or is after the last. */
-static void rate_needs_cover(void **state)
+TEST(rate_needs_cover)
 {
     struct series s = {0};
     double rate;
+    static const double uncovered[][2] = {{100.05, 105}, {125, 130.1}, {105, 105}, {106, 105}};
     assert_int_equal(series_rate(&s, 1, 2, &rate), -ENODATA);
     three_parts(&s);
-    assert_int_equal(series_rate(&s, 100.05, 105, &rate), -ENODATA);
-    assert_int_equal(series_rate(&s, 125, 130.1, &rate), -ENODATA);
-    assert_int_equal(series_rate(&s, 105, 105, &rate), -ENODATA);
-    assert_int_equal(series_rate(&s, 106, 105, &rate), -ENODATA);
+    for (size_t i = 0; i < ARRAY_SIZE(uncovered); i++)
+        assert_int_equal(series_rate(&s, uncovered[i][0], uncovered[i][1], &rate), -ENODATA);
     assert_int_equal(series_rate(&s, 100.1, 130, &rate), 0);
     series_free(&s);
 }
 
 /* Programs whose lines come at other times are counted over the same window: their sum is right
  * although each alone stops in the middle of it. */
-static void turns_add_up(void **state)
+TEST(turns_add_up)
 {
     struct series a = {0}, b = {0};
     double wa = 0, wb = 0, ra, rb;
@@ -91,7 +83,7 @@ static void turns_add_up(void **state)
 }
 
 /* A paused program's last kernels belong to the time before; one more inside is seen. */
-static void work_inside_is_exact(void **state)
+TEST(work_inside_is_exact)
 {
     struct series s = {0};
     struct series_window w;
@@ -106,7 +98,7 @@ static void work_inside_is_exact(void **state)
     series_free(&s);
 }
 
-static void percentiles_of_a_window(void **state)
+TEST(percentiles_of_a_window)
 {
     struct series s = {0};
     struct percentiles p;
@@ -137,7 +129,7 @@ static void percentiles_of_a_window(void **state)
     series_free(&s);
 }
 
-static void final_object(void **state)
+TEST(final_object)
 {
     static const struct {
         const char *verified;
@@ -157,7 +149,7 @@ static void final_object(void **state)
     assert_true(s.final && s.iterations_per_us == 12.5);
 }
 
-static void nonsense_is_refused(void **state)
+TEST(nonsense_is_refused)
 {
     static const char *const lines[] = {
         "",
@@ -188,7 +180,7 @@ static void nonsense_is_refused(void **state)
     series_free(&s);
 }
 
-static void driver_versions(void **state)
+TEST(driver_versions)
 {
     static const struct {
         const char *text, *version;
@@ -242,7 +234,7 @@ static char *shown(const struct demo_result *r, bool utf8)
     return text;
 }
 
-static void picture_fits(void **state)
+TEST(picture_fits)
 {
     for (int utf8 = 0; utf8 < 2; utf8++) {
         struct demo_result r = sample("nvidia");
@@ -263,7 +255,7 @@ static void picture_fits(void **state)
     }
 }
 
-static void picture_is_honest(void **state)
+TEST(picture_is_honest)
 {
     struct demo_result r = sample("soft");
     r.stopped = false;
@@ -275,48 +267,37 @@ static void picture_is_honest(void **state)
     free(text);
 }
 
-static void json_of_a_result(void **state)
+/* Numbers of an object, by their paths. */
+TEST(json_of_a_result)
 {
+    static const struct {
+        const char *of, *key;
+        double value;
+    } t[] = {
+        {"alone", "p50_us", 125},         {"alone", "p99_us", 133},
+        {"default", "p99_us", 123456},    {"default", "batch_share", 0.955},
+        {"cede", "p99_us", 331},          {"cede", "batch_share", 0.954},
+        {"multi", "p99_us", 340},         {"multi", "batch_share", 1.2},
+        {"shares", "sum", 0.745 + 0.245},
+    };
     struct demo_result r = sample("soft");
     r.resumed = false;
     json_t *o = demo_json(&r);
+    for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+        const json_t *v = json_object_get(json_object_get(o, t[i].of), t[i].key);
+        if (!json_is_number(v) || fabs(json_number_value(v) - t[i].value) > 1e-9)
+            fail_msg("%s of %s is %g", t[i].key, t[i].of, json_number_value(v));
+    }
     const char *device;
-    double alone50, alone99, default99, default_share, cede99, cede_share, multi99, multi_share, a0,
-        a1, g0, g1, sum;
+    double asked[2], got[2];
     int stopped, resumed;
-    assert_int_equal(json_unpack(o,
-                                 "{s:s, s:{s:F,s:F}, s:{s:F,s:F}, s:{s:F,s:F}, s:{s:F,s:F},"
-                                 " s:{s:[F,F],s:[F,F],s:F}, s:{s:b,s:b}}",
-                                 "device", &device, "alone", "p50_us", &alone50, "p99_us", &alone99,
-                                 "default", "p99_us", &default99, "batch_share", &default_share,
-                                 "cede", "p99_us", &cede99, "batch_share", &cede_share, "multi",
-                                 "p99_us", &multi99, "batch_share", &multi_share, "shares", "asked",
-                                 &a0, &a1, "got", &g0, &g1, "sum", &sum, "pause", "stopped",
-                                 &stopped, "resumed", &resumed),
+    assert_int_equal(json_unpack(o, "{s:s, s:{s:[F,F], s:[F,F]}, s:{s:b, s:b}}", "device", &device,
+                                 "shares", "asked", &asked[0], &asked[1], "got", &got[0], &got[1],
+                                 "pause", "stopped", &stopped, "resumed", &resumed),
                      0);
     assert_string_equal(device, "soft");
-    assert_true(alone50 == 125 && alone99 == 133 && default99 == 123456 && default_share == 0.955);
-    assert_true(cede99 == 331 && cede_share == 0.954 && multi99 == 340 && multi_share == 1.2);
-    assert_true(a0 == 0.75 && a1 == 0.25 && g0 == 0.745 && g1 == 0.245);
-    assert_true(fabs(sum - 0.99) < 1e-9);
+    assert_memory_equal(asked, r.asked, sizeof(asked));
+    assert_memory_equal(got, r.got, sizeof(got));
     assert_true(stopped && !resumed);
     json_decref(o);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rate_of_a_window),
-        cmocka_unit_test(rate_needs_cover),
-        cmocka_unit_test(turns_add_up),
-        cmocka_unit_test(work_inside_is_exact),
-        cmocka_unit_test(percentiles_of_a_window),
-        cmocka_unit_test(final_object),
-        cmocka_unit_test(nonsense_is_refused),
-        cmocka_unit_test(driver_versions),
-        cmocka_unit_test(picture_fits),
-        cmocka_unit_test(picture_is_honest),
-        cmocka_unit_test(json_of_a_result),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

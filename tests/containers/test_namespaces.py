@@ -71,7 +71,7 @@ class Pids(Machine):
 
     def test_libcede_means_itself(self):
         self.inside("", sys.executable, "-c", CLIENT, word=None)
-        eventually(lambda: [j for j in json.loads(self.cede("ps", "--json"))["jobs"]
+        eventually(lambda: [j for j in self.all_jobs()
                             if j["class"] == "batch" and j["weight"] == 30], "its class is not set")
 
     def guest(self, enter, *args):
@@ -123,10 +123,11 @@ class Pids(Machine):
     def test_a_container_outlives_ceded(self):
         enter = self.inside("inside")
         self.await_job("inside")
-        self.ceded.terminate()
-        self.ceded.wait()
+        self.daemon_process.terminate()
+        self.daemon_process.wait()
         self.assertEqual(os.listdir(self.path("cede/container")), [])
         self.assertNotEqual(self.guest(enter, "set", "1", "-w", "30").returncode, 0)
+        self.assertEqual(os.listdir(self.path("cede/container")), [])  # nor does the verb start another ceded there
         kept = os.stat(self.path("cede/container")).st_ino
         self.begin_ceded()
         self.assertEqual(os.stat(self.path("cede/container")).st_ino, kept)
@@ -171,8 +172,7 @@ class Doctor(Machine):
             self.skipTest("it would measure the GPU")
         plain = (*NAMESPACE, "setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace")
         os.mkdir(self.path("lib"))
-        with open(self.path("lib/libcede.so.0"), "w", encoding="utf8"):
-            pass  # in front of one that may be installed, and none
+        self.write("lib/libcede.so.0", "")  # in front of one that may be installed, and none
         said = self.doctor(*NAMESPACE, CEDE_DIR="/nonexistent", LD_LIBRARY_PATH=self.path("lib"))
         for text in ("warn  container    cede runs in a container", "in a separate pid namespace",
                      "warn  daemon       no socket of ceded", "-v /run/cede/container:/run/cede:ro",
@@ -191,7 +191,7 @@ class Doctor(Machine):
 
 
 class Slices(Machine):
-    with open(os.path.join(SOURCE, "integrations/systemd/cede.conf"), encoding="utf8") as f:
+    with open(os.path.join(SOURCE, "agents/systemd/cede.conf"), encoding="utf8") as f:
         CONF = f.read()
 
     def group(self, path):
@@ -232,7 +232,7 @@ class Slices(Machine):
                        env={"CEDE_CLASS": word} if word else {})
 
         def classes():
-            jobs = json.loads(self.cede("ps", "--json"))["jobs"]
+            jobs = self.all_jobs()
             return {path: j["class"] for path in wanted for j in jobs if self.is_in(j, path)}
         eventually(lambda: len(classes()) == len(wanted), lambda: str(classes()))
         self.assertEqual(classes(), wanted)

@@ -70,15 +70,15 @@ weight = 40
         return r.stdout.strip()
 
     def devices(self, file):
-        """A file of integrations/cdi, but not with the names and the directory of an installed cede."""
+        """A file of agents/cdi, but not with the names and the directory of an installed cede."""
         os.makedirs(CDI, exist_ok=True)
         at = os.path.join(CDI, f"{NAME}-{file}")
         self.addCleanup(os.unlink, at)
-        with open(os.path.join(SOURCE, "integrations/cdi", file), encoding="utf8") as f, open(at, "w", encoding="utf8") as to:
+        with open(os.path.join(SOURCE, "agents/cdi", file), encoding="utf8") as f, open(at, "w", encoding="utf8") as to:
             to.write(f.read().replace("cede.io/", f"{NAME}.cede.io/").replace("/run/cede/container", self.path("cede/container")))
 
     def job_in(self, container):
-        for j in json.loads(self.cede("ps", "--json"))["jobs"]:
+        for j in self.all_jobs():
             with open(f"/proc/{j['pid']}/cgroup", encoding="utf8") as f:
                 if container in f.read():
                     return j
@@ -107,9 +107,8 @@ weight = 40
         pid = str(eventually(lambda: self.job_in(other), "no job")["pid"])
         self.assertIn(f"yes: it has {NAME}-serve-1", self.cede("rules", "test", str(self.job_in(list(wanted)[3])["pid"])))
         self.cede("set", "-c", "none", pid)
-        with open(self.path("conf"), "a", encoding="utf8") as f:
-            f.write(f"[rule id]\ncontainer = {other[:12]}\nclass = normal\n")
-        self.ceded.send_signal(signal.SIGHUP)
+        self.write("conf", f"[rule id]\ncontainer = {other[:12]}\nclass = normal\n", mode="a")
+        self.daemon_process.send_signal(signal.SIGHUP)
         eventually(lambda: "rule id" in self.cede("rules", "test", pid), "the rule is not read")
         self.assertIn(f"container = {other[:12]}   yes", self.cede("rules", "test", pid))
 

@@ -1,19 +1,9 @@
 /* Children of the daemon that are killed, and end later or at once: none stays a zombie, and nobody
  * waits for one. */
-#include "daemon/reader.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
+#include "../idle_child.h"
+#include "daemon/reader.h"
 
 static bool gone(struct children *left, pid_t pid)
 {
@@ -25,7 +15,7 @@ static bool gone(struct children *left, pid_t pid)
 }
 
 /* Held at its exit until the tracer has ended, as if a file system did not answer. */
-static void held_at_its_exit(void **state)
+TEST(held_at_its_exit)
 {
     struct children left = {.n = 0};
     struct reader r = {.answer = malloc(1)};
@@ -34,10 +24,8 @@ static void held_at_its_exit(void **state)
     assert_int_equal(pipe(fds), 0);
     r.pid = fork();
     if (r.pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
-        for (;;)
-            pause();
+        idle();
     }
     pid_t tracer = fork();
     if (tracer == 0) {
@@ -45,8 +33,7 @@ static void held_at_its_exit(void **state)
         if (ptrace(PTRACE_SEIZE, r.pid, NULL, PTRACE_O_TRACEEXIT) < 0)
             _exit(1);
         (void)!write(fds[1], "", 1);
-        for (;;)
-            pause();
+        idle();
     }
     assert_int_equal(close(fds[1]), 0);
     r.fd = fds[0];
@@ -60,23 +47,17 @@ static void held_at_its_exit(void **state)
     assert_int_equal(left.n, 1);
     process_reap(&left);
     assert_int_equal(left.n, 1);
-    kill(tracer, SIGKILL);
-    assert_int_equal(waitpid(tracer, NULL, 0), tracer);
+    end_child(tracer);
     assert_true(gone(&left, pid));
 }
 
 /* Those for which there is no room are not remembered. */
-static void more_than_there_is_room_for(void **state)
+TEST(more_than_there_is_room_for)
 {
     struct children left = {.n = 0};
     pid_t pids[CHILDREN_MAX + 1];
     for (size_t i = 0; i <= CHILDREN_MAX; i++) {
-        pids[i] = fork();
-        if (pids[i] == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            for (;;)
-                pause();
-        }
+        pids[i] = idle_child();
         process_leave(&left, pids[i]);
     }
     assert_int_equal(left.n, CHILDREN_MAX);
@@ -84,13 +65,4 @@ static void more_than_there_is_room_for(void **state)
         kill(pids[i], SIGKILL);
     assert_int_equal(waitpid(pids[CHILDREN_MAX], NULL, 0), pids[CHILDREN_MAX]);
     assert_true(gone(&left, pids[0]));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(held_at_its_exit),
-        cmocka_unit_test(more_than_there_is_room_for),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,14 @@
 /* What checks of drivers found, on disk: by driver, GPU and version; and whatever else may be in
  * that place counts as nothing. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../json_like.h"
+#include "base/version.h"
 #include "daemon/findings.h"
-#include "device/ops.h"
-#include "lib/version.h"
-#include "testbed/process.h"
+#include "doctor/process.h"
+#include "gpu/ops.h"
 
 static char dir[64], file[96];
 
@@ -52,9 +45,15 @@ static void write_file(const char *text, size_t n)
     close(fd);
 }
 
-static void by_driver_and_chip(void **state)
+/* With " for each '. */
+static void write_quoted(char *text)
 {
-    (void)state;
+    json_quote(text);
+    write_file(text, strlen(text));
+}
+
+TEST(by_driver_and_chip)
+{
     struct finding f;
     unlink(file);
     assert_false(found("999.1", "A", &f));
@@ -84,51 +83,44 @@ static void by_driver_and_chip(void **state)
     assert_false(found("0.1", "A", &f));
 }
 
-static void of_this_version(void **state)
+TEST(of_this_version)
 {
-    (void)state;
     struct finding f;
     char text[512];
     for (int other = 0; other < 2; other++) {
-        int n = snprintf(text, sizeof(text),
-                         "{\"findings\":[{\"cede\":\"%s%s\",\"driver\":\"9.1\",\"chip\":\"A\","
-                         "\"off\":[\"suspend\"],\"why\":\"w\"}]}",
-                         build_version(), other ? "x" : "");
-        write_file(text, (size_t)n);
+        snprintf(text, sizeof(text),
+                 "{'findings':[{'cede':'%s%s','driver':'9.1','chip':'A','off':['suspend'],"
+                 "'why':'w'}]}",
+                 build_version(), other ? "x" : "");
+        write_quoted(text);
         assert_int_equal(found("9.1", "A", &f), !other);
     }
 }
 
 /* Each is damaged in one place; afterwards another finding replaces all of it. */
-static void damaged(void **state)
+TEST(damaged)
 {
-    (void)state;
+#define OURS "{'findings':[{'cede':'%s',"
     static const char *const bad[] = {
         "",
         "{",
         "[]",
-        "{\"findings\":3}",
-        "{\"findings\":[3,null,{}]}",
-        "{\"findings\":[{\"cede\":\"%s\",\"driver\":\"9.1\",\"chip\":\"A\",\"off\":[],\"why\":3}]}",
-        "{\"findings\":[{\"cede\":\"%s\",\"driver\":\"9.1\",\"chip\":\"A\",\"off\":[3],\"why\":"
-        "\"w\"}]}",
-        "{\"findings\":[{\"cede\":\"%s\",\"driver\":\"9.1\",\"chip\":\"A\",\"off\":[\"usage\"],"
-        "\"why\":"
-        "\"w\"}]}",
-        "{\"findings\":[{\"cede\":\"%s\",\"driver\":\"9.1\",\"chip\":\"A\",\"off\":[],\"why\":"
-        "\"w\"}]}",
-        "{\"findings\":[{\"cede\":\"%s\",\"driver\":\"9.1\",\"chip\":\"A\",\"off\":[\"suspend\"],"
-        "\"why\":\"\"}]}",
-        "{\"findings\":[{\"cede\":\"%s\",\"driver\":9.1,\"chip\":\"A\",\"off\":[],\"why\":\"\"}]}",
+        "{'findings':3}",
+        "{'findings':[3,null,{}]}",
+        OURS "'driver':'9.1','chip':'A','off':[],'why':3}]}",
+        OURS "'driver':'9.1','chip':'A','off':[3],'why':'w'}]}",
+        OURS "'driver':'9.1','chip':'A','off':['usage'],'why':'w'}]}",
+        OURS "'driver':'9.1','chip':'A','off':[],'why':'w'}]}",
+        OURS "'driver':'9.1','chip':'A','off':['suspend'],'why':''}]}",
+        OURS "'driver':9.1,'chip':'A','off':[],'why':''}]}",
     };
     struct finding f;
     char text[512];
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         const char *at = strstr(bad[i], "%s");
-        int n = at ? snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - bad[i]), bad[i],
-                              build_version(), at + 2)
-                   : snprintf(text, sizeof(text), "%s", bad[i]);
-        write_file(text, (size_t)n);
+        snprintf(text, sizeof(text), "%.*s%s%s", at ? (int)(at - bad[i]) : 100, bad[i],
+                 at ? build_version() : "", at ? at + 2 : "");
+        write_quoted(text);
         if (found("9.1", "A", &f))
             fail_msg("%zu: %s", i, text);
         keep("9.1", "A", 0, "");
@@ -137,9 +129,8 @@ static void damaged(void **state)
 }
 
 /* Others could have written it, or it is no file of ours. */
-static void foreign(void **state)
+TEST(foreign)
 {
-    (void)state;
     struct finding f;
     char other[128];
     snprintf(other, sizeof(other), "%s/other", dir);
@@ -179,7 +170,6 @@ static void foreign(void **state)
 
 static int findings_begin(void **state)
 {
-    (void)state;
     int r = process_make_dir("/tmp/cede-test-", dir, sizeof(dir));
     snprintf(file, sizeof(file), "%s/" FINDINGS_FILE, dir);
     return r;
@@ -187,18 +177,11 @@ static int findings_begin(void **state)
 
 static int findings_end(void **state)
 {
-    (void)state;
     process_remove_dir(dir);
     return 0;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_driver_and_chip),
-        cmocka_unit_test(of_this_version),
-        cmocka_unit_test(damaged),
-        cmocka_unit_test(foreign),
-    };
-    return cmocka_run_group_tests_name("findings", tests, findings_begin, findings_end);
+    return test_run(findings_begin, findings_end);
 }

@@ -1,21 +1,13 @@
 /* What the service manager is told, and one that does not listen. */
+#include "../test.h"
 #include "daemon/process.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 /* What is only for people is left out, and nothing else is waited for without end. */
-static void service_manager_that_does_not_read(void **state)
+TEST(service_manager_that_does_not_read)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     char dir[] = "/tmp/cede-notify-XXXXXX";
@@ -33,10 +25,4 @@ static void service_manager_that_does_not_read(void **state)
     unlink(a.sun_path);
     rmdir(dir);
     assert_true(refused > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(service_manager_that_does_not_read)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,11 @@
 /* See fake_kfd.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka wants the four above
-#include <cmocka.h>
-
 #include "fake_kfd.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <string.h>
 #include <sys/stat.h>
+
+#include "../test.h"
 
 enum { FD = 4242 };
 
@@ -79,7 +72,7 @@ static int enable(struct fake_process *p, struct kfd_trap *t)
     return 0;
 }
 
-static struct fake_queue *in_array(struct fake_process *p, uint32_t number)
+struct fake_queue *fake_queue_at(struct fake_process *p, uint32_t number)
 {
     for (size_t i = 0; i < ARRAY_SIZE(p->queues); i++) {
         if (p->queues[i].there && p->queues[i].number == number)
@@ -95,7 +88,7 @@ static int switch_queues(struct fake_process *p, uint64_t array, uint32_t n, boo
     assert_true(n > 0);
     for (uint32_t i = 0; i < n; i++) {
         assert_int_equal(v[i] & ~KFD_QUEUE_NUMBER, 0);
-        struct fake_queue *q = in_array(p, v[i]);
+        struct fake_queue *q = fake_queue_at(p, v[i]);
         if (!q || (suspend && q->is_new && !q->suspended)) {
             v[i] |= KFD_QUEUE_INVALID;
         } else if (q->stuck) {

@@ -3,7 +3,7 @@
 #ifndef FAKE_KFD_H
 #define FAKE_KFD_H
 
-#include "device/amd/kfd.h"
+#include "gpu/amd/kfd.h"
 
 struct fake_queue {
     uint32_t number, gpu_id, type;
@@ -31,6 +31,7 @@ void fake_kfd_free(struct fake_kfd *k);
 struct fake_process *fake_process(struct fake_kfd *k, unsigned i, pid_t pid, uint64_t start);
 struct fake_queue *fake_queue(struct fake_kfd *k, struct fake_process *p, uint32_t number,
                               uint32_t gpu_id, uint32_t type);
+struct fake_queue *fake_queue_at(struct fake_process *p, uint32_t number); /* NULL: none */
 void fake_queue_destroy(struct fake_kfd *k, struct fake_process *p, struct fake_queue *q);
 void fake_exit(struct fake_kfd *k, struct fake_process *p);
 /* What the kernel does when the process that enabled debug mode dies. */

@@ -1,16 +1,8 @@
 /* The AMD driver against a stand-in for the kernel: discovery, suspension, and everything that can
  * come in between. It proves nothing about hardware. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka wants the four above
-#include <cmocka.h>
-
-#include <errno.h>
 #include <linux/kfd_ioctl.h>
-#include <string.h>
 
+#include "../test.h"
 #include "fake_kfd.h"
 
 /* The declarations in kfd.h are the header's. */
@@ -99,6 +91,8 @@ static int tear_down(void **state)
     return 0;
 }
 
+#define WORLD_TEST(name) TEST_IN(name, struct world *w, set_up, tear_down)
+
 static int suspend(struct world *w)
 {
     w->err.text[0] = '\0';
@@ -115,9 +109,16 @@ static int resume(struct world *w)
     return resume_first(w, w->groups.n);
 }
 
-static void test_gpus(void **state)
+/* The three queues of the first process on GPU 0. */
+static void is_suspended(const struct world *w, bool suspended)
 {
-    struct world *w = *state;
+    assert_int_equal(w->a->suspended, suspended);
+    assert_int_equal(w->b->suspended, suspended);
+    assert_int_equal(w->copy->suspended, suspended);
+}
+
+WORLD_TEST(test_gpus)
+{
     struct gpu_info a, b;
     assert_int_equal(w->d->ops->gpus(w->d), 2);
     assert_int_equal(w->d->ops->info(w->d, 0, &a), 0);
@@ -127,15 +128,14 @@ static void test_gpus(void **state)
     assert_string_equal(a.name, "AMD gfx90a");
     assert_string_equal(a.uuid, "GPU-1122334455667788");
     assert_true(a.memory_bytes == 68702699520ULL);
-    assert_int_equal(a.caps, GPU_CAP_SUSPEND | GPU_CAP_FLEETING);
+    assert_int_equal(a.caps, GPU_CAP_SUSPEND);
     assert_string_equal(b.bus_id, "0001:03:00.0");
     assert_string_equal(b.name, "AMD gfx1100");
     assert_int_equal(b.caps, 0); /* its firmware cannot */
 }
 
-static void test_scan(void **state)
+WORLD_TEST(test_scan)
 {
-    struct world *w = *state;
     fake_queue(&w->k, w->p, 5, 0x2222, KFD_SDMA_XGMI);
     fake_queue(&w->k, w->p, 6, 0x1111, KFD_HIQ);     /* the kernel's own */
     fake_queue(&w->k, w->p, 7, 0x9999, KFD_COMPUTE); /* a GPU that is kept from us */
@@ -160,11 +160,10 @@ static void test_scan(void **state)
     assert_int_equal(w->groups.n, 2);
 }
 
-static void test_processes_and_memory(void **state)
+WORLD_TEST(processes_and_memory)
 {
-    struct world *w = *state;
-    struct pid_list pids = {0};
-    struct usage_list usage = {0};
+    _cleanup_(pid_list_free) struct pid_list pids = {0};
+    _cleanup_(usage_list_free) struct usage_list usage = {0};
     fake_process(&w->k, 1, 800, 8); /* has opened the device and no more */
     fake_write(&w->k, "4096\n", "proc/700/vram_4369");
     fake_write(&w->k, "0\n", "proc/700/vram_8738");
@@ -176,25 +175,23 @@ static void test_processes_and_memory(void **state)
     assert_int_equal(usage.v[0].memory_bytes, 4096);
     assert_int_equal(usage.v[0].gpu, 0);
     assert_true(usage.v[0].busy < 0);
-    pid_list_free(&pids);
-    usage_list_free(&usage);
 }
 
-static void test_suspend_resume(void **state)
+WORLD_TEST(suspend_resume)
 {
-    struct world *w = *state;
     struct fake_process *other = fake_process(&w->k, 1, 800, 8);
     struct fake_queue *theirs = fake_queue(&w->k, other, 3, 0x1111, KFD_COMPUTE);
     struct fake_queue *second = fake_queue(&w->k, w->p, 21, 0x2222, KFD_COMPUTE);
     rescan(w);
     assert_int_equal(w->groups.n, 2);
     assert_int_equal(suspend(w), 0);
-    assert_true(w->a->suspended && w->b->suspended && w->copy->suspended && second->suspended);
+    is_suspended(w, true);
+    assert_true(second->suspended);
     assert_false(theirs->suspended);
     assert_int_equal(suspend(w), 0); /* idempotent */
     assert_int_equal(w->k.enables, 1);
     assert_int_equal(resume_first(w, 1), 0);
-    assert_false(w->a->suspended || w->b->suspended || w->copy->suspended);
+    is_suspended(w, false);
     assert_true(second->suspended && w->p->debugged);
     rescan(w);
     assert_false(w->a->suspended); /* a scan keeps what is suspended, and only that */
@@ -208,9 +205,8 @@ static void test_suspend_resume(void **state)
 
 /* Two processes in one call: each has its own controls, and one that refuses keeps none from the
  * other. */
-static void test_two_processes(void **state)
+WORLD_TEST(two_processes)
 {
-    struct world *w = *state;
     struct fake_process *other = fake_process(&w->k, 1, 800, 8);
     struct fake_queue *theirs = fake_queue(&w->k, other, 3, 0x1111, KFD_COMPUTE);
     assert_int_equal(w->d->ops->scan(w->d, other->id, &w->groups, &w->err), 0);
@@ -230,16 +226,14 @@ static void test_two_processes(void **state)
     assert_false(w->a->suspended || theirs->suspended);
 }
 
-static void test_timeslice(void **state)
+WORLD_TEST(timeslice)
 {
-    struct world *w = *state;
     assert_int_equal(w->d->ops->set_timeslice(w->d, w->all[0], 1000, &w->err), -ENOTSUP);
     assert_int_equal(w->k.traps, 0);
 }
 
-static void test_old_kernel(void **state)
+WORLD_TEST(old_kernel)
 {
-    struct world *w = *state;
     struct gpu_info info;
     device_close(w->d);
     w->k.minor = KFD_DEBUG_MINOR - 1;
@@ -250,9 +244,8 @@ static void test_old_kernel(void **state)
     assert_int_equal(w->k.traps, 0);
 }
 
-static void test_refusals(void **state)
+WORLD_TEST(refusals)
 {
-    struct world *w = *state;
     w->p->foreign_tracer = true;
     assert_int_equal(suspend(w), -EPERM);
     assert_int_equal(w->k.traps, 0); /* the debugger's session is not touched */
@@ -282,25 +275,21 @@ static void test_refusals(void **state)
 }
 
 /* A debugger came after we suspended: what was asked runs, and so does the rest. */
-static void test_debugger_comes_later(void **state)
+WORLD_TEST(debugger_comes_later)
 {
-    struct world *w = *state;
     fake_queue(&w->k, w->p, 21, 0x2222, KFD_COMPUTE);
     rescan(w);
     assert_int_equal(suspend(w), 0);
     w->p->foreign_tracer = true;
     assert_int_equal(resume_first(w, 1), 0);
-    assert_false(w->a->suspended || w->b->suspended || w->copy->suspended);
+    is_suspended(w, false);
     assert_false(w->p->debugged);
 }
 
 static void destroy_b(struct fake_kfd *k)
 {
     struct fake_process *p = &k->processes[0];
-    for (size_t i = 0; i < ARRAY_SIZE(p->queues); i++) {
-        if (p->queues[i].there && p->queues[i].number == 11)
-            fake_queue_destroy(k, p, &p->queues[i]);
-    }
+    fake_queue_destroy(k, p, fake_queue_at(p, 11));
 }
 
 static void replace_b(struct fake_kfd *k)
@@ -314,9 +303,8 @@ static void create_another(struct fake_kfd *k)
     fake_queue(k, &k->processes[0], 12, 0x1111, KFD_COMPUTE);
 }
 
-static void test_races(void **state)
+WORLD_TEST(races)
 {
-    struct world *w = *state;
     /* A queue goes between list and suspend: the others are suspended. */
     w->k.race = destroy_b;
     assert_int_equal(suspend(w), 0);
@@ -351,9 +339,8 @@ static void test_races(void **state)
 }
 
 /* Everything is gone before the first look. */
-static void test_no_queues(void **state)
+WORLD_TEST(no_queues)
 {
-    struct world *w = *state;
     fake_queue_destroy(&w->k, w->p, w->a);
     fake_queue_destroy(&w->k, w->p, w->b);
     fake_queue_destroy(&w->k, w->p, w->copy);
@@ -362,9 +349,8 @@ static void test_no_queues(void **state)
     assert_int_equal(resume(w), 0);
 }
 
-static void test_hardware_error(void **state)
+WORLD_TEST(hardware_error)
 {
-    struct world *w = *state;
     w->a->stuck = w->b->stuck = w->copy->stuck = true;
     assert_int_equal(suspend(w), -EIO);
     assert_false(w->p->debugged);
@@ -376,9 +362,8 @@ static void test_hardware_error(void **state)
     assert_false(w->a->suspended || w->copy->suspended || w->p->debugged);
 }
 
-static void test_target_dies(void **state)
+WORLD_TEST(target_dies)
 {
-    struct world *w = *state;
     assert_int_equal(suspend(w), 0);
     fake_exit(&w->k, w->p);
     unsigned traps = w->k.traps;
@@ -398,9 +383,8 @@ static void exit_700(struct fake_kfd *k)
     fake_exit(k, &k->processes[0]);
 }
 
-static void test_target_dies_meanwhile(void **state)
+WORLD_TEST(target_dies_meanwhile)
 {
-    struct world *w = *state;
     w->k.race = exit_700;
     assert_true(suspend(w) < 0);
     assert_int_equal(suspend(w), -ESRCH);
@@ -408,9 +392,8 @@ static void test_target_dies_meanwhile(void **state)
 }
 
 /* The program replaced itself: queues and debug mode are new. */
-static void test_exec(void **state)
+WORLD_TEST(exec)
 {
-    struct world *w = *state;
     assert_int_equal(suspend(w), 0);
     w->p->debugged = false;
     for (size_t i = 0; i < 3; i++)
@@ -422,9 +405,8 @@ static void test_exec(void **state)
 }
 
 /* kill -9 of the daemon: the kernel undoes; a restorer's driver finds nothing to do. */
-static void test_we_die(void **state)
+WORLD_TEST(we_die)
 {
-    struct world *w = *state;
     struct device_driver *restorer;
     assert_int_equal(suspend(w), 0);
     fake_we_die(&w->k);
@@ -436,9 +418,8 @@ static void test_we_die(void **state)
     device_close(restorer);
 }
 
-static void test_close_and_forget(void **state)
+WORLD_TEST(close_and_forget)
 {
-    struct world *w = *state;
     assert_int_equal(suspend(w), 0);
     w->d->ops->forget(w->d, 700);
     assert_false(w->p->debugged || w->a->suspended);
@@ -448,37 +429,10 @@ static void test_close_and_forget(void **state)
     assert_int_equal(kfd_driver_open(&w->k.io, &w->d, &w->err), 0);
 }
 
-static void test_no_gpu(void **state)
+WORLD_TEST(no_gpu)
 {
-    struct world *w = *state;
     struct device_driver *d;
     struct kfd_io io = w->k.io;
     io.sysfs = "/nowhere";
     assert_int_equal(kfd_driver_open(&io, &d, &w->err), -ENODEV);
-}
-
-int main(void)
-{
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        T(test_gpus),
-        T(test_scan),
-        T(test_processes_and_memory),
-        T(test_suspend_resume),
-        T(test_two_processes),
-        T(test_timeslice),
-        T(test_old_kernel),
-        T(test_refusals),
-        T(test_debugger_comes_later),
-        T(test_races),
-        T(test_no_queues),
-        T(test_hardware_error),
-        T(test_target_dies),
-        T(test_target_dies_meanwhile),
-        T(test_exec),
-        T(test_we_die),
-        T(test_close_and_forget),
-        T(test_no_gpu),
-    };
-    return cmocka_run_group_tests_name("device_amd", tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* The manager with the AMD driver on the stand-in: jobs take turns as a whole on a device without
  * timeslices, nothing fails for their lack, and a scheduler that dies leaves nothing suspended. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka wants the four above
-#include <cmocka.h>
-
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "../test.h"
 #include "engine/engine.h"
 #include "fake_kfd.h"
 
@@ -114,6 +108,8 @@ static int tear_down(void **state)
     return 0;
 }
 
+#define WORLD_TEST(name) TEST_IN(name, struct world *w, set_up, tear_down)
+
 static void begin(struct world *w)
 {
     start(w);
@@ -123,9 +119,15 @@ static void begin(struct world *w)
     ticks(w, 300);
 }
 
-static void test_turns(void **state)
+static void no_job_failed(const struct world *w)
 {
-    struct world *w = *state;
+    struct error err = {""};
+    for (unsigned i = 0; i < JOBS; i++)
+        assert_int_equal(engine_job_status(w->m, w->job[i], &err), 0);
+}
+
+WORLD_TEST(test_turns)
+{
     unsigned ran[JOBS] = {0};
     begin(w);
     for (int t = 0; t < 300; t++) {
@@ -139,18 +141,14 @@ static void test_turns(void **state)
         assert_int_equal(off(w->p[1]) + off(w->p[2]), QUEUES);
     }
     assert_in_range(ran[1], 120, 180);
-    for (unsigned i = 0; i < JOBS; i++) {
-        struct error err = {""};
-        assert_int_equal(engine_job_status(w->m, w->job[i], &err), 0);
-    }
+    no_job_failed(w);
     stop(w, true);
     for (unsigned i = 0; i < JOBS; i++)
         assert_false(off(w->p[i]) || w->p[i]->debugged);
 }
 
-static void test_killed(void **state)
+WORLD_TEST(killed)
 {
-    struct world *w = *state;
     begin(w);
     assert_int_equal(off(w->p[1]) + off(w->p[2]), QUEUES);
     stop(w, false);
@@ -162,20 +160,8 @@ static void test_killed(void **state)
         ticks(w, 10);
         assert_int_equal(off(w->p[1]) + off(w->p[2]), QUEUES);
     }
-    for (unsigned i = 0; i < JOBS; i++) {
-        struct error err = {""};
-        assert_int_equal(engine_job_status(w->m, w->job[i], &err), 0);
-    }
+    no_job_failed(w);
     assert_int_equal(off(w->p[0]), 0);
     stop(w, true);
     assert_int_equal(off(w->p[1]) + off(w->p[2]), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_turns, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_killed, set_up, tear_down),
-    };
-    return cmocka_run_group_tests_name("amd_scheduled", tests, NULL, NULL);
 }

@@ -1,21 +1,13 @@
 /* Tracing a process for the length of a call, with the real kernel: the target is never stopped,
  * loses no signal, and is let go however the tracer ends. Needs no GPU. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka wants the four above
-#include <cmocka.h>
-
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
-#include "device/amd/kfd.h"
+#include "../test.h"
+#include "gpu/amd/kfd.h"
 
 static int answer_fd;
 
@@ -25,7 +17,14 @@ static void answer(int sig)
         _exit(1);
 }
 
-/* A process that answers SIGUSR1 with a byte. */
+static bool answered(int from)
+{
+    char c;
+    struct pollfd p = {.fd = from, .events = POLLIN};
+    return poll(&p, 1, 10000) == 1 && read(from, &c, 1) == 1;
+}
+
+/* A process that answers SIGUSR1 with a byte, and is ready to. */
 static pid_t start(int *from)
 {
     int fds[2];
@@ -42,14 +41,8 @@ static pid_t start(int *from)
     }
     close(fds[1]);
     *from = fds[0];
+    assert_true(answered(*from));
     return pid;
-}
-
-static bool answered(int from)
-{
-    char c;
-    struct pollfd p = {.fd = from, .events = POLLIN};
-    return poll(&p, 1, 10000) == 1 && read(from, &c, 1) == 1;
 }
 
 static struct proc_id id_of(pid_t pid)
@@ -82,11 +75,10 @@ static int look_and_signal(void *arg)
     return 17;
 }
 
-static void test_traced(void **state)
+TEST(test_traced)
 {
     int from;
     pid_t pid = start(&from);
-    assert_true(answered(from));
     for (int i = 0; i < 20; i++) {
         struct seen s = {.pid = pid};
         assert_int_equal(kfd_io_system.traced(id_of(pid), look_and_signal, &s), 17);
@@ -104,12 +96,11 @@ static int never(void *arg)
     return 0;
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
     int from;
     bool called = false;
     pid_t pid = start(&from);
-    assert_true(answered(from));
     struct proc_id id = id_of(pid), reused = {id.pid, id.start_ticks + 1};
     assert_int_equal(kfd_io_system.traced(reused, never, &called), -ESRCH);
     assert_int_equal(kfd_tracer(pid), 0);
@@ -130,11 +121,10 @@ static int stay(void *arg)
         pause();
 }
 
-static void test_tracer_killed(void **state)
+TEST(tracer_killed)
 {
     int from, fds[2];
     pid_t pid = start(&from);
-    assert_true(answered(from));
     struct proc_id id = id_of(pid);
     assert_int_equal(pipe(fds), 0);
     pid_t tracer = fork();
@@ -151,14 +141,4 @@ static void test_tracer_killed(void **state)
     end(pid, from);
     close(fds[0]);
     close(fds[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_traced),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_tracer_killed),
-    };
-    return cmocka_run_group_tests_name("amd_tracer", tests, NULL, NULL);
 }

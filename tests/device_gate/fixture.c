@@ -1,8 +1,6 @@
 /* See fixture.h. */
 #include "fixture.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -113,14 +111,12 @@ static int loop = -1;
 
 static void loop_add(void *arg, int fd)
 {
-    (void)arg;
     struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
     assert_int_equal(epoll_ctl(loop, EPOLL_CTL_ADD, fd, &e), 0);
 }
 
 static void loop_remove(void *arg, int fd)
 {
-    (void)arg;
     assert_int_equal(epoll_ctl(loop, EPOLL_CTL_DEL, fd, NULL), 0);
 }
 

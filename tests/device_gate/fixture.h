@@ -2,18 +2,11 @@
 #ifndef CEDE_TESTS_DEVICE_GATE_FIXTURE_H
 #define CEDE_TESTS_DEVICE_GATE_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka wants the four above
-#include <cmocka.h>
-
-#include <stdlib.h>
 #include <sys/types.h>
 
-#include "device/ops.h"
-#include "lib/gate_proto.h"
+#include "../test.h"
+#include "base/gate_proto.h"
+#include "gpu/ops.h"
 
 extern struct device_driver *d; /* opened by begin(), listening */
 extern char path[64];

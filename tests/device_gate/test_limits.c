@@ -2,11 +2,10 @@
  * descriptors, the daemon's time, places for devices, and turns. Virtual time where time counts. */
 #include "fixture.h"
 
-#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -14,7 +13,49 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "device/gate/gate.h"
+#include "gpu/gate/gate.h"
+
+static struct gate_driver *gate(void)
+{
+    return (struct gate_driver *)(void *)d;
+}
+
+/* ---- other processes ---- */
+
+/* As fork(), into a process of this user; 0: of ours. */
+static pid_t fork_as(uid_t uid)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    /* Changing the user would clear the signal. */
+    if (pid == 0 &&
+        ((uid && (setgid(uid) < 0 || setuid(uid) < 0)) || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0))
+        _exit(1);
+    return pid;
+}
+
+static void stay(void)
+{
+    for (;;)
+        pause();
+}
+
+static void end_process(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+/* In such a process: waits until there is room in the backlog. */
+static int connect_patiently(void)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+        _exit(1);
+    return fd;
+}
 
 /* ---- descriptors ---- */
 
@@ -28,9 +69,8 @@ static unsigned first_free(void)
 
 /* A connection that cannot be taken must not keep the loop awake: it is refused with the descriptor
  * in reserve, or waits until there are descriptors again. */
-static void no_descriptors_left(void **state)
+TEST_WITH(no_descriptors_left, begin, end)
 {
-    (void)state;
     struct rlimit old;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     for (int reserve = 0; reserve < 2; reserve++) {
@@ -59,17 +99,28 @@ static void no_descriptors_left(void **state)
     }
 }
 
-/* A crowd that is refused again and again gets its refusals slowly. */
-static void refusals_are_slow(void **state)
+/* As many programs as a user may have. */
+static void fill(int crowd[GATE_PROGRAMS_OF_USER])
 {
-    (void)state;
-    enum { CROWD = 60 };
-    struct gate_driver *g = (struct gate_driver *)(void *)d;
-    int crowd[GATE_PROGRAMS_OF_USER], more[CROWD], refused = 0;
-    for (unsigned i = 0; i < ARRAY_SIZE(crowd); i++) {
+    for (unsigned i = 0; i < GATE_PROGRAMS_OF_USER; i++) {
         crowd[i] = connect_raw();
         processes();
     }
+}
+
+static void close_all(const int *fds, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        close(fds[i]);
+}
+
+/* A crowd that is refused again and again gets its refusals slowly. */
+TEST_WITH(refusals_are_slow, begin, end)
+{
+    enum { CROWD = 60 };
+    struct gate_driver *g = gate();
+    int crowd[GATE_PROGRAMS_OF_USER], more[CROWD], refused = 0;
+    fill(crowd);
     g->unmuted_ns = monotonic_ns() + NSEC_PER_SEC; /* what follows is within one span of time */
     loop_begin();
     for (unsigned i = 0; i < CROWD; i++)
@@ -84,10 +135,8 @@ static void refusals_are_slow(void **state)
     demand();
     assert_int_equal(loop_turn(), 1);
     loop_end();
-    for (unsigned i = 0; i < CROWD; i++)
-        close(more[i]);
-    for (unsigned i = 0; i < ARRAY_SIZE(crowd); i++)
-        close(crowd[i]);
+    close_all(more, CROWD);
+    close_all(crowd, ARRAY_SIZE(crowd));
     for (int i = 0; i < 100 && d->ops->due_ns(d) < UINT64_MAX; i++)
         processes();
     g->unmuted_ns = 0;
@@ -108,29 +157,27 @@ static int begin_virtual(void **state)
 {
     begin(state);
     now = monotonic_ns();
-    ((struct gate_driver *)(void *)d)->now_ns = virtual_now;
+    gate()->now_ns = virtual_now;
     return 0;
 }
 
 enum liar { WANTS, TOGGLES, RECONNECTS, LIARS };
 
-static void program_open(struct pages *p, bool open)
+static void open_all(bool open)
 {
-    struct group_list l = scan(getpid());
+    _cleanup_(group_list_free) struct group_list l = scan(getpid());
     for (size_t i = 0; i < l.n; i++) {
         const struct device_group *g = &l.v[i];
         assert_int_equal(d->ops->set_running(d, &g, 1, open, NULL), 0);
         assert_int_equal(d->ops->set_timeslice(d, g, 1000, NULL), 0);
     }
-    (void)p;
-    group_list_free(&l);
 }
 
 static struct pages program(bool open)
 {
     struct pages p = welcomed();
     say_device(&p, 0, "one");
-    program_open(&p, open);
+    open_all(open);
     atomic_store(&p.slot->device[0].wants, 1);
     return p;
 }
@@ -143,7 +190,6 @@ static unsigned believed_s(enum liar how, unsigned programs, unsigned seconds)
     for (unsigned i = 0; i < programs; i++)
         p[i] = program(true);
     for (unsigned s = 0; s < seconds * 4; s++) {
-        struct demand_list l = {0};
         static bool believed;
         if (how == TOGGLES)
             atomic_store(&p[0].slot->device[0].wants, s % 20 > 0);
@@ -151,10 +197,8 @@ static unsigned believed_s(enum liar how, unsigned programs, unsigned seconds)
             leave(&p[0]);
             p[0] = program(true);
         }
-        assert_int_equal(d->ops->demand(d, &l, NULL), 0);
-        for (size_t i = 0; i < l.n; i++)
-            believed = l.v[i].wants;
-        demand_list_free(&l);
+        int reported = demand();
+        believed = reported < 0 ? believed : reported;
         n += believed;
         now += NSEC_PER_SEC / 4;
     }
@@ -163,38 +207,34 @@ static unsigned believed_s(enum liar how, unsigned programs, unsigned seconds)
     return n / 4;
 }
 
-static void fruitless_wants_lose(void **state)
+TEST(fruitless_wants_lose)
 {
     static const struct {
         enum liar how;
         unsigned programs;
     } rows[] = {{WANTS, 1}, {TOGGLES, 1}, {RECONNECTS, 1}, {WANTS, 8}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        begin_virtual(state);
+        begin_virtual(NULL);
         unsigned first = believed_s(rows[i].how, rows[i].programs, 40);
         unsigned later = believed_s(rows[i].how, rows[i].programs, 2000);
         if (first > 15 || later > 2000 / 8)
             fail_msg("row %zu: believed for %u of 40 s, and for %u of 2000 s", i, first, later);
         if (first < 1)
             fail_msg("row %zu: never believed", i);
-        end(state);
+        end(NULL);
     }
 }
 
 /* Neither long commands, nor waiting for the turn, nor another program that lies. */
-static void honest_wants_are_believed(void **state)
+TEST_WITH(honest_wants_are_believed, begin_virtual, end)
 {
-    (void)state;
     struct pages works = program(true), lies = program(true);
     unsigned lost = 0;
     for (unsigned s = 0; s < 400; s++) {
         now += NSEC_PER_SEC / 2;
         atomic_fetch_add(&works.slot->device[0].ended, 1);
-        struct demand_list l = {0};
-        assert_int_equal(d->ops->demand(d, &l, NULL), 0);
-        demand_list_free(&l);
-        const struct gate_driver *g = (const struct gate_driver *)(const void *)d;
-        lost += !g->programs[0].v[0].wants;
+        demand();
+        lost += !gate()->programs[0].v[0].wants;
     }
     assert_int_equal(lost, 0);
     leave(&lies);
@@ -212,7 +252,7 @@ static void honest_wants_are_believed(void **state)
     }
     atomic_fetch_add(&works.slot->device[0].ended, 1);
     demand();
-    program_open(&works, false);
+    open_all(false);
     demand();
     for (unsigned s = 0; s < 400; s++) {
         now += NSEC_PER_SEC;
@@ -223,7 +263,6 @@ static void honest_wants_are_believed(void **state)
 
 static unsigned wants_that_count(void)
 {
-    const struct gate_driver *g = (const struct gate_driver *)(const void *)d;
     unsigned v = 0;
     for (int i = 0; i < 3; i++) { /* looks */
         assert_true(d->ops->due_ns(d) <= now + NSEC_PER_SEC);
@@ -231,7 +270,7 @@ static unsigned wants_that_count(void)
         demand();
     }
     for (unsigned i = 0; i < 2; i++)
-        v |= (unsigned)g->programs[i].v[0].wants << i;
+        v |= (unsigned)gate()->programs[i].v[0].wants << i;
     return v;
 }
 
@@ -244,19 +283,14 @@ static void await_state(pid_t pid, bool stopped)
 }
 
 /* A program that is stopped while it wants the device does not keep others from it. */
-static void stopped_programs_want_nothing(void **state)
+TEST_WITH(stopped_programs_want_nothing, begin_virtual, end)
 {
-    (void)state;
-    struct gate_driver *g = (struct gate_driver *)(void *)d;
+    struct gate_driver *g = gate();
     struct pages stops = program(true), waits = program(false);
     struct proc_stat st;
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (;;)
-            pause();
-    }
+    pid_t pid = fork_as(0);
+    if (pid == 0)
+        stay();
     assert_int_equal(proc_stat_read(pid, &st), 0);
     g->programs[0].proc = st.id;
     demand();
@@ -279,8 +313,7 @@ static void stopped_programs_want_nothing(void **state)
     atomic_store(&waits.slot->device[0].wants, 0);
     demand();
     assert_true(d->ops->due_ns(d) == UINT64_MAX);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
+    end_process(pid);
     assert_int_equal(proc_stat_read(getpid(), &st), 0);
     g->programs[0].proc = st.id;
     leave(&stops);
@@ -289,34 +322,32 @@ static void stopped_programs_want_nothing(void **state)
 
 /* ---- places ---- */
 
+/* As processes(), where there are others than this one. */
+static void look(void)
+{
+    _cleanup_(pid_list_free) struct pid_list l = {0};
+    assert_int_equal(d->ops->processes(d, &l, NULL), 0);
+}
+
 /* A process of this user that names so many devices: PREFIX 0, PREFIX 1, ... */
 static pid_t user_names(uid_t uid, const char *prefix, unsigned n)
 {
-    pid_t pid = fork();
-    assert_true(pid >= 0);
+    pid_t pid = fork_as(uid);
     if (pid == 0) {
         struct gate_msg m = {.type = GATE_HELLO, .magic = GATE_MAGIC, .version = GATE_VERSION};
-        /* After setuid(), which would clear it. */
-        if (setgid(uid) < 0 || setuid(uid) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
-            _exit(1);
-        int fd = connect_raw();
+        int fd = connect_patiently();
         send(fd, &m, sizeof(m), 0);
         for (unsigned i = 0; i < n; i++) {
             m = (struct gate_msg){.type = GATE_DEVICE, .device = i, .level = 1};
             snprintf(m.name, sizeof(m.name), "%s %u", prefix, i);
             send(fd, &m, sizeof(m), 0);
         }
-        for (;;)
-            pause();
+        stay();
     }
     for (unsigned i = 0; i < 5000; i++) {
-        struct pid_list pids = {0};
-        assert_int_equal(d->ops->processes(d, &pids, NULL), 0);
-        pid_list_free(&pids);
-        struct group_list l = scan(pid);
-        size_t has = l.n;
-        group_list_free(&l);
-        if (has == n)
+        look();
+        _cleanup_(group_list_free) struct group_list l = scan(pid);
+        if (l.n == n)
             return pid;
         usleep(1000);
     }
@@ -326,28 +357,23 @@ static pid_t user_names(uid_t uid, const char *prefix, unsigned n)
 
 static void user_leaves(pid_t pid)
 {
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-    struct pid_list l = {0};
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(d->ops->processes(d, &l, NULL), 0);
-    pid_list_free(&l);
+    end_process(pid);
+    look();
+    look();
 }
 
 /* Bit for each place that the process has. */
 static unsigned places(pid_t pid)
 {
     unsigned v = 0;
-    struct group_list l = scan(pid);
+    _cleanup_(group_list_free) struct group_list l = scan(pid);
     for (size_t i = 0; i < l.n; i++)
         v |= 1U << l.v[i].gpu;
-    group_list_free(&l);
     return v;
 }
 
-static void invented_devices_leave_room(void **state)
+TEST_WITH(invented_devices_leave_room, begin, end)
 {
-    (void)state;
     if (geteuid() != 0)
         skip();
     pid_t liar = user_names(60001, "invented", GATE_DEVICES);
@@ -375,26 +401,18 @@ static uint64_t passing_now(void)
 }
 
 /* Connecting and closing, and no more than one connection at a time: refused, for a while. */
-static void connecting_is_paid_for(void **state)
+TEST_WITH(connecting_is_paid_for, begin, end)
 {
-    (void)state;
     if (geteuid() != 0)
         skip();
     now = monotonic_ns();
-    ((struct gate_driver *)(void *)d)->now_ns = passing_now;
-    pid_t pid = fork();
-    assert_true(pid >= 0);
+    gate()->now_ns = passing_now;
+    pid_t pid = fork_as(60001);
     if (pid == 0) {
-        struct sockaddr_un a = {.sun_family = AF_UNIX};
-        snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
-        if (setgid(60001) < 0 || setuid(60001) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
-            _exit(1);
         alarm(20);
         for (unsigned i = 1;; i++) {
-            int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+            int fd = connect_patiently();
             struct pollfd p = {.fd = fd, .events = POLLIN};
-            if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
-                _exit(1);
             if (i % 1000 == 0 && poll(&p, 1, 300) == 1)
                 _exit(0);
             close(fd);
@@ -408,97 +426,71 @@ static void connecting_is_paid_for(void **state)
         now += 20 * NSEC_PER_MSEC;
         processes();
     }
-    struct pages p = welcomed();
-    leave(&p);
+    _cleanup_(leave) struct pages p = welcomed();
+}
+
+/* How many programs there are after `looks` looks, or as soon as there are `enough`. */
+static unsigned programs_after(unsigned looks, unsigned enough)
+{
+    struct gate_driver *g = gate();
+    unsigned n = 0;
+    for (unsigned i = 0; i < looks && n < enough; i++) {
+        usleep(1000);
+        g->unmuted_ns = 0;
+        processes();
+        n = 0;
+        for (unsigned k = 0; k < g->end; k++)
+            n += g->programs[k].fd >= 0;
+    }
+    return n;
 }
 
 /* All users together leave root a part. */
-static void users_leave_root_room(void **state)
+TEST_WITH(users_leave_root_room, begin, end)
 {
-    (void)state;
     pid_t pids[4];
     if (geteuid() != 0)
         skip();
     for (unsigned i = 0; i < ARRAY_SIZE(pids); i++) {
-        pids[i] = fork();
-        assert_true(pids[i] >= 0);
+        pids[i] = fork_as(60001 + i);
         if (pids[i] == 0) {
-            if (setgid(60001 + i) < 0 || setuid(60001 + i) < 0 ||
-                prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
-                _exit(1);
-            for (unsigned k = 0; k < GATE_PROGRAMS_OF_USER; k++) {
-                struct sockaddr_un a = {.sun_family = AF_UNIX};
-                snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
-                int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-                if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
-                    _exit(1);
-            }
-            for (;;)
-                pause();
+            for (unsigned k = 0; k < GATE_PROGRAMS_OF_USER; k++)
+                connect_patiently();
+            stay();
         }
     }
-    struct gate_driver *g = (struct gate_driver *)(void *)d;
-    unsigned taken = 0;
-    for (unsigned i = 0; i < 20000 && taken < USERS_PART(GATE_PROGRAMS); i++) {
-        usleep(1000);
-        g->unmuted_ns = 0;
-        processes();
-        taken = 0;
-        for (unsigned k = 0; k < g->end; k++)
-            taken += g->programs[k].fd >= 0;
-    }
-    for (unsigned i = 0; i < 100; i++) {
-        usleep(1000);
-        g->unmuted_ns = 0;
-        processes();
-    }
-    taken = 0;
-    for (unsigned k = 0; k < g->end; k++)
-        taken += g->programs[k].fd >= 0;
-    assert_int_equal(taken, USERS_PART(GATE_PROGRAMS));
+    programs_after(20000, USERS_PART(GATE_PROGRAMS));
+    assert_int_equal(programs_after(100, UINT_MAX), USERS_PART(GATE_PROGRAMS));
     struct pages p = welcomed();
     leave(&p);
-    for (unsigned i = 0; i < ARRAY_SIZE(pids); i++) {
-        kill(pids[i], SIGKILL);
-        waitpid(pids[i], NULL, 0);
-    }
+    for (unsigned i = 0; i < ARRAY_SIZE(pids); i++)
+        end_process(pids[i]);
 }
 
 /* What a program is told that had no room, in ps. */
 static int refusal_of(pid_t pid, struct error *err)
 {
-    struct pid_list all = {0};
-    struct group_list l = {0};
+    _cleanup_(pid_list_free) struct pid_list all = {0};
+    _cleanup_(group_list_free) struct group_list l = {0};
     struct proc_stat st;
     bool listed = false;
-    int r = 0;
     assert_int_equal(d->ops->processes(d, &all, NULL), 0);
     for (size_t i = 0; i < all.n; i++)
         listed |= all.v[i] == pid;
     assert_int_equal(proc_stat_read(pid, &st), 0);
-    if (listed)
-        r = d->ops->scan(d, st.id, &l, err);
-    group_list_free(&l);
-    pid_list_free(&all);
-    return r;
+    return listed ? d->ops->scan(d, st.id, &l, err) : 0;
 }
 
-static void refusals_are_told(void **state)
+TEST_WITH(refusals_are_told, begin, end)
 {
-    (void)state;
     int crowd[GATE_PROGRAMS_OF_USER], ends[2];
     struct error err = {""};
-    for (unsigned i = 0; i < ARRAY_SIZE(crowd); i++) {
-        crowd[i] = connect_raw();
-        processes();
-    }
+    fill(crowd);
     assert_int_equal(pipe(ends), 0);
-    pid_t pid = fork();
+    pid_t pid = fork_as(0);
     if (pid == 0) {
         char c;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (unsigned i = 0; i < ARRAY_SIZE(crowd); i++)
-            close(crowd[i]);
+        close_all(crowd, ARRAY_SIZE(crowd));
         close(ends[1]);
         close(connect_raw());
         if (read(ends[0], &c, 1) == 0)
@@ -511,31 +503,10 @@ static void refusals_are_told(void **state)
     assert_int_equal(refusal_of(pid, &err), -EUSERS);
     assert_non_null(strstr(err.text, "a user may have 128 programs"));
 
-    for (unsigned i = 0; i < ARRAY_SIZE(crowd); i++)
-        close(crowd[i]);
+    close_all(crowd, ARRAY_SIZE(crowd));
     close(ends[1]); /* it tries again */
     for (int i = 0; i < 2000 && refusal_of(pid, &err) != 0; i++)
         usleep(5000);
     assert_int_equal(refusal_of(pid, &err), 0);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-}
-
-#define B(name) cmocka_unit_test_setup_teardown(name, begin, end)
-#define V(name) cmocka_unit_test_setup_teardown(name, begin_virtual, end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        B(no_descriptors_left),
-        B(refusals_are_slow),
-        B(invented_devices_leave_room),
-        B(users_leave_root_room),
-        B(refusals_are_told),
-        B(connecting_is_paid_for),
-        V(honest_wants_are_believed),
-        V(stopped_programs_want_nothing),
-        cmocka_unit_test(fruitless_wants_lose),
-    };
-    return cmocka_run_group_tests_name("device_gate_limits", tests, NULL, NULL);
+    end_process(pid);
 }

@@ -7,14 +7,10 @@
 
 struct fake_rm *fake_machine;
 
-static void *grow(void *v, size_t n, size_t size)
+static void grow(void *v, size_t n, size_t *cap, size_t size)
 {
-    /* Powers of two. */
-    if (n & (n - 1))
-        return v;
-    v = reallocarray(v, n ? n * 2 : 1, size);
-    assert(v);
-    return v;
+    int r = list_grow(v, n, cap, size);
+    assert(r == 0);
 }
 
 struct fake_client *fake_client_at(struct fake_rm *rm, uint32_t handle)
@@ -48,7 +44,7 @@ struct fake_object *fake_object_at(struct fake_rm *rm, uint32_t client, uint32_t
 
 static uint32_t object_new(struct fake_client *c, uint32_t handle, uint32_t class, uint32_t parent)
 {
-    c->objects = grow(c->objects, c->nobjects, sizeof(c->objects[0]));
+    grow(&c->objects, c->nobjects, &c->cap, sizeof(c->objects[0]));
     c->objects[c->nobjects++] =
         (struct fake_object){.handle = handle, .class = class, .parent = parent};
     *hint(c, handle) = (uint32_t)c->nobjects;
@@ -68,12 +64,10 @@ static uint32_t own_new(struct fake_rm *rm, struct fake_client *c, uint32_t clas
 
 /* ---- what the driver calls ---- */
 
-static int open_add(struct fake_rm *rm, int file, bool is_ctl)
+static int open_add(struct fake_rm *rm, int file)
 {
     assert(rm->nopen < ARRAY_SIZE(rm->open));
-    rm->open[rm->nopen].fd = rm->next_fd;
-    rm->open[rm->nopen].file = file;
-    rm->open[rm->nopen++].is_ctl = is_ctl;
+    rm->open[rm->nopen++] = (struct fake_open){rm->next_fd, file};
     return rm->next_fd++;
 }
 
@@ -90,7 +84,7 @@ int fake_file_of(struct fake_rm *rm, int fd)
 static int io_open_ctl(void)
 {
     struct fake_rm *rm = fake_machine;
-    return rm->unloaded ? -ENOENT : open_add(rm, rm->next_file++, true);
+    return rm->unloaded ? -ENOENT : open_add(rm, rm->next_file++);
 }
 
 static void io_close(int fd)
@@ -118,7 +112,7 @@ static int io_pidfd(struct proc_id id)
     struct fake_process *p = process_at(rm, id.pid);
     if (!p || p->id.start_ticks != id.start_ticks)
         return -ESRCH;
-    return open_add(rm, -1 - (int)(p - rm->procs), false);
+    return open_add(rm, -1 - (int)(p - rm->procs));
 }
 
 static int io_getfd(int pidfd, int number)
@@ -133,7 +127,7 @@ static int io_getfd(int pidfd, int number)
         if (number && number == p->full_at)
             return -EMFILE;
         if (p->fds[i].number == number)
-            return p->fds[i].file < 0 ? -EBADF : open_add(rm, p->fds[i].file, true);
+            return p->fds[i].file < 0 ? -EBADF : open_add(rm, p->fds[i].file);
     }
     return -EBADF;
 }
@@ -239,7 +233,7 @@ static int io_open_gpu(const char *bus_id)
 {
     struct fake_rm *rm = fake_machine;
     rm->gpus_open++;
-    return open_add(rm, rm->next_file++, false);
+    return open_add(rm, rm->next_file++);
 }
 
 static bool io_same_pids(void)
@@ -299,19 +293,17 @@ static uint32_t control(struct fake_rm *rm, int file, const struct rm_ioctl_cont
             h->result = x ? x->parent : 0;
         return 0;
     }
-    if (a->cmd == 0xA06C0103 || a->cmd == 0xA06C0104) {
-        struct rm_timeslice *t = params;
-        if (!o || o->class != RM_CLASS_GROUP)
-            return RM_STATUS_INVALID_OBJECT;
-        if (a->cmd == 0xA06C0103)
-            o->timeslice_us = t->us;
-        else
-            t->us = o->timeslice_us;
+    if (a->cmd >> 16 == 0xA06C && (!o || o->class != RM_CLASS_GROUP))
+        return RM_STATUS_INVALID_OBJECT;
+    if (a->cmd == 0xA06C0103) {
+        o->timeslice_us = ((struct rm_timeslice *)params)->us;
+        return 0;
+    }
+    if (a->cmd == 0xA06C0104) {
+        ((struct rm_timeslice *)params)->us = o->timeslice_us;
         return 0;
     }
     if (a->cmd == 0xA06C0106) {
-        if (!o || o->class != RM_CLASS_GROUP)
-            return RM_STATUS_INVALID_OBJECT;
         rm->numbers++;
         ((struct rm_group_info *)params)->number = o->number;
         return 0;
@@ -419,18 +411,22 @@ struct fake_process *fake_process(struct fake_rm *rm)
     return p;
 }
 
+void fake_fd(struct fake_process *p, int number, int file)
+{
+    assert(p->nfds < ARRAY_SIZE(p->fds));
+    p->fds[p->nfds++] = (struct fake_fd){number, file};
+}
+
 uint32_t fake_client(struct fake_rm *rm, struct fake_process *p)
 {
-    rm->clients = grow(rm->clients, rm->nclients, sizeof(rm->clients[0]));
+    grow(&rm->clients, rm->nclients, &rm->cap, sizeof(rm->clients[0]));
     struct fake_client *c = &rm->clients[rm->nclients++];
     *c = (struct fake_client){
         .handle = RM_CLIENT_BASE + rm->counter++ % RM_CLIENT_RANGE,
         .file = rm->next_file++,
         .next_library = 1,
     };
-    assert(p->nfds < ARRAY_SIZE(p->fds));
-    p->fds[p->nfds].number = 3 + (int)p->nfds;
-    p->fds[p->nfds++].file = c->file;
+    fake_fd(p, 3 + (int)p->nfds, c->file);
     return c->handle;
 }
 
@@ -450,14 +446,10 @@ void fake_subscribe(struct fake_rm *rm, uint32_t client, uint32_t device, const 
                     bool own)
 {
     struct fake_client *c = fake_client_at(rm, client);
-    uint32_t subdevice = device + 1, outer;
-    if (own) {
-        outer = own_new(rm, c, RM_CLASS_GPU_INSTANCE, subdevice);
-        own_new(rm, c, RM_CLASS_COMPUTE_INSTANCE, outer);
-    } else {
-        outer = library_new(c, RM_CLASS_GPU_INSTANCE, subdevice);
-        library_new(c, RM_CLASS_COMPUTE_INSTANCE, outer);
-    }
+    static const uint32_t classes[] = {RM_CLASS_GPU_INSTANCE, RM_CLASS_COMPUTE_INSTANCE};
+    uint32_t parent = device + 1; /* the subdevice */
+    for (size_t i = 0; i < ARRAY_SIZE(classes); i++)
+        parent = own ? own_new(rm, c, classes[i], parent) : library_new(c, classes[i], parent);
     c->objects[c->nobjects - 1].uuid = uuid;
 }
 
@@ -494,8 +486,8 @@ uint32_t fake_context(struct fake_rm *rm, struct fake_process *p, uint32_t clien
 void fake_context_free(struct fake_rm *rm, struct fake_process *p, uint32_t client, uint32_t group)
 {
     struct fake_client *c = fake_client_at(rm, client);
-    size_t n = 0;
-    uint32_t first = group, last = group;
+    const uint32_t first = group;
+    uint32_t last = group;
     /* The context's names end with its third copy group's last engine. */
     unsigned groups = 0;
     for (size_t i = 0; i < c->nobjects; i++) {
@@ -507,26 +499,17 @@ void fake_context_free(struct fake_rm *rm, struct fake_process *p, uint32_t clie
             break;
         last = o->handle;
     }
-    for (size_t i = 0; i < c->nobjects; i++) {
-        const struct fake_object o = c->objects[i];
-        bool mine = (o.handle >= first && o.handle <= last) ||
-                    (o.handle >= RM_OWN_BASE && o.parent >= first && o.parent <= last);
-        if (!mine)
-            c->objects[n++] = o;
-    }
-    /* Keeps the capacity that grow() expects. */
-    while (n < c->nobjects)
-        c->objects[--c->nobjects] = (struct fake_object){0};
+    size_t n = c->nobjects;
+    c->nobjects = 0;
     memset(c->hints, 0, sizeof(c->hints));
-    for (size_t i = 0; i < n; i++)
-        *hint(c, c->objects[i].handle) = (uint32_t)i + 1;
-    struct fake_object *copy = NULL;
-    size_t cap = 1;
-    while (cap < n + 1)
-        cap *= 2;
-    copy = reallocarray(c->objects, cap, sizeof(*copy));
-    assert(copy);
-    c->objects = copy;
+    for (size_t i = 0; i < n; i++) {
+        const struct fake_object o = c->objects[i];
+        if ((o.handle >= first && o.handle <= last) ||
+            (o.handle >= RM_OWN_BASE && o.parent >= first && o.parent <= last))
+            continue;
+        c->objects[c->nobjects++] = o;
+        *hint(c, o.handle) = (uint32_t)c->nobjects;
+    }
     p->ngpu -= 16;
 }
 
@@ -540,10 +523,9 @@ void fake_malloc(struct fake_rm *rm, uint32_t client, uint32_t device, unsigned 
 
 struct fake_process *fake_fork(struct fake_rm *rm, const struct fake_process *parent)
 {
-    struct fake_process *p = fake_process(rm);
-    struct proc_id id = p->id;
-    *p = *parent;
-    p->id = id;
+    struct fake_process *p = fake_process(rm), child = *parent;
+    child.id = p->id;
+    *p = child;
     return p;
 }
 

@@ -4,8 +4,8 @@
 #ifndef CEDE_TESTS_FAKE_RM_H
 #define CEDE_TESTS_FAKE_RM_H
 
-#include "device/nvidia/nvidia.h"
-#include "device/ops.h"
+#include "gpu/nvidia/nvidia.h"
+#include "gpu/ops.h"
 
 struct fake_object {
     uint32_t handle, class, parent;
@@ -22,7 +22,7 @@ struct fake_client {
     int file; /* the open file it answers on */
     uint32_t next_library, next_own;
     struct fake_object *objects;
-    size_t nobjects;
+    size_t nobjects, cap;
     uint32_t hints[65536]; /* by handle: 1 + where its object probably is; 0: it has none */
 };
 
@@ -42,7 +42,7 @@ struct fake_trace {
 struct fake_process {
     struct proc_id id;
     bool alive;
-    struct {
+    struct fake_fd {
         int number, file; /* file < 0: not the driver's */
     } fds[64];
     size_t nfds;
@@ -58,12 +58,11 @@ struct fake_rm {
     uint32_t counter;      /* clients ever allocated */
     int next_file, next_fd;
     struct fake_client *clients;
-    size_t nclients;
+    size_t nclients, cap;
     struct fake_process procs[64];
     size_t nprocs;
-    struct {          /* our own descriptors */
-        int fd, file; /* file < 0: pidfd of procs[-file - 1] */
-        bool is_ctl;
+    struct fake_open { /* our own descriptors */
+        int fd, file;  /* file < 0: pidfd of procs[-file - 1] */
     } open[32];
     size_t nopen;
     unsigned gpus;
@@ -101,6 +100,8 @@ extern struct fake_rm *fake_machine; /* what the driver calls: that of the last 
 struct device_driver *fake_driver(struct fake_rm *rm, unsigned known);
 
 struct fake_process *fake_process(struct fake_rm *rm);
+/* One more open descriptor, of that file; file < 0: not the driver's. */
+void fake_fd(struct fake_process *p, int number, int file);
 /* A new open /dev/nvidiactl with a client; returns the client's handle. */
 uint32_t fake_client(struct fake_rm *rm, struct fake_process *p);
 /* Devices and subdevice of a GPU, as cuInit makes them; returns the device's handle. */

@@ -1,47 +1,9 @@
 /* Preemption modes on a GPU of this machine: a load whose work is verified, beside another that
  * waits for the GPU, is set to block ends and back. Exits 77 where there is no such GPU. Steers its
  * own children only; their blocks are short, so that none can make the driver reset a channel. */
-#include <errno.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "device/ops.h"
+#include "gpu_load.h"
 
 #define CHANGES 200
-
-static pid_t load(const char *const argv[])
-{
-    pid_t pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        execv(argv[0], (char *const *)argv);
-        _exit(127);
-    }
-    return pid;
-}
-
-/* Its compute group, within 30 s. */
-static int compute_group(struct device_driver *d, pid_t pid, struct device_group *out)
-{
-    struct group_list l = {0};
-    struct proc_stat st;
-    int r = proc_stat_read(pid, &st);
-    bool found = false;
-    for (int i = 0; i < 300 && r == 0 && !found; i++) {
-        l.n = 0;
-        usleep(100000);
-        d->ops->scan(d, st.id, &l, NULL);
-        for (size_t k = 0; k < l.n && !found; k++) {
-            found = l.v[k].kind == GROUP_COMPUTE;
-            *out = l.v[k];
-        }
-    }
-    group_list_free(&l);
-    return r < 0 ? r : found ? 0 : -ENOENT;
-}
 
 static int change(struct device_driver *d, const struct device_group *g, struct error *err)
 {
@@ -79,22 +41,11 @@ static int end_load(pid_t pid)
 int main(int argc, char **argv)
 {
     struct error err = {""};
-    struct device_driver *d;
+    struct device_driver *d = open_or_exit();
     struct device_group g;
     const char *cede = argc > 1 ? argv[1] : "cede";
-    /* How long their kernels take does not matter, and calibration would have to be alone. */
-    const char *const batch[] = {
-        cede, "load", "batch", "--device", "nvidia", "--iterations-per-us", "5", "--verify", NULL};
-    const char *const serve[] = {cede,       "load",     "latency",
-                                 "--device", "nvidia",   "--iterations-per-us",
-                                 "5",        "--verify", NULL};
-    int r = device_nvidia.open(NULL, &d, &err);
-    if (r == -ENODEV)
-        printf("no NVIDIA GPU: %s\n", err.text);
-    if (r < 0)
-        return r == -ENODEV ? 77 : 1;
-    pid_t pids[] = {load(batch), load(serve)};
-    r = compute_group(d, pids[1], &g);
+    pid_t pids[] = {load(cede, "batch", "--verify", NULL), load(cede, "latency", "--verify", NULL)};
+    int r = compute_group(d, pids[1], &g);
     r = r ? r : compute_group(d, pids[0], &g);
     if (r == 0)
         r = change(d, &g, &err);

@@ -8,15 +8,17 @@
  *   nvidia_probe --pace PID...          scans all ten times a second for 2 s: CPU time of each
  *   nvidia_probe --watch PID            scans without a pause for 8 s and tells each change
  *   nvidia_probe --parallel PID...      suspends and resumes each 20 times, one by one, and then
- * all at once from a thread and a driver of its own each Exits 77 where there is no such GPU. Must
- * not leave a program suspended except on --suspend. */
+ * all at once, each from a thread and a driver of its own nvidia_probe --trace PID...         who
+ * had these programs' GPUs, by the driver's trace, ten times a second for 2 s; or the step at which
+ * it refuses to trace Exits 77 where there is no such GPU. Must not leave a program suspended
+ * except on --suspend. */
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 
-#include "device/nvidia/nvidia.h"
-#include "device/ops.h"
+#include "gpu/nvidia/nvidia.h"
+#include "gpu/ops.h"
 
 #define ROUNDS 20
 
@@ -256,6 +258,34 @@ static void watch(struct device_driver *d, pid_t pid)
     group_list_free(&l);
 }
 
+static int trace(struct device_driver *d, const struct pid_list *pids)
+{
+    struct group_list l = {0};
+    struct error err = {""};
+    int r = 0;
+    for (size_t k = 0; k < pids->n; k++) { /* their GPUs are those that are traced */
+        struct proc_stat st;
+        if (proc_stat_read(pids->v[k], &st) == 0)
+            scan(d, st.id, &l, true);
+    }
+    for (int i = 0; i < ROUNDS && r == 0; i++) {
+        struct activity_list a = {0};
+        uint64_t t = monotonic_ns();
+        r = d->ops->activity(d, &a, &err);
+        printf("%.0f us, gaps on GPUs %x:%s", us_since(t), a.incomplete, a.n ? "" : " nobody");
+        for (size_t k = 0; k < a.n; k++)
+            printf("  pid %d gpu %u %u times %.1f ms", a.v[k].pid, a.v[k].gpu, a.v[k].bursts,
+                   (double)a.v[k].busy_ns / NSEC_PER_MSEC);
+        printf("\n");
+        activity_list_free(&a);
+        nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
+    }
+    if (r < 0)
+        printf("trace: %s\n", err.text);
+    group_list_free(&l);
+    return r;
+}
+
 /* ---- whether calls to different GPUs run at the same time ---- */
 
 struct lane {
@@ -402,8 +432,8 @@ int main(int argc, char **argv)
         watch(d, pids.v[0]);
         pids.n = 0;
     }
-    if (strcmp(verb, "--parallel") == 0) {
-        result = parallel(&pids);
+    if (strcmp(verb, "--parallel") == 0 || strcmp(verb, "--trace") == 0) {
+        result = verb[2] == 'p' ? parallel(&pids) : trace(d, &pids);
         pids.n = 0;
     }
     for (size_t i = 0; i < pids.n; i++) {

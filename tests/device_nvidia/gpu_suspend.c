@@ -2,15 +2,7 @@
  * suspensions, by one process or by one each, which has ended since; whether one that is resumed
  * first is suspended once then; and whether one call suspends, and resumes, two programs. Exits 77
  * where there is no such GPU, and 1 unless the last two are so. Steers its own children only. */
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "device/ops.h"
+#include "gpu_load.h"
 
 #define TIMES 3
 
@@ -20,19 +12,11 @@ struct program {
     struct device_group g; /* its compute group */
 };
 
-static void load(const char *cede, struct program *p)
+static void begin(const char *cede, struct program *p)
 {
     strcpy(p->output, "/tmp/cede-suspend-XXXXXX");
-    int fd = mkstemp(p->output);
-    p->pid = fork();
-    if (p->pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        dup2(fd, STDOUT_FILENO);
-        execl(cede, cede, "load", "batch", "--device", "nvidia", "--iterations-per-us", "5",
-              "--report", "20", (char *)NULL);
-        _exit(127);
-    }
-    close(fd);
+    close(mkstemp(p->output));
+    p->pid = load(cede, "batch", "--report=20", p->output);
 }
 
 static void end(struct program *p)
@@ -64,25 +48,6 @@ static bool works(const struct program *p)
     return kernels(p) > before;
 }
 
-static int group_of(struct device_driver *d, pid_t pid, struct device_group *out)
-{
-    struct group_list l = {0};
-    struct proc_stat st;
-    int r = proc_stat_read(pid, &st);
-    bool found = false;
-    for (int i = 0; i < 300 && r == 0 && !found; i++) {
-        l.n = 0;
-        usleep(100000);
-        d->ops->scan(d, st.id, &l, NULL);
-        for (size_t k = 0; k < l.n && !found; k++) {
-            found = l.v[k].kind == GROUP_COMPUTE;
-            *out = l.v[k];
-        }
-    }
-    group_list_free(&l);
-    return r < 0 ? r : found ? 0 : -ENOENT;
-}
-
 /* By a process of its own, which ends. */
 static int set_elsewhere(pid_t load, bool on)
 {
@@ -92,7 +57,7 @@ static int set_elsewhere(pid_t load, bool on)
         struct device_driver *d;
         struct device_group g;
         int r = device_nvidia.open(NULL, &d, NULL);
-        r = r ? r : group_of(d, load, &g);
+        r = r ? r : compute_group(d, load, &g);
         const struct device_group *one = &g;
         _exit((r ? r : d->ops->set_running(d, &one, 1, on, NULL)) != 0);
     }
@@ -105,8 +70,8 @@ static bool two_at_once(struct device_driver *d, const char *cede, struct progra
 {
     struct program b;
     struct error err = {""};
-    load(cede, &b);
-    int r = group_of(d, b.pid, &b.g);
+    begin(cede, &b);
+    int r = compute_group(d, b.pid, &b.g);
     const struct device_group *both[] = {&a->g, &b.g};
     bool good = r == 0 && works(a) && works(&b);
     for (int i = 0; i < 2 && r == 0; i++) {
@@ -125,16 +90,11 @@ int main(int argc, char **argv)
 {
     const char *cede = argc > 1 ? argv[1] : "cede";
     struct error err = {""};
-    struct device_driver *d;
+    struct device_driver *d = open_or_exit();
     struct program p;
     const struct device_group *one = &p.g;
-    int r = device_nvidia.open(NULL, &d, &err);
-    if (r == -ENODEV)
-        printf("no NVIDIA GPU: %s\n", err.text);
-    if (r < 0)
-        return r == -ENODEV ? 77 : 1;
-    load(cede, &p);
-    r = group_of(d, p.pid, &p.g);
+    begin(cede, &p);
+    int r = compute_group(d, p.pid, &p.g);
     printf("found: %d, works: %d\n", r, works(&p));
     for (int k = 0; k < 2 * TIMES && r == 0; k++) {
         bool elsewhere = k >= TIMES;

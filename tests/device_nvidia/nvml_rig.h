@@ -14,7 +14,7 @@
 #include "rig.h"
 
 enum library { LIBRARY_580, LIBRARY_450, LIBRARY_535 };
-static const char *const *libraries; /* paths, in this order */
+extern const char *const *libraries; /* paths, in this order */
 
 struct nvml_rig {
     struct rig t;
@@ -52,6 +52,35 @@ HELPER void nvml_rig_down(struct nvml_rig *r)
         waitpid(r->children[i], NULL, 0);
     }
     dlclose(r->lib);
+}
+
+HELPER int nvml_tear_down(void **state)
+{
+    nvml_rig_down(*state);
+    free(*state);
+    return 0;
+}
+
+HELPER int one_gpu(void **state)
+{
+    *state = malloc(sizeof(struct nvml_rig));
+    nvml_rig_up(*state, LIBRARY_580, 1);
+    return 0;
+}
+
+HELPER int two_gpus(void **state)
+{
+    *state = malloc(sizeof(struct nvml_rig));
+    nvml_rig_up(*state, LIBRARY_580, 2);
+    return 0;
+}
+#define NVML_TEST(name, set_up) TEST_IN(name, struct nvml_rig *r, set_up, nvml_tear_down)
+
+HELPER struct gpu_info info_of(struct nvml_rig *r, unsigned gpu)
+{
+    struct gpu_info info;
+    assert_int_equal(r->t.d->ops->info(r->t.d, gpu, &info), 0);
+    return info;
 }
 
 /* A process of this name, until the end of the test. */

@@ -3,13 +3,7 @@
 #ifndef TESTS_DEVICE_NVIDIA_RIG_H
 #define TESTS_DEVICE_NVIDIA_RIG_H
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-// cmocka wants the four above
-#include <cmocka.h>
-
+#include "../test.h"
 #include "fake_rm.h"
 
 #define HELPER static __attribute__((unused))
@@ -18,6 +12,8 @@ struct rig {
     struct fake_rm rm;
     struct device_driver *d;
     struct group_list l;
+    struct pid_list pids;    /* of the last processes() or clients() */
+    struct usage_list usage; /* of the last usage() */
     struct error err;
     unsigned all; /* questions of the looks of look_all() */
 };
@@ -35,7 +31,34 @@ HELPER void rig_down(struct rig *t)
     device_close(t->d);
     assert_int_equal(t->rm.nopen, 0);
     group_list_free(&t->l);
+    pid_list_free(&t->pids);
+    usage_list_free(&t->usage);
     fake_free(&t->rm);
+}
+
+/* For tests of one GPU, which have the rig as their state. */
+HELPER int rig_set_up(void **state)
+{
+    *state = malloc(sizeof(struct rig));
+    rig_up(*state, 1);
+    return 0;
+}
+
+HELPER int rig_tear_down(void **state)
+{
+    rig_down(*state);
+    free(*state);
+    return 0;
+}
+#define RIG_TEST(name) TEST_IN(name, struct rig *t, rig_set_up, rig_tear_down)
+
+/* A new process with a context on GPU 0. */
+HELPER struct fake_process *with_context(struct fake_rm *rm, uint32_t *client, uint32_t *group)
+{
+    struct fake_process *p = fake_process(rm);
+    *client = fake_client(rm, p);
+    *group = fake_context(rm, p, *client, fake_device(rm, *client, 0));
+    return p;
 }
 
 /* Number of groups, or -errno. Never leaves a descriptor open. */
@@ -71,6 +94,28 @@ HELPER int scan(struct rig *t, const struct fake_process *p)
     return look(t, p);
 }
 
+/* How many it lists. */
+HELPER size_t processes(struct rig *t)
+{
+    t->pids.n = 0;
+    assert_int_equal(t->d->ops->processes(t->d, &t->pids, &t->err), 0);
+    return t->pids.n;
+}
+
+HELPER size_t clients(struct rig *t)
+{
+    t->pids.n = 0;
+    assert_int_equal(t->d->ops->clients(t->d, &t->pids, &t->err), 0);
+    return t->pids.n;
+}
+
+HELPER size_t usage(struct rig *t)
+{
+    t->usage.n = 0;
+    assert_int_equal(t->d->ops->usage(t->d, &t->usage, &t->err), 0);
+    return t->usage.n;
+}
+
 HELPER const struct device_group *find(const struct rig *t, uint32_t client, uint32_t group)
 {
     for (size_t i = 0; i < t->l.n; i++) {
@@ -101,6 +146,15 @@ HELPER unsigned disabled(struct rig *t)
             n += t->rm.clients[i].objects[k].disabled > 0;
     }
     return n;
+}
+
+/* Suspends all that was found, which has so many channels, and resumes it. */
+HELPER void suspends(struct rig *t, unsigned channels)
+{
+    assert_int_equal(disable(t, true), 0);
+    assert_int_equal(disabled(t), channels);
+    assert_int_equal(disable(t, false), 0);
+    assert_int_equal(disabled(t), 0);
 }
 
 #endif

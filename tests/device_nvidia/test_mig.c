@@ -40,6 +40,13 @@ static void mig_rig_up(struct nvml_rig *r)
     r->t.d = fake_driver(&r->t.rm, 2);
 }
 
+static int divided_gpu(void **state)
+{
+    *state = malloc(sizeof(struct nvml_rig));
+    mig_rig_up(*state);
+    return 0;
+}
+
 static void lists(struct fake_nvml_gpu *g, pid_t pid)
 {
     assert_true(g->nrunning < ARRAY_SIZE(g->running));
@@ -63,9 +70,7 @@ static void is_on(struct nvml_rig *r, struct fake_process *p, unsigned gpu)
     assert_int_equal(scan(&r->t, p), 4);
     for (size_t i = 0; i < r->t.l.n; i++)
         assert_int_equal(r->t.l.v[i].gpu, gpu);
-    assert_int_equal(disable(&r->t, true), 0);
-    assert_int_equal(disabled(&r->t), 20);
-    assert_int_equal(disable(&r->t, false), 0);
+    suspends(&r->t, 20);
     assert_int_equal(r->t.d->ops->set_timeslice(r->t.d, &r->t.l.v[0], 5, &r->t.err), 0);
 }
 
@@ -76,15 +81,11 @@ static void is_nowhere(struct nvml_rig *r, struct fake_process *p)
     assert_non_null(strstr(r->t.err.text, "MIG instance"));
 }
 
-static void test_devices(void **state)
+NVML_TEST(test_devices, divided_gpu)
 {
-    (void)state;
-    struct nvml_rig r;
-    mig_rig_up(&r);
-    const struct device_ops *ops = r.t.d->ops;
-    struct gpu_info g;
-    assert_int_equal(ops->gpus(r.t.d), 4);
-    assert_int_equal(ops->info(r.t.d, 0, &g), 0);
+    const struct device_ops *ops = r->t.d->ops;
+    struct gpu_info g = info_of(r, 0);
+    assert_int_equal(ops->gpus(r->t.d), 4);
     assert_string_equal(g.name, "Stand-in 0");
     assert_string_equal(g.label, "");
     assert_int_equal(g.sms, 0);
@@ -92,7 +93,7 @@ static void test_devices(void **state)
     for (unsigned i = 0; i < 3; i++) {
         char label[16];
         uint64_t bytes;
-        assert_int_equal(ops->info(r.t.d, i + 1, &g), 0);
+        g = info_of(r, i + 1);
         assert_string_equal(g.name, names[i]);
         assert_string_equal(g.uuid, uuids[i]);
         snprintf(label, sizeof(label), "%u:%s", i + 1, strstr(names[i], "MIG ") + 4);
@@ -102,18 +103,16 @@ static void test_devices(void **state)
         assert_true(g.caps & GPU_CAP_TIMESLICE && g.caps & GPU_CAP_SUSPEND);
         assert_false(g.caps & (GPU_CAP_USAGE | GPU_CAP_ACTIVITY | GPU_CAP_SWAP | GPU_CAP_PREEMPT |
                                GPU_CAP_PLACE));
-        assert_int_equal(ops->memory_free(r.t.d, i + 1, &bytes, &r.t.err), 0);
+        assert_int_equal(ops->memory_free(r->t.d, i + 1, &bytes, &r->t.err), 0);
         assert_int_equal(bytes, ((1000ULL * (i + 1)) << 20) * 6 / 10);
     }
-    assert_int_equal(ops->info(r.t.d, 4, &g), -EINVAL);
-    nvml_rig_down(&r);
+    assert_int_equal(ops->info(r->t.d, 4, &g), -EINVAL);
 }
 
-static void test_processes(void **state)
+TEST(test_processes)
 {
-    (void)state;
     for (int own = 0; own < 2; own++) {
-        struct nvml_rig r;
+        _cleanup_(nvml_rig_down) struct nvml_rig r;
         mig_rig_up(&r);
         r.nvml->lists_all = own; /* an instance's list is its GPU's */
         struct fake_process *p[4];
@@ -126,114 +125,91 @@ static void test_processes(void **state)
         for (unsigned i = 0; i < 4; i++)
             is_on(&r, p[i], i);
 
-        struct usage_list u = {0};
-        assert_int_equal(r.t.d->ops->usage(r.t.d, &u, &r.t.err), 0);
-        assert_int_equal(u.n, 4);
+        assert_int_equal(usage(&r.t), 4);
         for (unsigned i = 0; i < 4; i++) {
-            assert_int_equal(u.v[i].gpu, i);
-            assert_int_equal(u.v[i].pid, p[i]->id.pid);
-            assert_true(i ? u.v[i].busy < 0 : u.v[i].busy == 0);
+            assert_int_equal(r.t.usage.v[i].gpu, i);
+            assert_int_equal(r.t.usage.v[i].pid, p[i]->id.pid);
+            assert_true(i ? r.t.usage.v[i].busy < 0 : r.t.usage.v[i].busy == 0);
         }
-        usage_list_free(&u);
-        struct pid_list l = {0};
-        assert_int_equal(r.t.d->ops->processes(r.t.d, &l, &r.t.err), 0);
-        assert_int_equal(l.n, 4);
-        pid_list_free(&l);
-        nvml_rig_down(&r);
+        assert_int_equal(processes(&r.t), 4);
     }
 }
 
 /* The client's own subscription says where its groups are, whatever NVML lists. */
-static void test_subscription(void **state)
+TEST(test_subscription)
 {
-    (void)state;
     for (int own = 0; own < 2; own++) {
-        struct nvml_rig r;
+        _cleanup_(nvml_rig_down) struct nvml_rig r;
         mig_rig_up(&r);
         struct fake_process *p = computes(&r, 1, uuids[0], own);
         lists(instance(&r, 1, places[2]), p->id.pid);
         is_on(&r, p, 1);
-        nvml_rig_down(&r);
     }
 }
 
 /* A driver that names subscriptions elsewhere: the instance in which NVML lists the process. */
-static void test_by_list(void **state)
+NVML_TEST(by_list, divided_gpu)
 {
-    (void)state;
-    struct nvml_rig r;
-    mig_rig_up(&r);
-    struct fake_process *p = computes(&r, 1, NULL, false);
-    is_nowhere(&r, p);
-    lists(instance(&r, 1, 2), p->id.pid);
-    r.t.rm.now_ns += 2 * NSEC_PER_SEC;
-    is_on(&r, p, 2);
+    struct fake_process *p = computes(r, 1, NULL, false);
+    is_nowhere(r, p);
+    lists(instance(r, 1, 2), p->id.pid);
+    r->t.rm.now_ns += 2 * NSEC_PER_SEC;
+    is_on(r, p, 2);
 
     /* In two: not to be told. */
-    struct fake_process *q = computes(&r, 1, NULL, false);
-    lists(instance(&r, 1, 0), q->id.pid);
-    lists(instance(&r, 1, 2), q->id.pid);
-    r.t.rm.now_ns += 2 * NSEC_PER_SEC;
-    is_nowhere(&r, q);
+    struct fake_process *q = computes(r, 1, NULL, false);
+    lists(instance(r, 1, 0), q->id.pid);
+    lists(instance(r, 1, 2), q->id.pid);
+    r->t.rm.now_ns += 2 * NSEC_PER_SEC;
+    is_nowhere(r, q);
 
     /* One of another GPU does not matter. */
-    struct fake_process *o = computes(&r, 1, NULL, false);
-    lists(&r.nvml->gpus[0], o->id.pid);
-    is_nowhere(&r, o);
-    lists(instance(&r, 1, 5), o->id.pid);
-    r.t.rm.now_ns += 2 * NSEC_PER_SEC;
-    is_on(&r, o, 3);
-    nvml_rig_down(&r);
+    struct fake_process *o = computes(r, 1, NULL, false);
+    lists(&r->nvml->gpus[0], o->id.pid);
+    is_nowhere(r, o);
+    lists(instance(r, 1, 5), o->id.pid);
+    r->t.rm.now_ns += 2 * NSEC_PER_SEC;
+    is_on(r, o, 3);
 }
 
 /* Nothing is asked again and again while a process's instance is not known. */
-static void test_cost_of_unplaced(void **state)
+NVML_TEST(cost_of_unplaced, divided_gpu)
 {
-    (void)state;
-    struct nvml_rig r;
-    mig_rig_up(&r);
-    struct fake_process *p = computes(&r, 1, NULL, false);
-    is_nowhere(&r, p);
-    r.t.rm.now_ns += NSEC_PER_SEC / 10;
-    assert_int_equal(look(&r.t, p), -ENOTSUP);
-    assert_in_range(r.t.rm.ioctls, 1, 50);
-    nvml_rig_down(&r);
+    struct fake_process *p = computes(r, 1, NULL, false);
+    is_nowhere(r, p);
+    r->t.rm.now_ns += NSEC_PER_SEC / 10;
+    assert_int_equal(look(&r->t, p), -ENOTSUP);
+    assert_in_range(r->t.rm.ioctls, 1, 50);
 }
 
 /* MIG mode on, without an instance: the GPU keeps its place, and nothing is steered there. */
-static void test_no_instances(void **state)
+TEST(no_instances)
 {
-    (void)state;
     for (int shown = 0; shown < 2; shown++) {
-        struct nvml_rig r;
+        _cleanup_(nvml_rig_down) struct nvml_rig r;
         nvml_rig_load(&r, LIBRARY_580, 2);
         r.nvml->gpus[0].mig = true;
         r.t.rm.instances = shown;
         r.t.d = fake_driver(&r.t.rm, 2);
-        struct gpu_info g;
+        struct gpu_info g = info_of(&r, 0);
         assert_int_equal(r.t.d->ops->gpus(r.t.d), 2);
-        assert_int_equal(r.t.d->ops->info(r.t.d, 0, &g), 0);
         assert_string_equal(g.name, "Stand-in 0 (MIG mode, not scheduled)");
         assert_int_equal(g.caps & (GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_PLACE), 0);
-        assert_int_equal(r.t.d->ops->info(r.t.d, 1, &g), 0);
+        g = info_of(&r, 1);
         assert_string_equal(g.name, "Stand-in 1");
         assert_true(g.caps & GPU_CAP_SUSPEND);
         is_nowhere(&r, computes(&r, 0, NULL, false));
         is_on(&r, computes(&r, 1, NULL, false), 1);
-        nvml_rig_down(&r);
     }
 }
 
 /* Instances that came when the devices had their indices: these stay as they are. */
-static void test_instances_later(void **state)
+TEST(instances_later)
 {
-    (void)state;
     struct nvml_rig r;
     nvml_rig_up(&r, LIBRARY_580, 2);
     divide(&r, 1);
-    struct gpu_info g;
-    assert_int_equal(r.t.d->ops->info(r.t.d, 1, &g), 0);
-    assert_string_equal(g.name, "Stand-in 1 (MIG mode, not scheduled)");
+    assert_string_equal(info_of(&r, 1).name, "Stand-in 1 (MIG mode, not scheduled)");
     assert_int_equal(r.t.d->ops->gpus(r.t.d), 2);
     is_nowhere(&r, computes(&r, 1, uuids[1], false));
     is_on(&r, computes(&r, 0, NULL, false), 0);
@@ -252,11 +228,10 @@ static void test_instances_later(void **state)
 
 /* More than there is room for: the first are devices; programs in the others are found, and it is
  * said why they are not steered. */
-static void test_too_many(void **state)
+TEST(too_many)
 {
-    (void)state;
     static char names_many[FAKE_NVML_INSTANCES][8];
-    struct nvml_rig r;
+    _cleanup_(nvml_rig_down) struct nvml_rig r;
     nvml_rig_load(&r, LIBRARY_580, 2);
     r.nvml->gpus[0].mig = true;
     for (unsigned i = 0; i < 20; i++) {
@@ -268,10 +243,8 @@ static void test_too_many(void **state)
     r.t.rm.instances = true;
     r.t.d = fake_driver(&r.t.rm, 2);
     assert_int_equal(r.t.d->ops->gpus(r.t.d), DEVICE_GPUS_MAX);
-    struct gpu_info g;
-    assert_int_equal(r.t.d->ops->info(r.t.d, 14, &g), 0);
-    assert_string_equal(g.name, "Stand-in 0 MIG 14.0");
-    assert_int_equal(r.t.d->ops->info(r.t.d, 15, &g), 0);
+    assert_string_equal(info_of(&r, 14).name, "Stand-in 0 MIG 14.0");
+    const struct gpu_info g = info_of(&r, 15);
     assert_string_equal(g.uuid, "MIG-15");
     assert_string_equal(g.name, "Stand-in 0 MIG 15.0"); /* the library has no name for it */
     assert_string_equal(g.label, "15:15.0");
@@ -281,23 +254,15 @@ static void test_too_many(void **state)
     lists(instance(&r, 0, 16), beyond->id.pid);
     is_on(&r, last, 15);
     is_nowhere(&r, beyond);
-    struct pid_list l = {0};
-    assert_int_equal(r.t.d->ops->processes(r.t.d, &l, &r.t.err), 0);
-    assert_int_equal(l.n, 2);
-    pid_list_free(&l);
-    struct usage_list u = {0};
-    assert_int_equal(r.t.d->ops->usage(r.t.d, &u, &r.t.err), 0);
-    assert_int_equal(u.n, 1);
-    assert_int_equal(u.v[0].gpu, 15);
-    usage_list_free(&u);
-    nvml_rig_down(&r);
+    assert_int_equal(processes(&r.t), 2);
+    assert_int_equal(usage(&r.t), 1);
+    assert_int_equal(r.t.usage.v[0].gpu, 15);
 }
 
 /* There is one device, and yet what cannot be told is not on it. */
-static void test_single_instance(void **state)
+TEST(single_instance)
 {
-    (void)state;
-    struct nvml_rig r;
+    _cleanup_(nvml_rig_down) struct nvml_rig r;
     nvml_rig_load(&r, LIBRARY_580, 1);
     r.nvml->gpus[0].mig = true;
     *instance(&r, 0, 0) = (struct fake_nvml_gpu){.there = true, .uuid = uuids[0]};
@@ -307,13 +272,11 @@ static void test_single_instance(void **state)
     is_nowhere(&r, computes(&r, 0, uuids[1], false));
     is_nowhere(&r, computes(&r, 0, NULL, false));
     is_on(&r, computes(&r, 0, uuids[0], false), 0);
-    nvml_rig_down(&r);
 }
 
 /* By its place on the bus a GPU is found, but not one whose instances stand there. */
-static void test_by_bus(void **state)
+TEST(by_bus)
 {
-    (void)state;
     struct nv_gpus g = {.n = 2, .v = {{.uuid = "a", .bus_id = "1"}, {.uuid = "b", .bus_id = "2"}}};
     memcpy(g.part[1].gpu, "whole", 6);
     assert_int_equal(nv_gpu_index(&g, "", "1"), 0);
@@ -322,9 +285,8 @@ static void test_by_bus(void **state)
 }
 
 /* Nobody can say what the instances are. */
-static void test_no_library(void **state)
+TEST(no_library)
 {
-    (void)state;
     struct nvml_rig r = {.n = 0};
     fake_init(&r.t.rm, 2);
     r.t.rm.instances = true;
@@ -338,88 +300,55 @@ static void test_no_library(void **state)
 }
 
 /* Numbers of groups repeat between instances: they count for each device by itself. */
-static void test_mps(void **state)
+NVML_TEST(test_mps, divided_gpu)
 {
-    (void)state;
-    struct nvml_rig r;
-    mig_rig_up(&r);
     for (unsigned i = 0; i < 2; i++) {
-        struct fake_process *p = computes(&r, 1, uuids[i], false);
-        struct fake_nvml_gpu *g = instance(&r, 1, places[i]);
+        struct fake_process *p = computes(r, 1, uuids[i], false);
+        struct fake_nvml_gpu *g = instance(r, 1, places[i]);
         g->mps[g->nmps++] = (struct fake_nvml_process){.pid = (unsigned)p->id.pid};
-        for (size_t k = 0; k < r.t.rm.clients[i].nobjects; k++)
-            r.t.rm.clients[i].objects[k].number = 4;
-        r.t.rm.now_ns += 2 * NSEC_PER_SEC;
-        is_on(&r, p, i + 1);
+        for (size_t k = 0; k < r->t.rm.clients[i].nobjects; k++)
+            r->t.rm.clients[i].objects[k].number = 4;
+        r->t.rm.now_ns += 2 * NSEC_PER_SEC;
+        is_on(r, p, i + 1);
         for (size_t k = 0; k < 4; k++)
-            assert_int_equal(r.t.l.v[k].shared, r.t.l.v[k].kind == GROUP_COMPUTE ? 5 : 0);
+            assert_int_equal(r->t.l.v[k].shared, r->t.l.v[k].kind == GROUP_COMPUTE ? 5 : 0);
     }
-    nvml_rig_down(&r);
 }
 
 /* Instances are not traced, which is no error, and their record has gaps. */
-static void test_activity(void **state)
+NVML_TEST(test_activity, divided_gpu)
 {
-    (void)state;
-    struct nvml_rig r;
-    mig_rig_up(&r);
-    is_on(&r, computes(&r, 1, uuids[1], false), 2);
+    is_on(r, computes(r, 1, uuids[1], false), 2);
     struct activity_list l = {0};
-    assert_int_equal(r.t.d->ops->activity(r.t.d, &l, &r.t.err), 0);
+    assert_int_equal(r->t.d->ops->activity(r->t.d, &l, &r->t.err), 0);
     assert_int_equal(l.n, 0);
     assert_true(l.incomplete & 1U << 2);
-    assert_int_equal(fake_traces(&r.t.rm), 0);
-    is_on(&r, computes(&r, 0, NULL, false), 0);
-    r.t.rm.now_ns += NSEC_PER_SEC;
-    assert_int_equal(r.t.d->ops->activity(r.t.d, &l, &r.t.err), 0);
-    assert_int_equal(fake_traces(&r.t.rm), 1);
+    assert_int_equal(fake_traces(&r->t.rm), 0);
+    is_on(r, computes(r, 0, NULL, false), 0);
+    r->t.rm.now_ns += NSEC_PER_SEC;
+    assert_int_equal(r->t.d->ops->activity(r->t.d, &l, &r->t.err), 0);
+    assert_int_equal(fake_traces(&r->t.rm), 1);
     activity_list_free(&l);
-    r.t.rm.now_ns += 10 * NSEC_PER_SEC; /* then it stops */
-    struct pid_list pids = {0};
-    assert_int_equal(r.t.d->ops->processes(r.t.d, &pids, &r.t.err), 0);
-    pid_list_free(&pids);
-    nvml_rig_down(&r);
+    r->t.rm.now_ns += 10 * NSEC_PER_SEC; /* then it stops */
+    processes(&r->t);
 }
 
 /* Where no GPU is divided: the library is not opened before it is needed, MIG mode is asked once,
  * and no scan looks for subscriptions or lists. */
-static void test_without_mig(void **state)
+NVML_TEST(without_mig, two_gpus)
 {
-    (void)state;
-    struct nvml_rig r;
     struct gpu_info g;
-    nvml_rig_up(&r, LIBRARY_580, 2);
-    assert_int_equal(r.nvml->opened, 0);
-    assert_int_equal(r.t.d->ops->gpus(r.t.d), 2);
-    struct fake_process *p = computes(&r, 1, NULL, false);
-    is_on(&r, p, 1);
+    assert_int_equal(r->nvml->opened, 0);
+    assert_int_equal(r->t.d->ops->gpus(r->t.d), 2);
+    struct fake_process *p = computes(r, 1, NULL, false);
+    is_on(r, p, 1);
     for (int i = 0; i < 3; i++) {
-        struct pid_list l = {0};
-        assert_int_equal(r.t.d->ops->info(r.t.d, 1, &g), 0);
-        assert_int_equal(r.t.d->ops->processes(r.t.d, &l, &r.t.err), 0);
-        pid_list_free(&l);
+        assert_int_equal(r->t.d->ops->info(r->t.d, 1, &g), 0);
+        processes(&r->t);
     }
     assert_string_equal(g.name, "Stand-in 1");
     assert_string_equal(g.label, "");
     assert_true(g.caps & GPU_CAP_ACTIVITY && g.caps & GPU_CAP_USAGE);
-    assert_int_equal(r.nvml->opened, 1);
-    assert_int_equal(r.nvml->asked_mode, 2);
-    nvml_rig_down(&r);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_devices),          cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_subscription),     cmocka_unit_test(test_by_list),
-        cmocka_unit_test(test_cost_of_unplaced), cmocka_unit_test(test_no_instances),
-        cmocka_unit_test(test_instances_later),  cmocka_unit_test(test_too_many),
-        cmocka_unit_test(test_single_instance),  cmocka_unit_test(test_by_bus),
-        cmocka_unit_test(test_no_library),       cmocka_unit_test(test_mps),
-        cmocka_unit_test(test_activity),         cmocka_unit_test(test_without_mig),
-    };
-    if (argc != 4)
-        return 2;
-    libraries = (const char *const *)&argv[1];
-    return cmocka_run_group_tests_name("mig", tests, NULL, NULL);
+    assert_int_equal(r->nvml->opened, 1);
+    assert_int_equal(r->nvml->asked_mode, 2);
 }

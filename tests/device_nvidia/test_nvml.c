@@ -4,105 +4,88 @@
 #include "nvml_rig.h"
 
 /* Entries of the lists differ in size; with the wrong one every second process is another. */
-static void test_processes(void **state)
+TEST(test_processes)
 {
-    (void)state;
     for (int which = LIBRARY_580; which <= LIBRARY_535; which++) {
-        struct nvml_rig r;
-        struct pid_list l = {0};
+        _cleanup_(nvml_rig_down) struct nvml_rig r;
         nvml_rig_up(&r, (enum library)which, 2);
         for (unsigned i = 0; i < 70; i++) {
             struct fake_nvml_gpu *g = &r.nvml->gpus[i / 60];
             g->running[g->nrunning++] =
                 (struct fake_nvml_process){(unsigned)child(&r, "program"), i};
         }
-        assert_int_equal(r.t.d->ops->processes(r.t.d, &l, &r.t.err), 0);
-        assert_int_equal(l.n, 70);
-        for (size_t i = 0; i < l.n; i++)
-            assert_int_equal(l.v[i], r.children[i]);
-        struct usage_list u = {0};
-        assert_int_equal(r.t.d->ops->usage(r.t.d, &u, &r.t.err), 0);
-        assert_int_equal(u.n, 70);
-        for (size_t i = 0; i < u.n; i++) {
-            assert_int_equal(u.v[i].pid, r.children[i]);
-            assert_int_equal(u.v[i].memory_bytes, i);
-            assert_int_equal(u.v[i].gpu, i / 60);
+        assert_int_equal(processes(&r.t), 70);
+        assert_int_equal(usage(&r.t), 70);
+        for (size_t i = 0; i < 70; i++) {
+            assert_int_equal(r.t.pids.v[i], r.children[i]);
+            assert_int_equal(r.t.usage.v[i].pid, r.children[i]);
+            assert_int_equal(r.t.usage.v[i].memory_bytes, i);
+            assert_int_equal(r.t.usage.v[i].gpu, i / 60);
         }
-        usage_list_free(&u);
-        pid_list_free(&l);
-        nvml_rig_down(&r);
     }
 }
 
 /* Of processes on GPU 0; rounded, for what is compared. */
 static void is_busy(struct nvml_rig *r, const int *percent, unsigned n)
 {
-    struct usage_list u = {0};
-    assert_int_equal(r->t.d->ops->usage(r->t.d, &u, &r->t.err), 0);
-    assert_int_equal(u.n, n);
+    assert_int_equal(usage(&r->t), n);
     for (unsigned i = 0; i < n; i++) {
-        assert_int_equal(u.v[i].pid, r->children[i]);
+        const struct gpu_usage *u = &r->t.usage.v[i];
+        assert_int_equal(u->pid, r->children[i]);
         if (percent[i] < 0)
-            assert_true(u.v[i].busy < 0);
+            assert_true(u->busy < 0);
         else
-            assert_int_equal(lround(u.v[i].busy * 100), percent[i]);
+            assert_int_equal(lround(u->busy * 100), percent[i]);
     }
-    usage_list_free(&u);
 }
 
 /* Each sample names the process that had the engine when it was taken, and an idle GPU has none. */
-static void test_busy(void **state)
+NVML_TEST(test_busy, one_gpu)
 {
-    (void)state;
-    struct nvml_rig r;
-    nvml_rig_up(&r, LIBRARY_580, 1);
-    struct fake_nvml_gpu *g = &r.nvml->gpus[0];
+    struct fake_nvml_gpu *g = &r->nvml->gpus[0];
     for (unsigned i = 0; i < 3; i++)
-        g->running[g->nrunning++] = (struct fake_nvml_process){(unsigned)child(&r, "program"), 1};
+        g->running[g->nrunning++] = (struct fake_nvml_process){(unsigned)child(r, "program"), 1};
     const unsigned a = g->running[0].pid, b = g->running[1].pid;
-    is_busy(&r, (const int[]){0, 0, 0}, 3);
+    is_busy(r, (const int[]){0, 0, 0}, 3);
     /* The GPU works, and no sample says for whom. */
     g->percent = 100;
-    is_busy(&r, (const int[]){-1, -1, -1}, 3);
+    is_busy(r, (const int[]){-1, -1, -1}, 3);
     g->no_rates = true;
-    is_busy(&r, (const int[]){-1, -1, -1}, 3);
+    is_busy(r, (const int[]){-1, -1, -1}, 3);
     g->no_rates = false;
     /* One has all of it, by one sample or more. */
     for (unsigned i = 0; i < 6; i++)
         g->samples[i] = (struct fake_nvml_busy){a, 95};
     g->nsamples = 1;
-    is_busy(&r, (const int[]){95, 0, 0}, 3);
+    is_busy(r, (const int[]){95, 0, 0}, 3);
     g->nsamples = 6;
-    is_busy(&r, (const int[]){95, 0, 0}, 3);
+    is_busy(r, (const int[]){95, 0, 0}, 3);
     /* A share that leaves the rest of the GPU's time unexplained. */
     g->samples[0].percent = 20;
     g->nsamples = 1;
-    is_busy(&r, (const int[]){20, -1, -1}, 3);
+    is_busy(r, (const int[]){20, -1, -1}, 3);
     g->percent = 30;
-    is_busy(&r, (const int[]){20, 0, 0}, 3);
+    is_busy(r, (const int[]){20, 0, 0}, 3);
     /* Two in turns: each is in half of the samples, or in a third. */
     g->percent = 100;
     for (unsigned i = 0; i < 6; i++)
         g->samples[i] = (struct fake_nvml_busy){i % 2 ? a : b, 100};
     g->nsamples = 6;
-    is_busy(&r, (const int[]){50, 50, 0}, 3);
+    is_busy(r, (const int[]){50, 50, 0}, 3);
     g->samples[1].pid = b;
-    is_busy(&r, (const int[]){33, 67, 0}, 3);
-    nvml_rig_down(&r);
+    is_busy(r, (const int[]){33, 67, 0}, 3);
 }
 
-static void test_gpus(void **state)
+TEST(test_gpus)
 {
-    (void)state;
-    struct nvml_rig r;
+    _cleanup_(nvml_rig_down) struct nvml_rig r;
     nvml_rig_load(&r, LIBRARY_580, 3);
     r.nvml->gpus[2].compute_mode = 3;
     r.t.d = fake_driver(&r.t.rm, 0); /* /proc shows none */
     assert_int_equal(r.t.d->ops->gpus(r.t.d), 3);
     for (unsigned i = 0; i < 3; i++) {
-        struct gpu_info g;
+        const struct gpu_info g = info_of(&r, i);
         char text[32];
-        assert_int_equal(r.t.d->ops->info(r.t.d, i, &g), 0);
         snprintf(text, sizeof(text), "Stand-in %u", i);
         assert_string_equal(g.name, text);
         snprintf(text, sizeof(text), "GPU-%08u", i);
@@ -115,13 +98,11 @@ static void test_gpus(void **state)
         assert_int_equal(r.t.d->ops->memory_free(r.t.d, i, &bytes, &r.t.err), 0);
         assert_int_equal(bytes, 600);
     }
-    nvml_rig_down(&r);
 }
 
 /* Which of NVML's numbers is which part, and what the clock does to those of the SMs. */
-static void test_counters(void **state)
+TEST(test_counters)
 {
-    (void)state;
     static const unsigned metric_of[GPU_PARTS] = {
         [PART_INTEGER] = 4,        [PART_TENSOR_FP64] = 6, [PART_TENSOR_FP16] = 7,
         [PART_TENSOR_INTEGER] = 9, [PART_FP64] = 11,       [PART_FP32] = 12,
@@ -129,15 +110,12 @@ static void test_counters(void **state)
     };
     struct nvml_rig r;
     struct gpu_counters c;
-    struct gpu_info g;
     nvml_rig_load(&r, LIBRARY_580, 2);
     struct device_driver *d = r.t.d = fake_driver(&r.t.rm, 0);
     r.nvml->gpus[1].no_metrics = true;
     assert_int_equal(d->ops->gpus(d), 2);
-    assert_int_equal(d->ops->info(d, 0, &g), 0);
-    assert_true(g.caps & GPU_CAP_COUNTERS);
-    assert_int_equal(d->ops->info(d, 1, &g), 0);
-    assert_false(g.caps & GPU_CAP_COUNTERS);
+    assert_true(info_of(&r, 0).caps & GPU_CAP_COUNTERS);
+    assert_false(info_of(&r, 1).caps & GPU_CAP_COUNTERS);
     assert_int_equal(d->ops->counters(d, 1, &c, NULL), -ENOTSUP);
     assert_int_equal(d->ops->counters(d, 9, &c, NULL), -ENOTSUP);
     for (unsigned p = 0; p < GPU_PARTS; p++)
@@ -166,18 +144,8 @@ static void test_counters(void **state)
     assert_int_equal(c.window_ns, NSEC_PER_SEC / 2);
     nvml_rig_down(&r);
     nvml_rig_up(&r, LIBRARY_535, 1);
-    assert_int_equal(r.t.d->ops->info(r.t.d, 0, &g), 0);
-    assert_false(g.caps & GPU_CAP_COUNTERS);
+    assert_false(info_of(&r, 0).caps & GPU_CAP_COUNTERS);
     nvml_rig_down(&r);
-}
-
-static size_t listed(struct nvml_rig *r)
-{
-    struct pid_list l = {0};
-    assert_int_equal(r->t.d->ops->processes(r->t.d, &l, &r->t.err), 0);
-    const size_t n = l.n;
-    pid_list_free(&l);
-    return n;
 }
 
 static bool has_open(const struct nvml_rig *r)
@@ -186,21 +154,22 @@ static bool has_open(const struct nvml_rig *r)
     return r->t.rm.nopen;
 }
 
+/* Each of so many seconds this many processes are listed. */
+static void lists_for(struct nvml_rig *r, unsigned seconds, size_t n)
+{
+    for (; seconds > 0; seconds--, r->t.rm.now_ns += NSEC_PER_SEC)
+        assert_int_equal(processes(&r->t), n);
+}
+
 /* What is asked while there is no driver. */
 static void unloaded(struct nvml_rig *r)
 {
     struct device_driver *d = r->t.d;
-    struct usage_list u = {0};
-    struct pid_list l = {0};
-    struct gpu_info g;
     uint64_t bytes;
     r->t.rm.unloaded = true;
-    for (int i = 0; i < 20; i++, r->t.rm.now_ns += NSEC_PER_SEC)
-        assert_int_equal(listed(r), 0);
-    assert_int_equal(d->ops->usage(d, &u, &r->t.err), 0);
-    assert_int_equal(d->ops->clients(d, &l, &r->t.err), 0);
-    assert_int_equal(u.n + l.n, 0);
-    assert_int_equal(d->ops->info(d, 1, &g), 0);
+    lists_for(r, 20, 0);
+    assert_int_equal(usage(&r->t) + clients(&r->t), 0);
+    const struct gpu_info g = info_of(r, 1);
     assert_string_equal(g.driver, "580.1");
     assert_string_equal(g.name, "Stand-in 1");
     assert_int_equal(d->ops->memory_free(d, 0, &bytes, &r->t.err), -ENODEV);
@@ -209,36 +178,28 @@ static void unloaded(struct nvml_rig *r)
 
 /* Nothing of the driver is open while no program uses it, so that it can be unloaded; what is asked
  * meanwhile does not open it unless only it knows. It is opened again when a program does. */
-static void test_let_go(void **state)
+TEST(let_go)
 {
-    (void)state;
-    struct nvml_rig r;
-    struct gpu_info g;
-    struct usage_list u = {0};
-    struct fake_process *p;
+    _cleanup_(nvml_rig_down) struct nvml_rig r;
     uint64_t bytes;
     nvml_rig_load(&r, LIBRARY_580, 2);
     r.t.rm.release = "580.1";
     struct device_driver *d = r.t.d = fake_driver(&r.t.rm, 2);
     struct fake_nvml_gpu *gpu = &r.nvml->gpus[0];
-    assert_int_equal(d->ops->info(d, 1, &g), 0);
+    info_of(&r, 1);
 
     /* A program; then one that has the driver open and computes nothing, as nvidia-persistenced. */
-    p = program(&r);
+    struct fake_process *p = program(&r);
     fake_client(&r.t.rm, p);
     gpu->running[gpu->nrunning++] = (struct fake_nvml_process){(unsigned)p->id.pid, 1};
-    for (int i = 0; i < 10; i++, r.t.rm.now_ns += NSEC_PER_SEC)
-        assert_int_equal(listed(&r), 1);
+    lists_for(&r, 10, 1);
     assert_true(has_open(&r));
     gpu->nrunning = 0;
-    for (int i = 0; i < 10; i++, r.t.rm.now_ns += NSEC_PER_SEC)
-        assert_int_equal(listed(&r), 0);
+    lists_for(&r, 10, 0);
     assert_true(has_open(&r));
     fake_exit(&r.t.rm, p);
-    for (int i = 0; i < 4; i++, r.t.rm.now_ns += NSEC_PER_SEC)
-        assert_int_equal(listed(&r), 0);
+    lists_for(&r, 4, 0);
     assert_false(has_open(&r));
-
     unloaded(&r);
 
     /* Another release comes, with the first program. */
@@ -246,44 +207,27 @@ static void test_let_go(void **state)
     r.t.rm.release = "590.2";
     p = program(&r);
     const uint32_t client = fake_client(&r.t.rm, p);
-    assert_int_equal(listed(&r), 0); /* it waits for the GPU */
+    assert_int_equal(processes(&r.t), 0); /* it waits for the GPU */
     assert_int_equal(d->ops->scan(d, p->id, &r.t.l, &r.t.err), 0);
     assert_false(has_open(&r));
     p->ngpu = 1;
     gpu->running[gpu->nrunning++] = (struct fake_nvml_process){(unsigned)p->id.pid, 1};
-    assert_int_equal(listed(&r), 1);
+    assert_int_equal(processes(&r.t), 1);
     assert_true(has_open(&r));
-    assert_int_equal(d->ops->info(d, 1, &g), 0);
-    assert_string_equal(g.driver, "590.2");
+    assert_string_equal(info_of(&r, 1).driver, "590.2");
     fake_context(&r.t.rm, p, client, fake_device(&r.t.rm, client, 1));
     assert_int_equal(scan(&r.t, p), 4);
-    assert_int_equal(d->ops->usage(d, &u, &r.t.err), 0);
-    assert_int_equal(u.n, 1);
-    usage_list_free(&u);
+    assert_int_equal(usage(&r.t), 1);
 
     /* How much memory is free only the driver knows. The program has closed what it had. */
     gpu->nrunning = 0;
     p->nfds = p->ngpu = 0;
     for (int i = 0; i < 4; i++, r.t.rm.now_ns += NSEC_PER_SEC) {
-        assert_int_equal(listed(&r), 0);
+        assert_int_equal(processes(&r.t), 0);
         assert_int_equal(d->ops->scan(d, p->id, &r.t.l, &r.t.err), 0);
     }
     assert_false(has_open(&r));
     assert_int_equal(d->ops->memory_free(d, 0, &bytes, &r.t.err), 0);
     assert_true(has_open(&r));
-    assert_int_equal(listed(&r), 0);
-    nvml_rig_down(&r);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_processes), cmocka_unit_test(test_busy),
-        cmocka_unit_test(test_gpus),      cmocka_unit_test(test_counters),
-        cmocka_unit_test(test_let_go),
-    };
-    if (argc != 4)
-        return 2;
-    libraries = (const char *const *)&argv[1];
-    return cmocka_run_group_tests_name("nvml", tests, NULL, NULL);
+    assert_int_equal(processes(&r.t), 0);
 }

@@ -7,7 +7,7 @@
 
 /* A listing in pieces misses nothing: of descriptors without a device behind them (O_PATH), where a
  * device file can be made. */
-static void test_listing(void **state)
+TEST(test_listing)
 {
     enum { MANY = 300, CTL = 77 };
     const struct rm_io *io = &rm_io_system;
@@ -39,7 +39,7 @@ static void test_listing(void **state)
 }
 
 /* What can be asked of the real system where there is no GPU. */
-static void test_system(void **state)
+TEST(test_system)
 {
     const struct rm_io *io = &rm_io_system;
     struct proc_stat st;
@@ -67,13 +67,4 @@ static void test_system(void **state)
         assert_int_equal(device_nvidia.open(NULL, &d, &err), -ENODEV);
         assert_non_null(strstr(err.text, RM_CTL_PATH));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_listing),
-        cmocka_unit_test(test_system),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

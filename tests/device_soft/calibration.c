@@ -10,13 +10,8 @@
  * part.
  * - Timeslice 0, group preempt, schedule off: not offered by the software GPU. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "programs.h"
 
 #define US        1000ULL
@@ -83,7 +78,7 @@ static int compare(const char *row, const char *what, double expected, double go
     return bad;
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     struct softgpu_params p;
     int bad = 0;
@@ -102,7 +97,7 @@ static void test_rows(void **state)
 }
 
 /* "Neither makes progress": two batch programs at 1 us. */
-static void test_thrashing(void **state)
+TEST(thrashing)
 {
     struct softgpu_params p;
     struct outcome o;
@@ -114,7 +109,7 @@ static void test_thrashing(void **state)
 
 /* Switching in costs 155 us with 33 of 264 blocks and 178 us with all of them; ending a batch
  * kernel's turn and going back to it, 180 us. */
-static void test_switch_cost(void **state)
+TEST(switch_cost)
 {
     static const struct {
         const char *name;
@@ -139,7 +134,7 @@ static void test_switch_cost(void **state)
     assert_int_equal(bad, 0);
 }
 
-static void test_calls(void **state)
+TEST(calls)
 {
     struct softgpu_params p;
     struct softgpu *e;
@@ -162,15 +157,4 @@ static void test_calls(void **state)
     bad += compare("resume", "us", 320, (double)(done - 5 * MS) / 1e3);
     softgpu_free(e);
     assert_int_equal(bad, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_thrashing),
-        cmocka_unit_test(test_switch_cost),
-        cmocka_unit_test(test_calls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,14 @@
  * end to end. Shares are fractions of a power of two: nothing below is rounded. */
 #include "fixture.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "device/soft/engine.h"
-#include "device/soft/proto.h"
+#include "gpu/soft/proto.h"
+#include "softgpu/engine.h"
 
 /* ---- the engine ---- */
 
@@ -71,9 +68,9 @@ static uint64_t busy(const struct softgpu *e, uint32_t owner)
     return i.busy_ns;
 }
 
-static void test_engine_alone(void **state)
+TEST(engine_alone)
 {
-    struct softgpu *e = pool_that_uses(0.5F, 0);
+    _cleanup_engine_ struct softgpu *e = pool_that_uses(0.5F, 0);
     put(e, A, 4 * MS, 0.125F);
     softgpu_advance(e, 3 * MS); /* in mid-kernel */
     assert_int_equal(used(e, PART_DRAM), 1500 * US);
@@ -91,12 +88,11 @@ static void test_engine_alone(void **state)
     assert_int_equal(busy(e, A), 9 * MS);
     assert_int_equal(busy(e, OTHER), 3 * MS);
     assert_int_equal(used(e, PART_DRAM), 4500 * US + 3 * MS);
-    softgpu_free(e);
 }
 
-static void test_engine_together(void **state)
+TEST(engine_together)
 {
-    struct softgpu *e = pool_that_uses(0.5F, 0.5F);
+    _cleanup_engine_ struct softgpu *e = pool_that_uses(0.5F, 0.5F);
     put(e, A, 2 * MS, 0.5F);
     put(e, B, 3 * MS, 0.5F);
     expect_end(e, A, 2 * MS);
@@ -113,13 +109,12 @@ static void test_engine_together(void **state)
     assert_int_equal(busy(e, A), 2 * MS + 4 * MS);
     assert_int_equal(used(e, PART_DRAM), 2500 * US + 4 * MS);
     assert_int_equal(used(e, PART_FP32), 500 * US + 1 * MS);
-    softgpu_free(e);
 }
 
 /* Together they want twice the memory's bandwidth: both go half as fast. */
-static void test_engine_too_much(void **state)
+TEST(engine_too_much)
 {
-    struct softgpu *e = pool_that_uses(1, 1);
+    _cleanup_engine_ struct softgpu *e = pool_that_uses(1, 1);
     put(e, A, 2 * MS, 0.5F);
     put(e, B, 1 * MS, 0.5F);
     expect_end(e, B, 2 * MS);
@@ -137,13 +132,12 @@ static void test_engine_too_much(void **state)
     expect_end(e, B, 6 * MS);
     assert_int_equal(used(e, PART_DRAM), 6 * MS);
     assert_int_equal(used(e, PART_FP32), 250 * US + 250 * US + 250 * US + 1 * MS);
-    softgpu_free(e);
 }
 
 /* Three quarters as fast, in no whole numbers of ns: never more than there is, never early. */
-static void test_engine_rounding(void **state)
+TEST(engine_rounding)
 {
-    struct softgpu *e = pool_that_uses(1, 0.5F);
+    _cleanup_engine_ struct softgpu *e = pool_that_uses(1, 0.5F);
     struct softgpu_completion c;
     for (int i = 0; i < 8; i++) {
         put(e, A, 1 * MS + 7, 0.5F);
@@ -160,12 +154,11 @@ static void test_engine_rounding(void **state)
     }
     assert_in_range(softgpu_now_ns(e), 12 * MS, 12 * MS + 2 * US);
     assert_in_range(used(e, PART_DRAM), 12 * MS - 1 * US, 12 * MS + 1 * US);
-    softgpu_free(e);
 }
 
-static void test_engine_one_goes(void **state)
+TEST(engine_one_goes)
 {
-    struct softgpu *e = pool_that_uses(1, 1);
+    _cleanup_engine_ struct softgpu *e = pool_that_uses(1, 1);
     put(e, A, 2 * MS, 0.5F);
     put(e, B, 2 * MS, 0.5F);
     assert_int_equal(softgpu_group_remove(e, B, 2 * MS), 0); /* in mid-kernel */
@@ -179,13 +172,12 @@ static void test_engine_one_goes(void **state)
     put(e, B, 1 * MS, 0.5F);
     expect_end(e, B, 4 * MS);
     assert_int_equal(used(e, PART_DRAM), 3 * MS);
-    softgpu_free(e);
 }
 
 /* A slower rank would be left behind by its peers, and never end. */
-static void test_engine_collective(void **state)
+TEST(engine_collective)
 {
-    struct softgpu *e = pool_that_uses(1, 1), *peer = pool_that_uses(0, 0);
+    _cleanup_engine_ struct softgpu *e = pool_that_uses(1, 1), *peer = pool_that_uses(0, 0);
     struct fabric f = {.engines = {e, peer}, .n = 2};
     struct softgpu_kernel k = {
         .duration_ns = 2 * MS, .sm_fraction = 0.5F, .ranks = 2, .collective = 7};
@@ -200,13 +192,11 @@ static void test_engine_collective(void **state)
     assert_int_equal(c.end_ns, 2 * MS);
     assert_true(softgpu_pop_completion(e, &c));
     assert_int_equal(c.end_ns, 3 * MS);
-    softgpu_free(e);
-    softgpu_free(peer);
 }
 
-static void test_engine_refuses(void **state)
+TEST(engine_refuses)
 {
-    struct softgpu *e = pool_that_uses(0.5F, 0);
+    _cleanup_engine_ struct softgpu *e = pool_that_uses(0.5F, 0);
     const float bad[] = {-0.001F, 1.001F, NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         float v[GPU_PARTS] = {[PART_DRAM] = bad[i]};
@@ -216,34 +206,16 @@ static void test_engine_refuses(void **state)
     put(e, A, 1 * MS, 1);
     expect_end(e, A, 1 * MS);
     assert_int_equal(used(e, PART_DRAM), 500 * US); /* as before */
-    softgpu_free(e);
 }
 
 /* ---- end to end ---- */
 
-static struct soft_client *open_that_uses(const struct fixture *f, const char *dir, float dram,
-                                          float fp32)
+static struct soft_client *open_that_uses(const struct fixture *f, float dram, float fp32)
 {
-    const float v[GPU_PARTS] = {[PART_DRAM] = dram, [PART_FP32] = fp32};
-    if (dir)
-        setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1);
     struct soft_client *c = client(f, 0);
-    unsetenv("CUDA_MPS_PIPE_DIRECTORY");
-    assert_int_equal(soft_client_uses(c, v), 0);
+    assert_int_equal(
+        soft_client_uses(c, (float[GPU_PARTS]){[PART_DRAM] = dram, [PART_FP32] = fp32}), 0);
     return c;
-}
-
-static void submit_half(struct soft_client *c, unsigned times)
-{
-    struct soft_kernel k = {.duration_ns = 1 * MS, .sm_fraction = 0.5F, .cookie = 42};
-    while (times-- > 0)
-        assert_int_equal(soft_client_submit(c, &k), 0);
-}
-
-static void wait_times(struct soft_client *c, unsigned times)
-{
-    while (times-- > 0)
-        wait_for(c);
 }
 
 /* How long each of two parts worked since the last call, however long ago that is. */
@@ -262,27 +234,25 @@ static void expect_used(struct device_driver *d, uint64_t dram_ns, uint64_t fp32
     }
 }
 
-static void test_shares(void **state)
+END_TO_END(test_shares)
 {
-    struct fixture *f = *state;
-    struct device_driver *d = driver(f);
-    struct soft_client *a = open_that_uses(f, NULL, 0.5F, 0.25F);
+    _cleanup_driver_ struct device_driver *d = driver(f);
+    _cleanup_client_ struct soft_client *a = open_that_uses(f, 0.5F, 0.25F);
     struct gpu_counters c;
     struct gpu_info info;
     assert_int_equal(d->ops->info(d, 0, &info), 0);
     assert_true(info.caps & GPU_CAP_COUNTERS);
     assert_int_equal(d->ops->counters(d, 0, &c, NULL), -EAGAIN);
     assert_int_equal(d->ops->counters(d, 2, &c, NULL), -ENODEV);
-    submit(a, 1 * MS, 20);
-    wait_times(a, 20);
+    run(a, 1 * MS, 20);
     expect_used(d, 10 * MS, 5 * MS);
     expect_used(d, 0, 0);
     /* Two with contexts of their own, in turns. */
-    struct soft_client *b = open_that_uses(f, NULL, 0.75F, 0);
+    _cleanup_client_ struct soft_client *b = open_that_uses(f, 0.75F, 0);
     submit(a, 1 * MS, 8);
     submit(b, 1 * MS, 8);
-    wait_times(a, 8);
-    wait_times(b, 8);
+    wait_for_all(a, 8);
+    wait_for_all(b, 8);
     expect_used(d, 4 * MS + 6 * MS, 2 * MS);
     /* The other GPU has its own. */
     assert_int_equal(d->ops->counters(d, 1, &c, NULL), -EAGAIN);
@@ -297,53 +267,11 @@ static void test_shares(void **state)
     f->server = start_server(f->path, geteuid(), NULL);
     assert_int_equal(d->ops->counters(d, 0, &c, NULL), -EAGAIN);
     expect_used(d, 0, 0);
-    soft_client_close(a);
-    soft_client_close(b);
-    device_close(d);
 }
 
-/* Whatever they slow each other down, what they do adds up. */
-static void test_clients_add_up(void **state)
+END_TO_END(refused)
 {
-    struct fixture *f = *state;
-    struct device_driver *d = driver(f);
-    struct soft_client *a = open_that_uses(f, f->dir, 1, 0.25F);
-    struct soft_client *b = open_that_uses(f, f->dir, 1, 0);
-    struct soft_completion ca;
-    struct gpu_counters c;
-    assert_int_equal(d->ops->counters(d, 0, &c, NULL), -EAGAIN);
-    submit_half(a, 20);
-    submit_half(b, 20);
-    wait_times(a, 20);
-    wait_times(b, 20);
-    expect_used(d, 40 * MS, 5 * MS);
-    /* One goes in the middle of its work. */
-    submit_half(b, 500);
-    wait_for(b);
-    soft_client_close(b);
-    for (int i = 0; i < PATIENCE / 10; i++) { /* until the server knows */
-        struct group_list l = scan(d, getpid());
-        size_t n = l.n;
-        group_list_free(&l);
-        if (n == SOFT_CONTEXT_GROUPS)
-            break;
-        usleep(10000);
-    }
-    while (d->ops->counters(d, 0, &c, NULL) == -EAGAIN)
-        ;
-    assert_true(c.parts[PART_DRAM] > 0 && c.parts[PART_FP32] == 0);
-    submit_half(a, 1);
-    ca = wait_for(a);
-    assert_int_equal(ca.end_ns - ca.start_ns, 1 * MS);
-    expect_used(d, 1 * MS, 250 * US);
-    soft_client_close(a);
-    device_close(d);
-}
-
-static void test_refused(void **state)
-{
-    struct fixture *f = *state;
-    struct soft_client *c = client(f, 0);
+    _cleanup_client_ struct soft_client *c = client(f, 0);
     const float bad[] = {-0.5F, 1.5F, NAN, INFINITY};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         struct soft_msg m = {.type = SOFT_OPEN_CONTEXT};
@@ -358,17 +286,4 @@ static void test_refused(void **state)
     assert_int_equal(soft_client_uses(c, (float[GPU_PARTS]){0}), -EBUSY);
     wait_for(c);
     assert_int_equal(soft_client_uses(c, (float[GPU_PARTS]){1, 1, 1, 1, 1, 1, 1, 1}), 0);
-    soft_client_close(c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_engine_alone),    cmocka_unit_test(test_engine_together),
-        cmocka_unit_test(test_engine_too_much), cmocka_unit_test(test_engine_rounding),
-        cmocka_unit_test(test_engine_one_goes), cmocka_unit_test(test_engine_collective),
-        cmocka_unit_test(test_engine_refuses),  end_to_end(test_shares),
-        end_to_end(test_clients_add_up),        end_to_end(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,87 +1,11 @@
 /* The rules of the software GPU's engine, one test each, in virtual time. */
-#include "device/soft/engine.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#define US 1000ULL
-#define MS 1000000ULL
-
-#define BASE    (100 * US)
-#define SAVE    (20 * US)
-#define RESTORE (10 * US)
-
-/* Round numbers, no host overhead: every time below can be worked out by hand. */
-static const struct softgpu_params plain = {
-    .switch_ns = BASE,
-    .save_ns = SAVE,
-    .restore_ns = RESTORE,
-    .timeslice_us = 1000,
-    .timeslice_call_idle_ns = 100 * US,
-    .timeslice_call_busy_ns = 300 * US,
-    .suspend_call_ns = 600 * US,
-    .resume_call_ns = 300 * US,
-    .block_switch_ns = 80 * US,
-    .block_limit_ns = 5000 * MS,
-    .preempt_call_ns = 700 * US,
-};
-
-static struct softgpu *engine(uint32_t groups)
-{
-    struct softgpu *e = NULL;
-    uint32_t g;
-    assert_int_equal(softgpu_new(&plain, groups, 4096, &e), 0);
-    for (uint32_t i = 0; i < groups; i++) {
-        assert_int_equal(softgpu_group_add(e, 0, &g), 0);
-        assert_int_equal(g, i);
-    }
-    return e;
-}
-
-static void submit(struct softgpu *e, uint32_t group, uint32_t stream, uint64_t duration_ns,
-                   float fraction, uint64_t at_ns)
-{
-    struct softgpu_kernel k = {stream, duration_ns, fraction, 0, 0, 0, 0};
-    assert_int_equal(softgpu_submit(e, group, &k, at_ns), 0);
-}
-
-/* The next completion, advancing as far as needed. */
-static struct softgpu_completion next(struct softgpu *e)
-{
-    struct softgpu_completion c;
-    while (!softgpu_pop_completion(e, &c)) {
-        uint64_t t = softgpu_next_event_ns(e);
-        assert_true(t != SOFTGPU_NEVER);
-        softgpu_advance(e, t);
-    }
-    return c;
-}
-
-#define expect(e, grp, start, end)                                                                 \
-    do {                                                                                           \
-        struct softgpu_completion c_ = next(e);                                                    \
-        assert_int_equal(c_.group, grp);                                                           \
-        assert_int_equal(c_.start_ns, start);                                                      \
-        assert_int_equal(c_.end_ns, end);                                                          \
-    } while (0)
-
-static uint64_t busy_ns(struct softgpu *e, uint32_t g)
-{
-    struct softgpu_group_info info;
-    assert_int_equal(softgpu_group_info(e, g, &info), 0);
-    return info.busy_ns;
-}
+#include "engine_rig.h"
 
 /* A host that runs ahead: launches have their own times, in the order of their stream, and those
  * whose time has passed count as launched now. */
-static void test_launch_times(void **state)
+TEST(launch_times)
 {
-    struct softgpu *e = engine(1);
+    _cleanup_engine_ struct softgpu *e = engine(1);
     static const uint64_t at_us[] = {30, 40, 35, 0};
     for (size_t i = 0; i < 4; i++) {
         struct softgpu_kernel k = {0, 4 * US, 1, i, 0, 0, at_us[i] * US};
@@ -94,63 +18,58 @@ static void test_launch_times(void **state)
         assert_int_equal(c.submit_ns, submit_us[i] * US);
         assert_int_equal(c.start_ns, start_us[i] * US);
     }
-    softgpu_free(e);
 }
 
-static void test_alone(void **state)
+TEST(alone)
 {
-    struct softgpu *e = engine(2);
+    _cleanup_engine_ struct softgpu *e = engine(2);
     submit(e, 0, 0, 5 * MS, 1, 0); /* longer than its slice: nobody else, no switch */
     submit(e, 0, 0, 1 * MS, 1, 0);
     expect(e, 0, 0, 5 * MS);
     expect(e, 0, 5 * MS, 6 * MS);
     submit(e, 1, 0, 1 * MS, 1, 7 * MS); /* idle GPU: at once */
     expect(e, 1, 7 * MS, 8 * MS);
-    assert_int_equal(busy_ns(e, 0), 6 * MS);
+    assert_int_equal(info_of(e, 0).busy_ns, 6 * MS);
     assert_int_equal(softgpu_next_event_ns(e), SOFTGPU_NEVER);
-    softgpu_free(e);
 }
 
 /* Work that comes to an idle GPU has a whole slice before it, also if the group had the GPU before.
  */
-static void test_fresh_slice(void **state)
+TEST(fresh_slice)
 {
-    struct softgpu *e = engine(2);
+    _cleanup_engine_ struct softgpu *e = engine(2);
     submit(e, 0, 0, 100 * US, 1, 0);
     expect(e, 0, 0, 100 * US);
     submit(e, 0, 0, 3 * MS, 1, 1500 * US);
     submit(e, 1, 0, 100 * US, 1, 1600 * US);
     expect(e, 1, 2500 * US + BASE + SAVE, 2600 * US + BASE + SAVE);
-    softgpu_free(e);
 }
 
-static void test_switch_when_idle(void **state)
+TEST(switch_when_idle)
 {
-    struct softgpu *e = engine(2);
+    _cleanup_engine_ struct softgpu *e = engine(2);
     submit(e, 0, 0, 200 * US, 1, 0);
     submit(e, 1, 0, 100 * US, 1, 0);
     expect(e, 0, 0, 200 * US); /* its slice is not over, its work is */
     expect(e, 1, 200 * US + BASE, 300 * US + BASE);
-    softgpu_free(e);
 }
 
-static void test_preemption(void **state)
+TEST(preemption)
 {
-    struct softgpu *e = engine(2);
+    _cleanup_engine_ struct softgpu *e = engine(2);
     submit(e, 0, 0, 3 * MS, 0.5f, 0);
     /* The slices of group 0 renewed unseen; the one that runs ends at 2 ms. */
     submit(e, 1, 0, 400 * US, 1, 1500 * US);
     uint64_t in = 2 * MS + BASE + SAVE / 2;
     expect(e, 1, in, in + 400 * US);
     expect(e, 0, 0, in + 400 * US + BASE + RESTORE / 2 + 1 * MS);
-    assert_int_equal(busy_ns(e, 0), 3 * MS);
-    assert_int_equal(busy_ns(e, 1), 400 * US);
-    softgpu_free(e);
+    assert_int_equal(info_of(e, 0).busy_ns, 3 * MS);
+    assert_int_equal(info_of(e, 1).busy_ns, 400 * US);
 }
 
-static void test_turns(void **state)
+TEST(test_turns)
 {
-    struct softgpu *e = engine(3);
+    _cleanup_engine_ struct softgpu *e = engine(3);
     for (uint32_t g = 0; g < 3; g++)
         submit(e, g, 0, 1 * MS, 1, 0);
     /* In the order of the runlist; each ends exactly with its slice. */
@@ -159,14 +78,13 @@ static void test_turns(void **state)
         expect(e, g, t, t + 1 * MS);
         t += 1 * MS + BASE;
     }
-    softgpu_free(e);
 }
 
 /* A request issued right after the last one ended finds the GPU on its way to the other group, and
  * waits for the whole of that one's slice. */
-static void test_switch_completes(void **state)
+TEST(switch_completes)
 {
-    struct softgpu *e = engine(2);
+    _cleanup_engine_ struct softgpu *e = engine(2);
     submit(e, 0, 0, 50 * MS, 1, 0);
     submit(e, 1, 0, 100 * US, 1, 0);
     struct softgpu_completion c = next(e);
@@ -174,12 +92,11 @@ static void test_switch_completes(void **state)
     submit(e, 1, 0, 100 * US, 1, c.end_ns + 1 * US);
     uint64_t back = c.end_ns + BASE + RESTORE;
     expect(e, 1, back + 1 * MS + BASE + SAVE, back + 1 * MS + BASE + SAVE + 100 * US);
-    softgpu_free(e);
 }
 
-static void test_streams(void **state)
+TEST(test_streams)
 {
-    struct softgpu *e = engine(1);
+    _cleanup_engine_ struct softgpu *e = engine(1);
     submit(e, 0, 0, 400 * US, 0.5f, 0);
     submit(e, 0, 1, 300 * US, 0.5f, 0);  /* at the same time */
     submit(e, 0, 2, 100 * US, 1, 0);     /* does not fit */
@@ -190,14 +107,13 @@ static void test_streams(void **state)
     expect(e, 0, 400 * US, 500 * US);
     expect(e, 0, 500 * US, 600 * US); /* streams 3 and 0 together */
     expect(e, 0, 500 * US, 600 * US);
-    assert_int_equal(busy_ns(e, 0), 600 * US);
-    softgpu_free(e);
+    assert_int_equal(info_of(e, 0).busy_ns, 600 * US);
 }
 
 /* "A spinning hold kernel on a second stream does not work while another group waits." */
-static void test_other_streams_wait(void **state)
+TEST(other_streams_wait)
 {
-    struct softgpu *e = engine(2);
+    _cleanup_engine_ struct softgpu *e = engine(2);
     submit(e, 0, 0, 600 * US, 0.1f, 0);
     submit(e, 1, 0, 100 * US, 1, 10 * US);
     submit(e, 0, 1, 50 * US, 0.1f, 20 * US); /* a stream that was empty: next turn */
@@ -206,19 +122,17 @@ static void test_other_streams_wait(void **state)
     expect(e, 0, 600 * US, 650 * US);
     expect(e, 1, 650 * US + BASE, 750 * US + BASE);
     expect(e, 0, 750 * US + 2 * BASE, 800 * US + 2 * BASE);
-    softgpu_free(e);
 }
 
-static void test_timeslice(void **state)
+TEST(timeslice)
 {
-    struct softgpu *e = engine(2);
+    _cleanup_engine_ struct softgpu *e = engine(2);
     uint64_t done;
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_TIMESLICE, 40000, 0, &done), 0);
-    assert_int_equal(done, 100 * US); /* idle GPU */
+    assert_int_equal(control(e, 0, SOFTGPU_TIMESLICE, 40000, 0), 100 * US); /* idle GPU */
     submit(e, 0, 0, 20 * MS, 1, 1 * MS);
     submit(e, 1, 0, 100 * US, 1, 1 * MS);
     /* On running work: it takes effect at the end of the call, the slice is over by then. */
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_TIMESLICE, 1, 2 * MS, &done), 0);
+    done = control(e, 0, SOFTGPU_TIMESLICE, 1, 2 * MS);
     assert_int_equal(done, 2 * MS + 300 * US);
     expect(e, 1, done + BASE + SAVE, done + BASE + SAVE + 100 * US);
 
@@ -227,132 +141,115 @@ static void test_timeslice(void **state)
         softgpu_control(e, 0, SOFTGPU_TIMESLICE, SOFTGPU_TIMESLICE_MAX_US + 1, 3 * MS, &done),
         -EINVAL);
     assert_int_equal(softgpu_control(e, 2, SOFTGPU_TIMESLICE, 1, 3 * MS, &done), -EINVAL);
-    softgpu_free(e);
 }
 
-static void test_suspend(void **state)
+TEST(suspend)
 {
-    struct softgpu *e = engine(2);
+    _cleanup_engine_ struct softgpu *e = engine(2);
     uint64_t done;
     struct softgpu_completion c;
     submit(e, 0, 0, 2 * MS, 1, 0);
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_SUSPEND, 0, 0, &done), 0);
-    assert_int_equal(done, 600 * US);
+    assert_int_equal(control(e, 0, SOFTGPU_SUSPEND, 0, 0), 600 * US);
     submit(e, 0, 0, 1 * MS, 1, 500 * US);
     /* While the switch-out lasts nobody gets the GPU. */
     submit(e, 1, 0, 100 * US, 1, 650 * US);
     expect(e, 1, 600 * US + BASE + SAVE, 700 * US + BASE + SAVE);
     softgpu_advance(e, 100 * MS);
     assert_false(softgpu_pop_completion(e, &c));
-    assert_int_equal(busy_ns(e, 0), 600 * US);
+    assert_int_equal(info_of(e, 0).busy_ns, 600 * US);
     assert_int_equal(softgpu_next_event_ns(e), SOFTGPU_NEVER);
 
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_SUSPEND, 0, 100 * MS, &done), 0); /* counted: */
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_RESUME, 0, 101 * MS, &done), 0);
+    control(e, 0, SOFTGPU_SUSPEND, 0, 100 * MS); /* counted: */
+    done = control(e, 0, SOFTGPU_RESUME, 0, 101 * MS);
     softgpu_advance(e, done);
     assert_int_equal(softgpu_next_event_ns(e), SOFTGPU_NEVER);
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_RESUME, 0, done, &done), 0);
+    done = control(e, 0, SOFTGPU_RESUME, 0, done);
     uint64_t end = done + BASE + RESTORE + 1400 * US;
     expect(e, 0, 0, end);
     expect(e, 0, end, end + 1 * MS);
-    softgpu_free(e);
 }
 
 /* What runs ends first, nothing begins, and the switch is cheaper, both ways. */
-static void test_block_ends(void **state)
+TEST(test_block_ends)
 {
-    struct softgpu *e = engine(2);
-    struct softgpu_group_info info;
-    uint64_t done;
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_PREEMPT, 1, 0, &done), 0);
-    assert_int_equal(done, 700 * US);
+    _cleanup_engine_ struct softgpu *e = engine(2);
+    assert_int_equal(control(e, 0, SOFTGPU_PREEMPT, 1, 0), 700 * US);
     submit(e, 0, 0, 3 * MS, 1, 1 * MS);
     submit(e, 0, 0, 4 * MS, 1, 1 * MS);
     submit(e, 1, 0, 100 * US, 1, 2500 * US); /* from its slice's end, at 3 ms, on it is awaited */
     expect(e, 0, 1 * MS, 4 * MS);
     expect(e, 1, 4 * MS + 80 * US, 4 * MS + 180 * US);
     expect(e, 0, 4 * MS + 260 * US, 8 * MS + 260 * US);
-    assert_int_equal(softgpu_group_info(e, 0, &info), 0);
-    assert_true(info.block_ends && !info.reset);
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_PREEMPT, 0, 10 * MS, &done), 0);
+    assert_true(info_of(e, 0).block_ends && !info_of(e, 0).reset);
+    control(e, 0, SOFTGPU_PREEMPT, 0, 10 * MS);
     submit(e, 0, 0, 3 * MS, 1, 20 * MS);
     submit(e, 1, 0, 100 * US, 1, 20 * MS);
     expect(e, 1, 21 * MS + BASE + SAVE, 21 * MS + BASE + SAVE + 100 * US);
-    softgpu_free(e);
 }
 
 /* Alone it may take any time. A mode that is set while it is awaited does not save it. */
-static void test_block_too_long(void **state)
+TEST(block_too_long)
 {
-    struct softgpu *e = engine(3);
-    struct softgpu_group_info info;
+    _cleanup_engine_ struct softgpu *e = engine(3);
     uint64_t done;
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_PREEMPT, 1, 0, &done), 0);
+    control(e, 0, SOFTGPU_PREEMPT, 1, 0);
     submit(e, 0, 0, 12000 * MS, 1, 1 * MS);
     expect(e, 0, 1 * MS, 12001 * MS);
     submit(e, 0, 0, 12000 * MS, 1, 20000 * MS);
     submit(e, 1, 0, 100 * US, 1, 20000 * MS);
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_PREEMPT, 0, 21000 * MS, &done), 0);
+    control(e, 0, SOFTGPU_PREEMPT, 0, 21000 * MS);
     expect(e, 1, 25001 * MS + BASE + SAVE, 25001 * MS + BASE + SAVE + 100 * US);
-    assert_int_equal(softgpu_group_info(e, 0, &info), 0);
-    assert_true(info.reset);
+    assert_true(info_of(e, 0).reset);
     softgpu_advance(e, 100000 * MS);
     assert_int_equal(softgpu_next_event_ns(e), SOFTGPU_NEVER);
     /* Suspending waits as well, and its number can be had again. */
-    assert_int_equal(softgpu_control(e, 1, SOFTGPU_PREEMPT, 1, 100000 * MS, &done), 0);
+    control(e, 1, SOFTGPU_PREEMPT, 1, 100000 * MS);
     submit(e, 1, 0, 12000 * MS, 1, 100001 * MS);
-    assert_int_equal(softgpu_control(e, 1, SOFTGPU_SUSPEND, 0, 100002 * MS, &done), 0);
+    done = control(e, 1, SOFTGPU_SUSPEND, 0, 100002 * MS);
     softgpu_advance(e, done + 4999 * MS);
-    assert_int_equal(softgpu_group_info(e, 1, &info), 0);
-    assert_false(info.reset);
+    assert_false(info_of(e, 1).reset);
     softgpu_advance(e, done + 5000 * MS);
-    assert_int_equal(softgpu_group_info(e, 1, &info), 0);
-    assert_true(info.reset);
+    assert_true(info_of(e, 1).reset);
     assert_int_equal(softgpu_group_remove(e, 1, 110000 * MS), 0);
     submit(e, 2, 0, 100 * US, 1, 110000 * MS);
     expect(e, 2, 110000 * MS, 110000 * MS + 100 * US);
-    softgpu_free(e);
 }
 
 /* Suspended while the GPU is being switched to it: the switch completes, it does not run. */
-static void test_suspend_in_switch(void **state)
+TEST(suspend_in_switch)
 {
-    struct softgpu *e = engine(3);
+    _cleanup_engine_ struct softgpu *e = engine(3);
     uint64_t done;
     submit(e, 0, 0, 600 * US - 10 * US, 1, 0);
     submit(e, 1, 0, 100 * US, 1, 0);
-    assert_int_equal(softgpu_control(e, 1, SOFTGPU_SUSPEND, 0, 0, &done), 0);
+    control(e, 1, SOFTGPU_SUSPEND, 0, 0);
     submit(e, 2, 0, 100 * US, 1, 0);
     expect(e, 0, 0, 590 * US);
     expect(e, 2, 590 * US + 2 * BASE, 690 * US + 2 * BASE);
-    assert_int_equal(softgpu_control(e, 1, SOFTGPU_RESUME, 0, 2 * MS, &done), 0);
+    done = control(e, 1, SOFTGPU_RESUME, 0, 2 * MS);
     expect(e, 1, done, done + 100 * US);
 
     /* What was preempted still has to be restored when it may run again. */
     submit(e, 0, 0, 2 * MS, 1, 10 * MS);
     submit(e, 1, 0, 100 * US, 1, 10 * MS);
     uint64_t back = 11 * MS + BASE + SAVE + 100 * US;
-    assert_int_equal(
-        softgpu_control(e, 0, SOFTGPU_SUSPEND, 0, back + 10 * US - plain.suspend_call_ns, &done),
-        0);
+    control(e, 0, SOFTGPU_SUSPEND, 0, back + 10 * US - plain.suspend_call_ns);
     expect(e, 1, back - 100 * US, back);
     submit(e, 2, 0, 100 * US, 1, back + 20 * US); /* and has not been saved a second time */
     expect(e, 2, back + 2 * BASE + RESTORE, back + 2 * BASE + RESTORE + 100 * US);
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_RESUME, 0, 20 * MS, &done), 0);
+    done = control(e, 0, SOFTGPU_RESUME, 0, 20 * MS);
     expect(e, 0, 10 * MS, done + BASE + RESTORE + 1 * MS);
-    softgpu_free(e);
 }
 
-static void test_remove(void **state)
+TEST(test_remove)
 {
-    struct softgpu *e = engine(3);
+    _cleanup_engine_ struct softgpu *e = engine(3);
     struct softgpu_completion c;
-    uint64_t done;
     uint32_t g;
     submit(e, 0, 0, 100 * US, 1, 0);
     submit(e, 0, 0, 10 * MS, 1, 0);
     submit(e, 1, 0, 100 * US, 1, 500 * US);
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_SUSPEND, 0, 500 * US, &done), 0);
+    control(e, 0, SOFTGPU_SUSPEND, 0, 500 * US);
     assert_int_equal(softgpu_group_remove(e, 0, 600 * US), 0);
     expect(e, 1, 600 * US + BASE, 700 * US + BASE); /* nothing to save, and no completion of 0 */
     assert_int_equal(softgpu_group_remove(e, 0, 0), -EINVAL);
@@ -371,10 +268,9 @@ static void test_remove(void **state)
     expect(e, 0, 5 * MS, 5 * MS + 100 * US);
     expect(e, 2, 5 * MS + 100 * US + BASE, 5 * MS + 200 * US + BASE);
     assert_false(softgpu_pop_completion(e, &c));
-    softgpu_free(e);
 }
 
-static void test_host_overhead(void **state)
+TEST(host_overhead)
 {
     struct softgpu *e;
     struct softgpu_params p = plain;
@@ -399,7 +295,7 @@ static void test_host_overhead(void **state)
     softgpu_free(e);
 }
 
-static void test_limits(void **state)
+TEST(limits)
 {
     struct softgpu *e;
     uint32_t g;
@@ -446,15 +342,15 @@ static void test_limits(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(softgpu_submit(e, 0, &k, 0), 0);
     assert_int_equal(softgpu_group_remove(e, 5, 0), 0);
-    assert_int_equal(softgpu_control(e, 6, SOFTGPU_SUSPEND, 0, 0, &done), 0);
+    done = control(e, 6, SOFTGPU_SUSPEND, 0, 0);
     softgpu_free(e);
 }
 
 /* 1,000 groups with work all the time take turns fairly. */
-static void test_many_groups(void **state)
+TEST(many_groups)
 {
     enum { N = 1000 };
-    struct softgpu *e = engine(N);
+    _cleanup_engine_ struct softgpu *e = engine(N);
     struct softgpu_completion c;
     for (uint32_t g = 0; g < N; g++) {
         submit(e, g, 0, 300 * US, 1, 0);
@@ -467,33 +363,7 @@ static void test_many_groups(void **state)
             submit(e, c.group, 0, 300 * US, 1, t);
     }
     for (uint32_t g = 0; g < N; g++) {
-        assert_true(busy_ns(e, g) >= 20 * MS);
-        assert_true(busy_ns(e, g) <= 21 * MS);
+        assert_true(info_of(e, g).busy_ns >= 20 * MS);
+        assert_true(info_of(e, g).busy_ns <= 21 * MS);
     }
-    softgpu_free(e);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launch_times),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_fresh_slice),
-        cmocka_unit_test(test_switch_when_idle),
-        cmocka_unit_test(test_preemption),
-        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_switch_completes),
-        cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_other_streams_wait),
-        cmocka_unit_test(test_timeslice),
-        cmocka_unit_test(test_suspend),
-        cmocka_unit_test(test_block_ends),
-        cmocka_unit_test(test_block_too_long),
-        cmocka_unit_test(test_suspend_in_switch),
-        cmocka_unit_test(test_remove),
-        cmocka_unit_test(test_host_overhead),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_many_groups),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

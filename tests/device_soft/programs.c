@@ -65,6 +65,15 @@ static void submit_batch(struct softgpu *e, uint32_t group, const struct batch_p
     must(softgpu_submit(e, group, &k, softgpu_now_ns(e)));
 }
 
+/* 0 of SOFTGPU_NONE. */
+static double busy_ns(const struct softgpu *e, uint32_t group)
+{
+    struct softgpu_group_info info = {0};
+    if (group != SOFTGPU_NONE)
+        must(softgpu_group_info(e, group, &info));
+    return (double)info.busy_ns;
+}
+
 void scenario_run(const struct softgpu_params *p, const struct scenario *s, struct outcome *out)
 {
     struct softgpu *e;
@@ -95,15 +104,7 @@ void scenario_run(const struct softgpu_params *p, const struct scenario *s, stru
         if (!q.latency_us)
             abort();
     }
-    struct softgpu_group_info info;
-    double busy0[2] = {0, 0};
-    for (int i = 0; i < 2; i++) {
-        if (batch[i] != SOFTGPU_NONE) {
-            must(softgpu_group_info(e, batch[i], &info));
-            busy0[i] = (double)info.busy_ns;
-        }
-    }
-
+    const double busy0[2] = {busy_ns(e, batch[0]), busy_ns(e, batch[1])};
     while ((t = softgpu_next_event_ns(e)) < start + s->duration_ns || q.next_ns < SOFTGPU_NEVER) {
         t = q.next_ns < t ? q.next_ns : t;
         if (t >= start + s->duration_ns)
@@ -124,12 +125,8 @@ void scenario_run(const struct softgpu_params *p, const struct scenario *s, stru
             request(e, &q);
     }
     memset(out, 0, sizeof(*out));
-    for (int i = 0; i < 2; i++) {
-        if (batch[i] != SOFTGPU_NONE) {
-            must(softgpu_group_info(e, batch[i], &info));
-            out->share[i] = ((double)info.busy_ns - busy0[i]) / (double)s->duration_ns;
-        }
-    }
+    for (int i = 0; i < 2; i++)
+        out->share[i] = (busy_ns(e, batch[i]) - busy0[i]) / (double)s->duration_ns;
     if (q.measured) {
         qsort(q.latency_us, q.measured, sizeof(double), by_value);
         out->p50_us = percentile(q.latency_us, q.measured, 50);

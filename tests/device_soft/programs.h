@@ -3,7 +3,7 @@
 #ifndef TESTS_DEVICE_SOFT_PROGRAMS_H
 #define TESTS_DEVICE_SOFT_PROGRAMS_H
 
-#include "device/soft/engine.h"
+#include "softgpu/engine.h"
 
 /* Closed loop: request i is submitted at i * period_ns or when request i-1 is complete, whichever
  * is later. Its latency counts from there. */

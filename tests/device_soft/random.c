@@ -1,22 +1,8 @@
-/* Random operation of the software GPU's engine, against what must hold always. */
-#include "device/soft/engine.h"
+/* Random operation of the software GPU's engine, against what must hold always: with groups of one
+ * owner, and with some that have several. */
+#include "engine_rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#define US     1000ULL
 #define GROUPS 70
-
-static uint64_t busy_ns(const struct softgpu *e, uint32_t g)
-{
-    struct softgpu_group_info info;
-    assert_int_equal(softgpu_group_info(e, g, &info), 0);
-    return info.busy_ns;
-}
 
 static uint64_t rnd(uint64_t *s)
 {
@@ -46,7 +32,7 @@ static void collect(struct softgpu *e, struct account *acc)
 
 /* With everybody runnable all of it completes, and in the end the GPU is idle. */
 static uint64_t random_run_end(struct softgpu *e, struct account *acc, uint64_t now,
-                               uint64_t busy_gone)
+                               uint64_t busy_gone, bool joins)
 {
     uint64_t done, busy = busy_gone, digest = 0;
     struct softgpu_group_info info;
@@ -64,17 +50,18 @@ static uint64_t random_run_end(struct softgpu *e, struct account *acc, uint64_t 
         if (!acc[g].present)
             continue;
         assert_int_equal(acc[g].submitted, acc[g].completed);
-        assert_true(busy_ns(e, g) <= acc[g].work_ns);
-        busy += busy_ns(e, g);
-        digest = digest * 31 + busy_ns(e, g);
+        assert_int_equal(info_of(e, g).kernels, 0);
+        assert_true(info_of(e, g).busy_ns <= acc[g].work_ns);
+        busy += info_of(e, g).busy_ns;
+        digest = digest * 31 + info_of(e, g).busy_ns;
     }
-    assert_true(busy > 0 && busy <= softgpu_now_ns(e)); /* one group at a time */
+    assert_true(busy > 0 && (joins || busy <= softgpu_now_ns(e))); /* one group at a time */
     digest = digest * 31 + softgpu_now_ns(e);
     softgpu_free(e);
     return digest;
 }
 
-static uint64_t random_run(uint64_t seed)
+static uint64_t random_run(uint64_t seed, bool joins)
 {
     static struct account acc[GROUPS];
     struct softgpu *e;
@@ -92,7 +79,9 @@ static uint64_t random_run(uint64_t seed)
         g = (uint32_t)(rnd(&s) % GROUPS);
         switch (rnd(&s) % 16) {
         case 0:
-            if (softgpu_group_add(e, now, &g) == 0 && g < GROUPS) {
+            if ((joins && rnd(&s) % 4 ? softgpu_group_join(e, g, now, &g)
+                                      : softgpu_group_add(e, now, &g)) == 0) {
+                assert_false(acc[g].present);
                 acc[g] = (struct account){.present = true};
             }
             break;
@@ -100,7 +89,7 @@ static uint64_t random_run(uint64_t seed)
             if (rnd(&s) % 4 == 0 && acc[g].present) {
                 softgpu_advance(e, now);
                 collect(e, acc);
-                busy_gone += busy_ns(e, g);
+                busy_gone += info_of(e, g).busy_ns;
                 assert_int_equal(softgpu_group_remove(e, g, now), 0);
                 acc[g].present = false;
             }
@@ -118,13 +107,10 @@ static uint64_t random_run(uint64_t seed)
         default:
             if (acc[g].present) {
                 uint32_t st = (uint32_t)(rnd(&s) % 4);
-                struct softgpu_kernel k = {st,
-                                           1 + rnd(&s) % (400 * US),
-                                           (float)(1 + rnd(&s) % 100) / 100,
-                                           acc[g].next_cookie[st],
-                                           0,
-                                           0,
-                                           0};
+                struct softgpu_kernel k = {.stream = st,
+                                           .duration_ns = 1 + rnd(&s) % (400 * US),
+                                           .sm_fraction = (float)(1 + rnd(&s) % 100) / 100,
+                                           .cookie = acc[g].next_cookie[st]};
                 if (softgpu_submit(e, g, &k, now) == 0) {
                     acc[g].next_cookie[st]++;
                     acc[g].submitted++;
@@ -134,18 +120,14 @@ static uint64_t random_run(uint64_t seed)
         }
         collect(e, acc);
     }
-    return random_run_end(e, acc, now, busy_gone);
+    return random_run_end(e, acc, now, busy_gone, joins);
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
-    for (uint64_t seed = 1; seed <= 40; seed++)
-        assert_int_equal(random_run(seed), random_run(seed));
-    assert_int_not_equal(random_run(1), random_run(2));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        assert_int_equal(random_run(seed, false), random_run(seed, false));
+        assert_int_equal(random_run(seed, true), random_run(seed, true));
+    }
+    assert_int_not_equal(random_run(1, false), random_run(2, false));
 }

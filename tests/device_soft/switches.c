@@ -3,13 +3,11 @@
  * for. */
 #include "fixture.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "device/mux.h"
-#include "device/soft/engine.h"
+#include "gpu/mux.h"
+#include "softgpu/engine.h"
 
 /* ---- the engine ---- */
 
@@ -41,10 +39,10 @@ static void submit_many(struct softgpu *e, uint32_t group, uint64_t duration_ns,
 
 /* Two that take turns, with suspensions and gaps: each has the engine for all that it runs, and for
  * no more than there is. */
-static void test_turns(void **state)
+TEST(test_turns)
 {
     struct softgpu_params p;
-    struct softgpu *e = NULL;
+    _cleanup_engine_ struct softgpu *e = NULL;
     uint32_t a, b;
     uint64_t end = 0, had_ns[2], done;
     softgpu_params_h200(&p);
@@ -78,14 +76,13 @@ static void test_turns(void **state)
     submit_many(e, b, 70 * US, 3);
     softgpu_advance(e, softgpu_now_ns(e) + 100 * MS);
     assert_int_equal(end, ended);
-    softgpu_free(e);
 }
 
 /* Of several owners at once one is named; the last keeps the engine when none has work. */
-static void test_owners(void **state)
+TEST(test_owners)
 {
     static const struct softgpu_params plain = {.switch_ns = 100 * US, .timeslice_us = 1000};
-    struct softgpu *e = NULL;
+    _cleanup_engine_ struct softgpu *e = NULL;
     uint32_t a, b;
     uint64_t end = 0;
     assert_int_equal(softgpu_new(&plain, 2, 64, &e), 0);
@@ -102,7 +99,6 @@ static void test_owners(void **state)
     assert_int_equal(ring[0].who, 2);
     assert_int_equal(ring[0].ns, 1 * MS);
     assert_int_equal(ring[1].who, 1);
-    softgpu_free(e);
 }
 
 /* ---- through the driver ---- */
@@ -129,27 +125,18 @@ static uint64_t had(const struct switch_list *l, unsigned gpu)
     return ns;
 }
 
-static void run_kernels(struct soft_client *c, unsigned n)
-{
-    submit(c, 1 * MS, n);
-    while (n-- > 0)
-        wait_for(c);
-}
-
 /* A program that comes, runs so many kernels and leaves, which takes the engine from it. */
 static void come_and_leave(const struct fixture *f, unsigned kernels)
 {
-    struct soft_client *c = client(f, 1);
-    run_kernels(c, kernels);
-    soft_client_close(c);
+    _cleanup_client_ struct soft_client *c = client(f, 1);
+    run(c, 1 * MS, kernels);
     usleep(2000);
 }
 
-static void test_driver(void **state)
+END_TO_END(test_driver)
 {
-    const struct fixture *f = *state;
-    struct device_driver *d = driver(f), *other = driver(f);
-    struct switch_list l = {0};
+    _cleanup_driver_ struct device_driver *d = driver(f), *other = driver(f);
+    _cleanup_(switch_list_free) struct switch_list l = {0};
     come_and_leave(f, 5); /* nobody looks */
     take(d, &l);
     assert_int_equal(l.n, 0);
@@ -159,7 +146,7 @@ static void test_driver(void **state)
     assert_true(l.n >= 4 && had(&l, 1) >= 20 * MS);
     assert_int_equal(had(&l, 0), 0);
     /* More than one message, and another reader, which has what is from its beginning on. */
-    struct switch_list theirs = {0};
+    _cleanup_(switch_list_free) struct switch_list theirs = {0};
     take(other, &theirs);
     for (int i = 0; i < 100; i++)
         come_and_leave(f, 1);
@@ -179,19 +166,14 @@ static void test_driver(void **state)
     l.n = 0;
     take(d, &l);
     assert_int_equal(l.n, 0);
-    switch_list_free(&l);
-    switch_list_free(&theirs);
-    device_close(d);
-    device_close(other);
 }
 
 /* The same server twice, as two drivers: each GPU has two numbers. */
-static void test_several_drivers(void **state)
+END_TO_END(several_drivers)
 {
-    const struct fixture *f = *state;
     struct mux_part parts[2] = {{.ops = &device_soft, .gpus = 2}, {.ops = &device_soft, .gpus = 2}};
-    struct device_driver *d = NULL;
-    struct switch_list l = {0};
+    _cleanup_driver_ struct device_driver *d = NULL;
+    _cleanup_(switch_list_free) struct switch_list l = {0};
     for (int i = 0; i < 2; i++)
         snprintf(parts[i].where, sizeof(parts[i].where), "%s", f->path);
     assert_int_equal(mux_new(parts, 2, &d, NULL), 0);
@@ -205,8 +187,6 @@ static void test_several_drivers(void **state)
     l.n = 0;
     take(d, &l);
     assert_int_equal(l.n, 0);
-    switch_list_free(&l);
-    device_close(d);
 }
 
 /* ---- contexts that are opened ---- */
@@ -224,14 +204,13 @@ static void unwatched(void *arg, int fd)
 
 /* The driver reports who opens a context, to a caller that watches for it; also by a server that
  * has come since. */
-static void test_opened(void **state)
+END_TO_END(test_opened)
 {
-    struct fixture *f = *state;
     struct device_driver *d = driver(f);
     int fd = -1, status;
     const struct device_watcher w = {watched, unwatched, &fd};
     struct demand_list l = {0};
-    struct pid_list pids = {0};
+    _cleanup_(pid_list_free) struct pid_list pids = {0};
     d->ops->watch(d, &w);
     assert_true(fd >= 0);
     for (int i = 0; i < 2; i++) {
@@ -261,14 +240,4 @@ static void test_opened(void **state)
     d->ops->watch(d, NULL);
     assert_int_equal(fd, -1);
     d->ops->close(d);
-    pid_list_free(&pids);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_turns),     cmocka_unit_test(test_owners), end_to_end(test_driver),
-        end_to_end(test_several_drivers), end_to_end(test_opened),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

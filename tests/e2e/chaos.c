@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "recovery/journal.h"
+#include "journal/journal.h"
 
 #define MEMORY "33554432" /* moves in 0.1 s */
 
@@ -125,7 +125,7 @@ pid_t helper(const char *name)
 {
     pid_t v[16], found = 0;
     /* Until each is what it is to become. */
-    assert_true(EVENTUALLY(({
+    AWAIT(({
         size_t n = children_of(chaos.d.pid, v, ARRAY_SIZE(v));
         bool all = true;
         found = 0;
@@ -137,7 +137,7 @@ pid_t helper(const char *name)
             found = strcmp(st.comm, name) == 0 ? v[i] : found;
         }
         all;
-    })));
+    }));
     return found;
 }
 
@@ -146,7 +146,7 @@ void kill_helper(pid_t pid)
     assert_true(chaos.nkilled < ARRAY_SIZE(chaos.killed));
     chaos.killed[chaos.nkilled++] = pid;
     kill(pid, SIGKILL);
-    assert_true(EVENTUALLY(!process_state(pid) || process_state(pid) == 'Z'));
+    AWAIT(!process_state(pid) || process_state(pid) == 'Z');
 }
 
 /* ---- what they say ---- */
@@ -239,14 +239,21 @@ void became_job(struct load *l, const char *class, long long weight)
 bool find_program(struct load *l)
 {
     bool started = false;
-    assert_true(EVENTUALLY(({
+    AWAIT(({
         struct proc_stat st;
         started = children_of(l->runner, &l->pid, 1) == 1 && proc_stat_read(l->pid, &st) == 0 &&
                   strcmp(st.comm, l->name) == 0;
         started || process_state(l->runner) == 'Z';
-    })));
+    }));
     return started;
 }
+
+static void add(const char *argv[], size_t *n, const char *const more[])
+{
+    for (; *more; more++)
+        argv[(*n)++] = *more;
+}
+#define ADD(...) add(argv, &n, (const char *const[]){__VA_ARGS__, NULL})
 
 void launch(struct load *l, const char *class)
 {
@@ -254,35 +261,16 @@ void launch(struct load *l, const char *class)
     size_t n = 0;
     *l = (struct load){.requests = draw(2), .gpu = (unsigned)draw(2), .known = true};
     snprintf(l->name, sizeof(l->name), "l%u", ++chaos.started);
-    const char *const run[] = {"cede", "run", "--gpu-device", "soft", "-c",
-                               class,  "-n",  l->name,        "--"};
-    const char *const load[] = {class ? harness_exe() : "cede",
-                                "load",
-                                l->requests ? "latency" : "batch",
-                                "--device",
-                                "soft",
-                                "--verify",
-                                "--name",
-                                l->name,
-                                "--gpu",
-                                l->gpu ? "1" : "0",
-                                "--memory",
-                                MEMORY};
-    const char *const batch[] = {"--kernel-us", "2000", "--depth", "4"};
-    const char *const due[] = {"--deadline-us", "50000"};
-    for (size_t i = 0; class && i < ARRAY_SIZE(run); i++)
-        argv[n++] = run[i];
-    for (size_t i = 0; i < ARRAY_SIZE(load); i++)
-        argv[n++] = load[i];
-    if (draw(4) == 0) {
-        argv[n++] = "--contexts";
-        argv[n++] = "2";
-    }
-    for (size_t i = 0; !l->requests && i < ARRAY_SIZE(batch); i++)
-        argv[n++] = batch[i];
-    bool tells = l->requests && draw(2);
-    for (size_t i = 0; tells && i < ARRAY_SIZE(due); i++)
-        argv[n++] = due[i];
+    if (class)
+        ADD("cede", "run", "--gpu-device", "soft", "-c", class, "-n", l->name, "--");
+    ADD(class ? harness_exe() : "cede", "load", l->requests ? "latency" : "batch", "--verify");
+    ADD("--device", "soft", "--name", l->name, "--gpu", l->gpu ? "1" : "0", "--memory", MEMORY);
+    if (draw(4) == 0)
+        ADD("--contexts", "2");
+    if (!l->requests)
+        ADD("--kernel-us", "2000", "--depth", "4");
+    else if (draw(2))
+        ADD("--deadline-us", "50000");
     argv[n] = NULL;
     pid_t pid = spawn(l->name, argv);
     watch(pid, l->name);
@@ -504,7 +492,7 @@ void check_ps(void)
 {
     char text[256] = "ps does not answer";
     if (!EVENTUALLY(({
-            json_t *all = ask("{\"v\":1,\"op\":\"ps\"}");
+            json_t *all = ask_jobs();
             if (all) {
                 assert_int_equal(json_integer_value(json_object_get(all, "pid")), chaos.d.pid);
                 snprintf(text, sizeof(text), "%s", difference(all));

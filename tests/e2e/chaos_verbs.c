@@ -4,27 +4,14 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "chaos.h"
 
-static int connect_raw(void)
-{
-    struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/socket", cede_home());
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0)
-        return fd;
-    close(fd);
-    return -1;
-}
-
 void rubbish(struct load *l)
 {
     static char text[80000];
-    _cleanup_close_ int fd = chaos.up ? connect_raw() : -1;
+    _cleanup_close_ int fd = chaos.up ? connect_raw(0) : -1;
     size_t n = 0, kind = draw(6), times = kind == 5 ? 50 : 1 + draw(3);
     if (fd < 0)
         return;
@@ -49,7 +36,7 @@ void silence(struct load *l)
     int *fd = &chaos.silent[draw(SILENT)];
     if (*fd > 0)
         close(*fd);
-    *fd = chaos.up ? connect_raw() : 0;
+    *fd = chaos.up ? connect_raw(0) : 0;
 }
 
 static const char *const names[] = {"pause", "resume", "swap-out", "swap-in", "ps", "set"};
@@ -79,7 +66,7 @@ void torn(struct load *l)
     done(" %s %s", name, l->name);
     l->known = false;
     if (chaos.up && draw(2)) {
-        _cleanup_close_ int fd = connect_raw();
+        _cleanup_close_ int fd = connect_raw(0);
         snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"%s\",\"target\":\"%d\"%s}", name,
                  (int)l->pid, strcmp(name, "set") == 0 ? ",\"weight\":77" : "");
         (void)send(fd, text, strlen(text), MSG_NOSIGNAL);

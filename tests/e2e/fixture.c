@@ -6,19 +6,18 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 
-#include "device/registry.h"
-#include "recovery/journal.h"
-
 struct result result;
 
-static pid_t gpu;
-static const char *driver_name = "soft";
+static pid_t gpu, last_ceded;
+const char *e2e_driver = "soft";
 static char home[80], device[256];
 static bool accounts;
 
@@ -40,9 +39,9 @@ uint64_t rng_below(struct rng *r, uint64_t n)
 
 static int open_output(const char *name, const char *suffix)
 {
-    char path[128];
-    snprintf(path, sizeof(path), "%s/%s%s", harness_dir(), name, suffix);
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    char file[96];
+    snprintf(file, sizeof(file), "%s%s", name, suffix);
+    int fd = open(in_dir(file), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
     return fd;
 }
@@ -56,13 +55,23 @@ pid_t spawn(const char *name, const char *const argv[])
     return pid;
 }
 
+pid_t in_a_child(void (*what)(void))
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        what();
+        _exit(0);
+    }
+    return pid;
+}
+
 const char *contents(const char *file)
 {
     static char text[OUTPUT_MAX];
-    char path[128];
-    snprintf(path, sizeof(path), "%s/%s", harness_dir(), file);
     text[0] = '\0';
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    _cleanup_close_ int fd = open(in_dir(file), O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return text;
     /* The end is what matters. */
@@ -70,6 +79,12 @@ const char *contents(const char *file)
     ssize_t n = pread(fd, text, sizeof(text) - 1, size > room ? size - room : 0);
     text[n > 0 ? n : 0] = '\0';
     return text;
+}
+
+pid_t pid_in(const char *file)
+{
+    AWAIT(strchr(contents(file), '\n'));
+    return (pid_t)strtol(contents(file), NULL, 10);
 }
 
 int await_child(pid_t pid)
@@ -80,6 +95,12 @@ int await_child(pid_t pid)
         fail_msg("process %d does not end", (int)pid);
     assert_int_equal(got, pid);
     return status_of(st);
+}
+
+void slay_child(pid_t pid)
+{
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(await_child(pid), 1000 + SIGKILL);
 }
 
 size_t children_of(pid_t pid, pid_t *v, size_t n)
@@ -114,51 +135,45 @@ struct named children_named(pid_t parent, const char *name)
 
 void use_driver(const char *name)
 {
-    driver_name = name;
-}
-
-/* A software GPU may be another one since the last look. A real one is not, and its driver knows by
- * now where to look for a program's contexts, which takes seconds the first time. */
-static struct device_driver *test_driver(void)
-{
-    static struct device_driver *d;
-    struct error err = {""};
-    if (d && strcmp(driver_name, "soft") == 0) {
-        device_close(d);
-        d = NULL;
-    }
-    if (!d && device_open(driver_name, NULL, &d, &err) < 0)
-        fail_msg("%s", err.text);
-    return d;
+    e2e_driver = name;
 }
 
 int e2e_begin(void **state)
 {
-    char path[96];
     if (harness_begin(state) < 0)
         return -1;
-    snprintf(path, sizeof(path), "%s/gpu", harness_dir());
-    setenv("CEDE_SOFT_SOCKET", path, 1);
+    setenv("CEDE_SOFT_SOCKET", in_dir("gpu"), 1);
     set_cede_home(harness_dir());
-    set_device(driver_name);
+    set_device(e2e_driver);
     set_accounts(false);
     configure(20, "");
-    if (strcmp(driver_name, "soft") != 0) {
-        test_driver(); /* before there are programs: it then knows which contexts came later */
+    if (strcmp(e2e_driver, "soft") != 0) {
+        (void)all_have_contexts(
+            NULL, 0); /* before there are programs: it then knows which contexts came later */
         return 0;
     }
-    gpu = SPAWN("softgpu", "cede", "softgpu");
-    assert_true(EVENTUALLY(strstr(contents("softgpu.out"), "listening")));
+    gpu = ANOTHER_GPU("softgpu", NULL);
     return 0;
 }
 
 int e2e_end(void **state)
 {
-    return harness_end(state);
+    int st = 0;
+    bool well = true;
+    if (last_ceded && waitpid(last_ceded, &st, WNOHANG) == 0) {
+        kill(last_ceded, SIGTERM);
+        well = EVENTUALLY(waitpid(last_ceded, &st, WNOHANG) != 0) && st == 0;
+        if (!well)
+            print_error("ceded did not end well: %s\n", contents("ceded.err"));
+    }
+    last_ceded = 0;
+    return harness_end(state) < 0 || !well ? -1 : 0;
 }
 
-int e2e_at_once(const struct CMUnitTest *tests, size_t n)
+int e2e_at_once(void)
 {
+    size_t n;
+    const struct CMUnitTest *tests = test_list(&n);
     pid_t pids[16];
     int failed = 0, status;
     assert_in_range(n, 1, ARRAY_SIZE(pids));
@@ -179,21 +194,31 @@ pid_t gpu_pid(void)
     return gpu;
 }
 
-void replace_gpu(const char *const argv[])
+pid_t another_gpu(const char *name, const char *const options[])
+{
+    const char *argv[16] = {"cede", "softgpu"};
+    char out[40];
+    for (size_t i = 0; options[i] && i + 3 < ARRAY_SIZE(argv); i++)
+        argv[i + 2] = options[i];
+    snprintf(out, sizeof(out), "%s.out", name);
+    pid_t pid = spawn(name, argv);
+    AWAIT(strstr(contents(out), "listening"));
+    return pid;
+}
+
+pid_t replace_gpu(const char *const options[])
 {
     static unsigned count;
-    char name[32], out[40];
+    char name[32];
     snprintf(name, sizeof(name), "softgpu%u", ++count);
-    snprintf(out, sizeof(out), "%s.out", name);
-    kill(gpu, SIGKILL);
-    assert_int_equal(await_child(gpu), 1000 + SIGKILL);
-    gpu = spawn(name, argv);
-    assert_true(EVENTUALLY(strstr(contents(out), "listening")));
+    slay_child(gpu);
+    gpu = another_gpu(name, options);
+    return gpu;
 }
 
 void small_gpu(const char *bytes)
 {
-    replace_gpu((const char *const[]){"cede", "softgpu", "--memory", bytes, NULL});
+    REPLACE_GPU("--memory", bytes);
 }
 
 const char *cede_home(void)
@@ -221,6 +246,22 @@ const char *pid_text(pid_t pid)
     return t;
 }
 
+const char *in_dir(const char *name)
+{
+    static char text[4][256];
+    static unsigned next;
+    char *t = text[next++ % ARRAY_SIZE(text)];
+    snprintf(t, sizeof(text[0]), "%s/%s", harness_dir(), name);
+    return t;
+}
+
+void touch(const char *name)
+{
+    int fd = open(in_dir(name), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
 /* ---- the daemon ---- */
 
 void set_accounts(bool kept)
@@ -230,16 +271,14 @@ void set_accounts(bool kept)
 
 void configure(unsigned rotation_ms, const char *more)
 {
-    char path[96];
-    snprintf(path, sizeof(path), "%s/cede.conf", harness_dir());
-    FILE *f = fopen(path, "we");
+    FILE *f = fopen(in_dir("cede.conf"), "we");
     assert_non_null(f);
     const bool starts = strncmp(more, "swap_start", 10) == 0; /* else nobody waits for them */
     fprintf(f,
             "[daemon]\ndevice = %s\naccounts = %s\n%s%s\n[policy]\nrotation_us = %u\nprobe_us = "
             "5000\n%s\n",
             device, accounts ? "yes" : "no",
-            strcmp(driver_name, "soft") == 0 ? "" : "driver_check = never\n",
+            strcmp(e2e_driver, "soft") == 0 ? "" : "driver_check = never\n",
             starts ? more : "swap_start = 0", rotation_ms * 1000, starts ? "" : more);
     assert_int_equal(fclose(f), 0);
 }
@@ -247,7 +286,7 @@ void configure(unsigned rotation_ms, const char *more)
 /* One that `cede run` has started ends a moment after it. */
 static bool nobody_answers(void)
 {
-    json_t *answer = ask("{\"v\":1,\"op\":\"ps\"}");
+    json_t *answer = ask_jobs();
     json_decref(answer);
     return !answer;
 }
@@ -260,27 +299,33 @@ pid_t restorer_of(pid_t ceded)
 
 struct ceded ceded_start(void)
 {
-    char config[96];
     struct ceded d;
     json_t *answer = NULL;
-    assert_true(EVENTUALLY(nobody_answers()));
-    snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
-    d.pid = SPAWN("ceded", "cede", "daemon", "--config", config, "--dir", home);
-    bool up = EVENTUALLY((answer = ask("{\"v\":1,\"op\":\"ps\"}")) || !process_state(d.pid) ||
-                         process_state(d.pid) == 'Z');
+    AWAIT(nobody_answers());
+    d.pid = last_ceded =
+        SPAWN("ceded", "cede", "daemon", "--config", in_dir("cede.conf"), "--dir", home);
+    bool up =
+        EVENTUALLY((answer = ask_jobs()) || !process_state(d.pid) || process_state(d.pid) == 'Z');
     if (!up || !answer)
         fail_msg("ceded does not start: %s", contents("ceded.err"));
     assert_int_equal(json_integer_value(json_object_get(answer, "pid")), d.pid);
     json_decref(answer);
-    assert_true(EVENTUALLY((d.restorer = restorer_of(d.pid)) != 0));
+    AWAIT((d.restorer = restorer_of(d.pid)) != 0);
     return d;
 }
 
 void ceded_kill(struct ceded *d)
 {
-    assert_int_equal(kill(d->pid, SIGKILL), 0);
-    assert_int_equal(await_child(d->pid), 1000 + SIGKILL);
+    slay_child(d->pid);
     assert_int_equal(await_child(d->restorer), 0); /* an orphan of ours now */
+}
+
+void ceded_kill_both(struct ceded *d)
+{
+    kill(d->restorer, SIGSTOP);
+    await_state(d->restorer, "T");
+    slay_child(d->pid);
+    slay_child(d->restorer); /* an orphan of ours now */
 }
 
 void ceded_stop(struct ceded *d)
@@ -290,24 +335,40 @@ void ceded_stop(struct ceded *d)
         fail_msg("ceded did not end well: %s", contents("ceded.err"));
 }
 
+int connect_raw(int flags)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/socket", home);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
 json_t *ask(const char *text)
 {
     static char buf[70000];
-    struct sockaddr_un sa = {.sun_family = AF_UNIX};
     const struct timeval patience = {.tv_sec = 10};
-    snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/socket", home);
-    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    _cleanup_close_ int fd = connect_raw(0);
+    if (fd < 0)
+        return NULL;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 ||
-        send(fd, text, strlen(text), MSG_NOSIGNAL) < 0)
+    if (send(fd, text, strlen(text), MSG_NOSIGNAL) < 0)
         return NULL;
     ssize_t n = recv(fd, buf, sizeof(buf), 0);
     return n > 0 ? json_loadb(buf, (size_t)n, 0, NULL) : NULL;
 }
 
+json_t *ask_jobs(void)
+{
+    return ask("{\"v\":1,\"op\":\"ps\"}");
+}
+
 json_t *job_named(const char *name)
 {
-    json_t *all = ask("{\"v\":1,\"op\":\"ps\"}"), *job, *found = NULL;
+    json_t *all = ask_jobs(), *job, *found = NULL;
     size_t i;
     json_array_foreach(json_object_get(all, "jobs"), i, job)
     {
@@ -326,21 +387,47 @@ bool job_gone(const char *name)
     return !job;
 }
 
-bool job_is(const char *name, const char *key, const char *value)
+json_t *value_at(json_t *o, const char *path)
+{
+    char key[32];
+    while (o && *path) {
+        size_t n = strcspn(path, ".");
+        snprintf(key, sizeof(key), "%.*s", (int)n, path);
+        o = json_is_array(o) ? json_array_get(o, strtoul(key, NULL, 10)) : json_object_get(o, key);
+        path += n + (path[n] == '.');
+    }
+    return o;
+}
+
+bool job_is(const char *name, const char *path, const char *value)
 {
     json_t *job = job_named(name);
-    const char *v = json_string_value(json_object_get(job, key));
+    const char *v = json_string_value(value_at(job, path));
     bool is = v && strcmp(v, value) == 0;
     json_decref(job);
     return is;
 }
 
-long long job_int(const char *name, const char *key)
+double job_number(const char *name, const char *path)
 {
     json_t *job = job_named(name);
-    long long v = json_integer_value(json_object_get(job, key));
+    const json_t *v = value_at(job, path);
+    double number = json_is_true(v) ? 1 : json_number_value(v);
     json_decref(job);
-    return v;
+    return number;
+}
+
+long long job_int(const char *name, const char *path)
+{
+    return (long long)job_number(name, path);
+}
+
+size_t job_count(const char *name, const char *path)
+{
+    json_t *job = job_named(name);
+    size_t n = json_array_size(value_at(job, path));
+    json_decref(job);
+    return n;
 }
 
 /* ---- loads ---- */
@@ -348,7 +435,7 @@ long long job_int(const char *name, const char *key)
 pid_t load_start(const char *name, const char *const role_and_more[])
 {
     const char *const *more = role_and_more + 1;
-    const char *argv[32] = {"cede",   "load", role_and_more[0], "--device", driver_name,
+    const char *argv[32] = {"cede",   "load", role_and_more[0], "--device", e2e_driver,
                             "--name", name,   "--verify"};
     size_t n = 8;
     if (strcmp(role_and_more[0], "batch") == 0) {
@@ -358,6 +445,16 @@ pid_t load_start(const char *name, const char *const role_and_more[])
     for (size_t i = 0; more[i] && n + 1 < ARRAY_SIZE(argv); i++)
         argv[n++] = more[i];
     return spawn(name, argv);
+}
+
+void mps_server(const char *name)
+{
+    if (!name) {
+        unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+        return;
+    }
+    mkdir(in_dir(name), 0700);
+    setenv("CUDA_MPS_PIPE_DIRECTORY", in_dir(name), 1);
 }
 
 json_t *load_final(const char *name)
@@ -386,179 +483,39 @@ json_t *load_end(const char *name, pid_t pid)
     return o;
 }
 
-/* ---- the device ---- */
-
-static struct group_list groups_of(struct device_driver *d, pid_t pid)
+void loads_start(size_t n, const char *const names[], pid_t pids[])
 {
-    struct group_list l = {0};
-    struct proc_stat st;
-    struct error err = {""};
-    int r = 0;
-    assert_int_equal(proc_stat_read(pid, &st), 0);
-    /* A look at a process takes several steps; it may have done before all of them. */
-    bool done = EVENTUALLY(({
-        group_list_free(&l);
-        l = (struct group_list){0};
-        r = d->ops->scan(d, st.id, &l, &err);
-        r != -EAGAIN || l.n;
-    }));
-    if (!done || (r < 0 && r != -EAGAIN))
-        fail_msg("%s", err.text);
-    return l;
-}
-
-bool all_have_contexts(const pid_t *v, size_t n)
-{
-    struct device_driver *d = test_driver();
-    bool all = true;
-    for (size_t i = 0; i < n; i++) {
-        struct group_list l = groups_of(d, v[i]);
-        all &= l.n > 0;
-        group_list_free(&l);
-    }
-    return all;
-}
-
-uint64_t odd_slice(const pid_t *v, size_t n)
-{
-    struct device_driver *d = test_driver();
-    uint64_t odd = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct group_list l = {0};
-        /* One that comes back from host memory has none for a moment. */
-        bool back = EVENTUALLY(({
-            group_list_free(&l);
-            l = groups_of(d, v[i]);
-            l.n > 0;
-        }));
-        if (!back)
-            fail_msg("process %d has nothing on the GPU", (int)v[i]);
-        for (size_t k = 0; k < l.n && !odd; k++)
-            odd = l.v[k].timeslice_now_us == SLICE_DEFAULT_US || l.v[k].kind != GROUP_COMPUTE
-                      ? 0
-                      : l.v[k].timeslice_now_us;
-        group_list_free(&l);
-    }
-    return odd;
-}
-
-bool all_slices_default(const pid_t *v, size_t n)
-{
-    return odd_slice(v, n) == 0;
-}
-
-static void add_usage(struct device_driver *d, const pid_t *v, size_t n, double *busy)
-{
-    struct usage_list u = {0};
-    assert_int_equal(d->ops->usage(d, &u, NULL), 0);
-    for (size_t k = 0; k < u.n; k++) {
-        for (size_t i = 0; i < n; i++) {
-            if (u.v[k].pid == v[i] && u.v[k].busy > 0)
-                busy[i] += u.v[k].busy;
-        }
-    }
-    usage_list_free(&u);
-}
-
-void await_progress(const pid_t *v, size_t n)
-{
-    struct device_driver *d = test_driver();
-    double busy[32] = {0};
-    size_t done = 0;
-    assert_true(n <= ARRAY_SIZE(busy));
-    bool all = EVENTUALLY(({
-        add_usage(d, v, n, busy);
-        while (done < n && busy[done] > 0)
-            done++;
-        done == n;
-    }));
-    if (!all)
-        fail_msg("process %d does not get the GPU", (int)v[done]);
-}
-
-void measure(const pid_t *v, size_t n, unsigned ms, double *busy)
-{
-    struct device_driver *d = test_driver();
-    struct usage_list u = {0};
-    assert_int_equal(d->ops->usage(d, &u, NULL), 0); /* the time counts from here */
-    usage_list_free(&u);
-    nap_ms(ms);
-    memset(busy, 0, n * sizeof(*busy));
-    add_usage(d, v, n, busy);
-}
-
-/* Group records of one process, or of all (pid 0). */
-static unsigned count(pid_t pid, unsigned *suspended_of)
-{
-    struct journal *j;
-    unsigned n = 0, s = 0;
-    if (journal_open_readonly(home, &j, NULL) == 0) {
-        for (uint32_t i = 0; i < journal_groups_end(j); i++) {
-            uint32_t flags;
-            const struct device_group *g = journal_group(j, i, &flags);
-            if (!g || (pid && g->proc.pid != pid))
-                continue;
-            n++;
-            s += (flags & JG_SUSPENDED) != 0;
-        }
-        journal_close(j);
-    }
-    if (suspended_of)
-        *suspended_of = s;
-    return n;
-}
-
-unsigned records(unsigned *suspended_of)
-{
-    return count(0, suspended_of);
-}
-
-unsigned swap_records(pid_t *swapper)
-{
-    struct journal *j;
-    unsigned n = 0;
-    if (swapper)
-        *swapper = 0;
-    if (journal_open_readonly(cede_home(), &j, NULL) < 0)
-        return 0;
-    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
-        const struct journal_swap *s = journal_swap(j, i);
-        n += s != NULL;
-        if (swapper && s && s->swapper.pid && proc_alive(s->swapper))
-            *swapper = s->swapper.pid;
-    }
-    journal_close(j);
-    return n;
-}
-
-bool somebody_suspended(void)
-{
-    unsigned s;
-    count(0, &s);
-    return s > 0;
-}
-
-bool suspended(pid_t pid)
-{
-    unsigned s;
-    count(pid, &s);
-    return s > 0;
-}
-
-static unsigned suspended_of(const pid_t *v, size_t n)
-{
-    unsigned all = 0;
     for (size_t i = 0; i < n; i++)
-        all += suspended(v[i]);
-    return all;
+        pids[i] =
+            strcmp(names[i], "lat") == 0 ? LOAD(names[i], "latency") : LOAD(names[i], "batch");
+    AWAIT(all_have_contexts(pids, n));
 }
 
-bool runs_on(const pid_t *v, size_t n)
+void become_jobs(size_t n, const char *const names[], const pid_t pids[])
 {
-    bool runs = EVENTUALLY(suspended_of(v, n) == 0);
-    for (int i = 0; i < 50 && runs; i++) {
-        nap_ms(5);
-        runs = suspended_of(v, n) == 0;
-    }
-    return runs;
+    for (size_t i = 0; i < n; i++)
+        CEDE("set", pid_text(pids[i]), "-c", strcmp(names[i], "lat") == 0 ? "latency" : "batch");
+}
+
+void loads_end(size_t n, const char *const names[], const pid_t pids[])
+{
+    for (size_t i = 0; i < n; i++)
+        json_decref(load_end(names[i], pids[i]));
+}
+
+pid_t job_start(const char *name, const char *class, const char *const more[])
+{
+    const char *argv[32] = {"cede",     "run",  "--gpu-device", "soft",        "-c",   class,
+                            "-n",       name,   "--",           harness_exe(), "load", "batch",
+                            "--device", "soft", "--verify",     "--kernel-us", "2000"};
+    for (size_t i = 0; more[i] && i + 18 < ARRAY_SIZE(argv); i++)
+        argv[i + 17] = more[i];
+    return spawn(name, argv);
+}
+
+pid_t program_below(pid_t runner)
+{
+    pid_t pid = 0;
+    AWAIT(children_of(runner, &pid, 1) == 1);
+    return pid;
 }

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "fixture.h"
-#include "lib/procfs.h"
+#include "who/procfs.h"
 
 #define HELPER static __attribute__((unused))
 
@@ -32,22 +32,17 @@ HELPER bool names_pool(const char *text, const char *rest)
     return strstr(text, want) != NULL;
 }
 
+HELPER const char *pool_path(const char *name)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "%s/%s", pool_dir(), name);
+    return in_dir(path);
+}
+
 /* "" if there is none. */
 HELPER const char *pool_file(const char *name)
 {
-    char path[64];
-    struct stat st;
-    static char full[160];
-    snprintf(path, sizeof(path), "%s/%s", pool_dir(), name);
-    snprintf(full, sizeof(full), "%s/%s", harness_dir(), path);
-    return stat(full, &st) == 0 ? contents(path) : "";
-}
-
-HELPER const char *pool_path(const char *name)
-{
-    static char path[160];
-    snprintf(path, sizeof(path), "%s/%s/%s", harness_dir(), pool_dir(), name);
-    return path;
+    return contents(pool_path(name) + strlen(harness_dir()) + 1);
 }
 
 HELPER bool pool_has(const char *name)
@@ -63,10 +58,7 @@ HELPER pid_t pid_of(const char *name)
 /* The job that stands for its unit; 0: it is in none. */
 HELPER long long unit_of_job(const char *name)
 {
-    json_t *job = job_named(name);
-    long long unit = json_integer_value(json_object_get(json_object_get(job, "mps"), "unit"));
-    json_decref(job);
-    return unit;
+    return job_int(name, "mps.unit");
 }
 
 /* How often a control daemon began. */
@@ -97,8 +89,7 @@ HELPER bool has_pool_in_environment(pid_t pid)
 HELPER pid_t program_of(pid_t runner)
 {
     pid_t v[4];
-    assert_true(
-        EVENTUALLY(children_of(runner, v, ARRAY_SIZE(v)) == 1 && has_pool_in_environment(v[0])));
+    AWAIT(children_of(runner, v, ARRAY_SIZE(v)) == 1 && has_pool_in_environment(v[0]));
     return v[0];
 }
 
@@ -113,12 +104,11 @@ HELPER pid_t keeper(void)
 /* A file that the stand-in looks for. */
 HELPER void stand_in(const char *what)
 {
-    char path[192];
-    snprintf(path, sizeof(path), "%s/%s", harness_dir(), pool_dir());
-    mkdir(path, 0700);
+    char file[192];
+    mkdir(in_dir(pool_dir()), 0700);
     mkdir(pool_path("mps"), 0700);
-    snprintf(path, sizeof(path), "mps/%s", what);
-    fclose(fopen(pool_path(path), "w"));
+    snprintf(file, sizeof(file), "%s/mps/%s", pool_dir(), what);
+    touch(file);
 }
 
 /* Before the first test. */

@@ -1,23 +1,17 @@
 /* Accounts: jobs run, end, and `cede acct` shows what they had; users see their own; and whatever
  * is killed, each job is there once. Asserts ratios and counts. */
-#include <errno.h>
 #include <grp.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "acct/database.h"
 #include "acct/keeper.h"
 #include "fixture.h"
-#include "lib/procfs.h"
+#include "who/procfs.h"
 
 /* The rows of `cede acct --json` with these options; the caller's. */
 static json_t *acct_rows(const char *key, const char *const more[])
@@ -83,13 +77,12 @@ static pid_t keeper_of(pid_t ceded)
 
 /* ---- shares ---- */
 
-static void shares(void **state)
+E2E(shares)
 {
-    (void)state;
     struct ceded d = start_with("");
     pid_t pids[] = {LOAD("three", "batch", "--depth", "100"),
                     LOAD("one", "batch", "--depth", "100"), LOAD("above", "latency")};
-    assert_true(EVENTUALLY(all_have_contexts(pids, 3)));
+    AWAIT(all_have_contexts(pids, 3));
     CEDE("set", pid_text(pids[2]), "-c", "latency");
     CEDE("set", pid_text(pids[0]), "-c", "batch", "-w", "300");
     CEDE("set", pid_text(pids[1]), "-c", "batch", "-w", "100");
@@ -98,7 +91,7 @@ static void shares(void **state)
     json_decref(finals[0]);
     json_decref(finals[1]);
     json_decref(load_end("above", pids[2]));
-    assert_true(EVENTUALLY(state_is("three", "ended") && state_is("one", "ended")));
+    AWAIT(state_is("three", "ended") && state_is("one", "ended"));
     const double three = named("three", "gpu_s"), one = named("one", "gpu_s"),
                  known = named("one", "known_s");
     if (!(three / one > 2 && three / one < 4))
@@ -130,22 +123,28 @@ static void shares(void **state)
 
 #define NOBODY 65534
 
+/* In a child: it has no rights from here on. */
+static void become_user(uid_t uid)
+{
+    if (setgroups(0, NULL) < 0 || setgid(uid) < 0 || setuid(uid) < 0)
+        _exit(126);
+}
+
+/* The status of a verb of that user's, 127 where the build cannot be read; what it says goes to
+ * nobody.out. */
 static int as_nobody(const char *const argv[])
 {
-    char out[96];
-    snprintf(out, sizeof(out), "%s/nobody.out", harness_dir());
-    FILE *f = fopen(out, "we");
-    assert_non_null(f);
+    FILE *out = fopen(in_dir("nobody.out"), "we");
+    assert_non_null(out);
     pid_t pid = fork();
     if (pid == 0) {
-        dup2(fileno(f), STDOUT_FILENO);
-        dup2(fileno(f), STDERR_FILENO);
-        if (setgroups(0, NULL) < 0 || setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
-            _exit(126);
+        dup2(fileno(out), STDOUT_FILENO);
+        dup2(fileno(out), STDERR_FILENO);
+        become_user(NOBODY);
         execv(harness_exe(), (char *const *)(uintptr_t)argv);
         _exit(127);
     }
-    fclose(f);
+    fclose(out);
     return await_child(pid);
 }
 #define AS_NOBODY(...) as_nobody((const char *const[]){"cede", __VA_ARGS__, NULL})
@@ -156,9 +155,8 @@ static bool nobody_sees(const char *name)
     return strstr(contents("nobody.out"), name) != NULL;
 }
 
-static void users(void **state)
+E2E(users)
 {
-    (void)state;
     const struct group *g = getgrgid(NOBODY);
     char more[96];
     if (geteuid() != 0 || !g)
@@ -169,7 +167,7 @@ static void users(void **state)
     if (AS_NOBODY("run", "-q", "-n", "theirs", "--", "/bin/true") == 127)
         skip(); /* the build is where others may not look */
     CEDE("run", "-q", "-n", "ours", "--", "/bin/true");
-    assert_true(EVENTUALLY(state_is("ours", "ended") && state_is("theirs", "ended")));
+    AWAIT(state_is("ours", "ended") && state_is("theirs", "ended"));
     assert_true(named("theirs", "uid") == NOBODY && named("ours", "uid") == 0);
     assert_true(nobody_sees("theirs") && !nobody_sees("ours"));
     assert_int_equal(AS_NOBODY("acct", "-P", "-u", "root"), 0);
@@ -182,10 +180,10 @@ static void users(void **state)
 
     configure(20, more);
     kill(d.pid, SIGHUP);
-    assert_true(EVENTUALLY(nobody_sees("ours")));
+    AWAIT(nobody_sees("ours"));
     configure(20, "");
     kill(d.pid, SIGHUP);
-    assert_true(EVENTUALLY(!nobody_sees("ours")));
+    AWAIT(!nobody_sees("ours"));
     assert_true(nobody_sees("theirs"));
     ceded_stop(&d);
     assert_int_equal(AS_NOBODY("acct"), 1); /* the file is root's */
@@ -201,8 +199,7 @@ _Noreturn static void pester(const char *path)
     int fds[48];
     snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
     memset(q.name, 0xff, sizeof(q.name));
-    if (setgroups(0, NULL) < 0 || setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
-        _exit(126);
+    become_user(NOBODY);
     for (unsigned i = 0;; i++) {
         int *fd = &fds[i % ARRAY_SIZE(fds)];
         if (i >= ARRAY_SIZE(fds))
@@ -217,31 +214,26 @@ _Noreturn static void pester(const char *path)
     }
 }
 
-static void pestered(void **state)
+E2E(pestered)
 {
-    (void)state;
-    char path[128];
     if (geteuid() != 0)
         skip();
     assert_int_equal(chmod(harness_dir(), 0711), 0);
     struct ceded d = start_with("");
-    snprintf(path, sizeof(path), "%s/" ACCT_SOCKET, harness_dir());
     pid_t keeper = 0, child = fork();
     if (child == 0)
-        pester(path);
-    assert_true(EVENTUALLY(keeper = keeper_of(d.pid)));
+        pester(in_dir(ACCT_SOCKET));
+    AWAIT(keeper = keeper_of(d.pid));
     for (unsigned i = 0; i < 10; i++)
         CEDE("run", "-q", "-n", "amid", "--", "/bin/true");
-    assert_true(EVENTUALLY(count("jobs", NULL) == 10));
+    AWAIT(count("jobs", NULL) == 10);
     for (unsigned i = 0; i < 10; i++)
         assert_int_equal(count("jobs", NULL), 10); /* root has room of its own */
     assert_true(keeper_of(d.pid) == keeper);
     size_t readers = children_of(keeper, NULL, 0);
     assert_true(readers <= ACCT_READERS_MAX);
-    kill(child, SIGKILL);
-    assert_int_equal(await_child(child), 1000 + SIGKILL);
-    assert_true(EVENTUALLY(children_of(keeper, NULL, 0) == 0));
-    ceded_stop(&d);
+    slay_child(child);
+    AWAIT(children_of(keeper, NULL, 0) == 0);
 }
 
 /* Holds as many questions as one may, and asks none. */
@@ -252,8 +244,7 @@ static void hold_questions(const char *path, uid_t uid)
     char c;
     snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
     memset(fds, -1, sizeof(fds));
-    if (setgroups(0, NULL) < 0 || setgid(uid) < 0 || setuid(uid) < 0)
-        _exit(126);
+    become_user(uid);
     for (unsigned i = 0;; i++) {
         int *fd = &fds[i % ARRAY_SIZE(fds)];
         nap_ms(2);
@@ -266,16 +257,13 @@ static void hold_questions(const char *path, uid_t uid)
 }
 
 /* A user's subordinate uids are that user. */
-static void subordinates_ask(void **state)
+E2E(subordinates_ask)
 {
-    (void)state;
     enum { FIRST = 300000, HOLDERS = 3 };
-    char path[128], subuid[128];
+    const char *subuid = in_dir("subuid");
     pid_t holders[HOLDERS], keeper = 0;
     if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0)
         skip();
-    snprintf(path, sizeof(path), "%s/" ACCT_SOCKET, harness_dir());
-    snprintf(subuid, sizeof(subuid), "%s/subuid", harness_dir());
     FILE *f = fopen(subuid, "we");
     fprintf(f, "%d:%d:65536\n", NOBODY, FIRST);
     assert_int_equal(fclose(f), 0);
@@ -284,19 +272,18 @@ static void subordinates_ask(void **state)
         skip();
     assert_int_equal(chmod(harness_dir(), 0711), 0);
     struct ceded d = start_with("");
-    assert_true(EVENTUALLY(keeper = keeper_of(d.pid)));
+    AWAIT(keeper = keeper_of(d.pid));
     for (uid_t i = 0; i < HOLDERS; i++) {
         if ((holders[i] = fork()) == 0)
-            hold_questions(path, FIRST + i);
+            hold_questions(in_dir(ACCT_SOCKET), FIRST + i);
     }
-    assert_true(EVENTUALLY(children_of(keeper, NULL, 0) >= ACCT_READERS_PER_USER));
+    AWAIT(children_of(keeper, NULL, 0) >= ACCT_READERS_PER_USER);
     for (unsigned i = 0; i < 10; i++) {
         assert_true(children_of(keeper, NULL, 0) <= ACCT_READERS_PER_USER);
         nap_ms(50);
     }
     for (int i = 0; i < HOLDERS; i++) {
-        kill(holders[i], SIGKILL);
-        assert_int_equal(await_child(holders[i]), 1000 + SIGKILL);
+        slay_child(holders[i]);
     }
     ceded_stop(&d);
     assert_int_equal(umount2("/etc/subuid", MNT_DETACH), 0);
@@ -304,14 +291,13 @@ static void subordinates_ask(void **state)
 
 /* ---- kills ---- */
 
-static void keeper_killed(void **state)
+E2E(keeper_killed)
 {
-    (void)state;
     enum { JOBS = 24 };
     unsigned kills = 0;
     char name[16];
     struct ceded d = start_with("");
-    assert_true(EVENTUALLY(keeper_of(d.pid)));
+    AWAIT(keeper_of(d.pid));
     for (unsigned i = 0; i < JOBS; i++) {
         snprintf(name, sizeof(name), "j%u", i);
         pid_t keeper = i % 2 ? keeper_of(d.pid) : 0;
@@ -319,8 +305,8 @@ static void keeper_killed(void **state)
         kills += keeper && kill(keeper, SIGKILL) == 0;
     }
     assert_true(kills > 0);
-    assert_true(EVENTUALLY(keeper_of(d.pid)));
-    assert_true(EVENTUALLY(count("jobs", NULL) == JOBS));
+    AWAIT(keeper_of(d.pid));
+    AWAIT(count("jobs", NULL) == JOBS);
     assert_int_equal(count("rows", "none"), JOBS);
     assert_int_equal(count("sums", "name"), JOBS);
     /* And what ceded does meanwhile does not depend on it. */
@@ -329,16 +315,14 @@ static void keeper_killed(void **state)
         CEDE("run", "-q", "-n", "while", "--", "/bin/true");
     pid_t stopped = keeper_of(d.pid);
     kill(stopped, SIGCONT);
-    assert_true(EVENTUALLY(count("jobs", NULL) == JOBS + 5));
-    ceded_stop(&d);
+    AWAIT(count("jobs", NULL) == JOBS + 5);
 }
 
-static void ceded_killed(void **state)
+E2E(ceded_killed)
 {
-    (void)state;
     struct ceded d = start_with("");
     pid_t pid = LOAD("lives", "batch");
-    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
+    AWAIT(all_have_contexts(&pid, 1));
     CEDE("set", pid_text(pid), "-c", "batch");
     await_progress(&pid, 1);
     ceded_stop(&d);
@@ -357,21 +341,19 @@ static void ceded_killed(void **state)
     d = ceded_start();
     await_progress(&pid, 1);
     json_decref(load_end("lives", pid));
-    assert_true(EVENTUALLY(state_is("lives", "ended")));
+    AWAIT(state_is("lives", "ended"));
     assert_true(named("lives", "known_s") > killed);
     assert_int_equal(count("jobs", NULL), 1);
     const size_t rows = count("rows", "none"); /* of each ceded, if it came to count */
     assert_true(rows == 2 || rows == 3);
-    ceded_stop(&d);
 }
 
 /* Who listens ends before it has taken the question. */
-static void unanswered(void **state)
+E2E(unanswered)
 {
-    (void)state;
     struct ceded d = start_with("");
     CEDE("run", "-q", "-n", "once", "--", "/bin/true");
-    assert_true(EVENTUALLY(count("jobs", NULL) == 1));
+    AWAIT(count("jobs", NULL) == 1);
     ceded_stop(&d);
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/" ACCT_SOCKET, cede_home());
@@ -395,28 +377,23 @@ static void unanswered(void **state)
 
 /* ---- where there can be none ---- */
 
-static void damaged(void **state)
+E2E(damaged)
 {
-    (void)state;
-    char path[128];
-    snprintf(path, sizeof(path), "%s/" ACCT_FILE, harness_dir());
-    FILE *f = fopen(path, "we");
+    FILE *f = fopen(in_dir(ACCT_FILE), "we");
     assert_non_null(f);
     assert_true(
         fputs("this is no database, and longer than a hundred bytes, so that nobody can take "
               "it for one that is new",
               f) >= 0);
     fclose(f);
-    struct ceded d = start_with("");
+    start_with("");
     CEDE("run", "-q", "-n", "after", "--", "/bin/true");
-    assert_true(EVENTUALLY(state_is("after", "ended")));
+    AWAIT(state_is("after", "ended"));
     assert_non_null(strstr(contents("ceded.err"), "set aside as "));
-    ceded_stop(&d);
 }
 
-static void not_kept(void **state)
+E2E(not_kept)
 {
-    (void)state;
     struct ceded d;
     for (int i = 0; i < 2; i++) {
         if (i)
@@ -425,9 +402,7 @@ static void not_kept(void **state)
         configure(20, "");
         d = ceded_start();
         CEDE("run", "-q", "-n", "none", "--", "/bin/true");
-        RUN(&result, "cede", "acct");
-        assert_int_equal(status_of(result.status), 1);
-        assert_non_null(strstr(result.err, "no daemon that keeps accounts is running"));
+        FAILS(1, "no daemon that keeps accounts is running", "acct");
         assert_int_equal(strstr(contents("ceded.err"), "no accounts are kept: ") != NULL, i);
         ceded_stop(&d);
     }
@@ -436,10 +411,7 @@ static void not_kept(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(shares),           e2e(users),         e2e(pestered),
-                                       e2e(subordinates_ask), e2e(keeper_killed), e2e(ceded_killed),
-                                       e2e(unanswered),       e2e(damaged),       e2e(not_kept)};
     if (!acct_db_built())
         return 77;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

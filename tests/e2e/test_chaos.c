@@ -5,14 +5,8 @@
  * CEDE_CHAOS_SEED and CEDE_CHAOS_STEPS choose another sequence; a failure prints both and what was
  * done. What is done follows from the seed and what it meets from real time, so a repetition is as
  * near as that allows. CEDE_CHAOS_HOLD: after a failure all is left as it is until a signal. */
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "chaos.h"
-#include "recovery/journal.h"
+#include "journal/journal.h"
 
 #define SEED     1
 #define STEPS    60  /* 4 to 8 s */
@@ -77,7 +71,7 @@ static void start_run(struct load *l)
     l->named = true;
     await_context(l);
     /* Until it was seen there, its job lives no longer than its runner. */
-    assert_true(EVENTUALLY(job_int(l->name, "processes") == 1));
+    AWAIT(job_int(l->name, "processes") == 1);
     done(" %s pid %d", l->name, (int)l->pid);
 }
 
@@ -208,9 +202,9 @@ static void swap(struct load *l)
 
 static void policy(struct load *l)
 {
-    static const char *const what[] = {"laxity",  "edf",    "priority",          "shares",
-                                       "static",  "laxity", "rotation_us=30000", "floor=0.3",
-                                       "edf_k=2", "laxity"};
+    static const char *const what[] = {"laxity",    "edf",     "priority",
+                                       "shares",    "laxity",  "rotation_us=30000",
+                                       "floor=0.3", "edf_k=2", "laxity"};
     if (chaos.up)
         VERB(true, "policy", what[draw(ARRAY_SIZE(what))]);
 }
@@ -252,7 +246,7 @@ static void stop_ceded(struct load *l)
     await_state(chaos.d.pid, "T");
     if (hangs && helper("cede-restore")) {
         done(" (hangs)");
-        assert_true(EVENTUALLY(!somebody_suspended()));
+        AWAIT(!somebody_suspended());
     } else {
         nap_ms((unsigned)draw(200));
     }
@@ -304,7 +298,7 @@ static void torn_run(struct load *l)
     assert_true(find_program(l));
     await_context(l);
     json_t *all = NULL;
-    assert_true(EVENTUALLY((reap(), orphans() == 0 || (all = ask("{\"v\":1,\"op\":\"ps\"}")))));
+    AWAIT((reap(), orphans() == 0 || (all = ask_jobs())));
     pid_t other = (pid_t)json_integer_value(json_object_get(all, "pid"));
     json_decref(all);
     for (size_t i = 0; i < LOADS; i++)
@@ -379,7 +373,7 @@ static void lose_journal(struct load *l)
     while (draw(2))
         kill_newborn(l);
     start();
-    assert_true(EVENTUALLY((reap(), journal_is_complete())));
+    AWAIT((reap(), journal_is_complete()));
     for (size_t i = 0; i < LOADS; i++)
         chaos.loads[i].known = false;
     check();
@@ -474,19 +468,19 @@ static uint64_t setting(const char *name, uint64_t otherwise)
     return v;
 }
 
-static void everything_at_once(void **state)
+static int chaos_end(void **state);
+
+TEST_WITH(everything_at_once, e2e_begin, chaos_end)
 {
-    (void)state;
-    kill(gpu_pid(), SIGKILL);
-    await_child(gpu_pid());
+    slay_child(gpu_pid());
     pid_t gpus = SPAWN("gpus", "cede", "softgpu", "--gpus", "2");
-    assert_true(EVENTUALLY(strstr(contents("gpus.out"), "listening")));
+    AWAIT(strstr(contents("gpus.out"), "listening"));
     watch(gpus, "the software GPU");
     chaos.seed = setting("CEDE_CHAOS_SEED", SEED);
     chaos.steps = setting("CEDE_CHAOS_STEPS", STEPS);
     chaos.rng.state = chaos.seed + 1;
     start();
-    assert_true(EVENTUALLY(helper("cede-restore")));
+    AWAIT(helper("cede-restore"));
     chaos.bare = descriptors(chaos.d.pid);
     uint64_t before = monotonic_ns();
     VERB(true, "ps");
@@ -536,11 +530,4 @@ static int chaos_end(void **state)
         }
     }
     return e2e_end(state);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(everything_at_once, e2e_begin, chaos_end)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* Programs with contexts by the hundred: there is more to set than there is time for, and whoever
  * asks is answered all the same. With sanitizers it takes minutes; what it calls is sanitized in
  * engine_crowd. */
-#include <signal.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include "device/soft/client.h"
 #include "fixture.h"
+#include "gpu/soft/client.h"
 
 /* A program with so many contexts on the GPU; it ends with the test. */
 static pid_t open_contexts(unsigned n)
@@ -36,9 +33,8 @@ static pid_t open_contexts(unsigned n)
 
 /* Programs with contexts by the hundred, whose turns change all the time: there is more to set than
  * there is time for. Who asks is answered all the same: within 5 s, or the verb fails. */
-static void contexts_by_the_hundred(void **state)
+E2E(contexts_by_the_hundred)
 {
-    (void)state;
     enum { PROGRAMS = 4, CONTEXTS = 400 };
     struct rlimit l;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &l), 0);
@@ -62,17 +58,9 @@ static void contexts_by_the_hundred(void **state)
         CEDE("ps");
     }
     assert_null(strstr(contents("ceded.err"), "does not answer"));
-    for (int i = 0; i < PROGRAMS; i++) {
-        assert_int_equal(kill(pids[i], SIGKILL), 0);
-        await_child(pids[i]);
-    }
+    for (int i = 0; i < PROGRAMS; i++)
+        slay_child(pids[i]);
     json_decref(load_end("lat", lat));
     ceded_stop(&d);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {e2e(contexts_by_the_hundred)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

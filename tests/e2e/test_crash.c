@@ -1,23 +1,10 @@
 /* ceded killed, killed together with its restorer, and stopped: everybody runs again, and whoever
  * comes next takes over. */
-#include <signal.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "fixture.h"
 
 enum { LAT, B1, B2, B3, N };
 static const char *const names[N] = {"lat", "b1", "b2", "b3"};
 static const char *const weights[N] = {"100", "100", "300", "50"};
-
-static void start_loads(pid_t pids[N])
-{
-    for (int i = 0; i < N; i++)
-        pids[i] =
-            i == LAT ? LOAD(names[i], "latency", "--period-us", "20000") : LOAD(names[i], "batch");
-    assert_true(EVENTUALLY(all_have_contexts(pids, N)));
-}
 
 static void make_jobs(const pid_t pids[N])
 {
@@ -25,29 +12,22 @@ static void make_jobs(const pid_t pids[N])
         CEDE("set", pid_text(pids[i]), "-c", i == LAT ? "latency" : "batch", "-w", weights[i]);
 }
 
-static void end_loads(const pid_t pids[N])
-{
-    for (int i = 0; i < N; i++)
-        json_decref(load_end(names[i], pids[i]));
-}
-
 /* Two batch jobs of the three that take turns were seen suspended at the same time. */
 static void await_turns(void)
 {
-    assert_true(EVENTUALLY(({
+    AWAIT(({
         unsigned s;
         records(&s);
         s >= 8;
-    })));
+    }));
 }
 
-static void killed_at_random_moments(void **state)
+E2E(killed_at_random_moments)
 {
-    (void)state;
     pid_t pids[N];
     long long numbers[N];
     struct rng rng = {0x1db3a7f5c2e94d61};
-    start_loads(pids);
+    loads_start(N, names, pids);
     struct ceded d = ceded_start();
     make_jobs(pids);
     for (int i = 0; i < N; i++) {
@@ -55,7 +35,7 @@ static void killed_at_random_moments(void **state)
         assert_true(numbers[i] > 0);
     }
     await_turns();
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < 8; round++) {
         bool paused = round % 3 == 1;
         if (paused)
             CEDE("pause", names[B3]);
@@ -70,16 +50,14 @@ static void killed_at_random_moments(void **state)
             assert_int_equal(job_int(names[i], "number"), numbers[i]);
             assert_int_equal(job_int(names[i], "pid"), pids[i]);
             assert_true(job_is(names[i], "class", i == LAT ? "latency" : "batch"));
-            char weight[16];
-            snprintf(weight, sizeof(weight), "%lld", job_int(names[i], "weight"));
-            assert_string_equal(weight, weights[i]);
+            assert_int_equal(job_int(names[i], "weight"), atoi(weights[i]));
             assert_int_equal(job_is(names[i], "state", "paused"), paused && i == B3);
         }
         if (paused)
             CEDE("resume", names[B3]);
-        assert_true(EVENTUALLY(somebody_suspended())); /* turns again */
+        AWAIT(somebody_suspended()); /* turns again */
     }
-    end_loads(pids);
+    loads_end(N, names, pids);
     ceded_stop(&d);
     assert_int_equal(records(NULL), 0);
 }
@@ -88,20 +66,14 @@ static void killed_at_random_moments(void **state)
 static void kill_both(struct ceded *d, pid_t waiting)
 {
     CEDE("pause", names[B3]);
-    assert_true(EVENTUALLY(({
+    AWAIT(({
         kill(d->pid, SIGSTOP);
         await_state(d->pid, "T");
         if (!suspended(waiting))
             kill(d->pid, SIGCONT);
         suspended(waiting);
-    })));
-    /* So that it cannot do anything between the one kill and the other. */
-    kill(d->restorer, SIGSTOP);
-    await_state(d->restorer, "T");
-    kill(d->pid, SIGKILL);
-    assert_int_equal(await_child(d->pid), 1000 + SIGKILL);
-    kill(d->restorer, SIGKILL);
-    assert_int_equal(await_child(d->restorer), 1000 + SIGKILL);
+    }));
+    ceded_kill_both(d);
     assert_true(suspended(waiting));
 }
 
@@ -112,12 +84,11 @@ static void assert_paused(pid_t pid)
     assert_true(busy == 0);
 }
 
-static void next_daemon_after_both_died(void **state)
+E2E(next_daemon_after_both_died)
 {
-    (void)state;
     pid_t pids[N];
     configure(200, "");
-    start_loads(pids);
+    loads_start(N, names, pids);
     struct ceded d = ceded_start();
     make_jobs(pids);
     kill_both(&d, pids[B1]);
@@ -130,19 +101,16 @@ static void next_daemon_after_both_died(void **state)
     ceded_stop(&d);
     assert_int_equal(records(NULL), 0);
     assert_true(all_slices_default(pids, N));
-    end_loads(pids);
+    loads_end(N, names, pids);
 }
 
 /* A job whose root has died: its program is on record as a member. */
 static pid_t start_orphan(void)
 {
-    pid_t program = 0;
-    pid_t runner = SPAWN("orphan", "cede", "run", "--strict", "-c", "batch", "-n", "orphan", "--",
-                         harness_exe(), "load", "batch", "--device", "soft", "--verify");
-    assert_true(EVENTUALLY(job_is("orphan", "state", "running")));
-    assert_int_equal(children_of(runner, &program, 1), 1);
-    kill(runner, SIGKILL);
-    assert_int_equal(await_child(runner), 1000 + SIGKILL);
+    pid_t runner = JOB("orphan", "batch", NULL);
+    AWAIT(job_is("orphan", "state", "running"));
+    pid_t program = program_below(runner);
+    slay_child(runner);
     return program;
 }
 
@@ -150,7 +118,7 @@ static void direct_after_both_died(const char *const verb[])
 {
     pid_t pids[N + 1];
     configure(200, "");
-    start_loads(pids);
+    loads_start(N, names, pids);
     struct ceded d = ceded_start();
     pids[N] = start_orphan();
     make_jobs(pids);
@@ -169,62 +137,39 @@ static void direct_after_both_died(const char *const verb[])
     CEDE("set", "orphan", "-c", "none");
     assert_int_equal(records(NULL), 0);
     assert_true(all_slices_default(pids, N + 1));
-    end_loads(pids);
+    loads_end(N, names, pids);
     json_decref(load_end("orphan", pids[N]));
 }
 
-static void resume_after_both_died(void **state)
+E2E(resume_after_both_died)
 {
-    (void)state;
     direct_after_both_died((const char *const[]){"cede", "resume", names[B1], NULL});
 }
 
-static void ps_after_both_died(void **state)
+E2E(ps_after_both_died)
 {
-    (void)state;
     direct_after_both_died((const char *const[]){"cede", "ps", NULL});
 }
 
-static void stopped_daemon(void **state)
-{
-    (void)state;
-    pid_t pids[N];
-    start_loads(pids);
-    struct ceded d = ceded_start();
-    make_jobs(pids);
-    await_turns();
-    kill(d.pid, SIGSTOP);
-    assert_true(EVENTUALLY(!somebody_suspended()));
-    await_progress(pids, N);
-    assert_true(EVENTUALLY(all_slices_default(pids, N)));
-    kill(d.pid, SIGCONT);
-    await_turns();
-    await_progress(pids, N); /* each has its turn */
-    ceded_stop(&d);
-    assert_true(all_slices_default(pids, N));
-    end_loads(pids);
-}
-
 /* What a client was told did not happen does not happen once the daemon goes on. */
-static void stopped_daemon_keeps_words(void **state)
+E2E(stopped_daemon_keeps_words)
 {
-    (void)state;
     pid_t pid = LOAD("b1", "batch");
-    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
+    AWAIT(all_have_contexts(&pid, 1));
     struct ceded d = ceded_start();
     CEDE("set", pid_text(pid), "-c", "batch");
     kill(d.pid, SIGSTOP);
     pid_t pause = SPAWN("pause", "cede", "pause", "b1");
     pid_t run = SPAWN("run", "cede", "run", "-n", "late", "--", "sleep", "100");
     pid_t interrupted = SPAWN("set", "cede", "set", "b1", "-w", "7");
-    assert_true(EVENTUALLY(strstr(contents("run.err"), "runs unscheduled")));
+    AWAIT(strstr(contents("run.err"), "runs unscheduled"));
     assert_int_equal(await_child(pause), 1);
     kill(interrupted, SIGINT);
     await_child(interrupted);
     kill(d.pid, SIGCONT);
     /* Requests are taken in the order in which they came: this one is the last. */
     CEDE("ps");
-    assert_true(EVENTUALLY(strstr(contents("ceded.err"), "pause: dropped")));
+    AWAIT(strstr(contents("ceded.err"), "pause: dropped"));
     assert_true(job_is("b1", "state", "running"));
     assert_int_equal(job_int("b1", "weight"), 100);
     assert_null(strstr(contents("ceded.err"), "late"));
@@ -236,74 +181,55 @@ static void stopped_daemon_keeps_words(void **state)
 
 /* The daemon dies while its restorer is stopped: the next one does not wait for somebody to think
  * of that. */
-static void stopped_restorer(void **state)
+E2E(stopped_restorer)
 {
-    (void)state;
     pid_t pids[N];
-    start_loads(pids);
+    loads_start(N, names, pids);
     struct ceded d = ceded_start();
     make_jobs(pids);
     await_turns();
     kill(d.restorer, SIGSTOP);
     await_state(d.restorer, "T");
-    kill(d.pid, SIGKILL);
-    await_child(d.pid);
+    slay_child(d.pid);
     pid_t before = d.restorer;
     d = ceded_start();
     assert_int_equal(await_child(before), 0);
     await_turns();
     ceded_stop(&d);
     assert_true(all_slices_default(pids, N));
-    end_loads(pids);
+    loads_end(N, names, pids);
 }
 
 static bool answers(pid_t daemon)
 {
-    json_t *all = ask("{\"v\":1,\"op\":\"ps\"}");
+    json_t *all = ask_jobs();
     bool it_does = json_integer_value(json_object_get(all, "pid")) == daemon;
     json_decref(all);
     return it_does;
 }
 
 /* The daemon that has lost its directory has another before a second daemon takes the place. */
-static void directory_removed(void **state)
+E2E(directory_removed)
 {
-    (void)state;
     pid_t pids[N];
-    char home[96];
-    snprintf(home, sizeof(home), "%s/home", harness_dir());
-    set_cede_home(home);
-    start_loads(pids);
+    set_cede_home(in_dir("home"));
+    loads_start(N, names, pids);
     struct ceded d = ceded_start();
     make_jobs(pids);
     await_turns();
-    RUN(&result, "rm", "-rf", home);
-    assert_true(EVENTUALLY(answers(d.pid)));
+    RUN(&result, "rm", "-rf", cede_home());
+    AWAIT(answers(d.pid));
     assert_true(all_slices_default(pids, N)); /* the jobs went with their records */
     await_progress(pids, N);
-    RUN(&result, "cede", "daemon", "--device", "soft", "--dir", home);
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "another cede"));
+    FAILS(1, "another cede", "daemon", "--device", "soft", "--dir", cede_home());
     make_jobs(pids);
     await_turns();
 
-    snprintf(home, sizeof(home), "%s/socket", cede_home());
-    assert_int_equal(unlink(home), 0);
-    assert_true(EVENTUALLY(answers(d.pid)));
+    assert_int_equal(unlink(in_dir("home/socket")), 0);
+    AWAIT(answers(d.pid));
     await_turns(); /* the jobs are on record */
-    assert_true(EVENTUALLY((d.restorer = restorer_of(d.pid)) != 0));
+    AWAIT((d.restorer = restorer_of(d.pid)) != 0);
     ceded_stop(&d);
     assert_true(all_slices_default(pids, N));
-    end_loads(pids);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        e2e(killed_at_random_moments), e2e(next_daemon_after_both_died),
-        e2e(resume_after_both_died),   e2e(ps_after_both_died),
-        e2e(stopped_daemon),           e2e(stopped_daemon_keeps_words),
-        e2e(stopped_restorer),         e2e(directory_removed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    loads_end(N, names, pids);
 }

@@ -3,11 +3,7 @@
  * mostly wait, so they run at the same time. */
 #include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "daemon/findings.h"
 #include "fixture.h"
@@ -18,15 +14,9 @@
 #define NEVER  "swap_start = 0\ndriver_check = never"
 
 /* In place of the one that is there. */
-static pid_t gpu_with(const char *driver, const char *inert, const char *gpus)
+static void gpu_with(const char *driver, const char *inert, const char *gpus)
 {
-    kill(gpu_pid(), SIGKILL);
-    assert_int_equal(await_child(gpu_pid()), 1000 + SIGKILL);
-    pid_t pid = inert ? SPAWN("other", "cede", "softgpu", "--driver", driver, "--inert", inert,
-                              "--gpus", gpus)
-                      : SPAWN("other", "cede", "softgpu", "--driver", driver, "--gpus", gpus);
-    assert_true(EVENTUALLY(strstr(contents("other.out"), "listening")));
-    return pid;
+    REPLACE_GPU("--gpus", gpus, "--driver", driver, inert ? "--inert" : NULL, inert);
 }
 
 static unsigned said(const char *text)
@@ -53,6 +43,8 @@ static uint64_t slice_of(pid_t pid)
     return odd_slice(&pid, 1);
 }
 
+static const char *const names[] = {"lat", "batch", "other_batch"};
+
 /* The check's process, both of its programs at work, and their directory. */
 struct under_way {
     pid_t check, programs[2];
@@ -70,9 +62,9 @@ static struct under_way await_check(const struct ceded *d)
 {
     struct under_way u;
     char link[96], log[128];
-    assert_true(EVENTUALLY((u.check = children_named(d->pid, "cede-check").pid) != 0));
-    assert_true(EVENTUALLY(children_of(u.check, u.programs, 2) == 2));
-    assert_true(EVENTUALLY(all_have_contexts(u.programs, 2)));
+    AWAIT((u.check = children_named(d->pid, "cede-check").pid) != 0);
+    AWAIT(children_of(u.check, u.programs, 2) == 2);
+    AWAIT(all_have_contexts(u.programs, 2));
     snprintf(link, sizeof(link), "/proc/%d/fd/2", (int)u.programs[0]);
     ssize_t n = readlink(link, log, sizeof(log) - 1);
     assert_true(n > 0);
@@ -98,10 +90,10 @@ static bool is_asked_to_end(pid_t pid)
 
 static void nothing_is_left(struct under_way *u, bool directory)
 {
-    assert_true(EVENTUALLY(has_ended(u->check)));
-    assert_true(EVENTUALLY(has_ended(u->programs[0]) && has_ended(u->programs[1])));
+    AWAIT(has_ended(u->check));
+    AWAIT(has_ended(u->programs[0]) && has_ended(u->programs[1]));
     if (directory)
-        assert_true(EVENTUALLY(is_removed(u->dir_fd)));
+        AWAIT(is_removed(u->dir_fd));
     else
         RUN(&result, "rm", "-rf", u->dir);
     close(u->dir_fd);
@@ -111,22 +103,19 @@ static void nothing_is_left(struct under_way *u, bool directory)
 
 /* A latency and a batch job: neither is steered while the check is under way. Its finding is kept.
  */
-static void works(void **state)
+E2E(works)
 {
-    (void)state;
     struct under_way u;
     char pid[16];
     gpu_with("999.1", NULL, "1");
-    pid_t v[2] = {LOAD("lat", "latency"), LOAD("batch", "batch")};
+    pid_t v[2];
+    loads_start(2, names, v);
     struct ceded d = ceded_start();
     u = await_check(&d);
     close(u.dir_fd);
     kill(u.check, SIGSTOP); /* it takes as long as this does */
-    CEDE("set", pid_text(v[0]), "-c", "latency");
-    CEDE("set", pid_text(v[1]), "-c", "batch");
-    RUN(&result, "cede", "pause", pid_text(v[1]));
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "its driver is being checked"));
+    become_jobs(2, names, v);
+    FAILS(1, "its driver is being checked", "pause", pid_text(v[1]));
     CEDE("ps");
     assert_non_null(strstr(result.err, "note: off on GPU 0: timeslice, suspend, swap, preempt (its "
                                        "driver is being checked); `cede doctor` measures them"));
@@ -137,7 +126,7 @@ static void works(void **state)
     assert_true(all_slices_default(v, 2));
     kill(u.check, SIGCONT);
     await_said(WORKS);
-    assert_true(EVENTUALLY(slice_of(v[1]) == 1));
+    AWAIT(slice_of(v[1]) == 1);
     CEDE("pause", pid_text(v[1]));
     CEDE("resume", pid_text(v[1]));
     CEDE("ps");
@@ -156,26 +145,24 @@ static void works(void **state)
     assert_int_equal(said(BEGINS), 2);
     ceded_stop(&d);
     nothing_is_left(&u, true);
-    json_decref(load_end("lat", v[0]));
-    json_decref(load_end("batch", v[1]));
+    loads_end(2, names, v);
 }
 
-static void without_suspension(void **state)
+E2E(without_suspension)
 {
-    (void)state;
     gpu_with("999.1", "suspend", "2");
-    pid_t v[3] = {LOAD("lat", "latency"), LOAD("batch", "batch"), LOAD("other_batch", "batch")};
+    pid_t v[3];
+    loads_start(3, names, v);
     struct ceded d = ceded_start();
     await_said("off: suspension (a suspended program worked on)");
     assert_int_equal(said(BEGINS), 1); /* two GPUs, one check */
-    CEDE("set", pid_text(v[0]), "-c", "latency");
-    CEDE("set", pid_text(v[1]), pid_text(v[2]), "-c", "batch");
-    assert_true(EVENTUALLY(slice_of(v[1]) == 1 && slice_of(v[2]) == 1));
+    become_jobs(3, names, v);
+    AWAIT(slice_of(v[1]) == 1 && slice_of(v[2]) == 1);
     assert_true(runs_on(v, 3));
-    RUN(&result, "cede", "pause", pid_text(v[1]));
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "cannot be paused: suspension is off on GPU 0: a suspended "
-                                       "program worked on"));
+    FAILS(1,
+          "cannot be paused: suspension is off on GPU 0: a suspended "
+          "program worked on",
+          "pause", pid_text(v[1]));
     CEDE("ps");
     assert_non_null(strstr(result.err, "off on GPU 0, 1: suspend (a suspended program worked on)"));
     RUN(&result, "cede", "doctor", "--device", "soft");
@@ -185,66 +172,55 @@ static void without_suspension(void **state)
     assert_non_null(strstr(result.out, "ceded does not use suspend on GPU 1\n"));
     ceded_kill(&d);
     d = ceded_start();
-    assert_true(EVENTUALLY(slice_of(v[1]) == 1)); /* the finding is in force at once */
+    AWAIT(slice_of(v[1]) == 1); /* the finding is in force at once */
     assert_int_equal(said(BEGINS), 1);
     assert_true(runs_on(v, 3));
     ceded_stop(&d);
-    json_decref(load_end("lat", v[0]));
-    json_decref(load_end("batch", v[1]));
-    json_decref(load_end("other_batch", v[2]));
+    loads_end(3, names, v);
 }
 
 /* Batch jobs take turns, and one can be paused. */
-static void without_timeslices(void **state)
+E2E(without_timeslices)
 {
-    (void)state;
     gpu_with("999.1", "timeslice", "1");
-    pid_t v[3] = {LOAD("lat", "latency"), LOAD("batch", "batch"), LOAD("other_batch", "batch")};
+    pid_t v[3];
+    loads_start(3, names, v);
     struct ceded d = ceded_start();
     await_said("off: timeslices (exchanging timeslices");
-    CEDE("set", pid_text(v[0]), "-c", "latency");
-    CEDE("set", pid_text(v[1]), pid_text(v[2]), "-c", "batch");
-    assert_true(EVENTUALLY(somebody_suspended()));
+    become_jobs(3, names, v);
+    AWAIT(somebody_suspended());
     CEDE("pause", pid_text(v[1]));
     assert_true(suspended(v[1]));
     CEDE("resume", pid_text(v[1]));
     ceded_stop(&d);
-    json_decref(load_end("lat", v[0]));
-    json_decref(load_end("batch", v[1]));
-    json_decref(load_end("other_batch", v[2]));
+    loads_end(3, names, v);
 }
 
-static void resumes_nothing(void **state)
+E2E(resumes_nothing)
 {
-    (void)state;
     gpu_with("999.1", "resume,timeslice", "1");
-    struct ceded d = ceded_start();
+    ceded_start();
     await_said("off: timeslices, suspension (exchanging");
     assert_int_equal(said("a resumed program did not work on"), 1);
-    ceded_stop(&d);
 }
 
 /* A program that once did no work while it was suspended may have had no processor. */
-static void suspends_at_times(void **state)
+E2E(suspends_at_times)
 {
-    (void)state;
     gpu_with("999.1", "second-suspend", "1");
-    struct ceded d = ceded_start();
+    ceded_start();
     await_said("off: suspension (a suspended program worked on)");
-    ceded_stop(&d);
 }
 
 /* kill -9 of ceded, of the check, and ceded's own end, all in the middle. */
-static void killed(void **state)
+E2E(killed)
 {
-    (void)state;
-    char file[96];
     gpu_with("999.1", NULL, "1");
     struct ceded d = ceded_start();
     struct under_way u = await_check(&d);
     kill(u.check, SIGSTOP);
     ceded_kill(&d);
-    assert_true(EVENTUALLY(is_asked_to_end(u.check))); /* rather than ending later by itself */
+    AWAIT(is_asked_to_end(u.check)); /* rather than ending later by itself */
     kill(u.check, SIGCONT);
     nothing_is_left(&u, true);
 
@@ -261,14 +237,12 @@ static void killed(void **state)
                "without a result)");
     assert_int_equal(children_named(d.pid, "cede-check").n, 0);
     ceded_stop(&d);
-    snprintf(file, sizeof(file), "%s/" FINDINGS_FILE, harness_dir());
-    assert_int_equal(access(file, F_OK), -1); /* no result, nothing kept */
+    assert_int_equal(access(in_dir(FINDINGS_FILE), F_OK), -1); /* no result, nothing kept */
 }
 
 /* One that hangs is killed, and ceded answers meanwhile. */
-static void hangs(void **state)
+E2E(hangs)
 {
-    (void)state;
     gpu_with("999.1", NULL, "1");
     struct ceded d = ceded_start();
     struct under_way u = await_check(&d);
@@ -276,7 +250,6 @@ static void hangs(void **state)
     CEDE("ps");
     await_said("(the check did not end in time)");
     nothing_is_left(&u, false);
-    ceded_stop(&d);
 }
 
 /* One that was measured on such a GPU is not checked, and no other one if that is configured. */
@@ -284,75 +257,61 @@ static void not_checked(const char *driver, const char *more)
 {
     gpu_with(driver, NULL, "1");
     configure(20, more);
-    pid_t v[2] = {LOAD("lat", "latency"), LOAD("batch", "batch")};
+    pid_t v[2];
+    loads_start(2, names, v);
     struct ceded d = ceded_start();
-    CEDE("set", pid_text(v[0]), "-c", "latency");
-    CEDE("set", pid_text(v[1]), "-c", "batch");
-    assert_true(EVENTUALLY(slice_of(v[1]) == 1));
+    become_jobs(2, names, v);
+    AWAIT(slice_of(v[1]) == 1);
     assert_int_equal(said(BEGINS), 0);
     ceded_stop(&d);
-    json_decref(load_end("lat", v[0]));
-    json_decref(load_end("batch", v[1]));
+    loads_end(2, names, v);
 }
 
-static void known(void **state)
+E2E(known)
 {
-    (void)state;
     not_checked("580.159.04", "");
 }
 
-static void never(void **state)
+E2E(never)
 {
-    (void)state;
     not_checked("999.1", NEVER);
 }
 
 /* The driver is replaced while ceded runs. */
-static void comes_back_as_another(void **state)
+E2E(comes_back_as_another)
 {
-    (void)state;
-    pid_t gpu = gpu_with("580.159.04", NULL, "1");
+    gpu_with("580.159.04", NULL, "1");
     struct ceded d = ceded_start();
     pid_t job = SPAWN("job", "cede", "run", "-c", "batch", "-n", "job", "--", "sleep", "1000");
-    assert_true(EVENTUALLY(job_is("job", "class", "batch")));
-    kill(gpu, SIGKILL);
-    assert_int_equal(await_child(gpu), 1000 + SIGKILL);
-    gpu = SPAWN("third", "cede", "softgpu", "--driver", "999.1", "--inert", "suspend");
-    assert_true(EVENTUALLY(strstr(contents("third.out"), "listening")));
+    AWAIT(job_is("job", "class", "batch"));
+    gpu_with("999.1", "suspend", "1");
     await_said("another release than before");
     await_said("off: suspension (a suspended program worked on)");
-    assert_true(EVENTUALLY(job_is("job", "class", "batch"))); /* it is a job as before */
+    AWAIT(job_is("job", "class", "batch")); /* it is a job as before */
 
     pid_t batch = LOAD("batch", "batch");
-    assert_true(EVENTUALLY(all_have_contexts(&batch, 1)));
+    AWAIT(all_have_contexts(&batch, 1));
     CEDE("set", pid_text(batch), "-c", "batch");
-    RUN(&result, "cede", "pause", pid_text(batch));
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "suspension is off on GPU 0"));
+    FAILS(1, "suspension is off on GPU 0", "pause", pid_text(batch));
     kill(job, SIGTERM);
     await_child(job);
     d.restorer = children_named(d.pid, "cede-restore").pid;
     ceded_stop(&d);
     json_decref(load_end("batch", batch));
-    kill(gpu, SIGTERM);
-    await_child(gpu);
 }
 
 /* The calls of the driver hang. What a verb was refused does not happen later, and a program is
  * started all the same. */
-static void answers_late(void **state)
+E2E(answers_late)
 {
-    (void)state;
     struct ceded d = ceded_start();
     pid_t batch = LOAD("batch", "batch");
-    assert_true(EVENTUALLY(all_have_contexts(&batch, 1)));
+    AWAIT(all_have_contexts(&batch, 1));
     CEDE("set", pid_text(batch), "-c", "batch");
     CEDE("set", pid_text(batch), "-w", "50");
     kill(gpu_pid(), SIGSTOP);
     RUN(&result, "cede", "ps"); /* by now the daemon waits for the driver */
-    RUN(&result, "cede", "pause", pid_text(batch));
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "gave no answer"));
+    FAILS(1, "gave no answer", "pause", pid_text(batch));
     RUN(&result, "cede", "run", "-c", "batch", "--", "sh", "-c", "echo started");
     assert_int_equal(status_of(result.status), 0);
     assert_string_equal(result.out, "started\n");
@@ -365,7 +324,6 @@ static void answers_late(void **state)
     assert_int_equal(said("paused #1"), 0);
     json_decref(load_end("batch", batch));
     d.restorer = children_named(d.pid, "cede-restore").pid;
-    ceded_stop(&d);
 }
 
 static unsigned sockets_of(pid_t pid)
@@ -385,38 +343,22 @@ static unsigned sockets_of(pid_t pid)
 
 /* The restorer has a driver open while it may have to undo something, and only then: one that
  * somebody has open cannot be unloaded. */
-static void held_while_needed(void **state)
+E2E(held_while_needed)
 {
-    (void)state;
     struct ceded d = ceded_start();
-    assert_true(EVENTUALLY(sockets_of(d.restorer) == 0));
+    AWAIT(sockets_of(d.restorer) == 0);
     pid_t latency = LOAD("latency", "latency"), batch = LOAD("batch", "batch");
-    assert_true(EVENTUALLY(all_have_contexts((pid_t[]){latency, batch}, 2)));
+    AWAIT(all_have_contexts((pid_t[]){latency, batch}, 2));
     assert_int_equal(sockets_of(d.restorer), 0);
     CEDE("set", pid_text(latency), "-c", "latency");
     CEDE("set", pid_text(batch), "-c", "batch");
-    assert_true(EVENTUALLY(sockets_of(d.restorer) == 1));
+    AWAIT(sockets_of(d.restorer) == 1);
     json_decref(load_end("latency", latency));
     json_decref(load_end("batch", batch));
-    assert_true(EVENTUALLY(sockets_of(d.restorer) == 0));
-    ceded_stop(&d);
+    AWAIT(sockets_of(d.restorer) == 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        e2e(works),
-        e2e(without_suspension),
-        e2e(without_timeslices),
-        e2e(resumes_nothing),
-        e2e(suspends_at_times),
-        e2e(killed),
-        e2e(hangs),
-        e2e(known),
-        e2e(never),
-        e2e(comes_back_as_another),
-        e2e(held_while_needed),
-        e2e(answers_late),
-    };
-    return e2e_at_once(tests, ARRAY_SIZE(tests));
+    return e2e_at_once();
 }

@@ -1,22 +1,15 @@
 /* One daemon over a software GPU and an OpenCL device whose programs hold their own submissions:
  * real OpenCL programs, `cede run`, and everybody killed. Skipped where there is no OpenCL device.
  * How much work a job got is what it reports; nothing here is a time. */
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "fixture.h"
 
-#include "device/gate/gate.h"
+#include "gpu/gate/gate.h"
 
-static void configure_both(void)
+static struct ceded begin(void)
 {
-    char path[96];
-    snprintf(path, sizeof(path), "%s/cede.conf", harness_dir());
-    FILE *f = fopen(path, "we");
-    assert_non_null(f);
-    fprintf(f, "[daemon]\ndevice = soft,gate\n[policy]\nrotation_us = 100000\n");
-    assert_int_equal(fclose(f), 0);
+    set_device("soft,gate");
+    configure(100, "");
+    return ceded_start();
 }
 
 #define OPENCL(name, class, ...)                                                                   \
@@ -52,51 +45,34 @@ static double done_in(const char *name, const char *key, unsigned ms)
 
 static bool level_is(const char *name, int level)
 {
-    json_t *job = job_named(name);
-    const json_t *levels = json_object_get(job, "levels");
-    bool is =
-        json_array_size(levels) == 1 && json_integer_value(json_array_get(levels, 0)) == level;
-    json_decref(job);
-    return is;
-}
-
-static void end_well(const char *name, pid_t pid)
-{
-    json_t *o = load_end(name, pid);
-    assert_true(json_is_true(json_object_get(o, "verified")));
-    json_decref(o);
+    return job_count(name, "levels") == 1 && job_int(name, "levels.0") == level;
 }
 
 /* Each device is scheduled by itself, by one policy. */
-static void mixed_devices(void **state)
+E2E(mixed_devices)
 {
-    (void)state;
-    configure_both();
-    struct ceded d = ceded_start();
+    begin();
     pid_t cl = OPENCL("cl", "batch", "batch", "--kernel-us", "1000"), soft = LOAD("soft", "batch");
-    assert_true(EVENTUALLY(all_have_contexts(&soft, 1))); /* before, it has another name */
+    AWAIT(all_have_contexts(&soft, 1)); /* before, it has another name */
     CEDE("set", pid_text(soft), "-c", "batch");
-    assert_true(EVENTUALLY(level_is("cl", 2) && level_is("soft", 3)));
+    AWAIT(level_is("cl", 2) && level_is("soft", 3));
     assert_true(moves("cl", "kernels"));
     /* A latency job on the OpenCL device: there, and only there, the queue becomes short. */
     pid_t lat = OPENCL("lat", "latency", "latency", "--kernel-us", "2000", "--period-us", "50000");
-    assert_true(EVENTUALLY(level_is("lat", 2)));
-    assert_true(EVENTUALLY(job_int("cl", "timeslice_us") == 1));
-    assert_true(EVENTUALLY(job_int("lat", "timeslice_us") > 100000));
+    AWAIT(level_is("lat", 2));
+    AWAIT(job_int("cl", "timeslice_us") == 1);
+    AWAIT(job_int("lat", "timeslice_us") > 100000);
     assert_true(job_int("soft", "timeslice_us") != 1);
     assert_true(moves("cl", "kernels") && moves("lat", "requests"));
-    end_well("lat", lat);
-    assert_true(EVENTUALLY(job_int("cl", "timeslice_us") > 1));
-    end_well("cl", cl);
-    end_well("soft", soft);
-    ceded_stop(&d);
+    json_decref(load_end("lat", lat));
+    AWAIT(job_int("cl", "timeslice_us") > 1);
+    json_decref(load_end("cl", cl));
+    json_decref(load_end("soft", soft));
 }
 
-static void paused_and_let_go(void **state)
+E2E(paused_and_let_go)
 {
-    (void)state;
-    configure_both();
-    struct ceded d = ceded_start();
+    begin();
     pid_t cl = OPENCL("cl", "batch", "batch", "--kernel-us", "1000");
     assert_true(moves("cl", "kernels"));
     CEDE("pause", "cl");
@@ -107,24 +83,14 @@ static void paused_and_let_go(void **state)
     CEDE("pause", "cl");
     CEDE("set", "cl", "-c", "none");
     assert_true(moves("cl", "kernels"));
-    end_well("cl", cl);
-    ceded_stop(&d);
-}
-
-static pid_t program_of(pid_t runner)
-{
-    pid_t pid = 0;
-    assert_int_equal(children_of(runner, &pid, 1), 1);
-    return pid;
+    json_decref(load_end("cl", cl));
 }
 
 /* kill -9 of the daemon while it holds a program, of the program that the others wait for, of one
  * that waits. */
-static void kills(void **state)
+E2E(kills)
 {
-    (void)state;
-    configure_both();
-    struct ceded d = ceded_start();
+    struct ceded d = begin();
     pid_t b1 = OPENCL("b1", "batch", "batch", "--kernel-us", "1000"),
           b2 = OPENCL("b2", "batch", "batch", "--kernel-us", "1000"),
           lat = OPENCL("lat", "latency", "latency", "--kernel-us", "2000", "--period-us", "2000");
@@ -134,45 +100,40 @@ static void kills(void **state)
     assert_true(moves("b1", "kernels") && moves("b2", "kernels") && moves("lat", "requests"));
 
     d = ceded_start(); /* it finds them, and b1 is paused again */
-    assert_true(EVENTUALLY(level_is("b1", 2) && level_is("b2", 2) && level_is("lat", 2)));
-    assert_true(EVENTUALLY(done_in("b1", "kernels", 300) == 0));
+    AWAIT(level_is("b1", 2) && level_is("b2", 2) && level_is("lat", 2));
+    AWAIT(done_in("b1", "kernels", 300) == 0);
     CEDE("resume", "b1");
 
     /* It has the device all the time; without it the others get on. First its runner goes. */
-    pid_t program = program_of(lat), other = program_of(b1);
-    assert_int_equal(kill(lat, SIGKILL), 0);
-    assert_int_equal(await_child(lat), 1000 + SIGKILL);
+    pid_t program = program_below(lat), other = program_below(b1);
+    slay_child(lat);
     assert_true(moves("lat", "requests"));
-    assert_int_equal(kill(program, SIGKILL), 0);
-    assert_int_equal(await_child(program), 1000 + SIGKILL); /* an orphan of ours now */
-    assert_true(EVENTUALLY(job_gone("lat")));
+    slay_child(program); /* an orphan of ours now */
+    AWAIT(job_gone("lat"));
     assert_true(moves("b1", "kernels") && moves("b2", "kernels"));
 
     assert_int_equal(kill(other, SIGKILL), 0);
     assert_int_equal(await_child(b1), 1000 + SIGKILL);
     assert_true(moves("b2", "kernels"));
-    end_well("b2", b2);
-    ceded_stop(&d);
+    json_decref(load_end("b2", b2));
 }
 
 /* A latency program that is stopped (^Z, a debugger) while it wants the device cannot say that it
  * does not. Any want of which nothing comes ends after GATE_FRUITLESS_MAX_NS: this one has to end
  * sooner. */
-static void stopped_and_continued(void **state)
+E2E(stopped_and_continued)
 {
-    (void)state;
-    configure_both();
-    struct ceded d = ceded_start();
+    begin();
     pid_t low = OPENCL("low", "batch", "batch", "--kernel-us", "1000"),
           lat = OPENCL("lat", "latency", "latency", "--kernel-us", "5000", "--period-us", "1000");
     pid_t program;
     assert_true(moves("lat", "requests"));
-    program = program_of(lat);
+    program = program_below(lat);
     for (unsigned i = 0; i < 3; i++) {
-        assert_true(EVENTUALLY(job_int("low", "timeslice_us") == 1));
+        AWAIT(job_int("low", "timeslice_us") == 1);
         nap_ms(7 * i); /* in a request, or between two */
         assert_int_equal(kill(program, SIGSTOP), 0);
-        assert_true(EVENTUALLY(job_is("lat", "state", "stopped")));
+        AWAIT(job_is("lat", "state", "stopped"));
         double before = last_of("low", "kernels");
         uint64_t until = monotonic_ns() + GATE_FRUITLESS_MAX_NS / 2;
         while (last_of("low", "kernels") <= before + 5 && monotonic_ns() < until)
@@ -180,11 +141,10 @@ static void stopped_and_continued(void **state)
         assert_true(last_of("low", "kernels") > before + 5);
         assert_int_equal(kill(program, SIGCONT), 0);
         assert_true(moves("lat", "requests"));
-        assert_true(EVENTUALLY(job_is("lat", "state", "running")));
+        AWAIT(job_is("lat", "state", "running"));
     }
-    end_well("lat", lat);
-    end_well("low", low);
-    ceded_stop(&d);
+    json_decref(load_end("lat", lat));
+    json_decref(load_end("low", low));
 }
 
 static bool opencl_here(void)
@@ -198,12 +158,10 @@ static bool opencl_here(void)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(mixed_devices), e2e(paused_and_let_go), e2e(kills),
-                                       e2e(stopped_and_continued)};
     setenv("CEDE_GATE_CPU", "1", 1);
     if (!opencl_here()) {
         fprintf(stderr, "no OpenCL device: apt-get install pocl-opencl-icd\n");
         return 77;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -1,62 +1,42 @@
 /* Who holds the journal, and what becomes of programs when it cannot be written or was damaged. */
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "device/registry.h"
 #include "fixture.h"
-#include "recovery/journal.h"
+#include "gpu/registry.h"
+#include "journal/journal.h"
 
-static void assert_names(const char *text, pid_t pid)
-{
-    char who[32];
-    snprintf(who, sizeof(who), "(pid %d)", (int)pid);
-    if (!strstr(text, who))
-        fail_msg("'%s' does not name %s", text, who);
-}
+enum { LAT, B1, B2, B3, N };
+static const char *const names[N] = {"lat", "b1", "b2", "b3"};
 
-static void two_daemons(void **state)
+E2E(two_daemons)
 {
-    (void)state;
-    char config[96];
-    pid_t pids[2] = {LOAD("lat", "latency"), LOAD("b1", "batch")};
-    assert_true(EVENTUALLY(all_have_contexts(pids, 2)));
+    pid_t pids[2];
+    loads_start(2, names, pids);
     struct ceded d = ceded_start();
-    CEDE("set", pid_text(pids[0]), "-c", "latency");
-    CEDE("set", pid_text(pids[1]), "-c", "batch");
+    become_jobs(2, names, pids);
     long long number = job_int("b1", "number");
 
-    snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
-    RUN(&result, "cede", "daemon", "--config", config, "--dir", cede_home());
-    assert_int_equal(status_of(result.status), 1);
-    assert_names(result.err, d.pid);
+    char who[32], own[128];
+    snprintf(who, sizeof(who), "(pid %d)", (int)d.pid);
+    FAILS(1, who, "daemon", "--config", in_dir("cede.conf"), "--dir", cede_home());
     /* The device is the same, whatever the directory. */
-    char elsewhere[96], own[128];
-    snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", harness_dir());
-    RUN(&result, "cede", "daemon", "--config", config, "--dir", elsewhere);
-    assert_int_equal(status_of(result.status), 1);
-    assert_names(result.err, d.pid);
+    FAILS(1, who, "daemon", "--config", in_dir("cede.conf"), "--dir", in_dir("elsewhere"));
     snprintf(own, sizeof(own), "(CEDE_DIR=%s)", cede_home());
     assert_non_null(strstr(result.err, own));
     /* A verb that would do it itself, too. */
-    snprintf(own, sizeof(own), "CEDE_DIR=%s", elsewhere);
-    RUN(&result, "env", own, harness_exe(), "pause", pid_text(pids[1]));
-    assert_int_equal(status_of(result.status), 1);
-    assert_names(result.err, d.pid);
+    setenv("CEDE_DIR", in_dir("elsewhere"), 1);
+    FAILS(1, who, "pause", pid_text(pids[1]));
+    setenv("CEDE_DIR", cede_home(), 1);
     assert_false(suspended(pids[1]));
     assert_int_equal(job_int("b1", "number"), number); /* the first answers still */
     await_progress(pids, 2);
     ceded_stop(&d);
     assert_true(all_slices_default(pids, 2));
-    json_decref(load_end("lat", pids[0]));
-    json_decref(load_end("b1", pids[1]));
+    loads_end(2, names, pids);
 }
 
 static bool says_socket(const char *name)
@@ -66,69 +46,36 @@ static bool says_socket(const char *name)
 
 /* Of three that start at once in directories of their own one stays. Killed, it keeps nobody from
  * starting. */
-static void daemons_at_once(void **state)
+E2E(daemons_at_once)
 {
-    (void)state;
-    enum { N = 3 };
-    char config[96], dir[N][96], name[N][8], errs[N][16];
-    pid_t pids[N];
-    int stays = N;
+    enum { DAEMONS = 3 };
+    char dir[DAEMONS][96], name[DAEMONS][8], errs[DAEMONS][16];
+    pid_t pids[DAEMONS];
+    int stays = DAEMONS;
     configure(200, "");
-    snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < DAEMONS; i++) {
         snprintf(dir[i], sizeof(dir[i]), "%s/dir%d", harness_dir(), i);
         snprintf(name[i], sizeof(name[i]), "d%d", i);
         snprintf(errs[i], sizeof(errs[i]), "d%d.err", i);
-        pids[i] = SPAWN(name[i], "cede", "daemon", "--config", config, "--dir", dir[i]);
+        pids[i] =
+            SPAWN(name[i], "cede", "daemon", "--config", in_dir("cede.conf"), "--dir", dir[i]);
     }
-    for (int i = 0; i < N; i++) {
-        assert_true(EVENTUALLY(says_socket(errs[i]) || strstr(contents(errs[i]), "another cede")));
+    for (int i = 0; i < DAEMONS; i++) {
+        AWAIT(says_socket(errs[i]) || strstr(contents(errs[i]), "another cede"));
         if (says_socket(errs[i])) {
-            assert_int_equal(stays, N);
+            assert_int_equal(stays, DAEMONS);
             stays = i;
         } else {
             assert_int_equal(await_child(pids[i]), 1);
         }
     }
-    assert_in_range(stays, 0, N - 1);
-    kill(pids[stays], SIGKILL);
-    await_child(pids[stays]);
-    pid_t next = SPAWN("next", "cede", "daemon", "--config", config, "--dir", dir[(stays + 1) % N]);
-    assert_true(EVENTUALLY(says_socket("next.err")));
+    assert_in_range(stays, 0, DAEMONS - 1);
+    slay_child(pids[stays]);
+    pid_t next = SPAWN("next", "cede", "daemon", "--config", in_dir("cede.conf"), "--dir",
+                       dir[(stays + 1) % DAEMONS]);
+    AWAIT(says_socket("next.err"));
     kill(next, SIGTERM);
     assert_int_equal(await_child(next), 0);
-}
-
-static void many_runs_share_one(void **state)
-{
-    (void)state;
-    enum { N = 8 };
-    pid_t runners[N];
-    char names[N][8];
-    for (int i = 0; i < N; i++) {
-        snprintf(names[i], sizeof(names[i]), "r%d", i);
-        runners[i] = SPAWN(names[i], "cede", "run", "--strict", "--gpu-device", "soft", "-c",
-                           i ? "batch" : "latency", "-n", names[i], "--", harness_exe(), "load",
-                           i ? "batch" : "latency", "--device", "soft", "--verify");
-    }
-    json_t *all = NULL;
-    assert_true(EVENTUALLY(({
-        json_decref(all);
-        all = ask("{\"v\":1,\"op\":\"ps\"}");
-        json_array_size(json_object_get(all, "jobs")) == N;
-    })));
-    pid_t daemon = (pid_t)json_integer_value(json_object_get(all, "pid"));
-    json_decref(all);
-    assert_true(EVENTUALLY(children_named(getpid(), "ceded").living ==
-                           1)); /* who came too late has given up */
-    for (int i = 0; i < N; i++) {
-        assert_int_equal(job_int(names[i], "pid"), runners[i]);
-        assert_true(EVENTUALLY(job_int(names[i], "processes") == 1));
-    }
-    for (int i = 0; i < N; i++)
-        json_decref(load_end(names[i], runners[i]));
-    assert_int_equal(await_child(daemon), 0);
-    assert_int_equal(records(NULL), 0);
 }
 
 /* ---- a full file system ---- */
@@ -153,47 +100,31 @@ static void unmount_small(void)
     assert_int_equal(umount2(cede_home(), MNT_DETACH), 0);
 }
 
-static void no_room_for_a_journal(void **state)
+E2E(no_room_for_a_journal)
 {
-    (void)state;
-    char config[96];
     mount_small("64k");
-    snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
-    RUN(&result, "cede", "daemon", "--config", config, "--dir", cede_home());
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "No space left on device"));
+    FAILS(1, "No space left on device", "daemon", "--config", in_dir("cede.conf"), "--dir",
+          cede_home());
     assert_non_null(strstr(result.err, cede_home()));
 
     pid_t pid = LOAD("b1", "batch");
-    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
-    RUN(&result, "cede", "pause", pid_text(pid));
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "No space left on device"));
+    AWAIT(all_have_contexts(&pid, 1));
+    FAILS(1, "No space left on device", "pause", pid_text(pid));
     await_progress(&pid, 1);
     json_decref(load_end("b1", pid));
 
-    RUN(&result, "cede", "run", "--gpu-device", "soft", "-c", "batch", "--", "sh", "-c", "exit 7");
-    assert_int_equal(status_of(result.status), 7);
-    assert_non_null(strstr(result.err, "'sh' runs unscheduled: "));
+    FAILS(7, "'sh' runs unscheduled: ", "run", "--gpu-device", "soft", "-c", "batch", "--", "sh",
+          "-c", "exit 7");
     assert_non_null(strstr(result.err, "No space left on device"));
     unmount_small();
 }
 
-static void assert_refused(const char *verb, const char *target, const char *option,
-                           const char *value)
+E2E(journal_cannot_grow)
 {
-    RUN(&result, "cede", verb, target, option, value);
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "No space left on device"));
-}
-
-static void journal_cannot_grow(void **state)
-{
-    (void)state;
     char path[96], block[4096] = {0};
-    pid_t pids[3] = {LOAD("lat", "latency"), LOAD("b1", "batch"), LOAD("b2", "batch")};
+    pid_t pids[3];
+    loads_start(3, names, pids);
     mount_small("4m");
-    assert_true(EVENTUALLY(all_have_contexts(pids, 3)));
     struct ceded d = ceded_start();
     snprintf(path, sizeof(path), "%s/filler", cede_home());
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -202,17 +133,18 @@ static void journal_cannot_grow(void **state)
     assert_int_equal(errno, ENOSPC);
     close(fd);
     for (int i = 0; i < 3; i++)
-        assert_refused("set", pid_text(pids[i]), "-c", i ? "batch" : "latency");
+        FAILS(1, "No space left on device", "set", pid_text(pids[i]), "-c",
+              i ? "batch" : "latency");
     pid_t job = SPAWN("b3", "cede", "run", "-c", "batch", "-n", "b3", "--", harness_exe(), "load",
                       "batch", "--device", "soft");
-    assert_true(EVENTUALLY(job_is("b3", "state", "running")));
+    AWAIT(job_is("b3", "state", "running"));
     assert_non_null(strstr(contents("b3.err"), "No space left on device"));
 
     /* What cannot be done is not said to be done, and does not happen later. */
-    assert_refused("pause", "b3", NULL, NULL);
-    assert_refused("swap-out", "b3", NULL, NULL);
-    assert_refused("set", "b3", "-c", "latency");
-    assert_refused("set", "b3", "--gpu-max", "10%");
+    FAILS(1, "No space left on device", "pause", "b3");
+    FAILS(1, "No space left on device", "swap-out", "b3");
+    FAILS(1, "No space left on device", "set", "b3", "-c", "latency");
+    FAILS(1, "No space left on device", "set", "b3", "--gpu-max", "10%");
     assert_true(job_is("b3", "state", "running"));
     assert_true(job_is("b3", "class", "batch"));
     CEDE("resume", "b3");
@@ -222,93 +154,71 @@ static void journal_cannot_grow(void **state)
 
     /* As soon as there is room, it goes on. */
     assert_int_equal(unlink(path), 0);
-    for (int i = 0; i < 3; i++)
-        CEDE("set", pid_text(pids[i]), "-c", i ? "batch" : "latency");
-    assert_true(EVENTUALLY(somebody_suspended()));
+    become_jobs(3, names, pids);
+    AWAIT(somebody_suspended());
     kill(job, SIGTERM);
     (void)await_child(job);
     ceded_stop(&d);
     assert_true(all_slices_default(pids, 3));
-    json_decref(load_end("lat", pids[0]));
-    json_decref(load_end("b1", pids[1]));
-    json_decref(load_end("b2", pids[2]));
+    loads_end(3, names, pids);
     unmount_small();
 }
 
 /* ceded and its restorer go on when the file is cut short under them; so whoever is killed then,
  * nobody stays suspended. */
-static void cut_short(void **state)
+E2E(cut_short)
 {
-    (void)state;
-    char path[96];
-    pid_t pids[2] = {LOAD("b1", "batch"), LOAD("b2", "batch")};
-    assert_true(EVENTUALLY(all_have_contexts(pids, 2)));
-    snprintf(path, sizeof(path), "%s/journal", cede_home());
+    pid_t pids[2];
+    loads_start(2, names + B1, pids);
     for (int made_anew = 0; made_anew < 2; made_anew++) {
         struct ceded d = ceded_start();
         CEDE("set", pid_text(pids[0]), "-c", "batch");
         CEDE("pause", "b1");
-        assert_true(EVENTUALLY(somebody_suspended()));
-        assert_int_equal(truncate(path, 0), 0);
+        AWAIT(somebody_suspended());
+        assert_int_equal(truncate(in_dir("journal"), 0), 0);
         assert_true(!made_anew || EVENTUALLY(somebody_suspended()));
         CEDE("set", "b1", "-w", "50");
         ceded_kill(&d);
         await_progress(pids, 2);
-        assert_true(EVENTUALLY(all_slices_default(pids, 2)));
+        AWAIT(all_slices_default(pids, 2));
     }
-    json_decref(load_end("b1", pids[0]));
-    json_decref(load_end("b2", pids[1]));
+    loads_end(2, names + B1, pids);
 }
 
 /* A limit on the size of files is an error as any other. */
-static void file_too_large(void **state)
+E2E(file_too_large)
 {
-    (void)state;
     const struct rlimit few = {4096, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
-    pid_t pids[2] = {LOAD("b1", "batch"), LOAD("b2", "batch")};
-    assert_true(EVENTUALLY(all_have_contexts(pids, 2)));
+    pid_t pids[2];
+    loads_start(2, names + B1, pids);
     struct ceded d = ceded_start();
     assert_int_equal(prlimit(d.pid, RLIMIT_FSIZE, &few, NULL), 0);
-    RUN(&result, "cede", "set", pid_text(pids[0]), "-c", "batch");
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "File too large"));
+    FAILS(1, "File too large", "set", pid_text(pids[0]), "-c", "batch");
     await_progress(pids, 2);
     assert_int_equal(prlimit(d.pid, RLIMIT_FSIZE, &all, NULL), 0);
-    for (int i = 0; i < 2; i++)
-        CEDE("set", pid_text(pids[i]), "-c", "batch");
+    become_jobs(2, names + B1, pids);
     CEDE("pause", "b1");
-    assert_true(EVENTUALLY(somebody_suspended()));
+    AWAIT(somebody_suspended());
     CEDE("resume", "b1");
     ceded_stop(&d);
     assert_true(all_slices_default(pids, 2));
-    json_decref(load_end("b1", pids[0]));
-    json_decref(load_end("b2", pids[1]));
+    loads_end(2, names + B1, pids);
 }
 
 /* ---- a damaged one ---- */
 
 /* Each starts some ten processes. */
-#define VARIANTS (SANITIZED || getenv("CEDE_TEST_QUICK") ? 50 : 200)
-
-enum { LAT, B1, B2, B3, N };
-static const char *const names[N] = {"lat", "b1", "b2", "b3"};
+#define VARIANTS (SANITIZED || getenv("CEDE_TEST_QUICK") ? 50 : 100)
 
 struct image {
     char *bytes;
     size_t size, groups; /* groups: where the first group record is */
 };
 
-static void journal_path(char *buf, size_t size)
-{
-    snprintf(buf, size, "%s/journal", cede_home());
-}
-
 static struct image take_image(void)
 {
-    char path[96];
     struct stat st;
-    journal_path(path, sizeof(path));
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    _cleanup_close_ int fd = open(in_dir("journal"), O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(fstat(fd, &st), 0);
     struct image m = {malloc((size_t)st.st_size), (size_t)st.st_size,
@@ -324,7 +234,6 @@ static struct image take_image(void)
 /* Some in the header, some in records that are in use, some anywhere. */
 static void put_damaged(const struct image *m, struct rng *rng)
 {
-    char path[96];
     char *bytes = malloc(m->size);
     assert_non_null(bytes);
     memcpy(bytes, m->bytes, m->size);
@@ -346,9 +255,8 @@ static void put_damaged(const struct image *m, struct rng *rng)
         }
         bytes[at] ^= (char)(1U << rng_below(rng, 8));
     }
-    journal_path(path, sizeof(path));
-    unlink(path);
-    _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    unlink(in_dir("journal"));
+    _cleanup_close_ int fd = open(in_dir("journal"), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     assert_true(fd >= 0);
     size_t size = rng_below(rng, 10) ? m->size : rng_below(rng, m->size); /* some cut short */
     assert_int_equal(write_full(fd, bytes, size), 0);
@@ -378,7 +286,7 @@ static void put_device(const pid_t pids[N], const bool waits[N])
 
 static bool shown_paused(pid_t pid)
 {
-    json_t *all = ask("{\"v\":1,\"op\":\"ps\"}"), *job;
+    json_t *all = ask_jobs(), *job;
     size_t i;
     bool paused = false;
     json_array_foreach(json_object_get(all, "jobs"), i, job)
@@ -390,21 +298,17 @@ static bool shown_paused(pid_t pid)
     return paused;
 }
 
-static void damaged(void **state)
+E2E(damaged)
 {
-    (void)state;
     pid_t pids[N];
     bool waits[N];
     struct rng rng = {0x9e3779b97f4a7c15};
-    for (int i = 0; i < N; i++)
-        pids[i] = i == LAT ? LOAD(names[i], "latency") : LOAD(names[i], "batch");
-    assert_true(EVENTUALLY(all_have_contexts(pids, N)));
+    loads_start(N, names, pids);
     configure(1000, "");
     struct ceded d = ceded_start();
-    for (int i = 0; i < N; i++)
-        CEDE("set", pid_text(pids[i]), "-c", i == LAT ? "latency" : "batch");
+    become_jobs(N, names, pids);
     CEDE("pause", names[B3]);
-    assert_true(EVENTUALLY(suspended(pids[B1]) || suspended(pids[B2])));
+    AWAIT(suspended(pids[B1]) || suspended(pids[B2]));
     kill(d.pid, SIGSTOP);
     await_state(d.pid, "T");
     struct image image = take_image();
@@ -430,17 +334,5 @@ static void damaged(void **state)
         assert_true(all_slices_default(pids, N));
     }
     free(image.bytes);
-    for (int i = 0; i < N; i++)
-        json_decref(load_end(names[i], pids[i]));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        e2e(two_daemons),         e2e(daemons_at_once),
-        e2e(many_runs_share_one), e2e(no_room_for_a_journal),
-        e2e(journal_cannot_grow), e2e(cut_short),
-        e2e(file_too_large),      e2e(damaged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    loads_end(N, names, pids);
 }

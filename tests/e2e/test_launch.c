@@ -1,10 +1,5 @@
 /* What one thing has started is one job: workers of a launcher that opens no GPU itself, by a word
  * in its environment or by a rule. */
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "fixture.h"
 
 /* Starts two workers, and one more on each SIGUSR1, each in a session of its own; `env` stands
@@ -22,7 +17,7 @@ static pid_t launcher(const char *file, const char *env)
 
 static size_t jobs_of(const char *name, long long processes)
 {
-    json_t *all = ask("{\"v\":1,\"op\":\"ps\"}"), *j;
+    json_t *all = ask_jobs(), *j;
     size_t i, n = 0;
     json_array_foreach(json_object_get(all, "jobs"), i, j)
     {
@@ -36,12 +31,11 @@ static size_t jobs_of(const char *name, long long processes)
 static void workers_end(const char *name, const pid_t *launchers, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        kill(launchers[i], SIGKILL);
-        await_child(launchers[i]);
+        slay_child(launchers[i]);
     }
     for (const char *at = contents("workers"); *at; at = strchr(at, '\n') + 1)
         kill((pid_t)strtol(at, NULL, 10), SIGKILL);
-    assert_true(EVENTUALLY(job_gone(name)));
+    AWAIT(job_gone(name));
 }
 
 static void by_word(const char *env)
@@ -53,37 +47,33 @@ static void by_word(const char *env)
     pid_t v[2] = {launcher("a", env), launcher("b", env)};
     unsetenv("CEDE_CLASS");
     unsetenv("CEDE_NAME");
-    assert_true(EVENTUALLY(jobs_of("train", 2) == 2));
+    AWAIT(jobs_of("train", 2) == 2);
     kill(v[0], SIGUSR1); /* a worker comes later */
-    assert_true(EVENTUALLY(jobs_of("train", 3) == 1 && jobs_of("train", 2) == 1));
+    AWAIT(jobs_of("train", 3) == 1 && jobs_of("train", 2) == 1);
     /* The job stays when its launcher and the daemon end, and when a worker comes to it then. */
-    kill(v[1], SIGKILL);
-    await_child(v[1]);
+    slay_child(v[1]);
     ceded_kill(&d);
     d = ceded_start();
-    assert_true(EVENTUALLY(jobs_of("train", 3) == 1 && jobs_of("train", 2) == 1));
+    AWAIT(jobs_of("train", 3) == 1 && jobs_of("train", 2) == 1);
     kill(v[0], SIGUSR1);
-    assert_true(EVENTUALLY(jobs_of("train", 4) == 1 && jobs_of("train", 2) == 1));
+    AWAIT(jobs_of("train", 4) == 1 && jobs_of("train", 2) == 1);
     workers_end("train", v, 1);
     ceded_stop(&d);
 }
 
-static void word_of_a_launcher(void **state)
+E2E(word_of_a_launcher)
 {
-    (void)state;
     by_word("");
 }
 
 /* As of sudo, su -, or a program that writes over its environment. */
-static void word_that_workers_lack(void **state)
+E2E(word_that_workers_lack)
 {
-    (void)state;
     by_word("env -u CEDE_CLASS -u CEDE_NAME");
 }
 
-static void rule_for_workers(void **state)
+E2E(rule_for_workers)
 {
-    (void)state;
     static const struct {
         const char *group;
         size_t pairs, singles;
@@ -95,16 +85,8 @@ static void rule_for_workers(void **state)
         configure(200, rule);
         struct ceded d = ceded_start();
         pid_t v[2] = {launcher("a", ""), launcher("b", "")};
-        assert_true(
-            EVENTUALLY(jobs_of("w", 2) == cases[i].pairs && jobs_of("w", 1) == cases[i].singles));
+        AWAIT(jobs_of("w", 2) == cases[i].pairs && jobs_of("w", 1) == cases[i].singles);
         workers_end("w", v, 2);
         ceded_stop(&d);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {e2e(word_of_a_launcher), e2e(word_that_workers_lack),
-                                       e2e(rule_for_workers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,7 @@
 /* Which processes are a job's: those that a program has moved away from itself are. */
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "fixture.h"
-
-/* The number that a program wrote there. */
-static pid_t pid_in(const char *file)
-{
-    assert_true(EVENTUALLY(strchr(contents(file), '\n')));
-    return (pid_t)strtol(contents(file), NULL, 10);
-}
 
 /* `cede ps -a` would list it a second time, as in no job. */
 static bool is_among_others(pid_t pid)
@@ -32,23 +21,22 @@ static bool is_among_others(pid_t pid)
 static void program_ends(pid_t pid)
 {
     kill(pid, SIGKILL);
-    assert_true(EVENTUALLY(!process_state(pid) || process_state(pid) == 'Z'));
+    AWAIT(!process_state(pid) || process_state(pid) == 'Z');
 }
 
 /* 200 shells, each the child of the one before. */
-static void far_descendant(void **state)
+E2E(far_descendant)
 {
-    (void)state;
     pid_t runner = SPAWN("far", "cede", "run", "--gpu-device", "soft", "-c", "batch", "-n", "far",
                          "--", "sh", "-c",
                          "f() { [ $1 -eq 0 ] && exec sh -c 'echo $$ > $CEDE_DIR/far.pid; exec "
                          "$CEDE_EXE load batch --device soft --kernel-us 2000'; "
                          "(f $(($1 - 1)); :); }; f 200");
     pid_t far = pid_in("far.pid");
-    assert_true(EVENTUALLY(all_have_contexts(&far, 1)));
-    assert_true(EVENTUALLY(job_int("far", "timeslice_us") > 0));
+    AWAIT(all_have_contexts(&far, 1));
+    AWAIT(job_int("far", "timeslice_us") > 0);
     CEDE("pause", "far");
-    assert_true(EVENTUALLY(suspended(far)));
+    AWAIT(suspended(far));
     kill(far, SIGKILL);
     await_child(runner);
 }
@@ -75,9 +63,8 @@ static unsigned groups_below(const char *path)
 }
 
 /* A program that forks twice and calls setsid, and opens the GPU when `cede run` has ended. */
-static void orphan_without_session(void **state)
+E2E(orphan_without_session)
 {
-    (void)state;
     static const char script[] =
         "echo $$ > $GROUP/cgroup.procs; "
         "$CEDE_EXE run --gpu-device soft -c batch -n esc -- sh -c 'setsid sh -c \"echo \\$\\$ > "
@@ -85,65 +72,58 @@ static void orphan_without_session(void **state)
         "batch --device soft --kernel-us 2000\" & while [ ! -s $CEDE_DIR/esc.pid ]; do sleep 0.02; "
         "done'; echo > $CEDE_DIR/over; while [ ! -e $CEDE_DIR/again ]; do sleep 0.02; done; "
         "$CEDE_EXE run --gpu-device soft -- true";
-    char path[128], go[128], again[128];
-    struct ceded d;
+    char path[128];
     if (!shell_group(path, sizeof(path)))
         skip();
     setenv("GROUP", path, 1);
-    snprintf(go, sizeof(go), "%s/go", harness_dir());
-    snprintf(again, sizeof(again), "%s/again", harness_dir());
-    d = ceded_start();
+    ceded_start();
     pid_t shell = SPAWN("esc", "sh", "-c", script), pid = pid_in("esc.pid");
-    assert_true(EVENTUALLY(contents("over")[0]));
-    assert_int_equal(mkdir(go, 0755), 0);
-    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
-    assert_true(EVENTUALLY(job_int("esc", "timeslice_us") > 0));
+    AWAIT(contents("over")[0]);
+    touch("go");
+    AWAIT(all_have_contexts(&pid, 1));
+    AWAIT(job_int("esc", "timeslice_us") > 0);
     CEDE("pause", "esc");
-    assert_true(EVENTUALLY(suspended(pid)));
+    AWAIT(suspended(pid));
     CEDE("resume", "esc");
-    assert_true(EVENTUALLY(!suspended(pid)));
+    AWAIT(!suspended(pid));
     assert_int_equal(groups_below(path), 1);
     program_ends(pid);
-    assert_true(EVENTUALLY(job_gone("esc")));
-    assert_int_equal(mkdir(again, 0755), 0); /* the next one removes the group */
+    AWAIT(job_gone("esc"));
+    touch("again"); /* the next one removes the group */
     assert_int_equal(await_child(shell), 0);
     assert_int_equal(groups_below(path), 0);
-    assert_true(EVENTUALLY(rmdir(path) == 0));
-    ceded_stop(&d);
+    AWAIT(rmdir(path) == 0);
 }
 
 /* The child's parent has ended before anybody saw it; all that is left are group and session. */
-static void orphan_of_session(void **state)
+E2E(orphan_of_session)
 {
-    (void)state;
     static const char script[] =
         "trap '(sh -c \"echo \\$\\$ > $CEDE_DIR/orphan.pid; exec $CEDE_EXE load batch "
         "--device soft --kernel-us 2000\" &)' USR1; echo $$ > $CEDE_DIR/ready; while :; do "
         "sleep 0.05; done";
     SPAWN("root", "setsid", "sh", "-c", script);
     pid_t root = pid_in("ready");
-    struct ceded d = ceded_start();
+    ceded_start();
     CEDE("set", pid_text(root), "-c", "batch");
     CEDE("pause", pid_text(root));
     kill(root, SIGUSR1);
     pid_t pid = pid_in("orphan.pid");
-    assert_true(EVENTUALLY(process_parent(pid) == getpid()));
-    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
-    assert_true(EVENTUALLY(suspended(pid)));
+    AWAIT(process_parent(pid) == getpid());
+    AWAIT(all_have_contexts(&pid, 1));
+    AWAIT(suspended(pid));
     CEDE("resume", pid_text(root));
-    assert_true(EVENTUALLY(!suspended(pid)));
+    AWAIT(!suspended(pid));
     assert_false(is_among_others(pid));
     program_ends(root);
     assert_false(is_among_others(pid));
     program_ends(pid);
-    ceded_stop(&d);
 }
 
 /* Left session, group and parents before anybody saw it, while its root has ended and the daemon
  * was killed: the control group is left, where this machine lets us make one. */
-static void orphan_of_control_group(void **state)
+E2E(orphan_of_control_group)
 {
-    (void)state;
     static const char script[] =
         "for d in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do "
         "g=$d/cede-members-$$; mkdir $g 2>&- && [ -e $g/cgroup.procs ] && echo $$ > "
@@ -153,7 +133,7 @@ static void orphan_of_control_group(void **state)
         "while ! [ -e $CEDE_DIR/go ]; do sleep 0.05; done; exec $CEDE_EXE load batch "
         "--device soft --kernel-us 2000\" &)' USR1; echo $$ > $CEDE_DIR/ready; while :; do "
         "sleep 0.05; done";
-    char group[256], go[256];
+    char group[256];
     SPAWN("root", "setsid", "sh", "-c", script);
     pid_t root = pid_in("ready");
     snprintf(group, sizeof(group), "%.*s", (int)strcspn(contents("group"), "\n"),
@@ -170,72 +150,28 @@ static void orphan_of_control_group(void **state)
     program_ends(root);
     ceded_kill(&d);
     d = ceded_start();
-    snprintf(go, sizeof(go), "%s/go", getenv("CEDE_DIR"));
-    fclose(fopen(go, "we"));
-    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
-    assert_true(EVENTUALLY(suspended(pid)));
+    touch("go");
+    AWAIT(all_have_contexts(&pid, 1));
+    AWAIT(suspended(pid));
     program_ends(pid);
-    assert_true(EVENTUALLY(job_gone("sh")));
-    assert_true(EVENTUALLY(rmdir(group) == 0));
-    ceded_stop(&d);
-}
-
-/* Workers in sessions of their own outlive the first process of their job, then one of them and the
- * daemon die: the other is the job's in the next daemon, too. */
-static void whoever_died_first(void **state)
-{
-    (void)state;
-    static const char script[] =
-        "for w in a b; do setsid sh -c \"echo \\$\\$ > $CEDE_DIR/$w.pid; exec $CEDE_EXE load batch "
-        "--device soft --kernel-us 2000\" & done; echo $$ > $CEDE_DIR/ready; wait";
-    SPAWN("root", "setsid", "sh", "-c", script);
-    pid_t root = pid_in("ready"), workers[] = {pid_in("a.pid"), pid_in("b.pid")};
-    assert_true(EVENTUALLY(all_have_contexts(workers, 2)));
-    struct ceded d = ceded_start();
-    CEDE("set", pid_text(root), "-c", "batch");
-    CEDE("pause", pid_text(root));
-    assert_true(EVENTUALLY(suspended(workers[0]) && suspended(workers[1])));
-    program_ends(root);
-    ceded_kill(&d);
-    program_ends(workers[0]);
-    d = ceded_start();
-    assert_true(EVENTUALLY(suspended(workers[1])));
-    CEDE("ps", "-a");
-    assert_null(strstr(result.out, pid_text(workers[1]))); /* nor in no job */
-    CEDE("resume", "sh");
-    assert_true(EVENTUALLY(!suspended(workers[1])));
-    CEDE("pause", "sh");
-    assert_true(EVENTUALLY(suspended(workers[1])));
-    program_ends(workers[1]);
-    assert_true(EVENTUALLY(job_gone("sh")));
-    ceded_stop(&d);
+    AWAIT(job_gone("sh"));
+    AWAIT(rmdir(group) == 0);
 }
 
 /* Neither another's session nor a group that is not the root's makes a program the job's. */
-static void neighbour_is_left_alone(void **state)
+E2E(neighbour_is_left_alone)
 {
-    (void)state;
     SPAWN("shell", "setsid", "sh", "-c",
           "sleep 600 & echo $! > $CEDE_DIR/sleeper.pid; sh -c 'echo $$ > "
           "$CEDE_DIR/other.pid; exec $CEDE_EXE load batch --device soft' & wait");
     pid_t root = pid_in("sleeper.pid"), other = pid_in("other.pid");
-    struct ceded d = ceded_start();
+    ceded_start();
     CEDE("set", pid_text(root), "-c", "batch");
     CEDE("pause", pid_text(root));
-    assert_true(EVENTUALLY(all_have_contexts(&other, 1)));
+    AWAIT(all_have_contexts(&other, 1));
     await_progress(&other, 1);
     assert_int_equal(job_int("sleep", "timeslice_us"), 0);
     assert_false(suspended(other));
     program_ends(other);
     program_ends(root);
-    ceded_stop(&d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        e2e(far_descendant),     e2e(orphan_of_session),       e2e(orphan_of_control_group),
-        e2e(whoever_died_first), e2e(neighbour_is_left_alone), e2e(orphan_without_session),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

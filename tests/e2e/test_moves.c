@@ -1,9 +1,5 @@
 /* Jobs of several processes on the software GPU are swapped as a whole: all of them or none, also
  * where one of them cannot leave, or somebody is killed at whatever moment. */
-#include <signal.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "fixture.h"
 
 #define BYTES "268435456" /* moves in 0.3 s */
@@ -23,13 +19,12 @@ static struct ranks ranks_start(const char *kind)
     static const char *const names[RANKS] = {"r0.pid", "r1.pid"};
     struct ranks r = {.root = SPAWN("ranks", "sh", "-c", script, "sh", kind, BYTES)};
     for (int i = 0; i < RANKS; i++) {
-        assert_true(EVENTUALLY(strchr(contents(names[i]), '\n')));
-        r.v[i] = (pid_t)strtol(contents(names[i]), NULL, 10);
+        r.v[i] = pid_in(names[i]);
     }
-    assert_true(EVENTUALLY(all_have_contexts(r.v, RANKS)));
+    AWAIT(all_have_contexts(r.v, RANKS));
     await_progress(r.v, RANKS);
     CEDE("set", pid_text(r.root), "-c", "batch");
-    assert_true(EVENTUALLY(job_int("sh", "processes") == RANKS));
+    AWAIT(job_int("sh", "processes") == RANKS);
     return r;
 }
 
@@ -44,62 +39,51 @@ static void ranks_end(const struct ranks *r)
         json_t *last = load_final(names[i]);
         assert_true(json_is_true(json_object_get(last, "verified")));
         json_decref(last);
-        char path[128];
-        snprintf(path, sizeof(path), "%s/%s.pid", harness_dir(), names[i]); /* for the next ones */
-        assert_int_equal(unlink(path), 0);
+        assert_int_equal(unlink(in_dir(i ? "r1.pid" : "r0.pid")), 0); /* for the next ones */
     }
 }
 
-static void whole_job(void **state)
+E2E(whole_job)
 {
-    (void)state;
-    pid_t swapper;
     double busy[RANKS];
-    struct ceded d = ceded_start();
+    ceded_start();
     struct ranks r = ranks_start("own");
     CEDE("swap-out", "sh");
     assert_string_equal(result.out, "#1 sh: swapped out, 0.5 GiB\n");
-    assert_int_equal(swap_records(&swapper), RANKS);
+    assert_int_equal(swap_records(NULL), RANKS);
     measure(r.v, RANKS, 100, busy);
     assert_true(busy[0] == 0 && busy[1] == 0);
     CEDE("swap-in", "sh");
-    assert_int_equal(swap_records(&swapper), 0);
+    assert_int_equal(swap_records(NULL), 0);
     await_progress(r.v, RANKS);
 
     /* One of them ends while they are out: the other comes back. */
     CEDE("swap-out", "sh");
     kill(r.v[1], SIGKILL);
-    assert_true(EVENTUALLY(swap_records(&swapper) == 1));
+    AWAIT(swap_records(NULL) == 1);
     CEDE("swap-in", "sh");
     await_progress(r.v, 1);
     kill(r.v[0], SIGTERM);
     await_child(r.root);
-    ceded_stop(&d);
 }
 
 /* The first one was locked or had left already when the second turned out not to be able to. */
-static void one_cannot(void **state)
+E2E(one_cannot)
 {
-    (void)state;
     static const struct {
         const char *kind, *reason;
     } rows[] = {{"managed", "has managed memory"}, {"shared", "of another process open"}};
-    struct ceded d = ceded_start();
+    ceded_start();
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        pid_t swapper;
         struct ranks r = ranks_start(rows[i].kind);
-        RUN(&result, "cede", "swap-out", "sh");
-        assert_int_equal(status_of(result.status), 1);
-        if (!strstr(result.err, rows[i].reason))
-            fail_msg("%s: %s", rows[i].kind, result.err);
-        assert_true(EVENTUALLY(swap_records(&swapper) == 0));
+        FAILS(1, rows[i].reason, "swap-out", "sh");
+        AWAIT(swap_records(NULL) == 0);
         await_progress(r.v, RANKS);
         CEDE("ps");
         assert_non_null(strstr(result.err, rows[i].reason));
         ranks_end(&r);
-        assert_true(EVENTUALLY(job_gone("sh")));
+        AWAIT(job_gone("sh"));
     }
-    ceded_stop(&d);
 }
 
 static void ask_target(const char *op, const char *target)
@@ -112,10 +96,9 @@ static void ask_target(const char *op, const char *target)
 }
 
 /* At moments spread over the whole move: between any two steps of the two processes. */
-static void killed_at_any_step(void **state)
+E2E(killed_at_any_step)
 {
-    (void)state;
-    enum { MOMENTS = 8 };
+    enum { MOMENTS = 6 };
     pid_t swapper;
     struct ceded d = ceded_start();
     struct ranks r = ranks_start("own");
@@ -124,71 +107,66 @@ static void killed_at_any_step(void **state)
         if (in)
             CEDE("swap-out", "sh");
         ask_target(in ? "swap-in" : "swap-out", "sh");
-        nap_ms(i % MOMENTS * 60);
+        nap_ms(i % MOMENTS * 80);
         if (i % 3 != 0 && swap_records(&swapper) && swapper)
             kill(swapper, SIGKILL);
         if (i % 3 != 1) {
             ceded_kill(&d);
-            assert_int_equal(swap_records(&swapper), 0);
+            assert_int_equal(swap_records(NULL), 0);
             await_progress(r.v, RANKS);
             d = ceded_start();
         }
-        assert_true(EVENTUALLY(!job_is("sh", "state", "swapping-out") &&
-                               !job_is("sh", "state", "swapping-in")));
+        AWAIT(!job_is("sh", "state", "swapping-out") && !job_is("sh", "state", "swapping-in"));
         CEDE("swap-in", "sh");
-        assert_int_equal(swap_records(&swapper), 0);
+        assert_int_equal(swap_records(NULL), 0);
         await_progress(r.v, RANKS);
     }
     ranks_end(&r);
-    ceded_stop(&d);
 }
 
 /* Nobody leaves or comes where another job is starting, and those who wait are told why; when it
  * has started they move. */
-static void not_while_one_starts(void **state)
+E2E(not_while_one_starts)
 {
-    (void)state;
     small_gpu("3221225472");
     configure(20, "swap_start = 5s");
     struct ceded d = ceded_start();
     pid_t a = LOAD("a", "batch", "--memory", "2147483648");
-    assert_true(EVENTUALLY(all_have_contexts(&a, 1)));
+    AWAIT(all_have_contexts(&a, 1));
     CEDE("set", pid_text(a), "-c", "batch");
-    RUN(&result, "cede", "swap-out", "a");
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "is starting on GPU 0"));
-    assert_true(EVENTUALLY(({
+    FAILS(1, "is starting on GPU 0", "swap-out", "a");
+    AWAIT(({
         RUN(&result, "cede", "swap-out", "a");
         status_of(result.status) == 0;
-    })));
+    }));
 
     pid_t s = LOAD("server", "batch", "--memory", "1073741");
-    assert_true(EVENTUALLY(all_have_contexts(&s, 1)));
+    AWAIT(all_have_contexts(&s, 1));
     CEDE("set", pid_text(s), "-c", "batch");
-    assert_true(EVENTUALLY(job_int("server", "timeslice_us") > 0));
+    AWAIT(job_int("server", "timeslice_us") > 0);
     ask_target("swap-in", "a");
-    assert_true(EVENTUALLY(({
+    AWAIT(({
         json_t *job = job_named("a");
         const char *e = json_string_value(json_object_get(job, "error"));
         bool told = e && strstr(e, "(server) is starting on GPU 0");
         json_decref(job);
         told;
-    })));
-    assert_true(EVENTUALLY(job_is("a", "state", "running")));
+    }));
+    AWAIT(job_is("a", "state", "running"));
     await_progress(&a, 1);
 
     /* A latency job that waits for room, while yet another one starts. */
     pid_t t = LOAD("other", "batch", "--memory", "1073741");
-    assert_true(EVENTUALLY(all_have_contexts(&t, 1)));
+    AWAIT(all_have_contexts(&t, 1));
     CEDE("set", pid_text(t), "-c", "batch");
-    assert_true(EVENTUALLY(job_int("other", "timeslice_us") > 0));
+    AWAIT(job_int("other", "timeslice_us") > 0);
     pid_t runner =
         SPAWN("lat", "cede", "run", "-c", "latency", "-n", "lat", "--memory", "2G", "--", "true");
-    assert_true(EVENTUALLY(job_is("lat", "state", "queued")));
-    assert_true(EVENTUALLY(({
+    AWAIT(job_is("lat", "state", "queued"));
+    AWAIT(({
         CEDE("ps");
         strstr(result.err, "(other) is starting on GPU 0") != NULL;
-    })));
+    }));
     assert_int_equal(await_child(runner), 0);
     assert_true(job_is("a", "state", "swapped"));
     ceded_stop(&d);
@@ -199,7 +177,5 @@ static void not_while_one_starts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(whole_job), e2e(one_cannot), e2e(killed_at_any_step),
-                                       e2e(not_while_one_starts)};
-    return e2e_at_once(tests, ARRAY_SIZE(tests));
+    return e2e_at_once();
 }

@@ -25,11 +25,9 @@ static void end_runner(pid_t runner)
     await_child(runner);
 }
 
-static void terms_of_clients(void **state)
+E2E(terms_of_clients)
 {
-    (void)state;
-    configure(20, "");
-    struct ceded d = ceded_start();
+    ceded_start();
     expect_terms(":.", "-c", "batch", "--pool");
     expect_terms("0:.", "-c", "latency", "--pool");
     expect_terms("0:40.", "-c", "latency", "--pool", "--sm", "40");
@@ -50,12 +48,10 @@ static void terms_of_clients(void **state)
     unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
     end_runner(serve);
     expect_terms(":.", "-c", "batch", "--pool");
-    ceded_stop(&d);
 }
 
-static void terms_by_configuration(void **state)
+E2E(terms_by_configuration)
 {
-    (void)state;
     set_device("soft\npool = latency\npool_latency_sm = 75%");
     configure(20, "");
     struct ceded d = ceded_start();
@@ -68,16 +64,13 @@ static void terms_by_configuration(void **state)
     expect_terms(":.", "-c", "batch");
     expect_terms("1:.", "-c", "batch", "--pool=latency");
     expect_terms("1:30.", "-c", "batch", "--pool=latency", "--sm", "30");
-    ceded_stop(&d);
 }
 
 /* A batch job that runs already cannot be limited any more. */
-static void note_of_batch_jobs_without_limit(void **state)
+E2E(note_of_batch_jobs_without_limit)
 {
-    (void)state;
     static const char said[] = "note: batch jobs that are in this pool already use all";
-    configure(20, "");
-    struct ceded d = ceded_start();
+    ceded_start();
     pid_t a =
         SPAWN("a", "cede", "run", "-q", "-c", "batch", "--pool=latency", "--", "sleep", "1000");
     program_of(a);
@@ -91,45 +84,37 @@ static void note_of_batch_jobs_without_limit(void **state)
     CEDE("run", "-c", "latency", "--pool", "--", "true");
     assert_string_equal(result.err, "");
     end_runner(a);
-    ceded_stop(&d);
-}
-
-static void expect_usage(const char *says)
-{
-    assert_int_equal(status_of(result.status), 2);
-    assert_string_equal(result.out, "");
-    if (!strstr(result.err, says))
-        fail_msg("%s", result.err);
 }
 
 /* Where there can be no pool a latency job is not run, and it is said what to type. */
-static void without(void **state)
+E2E(without)
 {
-    (void)state;
-    configure(20, "");
-    struct ceded d = ceded_start();
+    ceded_start();
     RUN(&result, "env", "PATH=/usr/bin:/bin", harness_exe(), "run", "-c", "latency", "--pool", "--",
         "echo", "ran");
-    expect_usage("'echo' was not run: there is no nvidia-cuda-mps-control in an absolute directory "
-                 "of $PATH; leave out --pool to share");
+    assert_int_equal(status_of(result.status), 2);
+    assert_string_equal(result.out, "");
+    assert_non_null(strstr(result.err,
+                           "'echo' was not run: there is no nvidia-cuda-mps-control in "
+                           "an absolute directory of $PATH; leave out --pool to share"));
     setenv("CUDA_MPS_PIPE_DIRECTORY", "/else", 1);
-    RUN(&result, "cede", "run", "-c", "latency", "--pool", "--", "echo", "ran");
-    expect_usage("CUDA_MPS_PIPE_DIRECTORY is set: that MPS is used; leave out --pool");
+    FAILS(2, "CUDA_MPS_PIPE_DIRECTORY is set: that MPS is used; leave out --pool", "run", "-c",
+          "latency", "--pool", "--", "echo", "ran");
+    assert_string_equal(result.out, "");
     unsetenv("CUDA_MPS_PIPE_DIRECTORY");
-    RUN(&result, "cede", "run", "--pool", "--", "echo", "ran");
-    expect_usage("give -c batch or -c latency too");
-    RUN(&result, "cede", "run", "-c", "batch", "--pool=batch", "--", "echo", "ran");
-    expect_usage("pool: 'batch' is not latency, its only value: --pool=latency");
-    RUN(&result, "cede", "run", "-c", "latency", "--pool", "--sm", "0", "--", "echo", "ran");
-    expect_usage("sm: '0' is not a percentage from 1% to 100%");
+    FAILS(2, "give -c batch or -c latency too", "run", "--pool", "--", "echo", "ran");
+    assert_string_equal(result.out, "");
+    FAILS(2, "pool: 'batch' is not latency, its only value: --pool=latency", "run", "-c", "batch",
+          "--pool=batch", "--", "echo", "ran");
+    assert_string_equal(result.out, "");
+    FAILS(2, "sm: '0' is not a percentage from 1% to 100%", "run", "-c", "latency", "--pool",
+          "--sm", "0", "--", "echo", "ran");
+    assert_string_equal(result.out, "");
     assert_int_equal(begun(), 0);
-    ceded_stop(&d);
 }
 
 int main(void)
 {
     use_stand_in();
-    const struct CMUnitTest tests[] = {e2e(terms_of_clients), e2e(terms_by_configuration),
-                                       e2e(note_of_batch_jobs_without_limit), e2e(without)};
-    return e2e_at_once(tests, ARRAY_SIZE(tests));
+    return e2e_at_once();
 }

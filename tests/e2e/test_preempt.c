@@ -1,13 +1,7 @@
 /* Jobs that are preempted at block ends: what the device has is what was asked for and nothing
  * more, whoever dies, and what is refused is said. */
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "device/soft/proto.h"
 #include "fixture.h"
+#include "gpu/soft/proto.h"
 
 /* What the software GPU itself says of the process's compute group. */
 static bool at_block_ends(pid_t pid)
@@ -24,22 +18,13 @@ static bool at_block_ends(pid_t pid)
     return is;
 }
 
-static bool is_active(const char *name)
+E2E(set_and_restored)
 {
-    json_t *job = job_named(name);
-    bool is = json_is_true(json_object_get(job, "preempt_active"));
-    json_decref(job);
-    return is;
-}
-
-static void set_and_restored(void **state)
-{
-    (void)state;
     struct ceded d = ceded_start();
     pid_t runner = SPAWN("b", "cede", "run", "--strict", "-c", "batch", "--preempt", "block", "-n",
                          "b", "--", harness_exe(), "load", "batch", "--device", "soft", "--verify");
     pid_t program = 0, plain = LOAD("plain", "batch");
-    assert_true(EVENTUALLY(is_active("b")));
+    AWAIT(job_int("b", "preempt_active"));
     assert_int_equal(children_of(runner, &program, 1), 1);
     assert_true(job_is("b", "preempt", "block") && at_block_ends(program));
     CEDE("ps");
@@ -47,7 +32,7 @@ static void set_and_restored(void **state)
 
     /* Another one, later; its own user takes it back. */
     CEDE("set", pid_text(plain), "-c", "batch", "--preempt", "block");
-    assert_true(EVENTUALLY(at_block_ends(plain)));
+    AWAIT(at_block_ends(plain));
     CEDE("set", "plain", "--preempt", "instruction");
     assert_false(at_block_ends(plain));
     CEDE("set", "plain", "--preempt", "block");
@@ -62,7 +47,7 @@ static void set_and_restored(void **state)
     assert_false(at_block_ends(program) || at_block_ends(plain));
     assert_int_equal(records(NULL), 0);
     d = ceded_start();
-    assert_true(EVENTUALLY(at_block_ends(program) && at_block_ends(plain)));
+    AWAIT(at_block_ends(program) && at_block_ends(plain));
     CEDE("set", "plain", "-c", "none");
     assert_false(at_block_ends(plain));
     ceded_stop(&d);
@@ -71,47 +56,27 @@ static void set_and_restored(void **state)
     json_decref(load_end("b", runner));
 }
 
-#define REFUSED(code, says, ...)                                                                   \
-    do {                                                                                           \
-        RUN(&result, "cede", __VA_ARGS__);                                                         \
-        if (status_of(result.status) != (code) || !strstr(result.err, says))                       \
-            fail_msg("status %d: %s", status_of(result.status), result.err);                       \
-    } while (0)
-
-static void refused(void **state)
+E2E(refused)
 {
-    (void)state;
-    char dir[128];
     pid_t plain = LOAD("plain", "batch");
-    assert_true(EVENTUALLY(all_have_contexts(&plain, 1)));
-    REFUSED(1, "requires a daemon", "set", pid_text(plain), "-c", "batch", "--preempt", "block");
-    REFUSED(2, "not block or instruction", "run", "--preempt", "kernel", "true");
-    REFUSED(2, "give it class batch", "run", "--preempt", "block", "true");
-    REFUSED(2, "give it class batch", "set", "1", "-c", "latency", "--preempt", "block");
-    REFUSED(2, "pool", "run", "-c", "batch", "--pool", "--preempt", "block", "true");
-    REFUSED(2, "no preemption mode", "set", "1", "-c", "none", "--preempt", "block");
+    AWAIT(all_have_contexts(&plain, 1));
+    FAILS(2, "not block or instruction", "run", "--preempt", "kernel", "true");
+    FAILS(2, "give it class batch", "run", "--preempt", "block", "true");
+    FAILS(2, "give it class batch", "set", "1", "-c", "latency", "--preempt", "block");
+    FAILS(2, "pool", "run", "-c", "batch", "--pool", "--preempt", "block", "true");
+    FAILS(2, "takes no preempt", "set", "1", "-c", "none", "--preempt", "block");
 
     struct ceded d = ceded_start();
-    snprintf(dir, sizeof(dir), "%s", harness_dir());
-    setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1);
+    mps_server("server");
     pid_t client = LOAD("client", "batch");
-    unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+    mps_server(NULL);
     CEDE("set", pid_text(plain), "-c", "normal");
-    REFUSED(1, "this is a normal job", "set", "plain", "--preempt", "block");
-    assert_true(EVENTUALLY(all_have_contexts(&client, 1)));
+    FAILS(1, "this is a normal job", "set", "plain", "--preempt", "block");
+    AWAIT(all_have_contexts(&client, 1));
     CEDE("set", pid_text(client), "-c", "batch");
-    REFUSED(1, "MPS server", "set", "client", "--preempt", "block");
+    FAILS(1, "MPS server", "set", "client", "--preempt", "block");
     assert_false(at_block_ends(client) || at_block_ends(plain));
     ceded_stop(&d);
     json_decref(load_end("client", client));
     json_decref(load_end("plain", plain));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        e2e(set_and_restored),
-        e2e(refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

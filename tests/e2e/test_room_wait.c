@@ -1,10 +1,5 @@
 /* A latency job that needs more memory while it runs, on a software GPU with 3 GiB: libcede asks
  * the daemon, batch jobs leave for it and come back, whoever is killed meanwhile. */
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "fixture.h"
 
 #define GPU_BYTES "3221225472"
@@ -56,85 +51,64 @@ static bool said(const char *word)
 /* Nobody keeps it out, and all its work is right. */
 static void comes_back(pid_t a)
 {
-    assert_true(EVENTUALLY(!job_is("a", "state", "swapped") &&
-                           !job_is("a", "state", "swapping-out") &&
-                           !job_is("a", "state", "swapping-in")));
+    AWAIT(!job_is("a", "state", "swapped") && !job_is("a", "state", "swapping-out") &&
+          !job_is("a", "state", "swapping-in"));
     await_progress(&a, 1);
 }
 
-static void batch_jobs_leave(void **state)
+E2E(other_classes_wait_alone)
 {
-    (void)state;
     pid_t a;
-    struct ceded d = wait_begin(&a), *p = &d;
-    pid_t lat = program("latency", "60");
-    assert_true(EVENTUALLY(said("granted")));
-    assert_true(said("asked"));
-    assert_true(EVENTUALLY(job_is("a", "state", "swapped")));
-    nap_ms(2000); /* it has what it waited for, and keeps it */
-    assert_true(job_is("a", "state", "swapped"));
-    assert_true(job_int("lat", "memory_bytes") >= 2147483648LL);
-    kill_program(lat);
-    comes_back(a);
-    json_decref(load_end("a", a));
-    ceded_stop(p);
-}
-
-static void other_classes_wait_alone(void **state)
-{
-    (void)state;
-    pid_t a;
-    struct ceded d = wait_begin(&a);
+    wait_begin(&a);
     pid_t lat = program("normal", "2");
-    assert_true(EVENTUALLY(said("refused: -12")));
+    AWAIT(said("refused: -12"));
     assert_false(said("asked"));
     assert_true(said("the daemon makes room for jobs of class latency only"));
     assert_false(job_is("a", "state", "swapped"));
     kill_program(lat);
     json_decref(load_end("a", a));
-    ceded_stop(&d);
 }
 
-static void the_program_is_killed(void **state)
+E2E(the_program_is_killed)
 {
-    (void)state;
     pid_t a;
-    struct ceded d = wait_begin(&a);
+    wait_begin(&a);
     for (int when = 0; when < 3; when++) {
         pid_t lat = program("latency", "60");
         if (when == 0)
-            assert_true(EVENTUALLY(said("asked")));
+            AWAIT(said("asked"));
         else if (when == 1)
-            assert_true(EVENTUALLY(job_is("a", "state", "swapping-out") || said("granted")));
+            AWAIT(job_is("a", "state", "swapping-out") || said("granted"));
         else
-            assert_true(EVENTUALLY(said("granted")));
+            AWAIT(said("granted"));
+        if (when == 2) {
+            AWAIT(job_is("a", "state", "swapped"));
+            nap_ms(1500); /* it has what it waited for, and keeps it */
+            assert_true(job_is("a", "state", "swapped"));
+            assert_true(job_int("lat", "memory_bytes") >= 2147483648LL);
+        }
         kill_program(lat);
         comes_back(a);
-        assert_true(EVENTUALLY(job_gone("lat")));
+        AWAIT(job_gone("lat"));
     }
     json_decref(load_end("a", a));
-    ceded_stop(&d);
 }
 
-static void the_daemon_is_killed(void **state)
+E2E(the_daemon_is_killed)
 {
-    (void)state;
     pid_t a;
     struct ceded d = wait_begin(&a);
     pid_t lat = program("latency", "120");
-    assert_true(EVENTUALLY(said("asked")));
+    AWAIT(said("asked"));
     ceded_kill(&d);
     d = ceded_start();
-    assert_true(EVENTUALLY(said("granted")));
+    AWAIT(said("granted"));
     kill_program(lat);
     comes_back(a);
     json_decref(load_end("a", a));
-    ceded_stop(&d);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(batch_jobs_leave), e2e(other_classes_wait_alone),
-                                       e2e(the_program_is_killed), e2e(the_daemon_is_killed)};
-    return cmocka_run_group_tests_name("room_wait", tests, NULL, NULL);
+    return e2e_at_once();
 }

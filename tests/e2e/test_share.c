@@ -1,18 +1,17 @@
 /* What two latency jobs leave each other, as admission sees it: a queue in one of them refuses what
  * it cannot meet while the other works, and accepts it before and after. */
 #include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
 #include "cede/queue.h"
 #include "fixture.h"
 
-/* Ten times per second: the share, and the answer to a request of 10 ms that is due in 15. */
-static void serve(int out)
+/* The job: this process, and a load that has a tenth of the GPU. Writes ten times per second the
+ * share, and the answer to a request of 10 ms that is due in 15. */
+static void serve(void)
 {
+    int out = open(in_dir("server.out"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    SPAWN("small", "cede", "load", "latency", "--device", "soft", "--name", "small", "--kernel-us",
+          "1000", "--period-us", "10000");
     struct cede_queue_config config;
     struct cede_queue *q;
     cede_handle *c;
@@ -36,25 +35,6 @@ static void serve(int out)
     }
 }
 
-/* The job: this process, and a load that has a tenth of the GPU. */
-static pid_t server_start(void)
-{
-    char path[128];
-    snprintf(path, sizeof(path), "%s/server.out", harness_dir());
-    int out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    assert_true(out >= 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        SPAWN("small", "cede", "load", "latency", "--device", "soft", "--name", "small",
-              "--kernel-us", "1000", "--period-us", "10000");
-        serve(out);
-    }
-    close(out);
-    return pid;
-}
-
 /* The last whole line. */
 static bool last(int *share, int *answer)
 {
@@ -69,33 +49,26 @@ static bool last(int *share, int *answer)
     return is;
 }
 
-static void two_latency_jobs(void **state)
+E2E(two_latency_jobs)
 {
     int share = 0, answer = -1;
     configure(200, "");
     struct ceded d = ceded_start();
-    pid_t server = server_start();
-    assert_true(EVENTUALLY(last(&share, &answer) && answer == CEDE_QUEUE_RUNS));
+    pid_t server = in_a_child(serve);
+    AWAIT(last(&share, &answer) && answer == CEDE_QUEUE_RUNS);
     CEDE("set", pid_text(server), "-c", "latency");
     pid_t other = LOAD("other", "latency", "--kernel-us", "4000", "--period-us", "5000");
     CEDE("set", pid_text(other), "-c", "latency");
-    assert_true(EVENTUALLY(last(&share, &answer) && answer == CEDE_QUEUE_ALONE));
+    AWAIT(last(&share, &answer) && answer == CEDE_QUEUE_ALONE);
     printf("beside another latency job: %d of 1000\n", share);
     assert_true(share < 667);
-    assert_true(EVENTUALLY(last(&share, &answer) && share >= 480)); /* at least its half */
+    AWAIT(last(&share, &answer) && share >= 480); /* at least its half */
     json_decref(load_end("other", other));
-    assert_true(EVENTUALLY(last(&share, &answer) && answer == CEDE_QUEUE_RUNS && share > 950));
+    AWAIT(last(&share, &answer) && answer == CEDE_QUEUE_RUNS && share > 950);
     ceded_kill(&d); /* what it said last grows old */
-    assert_true(EVENTUALLY(last(&share, &answer) && share == CEDE_SHARE_WHOLE));
+    AWAIT(last(&share, &answer) && share == CEDE_SHARE_WHOLE);
     pid_t small[8];
     for (size_t n = children_of(server, small, 8); n; n--)
         kill(small[n - 1], SIGKILL);
-    kill(server, SIGKILL);
-    await_child(server);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {e2e(two_latency_jobs)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    slay_child(server);
 }

@@ -1,9 +1,12 @@
 /* How fast each of two batch jobs goes that share the software GPU in space, as `cede ps` has it,
  * told from the GPU's counters. Each queues so much that neither waits for a processor, and less
- * than ends while a measurement settles. */
+ * than ends while a measurement settles. What counters show of jobs that are slowed down, or that
+ * are alike: sched_speeds and engine_speeds. */
 #include <math.h>
 
 #include "pool.h"
+
+static const char *const names[] = {"a", "b"};
 
 struct told {
     double speed[2], error[2];
@@ -12,59 +15,15 @@ struct told {
 /* False: one is not told, or measured just now. */
 static bool all_told(struct told *out)
 {
-    static const char *const names[] = {"a", "b"};
     bool all = true;
-    CEDE("ps", "--json");
-    json_t *ps = json_loads(result.out, 0, NULL), *job;
-    size_t i;
-    assert_int_equal(json_array_size(json_object_get(ps, "jobs")), 2);
-    json_array_foreach(json_object_get(ps, "jobs"), i, job)
-    {
-        const json_t *mps = json_object_get(job, "mps");
-        unsigned k = strcmp(json_string_value(json_object_get(job, "name")), names[0]) != 0;
-        assert_string_equal(json_string_value(json_object_get(job, "name")), names[k]);
-        all &= json_is_number(json_object_get(mps, "speed")) &&
-               json_is_false(json_object_get(mps, "profiling"));
-        out->speed[k] = json_number_value(json_object_get(mps, "speed"));
-        out->error[k] = json_number_value(json_object_get(mps, "speed_error"));
+    for (int i = 0; i < 2; i++) {
+        json_t *job = job_named(names[i]), *speed = value_at(job, "mps.speed");
+        all &= json_is_number(speed) && json_is_false(value_at(job, "mps.profiling"));
+        out->speed[i] = json_number_value(speed);
+        out->error[i] = json_number_value(value_at(job, "mps.speed_error"));
+        json_decref(job);
     }
-    json_decref(ps);
     return all;
-}
-
-static void set_in_one_server(bool on)
-{
-    char dir[128];
-    snprintf(dir, sizeof(dir), "%s/server", harness_dir());
-    mkdir(dir, 0700);
-    if (on)
-        setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1);
-    else
-        unsetenv("CUDA_MPS_PIPE_DIRECTORY");
-}
-
-/* The clients "a" and "b" of one server become batch jobs. */
-static struct ceded two_jobs(pid_t p[2], const char *const a[], const char *const b[])
-{
-    set_in_one_server(true);
-    p[0] = load_start("a", a);
-    p[1] = load_start("b", b);
-    set_in_one_server(false);
-    assert_true(EVENTUALLY(all_have_contexts(p, 2)));
-    struct ceded d = ceded_start();
-    CEDE("set", pid_text(p[0]), "-c", "batch");
-    CEDE("set", pid_text(p[1]), "-c", "batch");
-    return d;
-}
-#define LINE(...) ((const char *const[]){"batch", "--kernel-us", "1000", __VA_ARGS__, NULL})
-
-static void end(struct ceded *d, const pid_t p[2])
-{
-    ceded_stop(d);
-    await_state(p[0], "RSD");
-    await_state(p[1], "RSD");
-    json_decref(load_end("a", p[0]));
-    json_decref(load_end("b", p[1]));
 }
 
 static bool is_close(double a, double b)
@@ -75,29 +34,21 @@ static bool is_close(double a, double b)
 /* On a machine that is too busy to keep a program's queue filled, what it does alone is measured
  * too low. Never the reverse; so what was not told right is measured again. */
 #define ATTEMPTS 4
-static void in_some_attempt(bool (*told_right)(void))
-{
-    bool right = false;
-    for (int i = 0; i < ATTEMPTS && !right; i++)
-        right = told_right();
-    assert_true(right);
-}
 
 /* `cede advise` with profiles of these names has what is measured. */
 static bool advice_has(const struct told *t)
 {
-
-    char csv[160], of[2][160];
-    snprintf(csv, sizeof(csv), "%s/a.csv", harness_dir());
-    FILE *f = fopen(csv, "w");
-    fputs("\"ID\",\"Kernel Name\",\"CC\",\"gpu__time_duration.sum\",\"launch__grid_size\","
-          "\"launch__block_size\",\"device__attribute_multiprocessor_count\"\n"
-          "\"0\",\"k\",\"9.0\",\"1000\",\"132\",\"128\",\"132\"\n",
-          f);
-    fclose(f);
+    char of[2][160];
     for (int i = 0; i < 2; i++) {
         snprintf(of[i], sizeof(of[i]), "%s/%c.json", harness_dir(), 'a' + i);
-        CEDE("profile", "--ncu", csv, "--name", i ? "b" : "a", "-o", of[i]);
+        FILE *f = fopen(of[i], "w");
+        fprintf(f,
+                "{\"program\":\"%c\",\"gpu\":{\"sms\":132,\"sm_threads\":2048,\"sm_blocks\":32,"
+                "\"sm_registers\":65536,\"sm_shared_bytes\":233472,\"sm_l1_bytes\":262144},"
+                "\"busy\":1,\"kernels\":[{\"name\":\"k\",\"calls\":1,\"us\":1,\"blocks\":132,"
+                "\"threads\":128,\"use\":{}}]}",
+                'a' + i);
+        fclose(f);
     }
     CEDE("advise", of[0], of[1]);
     bool shown = strstr(result.out, "they run now") != NULL;
@@ -117,8 +68,15 @@ static bool counted(void)
     pid_t p[2];
     struct told t;
     double busy[2] = {0};
-    struct ceded d = two_jobs(p, LINE("--depth", "40", "--uses", "tensor16=0.8,dram=0.2"),
-                              LINE("--depth", "20", "--uses", "fp32=0.5,dram=0.6"));
+    mps_server("server");
+    p[0] = LOAD("a", "batch", "--kernel-us", "1000", "--depth", "40", "--uses",
+                "tensor16=0.8,dram=0.2");
+    p[1] =
+        LOAD("b", "batch", "--kernel-us", "1000", "--depth", "20", "--uses", "fp32=0.5,dram=0.6");
+    mps_server(NULL);
+    AWAIT(all_have_contexts(p, 2));
+    struct ceded d = ceded_start();
+    CEDE("set", pid_text(p[0]), pid_text(p[1]), "-c", "batch");
     bool right = false;
     for (int i = 0; i < 40 && !right; i++) {
         bool told = all_told(&t);
@@ -127,102 +85,19 @@ static bool counted(void)
                 is_close(t.speed[0] + t.speed[1], 1) && t.speed[0] > 1.4 * t.speed[1] &&
                 is_close(t.speed[0], busy[0] / (busy[0] + busy[1])) && advice_has(&t);
     }
-    end(&d, p);
+    ceded_stop(&d);
+    loads_end(2, names, p);
     return right;
 }
 
-static void as_was_counted(void **state)
+E2E(as_was_counted)
 {
-    (void)state;
-    in_some_attempt(counted);
-}
-
-/* At the same time, and the tensor cores are not enough for both. */
-static bool slowed(void)
-{
-    pid_t p[2];
-    struct told t;
-    struct ceded d = two_jobs(
-        p, LINE("--depth", "40", "--sm-fraction", "0.5", "--uses", "tensor16=0.8,dram=0.2"),
-        LINE("--depth", "40", "--sm-fraction", "0.5", "--uses", "tensor16=0.6,int=0.9"));
-    bool right = EVENTUALLY(all_told(&t) && t.error[0] < 0.15 && t.error[1] < 0.15 &&
-                            is_close(t.speed[0], 1 / 1.4) && is_close(t.speed[1], 1 / 1.4));
-    CEDE("ps");
-    assert_non_null(strstr(result.out, "SPEED"));
-    end(&d, p);
-    return right;
-}
-
-static void slowed_down(void **state)
-{
-    (void)state;
-    in_some_attempt(slowed);
-}
-
-static void alike(void **state)
-{
-    (void)state;
-    pid_t p[2];
-    struct told t;
-    struct ceded d = two_jobs(
-        p, LINE("--depth", "40", "--sm-fraction", "0.5", "--uses", "tensor16=0.4,dram=0.2"),
-        LINE("--depth", "40", "--sm-fraction", "0.5", "--uses", "tensor16=0.4,dram=0.2"));
-    assert_true(EVENTUALLY(all_told(&t)));
-    for (int i = 0; i < 5; i++) {
-        nap_ms(500);
-        if (all_told(&t))
-            assert_true(t.error[0] > 0.15 && t.error[1] > 0.15);
-    }
-    assert_true(EVENTUALLY(({
-        CEDE("ps");
-        strstr(result.out, " ? ");
-    })));
-    end(&d, p);
+    in_some_attempt(ATTEMPTS, counted);
 }
 
 static bool in_turns(void)
 {
-    CEDE("ps", "--json");
-    json_t *ps = json_loads(result.out, 0, NULL);
-    const json_t *job = json_array_get(json_object_get(ps, "jobs"), 0);
-    bool are = json_is_true(json_object_get(json_object_get(job, "mps"), "turns"));
-    json_decref(ps);
-    return are;
-}
-
-static double part_of_second(const pid_t p[2], unsigned ms)
-{
-    double busy[2] = {0};
-    measure(p, 2, ms, busy);
-    return busy[1] / (busy[0] + busy[1]);
-}
-
-/* One that queues little is left with nearly nothing together: they take turns. Or it is to keep
- * its speed: then the other has what that leaves. */
-static bool left_little(void)
-{
-    pid_t p[2];
-    double part = 0;
-    struct ceded d = two_jobs(p, LINE("--depth", "40", "--uses", "tensor16=0.8,dram=0.2"),
-                              LINE("--depth", "3", "--uses", "fp32=0.5,dram=0.6"));
-    bool right = EVENTUALLY(in_turns());
-    if (right) {
-        part = part_of_second(p, 6000);
-        right = part > 0.35 && part < 0.65;
-    }
-    CEDE("set", pid_text(p[1]), "--min-speed", "75%");
-    right = right && EVENTUALLY(({
-                part = part_of_second(p, 1500);
-                !in_turns() && part > 0.68 && part < 0.9;
-            }));
-    end(&d, p);
-    return right;
-}
-
-static void little_is_left(void **state)
-{
-    (void)state;
-    in_some_attempt(left_little);
+    return job_int("a", "mps.turns");
 }
 
 /* In a pool: one that did little beside another does not join it again; another program does. */
@@ -241,10 +116,8 @@ static bool lost_there(void)
     assert_string_equal(contents("b.err"), "");
     if (lost) {
         b = IN_POOL("b", BATCH("3", "fp32=0.5,dram=0.6"));
-        assert_true(EVENTUALLY(job_int("b", "timeslice_us") > 0));
-        json_t *job = job_named("b");
-        assert_false(json_is_object(json_object_get(job, "mps")));
-        json_decref(job);
+        AWAIT(job_int("b", "timeslice_us") > 0);
+        assert_int_equal(unit_of_job("b"), 0);
         assert_non_null(strstr(contents("b.err"), out));
         kill(b, SIGTERM);
         assert_int_equal(await_child(b), 0);
@@ -258,16 +131,8 @@ static bool lost_there(void)
     return lost;
 }
 
-static void lost_there_before(void **state)
+E2E(lost_there_before)
 {
-    (void)state;
     use_stand_in();
-    in_some_attempt(lost_there);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {e2e(as_was_counted), e2e(slowed_down), e2e(alike),
-                                       e2e(little_is_left), e2e(lost_there_before)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    in_some_attempt(ATTEMPTS, lost_there);
 }

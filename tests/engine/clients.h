@@ -2,43 +2,18 @@
 #ifndef CEDE_TESTS_ENGINE_CLIENTS_H
 #define CEDE_TESTS_ENGINE_CLIENTS_H
 
-#include <unistd.h>
-
 #include "fixture.h"
-
-#define SERVER 7
 
 HELPER void client_of(struct fixture *f, pid_t pid, uint32_t server)
 {
     mock_share(&f->d, pid, server);
 }
 
-/* Three programs, all of them clients. */
-HELPER void three_clients(struct fixture *f, pid_t p[3], uint32_t job[3],
-                          const enum job_class class[3])
+/* Their jobs, by letters; see jobs_of(). */
+HELPER void clients_of(struct fixture *f, const char *letters)
 {
-    programs(f, p, 3, 2);
-    for (int i = 0; i < 3; i++)
-        client_of(f, p[i], SERVER);
-    start(f, "priority", NULL);
-    for (int i = 0; i < 3; i++)
-        job[i] = add(f, p[i], class[i]);
+    jobs_of(f, "priority", 2, letters);
     ticks(f, 100);
-}
-
-HELPER struct job_view view(struct fixture *f, uint32_t job)
-{
-    struct job_view v;
-    assert_true(engine_view(f->m, job, &v));
-    return v;
-}
-
-HELPER unsigned suspended_of(struct fixture *f, pid_t pid)
-{
-    unsigned n = 0;
-    for (size_t i = 0; i < MOCK_GROUPS; i++)
-        n += f->d.g[i].dg.proc.pid == pid && f->d.g[i].suspended;
-    return n;
 }
 
 HELPER char state_of(pid_t pid)
@@ -58,18 +33,20 @@ HELPER bool reaches(pid_t pid, bool stopped)
     return false;
 }
 
-HELPER void pause_job(struct fixture *f, uint32_t job, bool on)
+/* The job of this number, whose program then is stopped. */
+HELPER void paused(struct fixture *f, int i)
 {
-    assert_int_equal(engine_pause(f->m, job, on, 0), 0);
-    ticks(f, 10);
+    pause_job(f, f->job[i], true);
+    assert_true(reaches(f->p[i], true));
 }
 
-/* What a restorer does. */
+/* What a restorer does: nothing stays set. */
 HELPER void undo(struct fixture *f)
 {
-    assert_int_equal(journal_open(f->dir, 0, &f->j, NULL), 0);
+    f->j = journal_of(f);
     assert_int_equal(journal_undo(f->j, &f->d.base, NULL, NULL), 0);
     journal_close(f->j);
+    assert_int_equal(changed_groups(f), 0);
 }
 
 HELPER void crash_and_undo(struct fixture *f)

@@ -1,15 +1,11 @@
 /* See mock_driver.h. */
 #include "mock_driver.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "../test.h"
 
 static struct mock_driver *self(struct device_driver *d)
 {
@@ -41,10 +37,8 @@ static int processes(struct device_driver *d, struct pid_list *out, struct error
 {
     if (self(d)->fail_processes)
         return error_set(err, -self(d)->fail_processes, "mock processes");
-    for (size_t i = 0; i < MOCK_GROUPS; i++) {
-        if (self(d)->g[i].dg.proc.pid)
-            pid_list_push(out, self(d)->g[i].dg.proc.pid);
-    }
+    for_each_context (self(d), g)
+        pid_list_push(out, g->dg.proc.pid);
     for (size_t i = 0; i < self(d)->nidle; i++)
         pid_list_push(out, self(d)->idle[i]);
     return 0;
@@ -52,9 +46,9 @@ static int processes(struct device_driver *d, struct pid_list *out, struct error
 
 static int clients(struct device_driver *d, struct pid_list *out, struct error *err)
 {
-    for (size_t i = 0; i < MOCK_GROUPS; i++) {
-        if (self(d)->g[i].dg.proc.pid && self(d)->g[i].dg.shared)
-            pid_list_push(out, self(d)->g[i].dg.proc.pid);
+    for_each_context (self(d), g) {
+        if (g->dg.shared)
+            pid_list_push(out, g->dg.proc.pid);
     }
     return 0;
 }
@@ -75,27 +69,24 @@ static int scan(struct device_driver *d, struct proc_id proc, struct group_list 
         return error_set(err, -m->fail_scan, "mock scan of %d", proc.pid);
     if (!proc_alive(proc))
         return -ESRCH;
-    for (size_t i = 0; i < MOCK_GROUPS; i++) {
-        if (m->g[i].dg.proc.pid != proc.pid)
-            continue;
-        struct device_group g = m->g[i].dg;
-        g.timeslice_us = g.timeslice_now_us = m->g[i].timeslice_us; /* as hardware: what it has */
-        group_list_push(out, &g);
+    for_each_context (m, x) {
+        struct device_group g = x->dg;
+        g.timeslice_us = g.timeslice_now_us = x->timeslice_us; /* as hardware: what it has */
+        if (g.proc.pid == proc.pid)
+            group_list_push(out, &g);
     }
     return 0;
 }
 
 static void forget(struct device_driver *d, pid_t pid)
 {
-    (void)d;
-    (void)pid;
 }
 
 static struct mock_group *find(struct mock_driver *m, const struct device_group *g)
 {
-    for (size_t i = 0; i < MOCK_GROUPS; i++) {
-        if (m->g[i].dg.proc.pid && m->g[i].dg.key == g->key)
-            return &m->g[i];
+    for_each_context (m, x) {
+        if (x->dg.key == g->key)
+            return x;
     }
     return NULL;
 }
@@ -108,10 +99,9 @@ static int set_timeslice(struct device_driver *d, const struct device_group *g, 
     spin(m->control_ns);
     assert_in_range(us, 1, 1000000);
     struct mock_group *x = find(m, g);
-    for (size_t i = 0; i < MOCK_GROUPS && x && (!m->fail_timeslice || m->partial); i++) {
-        struct mock_group *o = &m->g[i];
-        if (o == x || (x->dg.shared && o->dg.proc.pid && o->dg.shared == x->dg.shared &&
-                       o->dg.gpu == x->dg.gpu))
+    for_each_context (m, o) {
+        if (x && (!m->fail_timeslice || m->partial) &&
+            (o == x || (x->dg.shared && o->dg.shared == x->dg.shared && o->dg.gpu == x->dg.gpu)))
             o->timeslice_us = us;
     }
     if (m->fail_timeslice)
@@ -160,7 +150,7 @@ static int set_running(struct device_driver *d, const struct device_group *const
     }
     for (size_t i = 0; i < n; i++) {
         struct mock_group *x = find(m, g[i]);
-        assert_true(on || !m->journal || is_recorded(m, g[i])); /* before the call */
+        assert_true((on && !m->resumes_recorded) || !m->journal || is_recorded(m, g[i]));
         if (!x)
             r = r ? r : -ESRCH;
         else if (i < taken)
@@ -178,14 +168,13 @@ static int usage(struct device_driver *d, struct usage_list *out, struct error *
     m->usage_calls++;
     if (!m->has_usage)
         return error_set(err, -ENOTSUP, "mock usage");
-    for (size_t i = 0; i < MOCK_GROUPS; i++) {
-        if (m->g[i].dg.proc.pid && m->g[i].dg.kind == GROUP_COMPUTE)
-            usage_list_push(out, &(struct gpu_usage){.pid = m->g[i].dg.proc.pid,
-                                                     .gpu = m->g[i].dg.gpu,
-                                                     .busy = m->g[i].busy,
-                                                     .memory_bytes = m->g[i].memory_bytes
-                                                                         ? m->g[i].memory_bytes
-                                                                         : 1 << 20});
+    for_each_context (m, g) {
+        struct gpu_usage u = {.pid = g->dg.proc.pid,
+                              .gpu = g->dg.gpu,
+                              .busy = g->busy,
+                              .memory_bytes = g->memory_bytes ? g->memory_bytes : 1 << 20};
+        if (g->dg.kind == GROUP_COMPUTE)
+            usage_list_push(out, &u);
     }
     return 0;
 }
@@ -196,14 +185,11 @@ static int activity(struct device_driver *d, struct activity_list *out, struct e
     m->activity_calls++;
     if (!m->has_activity)
         return error_set(err, -ENOTSUP, "mock activity");
-    for (size_t i = 0; i < MOCK_GROUPS; i++) {
-        struct mock_group *g = &m->g[i];
-        if (g->dg.proc.pid && g->dg.kind == GROUP_COMPUTE && (g->ran || !g->suspended) &&
-            (g->bursts || g->busy_ns))
-            activity_list_push(out, &(struct gpu_activity){.pid = g->dg.proc.pid,
-                                                           .gpu = g->dg.gpu,
-                                                           .bursts = g->bursts,
-                                                           .busy_ns = g->busy_ns});
+    for_each_context (m, g) {
+        struct gpu_activity a = {
+            .pid = g->dg.proc.pid, .gpu = g->dg.gpu, .bursts = g->bursts, .busy_ns = g->busy_ns};
+        if (g->dg.kind == GROUP_COMPUTE && (g->ran || !g->suspended) && (g->bursts || g->busy_ns))
+            activity_list_push(out, &a);
         g->ran = !g->suspended;
     }
     out->incomplete = m->incomplete ? UINT32_MAX : 0;
@@ -250,8 +236,7 @@ static bool is_stopped(pid_t pid)
 
 static bool works(const struct mock_group *g, unsigned gpu)
 {
-    return g->dg.proc.pid && g->dg.gpu == gpu && g->together > 0 && !g->suspended &&
-           !is_stopped(g->dg.proc.pid);
+    return g->dg.gpu == gpu && g->together > 0 && !g->suspended && !is_stopped(g->dg.proc.pid);
 }
 
 static int counters(struct device_driver *d, unsigned gpu, struct gpu_counters *out,
@@ -270,12 +255,12 @@ static int counters(struct device_driver *d, unsigned gpu, struct gpu_counters *
     if (!m->counted_ns || !out->window_ns)
         r = -EAGAIN;
     m->counted_ns = *m->clock;
-    for (size_t i = 0; i < MOCK_GROUPS; i++)
-        n += works(&m->g[i], gpu) && m->g[i].dg.shared;
-    for (size_t i = 0; i < MOCK_GROUPS; i++) {
-        double speed = n > 1 && m->g[i].dg.shared ? m->g[i].together : 1;
-        for (unsigned p = 0; p < GPU_PARTS && works(&m->g[i], gpu); p++)
-            out->parts[p] += m->g[i].uses[p] * speed;
+    for_each_context (m, g)
+        n += works(g, gpu) && g->dg.shared;
+    for_each_context (m, g) {
+        double speed = n > 1 && g->dg.shared ? g->together : 1;
+        for (unsigned p = 0; p < GPU_PARTS && works(g, gpu); p++)
+            out->parts[p] += g->uses[p] * speed;
     }
     for (unsigned p = 0; p < GPU_PARTS && m->nonsense != 0; p++)
         out->parts[p] = m->nonsense;
@@ -358,17 +343,17 @@ unsigned mock_context(struct mock_driver *d, pid_t pid, unsigned gpu, unsigned n
 
 void mock_exit(struct mock_driver *d, pid_t pid)
 {
-    for (size_t i = 0; i < MOCK_GROUPS; i++) {
-        if (d->g[i].dg.proc.pid == pid)
-            d->g[i].dg.proc.pid = 0;
+    for_each_context (d, g) {
+        if (g->dg.proc.pid == pid)
+            g->dg.proc.pid = 0;
     }
 }
 
 struct mock_group *mock_compute(struct mock_driver *d, pid_t pid, unsigned gpu)
 {
-    for (size_t i = 0; i < MOCK_GROUPS; i++) {
-        if (d->g[i].dg.proc.pid == pid && d->g[i].dg.gpu == gpu && d->g[i].dg.kind == GROUP_COMPUTE)
-            return &d->g[i];
+    for_each_context (d, g) {
+        if (g->dg.proc.pid == pid && g->dg.gpu == gpu && g->dg.kind == GROUP_COMPUTE)
+            return g;
     }
     fail_msg("process %d has no context on GPU %u", (int)pid, gpu);
     return NULL;
@@ -376,8 +361,8 @@ struct mock_group *mock_compute(struct mock_driver *d, pid_t pid, unsigned gpu)
 
 void mock_share(struct mock_driver *d, pid_t pid, uint32_t number)
 {
-    for (size_t i = 0; i < MOCK_GROUPS; i++) {
-        if (d->g[i].dg.proc.pid == pid && d->g[i].dg.kind == GROUP_COMPUTE)
-            d->g[i].dg.shared = number;
+    for_each_context (d, g) {
+        if (g->dg.proc.pid == pid && g->dg.kind == GROUP_COMPUTE)
+            g->dg.shared = number;
     }
 }

@@ -3,8 +3,8 @@
 #ifndef CEDE_TESTS_ENGINE_MOCK_DRIVER_H
 #define CEDE_TESTS_ENGINE_MOCK_DRIVER_H
 
-#include "device/ops.h"
-#include "recovery/journal.h"
+#include "gpu/ops.h"
+#include "journal/journal.h"
 
 #define MOCK_GROUPS 2048
 
@@ -38,6 +38,7 @@ struct mock_driver {
     bool fail_several;
     pid_t fail_pid;
     struct journal **journal; /* that has to have a record of what is suspended; NULL: not looked */
+    bool resumes_recorded;    /* of what is resumed, too */
     bool partial;             /* what fails is done nevertheless; suspending, for the first group */
     uint64_t scan_ns;         /* so long does a scan take */
     unsigned preempt_calls, timeslice_calls, suspend_calls, resume_calls, scans;
@@ -53,6 +54,12 @@ struct mock_driver {
     bool free_unknown;
     uint32_t small; /* GPUs with half the memory, a bit map */
 };
+
+/* Each channel group of the contexts that there are. */
+#define for_each_context(d, x)                                                                     \
+    for (struct mock_group *x = (d)->g; x < (d)->g + MOCK_GROUPS; x++)                             \
+        if (!x->dg.proc.pid) {                                                                     \
+        } else
 
 void mock_init(struct mock_driver *d, unsigned ngpus);
 /* A context: one compute group and ncopy copy groups. Returns the index of the compute group. */

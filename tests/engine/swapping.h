@@ -1,49 +1,17 @@
 /* What tests of swapping begin with: a driver without a device and a swapper, this program again,
- * that answers what the test says. Each helper is a copy in the test that uses it. */
+ * that answers what the test says (fake_swapper.c). Each helper is a copy in the test that uses it.
+ */
 #ifndef CEDE_TESTS_ENGINE_SWAPPING_H
 #define CEDE_TESTS_ENGINE_SWAPPING_H
 
 #include "fixture.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <time.h>
 
-#include "recovery/swapper.h"
+#include "journal/swapper.h"
 
 #define GIB (1ULL << 30)
-
-/* ---- the swapper: this program again ---- */
-
-/* Says in the directory $SWAP_TEST what it was ordered, and waits for the answer. */
-HELPER int fake_swapper(void)
-{
-    static struct swap_order o;
-    struct swap_result res = {.err = {"because the test says so"}};
-    char path[128], text[64];
-    const char *dir = getenv("SWAP_TEST");
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!dir || read_full(SWAP_ORDER_FD, &o, sizeof(o)) < 0)
-        return 1;
-    snprintf(path, sizeof(path), "%s/order", dir);
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    int len = snprintf(text, sizeof(text), "%s %d %llu", o.out ? "out" : "in",
-                       o.n == 1 ? (int)o.v[0].proc.pid : -1, (unsigned long long)o.v[0].bytes[0]);
-    if (fd < 0 || write_full(fd, text, (size_t)len) < 0)
-        return 1;
-    snprintf(path, sizeof(path), "%s/answer", dir);
-    while ((fd = open(path, O_RDONLY)) < 0) {
-        if (access(dir, F_OK) < 0) /* the test was over before the signal above was set */
-            return 1;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    memset(text, 0, sizeof(text));
-    if (read(fd, text, sizeof(text) - 1) <= 0 || unlink(path) < 0)
-        return 1;
-    res.code = -atoi(text);
-    res.locked_ns = strchr(text, '+') ? strtoull(strchr(text, '+'), NULL, 10) : 0;
-    return write_full(SWAP_RESULT_FD, &res, sizeof(res)) < 0;
-}
 
 /* locked_ns: when its work had ended. */
 HELPER void write_answer_when(struct fixture *f, int error, uint64_t locked_ns)
@@ -75,14 +43,6 @@ HELPER void write_answer(struct fixture *f, int error)
         }                                                                                          \
         eventually_ > 0;                                                                           \
     })
-
-HELPER struct job_view view(struct fixture *f, uint32_t job)
-{
-    struct job_view v;
-    uint32_t cursor = job;
-    assert_true(engine_next_job(f->m, &cursor, &v) && cursor == job + 1);
-    return v;
-}
 
 HELPER bool is(struct fixture *f, uint32_t job, const char *swap)
 {
@@ -134,29 +94,10 @@ HELPER void swap_jobs(struct fixture *f, bool latency, int n, pid_t *p, uint32_t
     ticks(f, 100);
 }
 
-HELPER void parent_and_child(struct fixture *f, pid_t both[2])
-{
-    int fds[2];
-    assert_int_equal(pipe(fds), 0);
-    pid_t a = fork();
-    if (a == 0) {
-        pid_t b = fork_to_wait();
-        if (write(fds[1], &b, sizeof(b)) < 0)
-            _exit(1);
-        wait_to_die();
-    }
-    both[0] = f->children[f->n++] = a;
-    assert_int_equal(read(fds[0], &both[1], sizeof(both[1])), sizeof(both[1]));
-    close(fds[0]);
-    close(fds[1]);
-}
-
 /* A swapper has the order to move it out. */
 HELPER void sent_out(struct fixture *f, uint32_t job, pid_t pid, uid_t by)
 {
-    struct error err = {""};
-    if (engine_swap_out(f->m, job, by, &err) < 0)
-        fail_msg("%s", err.text);
+    worked(f, engine_swap_out(f->m, job, by, &f->err));
     assert_true(is(f, job, "swapping-out"));
     assert_true(EVENTUALLY(ordered(f, "out", pid)));
 }
@@ -168,13 +109,33 @@ HELPER void brought_in(struct fixture *f, pid_t pid, int error)
     write_answer(f, error);
 }
 
+/* The swapper at work answers this, and the job gets there. */
+HELPER void answered(struct fixture *f, int error, uint32_t job, const char *swap)
+{
+    write_answer(f, error);
+    assert_true(EVENTUALLY(is(f, job, swap)));
+}
+
+HELPER void moved(struct fixture *f, const char *what, pid_t pid, uint32_t job, const char *swap)
+{
+    assert_true(EVENTUALLY(ordered(f, what, pid)));
+    answered(f, 0, job, swap);
+}
+
+/* By its user. */
+HELPER void stop_program(struct fixture *f, pid_t pid)
+{
+    struct proc_stat st;
+    kill(pid, SIGSTOP);
+    assert_true(EVENTUALLY(proc_stat_read(pid, &st) == 0 && st.state == 'T'));
+}
+
 /* One that has to leave: it is ordered to, and has. */
 HELPER void leave(struct fixture *f, uint32_t job, pid_t pid)
 {
     sent_out(f, job, pid, 7);
     mock_exit(&f->d, pid);
-    write_answer(f, 0);
-    assert_true(EVENTUALLY(is(f, job, "swapped")));
+    answered(f, 0, job, "swapped");
 }
 
 HELPER void come(struct fixture *f, uint32_t job, pid_t pid)
@@ -182,15 +143,12 @@ HELPER void come(struct fixture *f, uint32_t job, pid_t pid)
     assert_true(EVENTUALLY(ordered(f, "in", pid)));
     assert_true(is(f, job, "swapping-in"));
     mock_context(&f->d, pid, 0, 3);
-    write_answer(f, 0);
-    assert_true(EVENTUALLY(is(f, job, "")));
+    answered(f, 0, job, "");
 }
 
 HELPER void need(struct fixture *f, uint32_t job, unsigned gib)
 {
-    struct error err = {""};
-    if (engine_need(f->m, job, gib * GIB, 0, &err) < 0)
-        fail_msg("%s", err.text);
+    worked(f, engine_need(f->m, job, gib * GIB, 0, &f->err));
 }
 
 #endif

@@ -1,21 +1,33 @@
 /* For whom jobs leave the GPU's memory, when they come back, and who waits before it starts. */
 #include "swapping.h"
 
-/* A latency job that says what it needs, beside a small batch, a large batch and a normal job, of
- * 4, 20 and 30 GiB. */
-static void crowd(struct fixture *f, pid_t p[4], uint32_t jobs[4])
+static unsigned count; /* of jobs */
+
+static void takes(struct fixture *f, pid_t pid, unsigned gib)
 {
-    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH, CLASS_NORMAL, CLASS_LATENCY};
+    mock_context(&f->d, pid, 0, 3);
+    on(f, pid)->memory_bytes = gib * GIB;
+    f->d.free_bytes -= gib * GIB;
+}
+
+static void ends(struct fixture *f, pid_t pid, unsigned gib)
+{
+    end(f, pid);
+    f->d.free_bytes += gib * GIB;
+}
+
+/* A latency job that says what it needs, beside a small batch, a large batch and a normal job, of
+ * 4, 20 and 30 GiB; 10 are free. */
+static void crowd(struct fixture *f)
+{
     static const unsigned gib[] = {4, 20, 30, 0};
-    f->d.free_bytes = 10 * GIB;
+    f->d.free_bytes = 64 * GIB;
     swap_start(f);
     for (int i = 0; i < 4; i++) {
-        p[i] = child(f);
-        if (gib[i]) {
-            mock_context(&f->d, p[i], 0, 3);
-            on(f, p[i])->memory_bytes = gib[i] * GIB;
-        }
-        jobs[i] = add(f, p[i], classes[i]);
+        f->p[i] = child(f);
+        if (gib[i])
+            takes(f, f->p[i], gib[i]);
+        f->job[i] = add(f, f->p[i], class_of("BBNL"[i]));
     }
     ticks(f, 100);
 }
@@ -26,27 +38,45 @@ static bool has_room(struct fixture *f, uint32_t job)
     return v.job.memory_bytes && !v.queued;
 }
 
-/* The swapper is to move this one, and does. */
-static void moves(struct fixture *f, const char *what, pid_t pid, unsigned gib)
+/* Of each job: r, it has room, q, it waits for that, or -, it said nothing or has ended. */
+static const char *line(struct fixture *f)
 {
-    assert_true(EVENTUALLY(ordered(f, what, pid)));
-    if (what[0] == 'o') {
-        mock_exit(&f->d, pid);
-        f->d.free_bytes += gib * GIB;
-    } else {
-        mock_context(&f->d, pid, 0, 3);
-        on(f, pid)->memory_bytes = gib * GIB;
-        f->d.free_bytes -= gib * GIB;
-    }
-    write_answer(f, 0);
+    static char text[8];
+    struct job_view v;
+    for (unsigned i = 0; i < count; i++)
+        text[i] = !engine_view(f->m, f->job[i], &v) ? '-'
+                  : v.queued                        ? 'q'
+                  : v.job.memory_bytes              ? 'r'
+                                                    : '-';
+    text[count] = '\0';
+    return text;
 }
 
-static void test_room_for_a_latency_job(void **state)
+#define LINE_AFTER(ms, expected)                                                                   \
+    do {                                                                                           \
+        ticks(f, ms);                                                                              \
+        assert_string_equal(line(f), expected);                                                    \
+    } while (0)
+
+/* The swapper is to move this job's program out, and does. */
+static void moves_out(struct fixture *f, int i, unsigned gib)
 {
-    struct fixture *f = *state;
-    pid_t p[4];
-    uint32_t j[4];
-    crowd(f, p, j);
+    assert_true(EVENTUALLY(ordered(f, "out", f->p[i])));
+    mock_exit(&f->d, f->p[i]);
+    f->d.free_bytes += gib * GIB;
+    answered(f, 0, f->job[i], "swapped");
+}
+
+static void moves_in(struct fixture *f, int i, unsigned gib)
+{
+    assert_true(EVENTUALLY(ordered(f, "in", f->p[i])));
+    takes(f, f->p[i], gib);
+    answered(f, 0, f->job[i], "");
+}
+
+ENGINE_TEST(test_room_for_a_latency_job)
+{
+    crowd(f);
     assert_false(view(f, j[3]).queued);
     need(f, j[3], 10);
     ticks(f, 1);
@@ -62,11 +92,10 @@ static void test_room_for_a_latency_job(void **state)
         assert_int_equal(engine_job_wanted(f->m, j[i], &w), i < 3);
     assert_false(engine_job_wanted(f->m, SLOT_NONE, &w));
     /* Batch before normal, the largest first, and no more than it takes. */
-    moves(f, "out", p[1], 20);
-    assert_true(EVENTUALLY(is(f, j[1], "swapped")));
+    moves_out(f, 1, 20);
     assert_false(view(f, j[1]).swap_by_user);
     assert_false(has_room(f, j[3]));
-    moves(f, "out", p[2], 30);
+    moves_out(f, 2, 30);
     assert_true(EVENTUALLY(has_room(f, j[3])));
     assert_true(is(f, j[0], ""));
     w = engine_room_wanted(f->m);
@@ -75,29 +104,21 @@ static void test_room_for_a_latency_job(void **state)
     /* Nobody comes back into what it has not taken yet; nor into what it has. */
     ticks(f, 30000);
     assert_true(is(f, j[1], "swapped") && is(f, j[2], "swapped"));
-    mock_context(&f->d, p[3], 0, 3);
-    on(f, p[3])->memory_bytes = 45 * GIB;
-    f->d.free_bytes -= 45 * GIB;
+    takes(f, p[3], 45);
     ticks(f, 30000);
     assert_true(is(f, j[1], "swapped") && is(f, j[2], "swapped"));
 
     /* It ends: normal first, then batch. */
-    end(f, p[3]);
-    f->d.free_bytes += 45 * GIB;
-    moves(f, "in", p[2], 30);
-    moves(f, "in", p[1], 20);
-    assert_true(EVENTUALLY(is(f, j[1], "")));
+    ends(f, p[3], 45);
+    moves_in(f, 2, 30);
+    moves_in(f, 1, 20);
     assert_null(record(f));
-    stop(f, true);
 }
 
 /* A latency job that runs lacks memory: others leave for as long as it says so, and come back. */
-static void test_room_while_it_runs(void **state)
+ENGINE_TEST(test_room_while_it_runs)
 {
-    struct fixture *f = *state;
-    pid_t p[4];
-    uint32_t j[4];
-    crowd(f, p, j);
+    crowd(f);
     mock_context(&f->d, p[3], 0, 3);
     on(f, p[3])->memory_bytes = GIB;
     ticks(f, 100);
@@ -109,61 +130,44 @@ static void test_room_while_it_runs(void **state)
     ticks(f, 3000);
     assert_true(is(f, j[1], ""));
     engine_room(f->m, j[3], 0, 25 * GIB, f->now + 600 * NSEC_PER_SEC);
-    moves(f, "out", p[1], 20);
-    assert_true(EVENTUALLY(is(f, j[1], "swapped")));
+    moves_out(f, 1, 20);
     ticks(f, 30000);
     assert_true(is(f, j[1], "swapped") && is(f, j[0], "") && is(f, j[2], ""));
     engine_room(f->m, j[3], 0, 25 * GIB, f->now); /* it has not said so again */
-    moves(f, "in", p[1], 20);
-    assert_true(EVENTUALLY(is(f, j[1], "")));
+    moves_in(f, 1, 20);
     assert_null(record(f));
-    stop(f, true);
 }
 
-static void test_refused_is_left_alone(void **state)
+ENGINE_TEST(test_refused_is_left_alone)
 {
-    struct fixture *f = *state;
-    pid_t p[4];
-    uint32_t j[4];
-    crowd(f, p, j);
+    crowd(f);
     need(f, j[3], 30);
     assert_true(EVENTUALLY(ordered(f, "out", p[1])));
     write_answer(f, ENOTSUP);
     brought_in(f, p[1], 0);
-    moves(f, "out", p[2], 30); /* another one instead */
+    moves_out(f, 2, 30); /* another one instead */
     assert_true(EVENTUALLY(has_room(f, j[3])));
     assert_true(is(f, j[1], ""));
     write_answer(f, 0);
-    stop(f, true);
 }
 
 /* The reserve is for the first minute of a latency job that did not say what it needs. */
-static void test_reserve(void **state)
+ENGINE_TEST(test_reserve)
 {
-    struct fixture *f = *state;
-    pid_t p[4];
-    uint32_t j[4];
     f->swap.reserve_bytes = 25 * GIB;
     f->d.ngpus = 1;
-    crowd(f, p, j);
-    moves(f, "out", p[1], 20);
-    assert_true(EVENTUALLY(is(f, j[1], "swapped")));
+    crowd(f);
+    moves_out(f, 1, 20);
     ticks(f, 40000);
     assert_true(is(f, j[1], "swapped"));
     ticks(f, 20000);
-    moves(f, "in", p[1], 20); /* it took nothing */
-    assert_true(EVENTUALLY(is(f, j[1], "")));
-    stop(f, true);
+    moves_in(f, 1, 20); /* it took nothing */
 }
 
-static void test_switched_off(void **state)
+ENGINE_TEST(test_switched_off)
 {
-    struct fixture *f = *state;
-    pid_t p[4];
-    uint32_t j[4];
-    struct error err = {""};
     f->swap.mode = SWAP_MANUAL;
-    crowd(f, p, j);
+    crowd(f);
     need(f, j[3], 30);
     ticks(f, 10000);
     assert_null(record(f));
@@ -172,174 +176,128 @@ static void test_switched_off(void **state)
     ticks(f, 2000);
     assert_true(has_room(f, j[3]));
     f->d.free_bytes -= 20 * GIB;
-    assert_int_equal(engine_need(f->m, j[3], 65 * GIB, 0, &err), -EINVAL);
-    assert_int_equal(engine_need(f->m, j[3], 1, 2, &err), -EINVAL);
+    assert_int_equal(engine_need(f->m, j[3], 65 * GIB, 0, &f->err), -EINVAL);
+    assert_int_equal(engine_need(f->m, j[3], 1, 2, &f->err), -EINVAL);
 
     /* Who is out when it is switched off comes back. */
     engine_set_swap(f->m, &(struct swap_options){.mode = SWAP_AUTO});
-    moves(f, "out", p[1], 20);
-    assert_true(EVENTUALLY(is(f, j[1], "swapped")));
+    moves_out(f, 1, 20);
     engine_set_swap(f->m, &(struct swap_options){.mode = SWAP_OFF});
-    moves(f, "in", p[1], 20);
-    assert_true(EVENTUALLY(is(f, j[1], "")));
-    assert_int_equal(engine_swap_out(f->m, j[0], 0, &err), -EPERM);
+    moves_in(f, 1, 20);
+    assert_int_equal(engine_swap_out(f->m, j[0], 0, &f->err), -EPERM);
 
     /* Where nobody can tell, nobody waits. */
     f->d.free_unknown = true;
     need(f, j[3], 30);
     ticks(f, 1);
     assert_true(has_room(f, j[3]));
-    stop(f, true);
 }
 
 /* ---- waiting for room ---- */
 
-/* Programs that have not opened the GPU, as jobs that say how much they will take of it; 20 GiB are
- * free. */
-static void waiters(struct fixture *f, int n, const enum job_class *classes, const unsigned *gib,
-                    pid_t *p, uint32_t *jobs)
+/* Programs that have not opened the only GPU, as jobs of a class that say how many GiB they will
+ * take of it, of 20 that are free, and of these users. */
+static void waiters_of(struct fixture *f, const char *jobs, const uid_t *users)
 {
+    f->d.ngpus = 1;
     f->d.free_bytes = 20 * GIB;
-    for (int i = 0; i < n; i++)
-        p[i] = child(f); /* before the journal's lock, which they would inherit */
+    for (const char *c = jobs; c; c = strchr(c + 1, ' '))
+        child(f); /* before the journal's lock, which they would inherit */
+    memcpy(f->p, f->children, f->n * sizeof(f->p[0]));
     swap_start(f);
-    for (int i = 0; i < n; i++) {
-        jobs[i] = add(f, p[i], classes[i]);
-        if (gib[i])
-            need(f, jobs[i], gib[i]);
+    for (count = 0; *jobs; count++) {
+        char *end;
+        const enum job_class class = class_of(*jobs);
+        const unsigned gib = (unsigned)strtoul(jobs + 1, &end, 10);
+        f->job[count] = add_as(f, f->p[count], class, users[count]);
+        if (gib)
+            need(f, f->job[count], gib);
+        jobs = end + (*end == ' ');
     }
     ticks(f, 1);
 }
 
-static void takes(struct fixture *f, pid_t pid, unsigned gib)
+static void waiters(struct fixture *f, const char *jobs)
 {
-    mock_context(&f->d, pid, 0, 3);
-    on(f, pid)->memory_bytes = gib * GIB;
-    f->d.free_bytes -= gib * GIB;
-}
-
-static void ends(struct fixture *f, pid_t pid, unsigned gib)
-{
-    end(f, pid);
-    f->d.free_bytes += gib * GIB;
+    waiters_of(f, jobs, (const uid_t[4]){0});
 }
 
 /* By class, then first come; what has been said and not been taken is taken. Nobody is swapped out
  * for them. */
-static void test_waits_in_line(void **state)
+ENGINE_TEST(test_waits_in_line)
 {
-    struct fixture *f = *state;
-    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH, CLASS_BATCH, CLASS_NORMAL};
-    static const unsigned gib[] = {15, 10, 1, 12};
-    pid_t p[4];
-    uint32_t j[4];
-    f->d.ngpus = 1;
-    waiters(f, 4, classes, gib, p, j);
-    /* All came in one tick: the normal job is first, and leaves 8. */
-    assert_true(has_room(f, j[3]));
-    for (int i = 0; i < 3; i++)
-        assert_true(view(f, j[i]).queued && view(f, j[i]).place == (uint32_t)i);
-    ticks(f, 5000);
-    assert_true(view(f, j[0]).queued && view(f, j[2]).queued); /* the last would fit */
+    waiters(f, "B15 B10 B1 N12");
+    LINE_AFTER(0, "qqqr"); /* all came in one tick: the normal job is first, and leaves 8 */
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(view(f, j[i]).place, i);
+    LINE_AFTER(5000, "qqqr"); /* the last would fit */
     takes(f, p[3], 12);
-    ticks(f, 5000);
-    assert_true(view(f, j[0]).queued);
+    LINE_AFTER(5000, "qqqr");
     assert_null(record(f));
     ends(f, p[3], 12);
-    ticks(f, 2000);
-    assert_true(has_room(f, j[0]) && view(f, j[1]).queued && view(f, j[2]).queued);
+    LINE_AFTER(2000, "rqq-");
     /* More than it said: what is free is what counts. */
     takes(f, p[0], 17);
-    ticks(f, 2000);
+    LINE_AFTER(2000, "rqq-");
     assert_int_equal(view(f, j[0]).memory_held, 17 * GIB);
     assert_int_equal(view(f, j[0]).job.memory_bytes, 15 * GIB);
-    assert_true(view(f, j[1]).queued);
     /* A waiter that ends leaves the line. */
     end(f, p[1]);
-    ticks(f, 2000);
-    assert_true(has_room(f, j[2]));
-    stop(f, true);
+    LINE_AFTER(2000, "r-r-");
 }
 
 /* What a job holds and what is free are seen at the same time: one that frees memory which it said
  * it takes gets it again. */
-static void test_same_moment(void **state)
+ENGINE_TEST(test_same_moment)
 {
-    struct fixture *f = *state;
-    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH};
-    static const unsigned gib[] = {10, 12};
-    pid_t p[2];
-    uint32_t j[2];
-    f->d.ngpus = 1;
-    waiters(f, 2, classes, gib, p, j);
+    waiters(f, "B10 B12");
     takes(f, p[0], 10);
-    ticks(f, 3000);
-    assert_true(view(f, j[1]).queued && view(f, j[0]).memory_held == 10 * GIB);
+    LINE_AFTER(3000, "rq");
+    assert_int_equal(view(f, j[0]).memory_held, 10 * GIB);
     on(f, p[0])->memory_bytes = 5 * GIB;
     f->d.free_bytes = 15 * GIB;
     engine_set_swap(f->m, &(struct swap_options){.mode = SWAP_AUTO}); /* a look out of turn */
-    ticks(f, 1);
-    assert_true(view(f, j[1]).queued);
+    LINE_AFTER(1, "rq");
     ends(f, p[0], 5);
-    ticks(f, 2000);
-    assert_true(has_room(f, j[1]));
-    stop(f, true);
+    LINE_AFTER(2000, "-r");
 }
 
 /* A latency job is first in line, and has others swapped out, but not for those that wait. */
-static void test_latency_is_first_in_line(void **state)
+ENGINE_TEST(test_latency_is_first_in_line)
 {
-    struct fixture *f = *state;
-    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH, CLASS_LATENCY};
-    static const unsigned gib[] = {0, 15, 0};
-    pid_t p[3];
-    uint32_t j[3];
-    f->d.ngpus = 1;
-    waiters(f, 3, classes, gib, p, j);
-    assert_true(has_room(f, j[1]));
+    waiters(f, "B0 B15 L0");
+    LINE_AFTER(0, "-r-");
     takes(f, p[0], 3); /* it said nothing */
     ticks(f, 2000);
     need(f, j[2], 4);
-    ticks(f, 1);
-    assert_true(view(f, j[2]).queued); /* 17 free, 15 of them reserved */
-    moves(f, "out", p[0], 3);
+    LINE_AFTER(1, "-rq"); /* 17 free, 15 of them reserved */
+    moves_out(f, 0, 3);
     assert_true(EVENTUALLY(has_room(f, j[2])));
     assert_true(is(f, j[0], "swapped"));
     /* Who is out comes before one of its class that waits. */
-    pid_t last = child(f);
-    uint32_t next = add(f, last, CLASS_BATCH);
-    need(f, next, 2);
+    j[count++] = add(f, child(f), CLASS_BATCH);
+    need(f, j[3], 2);
     ends(f, p[2], 0);
-    ticks(f, 5000);
-    assert_true(view(f, next).queued);
+    LINE_AFTER(5000, "-r-q");
     ends(f, p[1], 0);
-    moves(f, "in", p[0], 3);
-    assert_true(EVENTUALLY(is(f, j[0], "")));
-    assert_true(EVENTUALLY(has_room(f, next)));
-    stop(f, true);
+    moves_in(f, 0, 3);
+    assert_true(EVENTUALLY(has_room(f, j[3])));
 }
 
 /* One that is out keeps its place before those that wait if it can come back at all: on a GPU of
  * others' programs or of this size it cannot, and does not hold them up. */
-static void test_out_for_ever_holds_up_nobody(void **state)
+ENGINE_TEST(test_out_for_ever_holds_up_nobody)
 {
-    struct fixture *f = *state;
-    static const enum job_class classes[] = {CLASS_BATCH, CLASS_LATENCY, CLASS_BATCH};
-    static const unsigned gib[] = {0, 0, 0};
     for (unsigned held = 17; held <= 19; held += 2) {
-        pid_t p[3];
-        uint32_t j[3];
-        f->d.ngpus = 1;
-        waiters(f, 3, classes, gib, p, j);
+        waiters(f, "B0 L0 B0");
         takes(f, p[0], held);
         ticks(f, 2000);
         need(f, j[1], 10);
-        moves(f, "out", p[0], held);
+        moves_out(f, 0, held);
         assert_true(EVENTUALLY(has_room(f, j[1])));
         takes(f, p[1], 10);
         need(f, j[2], 5);
-        ticks(f, 5000);
-        assert_int_equal(has_room(f, j[2]), held == 19); /* with the margin, 20.7 of 20 */
+        LINE_AFTER(5000, held == 19 ? "-rr" : "-rq"); /* with the margin, 20.7 of 20 */
         for (int i = 0; i < 3; i++)
             end(f, p[i]);
         stop(f, true);
@@ -347,155 +305,89 @@ static void test_out_for_ever_holds_up_nobody(void **state)
 }
 
 /* What a job said that is out counts when it comes back, without a margin. */
-static void test_comes_back_to_what_it_said(void **state)
+ENGINE_TEST(test_comes_back_to_what_it_said)
 {
-    struct fixture *f = *state;
-    static const enum job_class classes[] = {CLASS_BATCH, CLASS_LATENCY};
-    static const unsigned gib[] = {20, 0};
-    pid_t p[2];
-    uint32_t j[2];
-    f->d.ngpus = 1;
-    waiters(f, 2, classes, gib, p, j);
+    waiters(f, "B20 L0");
     takes(f, p[0], 5);
     ticks(f, 2000);
     need(f, j[1], 10);
-    moves(f, "out", p[0], 5);
+    moves_out(f, 0, 5);
     assert_true(EVENTUALLY(has_room(f, j[1])));
     takes(f, p[1], 10);
     ticks(f, 20000);
     assert_true(is(f, j[0], "swapped")); /* 5 would fit, 20 not */
     ends(f, p[1], 10);
-    moves(f, "in", p[0], 5);
-    assert_true(EVENTUALLY(is(f, j[0], "")));
-    stop(f, true);
+    moves_in(f, 0, 5);
+}
+
+/* Who says much and takes nothing keeps it from others for ten minutes. */
+ENGINE_TEST(test_kept_for_a_while)
+{
+    waiters(f, "B15 B10");
+    LINE_AFTER(590000, "rq");
+    LINE_AFTER(20000, "rr");
 }
 
 /* Whoever starts without room has nothing kept for it; and another daemon knows who waits, in which
  * order, and what was promised. */
-/* Who says much and takes nothing keeps it from others for ten minutes. */
-static void test_kept_for_a_while(void **state)
+ENGINE_TEST(test_line_outlives_the_engine)
 {
-    struct fixture *f = *state;
-    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH};
-    static const unsigned gib[] = {15, 10};
-    pid_t p[2];
-    uint32_t j[2];
-    f->d.ngpus = 1;
-    waiters(f, 2, classes, gib, p, j);
-    ticks(f, 590000);
-    assert_true(has_room(f, j[0]) && view(f, j[1]).queued);
-    ticks(f, 20000);
-    assert_true(has_room(f, j[0]) && has_room(f, j[1]));
-    stop(f, true);
-}
-
-static void test_line_outlives_the_engine(void **state)
-{
-    struct fixture *f = *state;
-    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH, CLASS_BATCH, CLASS_NORMAL};
-    static const unsigned gib[] = {15, 10, 5, 0};
-    pid_t p[4];
-    uint32_t j[4];
-    f->d.ngpus = 1;
-    waiters(f, 4, classes, gib, p, j);
-    assert_true(has_room(f, j[0]) && view(f, j[1]).queued);
+    waiters(f, "B15 B10 B5 N0");
+    LINE_AFTER(0, "rqq-");
     need(f, j[3], 12); /* of a higher class, but what is promised is promised */
     ticks(f, 1);
     stop(f, false);
     start(f, "priority", NULL);
-    ticks(f, 2000);
-    assert_true(has_room(f, j[0]) && view(f, j[1]).queued && view(f, j[2]).queued);
+    LINE_AFTER(2000, "rqqq");
     assert_true(view(f, j[3]).place == 0 && view(f, j[1]).place == 1 && view(f, j[2]).place == 2);
     end(f, p[3]);
-    engine_started(f->m, j[1]);
+    autoswap_started(engine_model(f->m), j[1]);
     ticks(f, 2000);
     assert_true(!view(f, j[1]).queued && view(f, j[1]).job.room == ROOM_NONE);
     assert_true(has_room(f, j[2]));
-    stop(f, true);
 }
 
 /* Programs of no job have what it waits for: after a while it holds up nobody, and it has its turn
  * when they end. */
-static void test_too_little_if_all_end(void **state)
+ENGINE_TEST(test_too_little_if_all_end)
 {
-    struct fixture *f = *state;
-    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH};
-    static const unsigned gib[] = {30, 5};
-    pid_t p[2];
-    uint32_t j[2];
-    f->d.ngpus = 1;
-    waiters(f, 2, classes, gib, p, j);
-    ticks(f, 5000);
-    assert_true(view(f, j[0]).queued && view(f, j[1]).queued && !view(f, j[0]).infeasible);
-    ticks(f, 10000);
-    assert_true(view(f, j[0]).queued && view(f, j[0]).infeasible && has_room(f, j[1]));
+    waiters(f, "B30 B5");
+    LINE_AFTER(5000, "qq");
+    assert_false(view(f, j[0]).infeasible);
+    LINE_AFTER(10000, "qr");
+    assert_true(view(f, j[0]).infeasible);
     takes(f, p[1], 5);
     f->d.free_bytes += 14 * GIB; /* 34 if all end */
-    ticks(f, 2000);
-    assert_true(view(f, j[0]).queued && !view(f, j[0]).infeasible);
+    LINE_AFTER(2000, "qr");
+    assert_false(view(f, j[0]).infeasible);
     f->d.free_bytes += 1 * GIB;
-    ticks(f, 2000);
-    assert_true(has_room(f, j[0]));
-    stop(f, true);
+    LINE_AFTER(2000, "rr");
 }
 
 /* One that waits for a job that does not end is not overtaken at first, and later it is. */
-static void test_others_start_past_the_first(void **state)
+ENGINE_TEST(test_others_start_past_the_first)
 {
-    struct fixture *f = *state;
-    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH, CLASS_BATCH};
-    static const unsigned gib[] = {10, 15, 5};
-    pid_t p[3];
-    uint32_t j[3];
-    f->d.ngpus = 1;
-    waiters(f, 3, classes, gib, p, j);
+    waiters(f, "B10 B15 B5");
     takes(f, p[0], 10);
-    ticks(f, 590000);
-    assert_true(view(f, j[1]).queued && view(f, j[2]).queued);
-    ticks(f, 20000);
-    assert_true(view(f, j[1]).queued && has_room(f, j[2]));
-    stop(f, true);
+    LINE_AFTER(590000, "rqq");
+    LINE_AFTER(20000, "rqr");
 }
 
 /* Users have turns, however many jobs they have in line. */
-static void test_users_in_turn(void **state)
+ENGINE_TEST(test_users_in_turn)
 {
-    struct fixture *f = *state;
-    static const uid_t users[] = {5, 5, 6};
-    pid_t p[3];
-    uint32_t j[3];
-    struct error err = {""};
-    f->d.ngpus = 1;
-    f->d.free_bytes = 20 * GIB;
-    for (int i = 0; i < 3; i++)
-        p[i] = child(f);
-    swap_start(f);
-    for (int i = 0; i < 3; i++) {
-        struct proc_stat st;
-        const struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = 100},
-                                      .source = JOB_RUN,
-                                      .uid = users[i],
-                                      .account_uid = users[i]};
-        assert_int_equal(proc_stat_read(p[i], &st), 0);
-        assert_int_equal(engine_add(f->m, st.id, &spec, &j[i], &err), 0);
-        need(f, j[i], 15);
-    }
-    ticks(f, 1);
-    assert_true(has_room(f, j[0]));
+    waiters_of(f, "B15 B15 B15", (const uid_t[]){5, 5, 6});
+    LINE_AFTER(0, "rqq");
     ends(f, p[0], 0);
-    ticks(f, 2000);
-    assert_true(view(f, j[1]).queued && has_room(f, j[2]));
+    LINE_AFTER(2000, "-qr");
     ends(f, p[2], 0);
-    ticks(f, 2000);
-    assert_true(has_room(f, j[1]));
-    stop(f, true);
+    LINE_AFTER(2000, "-r-");
 }
 
 /* A program that does nothing is restarted every 8 s, each time as a job of its own: it holds up a
  * latency job's room for its first spell, and not for ever. */
-static void test_restarts_hold_up_for_a_while(void **state)
+ENGINE_TEST(test_restarts_hold_up_for_a_while)
 {
-    struct fixture *f = *state;
     pid_t large = child(f), latency = child(f);
     f->d.ngpus = 1;
     f->d.free_bytes = 10 * GIB;
@@ -521,49 +413,19 @@ static void test_restarts_hold_up_for_a_while(void **state)
 }
 
 /* A process that began since processes were last looked for leaves with the others of its job. */
-static void test_all_of_it(void **state)
+ENGINE_TEST(test_all_of_it)
 {
-    struct fixture *f = *state;
-    pid_t both[2];
-    parent_and_child(f, both);
-    mock_context(&f->d, both[0], 0, 3);
-    on(f, both[0])->memory_bytes = 20 * GIB;
-    f->d.free_bytes = 10 * GIB;
+    parent_and_child(f, p);
+    f->d.free_bytes = 30 * GIB;
+    takes(f, p[0], 20);
     swap_start(f);
-    add(f, both[0], CLASS_BATCH);
+    add(f, p[0], CLASS_BATCH);
     uint32_t lat = add(f, child(f), CLASS_LATENCY);
     ticks(f, 100);
-    mock_context(&f->d, both[1], 0, 3);
-    on(f, both[1])->memory_bytes = 1 * GIB;
+    mock_context(&f->d, p[1], 0, 3);
+    on(f, p[1])->memory_bytes = 1 * GIB;
     need(f, lat, 25);
     ticks(f, 1);
     assert_true(EVENTUALLY(ordered(f, "out", -1)));
     stop(f, false);
-}
-
-int main(int argc, char **argv)
-{
-    if (strcmp(argv[0], "cede-swap") == 0)
-        return fake_swapper();
-    const struct CMUnitTest tests[] = {
-        T(test_all_of_it),
-        T(test_room_for_a_latency_job),
-        T(test_room_while_it_runs),
-        T(test_refused_is_left_alone),
-        T(test_reserve),
-        T(test_switched_off),
-        T(test_waits_in_line),
-        T(test_same_moment),
-        T(test_latency_is_first_in_line),
-        T(test_out_for_ever_holds_up_nobody),
-        T(test_comes_back_to_what_it_said),
-        T(test_kept_for_a_while),
-        T(test_line_outlives_the_engine),
-        T(test_too_little_if_all_end),
-        T(test_others_start_past_the_first),
-        T(test_restarts_hold_up_for_a_while),
-        T(test_users_in_turn),
-    };
-    (void)argc;
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

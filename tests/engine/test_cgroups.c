@@ -1,13 +1,8 @@
 /* Processes of a job by its control group, in real ones: in each hierarchy in which this machine
  * lets the test make some. */
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "fixture.h"
-
-#define USER 12345
 
 static const char *const hierarchies[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified",
                                           "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/pids"};
@@ -36,18 +31,22 @@ static bool group_make(const char *name)
     return false;
 }
 
-static bool group_move(const char *name, pid_t pid)
+static void group_enter(const char *name, pid_t pid)
 {
     char procs[160];
     snprintf(procs, sizeof(procs), "%s/cgroup.procs", group_path(name));
     FILE *to = fopen(procs, "we");
-    bool written = to && fprintf(to, "%d\n", (int)pid) > 0;
-    return to && fclose(to) == 0 && written;
+    assert_non_null(to);
+    assert_true(fprintf(to, "%d\n", (int)pid) > 0);
+    assert_int_equal(fclose(to), 0);
 }
 
-static void group_enter(const char *name, pid_t pid)
+/* As soon as no process is in it. */
+static void group_remove(const char *name)
 {
-    assert_true(group_move(name, pid));
+    for (int i = 0; i < 1000 && access(group_path(name), F_OK) == 0; i++)
+        if (rmdir(group_path(name)) < 0)
+            usleep(1000);
 }
 
 static int groups_begin(void **state)
@@ -59,14 +58,12 @@ static int groups_begin(void **state)
 static int groups_end(void **state)
 {
     teardown(state);
-    for (int i = 0; i < 1000 && access(group_path("/below"), F_OK) == 0; i++)
-        if (rmdir(group_path("/below")) < 0)
-            usleep(1000);
-    for (int i = 0; i < 1000 && access(group_path(""), F_OK) == 0; i++)
-        if (rmdir(group_path("")) < 0)
-            usleep(1000);
+    group_remove("/below");
+    group_remove("");
     return 0;
 }
+
+#define CGROUPS_TEST(name) ENGINE_TEST_WITH(name, groups_begin, groups_end)
 
 static pid_t child_in(struct fixture *f, const char *name)
 {
@@ -84,9 +81,8 @@ static uint32_t job_in(struct fixture *f, const char *name, pid_t *root)
     return add(f, *root, CLASS_BATCH);
 }
 
-static void those_in_the_group_are_the_jobs(void **state)
+CGROUPS_TEST(those_in_the_group_are_the_jobs)
 {
-    struct fixture *f = *state;
     pid_t root;
     uint32_t job = job_in(f, "", &root);
     pid_t outside = child(f), inside = child_in(f, "");
@@ -97,9 +93,8 @@ static void those_in_the_group_are_the_jobs(void **state)
     assert_int_equal(engine_job_of(f->m, below), job);
 }
 
-static void group_with_others_is_nobodys(void **state)
+CGROUPS_TEST(group_with_others_is_nobodys)
 {
-    struct fixture *f = *state;
     child_in(f, "");
     pid_t root;
     job_in(f, "", &root);
@@ -107,9 +102,8 @@ static void group_with_others_is_nobodys(void **state)
 }
 
 /* Who is below is not looked for. */
-static void group_with_groups_below_is_nobodys(void **state)
+CGROUPS_TEST(group_with_groups_below_is_nobodys)
 {
-    struct fixture *f = *state;
     pid_t root;
     assert_true(group_make("/below"));
     job_in(f, "", &root);
@@ -117,56 +111,33 @@ static void group_with_groups_below_is_nobodys(void **state)
 }
 
 /* A child that is in the group, and a child of its own there. */
-static pid_t family(struct fixture *f, pid_t *grandchild)
+static pid_t family_in(struct fixture *f, pid_t *grandchild)
 {
-    int to[2];
-    assert_int_equal(pipe2(to, O_CLOEXEC), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        pid_t own = group_move("", getpid()) ? fork_to_wait() : -1;
-        if (own < 0 || write(to[1], &own, sizeof(own)) < 0)
-            _exit(1);
-        wait_to_die();
-    }
-    f->children[f->n++] = pid;
-    close(to[1]);
-    assert_int_equal(read(to[0], grandchild, sizeof(*grandchild)), sizeof(*grandchild));
-    close(to[0]);
+    pid_t pid = family(f, 0, 1, grandchild);
+    group_enter("", pid);
+    group_enter("", *grandchild);
     return pid;
 }
 
-static void descendants_are_no_others(void **state)
+CGROUPS_TEST(descendants_are_no_others)
 {
-    struct fixture *f = *state;
-    pid_t grandchild, root = family(f, &grandchild);
+    pid_t grandchild, root = family_in(f, &grandchild);
     start(f, "priority", NULL);
     uint32_t job = add(f, root, CLASS_BATCH);
     assert_int_equal(engine_job_of(f->m, child_in(f, "")), job);
 }
 
-static void other_users_are_not_taken(void **state)
+CGROUPS_TEST(other_users_are_not_taken)
 {
-    struct fixture *f = *state;
-    pid_t root, other;
+    pid_t root;
     job_in(f, "", &root);
-    assert_true((other = fork()) >= 0);
-    if (other == 0)
-        _exit(setuid(USER) < 0 ? 1 : (wait_to_die(), 0));
-    f->children[f->n++] = other;
-    uid_t uid = 0;
-    for (int i = 0; i < 1000 && uid != USER; i++) {
-        usleep(1000);
-        assert_int_equal(proc_owner(other, &uid), 0);
-    }
-    assert_int_equal(uid, USER);
+    const pid_t other = family(f, 12345, 0, NULL);
     group_enter("", other);
     assert_int_equal(engine_job_of(f->m, other), SLOT_NONE);
 }
 
-static void innermost_group_counts(void **state)
+CGROUPS_TEST(innermost_group_counts)
 {
-    struct fixture *f = *state;
     pid_t outer_root, inner_root;
     uint32_t outer = job_in(f, "", &outer_root);
     assert_true(group_make("/below"));
@@ -177,13 +148,12 @@ static void innermost_group_counts(void **state)
 }
 
 /* A job that began within the group is nearer to its own children than the group's job is. */
-static void younger_job_keeps_its_own(void **state)
+CGROUPS_TEST(younger_job_keeps_its_own)
 {
-    struct fixture *f = *state;
     pid_t root, grandchild;
     uint32_t job = job_in(f, "", &root);
     usleep(20000); /* start times are in ticks of 10 ms */
-    pid_t inner = family(f, &grandchild);
+    pid_t inner = family_in(f, &grandchild);
     assert_int_equal(engine_job_of(f->m, grandchild), job);
     uint32_t nested = add(f, inner, CLASS_BATCH);
     assert_int_not_equal(nested, job);
@@ -191,9 +161,8 @@ static void younger_job_keeps_its_own(void **state)
 }
 
 /* Whom nobody has seen on the GPU yet keeps the job, over a restart too. */
-static void job_lasts_as_long_as_its_group(void **state)
+CGROUPS_TEST(job_lasts_as_long_as_its_group)
 {
-    struct fixture *f = *state;
     pid_t root = child_in(f, ""), orphan = child(f); /* neither has the journal's lock */
     start(f, "priority", NULL);
     uint32_t job = add(f, root, CLASS_BATCH);
@@ -201,25 +170,23 @@ static void job_lasts_as_long_as_its_group(void **state)
     ticks(f, 100);
     end(f, root);
     ticks(f, 3000);
-    assert_int_equal(engine_jobs(f->m), 1);
-    assert_int_equal(engine_job_by_number(f->m, 1), job);
-    crash(f);
-    start(f, "priority", NULL);
+    assert_int_equal(model_jobs(engine_model(f->m)), 1);
+    assert_int_equal(model_job_by_number(engine_model(f->m), 1), job);
+    restart(f, "priority");
     ticks(f, 3000);
-    assert_int_equal(engine_jobs(f->m), 1);
-    job = engine_job_by_number(f->m, 1);
+    assert_int_equal(model_jobs(engine_model(f->m)), 1);
+    job = model_job_by_number(engine_model(f->m), 1);
     assert_int_equal(engine_job_of(f->m, orphan), job);
     mock_context(&f->d, orphan, 0, 1);
     ticks(f, 2000);
-    assert_int_equal(engine_job_with(f->m, orphan), job);
+    assert_int_equal(job_with(f, orphan), job);
     end(f, orphan);
     ticks(f, 3000);
-    assert_int_equal(engine_jobs(f->m), 0);
+    assert_int_equal(model_jobs(engine_model(f->m)), 0);
 }
 
-static void job_without_a_group_ends_with_its_root(void **state)
+CGROUPS_TEST(job_without_a_group_ends_with_its_root)
 {
-    struct fixture *f = *state;
     pid_t root = child(f);
     start(f, "priority", NULL);
     add(f, root, CLASS_BATCH);
@@ -227,32 +194,28 @@ static void job_without_a_group_ends_with_its_root(void **state)
     child(f);
     end(f, root);
     ticks(f, 2000);
-    assert_int_equal(engine_jobs(f->m), 0);
+    assert_int_equal(model_jobs(engine_model(f->m)), 0);
 }
 
 /* The last one left of a job becomes a job of its own: then the first is over. */
-static void group_passes_to_the_one_who_is_left(void **state)
+CGROUPS_TEST(group_passes_to_the_one_who_is_left)
 {
-    struct fixture *f = *state;
     pid_t root;
     job_in(f, "", &root);
     ticks(f, 100);
     pid_t left = child_in(f, "");
     end(f, root);
     ticks(f, 2000);
-    assert_int_equal(engine_jobs(f->m), 1);
+    assert_int_equal(model_jobs(engine_model(f->m)), 1);
     uint32_t job = add(f, left, CLASS_BATCH);
     ticks(f, 2000);
-    assert_int_equal(engine_jobs(f->m), 1);
+    assert_int_equal(model_jobs(engine_model(f->m)), 1);
     assert_int_equal(engine_job_of(f->m, child_in(f, "")), job);
 }
 
 /* Slurm's groups of a job have those of its steps below. */
-static void slurm_jobs_group_is_for_all_steps(void **state)
+CGROUPS_TEST(slurm_jobs_group_is_for_all_steps)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
-    struct proc_stat st;
     uint32_t job;
     assert_true(group_make("/job_77") && group_make("/job_77/step_0") &&
                 group_make("/job_77/step_1") && group_make("/job_7"));
@@ -263,8 +226,7 @@ static void slurm_jobs_group_is_for_all_steps(void **state)
                             .source = JOB_SLURM,
                             .name = SLURM_JOB_NAME "77",
                             .slurm_job = 77};
-    assert_int_equal(proc_stat_read(root, &st), 0);
-    assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), 0);
+    job = add_spec(f, root, &spec);
     assert_int_equal(engine_job_of(f->m, step), job);
     assert_int_equal(engine_job_of(f->m, another), SLOT_NONE);
     end(f, another);
@@ -272,27 +234,11 @@ static void slurm_jobs_group_is_for_all_steps(void **state)
     end(f, root);
     static const char *const made[] = {"/job_77/step_0", "/job_77/step_1", "/job_77", "/job_7"};
     for (size_t i = 0; i < ARRAY_SIZE(made); i++)
-        for (int k = 0; k < 1000 && rmdir(group_path(made[i])) < 0; k++)
-            usleep(1000);
+        group_remove(made[i]);
 }
-
-#define G(name) cmocka_unit_test_setup_teardown(name, groups_begin, groups_end)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        G(those_in_the_group_are_the_jobs),
-        G(group_with_others_is_nobodys),
-        G(group_with_groups_below_is_nobodys),
-        G(descendants_are_no_others),
-        G(other_users_are_not_taken),
-        G(innermost_group_counts),
-        G(younger_job_keeps_its_own),
-        G(job_lasts_as_long_as_its_group),
-        G(job_without_a_group_ends_with_its_root),
-        G(group_passes_to_the_one_who_is_left),
-        G(slurm_jobs_group_is_for_all_steps),
-    };
     int failed = 0, tried = 0;
     test_pid = getpid();
     for (size_t i = 0; i < ARRAY_SIZE(hierarchies); i++) {
@@ -301,7 +247,7 @@ int main(void)
             continue;
         rmdir(group_path(""));
         tried++;
-        failed += cmocka_run_group_tests_name(hierarchy, tests, NULL, NULL);
+        failed += test_run(NULL, NULL);
     }
     return tried ? failed : 77;
 }

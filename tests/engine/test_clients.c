@@ -1,43 +1,29 @@
 /* Clients of MPS servers that come, go and change, and a daemon or a restorer that is killed or
  * late: nobody stays stopped or with what was set for others. */
-#include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stddef.h>
 #include <sys/syscall.h>
 
 #include "clients.h"
-#include "recovery/restorer.h"
+#include "journal/restorer.h"
 
 /* One of three is a client no more, and the others still are. */
-static void test_client_no_more(void **state)
+ENGINE_TEST(test_client_no_more)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
-    uint32_t job[3];
-    three_clients(f, p, job, (enum job_class[]){CLASS_BATCH, CLASS_BATCH, CLASS_BATCH});
+    clients_of(f, "B* B* B*");
     for (int i = 0; i < 3; i++)
-        assert_int_equal(view(f, job[i]).unit, view(f, job[0]).number);
+        assert_int_equal(view(f, j[i]).unit, view(f, j[0]).number);
     client_of(f, p[0], 0);
     ticks(f, 6000);
-    assert_false(view(f, job[0]).is_client);
-    assert_int_equal(view(f, job[0]).unit, 0);
-    assert_int_equal(view(f, job[2]).unit, view(f, job[1]).number);
-    stop(f, true);
-    assert_int_equal(changed_groups(f), 0);
+    assert_false(view(f, j[0]).is_client);
+    assert_int_equal(view(f, j[0]).unit, 0);
+    assert_int_equal(view(f, j[2]).unit, view(f, j[1]).number);
 }
 
 /* What was suspended when a program in no job came is resumed, even if not at the first attempt. */
-static void test_left_alone_at_last(void **state)
+ENGINE_TEST(test_left_alone_at_last)
 {
-    struct fixture *f = *state;
-    pid_t p[4];
-    programs(f, p, 4, 2);
-    client_of(f, p[0], SERVER);
-    start(f, "priority", NULL);
-    uint32_t a = add(f, p[0], CLASS_BATCH);
-    add(f, p[1], CLASS_BATCH);
-    add(f, p[2], CLASS_LATENCY);
+    jobs_of(f, "priority", 2, "B* B L u");
     for (int i = 0; i < 1000 && !suspended_of(f, p[0]); i++)
         ticks(f, 10);
     assert_int_equal(suspended_of(f, p[0]), 3);
@@ -46,44 +32,31 @@ static void test_left_alone_at_last(void **state)
     end(f, p[2]);
     client_of(f, p[3], SERVER);
     ticks(f, 3000);
-    assert_true(view(f, a).left_alone);
+    assert_true(view(f, j[0]).left_alone);
     f->d.fail_resume = 0;
     ticks(f, 3000);
     assert_int_equal(suspended_groups(f), 0);
 }
 
 /* A stopped program is found to have another context than the one that is on record. */
-static void test_other_groups_while_stopped(void **state)
+ENGINE_TEST(test_other_groups_while_stopped)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
-    uint32_t job[3];
-    three_clients(f, p, job, (enum job_class[]){CLASS_BATCH, CLASS_BATCH, CLASS_BATCH});
-    pause_job(f, job[1], true);
-    assert_true(reaches(p[1], true));
+    clients_of(f, "B* B* B*");
+    paused(f, 1);
     mock_exit(&f->d, p[1]);
     mock_context(&f->d, p[1], 0, 3);
     client_of(f, p[1], SERVER);
     ticks(f, 6000);
-    assert_int_equal(view(f, job[1]).groups, 4);
+    assert_int_equal(view(f, j[1]).groups, 4);
     assert_int_equal(state_of(p[1]), 'T');
     crash_and_undo(f);
     assert_true(reaches(p[1], false));
 }
 
 /* Its new groups have the old ones' places. */
-static void test_other_groups_in_one_look(void **state)
+ENGINE_TEST(test_other_groups_in_one_look)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
-    programs(f, p, 3, 2);
-    client_of(f, p[0], SERVER);
-    client_of(f, p[1], SERVER);
-    start(f, "priority", NULL);
-    add(f, p[0], CLASS_BATCH);
-    add(f, p[1], CLASS_BATCH);
-    add(f, p[2], CLASS_LATENCY);
-    ticks(f, 100);
+    clients_of(f, "B* B* L");
     assert_int_equal(on(f, p[1])->timeslice_us, 1);
     mock_exit(&f->d, p[1]);
     mock_context(&f->d, p[1], 0, 2);
@@ -93,29 +66,20 @@ static void test_other_groups_in_one_look(void **state)
     crash(f);
     end(f, p[0]);
     undo(f);
-    assert_int_equal(changed_groups(f), 0);
 }
 
 /* Who stands for two ends, and in the same turn another job gets its place. */
-static void test_place_of_the_oldest(void **state)
+ENGINE_TEST(test_place_of_the_oldest)
 {
-    struct fixture *f = *state;
-    pid_t p[5];
-    programs(f, p, 5, 2);
-    client_of(f, p[0], SERVER);
-    client_of(f, p[1], SERVER);
-    start(f, "priority", NULL);
-    uint32_t a = add(f, p[0], CLASS_BATCH);
-    uint32_t b = add(f, p[1], CLASS_LATENCY);
-    add(f, p[2], CLASS_BATCH);
+    jobs_of(f, "priority", 2, "B* L* B u u");
     ticks(f, 1500);
     end(f, p[2]);
     ticks(f, 100);
-    engine_release(f->m, a);
+    engine_release(f->m, j[0]);
     uint32_t c = add(f, p[3], CLASS_BATCH);
-    assert_int_equal(c, a);
-    assert_int_equal(engine_pause(f->m, b, true, 0), 0);
-    assert_int_equal(engine_pause(f->m, b, false, 0), 0);
+    assert_int_equal(c, j[0]);
+    assert_int_equal(engine_pause(f->m, j[1], true, 0), 0);
+    assert_int_equal(engine_pause(f->m, j[1], false, 0), 0);
     add(f, p[4], CLASS_LATENCY);
     ticks(f, 3000);
     assert_int_equal(on(f, p[3])->timeslice_us, 1);
@@ -137,13 +101,11 @@ static void on_signals(uint32_t action)
 }
 
 /* A stopped process of a suspended unit ends while it is about to be continued. */
-static void test_ends_while_undone(void **state)
+ENGINE_TEST(test_ends_while_undone)
 {
-    struct fixture *f = *state;
-    pid_t p[1];
     int status;
     programs(f, p, 1, 2);
-    assert_int_equal(journal_open(f->dir, 0, &f->j, NULL), 0);
+    f->j = journal_of(f);
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(journal_put_group(f->j, i, JG_STOPPED | JG_SUSPENDED, &f->d.g[i].dg), 0);
     pid_t restorer = fork();
@@ -159,15 +121,11 @@ static void test_ends_while_undone(void **state)
 
 /* A stopped process turns out to have nothing on the GPU, and the daemon is killed as it is about
  * to continue it. */
-static void test_killed_as_groups_go(void **state)
+ENGINE_TEST(test_killed_as_groups_go)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
-    uint32_t job[3];
     int status;
-    three_clients(f, p, job, (enum job_class[]){CLASS_BATCH, CLASS_BATCH, CLASS_BATCH});
-    pause_job(f, job[1], true);
-    assert_true(reaches(p[1], true));
+    clients_of(f, "B* B* B*");
+    paused(f, 1);
     mock_exit(&f->d, p[1]);
     pid_t daemon = fork();
     if (daemon == 0) {
@@ -183,89 +141,39 @@ static void test_killed_as_groups_go(void **state)
 }
 
 /* A user's job whose program has started a client that is root's. */
-static void test_other_users_client(void **state)
+ENGINE_TEST(test_other_users_client)
 {
-    struct fixture *f = *state;
-    struct proc_stat st;
-    struct error err = {""};
-    int fds[2];
-    uint32_t job;
-    pid_t roots;
-    assert_int_equal(pipe(fds), 0);
-    pid_t users = fork();
-    if (users == 0) {
-        roots = fork();
-        if (roots == 0)
-            wait_to_die();
-        if (setresuid(1000, 1000, 1000) < 0 || write(fds[1], &roots, sizeof(roots)) < 0)
-            _exit(1);
-        wait_to_die();
-    }
-    assert_int_equal(read(fds[0], &roots, sizeof(roots)), sizeof(roots));
-    f->children[f->n++] = users;
-    f->children[f->n++] = roots; /* whom no end of a user's process ends */
-    close(fds[0]);
-    close(fds[1]);
-    pid_t p[2] = {users, roots};
+    p[0] = family(f, 1000, 1, &p[1]);
     for (int i = 0; i < 2; i++) {
         mock_context(&f->d, p[i], 0, 1);
         client_of(f, p[i], SERVER);
     }
     start(f, "priority", NULL);
-    assert_int_equal(proc_stat_read(users, &st), 0);
-    struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT}, .uid = 1000};
-    assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), 0);
+    const uint32_t job = add_as(f, p[0], CLASS_BATCH, 1000);
     ticks(f, 1500);
     assert_int_equal(view(f, job).processes, 2);
     assert_int_equal(engine_pause(f->m, job, true, 1000), 0);
     ticks(f, 100);
-    assert_true(reaches(users, true));
-    assert_int_not_equal(state_of(roots), 'T');
+    assert_true(reaches(p[0], true));
+    assert_int_not_equal(state_of(p[1]), 'T');
     assert_non_null(strstr(view(f, job).error, "another user"));
     /* Root may. */
     assert_int_equal(engine_pause(f->m, job, true, 0), 0);
     ticks(f, 1100);
-    assert_true(reaches(roots, true));
+    assert_true(reaches(p[1], true));
     stop(f, true);
-    assert_true(reaches(users, false));
-    assert_true(reaches(roots, false));
-}
-
-/* As a verb without a daemon does: until nothing is due. */
-static void quiesce(struct fixture *f)
-{
-    while (tick(f) <= f->now)
-        f->now++;
-}
-
-static void test_left_alone_without_daemon(void **state)
-{
-    struct fixture *f = *state;
-    pid_t p[3];
-    programs(f, p, 3, 2);
-    client_of(f, p[0], SERVER);
-    client_of(f, p[1], SERVER);
-    start(f, "static", NULL);
-    quiesce(f);
-    add(f, p[2], CLASS_LATENCY);
-    uint32_t job = add(f, p[0], CLASS_BATCH);
-    quiesce(f);
-    assert_true(view(f, job).left_alone);
-    stop(f, false);
-    assert_int_equal(on(f, p[1])->timeslice_us, 2048);
+    assert_true(reaches(p[0], false));
+    assert_true(reaches(p[1], false));
 }
 
 /* Programs in no job are looked at for no more than some of a tick's time. */
-static void test_looks_are_bounded(void **state)
+ENGINE_TEST(test_looks_are_bounded)
 {
-    struct fixture *f = *state;
-    pid_t p[12];
-    uint32_t job;
     programs(f, p, 12, 0);
     for (int i = 0; i < 12; i++)
         client_of(f, p[i], SERVER + (i > 0));
     start(f, "priority", NULL);
-    job = add(f, p[0], CLASS_BATCH);
+    const uint32_t job = add(f, p[0], CLASS_BATCH);
     ticks(f, 1500);
     f->d.scan_ns = 3 * NSEC_PER_MSEC;
     for (int i = 0; i < 50; i++) {
@@ -283,14 +191,10 @@ static void test_looks_are_bounded(void **state)
 
 /* Whether what is to be stopped still is is looked at once a second, however many ticks there are.
  */
-static void test_stops_are_looked_at_rarely(void **state)
+ENGINE_TEST(test_stops_are_looked_at_rarely)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
-    uint32_t job[3];
-    three_clients(f, p, job, (enum job_class[]){CLASS_BATCH, CLASS_BATCH, CLASS_BATCH});
-    pause_job(f, job[1], true);
-    assert_true(reaches(p[1], true));
+    clients_of(f, "B* B* B*");
+    paused(f, 1);
     kill(p[1], SIGCONT);
     assert_true(reaches(p[1], false));
     for (int i = 0; i < 50; i++) {
@@ -298,39 +202,28 @@ static void test_stops_are_looked_at_rarely(void **state)
         assert_int_not_equal(state_of(p[1]), 'T');
     }
     /* Not of one that is paused anew. */
-    pause_job(f, job[1], false);
-    pause_job(f, job[1], true);
-    assert_true(reaches(p[1], true));
+    pause_job(f, j[1], false);
+    paused(f, 1);
 }
 
 /* A unit whose jobs are all paused is no better than others. */
-static void test_all_are_paused(void **state)
+ENGINE_TEST(test_all_are_paused)
 {
-    struct fixture *f = *state;
-    pid_t p[2];
-    programs(f, p, 2, 2);
-    client_of(f, p[0], SERVER);
-    start(f, "priority", NULL);
-    uint32_t latency = add(f, p[0], CLASS_LATENCY);
-    add(f, p[1], CLASS_BATCH);
-    ticks(f, 100);
+    clients_of(f, "L* B");
     assert_int_equal(on(f, p[1])->timeslice_us, 1);
-    pause_job(f, latency, true);
+    pause_job(f, j[0], true);
     ticks(f, 100);
     assert_int_not_equal(on(f, p[1])->timeslice_us, 1);
-    pause_job(f, latency, false);
+    pause_job(f, j[0], false);
     ticks(f, 100);
     assert_int_equal(on(f, p[1])->timeslice_us, 1);
 }
 
 /* Daemon and restorer were killed, and there is no GPU to be had any more. */
-static void test_stopped_and_no_device(void **state)
+ENGINE_TEST(test_stopped_and_no_device)
 {
-    struct fixture *f = *state;
-    pid_t p[1];
-    struct error err = {""};
     programs(f, p, 1, 0);
-    assert_int_equal(journal_open(f->dir, 0, &f->j, NULL), 0);
+    f->j = journal_of(f);
     snprintf(journal_shared(f->j)->driver, sizeof(journal_shared(f->j)->driver), "soft");
     snprintf(journal_shared(f->j)->where, sizeof(journal_shared(f->j)->where), "/nowhere");
     journal_store_shared(f->j);
@@ -338,24 +231,17 @@ static void test_stopped_and_no_device(void **state)
     journal_close(f->j);
     kill(p[0], SIGSTOP);
     assert_true(reaches(p[0], true));
-    (void)restorer_undo_abandoned(f->dir, &err);
+    (void)restorer_undo_abandoned(f->dir, &f->err);
     assert_true(reaches(p[0], false));
 }
 
 /* That it was cede that stopped a program nobody knows any more; who asks for it gets it. */
-static void test_resumed_without_journal(void **state)
+ENGINE_TEST(test_resumed_without_journal)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
-    uint32_t job[3];
-    char path[80];
-    struct proc_stat st;
-    three_clients(f, p, job, (enum job_class[]){CLASS_BATCH, CLASS_BATCH, CLASS_BATCH});
-    pause_job(f, job[1], true);
-    assert_true(reaches(p[1], true));
+    clients_of(f, "B* B* B*");
+    paused(f, 1);
     crash(f);
-    snprintf(path, sizeof(path), "%s/journal", f->dir);
-    assert_int_equal(unlink(path), 0);
+    lose_journal(f);
     start(f, "priority", NULL);
     ticks(f, 3000);
     assert_true(reaches(p[1], false));
@@ -363,26 +249,53 @@ static void test_resumed_without_journal(void **state)
     assert_true(reaches(p[1], true));
     ticks(f, 3000);
     assert_int_equal(state_of(p[1]), 'T');
-    assert_int_equal(proc_stat_read(p[1], &st), 0);
-    assert_int_equal(engine_resume_unmanaged(f->m, st.id, NULL), 0);
+    assert_int_equal(engine_resume_unmanaged(f->m, id_of(p[1]), NULL), 0);
     assert_true(reaches(p[1], false));
 }
 
-/* One that is detached is known as a client at once: nothing is set for it through the other. */
-static void test_detached_at_once(void **state)
+/* A paused one whose record is lost is stopped by cede all the same, and goes on when it is
+ * resumed. */
+ENGINE_TEST(test_paused_and_record_lost)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
-    programs(f, p, 3, 2);
-    client_of(f, p[0], SERVER);
-    client_of(f, p[1], SERVER);
+    clients_of(f, "B* B* B*");
+    paused(f, 1);
+    crash(f);
+    f->j = journal_of(f);
+    for (uint32_t i = 0; i < MOCK_GROUPS; i++)
+        journal_put_group(f->j, i, 0, NULL);
+    journal_shared(f->j)->incomplete |= JOURNAL_GROUPS_MISSING;
+    journal_store_shared(f->j);
+    journal_close(f->j);
     start(f, "priority", NULL);
-    uint32_t a = add(f, p[0], CLASS_BATCH);
-    add(f, p[1], CLASS_BATCH);
-    add(f, p[2], CLASS_LATENCY);
+    ticks(f, 3000);
+    assert_true(reaches(p[1], true));
+    assert_true(view(f, j[1]).signalled);
+    pause_job(f, j[1], false);
+    assert_true(reaches(p[1], false));
+}
+
+/* What a person has stopped meanwhile is shown as paused, too, and stays stopped. */
+ENGINE_TEST(test_stopped_before_it_is_paused)
+{
+    clients_of(f, "B* B* B*");
+    kill(p[1], SIGSTOP);
+    assert_true(reaches(p[1], true));
+    assert_false(view(f, j[1]).signalled);
+    pause_job(f, j[1], true);
+    assert_true(view(f, j[1]).signalled);
+    pause_job(f, j[1], false);
+    assert_int_equal(state_of(p[1]), 'T');
+    stop(f, true);
+    assert_int_equal(state_of(p[1]), 'T');
+}
+
+/* One that is detached is known as a client at once: nothing is set for it through the other. */
+ENGINE_TEST(test_detached_at_once)
+{
+    jobs_of(f, "priority", 2, "B* B* L");
     ticks(f, 3100);
     assert_int_equal(on(f, p[0])->timeslice_us, 1);
-    engine_release(f->m, a);
+    engine_release(f->m, j[0]);
     f->now += NSEC_PER_MSEC;
     tick(f);
     assert_int_equal(on(f, p[0])->timeslice_us, 2048);
@@ -392,10 +305,8 @@ static void test_detached_at_once(void **state)
 }
 
 /* Of the clients that had the timeslice before us nobody is left when the next one is looked at. */
-static void test_nobody_knows(void **state)
+ENGINE_TEST(test_nobody_knows)
 {
-    struct fixture *f = *state;
-    pid_t p[2];
     programs(f, p, 2, 2);
     client_of(f, p[0], SERVER);
     on(f, p[0])->timeslice_us = 1;
@@ -404,28 +315,34 @@ static void test_nobody_knows(void **state)
     add(f, p[1], CLASS_LATENCY);
     ticks(f, 100);
     crash_and_undo(f);
-    assert_int_equal(changed_groups(f), 0);
 }
 
-int main(void)
+/* One that has ended while no ceded was there leaves what it had to another, which is in no job. */
+ENGINE_TEST(test_timeslice_stays_with_others)
 {
-    const struct CMUnitTest tests[] = {
-        T(test_nobody_knows),
-        T(test_client_no_more),
-        T(test_left_alone_at_last),
-        T(test_other_groups_while_stopped),
-        T(test_other_groups_in_one_look),
-        T(test_place_of_the_oldest),
-        T(test_ends_while_undone),
-        T(test_killed_as_groups_go),
-        T(test_other_users_client),
-        T(test_left_alone_without_daemon),
-        T(test_looks_are_bounded),
-        T(test_stops_are_looked_at_rarely),
-        T(test_all_are_paused),
-        T(test_stopped_and_no_device),
-        T(test_resumed_without_journal),
-        T(test_detached_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    jobs_of(f, "priority", 2, "B* L");
+    ticks(f, 100);
+    assert_int_equal(on(f, p[0])->timeslice_us, 1);
+    crash(f);
+    p[2] = child(f);
+    mock_context(&f->d, p[2], 0, 2);
+    client_of(f, p[2], SERVER);
+    on(f, p[2])->timeslice_us = 1;
+    end(f, p[0]);
+    start(f, "priority", NULL);
+    ticks(f, 3000); /* its record is waited for */
+    assert_int_equal(on(f, p[2])->timeslice_us, 2048);
+    assert_false(journal_incomplete(f->j) & JOURNAL_GROUPS_MISSING);
+}
+
+/* While nothing can be looked at and no signal sent, what was stopped stays on record. */
+ENGINE_TEST(test_stopped_without_descriptors)
+{
+    clients_of(f, "B* B*");
+    paused(f, 0);
+    const rlim_t before = limit(RLIMIT_NOFILE, 0);
+    ticks(f, 3000);
+    limit(RLIMIT_NOFILE, before);
+    crash_and_undo(f);
+    assert_true(reaches(p[0], false));
 }

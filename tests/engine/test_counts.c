@@ -3,13 +3,6 @@
 
 #define MS(ns) ((ns) / NSEC_PER_MSEC)
 
-static struct job_view seen(struct fixture *f, uint32_t job)
-{
-    struct job_view v;
-    assert_true(engine_view(f->m, job, &v));
-    return v;
-}
-
 /* The engine was made a moment of real time before the tests' time begins, on a busy machine a long
  * one, and jobs begin at its last tick. */
 static void start_counting(struct fixture *f)
@@ -28,23 +21,20 @@ static uint32_t counted_job(struct fixture *f, pid_t *p)
 
 /* Beside a latency job two batch jobs take turns of 200 ms, each with work for half of them, by
  * samples. */
-static void test_turns(void **state)
+ENGINE_TEST(test_turns)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
-    uint32_t job[2];
     uint64_t ran = 0;
     f->d.has_usage = true;
     programs(f, p, 3, 1);
     start_counting(f);
     add(f, p[2], CLASS_LATENCY);
     for (int i = 0; i < 2; i++) {
-        job[i] = add(f, p[i], CLASS_BATCH);
+        j[i] = add(f, p[i], CLASS_BATCH);
         on(f, p[i])->busy = 0.25;
     }
     ticks(f, 10000);
     for (int i = 0; i < 2; i++) {
-        struct job_view v = seen(f, job[i]);
+        struct job_view v = view(f, j[i]);
         const struct gpu_counts *c = &v.counts.on[0];
         assert_in_range(MS(v.counts.where_ns[WHERE_HERE]), 9990, 10400);
         assert_in_range(MS(c->ran_ns + c->waited_ns), 9900, 10100);
@@ -63,37 +53,30 @@ static void test_turns(void **state)
 }
 
 /* What the record of switches tells is not told again by samples. */
-static void test_exact(void **state)
+ENGINE_TEST(test_exact)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
     f->d.has_usage = f->d.has_activity = true;
-    three_jobs(f, p);
-    for (int i = 0; i < 3; i++) {
-        on(f, p[i])->busy = 1;
-        on(f, p[i])->bursts = 5;
-        on(f, p[i])->busy_ns = 30 * NSEC_PER_MSEC; /* of each 100 ms, as long as it has any */
-    }
+    three_jobs(f);
+    for (int i = 0; i < 3; i++)
+        works(f, p[i], 5, 30, 1);
     ticks(f, 1000);
-    struct job_view before = seen(f, 0);
+    struct job_view before = view(f, 0);
     ticks(f, 10000);
-    struct job_view v = seen(f, 0);
+    struct job_view v = view(f, 0);
     assert_in_range(MS(v.exact_ns[0] - before.exact_ns[0]), 2800, 3100);
     assert_in_range(MS(v.sampled_ns[0] - before.sampled_ns[0]), 0, 300);
 }
 
 /* Nobody looks and nothing takes turns: samples are enough, and rare. */
-static void test_alone(void **state)
+ENGINE_TEST(test_alone)
 {
-    struct fixture *f = *state;
-    pid_t p;
     f->d.has_usage = f->d.has_activity = true;
-    uint32_t job = counted_job(f, &p);
-    on(f, p)->busy = 0.25;
+    uint32_t job = counted_job(f, p);
+    on(f, p[0])->busy = 0.25;
     ticks(f, 100);
     unsigned asked = f->d.usage_calls;
     ticks(f, 60000);
-    struct job_view v = seen(f, job);
+    struct job_view v = view(f, job);
     /* Every second for ten, then every five. */
     assert_in_range(f->d.usage_calls - asked, 19, 21);
     assert_int_equal(f->d.activity_calls, 0);
@@ -105,21 +88,19 @@ static void test_alone(void **state)
 
 /* Somebody who looks each second: samples, but no record of switches; and it is known up to when
  * the sums are complete, so that their differences are right whenever one looks. */
-static void test_looked_at(void **state)
+ENGINE_TEST(test_looked_at)
 {
-    struct fixture *f = *state;
-    pid_t p;
     f->d.has_usage = f->d.has_activity = true;
-    uint32_t job = one_job(f, CLASS_NORMAL, &p);
-    on(f, p)->busy = 0.5;
-    assert_true(seen(f, job).count_age_ns[0] == TIME_NEVER);
+    uint32_t job = one_job(f, CLASS_NORMAL, p);
+    on(f, p[0])->busy = 0.5;
+    assert_true(view(f, job).count_age_ns[0] == TIME_NEVER);
     ticks(f, 3000);
-    struct job_view last = seen(f, job);
+    struct job_view last = view(f, job);
     uint64_t last_ns = f->now;
     for (int i = 0; i < 20; i++) {
         engine_watch(f->m);
         ticks(f, 700);
-        struct job_view v = seen(f, job);
+        struct job_view v = view(f, job);
         assert_in_range(MS(v.count_age_ns[0]), 0, 1100);
         uint64_t span =
             (f->now - v.count_age_ns[0]) - (last_ns - min_u64(last.count_age_ns[0], last_ns));
@@ -146,21 +127,19 @@ static void on_job(void *arg, uint32_t job, const struct job_view *v, bool ends)
 }
 
 /* After the last sample it is taken to go on as before, as long as it could run. */
-static void test_ended(void **state)
+ENGINE_TEST(test_ended)
 {
-    struct fixture *f = *state;
     struct ended x = {.begun = 0};
-    pid_t p;
     f->d.has_usage = true;
     f->job_changed = on_job;
     f->job_arg = &x;
-    uint32_t job = counted_job(f, &p);
-    on(f, p)->busy = 0.5;
+    uint32_t job = counted_job(f, p);
+    on(f, p[0])->busy = 0.5;
     assert_int_equal(x.begun, 1);
     const uint64_t number = x.v.number;
     ticks(f, 2700);
-    assert_in_range(MS(seen(f, job).sampled_ns[0]), 900, 1100);
-    end(f, p);
+    assert_in_range(MS(view(f, job).sampled_ns[0]), 900, 1100);
+    end(f, p[0]);
     ticks(f, 100);
     assert_int_equal(x.begun, 1);
     assert_int_equal(x.ended, 1);
@@ -169,28 +148,26 @@ static void test_ended(void **state)
     assert_true(x.v.sampled_ns[0] <= x.v.counts.on[0].ran_ns);
 
     /* One that ends before its first sample: nothing is known of it. */
-    mock_context(&f->d, p = child(f), 0, 0);
-    add(f, p, CLASS_BATCH);
+    mock_context(&f->d, p[0] = child(f), 0, 0);
+    add(f, p[0], CLASS_BATCH);
     tick(f);
-    end(f, p);
+    end(f, p[0]);
     ticks(f, 100);
     assert_int_equal(x.ended, 2);
     assert_int_equal(x.v.sampled_ns[0], 0);
 }
 
-static void test_where(void **state)
+ENGINE_TEST(test_where)
 {
-    struct fixture *f = *state;
-    pid_t p;
-    uint32_t job = counted_job(f, &p);
+    uint32_t job = counted_job(f, p);
     ticks(f, 1000);
     assert_int_equal(engine_pause(f->m, job, true, 0), 0);
     ticks(f, 2000);
-    struct job_view v = seen(f, job);
+    struct job_view v = view(f, job);
     assert_in_range(MS(v.counts.where_ns[WHERE_PAUSED]), 1980, 2010);
     assert_int_equal(engine_pause(f->m, job, false, 0), 0);
     ticks(f, 3000);
-    v = seen(f, job);
+    v = view(f, job);
     assert_in_range(MS(v.counts.where_ns[WHERE_PAUSED]), 1980, 2010);
     assert_in_range(MS(v.counts.where_ns[WHERE_HERE]), 3980, 4400);
     assert_in_range(MS(v.counts.on[0].ran_ns), 3900, 4100);
@@ -209,10 +186,8 @@ static uint64_t idle_for(struct fixture *f, unsigned ms)
 }
 
 /* One of two batch jobs waits for its turn all the time. */
-static void test_idle_while_waiting(void **state)
+ENGINE_TEST(test_idle_while_waiting)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
     uint64_t ns;
     f->d.has_usage = true;
     programs(f, p, 3, 1);
@@ -242,29 +217,14 @@ static void test_idle_while_waiting(void **state)
     assert_int_equal(idle_for(f, 5000), 0);
 }
 
-static void test_ceiling_is_no_waiting(void **state)
+ENGINE_TEST(test_ceiling_is_no_waiting)
 {
-    struct fixture *f = *state;
-    pid_t p;
     f->d.has_usage = true;
-    uint32_t job = counted_job(f, &p);
-    const struct job_terms terms = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .gpu_max = 30};
-    assert_int_equal(engine_change(f->m, job, &terms, NULL), 0);
-    on(f, p)->busy = 0.3;
+    uint32_t job = counted_job(f, p);
+    change(f, job,
+           (struct job_terms){.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .gpu_max = 30});
+    on(f, p[0])->busy = 0.3;
     ticks(f, 3000);
     assert_in_range(idle_for(f, 10000), 0, 0);
-    assert_true(seen(f, job).counts.on[0].waited_ns > 6 * NSEC_PER_SEC);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {T(test_turns),
-                                       T(test_exact),
-                                       T(test_alone),
-                                       T(test_looked_at),
-                                       T(test_ended),
-                                       T(test_where),
-                                       T(test_idle_while_waiting),
-                                       T(test_ceiling_is_no_waiting)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_true(view(f, job).counts.on[0].waited_ns > 6 * NSEC_PER_SEC);
 }

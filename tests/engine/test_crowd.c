@@ -1,8 +1,6 @@
 /* More programs of one user than there is room for: others find room all the same. */
 #include "fixture.h"
 
-#include <sys/resource.h>
-
 enum { CROWD = USER_JOBS_MAX + 20 };
 
 static int anybody(void *arg, pid_t pid, struct job_spec *spec)
@@ -39,9 +37,8 @@ static void crowd_end(const pid_t *pids, size_t n)
     }
 }
 
-static void test_rule_for_all(void **state)
+ENGINE_TEST(test_rule_for_all)
 {
-    struct fixture *f = *state;
     static pid_t pids[CROWD + 1];
     crowd_begin(f, pids, CROWD + 1, &pids[CROWD]);
     struct job_view v;
@@ -54,16 +51,11 @@ static void test_rule_for_all(void **state)
 }
 
 /* One user's programs take all descriptors that users may have; root's job has one all the same. */
-static void test_descriptors_for_root(void **state)
+ENGINE_TEST(test_descriptors_for_root)
 {
     enum { LIMIT = 512, MANY = 200 };
-    struct fixture *f = *state;
-    struct rlimit before, few;
-    struct error err = {""};
     static pid_t pids[MANY];
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-    few = (struct rlimit){LIMIT, before.rlim_max};
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const rlim_t before = limit(RLIMIT_NOFILE, LIMIT);
     crowd_begin(f, pids, MANY, &pids[0]);
     struct job_view v;
     unsigned jobs = 0;
@@ -76,20 +68,18 @@ static void test_descriptors_for_root(void **state)
     mock_context(&f->d, root, 0, 3);
     uint32_t job = add(f, root, CLASS_LATENCY);
     ticks(f, 1000);
-    assert_int_equal(engine_job_status(f->m, job, &err), 0);
+    assert_int_equal(engine_job_status(f->m, job, &f->err), 0);
     assert_int_equal(on(f, root)->timeslice_us, 1000000);
     crowd_end(pids, MANY);
     crash(f);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    limit(RLIMIT_NOFILE, before);
 }
 
 /* Programs that take long to look at and are different each time: another that is behind them is
  * found all the same. */
-static void test_programs_that_change_all_the_time(void **state)
+ENGINE_TEST(test_programs_that_change_all_the_time)
 {
     enum { OTHERS = 8 };
-    struct fixture *f = *state;
-    pid_t p[OTHERS + 1];
     programs(f, p, OTHERS + 1, 0);
     start(f, "priority", NULL);
     for (int i = 0; i < OTHERS; i++)
@@ -105,30 +95,43 @@ static void test_programs_that_change_all_the_time(void **state)
         tick(f);
     }
     assert_in_range(turn, 1, 2 * OTHERS);
+    crash(f); /* in order it would leave what they have set last */
 }
 
-/* A program with contexts by the hundred: one tick makes a bounded number of controls, those of
- * groups that compute first, and in the end all are made. */
-static void test_many_contexts(void **state)
+/* A latency job, and a batch job of a program with so many contexts of one compute group and ncopy
+ * copy groups. */
+static void many_contexts(struct fixture *f, const char *policy, int contexts, unsigned ncopy)
 {
-    enum { CONTEXTS = 100 };
-    struct fixture *f = *state;
-    pid_t many = child(f), latency = child(f);
-    mock_context(&f->d, latency, 0, 1);
-    for (int i = 0; i < CONTEXTS; i++)
-        mock_context(&f->d, many, 0, 3);
-    start(f, "priority", NULL);
-    add(f, latency, CLASS_LATENCY);
-    add(f, many, CLASS_BATCH);
-    unsigned left = CONTEXTS, most = 0, turn = 0;
-    for (; turn < 100 && left; turn++, f->now += NSEC_PER_MSEC) {
-        const unsigned before = f->d.timeslice_calls;
-        tick(f);
-        most = f->d.timeslice_calls - before > most ? f->d.timeslice_calls - before : most;
+    programs(f, f->p, 1, 1);
+    f->p[1] = child(f);
+    for (int i = 0; i < contexts; i++)
+        mock_context(&f->d, f->p[1], 0, ncopy);
+    start(f, policy, NULL);
+    f->job[0] = add(f, f->p[0], CLASS_LATENCY);
+    f->job[1] = add(f, f->p[1], CLASS_BATCH);
+}
+
+/* A tick, 1 ms later the next; *most: what the counter rose in one of them at most. */
+static void tick_and_count(struct fixture *f, const unsigned *counter, unsigned *most)
+{
+    const unsigned before = *counter;
+    tick(f);
+    *most = (unsigned)max_u64(*most, *counter - before);
+    f->now += NSEC_PER_MSEC;
+}
+
+/* One tick makes a bounded number of controls, those of groups that compute first, and in the end
+ * all are made. */
+ENGINE_TEST(test_many_contexts)
+{
+    unsigned left = 1, most = 0, turn = 0;
+    many_contexts(f, "priority", 100, 3);
+    for (; turn < 100 && left; turn++) {
+        tick_and_count(f, &f->d.timeslice_calls, &most);
         left = 0;
         for (size_t i = 0; i < MOCK_GROUPS; i++) {
             const struct mock_group *g = &f->d.g[i];
-            const bool unset = g->dg.proc.pid == many && !g->suspended && g->timeslice_us != 1;
+            const bool unset = g->dg.proc.pid == p[1] && !g->suspended && g->timeslice_us != 1;
             left += unset;
             assert_false(unset && g->dg.kind == GROUP_COMPUTE);
         }
@@ -138,25 +141,49 @@ static void test_many_contexts(void **state)
     assert_in_range(turn, 3, 20);
 }
 
+/* Ticks until no group differs from what its program gave it. */
+static void undone_bit_by_bit(struct fixture *f)
+{
+    unsigned most = 0;
+    for (int turn = 0; turn < 3000 && changed_groups(f); turn++)
+        tick_and_count(f, &f->d.timeslice_calls, &most);
+    assert_int_equal(changed_groups(f), 0);
+    assert_in_range(most, 1, 64);
+}
+
+/* The program leaves its job, and later the jobs of a ceded that is gone are no more: what they had
+ * is given back, and no tick takes long. */
+ENGINE_TEST(test_many_contexts_are_given_back)
+{
+    enum { CONTEXTS = 200 };
+    many_contexts(f, "shares", CONTEXTS, 0);
+    ticks(f, 300);
+    assert_in_range(changed_groups(f), CONTEXTS, CONTEXTS + 2);
+    const unsigned before = f->d.timeslice_calls;
+    engine_release(f->m, j[1]);
+    engine_release(f->m, j[0]);
+    assert_in_range(f->d.timeslice_calls - before, 1, 64 + 2);
+    undone_bit_by_bit(f);
+    add(f, p[0], CLASS_LATENCY);
+    add(f, p[1], CLASS_BATCH);
+    ticks(f, 300);
+    assert_in_range(changed_groups(f), CONTEXTS, CONTEXTS + 2);
+    crash(f);
+    forget_jobs(f);
+    start(f, "shares", NULL);
+    undone_bit_by_bit(f);
+}
+
 /* The same of groups that are suspended: of so many contexts of one job only one may run. */
-static void test_many_suspensions(void **state)
+ENGINE_TEST(test_many_suspensions)
 {
     enum { CONTEXTS = 1500 };
-    struct fixture *f = *state;
-    pid_t many = child(f), latency = child(f);
-    mock_context(&f->d, latency, 0, 1);
-    for (int i = 0; i < CONTEXTS; i++)
-        mock_context(&f->d, many, 0, 0);
-    start(f, "priority", NULL);
-    add(f, latency, CLASS_LATENCY);
-    add(f, many, CLASS_BATCH);
     unsigned most = 0;
-    for (int turn = 0; turn < 100; turn++, f->now += NSEC_PER_MSEC) {
-        const unsigned before = f->d.run_groups;
-        tick(f);
-        most = f->d.run_groups - before > most ? f->d.run_groups - before : most;
+    many_contexts(f, "priority", CONTEXTS, 0);
+    for (int turn = 0; turn < 100; turn++) {
+        tick_and_count(f, &f->d.run_groups, &most);
         if (turn == 1)
-            assert_int_equal(on(f, latency)->timeslice_us, 1000000);
+            assert_int_equal(on(f, p[0])->timeslice_us, 1000000);
     }
     assert_int_equal(suspended_groups(f), CONTEXTS - 1);
     /* Two plans a tick, and each group is resumed first: an earlier scheduler may have it. */
@@ -164,35 +191,14 @@ static void test_many_suspensions(void **state)
 }
 
 /* A driver whose controls take long: a tick ends after a while however few were made. */
-static void test_slow_controls(void **state)
+ENGINE_TEST(test_slow_controls)
 {
     enum { CONTEXTS = 100 };
-    struct fixture *f = *state;
-    pid_t many = child(f), latency = child(f);
-    mock_context(&f->d, latency, 0, 1);
-    for (int i = 0; i < CONTEXTS; i++)
-        mock_context(&f->d, many, 0, 0);
-    f->d.control_ns = 5 * NSEC_PER_MSEC;
-    start(f, "static", NULL);
-    add(f, latency, CLASS_LATENCY);
-    add(f, many, CLASS_BATCH);
     unsigned most = 0;
-    for (int turn = 0; turn < 100; turn++, f->now += NSEC_PER_MSEC) {
-        const unsigned before = f->d.timeslice_calls;
-        tick(f);
-        most = f->d.timeslice_calls - before > most ? f->d.timeslice_calls - before : most;
-    }
+    f->d.control_ns = 5 * NSEC_PER_MSEC;
+    many_contexts(f, "shares", CONTEXTS, 0);
+    for (int turn = 0; turn < 100; turn++)
+        tick_and_count(f, &f->d.timeslice_calls, &most);
     assert_in_range(f->d.timeslice_calls, CONTEXTS + 1, 4 * CONTEXTS);
     assert_in_range(most, 1, 2 * 5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {T(test_rule_for_all),
-                                       T(test_descriptors_for_root),
-                                       T(test_programs_that_change_all_the_time),
-                                       T(test_many_contexts),
-                                       T(test_many_suspensions),
-                                       T(test_slow_controls)};
-    return cmocka_run_group_tests_name("crowd", tests, NULL, NULL);
 }

@@ -1,37 +1,16 @@
 /* The engine on a driver without a device: what is set, and in which order of events. */
-#include "engine/engine.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/file.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
 #include "fixture.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <unistd.h>
 
-static void test_classes_become_timeslices(void **state)
+ENGINE_TEST(test_classes_become_timeslices)
 {
-    struct fixture *f = *state;
-    pid_t a = child(f), b = child(f);
-    mock_context(&f->d, a, 0, 3);
-    mock_context(&f->d, b, 0, 3);
-    start(f, "priority", NULL);
-    uint32_t ja = add(f, a, CLASS_LATENCY), jb = add(f, b, CLASS_BATCH);
+    jobs_of(f, "priority", 3, "L B");
     ticks(f, 1000);
-    assert_int_equal(on(f, a)->timeslice_us, 1000000);
-    assert_int_equal(on(f, b)->timeslice_us, 1);
+    assert_int_equal(on(f, p[0])->timeslice_us, 1000000);
+    assert_int_equal(on(f, p[1])->timeslice_us, 1);
     assert_int_equal(changed_groups(f), 8); /* copy groups too */
     assert_int_equal(suspended_groups(f), 0);
 
@@ -40,92 +19,62 @@ static void test_classes_become_timeslices(void **state)
     ticks(f, 10000);
     assert_int_equal(f->d.timeslice_calls, calls);
 
-    assert_int_equal(
-        engine_change(f->m, ja, &(struct job_terms){.class = CLASS_NORMAL, .weight = 300}, NULL),
-        0);
-    assert_int_equal(
-        engine_change(f->m, jb, &(struct job_terms){.class = CLASS_NORMAL, .weight = 100}, NULL),
-        0);
+    change(f, j[0], (struct job_terms){.class = CLASS_NORMAL, .weight = 300});
+    change_class(f, j[1], CLASS_NORMAL);
     ticks(f, 1);
-    assert_int_equal(on(f, a)->timeslice_us, 60000);
-    assert_int_equal(on(f, b)->timeslice_us, 20000);
+    assert_int_equal(on(f, p[0])->timeslice_us, 60000);
+    assert_int_equal(on(f, p[1])->timeslice_us, 20000);
 
-    engine_release(f->m, jb);
-    assert_int_equal(on(f, b)->timeslice_us, 2048);
-    stop(f, true);
-    assert_int_equal(changed_groups(f), 0);
+    engine_release(f->m, j[1]);
+    assert_int_equal(on(f, p[1])->timeslice_us, 2048);
 }
 
 /* A library that sets its timeslice late writes over ours: ours is set again, its is restored. */
-static void test_program_sets_its_timeslice(void **state)
+ENGINE_TEST(test_program_sets_its_timeslice)
 {
-    struct fixture *f = *state;
-    pid_t a = child(f), b = child(f);
-    mock_context(&f->d, a, 0, 1);
-    mock_context(&f->d, b, 0, 1);
-    start(f, "priority", NULL);
-    add(f, a, CLASS_LATENCY);
-    add(f, b, CLASS_BATCH);
+    jobs_of(f, "priority", 1, "L B");
     ticks(f, 20000); /* by now it is looked at rarely */
-    on(f, a)->timeslice_us = 3072;
+    on(f, p[0])->timeslice_us = 3072;
     ticks(f, 2500);
-    assert_int_equal(on(f, a)->timeslice_us, 1000000);
-    assert_int_equal(on(f, b)->timeslice_us, 1);
+    assert_int_equal(on(f, p[0])->timeslice_us, 1000000);
+    assert_int_equal(on(f, p[1])->timeslice_us, 1);
     stop(f, true);
-    assert_int_equal(on(f, a)->timeslice_us, 3072);
-    assert_int_equal(on(f, b)->timeslice_us, 2048);
+    assert_int_equal(on(f, p[0])->timeslice_us, 3072);
+    assert_int_equal(on(f, p[1])->timeslice_us, 2048);
 }
 
-static void test_batch_jobs_take_turns(void **state)
+ENGINE_TEST(test_batch_jobs_take_turns)
 {
-    struct fixture *f = *state;
-    pid_t lat = child(f), b[3];
-    mock_context(&f->d, lat, 0, 3);
-    start(f, "priority", NULL);
-    add(f, lat, CLASS_LATENCY);
-    for (int i = 0; i < 3; i++) {
-        b[i] = child(f);
-        mock_context(&f->d, b[i], 0, 3);
-        add(f, b[i], CLASS_BATCH);
-    }
+    jobs_of(f, "priority", 3, "L B B B");
     ticks(f, 500);
-    unsigned ran[3] = {0};
-    for (int t = 0; t < 600; t++) {
-        ticks(f, 10);
-        unsigned runs = 0;
-        for (int i = 0; i < 3; i++) {
-            runs += !on(f, b[i])->suspended;
-            ran[i] += !on(f, b[i])->suspended;
-        }
-        assert_int_equal(runs, 1);
-        assert_false(on(f, lat)->suspended);
+    unsigned ran[4] = {0};
+    for (int k = 0; k < 600; k++) {
+        count_turns(f, 4, 10);
+        assert_int_equal(f->ran[0], 1);
+        assert_int_equal(f->ran[1] + f->ran[2] + f->ran[3], 1);
+        for (int i = 1; i < 4; i++)
+            ran[i] += f->ran[i];
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 1; i < 4; i++)
         assert_in_range(ran[i], 180, 220);
     /* The one whose turn it is ends: another has it at once. */
-    for (int i = 0; i < 3; i++) {
-        if (!on(f, b[i])->suspended) {
-            end(f, b[i]);
-            break;
-        }
-    }
+    end(f, p[f->ran[1] ? 1 : f->ran[2] ? 2 : 3]);
     ticks(f, 1);
     assert_int_equal(suspended_groups(f), 4);
-    end(f, lat);
+    end(f, p[0]);
     ticks(f, 1);
     assert_int_equal(suspended_groups(f), 0);
 }
 
-static void test_contexts_of_one_job_take_turns(void **state)
+ENGINE_TEST(test_contexts_of_one_job_take_turns)
 {
-    struct fixture *f = *state;
     pid_t lat = child(f), a = child(f);
     mock_context(&f->d, lat, 0, 3);
     struct mock_group *one = &f->d.g[mock_context(&f->d, a, 0, 1)];
     struct mock_group *two = &f->d.g[mock_context(&f->d, a, 0, 1)];
     start(f, "priority", NULL);
     add(f, lat, CLASS_LATENCY);
-    uint32_t j = add(f, a, CLASS_BATCH);
+    uint32_t job = add(f, a, CLASS_BATCH);
     ticks(f, 100);
     unsigned ran = 0;
     for (int t = 0; t < 400; t++) {
@@ -135,9 +84,7 @@ static void test_contexts_of_one_job_take_turns(void **state)
     }
     assert_in_range(ran, 180, 220);
     /* Two contexts count as one job, and need not yield to each other where nothing is better. */
-    assert_int_equal(
-        engine_change(f->m, j, &(struct job_terms){.class = CLASS_LATENCY, .weight = 100}, NULL),
-        0);
+    change_class(f, job, CLASS_LATENCY);
     ticks(f, 1);
     assert_int_equal(suspended_groups(f), 0);
     assert_int_equal(one->timeslice_us, 2000);
@@ -150,9 +97,8 @@ static void test_contexts_of_one_job_take_turns(void **state)
 
 /* A context that was half-built when it was first seen: once its group is known to compute it takes
  * turns with the job's other one. */
-static void test_group_turns_out_to_compute(void **state)
+ENGINE_TEST(test_group_turns_out_to_compute)
 {
-    struct fixture *f = *state;
     pid_t lat = child(f), a = child(f);
     mock_context(&f->d, lat, 0, 0);
     struct mock_group *one = &f->d.g[mock_context(&f->d, a, 0, 0)];
@@ -177,18 +123,16 @@ static void test_group_turns_out_to_compute(void **state)
     assert_int_equal(suspended_groups(f), 0);
 }
 
-static void test_pause(void **state)
+ENGINE_TEST(test_pause)
 {
-    struct fixture *f = *state;
     pid_t a = child(f);
     mock_context(&f->d, a, 0, 3);
     mock_context(&f->d, a, 1, 3); /* two GPUs */
     mock_context(&f->d, a, 0, 3); /* a second context */
     start(f, "priority", NULL);
-    uint32_t j = add(f, a, CLASS_NORMAL);
+    uint32_t job = add(f, a, CLASS_NORMAL);
     ticks(f, 100);
-    assert_int_equal(engine_pause(f->m, j, true, 0), 0);
-    ticks(f, 1);
+    pause_job(f, job, true);
     assert_int_equal(suspended_groups(f), 12);
     assert_int_equal(f->d.suspend_calls, 2); /* one call a GPU */
     /* A context that appears in a paused job is suspended too, and so is a new channel. */
@@ -200,55 +144,31 @@ static void test_pause(void **state)
     g->suspended = false; /* the new channel runs */
     ticks(f, 3000);
     assert_int_equal(suspended_groups(f), 13);
-    assert_int_equal(engine_pause(f->m, j, false, 0), 0);
-    ticks(f, 1);
+    pause_job(f, job, false);
     assert_int_equal(suspended_groups(f), 0);
 }
 
-static void test_follows_processes(void **state)
+ENGINE_TEST(test_follows_processes)
 {
-    struct fixture *f = *state;
-    int fds[2];
-    assert_int_equal(pipe(fds), 0);
-    pid_t root = fork();
-    if (root == 0) {
-        /* Two generations below; the one between ends. */
-        pid_t mid = fork();
-        if (mid == 0) {
-            pid_t leaf = fork();
-            if (leaf == 0)
-                for (;;)
-                    pause();
-            (void)!write(fds[1], &leaf, sizeof(leaf));
-        }
-        wait_to_die();
-    }
-    f->children[f->n++] = root;
-    pid_t leaf;
-    assert_int_equal(read(fds[0], &leaf, sizeof(leaf)), sizeof(leaf));
-    f->children[f->n++] = leaf; /* whom no end of another process ends */
-    close(fds[0]);
-    close(fds[1]);
+    three_generations(f, p, (const char *const[3]){NULL});
+    const pid_t root = p[0], leaf = p[2];
     start(f, "priority", NULL);
-    uint32_t j = add(f, root, CLASS_BATCH);
+    uint32_t job = add(f, root, CLASS_BATCH);
     pid_t lat = child(f);
     mock_context(&f->d, lat, 0, 0);
     add(f, lat, CLASS_LATENCY);
-    struct error err = {""};
-    assert_int_equal(engine_job_status(f->m, j, &err), -ENODEV);
+    assert_int_equal(engine_job_status(f->m, job, &f->err), -ENODEV);
     ticks(f, 500);
     mock_context(&f->d, leaf, 0, 3);
     ticks(f, 200); /* a young job is looked for closely */
     assert_int_equal(on(f, leaf)->timeslice_us, 1);
-    assert_int_equal(engine_job_of(f->m, leaf), j);
+    assert_int_equal(engine_job_of(f->m, leaf), job);
     assert_int_equal(engine_job_of(f->m, getpid()), SLOT_NONE);
-    assert_int_equal(engine_job_status(f->m, j, &err), 0);
+    assert_int_equal(engine_job_status(f->m, job, &f->err), 0);
     /* The root goes, the job stays while a process of it works, and ends with it. */
     end(f, root);
     ticks(f, 100);
-    struct job_view v;
-    uint32_t cursor = j;
-    assert_true(engine_next_job(f->m, &cursor, &v));
+    const struct job_view v = view(f, job);
     assert_int_equal(v.processes, 1);
     kill(leaf, SIGKILL);
     for (int i = 0; i < 1000 && kill(leaf, 0) == 0 &&
@@ -257,52 +177,45 @@ static void test_follows_processes(void **state)
         usleep(1000);
     mock_exit(&f->d, leaf);
     ticks(f, 100);
-    assert_int_equal(engine_job_by_number(f->m, v.number), SLOT_NONE);
+    assert_int_equal(model_job_by_number(engine_model(f->m), v.number), SLOT_NONE);
 }
 
-static void test_rules(void **state)
+ENGINE_TEST(test_rules)
 {
-    struct fixture *f = *state;
-    pid_t a = child(f), b = child(f);
-    mock_context(&f->d, a, 0, 0);
-    mock_context(&f->d, b, 0, 0);
+    programs(f, p, 2, 0);
+    pid_t a = p[0], b = p[1];
     start(f, "priority", &b);
     ticks(f, 600);
     assert_int_equal(engine_job_of(f->m, a), SLOT_NONE);
-    uint32_t j = engine_job_of(f->m, b), cursor = 0;
-    assert_int_not_equal(j, SLOT_NONE);
+    uint32_t job = engine_job_of(f->m, b), cursor = 0;
+    assert_int_not_equal(job, SLOT_NONE);
     struct job_view v;
     assert_true(engine_next_job(f->m, &cursor, &v));
     assert_int_equal(v.job.weight, 50);
     assert_int_equal(v.job.source, JOB_RULE);
     assert_false(engine_next_job(f->m, &cursor, &v));
     /* Let go, it stays so: the rule is older than what a person says. */
-    engine_release(f->m, j);
+    engine_release(f->m, job);
     ticks(f, 1500);
     assert_int_equal(engine_set_params(f->m, engine_params(f->m)), 0);
     ticks(f, 1500);
     assert_int_equal(engine_job_of(f->m, b), SLOT_NONE);
-    j = add(f, b, CLASS_BATCH);
+    job = add(f, b, CLASS_BATCH);
     ticks(f, 1500);
-    assert_int_equal(engine_job_of(f->m, b), j);
+    assert_int_equal(engine_job_of(f->m, b), job);
 }
 
-static void test_nested_job(void **state)
+ENGINE_TEST(test_nested_job)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
-    three_jobs(f, p);
+    three_jobs(f);
     /* Adopting a process again is refused and tells the job. */
-    struct proc_stat st;
-    struct error err = {""};
+    struct proc_id id = id_of(p[1]);
     uint32_t job = 0;
-    proc_stat_read(p[1], &st);
     struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = 100}};
-    assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), -EEXIST);
+    assert_int_equal(engine_add(f->m, id, &spec, &job, &f->err), -EEXIST);
     assert_int_equal(job, engine_job_of(f->m, p[1]));
-    st.id.start_ticks++;
-    assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), -ESRCH);
-    assert_non_null(strstr(err.text, "no such process"));
+    id.start_ticks++;
+    FAILS(-ESRCH, "no such process", engine_add(f->m, id, &spec, &job, &f->err));
 }
 
 static void *tell_tid(void *pipes)
@@ -315,9 +228,8 @@ static void *tell_tid(void *pipes)
     return NULL;
 }
 
-static void test_thread_is_no_process(void **state)
+ENGINE_TEST(test_thread_is_no_process)
 {
-    struct fixture *f = *state;
     start(f, "priority", NULL);
     int fd[4];
     pthread_t thread;
@@ -329,10 +241,9 @@ static void test_thread_is_no_process(void **state)
     assert_int_equal(read(fd[0], &tid, sizeof(tid)), sizeof(tid));
     assert_int_equal(proc_stat_read(tid, &st), 0);
     struct job_spec spec = {.terms = {.class = CLASS_NORMAL, .weight = 100}, .name = "t"};
-    struct error err = {""};
     uint32_t job;
-    assert_true(engine_add(f->m, st.id, &spec, &job, &err) < 0);
-    assert_non_null(strstr(err.text, "a thread"));
+    assert_true(engine_add(f->m, st.id, &spec, &job, &f->err) < 0);
+    assert_non_null(strstr(f->err.text, "a thread"));
     close(fd[3]);
     pthread_join(thread, NULL);
     for (int i = 0; i < 3; i++)
@@ -357,9 +268,8 @@ static void slow_answer(struct command *c, struct engine *e, int code)
 }
 
 /* Each tick has time for a part of those that take long, in their order, and is due at once. */
-static void test_commands_that_take_long(void **state)
+ENGINE_TEST(test_commands_that_take_long)
 {
-    struct fixture *f = *state;
     struct slow v[3];
     start(f, "priority", NULL);
     ticks(f, 1);
@@ -375,17 +285,4 @@ static void test_commands_that_take_long(void **state)
         assert_true(i == ARRAY_SIZE(v) - 1 || next == now);
     }
     assert_false(engine_pending(f->m));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        T(test_classes_become_timeslices),  T(test_program_sets_its_timeslice),
-        T(test_batch_jobs_take_turns),      T(test_contexts_of_one_job_take_turns),
-        T(test_group_turns_out_to_compute), T(test_pause),
-        T(test_follows_processes),          T(test_rules),
-        T(test_thread_is_no_process),       T(test_nested_job),
-        T(test_commands_that_take_long),
-    };
-    return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

@@ -4,24 +4,21 @@
 
 #include <errno.h>
 
-static void test_failing_driver(void **state)
+ENGINE_TEST(test_failing_driver)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
     f->d.fail_suspend = EIO;
     f->d.partial = true;
     programs(f, p, 3, 3);
     start(f, "priority", NULL);
     add(f, p[0], CLASS_LATENCY);
     add(f, p[1], CLASS_BATCH);
-    uint32_t j = add(f, p[2], CLASS_BATCH);
+    uint32_t job = add(f, p[2], CLASS_BATCH);
     ticks(f, 50);
-    struct error err = {""};
-    int a = engine_job_status(f->m, j, &err);
+    int a = engine_job_status(f->m, job, &f->err);
     if (a == 0)
-        a = engine_job_status(f->m, engine_job_of(f->m, p[1]), &err);
+        a = engine_job_status(f->m, engine_job_of(f->m, p[1]), &f->err);
     assert_int_equal(a, -EIO);
-    assert_string_equal(err.text, "mock suspend");
+    assert_string_equal(f->err.text, "mock suspend");
     /* A half-suspended job is in the journal and is resumed by whoever undoes. */
     assert_int_equal(suspended_groups(f), 1);
     f->d.fail_suspend = 0;
@@ -46,7 +43,7 @@ static void test_failing_driver(void **state)
     /* No rights, failing scans: text, no harm. */
     f->d.fail_scan = EPERM;
     ticks(f, 3000);
-    assert_int_equal(engine_job_status(f->m, engine_job_of(f->m, p[1]), &err), -EPERM);
+    assert_int_equal(engine_job_status(f->m, engine_job_of(f->m, p[1]), &f->err), -EPERM);
     f->d.fail_scan = 0;
     f->d.fail_timeslice = EIO;
     pid_t lat = child(f);
@@ -60,52 +57,41 @@ static void test_failing_driver(void **state)
 }
 
 /* A control that fails may have done what it was told; that is not the program's own doing. */
-static void test_timeslice_set_and_failed(void **state)
+ENGINE_TEST(test_timeslice_set_and_failed)
 {
-    struct fixture *f = *state;
-    pid_t p = child(f);
+    pid_t pid = child(f);
     start(f, "priority", NULL);
     ticks(f, 1000);
     assert_false(journal_incomplete(f->j) & JOURNAL_GROUPS_MISSING); /* or it would be looked for */
-    mock_context(&f->d, p, 0, 0);
-    add(f, p, CLASS_LATENCY);
+    mock_context(&f->d, pid, 0, 0);
+    add(f, pid, CLASS_LATENCY);
     f->d.fail_timeslice = EIO;
     f->d.partial = true;
     ticks(f, 10);
-    assert_int_equal(on(f, p)->timeslice_us, 1000000);
+    assert_int_equal(on(f, pid)->timeslice_us, 1000000);
     f->d.fail_timeslice = 0;
-    stop(f, true);
-    assert_int_equal(changed_groups(f), 0);
 }
 
 /* A job whose timeslice cannot be set has its turns all the same. */
-static void test_turns_without_timeslices(void **state)
+ENGINE_TEST(test_turns_without_timeslices)
 {
-    struct fixture *f = *state;
-    pid_t p[3];
-    unsigned ran[3] = {0};
     f->d.fail_timeslice = EIO;
-    three_jobs(f, p);
-    for (int t = 0; t < 300; t++) {
-        ticks(f, 10);
-        for (int i = 0; i < 3; i++)
-            ran[i] += !on(f, p[i])->suspended;
-    }
-    assert_int_equal(ran[0], 300);
-    assert_in_range(ran[1], 100, 200);
-    assert_in_range(ran[2], 100, 200);
+    three_jobs(f);
+    count_turns(f, 3, 3000);
+    assert_int_equal(f->ran[0], 300);
+    assert_in_range(f->ran[1], 100, 200);
+    assert_in_range(f->ran[2], 100, 200);
     assert_in_range(f->d.timeslice_calls, 3, 60); /* once a second for each group */
+    f->d.fail_timeslice = 0;
 }
 
 /* A suspension that fails is tried again until it works, too: a person has been told "paused". */
-static void test_suspension_is_tried_again(void **state)
+ENGINE_TEST(test_suspension_is_tried_again)
 {
-    struct fixture *f = *state;
-    pid_t p;
-    uint32_t j = one_job(f, CLASS_NORMAL, &p);
+    uint32_t job = one_job(f, CLASS_NORMAL, p);
     ticks(f, 100);
     f->d.fail_suspend = EMFILE;
-    engine_pause(f->m, j, true, 0);
+    engine_pause(f->m, job, true, 0);
     ticks(f, 3000);
     assert_int_equal(suspended_groups(f), 0);
     assert_in_range(f->d.suspend_calls, 2, 5); /* once a second */
@@ -119,34 +105,20 @@ static void test_suspension_is_tried_again(void **state)
 
 /* The program frees a channel while it is paused: RM refuses the list that is known, and the scan
  * after that finds another. What was to run has to be resumed by it. */
-static void test_channels_change_while_resume_fails(void **state)
+ENGINE_TEST(test_channels_change_while_resume_fails)
 {
-    struct fixture *f = *state;
-    pid_t p;
-    uint32_t j = one_job(f, CLASS_NORMAL, &p);
+    uint32_t job = one_job(f, CLASS_NORMAL, p);
     ticks(f, 100);
-    assert_int_equal(engine_pause(f->m, j, true, 0), 0);
+    assert_int_equal(engine_pause(f->m, job, true, 0), 0);
     ticks(f, 500);
-    struct mock_group *g = on(f, p);
+    struct mock_group *g = on(f, p[0]);
     assert_true(g->suspended);
     f->d.fail_resume = ENOENT;
-    engine_pause(f->m, j, false, 0);
+    engine_pause(f->m, job, false, 0);
     g->dg.channels[--g->dg.nchannels] = 0;
     ticks(f, 1);
     assert_true(g->suspended);
     f->d.fail_resume = 0;
     ticks(f, 5000);
     assert_int_equal(suspended_groups(f), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        T(test_failing_driver),
-        T(test_timeslice_set_and_failed),
-        T(test_turns_without_timeslices),
-        T(test_suspension_is_tried_again),
-        T(test_channels_change_while_resume_fails),
-    };
-    return cmocka_run_group_tests_name("manager_failures", tests, NULL, NULL);
 }

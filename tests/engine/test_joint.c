@@ -16,74 +16,47 @@ static uint64_t controls(const struct fixture *f)
 /* A job whose N processes have a context of two groups each, and have been paused and resumed. */
 static uint32_t job_of_many(struct fixture *f, pid_t p[N])
 {
-    int fds[2];
-    assert_int_equal(pipe(fds), 0);
-    pid_t root = fork();
-    assert_true(root >= 0);
-    if (root == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (int i = 1; i < N; i++) {
-            pid_t pid = fork_to_wait();
-            (void)!write(fds[1], &pid, sizeof(pid));
-        }
-        for (;;)
-            wait(NULL);
-    }
-    p[0] = f->children[f->n++] = root;
-    for (int i = 1; i < N; i++)
-        assert_int_equal(read(fds[0], &p[i], sizeof(p[i])), sizeof(p[i]));
-    close(fds[0]);
-    close(fds[1]);
+    p[0] = family(f, getuid(), N - 1, p + 1);
     start(f, "priority", NULL);
     ticks(f, 1000);
     assert_false(journal_incomplete(f->j) & JOURNAL_GROUPS_MISSING); /* or all are resumed first */
     for (int i = 0; i < N; i++)
         mock_context(&f->d, p[i], 0, 1);
-    uint32_t j = add(f, root, CLASS_NORMAL);
+    uint32_t j = add(f, p[0], CLASS_NORMAL);
     ticks(f, 3000);
-    engine_pause(f->m, j, true, 0);
-    ticks(f, 10);
+    pause_job(f, j, true);
     assert_int_equal(suspended_groups(f), 2 * N);
     assert_int_equal(f->d.suspend_calls, N); /* each has to show first that it can be steered */
-    engine_pause(f->m, j, false, 0);
-    ticks(f, 10);
+    pause_job(f, j, false);
     assert_int_equal(suspended_groups(f), 0);
     f->d.suspend_calls = f->d.resume_calls = 0;
     return j;
 }
 
 /* All are suspended, once each. */
-static void assert_once(const struct fixture *f, unsigned groups)
+static void assert_once(struct fixture *f, unsigned groups)
 {
     assert_int_equal(suspended_groups(f), groups);
     for (size_t i = 0; i < MOCK_GROUPS; i++)
         assert_in_range(f->d.g[i].dg.proc.pid ? f->d.g[i].suspended : 0, 0, 1);
 }
 
-static void test_one_call(void **state)
+ENGINE_TEST(test_one_call)
 {
-    struct fixture *f = *state;
-    pid_t p[N];
-    uint32_t j = job_of_many(f, p);
+    uint32_t job = job_of_many(f, p);
     uint64_t before = controls(f);
-    engine_pause(f->m, j, true, 0);
-    ticks(f, 10);
+    pause_job(f, job, true);
     assert_once(f, 2 * N);
-    engine_pause(f->m, j, false, 0);
-    ticks(f, 10);
+    pause_job(f, job, false);
     assert_int_equal(suspended_groups(f), 0);
     assert_int_equal(f->d.suspend_calls, 1);
     assert_int_equal(f->d.resume_calls, 1);
     assert_int_equal(controls(f) - before, 2);
-    stop(f, true);
 }
 
 /* Two jobs give way to a third, and come back, in one call each; on two GPUs in one call each. */
-static void test_several_jobs(void **state)
+ENGINE_TEST(test_several_jobs)
 {
-    struct fixture *f = *state;
-    pid_t p[4];
-    uint32_t j[4];
     for (int i = 0; i < 4; i++) {
         p[i] = child(f);
         mock_context(&f->d, p[i], (unsigned)i / 2, 1);
@@ -104,48 +77,35 @@ static void test_several_jobs(void **state)
     }
     assert_int_equal(f->d.suspend_calls, 2);
     assert_int_equal(f->d.resume_calls, 2);
-    stop(f, true);
-    assert_int_equal(suspended_groups(f), 0);
 }
 
 /* The call fails when half of the groups are suspended, or resumed: then each process goes alone.
  */
-static void test_fails_half_way(void **state)
+ENGINE_TEST(test_fails_half_way)
 {
-    struct fixture *f = *state;
-    pid_t p[N];
-    struct error err = {""};
-    uint32_t j = job_of_many(f, p);
+    uint32_t job = job_of_many(f, p);
     f->d.fail_several = true;
-    engine_pause(f->m, j, true, 0);
-    ticks(f, 1);
+    pause_job(f, job, true);
     assert_once(f, 2 * N);
     assert_int_equal(f->d.suspend_calls, 1 + N);
-    assert_int_equal(engine_job_status(f->m, j, &err), 0);
+    assert_int_equal(engine_job_status(f->m, job, &f->err), 0);
     f->d.resume_calls = 0;
-    engine_pause(f->m, j, false, 0);
-    ticks(f, 1);
+    pause_job(f, job, false);
     assert_int_equal(suspended_groups(f), 0);
     assert_int_equal(f->d.resume_calls, 1 + N);
-    assert_int_equal(engine_job_status(f->m, j, &err), 0);
-    stop(f, true);
-    assert_int_equal(changed_groups(f), 0);
+    assert_int_equal(engine_job_status(f->m, job, &f->err), 0);
 }
 
 /* One process fails: its error is its own, it is tried again alone, and the others stay as they
  * are.
  */
-static void test_one_fails(void **state)
+ENGINE_TEST(test_one_fails)
 {
-    struct fixture *f = *state;
-    pid_t p[N];
-    struct error err = {""};
-    uint32_t j = job_of_many(f, p);
+    uint32_t job = job_of_many(f, p);
     f->d.fail_pid = p[N - 1];
-    engine_pause(f->m, j, true, 0);
-    ticks(f, 1);
+    pause_job(f, job, true);
     assert_in_range(suspended_groups(f), 2 * N - 2, 2 * N);
-    assert_int_equal(engine_job_status(f->m, j, &err), -EIO);
+    assert_int_equal(engine_job_status(f->m, job, &f->err), -EIO);
     f->d.suspend_calls = f->d.resume_calls = 0;
     ticks(f, 3000);
     assert_in_range(f->d.resume_calls, 2, 4); /* the suspension waits for it, once a second */
@@ -153,57 +113,43 @@ static void test_one_fails(void **state)
     f->d.fail_pid = 0;
     ticks(f, 1500);
     assert_once(f, 2 * N);
-    stop(f, true);
-    assert_int_equal(changed_groups(f), 0);
 }
 
 /* A process ends in mid-call, and its groups with it. */
-static void test_one_ends(void **state)
+ENGINE_TEST(test_one_ends)
 {
-    struct fixture *f = *state;
-    pid_t p[N];
-    uint32_t j = job_of_many(f, p);
-    engine_pause(f->m, j, true, 0);
+    uint32_t job = job_of_many(f, p);
+    engine_pause(f->m, job, true, 0);
     mock_exit(&f->d, p[3]); /* what the driver finds; that it has ended is not known yet */
     ticks(f, 1);
     assert_once(f, 2 * N - 2);
     kill(p[3], SIGKILL);
     ticks(f, 1500);
-    engine_pause(f->m, j, false, 0);
+    engine_pause(f->m, job, false, 0);
     ticks(f, 1500);
     assert_int_equal(suspended_groups(f), 0);
-    stop(f, true);
 }
 
 /* The right to all is lost in mid-call: whom that has suspended stays on record. */
-static void test_right_is_lost_half_way(void **state)
+ENGINE_TEST(test_right_is_lost_half_way)
 {
-    struct fixture *f = *state;
-    pid_t p[N];
-    struct error err = {""};
-    uint32_t j = job_of_many(f, p);
+    uint32_t job = job_of_many(f, p);
     f->d.fail_several = true;
     f->d.fail_suspend = f->d.fail_resume = EPERM;
-    engine_pause(f->m, j, true, 0);
-    ticks(f, 1);
+    pause_job(f, job, true);
     assert_once(f, N);
-    assert_int_equal(engine_job_status(f->m, j, &err), -EPERM);
+    assert_int_equal(engine_job_status(f->m, job, &f->err), -EPERM);
     f->d.fail_suspend = f->d.fail_resume = 0;
-    stop(f, true);
-    assert_int_equal(changed_groups(f), 0);
 }
 
 /* kill -9 of the daemon after a call that failed half-way, before or after others were tried. */
-static void test_killed_half_way(void **state)
+ENGINE_TEST(test_killed_half_way)
 {
-    struct fixture *f = *state;
-    pid_t p[N];
-    uint32_t j = job_of_many(f, p);
+    uint32_t job = job_of_many(f, p);
     f->d.fail_several = true;
     f->d.fail_suspend = EIO;
     f->d.partial = true;
-    engine_pause(f->m, j, true, 0);
-    ticks(f, 1);
+    pause_job(f, job, true);
     assert_in_range(suspended_groups(f), 1, 2 * N - 1);
     crash(f);
     f->d.fail_several = f->d.partial = false;
@@ -211,38 +157,23 @@ static void test_killed_half_way(void **state)
     start(f, "priority", NULL);
     ticks(f, 3000);
     assert_once(f, 2 * N);
-    stop(f, true);
-    assert_int_equal(changed_groups(f), 0);
 }
 
-/* A floor beside seven others, twice per second (sched/limits.h): one call suspends those that have
+/* A floor beside seven others, twice per second (plan/limits.h): one call suspends those that have
  * no turn in its window, one resumes them, and at both edges two groups that compute change their
  * timeslices. */
-static void test_windows(void **state)
+ENGINE_TEST(test_windows)
 {
-    struct fixture *f = *state;
     struct job_terms t = {.class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT, .gpu_min = 60};
-    pid_t p[8];
-    uint32_t job[8];
     programs(f, p, 8, 3);
     start(f, "laxity", NULL);
     for (int i = 0; i < 8; i++)
-        job[i] = add(f, p[i], CLASS_NORMAL);
-    assert_int_equal(engine_change(f->m, job[0], &t, NULL), 0);
+        j[i] = add(f, p[i], CLASS_NORMAL);
+    change(f, j[0], t);
     ticks(f, 5000);
     uint64_t before = controls(f);
     unsigned suspended = f->d.suspend_calls;
     ticks(f, 5000);
     assert_in_range(controls(f) - before, 5 * 10, 5 * 14);
     assert_in_range(f->d.suspend_calls - suspended, 5 * 2 - 1, 5 * 2 + 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        T(test_one_call),        T(test_several_jobs), T(test_fails_half_way),
-        T(test_one_fails),       T(test_one_ends),     T(test_right_is_lost_half_way),
-        T(test_killed_half_way), T(test_windows),
-    };
-    return cmocka_run_group_tests_name("joint", tests, NULL, NULL);
 }

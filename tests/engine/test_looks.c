@@ -46,13 +46,14 @@ static int looks_setup(void **state)
     return setup(state);
 }
 
+#define LOOKS_TEST(name) ENGINE_TEST_WITH(name, looks_setup, teardown)
+
 /* ---- tests ---- */
 
 /* A second process of a job begins with the GPU. Whichever look at it fails, it is found to be the
  * job's: a pause is of both. */
-static void test_child_of_a_job(void **state)
+LOOKS_TEST(test_child_of_a_job)
 {
-    struct fixture *f = *state;
     unsigned after = 0;
     start(f, "priority", NULL);
     for (bool failed = true; failed; after++) {
@@ -83,25 +84,23 @@ static int fails_once(void *arg, pid_t pid, struct job_spec *spec)
     return (*left)-- > 0 ? -EMFILE : 1;
 }
 
-static void test_rule(void **state)
+LOOKS_TEST(test_rule)
 {
-    struct fixture *f = *state;
-    pid_t p = child(f);
+    pid_t pid = child(f);
     int left = 1;
     f->rule = fails_once;
-    mock_context(&f->d, p, 0, 1);
+    mock_context(&f->d, pid, 0, 1);
     start(f, "priority", &left);
     ticks(f, 10);
     assert_int_equal(left, 0);
-    assert_int_equal(engine_job_of(f->m, p), SLOT_NONE);
+    assert_int_equal(engine_job_of(f->m, pid), SLOT_NONE);
     ticks(f, 2000);
-    assert_int_not_equal(engine_job_of(f->m, p), SLOT_NONE);
+    assert_int_not_equal(engine_job_of(f->m, pid), SLOT_NONE);
 }
 
 /* A program and its child match a rule: they are one job, whichever is listed first. */
-static void test_rule_takes_the_older(void **state)
+LOOKS_TEST(test_rule_takes_the_older)
 {
-    struct fixture *f = *state;
     int left = 0;
     f->rule = fails_once;
     start(f, "priority", &left);
@@ -119,28 +118,25 @@ static void test_rule_takes_the_older(void **state)
 }
 
 /* A person took it out of its job: a failed look does not make it one for rules again. */
-static void test_detached_stays(void **state)
+LOOKS_TEST(test_detached_stays)
 {
-    struct fixture *f = *state;
-    pid_t p = child(f);
-    mock_context(&f->d, p, 0, 1);
-    start(f, "priority", &p);
+    pid_t pid = child(f);
+    mock_context(&f->d, pid, 0, 1);
+    start(f, "priority", &pid);
     ticks(f, 2000);
-    engine_release(f->m, engine_job_of(f->m, p));
+    engine_release(f->m, engine_job_of(f->m, pid));
     ticks(f, 2000);
-    assert_int_equal(engine_job_of(f->m, p), SLOT_NONE);
+    assert_int_equal(engine_job_of(f->m, pid), SLOT_NONE);
     for (unsigned after = 0; after < 5; after++) {
-        fail_looks_at(p, after, 1);
+        fail_looks_at(pid, after, 1);
         ticks(f, 3000);
-        assert_int_equal(engine_job_of(f->m, p), SLOT_NONE);
+        assert_int_equal(engine_job_of(f->m, pid), SLOT_NONE);
     }
 }
 
 /* No process of a job is left on the GPU because it could not be looked at. */
-static void test_nothing_left_behind(void **state)
+LOOKS_TEST(test_nothing_left_behind)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
     pid_t both[2];
     parent_and_child(f, both);
     swap_start(f);
@@ -150,23 +146,21 @@ static void test_nothing_left_behind(void **state)
     mock_context(&f->d, both[1], 0, 1);
     on(f, both[0])->memory_bytes = on(f, both[1])->memory_bytes = GIB;
     fail_looks_at(both[1], 0, 1000);
-    assert_int_equal(engine_swap_out(f->m, job, 0, &err), -EMFILE);
-    assert_non_null(strstr(err.text, "left behind"));
+    FAILS(-EMFILE, "left behind", engine_swap_out(f->m, job, 0, &f->err));
     fault.times = 0;
     f->d.fail_scan = EMFILE;
-    assert_int_equal(engine_swap_out(f->m, job, 0, &err), -EMFILE);
+    assert_int_equal(engine_swap_out(f->m, job, 0, &f->err), -EMFILE);
     f->d.fail_scan = 0;
     assert_true(is(f, job, ""));
-    assert_int_equal(engine_swap_out(f->m, job, 0, &err), 0);
+    assert_int_equal(engine_swap_out(f->m, job, 0, &f->err), 0);
     assert_true(EVENTUALLY(ordered(f, "out", -1))); /* both */
     write_answer(f, 0);
     stop(f, false);
 }
 
 /* A process that a swapped job begins with the GPU does not run before the job is back. */
-static void test_found_while_away(void **state)
+LOOKS_TEST(test_found_while_away)
 {
-    struct fixture *f = *state;
     pid_t both[2];
     parent_and_child(f, both);
     swap_start(f);
@@ -185,18 +179,15 @@ static void test_found_while_away(void **state)
     ticks(f, 3000);
     assert_true(is(f, job, "swapped"));
     assert_true(on(f, both[1])->suspended);
-    assert_int_equal(engine_swap_in(f->m, job), 0);
+    assert_int_equal(swap_in(engine_model(f->m), job), 0);
     come(f, job, both[0]);
     ticks(f, 3000);
     assert_int_equal(suspended_groups(f), 0);
-    stop(f, true);
 }
 
 /* The record of a process that is out is not dropped because the process cannot be looked at. */
-static void test_record_is_taken_over(void **state)
+LOOKS_TEST(test_record_is_taken_over)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
     pid_t both[2];
     parent_and_child(f, both);
     swap_start(f);
@@ -212,9 +203,9 @@ static void test_record_is_taken_over(void **state)
     unsigned after = 0;
     for (int r = -EMFILE; r < 0; after++) {
         assert_in_range(after, 0, 20);
-        assert_int_equal(journal_open(f->dir, 0, &f->j, &err), 0);
+        assert_int_equal(journal_open(f->dir, 0, &f->j, &f->err), 0);
         fail_looks_at(both[1], after, 1);
-        r = engine_new(&f->d.base, f->j, &o, &f->m, &err);
+        r = engine_new(&f->d.base, f->j, &o, &f->m, &f->err);
         const bool failed = fault.times == 0;
         fault.times = 0;
         assert_non_null(record(f));
@@ -229,9 +220,8 @@ static void test_record_is_taken_over(void **state)
     }
     assert_in_range(after, 3, 20);
     assert_true(is(f, job, "swapped"));
-    assert_int_equal(engine_swap_in(f->m, job), 0);
+    assert_int_equal(swap_in(engine_model(f->m), job), 0);
     come(f, job, both[1]);
-    stop(f, true);
 }
 
 /* ---- crowds ---- */
@@ -287,9 +277,8 @@ static unsigned opened_in_a_second(struct fixture *f, unsigned *most)
 
 /* Programs in no job below a long chain of forks: their ancestors are read once, not once for each
  * program and once more for each job that begins. */
-static void test_crowd_below_a_chain(void **state)
+LOOKS_TEST(test_crowd_below_a_chain)
 {
-    struct fixture *f = *state;
     pid_t programs[PROGRAMS], jobs[4];
     unsigned most, all;
     pid_t first = crowd_below_a_chain(0, programs);
@@ -310,7 +299,7 @@ static void test_crowd_below_a_chain(void **state)
     ticks(f, 2000);
     assert_int_equal(view(f, job).processes, 0);
     for (int i = 0; i < PROGRAMS; i++)
-        assert_int_equal(engine_job_with(f->m, programs[i]), job);
+        assert_int_equal(job_with(f, programs[i]), job);
     kill(first, SIGKILL);
     waitpid(first, NULL, 0);
     f->d.nidle = 0;
@@ -318,9 +307,8 @@ static void test_crowd_below_a_chain(void **state)
 
 /* Where programs of a job come and go, the next one has its order within a few looks of 10 ms, and
  * where nothing happens looks are rare. */
-static void test_programs_that_come_and_go(void **state)
+LOOKS_TEST(test_programs_that_come_and_go)
 {
-    struct fixture *f = *state;
     pid_t both[2], latency = child(f);
     parent_and_child(f, both);
     start(f, "priority", NULL);
@@ -349,30 +337,10 @@ static void test_programs_that_come_and_go(void **state)
 }
 
 /* One that descends from another which has ended is not taken for that one's descendant. */
-static void test_orphan_below_a_chain(void **state)
+LOOKS_TEST(test_orphan_below_a_chain)
 {
-    struct fixture *f = *state;
-    pid_t between, last;
-    int fds[2];
-    assert_int_equal(pipe(fds), 0);
-    pid_t first = fork();
-    if (first == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (fork() == 0) {
-            pid_t pids[2] = {getpid(), fork()};
-            if (pids[1] == 0)
-                setsid();
-            else if (write(fds[1], pids, sizeof(pids)) != sizeof(pids))
-                _exit(1);
-            for (;;)
-                pause();
-        }
-        for (;;)
-            pause();
-    }
-    assert_int_equal(read(fds[0], &between, sizeof(between)), sizeof(between));
-    assert_int_equal(read(fds[0], &last, sizeof(last)), sizeof(last));
-    f->children[f->n++] = first;
+    three_generations(f, p, (const char *const[3]){NULL});
+    const pid_t first = p[0], between = p[1], last = p[2];
     f->d.idle = &last;
     f->d.nidle = 1;
     start(f, "priority", NULL);
@@ -382,18 +350,12 @@ static void test_orphan_below_a_chain(void **state)
     ticks(f, 3000);
     add(f, first, CLASS_BATCH);
     ticks(f, 2000);
-    const uint32_t job = engine_job_with(f->m, last);
-    kill(last, SIGKILL);
-    f->d.nidle = 0;
-    close(fds[0]);
-    close(fds[1]);
-    assert_int_equal(job, SLOT_NONE);
+    assert_int_equal(job_with(f, last), SLOT_NONE);
 }
 
 /* A user's crowd does not keep another user's program waiting. */
-static void test_crowd_of_another_user(void **state)
+LOOKS_TEST(test_crowd_of_another_user)
 {
-    struct fixture *f = *state;
     pid_t pids[3 * PROGRAMS + 1], first[3];
     unsigned turn = 0;
     if (geteuid() != 0)
@@ -407,14 +369,13 @@ static void test_crowd_of_another_user(void **state)
     f->d.nidle = ARRAY_SIZE(pids);
     mock_context(&f->d, last, 0, 1);
     start(f, "priority", &left);
-    for (; turn < 20 && engine_job_with(f->m, own) == SLOT_NONE;
-         turn++, f->now += NSEC_PER_SEC / 50)
+    for (; turn < 20 && job_with(f, own) == SLOT_NONE; turn++, f->now += NSEC_PER_SEC / 50)
         tick(f);
     assert_in_range(turn, 1, 5);
-    assert_int_equal(engine_job_with(f->m, pids[3 * PROGRAMS - 1]), SLOT_NONE);
+    assert_int_equal(job_with(f, pids[3 * PROGRAMS - 1]), SLOT_NONE);
     ticks(f, 3000);
     for (int i = 0; i < 3 * PROGRAMS; i++)
-        assert_int_not_equal(engine_job_with(f->m, pids[i]), SLOT_NONE);
+        assert_int_not_equal(job_with(f, pids[i]), SLOT_NONE);
     f->d.nidle = 0;
     for (int i = 0; i < 3; i++) {
         kill(first[i], SIGKILL);
@@ -422,23 +383,4 @@ static void test_crowd_of_another_user(void **state)
     }
     kill(own, SIGKILL);
     waitpid(own, NULL, 0);
-}
-
-#undef T
-#define T(name) cmocka_unit_test_setup_teardown(name, looks_setup, teardown)
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    if (strcmp(argv[0], "cede-swap") == 0)
-        return fake_swapper();
-    const struct CMUnitTest tests[] = {
-        T(test_child_of_a_job),        T(test_rule),
-        T(test_rule_takes_the_older),  T(test_detached_stays),
-        T(test_nothing_left_behind),   T(test_found_while_away),
-        T(test_record_is_taken_over),  T(test_crowd_below_a_chain),
-        T(test_orphan_below_a_chain),  T(test_programs_that_come_and_go),
-        T(test_crowd_of_another_user),
-    };
-    return cmocka_run_group_tests_name("engine_looks", tests, NULL, NULL);
 }

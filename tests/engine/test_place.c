@@ -18,14 +18,9 @@ static void begin(struct fixture *f)
 /* The program of this number as a job of its own name. */
 static uint32_t job_as(struct fixture *f, unsigned i, enum job_class class)
 {
-    struct proc_stat st;
-    struct error err = {""};
     struct job_spec spec = {.terms = {.class = class, .weight = WEIGHT_DEFAULT}};
-    uint32_t job = SLOT_NONE;
-    assert_int_equal(proc_stat_read(f->children[i], &st), 0);
     snprintf(spec.name, sizeof(spec.name), "job%u", i);
-    assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), 0);
-    return job;
+    return add_spec(f, f->children[i], &spec);
 }
 
 static uint32_t job_of(struct fixture *f, unsigned i)
@@ -36,14 +31,10 @@ static uint32_t job_of(struct fixture *f, unsigned i)
 static uint32_t place_among(struct fixture *f, uint32_t job, uint64_t memory_bytes,
                             uint32_t candidates)
 {
-    struct error err = {""};
-    struct job_view v;
     const struct place_wish w = {
         .ngpus = 1, .candidates = candidates, .memory_bytes = memory_bytes};
-    if (engine_place(f->m, job, &w, &err) < 0)
-        fail_msg("%s", err.text);
-    assert_true(engine_view(f->m, job, &v));
-    return v.job.placed;
+    worked(f, engine_place(f->m, job, &w, &f->err));
+    return view(f, job).job.placed;
 }
 
 /* Of two GPUs; as a bit map. */
@@ -67,34 +58,30 @@ static void promised(struct fixture *f)
     assert_int_equal(placed(f, 2), 1);
 }
 
-static void test_promise(void **state)
+ENGINE_TEST(test_promise)
 {
-    struct fixture *f = *state;
     promised(f);
     ticks(f, PROMISE_MS - 1000);
     assert_int_equal(placed(f, 3), 2);
 }
 
-static void test_promise_ends(void **state)
+ENGINE_TEST(test_promise_ends)
 {
-    struct fixture *f = *state;
     promised(f);
     ticks(f, PROMISE_MS + 1000);
     assert_int_equal(placed(f, 3), 1);
 }
 
 /* A job that asks again keeps its GPU, also of the next ceded. */
-static void test_record(void **state)
+ENGINE_TEST(test_record)
 {
-    struct fixture *f = *state;
     begin(f);
     const uint32_t job = job_of(f, 0);
     assert_int_equal(place(f, job, 0), 1);
     assert_int_equal(placed(f, 1), 2);
     assert_int_equal(place(f, job, 0), 1);
     tick(f);
-    crash(f);
-    start(f, "priority", NULL);
+    restart(f, "priority");
     assert_int_equal(place(f, job, 0), 1);
     end(f, f->children[1]);
     ticks(f, 10);
@@ -102,9 +89,8 @@ static void test_record(void **state)
 }
 
 /* One that ran before this ceded began is known before the first choice. */
-static void test_unmanaged(void **state)
+ENGINE_TEST(test_unmanaged)
 {
-    struct fixture *f = *state;
     f->d.has_usage = true;
     mock_context(&f->d, child(f), 0, 3);
     begin(f);
@@ -113,10 +99,8 @@ static void test_unmanaged(void **state)
 
 /* What a job says that it will take counts before it has taken it, and a GPU that is never large
  * enough is none to wait for. */
-static void test_memory(void **state)
+ENGINE_TEST(test_memory)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
     f->d.has_usage = true;
     f->d.small = 2;
     begin(f);
@@ -124,7 +108,7 @@ static void test_memory(void **state)
         assert_int_equal(placed(f, i), 1U << i);
     const uint32_t large = job_of(f, 2);
     assert_int_equal(place(f, large, 40 * GIB), 1);
-    assert_int_equal(engine_need(f->m, large, 40 * GIB, 0, &err), 0);
+    assert_int_equal(engine_need(f->m, large, 40 * GIB, 0, &f->err), 0);
     assert_int_equal(place(f, job_of(f, 3), 30 * GIB), 2);
     assert_int_equal(place(f, job_of(f, 4), 30 * GIB), 2);
     assert_int_equal(place(f, job_of(f, 5), 50 * GIB), 1);
@@ -145,56 +129,50 @@ static void needs(struct fixture *f, uint32_t job, uint32_t gpu)
 
 static void queued_on(struct fixture *f, uint32_t job, bool queued, uint32_t gpu)
 {
-    struct job_view v;
-    assert_true(engine_view(f->m, job, &v));
+    const struct job_view v = view(f, job);
     assert_int_equal(v.queued, queued);
     assert_int_equal(v.job.placed, 1U << gpu);
     assert_int_equal(v.job.memory_gpu, gpu);
 }
 
 /* A job that waits for memory goes where there is room first, but overtakes nobody there. */
-static void test_moves_while_it_waits(void **state)
+ENGINE_TEST(test_moves_while_it_waits)
 {
-    struct fixture *f = *state;
-    uint32_t jobs[6];
-    pid_t p[6];
     f->d.has_usage = true;
     begin(f);
-    memcpy(p, f->children, sizeof(p));
+    memcpy(p, f->children, 6 * sizeof(p[0]));
     for (unsigned i = 0; i < 6; i++)
-        needs(f, jobs[i] = job_of(f, i), i % 2);
+        needs(f, j[i] = job_of(f, i), i % 2);
     for (unsigned i = 0; i < 6; i++)
-        queued_on(f, jobs[i], i > 1, i % 2);
+        queued_on(f, j[i], i > 1, i % 2);
     end(f, p[1]);
     ticks(f, 3000);
-    queued_on(f, jobs[3], false, 1);
-    queued_on(f, jobs[2], true, 0);
+    queued_on(f, j[3], false, 1);
+    queued_on(f, j[2], true, 0);
     end(f, p[3]);
     ticks(f, 3000);
-    queued_on(f, jobs[5], false, 1);
+    queued_on(f, j[5], false, 1);
     end(f, p[5]);
     ticks(f, 3000);
-    queued_on(f, jobs[2], false, 1);
-    queued_on(f, jobs[4], true, 0);
+    queued_on(f, j[2], false, 1);
+    queued_on(f, j[4], true, 0);
 }
 
 /* A job for which others have been swapped out stays where it is, and one whose user has named its
  * GPUs stays among them. */
-static void test_stays(void **state)
+ENGINE_TEST(test_stays)
 {
-    struct fixture *f = *state;
-    uint32_t jobs[4];
     f->d.has_usage = true;
     begin(f);
     for (unsigned i = 0; i < 4; i++)
-        jobs[i] = job_as(f, i, i == 2 ? CLASS_LATENCY : CLASS_BATCH);
+        j[i] = job_as(f, i, i == 2 ? CLASS_LATENCY : CLASS_BATCH);
     for (unsigned i = 0; i < 3; i++)
-        needs(f, jobs[i], i % 2);
-    needs_among(f, jobs[3], 0, 1);
+        needs(f, j[i], i % 2);
+    needs_among(f, j[3], 0, 1);
     end(f, f->children[1]);
     ticks(f, 3000);
-    queued_on(f, jobs[2], true, 0);
-    queued_on(f, jobs[3], true, 0);
+    queued_on(f, j[2], true, 0);
+    queued_on(f, j[3], true, 0);
 }
 
 /* A slot of a gate is no GPU whose memory could be waited for, but where there is nothing else. */
@@ -211,34 +189,17 @@ static void asked_for_slots(struct fixture *f, uint32_t gates, int first, int se
     assert_string_equal(err.text, says);
 }
 
-static void test_slot_of_a_gate(void **state)
+ENGINE_TEST(test_slot_of_a_gate)
 {
-    asked_for_slots(*state, 2, 0, -EINVAL, "there is no GPU 7: the only one is 0");
+    asked_for_slots(f, 2, 0, -EINVAL, "there is no GPU 7: the only one is 0");
 }
 
-static void test_slot_before_the_gpu(void **state)
+ENGINE_TEST(test_slot_before_the_gpu)
 {
-    asked_for_slots(*state, 1, -EINVAL, 0, "there is no GPU 7: the only one is 1");
+    asked_for_slots(f, 1, -EINVAL, 0, "there is no GPU 7: the only one is 1");
 }
 
-static void test_slots_of_a_gate_alone(void **state)
+ENGINE_TEST(test_slots_of_a_gate_alone)
 {
-    asked_for_slots(*state, 3, 0, 0, "there is no GPU 7: they are 0, 1");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        T(test_promise),
-        T(test_promise_ends),
-        T(test_record),
-        T(test_unmanaged),
-        T(test_memory),
-        T(test_moves_while_it_waits),
-        T(test_stays),
-        T(test_slot_of_a_gate),
-        T(test_slots_of_a_gate_alone),
-        T(test_slot_before_the_gpu),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    asked_for_slots(f, 3, 0, 0, "there is no GPU 7: they are 0, 1");
 }

@@ -1,26 +1,31 @@
 /* Jobs that are preempted at block ends: what they ask for is so in all their compute groups, on
  * record before it is made, and so no more once it may not be, or nobody is left who would end it.
  */
-#include <errno.h>
 
 #include "clients.h"
 
-static int set(struct fixture *f, uint32_t job, enum job_class class, enum preempt_mode mode)
+static void set(struct fixture *f, enum job_class class, enum preempt_mode mode)
 {
-    struct job_terms t = {.class = class, .weight = WEIGHT_DEFAULT, .preempt = mode};
-    return engine_change(f->m, job, &t, NULL);
+    change(f, f->job[0],
+           (struct job_terms){.class = class, .weight = WEIGHT_DEFAULT, .preempt = mode});
+    ticks(f, 1);
+}
+
+/* In force, and shown. */
+static bool active(struct fixture *f)
+{
+    const bool is = on(f, f->p[0])->block_ends;
+    assert_int_equal(view(f, f->job[0]).preempt_active, is);
+    return is;
 }
 
 /* A batch job with a context, its mode set. */
-static uint32_t blocks_job(struct fixture *f, pid_t *p)
+static void blocks_job(struct fixture *f)
 {
-    uint32_t job = one_job(f, CLASS_BATCH, p);
+    f->job[0] = one_job(f, CLASS_BATCH, f->p);
     ticks(f, 100);
-    assert_int_equal(set(f, job, CLASS_BATCH, PREEMPT_BLOCK), 0);
-    ticks(f, 1);
-    assert_true(on(f, *p)->block_ends);
-    assert_true(view(f, job).preempt_active);
-    return job;
+    set(f, CLASS_BATCH, PREEMPT_BLOCK);
+    assert_true(active(f));
 }
 
 static unsigned on_record(const struct fixture *f)
@@ -31,104 +36,85 @@ static unsigned on_record(const struct fixture *f)
     return n;
 }
 
-static void test_set_and_back(void **state)
+ENGINE_TEST(test_set_and_back)
 {
-    struct fixture *f = *state;
-    pid_t p;
-    uint32_t job = blocks_job(f, &p);
+    blocks_job(f);
     assert_int_equal(on_record(f), 1); /* the compute group alone */
     unsigned calls = f->d.preempt_calls;
     ticks(f, 2000);
     assert_int_equal(f->d.preempt_calls, calls);
-    assert_int_equal(set(f, job, CLASS_BATCH, PREEMPT_INSTRUCTION), 0);
-    ticks(f, 1);
-    assert_false(on(f, p)->block_ends || view(f, job).preempt_active);
+    set(f, CLASS_BATCH, PREEMPT_INSTRUCTION);
+    assert_false(active(f));
     assert_int_equal(on_record(f), 0);
-    stop(f, true);
-    assert_int_equal(changed_groups(f), 0);
 }
 
 /* Contexts that come later; a job that has none yet. */
-static void test_new_contexts(void **state)
+ENGINE_TEST(test_new_contexts)
 {
-    struct fixture *f = *state;
-    pid_t p = child(f);
+    p[0] = child(f);
     start(f, "priority", NULL);
-    uint32_t job = add(f, p, CLASS_BATCH);
-    assert_int_equal(set(f, job, CLASS_BATCH, PREEMPT_BLOCK), 0);
+    j[0] = add(f, p[0], CLASS_BATCH);
+    set(f, CLASS_BATCH, PREEMPT_BLOCK);
     ticks(f, 100);
-    assert_false(view(f, job).preempt_active);
-    unsigned first = mock_context(&f->d, p, 0, 3);
+    assert_false(view(f, j[0]).preempt_active);
+    unsigned first = mock_context(&f->d, p[0], 0, 3);
     ticks(f, 3000);
-    unsigned second = mock_context(&f->d, p, 0, 3);
+    unsigned second = mock_context(&f->d, p[0], 0, 3);
     ticks(f, 3000);
     assert_true(f->d.g[first].block_ends && f->d.g[second].block_ends);
     assert_int_equal(on_record(f), 2);
 }
 
-static void test_ends_with_class_and_detach(void **state)
+ENGINE_TEST(test_ends_with_class_and_detach)
 {
-    struct fixture *f = *state;
-    pid_t p;
-    uint32_t job = blocks_job(f, &p);
+    blocks_job(f);
     /* Whoever changes the class takes the mode away too; if not, it has no effect. */
-    assert_int_equal(set(f, job, CLASS_NORMAL, PREEMPT_BLOCK), 0);
+    set(f, CLASS_NORMAL, PREEMPT_BLOCK);
+    assert_false(on(f, p[0])->block_ends);
+    set(f, CLASS_BATCH, PREEMPT_BLOCK);
+    assert_true(on(f, p[0])->block_ends);
+    engine_release(f->m, j[0]);
     ticks(f, 1);
-    assert_false(on(f, p)->block_ends);
-    assert_int_equal(set(f, job, CLASS_BATCH, PREEMPT_BLOCK), 0);
-    ticks(f, 1);
-    assert_true(on(f, p)->block_ends);
-    engine_release(f->m, job);
-    ticks(f, 1);
-    assert_int_equal(changed_groups(f), 0);
-    assert_int_equal(on_record(f), 0);
+    assert_int_equal(changed_groups(f) + on_record(f), 0);
+}
+
+/* Whoever asks for it anew. */
+static void assert_refused(struct fixture *f, const char *says)
+{
+    const struct job_terms t = {
+        .class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .preempt = PREEMPT_BLOCK};
+    set(f, CLASS_BATCH, PREEMPT_INSTRUCTION);
+    FAILS(-ENOTSUP, says, engine_change(f->m, f->job[0], &t, &f->err));
 }
 
 /* On a second GPU: from then on blocks may wait for each other. */
-static void test_ends_with_gang(void **state)
+ENGINE_TEST(test_ends_with_gang)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
-    pid_t p;
-    uint32_t job = blocks_job(f, &p);
-    mock_context(&f->d, p, 1, 3);
+    blocks_job(f);
+    mock_context(&f->d, p[0], 1, 3);
     ticks(f, 3000);
-    assert_false(on(f, p)->block_ends || mock_compute(&f->d, p, 1)->block_ends);
-    assert_false(view(f, job).preempt_active);
-    assert_int_equal(view(f, job).job.preempt, PREEMPT_BLOCK);
-    assert_int_equal(set(f, job, CLASS_BATCH, PREEMPT_INSTRUCTION), 0);
-    struct job_terms t = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .preempt = PREEMPT_BLOCK};
-    assert_int_equal(engine_change(f->m, job, &t, &err), -ENOTSUP);
-    assert_non_null(strstr(err.text, "several GPUs"));
-    stop(f, true);
-    assert_int_equal(changed_groups(f), 0);
+    assert_false(active(f) || mock_compute(&f->d, p[0], 1)->block_ends);
+    assert_int_equal(view(f, j[0]).job.preempt, PREEMPT_BLOCK);
+    assert_refused(f, "several GPUs");
 }
 
-static void test_ends_with_unit(void **state)
+ENGINE_TEST(test_ends_with_unit)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
-    pid_t p;
-    uint32_t job = blocks_job(f, &p);
-    mock_share(&f->d, p, SERVER);
+    blocks_job(f);
+    mock_share(&f->d, p[0], SERVER);
     ticks(f, 3000);
-    assert_true(view(f, job).is_client);
-    assert_false(on(f, p)->block_ends || view(f, job).preempt_active);
-    assert_int_equal(set(f, job, CLASS_BATCH, PREEMPT_INSTRUCTION), 0);
-    struct job_terms t = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .preempt = PREEMPT_BLOCK};
-    assert_int_equal(engine_change(f->m, job, &t, &err), -ENOTSUP);
-    assert_non_null(strstr(err.text, "MPS"));
+    assert_true(view(f, j[0]).is_client);
+    assert_false(active(f));
+    assert_refused(f, "MPS");
 }
 
 /* ceded killed: the restorer's part is journal_undo(). */
-static void test_restored(void **state)
+ENGINE_TEST(test_restored)
 {
-    struct fixture *f = *state;
-    pid_t p;
-    blocks_job(f, &p);
+    blocks_job(f);
     crash(f);
-    assert_true(on(f, p)->block_ends);
-    assert_int_equal(journal_open(f->dir, 0, &f->j, NULL), 0);
+    assert_true(on(f, p[0])->block_ends);
+    f->j = journal_of(f);
     assert_int_equal(on_record(f), 1);
     assert_int_equal(journal_undo(f->j, &f->d.base, NULL, NULL), 0);
     assert_int_equal(changed_groups(f), 0);
@@ -137,97 +123,68 @@ static void test_restored(void **state)
 }
 
 /* A record that says so of a driver without such modes is damage: nothing is there to undo. */
-static void test_no_such_driver(void **state)
+ENGINE_TEST(test_no_such_driver)
 {
-    struct fixture *f = *state;
     struct device_ops ops = *f->d.base.ops;
-    pid_t p;
-    blocks_job(f, &p);
+    blocks_job(f);
     crash(f);
     ops.set_preempt = NULL;
     f->d.base.ops = &ops;
-    assert_int_equal(journal_open(f->dir, 0, &f->j, NULL), 0);
+    f->j = journal_of(f);
     assert_int_equal(journal_undo(f->j, &f->d.base, NULL, NULL), 0);
     assert_int_equal(on_record(f), 0);
     journal_close(f->j);
 }
 
 /* Its restorer was killed too: the next one takes over, and the mode stays the job's. */
-static void test_taken_over(void **state)
+ENGINE_TEST(test_taken_over)
 {
-    struct fixture *f = *state;
-    pid_t p;
-    uint32_t job = blocks_job(f, &p);
-    uint64_t number = view(f, job).number;
-    crash(f);
-    start(f, "priority", NULL);
+    blocks_job(f);
+    uint64_t number = view(f, j[0]).number;
+    restart(f, "priority");
     ticks(f, 3000);
-    job = engine_job_by_number(f->m, number);
-    assert_int_equal(view(f, job).job.preempt, PREEMPT_BLOCK);
-    assert_true(on(f, p)->block_ends && view(f, job).preempt_active);
+    j[0] = model_job_by_number(engine_model(f->m), number);
+    assert_int_equal(view(f, j[0]).job.preempt, PREEMPT_BLOCK);
+    assert_true(active(f));
     /* A record may be of what was never made: it is made, and undone once that is asked for. */
     crash(f);
-    on(f, p)->block_ends = false;
+    on(f, p[0])->block_ends = false;
     start(f, "priority", NULL);
     ticks(f, 3000);
-    assert_true(on(f, p)->block_ends);
-    stop(f, true);
-    assert_int_equal(changed_groups(f), 0);
+    assert_true(on(f, p[0])->block_ends);
 }
 
 /* A restorer took us for hung, and undid everything. */
-static void test_undone_by_restorer(void **state)
+ENGINE_TEST(test_undone_by_restorer)
 {
-    struct fixture *f = *state;
-    pid_t p;
-    uint32_t job = blocks_job(f, &p);
+    blocks_job(f);
     assert_int_equal(journal_undo(f->j, &f->d.base, NULL, NULL), 0);
     atomic_fetch_add(&journal_shared(f->j)->restored, 1);
-    assert_false(on(f, p)->block_ends);
+    assert_false(on(f, p[0])->block_ends);
     ticks(f, 100);
-    assert_true(on(f, p)->block_ends && view(f, job).preempt_active);
+    assert_true(active(f));
     assert_int_equal(on_record(f), 1);
-    stop(f, true);
-    assert_int_equal(changed_groups(f), 0);
 }
 
-static void test_failures(void **state)
+ENGINE_TEST(test_failures)
 {
-    struct fixture *f = *state;
-    pid_t p;
-    uint32_t job = one_job(f, CLASS_BATCH, &p);
+    j[0] = one_job(f, CLASS_BATCH, p);
     ticks(f, 100);
     /* It failed, and was done: on record until it is known to be undone. */
     f->d.fail_preempt = EIO;
     f->d.partial = true;
-    assert_int_equal(set(f, job, CLASS_BATCH, PREEMPT_BLOCK), 0);
-    ticks(f, 1);
+    set(f, CLASS_BATCH, PREEMPT_BLOCK);
     assert_int_equal(on_record(f), 1);
-    assert_false(view(f, job).preempt_active);
-    assert_non_null(strstr(view(f, job).error, "mock preempt"));
+    assert_false(view(f, j[0]).preempt_active);
+    assert_non_null(strstr(view(f, j[0]).error, "mock preempt"));
     f->d.fail_preempt = 0;
     ticks(f, 1100);
-    assert_true(view(f, job).preempt_active);
+    assert_true(view(f, j[0]).preempt_active);
     /* Without the right nothing is done, and nothing on record. */
-    assert_int_equal(set(f, job, CLASS_BATCH, PREEMPT_INSTRUCTION), 0);
-    ticks(f, 1);
+    set(f, CLASS_BATCH, PREEMPT_INSTRUCTION);
     f->d.fail_preempt = EPERM;
     f->d.partial = false;
-    assert_int_equal(set(f, job, CLASS_BATCH, PREEMPT_BLOCK), 0);
-    ticks(f, 1);
-    assert_false(on(f, p)->block_ends);
+    set(f, CLASS_BATCH, PREEMPT_BLOCK);
+    assert_false(on(f, p[0])->block_ends);
     assert_int_equal(on_record(f), 0);
-    stop(f, true);
-    assert_int_equal(changed_groups(f), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        T(test_set_and_back),   T(test_new_contexts),   T(test_ends_with_class_and_detach),
-        T(test_ends_with_gang), T(test_ends_with_unit), T(test_restored),
-        T(test_no_such_driver), T(test_taken_over),     T(test_undone_by_restorer),
-        T(test_failures),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

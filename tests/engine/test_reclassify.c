@@ -28,8 +28,9 @@ static int by_reports(void *arg, pid_t pid, struct job_spec *spec)
     if (pid == a->later && a->number && a->delays-- > 0)
         return -EAGAIN;
     a->answered++;
-    *spec = (struct job_spec){.terms = {.class = a->class[a->number], .weight = 50},
-                              .deadline_us = a->number ? a->deadline_us : 0,
+    *spec = (struct job_spec){.terms = {.class = a->class[a->number],
+                                        .weight = 50,
+                                        .deadline_us = a->number ? a->deadline_us : 0},
                               .source = a->source,
                               .facts = a->number,
                               .name = "r"};
@@ -44,9 +45,7 @@ static void report(struct fixture *f, struct agent *a)
 
 static struct journal_job job_of(struct fixture *f, pid_t pid)
 {
-    struct job_view v;
-    assert_true(engine_view(f->m, engine_job_with(f->m, pid), &v));
-    return v.job;
+    return view(f, job_with(f, pid)).job;
 }
 
 static void start_with(struct fixture *f, struct agent *a)
@@ -58,11 +57,9 @@ static void start_with(struct fixture *f, struct agent *a)
     ticks(f, 100);
 }
 
-static void test_becomes_another(void **state)
+ENGINE_TEST(test_becomes_another)
 {
-    struct fixture *f = *state;
     struct agent a = {.class = {CLASS_BATCH, CLASS_LATENCY, CLASS_BATCH}};
-    pid_t p[3];
     programs(f, p, 2, 0);
     start_with(f, &a);
     mock_context(&f->d, p[2] = child(f), 0, 0);
@@ -90,12 +87,11 @@ static void test_becomes_another(void **state)
 }
 
 /* Many reports are one look. */
-static void test_one_look(void **state)
+ENGINE_TEST(test_one_look)
 {
-    struct fixture *f = *state;
     struct agent a = {.class = {CLASS_BATCH, CLASS_NORMAL}};
-    pid_t p = child(f), none = child(f);
-    mock_context(&f->d, p, 0, 0);
+    pid_t pid = child(f), none = child(f);
+    mock_context(&f->d, pid, 0, 0);
     mock_context(&f->d, none, 0, 0);
     a.none = none;
     start_with(f, &a);
@@ -107,15 +103,13 @@ static void test_one_look(void **state)
     }
     ticks(f, 30);
     assert_int_equal(a.asked, 4);
-    assert_int_equal(job_of(f, p).class, CLASS_NORMAL);
+    assert_int_equal(job_of(f, pid).class, CLASS_NORMAL);
     assert_int_equal(job_of(f, none).class, CLASS_NORMAL); /* it was in no job */
 }
 
-static void test_typed_stays(void **state)
+ENGINE_TEST(test_typed_stays)
 {
-    struct fixture *f = *state;
     struct agent a = {.class = {CLASS_BATCH, CLASS_LATENCY, CLASS_NORMAL}};
-    pid_t p[4];
     programs(f, p, 4, 0);
     f->rule = by_reports;
     f->rule_arg = &a;
@@ -124,28 +118,26 @@ static void test_typed_stays(void **state)
     add(f, p[0], CLASS_NORMAL);
     ticks(f, 100);
     const struct job_terms to = {.class = CLASS_BATCH, .weight = 70};
-    assert_int_equal(engine_change(f->m, engine_job_with(f->m, p[1]), &to, NULL), 0);
-    engine_release(f->m, engine_job_with(f->m, p[2]));
+    assert_int_equal(engine_change(f->m, job_with(f, p[1]), &to, NULL), 0);
+    engine_release(f->m, job_with(f, p[2]));
     report(f, &a);
     ticks(f, 1100);
     assert_int_equal(job_of(f, p[0]).class, CLASS_NORMAL);
     assert_int_equal(job_of(f, p[1]).class, CLASS_BATCH);
     assert_int_equal(job_of(f, p[1]).weight, 70);
     assert_int_equal(job_of(f, p[1]).source, JOB_PID);
-    assert_int_equal(engine_job_with(f->m, p[2]), SLOT_NONE);
+    assert_int_equal(job_with(f, p[2]), SLOT_NONE);
     assert_int_equal(job_of(f, p[3]).class, CLASS_LATENCY);
     /* The next daemon knows it, too. */
-    crash(f);
-    start(f, "priority", NULL);
+    restart(f, "priority");
     report(f, &a);
     ticks(f, 1100);
     assert_int_equal(job_of(f, p[1]).weight, 70);
     assert_int_equal(job_of(f, p[3]).class, CLASS_NORMAL);
 }
 
-static void test_is_told_later(void **state)
+ENGINE_TEST(test_is_told_later)
 {
-    struct fixture *f = *state;
     struct agent a = {.class = {CLASS_BATCH, CLASS_NORMAL}, .delays = 3, .later = child(f)};
     mock_context(&f->d, a.later, 0, 0);
     start_with(f, &a);
@@ -161,11 +153,9 @@ static void test_is_told_later(void **state)
 }
 
 /* Rules that take long: a part of the jobs per tick, and each has its turn. */
-static void test_takes_its_time(void **state)
+ENGINE_TEST(test_takes_its_time)
 {
-    struct fixture *f = *state;
     struct agent a = {.class = {CLASS_BATCH, CLASS_NORMAL}};
-    pid_t p[5];
     programs(f, p, 5, 0);
     start_with(f, &a);
     a.slow = true;
@@ -180,30 +170,17 @@ static void test_takes_its_time(void **state)
 }
 
 /* One that has yielded has its new class when it acquires. */
-static void test_yielded(void **state)
+ENGINE_TEST(test_yielded)
 {
-    struct fixture *f = *state;
     struct agent a = {.class = {CLASS_NORMAL, CLASS_LATENCY}};
-    struct error err = {""};
-    pid_t p;
-    programs(f, &p, 1, 0);
+    programs(f, p, 1, 0);
     start_with(f, &a);
-    const uint32_t job = engine_job_with(f->m, p);
-    assert_int_equal(engine_yield(f->m, job, YIELD_CLASS, 0, true, &err), 0);
+    const uint32_t job = job_with(f, p[0]);
+    assert_int_equal(engine_yield(f->m, job, YIELD_CLASS, 0, true, &f->err), 0);
     report(f, &a);
     ticks(f, 30);
-    assert_int_equal(job_of(f, p).class, CLASS_BATCH);
-    engine_acquire(f->m, job, 0);
+    assert_int_equal(job_of(f, p[0]).class, CLASS_BATCH);
+    yield_acquire(engine_model(f->m), job, 0);
     ticks(f, 1);
-    assert_int_equal(job_of(f, p).class, CLASS_LATENCY);
-    stop(f, true);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        T(test_becomes_another), T(test_one_look),       T(test_typed_stays),
-        T(test_is_told_later),   T(test_takes_its_time), T(test_yielded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_int_equal(job_of(f, p[0]).class, CLASS_LATENCY);
 }

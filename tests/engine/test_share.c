@@ -1,11 +1,4 @@
 /* What share of a GPU a job is told it can expect, from what others used. */
-#include "engine/engine.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #include "fixture.h"
 
 static uint32_t share(const struct fixture *f, pid_t pid)
@@ -22,12 +15,9 @@ static void use(struct fixture *f, const pid_t *p, unsigned n, const double *bus
     ticks(f, 2100);
 }
 
-static void test_classes_and_weights(void **state)
+ENGINE_TEST(test_classes_and_weights)
 {
-    struct fixture *f = *state;
     enum { LATENCY, A, B, BATCH, N };
-    pid_t p[N];
-    struct error err = {""};
     f->d.has_usage = true;
     programs(f, p, N, 0);
     start(f, "priority", NULL);
@@ -50,53 +40,26 @@ static void test_classes_and_weights(void **state)
     assert_int_equal(share(f, p[A]), 400);
     assert_int_equal(share(f, p[BATCH]), 1); /* never 0 */
     struct job_terms t = {.class = CLASS_NORMAL, .weight = 3 * WEIGHT_DEFAULT};
-    assert_int_equal(engine_change(f->m, a, &t, &err), 0);
+    change(f, a, t);
     assert_int_equal(share(f, p[A]), 600);
     t.gpu_max = 30;
-    assert_int_equal(engine_change(f->m, a, &t, &err), 0);
+    change(f, a, t);
     assert_int_equal(share(f, p[A]), 300);
     t = (struct job_terms){.class = CLASS_NORMAL, .weight = 1, .gpu_min = 25};
-    assert_int_equal(engine_change(f->m, a, &t, &err), 0);
+    change(f, a, t);
     assert_int_equal(share(f, p[A]), 250);
-    stop(f, true);
-}
-
-static void add_for(struct fixture *f, pid_t pid, uid_t uid)
-{
-    struct proc_stat st;
-    struct error err = {""};
-    uint32_t job;
-    assert_int_equal(proc_stat_read(pid, &st), 0);
-    struct job_spec spec = {.terms = {.class = CLASS_LATENCY, .weight = WEIGHT_DEFAULT},
-                            .source = JOB_PID,
-                            .uid = uid,
-                            .account_uid = uid};
-    assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), 0);
 }
 
 /* Users share first, then the jobs of each. */
-static void test_accounts(void **state)
+ENGINE_TEST(test_accounts)
 {
-    struct fixture *f = *state;
-    pid_t p[4];
     f->d.has_usage = true;
     programs(f, p, 4, 0);
     start(f, "priority", NULL);
     for (unsigned i = 0; i < 4; i++)
-        add_for(f, p[i], i == 0 ? 1 : 2);
+        add_as(f, p[i], CLASS_LATENCY, i == 0 ? 1 : 2);
     use(f, p, 4, (double[]){0.5, 0.2, 0.2, 0.1});
     assert_int_equal(share(f, p[0]), 500);
     assert_int_equal(share(f, p[1]), 200); /* what the others leave: more than its sixth */
     assert_int_equal(share(f, p[3]), 167);
-    stop(f, true);
-}
-
-int main(void)
-{
-#define SHARE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        SHARE(test_classes_and_weights),
-        SHARE(test_accounts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,9 +16,8 @@ static int add_to(struct fixture *f, pid_t pid, uint64_t number, uid_t uid, enum
     return engine_add(f->m, st.id, &spec, job, &err);
 }
 
-static void one_job_of_several_trees(void **state)
+ENGINE_TEST(one_job_of_several_trees)
 {
-    struct fixture *f = *state;
     pid_t a = child(f), b = child(f), other = child(f), others = child(f);
     uint32_t job, second, third, fourth;
     start(f, "priority", NULL);
@@ -29,42 +28,32 @@ static void one_job_of_several_trees(void **state)
     assert_int_equal(add_to(f, other, 78, 5, CLASS_BATCH, &third), 0);
     assert_int_equal(add_to(f, others, 77, 6, CLASS_BATCH, &fourth), 0);
     ticks(f, 100);
-    assert_int_equal(engine_jobs(f->m), 3);
+    assert_int_equal(model_jobs(engine_model(f->m)), 3);
     assert_int_equal(view(f, job).job.class, CLASS_NORMAL);
-    assert_int_equal(engine_job_with(f->m, b), job);
-    assert_int_equal(engine_job_with(f->m, other), third);
-    assert_int_equal(engine_job_with(f->m, others), fourth);
+    assert_int_equal(job_with(f, b), job);
+    assert_int_equal(job_with(f, other), third);
+    assert_int_equal(job_with(f, others), fourth);
     end(f, a);
     ticks(f, 100);
-    assert_int_equal(engine_job_with(f->m, b), job);
+    assert_int_equal(job_with(f, b), job);
     end(f, b);
     ticks(f, 100);
-    assert_int_equal(engine_jobs(f->m), 2);
+    assert_int_equal(model_jobs(engine_model(f->m)), 2);
 }
 
 /* It was found in another job before. */
-static void leaves_another_job(void **state)
+ENGINE_TEST(leaves_another_job)
 {
-    struct fixture *f = *state;
-    pid_t p = child(f);
+    pid_t pid = child(f);
     uint32_t job;
     start(f, "priority", NULL);
-    const uint32_t before = add(f, p, CLASS_LATENCY);
+    const uint32_t before = add(f, pid, CLASS_LATENCY);
     pid_t root = child(f);
     assert_int_equal(add_to(f, root, 77, 0, CLASS_BATCH, &job), 0);
     assert_int_not_equal(job, before);
-    assert_int_equal(add_to(f, p, 77, 0, CLASS_BATCH, &job), 0);
+    assert_int_equal(add_to(f, pid, 77, 0, CLASS_BATCH, &job), 0);
     ticks(f, 100);
-    mock_context(&f->d, p, 0, 1);
+    mock_context(&f->d, pid, 0, 1);
     ticks(f, 100);
     assert_int_equal(view(f, job).processes, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_job_of_several_trees, setup, teardown),
-        cmocka_unit_test_setup_teardown(leaves_another_job, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,14 +19,12 @@ static bool listed(struct fixture *f, pid_t pid)
     return unmanaged(f, pid, &u);
 }
 
-static void test_is_known_with_its_gpus(void **state)
+ENGINE_TEST(test_is_known_with_its_gpus)
 {
-    struct fixture *f = *state;
     struct unmanaged u;
     f->d.has_usage = true;
-    pid_t job = child(f), other = child(f);
-    mock_context(&f->d, job, 0, 0);
-    mock_context(&f->d, other, 0, 0);
+    programs(f, p, 2, 0);
+    const pid_t job = p[0], other = p[1];
     mock_context(&f->d, other, 1, 0);
     start(f, "priority", NULL);
     ticks(f, 5000);
@@ -50,9 +48,8 @@ static void test_is_known_with_its_gpus(void **state)
     assert_int_equal(calls, 6); /* for the count, as the job is young */
 
     /* What is known stays known when another job comes. */
-    pid_t second = child(f);
-    mock_context(&f->d, second, 0, 0);
-    add(f, second, CLASS_LATENCY);
+    programs(f, p + 2, 1, 0);
+    add(f, p[2], CLASS_LATENCY);
     tick(f);
     assert_true(unmanaged(f, other, &u));
     assert_int_equal(u.gpus, 3);
@@ -64,13 +61,12 @@ static void test_is_known_with_its_gpus(void **state)
 }
 
 /* A program that has the device open and nothing on it is asked for a few times. */
-static void test_usage_is_asked_now_and_then(void **state)
+ENGINE_TEST(test_usage_is_asked_now_and_then)
 {
-    struct fixture *f = *state;
     struct unmanaged u;
-    pid_t p, idle = child(f);
+    pid_t idle = child(f);
     f->d.has_usage = true;
-    one_job(f, CLASS_LATENCY, &p);
+    one_job(f, CLASS_LATENCY, p);
     f->d.idle = &idle;
     f->d.nidle = 1;
     ticks(f, 3500);
@@ -81,12 +77,11 @@ static void test_usage_is_asked_now_and_then(void **state)
     assert_in_range(f->d.usage_calls, 20, 21); /* ten times for that, and every five seconds */
 }
 
-static void test_becomes_a_job(void **state)
+ENGINE_TEST(test_becomes_a_job)
 {
-    struct fixture *f = *state;
-    pid_t p, other = child(f);
-    mock_context(&f->d, other, 0, 0);
-    one_job(f, CLASS_LATENCY, &p);
+    programs(f, p + 1, 1, 0);
+    const pid_t other = p[1];
+    one_job(f, CLASS_LATENCY, p);
     tick(f);
     assert_true(listed(f, other));
     add(f, other, CLASS_BATCH);
@@ -94,38 +89,39 @@ static void test_becomes_a_job(void **state)
     assert_false(listed(f, other));
 }
 
-static void test_detached_stays_so(void **state)
+ENGINE_TEST(test_detached_stays_so)
 {
-    struct fixture *f = *state;
     struct unmanaged u;
-    pid_t other = child(f);
-    mock_context(&f->d, other, 0, 0);
-    start(f, "priority", &other);
+    programs(f, p, 1, 0);
+    const pid_t other = p[0];
+    start(f, "priority", p);
+    /* A job that somebody asks for and does not get leaves its program to the rules. */
+    uint32_t job = add(f, other, CLASS_LATENCY);
+    tick(f);
+    engine_untold(f->m, job);
     ticks(f, 100);
     assert_false(listed(f, other));
-    uint32_t job = engine_job_with(f->m, other);
-    assert_int_not_equal(job, SLOT_NONE);
+    job = job_with(f, other);
+    assert_int_equal(view(f, job).job.source, JOB_RULE);
     engine_release(f->m, job);
+    /* Nor does a job that somebody asked for and does not get. */
+    engine_untold(f->m, add(f, other, CLASS_NORMAL));
     for (int i = 0; i < 3; i++) {
         assert_true(unmanaged(f, other, &u));
         assert_true(u.detached);
         ticks(f, 1100);
         /* A job that comes, and a configuration that is read again, make no difference. */
         if (i == 0) {
-            pid_t p = child(f);
-            add(f, p, CLASS_NORMAL);
+            add(f, child(f), CLASS_NORMAL);
         } else {
-            struct sched_params params = *engine_params(f->m);
-            assert_int_equal(engine_set_params(f->m, &params), 0);
+            assert_int_equal(engine_set_params(f->m, engine_params(f->m)), 0);
         }
     }
-    assert_int_equal(engine_job_with(f->m, other), SLOT_NONE);
+    assert_int_equal(job_with(f, other), SLOT_NONE);
 }
 
 static int takes_all(void *arg, pid_t pid, struct job_spec *spec)
 {
-    (void)arg;
-    (void)pid;
     *spec = (struct job_spec){
         .terms = {.class = CLASS_BATCH, .weight = 50}, .source = JOB_RULE, .name = "r"};
     return 1;
@@ -150,16 +146,20 @@ static int takes_slowly(void *arg, pid_t pid, struct job_spec *spec)
     return takes_all(NULL, pid, spec);
 }
 
+static void start_with(struct fixture *f, struct slow_rule *s)
+{
+    f->rule = takes_slowly;
+    f->rule_arg = s;
+    start(f, "priority", NULL);
+}
+
 /* What is not known yet is asked again, while the program is left alone; one that is left alone for
  * good is asked about once. */
-static void test_rule_answers_later(void **state)
+ENGINE_TEST(test_rule_answers_later)
 {
-    struct fixture *f = *state;
     struct slow_rule s = {.later = child(f)};
     mock_context(&f->d, s.later, 0, 0);
-    f->rule = takes_slowly;
-    f->rule_arg = &s;
-    start(f, "priority", NULL);
+    start_with(f, &s);
     tick(f);
     assert_int_equal(s.asked_later, 1);
     assert_true(listed(f, s.later));
@@ -168,70 +168,47 @@ static void test_rule_answers_later(void **state)
     engine_look_for_jobs(f->m, false);
     ticks(f, 30);
     assert_int_equal(s.asked_later, 2); /* for which an answer asks */
-    assert_int_equal(engine_job_with(f->m, s.later), SLOT_NONE);
+    assert_int_equal(job_with(f, s.later), SLOT_NONE);
     ticks(f, 3000);
     assert_int_equal(s.asked_later, 4); /* and no more */
-    assert_int_not_equal(engine_job_with(f->m, s.later), SLOT_NONE);
+    assert_int_not_equal(job_with(f, s.later), SLOT_NONE);
     assert_false(listed(f, s.later));
 }
 
 /* What a program shall be is known later than what its child shall be: it is the job all the same.
  */
-static void test_child_waits_for_its_parent(void **state)
+ENGINE_TEST(test_child_waits_for_its_parent)
 {
-    struct fixture *f = *state;
-    int fds[2];
-    pid_t parent, v;
-    assert_int_equal(pipe(fds), 0);
-    if ((parent = fork()) == 0) {
-        v = fork_to_wait();
-        if (write(fds[1], &v, sizeof(v)) < 0)
-            _exit(1);
-        wait_to_die();
-    }
-    f->children[f->n++] = parent;
-    assert_int_equal(read(fds[0], &v, sizeof(v)), sizeof(v));
-    close(fds[0]);
-    close(fds[1]);
-    struct slow_rule s = {.later = parent};
-    mock_context(&f->d, v, 0, 0);
-    mock_context(&f->d, parent, 0, 0);
-    f->rule = takes_slowly;
-    f->rule_arg = &s;
-    start(f, "priority", NULL);
+    parent_and_child(f, p);
+    struct slow_rule s = {.later = p[0]};
+    mock_context(&f->d, p[1], 0, 0);
+    mock_context(&f->d, p[0], 0, 0);
+    start_with(f, &s);
     tick(f);
     assert_int_equal(s.asked, 1);
-    assert_int_equal(engine_job_with(f->m, v), SLOT_NONE);
+    assert_int_equal(job_with(f, p[1]), SLOT_NONE);
     ticks(f, 5000);
-    assert_int_not_equal(engine_job_with(f->m, v), SLOT_NONE);
-    assert_int_equal(engine_job_with(f->m, v), engine_job_with(f->m, parent));
+    assert_int_not_equal(job_with(f, p[1]), SLOT_NONE);
+    assert_int_equal(job_with(f, p[1]), job_with(f, p[0]));
 }
 
 /* Rules that take long take all jobs' time: one program a look then, each in its turn. */
-static void test_rules_take_their_time(void **state)
+ENGINE_TEST(test_rules_take_their_time)
 {
-    struct fixture *f = *state;
     struct slow_rule s = {.slow = true};
-    pid_t v[4];
-    for (size_t i = 0; i < ARRAY_SIZE(v); i++) {
-        v[i] = child(f);
-        mock_context(&f->d, v[i], 0, 0);
-    }
-    f->rule = takes_slowly;
-    f->rule_arg = &s;
-    start(f, "priority", NULL);
-    unsigned jobs = 0;
+    programs(f, p, 4, 0);
+    start_with(f, &s);
     for (unsigned n = 1; n <= 2; n++) { /* a tick may look twice: there is a new job */
+        unsigned jobs = 0;
         tick(f);
-        jobs = 0;
-        for (size_t i = 0; i < ARRAY_SIZE(v); i++)
-            jobs += engine_job_with(f->m, v[i]) != SLOT_NONE;
+        for (int i = 0; i < 4; i++)
+            jobs += job_with(f, p[i]) != SLOT_NONE;
         assert_true(jobs > 0 && jobs == s.asked && jobs <= 2 * n);
     }
     ticks(f, 1000);
-    for (size_t i = 0; i < ARRAY_SIZE(v); i++)
-        assert_int_not_equal(engine_job_with(f->m, v[i]), SLOT_NONE);
-    assert_int_equal(s.asked, ARRAY_SIZE(v));
+    for (int i = 0; i < 4; i++)
+        assert_int_not_equal(job_with(f, p[i]), SLOT_NONE);
+    assert_int_equal(s.asked, 4);
 }
 
 /* A program that is called `name`, by an executable of another name. */
@@ -250,38 +227,18 @@ static pid_t called(struct fixture *f, const char *name)
         execl(path, name, "1000", NULL);
         _exit(1);
     }
-    struct proc_stat st = {.comm = ""};
-    for (int i = 0; i < 2000 && strcmp(st.comm, name) != 0; i++) {
-        usleep(5000);
-        proc_stat_read(pid, &st);
-    }
-    assert_string_equal(st.comm, name);
+    await_name(pid, name);
     return f->children[f->n++] = pid;
 }
 
 /* Processes that schedule are no programs: neither shown nor taken. Programs that only call
  * themselves so are. */
-static void test_schedulers_are_left_out(void **state)
+ENGINE_TEST(test_schedulers_are_left_out)
 {
     static const char *const names[] = {"ceded", "cede-restore", "cede-swap"};
-    struct fixture *f = *state;
     pid_t ours[ARRAY_SIZE(names)], liar[ARRAY_SIZE(names)], mps = called(f, "nvidia-cuda-mps");
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        int ready[2];
-        char c;
-        assert_int_equal(pipe(ready), 0);
-        ours[i] = fork(); /* of this executable, which is the engine's */
-        assert_true(ours[i] >= 0);
-        if (ours[i] == 0) {
-            prctl(PR_SET_NAME, names[i]);
-            close(ready[0]);
-            close(ready[1]);
-            wait_to_die();
-        }
-        f->children[f->n++] = ours[i];
-        close(ready[1]);
-        assert_int_equal(read(ready[0], &c, 1), 0);
-        close(ready[0]);
+        ours[i] = named_child(f, names[i]); /* of this executable, which is the engine's */
         mock_context(&f->d, ours[i], 0, 0);
         mock_context(&f->d, liar[i] = called(f, names[i]), 0, 0);
     }
@@ -299,57 +256,22 @@ static void test_schedulers_are_left_out(void **state)
     start(f, "priority", NULL);
     ticks(f, 2000);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        assert_int_equal(engine_job_with(f->m, ours[i]), SLOT_NONE);
-        assert_int_not_equal(engine_job_with(f->m, liar[i]), SLOT_NONE);
+        assert_int_equal(job_with(f, ours[i]), SLOT_NONE);
+        assert_int_not_equal(job_with(f, liar[i]), SLOT_NONE);
     }
-    assert_int_not_equal(engine_job_with(f->m, mps), SLOT_NONE);
+    assert_int_not_equal(job_with(f, mps), SLOT_NONE);
 }
 
 /* What keeps a pool, and the server that it has started, are below the first program's runner where
  * another runner is above, and serve others too. */
-static void test_pool_is_in_no_job(void **state)
+ENGINE_TEST(test_pool_is_in_no_job)
 {
-    static const char *const names[] = {"cede-pool", "nvidia-cuda-mps"};
-    struct fixture *f = *state;
-    pid_t v[3]; /* runner, keeper, server: each the parent of the next */
-    int fds[2];
-    assert_int_equal(pipe(fds), 0);
-    if ((v[0] = fork()) == 0) {
-        for (size_t i = 0; i < ARRAY_SIZE(names) && (v[i + 1] = fork()) == 0; i++) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            prctl(PR_SET_NAME, names[i]);
-            v[0] = getpid();
-            if (write(fds[1], v, sizeof(v[0])) < 0)
-                _exit(1);
-        }
-        wait_to_die();
-    }
-    assert_true(v[0] > 0);
-    f->children[f->n++] = v[0];
-    assert_int_equal(read(fds[0], &v[1], sizeof(v[1])), sizeof(v[1]));
-    assert_int_equal(read(fds[0], &v[2], sizeof(v[2])), sizeof(v[2]));
-    close(fds[0]);
-    close(fds[1]);
+    pid_t v[3]; /* runner, keeper, server */
+    three_generations(f, v, (const char *const[3]){NULL, "cede-pool", "nvidia-cuda-mps"});
     mock_context(&f->d, v[2], 0, 0);
     start(f, "priority", NULL);
     add(f, v[0], CLASS_BATCH);
     ticks(f, 2000);
-    assert_int_equal(engine_job_with(f->m, v[2]), SLOT_NONE);
+    assert_int_equal(job_with(f, v[2]), SLOT_NONE);
     assert_true(listed(f, v[2]));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        T(test_is_known_with_its_gpus),
-        T(test_usage_is_asked_now_and_then),
-        T(test_becomes_a_job),
-        T(test_detached_stays_so),
-        T(test_schedulers_are_left_out),
-        T(test_pool_is_in_no_job),
-        T(test_rule_answers_later),
-        T(test_rules_take_their_time),
-        T(test_child_waits_for_its_parent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,13 @@
     int name(__VA_ARGS__);                                                                         \
     int name(__VA_ARGS__)
 
+#define FREES(name)                                                                                \
+    CALL(name, void *made)                                                                         \
+    {                                                                                              \
+        free(made);                                                                                \
+        return OK;                                                                                 \
+    }
+
 enum { OK = 0, INVALID = 7, NOT_SUPPORTED = 15, ALGORITHMS = 2 };
 
 struct desc {
@@ -74,11 +81,10 @@ CALL(cublasLtCreate, void **handle)
     return fails("create") ? NOT_SUPPORTED : OK;
 }
 
-CALL(cublasLtDestroy, void *handle)
-{
-    free(handle);
-    return OK;
-}
+FREES(cublasLtDestroy)
+FREES(cublasLtMatmulDescDestroy)
+FREES(cublasLtMatrixLayoutDestroy)
+FREES(cublasLtMatmulPreferenceDestroy)
 
 CALL(cublasLtMatmulDescCreate, void **out, int compute, int scale)
 {
@@ -96,23 +102,11 @@ CALL(cublasLtMatmulDescSetAttribute, void *desc, int attribute, const void *valu
     return OK;
 }
 
-CALL(cublasLtMatmulDescDestroy, void *desc)
-{
-    free(desc);
-    return OK;
-}
-
 CALL(cublasLtMatrixLayoutCreate, void **out, int type, uint64_t rows, uint64_t cols, int64_t ld)
 {
     struct layout *l = calloc(1, sizeof(*l));
     *l = (struct layout){type, rows, cols, ld};
     *out = l;
-    return OK;
-}
-
-CALL(cublasLtMatrixLayoutDestroy, void *layout)
-{
-    free(layout);
     return OK;
 }
 
@@ -128,12 +122,6 @@ CALL(cublasLtMatmulPreferenceSetAttribute, void *preference, int attribute, cons
     size_t workspace = 0;
     memcpy(&workspace, value, bytes == sizeof(workspace) ? bytes : 0);
     return attribute == 1 && workspace ? OK : INVALID;
-}
-
-CALL(cublasLtMatmulPreferenceDestroy, void *preference)
-{
-    free(preference);
-    return OK;
 }
 
 /* Whether d = a' b has these shapes. */

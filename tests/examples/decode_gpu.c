@@ -11,6 +11,12 @@
     int name(__VA_ARGS__);                                                                         \
     int name(__VA_ARGS__)
 
+#define DOES_NOTHING(name, ...)                                                                    \
+    CALL(name, __VA_ARGS__)                                                                        \
+    {                                                                                              \
+        return OK;                                                                                 \
+    }
+
 enum { OK = 0, BAD_VALUE = 1 };
 
 /* ---- kernels --------------------------------------------------------------------------------- */
@@ -115,10 +121,7 @@ CALL(cuGraphExecDestroy, void *exec)
     return OK;
 }
 
-CALL(cuGraphDestroy, void *graph) /* its executable one is the same here */
-{
-    return OK;
-}
+DOES_NOTHING(cuGraphDestroy, void *graph) /* its executable one is the same here */
 
 CALL(cuGraphGetNodes, void *graph, void **nodes, size_t *n)
 {
@@ -132,20 +135,14 @@ CALL(cuStreamIsCapturing, void *stream, int *status)
     return OK;
 }
 
-CALL(cuGraphUpload, void *exec, void *stream)
-{
-    return OK;
-}
+DOES_NOTHING(cuGraphUpload, void *exec, void *stream)
 
 CALL(cuGraphExecUpdate_v2, void *exec, void *graph, int *result)
 {
     return BAD_VALUE;
 }
 
-CALL(cuDeviceGraphMemTrim, int device)
-{
-    return OK;
-}
+DOES_NOTHING(cuDeviceGraphMemTrim, int device)
 
 CALL(cuMemGetInfo_v2, size_t *available, size_t *of)
 {
@@ -153,7 +150,4 @@ CALL(cuMemGetInfo_v2, size_t *available, size_t *of)
     return OK;
 }
 
-CALL(cuThreadExchangeStreamCaptureMode, int *mode)
-{
-    return OK;
-}
+DOES_NOTHING(cuThreadExchangeStreamCaptureMode, int *mode)

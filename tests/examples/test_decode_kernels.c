@@ -3,16 +3,10 @@
  * those in cpu.c give but for rounding, and a row's result is the same bits whatever the number of
  * rows. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <ucontext.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 
 /* ---- what CUDA has --------------------------------------------------------------------------- */
 
@@ -252,7 +246,7 @@ static struct work work_of(int in, int out)
                          .page_count = PAGES_ALL};
 }
 
-static void embed_and_norm(void **unused)
+TEST(embed_and_norm)
 {
     fill_inputs();
     run_both(EMBED, 1, work_of(0, WIDTH));
@@ -261,7 +255,7 @@ static void embed_and_norm(void **unused)
     same(y[0], y[1], ROWS_MAX * IN_MAX);
 }
 
-static void linear_layers(void **unused)
+TEST(linear_layers)
 {
     static const int sizes[][2] = {{WIDTH, 3 * WIDTH}, {4 * WIDTH, WIDTH}, {64, 20}};
     static float before[ROWS_MAX * IN_MAX];
@@ -277,7 +271,7 @@ static void linear_layers(void **unused)
     }
 }
 
-static void attention(void **unused)
+TEST(attention)
 {
     for (int i = 0; i < 4; i++) {
         struct work w = work_of(3 * WIDTH, WIDTH);
@@ -291,7 +285,7 @@ static void attention(void **unused)
     }
 }
 
-static void choice(void **unused)
+TEST(choice)
 {
     for (unsigned i = 0; i < 20; i++) {
         fill_inputs();
@@ -302,7 +296,7 @@ static void choice(void **unused)
     }
 }
 
-static void after_a_product(void **unused)
+TEST(after_a_product)
 {
     for (int i = 0; i < 3; i++) {
         struct work w = work_of(0, i == 0 ? 20 : i == 1 ? 256 : IN_MAX - 3);
@@ -312,7 +306,7 @@ static void after_a_product(void **unused)
     }
 }
 
-static void inputs_from_the_host(void **unused)
+TEST(inputs_from_the_host)
 {
     for (int n = 255; n < 515; n += 129) {
         const struct work w = {.x = at(x), .out = n};
@@ -332,11 +326,6 @@ static void inputs_from_the_host(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embed_and_norm),  cmocka_unit_test(linear_layers),
-        cmocka_unit_test(attention),       cmocka_unit_test(choice),
-        cmocka_unit_test(after_a_product), cmocka_unit_test(inputs_from_the_host),
-    };
     cpu_open(&cpu);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from unittest import mock
 
 FOLDER, LIBRARY, *SERVER = sys.argv[1:]
 del sys.argv[1:]

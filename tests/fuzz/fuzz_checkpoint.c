@@ -1,27 +1,16 @@
 /* Fuzz target for files of checkpoints: what is accepted is what would be written again, byte by
  * byte; what is refused is named, and changes nothing but the buffer. */
 #include <errno.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cede/slice.h"
+#include "fuzz.h"
 
 #define HEAD 56 /* bytes in front of the state */
 #define MOST 65536
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static char path[64];
-
-static void require(bool ok)
-{
-    if (!ok)
-        abort();
-}
 
 static void put(const void *data, size_t size)
 {

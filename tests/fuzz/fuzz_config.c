@@ -1,22 +1,11 @@
 /* Fuzz target for the configuration file: what is accepted is fit for use, and what is refused is
  * told with file and line and leaves the output alone. Looks up users and groups, no other I/O. */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "control/classify.h"
-#include "control/config.h"
-#include "control/proto.h"
-#include "control/rule_lint.h"
-#include "identify/identify.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool ok)
-{
-    if (!ok)
-        abort();
-}
+#include "api/proto.h"
+#include "api/rules/classify.h"
+#include "api/rules/rule_lint.h"
+#include "daemon/config.h"
+#include "fuzz.h"
+#include "who/identify.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -41,8 +30,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const struct rule *r = &c.rules[i];
         const struct request *q = &r->request;
         const bool others = !r->title[0];
-        require(r->account || (q->has_class && (unsigned)q->class < CLASS_COUNT));
-        require(!q->has_weight || (q->weight >= WEIGHT_MIN && q->weight <= WEIGHT_MAX));
+        require(r->account || (q->given & TERM(class) && (unsigned)q->class < CLASS_COUNT));
+        require(!(q->given & TERM(weight)) || (q->weight >= WEIGHT_MIN && q->weight <= WEIGHT_MAX));
         require(others ? !r->n && i == c.nrules - 1 : r->n > 0 && r->n <= RULE_CONDITIONS_MAX);
         require(!q->name[0] || proto_name_ok(q->name));
         /* Patterns of strangers against names of strangers: has to end. */

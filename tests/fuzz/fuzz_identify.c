@@ -1,21 +1,10 @@
 /* Fuzz target for what ceded reads of containers and control groups: files of runtimes, which hold
  * what users wrote, and lines of /proc/PID/cgroup. Touches nothing outside. */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "control/identities.h"
-#include "identify/identify.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
+#include "who/identify.h"
+#include "who/identities.h"
 
 #define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-
-static void must(int ok)
-{
-    if (!ok)
-        abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -26,23 +15,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *file = (const char *)data;
     if (!t) {
         t = identities_new();
-        must(t && identities_put(t, "/a", (struct pairs){"pod\0x", 6}) == 0 &&
-             identities_put(t, "/a/b", (struct pairs){"pod\0y", 6}) == 0);
+        require(t && identities_put(t, "/a", (struct pairs){"pod\0x", 6}) == 0 &&
+                identities_put(t, "/a/b", (struct pairs){"pod\0y", 6}) == 0);
     }
     a.n = 0;
     container_oci(file, size, wanted, &a);
     container_docker(file, size, wanted, &a);
     container_list(file, size, ID, wanted, &a);
-    must(a.n <= sizeof(a.text) && pairs_valid((struct pairs){a.text, a.n}));
+    require(a.n <= sizeof(a.text) && pairs_valid((struct pairs){a.text, a.n}));
     if (pairs_valid((struct pairs){file, size}))
         (void)pairs_get((struct pairs){file, size}, "pod");
-    char *text = malloc(size + 1);
+    char *text = fuzz_text(data, size);
     if (!text)
         return 0;
-    memcpy(text, data, size);
-    text[size] = '\0';
     const char *pod = pairs_get(identities_find(t, text, NULL), "pod");
-    must(!pod || strstr(text, "/a"));
+    require(!pod || strstr(text, "/a"));
     free(text);
     return 0;
 }

@@ -1,21 +1,10 @@
 /* Fuzz target for what an API server answers about pods: whatever it is, what comes out are few
  * plain facts and paths below the root, and the search for values finds what a parser finds. */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <jansson.h>
 
-#include "kube/answers.h"
-#include "lib/text.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool ok)
-{
-    if (!ok)
-        abort();
-}
+#include "agents/kubernetes/answers.h"
+#include "base/text.h"
+#include "fuzz.h"
 
 static void check_pod(const struct kube_pod *pod)
 {

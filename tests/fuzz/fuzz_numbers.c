@@ -1,19 +1,9 @@
-/* Fuzz target for the strict number parsers of lib/util.h: what they accept is in range and is
+/* Fuzz target for the strict number parsers of base/util.h: what they accept is in range and is
  * what the C library reads; what they refuse leaves the output alone. Touches nothing outside. */
 #include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "lib/util.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(int ok)
-{
-    if (!ok)
-        abort();
-}
+#include "base/util.h"
+#include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,19 +1,7 @@
 /* Fuzz target for the proof that a kernel may be cut: any text gets an answer, a refusal comes with
  * a reason, and a call that tells the whole range, put where nothing can hide it, is seen. */
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "fuzz.h"
 #include "gate/opencl/proof.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool ok)
-{
-    if (!ok)
-        abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,18 +1,7 @@
 /* Fuzz target for messages: what is accepted is within the documented ranges, and says the same
  * when it is written out and read again; what is refused comes with a reason. No I/O. */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "control/proto.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool ok)
-{
-    if (!ok)
-        abort();
-}
+#include "api/proto.h"
+#include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -25,9 +14,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     require(a.pid >= 0 && a.number <= INT64_MAX);
-    require(!a.has_weight || (a.weight >= WEIGHT_MIN && a.weight <= WEIGHT_MAX));
-    require(!a.has_class || (unsigned)a.class < CLASS_COUNT);
-    require((unsigned)a.preempt < PREEMPT_COUNT && a.min_speed < 100);
+    require(!(a.given & TERM(weight)) || (a.weight >= WEIGHT_MIN && a.weight <= WEIGHT_MAX));
+    require((unsigned)a.class < CLASS_COUNT);
+    require((unsigned)a.preempt < PREEMPT_COUNT && a.min_speed <= 100);
     require(!a.name[0] || proto_name_ok(a.name));
     if (a.op == OP_IDENTITY)
         require(a.cgroup[0] == '/' && pairs_valid((struct pairs){a.facts, a.nfacts}));
@@ -39,11 +28,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(text && proto_parse(text, strlen(text), &b, NULL) == 0);
     require(a.has_owner == b.has_owner && a.owner == b.owner);
     require(a.op == b.op && a.pid == b.pid && a.number == b.number && strcmp(a.name, b.name) == 0 &&
-            a.has_class == b.has_class && a.class == b.class && a.has_weight == b.has_weight &&
-            a.weight == b.weight && a.memory_bytes == b.memory_bytes && a.gpu == b.gpu &&
-            a.release == b.release && a.run == b.run && a.has_preempt == b.has_preempt &&
-            a.preempt == b.preempt && a.has_min_speed == b.has_min_speed &&
-            a.min_speed == b.min_speed);
+            a.given == b.given && memcmp(&a.terms, &b.terms, sizeof(a.terms)) == 0 &&
+            a.memory_bytes == b.memory_bytes && a.gpu == b.gpu && a.release == b.release &&
+            a.run == b.run);
     require(strcmp(a.cgroup, b.cgroup) == 0 && a.nfacts == b.nfacts &&
             memcmp(a.facts, b.facts, a.nfacts) == 0);
     free(text);

@@ -1,22 +1,12 @@
 /* Fuzz target for events of ceded: whatever comes in whatever order, the file is a trace in which
  * every slice that begins ends, on a track that was described before. */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/trace_tracks.h"
+#include "fuzz.h"
 #include "perfetto.pb-c.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool ok)
-{
-    if (!ok)
-        abort();
-}
 
 #define TRACKS 4096U
 

@@ -2,20 +2,10 @@
  * hangs or dies, inside a program that closes descriptors it did not open, forks in a signal
  * handler, cancels threads or runs out of memory. Waits for states; the clock is moved, not waited
  * for. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka wants the four above
-#include <cmocka.h>
-
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -25,9 +15,10 @@
 #include <unistd.h>
 
 #include "../descriptors.h"
+#include "../test.h"
+#include "base/share.h"
+#include "base/util.h"
 #include "gate/gate.h"
-#include "lib/share.h"
-#include "lib/util.h"
 
 #define PATIENCE_MS 10000
 #define PAIRS       4
@@ -46,14 +37,10 @@ static atomic_ullong ahead_ns; /* of CLOCK_MONOTONIC */
 static sem_t in_poll, go;
 static pid_t child;
 
-int __real_poll(struct pollfd *p, nfds_t n, int ms);
-ssize_t __real_send(int fd, const void *buf, size_t n, int flags);
-void *__real_mmap64(void *at, size_t n, int prot, int flags, int fd, off_t offset);
-int __real_clock_gettime(clockid_t id, struct timespec *t);
-int __wrap_poll(struct pollfd *p, nfds_t n, int ms);
-ssize_t __wrap_send(int fd, const void *buf, size_t n, int flags);
-void *__wrap_mmap64(void *at, size_t n, int prot, int flags, int fd, off_t offset);
-int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+__typeof__(poll) __real_poll, __wrap_poll;
+__typeof__(send) __real_send, __wrap_send;
+__typeof__(mmap64) __real_mmap64, __wrap_mmap64;
+__typeof__(clock_gettime) __real_clock_gettime, __wrap_clock_gettime;
 
 int __wrap_poll(struct pollfd *p, nfds_t n, int ms)
 {
@@ -146,7 +133,7 @@ static int memory(off_t size)
 }
 
 /* Nothing of what it sends is kept, or mapped where reading could fault. */
-static void a_daemon_that_lies(void **state)
+TEST(a_daemon_that_lies)
 {
     size_t before = 0;
     for (int lie = 0; lie < 3; lie++) {
@@ -193,16 +180,11 @@ static void ends(void *(*f)(void *))
     assert_int_equal(pthread_timedjoin_np(thread, NULL, &t), 0);
 }
 
-static void until(bool (*f)(void))
+static void until(bool (*f)(void), bool value)
 {
-    for (int i = 0; i < PATIENCE_MS && !f(); i++)
+    for (int i = 0; i < PATIENCE_MS && f() != value; i++)
         usleep(1000);
-    assert_true(f());
-}
-
-static bool not_active(void)
-{
-    return !gate_active();
+    assert_int_equal(f(), value);
 }
 
 static bool wanted(void)
@@ -210,15 +192,10 @@ static bool wanted(void)
     return atomic_load(&slot->device[0].wants) == 1;
 }
 
-static bool not_wanted(void)
-{
-    return !wanted();
-}
-
 static void dies(void)
 {
     assert_int_equal(dup3(listener, own, O_CLOEXEC), own);
-    until(not_active);
+    until(gate_active, false);
 }
 
 static void *makes_a_host_event(void *unused)
@@ -230,13 +207,13 @@ static void *makes_a_host_event(void *unused)
 
 static void *submits(void *unused)
 {
-    gate_admit(0, 1000, true, NULL, NULL);
+    gate_admit(0, 1000, NULL, NULL);
     gate_done(0, 1000, 1000);
     return NULL;
 }
 
 /* While the keeper waits for the answer of a daemon that hangs, the program is not kept. */
-static void a_daemon_that_does_not_answer(void **state)
+TEST(a_daemon_that_does_not_answer)
 {
     atomic_store(&held_polls, 1);
     sem_wait(&in_poll);
@@ -246,7 +223,7 @@ static void a_daemon_that_does_not_answer(void **state)
 }
 
 /* A number that the program has closed and opened again is the program's. */
-static void a_program_that_closes_an_answer(void **state)
+TEST(a_program_that_closes_an_answer)
 {
     struct stat now, mine;
     atomic_store(&held_polls, 1);
@@ -264,7 +241,7 @@ static void a_program_that_closes_an_answer(void **state)
 }
 
 /* fork() may be called by a signal handler, in a thread that was in the middle of a submission. */
-static void a_handler_that_forks(void **state)
+TEST(a_handler_that_forks)
 {
     int status;
     honest();
@@ -285,12 +262,12 @@ static void *is_cancelled(void *unused)
 }
 
 /* A thread that is cancelled while it submits takes no lock with it. */
-static void a_thread_that_is_cancelled(void **state)
+TEST(a_thread_that_is_cancelled)
 {
     honest();
     ends(is_cancelled);
     ends(submits);
-    until(not_wanted);
+    until(wanted, false);
     dies();
 }
 
@@ -302,29 +279,29 @@ static void count_flush(void *unused)
 
 /* Commands whose end is never reported (a device that was lost) do not slow what comes after them:
  * flush is called before a wait. */
-static void ends_that_are_lost(void **state)
+TEST(ends_that_are_lost)
 {
     enum { LOST = 3 };
     honest();
     for (int i = 0; i < LOST; i++)
-        gate_admit(0, 500000, true, NULL, NULL);
-    until(wanted);
+        gate_admit(0, 500000, NULL, NULL);
+    until(wanted, true);
     atomic_fetch_add(&ahead_ns, 11 * NSEC_PER_SEC);
-    until(not_wanted);
+    until(wanted, false);
     atomic_store(&control->device[0].limit_us, 1);
-    gate_admit(0, 1000000, true, count_flush, NULL);
+    gate_admit(0, 1000000, count_flush, NULL);
     assert_int_equal(flushes, 0);
     gate_done(0, 1000000, 1000);
     atomic_store(&control->device[0].limit_us, 0);
     for (int i = 0; i < LOST; i++)
         gate_done(0, 500000, 1000); /* late */
     ends(submits);
-    until(not_wanted);
+    until(wanted, false);
     dies();
 }
 
 /* The thread that looks after the daemon has an end of its own that others wake it by. */
-static void a_program_that_closes_one(void **state)
+TEST(a_program_that_closes_one)
 {
     honest();
     atomic_store(&held_polls, 2);
@@ -338,7 +315,7 @@ static void a_program_that_closes_one(void **state)
 }
 
 /* Reading the page never faults, and a daemon's end is seen. */
-static void a_daemon_that_dies_without_memory(void **state)
+TEST(a_daemon_that_dies_without_memory)
 {
     honest();
     atomic_store(&refuse_memory, true);
@@ -353,29 +330,33 @@ static void *passes(void *unused)
     return NULL;
 }
 
-/* A new daemon is believed, whatever the last one did. */
-static void a_daemon_that_hangs(void **state)
+/* With a new daemon, which keeps it from the device. */
+static pthread_t held_thread(void)
 {
     pthread_t t;
     honest();
     atomic_store(&control->device[0].state, GATE_ACTIVE | GATE_CLOSED);
     assert_int_equal(pthread_create(&t, NULL, passes, NULL), 0);
-    until(wanted);
+    until(wanted, true);
+    return t;
+}
+
+/* A new daemon is believed, whatever the last one did. */
+TEST(a_daemon_that_hangs)
+{
+    pthread_t t = held_thread();
     atomic_fetch_add(&ahead_ns, 6 * NSEC_PER_SEC);
     pthread_join(t, NULL);
     ends(passes);
     dies();
-    honest();
-    atomic_store(&control->device[0].state, GATE_ACTIVE | GATE_CLOSED);
-    assert_int_equal(pthread_create(&t, NULL, passes, NULL), 0);
-    until(wanted);
+    t = held_thread();
     atomic_store(&control->device[0].state, GATE_ACTIVE);
     pthread_join(t, NULL);
-    until(not_wanted);
+    until(wanted, false);
     dies();
 }
 
-static void a_program_that_closes_all(void **state)
+TEST(a_program_that_closes_all)
 {
     int pairs[PAIRS][2];
     char x[8];
@@ -383,10 +364,10 @@ static void a_program_that_closes_all(void **state)
     close_range((unsigned)own + 1, ~0U, 0);
     for (int i = 0; i < PAIRS; i++)
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pairs[i]), 0);
-    gate_admit(0, 1000, true, NULL, NULL);
+    gate_admit(0, 1000, NULL, NULL);
     gate_done(0, 1000, 1000);
     honest(); /* it has begun anew */
-    gate_admit(0, 1000, true, NULL, NULL);
+    gate_admit(0, 1000, NULL, NULL);
     wait_for(own);
     assert_int_equal(recv(own, x, sizeof(x), 0), 8);
     gate_done(0, 1000, 1000);
@@ -402,19 +383,6 @@ static void a_program_that_closes_all(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_daemon_that_lies),
-        cmocka_unit_test(a_daemon_that_does_not_answer),
-        cmocka_unit_test(a_program_that_closes_an_answer),
-        cmocka_unit_test(a_handler_that_forks),
-        cmocka_unit_test(a_thread_that_is_cancelled),
-        cmocka_unit_test(ends_that_are_lost),
-        cmocka_unit_test(a_program_that_closes_one),
-        cmocka_unit_test(a_daemon_that_dies_without_memory),
-        cmocka_unit_test(a_daemon_that_hangs),
-        cmocka_unit_test(a_program_that_closes_all),
-    };
-    cmocka_set_test_filter(getenv("FILTER"));
     sem_init(&in_poll, 0, 0);
     sem_init(&go, 0, 0);
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -426,7 +394,7 @@ int main(void)
         gate_device_add("made up", "one", 1) != 0 || listen(listener, 8) < 0 ||
         (own = dup(listener)) < 0)
         return 1;
-    int r = cmocka_run_group_tests(tests, NULL, NULL);
+    int r = test_run(NULL, NULL);
     unlink(path);
     return r;
 }

@@ -3,7 +3,7 @@
 #ifndef GATE_HIP_PAGE_H
 #define GATE_HIP_PAGE_H
 
-#include "lib/gate_proto.h"
+#include "base/gate_proto.h"
 
 struct page {
     struct gate_control control; /* set by the test, as the next two are */

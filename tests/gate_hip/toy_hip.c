@@ -61,6 +61,14 @@ static __thread struct ihipStream_t *thread_stream;
     API hipError_t name(__VA_ARGS__);                                                              \
     hipError_t name(__VA_ARGS__)
 
+/* FN() of one expression, which takes 1 us. */
+#define FN_IS(value, name, ...)                                                                    \
+    FN(name, __VA_ARGS__)                                                                          \
+    {                                                                                              \
+        enter(1000);                                                                               \
+        return done(value);                                                                        \
+    }
+
 static hipError_t done(hipError_t r)
 {
     const char *e = getenv("TOY_ERRORS");
@@ -76,10 +84,11 @@ static void enter(uint64_t ns)
     now += ns;
 }
 
-static void put(struct op o)
+static hipError_t put(struct op o)
 {
     if (nops < MAX_OPS)
         ops[nops++] = o;
+    return OK;
 }
 
 static void violation(const char *what)
@@ -140,71 +149,47 @@ static hipError_t submit(struct ihipStream_t *s, struct op o)
             o.start = max(o.start, x->busy_until);
     }
     o.end = s->busy_until = o.start + o.ns;
-    put(o);
-    return OK;
+    return put(o);
 }
 
-static hipError_t launch(struct ihipStream_t *s, const char *what, void **args)
+static hipError_t launch(hipStream_t s, bool spt, void **args)
 {
     if (!args)
         return INVALID;
     return submit(
-        s, (struct op){.what = what, .number = *(uint64_t *)args[0], .ns = *(uint64_t *)args[1]});
+        stream_of(s, spt),
+        (struct op){.what = "kernel", .number = *(uint64_t *)args[0], .ns = *(uint64_t *)args[1]});
 }
 
-#define LAUNCH(name, spt, ...)                                                                     \
-    FN(name, const void *f, dim3 g, dim3 b, void **args, size_t m, hipStream_t s __VA_ARGS__)      \
-    {                                                                                              \
-        enter(1000);                                                                               \
-        return done(launch(stream_of(s, spt), "kernel", args));                                    \
-    }
-LAUNCH(hipLaunchKernel, false)
-LAUNCH(hipLaunchKernel_spt, true)
-LAUNCH(hipExtLaunchKernel, false, , hipEvent_t e0, hipEvent_t e1, int flags)
-
-FN(hipModuleLaunchKernel, void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-   unsigned bz, unsigned m, hipStream_t s, void **args, void **extra)
-{
-    enter(1000);
-    return done(launch(stream_of(s, false), "kernel", args));
-}
+FN_IS(launch(s, false, args), hipLaunchKernel, const void *f, dim3 g, dim3 b, void **args, size_t m,
+      hipStream_t s)
+FN_IS(launch(s, true, args), hipLaunchKernel_spt, const void *f, dim3 g, dim3 b, void **args,
+      size_t m, hipStream_t s)
+FN_IS(launch(s, false, args), hipExtLaunchKernel, const void *f, dim3 g, dim3 b, void **args,
+      size_t m, hipStream_t s, hipEvent_t e0, hipEvent_t e1, int flags)
+FN_IS(launch(s, false, args), hipModuleLaunchKernel, void *f, unsigned gx, unsigned gy, unsigned gz,
+      unsigned bx, unsigned by, unsigned bz, unsigned m, hipStream_t s, void **args, void **extra)
 
 static hipError_t copy(hipStream_t s, bool spt, const char *what, size_t n, bool wait)
 {
-    enter(1000);
     struct ihipStream_t *x = stream_of(s, spt);
     hipError_t r = submit(x, (struct op){.what = what, .number = n, .ns = 5000 + n / 50});
     if (wait)
         now = max(now, x->busy_until);
-    return done(r);
+    return r;
 }
-
-FN(hipMemcpy, void *d, const void *s, size_t n, int k)
-{
-    return copy(NULL, false, "copy", n, true);
-}
-FN(hipMemcpy_spt, void *d, const void *s, size_t n, int k)
-{
-    return copy(NULL, true, "copy", n, true);
-}
-FN(hipMemcpyAsync, void *d, const void *s, size_t n, int k, hipStream_t t)
-{
-    return copy(t, false, "copy", n, false);
-}
-FN(hipMemsetAsync, void *d, int v, size_t n, hipStream_t t)
-{
-    return copy(t, false, "fill", n, false);
-}
+FN_IS(copy(NULL, false, "copy", n, true), hipMemcpy, void *d, const void *s, size_t n, int k)
+FN_IS(copy(NULL, true, "copy", n, true), hipMemcpy_spt, void *d, const void *s, size_t n, int k)
+FN_IS(copy(t, false, "copy", n, false), hipMemcpyAsync, void *d, const void *s, size_t n, int k,
+      hipStream_t t)
+FN_IS(copy(t, false, "fill", n, false), hipMemsetAsync, void *d, int v, size_t n, hipStream_t t)
 
 /* What is only looked at for being held. */
-#define STUB(name)                                                                                 \
-    FN(name, void)                                                                                 \
-    {                                                                                              \
-        enter(1000);                                                                               \
-        put((struct op){.what = #name});                                                           \
-        return done(OK);                                                                           \
-    }
-#include "toy_stubs.h"
+#define STUB(name) FN_IS(put((struct op){.what = #name}), name, void)
+#define CALL(name)
+#include "held_calls.h"
+STUB(hipCtxSynchronize)
+STUB(hipStreamQuery_spt)
 
 /* ---- streams ---- */
 
@@ -214,10 +199,7 @@ FN(hipStreamCreateWithFlags, hipStream_t *s, unsigned flags)
     *s = new_stream(!(flags & 1));
     return done(*s ? OK : INVALID);
 }
-FN(hipStreamCreate, hipStream_t *s)
-{
-    return hipStreamCreateWithFlags(s, 0);
-}
+FN_IS((*s = new_stream(true)) ? OK : INVALID, hipStreamCreate, hipStream_t *s)
 
 FN(hipStreamDestroy, hipStream_t s)
 {
@@ -227,23 +209,15 @@ FN(hipStreamDestroy, hipStream_t s)
     return done(OK);
 }
 
-static hipError_t synchronize(hipStream_t s, bool spt)
+static hipError_t synchronize(const struct ihipStream_t *x)
 {
-    enter(1000);
-    struct ihipStream_t *x = stream_of(s, spt);
     if (x->capturing)
-        return done(UNSUPPORTED);
+        return UNSUPPORTED;
     now = max(now, x->busy_until);
-    return done(OK);
+    return OK;
 }
-FN(hipStreamSynchronize, hipStream_t s)
-{
-    return synchronize(s, false);
-}
-FN(hipStreamSynchronize_spt, hipStream_t s)
-{
-    return synchronize(s, true);
-}
+FN_IS(synchronize(stream_of(s, false)), hipStreamSynchronize, hipStream_t s)
+FN_IS(synchronize(stream_of(s, true)), hipStreamSynchronize_spt, hipStream_t s)
 
 FN(hipStreamQuery, hipStream_t s)
 {
@@ -280,16 +254,13 @@ CALLBACK(hipLaunchHostFunc_spt, void (*f)(void *), data)
 
 static hipError_t event_new(hipEvent_t *e, bool gates)
 {
-    enter(1000);
     *e = calloc(1, sizeof(**e));
     (*e)->gates = gates;
     ngate_calls += gates;
-    return done(OK);
+    return OK;
 }
-FN(hipEventCreate, hipEvent_t *e)
-{
-    return event_new(e, false);
-}
+FN_IS(event_new(e, false), hipEventCreate, hipEvent_t *e)
+
 static void *forks(void *unused)
 {
     pid_t pid = fork();
@@ -332,7 +303,8 @@ static void interrupted(void)
 FN(hipEventCreateWithFlags, hipEvent_t *e, unsigned flags)
 {
     interrupted();
-    return event_new(e, true);
+    enter(1000);
+    return done(event_new(e, true));
 }
 
 FN(hipEventRecord, hipEvent_t e, hipStream_t s)
@@ -370,12 +342,7 @@ FN(hipEventElapsedTime, float *ms, hipEvent_t a, hipEvent_t b)
     *ms = (float)((double)(b->time - a->time) / 1e6);
     return done(OK);
 }
-FN(hipEventDestroy, hipEvent_t e)
-{
-    enter(1000);
-    free(e);
-    return done(OK);
-}
+FN_IS((free(e), OK), hipEventDestroy, hipEvent_t e)
 FN(hipStreamWaitEvent, hipStream_t s, hipEvent_t e, unsigned flags)
 {
     enter(1000);
@@ -415,12 +382,8 @@ FN(hipStreamIsCapturing, hipStream_t s, int *status)
     *status = stream_of(s, false)->capturing;
     return done(OK);
 }
-FN(hipGraphInstantiate, void **exec, void *graph, void *node, char *text, size_t size)
-{
-    enter(1000);
-    *exec = graph;
-    return done(OK);
-}
+FN_IS((*exec = graph, OK), hipGraphInstantiate, void **exec, void *graph, void *node, char *text,
+      size_t size)
 FN(hipGraphLaunch, void *exec, hipStream_t s)
 {
     enter(1000);
@@ -448,27 +411,16 @@ FN(hipGetDevice, int *d)
     *d = 0;
     return done(OK);
 }
-FN(hipMalloc, void **p, size_t n)
-{
-    enter(1000);
-    *p = malloc(n);
-    return done(OK);
-}
-FN(hipFree, void *p)
-{
-    enter(1000);
-    free(p);
-    return done(OK);
-}
+FN_IS((*p = malloc(n), OK), hipMalloc, void **p, size_t n)
+FN_IS((free(p), OK), hipFree, void *p)
 
 /* ---- what the compiler's start-up code and launch syntax call ---- */
 
-struct configuration {
+static __thread struct {
     dim3 g, b;
     size_t m;
     hipStream_t s;
-};
-static __thread struct configuration configuration;
+} configuration;
 
 API void **__hipRegisterFatBinary(const void *data);
 API void __hipRegisterFunction(void);
@@ -490,7 +442,7 @@ void __hipUnregisterFatBinary(void **modules)
 }
 FN(__hipPushCallConfiguration, dim3 g, dim3 b, size_t m, hipStream_t s)
 {
-    configuration = (struct configuration){g, b, m, s};
+    configuration = (__typeof__(configuration)){g, b, m, s};
     return OK;
 }
 FN(__hipPopCallConfiguration, dim3 *g, dim3 *b, size_t *m, hipStream_t *s)
@@ -506,13 +458,12 @@ __attribute__((destructor)) static void write_log(void)
 {
     const char *path = getenv("TOY_LOG");
     FILE *f = path ? fopen(path, "we") : NULL;
-    for (unsigned i = 0; f && i < nops; i++)
-        fprintf(f, "%s %d %llu | %llu %llu %llu %llu\n", ops[i].what, ops[i].stream,
-                (unsigned long long)ops[i].number, (unsigned long long)ops[i].submitted,
-                (unsigned long long)ops[i].start, (unsigned long long)ops[i].end,
-                (unsigned long long)ops[i].inflight);
-    if (f)
-        fprintf(f, "end %u %u | %llu 0 0 0\n", ngate_calls, violations, (unsigned long long)now);
-    if (f)
-        fclose(f);
+    if (!f)
+        return;
+    for (const struct op *o = ops; o < ops + nops; o++)
+        fprintf(f, "%s %d %ju | %ju %ju %ju %ju\n", o->what, o->stream, (uintmax_t)o->number,
+                (uintmax_t)o->submitted, (uintmax_t)o->start, (uintmax_t)o->end,
+                (uintmax_t)o->inflight);
+    fprintf(f, "end %u %u | %ju 0 0 0\n", ngate_calls, violations, (uintmax_t)now);
+    fclose(f);
 }

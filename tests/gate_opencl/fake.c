@@ -1,16 +1,10 @@
 /* See fake.h. */
 #include "fake.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-// cmocka wants the three above
-#include <cmocka.h>
-
-#include <string.h>
 #include <unistd.h>
 
-#include "lib/util.h"
+#include "../test.h"
+#include "base/util.h"
 
 struct fake fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -67,6 +61,13 @@ static cl_int submit(uint64_t ns, cl_event *event)
     return CL_SUCCESS;
 }
 
+/* A call of one expression. */
+#define RETURNS(value, type, name, ...)                                                            \
+    static type CL_API_CALL name(__VA_ARGS__)                                                      \
+    {                                                                                              \
+        return value;                                                                              \
+    }
+
 static cl_int CL_API_CALL fake_nd(cl_command_queue q, cl_kernel k, cl_uint dims,
                                   const size_t *offset, const size_t *size, const size_t *local,
                                   cl_uint n, const cl_event *wait, cl_event *event)
@@ -77,12 +78,8 @@ static cl_int CL_API_CALL fake_nd(cl_command_queue q, cl_kernel k, cl_uint dims,
     fake.kernels++;
     return submit(fake.items ? fake.ns * size[0] / fake.items : fake.ns, event);
 }
-static cl_int CL_API_CALL fake_write(cl_command_queue q, cl_mem b, cl_bool block, size_t at,
-                                     size_t n, const void *p, cl_uint nw, const cl_event *wait,
-                                     cl_event *event)
-{
-    return submit(fake.ns, event);
-}
+RETURNS(submit(fake.ns, event), cl_int, fake_write, cl_command_queue q, cl_mem b, cl_bool block,
+        size_t at, size_t n, const void *p, cl_uint nw, const cl_event *wait, cl_event *event)
 static cl_int CL_API_CALL fake_finish(cl_command_queue q)
 {
     pthread_mutex_lock(&fake.lock);
@@ -134,38 +131,27 @@ static cl_int CL_API_CALL fake_event_info(cl_event event, cl_event_info what, si
     *(cl_command_queue *)value = (cl_command_queue)0x1000;
     return CL_SUCCESS;
 }
-static cl_int CL_API_CALL fake_release_event(cl_event event)
-{
-    return CL_SUCCESS;
-}
+RETURNS(CL_SUCCESS, cl_int, fake_release_event, cl_event event)
 static cl_int CL_API_CALL fake_release_queue(cl_command_queue q)
 {
     atomic_fetch_sub(&fake.retained, 1);
     return CL_SUCCESS;
 }
-static cl_event CL_API_CALL fake_user_event(cl_context c, cl_int *ret)
-{
-    return (cl_event)new_event();
-}
-static cl_int CL_API_CALL fake_set_user(cl_event e, cl_int status)
-{
-    return CL_SUCCESS;
-}
+RETURNS((cl_event)new_event(), cl_event, fake_user_event, cl_context c, cl_int *ret)
+RETURNS(CL_SUCCESS, cl_int, fake_set_user, cl_event e, cl_int status)
 static cl_command_queue CL_API_CALL fake_queue(cl_context c, cl_device_id d,
                                                const cl_queue_properties *v, cl_int *ret)
 {
     memset(fake.made, 0, sizeof(fake.made));
-    bool hints = false;
+    bool refused = false;
     for (unsigned i = 0; v && v[i]; i += 2) {
         fake.made[i] = v[i];
         fake.made[i + 1] = v[i + 1];
-        hints |= v[i] == 0x1096;
+        refused |= v[i] == 0x1096 && fake.refuses_hints;
     }
     if (ret)
-        *ret = hints && fake.refuses_hints ? CL_INVALID_VALUE : CL_SUCCESS;
-    return hints && fake.refuses_hints
-               ? NULL
-               : (cl_command_queue)(fake.next_queue ? fake.next_queue : 0x1000);
+        *ret = refused ? CL_INVALID_VALUE : CL_SUCCESS;
+    return refused ? NULL : (cl_command_queue)(fake.next_queue ? fake.next_queue : 0x1000);
 }
 static cl_int CL_API_CALL fake_queue_info(cl_command_queue q, cl_command_queue_info what,
                                           size_t size, void *value, size_t *ret)
@@ -196,16 +182,10 @@ static cl_int CL_API_CALL fake_device_info(cl_device_id d, cl_device_info what, 
     strcpy(value, "made up");
     return CL_SUCCESS;
 }
-static cl_int CL_API_CALL fake_platform_info(cl_platform_id p, cl_platform_info what, size_t size,
-                                             void *value, size_t *ret)
-{
-    return CL_INVALID_VALUE;
-}
-static cl_int CL_API_CALL fake_devices(cl_platform_id p, cl_device_type t, cl_uint n,
-                                       cl_device_id *v, cl_uint *ret)
-{
-    return CL_INVALID_VALUE;
-}
+RETURNS(CL_INVALID_VALUE, cl_int, fake_platform_info, cl_platform_id p, cl_platform_info what,
+        size_t size, void *value, size_t *ret)
+RETURNS(CL_INVALID_VALUE, cl_int, fake_devices, cl_platform_id p, cl_device_type t, cl_uint n,
+        cl_device_id *v, cl_uint *ret)
 const char *const fake_sources[3] = {
     "kernel void f(global uint *v) { v[get_global_id(0)] = 1; }",
     "kernel void f(global uint *v) { v[get_global_id(0)] = get_global_size(0); }",
@@ -219,15 +199,10 @@ static cl_program CL_API_CALL fake_program(cl_context c, cl_uint n, const char *
         i++;
     return (cl_program)(0x2000 + 8 * i);
 }
-static cl_int CL_API_CALL fake_build(cl_program p, cl_uint n, const cl_device_id *v, const char *o,
-                                     void(CL_CALLBACK *f)(cl_program, void *), void *arg)
-{
-    return CL_SUCCESS;
-}
-static cl_kernel CL_API_CALL fake_kernel(cl_program p, const char *name, cl_int *ret)
-{
-    return (cl_kernel)((char *)p + 0x1000);
-}
+RETURNS(CL_SUCCESS, cl_int, fake_build, cl_program p, cl_uint n, const cl_device_id *v,
+        const char *o, void(CL_CALLBACK *f)(cl_program, void *), void *arg)
+RETURNS((cl_kernel)((char *)p + 0x1000), cl_kernel, fake_kernel, cl_program p, const char *name,
+        cl_int *ret)
 static cl_int CL_API_CALL fake_kernel_info(cl_kernel k, cl_kernel_info what, size_t size,
                                            void *value, size_t *ret)
 {
@@ -239,16 +214,10 @@ static cl_int CL_API_CALL fake_kernel_info(cl_kernel k, cl_kernel_info what, siz
 }
 
 /* Each platform has its own function. */
-static cl_int CL_API_CALL fake_buffer_1(cl_uint n, cl_command_queue *queues, void *buffer,
-                                        cl_uint nwait, const cl_event *wait, cl_event *event)
-{
-    return 1;
-}
-static cl_int CL_API_CALL fake_buffer_2(cl_uint n, cl_command_queue *queues, void *buffer,
-                                        cl_uint nwait, const cl_event *wait, cl_event *event)
-{
-    return 2;
-}
+RETURNS(1, cl_int, fake_buffer_1, cl_uint n, cl_command_queue *queues, void *buffer, cl_uint nwait,
+        const cl_event *wait, cl_event *event)
+RETURNS(2, cl_int, fake_buffer_2, cl_uint n, cl_command_queue *queues, void *buffer, cl_uint nwait,
+        const cl_event *wait, cl_event *event)
 static void *CL_API_CALL fake_extension(cl_platform_id p, const char *name)
 {
     if (strcmp(name, "clEnqueueCommandBufferKHR") != 0)

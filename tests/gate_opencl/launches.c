@@ -5,15 +5,7 @@
  * none of it.
  *
  * usage: launches SEED COUNT    exit status 77: there is no OpenCL device */
-#define CL_TARGET_OPENCL_VERSION 120
-#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
-#include <CL/cl.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "../random.h"
+#include "program.h"
 
 #define ITEMS    4096 /* of a launch at most */
 #define LAUNCHES 3    /* of a round */
@@ -38,28 +30,16 @@ static const char *const names[] = {"plain",       "eight",   "local_id",
                                     "global_size", "no_args", "not_uniform"};
 enum { NO_ARGS = 4, NOT_UNIFORM = 5 };
 
-static cl_device_id device;
-static cl_context context, other;
+static cl_context other;
 static cl_command_queue queues[QUEUES];
 static cl_kernel kernels[KERNELS], other_kernel;
 static cl_event other_event;
 static cl_mem buffer;
 
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        cl_int ok_ = (call);                                                                       \
-        if (ok_ != CL_SUCCESS) {                                                                   \
-            printf("%s: %d\n", #call, ok_);                                                        \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
 static cl_kernel kernel_of(cl_context c, unsigned i)
 {
     cl_int r;
-    cl_program p = clCreateProgramWithSource(c, 1, (const char **)&sources[i], NULL, &r);
-    OK(r);
-    OK(clBuildProgram(p, 1, &device, i == NOT_UNIFORM ? "-cl-std=CL2.0" : "", NULL, NULL));
+    cl_program p = build(c, sources[i], i == NOT_UNIFORM ? "-cl-std=CL2.0" : "");
     cl_kernel k = clCreateKernel(p, names[i], &r);
     OK(r);
     return k;
@@ -67,13 +47,8 @@ static cl_kernel kernel_of(cl_context c, unsigned i)
 
 static void begin(void)
 {
-    cl_platform_id platform;
     cl_int r;
-    if (clGetPlatformIDs(1, &platform, NULL) != CL_SUCCESS ||
-        clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL) != CL_SUCCESS)
-        exit(77);
-    context = clCreateContext(NULL, 1, &device, NULL, NULL, &r);
-    OK(r);
+    open_device();
     other = clCreateContext(NULL, 1, &device, NULL, NULL, &r);
     OK(r);
     other_event = clCreateUserEvent(other, &r);

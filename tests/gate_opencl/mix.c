@@ -4,17 +4,11 @@
  * that is read is compared with it.
  *
  * usage: mix FIRST_SEED COUNT    prints a line for each seed; exit status 1: a result is wrong */
-#define CL_TARGET_OPENCL_VERSION 120
-#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
-#include <CL/cl.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
+
+#include "program.h"
 
 #define BUFFERS 3
 #define QUEUES  3
@@ -37,16 +31,12 @@ static const char source[] =
     "    v[get_global_id(0)] = t[15 - get_local_id(0)] + get_group_id(0) + get_global_size(0);\n"
     "}\n";
 
-static cl_context context;
-static cl_device_id device;
 static cl_program program;
 
 struct run {
-    uint64_t rng;
     size_t n; /* items of every buffer */
     unsigned nq;
     cl_command_queue q[QUEUES];
-    bool in_order[QUEUES];
     cl_mem b[BUFFERS];
     cl_event last[BUFFERS]; /* the command that touched it last */
     uint32_t *model[BUFFERS], *host[OPS + BUFFERS];
@@ -59,22 +49,10 @@ struct run {
     bool setting;
 };
 
-static uint32_t rnd(struct run *r, uint32_t n)
+static uint32_t below(uint32_t n)
 {
-    r->rng ^= r->rng << 13;
-    r->rng ^= r->rng >> 7;
-    r->rng ^= r->rng << 17;
-    return (uint32_t)(r->rng >> 20) % n;
+    return (uint32_t)rnd(n);
 }
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        cl_int ok_ = (call);                                                                       \
-        if (ok_ != CL_SUCCESS) {                                                                   \
-            printf("%s: %d\n", #call, ok_);                                                        \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static void CL_CALLBACK count(cl_event e, cl_int status, void *arg)
 {
@@ -96,15 +74,6 @@ static void touched(struct run *r, unsigned i, cl_event e)
     r->last[i] = e;
 }
 
-static void set_waiting(struct run *r)
-{
-    while (r->nwaiting) {
-        cl_event e = r->waiting[--r->nwaiting];
-        OK(clSetUserEventStatus(e, CL_COMPLETE));
-        OK(clReleaseEvent(e));
-    }
-}
-
 static void *set_later(void *arg)
 {
     usleep(300);
@@ -112,8 +81,11 @@ static void *set_later(void *arg)
     return NULL;
 }
 
-static void end_setter(struct run *r)
+/* No host event is left that the program has to set. */
+static void set_all(struct run *r)
 {
+    while (r->nwaiting)
+        set_event(NULL, 0, r->waiting[--r->nwaiting]);
     if (r->setting)
         pthread_join(r->setter, NULL);
     r->setting = false;
@@ -139,7 +111,7 @@ static void kernel_op(struct run *r, cl_command_queue q, unsigned kind, unsigned
     OK(clSetKernelArg(k, 0, sizeof(cl_mem), &r->b[i]));
     uint32_t *v = r->model[i];
     if (kind == 0) {
-        cl_uint a = rnd(r, 1000) * 2 + 1, b = rnd(r, 1000), n = rnd(r, 8) ? 3 : 200;
+        cl_uint a = below(1000) * 2 + 1, b = below(1000), n = below(8) ? 3 : 200;
         OK(clSetKernelArg(k, 1, sizeof(a), &a));
         OK(clSetKernelArg(k, 2, sizeof(b), &b));
         OK(clSetKernelArg(k, 3, sizeof(n), &n));
@@ -160,7 +132,7 @@ static void kernel_op(struct run *r, cl_command_queue q, unsigned kind, unsigned
         }
     }
     size_t local = 16;
-    OK(clEnqueueNDRangeKernel(q, k, 1, NULL, &r->n, kind == 2 || rnd(r, 2) ? &local : NULL, nwait,
+    OK(clEnqueueNDRangeKernel(q, k, 1, NULL, &r->n, kind == 2 || below(2) ? &local : NULL, nwait,
                               wait, e));
     OK(clReleaseKernel(k)); /* the command keeps it */
 }
@@ -170,13 +142,13 @@ static void transfer(struct run *r, cl_command_queue q, unsigned i, unsigned j, 
 {
     size_t bytes = r->n * 4;
     uint32_t *h, x;
-    switch (rnd(r, 4)) {
+    switch (below(4)) {
     case 0:
         OK(clEnqueueCopyBuffer(q, r->b[j], r->b[i], 0, 0, bytes, nwait, wait, e));
         memcpy(r->model[i], r->model[j], bytes);
         break;
     case 1:
-        x = rnd(r, 1000);
+        x = below(1000);
         OK(clEnqueueFillBuffer(q, r->b[i], &x, 4, 0, bytes, nwait, wait, e));
         for (size_t k = 0; k < r->n; k++)
             r->model[i][k] = x;
@@ -184,14 +156,13 @@ static void transfer(struct run *r, cl_command_queue q, unsigned i, unsigned j, 
     case 2:
         h = r->host[r->nhost++] = malloc(bytes);
         for (size_t k = 0; k < r->n; k++)
-            r->model[i][k] = h[k] = rnd(r, 1000000);
+            r->model[i][k] = h[k] = below(1000000);
         OK(clEnqueueWriteBuffer(q, r->b[i], CL_FALSE, 0, bytes, h, nwait, wait, e));
         break;
     default: {
         cl_int ret;
         cl_event mapped;
-        set_waiting(r);
-        end_setter(r);
+        set_all(r);
         h = clEnqueueMapBuffer(q, r->b[i], CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, bytes, nwait,
                                wait, &mapped, &ret);
         OK(ret);
@@ -206,44 +177,42 @@ static void transfer(struct run *r, cl_command_queue q, unsigned i, unsigned j, 
 
 static void op(struct run *r)
 {
-    unsigned qi = rnd(r, r->nq), i = rnd(r, BUFFERS), j = (i + 1 + rnd(r, BUFFERS - 1)) % BUFFERS;
-    cl_command_queue q = r->q[qi];
-    cl_event wait[3], e = NULL, host = NULL;
+    unsigned i = below(BUFFERS), j = (i + 1 + below(BUFFERS - 1)) % BUFFERS;
+    cl_command_queue q = r->q[below(r->nq)];
+    cl_event list[3], *wait = list, e = NULL, host = NULL;
     cl_uint nwait = 0;
     cl_int ret;
     if (r->last[i])
         wait[nwait++] = r->last[i];
     if (r->last[j])
         wait[nwait++] = r->last[j];
-    unsigned what = rnd(r, 20);
+    unsigned what = below(20);
     if (what < 3) {
         host = clCreateUserEvent(context, &ret);
         OK(ret);
         wait[nwait++] = host;
     }
-    if (what < 12)
-        kernel_op(r, q, rnd(r, 3), i, j, nwait, nwait ? wait : NULL, &e);
-    else if (what < 16)
-        transfer(r, q, i, j, nwait, nwait ? wait : NULL, &e);
-    else if (what == 16) {
-        OK(clEnqueueMarkerWithWaitList(q, nwait, nwait ? wait : NULL, &e));
+    wait = nwait ? list : NULL;
+    if (what < 12) {
+        kernel_op(r, q, below(3), i, j, nwait, wait, &e);
+    } else if (what < 16) {
+        transfer(r, q, i, j, nwait, wait, &e);
+    } else if (what == 16) {
+        OK(clEnqueueMarkerWithWaitList(q, nwait, wait, &e));
     } else if (what == 17) {
-        OK(clEnqueueBarrierWithWaitList(q, nwait, nwait ? wait : NULL, &e));
+        OK(clEnqueueBarrierWithWaitList(q, nwait, wait, &e));
     } else if (what == 18) {
         uint32_t *h = malloc(r->n * 4);
-        set_waiting(r);
-        end_setter(r);
+        set_all(r);
         for (unsigned k = 0; k < r->nq; k++)
             OK(clFlush(r->q[k]));
-        OK(clEnqueueReadBuffer(q, r->b[i], CL_TRUE, 0, r->n * 4, h, nwait, nwait ? wait : NULL,
-                               &e));
+        OK(clEnqueueReadBuffer(q, r->b[i], CL_TRUE, 0, r->n * 4, h, nwait, wait, &e));
         check(r, i, h);
         free(h);
     } else {
-        set_waiting(r);
-        end_setter(r);
+        set_all(r);
         OK(clFinish(q));
-        OK(clFlush(r->q[rnd(r, r->nq)]));
+        OK(clFlush(r->q[below(r->nq)]));
         return;
     }
     cl_ulong t;
@@ -252,16 +221,16 @@ static void op(struct run *r)
         printf("times that nobody asked for\n");
         exit(1);
     }
-    if (host && rnd(r, 3) == 0 && nwait > 1) { /* set when another command has ended */
+    if (host && below(3) == 0 && nwait > 1) { /* set when another command has ended */
         OK(clSetEventCallback(wait[0], CL_COMPLETE, set_event, host));
-    } else if (host && !r->setting && rnd(r, 2)) {
+    } else if (host && !r->setting && below(2)) {
         r->setting = pthread_create(&r->setter, NULL, set_later, host) == 0;
     } else if (host) {
         r->waiting[r->nwaiting++] = host;
     }
     touched(r, i, e);
     touched(r, j, e);
-    if (rnd(r, 3) == 0) {
+    if (below(3) == 0) {
         OK(clSetEventCallback(e, CL_COMPLETE, count, &r->called));
         r->expected++;
     }
@@ -270,28 +239,27 @@ static void op(struct run *r)
 
 static void one(uint64_t seed)
 {
-    struct run r = {.rng = seed * 0x9e3779b97f4a7c15ULL + 1};
+    struct run r = {.n = 0};
     cl_int ret;
-    r.n = 512U << rnd(&r, 4); /* few sizes: PoCL compiles kernels for each */
-    r.nq = 1 + rnd(&r, QUEUES);
+    state = seed;
+    r.n = 512U << below(4); /* few sizes: PoCL compiles kernels for each */
+    r.nq = 1 + below(QUEUES);
     for (unsigned i = 0; i < r.nq; i++) {
-        r.in_order[i] = rnd(&r, 2);
-        r.q[i] = clCreateCommandQueue(
-            context, device, r.in_order[i] ? 0 : CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &ret);
+        r.q[i] = clCreateCommandQueue(context, device,
+                                      below(2) ? 0 : CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &ret);
         OK(ret);
     }
     for (unsigned i = 0; i < BUFFERS; i++) {
         r.model[i] = malloc(r.n * 4);
         for (size_t k = 0; k < r.n; k++)
-            r.model[i][k] = rnd(&r, 1000000);
+            r.model[i][k] = below(1000000);
         r.b[i] = clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, r.n * 4,
                                 r.model[i], &ret);
         OK(ret);
     }
     for (unsigned i = 0; i < OPS; i++)
         op(&r);
-    set_waiting(&r);
-    end_setter(&r);
+    set_all(&r);
     for (unsigned i = 0; i < r.nq; i++)
         OK(clFlush(r.q[i]));
     uint32_t sum = 0, *h = malloc(r.n * 4);
@@ -326,20 +294,11 @@ static void one(uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    cl_platform_id platform;
-    cl_int ret;
     if (argc != 3)
         return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (clGetPlatformIDs(1, &platform, NULL) != CL_SUCCESS)
-        return 77;
-    OK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
-    context = clCreateContext(NULL, 1, &device, NULL, NULL, &ret);
-    OK(ret);
-    const char *text = source;
-    program = clCreateProgramWithSource(context, 1, &text, NULL, &ret);
-    OK(ret);
-    OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+    open_device();
+    program = build(context, source, "");
     uint64_t first = strtoull(argv[1], NULL, 10), n = strtoull(argv[2], NULL, 10);
     for (uint64_t s = first; s < first + n; s++)
         one(s);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "../random.h"
-#include "lib/util.h"
+#include "base/util.h"
 
 struct strict strict;
 

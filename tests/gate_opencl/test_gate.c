@@ -1,30 +1,15 @@
 /* Programs that hold their own submissions, real OpenCL ones, against the daemon's driver: whatever
  * the driver does and whenever either side is killed, no program hangs and every result is that of
  * a program that is not scheduled. Skipped where there is no OpenCL device. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka wants the four above
-#include <cmocka.h>
-
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#include "device/ops.h"
+#include "../gate/driven.h"
 
 #define PROGRAMS          4
 #define SEEDS             250 /* of each: 1000 in all */
 #define SEEDS_MAX         "250"
 #define TIMEOUT_S         120
 #define LAUNCHES_OF_ROUND 3 /* at most, launches.c */
-
-static char dir[64], socket_path[96];
 
 static uint32_t rnd(uint32_t n)
 {
@@ -41,8 +26,7 @@ static pid_t start_program(const char *program, const char *first, const char *c
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        int fd = open(out, O_CREAT | O_TRUNC | O_WRONLY, 0600);
-        dup2(fd, 1);
+        dup2(open(out, O_CREAT | O_TRUNC | O_WRONLY, 0600), 1);
         setenv("CEDE_GATE", socket_path, 1);
         if (gated)
             setenv("OPENCL_LAYERS", getenv("OPENCL_LAYER"), 1);
@@ -55,61 +39,6 @@ static pid_t start_program(const char *program, const char *first, const char *c
 static pid_t start(const char *first, const char *count, const char *out, bool gated)
 {
     return start_program(getenv("MIX"), first, count, out, gated);
-}
-
-static int end(pid_t pid)
-{
-    int status = -1;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
-
-static struct device_driver *driver(void)
-{
-    struct device_driver *d;
-    struct error err;
-    assert_int_equal(device_gate.open(socket_path, &d, &err), 0);
-    return d;
-}
-
-/* All that this process has now. */
-static struct group_list groups_of(struct device_driver *d, pid_t pid)
-{
-    struct pid_list pids = {0};
-    struct group_list l = {0};
-    struct proc_stat st;
-    struct error err;
-    assert_int_equal(d->ops->processes(d, &pids, &err), 0);
-    pid_list_free(&pids);
-    if (proc_stat_read(pid, &st) == 0)
-        assert_int_equal(d->ops->scan(d, st.id, &l, &err), 0);
-    return l;
-}
-
-static void set(struct device_driver *d, pid_t pid, bool runs, uint64_t us)
-{
-    struct group_list l = groups_of(d, pid);
-    for (size_t i = 0; i < l.n; i++) {
-        const struct device_group *g = &l.v[i];
-        int r = d->ops->set_timeslice(d, g, us, NULL);
-        assert_true(r == 0 || r == -ENOENT);
-        r = d->ops->set_running(d, &g, 1, runs, NULL);
-        assert_true(r == 0 || r == -ENOENT);
-    }
-    group_list_free(&l);
-}
-
-static void same_text(const char *a, const char *b)
-{
-    static char x[65536], y[65536];
-    FILE *fa = fopen(a, "r"), *fb = fopen(b, "r");
-    assert_true(fa && fb);
-    x[fread(x, 1, sizeof(x) - 1, fa)] = '\0';
-    y[fread(y, 1, sizeof(y) - 1, fb)] = '\0';
-    fclose(fa);
-    fclose(fb);
-    assert_true(strlen(x) > 100);
-    assert_string_equal(x, y);
 }
 
 static const char *in_dir(const char *name, unsigned i)
@@ -136,15 +65,14 @@ static bool begun(pid_t pid, struct device_driver *d)
 
 /* Seeded mixes of queues and events, with devices that open and close and queues that shrink and
  * grow at random, and a daemon that now and then dies. */
-static void interleavings(void **state)
+TEST(interleavings)
 {
-    (void)state;
     static const uint64_t slices[] = {0, 1, 200, 20000};
     char first[16];
     pid_t pids[PROGRAMS];
     for (unsigned i = 0; i < PROGRAMS; i++) {
         snprintf(first, sizeof(first), "%u", 1 + i * SEEDS);
-        assert_int_equal(end(start(first, SEEDS_MAX, in_dir("plain", i), false)), 0);
+        assert_int_equal(status_of_ended(start(first, SEEDS_MAX, in_dir("plain", i), false)), 0);
     }
     struct device_driver *d = driver();
     for (unsigned i = 0; i < PROGRAMS; i++) {
@@ -153,7 +81,7 @@ static void interleavings(void **state)
     }
     unsigned left = PROGRAMS, turns = 0;
     uint64_t deadline = monotonic_ns() + TIMEOUT_S * NSEC_PER_SEC, held = 0;
-    while (left) {
+    for (; left; turns++) {
         unsigned i = rnd(PROGRAMS);
         if (pids[i]) {
             bool runs = rnd(3) > 0;
@@ -172,13 +100,11 @@ static void interleavings(void **state)
         for (unsigned k = 0; k < PROGRAMS; k++) {
             int status;
             if (pids[k] && waitpid(pids[k], &status, WNOHANG) == pids[k]) {
-                assert_true(WIFEXITED(status));
-                assert_int_equal(WEXITSTATUS(status), 0);
+                assert_int_equal(status, 0);
                 pids[k] = 0;
                 left--;
             }
         }
-        turns++;
         assert_true(monotonic_ns() < deadline);
     }
     device_close(d);
@@ -199,9 +125,8 @@ static unsigned kernels_run(const char *trace)
 }
 
 /* Whatever a program launches, the device refuses and does the same with kernels in pieces. */
-static void launches(void **state)
+TEST(launches)
 {
-    (void)state;
     static const char *const names[] = {"alone", "cut"};
     const char *seed = getenv("CEDE_LAUNCHES_SEED"), *program = getenv("LAUNCHES");
     char text[2][256];
@@ -239,32 +164,30 @@ static void launches(void **state)
     assert_true(kernels[1] > kernels[0] + kernels[0] / 4); /* they were cut */
 }
 
-/* Held programs that are killed leave nothing, and do not keep the others. */
-static void killed_programs(void **state)
+static void killed(pid_t pid)
 {
-    (void)state;
+    kill(pid, SIGKILL);
+    assert_int_equal(status_of_ended(pid), 1000 + SIGKILL);
+}
+
+/* Held programs that are killed leave nothing, and do not keep the others. */
+TEST(killed_programs)
+{
     struct device_driver *d = driver();
     pid_t a = start("1", "100000", in_dir("a", 0), true),
           b = start("2", "100000", in_dir("b", 0), true);
     assert_true(begun(a, d) && begun(b, d));
     set(d, a, false, 1);
-    kill(a, SIGKILL);
-    assert_int_equal(end(a), 1000 + SIGKILL);
-    struct pid_list pids = {0};
-    bool listed = true;
-    for (int i = 0; i < 1000 && listed; i++) {
+    killed(a);
+    _cleanup_(pid_list_free) struct pid_list pids = {0};
+    for (int i = 0; i < 1000 && pids.n != 1; i++) {
+        usleep(1000);
         pids.n = 0;
         assert_int_equal(d->ops->processes(d, &pids, NULL), 0);
-        listed = false;
-        for (size_t k = 0; k < pids.n; k++)
-            listed |= pids.v[k] == a;
-        usleep(1000);
     }
-    assert_false(listed);
     assert_int_equal(pids.n, 1);
-    pid_list_free(&pids);
-    kill(b, SIGKILL);
-    end(b);
+    assert_int_equal(pids.v[0], b);
+    killed(b);
     device_close(d);
 }
 
@@ -275,9 +198,8 @@ static off_t size_of(const char *path)
 }
 
 /* A held program does nothing; when the daemon dies, or hangs, it goes on. */
-static void fails_open(void **state)
+TEST(fails_open)
 {
-    (void)state;
     for (int hangs = 0; hangs < 2; hangs++) {
         struct device_driver *d = driver();
         pid_t a = start("1", "100000", in_dir("open", 0), true);
@@ -300,15 +222,13 @@ static void fails_open(void **state)
         assert_true(goes_on);
         if (hangs)
             device_close(d);
-        kill(a, SIGKILL);
-        end(a);
+        killed(a);
     }
 }
 
 /* A new daemon finds those that are there. */
-static void found_again(void **state)
+TEST(found_again)
 {
-    (void)state;
     pid_t a = start("1", "100000", in_dir("again", 0), true);
     for (int i = 0; i < 2; i++) {
         struct device_driver *d = driver();
@@ -320,31 +240,19 @@ static void found_again(void **state)
         group_list_free(&l);
         device_close(d);
     }
-    kill(a, SIGKILL);
-    end(a);
+    killed(a);
 }
 
 int main(void)
 {
-    snprintf(dir, sizeof(dir), "/tmp/cede-gate-XXXXXX");
-    if (!mkdtemp(dir))
+    if (!make_dir())
         return 1;
-    snprintf(socket_path, sizeof(socket_path), "%s/gate", dir);
-    signal(SIGPIPE, SIG_IGN);
     setenv("POCL_CACHE_DIR", dir, 0);
     setenv("CEDE_GATE_CPU", "1", 1);
-    cmocka_set_test_filter(getenv("FILTER"));
-    int r = end(start("1", "1", in_dir("try", 0), false));
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(launches),        cmocka_unit_test(interleavings),
-        cmocka_unit_test(killed_programs), cmocka_unit_test(fails_open),
-        cmocka_unit_test(found_again),
-    };
+    int r = status_of_ended(start("1", "1", in_dir("try", 0), false));
     if (r == 77)
         fprintf(stderr, "no OpenCL device: apt-get install pocl-opencl-icd\n");
     else
-        r = cmocka_run_group_tests_name("gate_opencl", tests, NULL, NULL);
-    char command[128];
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    return system(command) == 0 ? r : 1;
+        r = test_run(NULL, NULL);
+    return remove_dir(r);
 }

@@ -1,20 +1,12 @@
 /* The layer on an OpenCL that the test makes up (fake.h). The other side is the daemon's driver, in
  * this process: so each test says exactly what may be queued when. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka wants the four above
-#include <cmocka.h>
-
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 
-#include "device/ops.h"
+#include "../test.h"
+#include "gpu/ops.h"
 #include "strict.h"
 
 #define US 1000ULL
@@ -106,6 +98,15 @@ static void reset(uint64_t ns, uint64_t items)
     pthread_mutex_unlock(&fake.lock);
 }
 
+static int lift_limit(void **state)
+{
+    slice(0);
+    return 0;
+}
+
+/* A test that sets a limit, which ends with it. */
+#define LIMITED_TEST(name) TEST_WITH(name, NULL, lift_limit)
+
 static cl_kernel kernel(unsigned source)
 {
     const char *text = fake_sources[source];
@@ -114,11 +115,25 @@ static cl_kernel kernel(unsigned source)
     return cl->clCreateKernel(p, "f", NULL);
 }
 
+static void one(cl_command_queue q, cl_kernel k, size_t items, cl_event *e)
+{
+    assert_int_equal(cl->clEnqueueNDRangeKernel(q, k, 1, NULL, &items, NULL, 0, NULL, e), 0);
+}
+
 static void many(cl_kernel k, size_t items, unsigned n)
 {
-    for (unsigned i = 0; i < n; i++)
-        assert_int_equal(cl->clEnqueueNDRangeKernel(queue, k, 1, NULL, &items, NULL, 0, NULL, NULL),
-                         CL_SUCCESS);
+    while (n-- > 0)
+        one(queue, k, items, NULL);
+}
+
+/* A kernel of this time whose time the layer knows. */
+static cl_kernel known_kernel(uint64_t ns)
+{
+    cl_kernel k = kernel(1);
+    reset(ns, 0);
+    many(k, 16, 3);
+    cl->clFinish(queue);
+    return k;
 }
 
 static void *submit_one(void *arg)
@@ -134,9 +149,8 @@ static unsigned long submitted(void)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void begin(void **state)
+TEST(begin)
 {
-    (void)state;
     struct error err;
     char path[64];
     snprintf(path, sizeof(path), "/tmp/cede-layer-%d", getpid());
@@ -153,9 +167,8 @@ static void begin(void **state)
     pthread_join(a, NULL);
 }
 
-static void profiling_is_hidden(void **state)
+TEST(profiling_is_hidden)
 {
-    (void)state;
     cl_queue_properties asked[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, 0}, got[8];
     cl_command_queue_properties flags;
     cl_ulong t;
@@ -183,9 +196,8 @@ static void profiling_is_hidden(void **state)
                      0);
 }
 
-static void hints_are_left_out(void **state)
+TEST(hints_are_left_out)
 {
-    (void)state;
     cl_queue_properties asked[] = {0x1096, 1, 0}; /* CL_QUEUE_PRIORITY_KHR */
     cl_int r = 1;
     fake.refuses_hints = true;
@@ -197,9 +209,8 @@ static void hints_are_left_out(void **state)
     fake.refuses_hints = false;
 }
 
-static void open_device_takes_all(void **state)
+LIMITED_TEST(open_device_takes_all)
 {
-    (void)state;
     cl_kernel k = kernel(1);
     slice(0);
     reset(200 * US, 0);
@@ -209,9 +220,8 @@ static void open_device_takes_all(void **state)
     assert_false(wants()); /* nothing is counted */
 }
 
-static void queue_is_kept_short(void **state)
+LIMITED_TEST(queue_is_kept_short)
 {
-    (void)state;
     static const struct {
         uint64_t us, limit_us;
         unsigned least, most;
@@ -233,12 +243,10 @@ static void queue_is_kept_short(void **state)
         cl->clFinish(queue);
         assert_int_equal(fake.ended, 40);
     }
-    slice(0);
 }
 
-static void closed_device_holds(void **state)
+LIMITED_TEST(closed_device_holds)
 {
-    (void)state;
     cl_kernel k = kernel(1);
     pthread_t t;
     slice(1000000);
@@ -253,7 +261,6 @@ static void closed_device_holds(void **state)
     assert_int_equal(submitted(), 1);
     cl->clFinish(queue);
     assert_true(soon(wants, false));
-    slice(0);
 }
 
 static atomic_int called;
@@ -268,27 +275,23 @@ static bool was_called(void)
 }
 
 /* The device waits for its callbacks: they are not held. */
-static void callbacks_are_not_held(void **state)
+LIMITED_TEST(callbacks_are_not_held)
 {
-    (void)state;
     cl_kernel k = kernel(1);
-    size_t items = 16;
     cl_event e;
     slice(1000000);
     reset(20000 * US, 0);
-    assert_int_equal(cl->clEnqueueNDRangeKernel(queue, k, 1, NULL, &items, NULL, 0, NULL, &e), 0);
+    one(queue, k, 16, &e);
     assert_int_equal(cl->clSetEventCallback(e, CL_COMPLETE, submits, k), 0);
     runs(false);
     assert_true(soon(was_called, true));
     assert_int_equal(submitted(), 2);
     runs(true);
-    slice(0);
 }
 
 /* What is queued waits for the program: it has to come to where it sets the event. */
-static void host_events_lift_the_limit(void **state)
+LIMITED_TEST(host_events_lift_the_limit)
 {
-    (void)state;
     cl_kernel k = kernel(1);
     slice(1);
     reset(5000 * US, 0);
@@ -297,21 +300,18 @@ static void host_events_lift_the_limit(void **state)
     assert_in_range(fake.most, 5, 6);
     assert_int_equal(cl->clSetUserEventStatus(e, CL_COMPLETE), 0);
     cl->clFinish(queue);
-    slice(0);
 }
 
 /* Commands keep their queue: that there are more references does not mean that it lives. */
-static void released_queues_are_let_be(void **state)
+LIMITED_TEST(released_queues_are_let_be)
 {
-    (void)state;
     cl_kernel k = kernel(1);
-    size_t items = 16;
     slice(1);
     reset(20000 * US, 0);
     fake.next_queue = 0x1800;
     cl_command_queue other = cl->clCreateCommandQueueWithProperties(NULL, NULL, NULL, NULL);
     fake.next_queue = 0;
-    assert_int_equal(cl->clEnqueueNDRangeKernel(other, k, 1, NULL, &items, NULL, 0, NULL, NULL), 0);
+    one(other, k, 16, NULL);
     fake.queue_references = 2;
     assert_int_equal(cl->clReleaseCommandQueue(other), 0);
     fake.queue_references = 0;
@@ -321,12 +321,10 @@ static void released_queues_are_let_be(void **state)
     many(k, 16, 1);
     assert_ptr_equal(fake.flushed, queue);
     cl->clFinish(queue);
-    slice(0);
 }
 
-static void kernels_are_cut(void **state)
+LIMITED_TEST(kernels_are_cut)
 {
-    (void)state;
     slice(1);
     for (unsigned source = 0; source < 2; source++) {
         cl_kernel k = kernel(source);
@@ -350,7 +348,6 @@ static void kernels_are_cut(void **state)
         cl->clFinish(queue);
         assert_true(((struct fake_event *)e)->done);
     }
-    slice(0);
 }
 
 static cl_int launch(const cl_icd_dispatch *through, const struct strict_launch *l, bool *failed)
@@ -367,9 +364,8 @@ static cl_int launch(const cl_icd_dispatch *through, const struct strict_launch 
 }
 
 /* The device refuses and does the same, with the layer and without. */
-static void launches_are_the_same(void **state)
+LIMITED_TEST(launches_are_the_same)
 {
-    (void)state;
     static unsigned char count[sizeof(strict.count)];
     const cl_kernel kernels[] = {kernel(0), kernel(1), kernel(2)};
     const char *seed = getenv("CEDE_LAUNCHES_SEED");
@@ -406,7 +402,6 @@ static void launches_are_the_same(void **state)
     assert_true(cut > 500 && refused > 2000);
     below.clEnqueueNDRangeKernel = before;
     cl->clReleaseCommandQueue(queues[1]);
-    slice(0);
 }
 
 static atomic_int flushes;
@@ -419,21 +414,16 @@ static void flushes_too(void)
 
 /* An implementation may run what is queued, and the program's callbacks, in its clFlush(): when the
  * layer flushes before it waits, it holds nothing that those need. */
-static void callbacks_within_a_flush_flush(void **state)
+LIMITED_TEST(callbacks_within_a_flush_flush)
 {
-    (void)state;
-    cl_kernel k = kernel(1);
     slice(1);
-    reset(2000 * US, 0);
-    many(k, 16, 3); /* learn */
-    cl->clFinish(queue);
+    cl_kernel k = known_kernel(2000 * US);
     int before = atomic_load(&fake.retained);
     fake.in_flush = flushes_too;
     many(k, 16, 5);
     cl->clFinish(queue);
     assert_int_equal(atomic_load(&flushes), 1);
     assert_int_equal(atomic_load(&fake.retained), before);
-    slice(0);
 }
 
 static void forks(void)
@@ -451,32 +441,17 @@ static void forks(void)
 }
 
 /* A thread may fork while another is in the middle of the layer: the child is not kept by that. */
-static void forks_while_it_flushes(void **state)
+LIMITED_TEST(forks_while_it_flushes)
 {
-    (void)state;
-    cl_kernel k = kernel(1);
     slice(1);
-    reset(2000 * US, 0);
-    many(k, 16, 3); /* learn */
-    cl->clFinish(queue);
+    cl_kernel k = known_kernel(2000 * US);
     fake.in_retain = forks;
     many(k, 16, 5);
     assert_null(fake.in_retain);
-    slice(0);
 }
 
-/* A loader may close its layers at exit; the thread that looks after the daemon goes on. */
-static void stays_when_closed(void **state)
+TEST(end)
 {
-    (void)state;
-    assert_int_equal(dlclose(library), 0);
-    library = dlopen(getenv("OPENCL_LAYER"), RTLD_NOW | RTLD_NOLOAD);
-    assert_non_null(library);
-}
-
-static void end(void **state)
-{
-    (void)state;
     cl->clFinish(queue);
     device_close(driver);
     /* Without a daemon nothing is held. */
@@ -486,24 +461,10 @@ static void end(void **state)
     cl->clFinish(queue);
 }
 
-int main(void)
+/* A loader may close its layers at exit; the thread that looks after the daemon goes on. */
+TEST(stays_when_closed)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(begin),
-        cmocka_unit_test(profiling_is_hidden),
-        cmocka_unit_test(hints_are_left_out),
-        cmocka_unit_test(open_device_takes_all),
-        cmocka_unit_test(queue_is_kept_short),
-        cmocka_unit_test(closed_device_holds),
-        cmocka_unit_test(callbacks_are_not_held),
-        cmocka_unit_test(host_events_lift_the_limit),
-        cmocka_unit_test(released_queues_are_let_be),
-        cmocka_unit_test(kernels_are_cut),
-        cmocka_unit_test(callbacks_within_a_flush_flush),
-        cmocka_unit_test(forks_while_it_flushes),
-        cmocka_unit_test(launches_are_the_same),
-        cmocka_unit_test(end),
-        cmocka_unit_test(stays_when_closed),
-    };
-    return cmocka_run_group_tests_name("opencl layer", tests, NULL, NULL);
+    assert_int_equal(dlclose(library), 0);
+    library = dlopen(getenv("OPENCL_LAYER"), RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(library);
 }

@@ -1,20 +1,11 @@
 /* The layer without a daemon: programs with several implementations of OpenCL, several loaders and
  * several threads get what they would get without it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka wants the four above
-#include <cmocka.h>
-
 #include <dlfcn.h>
 #include <malloc.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "../test.h"
+#include "base/util.h"
 #include "fake.h"
-#include "lib/util.h"
 
 #define BUILDS  2000
 #define OPTIONS 300000 /* bytes: what is so large is not there any more once it is freed */
@@ -33,7 +24,7 @@ static int set_up(void **state)
 }
 
 /* Listed twice, the layer would call itself. */
-static void listed_twice(void **state)
+TEST(listed_twice)
 {
     const cl_icd_dispatch *again = NULL;
     cl_uint n;
@@ -43,7 +34,7 @@ static void listed_twice(void **state)
 }
 
 /* Each platform's function is called for its own objects. */
-static void several_platforms(void **state)
+TEST(several_platforms)
 {
     typedef cl_int(CL_API_CALL * enqueue)(cl_uint, cl_command_queue *, void *, cl_uint,
                                           const cl_event *, cl_event *);
@@ -56,7 +47,7 @@ static void several_platforms(void **state)
 }
 
 /* GPUs that are steered from outside: their queues are made as they were asked for. */
-static void nvidia_is_left_alone(void **state)
+TEST(nvidia_is_left_alone)
 {
     static const cl_queue_properties asked[] = {CL_QUEUE_PROPERTIES, 0, 0x1096, 1, 0};
     cl_command_queue q = cl->clCreateCommandQueueWithProperties(NULL, FAKE_NVIDIA, asked, NULL);
@@ -69,7 +60,7 @@ static void nvidia_is_left_alone(void **state)
 }
 
 /* Processors: Linux shares them out; the gate is for those who ask. */
-static void processors_are_left_alone(void **state)
+TEST(processors_are_left_alone)
 {
     for (int asked = 0; asked < 2; asked++) {
         if (asked)
@@ -98,7 +89,7 @@ static void *builds(void *p)
 }
 
 /* One thread builds a program while another makes kernels of it. */
-static void builds_and_kernels(void **state)
+TEST(builds_and_kernels)
 {
     pthread_t t;
     cl_program p =
@@ -113,13 +104,7 @@ static void builds_and_kernels(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(listed_twice),         cmocka_unit_test(several_platforms),
-        cmocka_unit_test(nvidia_is_left_alone), cmocka_unit_test(processors_are_left_alone),
-        cmocka_unit_test(builds_and_kernels),
-    };
     mallopt(M_MMAP_THRESHOLD, OPTIONS / 2);
     setenv("CEDE_GATE", "/nowhere", 1);
-    cmocka_set_test_filter(getenv("FILTER"));
-    return cmocka_run_group_tests_name("opencl programs", tests, set_up, NULL);
+    return test_run(set_up, NULL);
 }

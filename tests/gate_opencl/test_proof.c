@@ -1,21 +1,16 @@
 /* Which kernels may be cut: a table of programs as they are met, and of ways to hide a call. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "../test.h"
 #include "gate/opencl/proof.h"
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-/* "": may be cut; "local": with the program's own work-groups; else a part of why not. */
+/* Rows end where the rest is NULL. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 struct row {
-    const char *source, *options, *kernel, *expected;
+    const char *source;
+    const char *expected; /* "": may be cut; "local": with its own work-groups; else why not */
+    const char *options;
+    const char *kernel; /* NULL: k */
 };
 
 static void check(const struct row *v, size_t n)
@@ -33,11 +28,11 @@ static void check(const struct row *v, size_t n)
 
 #define K "__kernel void k(__global float *a, int n) "
 
-static void as_they_are_met(void **state)
+TEST(as_they_are_met)
 {
     static const struct row rows[] = {
         /* sums, and the like */
-        {K "{ int i = get_global_id(0); if (i < n) a[i] = sqrt(a[i]) * 2.0f; }", NULL, NULL, ""},
+        {K "{ int i = get_global_id(0); if (i < n) a[i] = sqrt(a[i]) * 2.0f; }", ""},
         {"/* in 3.0e+5 pieces */\n"
          "#pragma OPENCL EXTENSION cl_khr_global_int32_base_atomics : enable\n"
          "#if defined(cl_khr_fp64) && __OPENCL_VERSION__ >= 120\n"
@@ -46,10 +41,10 @@ static void as_they_are_met(void **state)
          "kernel void k(global real *restrict y, const global real *restrict x, real a)\n"
          "{\n    const size_t i = get_global_id(0) + get_global_id(1) * 1024;\n"
          "    y[i] = fma((real)a, x[i], y[i]);\n}\n",
-         "-cl-mad-enable -cl-std=CL1.2 -DN=4 -I /usr/include -w", NULL, ""},
+         "", "-cl-mad-enable -cl-std=CL1.2 -DN=4 -I /usr/include -w"},
         /* a loop over the whole range */
-        {K "{ for (int i = get_global_id(0); i < n; i += get_global_size(0)) a[i] += 1; }", NULL,
-         NULL, "k uses get_global_size"},
+        {K "{ for (int i = get_global_id(0); i < n; i += get_global_size(0)) a[i] += 1; }",
+         "k uses get_global_size"},
         /* matrices by tiles */
         {"#define TS 16\n"
          "__kernel __attribute__((reqd_work_group_size(TS, TS, 1)))\n"
@@ -69,9 +64,9 @@ static void as_they_are_met(void **state)
          "    }\n"
          "    C[col * M + row] = sum;\n"
          "}\n",
-         "", "gemm", "local"},
+         "local", NULL, "gemm"},
         /* the same with the group's number, as most are written */
-        {"#define WGS 64\n" K "{ a[WGS * get_group_id(0) + get_local_id(0)] = 0; }", NULL, NULL,
+        {"#define WGS 64\n" K "{ a[WGS * get_group_id(0) + get_local_id(0)] = 0; }",
          "get_group_id"},
         /* a reduction: a sum of each group, where the last warp takes care of itself */
         {"kernel void k(const global float *in, global float *out, volatile __local float *s)\n"
@@ -79,21 +74,21 @@ static void as_they_are_met(void **state)
          "    for (size_t d = get_local_size(0) / 2; d; d >>= 1) {\n"
          "        barrier(CLK_LOCAL_MEM_FENCE);\n        if (l < d) s[l] += s[l + d];\n    }\n"
          "    if (!l) out[i / get_local_size(0)] = s[0];\n}\n",
-         NULL, NULL, "local"},
+         "local"},
         {"kernel void k(global float *a) { a[get_global_id(0)] = work_group_reduce_add(1.0f); }",
-         "-cl-std=CL2.0", NULL, "local"},
-        {K "{ float s = sub_group_reduce_add(a[0]); a[0] = s; }", NULL, NULL, "sub_group"},
+         "local", "-cl-std=CL2.0"},
+        {K "{ float s = sub_group_reduce_add(a[0]); a[0] = s; }", "sub_group"},
         /* histograms */
         {"kernel void k(global const uchar *p, global uint *h)\n"
          "{ atomic_inc(&h[p[get_global_id(0)]]); }",
-         NULL, NULL, "atomic_inc"},
-        {"kernel void k(global const uchar *p, global uint *h) { atom_inc(&h[p[0]]); }", NULL, NULL,
+         "atomic_inc"},
+        {"kernel void k(global const uchar *p, global uint *h) { atom_inc(&h[p[0]]); }",
          "atom_inc"},
-        {"kernel void k(global atomic_int *h) { atomic_fetch_add(h, 1); }", NULL, NULL, "atomic_"},
+        {"kernel void k(global atomic_int *h) { atomic_fetch_add(h, 1); }", "atomic_"},
         /* the last group adds up, a flag is waited for */
-        {K "{ while (((volatile __global int *)a)[0] == 0); }", NULL, NULL, "volatile"},
-        {K "{ while (a[0] == 0) mem_fence(CLK_GLOBAL_MEM_FENCE); }", NULL, NULL, "mem_fence"},
-        {K "{ a[n] = 0; barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE); }", NULL, NULL,
+        {K "{ while (((volatile __global int *)a)[0] == 0); }", "volatile"},
+        {K "{ while (a[0] == 0) mem_fence(CLK_GLOBAL_MEM_FENCE); }", "mem_fence"},
+        {K "{ a[n] = 0; barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE); }",
          "CLK_GLOBAL_MEM_FENCE"},
         /* a stencil on a grid whose size is given, or asked for */
         {"#define AT(x, y) in[(y) * w + (x)]\n"
@@ -102,8 +97,8 @@ static void as_they_are_met(void **state)
          "    if (x < 1 || y < 1 || x >= w - 1 || y >= h - 1) return;\n"
          "    out[y * w + x] = 0.2f * (AT(x, y) + AT(x - 1, y) + AT(x + 1, y) + AT(x, y - 1) +\n"
          "                             AT(x, y + 1));\n}\n",
-         NULL, NULL, ""},
-        {"kernel void k(global float *a) { int w = get_global_size(0); a[0] = w; }", NULL, NULL,
+         ""},
+        {"kernel void k(global float *a) { int w = get_global_size(0); a[0] = w; }",
          "get_global_size"},
         /* images */
         {"__constant sampler_t s = CLK_NORMALIZED_COORDS_FALSE | CLK_FILTER_NEAREST;\n"
@@ -117,7 +112,7 @@ static void as_they_are_met(void **state)
          "    int2 at = (int2)(get_global_id(0), get_global_id(1));\n"
          "    if (any(at >= get_image_dim(out))) return;\n"
          "    write_imagef(out, at, clamp(blur(in, at), 0.0f, 1.0f));\n}\n",
-         NULL, NULL, ""},
+         ""},
         /* vectors, conversions, structs */
         {"typedef struct { float4 p, v; } __attribute__((packed, aligned(16))) body;\n"
          "enum { STEPS = 4 };\n"
@@ -126,25 +121,24 @@ static void as_they_are_met(void **state)
          "kernel void k(global body *b, int n) { size_t i = get_global_id(0);\n"
          "  for (int j = 0; j < n; j++) b[i].v += pull(b[i].p, vload4(j, (global float *)b));\n"
          "  vstore_half8(vload8(0, (global float *)b), i, (global half *)b); }\n",
-         NULL, NULL, ""},
+         ""},
         /* what device-side OpenCL has */
-        {K "{ printf(\"%d\", n); }", NULL, NULL, "printf"},
-        {K "{ enqueue_kernel(get_default_queue(), 0, ndrange_1D(1), ^{ }); }", NULL, NULL,
-         "enqueue_"},
-        {"kernel void k(read_only pipe int p) { int v; read_pipe(p, &v); }", NULL, NULL, "pipe"},
-        {"global int done;\n" K "{ if (!done) a[n] = done = 1; }", "-cl-std=CL2.0", NULL,
-         "a variable of all work-groups"},
-        {"int done = 0;\n" K "{ a[n] = done++; }", "-cl-std=CL3.0", NULL,
-         "a variable of all work-groups"},
+        {K "{ printf(\"%d\", n); }", "printf"},
+        {K "{ enqueue_kernel(get_default_queue(), 0, ndrange_1D(1), ^{ }); }", "enqueue_"},
+        {"kernel void k(read_only pipe int p) { int v; read_pipe(p, &v); }", "pipe"},
+        {"global int done;\n" K "{ if (!done) a[n] = done = 1; }", "a variable of all work-groups",
+         "-cl-std=CL2.0"},
+        {"int done = 0;\n" K "{ a[n] = done++; }", "a variable of all work-groups",
+         "-cl-std=CL3.0"},
         {"constant int2 t[2] = {(int2)(0, 1), (int2)(2, 3)}; typedef __global float *g; struct "
          "s;\n" K "{ a[0] = t[n].x; }",
-         NULL, NULL, ""},
+         ""},
     };
     check(rows, ARRAY_SIZE(rows));
 }
 
 /* Kernels of one program have nothing to do with each other, where that can be seen. */
-static void each_by_itself(void **state)
+TEST(each_by_itself)
 {
     static const char program[] =
         "#define LINEAR (get_global_linear_id())\n"
@@ -160,116 +154,111 @@ static void each_by_itself(void **state)
         "#ifdef X\nkernel void two(global float *a) { a[0] = 1; }\n"
         "#else\nkernel void two(global float *a) { a[0] = whole(); }\n#endif\n";
     static const struct row rows[] = {
-        {program, "", "good", ""},
-        {program, "", "local_", "local"},
-        {program, "", "bad", "whole uses get_num_groups"},
-        {program, "", "worse", "worse uses volatile"},
-        {program, "", "worst", "macro LINEAR uses get_global_linear_id"},
-        {program, "", "two", "whole uses get_num_groups"},
-        {program, "", "nowhere", "uses"},
+        {program, "", "", "good"},
+        {program, "local", NULL, "local_"},
+        {program, "whole uses get_num_groups", NULL, "bad"},
+        {program, "worse uses volatile", NULL, "worse"},
+        {program, "macro LINEAR uses get_global_linear_id", NULL, "worst"},
+        {program, "whole uses get_num_groups", NULL, "two"},
+        {program, "uses", NULL, "nowhere"},
         /* a helper that is defined after its use, and by a prototype first */
         {"float f(float x);\nkernel void k(global float *a) { a[0] = f(1); }\n"
          "float f(float x) { return x * get_group_id(0); }\nkernel void other() { }\n",
-         NULL, NULL, "f uses get_group_id"},
+         "f uses get_group_id"},
         {"float f(float x);\nkernel void k(global float *a) { a[0] = f(1); }\n"
          "float f(float x) { return x; }\n",
-         NULL, NULL, ""},
-        {"float f(float x);\nkernel void k(global float *a) { a[0] = f(1); }\n", NULL, NULL,
+         ""},
+        {"float f(float x);\nkernel void k(global float *a) { a[0] = f(1); }\n",
          "f, which is not known"},
     };
     check(rows, ARRAY_SIZE(rows));
 }
 
-static void hidden(void **state)
+TEST(hidden)
 {
     static const struct row rows[] = {
-        {"#define S get_global_size\n" K "{ a[0] = S(0); }", NULL, NULL, "get_global_size"},
-        {"#define T S\n#define S get_global_size(0)\n" K "{ a[0] = T; }", NULL, NULL,
-         "macro S uses"},
-        {K "{ a[0] = S(0); }", "-DS=get_global_size", NULL, "get_global_size"},
-        {K "{ a[0] = S; }", "-D S=get_global_size(0)", NULL, "get_global_size"},
-        {"#define get_global_id(x) get_global_size(x)\n" K "{ a[0] = get_global_id(0); }", NULL,
-         NULL, "get_global_size"},
-        {"#define P(x) get_##x##_size\n" K "{ a[0] = P(global)(0); }", NULL, NULL,
-         "parts of names"},
-        {"#define A(f) f(0)\n" K "{ a[0] = A(vendor_group); }", NULL, NULL, "macro is given"},
-        {"#define V vendor_group\n" K "{ a[0] = V(0); }", NULL, NULL, "not known"},
-        {"#define ARGS (0)\n" K "{ a[0] = vendor_group ARGS; }", NULL, NULL, "not known"},
-        {K "{ a[0] = vendor_group(0); }", NULL, NULL, "vendor_group, which is not known"},
-        {K "{ a[0] = get_size(0); }", NULL, NULL, "get_size, which is not known"},
-        {K "{ a[0] = __builtin_amdgcn_workgroup_id_x(); }", NULL, NULL, "not"},
-        {"uint _Z14get_num_groupsj(uint);\n" K "{ a[0] = _Z14get_num_groupsj(0); }", NULL, NULL,
-         "get_num_groups"},
-        {"extern size_t _num_groups_x;\n" K "{ a[0] = _num_groups_x; }", NULL, NULL,
-         "_num_groups_x"},
-        {K "{ int x; asm(\"mov.u32 %0, %%nctaid.x;\" : \"=r\"(x)); a[0] = x; }", NULL, NULL, "asm"},
-        {"uint f(uint) __attribute__((alias(\"get_global_size\")));\n" K "{ a[0] = f(0); }", NULL,
-         NULL, "uses"},
-        {"#include \"common.h\"\n" K "{ a[0] = 0; }", NULL, NULL, "includes"},
-        {" # /**/ include <x>\n" K "{ a[0] = 0; }", NULL, NULL, "includes"},
-        {"#pragma redefine_extname f get_x\n" K "{ a[0] = 0; }", NULL, NULL, "directive"},
-        {"extern \"C++\" { }\n" K "{ a[0] = 0; }", NULL, NULL, "a string"},
-        /* lines, comments, quotes */
-        {K "{ a[0] = get_glo\\\nbal_size(0); }", NULL, NULL, "get_global_size"},
-        {K "{ a[0] = get_glo\\\r\nbal_size(0); }", NULL, NULL, "get_global_size"},
-        {K "{ // \\\n a[0] = get_global_size(0);\n }", NULL, NULL, ""},
-        {K "{ // \\ \n a[0] = get_global_size(0);\n }", NULL, NULL, "blanks between"},
-        {K "{ // \r a[0] = get_global_size(0);\n }", NULL, NULL, "carriage return"},
-        {K "{ //\?\?/\n a[0] = get_global_size(0);\n }", NULL, NULL, "trigraph"},
-        {K "{ a[0] = '\"'; a[1] = get_global_size(0); a[0] = '\"'; }", NULL, NULL,
+        {"#define S get_global_size\n" K "{ a[0] = S(0); }", "get_global_size"},
+        {"#define T S\n#define S get_global_size(0)\n" K "{ a[0] = T; }", "macro S uses"},
+        {K "{ a[0] = S(0); }", "get_global_size", "-DS=get_global_size"},
+        {K "{ a[0] = S; }", "get_global_size", "-D S=get_global_size(0)"},
+        {"#define get_global_id(x) get_global_size(x)\n" K "{ a[0] = get_global_id(0); }",
          "get_global_size"},
-        {K "{ a[0] = '/*'; a[1] = get_global_size(0); /* */ }", NULL, NULL, "get_global_size"},
-        {K "{ /* get_global_size(0) \" ' */ a[0] = '\\''; } // get_global_size", NULL, NULL, ""},
-        {K "{ /\\\n* get_global_size(0) *\\\n/ a[0] = 1; }", NULL, NULL, ""},
-        {"#error don't, get_global_size\n" K "{ a[0] = 1; }", NULL, NULL, ""},
-        {"#warning /*\n" K "{ a[0] = get_global_size(0); } //*/ ", NULL, NULL, "directive"},
-        {"#error /*\n" K "{ a[0] = get_global_size(0); } //*/ ", NULL, NULL, "a comment in"},
-        {K "{ a[0] = 1; } /* ", NULL, NULL, "does not end"},
-        {K "{ a[0] = 'x; }", NULL, NULL, "not closed"},
-        {K "{ a[0] = get_\\u0067lobal_size(0); }", NULL, NULL, "not C's"},
-        {K "{ float \xc3\xa4 = 1; }", NULL, NULL, "not C's"},
-        {"%:define S x\n" K "{ a[0] = 1; }", NULL, NULL, "digraph"},
+        {"#define P(x) get_##x##_size\n" K "{ a[0] = P(global)(0); }", "parts of names"},
+        {"#define A(f) f(0)\n" K "{ a[0] = A(vendor_group); }", "macro is given"},
+        {"#define V vendor_group\n" K "{ a[0] = V(0); }", "not known"},
+        {"#define ARGS (0)\n" K "{ a[0] = vendor_group ARGS; }", "not known"},
+        {K "{ a[0] = vendor_group(0); }", "vendor_group, which is not known"},
+        {K "{ a[0] = get_size(0); }", "get_size, which is not known"},
+        {K "{ a[0] = __builtin_amdgcn_workgroup_id_x(); }", "not"},
+        {"uint _Z14get_num_groupsj(uint);\n" K "{ a[0] = _Z14get_num_groupsj(0); }",
+         "get_num_groups"},
+        {"extern size_t _num_groups_x;\n" K "{ a[0] = _num_groups_x; }", "_num_groups_x"},
+        {K "{ int x; asm(\"mov.u32 %0, %%nctaid.x;\" : \"=r\"(x)); a[0] = x; }", "asm"},
+        {"uint f(uint) __attribute__((alias(\"get_global_size\")));\n" K "{ a[0] = f(0); }",
+         "uses"},
+        {"#include \"common.h\"\n" K "{ a[0] = 0; }", "includes"},
+        {" # /**/ include <x>\n" K "{ a[0] = 0; }", "includes"},
+        {"#pragma redefine_extname f get_x\n" K "{ a[0] = 0; }", "directive"},
+        {"extern \"C++\" { }\n" K "{ a[0] = 0; }", "a string"},
+        /* lines, comments, quotes */
+        {K "{ a[0] = get_glo\\\nbal_size(0); }", "get_global_size"},
+        {K "{ a[0] = get_glo\\\r\nbal_size(0); }", "get_global_size"},
+        {K "{ // \\\n a[0] = get_global_size(0);\n }", ""},
+        {K "{ // \\ \n a[0] = get_global_size(0);\n }", "blanks between"},
+        {K "{ // \r a[0] = get_global_size(0);\n }", "carriage return"},
+        {K "{ //\?\?/\n a[0] = get_global_size(0);\n }", "trigraph"},
+        {K "{ a[0] = '\"'; a[1] = get_global_size(0); a[0] = '\"'; }", "get_global_size"},
+        {K "{ a[0] = '/*'; a[1] = get_global_size(0); /* */ }", "get_global_size"},
+        {K "{ /* get_global_size(0) \" ' */ a[0] = '\\''; } // get_global_size", ""},
+        {K "{ /\\\n* get_global_size(0) *\\\n/ a[0] = 1; }", ""},
+        {"#error don't, get_global_size\n" K "{ a[0] = 1; }", ""},
+        {"#warning /*\n" K "{ a[0] = get_global_size(0); } //*/ ", "directive"},
+        {"#error /*\n" K "{ a[0] = get_global_size(0); } //*/ ", "a comment in"},
+        {K "{ a[0] = 1; } /* ", "does not end"},
+        {K "{ a[0] = 'x; }", "not closed"},
+        {K "{ a[0] = get_\\u0067lobal_size(0); }", "not C's"},
+        {K "{ float \xc3\xa4 = 1; }", "not C's"},
+        {"%:define S x\n" K "{ a[0] = 1; }", "digraph"},
         /* branches that are not taken, heads that are chosen, brackets that do not match */
-        {"#if 0\nfloat x() { return get_global_size(0); }\n#endif\n" K "{ a[0] = 1; }", NULL, NULL,
-         ""},
-        {K "{\n#ifdef Q\n}\nkernel void other() {\n#endif\n int x = get_group_id(0); }", NULL, NULL,
+        {"#if 0\nfloat x() { return get_global_size(0); }\n#endif\n" K "{ a[0] = 1; }", ""},
+        {K "{\n#ifdef Q\n}\nkernel void other() {\n#endif\n int x = get_group_id(0); }",
          "get_group_id"},
         {K "{\n#ifdef Q\n for (;;) {\n#else\n {\n#endif\n a[0] = 1; } }\n"
            "kernel void other() { int x = get_group_id(0); }",
-         NULL, NULL, "uses"},
+         "uses"},
         {"kernel void\n#ifdef X\nk\n#else\nother\n#endif\n(int x) { x = get_group_id(0); }\n"
          "#ifndef X\nkernel void k() { }\n#endif\n",
-         NULL, NULL, "get_group_id"},
+         "get_group_id"},
         {"#define OPEN {\n#define CLOSE }\nkernel void k() OPEN CLOSE\n"
          "void f() { get_group_id(0); }\n",
-         NULL, NULL, "uses"},
+         "uses"},
         {"#define f g\nvoid f(int x) { get_group_id(0); }\nvoid g(float x) { }\n" K "{ g(1); }",
-         NULL, NULL, "get_group_id"},
+         "get_group_id"},
         {"#define MAKE(f) void f(int x) { x = get_group_id(0); }\nMAKE(h);\nvoid h(float x) { }\n" K
          "{ h(1); }",
-         NULL, NULL, "macro MAKE uses"},
+         "macro MAKE uses"},
         {"#define HEAD void h(int x)\nHEAD { x = get_group_id(0); }\nvoid h(float x) { }\n" K
          "{ h(1); }",
-         NULL, NULL, "get_group_id"},
+         "get_group_id"},
         {"#define ATTR(x)\nvoid h(int x) ATTR(1) { x = get_group_id(0); }\nvoid h(float x) { }\n" K
          "{ h(1); }",
-         NULL, NULL, "get_group_id"},
-        {"void h(float x) { }\nvoid h(x) int x; { get_group_id(0); }\n" K "{ h(1); }", NULL, NULL,
+         "get_group_id"},
+        {"void h(float x) { }\nvoid h(x) int x; { get_group_id(0); }\n" K "{ h(1); }",
          "get_group_id"},
         /* options */
-        {K "{ a[0] = 1; }", "-cl-std=CLC++2021", NULL, "option"},
-        {K "{ a[0] = 1; }", "-x clc++", NULL, "option"},
-        {K "{ a[0] = 1; }", "-include evil.h", NULL, "option"},
-        {K "{ a[0] = 1; }", "-DX=\"a b\"", NULL, "build options"},
-        {K "{ a[0] = 1; }", "-DX=//", NULL, "build options"},
-        {K "{ a[0] = 1; }", "-D", NULL, "without a name"},
-        {"", "", NULL, ""},
+        {K "{ a[0] = 1; }", "option", "-cl-std=CLC++2021"},
+        {K "{ a[0] = 1; }", "option", "-x clc++"},
+        {K "{ a[0] = 1; }", "option", "-include evil.h"},
+        {K "{ a[0] = 1; }", "build options", "-DX=\"a b\""},
+        {K "{ a[0] = 1; }", "build options", "-DX=//"},
+        {K "{ a[0] = 1; }", "without a name", "-D"},
+        {"", ""},
     };
     check(rows, ARRAY_SIZE(rows));
 }
 
 /* What is too much is refused, and quickly. */
-static void limits(void **state)
+TEST(limits)
 {
     const size_t size = 3U << 20;
     char *s = malloc(size), *to = s;
@@ -298,15 +287,4 @@ static void limits(void **state)
     proof_of(s, NULL, "k", &p);
     assert_non_null(strstr(p.reason, "too long"));
     free(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_they_are_met),
-        cmocka_unit_test(each_by_itself),
-        cmocka_unit_test(hidden),
-        cmocka_unit_test(limits),
-    };
-    return cmocka_run_group_tests_name("proof", tests, NULL, NULL);
 }

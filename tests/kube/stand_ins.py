@@ -5,34 +5,21 @@ import http.server
 import json
 import os
 import queue
-import shutil
 import socket
 import ssl
 import subprocess
 import sys
-import tempfile
 import threading
-import time
-import unittest
 import urllib.parse
 import uuid
 
-CEDE = sys.argv.pop(1)
-WAIT_S = 60  # only a test that fails takes so long
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
+from on_soft import CEDE, WAIT_S, OnSoft, eventually  # pylint: disable=wrong-import-position
+
 TOKEN = "a-token"
 HIERARCHIES = "/sys/fs/cgroup/pids", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup"
 HIGH = "[rule high]\nnamespace = prod\npriority_class = high\nclass = latency\n"
 LOW = "[rule low]\nnamespace = prod\npriority_class = low\nclass = batch\nweight = 50\n"
-
-
-def eventually(what, message):
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
-        got = what()
-        if got:
-            return got
-        time.sleep(0.05)
-    raise AssertionError(message)
 
 
 def pod(name, qos="Burstable", phase="Running", priority="low", notes=None, labels=None, uid=None, namespace="prod"):
@@ -170,36 +157,22 @@ class Ceded:
         os.unlink(self.path)
 
 
-class Base(unittest.TestCase):
+class Base(OnSoft):
     def setUp(self):
-        self.dir = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.dir)
-        self.env = dict(os.environ, CEDE_DIR=self.dir, CEDE_SOFT_SOCKET=self.path("gpu"))
+        super().setUp()
         self.said = open(self.path("said"), "w+", encoding="utf8")  # pylint: disable=consider-using-with
         self.addCleanup(self.said.close)
-        with open(self.path("token"), "w", encoding="utf8") as f:
-            f.write(TOKEN + "\n")
+        self.write("token", TOKEN + "\n")
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                         "-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2",
                         "-keyout", self.path("key"), "-out", self.path("ca")],
                        check=True, stderr=subprocess.DEVNULL, timeout=WAIT_S)
-        with open(self.path("pem"), "w", encoding="utf8") as out:
-            for part in "key", "ca":
-                with open(self.path(part), encoding="utf8") as f:
-                    out.write(f.read())
+        self.write("pem", self.read("key") + self.read("ca"))
         self.api = Api(self.path("pem"))
         self.addCleanup(self.api.server_close)
         self.addCleanup(self.api.shutdown)
         self.addCleanup(self.api.end_watches)
         threading.Thread(target=self.api.serve_forever, args=(0.05,), daemon=True).start()
-        self.ceded = None
-
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
-    def stand_in(self):
-        self.ceded = Ceded(self.dir)
-        self.addCleanup(lambda: os.path.exists(self.ceded.path) and self.ceded.stop())
 
     def url(self):
         return f"https://127.0.0.1:{self.api.server_port}"
@@ -208,30 +181,46 @@ class Base(unittest.TestCase):
         return [CEDE, "kube-agent", "--node", "n1", "--url", self.url(), "--ca", self.path("ca"), "--token",
                 self.path("token"), "--cgroup-driver", "cgroupfs", *args]
 
-    def start(self, *args):
-        p = subprocess.Popen(self.command(*args), env=self.env, stderr=self.said)
-        self.addCleanup(p.wait, WAIT_S)
-        self.addCleanup(p.kill)
-        return p
+    def start_agent(self, *args):
+        return self.start(*self.command(*args), stderr=self.said)
 
-    def once(self, *args, **kw):
-        return subprocess.run(self.command("--once", *args), env=dict(self.env, **kw), text=True, check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=WAIT_S)
+    def once(self, *args, **env):
+        return self.run_as(*self.command("--once", *args), env=dict(self.env, **env))
 
     def words(self):
-        with open(self.path("said"), encoding="utf8") as f:
-            return f.read()
+        return self.read("said")
+
+    def watches(self):
+        eventually(lambda: self.api.watches, "it does not watch")
+
+
+class WithStandIn(Base):
+    """With a stand-in for ceded."""
+    def setUp(self):
+        super().setUp()
+        self.stand_in()
+
+    def stand_in(self):
+        self.fake = Ceded(self.dir)
+        self.addCleanup(lambda: os.path.exists(self.fake.path) and self.fake.stop())
 
     def knows(self, pods):
         want = sorted(map(group, pods))
-        eventually(lambda: sorted(self.ceded.known) == want,
-                   f"{len(self.ceded.known)} groups are known, not {len(want)}\n{self.words()}")
+        eventually(lambda: sorted(self.fake.known) == want,
+                   f"{len(self.fake.known)} groups are known, not {len(want)}\n{self.words()}")
 
     def fill(self, n=200):
         pods = [pod(f"p{i}") for i in range(n)]
         for p in pods:
             self.api.pods[uid(p)] = p
         return pods
+
+    def begun(self, n=200):
+        """That many pods, and an agent that has reported them and watches."""
+        pods, agent = self.fill(n), self.start_agent()
+        self.knows(pods)
+        self.watches()
+        return pods, agent
 
 
 class WithCeded(Base):
@@ -256,35 +245,22 @@ class WithCeded(Base):
                     return at + self.root + path
         return self.skipTest("no control group can be made here")
 
-    def cede(self, *args):
-        return subprocess.run([CEDE, *args], env=self.env, text=True, stdout=subprocess.PIPE, check=False,
-                              stderr=subprocess.STDOUT, timeout=WAIT_S).stdout
-
     def begin(self, *args, command=(CEDE,), **env):
-        c = subprocess.Popen([*command, *args], env=dict(self.env, **env), stdout=subprocess.DEVNULL, stderr=self.said)
-        self.addCleanup(c.wait, WAIT_S)
-        self.addCleanup(c.terminate)
-        return c
+        return self.start(*command, *args, env=dict(self.env, **env), stderr=self.said)
 
     def begin_ceded(self, config):
-        with open(self.path("conf"), "w", encoding="utf8") as f:
-            f.write(config)
-        if not os.path.exists(self.path("gpu")):
-            self.begin("softgpu")
-            eventually(lambda: os.path.exists(self.path("gpu")), "no software GPU")
-        self.ceded_processes.append(self.begin("daemon", "--config", self.path("conf"), "--device", "soft"))
-        eventually(lambda: "no daemon" not in self.cede("policy"), "no ceded")
+        self.ceded_processes.append(self.ceded(config, stderr=self.said))
 
     def begin_program(self, path, **env):
         """A GPU program in that control group: it is there before it begins, as programs of containers are."""
         into = ("sh", "-c", 'echo $$ >"$0/cgroup.procs"; exec "$@"', self.make_group(path), CEDE)
         return self.begin("load", "batch", "--device", "soft", "--memory", "100M", command=into, **env)
 
-    def start_agent(self):
-        return self.start("--cgroup-root", self.root)
+    def agent_of_root(self):
+        return self.start_agent("--cgroup-root", self.root)
 
     def job(self, program):
-        jobs = json.loads(self.cede("ps", "--json"))["jobs"]
+        jobs = json.loads(self.cede("ps", "--json").stdout)["jobs"]
         return next((j for j in jobs if j["pid"] == program.pid), {})
 
     def is_job(self, program, **want):
@@ -294,4 +270,4 @@ class WithCeded(Base):
         eventually(lambda: self.is_job(program, **want), f"it does not become {want}")
 
     def outcome(self, program):
-        return json.loads(self.cede("rules", "test", "--json", str(program.pid)))["outcome"]
+        return json.loads(self.cede("rules", "test", "--json", str(program.pid)).stdout)["outcome"]

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import unittest
 
-from stand_ins import CEDE, WAIT_S, Asked, Base, eventually, group, pod, uid
+from stand_ins import CEDE, WAIT_S, Asked, WithStandIn, eventually, group, pod, uid
 
 try:
     import yaml
@@ -24,18 +24,17 @@ except ImportError:
 INTEGRATION = sys.argv.pop(1)
 
 
-class Agent(Base):
+class Agent(WithStandIn):
     # -- what is reported ----------------------------------------------------------------------
 
     def test_facts(self):
-        self.stand_in()
         p = pod("web", priority="high", notes={"cede.io/class": "batch", "other.io/x": "y"},
                 labels={"cede.io/team": "a", "cede.io/class": "latency", "app": "web"})
         self.api.change("ADDED", p)
         self.api.change("ADDED", pod("done", phase="Succeeded"))
         r = self.once()
         self.assertEqual((r.returncode, r.stderr), (0, ""))
-        self.assertEqual(self.ceded.known, {group(p): {
+        self.assertEqual(self.fake.known, {group(p): {
             "pod": "web", "namespace": "prod", "priority_class": "high", "label:cede.io/class": "batch",
             "label:cede.io/team": "a"}})
         self.assertEqual(self.api.asked[0][1]["fieldSelector"], "spec.nodeName=n1")
@@ -55,20 +54,16 @@ class Agent(Base):
             self.stand_in()
             self.api.pods = {u: pod("p", qos=qos, uid=u)}
             self.assertEqual(self.once("--cgroup-driver", driver, "--cgroup-root", root).returncode, 0)
-            self.assertEqual(list(self.ceded.known), [want])
+            self.assertEqual(list(self.fake.known), [want])
             self.assertEqual(self.once("--cgroup-driver", "either").returncode, 0)
-            self.assertGreaterEqual(len(self.ceded.known), 2)
-            self.ceded.stop()
+            self.assertGreaterEqual(len(self.fake.known), 2)
+            self.fake.stop()
 
     # -- pods that come and go -----------------------------------------------------------------
 
     def test_two_hundred(self):
-        self.stand_in()
-        pods = self.fill()
-        self.start()
-        self.knows(pods)
-        self.assertEqual(self.ceded.messages, 200)
-        eventually(lambda: self.api.watches, "it does not watch")
+        pods = self.begun()[0]
+        self.assertEqual(self.fake.messages, 200)
         for p in pods[:100]:
             self.api.change("DELETED", p)
         new = [pod(f"q{i}") for i in range(100)]
@@ -79,78 +74,67 @@ class Agent(Base):
         self.api.change("MODIFIED", ended)
         now = pods[101:] + new
         self.knows(now)
-        self.assertEqual(self.ceded.messages, 401)
+        self.assertEqual(self.fake.messages, 401)
         # What happened while nobody watched, and an event that says that it was too long ago.
         self.api.pods.pop(uid(new[0]))
         self.api.end_watches({"type": "ERROR", "object": {"code": 410}})
         self.knows([p for p in now if p is not new[0]])
 
     def test_too_many(self):
-        self.stand_in()
         pods = self.fill(520)
         r = self.once()
-        self.assertEqual((r.returncode, len(self.ceded.known)), (0, 500))
+        self.assertEqual((r.returncode, len(self.fake.known)), (0, 500))
         self.assertEqual(r.stderr, "cede: more than 500 pods: some are not reported\n")
         self.assertEqual(len(pods), 520)
 
     def test_api_away(self):
         """Pods keep what they had, also if half a list comes."""
-        self.stand_in()
-        pods = self.fill(60)
-        self.start()
-        self.knows(pods)
-        eventually(lambda: self.api.watches, "it does not watch")
+        pods = self.begun(60)[0]
         for field in "away", "cut":
             self.api.pods.pop(uid(pods.pop()))
             setattr(self.api, field, True)
             asked = len(self.api.asked)
             self.api.end_watches()
             eventually(lambda n=asked: len(self.api.asked) > n + 1, "it does not ask again")
-            self.assertEqual(len(self.ceded.known), len(pods) + 1)
+            self.assertEqual(len(self.fake.known), len(pods) + 1)
             setattr(self.api, field, False)
             self.knows(pods)
-            eventually(lambda: self.api.watches, "it does not watch again")
+            self.watches()
         self.assertIn("answers 503; trying again", self.words())
 
     def test_ceded_is_full(self):
-        self.stand_in()
-        self.ceded.room = 10
+        self.fake.room = 10
         pods = self.fill(30)
-        self.start()
+        self.start_agent()
         eventually(lambda: "no room; trying again" in self.words(), "it does not say so")
-        self.assertEqual(len(self.ceded.known), 10)
-        eventually(lambda: self.api.watches, "it does not watch")
+        self.assertEqual(len(self.fake.known), 10)
+        self.watches()
         for p in pods[:5] + pods[20:]:
             self.api.change("DELETED", p)
-        eventually(lambda: set(self.ceded.known) == set(map(group, pods[5:15])), "what is gone makes no room")
-        self.ceded.room = 30
+        eventually(lambda: set(self.fake.known) == set(map(group, pods[5:15])), "what is gone makes no room")
+        self.fake.room = 30
         self.knows(pods[5:20])
 
     def test_ceded_away(self):
-        self.stand_in()
-        pods = self.fill(30)
-        self.start()
-        self.knows(pods)
-        self.ceded.stop()
+        pods = self.begun(30)[0]
+        self.fake.stop()
         eventually(lambda: "no daemon is running; trying again" in self.words(), "it does not say so")
         self.stand_in()
         self.knows(pods)  # all anew: that one knew nothing
 
     def test_killed(self):
-        self.stand_in()
         pods = self.fill(30)
         for _ in range(3):
-            agent = self.start()
-            eventually(lambda: self.ceded.known, "nothing is reported")
+            agent = self.start_agent()
+            eventually(lambda: self.fake.known, "nothing is reported")
             agent.kill()
             agent.wait(WAIT_S)
-        self.start()
+        self.start_agent()
         self.knows(pods)
 
     def test_kubelet(self):
-        self.stand_in()
         pods = self.fill(40)
-        self.start("--url", self.url() + "/pods", "--interval", "1")
+        self.start_agent("--url", self.url() + "/pods", "--interval", "1")
         self.knows(pods)
         self.api.pods.clear()
         self.knows([])
@@ -159,16 +143,13 @@ class Agent(Base):
     # -- what is wrong -------------------------------------------------------------------------
 
     def test_refused(self):
-        self.stand_in()
-        with open(self.path("token"), "w", encoding="utf8") as f:
-            f.write("another\r\nX-Header: 1")
+        self.write("token", "another\r\nX-Header: 1")
         self.assertIn("the service account may not list pods", self.once().stderr)
         r = self.once("--ca", "/etc/hostname")
         self.assertEqual(r.returncode, 1)
-        self.assertFalse(self.ceded.known)
+        self.assertFalse(self.fake.known)
 
     def test_no_token_without_tls(self):
-        self.stand_in()
         seen = []
 
         class Plain(Asked):
@@ -193,8 +174,7 @@ class Agent(Base):
 
     def test_no_library(self):
         for name in "libcurl.so.4", "libcurl-gnutls.so.4":
-            with open(self.path(name), "w", encoding="utf8"):
-                pass
+            self.write(name, "")
         r = self.once(LD_LIBRARY_PATH=self.dir)
         self.assertEqual((r.returncode, r.stderr), (1, "cede: libcurl.so.4 cannot be opened: install libcurl4\n"))
 

@@ -15,7 +15,7 @@ class Pods(WithCeded):
         program = self.begin_program(group(p))
         self.assertEqual(self.outcome(program)["by"], "nothing")
         self.api.change("ADDED", p)
-        self.start_agent()
+        self.agent_of_root()
         self.becomes(program, **{"class": "batch", "weight": 7})
         self.api.change("DELETED", p)
         eventually(lambda: self.outcome(program)["by"] == "nothing", "the pod is not withdrawn")
@@ -28,7 +28,7 @@ class Pods(WithCeded):
         programs = [self.begin_program(group(p)) for p in pods]
         for p in pods:
             self.api.change("ADDED", p)
-        self.start_agent()
+        self.agent_of_root()
         self.becomes(programs[-1], **{"class": "batch"})
         self.assertEqual([x.pid for x in programs if self.job(x)], [programs[-1].pid])
 
@@ -49,7 +49,7 @@ class Pods(WithCeded):
         numbers = [self.job(x)["number"] for x in (rule, others, environment)]
         self.api.change("ADDED", low)
         self.api.change("ADDED", high)
-        self.start_agent()
+        self.agent_of_root()
         self.becomes(rule, source="rule", **{"class": "batch", "weight": 7})
         self.becomes(others, source="rule", **{"class": "batch", "weight": 7})
         self.becomes(environment, source="rule", **{"class": "latency"})
@@ -57,7 +57,7 @@ class Pods(WithCeded):
         self.assertTrue(self.is_job(elsewhere, **{"class": "normal"}))
         self.assertIn("by what an agent reported", self.words())
         # A pod whose annotation changes.
-        eventually(lambda: self.api.watches, "it does not watch")
+        self.watches()
         self.api.change("MODIFIED", pod("low", uid=uid(low), notes={"cede.io/weight": "9"}))
         self.becomes(rule, **{"class": "batch", "weight": 9})
 
@@ -77,7 +77,7 @@ class Pods(WithCeded):
         self.cede("set", "-c", "none", str(programs[1].pid))
         self.assertTrue(self.is_job(programs[0], source="pid", weight=33))
         self.api.change("ADDED", p)
-        self.start_agent()
+        self.agent_of_root()
 
         def stays():
             self.becomes(programs[2], source="rule", **{"class": "batch", "weight": 50})
@@ -102,7 +102,7 @@ class Pods(WithCeded):
         self.begin_ceded(LOW)
         program = self.begin_program(f"/kubepods/burstable/pod{h}")
         self.api.change("ADDED", p)
-        self.start_agent()
+        self.agent_of_root()
         self.becomes(program, **{"class": "batch", "weight": 50})
 
 

@@ -68,7 +68,7 @@ class Containers(WithCeded):
                 self.assertIn(f"{self.root}{group(p)}/", f.read())
             self.assertEqual(self.outcome(program)["by"], "nothing")
             self.api.change("ADDED", p)
-        self.start_agent()
+        self.agent_of_root()
         self.becomes(programs[0], **{"class": "latency"})
         self.becomes(programs[1], **{"class": "batch", "weight": 7})
         # A pod that begins now.

@@ -7,7 +7,7 @@ import json
 import time
 import unittest
 
-from stand_ins import Base, eventually, group, pod, uid
+from stand_ins import WithStandIn, eventually, group, pod, uid
 
 MIB = 1 << 20
 DEEP = "[" * 5000 + "]" * 5000
@@ -18,7 +18,7 @@ def static(name, hash_of=HASH, **kw):
     return pod(name, notes={"kubernetes.io/config.mirror": hash_of, "kubernetes.io/config.hash": hash_of}, **kw)
 
 
-class Hostile(Base):
+class Hostile(WithStandIn):
     def answers(self, body, **headers):
         """Every list is this text, until answers_no_more()."""
         def instead(asked, q):
@@ -45,7 +45,6 @@ class Hostile(Base):
 
     def test_hostile(self):
         """Names cannot become rules or paths, and a pod cannot make its own facts too many to be known."""
-        self.stand_in()
         full = {f"cede.io/k{i:03}": "v" * 250 for i in range(200)}
         many = pod("many", notes=dict(full, **{"cede.io/class": "batch", "cede.io/x\n[rule r]": "1"}), labels=full)
         odd = pod("odd\n[rule r]\nclass = latency", notes={"cede.io/a": "\x1b[2J", "cede.io/b": 7, "cede.io/c": "d" * 254})
@@ -53,15 +52,14 @@ class Hostile(Base):
             self.api.pods[str(len(self.api.pods))] = p
         r = self.once()
         self.assertEqual((r.returncode, r.stderr), (0, ""))
-        self.assertEqual(set(self.ceded.known), {group(many), group(odd)})
-        facts = self.ceded.known[group(many)]
+        self.assertEqual(set(self.fake.known), {group(many), group(odd)})
+        facts = self.fake.known[group(many)]
         self.assertEqual((facts["priority_class"], facts["label:cede.io/class"]), ("low", "batch"))
         self.assertLessEqual(sum(len(k) + len(v) + 2 for k, v in facts.items()), 2048)
-        self.assertEqual(self.ceded.known[group(odd)], {"namespace": "prod", "priority_class": "low"})
+        self.assertEqual(self.fake.known[group(odd)], {"namespace": "prod", "priority_class": "low"})
 
     def test_no_pod_spoils_others(self):
         """Text in a pod that JSON allows and parsers refuse: NUL, depth, numbers beyond all, bytes that are no text."""
-        self.stand_in()
         pods = self.fill(3)
         bad = [json.dumps(pod(f"bad{i}", notes={"a": "AA", "cede.io/weight": "BB"}), separators=(",", ":"))
                for i in range(5)]
@@ -77,15 +75,14 @@ class Hostile(Base):
         r = self.once()
         self.assertEqual((r.returncode, r.stderr), (0, ""))
         groups = {u: f"/kubepods/burstable/pod{u}" for u in want}
-        self.assertEqual(set(self.ceded.known), set(map(group, pods)) | set(groups.values()))
-        self.assertNotIn("label:cede.io/weight", self.ceded.known[groups[want[0]]])
-        self.assertEqual(self.ceded.known[groups[want[2]]]["label:cede.io/weight"], "BB")
+        self.assertEqual(set(self.fake.known), set(map(group, pods)) | set(groups.values()))
+        self.assertNotIn("label:cede.io/weight", self.fake.known[groups[want[0]]])
+        self.assertEqual(self.fake.known[groups[want[2]]]["label:cede.io/weight"], "BB")
 
     def test_events(self):
         """The same by a watch, and an event that comes byte by byte."""
-        self.stand_in()
-        self.start()
-        eventually(lambda: self.api.watches, "it does not watch")
+        self.start_agent()
+        self.watches()
         p = pod("nul", notes={"x": "a\0b", "cede.io/class": "batch"})
         self.api.change("ADDED", p)
         self.knows([p])
@@ -109,39 +106,30 @@ class Hostile(Base):
         self.knows([p, slow])
 
     def test_huge(self):
-        self.stand_in()
-        pods = self.fill(2)
-        agent = self.start()
-        self.knows(pods)
-        eventually(lambda: self.api.watches, "it does not watch")
+        pods, agent = self.begun(2)
         for body in b"[" * 40 * MIB, b'{"items":[' + b"{}," * 13 * MIB:
             self.answers(body)
             self.api.end_watches()
             eventually(lambda: "an answer of more than" in self.words(), "it does not say so")
             self.answers_no_more(pods)
-            eventually(lambda: self.api.watches, "it does not watch again")
+            self.watches()
         self.assertLess(self.memory(agent), 128)
 
     def test_large_pods(self):
         """As much as pods can hold, in as small parts as they can be."""
-        self.stand_in()
         pods = []
         for i in range(20):
             p = pod(f"large{i}", notes={f"{k:x}": "" for k in range(50000)})
             p["spec"]["containers"] = [{"env": [{"name": "x"}] * 50000}]
             pods.append(p)
             self.api.pods[uid(p)] = p
-        agent = self.start()
+        agent = self.start_agent()
         self.knows(pods)
         self.assertLess(self.memory(agent), 128)
 
     def test_broken_answers(self):
         """Each is no list, and takes no pod away."""
-        self.stand_in()
-        pods = self.fill(3)
-        self.start()
-        self.knows(pods)
-        eventually(lambda: self.api.watches, "it does not watch")
+        pods = self.begun(3)[0]
         whole = json.dumps({"items": [pod("never")]}).encode()
         for body, headers in ((b"5\r\nhello\r\nzz\r\n", {"Transfer_Encoding": "chunked"}),
                               (whole, {"Content_Length": "100000"}),
@@ -152,12 +140,11 @@ class Hostile(Base):
             self.api.end_watches()
             eventually(lambda n=asked: len(self.api.asked) > n, "it does not ask again")
             self.answers_no_more(pods)
-            eventually(lambda: self.api.watches, "it does not watch again")
-        self.assertEqual(self.ceded.ever, set(map(group, pods)))
-        self.assertEqual(self.ceded.messages, len(pods))
+            self.watches()
+        self.assertEqual(self.fake.ever, set(map(group, pods)))
+        self.assertEqual(self.fake.messages, len(pods))
 
     def test_not_redirected(self):
-        self.stand_in()
 
         def instead(asked, q):
             asked.send_response(302)
@@ -169,7 +156,6 @@ class Hostile(Base):
         self.assertEqual(len(self.api.asked), 1)
 
     def test_endless_pages(self):
-        self.stand_in()
         self.answers(json.dumps({"metadata": {"continue": "at=0"}, "items": [pod("again")]}).encode())
         r = self.once()
         self.assertEqual((r.returncode, len(self.api.asked)), (1, 100))
@@ -179,11 +165,7 @@ class Hostile(Base):
 
     def test_api_hangs(self):
         """While the API server does not answer, a ceded that starts again is given all pods."""
-        self.stand_in()
-        pods = self.fill(5)
-        self.start()
-        self.knows(pods)
-        eventually(lambda: self.api.watches, "it does not watch")
+        pods = self.begun(5)[0]
         hangs = []
 
         def instead(asked, q):
@@ -194,32 +176,30 @@ class Hostile(Base):
         self.addCleanup(setattr, self.api, "instead", None)
         self.api.end_watches()
         eventually(lambda: hangs, "it does not ask")
-        self.ceded.stop()
+        self.fake.stop()
         self.stand_in()
         self.knows(pods)
         self.assertEqual(len(hangs), 1)
 
     def test_same_uid(self):
         """Pods of one uid are one pod, and what changes all the time is reported once per second."""
-        self.stand_in()
         begun, same = time.monotonic(), pod("same")
         for i in range(300):
             self.api.pods[i] = pod(f"same{i}", uid=uid(same))
-        self.start()
+        self.start_agent()
         self.knows([same])
         self.api.pods.clear()
-        eventually(lambda: self.api.watches, "it does not watch")
+        self.watches()
         for i in range(2000):
             same["metadata"]["labels"] = {"cede.io/n": str(i)}
             self.api.change("MODIFIED", json.loads(json.dumps(same)))
-        eventually(lambda: self.ceded.known[group(same)].get("label:cede.io/n") == "1999", "the last one is not known")
-        self.assertLessEqual(self.ceded.messages, time.monotonic() - begun + 1)
+        eventually(lambda: self.fake.known[group(same)].get("label:cede.io/n") == "1999", "the last one is not known")
+        self.assertLessEqual(self.fake.messages, time.monotonic() - begun + 1)
 
     # -- static pods ---------------------------------------------------------------------------
 
     def test_static(self):
         """Its control group has the hash of its manifest for a name; nobody else's pod can claim that."""
-        self.stand_in()
         real, forged = static("etcd", namespace="kube-system"), static("forged", namespace="user")
         path = f"/kubepods/burstable/pod{HASH}"
         runs = pod("runs", notes={"kubernetes.io/config.hash": HASH})  # the kubelet runs it: it is what its uid says
@@ -228,27 +208,26 @@ class Hostile(Base):
                pod("d", notes={"kubernetes.io/config.mirror": HASH})]
         for p in (real, runs, victim, *odd):
             self.api.change("ADDED", p)
-        self.start()
+        self.start_agent()
         want = {path, group(runs), group(victim)}
-        eventually(lambda: set(self.ceded.known) == want, f"not these: {want}")
-        eventually(lambda: self.api.watches, "it does not watch")
+        eventually(lambda: set(self.fake.known) == want, f"not these: {want}")
+        self.watches()
         last = pod("last")
         for kind in "ADDED", "DELETED":
             self.api.change(kind, forged)
             self.api.change(kind, last)
-            eventually(lambda k=kind: (group(last) in self.ceded.known) == (k == "ADDED"), "it does not go on")
-            self.assertEqual(self.ceded.known[path]["namespace"], "kube-system")
-        self.assertEqual(self.ceded.known[group(victim)]["pod"], "victim")
+            eventually(lambda k=kind: (group(last) in self.fake.known) == (k == "ADDED"), "it does not go on")
+            self.assertEqual(self.fake.known[path]["namespace"], "kube-system")
+        self.assertEqual(self.fake.known[group(victim)]["pod"], "victim")
         self.api.change("DELETED", real)
         self.api.change("ADDED", static("next", namespace="kube-system"))
-        eventually(lambda: self.ceded.known.get(path, {}).get("pod") == "next", "the next one is not known")
+        eventually(lambda: self.fake.known.get(path, {}).get("pod") == "next", "the next one is not known")
 
     def test_static_by_kubelet(self):
         """To its kubelet a static pod's uid is the hash."""
-        self.stand_in()
         p = pod("etcd", uid=HASH, notes={"kubernetes.io/config.hash": HASH, "kubernetes.io/config.source": "file"})
         self.api.pods[HASH] = p
-        self.start("--url", self.url() + "/pods", "--interval", "1")
+        self.start_agent("--url", self.url() + "/pods", "--interval", "1")
         self.knows([p])
 
 

@@ -1,4 +1,4 @@
-"""The image of integrations/kubernetes: built by buildah, without a registry, and its ceded and agent at work.
+"""The image of agents/kubernetes: built by buildah, without a registry, and its ceded and agent at work.
 
 usage: test_kube_image.py CEDE INTEGRATION_DIR [TEST...]"""
 import json
@@ -20,8 +20,7 @@ INTEGRATION = sys.argv.pop(1)
 
 class Image(WithCeded):
     def buildah(self, *args):
-        r = subprocess.run([*self.buildah_command, *args], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                           check=False, timeout=WAIT_S)
+        r = self.run_as(*self.buildah_command, *args)
         self.assertEqual(r.returncode, 0, r.stderr)
         return r.stdout.strip()
 
@@ -29,10 +28,9 @@ class Image(WithCeded):
         super().setUp()
         self.buildah_command = ["buildah", "--root", self.path("images"), "--runroot", self.path("images-run"),
                                 "--storage-driver", "vfs"]
-        may = subprocess.run([*self.buildah_command, "from", "scratch"], text=True, stderr=subprocess.STDOUT,
-                             stdout=subprocess.PIPE, check=False, timeout=WAIT_S)
+        may = self.run_as(*self.buildah_command, "from", "scratch")
         if may.returncode:
-            self.skipTest(f"buildah makes no containers here: {may.stdout}")
+            self.skipTest(f"buildah makes no containers here: {may.stdout}{may.stderr}")
         subprocess.run([os.path.join(INTEGRATION, "image-root"), CEDE, self.path("image")], check=True, timeout=WAIT_S)
         image = self.buildah("bud", "--isolation", "chroot", "-q", "-f", os.path.join(INTEGRATION, "Containerfile"),
                              self.path("image"))
@@ -53,13 +51,11 @@ class Image(WithCeded):
 
     def test_image(self):
         version = subprocess.run(self.in_image("--version"), text=True, stdout=subprocess.PIPE, check=True, timeout=WAIT_S)
-        self.assertEqual(version.stdout, self.cede("--version"))
-        self.begin("softgpu")
-        eventually(lambda: os.path.exists(self.path("gpu")), "no software GPU")
-        with open(self.path("conf"), "w", encoding="utf8") as f:
-            f.write(LOW)
+        self.assertEqual(version.stdout, self.cede("--version").stdout)
+        self.soft_gpu()
+        self.write("conf", LOW)
         self.begin_in_image("daemon", "--config", self.path("conf"), "--device", "soft")
-        eventually(lambda: "no daemon" not in self.cede("policy"), f"no ceded: {self.words()}")
+        eventually(lambda: "no daemon" not in self.cede("policy").stderr, f"no ceded: {self.words()}")
         p = pod("p")
         program = self.begin_program(group(p))
         self.api.change("ADDED", p)

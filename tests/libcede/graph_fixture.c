@@ -2,6 +2,7 @@
 #include "graph_fixture.h"
 
 struct rig rig;
+struct fixture f;
 atomic_uint allocations;
 atomic_uint_least64_t tick_ns;
 static atomic_uint_least64_t now_ns;
@@ -49,60 +50,63 @@ int step(void *arg, void *stream, unsigned n)
     return s->error ?: r ?: rig_add(&rig, stream, s->word, 1);
 }
 
-struct cede_graph_config configured(unsigned max_batch, unsigned warmups)
+static void close_cache(void)
 {
-    struct cede_graph_config c;
-    cede_graph_defaults(&c);
-    c.max_batch = max_batch;
-    c.warmups = warmups;
-    return c;
+    cede_graph_close(f.g);
+    f.g = NULL;
 }
 
-void *make_stream(void)
+void open_cache(unsigned max_batch, unsigned warmups)
 {
-    void *stream = NULL;
-    assert_int_equal(rig.cu.stream_create(&stream, RIG_NON_BLOCKING), 0);
-    return stream;
+    f.c.max_batch = max_batch;
+    f.c.warmups = warmups;
+    assert_int_equal(cede_graph_open(&f.c, f.stream, step, &f.s, &f.g), 0);
+    f.s.g = f.g;
 }
 
-struct cede_graph *open_cache(const struct cede_graph_config *c, void *stream, struct step *s)
+void reopen_cache(unsigned word)
 {
-    struct cede_graph *g = NULL;
-    assert_int_equal(cede_graph_open(c, stream, step, s, &g), 0);
-    s->g = g;
-    return g;
+    close_cache();
+    f.s.calls = 0;
+    f.s.word = word;
+    open_cache(f.c.max_batch, f.c.warmups);
 }
 
-/* With the stream, and everything has been given back. */
-void close_cache(struct cede_graph *g, void *stream)
-{
-    cede_graph_close(g);
-    assert_int_equal(rig.cu.stream_destroy(stream), 0);
-    assert_int_equal(gpu->execs, 0);
-    assert_int_equal(gpu->graphs, 0);
-    assert_int_equal(gpu->bad, 0);
-    assert_int_equal(gpu->free_bytes, FREE_BYTES);
-}
-
-struct cede_graph_statistics statistics(struct cede_graph *g)
+struct cede_graph_statistics statistics_of(struct cede_graph *g)
 {
     struct cede_graph_statistics s;
     assert_int_equal(cede_graph_get_statistics(g, &s, sizeof(s)), 0);
     return s;
 }
 
-struct cede_graph_bucket bucket(struct cede_graph *g, unsigned n)
+struct cede_graph_statistics statistics(void)
+{
+    return statistics_of(f.g);
+}
+
+struct cede_graph_bucket bucket(unsigned n)
 {
     struct cede_graph_bucket b;
-    assert_int_equal(cede_graph_get_bucket(g, n, &b, sizeof(b)), 0);
+    assert_int_equal(cede_graph_get_bucket(f.g, n, &b, sizeof(b)), 0);
     return b;
 }
 
-/* Succeeds. The bucket that was taken; 0: it ran eagerly. */
-unsigned launch(struct cede_graph *g, unsigned n)
+unsigned launch(unsigned n)
 {
     unsigned took = 99;
-    assert_int_equal(cede_graph_launch(g, n, &took), 0);
+    assert_int_equal(cede_graph_launch(f.g, n, &took), 0);
+    return took;
+}
+
+const char *launches(const char *sizes)
+{
+    static char took[128];
+    char *end;
+    took[0] = '\0';
+    for (unsigned long n; (n = strtoul(sizes, &end, 10)); sizes = end) {
+        size_t used = strlen(took);
+        snprintf(took + used, sizeof(took) - used, "%s%u", used ? " " : "", launch((unsigned)n));
+    }
     return took;
 }
 
@@ -114,17 +118,28 @@ int set_up(void **state)
     gpu->node_bytes = 0;
     gpu->lazy = gpu->busy = 0;
     tick_ns = 0;
-    return rig.cu.copy_in(rig.words, zeros, sizeof(zeros));
+    f = (struct fixture){.s = {.each = 1}};
+    cede_graph_defaults(&f.c);
+    return rig.cu.copy_in(rig.words, zeros, sizeof(zeros))
+               ?: rig.cu.stream_create(&f.stream, RIG_NON_BLOCKING);
 }
 
-int run_graph_tests(const struct CMUnitTest *tests, size_t n)
+int tear_down(void **state)
+{
+    close_cache();
+    if (rig.cu.stream_destroy(f.stream) || gpu->execs || gpu->graphs || gpu->bad)
+        return -1;
+    return gpu->free_bytes == FREE_BYTES ? 0 : -1;
+}
+
+int main(void)
 {
     const char *missing = rig_open(&rig, graph_add_ptx);
     if (missing) {
         print_error("%s\n", missing);
         return 1;
     }
-    int failed = _cmocka_run_group_tests("graphs", tests, n, NULL, NULL);
+    int failed = test_run(NULL, NULL);
     rig_close(&rig);
     return failed || gpu->allocated || gpu->modules || gpu->contexts || gpu->pushed;
 }

@@ -1,17 +1,11 @@
-/* A cache of graphs on the stand-in for libcuda, in virtual time, and a step that counts. */
+/* A cache of graphs on the stand-in for libcuda, in virtual time, a step that counts, and main().
+ */
 #ifndef CEDE_TESTS_LIBCEDE_GRAPH_FIXTURE_H
 #define CEDE_TESTS_LIBCEDE_GRAPH_FIXTURE_H
 
-#include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "bench/graph_add.h"
 #include "bench/graph_rig.h"
 #include "cede/graph.h"
@@ -37,18 +31,27 @@ struct step {
 };
 int step(void *arg, void *stream, unsigned n);
 
-struct cede_graph_config configured(unsigned max_batch, unsigned warmups);
-void *make_stream(void);
-struct cede_graph *open_cache(const struct cede_graph_config *c, void *stream, struct step *s);
-/* With the stream; everything has been given back. */
-void close_cache(struct cede_graph *g, void *stream);
-
-struct cede_graph_statistics statistics(struct cede_graph *g);
-struct cede_graph_bucket bucket(struct cede_graph *g, unsigned n);
-/* Succeeds. The bucket that was taken; 0: it ran eagerly. */
-unsigned launch(struct cede_graph *g, unsigned n);
-
+/* The cache of a test, with its configuration, step and stream. set_up() makes the stream, and
+ * tear_down() closes all; everything has been given back then. */
+struct fixture {
+    struct cede_graph_config c;
+    struct step s;
+    void *stream;
+    struct cede_graph *g;
+};
+extern struct fixture f;
 int set_up(void **state);
-int run_graph_tests(const struct CMUnitTest *tests, size_t n);
+int tear_down(void **state);
+void open_cache(unsigned max_batch, unsigned warmups);
+/* Another one begins anew, with another word to count in. */
+void reopen_cache(unsigned word);
+
+struct cede_graph_statistics statistics_of(struct cede_graph *g);
+struct cede_graph_statistics statistics(void);
+struct cede_graph_bucket bucket(unsigned n);
+/* Succeeds. The bucket that was taken; 0: it ran eagerly. */
+unsigned launch(unsigned n);
+/* Launches batches of these sizes, and says what was taken for each in the same form: "1 2 0". */
+const char *launches(const char *sizes);
 
 #endif

@@ -3,14 +3,10 @@
 #define CEDE_TESTS_LIBCEDE_POOLS_H
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "cede/lease.h"
 
 #define S INT64_C(1000000) /* in microseconds */
@@ -37,6 +33,24 @@ static inline struct cede_pool_statistics pool_stats(struct cede_pool *p, int de
     struct cede_pool_statistics s;
     assert_int_equal(cede_pool_get_statistics(p, device, &s, sizeof(s)), 0);
     return s;
+}
+
+static inline void until_waiting(struct cede_pool *p, unsigned n)
+{
+    while (pool_stats(p, 0).waiting != n)
+        usleep(200);
+}
+
+/* What a handle has counted, as in "2 begun, 1 ended, 1 due, 0 met". */
+static inline const char *reported(cede_handle *c)
+{
+    static char text[96];
+    struct cede_statistics s;
+    assert_int_equal(cede_get_statistics(c, &s, sizeof(s)), 0);
+    snprintf(text, sizeof(text), "%llu begun, %llu ended, %llu due, %llu met",
+             (unsigned long long)s.begun, (unsigned long long)s.ended,
+             (unsigned long long)s.with_deadline, (unsigned long long)s.deadlines_met);
+    return text;
 }
 
 static inline void child_ends_well(pid_t child)

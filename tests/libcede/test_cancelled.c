@@ -1,8 +1,6 @@
 /* Threads that are cancelled (pthread_cancel) while they wait in libcede: the wait goes on, nothing
  * stays locked, and the thread ends where it would next. */
-#include <errno.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <unistd.h>
 
 #include "cede/graph.h"
@@ -19,15 +17,26 @@ static struct cede_scope *scope;
 static struct cede_lease held;
 static _Atomic bool began, may_end, came_back;
 
-/* A thread that is in `wait` is cancelled, and must come back from it when `end` lets it. A lock
+static int (*waits_in)(void);
+
+static void *waits(void *arg)
+{
+    began = true;
+    came_back = waits_in() == 0;
+    pthread_testcancel();
+    return NULL;
+}
+
+/* A thread that is in `call` is cancelled, and must come back from it when `end` lets it. A lock
  * that it left behind would stop this program: not for ever. */
-static void cancelled_in(void *(*wait)(void *), void (*end)(void))
+static void cancelled_in(int (*call)(void), void (*end)(void))
 {
     pthread_t t;
     void *r;
     came_back = began = may_end = false;
+    waits_in = call;
     alarm(60);
-    assert_int_equal(pthread_create(&t, NULL, wait, NULL), 0);
+    assert_int_equal(pthread_create(&t, NULL, waits, NULL), 0);
     while (!began)
         sched_yield();
     usleep(20000); /* in the wait, or on the way to it */
@@ -40,18 +49,10 @@ static void cancelled_in(void *(*wait)(void *), void (*end)(void))
     assert_true(came_back);
 }
 
-static void *come_back(bool as_expected)
-{
-    came_back = as_expected;
-    pthread_testcancel();
-    return NULL;
-}
-
-static void *for_a_lease(void *arg)
+static int for_a_lease(void)
 {
     struct cede_lease l;
-    began = true;
-    return come_back(cede_acquire(pool, 0, NULL, NULL, 60 * S, &l) == 0 && cede_release(&l) == 0);
+    return cede_acquire(pool, 0, NULL, NULL, 60 * S, &l) ?: cede_release(&l);
 }
 
 static void end_lease(void)
@@ -59,7 +60,7 @@ static void end_lease(void)
     assert_int_equal(cede_release(&held), 0);
 }
 
-static void waiting_for_a_lease(void **state)
+TEST(waiting_for_a_lease)
 {
     const struct cede_pool_config c = no_gpu(1, 1);
     pool = open_configured(&c);
@@ -69,12 +70,10 @@ static void waiting_for_a_lease(void **state)
     assert_int_equal(cede_pool_close(pool), 0);
 }
 
-static void *for_a_batch(void *arg)
+static int for_a_batch(void)
 {
     struct cede_queue_batch b;
-    began = true;
-    return come_back(cede_queue_next(queue, 0, CEDE_FOREVER, &b) == 0 &&
-                     cede_queue_done(queue, &b, 0) == 0);
+    return cede_queue_next(queue, 0, CEDE_FOREVER, &b) ?: cede_queue_done(queue, &b, 0);
 }
 
 static void submit(void)
@@ -83,7 +82,7 @@ static void submit(void)
     assert_int_equal(cede_queue_submit(queue, &r, NULL), 0);
 }
 
-static void waiting_for_a_batch(void **state)
+TEST(waiting_for_a_batch)
 {
     assert_int_equal(cede_queue_open(NULL, &queue), 0);
     cancelled_in(for_a_batch, submit);
@@ -97,10 +96,9 @@ static int runs(struct cede_scope *s, void *arg)
     return 0;
 }
 
-static void *for_tasks(void *arg)
+static int for_tasks(void)
 {
-    began = true;
-    return come_back(cede_scope_join(scope) == 0);
+    return cede_scope_join(scope);
 }
 
 static void end_tasks(void)
@@ -108,7 +106,7 @@ static void end_tasks(void)
     may_end = true;
 }
 
-static void waiting_for_tasks(void **state)
+TEST(waiting_for_tasks)
 {
     may_end = false;
     assert_int_equal(cede_scope_open(&scope, NULL, 2, CEDE_NO_TIMEOUT), 0);
@@ -117,12 +115,10 @@ static void waiting_for_tasks(void **state)
     assert_int_equal(cede_scope_close(scope), 0);
 }
 
-static void *for_room(void *arg)
+static int for_room(void)
 {
     struct cede_reservation r;
-    began = true;
-    return come_back(cede_memory_reserve(memory, 600, 60 * S, &r) == 0 &&
-                     cede_memory_release(&r) == 0);
+    return cede_memory_reserve(memory, 600, 60 * S, &r) ?: cede_memory_release(&r);
 }
 
 static struct cede_reservation kept;
@@ -132,7 +128,7 @@ static void end_reservation(void)
     assert_int_equal(cede_memory_release(&kept), 0);
 }
 
-static void waiting_for_room(void **state)
+TEST(waiting_for_room)
 {
     struct cede_memory_config c;
     cede_memory_defaults(&c);
@@ -152,14 +148,13 @@ static int graph_step(void *arg, void *stream, unsigned n)
     return runs(NULL, NULL);
 }
 
-static void *in_a_launch(void *arg)
+static int in_a_launch(void)
 {
-    began = true;
-    return come_back(cede_graph_launch(graph, 1, NULL) == 0);
+    return cede_graph_launch(graph, 1, NULL);
 }
 
 /* Nor is what calls the program's functions left half-way. */
-static void in_a_step_of_a_graph(void **state)
+TEST(in_a_step_of_a_graph)
 {
     struct cede_graph_config c;
     cede_graph_defaults(&c);
@@ -180,13 +175,12 @@ static int loop_step(void *arg, struct cede_step *step)
     return 0;
 }
 
-static void *in_a_loop(void *arg)
+static int in_a_loop(void)
 {
-    began = true;
-    return come_back(cede_step_once(loop) == 0);
+    return cede_step_once(loop);
 }
 
-static void in_a_function_of_a_loop(void **state)
+TEST(in_a_function_of_a_loop)
 {
     struct cede_step_config c;
     cede_step_defaults(&c);
@@ -196,14 +190,4 @@ static void in_a_function_of_a_loop(void **state)
     assert_int_equal(cede_step_open(&c, &loop), 0);
     cancelled_in(in_a_loop, end_tasks);
     assert_int_equal(cede_step_close(loop), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(waiting_for_a_lease),  cmocka_unit_test(waiting_for_a_batch),
-        cmocka_unit_test(waiting_for_tasks),    cmocka_unit_test(waiting_for_room),
-        cmocka_unit_test(in_a_step_of_a_graph), cmocka_unit_test(in_a_function_of_a_loop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

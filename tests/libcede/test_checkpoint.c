@@ -1,29 +1,19 @@
 /* Checkpoints in files: every byte flipped, every length, killed at each call that writes, each
  * call failing, and whatever may be in the way. */
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
+#include "base/util.h"
 #include "cede/slice.h"
-#include "lib/util.h"
 
-/* ---- calls that fail, or in which the process is killed
- * ------------------------------------------ */
+/* ---- calls that fail, or in which the process is killed -------------------------------------- */
 
 static int calls, kill_at, fail_at, fail_with; /* kill_at, fail_at: the n-th; 0: none */
 static bool shorter;                           /* writes take less than they are given */
@@ -75,8 +65,7 @@ static void no_faults(void)
     shorter = false;
 }
 
-/* ---- the file
- * ------------------------------------------------------------------------------------ */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 #define WORK  0x1234567890abcdefULL
 #define BYTES 37
@@ -112,11 +101,16 @@ static void fill(unsigned char *state_bytes, size_t n, unsigned char with)
         state_bytes[i] = (unsigned char)(i * 7 + with);
 }
 
-static void write_state(unsigned char with, uint64_t done)
+static int try_write(unsigned char with, uint64_t done)
 {
     unsigned char data[BYTES];
     fill(data, sizeof(data), with);
-    assert_int_equal(cede_checkpoint_write(&c, done, data, sizeof(data)), 0);
+    return cede_checkpoint_write(&c, done, data, sizeof(data));
+}
+
+static void write_state(unsigned char with, uint64_t done)
+{
+    assert_int_equal(try_write(with, done), 0);
     assert_string_equal(c.error, "");
 }
 
@@ -157,10 +151,9 @@ static void refused(int error, const char *text, size_t bytes)
     assert_non_null(strstr(c.error, text));
 }
 
-/* ---- tests
- * --------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
-static void comes_back(void **unused)
+TEST_WITH(comes_back, begin_test, end_test)
 {
     unsigned char data[sizeof(out)];
     uint64_t done = 77;
@@ -187,7 +180,7 @@ static void comes_back(void **unused)
     assert_int_equal(chdir("/"), 0);
 }
 
-static void damaged(void **unused)
+TEST_WITH(damaged, begin_test, end_test)
 {
     unsigned char good[256], bad[256];
     write_state(1, 1000);
@@ -225,7 +218,7 @@ static void damaged(void **unused)
     }
 }
 
-static void of_other_work(void **unused)
+TEST_WITH(of_other_work, begin_test, end_test)
 {
     write_state(1, 1000);
     c.work++;
@@ -239,7 +232,7 @@ static void of_other_work(void **unused)
 
 /* The process is killed at each call that changes something: the file is the former one or the new
  * one, and the next process is not disturbed by what is left. */
-static void killed_anywhere(void **unused)
+TEST_WITH(killed_anywhere, begin_test, end_test)
 {
     write_state(1, 1000);
     int killed = 0, new = 0;
@@ -251,9 +244,7 @@ static void killed_anywhere(void **unused)
             no_faults();
             shorter = true;
             kill_at = at;
-            unsigned char data[BYTES];
-            fill(data, sizeof(data), 2);
-            _exit(cede_checkpoint_write(&c, 2000, data, sizeof(data)) == 0 ? 0 : 1);
+            _exit(try_write(2, 2000) == 0 ? 0 : 1);
         }
         assert_int_equal(waitpid(pid, &status, 0), pid);
         bool has_new = is_state(2, 2000);
@@ -274,20 +265,18 @@ static void killed_anywhere(void **unused)
     assert_int_equal(new, 2); /* at the sync of the directory, and not killed */
 }
 
-static void calls_fail(void **unused)
+TEST_WITH(calls_fail, begin_test, end_test)
 {
     static const int errors[] = {ENOSPC, EDQUOT, EIO, EFBIG, EINTR};
     for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
         for (int at = 1; at < 30; at++) {
-            unsigned char data[BYTES];
             no_faults();
             write_state(1, 1000);
             no_faults();
             shorter = true;
             fail_at = at;
             fail_with = errors[i];
-            fill(data, sizeof(data), 2);
-            int r = cede_checkpoint_write(&c, 2000, data, sizeof(data));
+            int r = try_write(2, 2000);
             bool reached = calls >= at;
             no_faults();
             if (r == 0) {
@@ -306,7 +295,7 @@ static void calls_fail(void **unused)
 }
 
 /* A limit of the kernel's instead of a made-up error. */
-static void really_full(void **unused)
+TEST_WITH(really_full, begin_test, end_test)
 {
     static unsigned char data[100000];
     struct rlimit was, few = {.rlim_cur = 50000};
@@ -324,12 +313,11 @@ static void really_full(void **unused)
 
 static void not_written(int error, const char *text)
 {
-    unsigned char data[BYTES] = {0};
-    assert_int_equal(cede_checkpoint_write(&c, 1, data, sizeof(data)), error);
+    assert_int_equal(try_write(0, 1), error);
     assert_non_null(strstr(c.error, text));
 }
 
-static void in_the_way(void **unused)
+TEST_WITH(in_the_way, begin_test, end_test)
 {
     char elsewhere[112], text[16] = "";
     uint64_t done = 0;
@@ -385,7 +373,7 @@ static void in_the_way(void **unused)
 }
 
 /* Without the right to write, or read; as a user, where this runs as root. */
-static void no_permission(void **unused)
+TEST_WITH(no_permission, begin_test, end_test)
 {
     write_state(1, 1000);
     assert_int_equal(chmod(path, 0600), 0);
@@ -393,13 +381,11 @@ static void no_permission(void **unused)
     int status;
     pid_t pid = fork();
     if (pid == 0) {
-        unsigned char data[BYTES] = {0};
         uint64_t done;
         bool user = getuid() == 0;
         if (user && setuid(65534) < 0)
             _exit(1);
-        if (cede_checkpoint_write(&c, 2, data, sizeof(data)) != -EACCES ||
-            !strstr(c.error, "cannot create"))
+        if (try_write(0, 2) != -EACCES || !strstr(c.error, "cannot create"))
             _exit(2);
         if (user && (cede_checkpoint_read(&c, &done, out, BYTES) != -EACCES ||
                      !strstr(c.error, "cannot open")))
@@ -413,7 +399,7 @@ static void no_permission(void **unused)
 }
 
 /* Two processes with one path by mistake: one is told so, or each file is whole. */
-static void two_writers(void **unused)
+TEST_WITH(two_writers, begin_test, end_test)
 {
     write_state(1, 1000);
     int fd = open(beside, O_WRONLY | O_CREAT, 0600);
@@ -425,10 +411,8 @@ static void two_writers(void **unused)
     for (unsigned i = 0; i < 2; i++) {
         pids[i] = fork();
         assert_true(pids[i] >= 0);
-        unsigned char data[BYTES];
-        fill(data, sizeof(data), (unsigned char)i);
         for (int k = 0; pids[i] == 0 && k < 300; k++) {
-            int r = cede_checkpoint_write(&c, 1000 + i, data, sizeof(data));
+            int r = try_write((unsigned char)i, 1000 + i);
             if (r < 0 && r != -EBUSY)
                 _exit(1);
         }
@@ -448,14 +432,4 @@ static void two_writers(void **unused)
             i++;
         }
     }
-}
-
-#define T(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {T(comes_back),      T(damaged),       T(of_other_work),
-                                       T(killed_anywhere), T(calls_fail),    T(really_full),
-                                       T(in_the_way),      T(no_permission), T(two_writers)};
-    return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
 }

@@ -1,15 +1,7 @@
 /* The future map without a GPU, and on the stand-in for libcuda: values and inputs of any type and
  * stride, graphs, symbols without a value. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "cede/future.h"
 #include "fake_gpu.h"
 
@@ -46,7 +38,7 @@ static struct cede_future_array array(void *p, unsigned n, unsigned bytes, int64
     return (struct cede_future_array){(uint64_t)(uintptr_t)p, stride, n, bytes};
 }
 
-static void refusals(void **unused)
+TEST(refusals)
 {
     struct cede_future_config c;
     struct cede_futures *f = (void *)&c;
@@ -89,7 +81,7 @@ static void refusals(void **unused)
     close_map(f);
 }
 
-static void symbols_go_round(void **unused)
+TEST(symbols_go_round)
 {
     assert_int_equal(cede_future_symbol(-1, 0), -1);
     assert_int_equal(cede_future_symbol(-7, 3), -10);
@@ -115,7 +107,7 @@ static void set(void *p, unsigned bytes, int64_t at, int64_t value)
 
 /* Values of one type and stride, and inputs of another: symbols become their values, all else
  * stays. On the stand-in the kernels run long after they were launched. */
-static void any_type_and_stride(void **unused)
+TEST(any_type_and_stride)
 {
     static const int64_t strides[] = {0, 1, 2, 3, -1, -2};
     for (unsigned run = 0; run < 400; run++) {
@@ -155,7 +147,7 @@ static void any_type_and_stride(void **unused)
 }
 
 /* More than a block of threads has, and past the end of the ring. */
-static void a_large_step(void **unused)
+TEST(a_large_step)
 {
     static int32_t values[1000];
     static int64_t inputs[1000];
@@ -179,7 +171,7 @@ static void a_large_step(void **unused)
     close_map(f);
 }
 
-static void symbols_without_a_value(void **unused)
+TEST(symbols_without_a_value)
 {
     struct cede_futures *f = map_of(4, 0);
     int32_t values[4] = {10, 11, 12, 13};
@@ -226,7 +218,7 @@ static void symbols_without_a_value(void **unused)
 
 /* One graph, launched for blocks at other places and of other sizes, several of them waiting at a
  * time: of everything that changes, nothing is in the graph. */
-static void graphs(void **unused)
+TEST(graphs)
 {
     struct cede_futures *f = map_of(8, 0);
     int32_t values[4], inputs[4], expected[3][4];
@@ -267,14 +259,6 @@ static void graphs(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(symbols_go_round),
-        cmocka_unit_test(any_type_and_stride),
-        cmocka_unit_test(a_large_step),
-        cmocka_unit_test(symbols_without_a_value),
-        cmocka_unit_test(graphs),
-    };
     fake_cuda.current = context;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

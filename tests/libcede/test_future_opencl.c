@@ -70,11 +70,21 @@ static cl_mem buffer(size_t bytes)
     return m;
 }
 
-static void argument(cl_kernel k, cl_uint i, size_t bytes, const void *value)
+/* The arguments of a kernel; of one that is a buffer of none, value is NULL. */
+struct argument {
+    size_t bytes;
+    const void *value;
+};
+#define ARG(v)                                                                                     \
+    {                                                                                              \
+        sizeof(v), &(v)                                                                            \
+    }
+
+static void arguments(cl_kernel k, const struct argument *a, cl_uint n)
 {
-    OK(clSetKernelArg(k, i, bytes, value));
+    for (cl_uint i = 0; i < n; i++)
+        OK(clSetKernelArg(k, i, a[i].bytes, a[i].value));
 }
-#define ARG(k, i, v) argument(k, i, sizeof(v), &(v))
 
 /* Both worlds: what kernels work on here, and there. */
 static struct future_slot slots[SLOTS];
@@ -107,21 +117,18 @@ static void store_block(uint32_t tag, bool placed)
         values[i] = (uint32_t)rnd(UINT32_MAX);
     if (placed) {
         uint32_t m = (uint32_t)rnd(n + 1);
-        ARG(place, 0, cl_words);
-        ARG(place, 1, tag);
-        ARG(place, 2, m);
+        arguments(place, (struct argument[]){ARG(cl_words), ARG(tag), ARG(m)}, 3);
         run(place);
         future_place(words, tag, m);
     }
     OK(clEnqueueWriteBuffer(queue, cl_values, CL_TRUE, 0, sizeof(values), values, 0, NULL, NULL));
-    ARG(store, 0, cl_slots);
-    ARG(store, 1, mask);
-    argument(store, 2, sizeof(cl_mem), placed ? (void *)&cl_words : NULL);
-    argument(store, 3, sizeof(tag), placed ? &zero : &tag);
-    ARG(store, 4, n);
-    ARG(store, 5, cl_values);
-    ARG(store, 6, stride);
-    ARG(store, 7, bytes);
+    const struct argument words_or_none = {sizeof(cl_mem), placed ? &cl_words : NULL};
+    const struct argument a[] = {
+        ARG(cl_slots), ARG(mask),
+        words_or_none, placed ? (struct argument)ARG(zero) : (struct argument)ARG(tag),
+        ARG(n),        ARG(cl_values),
+        ARG(stride),   ARG(bytes)};
+    arguments(store, a, 8);
     run(store);
     for (uint32_t i = 0; i < THREADS; i++)
         future_store(i, slots, mask, placed ? words : NULL, placed ? 0 : tag, n,
@@ -142,13 +149,9 @@ static void resolve_block(uint32_t tag)
             ((int32_t *)inputs)[i] = (int32_t)v;
     }
     OK(clEnqueueWriteBuffer(queue, cl_inputs, CL_TRUE, 0, sizeof(inputs), inputs, 0, NULL, NULL));
-    ARG(resolve, 0, cl_slots);
-    ARG(resolve, 1, mask);
-    ARG(resolve, 2, cl_missing);
-    ARG(resolve, 3, n);
-    ARG(resolve, 4, cl_inputs);
-    ARG(resolve, 5, stride);
-    ARG(resolve, 6, bytes);
+    const struct argument a[] = {ARG(cl_slots),  ARG(mask),   ARG(cl_missing), ARG(n),
+                                 ARG(cl_inputs), ARG(stride), ARG(bytes)};
+    arguments(resolve, a, 7);
     run(resolve);
     for (uint32_t i = 0; i < n; i++)
         future_resolve(i, slots, mask, &missing, n, (char *)inputs, stride, bytes);

@@ -6,28 +6,25 @@
 
 /* ---- what is captured when ------------------------------------------------------------------- */
 
-static void a_launch_takes_the_smallest_bucket(void **state)
+TEST_WITH(a_launch_takes_the_smallest_bucket, set_up, tear_down)
 {
-    struct cede_graph_config c = configured(8, 1);
-    struct step s = {.each = 1};
-    void *stream = make_stream();
-    struct cede_graph *g = open_cache(&c, stream, &s);
+    open_cache(8, 1);
     static const struct {
         unsigned n, calls, last_n, took;
-    } launches[] = {
+    } cases[] = {
         {3, 1, 4, 0}, /* warmed up in its own size */
         {4, 2, 4, 4}, /* captured, then launched */
         {3, 2, 4, 4},     {4, 2, 4, 4}, {1, 3, 1, 0}, {1, 4, 1, 1}, {9, 5, 9, 0},
         {100, 6, 100, 0}, {5, 7, 8, 0}, {8, 8, 8, 8}, {3, 8, 8, 4},
     };
-    for (unsigned i = 0; i < ARRAY_SIZE(launches); i++) {
+    for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
         print_message("launch %u\n", i);
-        assert_int_equal(launch(g, launches[i].n), launches[i].took);
-        assert_int_equal(s.calls, launches[i].calls);
-        assert_int_equal(s.last_n, launches[i].last_n);
+        assert_int_equal(launch(cases[i].n), cases[i].took);
+        assert_int_equal(f.s.calls, cases[i].calls);
+        assert_int_equal(f.s.last_n, cases[i].last_n);
         assert_int_equal(rig_word(&rig, 0), i + 1); /* each launch ran the step once */
     }
-    struct cede_graph_statistics t = statistics(g);
+    struct cede_graph_statistics t = statistics();
     assert_int_equal(t.buckets, 4);
     assert_int_equal(t.graphs, 3);
     assert_int_equal(t.refused, 0);
@@ -38,100 +35,84 @@ static void a_launch_takes_the_smallest_bucket(void **state)
     assert_int_equal(t.captures, 3);
     assert_int_equal(t.retried, 0);
     assert_string_equal(t.error, "");
-    assert_int_equal(bucket(g, 3).launched, 4);
-    assert_int_equal(bucket(g, 3).eager, 1);
-    assert_int_equal(bucket(g, 3).size, 4);
-    assert_int_equal(bucket(g, 3).nodes, 4);
-    assert_true(bucket(g, 3).captured);
-    assert_false(bucket(g, 2).captured);
-    close_cache(g, stream);
+    assert_int_equal(bucket(3).launched, 4);
+    assert_int_equal(bucket(3).eager, 1);
+    assert_int_equal(bucket(3).size, 4);
+    assert_int_equal(bucket(3).nodes, 4);
+    assert_true(bucket(3).captured);
+    assert_false(bucket(2).captured);
 }
 
-static void buckets_are_prepared(void **state)
+TEST_WITH(buckets_are_prepared, set_up, tear_down)
 {
     static const unsigned sizes[] = {2, 5, 6};
-    struct cede_graph_config c = configured(0, 2);
-    struct step s = {.each = 1};
-    void *stream = make_stream();
-    c.nbuckets = 3;
-    c.buckets = sizes;
-    struct cede_graph *g = open_cache(&c, stream, &s);
+    f.c.nbuckets = 3;
+    f.c.buckets = sizes;
+    open_cache(0, 2);
     int uploads = gpu->uploads;
-    assert_int_equal(s.calls, 0);
-    assert_int_equal(cede_graph_prepare(g, 4), 0);
-    assert_int_equal(s.calls, 3);
-    assert_int_equal(statistics(g).graphs, 1);
-    assert_int_equal(cede_graph_prepare(g, 0), 0);
-    assert_int_equal(s.calls, 9);
-    assert_int_equal(statistics(g).graphs, 3);
+    assert_int_equal(f.s.calls, 0);
+    assert_int_equal(cede_graph_prepare(f.g, 4), 0);
+    assert_int_equal(f.s.calls, 3);
+    assert_int_equal(statistics().graphs, 1);
+    assert_int_equal(cede_graph_prepare(f.g, 0), 0);
+    assert_int_equal(f.s.calls, 9);
+    assert_int_equal(statistics().graphs, 3);
     assert_int_equal(gpu->uploads - uploads, 3);
-    assert_int_equal(cede_graph_prepare(g, 0), 0);
-    assert_int_equal(s.calls, 9);
+    assert_int_equal(cede_graph_prepare(f.g, 0), 0);
+    assert_int_equal(f.s.calls, 9);
     assert_int_equal(rig_word(&rig, 0), 6); /* the warm-ups ran, and nothing else */
-    assert_int_equal(launch(g, 1), 2);
-    assert_int_equal(launch(g, 6), 6);
-    assert_int_equal(statistics(g).eager, 0);
-    assert_int_equal(cede_graph_prepare(g, 7), -EINVAL);
-    s.error = 700;
-    cede_graph_changed(g);
-    assert_int_equal(cede_graph_prepare(g, 0), -EIO);
-    assert_non_null(strstr(statistics(g).error, "run the step for a batch of 2"));
-    close_cache(g, stream);
+    assert_string_equal(launches("1 6"), "2 6");
+    assert_int_equal(statistics().eager, 0);
+    assert_int_equal(cede_graph_prepare(f.g, 7), -EINVAL);
+    f.s.error = 700;
+    cede_graph_changed(f.g);
+    assert_int_equal(cede_graph_prepare(f.g, 0), -EIO);
+    assert_non_null(strstr(statistics().error, "run the step for a batch of 2"));
 }
 
-static void without_warmups_a_lazy_library_costs_a_second_attempt(void **state)
+TEST_WITH(without_warmups_a_lazy_library_costs_a_second_attempt, set_up, tear_down)
 {
-    struct cede_graph_config c = configured(1, 0);
-    struct step s = {.each = 1};
-    void *stream = make_stream();
-    struct cede_graph *g = open_cache(&c, stream, &s);
+    open_cache(1, 0);
     int begun = gpu->begun;
     gpu->lazy = 1;
-    assert_int_equal(launch(g, 1), 1);
+    assert_int_equal(launch(1), 1);
     assert_int_equal(gpu->begun - begun, 3);
-    assert_int_equal(statistics(g).retried, 1);
-    assert_int_equal(statistics(g).refusals, 0);
+    assert_int_equal(statistics().retried, 1);
+    assert_int_equal(statistics().refusals, 0);
     assert_int_equal(rig_word(&rig, 0), 1);
-    close_cache(g, stream);
 }
 
-static void nothing_is_captured_if_so_wished(void **state)
+TEST_WITH(nothing_is_captured_if_so_wished, set_up, tear_down)
 {
-    struct cede_graph_config c = configured(2, 0), eager = c;
-    struct step s = {.each = 1};
-    void *stream = make_stream();
     int begun = gpu->begun;
-    eager.flags = CEDE_GRAPH_EAGER;
-    for (int by_flag = 0; by_flag < 2; by_flag++) {
+    open_cache(2, 0);
+    for (unsigned by_flag = 0; by_flag < 2; by_flag++) {
         setenv("CEDE_GRAPH", by_flag ? "1" : "0", 1);
-        struct cede_graph *g = open_cache(by_flag ? &eager : &c, stream, &s);
-        assert_int_equal(cede_graph_prepare(g, 0), 0);
-        assert_int_equal(launch(g, 1), 0);
-        assert_int_equal(launch(g, 1), 0);
-        assert_int_equal(statistics(g).eager, 2);
-        assert_int_equal(statistics(g).refused, 0);
-        cede_graph_close(g);
+        f.c.flags = by_flag ? CEDE_GRAPH_EAGER : 0;
+        reopen_cache(by_flag);
+        assert_int_equal(cede_graph_prepare(f.g, 0), 0);
+        assert_string_equal(launches("1 1"), "0 0");
+        assert_int_equal(statistics().eager, 2);
+        assert_int_equal(statistics().refused, 0);
+        assert_int_equal(rig_word(&rig, by_flag), 2);
     }
     unsetenv("CEDE_GRAPH");
     assert_int_equal(gpu->begun, begun);
-    assert_int_equal(rig_word(&rig, 0), 4);
-    rig.cu.stream_destroy(stream);
 }
 
-static void what_is_wrong_is_told(void **state)
+TEST_WITH(what_is_wrong_is_told, set_up, tear_down)
 {
-    struct cede_graph_config c = configured(8, 1), bad;
-    struct step s = {.each = 1};
-    struct cede_graph *g = (void *)&c;
+    struct cede_graph_config bad;
+    struct cede_graph *g = (void *)&f;
     struct cede_graph_statistics t;
     struct cede_graph_bucket b;
-    void *stream = make_stream(), *context;
-    assert_int_equal(cede_graph_open(&c, stream, NULL, NULL, &g), -EINVAL);
+    void *context;
+    assert_int_equal(cede_graph_open(&f.c, f.stream, NULL, NULL, &g), -EINVAL);
     assert_null(g);
-    assert_int_equal(cede_graph_open(&c, stream, step, &s, NULL), -EINVAL);
+    assert_int_equal(cede_graph_open(&f.c, f.stream, step, &f.s, NULL), -EINVAL);
 #define BAD(field, value)                                                                          \
-    bad = c, bad.field = (value);                                                                  \
-    assert_int_equal(cede_graph_open(&bad, stream, step, &s, &g), -EINVAL)
+    bad = f.c, bad.field = (value);                                                                \
+    assert_int_equal(cede_graph_open(&bad, f.stream, step, &f.s, &g), -EINVAL)
     BAD(size, 8);
     BAD(flags, 2);
     BAD(max_batch, 0);
@@ -139,13 +120,13 @@ static void what_is_wrong_is_told(void **state)
     BAD(warmups, 1001);
 #undef BAD
     rig.cu.pop(&context);
-    assert_int_equal(cede_graph_open(&c, stream, step, &s, &g), -ENOSYS);
-    bad = c, bad.flags = CEDE_GRAPH_EAGER;
-    assert_int_equal(cede_graph_open(&bad, stream, step, &s, &g), 0);
+    assert_int_equal(cede_graph_open(&f.c, f.stream, step, &f.s, &g), -ENOSYS);
+    bad = f.c, bad.flags = CEDE_GRAPH_EAGER;
+    assert_int_equal(cede_graph_open(&bad, f.stream, step, &f.s, &g), 0);
     cede_graph_close(g);
     rig.cu.push(context);
-    g = open_cache(NULL, stream, &s);
-    assert_int_equal(statistics(g).buckets, 8); /* up to 128 */
+    assert_int_equal(cede_graph_open(NULL, f.stream, step, &f.s, &g), 0);
+    assert_int_equal(statistics_of(g).buckets, 8); /* up to 128 */
     assert_int_equal(cede_graph_launch(g, 0, NULL), -EINVAL);
     assert_int_equal(cede_graph_launch(NULL, 1, NULL), -EINVAL);
     assert_int_equal(cede_graph_prepare(NULL, 1), -EINVAL);
@@ -155,30 +136,27 @@ static void what_is_wrong_is_told(void **state)
     assert_int_equal(cede_graph_get_bucket(g, 129, &b, sizeof(b)), -EINVAL);
     cede_graph_changed(NULL);
     cede_graph_close(NULL);
-    close_cache(g, stream);
+    cede_graph_close(g);
 }
 
 /* A larger graph that the program captures of the stream has the step in it. */
-static void a_capture_of_the_programs_own_is_left_alone(void **state)
+TEST_WITH(a_capture_of_the_programs_own_is_left_alone, set_up, tear_down)
 {
-    struct cede_graph_config c = configured(1, 0);
-    struct step s = {.each = 1};
-    void *stream = make_stream(), *graph = NULL;
-    struct cede_graph *g = open_cache(&c, stream, &s);
-    assert_int_equal(rig.cu.begin(stream, RIG_THREAD_LOCAL), 0);
-    assert_int_equal(cede_graph_prepare(g, 0), 0);
-    assert_int_equal(launch(g, 1), 0);
-    assert_int_equal(rig.cu.end(stream, &graph), 0);
+    void *graph = NULL;
+    open_cache(1, 0);
+    assert_int_equal(rig.cu.begin(f.stream, RIG_THREAD_LOCAL), 0);
+    assert_int_equal(cede_graph_prepare(f.g, 0), 0);
+    assert_int_equal(launch(1), 0);
+    assert_int_equal(rig.cu.end(f.stream, &graph), 0);
     assert_int_equal(rig.cu.graph_destroy(graph), 0);
     assert_int_equal(rig_word(&rig, 0), 0);
-    assert_int_equal(statistics(g).refusals, 0);
-    assert_int_equal(launch(g, 1), 1);
-    close_cache(g, stream);
+    assert_int_equal(statistics().refusals, 0);
+    assert_int_equal(launch(1), 1);
 }
 
 /* ---- failures of the driver ------------------------------------------------------------------ */
 
-static void what_the_driver_refuses_runs_eagerly(void **state)
+TEST_WITH(what_the_driver_refuses_runs_eagerly, set_up, tear_down)
 {
     static const struct {
         int instantiate, upload;
@@ -186,45 +164,36 @@ static void what_the_driver_refuses_runs_eagerly(void **state)
     } cases[] = {{801, 0, CEDE_GRAPH_NOT_EXECUTABLE},
                  {0, 801, CEDE_GRAPH_NOT_EXECUTABLE},
                  {0, 2, CEDE_GRAPH_NO_MEMORY}};
-    struct cede_graph_config c = configured(1, 0);
+    open_cache(1, 0);
     for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct step s = {.each = 1, .word = i};
-        void *stream = make_stream();
-        struct cede_graph *g = open_cache(&c, stream, &s);
+        reopen_cache(i);
         gpu->fail_instantiate = cases[i].instantiate;
         gpu->fail_upload = cases[i].upload;
-        assert_int_equal(launch(g, 1), 0);
-        assert_int_equal(launch(g, 1), 0);
-        assert_int_equal(bucket(g, 1).refused, cases[i].reason);
-        assert_int_equal(bucket(g, 1).cuda_error, cases[i].instantiate + cases[i].upload);
-        assert_int_equal(statistics(g).refusals, 1);
+        assert_string_equal(launches("1 1"), "0 0");
+        assert_int_equal(bucket(1).refused, cases[i].reason);
+        assert_int_equal(bucket(1).cuda_error, cases[i].instantiate + cases[i].upload);
+        assert_int_equal(statistics().refusals, 1);
         assert_int_equal(rig_word(&rig, i), 2);
-        gpu->fail_instantiate = gpu->fail_upload = 0;
-        close_cache(g, stream);
     }
 }
 
-static void a_launch_that_fails_is_told_or_made_good(void **state)
+TEST_WITH(a_launch_that_fails_is_told_or_made_good, set_up, tear_down)
 {
-    struct cede_graph_config c = configured(1, 0);
-    struct step s = {.each = 1};
-    void *stream = make_stream();
-    struct cede_graph *g = open_cache(&c, stream, &s);
-    assert_int_equal(launch(g, 1), 1);
+    open_cache(1, 0);
+    assert_int_equal(launch(1), 1);
     gpu->fail_graph_launch = 719;
-    assert_int_equal(cede_graph_launch(g, 1, NULL), -EIO);
-    assert_non_null(strstr(statistics(g).error, "launch the graph for a batch of 1"));
-    assert_non_null(strstr(statistics(g).error, "(719)"));
+    assert_int_equal(cede_graph_launch(f.g, 1, NULL), -EIO);
+    assert_non_null(strstr(statistics().error, "launch the graph for a batch of 1"));
+    assert_non_null(strstr(statistics().error, "(719)"));
     assert_int_equal(rig_word(&rig, 0), 1);
     gpu->fail_graph_launch = 2; /* no memory: eagerly it works */
-    assert_int_equal(launch(g, 1), 0);
+    assert_int_equal(launch(1), 0);
     assert_int_equal(rig_word(&rig, 0), 2);
-    assert_int_equal(bucket(g, 1).refused, CEDE_GRAPH_NO_MEMORY);
-    close_cache(g, stream);
+    assert_int_equal(bucket(1).refused, CEDE_GRAPH_NO_MEMORY);
 }
 
 /* The first call is in thread-local mode, the second in relaxed mode, the third as the first. */
-static void attempts_are_put_together(void **state)
+TEST_WITH(attempts_are_put_together, set_up, tear_down)
 {
     static const struct {
         int script[4], result, code;
@@ -243,87 +212,71 @@ static void attempts_are_put_together(void **state)
         {{901, GOES_WELL, GOES_WELL}, 0, 0, CEDE_GRAPH_NOT_REFUSED, 3},
         {{-5}, -5, 0, CEDE_GRAPH_NOT_REFUSED, 1},
     };
-    struct cede_graph_config c = configured(1, 0);
+    open_cache(1, 0);
     for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct step s = {.each = 1, .word = i, .script = cases[i].script};
-        void *stream = make_stream();
-        struct cede_graph *g = open_cache(&c, stream, &s);
+        reopen_cache(i);
+        f.s.script = cases[i].script;
         print_message("case %u\n", i);
-        assert_int_equal(cede_graph_launch(g, 1, NULL), cases[i].result);
-        assert_int_equal(s.calls, cases[i].calls);
-        assert_int_equal(bucket(g, 1).cuda_error, cases[i].code);
-        assert_int_equal(bucket(g, 1).refused, cases[i].reason);
+        assert_int_equal(cede_graph_launch(f.g, 1, NULL), cases[i].result);
+        assert_int_equal(f.s.calls, cases[i].calls);
+        assert_int_equal(bucket(1).cuda_error, cases[i].code);
+        assert_int_equal(bucket(1).refused, cases[i].reason);
         assert_int_equal(rig_word(&rig, i), cases[i].result == 0);
-        assert_int_equal(statistics(g).retried, !cases[i].result && !cases[i].code);
-        close_cache(g, stream);
+        assert_int_equal(statistics().retried, !cases[i].result && !cases[i].code);
     }
 }
 
 /* The mode in which captures of other threads concern this one is the program's again. */
-static void the_threads_mode_is_given_back(void **state)
+TEST_WITH(the_threads_mode_is_given_back, set_up, tear_down)
 {
-    struct cede_graph_config c = configured(1, 0);
-    struct step s = {.each = 1};
-    void *stream = make_stream();
-    struct cede_graph *g = open_cache(&c, stream, &s);
+    open_cache(1, 0);
     int mode = RIG_RELAXED;
     rig.cu.exchange_mode(&mode);
     int was = mode;
     assert_int_equal(was, RIG_GLOBAL);
-    assert_int_equal(launch(g, 1), 1);
+    assert_int_equal(launch(1), 1);
     rig.cu.exchange_mode(&mode);
     assert_int_equal(mode, RIG_RELAXED);
-    close_cache(g, stream);
 }
 
-static void errors_of_the_step_come_back(void **state)
+TEST_WITH(errors_of_the_step_come_back, set_up, tear_down)
 {
-    struct cede_graph_config c = configured(1, 1);
-    struct step s = {.each = 1, .error = -ENOMEM};
-    void *stream = make_stream();
-    struct cede_graph *g = open_cache(&c, stream, &s);
+    f.s = (struct step){.each = 1, .error = -ENOMEM};
+    open_cache(1, 1);
     for (unsigned i = 0; i < 3; i++) /* in the warm-up and in the capture */
-        assert_int_equal(cede_graph_launch(g, 1, NULL), -ENOMEM);
-    assert_non_null(strstr(statistics(g).error, "returned -12"));
-    s.error = 700;
-    assert_int_equal(cede_graph_launch(g, 1, NULL), -EIO);
-    assert_non_null(strstr(statistics(g).error, "(700)"));
-    assert_int_equal(cede_graph_launch(g, 200, NULL), -EIO);
-    assert_int_equal(statistics(g).refusals, 0);
-    s.error = 0;
-    assert_int_equal(launch(g, 1), 1);
-    close_cache(g, stream);
+        assert_int_equal(cede_graph_launch(f.g, 1, NULL), -ENOMEM);
+    assert_non_null(strstr(statistics().error, "returned -12"));
+    f.s.error = 700;
+    assert_int_equal(cede_graph_launch(f.g, 1, NULL), -EIO);
+    assert_non_null(strstr(statistics().error, "(700)"));
+    assert_int_equal(cede_graph_launch(f.g, 200, NULL), -EIO);
+    assert_int_equal(statistics().refusals, 0);
+    f.s.error = 0;
+    assert_int_equal(launch(1), 1);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-static void a_captured_bucket_allocates_nothing(void **state)
+TEST_WITH(a_captured_bucket_allocates_nothing, set_up, tear_down)
 {
-    struct cede_graph_config c = configured(4, 0);
-    struct step s = {.each = 1};
-    void *stream = make_stream();
     unsigned before = allocations;
-    struct cede_graph *g = open_cache(&c, stream, &s);
+    open_cache(4, 0);
     assert_true(allocations > before); /* they are counted */
-    assert_int_equal(cede_graph_prepare(g, 0), 0);
+    assert_int_equal(cede_graph_prepare(f.g, 0), 0);
     before = allocations;
     for (unsigned i = 0; i < 1000; i++)
-        assert_int_not_equal(launch(g, 1 + i % 4), 0);
+        assert_int_not_equal(launch(1 + i % 4), 0);
     assert_int_equal(allocations, before);
-    close_cache(g, stream);
 }
 
-static void a_second_user_is_turned_away(void **state)
+TEST_WITH(a_second_user_is_turned_away, set_up, tear_down)
 {
-    struct cede_graph_config c = configured(1, 1);
-    struct step s = {.each = 1, .calls_cache = true};
-    void *stream = make_stream();
-    struct cede_graph *g = open_cache(&c, stream, &s);
-    assert_int_equal(launch(g, 1), 0);
-    assert_int_equal(s.inner, -EBUSY);
-    s.calls_cache = false;
-    assert_int_equal(launch(g, 1), 1);
-    close_cache(g, stream);
+    f.s = (struct step){.each = 1, .calls_cache = true};
+    open_cache(1, 1);
+    assert_int_equal(launch(1), 0);
+    assert_int_equal(f.s.inner, -EBUSY);
+    f.s.calls_cache = false;
+    assert_int_equal(launch(1), 1);
 }
 
 static int changes_errno(void *arg, void *stream, unsigned n)
@@ -333,21 +286,17 @@ static int changes_errno(void *arg, void *stream, unsigned n)
 }
 
 /* Warming up, capturing and failing, whatever the driver and the step do to it. */
-static void errno_stays(void **state)
+TEST_WITH(errno_stays, set_up, tear_down)
 {
-    struct cede_graph_config c = configured(2, 1);
-    struct step s = {.each = 1};
-    void *stream = make_stream();
-    struct cede_graph *g = NULL;
     errno = ERANGE;
-    assert_int_equal(cede_graph_open(&c, stream, changes_errno, &s, &g), 0);
-    assert_int_equal(cede_graph_launch(g, 1, NULL), 0);
-    assert_int_equal(cede_graph_launch(g, 1, NULL), 0);
-    assert_int_equal(cede_graph_prepare(g, 2), 0);
-    s.error = -ENOENT;
-    assert_int_equal(cede_graph_launch(g, 3, NULL), -ENOENT);
+    f.c.max_batch = 2;
+    assert_int_equal(cede_graph_open(&f.c, f.stream, changes_errno, &f.s, &f.g), 0);
+    assert_int_equal(cede_graph_launch(f.g, 1, NULL), 0);
+    assert_int_equal(cede_graph_launch(f.g, 1, NULL), 0);
+    assert_int_equal(cede_graph_prepare(f.g, 2), 0);
+    f.s.error = -ENOENT;
+    assert_int_equal(cede_graph_launch(f.g, 3, NULL), -ENOENT);
     assert_int_equal(errno, ERANGE);
-    close_cache(g, stream);
 }
 
 #define THREADS 4U
@@ -390,18 +339,18 @@ static void *watches(void *arg)
     return (void *)bad;
 }
 
-static void caches_of_threads_are_independent(void **state)
+TEST_WITH(caches_of_threads_are_independent, set_up, tear_down)
 {
-    struct cede_graph_config c = configured(4, 1);
     struct worker w[THREADS];
     void *stream[THREADS], *bad;
     pthread_t watcher;
-    c.max_graphs = 2;
+    f.c.max_batch = 4;
+    f.c.max_graphs = 2;
     ended = false;
     for (unsigned i = 0; i < THREADS; i++) {
         w[i] = (struct worker){.s = {.each = 1, .word = i}};
-        stream[i] = make_stream();
-        w[i].g = open_cache(&c, stream[i], &w[i].s);
+        assert_int_equal(rig.cu.stream_create(&stream[i], RIG_NON_BLOCKING), 0);
+        assert_int_equal(cede_graph_open(&f.c, stream[i], step, &w[i].s, &w[i].g), 0);
     }
     assert_int_equal(pthread_create(&watcher, NULL, watches, w), 0);
     for (unsigned i = 0; i < THREADS; i++)
@@ -412,39 +361,12 @@ static void caches_of_threads_are_independent(void **state)
     pthread_join(watcher, &bad);
     assert_null(bad);
     for (unsigned i = 0; i < THREADS; i++) {
-        struct cede_graph_statistics t = statistics(w[i].g);
+        struct cede_graph_statistics t = statistics_of(w[i].g);
         assert_int_equal(w[i].launched, ROUNDS);
         assert_int_equal(t.launched + t.eager, ROUNDS);
         assert_true(t.launched > 0);
         assert_int_equal(rig_word(&rig, i), ROUNDS);
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
         cede_graph_close(w[i].g);
         rig.cu.stream_destroy(stream[i]);
     }
-    assert_int_equal(gpu->execs, 0);
-    assert_int_equal(gpu->graphs, 0);
-}
-
-int main(void)
-{
-#define T(f) cmocka_unit_test_setup(f, set_up)
-    const struct CMUnitTest tests[] = {
-        T(a_launch_takes_the_smallest_bucket),
-        T(buckets_are_prepared),
-        T(without_warmups_a_lazy_library_costs_a_second_attempt),
-        T(nothing_is_captured_if_so_wished),
-        T(what_is_wrong_is_told),
-        T(a_capture_of_the_programs_own_is_left_alone),
-        T(what_the_driver_refuses_runs_eagerly),
-        T(a_launch_that_fails_is_told_or_made_good),
-        T(attempts_are_put_together),
-        T(the_threads_mode_is_given_back),
-        T(errors_of_the_step_come_back),
-        T(a_captured_bucket_allocates_nothing),
-        T(a_second_user_is_turned_away),
-        T(errno_stays),
-        T(caches_of_threads_are_independent),
-    };
-    return run_graph_tests(tests, ARRAY_SIZE(tests));
 }

@@ -1,13 +1,7 @@
 /* When leads are launched, in virtual time; and what is launched, on a stand-in for libcuda. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
 #include "fake_gpu.h"
 #include "libcede/clock.h"
 #include "libcede/lead.h"
@@ -17,7 +11,7 @@
 #define MS    (1000 * US)
 #define AHEAD ((int64_t)LEAD_AHEAD_NS / US)
 
-static void test_plan(void **state)
+TEST(test_plan)
 {
     static const struct {
         int64_t errors_us[4]; /* learned, over and over */
@@ -63,7 +57,7 @@ static void test_plan(void **state)
 }
 
 /* One late request in 32 is not waited for; more are, for 1 ms at most, and are forgotten later. */
-static void test_outliers(void **state)
+TEST(test_outliers)
 {
     static const struct {
         unsigned outliers; /* of 64 */
@@ -110,9 +104,9 @@ static void wait_launches(unsigned n)
 }
 
 /* A lead and, on the same stream, its tail. */
-static void test_launch(void **state)
+TEST_WITH(test_launch, begin_test, end_test)
 {
-    struct lead *l = *state;
+    struct lead *l = *fixture;
     uint64_t now = cede_clock_now_ns();
     uint32_t a = cede_lead_begin(l, now, now + 200 * US);
     assert_int_not_equal(a, 0);
@@ -137,9 +131,9 @@ static void test_launch(void **state)
 }
 
 /* Of overlapping requests the first has the lead, which ends when none waits for work any more. */
-static void test_overlap(void **state)
+TEST_WITH(test_overlap, begin_test, end_test)
 {
-    struct lead *l = *state;
+    struct lead *l = *fixture;
     uint64_t now = cede_clock_now_ns();
     uint32_t a = cede_lead_begin(l, now, now), b = cede_lead_begin(l, now, now);
     assert_int_not_equal(a, 0);
@@ -157,19 +151,19 @@ static void test_overlap(void **state)
 }
 
 /* From a thread that has another context current, or none. */
-static void test_context(void **state)
+TEST_WITH(test_context, begin_test, end_test)
 {
     uint64_t now = cede_clock_now_ns();
     gpu->current = &context[1];
-    assert_int_not_equal(cede_lead_begin(*state, now, now), 0);
+    assert_int_not_equal(cede_lead_begin(*fixture, now, now), 0);
     assert_ptr_equal(gpu->launch[0].context, &context[0]);
     assert_int_equal(gpu->pushed, 0);
 }
 
 /* Far ahead: the thread launches it in time, unless the request came sooner, or never will. */
-static void test_later(void **state)
+TEST_WITH(test_later, begin_test, end_test)
 {
-    struct lead *l = *state;
+    struct lead *l = *fixture;
     uint64_t now = cede_clock_now_ns();
     uint32_t a = cede_lead_begin(l, now, now + 20 * (uint64_t)MS);
     assert_int_not_equal(a, 0);
@@ -191,9 +185,9 @@ static void test_later(void **state)
 }
 
 /* In a suspended program a lead does not end: no other is launched until it has. */
-static void test_suspended(void **state)
+TEST_WITH(test_suspended, begin_test, end_test)
 {
-    struct lead *l = *state;
+    struct lead *l = *fixture;
     uint64_t now = cede_clock_now_ns();
     gpu->busy = 1;
     cede_lead_end(l, cede_lead_begin(l, now, now), false);
@@ -210,38 +204,21 @@ static void test_suspended(void **state)
 }
 
 /* A program that lost its context is left alone from then on. */
-static void test_broken(void **state)
+TEST_WITH(test_broken, begin_test, end_test)
 {
     uint64_t now = cede_clock_now_ns();
     gpu->fail_launch = 2;
-    uint32_t a = cede_lead_begin(*state, now, now);
-    cede_lead_end(*state, a, false);
+    uint32_t a = cede_lead_begin(*fixture, now, now);
+    cede_lead_end(*fixture, a, false);
     now += 10 * (uint64_t)MS;
-    assert_int_equal(cede_lead_begin(*state, now, now), 0);
+    assert_int_equal(cede_lead_begin(*fixture, now, now), 0);
     assert_int_equal(gpu->n, 1);
 }
 
-static void test_no_context(void **state)
+TEST(test_no_context)
 {
     struct lead *l = NULL;
     gpu->current = NULL;
     assert_int_equal(cede_lead_open(0, &l), -ENOSYS);
     assert_null(l);
-}
-
-int main(void)
-{
-#define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_outliers),
-        T(test_launch),
-        T(test_overlap),
-        T(test_context),
-        T(test_later),
-        T(test_suspended),
-        T(test_broken),
-        cmocka_unit_test(test_no_context),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

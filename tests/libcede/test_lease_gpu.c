@@ -1,7 +1,5 @@
 /* Leases of libcede on stand-ins for libcuda and libnvidia-ml: streams, occupancy, memory and
  * utilization. Needs their folder in LD_LIBRARY_PATH. */
-#include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "fake_gpu/fake_gpu.h"
@@ -30,7 +28,7 @@ static void close_pool(struct cede_pool *p)
     assert_int_equal(cuda->bad, 0);
 }
 
-static void streams_are_kept_and_have_priorities(void **state)
+TEST(streams_are_kept_and_have_priorities)
 {
     struct cede_pool *p = open_pool(100);
     struct cede_lease a, b, c;
@@ -62,7 +60,7 @@ static void streams_are_kept_and_have_priorities(void **state)
     assert_int_equal(cede_release(&c), -ESTALE);
 }
 
-static void errno_is_the_programs(void **state)
+TEST(errno_is_the_programs)
 {
     struct cede_lease l;
     errno = EDOM;
@@ -74,7 +72,7 @@ static void errno_is_the_programs(void **state)
     assert_int_equal(errno, EDOM);
 }
 
-static void occupancy_is_asked_once_and_counts(void **state)
+TEST(occupancy_is_asked_once_and_counts)
 {
     struct cede_pool *p = open_pool(100);
     struct cede_shape s = {.threads = 256}, small = {.threads = 256, .blocks = 2};
@@ -118,7 +116,7 @@ static void occupancy_is_asked_once_and_counts(void **state)
     close_pool(p);
 }
 
-static void memory_counts(void **state)
+TEST(memory_counts)
 {
     struct cede_pool *p = open_pool(100);
     struct cede_shape most = {.memory_bytes = 800}, more = {.memory_bytes = 101};
@@ -138,7 +136,7 @@ static void *gives_back(void *arg)
     return NULL;
 }
 
-static void memory_of_other_programs_counts(void **state)
+TEST(memory_of_other_programs_counts)
 {
     struct cede_pool *p = open_pool(100); /* polls each ms */
     struct cede_shape some = {.memory_bytes = 300};
@@ -159,7 +157,7 @@ static void memory_of_other_programs_counts(void **state)
 }
 
 /* Registers and static shared memory are the kernel's own; the scarcest counts. */
-static void registers_and_shared_memory_count(void **state)
+TEST(registers_and_shared_memory_count)
 {
     struct cede_pool *p = open_pool(100);
     struct cede_shape s = {.threads = 256};
@@ -188,7 +186,7 @@ static void *prefers_the_first(void *pool)
 
 /* A lease that waits for the first of two GPUs has the second as soon as that is free, with a
  * stream there. */
-static void work_is_stolen_by_the_gpu_that_is_free(void **state)
+TEST(work_is_stolen_by_the_gpu_that_is_free)
 {
     struct cede_pool_config c;
     cede_pool_defaults(&c);
@@ -221,7 +219,7 @@ static void *has_the_second_twice(void *pool)
     return cede_release(&l) || cede_release(&first) ? (void *)1 : NULL;
 }
 
-static void a_thread_has_its_gpu_again(void **state)
+TEST(a_thread_has_its_gpu_again)
 {
     struct cede_pool *p = open_pool(100);
     struct cede_lease a;
@@ -234,7 +232,7 @@ static void a_thread_has_its_gpu_again(void **state)
 }
 
 /* All 16 and 2 more: their streams are given back, too. */
-static void displacing_leases_have_streams(void **state)
+TEST(displacing_leases_have_streams)
 {
     struct cede_pool_config c;
     cede_pool_defaults(&c);
@@ -256,7 +254,7 @@ static void displacing_leases_have_streams(void **state)
     close_pool(p);
 }
 
-static void without_a_stream_there_is_no_lease(void **state)
+TEST(without_a_stream_there_is_no_lease)
 {
     struct cede_pool *p = open_pool(100);
     struct cede_lease a;
@@ -276,7 +274,7 @@ static void *becomes_idle(void *arg)
     return NULL;
 }
 
-static void utilization_is_looked_at(void **state)
+TEST(utilization_is_looked_at)
 {
     struct cede_pool *p = open_pool(80);
     struct cede_lease a, b;
@@ -301,7 +299,7 @@ static void utilization_is_looked_at(void **state)
     close_pool(p);
 }
 
-static void as_many_devices_as_there_are(void **state)
+TEST(as_many_devices_as_there_are)
 {
     struct cede_pool_config c;
     struct cede_pool *p;
@@ -330,7 +328,7 @@ static int opens_its_own(void)
 
 /* A child begins anew: nothing of its parent's pools, above all not their GPUs, gets into its own.
  */
-static void a_child_inherits_nothing(void **state)
+TEST(a_child_inherits_nothing)
 {
     struct cede_pool *p = open_pool(100);
     struct cede_lease a;
@@ -344,23 +342,8 @@ static void a_child_inherits_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(streams_are_kept_and_have_priorities),
-        cmocka_unit_test(errno_is_the_programs),
-        cmocka_unit_test(occupancy_is_asked_once_and_counts),
-        cmocka_unit_test(memory_counts),
-        cmocka_unit_test(memory_of_other_programs_counts),
-        cmocka_unit_test(registers_and_shared_memory_count),
-        cmocka_unit_test(work_is_stolen_by_the_gpu_that_is_free),
-        cmocka_unit_test(a_thread_has_its_gpu_again),
-        cmocka_unit_test(displacing_leases_have_streams),
-        cmocka_unit_test(without_a_stream_there_is_no_lease),
-        cmocka_unit_test(utilization_is_looked_at),
-        cmocka_unit_test(as_many_devices_as_there_are),
-        cmocka_unit_test(a_child_inherits_nothing),
-    };
     cuda = find("libcuda.so.1", "fake_cuda");
     cuda->free_bytes = 1000;
     nvml = find("libnvidia-ml.so.1", "fake_nvml");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -1,14 +1,9 @@
 /* libcede and the real control socket. Behind it is a stand-in for the manager, in another process,
  * that is killed and started again. Waits for states, never for times. */
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -17,16 +12,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "../control/fake_engine.h"
+#include "../api/fake_engine.h"
 #include "../descriptors.h"
+#include "../test.h"
+#include "api/hints.h"
+#include "api/server.h"
+#include "base/hints_proto.h"
+#include "base/share.h"
 #include "cede/cede.h"
-#include "control/config.h"
-#include "control/hints.h"
-#include "control/server.h"
-#include "lib/hints_proto.h"
-#include "lib/share.h"
+#include "daemon/config.h"
 
 #define NOBODY 65534
 
@@ -216,6 +210,18 @@ static void child_ends_well(pid_t child)
     assert_int_equal(status, 0);
 }
 
+/* Runs f, which says what failed or 0, as a user without rights. */
+static void as_nobody(int (*f)(void))
+{
+    if (geteuid() != 0)
+        skip();
+    daemon_start();
+    pid_t child = fork();
+    if (child == 0)
+        _exit(setgid(NOBODY) < 0 || setuid(NOBODY) < 0 ? 1 : f());
+    child_ends_well(child);
+}
+
 static uint64_t ended(struct cede *c)
 {
     struct cede_statistics s;
@@ -224,7 +230,7 @@ static uint64_t ended(struct cede *c)
     return s.ended;
 }
 
-static void reports(void **state)
+TEST_WITH(reports, begin_test, end_test)
 {
     struct cede *c;
     daemon_start();
@@ -255,7 +261,7 @@ static void reports(void **state)
 
 /* The same results without a daemon, and when it is killed in the middle; what was set meanwhile
  * reaches the next one. */
-static void dies(void **state)
+TEST_WITH(dies, begin_test, end_test)
 {
     struct cede *c;
     struct cede_request r;
@@ -287,7 +293,7 @@ static bool is_wanted(void *c)
 }
 
 /* A job of class normal waits: for batch jobs, as long as there is a daemon. */
-static void wanted(void **state)
+TEST_WITH(wanted, begin_test, end_test)
 {
     struct cede *c = connect_to_daemon();
     assert_int_equal(cede_wanted(NULL), 0);
@@ -307,7 +313,7 @@ static void wanted(void **state)
 }
 
 /* Hints never wait for a daemon that hangs. */
-static void hangs(void **state)
+TEST_WITH(hangs, begin_test, end_test)
 {
     struct cede *c = connect_to_daemon();
     assert_int_equal(kill(daemon_pid, SIGSTOP), 0);
@@ -333,7 +339,7 @@ static int in_child(struct cede *c, struct cede_request *r)
     return ended(c) == 3 ? 0 : 3;
 }
 
-static void forks(void **state)
+TEST_WITH(forks, begin_test, end_test)
 {
     struct cede *c = connect_to_daemon();
     struct cede_request r;
@@ -350,7 +356,7 @@ static void forks(void **state)
 }
 
 /* A program that closes descriptors it did not open, and gets the number for something else. */
-static void closed(void **state)
+TEST_WITH(closed, begin_test, end_test)
 {
     int pair[2], first = dup(0);
     close(first);
@@ -371,30 +377,27 @@ static void closed(void **state)
     assert_int_equal(errno, EDOM);
 }
 
-static void rights(void **state)
+/* Its own process, in no job until then: it may lower, and not raise again. */
+static int lowers_itself(void)
 {
     struct cede *c;
-    if (geteuid() != 0)
-        skip();
-    daemon_start();
-    pid_t child = fork();
-    if (child == 0) {
-        if (setgid(NOBODY) < 0 || setuid(NOBODY) < 0 || cede_connect(&c) < 0 ||
-            !eventually(connected, c))
-            _exit(1);
-        /* Its own process, in no job until then: it may lower, and not raise again. */
-        if (cede_set_class(c, CEDE_BATCH) != 0 || cede_set_class(c, CEDE_NORMAL) != -EPERM ||
-            cede_set_weight(c, 200) != -EPERM)
-            _exit(2);
-        work(c, 1);
-        _exit(ended(c) == 1 ? 0 : 3);
-    }
-    child_ends_well(child);
+    if (cede_connect(&c) < 0 || !eventually(connected, c))
+        return 2;
+    if (cede_set_class(c, CEDE_BATCH) != 0 || cede_set_class(c, CEDE_NORMAL) != -EPERM ||
+        cede_set_weight(c, 200) != -EPERM)
+        return 3;
+    work(c, 1);
+    return ended(c) == 1 ? 0 : 4;
+}
+
+TEST_WITH(rights, begin_test, end_test)
+{
+    as_nobody(lowers_itself);
     assert_true(class_is("normal"));
 }
 
 /* Whatever is on the page, the daemon shows possible numbers, and of that job alone. */
-static void hostile(void **state)
+TEST_WITH(hostile, begin_test, end_test)
 {
     static const uint64_t evil[] = {0, 1, UINT64_MAX, INT64_MAX, 1ULL << 53, 1ULL << 63};
     int fd, none;
@@ -435,30 +438,24 @@ static void hostile(void **state)
     assert_true(class_is("normal"));
 }
 
-/* Pages have limits of their own: a user who has all of them can still use the verbs. */
-static void limits(void **state)
+static int takes_all_pages(void)
 {
-    int socks[HINTS_PAGES_PER_USER + 1], fd;
-    if (geteuid() != 0)
-        skip();
-    daemon_start();
-    pid_t child = fork();
-    if (child == 0) {
-        if (setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
-            _exit(1);
-        for (unsigned i = 0; i <= HINTS_PAGES_PER_USER; i++) {
-            socks[i] = dial();
-            json_t *a = ask_on(socks[i], "{\"v\":1,\"op\":\"hints\"}", &fd);
-            bool last = i == HINTS_PAGES_PER_USER;
-            if (!a || json_integer_value(json_object_get(a, "errno")) != (last ? EUSERS : 0) ||
-                (fd >= 0) == last)
-                _exit(2);
-        }
-        _exit(json_is_true(json_object_get(ask_on(dial(), "{\"v\":1,\"op\":\"ps\"}", NULL), "ok"))
-                  ? 0
-                  : 3);
+    int fd;
+    for (unsigned i = 0; i <= HINTS_PAGES_PER_USER; i++) {
+        json_t *a = ask_on(dial(), "{\"v\":1,\"op\":\"hints\"}", &fd);
+        bool last = i == HINTS_PAGES_PER_USER;
+        if (!a || json_integer_value(json_object_get(a, "errno")) != (last ? EUSERS : 0) ||
+            (fd >= 0) == last)
+            return 2;
     }
-    child_ends_well(child);
+    json_t *a = ask_on(dial(), "{\"v\":1,\"op\":\"ps\"}", NULL);
+    return json_is_true(json_object_get(a, "ok")) ? 0 : 3;
+}
+
+/* Pages have limits of their own: a user who has all of them can still use the verbs. */
+TEST_WITH(limits, begin_test, end_test)
+{
+    as_nobody(takes_all_pages);
 }
 
 /* ---- a daemon that lies ---------------------------------------------------------------------- */
@@ -512,7 +509,7 @@ static void *liar(void *arg)
     return NULL;
 }
 
-static void lies(void **state)
+TEST_WITH(lies, begin_test, end_test)
 {
     static struct lie what[] = {
         {.npages = 2}, {.npages = 1, .shrinks = true}, {.npages = 1, .floods = true}};
@@ -566,7 +563,7 @@ static void *says(void *c)
     return NULL;
 }
 
-static void threads(void **state)
+TEST_WITH(threads, begin_test, end_test)
 {
     struct cede *c;
     pthread_t t[THREADS + 1];
@@ -587,13 +584,4 @@ static void threads(void **state)
         assert_int_equal(pthread_join(t[i], NULL), 0);
     assert_int_equal(ended(c), THREADS * REQUESTS);
     cede_close(c);
-}
-
-int main(void)
-{
-#define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
-    const struct CMUnitTest tests[] = {T(reports), T(dies),   T(wanted), T(hangs),
-                                       T(forks),   T(closed), T(rights), T(limits),
-                                       T(hostile), T(lies),   T(threads)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* A GPU's memory by libcede on stand-ins for libcuda and libnvidia-ml with 1000 bytes, of which 100
  * are the reserve. Needs their folders in LD_LIBRARY_PATH. CEDE_MEMORY_SECONDS=60: how long threads
  * allocate at random. */
-#include <errno.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,36 +21,53 @@ static struct cede_memory_config config(void)
     return c;
 }
 
-static struct cede_memory *open_as(const struct cede_memory_config *c)
-{
-    struct cede_memory *m;
-    assert_int_equal(cede_memory_open(c, &m), 0);
-    return m;
-}
+static struct cede_memory *m;
 
-static struct cede_memory *open_memory(void)
+static int begin_test(void **unused)
 {
     const struct cede_memory_config c = config();
-    return open_as(&c);
+    return cede_memory_open(&c, &m);
 }
 
-static struct cede_memory_statistics stats(struct cede_memory *m)
+/* In place of the one that is open, which has been closed. */
+static void open_as(const struct cede_memory_config *c)
 {
-    struct cede_memory_statistics s;
-    assert_int_equal(cede_memory_get_statistics(m, &s, sizeof(s)), 0);
-    return s;
+    assert_int_equal(cede_memory_open(c, &m), 0);
 }
 
 /* Nothing is left on the GPU, and nothing was called in a way that it may not be. */
-static void close_memory(struct cede_memory *m)
+static void close_memory(void)
 {
     assert_int_equal(cede_memory_close(m), 0);
+    m = NULL;
     assert_int_equal(cuda->allocated, 0);
     assert_int_equal(gpu->allocated_bytes, 0);
     assert_int_equal(cuda->streams, 0);
     assert_int_equal(cuda->contexts, 0);
     assert_int_equal(cuda->pushed, 0);
     assert_int_equal(cuda->bad, 0);
+}
+
+static int end_test(void **unused)
+{
+    if (m)
+        close_memory();
+    gpu->others = 0;
+    return 0;
+}
+
+static struct cede_memory_statistics stats(void)
+{
+    struct cede_memory_statistics s;
+    assert_int_equal(cede_memory_get_statistics(m, &s, sizeof(s)), 0);
+    return s;
+}
+
+static uint64_t allocate(uint64_t bytes)
+{
+    uint64_t address;
+    assert_int_equal(cede_memory_allocate(m, NULL, bytes, 0, &address), 0);
+    return address;
 }
 
 /* Longer ago than what is known of them may be old. */
@@ -64,64 +77,64 @@ static void others_have(uint64_t bytes)
     usleep(3000);
 }
 
-static void await_waiting(struct cede_memory *m, unsigned n)
+static void await_waiting(unsigned n)
 {
-    while (stats(m).waiting != n)
+    while (stats().waiting != n)
         sched_yield();
 }
 
-static void room_is_what_others_leave(void **state)
+TEST_WITH(room_is_what_others_leave, begin_test, end_test)
 {
-    struct cede_memory *m = open_memory();
     struct cede_reservation r;
     uint64_t a, b;
-    assert_true(stats(m).has_gpu);
-    assert_int_equal(stats(m).reserve_bytes, 100);
+    assert_true(stats().has_gpu);
+    assert_int_equal(stats().reserve_bytes, 100);
     assert_int_equal(cede_memory_can_allocate(m, 900), 1);
     assert_int_equal(cede_memory_can_allocate(m, 901), 0);
-    assert_int_equal(cede_memory_allocate(m, NULL, 300, 0, &a), 0);
+    a = allocate(300);
     assert_int_equal(cede_memory_reserve(m, 200, 0, &r), 0);
     assert_int_equal(r.bytes, 200);
-    assert_int_equal(stats(m).available_bytes, 400);
+    assert_int_equal(stats().available_bytes, 400);
     assert_int_equal(cede_memory_can_allocate(m, 401), 0);
     others_have(150);
     assert_int_equal(cede_memory_allocate(m, NULL, 300, 0, &b), -ENOMEM);
     assert_int_equal(cede_memory_allocate(m, NULL, 250, 0, &b), 0);
     assert_int_equal(cede_memory_allocate(m, NULL, 901, CEDE_NO_TIMEOUT, &b), -ENOMEM);
-    assert_int_equal(stats(m).allocations, 2);
-    assert_int_equal(stats(m).allocated_bytes, 550);
+    assert_int_equal(stats().allocations, 2);
+    assert_int_equal(stats().allocated_bytes, 550);
     assert_int_equal(cede_memory_free(m, a), 0);
     assert_int_equal(cede_memory_free(m, a), -ENOENT);
     assert_int_equal(cede_memory_allocate(m, NULL, 300, 0, &a), 0);
-    gpu->others = 0;
-    close_memory(m); /* frees what is left */
+    struct cede_memory *closed = m;
+    close_memory(); /* frees what is left */
     assert_int_equal(cede_memory_release(&r), -ESTALE);
-    assert_int_equal(cede_memory_can_allocate(m, 1), -ESHUTDOWN);
+    assert_int_equal(cede_memory_can_allocate(closed, 1), -ESHUTDOWN);
 }
 
-static void bad_arguments(void **state)
+TEST_WITH(settings_that_are_refused, begin_test, end_test)
 {
-    struct cede_memory_config c = config();
-    struct cede_memory *m, *none = (void *)1;
-    struct cede_reservation zero = {0};
-    uint64_t a;
-    c.device = 2;
-    assert_int_equal(cede_memory_open(&c, &none), -ENODEV);
-    assert_null(none);
-    c = config();
-    c.size--;
-    assert_int_equal(cede_memory_open(&c, &none), -EINVAL);
-    c = config();
-    c.reserve_bytes = 1000;
-    assert_int_equal(cede_memory_open(&c, &none), -EINVAL);
-    c = config();
-    c.high = 0.95;
-    assert_int_equal(cede_memory_open(&c, &none), -EINVAL);
-    c = config();
-    c.flags = CEDE_MEMORY_NO_GPU;
-    assert_int_equal(cede_memory_open(&c, &none), -ENODEV);
+    struct cede_memory_config c[5];
+    for (unsigned i = 0; i < 5; i++)
+        c[i] = config();
+    c[0].device = 2;
+    c[1].size--;
+    c[2].reserve_bytes = 1000;
+    c[3].high = 0.95;
+    c[4].flags = CEDE_MEMORY_NO_GPU; /* and not how much there is */
+    for (unsigned i = 0; i < 5; i++) {
+        struct cede_memory *none = (void *)1;
+        assert_int_equal(cede_memory_open(&c[i], &none), i % 4 ? -EINVAL : -ENODEV);
+        assert_null(none);
+    }
     assert_int_equal(cede_memory_open(NULL, NULL), -EINVAL);
-    m = open_memory();
+    assert_int_equal(cuda->contexts, 1);
+}
+
+TEST_WITH(bad_arguments, begin_test, end_test)
+{
+    struct cede_reservation zero = {0};
+    struct cede_memory *closed = m;
+    uint64_t a;
     assert_int_equal(cede_memory_allocate(m, NULL, 0, 0, &a), -EINVAL);
     assert_int_equal(cede_memory_allocate(m, NULL, 1, 0, NULL), -EINVAL);
     assert_int_equal(cede_memory_allocate(m, &zero, 1, 0, &a), -ESTALE);
@@ -131,33 +144,30 @@ static void bad_arguments(void **state)
     assert_int_equal(cede_memory_text(m, NULL, 9), -EINVAL);
     assert_int_equal(cede_memory_users(m, NULL, 9), -EINVAL);
     assert_int_equal(cede_memory_can_allocate((void *)&zero, 1), -EINVAL);
-    assert_int_equal(cuda->contexts, 1);
-    close_memory(m);
-    assert_int_equal(cede_memory_close(m), -EINVAL);
+    close_memory();
+    assert_int_equal(cede_memory_close(closed), -EINVAL);
 }
 
-static void without_a_gpu(void **state)
+TEST_WITH(without_a_gpu, NULL, end_test)
 {
     struct cede_memory_config c = config();
     struct cede_reservation r, q;
     uint64_t a;
     c.flags = CEDE_MEMORY_NO_GPU;
     c.total_bytes = 2000;
-    struct cede_memory *m = open_as(&c);
-    assert_false(stats(m).has_gpu);
+    open_as(&c);
+    assert_false(stats().has_gpu);
     assert_int_equal(cede_memory_reserve(m, 1800, 0, &r), 0);
     assert_int_equal(cede_memory_reserve(m, 1, 1000, &q), -ENOMEM);
-    assert_int_equal(stats(m).timed_out, 1);
+    assert_int_equal(stats().timed_out, 1);
     assert_int_equal(cede_memory_allocate(m, NULL, 1, 0, &a), -ENODEV);
     assert_int_equal(cede_memory_users(m, NULL, 0), -ENOTSUP);
     assert_int_equal(cede_memory_release(&r), 0);
     assert_int_equal(cede_memory_release(&r), -ESTALE);
-    close_memory(m);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static struct cede_memory *shared;
 static _Atomic unsigned turn;
 
 struct wish {
@@ -169,99 +179,76 @@ struct wish {
 static void *wait_for_room(void *arg)
 {
     struct wish *w = arg;
-    w->result = cede_memory_allocate(shared, NULL, w->bytes, 60 * S, &w->address);
+    w->result = cede_memory_allocate(m, NULL, w->bytes, 60 * S, &w->address);
     w->turn = turn++;
     return NULL;
 }
 
 /* The large one is first in line: small ones that would fit come after it. */
-static void in_order_of_arrival(void **state)
+TEST_WITH(in_order_of_arrival, begin_test, end_test)
 {
     struct wish large = {.bytes = 800}, small = {.bytes = 50};
     pthread_t t[2];
-    uint64_t a;
-    shared = open_memory();
-    turn = 0;
-    assert_int_equal(cede_memory_allocate(shared, NULL, 300, 0, &a), 0);
+    uint64_t a = allocate(300);
     assert_int_equal(pthread_create(&t[0], NULL, wait_for_room, &large), 0);
-    await_waiting(shared, 1);
-    assert_int_equal(cede_memory_can_allocate(shared, 50), 0);
+    await_waiting(1);
+    assert_int_equal(cede_memory_can_allocate(m, 50), 0);
     assert_int_equal(pthread_create(&t[1], NULL, wait_for_room, &small), 0);
-    await_waiting(shared, 2);
-    assert_int_equal(cede_memory_free(shared, a), 0);
+    await_waiting(2);
+    assert_int_equal(cede_memory_free(m, a), 0);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_join(t[i], NULL), 0);
     assert_int_equal(large.result, 0);
     assert_int_equal(small.result, 0);
-    assert_int_equal(stats(shared).waited, 2);
-    close_memory(shared);
+    assert_int_equal(stats().waited, 2);
 }
 
 /* Nobody here frees anything: only looking at the driver shows that another process did. */
-static void others_make_room(void **state)
+TEST_WITH(others_make_room, begin_test, end_test)
 {
     struct wish w = {.bytes = 500};
     pthread_t t;
-    shared = open_memory();
     gpu->others = 800;
     assert_int_equal(pthread_create(&t, NULL, wait_for_room, &w), 0);
-    await_waiting(shared, 1);
+    await_waiting(1);
     gpu->others = 0;
     assert_int_equal(pthread_join(t, NULL), 0);
     assert_int_equal(w.result, 0);
-    close_memory(shared);
 }
 
 /* The driver says that there is room and then has none, as when another process was faster. */
-static void the_driver_refuses(void **state)
+TEST_WITH(the_driver_refuses, begin_test, end_test)
 {
-    struct cede_memory *m = open_memory();
     uint64_t a;
     gpu->fail_allocations = 3;
     assert_int_equal(cede_memory_allocate(m, NULL, 500, 60 * S, &a), 0);
     assert_int_equal(gpu->fail_allocations, 0);
-    assert_int_equal(stats(m).promised_bytes, 0);
+    assert_int_equal(stats().promised_bytes, 0);
     gpu->fail_allocations = 1 << 20;
     assert_int_equal(cede_memory_allocate(m, NULL, 300, 20000, &a), -ENOMEM);
     assert_int_equal(cede_memory_allocate(m, NULL, 300, 0, &a), -ENOMEM);
-    assert_non_null(strstr(stats(m).error, "cannot allocate memory on GPU 0: "
-                                           "CUDA_ERROR_OUT_OF_MEMORY (2)"));
+    assert_non_null(strstr(stats().error, "cannot allocate memory on GPU 0: "
+                                          "CUDA_ERROR_OUT_OF_MEMORY (2)"));
     gpu->fail_allocations = 0;
-    assert_int_equal(stats(m).reservations, 0);
-    close_memory(m);
+    assert_int_equal(stats().reservations, 0);
 }
 
-static void closing_ends_waits(void **state)
+TEST_WITH(closed_in_a_child, begin_test, end_test)
 {
-    struct wish w = {.bytes = 900};
-    uint64_t a;
-    pthread_t t;
-    shared = open_memory();
-    assert_int_equal(cede_memory_allocate(shared, NULL, 300, 0, &a), 0);
-    assert_int_equal(pthread_create(&t, NULL, wait_for_room, &w), 0);
-    await_waiting(shared, 1);
-    close_memory(shared);
-    assert_int_equal(pthread_join(t, NULL), 0);
-    assert_int_equal(w.result, -ESHUTDOWN);
-}
-
-static void closed_in_a_child(void **state)
-{
-    struct cede_memory *m = open_memory(), *own;
     struct cede_reservation r;
     assert_int_equal(cede_memory_reserve(m, 100, 0, &r), 0);
     pid_t child = fork();
-    if (child == 0)
+    if (child == 0) {
+        struct cede_memory *own;
         _exit(cede_memory_can_allocate(m, 1) != -ESHUTDOWN || cede_memory_release(&r) != -ESTALE ||
               cede_memory_open(NULL, &own) != 0 || cede_memory_can_allocate(own, 900) != 1);
+    }
     child_ends_well(child);
     assert_int_equal(cede_memory_release(&r), 0);
-    close_memory(m);
 }
 
-static void allocations_from_a_reservation(void **state)
+TEST_WITH(allocations_from_a_reservation, begin_test, end_test)
 {
-    struct cede_memory *m = open_memory();
     struct cede_reservation r, other;
     uint64_t a, b, c;
     assert_int_equal(cede_memory_reserve(m, 500, 0, &r), 0);
@@ -269,25 +256,23 @@ static void allocations_from_a_reservation(void **state)
     assert_int_equal(cede_memory_allocate(m, &r, 400, 0, &a), 0);
     assert_int_equal(cede_memory_allocate(m, &r, 201, 0, &b), -ENOMEM);
     assert_int_equal(cede_memory_allocate(m, &r, 200, 0, &b), 0); /* 100 more than reserved */
-    assert_int_equal(stats(m).promised_bytes, 300);
+    assert_int_equal(stats().promised_bytes, 300);
     assert_int_equal(cede_memory_release(&other), 0);
     assert_int_equal(cede_memory_free(m, a), 0);
-    assert_int_equal(stats(m).promised_bytes, 300);
+    assert_int_equal(stats().promised_bytes, 300);
     gpu->fail_allocations = 1;
     assert_int_equal(cede_memory_allocate(m, &r, 300, 0, &c), -ENOMEM);
-    assert_int_equal(stats(m).promised_bytes, 300);
+    assert_int_equal(stats().promised_bytes, 300);
     assert_int_equal(cede_memory_release(&r), 0);
     assert_int_equal(cede_memory_allocate(m, &r, 1, 0, &c), -ESTALE);
-    assert_int_equal(stats(m).allocated_bytes, 200);
+    assert_int_equal(stats().allocated_bytes, 200);
     assert_int_equal(cede_memory_free(m, b), 0);
     assert_int_equal(cede_memory_can_allocate(m, 900), 1);
-    close_memory(m);
 }
 
 /* ---- pressure and who has it ----------------------------------------------------------------- */
 
 struct noted {
-    struct cede_memory *m;
     enum cede_pressure v[8];
     unsigned n;
     uint64_t cache;
@@ -300,36 +285,33 @@ static void note_pressure(void *arg, enum cede_pressure now)
     if (now == CEDE_PRESSURE_CRITICAL && p->cache) {
         uint64_t a = p->cache;
         p->cache = 0;
-        assert_int_equal(cede_memory_free(p->m, a), 0);
+        assert_int_equal(cede_memory_free(m, a), 0);
     }
 }
 
-static void pressure_is_reported(void **state)
+TEST_WITH(pressure_is_reported, NULL, end_test)
 {
     struct noted p = {.n = 0};
     struct cede_memory_config c = config();
     c.on_pressure = note_pressure;
     c.arg = &p;
-    p.m = open_as(&c);
-    assert_int_equal(cede_memory_pressure(p.m), CEDE_PRESSURE_LOW);
-    assert_int_equal(cede_memory_allocate(p.m, NULL, 200, 0, &p.cache), 0);
+    open_as(&c);
+    assert_int_equal(cede_memory_pressure(m), CEDE_PRESSURE_LOW);
+    p.cache = allocate(200);
     others_have(500);
-    assert_int_equal(cede_memory_pressure(p.m), CEDE_PRESSURE_HIGH);
+    assert_int_equal(cede_memory_pressure(m), CEDE_PRESSURE_HIGH);
     others_have(650);
-    cede_memory_pressure(p.m); /* and the callback frees its cache */
+    cede_memory_pressure(m); /* and the callback frees its cache */
     others_have(650);
-    assert_int_equal(cede_memory_pressure(p.m), CEDE_PRESSURE_LOW);
-    gpu->others = 0;
+    assert_int_equal(cede_memory_pressure(m), CEDE_PRESSURE_LOW);
     assert_true(p.n >= 3);
     assert_int_equal(p.v[0], CEDE_PRESSURE_HIGH);
     assert_int_equal(p.v[1], CEDE_PRESSURE_CRITICAL);
     assert_int_equal(p.v[p.n - 1], CEDE_PRESSURE_LOW);
-    close_memory(p.m);
 }
 
-static void who_has_it(void **state)
+TEST_WITH(who_has_it, begin_test, end_test)
 {
-    struct cede_memory *m = open_memory();
     struct cede_memory_user u[2];
     char text[800], small[10];
     nvml->process[0].pid = 1;
@@ -350,14 +332,18 @@ static void who_has_it(void **state)
     assert_int_equal(cede_memory_text(m, small, sizeof(small)), 0);
     assert_string_equal(small, "GPU 0: th");
     nvml->processes = 0;
-    close_memory(m);
 }
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
-static void leases_learn_their_need(void **state)
+static void give_back(struct cede_lease *l, struct cede_reservation *r)
 {
-    struct cede_memory *m = open_memory();
+    assert_int_equal(cede_release(l), 0);
+    assert_int_equal(cede_memory_release(r), 0);
+}
+
+TEST_WITH(leases_learn_their_need, begin_test, end_test)
+{
     struct cede_pool_config c;
     struct cede_shape shape = {.blocks = 4, .threads = 32};
     struct cede_lease l, second;
@@ -376,27 +362,23 @@ static void leases_learn_their_need(void **state)
     assert_int_equal(cede_memory_free(m, b), 0);
     /* The pool has no room: what was reserved for it comes back. */
     assert_int_equal(cede_memory_acquire(m, p, "gemm", &shape, NULL, 0, 0, &second, &q), -EAGAIN);
-    assert_int_equal(stats(m).reservations, 1);
+    assert_int_equal(stats().reservations, 1);
     assert_int_equal(cede_memory_free(m, a), 0);
-    assert_int_equal(cede_release(&l), 0);
-    assert_int_equal(cede_memory_release(&r), 0);
+    give_back(&l, &r);
     assert_int_equal(cede_memory_need(m, "gemm", &shape), 600);
     assert_int_equal(cede_memory_need(m, "conv", &shape), 0);
     assert_int_equal(cede_memory_acquire(m, p, "gemm", &shape, NULL, 0, 0, &l, &r), 0);
     assert_int_equal(r.bytes, 600);
     assert_int_equal(cede_memory_acquire(m, p, "gemm", &shape, NULL, 0, 0, &second, &q), -ENOMEM);
     assert_int_equal(cede_memory_acquire(m, p, "none", NULL, NULL, 0, 0, &second, &q), -ENOENT);
-    assert_int_equal(stats(m).promised_bytes, 600);
-    assert_int_equal(cede_release(&l), 0);
-    assert_int_equal(cede_memory_release(&r), 0);
+    assert_int_equal(stats().promised_bytes, 600);
+    give_back(&l, &r);
     assert_int_equal(cede_pool_close(p), 0);
     assert_int_equal(cede_memory_acquire(m, p, NULL, NULL, NULL, 0, 0, &l, &r), -ESHUTDOWN);
-    close_memory(m);
 }
 
-static void ranges_are_there_first(void **state)
+TEST_WITH(ranges_are_there_first, begin_test, end_test)
 {
-    struct cede_memory *m = open_memory();
     struct cede_pool_config c;
     const struct cede_range good = {4096, 300, CEDE_RANGE_READ_MOSTLY | CEDE_RANGE_PREFER_DEVICE},
                             ranges[] = {good, {4096, 700, 0}, {0, 10, 0}};
@@ -411,34 +393,29 @@ static void ranges_are_there_first(void **state)
     assert_int_equal(gpu->prefetched, 300);
     assert_int_equal(gpu->advised, 1 << 1 | 1 << 3);
     assert_int_equal(gpu->synchronized, synchronized + 1);
-    assert_int_equal(stats(m).prefetched_ranges, 1);
-    assert_string_equal(stats(m).skipped, "");
-    assert_int_equal(cede_release(&l), 0);
-    assert_int_equal(cede_memory_release(&r), 0);
+    assert_int_equal(stats().prefetched_ranges, 1);
+    assert_string_equal(stats().skipped, "");
+    give_back(&l, &r);
     /* No room for the second beside the first; the driver refuses the third. */
     assert_int_equal(cede_memory_acquire(m, p, NULL, NULL, ranges, 2, 0, &l, &r), 0);
-    assert_string_equal(stats(m).skipped, "a range of 700 bytes: the GPU has no room for it now");
-    assert_int_equal(cede_release(&l), 0);
-    assert_int_equal(cede_memory_release(&r), 0);
+    assert_string_equal(stats().skipped, "a range of 700 bytes: the GPU has no room for it now");
+    give_back(&l, &r);
     assert_int_equal(cede_memory_acquire(m, p, NULL, NULL, ranges, 3, 0, &l, &r), 0);
-    assert_non_null(strstr(stats(m).skipped, "a range of 10 bytes: cannot prefetch a range"));
-    assert_int_equal(stats(m).skipped_ranges, 3);
-    assert_int_equal(stats(m).prefetched_bytes, 900);
-    assert_int_equal(stats(m).promised_bytes, 0);
-    assert_int_equal(cede_release(&l), 0);
-    assert_int_equal(cede_memory_release(&r), 0);
-    close_memory(m);
+    assert_non_null(strstr(stats().skipped, "a range of 10 bytes: cannot prefetch a range"));
+    assert_int_equal(stats().skipped_ranges, 3);
+    assert_int_equal(stats().prefetched_bytes, 900);
+    assert_int_equal(stats().promised_bytes, 0);
+    give_back(&l, &r);
+    close_memory();
     cuda->unmanaged = 1;
-    m = open_memory();
+    begin_test(NULL);
     assert_int_equal(cede_memory_acquire(m, p, NULL, NULL, ranges, 1, 0, &l, &r), 0);
     cuda->unmanaged = 0;
     assert_int_equal(gpu->prefetched, 900);
-    assert_non_null(strstr(stats(m).skipped, "no concurrent managed access"));
-    assert_int_equal(cede_release(&l), 0);
-    assert_int_equal(cede_memory_release(&r), 0);
+    assert_non_null(strstr(stats().skipped, "no concurrent managed access"));
+    give_back(&l, &r);
     assert_int_equal(cede_pool_close(p), 0);
     assert_true(!gpu->old_calls == !getenv("CEDE_FAKE_OLD"));
-    close_memory(m);
 }
 
 /* ---- many threads ---------------------------------------------------------------------------- */
@@ -462,17 +439,17 @@ static void *at_random(void *arg)
         struct cede_reservation r;
         int64_t timeout = draw(&seed, 4) ? 2000 : 0;
         if (a[i]) {
-            if (cede_memory_free(shared, a[i]))
+            if (cede_memory_free(m, a[i]))
                 return NULL;
             a[i] = 0;
         } else if (draw(&seed, 3)) {
-            int code = cede_memory_allocate(shared, NULL, bytes, timeout, &a[i]);
+            int code = cede_memory_allocate(m, NULL, bytes, timeout, &a[i]);
             if (code && code != -ENOMEM)
                 return NULL;
             a[i] = code ? 0 : a[i];
             in_vain += code != 0;
-        } else if (cede_memory_reserve(shared, bytes, timeout, &r) == 0) {
-            if (draw(&seed, 2) && cede_memory_allocate(shared, &r, bytes, 0, &a[i]))
+        } else if (cede_memory_reserve(m, bytes, timeout, &r) == 0) {
+            if (draw(&seed, 2) && cede_memory_allocate(m, &r, bytes, 0, &a[i]))
                 return NULL;
             if (cede_memory_release(&r))
                 return NULL;
@@ -480,32 +457,31 @@ static void *at_random(void *arg)
         done++;
     }
     for (int i = 0; i < 4; i++) {
-        if (a[i] && cede_memory_free(shared, a[i]))
+        if (a[i] && cede_memory_free(m, a[i]))
             return NULL;
     }
     return (void *)1;
 }
 
-static void sums_are_right(void **state)
+TEST_WITH(sums_are_right, begin_test, end_test)
 {
     const char *wanted = getenv("CEDE_MEMORY_SECONDS");
     time_t end = time(NULL) + (wanted ? atoi(wanted) : 2);
     pthread_t t[64];
     struct cede_memory_statistics s;
-    shared = open_memory();
     over = false;
     gpu->refused = 0;
     start_threads(t, 64, at_random);
     while (time(NULL) < end) {
         uint64_t others = gpu->others;
         usleep(1000);
-        s = stats(shared);
+        s = stats();
         assert_true(s.allocated_bytes + s.promised_bytes <= 900);
         gpu->others = others < 90 ? others + 1 : 0; /* within the reserve */
     }
     over = true;
     assert_int_equal(join_threads(t, 64, 1), 64);
-    s = stats(shared);
+    s = stats();
     assert_int_equal(s.allocations + s.reservations + s.waiting, 0);
     assert_int_equal(s.allocated_bytes + s.promised_bytes, 0);
     assert_int_equal(cuda->allocated, 0);
@@ -516,30 +492,13 @@ static void sums_are_right(void **state)
                   (unsigned long long)done, (unsigned long long)in_vain,
                   (unsigned long long)s.waited, (unsigned long long)s.longest_wait_us);
     assert_true(done > 100);
-    assert_int_equal(cede_memory_can_allocate(shared, 900), 1);
-    close_memory(shared);
+    assert_int_equal(cede_memory_can_allocate(m, 900), 1);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(room_is_what_others_leave),
-        cmocka_unit_test(bad_arguments),
-        cmocka_unit_test(without_a_gpu),
-        cmocka_unit_test(in_order_of_arrival),
-        cmocka_unit_test(others_make_room),
-        cmocka_unit_test(the_driver_refuses),
-        cmocka_unit_test(closing_ends_waits),
-        cmocka_unit_test(closed_in_a_child),
-        cmocka_unit_test(allocations_from_a_reservation),
-        cmocka_unit_test(pressure_is_reported),
-        cmocka_unit_test(who_has_it),
-        cmocka_unit_test(leases_learn_their_need),
-        cmocka_unit_test(ranges_are_there_first),
-        cmocka_unit_test(sums_are_right),
-    };
     cuda = find("libcuda.so.1", "fake_cuda");
     gpu = find("libcuda.so.1", "fake_memory");
     nvml = find("libnvidia-ml.so.1", "fake_nvml");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

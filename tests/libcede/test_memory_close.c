@@ -1,8 +1,6 @@
 /* Closing a handle of a GPU's memory while other threads are in calls on it, on the stand-ins of
  * test_memory.c. */
-#include <errno.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -53,7 +51,7 @@ static int result_of(pthread_t t)
 
 /* What a thread keeps for its range would be room for another thread, which has gone with its stack
  * by then. */
-static void room_is_given_to_no_thread_that_has_gone(void **state)
+TEST(room_is_given_to_no_thread_that_has_gone)
 {
     const struct cede_memory_config c = config();
     const struct cede_pool_config one = no_gpu(1, 1);
@@ -104,7 +102,7 @@ static void *notice_pressure(void *arg)
 }
 
 /* on_pressure is called without a lock; what it uses may be freed once the handle is closed. */
-static void closing_waits_for_on_pressure(void **state)
+TEST(closing_waits_for_on_pressure)
 {
     struct fake_memory *gpu = find("libcuda.so.1", "fake_memory");
     struct cede_memory_config c = config();
@@ -123,13 +121,4 @@ static void closing_waits_for_on_pressure(void **state)
     assert_int_equal(result_of(t), CEDE_PRESSURE_CRITICAL);
     assert_false(late);
     gpu->others = 0;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(room_is_given_to_no_thread_that_has_gone),
-        cmocka_unit_test(closing_waits_for_on_pressure),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,11 @@
-"""Leases of python/cede.py: try_acquire, statistics, async with, without a GPU; with the library and without.
-
-usage: test_python_lease.py LIBRARY"""
+"""Leases of python/cede.py: try_acquire, statistics, async with, without a GPU; with the library and without."""
 import asyncio
 import gc
-import os
-import sys
+import threading
 import unittest
 from unittest import mock
 
-LIBRARY = sys.argv.pop(1)
-os.environ["CEDE_LIBRARY"] = LIBRARY
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
-sys.dont_write_bytecode = True
-import cede  # noqa: E402
+import cede
 
 LONG_US = 60 * 10**6
 
@@ -48,8 +41,9 @@ class Leases(unittest.TestCase):
             self.addCleanup(everything.close)
             with everything.acquire():
                 self.assertEqual(client.statistics().begun, 2)
-        with self.assertRaises(ValueError):
-            cede.Pool(cede=1)
+        for setting in ("cede", "max_concurent_streams"):
+            with self.assertRaises(ValueError):
+                cede.Pool(**{setting: 1})
 
     def test_pools_that_are_forgotten_are_closed(self):
         for _ in range(65):
@@ -85,10 +79,28 @@ class Leases(unittest.TestCase):
             with self.pool.try_acquire():
                 raise KeyError
         self.assertEqual(self.active(), 0)
+        self.pool.occupancy("gemm", 0.5)
+        with self.pool.try_acquire(kernel="gemm") as lease:
+            self.assertEqual(self.pool.statistics().occupancy, 0.5)
         with self.assertRaises(FileNotFoundError):
             self.pool.try_acquire(kernel="unheard-of")
         with self.assertRaises(ValueError):
             self.pool.try_acquire(device=-2)
+
+    def test_threads(self):
+        done = []
+
+        def work():
+            for _ in range(50):
+                with self.pool.acquire(device=0, priority=1, timeout_us=LONG_US):
+                    done.append(self.active())
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(done, [1] * 200)
 
     def test_statistics(self):
         with self.pool.acquire():
@@ -194,13 +206,14 @@ class Leases(unittest.TestCase):
         lib, cede._lib = cede._lib, None
         try:
             pool = cede.Pool()
+            pool.occupancy("gemm", 0.5)
 
             async def main():
                 async with pool.acquire() as lease, pool.acquire():
                     return lease.device
             self.assertEqual(asyncio.run(main()), 0)
-            with pool.try_acquire() as lease:
-                self.assertIsNone(lease.stream)
+            with pool.try_acquire() as lease, pool.acquire(0, "gemm", timeout_us=0):
+                self.assertEqual((lease.device, lease.stream), (0, None))
             self.assertEqual(pool.statistics().started, 0)
             pool.close()
         finally:

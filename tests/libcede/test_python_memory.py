@@ -1,19 +1,12 @@
-"""python/cede_memory.py without a GPU; with the library and without.
-
-usage: test_python_memory.py LIBRARY"""
+"""python/cede_memory.py without a GPU; with the library and without."""
 import asyncio
-import os
-import sys
 import threading
 import unittest
 import weakref
 from unittest import mock
 
-os.environ["CEDE_LIBRARY"] = sys.argv.pop(1)
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
-sys.dont_write_bytecode = True
-import cede  # noqa: E402
-import cede_memory  # noqa: E402
+import cede
+import cede_memory
 
 
 class Memory(unittest.TestCase):

@@ -1,20 +1,10 @@
-"""python/cede_queue.py, from threads and with what goes wrong.
-
-usage: test_python_queue.py LIBRARY"""
+"""python/cede_queue.py, from threads and with what goes wrong."""
 import ctypes
-import os
-import sys
-import tempfile
 import threading
 import unittest
 import weakref
 from unittest import mock
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(HERE, "..", "..", "python"))
-os.environ["CEDE_LIBRARY"] = sys.argv.pop(1)
-os.environ["CEDE_DIR"] = tempfile.gettempdir() + "/cede-test-nowhere"
 import cede
 import cede_queue
 

@@ -1,6 +1,5 @@
-"""python/cede_scope.py: what comes out of a scope, what ends it, and its leases. Without a GPU.
-
-usage: test_python_scope.py LIBRARY"""
+"""python/cede_scope.py: what comes out of a scope, what ends it, and its leases. Without a GPU."""
+import contextlib
 import errno
 import gc
 import os
@@ -10,30 +9,20 @@ import threading
 import unittest
 from unittest import mock
 
-os.environ["CEDE_LIBRARY"] = sys.argv.pop(1)
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
-sys.dont_write_bytecode = True
-import cede  # noqa: E402
-import cede_scope  # noqa: E402
-import cede_slice  # noqa: E402
-import cede_step  # noqa: E402
+import cede
+import cede_scope
+import cede_slice
+import cede_step
 
 LONG_US = 60 * 10**6
 
 
 class Scopes(unittest.TestCase):
+    @contextlib.contextmanager
     def raises_errno(self, code):
-        test = self
-
-        class Context:
-            def __enter__(self):
-                return self
-
-            def __exit__(self, kind, e, _):
-                test.assertTrue(isinstance(e, OSError), repr(e))
-                test.assertEqual(e.errno, code)
-                return True
-        return Context()
+        with self.assertRaises(OSError) as caught:
+            yield
+        self.assertEqual(caught.exception.errno, code)
 
     def test_all_tasks_end_with_the_block(self):
         for threads in (0, 4):

@@ -1,21 +1,15 @@
 """Leases on PyTorch's streams (python/cede.py, cede_memory.py): the calls and their order on a stand-in for PyTorch,
-which cannot synchronize a stream or a device, and whose events occur when a test says so.
-
-usage: test_python_stream.py LIBRARY"""
+which cannot synchronize a stream or a device, and whose events occur when a test says so."""
 import asyncio
-import os
 import sys
 import threading
 import types
 import unittest
 from unittest import mock
 
-os.environ["CEDE_LIBRARY"] = sys.argv.pop(1)
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
-sys.dont_write_bytecode = True
-import cede  # noqa: E402
-import cede_memory  # noqa: E402
-import cede_scope  # noqa: E402
+import cede
+import cede_memory
+import cede_scope
 
 
 class Torch:

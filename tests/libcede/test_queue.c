@@ -2,11 +2,7 @@
  * their own in virtual time (tests/libcede/pure); no wall-clock time is asserted here. */
 #include "cede/queue.h"
 
-#include <errno.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "pools.h"
@@ -59,7 +55,7 @@ static uint32_t next_model(struct cede_queue *q)
     return batch.model;
 }
 
-static void order(void **state)
+TEST(order)
 {
     static const uint32_t expected[][4] = {
         [CEDE_FIFO] = {0, 1, 2, 3},
@@ -83,7 +79,7 @@ static void order(void **state)
     }
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
     struct cede_queue_config c = plain(CEDE_EDF);
     struct cede_queue_statistics s;
@@ -113,7 +109,7 @@ static void refusals(void **state)
     cede_queue_close(q);
 }
 
-static void a_failed_batch_teaches_nothing(void **state)
+TEST(a_failed_batch_teaches_nothing)
 {
     struct cede_queue_config c = plain(CEDE_EDF);
     c.admit = 1;
@@ -127,7 +123,7 @@ static void a_failed_batch_teaches_nothing(void **state)
 }
 
 /* A batch was slow once: the first of a thread that loads its kernels, say. */
-static void a_slow_batch_does_not_refuse_for_ever(void **state)
+TEST(a_slow_batch_does_not_refuse_for_ever)
 {
     struct cede_queue_config c = plain(CEDE_EDF);
     struct cede_queue_request r = {.deadline_us = 20000};
@@ -147,7 +143,7 @@ static void a_slow_batch_does_not_refuse_for_ever(void **state)
     cede_queue_close(q);
 }
 
-static void batches(void **state)
+TEST(batches)
 {
     struct cede_queue_config c;
     cede_queue_defaults(&c);
@@ -175,7 +171,7 @@ static void batches(void **state)
     cede_queue_close(q);
 }
 
-static void tickets(void **state)
+TEST(tickets)
 {
     struct cede_queue_config c = plain(CEDE_FIFO);
     struct cede_queue *q = open_queue(&c);
@@ -199,7 +195,7 @@ static void tickets(void **state)
     cede_queue_close(q);
 }
 
-static void bad_input(void **state)
+TEST(bad_input)
 {
     struct cede_queue_config good = plain(CEDE_EDF), c[9];
     struct cede_queue *q;
@@ -235,19 +231,15 @@ static void bad_input(void **state)
     cede_queue_close(NULL);
 }
 
-static void requests_are_reported(void **state)
+TEST(requests_are_reported)
 {
     struct cede_queue_config c = plain(CEDE_EDF);
-    struct cede_statistics s;
     assert_int_equal(cede_connect(&c.cede), 0);
     struct cede_queue *q = open_queue(&c);
     add(q, 0, CEDE_NORMAL, 1000000 * MS);
     add(q, 1, CEDE_NORMAL, 0);
     next_model(q);
-    cede_get_statistics(c.cede, &s, sizeof(s));
-    assert_int_equal(s.begun, 2);
-    assert_int_equal(s.ended, 1);
-    assert_int_equal(s.deadlines_met, 1);
+    assert_string_equal(reported(c.cede), "2 begun, 1 ended, 1 due, 1 met");
     next_model(q);
     /* What fails, is cancelled or still waits at the end was not served in time. */
     struct cede_queue_request soon = {.deadline_us = 1000000 * MS};
@@ -259,10 +251,7 @@ static void requests_are_reported(void **state)
     assert_int_equal(cede_queue_cancel(q, t.id), 0);
     assert_int_equal(cede_queue_submit(q, &soon, NULL), 0);
     cede_queue_close(q);
-    cede_get_statistics(c.cede, &s, sizeof(s));
-    assert_int_equal(s.ended, 5);
-    assert_int_equal(s.with_deadline, 4);
-    assert_int_equal(s.deadlines_met, 1);
+    assert_string_equal(reported(c.cede), "5 begun, 5 ended, 4 due, 1 met");
     cede_close(c.cede);
 }
 
@@ -311,7 +300,7 @@ static void *submitter(void *arg)
 
 /* Every admitted request comes back exactly once: run, cancelled or, where the queue is shut
  * down under load, reclaimed. */
-static void nothing_is_lost(void **state)
+TEST(nothing_is_lost)
 {
     for (unsigned round = 0; round < 8; round++) {
         pthread_t w[WORKERS], s[SUBMITTERS];
@@ -362,42 +351,13 @@ static void nothing_is_lost(void **state)
     }
 }
 
-static void *worker_of_the_first(void *arg)
-{
-    return worker(NULL);
-}
-
-/* A shutdown wakes the waiting threads. */
-static void shutdown_wakes_all_threads(void **state)
-{
-    pthread_t w[WORKERS];
-    shared = open_queue(NULL);
-    start_threads(w, WORKERS, worker_of_the_first);
-    usleep(1000);
-    cede_queue_shutdown(shared);
-    assert_int_equal(join_threads(w, WORKERS, -ESHUTDOWN), WORKERS);
-    cede_queue_close(shared);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(order),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(a_failed_batch_teaches_nothing),
-        cmocka_unit_test(a_slow_batch_does_not_refuse_for_ever),
-        cmocka_unit_test(batches),
-        cmocka_unit_test(tickets),
-        cmocka_unit_test(bad_input),
-        cmocka_unit_test(requests_are_reported),
-        cmocka_unit_test(nothing_is_lost),
-        cmocka_unit_test(shutdown_wakes_all_threads),
-    };
     char dir[] = "/tmp/cede-test-queue-XXXXXX";
     if (!mkdtemp(dir))
         return 1;
     setenv("CEDE_DIR", dir, 1); /* no daemon there */
-    int r = cmocka_run_group_tests(tests, NULL, NULL);
+    int r = test_run(NULL, NULL);
     rmdir(dir);
     return r;
 }

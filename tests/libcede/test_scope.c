@@ -1,9 +1,6 @@
 /* Scopes of libcede: every task ends, the first failure counts, nothing is left behind (the
  * sanitizers see to memory and threads). */
-#include <errno.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "cede/scope.h"
@@ -33,6 +30,12 @@ static struct cede_scope *open_scope(struct cede_scope *parent, unsigned threads
     struct cede_scope *s;
     assert_int_equal(cede_scope_open(&s, parent, threads, us), 0);
     return s;
+}
+
+static void ends(struct cede_scope *s, int result)
+{
+    assert_int_equal(cede_scope_join(s), result);
+    assert_int_equal(cede_scope_close(s), result);
 }
 
 static int count(struct cede_scope *s, void *arg)
@@ -69,7 +72,7 @@ static struct cede_scope *second_fails(void)
     return s;
 }
 
-static void all_run_with_any_number_of_threads(void **state)
+TEST_WITH(all_run_with_any_number_of_threads, begin_test, end_test)
 {
     for (unsigned threads = 0; threads < 5; threads++) {
         struct cede_scope *s = open_scope(NULL, threads, CEDE_NO_TIMEOUT);
@@ -90,7 +93,7 @@ static void all_run_with_any_number_of_threads(void **state)
     assert_null(s);
 }
 
-static void the_first_failure_cancels_the_rest(void **state)
+TEST_WITH(the_first_failure_cancels_the_rest, begin_test, end_test)
 {
     struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
     assert_int_equal(cede_scope_fork(s, until_cancelled, s), 0);
@@ -111,7 +114,7 @@ static void the_first_failure_cancels_the_rest(void **state)
     assert_int_equal(cede_scope_close(s), -EBADMSG);
 }
 
-static void somebody_cancels(void **state)
+TEST_WITH(somebody_cancels, begin_test, end_test)
 {
     struct cede_scope *s = open_scope(NULL, 1, CEDE_NO_TIMEOUT);
     cede_scope_fork(s, until_cancelled, s);
@@ -123,29 +126,26 @@ static void somebody_cancels(void **state)
     assert_int_equal(ended, 1);
 }
 
-static void the_deadline_is_for_all(void **state)
+TEST_WITH(the_deadline_is_for_all, begin_test, end_test)
 {
     struct cede_scope *s = open_scope(NULL, 1, 100000);
     cede_scope_fork(s, until_cancelled, s);
     cede_scope_fork(s, until_cancelled, s);
     for (int i = 0; i < 100; i++)
         cede_scope_fork(s, count, NULL);
-    assert_int_equal(cede_scope_join(s), -ETIMEDOUT);
+    ends(s, -ETIMEDOUT);
     assert_int_equal(begun, 2);
     assert_int_equal(ended, 2);
-    cede_scope_close(s);
     s = open_scope(NULL, 0, 100000);
     begun = 0;
     assert_int_equal(cede_scope_fork(s, count, NULL), 0);
     while (!cede_scope_cancelled(s))
         usleep(1000);
-    assert_int_equal(cede_scope_join(s), -ETIMEDOUT); /* too late to begin */
+    ends(s, -ETIMEDOUT); /* too late to begin */
     assert_int_equal(begun, 0);
-    cede_scope_close(s);
     s = open_scope(NULL, 1, 0);
     assert_int_equal(cede_scope_fork(s, count, NULL), -ETIMEDOUT);
-    assert_int_equal(cede_scope_join(s), 0); /* nothing was asked, nothing is late */
-    cede_scope_close(s);
+    ends(s, 0); /* nothing was asked, nothing is late */
 }
 
 static int spread(struct cede_scope *s, void *arg)
@@ -158,7 +158,7 @@ static int spread(struct cede_scope *s, void *arg)
     return r;
 }
 
-static void tasks_add_tasks(void **state)
+TEST_WITH(tasks_add_tasks, begin_test, end_test)
 {
     for (unsigned threads = 0; threads < 4; threads++) {
         struct cede_scope *s = open_scope(NULL, threads, CEDE_NO_TIMEOUT);
@@ -191,14 +191,13 @@ static int nested(struct cede_scope *s, void *arg)
     return run_inner(s, 3, depth > 0 ? nested : count, (void *)(depth - 1));
 }
 
-static void scopes_lie_in_scopes(void **state)
+TEST_WITH(scopes_lie_in_scopes, begin_test, end_test)
 {
     struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
     for (int i = 0; i < 3; i++)
         cede_scope_fork(s, nested, (void *)(intptr_t)2);
-    assert_int_equal(cede_scope_join(s), 0);
+    ends(s, 0);
     assert_int_equal(ended, 81);
-    cede_scope_close(s);
 }
 
 static int nested_wait(struct cede_scope *s, void *arg)
@@ -206,20 +205,18 @@ static int nested_wait(struct cede_scope *s, void *arg)
     return run_inner(s, 1, until_cancelled, s);
 }
 
-static void an_outer_failure_reaches_the_inner(void **state)
+TEST_WITH(an_outer_failure_reaches_the_inner, begin_test, end_test)
 {
     struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
     cede_scope_fork(s, nested_wait, NULL);
     while (!begun)
         usleep(100);
     cede_scope_fork(s, fails, (void *)(intptr_t)-EDOM);
-    assert_int_equal(cede_scope_join(s), -EDOM);
+    ends(s, -EDOM);
     assert_int_equal(ended, 1);
-    cede_scope_close(s);
     s = open_scope(NULL, 1, 100000);
     cede_scope_fork(s, nested_wait, NULL);
-    assert_int_equal(cede_scope_join(s), -ETIMEDOUT);
-    cede_scope_close(s);
+    ends(s, -ETIMEDOUT);
 }
 
 static int joins_outer(struct cede_scope *s, void *arg)
@@ -235,23 +232,21 @@ static int joins_outer_from_inner(struct cede_scope *s, void *arg)
     return run_inner(s, 1, joins_outer, s);
 }
 
-static void a_task_cannot_join_what_it_is_in(void **state)
+TEST_WITH(a_task_cannot_join_what_it_is_in, begin_test, end_test)
 {
     struct cede_scope *s = open_scope(NULL, 1, CEDE_NO_TIMEOUT);
     cede_scope_fork(s, joins_outer, s);
     cede_scope_fork(s, joins_outer_from_inner, NULL);
-    assert_int_equal(cede_scope_join(s), 0);
+    ends(s, 0);
     assert_int_equal(begun, 4);
-    cede_scope_close(s);
 }
 
 /* Else nobody could tell whether the scope is closed. */
-static void a_task_cannot_fail_as_if_it_had_joined(void **state)
+TEST_WITH(a_task_cannot_fail_as_if_it_had_joined, begin_test, end_test)
 {
     struct cede_scope *s = open_scope(NULL, 0, CEDE_NO_TIMEOUT);
     cede_scope_fork(s, fails, (void *)(intptr_t)-EDEADLK);
-    assert_int_equal(cede_scope_join(s), -EIO);
-    assert_int_equal(cede_scope_close(s), -EIO);
+    ends(s, -EIO);
 }
 
 static void *join_it(void *arg)
@@ -259,7 +254,7 @@ static void *join_it(void *arg)
     return (void *)(intptr_t)cede_scope_join(arg);
 }
 
-static void two_may_join(void **state)
+TEST_WITH(two_may_join, begin_test, end_test)
 {
     struct cede_scope *s = open_scope(NULL, 1, CEDE_NO_TIMEOUT);
     pthread_t t[2];
@@ -303,7 +298,7 @@ static int fails_once_both_wait(struct cede_scope *s, void *arg)
     return -EDOM;
 }
 
-static void leases_end_with_their_scope(void **state)
+TEST_WITH(leases_end_with_their_scope, begin_test, end_test)
 {
     struct cede_lease own;
     assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &own), 0);
@@ -321,9 +316,8 @@ static void leases_end_with_their_scope(void **state)
     cede_scope_fork(s, waits_for_a_lease, (void *)(intptr_t)-ECANCELED);
     cede_scope_fork(s, waits_for_a_lease, (void *)(intptr_t)-ECANCELED);
     cede_scope_fork(s, fails_once_both_wait, NULL);
-    assert_int_equal(cede_scope_join(s), -EDOM);
+    ends(s, -EDOM);
     assert_int_equal(ended, 2);
-    cede_scope_close(s);
 
     s = open_scope(NULL, 1, 100000);
     ended = 0;
@@ -331,7 +325,7 @@ static void leases_end_with_their_scope(void **state)
     assert_int_equal(cede_scope_join(s), -ETIMEDOUT);
     assert_int_equal(ended, 1);
     assert_int_equal(cede_scope_acquire(s, pool, 0, NULL, NULL, 0, &other), -ETIMEDOUT);
-    cede_scope_close(s);
+    assert_int_equal(cede_scope_close(s), -ETIMEDOUT);
     assert_int_equal(cede_release(&other), 0);
     assert_int_equal(cede_release(&own), 0);
     assert_int_equal(cede_scope_acquire(NULL, pool, 0, NULL, NULL, 0, &other), -EINVAL);
@@ -359,7 +353,7 @@ static int something(struct cede_scope *s, void *arg)
     return 0;
 }
 
-static void join_always_returns(void **state)
+TEST_WITH(join_always_returns, begin_test, end_test)
 {
     unsigned ok = 0, bad = 0;
     for (unsigned seed = 1; seed <= 150; seed++) {
@@ -374,24 +368,4 @@ static void join_always_returns(void **state)
         cede_scope_close(s);
     }
     assert_true(ok > 10 && bad > 10);
-}
-
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
-    const struct CMUnitTest tests[] = {
-        TEST(all_run_with_any_number_of_threads),
-        TEST(the_first_failure_cancels_the_rest),
-        TEST(somebody_cancels),
-        TEST(the_deadline_is_for_all),
-        TEST(tasks_add_tasks),
-        TEST(scopes_lie_in_scopes),
-        TEST(an_outer_failure_reaches_the_inner),
-        TEST(a_task_cannot_join_what_it_is_in),
-        TEST(a_task_cannot_fail_as_if_it_had_joined),
-        TEST(two_may_join),
-        TEST(leases_end_with_their_scope),
-        TEST(join_always_returns),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,22 +1,13 @@
 /* The loop that runs slices, in virtual time: a clock that only the program's functions, sleeps and
  * waits move, and a GPU that is a row of timers in place of slice_cuda.c. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
+#include "base/util.h"
 #include "cede/slice.h"
-#include "lib/util.h"
 #include "libcede/clock.h"
 #include "libcede/slice_gpu.h"
 
-/* ---- the clock, the GPU, the daemon and the scope
- * ------------------------------------------------ */
+/* ---- the clock, the GPU, the daemon and the scope -------------------------------------------- */
 
 #define MARKS 32U
 
@@ -108,8 +99,7 @@ const struct slice_gpu_ops cede_slice_cuda = {timers_open,   timers_close, timer
 const struct slice_gpu_ops cede_slice_opencl = {timers_open,   timers_close, timers_mark,
                                                 timers_passed, timers_wait,  timers_elapsed_ns};
 
-/* ---- a program
- * ----------------------------------------------------------------------------------- */
+/* ---- a program ------------------------------------------------------------------------------- */
 
 struct program {
     uint64_t next;      /* element, of the whole work */
@@ -155,37 +145,41 @@ static int save(void *arg, uint64_t done)
     return 0;
 }
 
-static struct cede_slice_config config_of(struct program *p, uint64_t count)
+/* Those of a test, from its beginning. */
+static struct cede_slice_config c;
+static struct cede_slice_progress at;
+
+static void begin(struct program *p, uint64_t count)
 {
-    struct cede_slice_config c;
     memset(&gpu, 0, sizeof(gpu));
+    memset(&at, 0, sizeof(at));
     gpu.now_ns = NSEC_PER_SEC;
     cede_slice_defaults(&c);
     c.count = count;
     c.arg = p;
     c.launch = launch;
     c.save = save;
-    return c;
 }
 
-#define CLOSED() assert_int_equal(gpu.open, 0)
+static void run(int result)
+{
+    assert_int_equal(cede_slice_run(&c, &at), result);
+    assert_int_equal(gpu.open, 0);
+}
 
-/* ---- tests
- * --------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 /* 20 s of work: slices of 0.5 ms, the GPU idles for next to nothing, and is never without work when
  * two are queued. */
-static void runs(void **unused)
+TEST(runs)
 {
-    (void)unused;
     for (unsigned depth = 1; depth <= CEDE_SLICE_DEPTH_MAX; depth++) {
         struct program p = {.each_ns = 100, .launch_ns = 5000};
-        struct cede_slice_progress at = {.done = 0};
-        struct cede_slice_config c = config_of(&p, 200000000);
+        begin(&p, 200000000);
         uint64_t began = gpu.now_ns;
         c.depth = depth;
         c.checkpoint_us = 0;
-        assert_int_equal(cede_slice_run(&c, &at), 0);
+        run(0);
         assert_int_equal(at.done, 200000000);
         assert_int_equal(at.saved, 200000000);
         assert_int_equal(p.saves, 1);
@@ -197,14 +191,12 @@ static void runs(void **unused)
         assert_in_range(at.gpu_us, 20000000, depth == 1 ? 20300000 : 20001000);
         assert_true(at.idle_us < 1000);
         assert_string_equal(at.error, "");
-        CLOSED();
     }
 }
 
 /* Each reason to stop: at once but for what is queued, saved, and it goes on from there. */
-static void stops(void **unused)
+TEST(stops)
 {
-    (void)unused;
     static const struct {
         const char *what;
         int result;
@@ -216,8 +208,7 @@ static void stops(void **unused)
                 {"save", -ENOSPC, "`save` failed after"}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct program p = {.each_ns = 100, .launch_ns = 5000};
-        struct cede_slice_progress at = {.done = 0};
-        struct cede_slice_config c = config_of(&p, 200000000);
+        begin(&p, 200000000);
         const uint64_t began = gpu.now_ns;
         c.cede = (struct cede *)&p;
         c.scope = (struct cede_scope *)&p;
@@ -229,8 +220,7 @@ static void stops(void **unused)
         p.fail_save = i == 4;
         c.checkpoint_us = i == 4 ? 1000000 : 0;
         gpu.cancelled = i == 1;
-        assert_int_equal(cede_slice_run(&c, &at), rows[i].result);
-        CLOSED();
+        run(rows[i].result);
         assert_non_null(strstr(at.error, rows[i].text));
         assert_int_equal(at.done, p.next);
         assert_int_equal(at.saved, i == 4 ? 0 : at.done);
@@ -244,7 +234,7 @@ static void stops(void **unused)
         c.timeout_us = CEDE_NO_TIMEOUT;
         gpu.cancelled = false;
         gpu.wanted_from_ns = UINT64_MAX;
-        assert_int_equal(cede_slice_run(&c, &at), 0);
+        run(0);
         assert_int_equal(at.done, 200000000);
         assert_int_equal(p.saved, 200000000);
         assert_string_equal(at.error, "");
@@ -255,20 +245,18 @@ static void stops(void **unused)
 
 /* A higher class that waits for less than the patience: no slice begins meanwhile, none is saved
  * for it, and the run goes on by itself. */
-static void holds(void **unused)
+TEST(holds)
 {
-    (void)unused;
     for (int patient = 0; patient < 2; patient++) {
         struct program p = {.each_ns = 100};
-        struct cede_slice_progress at = {.done = 0};
-        struct cede_slice_config c = config_of(&p, 20000000);
+        begin(&p, 20000000);
         c.cede = (struct cede *)&p;
         c.patience_us = patient ? UINT64_MAX : 50000;
         gpu.wanted_from_ns = gpu.now_ns + NSEC_PER_SEC;
         gpu.wanted_to_ns = gpu.wanted_from_ns + (patient ? 100 * NSEC_PER_SEC : 40 * NSEC_PER_MSEC);
         c.checkpoint_us = 0;
         uint64_t began = gpu.now_ns;
-        assert_int_equal(cede_slice_run(&c, &at), 0);
+        run(0);
         assert_int_equal(p.saves, 1);
         assert_int_equal(at.done, 20000000);
         assert_true(gpu.now_ns - began >
@@ -278,81 +266,75 @@ static void holds(void **unused)
 
 /* While a lease displaces the run's no slice begins but one per patience; nothing is saved for it,
  * and the run goes on at once when it is over. */
-static void gives_way_to_leases(void **unused)
+TEST(gives_way_to_leases)
 {
-    (void)unused;
     for (int patient = 0; patient < 2; patient++) {
         const struct cede_lease mine = {.device = 0};
         struct program p = {.each_ns = 100}, without = p;
-        struct cede_slice_progress at = {.done = 0};
-        struct cede_slice_config c = config_of(&p, 20000000);
+        begin(&p, 20000000);
         c.checkpoint_us = 0;
         c.lease = &mine;
         c.patience_us = patient ? UINT64_MAX : 10000;
         gpu.displaced_from_ns = gpu.now_ns + NSEC_PER_SEC;
         gpu.displaced_to_ns = gpu.displaced_from_ns + 100 * NSEC_PER_MSEC;
         uint64_t began = gpu.now_ns;
-        assert_int_equal(cede_slice_run(&c, &at), 0);
+        run(0);
         assert_int_equal(p.saves, 1);
         uint64_t waited = gpu.now_ns - began - gpu.worked_ns;
         assert_in_range(waited, (patient ? 98 : 89) * NSEC_PER_MSEC, 101 * NSEC_PER_MSEC);
-        c = config_of(&without, 20000000);
+        begin(&without, 20000000);
         c.checkpoint_us = 0;
         gpu.displaced_to_ns = UINT64_MAX; /* another's lease */
         began = gpu.now_ns;
-        assert_int_equal(cede_slice_run(&c, &(struct cede_slice_progress){.done = 0}), 0);
+        run(0);
         assert_true(gpu.now_ns - began < gpu.worked_ns + NSEC_PER_MSEC);
     }
 }
 
 /* Every 10 s unless said otherwise; as often as it wants without standing still. */
-static void checkpoints(void **unused)
+TEST(checkpoints)
 {
-    (void)unused;
     static const struct {
         uint64_t us, saves;
     } rows[] = {{10000000, 3}, {1000000, 20}, {0, 1}, {1, 0}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct program p = {.each_ns = 100, .launch_ns = 5000, .save_ns = 20 * NSEC_PER_MSEC};
-        struct cede_slice_progress at = {.done = 0};
-        struct cede_slice_config c = config_of(&p, 210000000);
+        begin(&p, 210000000);
         c.checkpoint_us = rows[i].us;
-        assert_int_equal(cede_slice_run(&c, &at), 0);
+        run(0);
         if (rows[i].saves)
             assert_in_range(p.saves, rows[i].saves, rows[i].saves + 1);
         else
             assert_in_range(p.saves, 2, p.slices);
         assert_int_equal(p.saved, 210000000);
         assert_true(at.idle_us + 5000 >= (p.saves - 1) * 20000);
-        CLOSED();
     }
     /* It begins with a checkpoint that was read, and has one that was complete. */
     struct program p = {.each_ns = 100, .next = 123456};
-    struct cede_slice_progress at = {.done = 123456};
-    struct cede_slice_config c = config_of(&p, 1000000);
-    assert_int_equal(cede_slice_run(&c, &at), 0);
+    begin(&p, 1000000);
+    at.done = 123456;
+    run(0);
     assert_int_equal(p.next, 1000000);
     p.slices = 0;
-    assert_int_equal(cede_slice_run(&c, &at), 0);
+    run(0);
     assert_int_equal(p.saves, 1);
     at = (struct cede_slice_progress){.done = 1000000};
-    assert_int_equal(cede_slice_run(&c, &at), 0);
+    run(0);
     assert_int_equal(p.slices, 0);
 }
 
-static void refuses(void **unused)
+TEST(refuses)
 {
-    (void)unused;
     struct program p = {.each_ns = 100};
-    struct cede_slice_progress at = {.done = 0};
-    struct cede_slice_config good = config_of(&p, 1000), c = good;
+    begin(&p, 1000);
+    const struct cede_slice_config good = c;
     assert_int_equal(cede_slice_run(NULL, &at), -EINVAL);
     assert_int_equal(cede_slice_run(&c, NULL), -EINVAL);
 #define REFUSED(field, value, text)                                                                \
     do {                                                                                           \
         c = good;                                                                                  \
         c.field = value;                                                                           \
-        assert_int_equal(cede_slice_run(&c, &at), -EINVAL);                                        \
+        run(-EINVAL);                                                                              \
         assert_non_null(strstr(at.error, text));                                                   \
         assert_int_equal(p.slices, 0);                                                             \
     } while (0)
@@ -372,14 +354,12 @@ static void refuses(void **unused)
     REFUSED(depth, 2, "progress");
     at = (struct cede_slice_progress){.done = 3, .saved = 4};
     REFUSED(depth, 2, "progress");
-    CLOSED();
 }
 
 /* Nothing to do, 2^63 elements, steps larger than the work, kernels that take no time at all or
  * far too much. */
-static void extremes(void **unused)
+TEST(extremes)
 {
-    (void)unused;
     static const struct {
         uint64_t count, multiple;
         double each_ns;
@@ -394,25 +374,23 @@ static void extremes(void **unused)
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         for (int no_gpu = 0; no_gpu < 2; no_gpu++) {
             struct program p = {.each_ns = rows[i].each_ns, .no_gpu = no_gpu};
-            struct cede_slice_progress at = {.done = 0};
-            struct cede_slice_config c = config_of(&p, rows[i].count);
+            begin(&p, rows[i].count);
             c.flags = no_gpu ? CEDE_SLICE_NO_GPU : 0;
             c.multiple = rows[i].multiple;
-            assert_int_equal(cede_slice_run(&c, &at), 0);
+            run(0);
             assert_true(at.done == rows[i].count && p.next == rows[i].count);
             assert_true(p.slices <= 140); /* twice as many elements every two slices */
             assert_int_equal(p.saves, rows[i].count ? 1 : 0);
         }
     }
     struct program p = {.each_ns = 1}; /* 292 years: it stops */
-    struct cede_slice_progress at = {.done = 0};
-    struct cede_slice_config c = config_of(&p, 1ULL << 63);
+    begin(&p, 1ULL << 63);
     c.timeout_us = 1000000;
-    assert_int_equal(cede_slice_run(&c, &at), -ETIMEDOUT);
+    run(-ETIMEDOUT);
     assert_in_range(at.done, 900000000, 1100000000);
     c.timeout_us = 0;
     at = (struct cede_slice_progress){.done = 0};
-    assert_int_equal(cede_slice_run(&c, &at), -ETIMEDOUT);
+    run(-ETIMEDOUT);
     assert_int_equal(at.done, 0);
 }
 
@@ -428,18 +406,16 @@ static int jumping(void *arg, uint64_t first, uint64_t count, void *stream)
 }
 
 /* A clock that jumps in every fourth slice: all work is done, and slices are what they were. */
-static void clock_jumps(void **unused)
+TEST(clock_jumps)
 {
-    (void)unused;
     for (unsigned round = 0; round < 50; round++) {
         state = round;
         struct program p = {.each_ns = 100, .no_gpu = 1};
-        struct cede_slice_progress at = {.done = 0};
-        struct cede_slice_config c = config_of(&p, 5000000);
+        begin(&p, 5000000);
         c.flags = CEDE_SLICE_NO_GPU;
         c.launch = jumping;
         c.save = NULL;
-        assert_int_equal(cede_slice_run(&c, &at), 0);
+        run(0);
         assert_int_equal(at.done, 5000000);
         assert_true(p.largest <= 20000);
         assert_in_range(p.slices, 500, 4000);
@@ -447,38 +423,22 @@ static void clock_jumps(void **unused)
 }
 
 /* The driver fails: nothing is saved, since what is on the GPU is lost. */
-static void driver_fails(void **unused)
+TEST(driver_fails)
 {
-    (void)unused;
     for (int i = 0; i < 3; i++) {
         struct program p = {.each_ns = 100};
-        struct cede_slice_progress at = {.done = 0};
-        struct cede_slice_config c = config_of(&p, 1000000);
+        begin(&p, 1000000);
         gpu.fail_open = i == 0 ? -EIO : 0;
         gpu.fail_mark = i == 1 ? 40 : 0;
         gpu.fail_wait = i == 2 ? 40 : 0;
-        assert_int_equal(cede_slice_run(&c, &at), -EIO);
+        run(-EIO);
         assert_non_null(strstr(at.error, "made up"));
         assert_true(i == 0 || strstr(at.error, "checkpoint"));
         assert_int_equal(p.saves, 0);
-        CLOSED();
     }
     struct program p = {.each_ns = 100};
-    struct cede_slice_progress at = {.done = 0};
-    struct cede_slice_config c = config_of(&p, 1000000);
+    begin(&p, 1000000);
     gpu.fail_open = -ENOSYS;
-    assert_int_equal(cede_slice_run(&c, &at), -ENOSYS);
+    run(-ENOSYS);
     assert_non_null(strstr(at.error, "CEDE_SLICE_NO_GPU"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs),         cmocka_unit_test(stops),
-        cmocka_unit_test(holds),        cmocka_unit_test(gives_way_to_leases),
-        cmocka_unit_test(checkpoints),  cmocka_unit_test(refuses),
-        cmocka_unit_test(extremes),     cmocka_unit_test(clock_jumps),
-        cmocka_unit_test(driver_fails),
-    };
-    return cmocka_run_group_tests_name("slice", tests, NULL, NULL);
 }

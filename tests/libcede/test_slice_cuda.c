@@ -1,20 +1,12 @@
 /* Slices on the stand-in for libcuda, which runs what is in a stream as late as it may; runs that
  * fail anywhere; and, without a GPU, runs of several threads, cancelled from another one. */
-#include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "../test.h"
+#include "base/util.h"
 #include "cede/slice.h"
 #include "fake_gpu.h"
-#include "lib/util.h"
 
 static char context[2];
 
@@ -94,7 +86,7 @@ static int end_test(void **unused)
     return 0;
 }
 
-static void runs(void **unused)
+TEST_WITH(runs, begin_test, end_test)
 {
     for (unsigned depth = 1; depth <= CEDE_SLICE_DEPTH_MAX; depth++) {
         struct program p = {.saved = 0};
@@ -119,7 +111,7 @@ static void runs(void **unused)
 }
 
 /* The n-th thing that is made or waited for fails. */
-static void fails_anywhere(void **unused)
+TEST_WITH(fails_anywhere, begin_test, end_test)
 {
     unsigned failed = 0;
     for (int at = 1; at < 60; at++) {
@@ -171,7 +163,7 @@ static void *run_thread(void *arg)
 }
 
 /* Of four runs at once two are cancelled, each by another thread. */
-static void threads(void **unused)
+TEST_WITH(threads, begin_test, end_test)
 {
     static struct runner r[4];
     struct cede *client;
@@ -195,12 +187,4 @@ static void threads(void **unused)
     for (unsigned i = 0; i < 4; i++)
         cede_scope_close(r[i].scope);
     cede_close(client);
-}
-
-#define T(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {T(runs), T(fails_anywhere), T(threads)};
-    return cmocka_run_group_tests_name("slice_cuda", tests, NULL, NULL);
 }

@@ -1,22 +1,13 @@
 /* A long computation that is killed at 200 random moments, most of them near a checkpoint being
  * written: whatever is found afterwards is bit by bit what an undisturbed run has at that element,
  * and so is the result. CEDE_KILL_SEED takes other moments. */
-#include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "cede/slice.h"
 
 #define COUNT 500000U
@@ -39,8 +30,7 @@ static struct sums next_of(struct sums s, uint64_t i)
     return s;
 }
 
-/* ---- the program that is killed
- * ------------------------------------------------------------------ */
+/* ---- the program that is killed -------------------------------------------------------------- */
 
 struct program {
     struct sums sums;
@@ -80,8 +70,7 @@ static int compute(void)
     return cede_slice_run(&c, &at) == 0 ? 0 : 2;
 }
 
-/* ---- the test
- * ------------------------------------------------------------------------------------ */
+/* ---- the test -------------------------------------------------------------------------------- */
 
 /* What the file has is right. Returns how much is done. */
 static uint64_t look(void)
@@ -116,7 +105,7 @@ static bool killed_after(uint64_t us)
     return WIFSIGNALED(status);
 }
 
-static void killed(void **unused)
+TEST(killed)
 {
     unsigned kills = 0, finished = 0, resumed = 0;
     uint64_t before = 0, most_us = 5000;
@@ -142,7 +131,6 @@ static void killed(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(killed)};
     const char *seed = getenv("CEDE_KILL_SEED");
     state = seed ? strtoull(seed, NULL, 10) : 1;
     for (uint64_t i = 0; i < COUNT; i++)
@@ -153,7 +141,7 @@ int main(void)
     if (!mkdtemp(dir))
         return 1;
     snprintf(path, sizeof(path), "%s/state", dir);
-    int failed = cmocka_run_group_tests_name("slice_kill", tests, NULL, NULL);
+    int failed = test_run(NULL, NULL);
     char cmd[96];
     snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
     return system(cmd) || failed;

@@ -1,12 +1,5 @@
 /* Requests and statistics of libcede in virtual time; no daemon, no connection. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "../test.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 
@@ -69,9 +62,9 @@ static void request(struct cede *c, uint64_t took_us, uint64_t deadline_us)
 }
 
 /* Over ten orders of magnitude: never below the true value, at most 1/16 + 1 us above. */
-static void quantiles(void **state)
+TEST_WITH(quantiles, begin_test, end_test)
 {
-    struct cede *c = *state;
+    struct cede *c = *fixture;
     for (uint64_t us = 1; us < 500000000; us = us * 5 / 3 + 1) {
         struct cede *one;
         assert_int_equal(cede_connect(&one), 0);
@@ -89,9 +82,9 @@ static void quantiles(void **state)
     assert_int_equal(s.max_us, 1000);
 }
 
-static void deadlines(void **state)
+TEST_WITH(deadlines, begin_test, end_test)
 {
-    struct cede *c = *state;
+    struct cede *c = *fixture;
     request(c, 100, 100);
     request(c, 101, 100);
     request(c, 100, 0); /* has none */
@@ -112,9 +105,9 @@ static void deadlines(void **state)
 }
 
 /* The page has the request with the earliest deadline: its stream's settings, or else the job's. */
-static void due_first(void **state)
+TEST_WITH(due_first, begin_test, end_test)
 {
-    struct cede *c = *state;
+    struct cede *c = *fixture;
     struct cede_request r[3];
     assert_int_equal(cede_set_deadline(c, CEDE_JOB, 500), 0);
     assert_int_equal(cede_set_laxity(c, CEDE_JOB, 400), 0);
@@ -141,9 +134,9 @@ static void due_first(void **state)
 }
 
 /* Any order of ends, and more open ones than there are places. */
-static void earliest(void **state)
+TEST_WITH(earliest, begin_test, end_test)
 {
-    struct cede *c = *state;
+    struct cede *c = *fixture;
     static struct cede_request r[HINTS_OPEN_MAX + 20];
     unsigned n = HINTS_OPEN_MAX + 20;
     for (unsigned i = 0; i < n; i++)
@@ -164,9 +157,9 @@ static void earliest(void **state)
     assert_int_equal(stats(c).deadlines_met, n);
 }
 
-static void misuse(void **state)
+TEST_WITH(misuse, begin_test, end_test)
 {
-    struct cede *c = *state;
+    struct cede *c = *fixture;
     struct cede_request r;
     struct cede_statistics s;
     memset(&r, 0, sizeof(r));
@@ -188,7 +181,7 @@ static void misuse(void **state)
     assert_int_equal(cede_set_laxity(c, CEDE_STREAMS_MAX - 1, 1), 0);
 }
 
-static void without_a_handle(void **state)
+TEST(without_a_handle)
 {
     struct cede_request r;
     assert_int_equal(cede_set_class(NULL, CEDE_BATCH), 0);
@@ -205,9 +198,9 @@ static void without_a_handle(void **state)
 
 /* What `cede trace` shows of requests: each that ended, the last ones if there are many; and the
  * lead of one. */
-static void requests_for_a_trace(void **state)
+TEST_WITH(requests_for_a_trace, begin_test, end_test)
 {
-    struct cede *c = *state;
+    struct cede *c = *fixture;
     struct cede_request r;
     for (uint64_t i = 0; i < HINTS_DONE + 10; i++) {
         uint64_t began = now;
@@ -237,9 +230,9 @@ static void requests_for_a_trace(void **state)
 
 /* The daemon's word counts while it is fresh and makes sense; the program only says that it looks.
  */
-static void share(void **state)
+TEST_WITH(share, begin_test, end_test)
 {
-    struct cede *c = *state;
+    struct cede *c = *fixture;
     assert_int_equal(cede_share(NULL), CEDE_SHARE_WHOLE);
     assert_int_equal(cede_share(c), CEDE_SHARE_WHOLE);
     assert_int_equal(page.looks, HINTS_LOOKS_SHARE);
@@ -264,20 +257,4 @@ static void share(void **state)
     page.share = hints_share_word(now, 250);
     cede_hints_set_page(&c->hints, NULL);
     assert_int_equal(cede_share(c), CEDE_SHARE_WHOLE);
-}
-
-int main(void)
-{
-#define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
-    const struct CMUnitTest tests[] = {
-        T(quantiles),
-        T(deadlines),
-        T(due_first),
-        T(earliest),
-        T(misuse),
-        cmocka_unit_test(without_a_handle),
-        T(requests_for_a_trace),
-        T(share),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,6 @@
  * the order of calls, what is learnt late, and tokens that are the same at all depths. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 
 #include "toy_engine.h"
 
@@ -76,7 +75,7 @@ static struct cede_step_config tracing(struct trace *t, unsigned depth, unsigned
     return c;
 }
 
-static void order_of_calls(void **unused)
+TEST(order_of_calls)
 {
     static const struct {
         unsigned depth, flags;
@@ -111,34 +110,39 @@ static void order_of_calls(void **unused)
 
 /* ---- requests that end, and errors ----------------------------------------------------------- */
 
-static void refusals(void **unused)
+TEST(settings_that_are_refused)
 {
     struct trace t = {.most = 1};
     struct cede_futures *f;
-    uint64_t id;
-    struct cede_step_config c = tracing(&t, 2, 0), good = c;
-    assert_int_equal(cede_step_open(NULL, &t.loop), -EINVAL);
-    assert_int_equal(cede_step_open(&c, NULL), -EINVAL);
-    c.depth = 5;
-    assert_int_equal(cede_step_open(&c, &t.loop), -EINVAL);
-    c = good, c.size = 1;
-    assert_int_equal(cede_step_open(&c, &t.loop), -EINVAL);
-    c = good, c.flags = 4;
-    assert_int_equal(cede_step_open(&c, &t.loop), -EINVAL);
-    c = good, c.finish = NULL;
-    assert_int_equal(cede_step_open(&c, &t.loop), -EINVAL);
+    struct cede_step_config c[6];
     assert_int_equal(cede_future_open(NULL, &f), 0);
-    c = good, c.futures = f, c.batch = 4097;
-    assert_int_equal(cede_step_open(&c, &t.loop), -EINVAL);
-    c.batch = 1, c.flags = CEDE_STEP_NO_GPU;
-    assert_int_equal(cede_step_open(&c, &t.loop), -EINVAL);
+    for (unsigned i = 0; i < 6; i++)
+        c[i] = tracing(&t, 2, 0);
+    assert_int_equal(cede_step_open(NULL, &t.loop), -EINVAL);
+    assert_int_equal(cede_step_open(&c[0], NULL), -EINVAL);
+    c[0].depth = 5;
+    c[1].size = 1;
+    c[2].flags = 4;
+    c[3].finish = NULL;
+    c[4].futures = c[5].futures = f;
+    c[4].batch = 4097;
+    c[5].flags = CEDE_STEP_NO_GPU;
+    for (unsigned i = 0; i < 6; i++)
+        assert_int_equal(cede_step_open(&c[i], &t.loop), -EINVAL);
     cede_future_close(f);
+}
+
+TEST(refusals)
+{
+    struct trace t = {.most = 1};
+    uint64_t id;
+    struct cede_step_config c = tracing(&t, 2, 0);
     fake_cuda.current = NULL;
-    assert_int_equal(cede_step_open(&good, &t.loop), -ENOSYS);
+    assert_int_equal(cede_step_open(&c, &t.loop), -ENOSYS);
     assert_null(t.loop);
     fake_cuda.current = context;
-    good.requests = 1;
-    assert_int_equal(cede_step_open(&good, &t.loop), 0);
+    c.requests = 1;
+    assert_int_equal(cede_step_open(&c, &t.loop), 0);
     assert_int_equal(cede_step_join(t.loop, NULL, NULL, -1, &id), -EINVAL);
     assert_int_equal(cede_step_join(t.loop, NULL, NULL, 5, &id), 0);
     assert_int_equal(cede_step_add(t.loop, id, NULL), -EPERM);
@@ -149,7 +153,7 @@ static void refusals(void **unused)
 }
 
 /* Whatever the driver refuses while a map and a loop are opened, nothing is left of them. */
-static void a_driver_without_memory(void **unused)
+TEST(a_driver_without_memory)
 {
     struct trace t = {.most = 1};
     struct cede_step_config c = tracing(&t, 2, 0);
@@ -185,85 +189,85 @@ static int forgets_to_store(void *arg, struct cede_step *s)
     return 0;
 }
 
-static void a_step_without_results_fails(void **unused)
+/* The toy of a test, with so many requests to come. */
+static struct toy toy;
+
+static void open_toy(struct cede_step_config *c, unsigned depth, unsigned flags, unsigned arrivals,
+                     unsigned slots)
 {
-    static struct toy t;
+    cede_step_defaults(c);
+    c->depth = depth;
+    c->flags = flags;
+    memset(&toy, 0, sizeof(toy));
+    toy.arrivals = arrivals;
+    toy_open(&toy, c, slots);
+}
+
+static void close_toy(void)
+{
+    toy_close(&toy);
+    toy_check(&toy);
+}
+
+TEST(a_step_without_results_fails)
+{
     struct cede_step_config c;
-    cede_step_defaults(&c);
-    memset(&t, 0, sizeof(t));
-    t.arrivals = 3;
-    toy_open(&t, &c, 64);
-    cede_step_close(t.loop);
+    open_toy(&c, 2, 0, 3, 64);
+    cede_step_close(toy.loop);
     c.launch = forgets_to_store;
-    assert_int_equal(cede_step_open(&c, &t.loop), 0);
-    assert_int_equal(cede_step_run(t.loop), 0);
-    assert_int_equal(t.requests[0].reason, -ENODATA);
-    assert_non_null(strstr(step_stats(t.loop).error, "cede_future_store()"));
-    toy_check(&t);
-    toy_close(&t);
+    assert_int_equal(cede_step_open(&c, &toy.loop), 0);
+    assert_int_equal(cede_step_run(toy.loop), 0);
+    assert_int_equal(toy.requests[0].reason, -ENODATA);
+    assert_non_null(strstr(step_stats(toy.loop).error, "cede_future_store()"));
+    close_toy();
 }
 
 /* What still runs when a loop is closed has run before memory is freed; all requests leave. */
-static void closing_in_the_middle(void **unused)
+TEST(closing_in_the_middle)
 {
-    static struct toy t;
     for (unsigned run = 0; run < 40; run++) {
         struct cede_step_config c;
-        cede_step_defaults(&c);
-        c.depth = 1 + run % 4;
-        memset(&t, 0, sizeof(t));
         state = run;
-        t.arrivals = 20;
-        toy_open(&t, &c, 64);
+        open_toy(&c, 1 + run % 4, 0, 20, 64);
         for (unsigned i = 0; i < 3 + run % 7; i++)
-            cede_step_once(t.loop);
-        assert_true(t.joined > t.gone);
-        toy_close(&t);
-        toy_check(&t);
+            cede_step_once(toy.loop);
+        assert_true(toy.joined > toy.gone);
+        close_toy();
     }
 }
 
-static void a_cancelled_loop_finishes_what_runs(void **unused)
+TEST(a_cancelled_loop_finishes_what_runs)
 {
-    static struct toy t;
     struct cede_step_config c;
-    cede_step_defaults(&c);
-    c.depth = 3;
-    memset(&t, 0, sizeof(t));
-    t.arrivals = REQUESTS;
+    open_toy(&c, 3, 0, REQUESTS, 64);
+    cede_step_close(toy.loop);
     assert_int_equal(cede_scope_open(&c.scope, NULL, 0, CEDE_NO_TIMEOUT), 0);
-    toy_open(&t, &c, 64);
+    assert_int_equal(cede_step_open(&c, &toy.loop), 0);
     for (unsigned i = 0; i < 20; i++)
-        assert_int_equal(cede_step_once(t.loop), 1);
-    uint64_t launched = step_stats(t.loop).steps + step_stats(t.loop).running;
+        assert_int_equal(cede_step_once(toy.loop), 1);
+    uint64_t launched = step_stats(toy.loop).steps + step_stats(toy.loop).running;
     cede_scope_cancel(c.scope);
-    assert_int_equal(cede_step_run(t.loop), -ECANCELED);
-    assert_int_equal(step_stats(t.loop).steps, launched);
-    assert_true(step_stats(t.loop).requests > 0);
-    toy_close(&t);
-    toy_check(&t);
+    assert_int_equal(cede_step_run(toy.loop), -ECANCELED);
+    assert_int_equal(step_stats(toy.loop).steps, launched);
+    assert_true(step_stats(toy.loop).requests > 0);
+    close_toy();
     cede_scope_close(c.scope);
 }
 
 /* Others that hold the map's slots are waited for while steps run, and are an error when none does.
  */
-static void slots_that_others_hold(void **unused)
+TEST(slots_that_others_hold)
 {
-    static struct toy t;
     struct cede_step_config c;
     int64_t symbol;
-    cede_step_defaults(&c);
-    memset(&t, 0, sizeof(t));
-    t.arrivals = 5;
-    toy_open(&t, &c, 16);
-    assert_int_equal(cede_future_reserve(t.futures, 9, &symbol), 0);
-    assert_int_equal(cede_step_run(t.loop), -ENOBUFS);
-    assert_int_equal(t.joined, 0); /* nobody was asked for a step */
-    assert_int_equal(cede_future_release(t.futures, symbol), 0);
-    while (t.gone < 5)
-        assert_int_equal(cede_step_run(t.loop), 0);
-    toy_check(&t);
-    toy_close(&t);
+    open_toy(&c, 2, 0, 5, 16);
+    assert_int_equal(cede_future_reserve(toy.futures, 9, &symbol), 0);
+    assert_int_equal(cede_step_run(toy.loop), -ENOBUFS);
+    assert_int_equal(toy.joined, 0); /* nobody was asked for a step */
+    assert_int_equal(cede_future_release(toy.futures, symbol), 0);
+    while (toy.gone < 5)
+        assert_int_equal(cede_step_run(toy.loop), 0);
+    close_toy();
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -274,44 +278,34 @@ struct outcome {
 
 static void run_toy(unsigned seed, unsigned depth, bool disturbed, struct outcome *out)
 {
-    static struct toy t;
-    struct cede_step_config c;
-    struct cede_step_statistics s;
     static const unsigned slots[] = {8, 16, 64};
-    cede_step_defaults(&c);
-    c.depth = depth;
-    c.flags = seed & 1 ? CEDE_STEP_SPIN : 0;
-    memset(&t, 0, sizeof(t));
+    struct cede_step_config c;
     state = seed;
-    t.arrivals = 60;
-    t.late = seed % 5 < 3;
-    t.cancel = disturbed ? 5 : 0;
-    t.fail = disturbed && seed % 3 == 0 ? 40 : 0;
-    toy_open(&t, &c, slots[seed % 3]);
+    open_toy(&c, depth, seed & 1 ? CEDE_STEP_SPIN : 0, 60, slots[seed % 3]);
+    toy.late = seed % 5 < 3;
+    toy.cancel = disturbed ? 5 : 0;
+    toy.fail = disturbed && seed % 3 == 0 ? 40 : 0;
     if (seed % 4 < 2)
-        toy_capture(&t);
-    int r;
-    while ((r = cede_step_run(t.loop)) == 0 && t.arrived < t.arrivals)
-        ;
-    assert_int_equal(r, 0);
-    s = step_stats(t.loop);
+        toy_capture(&toy);
+    while (toy.arrived < toy.arrivals)
+        assert_int_equal(cede_step_run(toy.loop), 0);
+    struct cede_step_statistics s = step_stats(toy.loop);
     assert_int_equal(s.requests, 0);
     assert_int_equal(s.joined, 60);
     assert_int_equal(s.left, 60);
-    toy_close(&t);
-    toy_check(&t);
+    close_toy();
     fake_cuda.fail_work = 0;
-    out->surplus += t.surplus;
+    out->surplus += toy.surplus;
     out->blocked += s.blocked;
     out->failed += s.failed;
-    for (unsigned i = 0; i < t.arrived; i++) {
-        out->ended += t.requests[i].ended;
-        out->cancelled += t.requests[i].reason == -ECANCELED;
-        assert_true(disturbed || t.requests[i].ended);
+    for (unsigned i = 0; i < toy.arrived; i++) {
+        out->ended += toy.requests[i].ended;
+        out->cancelled += toy.requests[i].reason == -ECANCELED;
+        assert_true(disturbed || toy.requests[i].ended);
     }
 }
 
-static void tokens_are_the_same_at_all_depths(void **unused)
+TEST(tokens_are_the_same_at_all_depths)
 {
     for (unsigned depth = 1; depth <= CEDE_STEP_DEPTH_MAX; depth++) {
         struct outcome calm = {0}, rough = {0};
@@ -381,7 +375,7 @@ static void served_left(void *arg, void *user, int reason)
     toy_left(&v->toy, user, reason);
 }
 
-static void a_queue_admits_while_others_run(void **unused)
+TEST(a_queue_admits_while_others_run)
 {
     static struct served v;
     struct cede_queue_config q;
@@ -449,7 +443,7 @@ static void *guests_thread(void *arg)
     return NULL;
 }
 
-static void other_threads_join_and_leave(void **unused)
+TEST(other_threads_join_and_leave)
 {
     struct guests g = {0};
     struct cede_step_config c;
@@ -475,18 +469,6 @@ static void other_threads_join_and_leave(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(order_of_calls),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(a_driver_without_memory),
-        cmocka_unit_test(a_step_without_results_fails),
-        cmocka_unit_test(closing_in_the_middle),
-        cmocka_unit_test(a_cancelled_loop_finishes_what_runs),
-        cmocka_unit_test(slots_that_others_hold),
-        cmocka_unit_test(tokens_are_the_same_at_all_depths),
-        cmocka_unit_test(a_queue_admits_while_others_run),
-        cmocka_unit_test(other_threads_join_and_leave),
-    };
     fake_cuda.current = context;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

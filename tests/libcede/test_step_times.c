@@ -1,18 +1,10 @@
 /* The overlap loop in virtual time: a clock that only the program's functions and waits move, and a
  * GPU that is a row of timers in place of step_cuda.c. What is shown: the orderings of ways to run
  * steps, that overlap hides the work of the CPU, and that the counters are right. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
+#include "base/util.h"
 #include "cede/step.h"
-#include "lib/util.h"
 #include "libcede/clock.h"
 #include "libcede/step_gpu.h"
 
@@ -238,8 +230,10 @@ static struct run run_steps(struct program p, unsigned depth)
     uint64_t all_us = r.s.schedule_us + r.s.launch_us + r.s.finish_us;
     r.step_ms = (double)(now_ns - from) / MS / STEPS;
     r.hidden = all_us ? (double)r.s.hidden_us / (double)all_us : 1;
-    assert_in_range(r.s.hidden_us + 5, overlap_ns() / NSEC_PER_USEC,
-                    overlap_ns() / NSEC_PER_USEC + 10);
+    /* Of several kernels the first run while the others of the step are launched: no overlap. */
+    if (p.kernels == 1)
+        assert_in_range(r.s.hidden_us + 5, overlap_ns() / NSEC_PER_USEC,
+                        overlap_ns() / NSEC_PER_USEC + 10);
     return r;
 }
 
@@ -254,44 +248,27 @@ static struct program program(double schedule_ms, double launch_ms, double step_
 
 /* The ways to run the same steps of 8 ms and 200 kernels, from the slowest to the fastest. To
  * launch the kernels one by one takes longer than to run them; a graph takes 10 us. */
-static void speed_hierarchy(void **unused)
+TEST(speed_hierarchy)
 {
-    struct program naive = program(5, 9, 8), eager = naive, graph = program(5, 0.01, 8);
+    struct program eager = program(5, 9, 8), naive = eager, graph = program(5, 0.01, 8);
     naive.kernels = eager.kernels = 200;
     naive.naive = true;
-    /* The work of a naive loop is counted by hand: it waits inside of launch(). */
-    struct program p = naive;
-    p.left = STEPS;
-    struct cede_step_loop *l = loop_of(&p, 1);
-    uint64_t from = now_ns;
-    assert_int_equal(cede_step_run(l), 0);
-    assert_int_equal(cede_step_close(l), 0);
-    double naive_ms = (double)(now_ns - from) / MS / STEPS;
-
-    struct run one = run_steps(graph, 1), both = run_steps(graph, 2);
-    double eager_ms = 0, overlap_ms = 0;
-    for (unsigned depth = 1; depth <= 2; depth++) {
-        p = eager;
-        p.left = STEPS;
-        l = loop_of(&p, depth);
-        from = now_ns;
-        assert_int_equal(cede_step_run(l), 0);
-        assert_int_equal(cede_step_close(l), 0);
-        *(depth == 1 ? &eager_ms : &overlap_ms) = (double)(now_ns - from) / MS / STEPS;
-    }
+    double naive_ms = run_steps(naive, 1).step_ms, eager_ms = run_steps(eager, 1).step_ms,
+           graph_ms = run_steps(graph, 1).step_ms, overlap_ms = run_steps(eager, 2).step_ms,
+           both_ms = run_steps(graph, 2).step_ms;
     print_message("ms a step: naive %.2f, eager %.2f, graph %.2f, overlap %.2f, both %.2f\n",
-                  naive_ms, eager_ms, one.step_ms, overlap_ms, both.step_ms);
+                  naive_ms, eager_ms, graph_ms, overlap_ms, both_ms);
     assert_true(naive_ms > 1.5 * eager_ms);
-    assert_true(eager_ms > 1.05 * one.step_ms && eager_ms >= overlap_ms);
-    assert_true(one.step_ms > 1.6 * both.step_ms && overlap_ms > 1.6 * both.step_ms);
-    assert_true(both.step_ms < 1.01 * 8);
+    assert_true(eager_ms > 1.05 * graph_ms && eager_ms >= overlap_ms);
+    assert_true(graph_ms > 1.6 * both_ms && overlap_ms > 1.6 * both_ms);
+    assert_true(both_ms < 1.01 * 8);
 }
 
 /* The modes of examples/decode, for steps as long as those of small and of large batches and for
  * scheduling work of 0, 2 and 5 ms: 88 kernels, launched in 10 us each by an interpreter, in 3 us
  * each, or as one graph. No mode is slower than one with a part less, whatever is the limit; but a
  * graph begins with its launch's end, and an eager step with its first kernel's. */
-static void modes_of_a_decoder(void **unused)
+TEST(modes_of_a_decoder)
 {
     enum { NAIVE, EAGER, GRAPHS, OVERLAP, ALL, MODES };
     static const double steps_ms[] = {0.2, 1, 8}, schedules_ms[] = {0, 2, 5};
@@ -303,12 +280,7 @@ static void modes_of_a_decoder(void **unused)
             struct program p = program(schedule_ms, launch_ms[mode], step_ms);
             p.kernels = mode == GRAPHS || mode == ALL ? 1 : 88;
             p.finish_ns = (uint64_t)(0.02 * MS);
-            p.left = STEPS;
-            struct cede_step_loop *l = loop_of(&p, mode >= OVERLAP ? 2 : 1);
-            const uint64_t from = now_ns;
-            assert_int_equal(cede_step_run(l), 0);
-            assert_int_equal(cede_step_close(l), 0);
-            ms[mode] = (double)(now_ns - from) / MS / STEPS;
+            ms[mode] = run_steps(p, mode >= OVERLAP ? 2 : 1).step_ms;
         }
         print_message("step %.1f ms, schedule %.0f ms: naive %.2f, eager %.2f, graphs %.2f, "
                       "overlap %.2f, all %.2f ms\n",
@@ -325,7 +297,7 @@ static void modes_of_a_decoder(void **unused)
 }
 
 /* As long as a step is longer than the CPU's work for it, that work is free. */
-static void overlap_hides_scheduling(void **unused)
+TEST(overlap_hides_scheduling)
 {
     static const double schedules_ms[] = {0, 2, 5};
     for (unsigned depth = 2; depth <= CEDE_STEP_DEPTH_MAX; depth++) {
@@ -344,7 +316,7 @@ static void overlap_hides_scheduling(void **unused)
 }
 
 /* Beyond, the CPU is what there is too little of, and the step is hidden instead. */
-static void a_slow_cpu_is_the_limit(void **unused)
+TEST(a_slow_cpu_is_the_limit)
 {
     struct run off = run_steps(program(12, 0.5, 8), 1), on = run_steps(program(12, 0.5, 8), 2);
     struct run deep = run_steps(program(12, 0.5, 8), 4);
@@ -355,7 +327,7 @@ static void a_slow_cpu_is_the_limit(void **unused)
 
 /* Unequal steps: a deeper queue evens them out. The counters agree with what was done when; idle
  * time between runs is nobody's. */
-static void counters_agree_with_what_was_done(void **unused)
+TEST(counters_agree_with_what_was_done)
 {
     for (unsigned run = 0; run < 200; run++) {
         struct program p = program(4, 0, 6);
@@ -391,7 +363,7 @@ static void counters_agree_with_what_was_done(void **unused)
 }
 
 /* When a step has run, it is finished, also while more could be launched. */
-static void results_do_not_wait_for_a_full_queue(void **unused)
+TEST(results_do_not_wait_for_a_full_queue)
 {
     struct program p = program(4, 0, 1);
     p.left = 10;
@@ -405,7 +377,7 @@ static void results_do_not_wait_for_a_full_queue(void **unused)
 
 /* Also where finishing takes as long as a step: then two have run before the second is finished,
  * and the GPU would have nothing to do meanwhile. */
-static void the_gpu_has_a_step_before_results_are_read(void **unused)
+TEST(the_gpu_has_a_step_before_results_are_read)
 {
     for (unsigned depth = 2; depth <= CEDE_STEP_DEPTH_MAX; depth++) {
         struct program p = program(0.1, 0.01, 2);
@@ -418,7 +390,7 @@ static void the_gpu_has_a_step_before_results_are_read(void **unused)
     }
 }
 
-static void nothing_is_hidden_without_a_gpu(void **unused)
+TEST(nothing_is_hidden_without_a_gpu)
 {
     struct cede_step_statistics s;
     struct program p = program(4, 1, 0);
@@ -430,19 +402,4 @@ static void nothing_is_hidden_without_a_gpu(void **unused)
     assert_int_equal(s.schedule_us, 40000);
     assert_int_equal(s.hidden_us + s.gpu_us + s.idle_us, 0);
     assert_int_equal(cede_step_close(l), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(speed_hierarchy),
-        cmocka_unit_test(modes_of_a_decoder),
-        cmocka_unit_test(overlap_hides_scheduling),
-        cmocka_unit_test(a_slow_cpu_is_the_limit),
-        cmocka_unit_test(counters_agree_with_what_was_done),
-        cmocka_unit_test(results_do_not_wait_for_a_full_queue),
-        cmocka_unit_test(the_gpu_has_a_step_before_results_are_read),
-        cmocka_unit_test(nothing_is_hidden_without_a_gpu),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,16 +5,8 @@
 #ifndef CEDE_TESTS_LIBCEDE_TOY_ENGINE_H
 #define CEDE_TESTS_LIBCEDE_TOY_ENGINE_H
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "../random.h"
+#include "../test.h"
 #include "cede/queue.h"
 #include "cede/step.h"
 #include "fake_gpu.h"

@@ -12,6 +12,7 @@ struct child {
     FILE *files[2]; /* standard output and error */
     int status;     /* exit status, once ended */
     char out[65536], err[4096];
+    json_t *last; /* what child_final() returned */
 };
 
 /* Starts it on the words of a line, the program's name first. */
@@ -21,8 +22,20 @@ void child_await_output(struct child *c);
 /* Fills in status, out and err. A program that a signal ended fails the test. */
 void child_end(struct child *c);
 
-/* The object on the last line of a program that went well and said nothing to people. */
-json_t *child_final(const struct child *c);
+/* The object on the last line of a program that went well and said nothing to people; until it is
+ * started anew. */
+const json_t *child_final(struct child *c);
+/* Likewise, and all its results were right. */
+const json_t *child_verified(struct child *c);
+
+/* cede-load on the words of a line, to its end. */
+void child_load(struct child *c, const char *line);
+/* Likewise; it ends with this status, says this and nothing else on a line to people, and puts out
+ * nothing. */
+void child_load_fails(struct child *c, const char *line, int status, const char *text);
+
 double json_number(const json_t *object, const char *key);
+/* Its numbers are these, but for what adding and printing may lose: "requests 10 late 0". */
+void json_says(const json_t *object, const char *says);
 
 #endif

@@ -1,11 +1,11 @@
 /* A stand-in for the software GPU's client side: kernels end at once, in virtual time that only
  * submitting moves. FAKE_SOFT in the environment says what shall go wrong. */
+#include "gpu/soft/client.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "device/soft/client.h"
 
 enum { RING = 1024, OVERHEAD_NS = 25000 };
 

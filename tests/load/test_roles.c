@@ -1,15 +1,9 @@
 /* The roles' schedules, counts and output on a made-up GPU in virtual time. */
-#include <errno.h>
-#include <jansson.h>
+#include "../test.h"
+#include "bench/load/ops.h"
+#include "child.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "load/ops.h"
 
 #define T0 (7 * NSEC_PER_SEC)
 #define US NSEC_PER_USEC
@@ -92,20 +86,22 @@ static void fake_sleep(void *arg, uint64_t ns)
     f->now_ns = ns + f->oversleep_ns;
 }
 
-static struct fake *new_fake(void)
+static struct fake the_fake, *const f = &the_fake; /* of the test that runs */
+static json_t *lines;                              /* that its last run put out */
+
+static int renew(void **state)
 {
-    struct fake *f = calloc(1, sizeof(*f));
-    assert_non_null(f);
-    f->base.ops = &fake_ops;
-    f->base.depth = 8;
-    f->now_ns = T0;
-    f->stop_ns = UINT64_MAX;
-    f->kernel_ns = 100 * US;
-    return f;
+    json_decref(lines);
+    lines = NULL;
+    the_fake = (struct fake){.base = {.ops = &fake_ops, .depth = 8},
+                             .now_ns = T0,
+                             .stop_ns = UINT64_MAX,
+                             .kernel_ns = 100 * US};
+    return 0;
 }
 
-/* Runs and returns all lines of output as an array; the last is the final object. */
-static json_t *run(struct fake *f, const struct load_options *o, int want, struct load_run *out)
+/* All lines of output as an array; the last is the final object. */
+static void run_wrong(const struct load_options *o, int want, struct load_run *out)
 {
     char *text = NULL;
     size_t size = 0;
@@ -117,7 +113,8 @@ static json_t *run(struct fake *f, const struct load_options *o, int want, struc
     fclose(file);
     assert_int_equal(got, want);
     assert_true((got == 0) == (err.text[0] == '\0'));
-    json_t *lines = json_array();
+    json_decref(lines);
+    lines = json_array();
     for (char *save = NULL, *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
         json_t *line = json_loads(l, 0, NULL);
         assert_non_null(line);
@@ -127,19 +124,16 @@ static json_t *run(struct fake *f, const struct load_options *o, int want, struc
     assert_true(json_array_size(lines) > 0);
     if (out)
         *out = r;
-    return lines;
 }
 
-static const json_t *last(const json_t *lines)
+#define LATENCY  .role = LOAD_LATENCY, .kernel_us = 100, .sm_fraction = 1
+#define PERIODIC LATENCY, .period_us = 1000, .kernels = 1
+#define BATCH    .role = LOAD_BATCH, .sm_fraction = 1
+#define RUN(...) run_wrong(&(struct load_options){__VA_ARGS__}, 0, NULL)
+
+static const json_t *last(void)
 {
     return json_array_get(lines, json_array_size(lines) - 1);
-}
-
-static double number(const json_t *line, const char *key)
-{
-    const json_t *v = json_object_get(line, key);
-    assert_true(json_is_number(v));
-    return json_number_value(v);
 }
 
 /* Equal but for what adding and printing in decimal may lose. */
@@ -148,105 +142,71 @@ static bool near(double a, double b)
     return fabs(a - b) < 1e-6;
 }
 
-static struct load_options latency_options(void)
+static void told(const char *says)
 {
-    return (struct load_options){.role = LOAD_LATENCY,
-                                 .kernel_us = 100,
-                                 .sm_fraction = 1,
-                                 .period_us = 1000,
-                                 .kernels = 1,
-                                 .requests = 10};
+    json_says(last(), says);
 }
 
+#define LOAD_TEST(name) TEST_WITH(name, renew, renew)
+
 /* One request takes 5 ms, and those that were due meanwhile queue up behind it. */
-static void open_loop_keeps_the_schedule(void **state)
+LOAD_TEST(open_loop_keeps_the_schedule)
 {
-    struct fake *f = new_fake();
-    struct load_options o = latency_options();
-    o.open = true;
-    o.requests = 20;
     f->slow_piece = 3;
     f->slow_ns = 5 * MS;
-    json_t *lines = run(f, &o, 0, NULL);
+    RUN(PERIODIC, .open = true, .requests = 20);
     assert_int_equal(f->n, 20);
     for (uint64_t i = 0; i < f->n; i++)
         assert_int_equal(f->submit_ns[i], T0 + i * MS);
     assert_int_equal(f->most_in_flight, 5);
     /* 5000, and behind it 4100, 3200, 2300, 1400, 500; the rest 100. */
-    assert_true(near(number(last(lines), "max_us"), 5000));
-    assert_true(near(number(last(lines), "p50_us"), 100));
-    assert_true(near(number(last(lines), "mean_us"),
-                     (5000 + 4100 + 3200 + 2300 + 1400 + 500 + 1400) / 20.0));
-    assert_true(near(number(last(lines), "late"), 5));
-    json_decref(lines);
-    free(f);
+    told("max_us 5000 p50_us 100 mean_us 895 late 5");
 }
 
 /* The schedule is the seed's alone: a GPU that answers late changes when nothing is due. */
-static void poisson_arrivals(void **state)
+LOAD_TEST(poisson_arrivals)
 {
-    enum { N = 4000 };
-    static uint64_t first[N];
-    struct load_options o = latency_options();
-    o.open = o.poisson = true;
-    o.requests = N;
+    enum { REQUESTS = 4000 };
+    static uint64_t first[REQUESTS];
     for (int i = 0; i < 3; i++) {
-        struct fake *f = new_fake();
+        renew(fixture);
         f->kernel_ns = i == 1 ? 500 * US : 1 * US;
-        f->base.wake_ns = 0;
-        o.seed = i == 2;
-        json_t *lines = run(f, &o, 0, NULL);
-        assert_int_equal(f->n, N);
+        RUN(PERIODIC, .open = true, .poisson = true, .requests = REQUESTS, .seed = i == 2);
+        assert_int_equal(f->n, REQUESTS);
         double sum = 0, squares = 0;
-        for (uint64_t j = 1; j < N; j++) {
+        for (uint64_t j = 1; j < f->n; j++) {
             double gap = (double)(f->submit_ns[j] - f->submit_ns[j - 1]) / (double)MS;
             sum += gap;
             squares += gap * gap;
         }
         /* An exponential distribution: mean 1 ms, mean square 2. */
-        assert_true(fabs(sum / N - 1) < 0.08 && fabs(squares / N - 2) < 0.4);
-        for (uint64_t j = 0; j < N; j++) {
-            if (i == 0)
-                first[j] = f->submit_ns[j];
-            else if (i == 1)
-                assert_int_equal(first[j], f->submit_ns[j]);
-        }
-        assert_true((f->submit_ns[N - 1] == first[N - 1]) == (i != 2));
+        assert_true(fabs(sum / REQUESTS - 1) < 0.08 && fabs(squares / REQUESTS - 2) < 0.4);
+        if (i == 0)
+            memcpy(first, f->submit_ns, sizeof(first));
+        assert_int_equal(memcmp(first, f->submit_ns, sizeof(first)) == 0, i != 2);
+        assert_int_equal(first[REQUESTS - 1] == f->submit_ns[REQUESTS - 1], i != 2);
         /* Of a queue at half load (M/D/1): 500 us of service and 250 of waiting on average. */
         if (i == 1)
-            assert_true(fabs(number(last(lines), "mean_us") - 750) < 75);
-        json_decref(lines);
-        free(f);
+            assert_true(fabs(json_number(last(), "mean_us") - 750) < 75);
     }
 }
 
-static void histogram_holds_every_request(void **state)
+LOAD_TEST(histogram_holds_every_request)
 {
-    struct fake *f = new_fake();
-    struct load_options o = latency_options();
-    o.requests = 50;
     f->slow_piece = 30;
     f->slow_ns = 900 * US;
-    json_t *lines = run(f, &o, 0, NULL);
-    const json_t *h = json_object_get(last(lines), "histogram");
+    RUN(PERIODIC, .requests = 50);
+    const json_t *h = json_object_get(last(), "histogram");
     assert_int_equal(json_array_size(h), 2);
     for (size_t i = 0; i < 2; i++) {
         double bound = json_number_value(json_array_get(json_array_get(h, i), 0));
-        assert_int_equal(json_integer_value(json_array_get(json_array_get(h, i), 1)), i ? 1 : 49);
         double value = i ? 900 : 100;
+        assert_int_equal(json_integer_value(json_array_get(json_array_get(h, i), 1)), i ? 1 : 49);
         assert_true(value < bound && bound <= value * 17 / 16);
     }
-    json_decref(lines);
-    free(f);
 }
 
-static struct load_options batch_options(void)
-{
-    return (struct load_options){
-        .role = LOAD_BATCH, .kernel_us = 100, .sm_fraction = 1, .seconds = 0.1};
-}
-
-static void percentiles(void **state)
+TEST(percentiles)
 {
     int64_t v[1000];
     for (int i = 0; i < 1000; i++)
@@ -266,60 +226,40 @@ static void percentiles(void **state)
     }
 }
 
-static void one_request_a_period(void **state)
+LOAD_TEST(one_request_a_period)
 {
-    struct fake *f = new_fake();
-    struct load_options o = latency_options();
-    o.name = "web";
-    json_t *lines = run(f, &o, 0, NULL);
+    RUN(PERIODIC, .requests = 10, .name = "web");
     assert_int_equal(f->n, 10);
     for (uint64_t i = 0; i < f->n; i++)
-        assert_int_equal(f->submit_ns[i], T0 + i * 1000 * US);
-    const json_t *l = last(lines);
+        assert_int_equal(f->submit_ns[i], T0 + i * MS);
     assert_int_equal(json_array_size(lines), 1);
-    assert_string_equal(json_string_value(json_object_get(l, "role")), "latency");
-    assert_string_equal(json_string_value(json_object_get(l, "device")), "fake");
-    assert_string_equal(json_string_value(json_object_get(l, "name")), "web");
-    assert_true(json_is_null(json_object_get(l, "verified")));
-    static const char *const points[] = {"p50_us",  "p90_us", "p99_us",
-                                         "p999_us", "max_us", "mean_us"};
-    for (size_t i = 0; i < ARRAY_SIZE(points); i++)
-        assert_true(near(number(l, points[i]), 100));
-    assert_int_equal(number(l, "requests"), 10);
-    assert_int_equal(number(l, "late"), 0);
-    assert_true(near(number(l, "seconds"), 0.0091));
-    json_decref(lines);
-    free(f);
+    static const char *const texts[][2] = {
+        {"role", "latency"}, {"device", "fake"}, {"name", "web"}};
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        assert_string_equal(json_string_value(json_object_get(last(), texts[i][0])), texts[i][1]);
+    assert_true(json_is_null(json_object_get(last(), "verified")));
+    told("p50_us 100 p90_us 100 p99_us 100 p999_us 100 max_us 100 mean_us 100");
+    told("requests 10 late 0 seconds 0.0091");
 }
 
 /* A slow request delays those due meanwhile; they follow without a pause, each counted from its
  * own issue, until the schedule is caught up with. */
-static void closed_loop_catches_up(void **state)
+LOAD_TEST(closed_loop_catches_up)
 {
-    struct fake *f = new_fake();
     f->slow_piece = 2;
     f->slow_ns = 3500 * US; /* from 2000 to 5500: requests 3, 4 and 5 wait */
-    struct load_options o = latency_options();
-    json_t *lines = run(f, &o, 0, NULL);
+    RUN(PERIODIC, .requests = 10);
     static const uint64_t issued_us[] = {0, 1000, 2000, 5500, 5600, 5700, 6000, 7000, 8000, 9000};
     for (size_t i = 0; i < ARRAY_SIZE(issued_us); i++)
         assert_int_equal(f->submit_ns[i], T0 + issued_us[i] * US);
-    assert_int_equal(number(last(lines), "late"), 3);
-    assert_true(near(number(last(lines), "p90_us"), 100));
-    assert_true(near(number(last(lines), "max_us"), 3500));
-    json_decref(lines);
-    free(f);
+    told("late 3 p90_us 100 max_us 3500");
 }
 
-static void kernels_and_gaps(void **state)
+LOAD_TEST(kernels_and_gaps)
 {
-    struct fake *f = new_fake();
+#define COPIES LATENCY, .period_us = 1000, .requests = 10, .kernels = 3, .copy_bytes = 4096
     f->oversleep_ns = 30 * US;
-    struct load_options o = latency_options();
-    o.kernels = 3;
-    o.gap_us = 50;
-    o.copy_bytes = 4096;
-    json_t *lines = run(f, &o, 0, NULL);
+    RUN(COPIES, .gap_us = 50);
     assert_int_equal(f->n, 30);
     for (uint64_t i = 0; i < 30; i++) {
         assert_int_equal(f->pieces[i].kernels, 1);
@@ -328,253 +268,162 @@ static void kernels_and_gaps(void **state)
     }
     assert_int_equal(f->submit_ns[1] - f->end_ns[0], 80 * US);
     /* 3 kernels and 2 gaps as asked for, however late the host woke up. */
-    assert_true(near(number(last(lines), "max_us"), 400));
-    assert_true(near(number(last(lines), "p50_us"), 400));
-    json_decref(lines);
-    free(f);
+    told("max_us 400 p50_us 400");
 
-    f = new_fake();
-    o.gap_us = 0;
-    lines = run(f, &o, 0, NULL);
+    renew(fixture);
+    RUN(COPIES);
     assert_int_equal(f->n, 10);
     assert_true(f->pieces[9].kernels == 3 && f->pieces[9].copy_in && f->pieces[9].copy_out);
-    assert_true(near(number(last(lines), "p50_us"), 300));
-    json_decref(lines);
-    free(f);
+    told("p50_us 300");
 }
 
 /* Steps of a launch-bound program: one piece each, whose host's work begins when the step before
  * has ended. */
-static void closed_loop_of_launches(void **state)
+LOAD_TEST(closed_loop_of_launches)
 {
-    struct fake *f = new_fake();
-    struct load_options o = latency_options();
-    o.period_us = 0;
-    o.kernels = 3;
-    o.launch_us = 40;
     f->slow_piece = 4;
     f->slow_ns = 900 * US;
-    json_t *lines = run(f, &o, 0, NULL);
+    RUN(LATENCY, .requests = 10, .kernels = 3, .launch_us = 40);
     assert_int_equal(f->n, 10);
     for (uint64_t i = 0; i < f->n; i++) {
         assert_int_equal(f->pieces[i].kernels, 3);
         assert_int_equal(f->pieces[i].launch_ns, 40 * US);
         assert_int_equal(f->pieces[i].from_ns, i ? f->end_ns[i - 1] : T0);
     }
-    assert_true(near(number(last(lines), "p50_us"), 300));
-    assert_true(near(number(last(lines), "max_us"), 900));
-    assert_true(near(number(last(lines), "rate"), 10 / 3.6e-3));
-    assert_int_equal(number(last(lines), "late"), 0);
-    json_decref(lines);
-    free(f);
+    told("p50_us 300 max_us 900 late 0");
+    assert_true(near(json_number(last(), "rate"), 10 / 3.6e-3));
 }
 
-static void latency_live_lines(void **state)
+LOAD_TEST(latency_live_lines)
 {
-    struct fake *f = new_fake();
-    struct load_options o = latency_options();
-    o.requests = 0;
-    o.seconds = 0.1;
-    o.report_ms = 7;
-    json_t *lines = run(f, &o, 0, NULL);
-    size_t n = json_array_size(lines), seen = 0;
-    assert_int_equal(n, 14 + 1);
-    for (size_t i = 0; i + 1 < n; i++) {
-        const json_t *l = json_array_get(lines, i);
-        const json_t *list = json_object_get(l, "latencies_us");
+    RUN(PERIODIC, .seconds = 0.1, .report_ms = 7);
+    size_t seen = 0;
+    assert_int_equal(json_array_size(lines), 14 + 1);
+    for (size_t i = 0; i < 14; i++) {
+        const json_t *l = json_array_get(lines, i), *list = json_object_get(l, "latencies_us");
         seen += json_array_size(list);
-        assert_int_equal(number(l, "requests"), seen);
-        assert_true(near(number(l, "t"), 7.0 + 0.007 * (double)(i + 1)));
         assert_int_equal(seen, 7 * (i + 1));
+        assert_int_equal(json_number(l, "requests"), seen);
+        assert_true(near(json_number(l, "t"), 7.0 + 0.007 * (double)(i + 1)));
         assert_true(near(json_number_value(json_array_get(list, 0)), 100));
     }
-    assert_int_equal(number(last(lines), "requests"), 100); /* none at the very end */
-    json_decref(lines);
-    free(f);
+    told("requests 100"); /* none at the very end */
 }
 
-static void nothing_measured_is_null(void **state)
+LOAD_TEST(nothing_measured_is_null)
 {
-    struct fake *f = new_fake();
     f->stop_ns = T0;
-    struct load_options o = latency_options();
-    json_t *lines = run(f, &o, 0, NULL);
-    assert_int_equal(number(last(lines), "requests"), 0);
-    assert_true(json_is_null(json_object_get(last(lines), "p50_us")));
-    assert_true(json_is_null(json_object_get(last(lines), "mean_us")));
-    json_decref(lines);
-    free(f);
+    RUN(PERIODIC, .requests = 10);
+    told("requests 0");
+    assert_true(json_is_null(json_object_get(last(), "p50_us")));
+    assert_true(json_is_null(json_object_get(last(), "mean_us")));
 }
 
-static void batch_keeps_the_queue_filled(void **state)
+LOAD_TEST(batch_keeps_the_queue_filled)
 {
-    struct fake *f = new_fake();
-    struct load_options o = batch_options();
-    o.depth = 5;
-    json_t *lines = run(f, &o, 0, NULL);
+    RUN(BATCH, .kernel_us = 100, .seconds = 0.1, .depth = 5);
     assert_int_equal(f->most_in_flight, 5);
     for (uint64_t i = 1; i < f->n; i++)
         assert_int_equal(f->end_ns[i] - f->end_ns[i - 1], f->kernel_ns);
-    const json_t *l = last(lines);
-    assert_int_equal(number(l, "kernels"), f->n);
-    assert_true(near(number(l, "work_us"), 100 * (double)f->n));
-    assert_true(near(number(l, "rate"), 1));
-    assert_true(number(l, "seconds") >= 0.1);
-    json_decref(lines);
-    free(f);
+    told("rate 1");
+    assert_int_equal(json_number(last(), "kernels"), f->n);
+    assert_true(near(json_number(last(), "work_us"), 100 * (double)f->n));
+    assert_true(json_number(last(), "seconds") >= 0.1);
 
-    f = new_fake();
-    o.depth = 0;
-    json_decref(run(f, &o, 0, NULL));
+    renew(fixture);
+    RUN(BATCH, .kernel_us = 100, .seconds = 0.1);
     assert_int_equal(f->most_in_flight, f->base.depth);
-    free(f);
 }
 
 /* Each line's count is what had ended by its time; suspended time shows as no progress, and the
  * lines go on. */
-static void batch_live_lines_are_exact(void **state)
+LOAD_TEST(batch_live_lines_are_exact)
 {
-    struct fake *f = new_fake();
     f->kernel_ns = 130 * US;
     f->suspend_ns = T0 + 200 * MS;
     f->resume_ns = T0 + 600 * MS;
-    struct load_options o = batch_options();
-    o.kernel_us = 130;
-    o.seconds = 1;
-    o.report_ms = 10;
-    json_t *lines = run(f, &o, 0, NULL);
+    RUN(BATCH, .kernel_us = 130, .seconds = 1, .report_ms = 10);
     size_t n = json_array_size(lines) - 1, idle = 0;
     assert_int_equal(n, 100);
     uint64_t before = 0;
     for (size_t i = 0; i < n; i++) {
         const json_t *l = json_array_get(lines, i);
         uint64_t t = T0 + (i + 1) * 10 * MS, ended = 0;
-        assert_true(near(number(l, "t"), (double)t / 1e9));
+        assert_true(near(json_number(l, "t"), (double)t / 1e9));
         while (ended < f->n && f->end_ns[ended] <= t)
             ended++;
-        assert_int_equal(number(l, "kernels"), ended);
-        assert_true(near(number(l, "work_us"), 130 * (double)ended));
+        assert_int_equal(json_number(l, "kernels"), ended);
+        assert_true(near(json_number(l, "work_us"), 130 * (double)ended));
         idle += ended == before;
         before = ended;
     }
     assert_int_equal(idle, 40);
-    double rate = number(last(lines), "rate");
+    double rate = json_number(last(), "rate");
     assert_true(rate > 0.59 && rate < 0.61);
-    json_decref(lines);
-    free(f);
 }
 
 /* All of a burst at once, nothing before it has ended and the host has done its work; lines go on
  * through that. */
-static void batch_in_bursts(void **state)
+LOAD_TEST(batch_in_bursts)
 {
-    struct fake *f = new_fake();
-    struct load_options o = batch_options();
-    o.burst = o.depth = 4;
-    o.host_us = 1600;
-    o.report_ms = 10;
-    json_t *lines = run(f, &o, 0, NULL);
+    RUN(BATCH, .kernel_us = 100, .seconds = 0.1, .burst = 4, .depth = 4, .host_us = 1600,
+        .report_ms = 10);
     assert_int_equal(f->most_in_flight, 4);
     for (uint64_t i = 0; i < f->n; i++)
         assert_int_equal(f->submit_ns[i], T0 + i / 4 * 2 * MS);
-    for (size_t i = 0; i + 1 < json_array_size(lines); i++)
-        assert_int_equal(number(json_array_get(lines, i), "rounds"), 5 * (i + 1));
     assert_int_equal(json_array_size(lines), 10);
-    assert_int_equal(number(last(lines), "rounds"), 50);
-    assert_int_equal(number(last(lines), "kernels"), 200);
-    json_decref(lines);
-    free(f);
+    for (size_t i = 0; i < 9; i++)
+        assert_int_equal(json_number(json_array_get(lines, i), "rounds"), 5 * (i + 1));
+    told("rounds 50 kernels 200");
 }
 
-static void stop_drains(void **state)
+LOAD_TEST(stop_drains)
 {
-    struct fake *f = new_fake();
-    f->stop_ns = T0 + 5 * MS + 1;
-    struct load_options o = batch_options();
     struct load_run r;
-    o.seconds = 0;
-    o.verify = true;
-    json_t *lines = run(f, &o, 0, &r);
+    f->stop_ns = T0 + 5 * MS + 1;
+    run_wrong(&(struct load_options){BATCH, .kernel_us = 100, .verify = true}, 0, &r);
     assert_false(r.abandoned);
     assert_int_equal(f->head, f->n);
     assert_int_equal(f->n, 50 + 8);
-    assert_true(json_is_true(json_object_get(last(lines), "verified")));
-    json_decref(lines);
-    free(f);
+    assert_true(json_is_true(json_object_get(last(), "verified")));
 }
 
 /* A program that is suspended for good still ends soon after it is told to. */
-static void stop_while_suspended(void **state)
+LOAD_TEST(stop_while_suspended)
 {
+    static const struct load_options roles[] = {
+        {LATENCY, .kernels = 1, .period_us = 300, .verify = true},
+        {BATCH, .kernel_us = 100, .verify = true}};
     for (int i = 0; i < 2; i++) {
-        struct fake *f = new_fake();
+        struct load_run r;
+        renew(fixture);
         f->suspend_ns = T0 + 10 * MS;
         f->resume_ns = T0 + 3600 * NSEC_PER_SEC;
         f->stop_ns = T0 + 100 * MS;
-        struct load_options o = i ? batch_options() : latency_options();
-        struct load_run r;
-        o.requests = 0;
-        o.seconds = 0;
-        o.period_us = 300;
-        o.verify = true;
-        json_t *lines = run(f, &o, 0, &r);
+        run_wrong(&roles[i], 0, &r);
         assert_true(r.abandoned);
         assert_true(f->now_ns <= f->stop_ns + 2 * NSEC_PER_SEC + 200 * MS);
-        assert_true(json_is_null(json_object_get(last(lines), "verified")));
-        assert_true(number(last(lines), i ? "kernels" : "requests") > 0);
-        json_decref(lines);
-        free(f);
+        assert_true(json_is_null(json_object_get(last(), "verified")));
+        assert_true(json_number(last(), i ? "kernels" : "requests") > 0);
     }
 }
 
-static void wrong_result_is_told(void **state)
+LOAD_TEST(wrong_result_is_told)
 {
-    struct fake *f = new_fake();
     f->wrong = -EBADMSG;
-    struct load_options o = latency_options();
-    o.verify = true;
-    json_t *lines = run(f, &o, -EBADMSG, NULL);
-    assert_true(json_is_false(json_object_get(last(lines), "verified")));
-    json_decref(lines);
-    free(f);
+    run_wrong(&(struct load_options){PERIODIC, .requests = 10, .verify = true}, -EBADMSG, NULL);
+    assert_true(json_is_false(json_object_get(last(), "verified")));
 }
 
-static void full_disk_is_an_error(void **state)
+LOAD_TEST(full_disk_is_an_error)
 {
-    struct fake *f = new_fake();
     FILE *full = fopen("/dev/full", "w");
     assert_non_null(full);
     const struct load_env env = {fake_now, fake_sleep, fake_stopped, f, full};
-    struct load_options o = batch_options();
+    const struct load_options o = {BATCH, .kernel_us = 100, .seconds = 0.1, .report_ms = 10};
     struct load_run r = {.o = &o, .gpu = &f->base, .env = &env};
     struct error err = {""};
-    o.report_ms = 10;
     assert_int_equal(load_run_batch(&r, &err), -EIO);
     assert_non_null(strstr(err.text, "standard output"));
     fclose(full);
-    free(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(percentiles),
-        cmocka_unit_test(open_loop_keeps_the_schedule),
-        cmocka_unit_test(poisson_arrivals),
-        cmocka_unit_test(histogram_holds_every_request),
-        cmocka_unit_test(one_request_a_period),
-        cmocka_unit_test(closed_loop_catches_up),
-        cmocka_unit_test(kernels_and_gaps),
-        cmocka_unit_test(closed_loop_of_launches),
-        cmocka_unit_test(latency_live_lines),
-        cmocka_unit_test(nothing_measured_is_null),
-        cmocka_unit_test(batch_keeps_the_queue_filled),
-        cmocka_unit_test(batch_live_lines_are_exact),
-        cmocka_unit_test(batch_in_bursts),
-        cmocka_unit_test(stop_drains),
-        cmocka_unit_test(stop_while_suspended),
-        cmocka_unit_test(wrong_result_is_told),
-        cmocka_unit_test(full_disk_is_an_error),
-    };
-    return cmocka_run_group_tests_name("load_roles", tests, NULL, NULL);
 }

@@ -1,19 +1,13 @@
 /* cede-load on the software GPU's real server, all in processes of their own. Nothing here depends
  * on how fast this machine is: the device's own times are compared, and orders. */
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <string.h>
-#include <sys/wait.h>
-
-#include <cmocka.h>
-
+#include "../test.h"
+#include "base/util.h"
+#include "bench/load/load.h"
 #include "child.h"
-#include "device/soft/server.h"
-#include "lib/util.h"
-#include "load/load.h"
+#include "softgpu/server.h"
+
+#include <signal.h>
+#include <sys/wait.h>
 
 static struct child server, latency, batch;
 static char dir[] = "/tmp/cede-load-XXXXXX", socket_path[64];
@@ -49,13 +43,12 @@ static int tear_down(void **state)
     return rmdir(dir);
 }
 
-static json_t *run_latency(void)
+static const json_t *run_latency(struct child *c)
 {
-    start_load(&latency, "latency --period-us 5000 --requests 60");
-    child_end(&latency);
-    json_t *l = child_final(&latency);
+    start_load(c, "latency --period-us 5000 --requests 60");
+    child_end(c);
+    const json_t *l = child_verified(c);
     assert_int_equal(json_number(l, "requests"), 60);
-    assert_true(json_is_true(json_object_get(l, "verified")));
     static const char *const rising[] = {"p50_us", "p90_us", "p99_us", "p999_us", "max_us"};
     assert_true(json_number(l, rising[0]) >= 100); /* the kernel alone */
     for (size_t i = 1; i < ARRAY_SIZE(rising); i++)
@@ -63,18 +56,18 @@ static json_t *run_latency(void)
     return l;
 }
 
-static void alone_and_beside(void **state)
+TEST_WITH(alone_and_beside, set_up, tear_down)
 {
-    json_t *alone = run_latency();
+    static struct child first;
+    const json_t *alone = run_latency(&first);
     start_load(&batch, "batch --report 20");
     child_await_output(&batch);
-    json_t *beside = run_latency();
+    const json_t *beside = run_latency(&latency);
     kill(batch.pid, SIGTERM);
     child_end(&batch);
-    json_t *b = child_final(&batch);
+    const json_t *b = child_verified(&batch);
 
     assert_true(json_number(beside, "p50_us") > json_number(alone, "max_us"));
-    assert_true(json_is_true(json_object_get(b, "verified")));
     assert_true(json_number(b, "kernels") > 0);
     assert_true(json_number(b, "work_us") == 500 * json_number(b, "kernels"));
     assert_true(json_number(b, "rate") > 0 && json_number(b, "rate") <= 1);
@@ -90,17 +83,13 @@ static void alone_and_beside(void **state)
             assert_true((k - k0) * 500e-6 <= t - t0 + 500e-6);
         t0 = t;
         k0 = k;
-        json_decref(l);
     }
     assert_true(lines >= 1 && k0 <= json_number(b, "kernels"));
-    json_decref(alone);
-    json_decref(beside);
-    json_decref(b);
 }
 
 /* Every policy gets the same requests; those of all classes are all requests; edf has no more late
  * than the order of arrival has, but for what a busy machine's timing may change. */
-static void models(void **state)
+TEST_WITH(models, set_up, tear_down)
 {
     static const char *const policies[] = {"fifo", "priority", "edf", "laxity"};
     static const char *const classes[] = {"latency", "normal", "batch"};
@@ -112,7 +101,7 @@ static void models(void **state)
                  policies[i]);
         start_load(&latency, line);
         child_end(&latency);
-        json_t *l = child_final(&latency);
+        const json_t *l = child_verified(&latency);
         for (size_t c = 0; c < ARRAY_SIZE(classes); c++)
             n +=
                 json_number(json_object_get(json_object_get(l, "classes"), classes[c]), "requests");
@@ -120,18 +109,15 @@ static void models(void **state)
         assert_true(json_number(l, "refused") == 0);
         assert_true(json_number(l, "p50_us") >= 500);
         assert_true(json_number(l, "p99_us") > json_number(l, "p99_lateness_us"));
-        assert_true(json_is_true(json_object_get(l, "verified")));
         assert_non_null(strstr(latency.out, "\"late\":"));
         late[i] = json_number(l, "late");
-        json_decref(l);
     }
     assert_true(late[2] <= late[0] + 40);
     start_load(&latency, "models --load 300 --requests 300 --admit --kernel-us 100");
     child_end(&latency);
-    json_t *l = child_final(&latency);
+    const json_t *l = child_final(&latency);
     assert_true(json_number(l, "refused") > 0);
     assert_true(json_number(l, "requests") + json_number(l, "refused") == 300);
-    json_decref(l);
 }
 
 static size_t others_of(const struct child *first, pid_t *one)
@@ -146,15 +132,13 @@ static size_t others_of(const struct child *first, pid_t *one)
 }
 
 /* A rank that ends is the end of its gang. */
-static void gang(void **state)
+TEST_WITH(gang, set_up, tear_down)
 {
     pid_t rank = 0;
     start_load(&batch, "batch --gpus 0,1 --requests 50");
     child_end(&batch);
-    json_t *l = child_final(&batch);
+    const json_t *l = child_verified(&batch);
     assert_int_equal(json_number(l, "kernels"), 50);
-    assert_true(json_is_true(json_object_get(l, "verified")));
-    json_decref(l);
 
     start_load(&batch, "batch --gpus 0,1 --report 20");
     child_await_output(&batch);
@@ -170,21 +154,19 @@ static void gang(void **state)
     kill(batch.pid, SIGTERM);
     child_end(&batch);
     assert_int_equal(kill(rank, 0), -1);
-    json_decref(child_final(&batch));
+    child_final(&batch);
 }
 
 /* Every launch has its time: a step takes what its host's work and its last kernel take, however
  * busy this machine is. */
-static void launches_at_their_times(void **state)
+TEST_WITH(launches_at_their_times, set_up, tear_down)
 {
     start_load(&latency, "latency --period-us 0 --kernels 200 --kernel-us 5 --launch-us 50 "
                          "--requests 60");
     child_end(&latency);
-    json_t *l = child_final(&latency);
+    const json_t *l = child_verified(&latency);
     assert_true(json_number(l, "p50_us") >= 200 * 50 + 5 && json_number(l, "p50_us") < 10100);
     assert_true(json_number(l, "rate") > 90 && json_number(l, "rate") < 100);
-    assert_true(json_is_true(json_object_get(l, "verified")));
-    json_decref(l);
 }
 
 #define RANKS 3
@@ -204,7 +186,7 @@ static void start_ranks(struct child *v)
 
 /* Ranks make the same number of rounds, but for the one in which they end; the end of one, however
  * it ends, is that of all; and its barrier's name can be used again. */
-static void ranks_at_a_barrier(void **state)
+TEST_WITH(ranks_at_a_barrier, set_up, tear_down)
 {
     static struct child v[RANKS];
     double rounds[RANKS];
@@ -213,12 +195,10 @@ static void ranks_at_a_barrier(void **state)
         kill(v[0].pid, killed ? SIGKILL : SIGTERM);
         for (int i = killed; i < RANKS; i++) {
             child_end(&v[i]);
-            json_t *l = child_final(&v[i]);
+            const json_t *l = child_verified(&v[i]);
             rounds[i] = json_number(l, "rounds");
             assert_true(rounds[i] >= 1 && json_number(l, "kernels") >= 4 * rounds[i]);
             assert_true(rounds[i] - rounds[killed] <= 1 && rounds[killed] - rounds[i] <= 1);
-            assert_true(json_is_true(json_object_get(l, "verified")));
-            json_decref(l);
         }
         if (killed)
             assert_int_equal(waitpid(v[0].pid, NULL, 0), v[0].pid);
@@ -241,14 +221,14 @@ static void ranks_at_a_barrier(void **state)
         kill(v[i].pid, SIGTERM);
     for (int i = 0; i < RANKS; i++) {
         child_end(&v[i]);
-        json_decref(child_final(&v[i]));
+        child_final(&v[i]);
     }
     char path[64];
     snprintf(path, sizeof(path), "/dev/shm/cede-load-%s", dir + strlen("/tmp/"));
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
-static void server_goes(void **state)
+TEST_WITH(server_goes, set_up, tear_down)
 {
     start_load(&batch, "batch --report 20");
     child_await_output(&batch);
@@ -258,17 +238,4 @@ static void server_goes(void **state)
     child_end(&batch);
     assert_int_equal(batch.status, 1);
     assert_non_null(strstr(batch.err, "its server has gone"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(alone_and_beside, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(models, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(gang, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(launches_at_their_times, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(ranks_at_a_barrier, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(server_goes, set_up, tear_down),
-    };
-    return cmocka_run_group_tests_name("load_soft", tests, NULL, NULL);
 }

@@ -1,19 +1,13 @@
 /* The host's side of what cede-load computes: what the GPU's results are compared with has to be
  * right itself. */
+#include "../test.h"
+#include "bench/load/kernels.h"
+#include "bench/load/ops.h"
+#include "bench/load/works.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "load/kernels.h"
-#include "load/ops.h"
-#include "load/works.h"
-
-static void prices(void **state)
+TEST(prices)
 {
     /* Spot 100, strike 100, one year, 3 %, 25 %: from the formula's tables. */
     double call, put;
@@ -44,7 +38,7 @@ static void sums(const float (*q)[4], double out[4])
     }
 }
 
-static void fluid(void **state)
+TEST(fluid)
 {
     double before[4], after[4], moved = 0;
     works_euler_fill(cells[0], N);
@@ -67,7 +61,7 @@ static void fluid(void **state)
     assert_memory_equal(cells[0], cells[1], sizeof(cells[0]));
 }
 
-static void names(void **state)
+TEST(names)
 {
     assert_non_null(load_work("euler"));
     assert_non_null(load_work("blackscholes"));
@@ -75,7 +69,7 @@ static void names(void **state)
     assert_null(load_work(""));
 }
 
-static void chain_is_the_loop(void **state)
+TEST(chain_is_the_loop)
 {
     uint32_t x = 12345;
     for (uint64_t n = 0; n < 3000; n++) {
@@ -89,7 +83,7 @@ static void chain_is_the_loop(void **state)
     assert_true(half.mul != 1 || half.add != 0);
 }
 
-static void ptx_is_what_is_checked(void **state)
+TEST(ptx_is_what_is_checked)
 {
     char step[64], threads[32];
     snprintf(step, sizeof(step), "mad.lo.u32 %%x, %%x, %u, %u;", SPIN_MUL, SPIN_ADD);
@@ -100,12 +94,4 @@ static void ptx_is_what_is_checked(void **state)
     snprintf(step, sizeof(step), "x = x * %uU + %uU;", SPIN_MUL, SPIN_ADD);
     assert_non_null(strstr(spin_cl, step));
     assert_non_null(strstr(spin_cl, "__kernel void " SPIN_ENTRY "("));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(prices), cmocka_unit_test(fluid),
-                                       cmocka_unit_test(names), cmocka_unit_test(chain_is_the_loop),
-                                       cmocka_unit_test(ptx_is_what_is_checked)};
-    return cmocka_run_group_tests_name("works", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* Preloaded into cede and what it starts: notes each PR_SET_PTRACER in the file $CEDE_TEST_GRANTS,
- * as src/device/soft/control.c reads it, and passes all on. Where the kernel has no Yama the call
+ * as softgpu/control.c reads it, and passes all on. Where the kernel has no Yama the call
  * fails, which nobody looks at. */
 #include <fcntl.h>
 #include <stdarg.h>
@@ -7,8 +7,8 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#include "lib/procfs.h"
-#include "lib/util.h"
+#include "base/util.h"
+#include "who/procfs.h"
 
 static void note(unsigned long tracer)
 {

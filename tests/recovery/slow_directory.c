@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "lib/util.h"
+#include "base/util.h"
 
 static void wait_for_answer(void)
 {

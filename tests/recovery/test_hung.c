@@ -1,23 +1,18 @@
 /* A daemon that hangs while programs are suspended, or in the middle of a call that suspends
  * several: its restorer resumes them, even if the device refuses that at first. The device is made
  * up, the restorer real. */
-#include "recovery/restorer.h"
-#include "recovery/restorers.h"
+#include "journal/restorer.h"
+#include "journal/restorers.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "../test.h"
 
 /* In memory that both processes have. */
 struct made_up {
@@ -114,7 +109,7 @@ static void finish(struct journal *j, const char *dir, pid_t restorer, int to)
     munmap(gpu, sizeof(*gpu));
 }
 
-static void resumed_at_last(void **state)
+TEST(resumed_at_last)
 {
     struct proc_stat self;
     char dir[] = "/tmp/cede-test-XXXXXX";
@@ -134,7 +129,7 @@ static void resumed_at_last(void **state)
 
 /* All groups of three processes are on record, half of them are suspended, one process has ended,
  * and one is refused for a while, which keeps nobody else suspended. */
-static void half_of_a_call(void **state)
+TEST(half_of_a_call)
 {
     char dir[] = "/tmp/cede-test-XXXXXX";
     int to;
@@ -169,11 +164,4 @@ static void half_of_a_call(void **state)
         kill(pids[i], SIGKILL);
         waitpid(pids[i], NULL, 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(resumed_at_last),
-                                       cmocka_unit_test(half_of_a_call)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

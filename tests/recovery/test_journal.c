@@ -1,17 +1,11 @@
 /* Whether a journal says that something may be missing from it: over losses of every kind, and over
  * the end of whoever noticed. */
-#include "recovery/journal.h"
-#include "recovery/other.h"
-#include "recovery/restorers.h"
+#include "journal/journal.h"
+#include "journal/other.h"
+#include "journal/restorers.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -19,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "../test.h"
 
 #define ALL (JOURNAL_GROUPS_MISSING | JOURNAL_SWAPS_MISSING)
 
@@ -27,16 +21,33 @@ struct fixture {
     char dir[64], path[96];
     struct journal *j;
     struct proc_id self;
+    struct error err;
 };
 
-static void reopen(struct fixture *f)
+/* Flags of a group on record; -1: there is none. */
+static int flags_of(struct journal *j, uint32_t i)
 {
-    struct error err = {""};
+    uint32_t flags;
+    return journal_group(j, i, &flags) ? (int)flags : -1;
+}
+
+static bool has_group(struct journal *j, uint32_t i)
+{
+    return flags_of(j, i) >= 0;
+}
+
+static void let_go(struct fixture *f)
+{
     if (f->j)
         journal_close(f->j);
     f->j = NULL;
-    if (journal_open(f->dir, 0, &f->j, &err) < 0)
-        fail_msg("%s", err.text);
+}
+
+static void reopen(struct fixture *f)
+{
+    let_go(f);
+    if (journal_open(f->dir, 0, &f->j, &f->err) < 0)
+        fail_msg("%s", f->err.text);
 }
 
 static int setup(void **state)
@@ -57,13 +68,20 @@ static int teardown(void **state)
 {
     struct fixture *f = *state;
     char cmd[128];
-    if (f->j)
-        journal_close(f->j);
+    let_go(f);
     snprintf(cmd, sizeof(cmd), "rm -rf %s", f->dir);
     assert_int_equal(system(cmd), 0);
     free(f);
     return 0;
 }
+
+#define JOURNAL_TEST(name)                                                                         \
+    static void name##_on(struct fixture *f);                                                      \
+    TEST_WITH(name, setup, teardown)                                                               \
+    {                                                                                              \
+        name##_on(*fixture);                                                                       \
+    }                                                                                              \
+    static void name##_on(struct fixture *f)
 
 /* Some groups and a swap on record, and nothing missing. */
 static void fill(struct fixture *f)
@@ -84,29 +102,33 @@ static void fill(struct fixture *f)
     assert_int_equal(journal_incomplete(f->j), 0);
 }
 
-static void write_zeros(const struct fixture *f, off_t at, size_t n)
+/* In the file, behind the back of whoever holds it. */
+static void overwrite(const struct fixture *f, off_t at, const void *with, size_t n)
 {
     int fd = open(f->path, O_WRONLY | O_CLOEXEC);
-    char *zeros = calloc(1, n);
-    assert_true(fd >= 0 && zeros);
-    assert_int_equal(pwrite(fd, zeros, n, at), n);
-    free(zeros);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, with, n, at), n);
     close(fd);
 }
 
-/* Preemption modes: of a job, and in force in a group. */
-static void preemption_modes(void **state)
+static void write_zeros(const struct fixture *f, off_t at, size_t n)
 {
-    struct fixture *f = *state;
+    char *zeros = calloc(1, n);
+    assert_non_null(zeros);
+    overwrite(f, at, zeros, n);
+    free(zeros);
+}
+
+/* Preemption modes: of a job, and in force in a group. */
+JOURNAL_TEST(preemption_modes)
+{
     const struct device_group g = {.key = 1, .proc = f->self, .nchannels = 1};
     struct journal_job job = {.root = f->self, .weight = 1, .preempt = PREEMPT_BLOCK};
-    uint32_t flags;
     journal_put_job(f->j, 0, &job);
     assert_int_equal(journal_put_group(f->j, 0, JG_PREEMPT, &g), 0);
     reopen(f);
     assert_int_equal(journal_job(f->j, 0)->preempt, PREEMPT_BLOCK);
-    assert_non_null(journal_group(f->j, 0, &flags));
-    assert_int_equal(flags, JG_PREEMPT);
+    assert_int_equal(flags_of(f->j, 0), JG_PREEMPT);
     assert_false(journal_damaged(f->j));
     job.preempt = PREEMPT_COUNT;
     journal_put_job(f->j, 0, &job);
@@ -117,9 +139,8 @@ static void preemption_modes(void **state)
 
 /* A writer was killed between what a job has yielded and the class that it had: that is its class,
  * not an earlier one or the first there is. */
-static void yielded_half(void **state)
+JOURNAL_TEST(yielded_half)
 {
-    struct fixture *f = *state;
     struct journal_job job = {.root = f->self, .weight = 1, .class = CLASS_NORMAL}, torn;
     for (uint32_t class = CLASS_NORMAL; class <= CLASS_COUNT; class ++) {
         journal_put_job(f->j, 0, &job);
@@ -128,9 +149,7 @@ static void yielded_half(void **state)
         torn.sum = 0;
         if (class > CLASS_NORMAL)
             torn.yielded_class = class;
-        int fd = open(f->path, O_WRONLY | O_CLOEXEC);
-        assert_int_equal(pwrite(fd, &torn, sizeof(torn), 4096), sizeof(torn));
-        close(fd);
+        overwrite(f, 4096, &torn, sizeof(torn));
         reopen(f);
         assert_int_equal(journal_job(f->j, 0) != NULL, class < CLASS_COUNT);
         if (class < CLASS_COUNT)
@@ -138,9 +157,8 @@ static void yielded_half(void **state)
     }
 }
 
-static void complete_once_said_so(void **state)
+JOURNAL_TEST(complete_once_said_so)
 {
-    struct fixture *f = *state;
     assert_int_equal(journal_incomplete(f->j), ALL);
     assert_false(journal_damaged(f->j));
     reopen(f); /* whoever began it was killed before it had looked */
@@ -158,24 +176,21 @@ static void complete_once_said_so(void **state)
     assert_int_equal(journal_incomplete(f->j), 0);
 }
 
-static void removed(void **state)
+JOURNAL_TEST(removed)
 {
-    struct fixture *f = *state;
     fill(f);
     assert_int_equal(unlink(f->path), 0);
     reopen(f);
     assert_int_equal(journal_incomplete(f->j), ALL);
 }
 
-static void cut_short(void **state)
+JOURNAL_TEST(cut_short)
 {
-    struct fixture *f = *state;
     for (int part = 0; part < 8; part++) {
         struct stat st;
         fill(f);
         assert_int_equal(stat(f->path, &st), 0);
-        journal_close(f->j);
-        f->j = NULL;
+        let_go(f);
         assert_int_equal(truncate(f->path, st.st_size * part / 8), 0);
         reopen(f);
         assert_int_equal(journal_incomplete(f->j), ALL);
@@ -185,9 +200,8 @@ static void cut_short(void **state)
 }
 
 /* One whose number was changed by nobody of us is in no job. */
-static void damaged_member(void **state)
+JOURNAL_TEST(damaged_member)
 {
-    struct fixture *f = *state;
     const off_t at = 4096 + (off_t)(JOURNAL_JOBS * sizeof(struct journal_job) +
                                     JOURNAL_SWAPS * sizeof(struct journal_swap) +
                                     2 * sizeof(struct journal_member));
@@ -198,9 +212,7 @@ static void damaged_member(void **state)
     assert_false(journal_damaged(f->j));
     member = *journal_member(f->j, 2);
     member.job = 8;
-    int fd = open(f->path, O_WRONLY | O_CLOEXEC);
-    assert_int_equal(pwrite(fd, &member, sizeof(member), at), sizeof(member));
-    close(fd);
+    overwrite(f, at, &member, sizeof(member));
     reopen(f);
     assert_null(journal_member(f->j, 2));
     assert_true(journal_damaged(f->j));
@@ -210,9 +222,8 @@ static void damaged_member(void **state)
 }
 
 /* All, or the records alone, which then look free. */
-static void zeroed(void **state)
+JOURNAL_TEST(zeroed)
 {
-    struct fixture *f = *state;
     const off_t jobs = 4096, swaps = jobs + (off_t)(JOURNAL_JOBS * sizeof(struct journal_job)),
                 members = swaps + (off_t)(JOURNAL_SWAPS * sizeof(struct journal_swap)),
                 groups = members + (off_t)(JOURNAL_MEMBERS * sizeof(struct journal_member));
@@ -227,8 +238,7 @@ static void zeroed(void **state)
         {groups + (off_t)(100 * sizeof(struct journal_group)), sizeof(struct journal_group)}};
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
         fill(f);
-        journal_close(f->j);
-        f->j = NULL;
+        let_go(f);
         write_zeros(f, parts[i].at, parts[i].n);
         reopen(f);
         assert_int_equal(journal_incomplete(f->j), ALL);
@@ -265,129 +275,107 @@ int open(const char *path, int flags, ...)
 }
 
 /* What cannot be read now is neither begun anew nor set aside. */
-static void unreadable(void **state)
+JOURNAL_TEST(unreadable)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
-    uint32_t flags;
     fill(f);
-    journal_close(f->j);
-    f->j = NULL;
+    let_go(f);
     read_error = EIO;
-    assert_int_equal(journal_open(f->dir, 0, &f->j, &err), -EIO);
-    assert_non_null(strstr(err.text, "cannot read"));
+    assert_int_equal(journal_open(f->dir, 0, &f->j, &f->err), -EIO);
+    assert_non_null(strstr(f->err.text, "cannot read"));
     read_error = 0;
     reopen(f);
     assert_int_equal(journal_incomplete(f->j), 0);
-    assert_non_null(journal_group(f->j, 299, &flags));
+    assert_true(has_group(f->j, 299));
 }
 
 /* Nor can it be told of which boot it is. */
-static void of_which_boot(void **state)
+JOURNAL_TEST(of_which_boot)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
-    uint32_t flags;
     fill(f);
-    journal_close(f->j);
-    f->j = NULL;
+    let_go(f);
     for (int i = 0; i < 2; i++) {
         boot_error = i ? EINTR : EMFILE;
-        assert_int_equal(journal_open(f->dir, 0, &f->j, &err), -boot_error);
-        assert_int_equal(journal_open_readonly(f->dir, &f->j, &err), -boot_error);
-        assert_non_null(strstr(err.text, "cannot tell this boot"));
+        assert_int_equal(journal_open(f->dir, 0, &f->j, &f->err), -boot_error);
+        assert_int_equal(journal_open_readonly(f->dir, &f->j, &f->err), -boot_error);
+        assert_non_null(strstr(f->err.text, "cannot tell this boot"));
     }
     boot_error = 0;
     reopen(f);
     assert_int_equal(journal_incomplete(f->j), 0);
-    assert_non_null(journal_group(f->j, 299, &flags));
-    journal_close(f->j);
-    f->j = NULL;
+    assert_true(has_group(f->j, 299));
+    let_go(f);
     assert_int_equal(unlink(f->path), 0);
     boot_error = EMFILE;
-    assert_int_equal(journal_open(f->dir, 0, &f->j, &err), -EMFILE);
+    assert_int_equal(journal_open(f->dir, 0, &f->j, &f->err), -EMFILE);
     boot_error = 0;
     reopen(f);
     assert_int_equal(journal_incomplete(f->j), ALL);
 }
 
 /* Of a journal whose beginning was cut short, wherever, nobody believes that it is complete. */
-static void cut_when_made(void **state)
+JOURNAL_TEST(cut_when_made)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
     for (size_t n = 1; n < 600; n++) {
-        journal_close(f->j);
-        f->j = NULL;
+        let_go(f);
         assert_int_equal(unlink(f->path), 0);
         written_at_most = n;
-        int r = journal_open(f->dir, 0, &f->j, &err);
+        int r = journal_open(f->dir, 0, &f->j, &f->err);
         written_at_most = 0;
         if (r < 0)
             assert_int_equal(r, -EIO);
         else
-            journal_close(f->j);
-        f->j = NULL;
+            let_go(f);
         reopen(f);
         assert_int_equal(journal_incomplete(f->j), ALL);
     }
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 /* What another user has put there neither holds up nor ends who looks, and is not believed. */
-static void not_believed(void **state)
+JOURNAL_TEST(not_believed)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
     struct journal *j;
     uint32_t flags;
     fill(f);
-    assert_int_equal(journal_open_readonly(f->dir, &j, &err), 0);
+    assert_int_equal(journal_open_readonly(f->dir, &j, &f->err), 0);
     assert_int_equal(truncate(f->path, 0), 0);
     for (uint32_t i = 0; i < journal_groups_end(j); i++)
         (void)journal_group(j, i, &flags);
-    assert_non_null(journal_group(j, 299, &flags));
+    assert_true(has_group(j, 299));
     journal_close(j);
 
-    journal_close(f->j);
-    f->j = NULL;
+    let_go(f);
     assert_int_equal(unlink(f->path), 0);
     if (geteuid() == 0) {
         reopen(f);
         assert_int_equal(chown(f->path, 65534, 65534), 0);
-        assert_int_equal(journal_open_readonly(f->dir, &j, &err), -EPERM);
-        assert_non_null(strstr(err.text, f->path));
+        assert_int_equal(journal_open_readonly(f->dir, &j, &f->err), -EPERM);
+        assert_non_null(strstr(f->err.text, f->path));
         assert_int_equal(unlink(f->path), 0);
     }
     alarm(60);
     assert_int_equal(mkfifo(f->path, 0644), 0);
-    assert_int_equal(journal_open_readonly(f->dir, &j, &err), -EPERM);
+    assert_int_equal(journal_open_readonly(f->dir, &j, &f->err), -EPERM);
     alarm(0);
     assert_int_equal(unlink(f->path), 0);
     reopen(f);
 }
 
 /* Whoever holds it goes on with all that is on record, and makes the file anew. */
-static void cut_while_held(void **state)
+JOURNAL_TEST(cut_while_held)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
     struct journal *second;
-    uint32_t flags;
     fill(f);
     assert_int_equal(journal_mend(f->j), 0);
     assert_int_equal(journal_from_fd(dup(journal_fd(f->j)), dup(journal_memory_fd(f->j)),
-                                     dup(journal_lock_fd(f->j)), &second, &err),
+                                     dup(journal_lock_fd(f->j)), &second, &f->err),
                      0);
     assert_int_equal(truncate(f->path, 0), 0);
     for (int i = 0; i < 2; i++) {
         struct journal *j = i ? second : f->j;
         assert_int_equal(journal_reclaim(j), 0); /* held by the other as well */
         assert_int_equal(journal_incomplete(j), 0);
-        assert_non_null(journal_group(j, 299, &flags));
-        assert_int_equal(flags, JG_SUSPENDED);
-        assert_null(journal_group(j, 5, &flags));
+        assert_int_equal(flags_of(j, 299), JG_SUSPENDED);
+        assert_false(has_group(j, 5));
         assert_non_null(journal_swap(j, 3));
     }
     journal_close(second);
@@ -396,69 +384,96 @@ static void cut_while_held(void **state)
     reopen(f);
     assert_false(journal_damaged(f->j));
     assert_int_equal(journal_incomplete(f->j), 0);
-    assert_non_null(journal_group(f->j, 299, &flags));
+    assert_true(has_group(f->j, 299));
     write_zeros(f, 0, 8); /* or written over */
     assert_int_equal(journal_mend(f->j), 1);
     reopen(f);
     assert_false(journal_damaged(f->j));
 }
 
-/* What cannot be written did not happen: nobody is to touch the device. */
-static void cannot_be_written(void **state)
+/* No file may be longer. */
+static void limit_files(rlim_t bytes)
 {
-    struct fixture *f = *state;
-    struct device_group g = {.proc = f->self, .nchannels = 1, .timeslice_us = 2048, .key = 1};
-    struct rlimit was, few = {4096, RLIM_INFINITY};
-    uint32_t flags;
-    fill(f);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
     signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, RLIM_INFINITY}), 0);
+}
+
+/* What cannot be written did not happen: nobody is to touch the device. What has happened already
+ * is known to both holders all the same. */
+JOURNAL_TEST(cannot_be_written)
+{
+    struct device_group g = {.proc = f->self, .nchannels = 1, .timeslice_us = 2048, .key = 1};
+    struct journal *shown;
+    fill(f);
+    limit_files(4096);
     int fresh = journal_put_group(f->j, 0, JG_SUSPENDED, &g);
     g.key = 300;
     int more = journal_put_group(f->j, 299, JG_SUSPENDED | JG_TIMESLICE, &g);
     g.key = 301;
     int changed = journal_put_group(f->j, 298, JG_SUSPENDED, &g);
+    g.key = 302;
+    int kept = journal_keep_group(f->j, 297, JG_STOPPED, &g);
     journal_put_job(f->j, 4, &(struct journal_job){.root = f->self, .weight = 7});
     assert_int_equal(journal_mend(f->j), -EFBIG);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    limit_files(RLIM_INFINITY);
     assert_int_equal(fresh, -EFBIG);
     assert_int_equal(more, -EFBIG);
     assert_int_equal(changed, -EFBIG);
-    assert_null(journal_group(f->j, 0, &flags));
-    assert_non_null(journal_group(f->j, 299, &flags));
-    assert_int_equal(flags, JG_SUSPENDED);
-    assert_int_equal(journal_put_group(f->j, 0, JG_SUSPENDED, &g), 0);
+    assert_int_equal(kept, 0);
+    assert_int_equal(flags_of(f->j, 297), JG_STOPPED);
+    /* Nor is anything later: the file is as it was when a step failed, until all is written. */
+    assert_int_equal(journal_put_group(f->j, 0, JG_SUSPENDED, &g), -EFBIG);
+    journal_put_member(f->j, 2, &(struct journal_member){.proc = f->self, .job = 1});
+    journal_put_swap(f->j, 3, NULL);
+    assert_int_equal(journal_open_readonly(f->dir, &shown, &f->err), 0);
+    assert_null(journal_member(shown, 2));
+    assert_non_null(journal_swap(shown, 3));
+    journal_close(shown);
+    assert_false(has_group(f->j, 0));
+    assert_int_equal(flags_of(f->j, 299), JG_SUSPENDED);
     assert_int_equal(journal_mend(f->j), 1); /* as soon as it can */
+    assert_int_equal(journal_put_group(f->j, 0, JG_SUSPENDED, &g), 0);
     reopen(f);
+    assert_false(journal_damaged(f->j));
+    assert_int_equal(journal_incomplete(f->j), 0);
+    assert_non_null(journal_member(f->j, 2));
+    assert_null(journal_swap(f->j, 3));
     assert_int_equal(journal_job(f->j, 4)->weight, 7);
-    assert_non_null(journal_group(f->j, 0, &flags));
-    assert_non_null(journal_group(f->j, 299, &flags));
+    assert_true(has_group(f->j, 0));
+    assert_true(has_group(f->j, 299));
+    assert_int_equal(flags_of(f->j, 297), JG_STOPPED);
 }
 
 /* The one who goes on knows only the memory: the file gets that, whatever could not be written. */
-static void goes_on_with_memory(void **state)
+JOURNAL_TEST(goes_on_with_memory)
 {
-    struct fixture *f = *state;
-    struct rlimit was, few = {4096, RLIM_INFINITY};
-    struct error err;
     uint32_t flags;
     fill(f);
-    assert_non_null(journal_group(f->j, 299, &flags));
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
-    journal_put_group(f->j, 299, 0, NULL);
+    assert_true(has_group(f->j, 299));
+    limit_files(4096);
+    struct device_group g = *journal_group(f->j, 299, &flags);
+    assert_int_equal(journal_put_group(f->j, 299, JG_SUSPENDED | JG_TIMESLICE, &g), -EFBIG);
     assert_true(journal_stale(f->j));
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    journal_put_group(f->j, 299, 0, NULL);
+    limit_files(RLIM_INFINITY);
     struct journal *second;
     if (journal_from_fd(dup(journal_fd(f->j)), dup(journal_memory_fd(f->j)),
-                        dup(journal_lock_fd(f->j)), &second, &err) < 0)
-        fail_msg("%s", err.text);
+                        dup(journal_lock_fd(f->j)), &second, &f->err) < 0)
+        fail_msg("%s", f->err.text);
     assert_int_equal(journal_mend(second), 1);
+    /* But nothing of it once another holds the file. */
+    journal_yield(second);
+    reopen(f);
+    assert_false(has_group(f->j, 299));
+    g.key = 7;
+    assert_int_equal(journal_put_group(f->j, 299, JG_SUSPENDED, &g), 0);
+    assert_int_equal(journal_reclaim(second), -EBUSY);
+    journal_put_swap(second, 3, NULL);
+    assert_int_equal(journal_mend(second), -EBUSY);
     journal_close(second);
     reopen(f);
-    assert_null(journal_group(f->j, 299, &flags));
+    assert_true(has_group(f->j, 299));
+    assert_non_null(journal_swap(f->j, 3));
 }
 
 /* The descriptors and the name of a restorer, in a process of this test's. */
@@ -485,12 +500,11 @@ static pid_t looks_like_a_restorer(const struct journal *j)
 
 /* A restorer is known by what it has open: its arguments, which a process can keep from being read,
  * are not looked at. And any number of a user's are no more than one. */
-static void restorers_by_descriptors(void **state)
+JOURNAL_TEST(restorers_by_descriptors)
 {
-    struct fixture *f = *state;
     struct other_cedes o;
     pid_t pids[OTHERS_MAX + 1];
-    const struct journal_place theirs = journal_place(f->j), own = {1, 2};
+    const struct journal_lock_id theirs = journal_lock_id(f->j), own = {1, 2};
     snprintf(journal_shared(f->j)->driver, sizeof(journal_shared(f->j)->driver), "soft");
     snprintf(journal_shared(f->j)->where, sizeof(journal_shared(f->j)->where), "%s", f->dir);
     journal_store_shared(f->j);
@@ -512,13 +526,12 @@ static void restorers_by_descriptors(void **state)
 }
 
 /* Nor is a file waited for that its owner keeps from being opened. */
-static void restorer_with_a_lease(void **state)
+JOURNAL_TEST(restorer_with_a_lease)
 {
-    struct fixture *f = *state;
     struct other_cedes o;
     char path[96];
     int status = 0;
-    const struct journal_place own = {1, 2};
+    const struct journal_lock_id own = {1, 2};
     snprintf(path, sizeof(path), "%s/leased", f->dir);
     pid_t pid = fork();
     if (pid == 0) {
@@ -541,25 +554,4 @@ static void restorer_with_a_lease(void **state)
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_int_equal(o.n, 1); /* it may be one, of that user */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {T(complete_once_said_so),
-                                       T(removed),
-                                       T(cut_short),
-                                       T(zeroed),
-                                       T(damaged_member),
-                                       T(unreadable),
-                                       T(of_which_boot),
-                                       T(cut_when_made),
-                                       T(preemption_modes),
-                                       T(yielded_half),
-                                       T(not_believed),
-                                       T(cut_while_held),
-                                       T(cannot_be_written),
-                                       T(goes_on_with_memory),
-                                       T(restorers_by_descriptors),
-                                       T(restorer_with_a_lease)};
-    return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
 }

@@ -7,27 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../e2e/fixture.h"
-#include "device/registry.h"
-#include "recovery/journal.h"
+#include "both.h"
+#include "gpu/registry.h"
+#include "journal/journal.h"
 
 enum { LAT, B1, B2, OUT, N };
 static const char *const names[N] = {"lat", "b1", "b2", "out"};
-
-static void kill_both(struct ceded *d)
-{
-    kill(d->restorer, SIGSTOP); /* nothing between the one kill and the other */
-    await_state(d->restorer, "T");
-    kill(d->pid, SIGKILL);
-    assert_int_equal(await_child(d->pid), 1000 + SIGKILL);
-    kill(d->restorer, SIGKILL);
-    assert_int_equal(await_child(d->restorer), 1000 + SIGKILL);
-}
-
-static void journal_path(char path[96])
-{
-    snprintf(path, 96, "%s/journal", cede_home());
-}
 
 enum loss { REMOVED, EMPTY, HALF, ZEROED, NO_GROUPS, LOSSES };
 
@@ -36,7 +21,7 @@ static void lose(enum loss how)
     char path[96];
     struct stat st;
     const off_t swaps = 4096 + (off_t)(JOURNAL_JOBS * sizeof(struct journal_job));
-    journal_path(path);
+    snprintf(path, sizeof(path), "%s/journal", cede_home());
     assert_int_equal(stat(path, &st), 0);
     if (how == REMOVED)
         assert_int_equal(unlink(path), 0);
@@ -66,7 +51,26 @@ static void start_loads(pid_t pids[N])
     for (int i = 0; i < N; i++)
         pids[i] =
             i == LAT ? LOAD(names[i], "latency") : LOAD(names[i], "batch", "--memory", "33554432");
-    assert_true(EVENTUALLY(all_have_contexts(pids, N)));
+    AWAIT(all_have_contexts(pids, N));
+}
+
+/* A ceded that has one job paused and another swapped out loses its journal and is killed, with its
+ * restorer. */
+static void suspend_and_lose(const pid_t pids[N], enum loss how)
+{
+    struct ceded d = ceded_start();
+    for (int i = 0; i < N; i++)
+        CEDE("set", pid_text(pids[i]), "-c", i == LAT ? "latency" : "batch");
+    CEDE("pause", pid_text(pids[B2]));
+    CEDE("swap-out", pid_text(pids[OUT]));
+    AWAIT(suspended(pids[B2]));
+    kill_both(d.pid, d.restorer);
+    lose(how);
+}
+
+static void no_child_but_loads(void)
+{
+    AWAIT(children_of(getpid(), NULL, 0) == N + 1 || (waitpid(-1, NULL, WNOHANG), false));
 }
 
 static void end_loads(const pid_t pids[N])
@@ -75,26 +79,17 @@ static void end_loads(const pid_t pids[N])
         json_decref(load_end(names[i], pids[i]));
 }
 
-static void lost(void **state)
+E2E(lost)
 {
-    (void)state;
     pid_t pids[N];
     start_loads(pids);
     for (int how = 0; how < LOSSES; how++) {
+        suspend_and_lose(pids, (enum loss)how);
         struct ceded d = ceded_start();
-        for (int i = 0; i < N; i++)
-            CEDE("set", pid_text(pids[i]), "-c", i == LAT ? "latency" : "batch");
-        CEDE("pause", pid_text(pids[B2]));
-        CEDE("swap-out", pid_text(pids[OUT]));
-        assert_true(EVENTUALLY(suspended(pids[B2])));
-        kill_both(&d);
-        lose((enum loss)how);
-
-        d = ceded_start();
         if (how == NO_GROUPS) /* its job is known still, and that a person has paused it */
             CEDE("resume", pid_text(pids[B2]));
         await_progress(pids, N);
-        assert_true(EVENTUALLY(complete()));
+        AWAIT(complete());
         ceded_stop(&d);
         assert_int_equal(records(NULL), 0);
         assert_true(all_slices_default(pids, N));
@@ -104,21 +99,13 @@ static void lost(void **state)
 }
 
 /* Killed again, both, at any moment while they look: the one after that looks again. */
-static void killed_while_it_looks(void **state)
+E2E(killed_while_it_looks)
 {
-    (void)state;
     pid_t pids[N];
     struct rng rng = {0x51a3c9d2e4b70f68};
     start_loads(pids);
     for (int round = 0; round < 6; round++) {
-        struct ceded d = ceded_start();
-        for (int i = 0; i < N; i++)
-            CEDE("set", pid_text(pids[i]), "-c", i == LAT ? "latency" : "batch");
-        CEDE("pause", pid_text(pids[B2]));
-        CEDE("swap-out", pid_text(pids[OUT]));
-        assert_true(EVENTUALLY(suspended(pids[B2])));
-        kill_both(&d);
-        lose(REMOVED);
+        suspend_and_lose(pids, REMOVED);
         for (int again = 0; again < 3; again++) {
             char config[96];
             snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
@@ -130,10 +117,9 @@ static void killed_while_it_looks(void **state)
             await_child(pid);
             for (size_t i = 0; i < n && i < 4; i++)
                 kill(helpers[i], SIGKILL);
-            assert_true(EVENTUALLY(children_of(getpid(), NULL, 0) == N + 1 ||
-                                   (waitpid(-1, NULL, WNOHANG), false)));
+            no_child_but_loads();
         }
-        d = ceded_start();
+        struct ceded d = ceded_start();
         await_progress(pids, N);
         ceded_stop(&d);
         assert_true(all_slices_default(pids, N));
@@ -142,38 +128,39 @@ static void killed_while_it_looks(void **state)
 }
 
 /* As killed_while_it_looks, but it is told to end, and no other begins. */
-static void ended_while_it_looks(void **state)
+E2E(ended_while_it_looks)
 {
-    (void)state;
     pid_t pids[N];
     start_loads(pids);
     for (int round = 0; round < 6; round++) {
+        suspend_and_lose(pids, REMOVED);
         struct ceded d = ceded_start();
-        for (int i = 0; i < N; i++)
-            CEDE("set", pid_text(pids[i]), "-c", i == LAT ? "latency" : "batch");
-        CEDE("swap-out", pid_text(pids[OUT]));
-        kill_both(&d);
-        lose(REMOVED);
-        d = ceded_start();
         kill(d.pid, SIGTERM);
         assert_int_equal(await_child(d.pid), 0);
         await_progress(pids, N);
-        assert_true(EVENTUALLY(complete()));
-        assert_true(EVENTUALLY(children_of(getpid(), NULL, 0) == N + 1 ||
-                               (waitpid(-1, NULL, WNOHANG), false)));
+        AWAIT(complete());
+        no_child_but_loads();
     }
     end_loads(pids);
 }
 
-static void suspend(pid_t pid)
+static struct device_driver *soft_gpu(pid_t pid, struct proc_id *id)
 {
     struct device_driver *d = NULL;
     struct proc_stat st;
-    struct group_list l = {0};
-    const struct device_group *g[8];
     assert_int_equal(device_open("soft", NULL, &d, NULL), 0);
     assert_int_equal(proc_stat_read(pid, &st), 0);
-    assert_int_equal(d->ops->scan(d, st.id, &l, NULL), 0);
+    *id = st.id;
+    return d;
+}
+
+static void suspend(pid_t pid)
+{
+    struct proc_id id;
+    struct device_driver *d = soft_gpu(pid, &id);
+    struct group_list l = {0};
+    const struct device_group *g[8];
+    assert_int_equal(d->ops->scan(d, id, &l, NULL), 0);
     assert_in_range(l.n, 1, 8);
     for (size_t k = 0; k < l.n; k++)
         g[k] = &l.v[k];
@@ -184,12 +171,10 @@ static void suspend(pid_t pid)
 
 static void swap_out(pid_t pid)
 {
-    struct device_driver *d = NULL;
-    struct proc_stat st;
-    assert_int_equal(device_open("soft", NULL, &d, NULL), 0);
-    assert_int_equal(proc_stat_read(pid, &st), 0);
-    assert_int_equal(d->ops->swap_step(d, st.id, SWAP_STEP_LOCK, 1000, NULL), 0);
-    assert_int_equal(d->ops->swap_step(d, st.id, SWAP_STEP_OUT, 0, NULL), 0);
+    struct proc_id id;
+    struct device_driver *d = soft_gpu(pid, &id);
+    assert_int_equal(d->ops->swap_step(d, id, SWAP_STEP_LOCK, 1000, NULL), 0);
+    assert_int_equal(d->ops->swap_step(d, id, SWAP_STEP_OUT, 0, NULL), 0);
     device_close(d);
 }
 
@@ -201,46 +186,42 @@ static bool runs(pid_t pid)
 }
 
 /* By verbs, of processes in no job and in one that knows nothing of it. */
-static void asked_for(void **state)
+E2E(asked_for)
 {
-    (void)state;
     pid_t pids[N];
     start_loads(pids);
     struct ceded d = ceded_start();
-    assert_true(EVENTUALLY(complete()));
+    AWAIT(complete());
     suspend(pids[B1]);
-    assert_true(EVENTUALLY(!runs(pids[B1])));
+    AWAIT(!runs(pids[B1]));
     CEDE("resume", pid_text(pids[B1]));
-    assert_true(EVENTUALLY(runs(pids[B1])));
+    AWAIT(runs(pids[B1]));
     assert_true(job_gone("b1")); /* it is in no job still */
-    RUN(&result, "cede", "resume", pid_text(getpid()));
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "nothing of it was found on a GPU"));
+    FAILS(1, "nothing of it was found on a GPU", "resume", pid_text(getpid()));
 
     swap_out(pids[OUT]);
     assert_false(runs(pids[OUT]));
     CEDE("swap-in", pid_text(pids[OUT]));
-    assert_true(EVENTUALLY(runs(pids[OUT])));
+    AWAIT(runs(pids[OUT]));
 
     CEDE("set", pid_text(pids[B2]), "-c", "normal");
     suspend(pids[B2]);
-    assert_true(EVENTUALLY(!runs(pids[B2])));
+    AWAIT(!runs(pids[B2]));
     CEDE("resume", pid_text(pids[B2]));
-    assert_true(EVENTUALLY(runs(pids[B2])));
+    AWAIT(runs(pids[B2]));
     ceded_stop(&d);
 
-    /* And without a daemon. */
+    /* And by a daemon that the verb starts. */
     suspend(pids[B1]);
     CEDE("resume", pid_text(pids[B1]));
-    assert_true(EVENTUALLY(runs(pids[B1])));
+    AWAIT(runs(pids[B1]));
     end_loads(pids);
 }
 
-/* On its way to host memory when all was lost, and paused by the next one, without a daemon: its
+/* On its way to host memory when all was lost, and paused by the next ceded, which is killed: its
  * groups are known, and yet it is not here. */
-static void on_its_way(void **state)
+E2E(on_its_way)
 {
-    (void)state;
     pid_t pids[N];
     start_loads(pids);
     pid_t swapper = fork();
@@ -251,48 +232,39 @@ static void on_its_way(void **state)
     nap_ms(50);
     kill(swapper, SIGKILL);
     assert_int_equal(waitpid(swapper, NULL, 0), swapper);
+    struct ceded d = ceded_start();
     RUN(&result, "cede", "pause", pid_text(pids[OUT]));
     const bool paused = status_of(result.status) == 0; /* it may have gone already */
-    struct ceded d = ceded_start();
-    assert_true(EVENTUALLY(complete()));
+    kill_both(d.pid, d.restorer);
+    d = ceded_start();
+    AWAIT(complete());
     if (paused) {
-        assert_false(runs(pids[OUT]));
+        AWAIT(!runs(pids[OUT])); /* or it has come in just now, and its groups are being found */
         CEDE("resume", pid_text(pids[OUT]));
     }
-    assert_true(EVENTUALLY(runs(pids[OUT])));
+    AWAIT(runs(pids[OUT]));
     ceded_stop(&d);
     await_progress(pids, N);
     end_loads(pids);
 }
 
 /* A cede of another place has no record of what this one did: it refuses, and leaves it alone. */
-static void another_cede(void **state)
+E2E(another_cede)
 {
-    (void)state;
     pid_t pids[N];
     char here[96], there[112];
     start_loads(pids);
     struct ceded d = ceded_start();
     CEDE("pause", pid_text(pids[B1]));
-    assert_true(EVENTUALLY(!runs(pids[B1])));
+    AWAIT(!runs(pids[B1]));
     snprintf(here, sizeof(here), "%s", getenv("CEDE_DIR"));
     snprintf(there, sizeof(there), "%s/there", here);
     setenv("CEDE_DIR", there, 1);
-    RUN(&result, "cede", "set", pid_text(pids[OUT]), "-c", "batch");
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, here));
+    FAILS(1, here, "set", pid_text(pids[OUT]), "-c", "batch");
     setenv("CEDE_DIR", here, 1);
     assert_false(runs(pids[B1]));
     CEDE("resume", pid_text(pids[B1]));
-    assert_true(EVENTUALLY(runs(pids[B1])));
+    AWAIT(runs(pids[B1]));
     ceded_stop(&d);
     end_loads(pids);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        e2e(lost),       e2e(killed_while_it_looks), e2e(ended_while_it_looks), e2e(asked_for),
-        e2e(on_its_way), e2e(another_cede)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../e2e/fixture.h"
-#include "recovery/journal.h"
+#include "both.h"
+#include "journal/journal.h"
 
 enum { LAT, B1, B2, N };
 static const char *const names[N] = {"lat", "b1", "b2"};
@@ -73,12 +73,12 @@ static struct ceded begin(pid_t pids[N])
     setenv("CEDE_TEST_SLOW", slow, 1);
     for (int i = 0; i < N; i++)
         pids[i] = i == LAT ? LOAD(names[i], "latency") : LOAD(names[i], "batch");
-    assert_true(EVENTUALLY(all_have_contexts(pids, N)));
+    AWAIT(all_have_contexts(pids, N));
     configure_policy("priority");
     struct ceded d = start();
     for (int i = 0; i < N; i++)
         CEDE("set", pid_text(pids[i]), "-c", i == LAT ? "latency" : "batch");
-    assert_true(EVENTUALLY(somebody_suspended()));
+    AWAIT(somebody_suspended());
     return d;
 }
 
@@ -90,16 +90,15 @@ static void end(const pid_t pids[N])
         json_decref(load_end(names[i], pids[i]));
 }
 
-static void reload(void **state)
+E2E(reload)
 {
-    (void)state;
     pid_t pids[N];
     struct ceded d = begin(pids);
     uint64_t before = restored();
     stop_answering();
     configure_policy("edf");
     kill(d.pid, SIGHUP);
-    assert_true(EVENTUALLY(is_asked()));
+    AWAIT(is_asked());
     /* Turns are taken as before, and people are answered. */
     await_progress(pids, N);
     assert_true(policy_is("priority"));
@@ -109,60 +108,53 @@ static void reload(void **state)
     kill(d.pid, SIGHUP);
     assert_true(policy_is("priority"));
     answer();
-    assert_true(EVENTUALLY(policy_is("shares")));
-    assert_true(EVENTUALLY(children_of(d.pid, NULL, 0) == 2)); /* restorer, cede-identify */
+    AWAIT(policy_is("shares"));
+    AWAIT(children_of(d.pid, NULL, 0) == 2); /* restorer, cede-identify */
 
     /* Rubbish leaves what is in force. */
     configure(20, "rubbish\n");
     kill(d.pid, SIGHUP);
-    assert_true(EVENTUALLY(strstr(contents("ceded.err"), "the old configuration stays")));
+    AWAIT(strstr(contents("ceded.err"), "the old configuration stays"));
     assert_true(policy_is("shares"));
 
     /* It leaves without having heard. */
     configure_policy("edf");
     stop_answering();
     kill(d.pid, SIGHUP);
-    assert_true(EVENTUALLY(is_asked()));
+    AWAIT(is_asked());
     ceded_stop(&d);
     answer();
     end(pids);
 }
 
 /* Whoever waits for an answer keeps nobody from taking over. */
-static void killed_while_it_reads(void **state)
+E2E(killed_while_it_reads)
 {
-    (void)state;
     pid_t pids[N];
     struct ceded d = begin(pids);
     stop_answering();
     kill(d.pid, SIGHUP);
-    assert_true(EVENTUALLY(is_asked()));
+    AWAIT(is_asked());
     ceded_kill(&d);
     assert_int_equal(records(NULL), 0);
     await_progress(pids, N);
     answer();
     d = start();
-    assert_true(EVENTUALLY(somebody_suspended()));
+    AWAIT(somebody_suspended());
     ceded_stop(&d);
     end(pids);
 }
 
 /* What a killed ceded and its restorer left suspended does not wait for the next one's
  * configuration. */
-static void slow_start(void **state)
+E2E(slow_start)
 {
-    (void)state;
     char config[96];
     pid_t pids[N];
     struct ceded d = begin(pids);
     CEDE("pause", "b2");
-    assert_true(EVENTUALLY(suspended(pids[B2])));
-    kill(d.restorer, SIGSTOP);
-    await_state(d.restorer, "T");
-    kill(d.pid, SIGKILL);
-    assert_int_equal(await_child(d.pid), 1000 + SIGKILL);
-    kill(d.restorer, SIGKILL);
-    assert_int_equal(await_child(d.restorer), 1000 + SIGKILL);
+    AWAIT(suspended(pids[B2]));
+    kill_both(d.pid, d.restorer);
     assert_true(suspended(pids[B2]));
 
     stop_answering();
@@ -170,18 +162,12 @@ static void slow_start(void **state)
     setenv("LD_PRELOAD", getenv("SLOW_DIRECTORY"), 1);
     d.pid = SPAWN("ceded", "cede", "daemon", "--config", config, "--dir", cede_home());
     unsetenv("LD_PRELOAD");
-    assert_true(EVENTUALLY(is_asked()));
+    AWAIT(is_asked());
     await_progress(pids, N);
-    assert_true(EVENTUALLY(records(NULL) == 0));
+    AWAIT(records(NULL) == 0);
     answer();
-    assert_true(EVENTUALLY(job_is("b2", "state", "paused")));
+    AWAIT(job_is("b2", "state", "paused"));
     CEDE("resume", "b2");
     ceded_stop(&d);
     end(pids);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {e2e(reload), e2e(killed_while_it_reads), e2e(slow_start)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* What is on record of a swap, and how long is waited for a swapper that does not end. Starts no
  * swapper: tests/e2e/test_swap.c does. */
-#include "recovery/swapper.h"
+#include "journal/swapper.h"
 
-#include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include <cmocka.h>
+#include "../test.h"
 
 struct fixture {
     char dir[64];
@@ -63,9 +57,9 @@ static int teardown(void **state)
     return 0;
 }
 
-static void phases(void **state)
+TEST_WITH(phases, setup, teardown)
 {
-    struct fixture *f = *state;
+    struct fixture *f = *fixture;
     struct journal_swap rec = {.proc = child(), .swapper = f->hangs};
     assert_int_equal(swapper_phase(&rec), SWAP_MOVING);
     rec.swapper.start_ticks++; /* its pid is another's now */
@@ -77,9 +71,9 @@ static void phases(void **state)
     end(rec.proc);
 }
 
-static void bounded(void **state)
+TEST_WITH(bounded, setup, teardown)
 {
-    struct fixture *f = *state;
+    struct fixture *f = *fixture;
     struct error err = {""};
     struct journal_swap rec = {.proc = child(), .swapper = f->hangs, .job = 3};
     journal_put_swap(f->j, 5, &rec);
@@ -94,9 +88,9 @@ static void bounded(void **state)
 }
 
 /* Somebody else takes the journal while it waits: what is on record is theirs. */
-static void left_to_others(void **state)
+TEST_WITH(left_to_others, setup, teardown)
 {
-    struct fixture *f = *state;
+    struct fixture *f = *fixture;
     struct error err = {""};
     struct journal_swap rec = {.proc = child(), .swapper = f->hangs};
     journal_put_swap(f->j, 0, &rec);
@@ -119,12 +113,4 @@ static void left_to_others(void **state)
     assert_int_equal(waitpid(other, NULL, 0), other);
     assert_int_equal(journal_reclaim(f->j), 0);
     end(rec.proc);
-}
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {T(phases), T(bounded), T(left_to_others)};
-    return cmocka_run_group_tests_name("swapper", tests, NULL, NULL);
 }

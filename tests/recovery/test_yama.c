@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../e2e/fixture.h"
+#include "both.h"
 
 enum { LAT, B1, B2, N };
 static const char *const names[N] = {"lat", "b1", "b2"};
@@ -37,10 +37,9 @@ static void strict_gpu(void)
     static char path[96];
     snprintf(path, sizeof(path), "%s/grants", harness_dir());
     setenv("CEDE_TEST_GRANTS", path, 1);
-    kill(gpu_pid(), SIGKILL);
-    assert_int_equal(await_child(gpu_pid()), 1000 + SIGKILL);
+    kill_now(gpu_pid());
     SPAWN("strict", "cede", "softgpu", "--grants", path);
-    assert_true(EVENTUALLY(strstr(contents("strict.out"), "listening")));
+    AWAIT(strstr(contents("strict.out"), "listening"));
     setenv("LD_PRELOAD", getenv("RECORD_GRANTS"), 1);
 }
 
@@ -51,17 +50,17 @@ static struct scene begin(void)
     struct scene s = {.first = 0};
     strict_gpu();
     s.first = run_job("first", "batch", "batch");
-    assert_true(EVENTUALLY(job_int("first", "processes") == 1));
+    AWAIT(job_int("first", "processes") == 1);
     for (int i = 0; i < N; i++)
         s.runner[i] = run_job(names[i], i ? "batch" : "latency", i ? "batch" : "latency");
     for (int i = 0; i < N; i++) {
-        assert_true(EVENTUALLY(job_int(names[i], "processes") == 1));
+        AWAIT(job_int(names[i], "processes") == 1);
         assert_int_equal(children_of(s.runner[i], &s.program[i], 1), 1);
     }
     json_decref(load_end("first", s.first));
     s.daemon = daemon_pid();
-    assert_true(EVENTUALLY(children_of(s.daemon, &s.restorer, 1) == 1));
-    assert_true(EVENTUALLY(suspended(s.program[B1]) || suspended(s.program[B2])));
+    AWAIT(children_of(s.daemon, &s.restorer, 1) == 1);
+    AWAIT(suspended(s.program[B1]) || suspended(s.program[B2]));
     return s;
 }
 
@@ -75,70 +74,56 @@ static void end(const struct scene *s)
 /* So that somebody is suspended at that moment, and nothing happens between the kills. */
 static void kill_all_that_undo(const struct scene *s)
 {
-    assert_true(EVENTUALLY(({
+    AWAIT(({
         kill(s->daemon, SIGSTOP);
         await_state(s->daemon, "T");
         bool waits = suspended(s->program[B1]);
         if (!waits)
             kill(s->daemon, SIGCONT);
         waits;
-    })));
-    kill(s->restorer, SIGSTOP);
-    await_state(s->restorer, "T");
-    kill(s->daemon, SIGKILL);
-    assert_int_equal(await_child(s->daemon), 1000 + SIGKILL);
-    kill(s->restorer, SIGKILL);
-    assert_int_equal(await_child(s->restorer), 1000 + SIGKILL);
+    }));
+    kill_both(s->daemon, s->restorer);
 }
 
 static void kill_runner(struct scene *s, int i)
 {
-    kill(s->runner[i], SIGKILL);
-    assert_int_equal(await_child(s->runner[i]), 1000 + SIGKILL);
+    kill_now(s->runner[i]);
     s->runner[i] = 0;
 }
 
-static void assert_undone(const struct scene *s)
+static void kill_daemon(const struct scene *s)
 {
+    kill_now(s->daemon);
+    assert_int_equal(await_child(s->restorer), 0);
     assert_int_equal(records(NULL), 0);
     assert_true(all_slices_default(s->program, N));
     await_progress(s->program, N);
+    end(s);
 }
 
-static void the_daemon_is_killed(void **state)
+E2E(the_daemon_is_killed)
 {
-    (void)state;
-    struct scene s = begin();
-    kill(s.daemon, SIGKILL);
-    assert_int_equal(await_child(s.daemon), 1000 + SIGKILL);
-    assert_int_equal(await_child(s.restorer), 0);
-    assert_undone(&s);
-    end(&s);
+    const struct scene s = begin();
+    kill_daemon(&s);
 }
 
-static void runner_and_daemon_are_killed(void **state)
+E2E(runner_and_daemon_are_killed)
 {
-    (void)state;
     struct scene s = begin();
     kill_runner(&s, B1);
     kill_runner(&s, B2);
-    assert_true(EVENTUALLY(suspended(s.program[B1])));
-    kill(s.daemon, SIGKILL);
-    assert_int_equal(await_child(s.daemon), 1000 + SIGKILL);
-    assert_int_equal(await_child(s.restorer), 0);
-    assert_undone(&s);
-    end(&s);
+    AWAIT(suspended(s.program[B1]));
+    kill_daemon(&s);
 }
 
 /* The next to come is a daemon that another `cede run` starts. */
-static void both_are_killed_and_another_run_comes(void **state)
+E2E(both_are_killed_and_another_run_comes)
 {
-    (void)state;
     struct scene s = begin();
     kill_all_that_undo(&s);
     assert_true(suspended(s.program[B1]));
     pid_t other = run_job("other", "batch", "batch");
-    assert_true(EVENTUALLY(job_int("other", "processes") == 1));
+    AWAIT(job_int("other", "processes") == 1);
     assert_int_not_equal(daemon_pid(), s.daemon);
     await_progress(s.program, N);
     json_decref(load_end("other", other));
@@ -146,9 +131,8 @@ static void both_are_killed_and_another_run_comes(void **state)
 }
 
 /* Or a verb, which is nobody's descendant. */
-static void runner_and_both_are_killed(void **state)
+E2E(runner_and_both_are_killed)
 {
-    (void)state;
     struct scene s = begin();
     kill_runner(&s, B1);
     kill_all_that_undo(&s);
@@ -158,15 +142,12 @@ static void runner_and_both_are_killed(void **state)
 }
 
 /* What the stand-in refuses: a program that has named nobody. */
-static void a_stranger_is_refused(void **state)
+E2E(a_stranger_is_refused)
 {
-    (void)state;
     strict_gpu();
     pid_t pid = LOAD("b1", "batch");
-    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
-    RUN(&result, "cede", "pause", pid_text(pid));
-    assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "try as root"));
+    AWAIT(all_have_contexts(&pid, 1));
+    FAILS(1, "try as root", "pause", pid_text(pid));
     await_progress(&pid, 1);
     unsetenv("LD_PRELOAD");
     json_decref(load_end("b1", pid));
@@ -182,10 +163,5 @@ int main(void)
         fprintf(stderr, "user %u cannot execute %s: skipped\n", (unsigned)nobody, harness_exe());
         return 77;
     }
-    const struct CMUnitTest tests[] = {
-        e2e(a_stranger_is_refused),        e2e(the_daemon_is_killed),
-        e2e(runner_and_daemon_are_killed), e2e(both_are_killed_and_another_run_comes),
-        e2e(runner_and_both_are_killed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

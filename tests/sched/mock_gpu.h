@@ -4,12 +4,13 @@
 #ifndef CEDE_TESTS_SCHED_MOCK_GPU_H
 #define CEDE_TESTS_SCHED_MOCK_GPU_H
 
-#include "sched/sched.h"
+#include "fixture.h"
 
-#define MOCK_JOBS 64
+#define MOCK_JOBS 8
 
 struct mock_job {
     enum job_class class;
+    uint32_t times;  /* so many of them; 0: one */
     uint32_t weight; /* 0: default */
     uint32_t account;
     double min, max;                 /* floor and ceiling; 0: none */
@@ -26,8 +27,15 @@ struct mock_job {
     double work_s, every_s, due_s, guess;
     bool may_promote;
     int priority;
-    uint32_t late; /* expected at most; of requests that were done, or are past their deadline */
+    uint32_t late;    /* expected at most; of requests that were done, or are past their deadline */
+    double slowest_s; /* of the requests at most; 0: any */
 };
+
+/* A latency job that is seldom at work. */
+#define LIGHT                                                                                      \
+    {                                                                                              \
+        .class = L, .need = 0.1, .lo = 0.099, .hi = 0.101                                          \
+    }
 
 struct mock_scenario {
     const char *name;
@@ -42,7 +50,8 @@ struct mock_scenario {
         uint32_t weight; /* 0: default */
         double min, max;
     } account[4];
-    struct mock_job jobs[8];
+    uint64_t turns_least, turns_most, decisions_most; /* 0: any number */
+    struct mock_job jobs[MOCK_JOBS];
 };
 
 struct mock_result {
@@ -59,5 +68,8 @@ struct mock_result {
 };
 
 void mock_run(const struct mock_scenario *s, struct mock_result *r);
+/* Runs all rows and fails if one of them is not as it says. lost: of the GPU's time at most, where
+ * somebody can always run. */
+void mock_table(const struct mock_scenario *rows, size_t n, double lost);
 
 #endif

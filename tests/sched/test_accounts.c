@@ -1,56 +1,35 @@
-/* What accounts keep apart (sched/account.h), on the mock GPU: nobody's part grows with how many
+/* What accounts keep apart (plan/account.h), on the mock GPU: nobody's part grows with how many
  * jobs he has, how often they come and go, or what deadlines they state. */
 #include "mock_gpu.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#define L CLASS_LATENCY
-#define N CLASS_NORMAL
-#define B CLASS_BATCH
 
 /* Always due: what is missed is due again. */
 #define DUE .work_s = 0.1, .every_s = 0.001, .due_s = 0.2, .late = 9999
 
 /* clang-format off */
 static const struct mock_scenario table[] = {
-    {"turns: one job of one user, three of another", "priority", .seconds = 60, .saturated = true, .jobs = {
-        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+    {"turns: one job of one user, three of another", "priority", .seconds = 60, .saturated = true, .jobs = {LIGHT,
         {.class = B, .need = 1, .account = 1, .lo = 0.44, .hi = 0.46},
-        {.class = B, .need = 1, .account = 2, .lo = 0.14, .hi = 0.16},
-        {.class = B, .need = 1, .account = 2, .lo = 0.14, .hi = 0.16},
-        {.class = B, .need = 1, .account = 2, .lo = 0.14, .hi = 0.16}}},
+        {.class = B, .need = 1, .account = 2, .lo = 0.14, .hi = 0.16, .times = 3}}},
     {"timeslices: the same", "priority", .seconds = 20, .saturated = true, .jobs = {
         {.class = B, .need = 1, .account = 1, .lo = 0.49, .hi = 0.51},
-        {.class = B, .need = 1, .account = 2, .lo = 0.16, .hi = 0.17},
-        {.class = B, .need = 1, .account = 2, .lo = 0.16, .hi = 0.17},
-        {.class = B, .need = 1, .account = 2, .lo = 0.16, .hi = 0.17}}},
+        {.class = B, .need = 1, .account = 2, .lo = 0.16, .hi = 0.17, .times = 3}}},
     {"shares: the same, whatever the classes", "shares", .seconds = 20, .saturated = true, .jobs = {
         {.class = B, .need = 1, .account = 1, .lo = 0.49, .hi = 0.51},
         {.class = N, .need = 1, .account = 2, .lo = 0.24, .hi = 0.26},
         {.class = L, .need = 1, .account = 2, .lo = 0.24, .hi = 0.26}}},
-    {"weights within an account move time within it", "priority", .seconds = 100, .saturated = true, .jobs = {
-        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+    {"weights within an account move time within it", "priority", .seconds = 100, .saturated = true, .jobs = {LIGHT,
         {.class = B, .need = 1, .account = 1, .lo = 0.44, .hi = 0.46},
         {.class = B, .need = 1, .account = 2, .lo = 0.35, .hi = 0.37},
         {.class = B, .weight = 25, .need = 1, .account = 2, .lo = 0.08, .hi = 0.12}}},
-    {"a user's only job keeps its weight against others", "priority", .seconds = 60, .saturated = true, .jobs = {
-        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+    {"a user's only job keeps its weight against others", "priority", .seconds = 60, .saturated = true, .jobs = {LIGHT,
         {.class = B, .weight = 300, .need = 1, .account = 1, .lo = 0.66, .hi = 0.69},
         {.class = B, .need = 1, .account = 2, .lo = 0.21, .hi = 0.24}}},
-    {"weights of accounts", "priority", .seconds = 100, .account = {[1] = {.weight = 300}}, .saturated = true, .jobs = {
-        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+    {"weights of accounts", "priority", .seconds = 100, .account = {[1] = {.weight = 300}}, .saturated = true, .jobs = {LIGHT,
         {.class = B, .need = 1, .account = 1, .lo = 0.66, .hi = 0.69},
-        {.class = B, .need = 1, .account = 2, .lo = 0.10, .hi = 0.13},
-        {.class = B, .need = 1, .account = 2, .lo = 0.10, .hi = 0.13}}},
+        {.class = B, .need = 1, .account = 2, .lo = 0.10, .hi = 0.13, .times = 2}}},
     {"and in timeslices", "priority", .seconds = 20, .account = {[1] = {.weight = 300}}, .saturated = true, .jobs = {
         {.class = N, .need = 1, .account = 1, .lo = 0.74, .hi = 0.76},
-        {.class = N, .need = 1, .account = 2, .lo = 0.12, .hi = 0.13},
-        {.class = N, .need = 1, .account = 2, .lo = 0.12, .hi = 0.13}}},
+        {.class = N, .need = 1, .account = 2, .lo = 0.12, .hi = 0.13, .times = 2}}},
     {"what a floor keeps for batch jobs is not used up by normal ones of the same account", "priority", .floor = 0.2, .seconds = 60, .usage = true, .jobs = {
         {.class = L, .need = 0.02, .account = 3, .lo = 0.019, .hi = 0.021},
         {.class = N, .need = 1, .account = 2, .lo = 0.38, .hi = 0.4},
@@ -62,8 +41,7 @@ static const struct mock_scenario table[] = {
         {.class = N, .need = 1, .account = 2, .lo = 0.76, .hi = 0.8},
         {.class = B, .need = 1, .account = 2, .lo = 0.15, .hi = 0.17},
         {.class = B, .need = 1, .account = 3, .works_from_s = 40, .lo = 0.026, .hi = 0.034}}},
-    {"jobs that come and go bring no credit", "priority", .seconds = 30, .account = {[1] = {.weight = 300}}, .saturated = true, .jobs = {
-        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+    {"jobs that come and go bring no credit", "priority", .seconds = 30, .account = {[1] = {.weight = 300}}, .saturated = true, .jobs = {LIGHT,
         {.class = B, .need = 1, .account = 1, .lo = 0.64, .hi = 0.69},
         {.class = B, .need = 1, .account = 2, .to_s = 5, .lo = 0, .hi = 1},
         {.class = B, .need = 1, .account = 2, .from_s = 5, .to_s = 10, .lo = 0, .hi = 1},
@@ -74,12 +52,10 @@ static const struct mock_scenario table[] = {
     {"a deadline does not undo a lowered weight", "laxity", .seconds = 100, .saturated = true, .jobs = {
         {.class = B, .need = 1, .account = 1, .lo = 0.98, .hi = 1},
         {.class = B, .weight = 1, .need = 1, .account = 2, DUE, .lo = 0, .hi = 0.02}}},
-    {"nor in turns", "laxity", .seconds = 200, .saturated = true, .jobs = {
-        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+    {"nor in turns", "laxity", .seconds = 200, .saturated = true, .jobs = {LIGHT,
         {.class = B, .need = 1, .account = 1, .lo = 0.88, .hi = 0.9},
         {.class = B, .weight = 1, .need = 1, .account = 2, DUE, .lo = 0, .hi = 0.02}}},
-    {"a deadline moves time within its account", "laxity", .seconds = 100, .saturated = true, .jobs = {
-        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+    {"a deadline moves time within its account", "laxity", .seconds = 100, .saturated = true, .jobs = {LIGHT,
         {.class = B, .need = 1, .account = 1, .lo = 0.43, .hi = 0.47},
         {.class = B, .need = 1, .account = 2, .lo = 0.05, .hi = 0.20},
         {.class = B, .need = 1, .account = 2, DUE, .lo = 0.26, .hi = 0.40}}},
@@ -87,17 +63,14 @@ static const struct mock_scenario table[] = {
         {.class = B, .need = 1, .account = 1, .lo = 0.48, .hi = 0.52},
         {.class = B, .need = 1, .account = 2, .lo = 0.05, .hi = 0.24},
         {.class = B, .need = 1, .account = 2, DUE, .lo = 0.26, .hi = 0.45}}},
-    {"a request that is within its user's part is in time", "laxity", .seconds = 100, .jobs = {
-        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+    {"a request that is within its user's part is in time", "laxity", .seconds = 100, .jobs = {LIGHT,
         {.class = B, .need = 1, .account = 1, .lo = 0.5, .hi = 0.66},
-        {.class = B, .need = 1, .account = 2, .work_s = 0.6, .every_s = 2, .due_s = 1.4, .lo = 0.29, .hi = 0.31, .late = 2}}},
-    {"who does nothing costs its account's others next to nothing", "priority", .seconds = 60, .measure_from_s = 10, .usage = true, .jobs = {
-        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+        {.class = B, .need = 1, .account = 2, .work_s = 0.6, .every_s = 2, .due_s = 1.4, .lo = 0.29, .hi = 0.31}}},
+    {"who does nothing costs its account's others next to nothing", "priority", .seconds = 60, .measure_from_s = 10, .usage = true, .jobs = {LIGHT,
         {.class = B, .need = 1, .account = 1, .lo = 0.42, .hi = 0.46},
         {.class = B, .need = 1, .account = 2, .lo = 0.42, .hi = 0.46},
         {.class = B, .need = 1, .account = 2, .works_from_s = 99, .lo = 0, .hi = 0}}},
-    {"nor those of other accounts", "priority", .seconds = 60, .measure_from_s = 10, .usage = true, .jobs = {
-        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+    {"nor those of other accounts", "priority", .seconds = 60, .measure_from_s = 10, .usage = true, .jobs = {LIGHT,
         {.class = B, .need = 1, .account = 1, .lo = 0.86, .hi = 0.9},
         {.class = B, .need = 1, .account = 2, .works_from_s = 99, .lo = 0, .hi = 0},
         {.class = B, .need = 1, .account = 3, .works_from_s = 99, .lo = 0, .hi = 0}}},
@@ -108,29 +81,7 @@ static const struct mock_scenario table[] = {
 };
 /* clang-format on */
 
-static void test_accounts(void **state)
+TEST(behaviours)
 {
-    (void)state;
-    int bad = 0;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        const struct mock_scenario *s = &table[i];
-        struct mock_result r;
-        mock_run(s, &r);
-        bool ok = !s->saturated || r.lost < 5e-3;
-        printf("%-58s", s->name);
-        for (size_t j = 0; j < sizeof(s->jobs) / sizeof(s->jobs[0]) && s->jobs[j].need > 0; j++) {
-            ok &= r.share[j] >= s->jobs[j].lo && r.share[j] <= s->jobs[j].hi;
-            ok &= s->jobs[j].due_s <= 0 || (r.requests[j] > 0 && r.late[j] <= s->jobs[j].late);
-            printf(" %u:%.3f", s->jobs[j].account, r.share[j]);
-        }
-        printf("  lost %.4f%s\n", r.lost, ok ? "" : "  <-- WRONG");
-        bad += !ok;
-    }
-    assert_int_equal(bad, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_accounts)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    mock_table(table, ARRAY_SIZE(table), 5e-3);
 }

@@ -1,22 +1,15 @@
 /* budget_slice_us() against the model in budget.h: what it promises for any rate, load and budget,
  * and that it finds the rate again from what would be observed at any slice. */
-#include "sched/budget.h"
+#include "fixture.h"
+#include "plan/budget.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
 
 static const double rates[] = {0.1, 1, 10, 50, 100, 200, 500, 1000, 2000, 5000, 20000};
 static const double loads[] = {0, 0.01, 0.1, 0.5, 0.9};
 static const uint32_t budgets[] = {0,    1,    300,   361,    600,    1000,
                                    2200, 5000, 20000, 100000, 999999, BUDGET_MAX_US};
 static const uint32_t slices[] = {1, 50, 640, 2048, 20000};
-
-#define EACH(i, array) (size_t i = 0; i < sizeof(array) / sizeof((array)[0]); i++)
 
 static struct sched_params defaults(void)
 {
@@ -43,107 +36,76 @@ static struct budget_seen seen(const struct sched_params *p, double hz, double b
                                 .slice_us = us};
 }
 
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
-    (void)state;
     struct sched_params p = defaults();
-    for
-        EACH(b, budgets)
-        {
-            uint32_t most = budget_slice_us(&p, budgets[b], NULL);
-            assert_true(most >= p.timeslice_min_us && most <= p.timeslice_max_us);
-            assert_true(most == p.timeslice_min_us || most + 2 * p.switch_us <= budgets[b]);
-        for
-            EACH(i, rates)
-            {
-            for
-                EACH(k, loads)
-                {
-                for
-                    EACH(s, slices)
-                    {
-                        struct budget_seen o = seen(&p, rates[i], loads[k], slices[s]);
-                        uint32_t us = budget_slice_us(&p, budgets[b], &o);
-                        assert_true(us >= p.timeslice_min_us && us <= most);
-                        /* More budget never makes it shorter. */
-                        assert_true(b == 0 || us >= budget_slice_us(&p, budgets[b - 1], &o));
-                    }
+    for (size_t b = 0; b < ARRAY_SIZE(budgets); b++) {
+        uint32_t most = budget_slice_us(&p, budgets[b], NULL);
+        assert_true(most >= p.timeslice_min_us && most <= p.timeslice_max_us);
+        assert_true(most == p.timeslice_min_us || most + 2 * p.switch_us <= budgets[b]);
+        for (size_t i = 0; i < ARRAY_SIZE(rates); i++) {
+            for (size_t k = 0; k < ARRAY_SIZE(loads); k++) {
+                for (size_t s = 0; s < ARRAY_SIZE(slices); s++) {
+                    struct budget_seen o = seen(&p, rates[i], loads[k], slices[s]);
+                    uint32_t us = budget_slice_us(&p, budgets[b], &o);
+                    assert_true(us >= p.timeslice_min_us && us <= most);
+                    /* More budget never makes it shorter. */
+                    assert_true(b == 0 || us >= budget_slice_us(&p, budgets[b - 1], &o));
                 }
             }
         }
+    }
     /* What cannot be, or is all there is: still within the bounds. */
     static const struct budget_seen odd[] = {{0, 0, 1},         {0, 1, 1},          {1e9, 0, 1},
                                              {1e9, 1, 1000000}, {3000, 0.99, 2000}, {1, 2, 1}};
-    for
-        EACH(i, odd)
-        {
-            uint32_t us = budget_slice_us(&p, 5000, &odd[i]);
-            assert_true(us >= p.timeslice_min_us && us <= 5000 - 2 * p.switch_us);
-        }
+    for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
+        uint32_t us = budget_slice_us(&p, 5000, &odd[i]);
+        assert_true(us >= p.timeslice_min_us && us <= 5000 - 2 * p.switch_us);
+    }
 }
 
-static void test_smallest_that_will_do(void **state)
+TEST(smallest_that_will_do)
 {
-    (void)state;
     struct sched_params p = defaults();
     unsigned grown = 0;
-    for
-        EACH(b, budgets)
-        {
-            uint32_t most = budget_slice_us(&p, budgets[b], NULL);
-        for
-            EACH(i, rates)
-            {
-                struct budget_seen o = seen(&p, rates[i], 0.1, 1);
-                uint32_t us = budget_slice_us(&p, budgets[b], &o);
-                double least_loss = loss(&p, p.timeslice_min_us, rates[i]);
-                if (us == p.timeslice_min_us) {
-                    /* Little is lost, or little can be saved. */
-                    double saved = 1 - loss(&p, most, rates[i]) / least_loss;
-                    assert_true(least_loss <= p.switch_loss * 1.001 || saved <= 0.101);
-                    continue;
-                }
-                grown++;
-                assert_true(us == most || loss(&p, us, rates[i]) <= p.switch_loss * 1.01);
-                assert_true(loss(&p, us * 0.98, rates[i]) > p.switch_loss);
+    for (size_t b = 0; b < ARRAY_SIZE(budgets); b++) {
+        uint32_t most = budget_slice_us(&p, budgets[b], NULL);
+        for (size_t i = 0; i < ARRAY_SIZE(rates); i++) {
+            struct budget_seen o = seen(&p, rates[i], 0.1, 1);
+            uint32_t us = budget_slice_us(&p, budgets[b], &o);
+            double least_loss = loss(&p, p.timeslice_min_us, rates[i]);
+            if (us == p.timeslice_min_us) {
+                /* Little is lost, or little can be saved. */
+                double saved = 1 - loss(&p, most, rates[i]) / least_loss;
+                assert_true(least_loss <= p.switch_loss * 1.001 || saved <= 0.101);
+                continue;
             }
+            grown++;
+            assert_true(us == most || loss(&p, us, rates[i]) <= p.switch_loss * 1.01);
+            assert_true(loss(&p, us * 0.98, rates[i]) > p.switch_loss);
         }
+    }
     assert_true(grown > 20);
 }
 
 /* The same rate seen at another slice gives the same answer, or the slice would wander. */
-static void test_steady(void **state)
+TEST(steady)
 {
-    (void)state;
     struct sched_params p = defaults();
-    for
-        EACH(i, rates)
-        {
-            struct budget_seen first = seen(&p, rates[i], 0.1, 1);
-            uint32_t us = budget_slice_us(&p, 3000, &first);
-            /* A slice far above the time between requests hides the rate. */
-        for
-            EACH(s, slices)
-            {
-                if (rates[i] * slices[s] > 5e6)
-                    continue;
-                struct budget_seen o = seen(&p, rates[i], 0.1, slices[s]);
-                uint32_t again = budget_slice_us(&p, 3000, &o);
-                if (fabs((double)again - us) > 0.05 * us + 1) {
-                    printf("%g/s: %u us as seen at 1 us, %u us as seen at %u us\n", rates[i], us,
-                           again, slices[s]);
-                    fail();
-                }
+    for (size_t i = 0; i < ARRAY_SIZE(rates); i++) {
+        struct budget_seen first = seen(&p, rates[i], 0.1, 1);
+        uint32_t us = budget_slice_us(&p, 3000, &first);
+        /* A slice far above the time between requests hides the rate. */
+        for (size_t s = 0; s < ARRAY_SIZE(slices); s++) {
+            if (rates[i] * slices[s] > 5e6)
+                continue;
+            struct budget_seen o = seen(&p, rates[i], 0.1, slices[s]);
+            uint32_t again = budget_slice_us(&p, 3000, &o);
+            if (fabs((double)again - us) > 0.05 * us + 1) {
+                printf("%g/s: %u us as seen at 1 us, %u us as seen at %u us\n", rates[i], us, again,
+                       slices[s]);
+                fail();
             }
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_smallest_that_will_do),
-        cmocka_unit_test(test_steady),
-    };
-    return cmocka_run_group_tests_name("core_budget", tests, NULL, NULL);
+    }
 }

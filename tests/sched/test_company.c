@@ -1,61 +1,35 @@
 /* What is told from the record of switches (runs.h, company.h, speed_floor.h): what a review found,
  * with records made by hand. */
-#include "sched/sched_impl.h"
+#include "fixture.h"
+#include "plan/sched_impl.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 
-#include <cmocka.h>
-
-#define US  1000ULL
-#define MS  1000000ULL
-#define SEC 1000000000ULL
-
-static struct sched *scheduler(uint32_t groups)
-{
-    struct sched_params p;
-    struct sched *c = NULL;
-    params_default(&p);
-    assert_int_equal(sched_new(&(struct sched_limits){1, 8, groups, 1}, &p, &c), 0);
-    return c;
-}
-
-static void event(struct sched *c, struct sched_event ev)
-{
-    assert_int_equal(sched_event(c, &ev), 0);
-}
-
+/* A job with as many groups, each in a process of its own. */
 static void add(struct sched *c, uint32_t job, enum job_class class, uint32_t group, uint32_t n)
 {
-    event(c, (struct sched_event){
-                 .type = EV_JOB_ADD, .job = job, .class = class, .weight = WEIGHT_DEFAULT});
+    EVENT(c, JOB_ADD, .job = job, .class = class, .weight = WEIGHT_DEFAULT);
     for (uint32_t g = group; g < group + n; g++)
-        event(c, (struct sched_event){
-                     .type = EV_GROUP_ADD, .job = job, .group = g, .process = g, .computes = true});
+        EVENT(c, GROUP_ADD, .job = job, .group = g, .process = g, .computes = true);
 }
 
 static void switched(struct sched *c, uint32_t group, uint64_t at_ns)
 {
-    event(c, (struct sched_event){.type = EV_SWITCH, .group = group, .at_ns = at_ns});
+    EVENT(c, SWITCH, .group = group, .at_ns = at_ns);
 }
 
 /* A context that was light beside another, is alone beside a latency job since, and saturates the
  * GPU, has the shortest slice. */
-static void test_light_is_forgotten(void **state)
+TEST(light_is_forgotten)
 {
-    (void)state;
-    struct sched *c = scheduler(8);
+    struct sched *c = scheduler(1, 8, 8);
     struct sched_plan plan;
     uint64_t now = SEC;
     add(c, 0, CLASS_LATENCY, 0, 1);
     add(c, 1, CLASS_BATCH, 1, 1);
     add(c, 2, CLASS_BATCH, 2, 1);
     for (uint32_t job = 1; job <= 2; job++) /* turns leave the GPU idle */
-        event(c, (struct sched_event){.type = EV_DEMAND, .job = job, .on = true, .busy = 0.2});
+        EVENT(c, DEMAND, .job = job, .on = true, .busy = 0.2);
     for (int i = 0; i < 4000; i++, now += 4 * MS) {
         switched(c, 1, now);
         switched(c, 2, now + 200 * US);
@@ -63,7 +37,7 @@ static void test_light_is_forgotten(void **state)
             sched_decide(c, now, &plan);
     }
     assert_true(c->groups[1].light);
-    event(c, (struct sched_event){.type = EV_JOB_REMOVE, .job = 2});
+    EVENT(c, JOB_REMOVE, .job = 2);
     for (int i = 0; i < 30000; i++, now += 2 * MS) { /* for a minute */
         switched(c, 1, now + 100 * US);
         switched(c, 0, now + 2 * MS);
@@ -77,9 +51,8 @@ static void test_light_is_forgotten(void **state)
 }
 
 /* What a context does while it is alone is not counted: only time beside others is. */
-static void test_counts_beside_only(void **state)
+TEST(counts_beside_only)
 {
-    (void)state;
     struct sched_params p;
     struct runs r = {.known = true, .group = 1};
     struct context_use u = {0};
@@ -101,11 +74,11 @@ static void test_counts_beside_only(void **state)
  * GPU idle. */
 static uint32_t tried_at_once(uint32_t contexts)
 {
-    struct sched *c = scheduler(1024);
+    struct sched *c = scheduler(1, 8, 1024);
     uint32_t most = 0;
     add(c, 0, CLASS_LATENCY, 0, 1);
     add(c, 1, CLASS_BATCH, 1, contexts);
-    event(c, (struct sched_event){.type = EV_DEMAND, .job = 1, .on = true, .busy = 0.2});
+    EVENT(c, DEMAND, .job = 1, .on = true, .busy = 0.2);
     for (uint32_t i = 0; i < 2000; i++) {
         struct sched_plan plan;
         uint32_t n = 0;
@@ -120,9 +93,8 @@ static uint32_t tried_at_once(uint32_t contexts)
 }
 
 /* So many contexts of one job do not all run beside a latency job at once. */
-static void test_try_is_bounded(void **state)
+TEST(try_is_bounded)
 {
-    (void)state;
     uint32_t few = tried_at_once(4), many = tried_at_once(1000);
     printf("of 4 contexts %u are tried at once, of 1000 %u\n", few, many);
     assert_int_equal(few, 4);
@@ -131,16 +103,15 @@ static void test_try_is_bounded(void **state)
 
 /* Beside a job that is tried one context of another runs, with the shortest slice; each of the two
  * is tried. */
-static void test_try_has_a_witness(void **state)
+TEST(try_has_a_witness)
 {
-    (void)state;
-    struct sched *c = scheduler(8);
+    struct sched *c = scheduler(1, 8, 8);
     uint32_t tries[3] = {0};
     add(c, 0, CLASS_LATENCY, 0, 1);
     add(c, 1, CLASS_BATCH, 1, 1);
     add(c, 2, CLASS_BATCH, 2, 3);
     for (uint32_t job = 1; job <= 2; job++)
-        event(c, (struct sched_event){.type = EV_DEMAND, .job = job, .on = true, .busy = 0.35});
+        EVENT(c, DEMAND, .job = job, .on = true, .busy = 0.35);
     for (uint32_t i = 0; i < 2000; i++) {
         struct sched_plan plan;
         uint32_t tried = 0, shortest = 0;
@@ -180,9 +151,8 @@ static struct context_use in_turn(uint32_t contexts)
 }
 
 /* Where two others have had the engine meanwhile, a pause of a context tells nothing. */
-static void test_unclear_is_not_counted(void **state)
+TEST(unclear_is_not_counted)
 {
-    (void)state;
     struct context_use two = in_turn(2), three = in_turn(3);
     assert_true(two.runs > 40 && two.idle_s == 0 && two.run_s > 0.02);
     assert_int_equal(three.runs, 0);
@@ -195,9 +165,8 @@ static double between(double a, double b)
 
 /* Which lower jobs' runs are as short as can be because the latency job waits for each to end, by
  * lengths as seen on an H100. */
-static void test_who_waits(void **state)
+TEST(who_waits)
 {
-    (void)state;
     static const struct {
         const char *what;
         double given[2], taken[2]; /* lengths of runs, between these, in us */
@@ -247,9 +216,8 @@ static void test_who_waits(void **state)
 
 /* References and refused steps cost lower jobs little, also where the load of the latency job goes
  * up and down. */
-static void test_references_are_rare(void **state)
+TEST(references_are_rare)
 {
-    (void)state;
     struct sched_params p;
     struct speed_floor s = {0};
     struct runs r = {.known = true};
@@ -283,9 +251,8 @@ static void test_references_are_rare(void **state)
 
 /* A burst that costs latency jobs no more than they may lose is followed by no moment in which
  * lower jobs are suspended. */
-static void test_throttled_for_a_while(void **state)
+TEST(throttled_for_a_while)
 {
-    (void)state;
     struct sched_params p;
     struct runs r = {.known = true,
                      .tally = {.seconds = 0.2, .lower_s = 0.04, .parts = {0.8F}, .nparts = 1}};
@@ -299,9 +266,8 @@ static void test_throttled_for_a_while(void **state)
 }
 
 /* Once latency jobs are to keep all of their speed, lower jobs have the shortest slice at once. */
-static void test_all_of_the_speed(void **state)
+TEST(all_of_the_speed)
 {
-    (void)state;
     struct sched_params p;
     struct runs r = {.known = true};
     params_default(&p);
@@ -316,16 +282,4 @@ static void test_all_of_the_speed(void **state)
         assert_true(speed_floor_decide(&p, &s, &r, 0.9, SEC).slice_us > 1);
         assert_int_equal(speed_floor_decide(&p, &s, &r, 1, SEC).slice_us, 1);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_light_is_forgotten),     cmocka_unit_test(test_counts_beside_only),
-        cmocka_unit_test(test_try_is_bounded),         cmocka_unit_test(test_try_has_a_witness),
-        cmocka_unit_test(test_unclear_is_not_counted), cmocka_unit_test(test_references_are_rare),
-        cmocka_unit_test(test_throttled_for_a_while),  cmocka_unit_test(test_who_waits),
-        cmocka_unit_test(test_all_of_the_speed),
-    };
-    return cmocka_run_group_tests_name("sched/company", tests, NULL, NULL);
 }

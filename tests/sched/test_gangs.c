@@ -1,29 +1,12 @@
 /* Gangs at single decisions: when they take turns, and what boosts, throttling, idle times and
  * changes of their groups do to all their halves at once. What they get in the long run: tests/sim.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "sched/sched.h"
-
-#define L  CLASS_LATENCY
-#define N  CLASS_NORMAL
-#define B  CLASS_BATCH
-#define MS 1000000ULL
+#include "fixture.h"
 
 enum { DEVICES = 3, JOBS = 8 };
 
 static struct sched *c;
 static struct sched_plan plan;
-
-static void ev(struct sched_event e)
-{
-    assert_int_equal(sched_event(c, &e), 0);
-}
 
 static uint32_t group_of(uint32_t job, uint32_t device)
 {
@@ -33,15 +16,11 @@ static uint32_t group_of(uint32_t job, uint32_t device)
 /* A job with one compute group on each device of the bit map. */
 static void add_of(uint32_t account, uint32_t job, enum job_class class, uint32_t devices)
 {
-    ev((struct sched_event){
-        .type = EV_JOB_ADD, .job = job, .account = account, .class = class, .weight = 100});
+    EVENT(c, JOB_ADD, .job = job, .account = account, .class = class, .weight = 100);
     for (uint32_t d = 0; d < DEVICES; d++) {
         if (devices >> d & 1)
-            ev((struct sched_event){.type = EV_GROUP_ADD,
-                                    .job = job,
-                                    .device = d,
-                                    .group = group_of(job, d),
-                                    .computes = true});
+            EVENT(c, GROUP_ADD, .job = job, .device = d, .group = group_of(job, d),
+                  .computes = true);
     }
 }
 
@@ -52,7 +31,7 @@ static void add(uint32_t job, enum job_class class, uint32_t devices)
 
 static void demand(uint32_t job, uint32_t device, bool on)
 {
-    ev((struct sched_event){.type = EV_DEMAND, .job = job, .device = device, .on = on});
+    EVENT(c, DEMAND, .job = job, .device = device, .on = on);
 }
 
 /* Where it runs: bit map. */
@@ -74,22 +53,18 @@ static void decide(uint64_t ms)
 
 static int begin(void **state)
 {
-    (void)state;
-    struct sched_params p;
-    params_default(&p);
-    return sched_new(&(struct sched_limits){DEVICES, JOBS, JOBS * DEVICES, JOBS}, &p, &c);
+    c = scheduler(DEVICES, JOBS, JOBS * DEVICES);
+    return 0;
 }
 
 static int end(void **state)
 {
-    (void)state;
     sched_free(c);
     return 0;
 }
 
-static void test_when_gangs_take_turns(void **state)
+TEST_WITH(when_gangs_take_turns, begin, end)
 {
-    (void)state;
     add(0, N, 3);
     decide(0);
     assert_int_equal(runs(0), 3);
@@ -105,7 +80,7 @@ static void test_when_gangs_take_turns(void **state)
     bool first = runs(0) == 3;
     decide(202);
     assert_int_equal(runs(0), first ? 0 : 3);
-    ev((struct sched_event){.type = EV_JOB_REMOVE, .job = 2});
+    EVENT(c, JOB_REMOVE, .job = 2);
     decide(203);
     assert_int_equal(runs(0), 3);
     add(3, L, 1); /* below the top on one: in turns on both, and its peer waits for it */
@@ -121,9 +96,8 @@ static void test_when_gangs_take_turns(void **state)
 }
 
 /* Halves start next to each other, after all that has to stop, on whatever device. */
-static void test_order(void **state)
+TEST_WITH(order, begin, end)
 {
-    (void)state;
     add(0, L, 7);
     add(1, B, 3);
     add(2, B, 6);
@@ -146,9 +120,8 @@ static void test_order(void **state)
 }
 
 /* A boosted gang runs on all its devices at once, in mid-turn, and others that fit beside it. */
-static void test_boost(void **state)
+TEST_WITH(boost, begin, end)
 {
-    (void)state;
     add(0, L, 3);
     add(1, B, 3);
     add(2, B, 1);
@@ -159,12 +132,8 @@ static void test_boost(void **state)
             break;
     }
     assert_int_equal(runs(2), 1);
-    ev((struct sched_event){.type = EV_DEADLINE,
-                            .job = 1,
-                            .deadline_ns = 1500 * MS,
-                            .left_ns = 1400 * MS,
-                            .may_promote = true,
-                            .on = true});
+    EVENT(c, DEADLINE, .job = 1, .deadline_ns = 1500 * MS, .left_ns = 1400 * MS,
+          .may_promote = true, .on = true);
     decide(1000);
     bool promoted;
     assert_int_equal(runs(1), 3);
@@ -172,19 +141,14 @@ static void test_boost(void **state)
     assert_int_equal(runs(3), 4);
     for (uint32_t d = 0; d < 2; d++)
         assert_true(sched_member_boosted(c, 1, d, &promoted));
-    ev((struct sched_event){.type = EV_DEADLINE,
-                            .job = 1,
-                            .deadline_ns = 1500 * MS,
-                            .left_ns = 400 * MS,
-                            .may_promote = true,
-                            .on = true});
+    EVENT(c, DEADLINE, .job = 1, .deadline_ns = 1500 * MS, .left_ns = 400 * MS, .may_promote = true,
+          .on = true);
     decide(1050); /* beside latency jobs of unknown load it would be late: it joins their class */
     for (uint32_t d = 0; d < 2; d++)
         assert_true(sched_member_boosted(c, 1, d, &promoted) && promoted);
     assert_int_equal(runs(1), 3);
     /* One that another job is before on one device is boosted on none, and leaves the other. */
-    ev((struct sched_event){
-        .type = EV_DEADLINE, .job = 2, .deadline_ns = 1400 * MS, .left_ns = 100 * MS, .on = true});
+    EVENT(c, DEADLINE, .job = 2, .deadline_ns = 1400 * MS, .left_ns = 100 * MS, .on = true);
     decide(1060);
     assert_true(sched_member_boosted(c, 2, 0, &promoted));
     for (uint32_t d = 0; d < 2; d++)
@@ -194,9 +158,8 @@ static void test_boost(void **state)
 
 /* It is idle only if it is so on all its devices, and then gets short turns only. A device on which
  * it alone does nothing is not one of its gang. */
-static void test_idle(void **state)
+TEST_WITH(test_idle, begin, end)
 {
-    (void)state;
     add(0, L, 3);
     add(1, B, 3);
     add(2, B, 1);
@@ -224,9 +187,8 @@ static void test_idle(void **state)
 
 /* A context without work on a third device: nobody has to wait for it there, and nothing has to
  * wait that it begins to work, until it does. */
-static void test_stray(void **state)
+TEST_WITH(test_stray, begin, end)
 {
-    (void)state;
     add(0, L, 7);
     add(1, B, 7);
     add(2, B, 4);
@@ -248,7 +210,7 @@ static void test_stray(void **state)
     }
     assert_in_range(ran[0], 850, 950); /* of 1800: two equal gangs */
     assert_in_range(ran[1], 230, 270); /* of 1000: GPU time of job 2, no credit from before */
-    ev((struct sched_event){.type = EV_JOB_PAUSE, .job = 1, .on = true});
+    EVENT(c, JOB_PAUSE, .job = 1, .on = true);
     decide(30000);
     assert_int_equal(runs(1), 0);
 }
@@ -264,7 +226,7 @@ static uint32_t slice_of(uint32_t group)
 
 static uint64_t give(uint32_t group, uint64_t at_ns, uint64_t us)
 {
-    ev((struct sched_event){.type = EV_SWITCH, .group = group, .at_ns = at_ns});
+    EVENT(c, SWITCH, .group = group, .at_ns = at_ns);
     return at_ns + us * 1000;
 }
 
@@ -285,9 +247,8 @@ static uint64_t short_gaps(uint32_t latency, uint32_t lower, uint64_t at_ns, uin
 
 /* Lower jobs are throttled on one device: a gang that is on it waits on the others too, and these
  * are not idle meanwhile. */
-static void test_throttle(void **state)
+TEST_WITH(throttle, begin, end)
 {
-    (void)state;
     add(0, L, 1);
     add(1, B, 3);
     add(2, B, 2);
@@ -306,23 +267,20 @@ static void test_throttle(void **state)
 }
 
 /* A gang that gains a half in mid-turn, loses it, or whose half turns out to compute. */
-static void test_groups_change(void **state)
+TEST_WITH(groups_change, begin, end)
 {
-    (void)state;
     add(0, L, 7);
     add(1, B, 1);
     add(2, B, 3);
     for (uint64_t ms = 0; ms < 4000; ms += 10) {
         if (ms == 1010)
-            ev((struct sched_event){
-                .type = EV_GROUP_ADD, .job = 1, .device = 1, .group = group_of(1, 1)});
+            EVENT(c, GROUP_ADD, .job = 1, .device = 1, .group = group_of(1, 1));
         if (ms == 1520)
-            ev((struct sched_event){
-                .type = EV_GROUP_CHANGE, .group = group_of(1, 1), .computes = true});
+            EVENT(c, GROUP_CHANGE, .group = group_of(1, 1), .computes = true);
         if (ms == 2030)
-            ev((struct sched_event){.type = EV_GROUP_REMOVE, .group = group_of(2, 0)});
+            EVENT(c, GROUP_REMOVE, .group = group_of(2, 0));
         if (ms == 3040)
-            ev((struct sched_event){.type = EV_JOB_PAUSE, .job = 1, .on = true});
+            EVENT(c, JOB_PAUSE, .job = 1, .on = true);
         decide(ms);
         uint32_t both = ms >= 1520 ? 3 : 1, second = ms >= 2030 ? 2 : 3;
         assert_true((runs(1) & both) == 0 || (runs(1) & both) == both);
@@ -334,9 +292,8 @@ static void test_groups_change(void **state)
 
 /* One gang of one user has half beside three of another, however these come and go, and whatever
  * is due for them. */
-static void test_accounts(void **state)
+TEST_WITH(accounts, begin, end)
 {
-    (void)state;
     enum { PLAIN, CHURN, DUE, PHASES, PHASE_MS = 60000 };
     uint64_t had[PHASES] = {0};
     add(0, L, 3);
@@ -346,15 +303,12 @@ static void test_accounts(void **state)
     for (uint64_t ms = 0; ms < (uint64_t)PHASES * PHASE_MS; ms += 10) {
         uint32_t other = 2 + (uint32_t)(ms / 300 % 3);
         if (ms / PHASE_MS == CHURN && ms % 300 == 0) {
-            ev((struct sched_event){.type = EV_JOB_REMOVE, .job = other});
+            EVENT(c, JOB_REMOVE, .job = other);
             add_of(2, other, B, 3);
         }
         if (ms / PHASE_MS == DUE && ms % 300 == 0)
-            ev((struct sched_event){.type = EV_DEADLINE,
-                                    .job = 2,
-                                    .deadline_ns = (ms + 300) * MS,
-                                    .left_ns = 300 * MS,
-                                    .on = true});
+            EVENT(c, DEADLINE, .job = 2, .deadline_ns = (ms + 300) * MS, .left_ns = 300 * MS,
+                  .on = true);
         decide(ms);
         had[ms / PHASE_MS] += runs(1) == 3 ? 10 : 0;
     }
@@ -362,21 +316,4 @@ static void test_accounts(void **state)
     assert_in_range(had[PLAIN], PHASE_MS * 49 / 100, PHASE_MS * 51 / 100);
     assert_in_range(had[CHURN], PHASE_MS * 49 / 100, PHASE_MS * 64 / 100);
     assert_in_range(had[DUE], PHASE_MS * 49 / 100, PHASE_MS * 64 / 100);
-}
-
-#define T(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        T(test_when_gangs_take_turns),
-        T(test_order),
-        T(test_boost),
-        T(test_idle),
-        T(test_stray),
-        T(test_throttle),
-        T(test_groups_change),
-        T(test_accounts),
-    };
-    return cmocka_run_group_tests_name("gangs", tests, NULL, NULL);
 }

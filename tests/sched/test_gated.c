@@ -1,22 +1,10 @@
 /* A gated device in virtual time: whoever wants it says so at once, work of 0.1 ms is done for one
  * of those that may submit, round robin, and nothing takes time but work. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "sched/sched.h"
+#include "fixture.h"
 
 #define STEP_NS 100000U
 #define STEPS_S 10000U
 #define JOBS    5U
-#define L       CLASS_LATENCY
-#define N       CLASS_NORMAL
-#define B       CLASS_BATCH
-
 struct job {
     bool there;
     enum job_class class;
@@ -28,65 +16,62 @@ struct job {
     uint32_t slice_lo, slice_hi;  /* of its setting at the end, us */
 };
 
+#define LONGEST  .slice_lo = 1000000, .slice_hi = 1000000
+#define SHORTEST .slice_lo = 1, .slice_hi = 1
+#define QUEUE    .slice_lo = 1000, .slice_hi = 100000
+
+/* clang-format off */
 static const struct scenario {
     const char *name, *policy;
     unsigned seconds;
     struct job jobs[JOBS];
 } scenarios[] = {
     {"a lone normal job is let be", "priority", 2, {{1, N, .lo = 1, .hi = 1}}},
-    {"a lone batch job keeps its queue short",
-     "priority",
-     2,
-     {{1, B, .lo = 1, .hi = 1, .slice_lo = 1000, .slice_hi = 100000}}},
-    {"latency before batch, which gets the rest",
-     "priority",
-     4,
-     {{1, L, .period_steps = 1000, .burst = 50, .lo = 0.05, .hi = 0.05, .slice_lo = 1000000,
-       .slice_hi = 1000000},
-      {1, B, .lo = 0.949, .hi = 0.95, .slice_lo = 1, .slice_hi = 1}}},
-    {"a saturating latency job leaves nothing",
-     "priority",
-     2,
-     {{1, L, .lo = 1, .hi = 1, .slice_lo = 1000000, .slice_hi = 1000000},
-      {1, B, .lo = 0, .hi = 0, .slice_lo = 1, .slice_hi = 1}}},
-    {"but what is above its ceiling",
-     "priority",
-     2,
-     {{1, L, .max = 0.5, .lo = 0.49, .hi = 0.51, .slice_lo = 1000000, .slice_hi = 1000000},
-      {1, B, .lo = 0.49, .hi = 0.51, .slice_lo = 1, .slice_hi = 1}}},
-    {"latency jobs have it together",
-     "priority",
-     2,
-     {{1, L, .lo = 0.49, .hi = 0.51}, {1, L, .lo = 0.49, .hi = 0.51}}},
-    {"batch jobs take turns by weight",
-     "priority",
-     60,
-     {{1, L, .period_steps = 1000, .burst = 100, .lo = 0.1, .hi = 0.1, .slice_lo = 1000000,
-       .slice_hi = 1000000},
-      {1, B, 300, .lo = 0.66, .hi = 0.69, .slice_lo = 1, .slice_hi = 1},
-      {1, B, 100, .lo = 0.21, .hi = 0.24, .slice_lo = 1, .slice_hi = 1}}},
-    {"normal before batch",
-     "priority",
-     10,
-     {{1, N, .period_steps = 500, .burst = 100, .lo = 0.2, .hi = 0.2, .slice_lo = 1000,
-       .slice_hi = 100000},
-      {1, B, .lo = 0.79, .hi = 0.8, .slice_lo = 1, .slice_hi = 1}}},
-    {"short gaps keep the turn, and are filled",
-     "priority",
-     60,
-     {{1, B, .gap = 5, .lo = 0.08, .hi = 0.09, .slice_lo = 1000, .slice_hi = 100000},
-      {1, B, .lo = 0.91, .hi = 0.92, .slice_lo = 1000, .slice_hi = 100000}}},
-    {"long gaps do not",
-     "priority",
-     60,
-     {{1, B, .gap = 100, .lo = 0.0001, .hi = 0.01, .slice_lo = 1000, .slice_hi = 100000},
-      {1, B, .lo = 0.97, .hi = 1, .slice_lo = 1000, .slice_hi = 100000}}},
-    {"shares: classes are ignored",
-     "shares",
-     60,
-     {{1, B, 300, .lo = 0.74, .hi = 0.76, .slice_lo = 1, .slice_hi = 100000},
-      {1, L, 100, .lo = 0.24, .hi = 0.26, .slice_lo = 1, .slice_hi = 1000000}}},
+    {"a lone batch job keeps its queue short", "priority", 2, {{1, B, .lo = 1, .hi = 1, QUEUE}}},
+    {"latency before batch, which gets the rest", "priority", 4, {
+        {1, L, .period_steps = 1000, .burst = 50, .lo = 0.05, .hi = 0.05, LONGEST},
+        {1, B, .lo = 0.949, .hi = 0.95, SHORTEST}}},
+    {"a saturating latency job leaves nothing", "priority", 2, {
+        {1, L, .lo = 1, .hi = 1, LONGEST},
+        {1, B, .lo = 0, .hi = 0, SHORTEST}}},
+    {"but what is above its ceiling", "priority", 2, {
+        {1, L, .max = 0.5, .lo = 0.49, .hi = 0.51, LONGEST},
+        {1, B, .lo = 0.49, .hi = 0.51, SHORTEST}}},
+    {"latency jobs have it together", "priority", 2, {
+        {1, L, .lo = 0.49, .hi = 0.51},
+        {1, L, .lo = 0.49, .hi = 0.51}}},
+    {"batch jobs take turns by weight", "priority", 60, {
+        {1, L, .period_steps = 1000, .burst = 100, .lo = 0.1, .hi = 0.1, LONGEST},
+        {1, B, 300, .lo = 0.66, .hi = 0.69, SHORTEST},
+        {1, B, 100, .lo = 0.21, .hi = 0.24, SHORTEST}}},
+    {"normal before batch", "priority", 10, {
+        {1, N, .period_steps = 500, .burst = 100, .lo = 0.2, .hi = 0.2, QUEUE},
+        {1, B, .lo = 0.79, .hi = 0.8, SHORTEST}}},
+    {"short gaps keep the turn, and are filled", "priority", 60, {
+        {1, B, .gap = 5, .lo = 0.08, .hi = 0.09, QUEUE},
+        {1, B, .lo = 0.91, .hi = 0.92, QUEUE}}},
+    {"long gaps do not", "priority", 60, {
+        {1, B, .gap = 100, .lo = 0.0001, .hi = 0.01, QUEUE},
+        {1, B, .lo = 0.97, .hi = 1, QUEUE}}},
+    {"shares: classes are ignored", "shares", 60, {
+        {1, B, 300, .lo = 0.74, .hi = 0.76, .slice_lo = 1, .slice_hi = 100000},
+        {1, L, 100, .lo = 0.24, .hi = 0.26, .slice_lo = 1, .slice_hi = 1000000}}},
 };
+/* clang-format on */
+
+/* A gated device. */
+static struct sched *gated(uint32_t jobs)
+{
+    struct sched *c = scheduler(1, jobs, jobs);
+    EVENT(c, DEVICE, .on = true);
+    return c;
+}
+
+static void add_wanting(struct sched *c, uint32_t job, enum job_class class)
+{
+    add_job(c, job, class);
+    EVENT(c, DEMAND, .job = job, .on = true);
+}
 
 struct state {
     uint64_t left, quiet, served;
@@ -96,24 +81,15 @@ struct state {
 
 static void simulate(const struct scenario *s, struct state *v)
 {
-    struct sched_params p;
-    struct sched *c;
+    struct sched *c = gated(JOBS);
     struct sched_plan plan = {.wake_ns = 0};
-    params_default(&p);
-    assert_int_equal(sched_new(&(struct sched_limits){1, JOBS, JOBS, JOBS}, &p, &c), 0);
     assert_int_equal(sched_set_policy(c, s->policy), 0);
-    assert_int_equal(sched_event(c, &(struct sched_event){.type = EV_DEVICE, .on = true}), 0);
     for (uint32_t j = 0; j < JOBS && s->jobs[j].there; j++) {
-        struct sched_event e = {.type = EV_JOB_ADD,
-                                .job = j,
-                                .gpu_max = s->jobs[j].max,
-                                .class = s->jobs[j].class,
-                                .weight = s->jobs[j].weight ? s->jobs[j].weight : WEIGHT_DEFAULT};
-        assert_int_equal(sched_event(c, &e), 0);
-        e = (struct sched_event){.type = EV_GROUP_ADD, .job = j, .group = j, .computes = true};
-        assert_int_equal(sched_event(c, &e), 0);
-        e = (struct sched_event){.type = EV_DEMAND, .job = j};
-        assert_int_equal(sched_event(c, &e), 0);
+        const struct job *x = &s->jobs[j];
+        EVENT(c, JOB_ADD, .job = j, .gpu_max = x->max, .class = x->class,
+              .weight = x->weight ? x->weight : WEIGHT_DEFAULT);
+        EVENT(c, GROUP_ADD, .job = j, .group = j, .computes = true);
+        EVENT(c, DEMAND, .job = j);
     }
     uint32_t next = 0;
     for (uint64_t step = 0; step < (uint64_t)s->seconds * STEPS_S; step++) {
@@ -129,8 +105,7 @@ static void simulate(const struct scenario *s, struct state *v)
                 continue;
             v[j].wants = wants;
             changed = true;
-            struct sched_event e = {.type = EV_DEMAND, .job = j, .on = wants};
-            assert_int_equal(sched_event(c, &e), 0);
+            EVENT(c, DEMAND, .job = j, .on = wants);
         }
         if (changed) {
             sched_decide(c, now, &plan);
@@ -164,11 +139,10 @@ static void simulate(const struct scenario *s, struct state *v)
     sched_free(c);
 }
 
-static void test_scenarios(void **unused)
+TEST(behaviours)
 {
-    (void)unused;
     int bad = 0;
-    for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(scenarios); i++) {
         const struct scenario *s = &scenarios[i];
         struct state v[JOBS] = {0};
         simulate(s, v);
@@ -186,29 +160,19 @@ static void test_scenarios(void **unused)
 }
 
 /* What is paused does not count, and nobody waits for it. */
-static void test_pause(void **unused)
+TEST(paused)
 {
-    (void)unused;
-    struct sched_params p;
-    struct sched *c;
+    struct sched *c = gated(2);
     struct sched_plan plan;
-    params_default(&p);
-    assert_int_equal(sched_new(&(struct sched_limits){1, 2, 2, 2}, &p, &c), 0);
-    sched_event(c, &(struct sched_event){.type = EV_DEVICE, .on = true});
-    for (uint32_t j = 0; j < 2; j++) {
-        sched_event(c, &(struct sched_event){
-                           .type = EV_JOB_ADD, .job = j, .class = j ? B : L, .weight = 100});
-        sched_event(
-            c, &(struct sched_event){.type = EV_GROUP_ADD, .job = j, .group = j, .computes = true});
-        sched_event(c, &(struct sched_event){.type = EV_DEMAND, .job = j, .on = true});
-    }
-    for (int paused = 0; paused < 2; paused++) {
-        sched_event(c, &(struct sched_event){.type = EV_JOB_PAUSE, .job = 0, .on = paused});
+    for (uint32_t j = 0; j < 2; j++)
+        add_wanting(c, j, j ? B : L);
+    for (int on = 0; on < 2; on++) {
+        EVENT(c, JOB_PAUSE, .job = 0, .on = on);
         sched_decide(c, 1000, &plan);
         for (size_t k = 0; k < plan.n; k++)
-            assert_int_equal(plan.settings[k].runnable, (plan.settings[k].group == 1) == paused);
+            assert_int_equal(plan.settings[k].runnable, (plan.settings[k].group == 1) == on);
     }
-    sched_event(c, &(struct sched_event){.type = EV_JOB_PAUSE, .job = 1, .on = true});
+    EVENT(c, JOB_PAUSE, .job = 1, .on = true);
     sched_decide(c, 2000, &plan);
     for (size_t k = 0; k < plan.n; k++)
         assert_false(plan.settings[k].runnable);
@@ -218,29 +182,19 @@ static void test_pause(void **unused)
 
 /* Two normal jobs work for a while, a batch job waits from the start and another from near the end:
  * none of them has credit against the other. */
-static void test_waiting_gives_no_credit(void **unused)
+TEST(waiting_gives_no_credit)
 {
-    (void)unused;
-    struct sched_params p;
-    struct sched *c;
+    struct sched *c = gated(4);
     struct sched_plan plan;
     unsigned ran[4] = {0};
-    params_default(&p);
-    assert_int_equal(sched_new(&(struct sched_limits){1, 4, 4, 4}, &p, &c), 0);
-    sched_event(c, &(struct sched_event){.type = EV_DEVICE, .on = true});
     for (uint64_t ms = 0, jobs = 0; ms < 70000; ms += 10) {
         while (jobs < (ms < 50000 ? 3 : 4)) {
             uint32_t j = (uint32_t)jobs++;
-            sched_event(c,
-                        &(struct sched_event){
-                            .type = EV_JOB_ADD, .job = j, .class = j < 2 ? N : B, .weight = 100});
-            sched_event(c, &(struct sched_event){
-                               .type = EV_GROUP_ADD, .job = j, .group = j, .computes = true});
-            sched_event(c, &(struct sched_event){.type = EV_DEMAND, .job = j, .on = true});
+            add_wanting(c, j, j < 2 ? N : B);
         }
         for (uint32_t j = 0; j < 2 && ms == 55000; j++)
-            sched_event(c, &(struct sched_event){.type = EV_DEMAND, .job = j, .on = false});
-        sched_decide(c, ms * 1000000, &plan);
+            EVENT(c, DEMAND, .job = j, .on = false);
+        sched_decide(c, ms * MS, &plan);
         for (size_t k = 0; k < plan.n && ms >= 56000; k++)
             ran[plan.settings[k].group] += plan.settings[k].runnable;
     }
@@ -250,34 +204,18 @@ static void test_waiting_gives_no_credit(void **unused)
 }
 
 /* Who is due has the device as long as it wants it, and then the turns go on. */
-static void test_deadline(void **unused)
+TEST(deadline)
 {
-    (void)unused;
-    struct sched_params p;
-    struct sched *c;
+    struct sched *c = gated(2);
     struct sched_plan plan;
-    params_default(&p);
-    assert_int_equal(sched_new(&(struct sched_limits){1, 2, 2, 2}, &p, &c), 0);
-    sched_event(c, &(struct sched_event){.type = EV_DEVICE, .on = true});
-    for (uint32_t j = 0; j < 2; j++) {
-        sched_event(c,
-                    &(struct sched_event){.type = EV_JOB_ADD, .job = j, .class = B, .weight = 100});
-        sched_event(
-            c, &(struct sched_event){.type = EV_GROUP_ADD, .job = j, .group = j, .computes = true});
-        sched_event(c, &(struct sched_event){.type = EV_DEMAND, .job = j, .on = true});
-    }
-    sched_event(c, &(struct sched_event){.type = EV_DEADLINE,
-                                         .job = 1,
-                                         .deadline_ns = 3000000000,
-                                         .left_ns = 2400000000,
-                                         .on = true});
+    for (uint32_t j = 0; j < 2; j++)
+        add_wanting(c, j, B);
+    EVENT(c, DEADLINE, .job = 1, .deadline_ns = 3000000000, .left_ns = 2400000000, .on = true);
     unsigned ran[2] = {0}, late[2] = {0};
     for (uint64_t ms = 1; ms < 4000; ms++) {
         if (ms == 2000) /* done */
-            sched_event(c,
-                        &(struct sched_event){
-                            .type = EV_DEADLINE, .job = 1, .deadline_ns = TIME_NEVER, .on = true});
-        sched_decide(c, ms * 1000000, &plan);
+            EVENT(c, DEADLINE, .job = 1, .deadline_ns = TIME_NEVER, .on = true);
+        sched_decide(c, ms * MS, &plan);
         for (size_t k = 0; k < plan.n; k++)
             (ms < 2000 ? ran : late)[plan.settings[k].group] += plan.settings[k].runnable;
     }
@@ -285,12 +223,4 @@ static void test_deadline(void **unused)
     assert_true(ran[1] >= 1890 && ran[0] <= 210);
     assert_true(late[0] > 800 && late[1] > 100);
     sched_free(c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scenarios), cmocka_unit_test(test_pause),
-        cmocka_unit_test(test_waiting_gives_no_credit), cmocka_unit_test(test_deadline)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

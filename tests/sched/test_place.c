@@ -1,22 +1,11 @@
 /* Placement: single decisions, and the busy times of GPUs over many hours of virtual time. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "../sanitized.h"
+#include "fixture.h"
+#include "plan/place.h"
 
-#include "sched/place.h"
+#include <math.h>
 
 #define GIB (1ULL << 30)
-#define L   CLASS_LATENCY
-#define N   CLASS_NORMAL
-#define B   CLASS_BATCH
 
 static struct place p;
 static uint32_t candidates;
@@ -24,7 +13,6 @@ static enum place_reason why;
 
 static int begin(void **state)
 {
-    (void)state;
     memset(&p, 0, sizeof(p));
     return 0;
 }
@@ -56,87 +44,85 @@ static uint32_t choose(enum job_class class, uint32_t n)
     return place_choose(&p, &w, &why);
 }
 
-static void test_least_loaded(void **state)
+/* Jobs on GPUs, and where one more goes. */
+struct row {
+    const char *name;
+    uint32_t gpus;
+    enum job_class class; /* of the one more, */
+    uint32_t n, to;       /* which wants as many and gets these: a bit map */
+    enum place_reason why;
+    struct {
+        enum job_class class;
+        uint32_t map, weight;
+        double busy;
+    } jobs[5];
+    uint32_t skip;   /* these are no candidates: bit map */
+    double speed[2]; /* 0: not told */
+};
+
+/* clang-format off */
+#define ON(c, gpus)         {(c), (gpus), 100, -1}
+#define BUSY(c, gpus, part) {(c), (gpus), 100, (part)}
+#define HEAVY(c, gpus)      {(c), (gpus), 200, -1}
+#define GANGS               .jobs = {ON(B, 3), ON(B, 0xc), ON(B, 1), ON(B, 8)}
+
+static const struct row rows[] = {
+    {"all idle", 3, B, 1, 1, .why = PLACE_IDLE},
+    {"one has a job", 3, B, 1, 2, PLACE_IDLE, .jobs = {ON(B, 1)}},
+    {"two have one", 3, B, 1, 4, PLACE_IDLE, .jobs = {ON(B, 1), ON(B, 2)}},
+    {"not where one is of twice the weight", 3, B, 1, 1, PLACE_LEAST,
+     .jobs = {ON(B, 1), ON(B, 2), HEAVY(B, 4)}},
+    {"nor where two are", 3, B, 1, 2, PLACE_LEAST,
+     .jobs = {ON(B, 1), ON(B, 2), HEAVY(B, 4), ON(B, 1)}},
+    {"latency jobs keep apart, whatever else is there", 3, L, 1, 2, PLACE_LEAST,
+     .jobs = {ON(L, 1), ON(B, 2), ON(B, 4), ON(B, 4)}},
+    {"also three", 3, L, 1, 4, PLACE_LEAST,
+     .jobs = {ON(L, 1), ON(L, 2), ON(B, 2), ON(B, 4), ON(B, 4)}},
+    {"then they go where least is", 3, L, 1, 1, PLACE_LEAST,
+     .jobs = {ON(L, 1), ON(L, 2), ON(L, 4), ON(B, 2), ON(B, 4)}},
+    {"normal jobs leave next to nothing, as far as is known", 2, B, 1, 2, PLACE_LEAST,
+     .jobs = {ON(N, 1), ON(B, 2), ON(B, 2)}},
+    {"nor to each other", 2, N, 1, 2, PLACE_LEAST, .jobs = {ON(N, 1), ON(B, 2), ON(B, 2)}},
+    {"one known to leave nearly all does not matter", 2, B, 1, 1, PLACE_LEAST,
+     .jobs = {BUSY(N, 1, 0.04), ON(B, 2)}},
+    {"jobs seen to use little leave room", 2, B, 1, 1, PLACE_LEAST,
+     .jobs = {BUSY(B, 1, 0.1), BUSY(B, 1, 0.1), BUSY(B, 2, 0.9)}},
+    {"one that has just begun does not show yet", 2, B, 1, 2, PLACE_LEAST,
+     .jobs = {BUSY(B, 1, 0.1), BUSY(B, 1, 0.1), BUSY(B, 2, 0.9), ON(B, 1)}},
+    {"the faster one", 2, B, 1, 2, PLACE_IDLE, .speed = {0.5, 1}},
+    {"not with a job", 2, B, 1, 1, PLACE_IDLE, .jobs = {ON(B, 2)}, .speed = {0.5, 1}},
+    {"if the other has none", 2, B, 1, 2, PLACE_LEAST, .jobs = {ON(B, 2), ON(B, 1)}, .speed = {0.5, 1}},
+    {"a gang", 4, B, 2, 3, .why = PLACE_IDLE},
+    {"a second", 4, B, 2, 0xc, PLACE_IDLE, .jobs = {ON(B, 3)}},
+    {"gangs share all GPUs or none: not 2 and 4, which have less", 4, B, 2, 3, PLACE_LEAST, GANGS},
+    {"all there are", 4, B, 4, 0xf, PLACE_ONLY, GANGS},
+    {"one beside gangs", 4, B, 1, 2, PLACE_LEAST, GANGS},
+    {"three beside gangs", 4, B, 3, 7, PLACE_LEAST, GANGS},
+    {"of two candidates", 3, B, 1, 2, PLACE_IDLE, .skip = 1},
+    {"two of two", 3, B, 2, 6, PLACE_ONLY, .skip = 1},
+    {"three of two", 3, B, 3, 0, PLACE_ONLY, .skip = 1},
+    {"none", 3, B, 0, 0, PLACE_ONLY, .skip = 1},
+};
+/* clang-format on */
+
+TEST(single_decisions)
 {
-    (void)state;
-    gpus(3);
-    assert_int_equal(choose(B, 1), 1);
-    assert_int_equal(why, PLACE_IDLE);
-    runs(B, 1);
-    assert_int_equal(choose(B, 1), 2);
-    runs(B, 2);
-    assert_int_equal(choose(B, 1), 4);
-    runs_busy(B, 200, 4, -1);
-    assert_int_equal(choose(B, 1), 1);
-    assert_int_equal(why, PLACE_LEAST);
-    runs(B, 1);
-    assert_int_equal(choose(B, 1), 2);
+    for (const struct row *r = rows; r < rows + ARRAY_SIZE(rows); r++) {
+        begin(NULL);
+        gpus(r->gpus);
+        candidates &= ~r->skip;
+        p.gpus[0].speed = r->speed[0];
+        p.gpus[1].speed = r->speed[1];
+        for (size_t i = 0; i < ARRAY_SIZE(r->jobs) && r->jobs[i].map; i++)
+            runs_busy(r->jobs[i].class, r->jobs[i].weight, r->jobs[i].map, r->jobs[i].busy);
+        uint32_t to = choose(r->class, r->n);
+        if (to != r->to || (to && why != r->why))
+            fail_msg("%s: %x, reason %d", r->name, to, (int)why);
+    }
 }
 
-/* Latency jobs keep apart, whatever else is there; then they go where least is. */
-static void test_latency(void **state)
+TEST_WITH(memory, begin, NULL)
 {
-    (void)state;
-    gpus(3);
-    runs(L, 1);
-    runs(B, 2);
-    runs(B, 4);
-    runs(B, 4);
-    assert_int_equal(choose(L, 1), 2);
-    runs(L, 2);
-    assert_int_equal(choose(L, 1), 4);
-    runs(L, 4);
-    assert_int_equal(choose(L, 1), 1);
-}
-
-/* What better classes leave counts: known to leave nearly all, they do not matter; normal jobs of
- * which nothing is known are taken to leave next to nothing. */
-static void test_better_classes(void **state)
-{
-    (void)state;
-    gpus(2);
-    runs(N, 1);
-    runs(B, 2);
-    runs(B, 2);
-    assert_int_equal(choose(B, 1), 2);
-    assert_int_equal(choose(N, 1), 2);
-    begin(NULL);
-    gpus(2);
-    runs_busy(N, 100, 1, 0.04);
-    runs(B, 2);
-    assert_int_equal(choose(B, 1), 1);
-}
-
-/* A job that was seen to use little leaves room; one that has just begun does not show yet. */
-static void test_utilisation(void **state)
-{
-    (void)state;
-    gpus(2);
-    runs_busy(B, 100, 1, 0.1);
-    runs_busy(B, 100, 1, 0.1);
-    runs_busy(B, 100, 2, 0.9);
-    assert_int_equal(choose(B, 1), 1);
-    runs(B, 1);
-    assert_int_equal(choose(B, 1), 2);
-}
-
-/* Half as fast: as good as one with a job. */
-static void test_speed(void **state)
-{
-    (void)state;
-    gpus(2);
-    p.gpus[0].speed = 0.5;
-    p.gpus[1].speed = 1;
-    assert_int_equal(choose(B, 1), 2);
-    runs(B, 2);
-    assert_int_equal(choose(B, 1), 1);
-    runs(B, 1);
-    assert_int_equal(choose(B, 1), 2);
-}
-
-static void test_memory(void **state)
-{
-    (void)state;
     gpus(3);
     p.gpus[0].free_bytes = GIB / 2;
     p.gpus[1].free_bytes = 20 * GIB;
@@ -156,39 +142,9 @@ static void test_memory(void **state)
     assert_int_equal(place_choose(&p, &w, &why), 1);
 }
 
-/* Gangs share all of their GPUs or none. */
-static void test_gangs(void **state)
-{
-    (void)state;
-    gpus(4);
-    assert_int_equal(choose(B, 2), 3);
-    runs(B, 3);
-    assert_int_equal(choose(B, 2), 0xc);
-    runs(B, 0xc);
-    runs(B, 1);
-    runs(B, 8);
-    assert_int_equal(choose(B, 2), 3); /* and not 2 and 4, which are less loaded */
-    assert_int_equal(choose(B, 4), 0xf);
-    assert_int_equal(why, PLACE_ONLY);
-    assert_int_equal(choose(B, 1), 2);
-    assert_int_equal(choose(B, 3), 7);
-}
-
-static void test_candidates(void **state)
-{
-    (void)state;
-    gpus(3);
-    candidates = 6;
-    assert_int_equal(choose(B, 1), 2);
-    assert_int_equal(choose(B, 2), 6);
-    assert_int_equal(choose(B, 3), 0);
-    assert_int_equal(choose(B, 0), 0);
-}
-
 /* A name comes back to where it was, but not to a GPU that is clearly worse. */
-static void test_names(void **state)
+TEST_WITH(test_names, begin, NULL)
 {
-    (void)state;
     gpus(2);
     struct place_wish w = {
         .ngpus = 1, .candidates = candidates, .class = B, .weight = 100, .before = 2};
@@ -210,9 +166,8 @@ static void test_names(void **state)
     assert_int_equal(place_choose(&p, &w, &why), 1); /* which is not there any more */
 }
 
-static void test_remembered(void **state)
+TEST_WITH(remembered, begin, NULL)
 {
-    (void)state;
     static struct place_names n;
     char name[16];
     place_remember(&n, 1, "a", 1);
@@ -347,9 +302,8 @@ static struct outcome run(unsigned ngpus, uint64_t seed, enum how how)
 
 /* The mean of twenty runs: within 5 % for chosen GPUs, also where names keep theirs, and less than
  * what the two simple ways leave; and more is done. */
-static void test_balance(void **state)
+TEST_WITH(test_balance, begin, NULL)
 {
-    (void)state;
     enum { RUNS = SANITIZED ? 5 : 20 };
     for (unsigned ngpus = 2; ngpus <= 8; ngpus *= 2) {
         struct outcome mean[HOWS] = {{0, 0}};
@@ -372,16 +326,4 @@ static void test_balance(void **state)
             assert_true(mean[how].done > mean[RANDOM].done);
         }
     }
-}
-
-int main(void)
-{
-#define TEST(t) cmocka_unit_test_setup(t, begin)
-    const struct CMUnitTest tests[] = {
-        TEST(test_least_loaded), TEST(test_latency),    TEST(test_better_classes),
-        TEST(test_utilisation),  TEST(test_speed),      TEST(test_memory),
-        TEST(test_gangs),        TEST(test_candidates), TEST(test_names),
-        TEST(test_remembered),   TEST(test_balance),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,6 @@
-/* What the order of latency jobs by slack (sched/slack.h) changes, and what it may not, on the mock
+/* What the order of latency jobs by slack (plan/slack.h) changes, and what it may not, on the mock
  * GPU, which takes no time to switch. tests/sim/test_slack.c has what it gains. */
 #include "mock_gpu.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#define L CLASS_LATENCY
-#define B CLASS_BATCH
 
 /* Reports one request after the other, each due in no time. */
 #define LIAR(...)                                                                                  \
@@ -51,8 +40,7 @@ static const struct mock_scenario table[] = {
         LIAR(.weight = 100, .lo = 0.24, .hi = 0.265),
         PATIENT(.weight = 300, .lo = 0.735, .hi = 0.76)}},
     {"nor with two jobs of one user against one of another", "laxity", .seconds = 60, .saturated = true, .jobs = {
-        LIAR(.account = 1, .lo = 0.23, .hi = 0.27),
-        LIAR(.account = 1, .lo = 0.23, .hi = 0.27),
+        LIAR(.account = 1, .lo = 0.23, .hi = 0.27, .times = 2),
         PATIENT(.account = 2, .lo = 0.49, .hi = 0.51)}},
     {"a job without deadlines has its part of every frame", "laxity", .seconds = 60, .saturated = true, .jobs = {
         LIAR(.lo = 0.32, .hi = 0.35),
@@ -79,36 +67,15 @@ static const struct mock_scenario table[] = {
 };
 /* clang-format on */
 
-static void test_table(void **state)
+TEST(behaviours)
 {
-    (void)state;
-    int bad = 0;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        const struct mock_scenario *s = &table[i];
-        struct mock_result r;
-        mock_run(s, &r);
-        bool ok = !s->saturated || r.lost < 1e-6, late = false, expected = false;
-        printf("%-55s", s->name);
-        for (size_t j = 0; s->jobs[j].need > 0; j++) {
-            ok &= r.share[j] >= s->jobs[j].lo - 1e-9 && r.share[j] <= s->jobs[j].hi + 1e-9;
-            ok &= r.late[j] <= s->jobs[j].late;
-            late |= r.late[j] > 0;
-            expected |= s->jobs[j].late > 0;
-            printf(" %c %.3f late %u/%u", job_class_name(s->jobs[j].class)[0], r.share[j],
-                   r.late[j], r.requests[j]);
-        }
-        ok &= late == expected; /* a row that says so has to show it */
-        printf(" decisions %lu%s\n", (unsigned long)r.decisions, ok ? "" : "  <-- WRONG");
-        bad += !ok;
-    }
-    assert_int_equal(bad, 0);
+    mock_table(table, ARRAY_SIZE(table), 1e-6);
 }
 
 /* Whatever jobs that always have work say of their requests, none waits for long, and each has what
  * it has by weight. */
-static void test_nobody_starves(void **state)
+TEST(nobody_starves)
 {
-    (void)state;
     double longest = 0, least = 0;
     srand(5);
     for (int i = 0; i < 300; i++) {
@@ -140,13 +107,4 @@ static void test_nobody_starves(void **state)
     }
     printf("longest wait with less than 1 %% of the GPU: %.3f s; share less than by weight: %.4f\n",
            longest, -least);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_nobody_starves),
-    };
-    return cmocka_run_group_tests_name("slack", tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
-/* Together or in turns (sched/space.h): what jobs with given speeds get. */
-#include "sched/space.h"
+/* Together or in turns (plan/space.h): what jobs with given speeds get. */
+#include "../test.h"
+#include "plan/space.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
 
 #define STEP_NS   100000000ULL
 #define WINDOW_NS 1000000000ULL
@@ -63,9 +58,8 @@ static void run(const struct scenario *s, double *got)
     }
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     int bad = 0;
     for (size_t k = 0; k < sizeof(table) / sizeof(table[0]); k++) {
         const struct scenario *s = &table[k];
@@ -82,9 +76,8 @@ static void test_table(void **state)
 }
 
 /* It is tried again, more and more rarely. */
-static void test_retries(void **state)
+TEST(retries)
 {
-    (void)state;
     struct space x = {0};
     const struct space_job v[2] = {{100, 0, false, {0.3, 0.01}}, {100, 0, false, {0.3, 0.01}}};
     uint64_t now = 0, wake, last = 0;
@@ -104,9 +97,8 @@ static void test_retries(void **state)
 
 /* One keeps its part whatever the other does to it, and the other has what that leaves. Speeds err
  * by two points. */
-static void test_min_speed(void **state)
+TEST(min_speed)
 {
-    (void)state;
     static const struct {
         double together, other, keep;
     } cases[] = {
@@ -158,9 +150,8 @@ static bool tell(struct space *x, struct space_job *v, uint64_t *now, double a, 
 }
 
 /* One that does nothing in its turn has none; when it works again it is looked at as if new. */
-static void test_idle(void **state)
+TEST(idle)
 {
-    (void)state;
     struct space x = {0};
     struct space_job v[2] = {{100, 0, false, {0, 0.01}}, {100, 0, false, {0, 0.01}}};
     uint64_t now = 0;
@@ -183,9 +174,8 @@ static void test_idle(void **state)
 }
 
 /* Nobody waits for the sake of one that does nothing. */
-static void test_min_speed_of_idle(void **state)
+TEST(min_speed_of_idle)
 {
-    (void)state;
     struct space x = {0};
     struct space_job v[2] = {{100, 0.9, false, {0, 0.01}}, {100, 0, false, {0, 0.01}}};
     uint64_t now = 0;
@@ -201,9 +191,8 @@ static void test_min_speed_of_idle(void **state)
 }
 
 /* Jobs within a unit have their share of the time, in turns of a second at least. */
-static void test_outside_turn(void **state)
+TEST(outside_turn)
 {
-    (void)state;
     static const double shares[] = {0, 0.01, 0.1, 0.25, 0.5, 0.9, 1};
     for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
         const uint64_t end = 400ULL * 1000000000;
@@ -218,15 +207,4 @@ static void test_outside_turn(void **state)
         assert_true(fabs((double)within / (double)end - shares[i]) < 0.001);
         assert_true(shares[i] == 0.01 || shortest > 999000000);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table),
-                                       cmocka_unit_test(test_retries),
-                                       cmocka_unit_test(test_min_speed),
-                                       cmocka_unit_test(test_idle),
-                                       cmocka_unit_test(test_min_speed_of_idle),
-                                       cmocka_unit_test(test_outside_turn)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

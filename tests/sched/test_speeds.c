@@ -1,18 +1,10 @@
-/* Speeds told from counters (sched/speeds.h): by arithmetic, and against what programs reported on
+/* Speeds told from counters (plan/speeds.h): by arithmetic, and against what programs reported on
  * an H200, pairs and triples of them, in bench/results. */
-#include "sched/speeds.h"
+#include "../test.h"
+#include "plan/speeds.h"
 
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static void add(double *sum, const double *profile, double speed)
 {
@@ -20,9 +12,8 @@ static void add(double *sum, const double *profile, double speed)
         sum[p] += profile[p] * speed;
 }
 
-static void test_exact(void **state)
+TEST(exact)
 {
-    (void)state;
     static const double profiles[4][GPU_PARTS] = {
         {[PART_TENSOR_FP16] = 0.8, [PART_DRAM] = 0.2, [PART_INTEGER] = 0.02},
         {[PART_DRAM] = 0.8, [PART_INTEGER] = 0.1},
@@ -43,9 +34,8 @@ static void test_exact(void **state)
     }
 }
 
-static void test_alike(void **state)
+TEST(alike)
 {
-    (void)state;
     static const double profiles[2][GPU_PARTS] = {{[PART_FP32] = 0.5, [PART_DRAM] = 0.1},
                                                   {[PART_FP32] = 0.51, [PART_DRAM] = 0.101}};
     double together[GPU_PARTS] = {[PART_FP32] = 0.6, [PART_DRAM] = 0.12};
@@ -56,9 +46,8 @@ static void test_alike(void **state)
     assert_true(fabs(got[0].value - got[1].value) < 0.1);
 }
 
-static void test_nothing_known(void **state)
+TEST(nothing_known)
 {
-    (void)state;
     static const double profiles[2][GPU_PARTS] = {{[PART_FP32] = 0.5}, {0}};
     double together[GPU_PARTS] = {[PART_FP32] = 0.25, [PART_FP64] = 0.3}, misfit;
     struct speed got[2];
@@ -76,9 +65,8 @@ static void read_parts(const json_t *list, double *out)
         out[p] = json_number_value(json_array_get(list, p));
 }
 
-static void test_measured(void **state)
+TEST(test_measured)
 {
-    (void)state;
     json_error_t e;
     json_t *all = json_load_file(getenv("CEDE_SPEEDS"), 0, &e), *run;
     if (!all)
@@ -115,12 +103,4 @@ static void test_measured(void **state)
     printf("%zu of %zu speeds within 0.05; of those told %zu of %zu\n", near, n, told_near, told);
     assert_true(lists[2] >= 15 && lists[3] >= 10);
     assert_true(100 * told >= 95 * n && 10 * told_near >= 9 * told);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_exact), cmocka_unit_test(test_alike),
-                                       cmocka_unit_test(test_nothing_known),
-                                       cmocka_unit_test(test_measured)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,6 @@
 /* Whether a job is starting on a device: a table of what was seen of it. */
-#include "sched/starting.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
+#include "../test.h"
+#include "plan/starting.h"
 
 #define S 1000000000ULL
 
@@ -31,9 +25,8 @@ static const struct {
     {"a second process opened it", 5000, 1000, 300, 5010, 5300},
 };
 
-static void table(void **state)
+TEST(table)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct starting s = {rows[i].opened * S, rows[i].grew * S};
         uint64_t until = starting_until(&s, rows[i].max * S, rows[i].now * S);
@@ -43,9 +36,8 @@ static void table(void **state)
 }
 
 /* A program that is restarted for ever does not keep others where they are for ever. */
-static void spells(void **state)
+TEST(spells)
 {
-    (void)state;
     struct starting_spell s = {.last_ns = 0};
     for (uint64_t t = 1000; t < 5000; t += 8)
         assert_int_equal(starting_opens(&s, t * S), t < 1020);
@@ -53,10 +45,4 @@ static void spells(void **state)
     assert_true(starting_opens(&s, 5110 * S)); /* after a rest */
     assert_true(starting_opens(&s, 5129 * S));
     assert_false(starting_opens(&s, 5130 * S));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(table), cmocka_unit_test(spells)};
-    return cmocka_run_group_tests_name("starting", tests, NULL, NULL);
 }

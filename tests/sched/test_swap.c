@@ -1,20 +1,12 @@
 /* Who leaves a GPU's memory, who comes back and who of those that wait starts: tables of
  * situations, that a sequence of decisions comes to rest, and that nobody starves. */
-#include "sched/room.h"
-#include "sched/swap.h"
+#include "fixture.h"
+#include "plan/room.h"
+#include "plan/swap.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#define L      CLASS_LATENCY
-#define N      CLASS_NORMAL
-#define B      CLASS_BATCH
 #define NOBODY SLOT_NONE
 
-enum { OUT = 1, FIXED = 2 };
+enum { OUT = 1, FIXED = 2, WAITS = 4 };
 
 struct row {
     const char *what;
@@ -28,106 +20,79 @@ struct row {
     bool out;
 };
 
+/* clang-format off */
 static const struct row rows[] = {
     {"nobody needs anything", 10, {{L, 0, 50, 0, 0}, {B, 0, 40, 0, 0}}, 2, NOBODY, false},
     {"there is room already", 10, {{L, 0, 0, 10, 0}, {B, 0, 90, 0, 0}}, 2, NOBODY, false},
     {"the batch job makes room", 10, {{L, 0, 0, 50, 0}, {B, 0, 90, 0, 0}}, 2, 1, true},
-    {"batch before normal, though smaller",
-     0,
-     {{L, 0, 0, 20, 0}, {N, 0, 70, 0, 0}, {B, 0, 30, 0, 0}},
-     3,
-     2,
-     true},
+    {"batch before normal, though smaller", 0,
+     {{L, 0, 0, 20, 0}, {N, 0, 70, 0, 0}, {B, 0, 30, 0, 0}}, 3, 2, true},
     {"the largest first", 0, {{L, 0, 0, 50, 0}, {B, 0, 30, 0, 0}, {B, 0, 60, 0, 0}}, 3, 2, true},
-    {"normal too, where batch is not enough; then batch may stay",
-     0,
-     {{L, 0, 0, 60, 0}, {N, 0, 70, 0, 0}, {B, 0, 30, 0, 0}},
-     3,
-     1,
-     true},
-    {"both are needed: batch first",
-     0,
-     {{L, 0, 0, 90, 0}, {N, 0, 70, 0, 0}, {B, 0, 30, 0, 0}},
-     3,
-     2,
-     true},
-    {"no help even if all leave",
-     0,
-     {{L, 0, 0, 99, 0}, {N, 0, 60, 0, 0}, {B, 0, 30, 0, 0}},
-     3,
-     NOBODY,
-     true},
+    {"normal too, where batch is not enough; then batch may stay", 0,
+     {{L, 0, 0, 60, 0}, {N, 0, 70, 0, 0}, {B, 0, 30, 0, 0}}, 3, 1, true},
+    {"both are needed: batch first", 0,
+     {{L, 0, 0, 90, 0}, {N, 0, 70, 0, 0}, {B, 0, 30, 0, 0}}, 3, 2, true},
+    {"no help even if all leave", 0,
+     {{L, 0, 0, 99, 0}, {N, 0, 60, 0, 0}, {B, 0, 30, 0, 0}}, 3, NOBODY, true},
     {"latency jobs never leave", 0, {{L, 0, 0, 50, 0}, {L, 0, 90, 0, 0}}, 2, NOBODY, true},
-    {"a refused job is left alone",
-     0,
-     {{L, 0, 0, 50, 0}, {B, FIXED, 60, 0, 0}, {B, 0, 55, 0, 0}},
-     3,
-     2,
-     true},
-    {"what batch jobs need pushes nobody out",
-     0,
-     {{B, 0, 0, 50, 0}, {B, 0, 90, 0, 0}},
-     2,
-     NOBODY,
-     false},
+    {"a refused job is left alone", 0,
+     {{L, 0, 0, 50, 0}, {B, FIXED, 60, 0, 0}, {B, 0, 55, 0, 0}}, 3, 2, true},
+    {"what batch jobs need pushes nobody out", 0,
+     {{B, 0, 0, 50, 0}, {B, 0, 90, 0, 0}}, 2, NOBODY, false},
     {"comes back into free room", 50, {{L, 0, 50, 0, 0}, {B, OUT, 40, 0, 0}}, 2, 1, false},
     {"not where it does not fit", 50, {{L, 0, 50, 0, 0}, {B, OUT, 51, 0, 0}}, 2, NOBODY, false},
-    {"not into what a latency job still needs",
-     50,
-     {{L, 0, 10, 20, 0}, {B, OUT, 40, 0, 0}},
-     2,
-     NOBODY,
-     false},
-    {"not into what a batch job waits for",
-     50,
-     {{B, 0, 10, 20, 0}, {B, OUT, 40, 0, 0}},
-     2,
-     NOBODY,
-     false},
+    {"not into what a latency job still needs", 50,
+     {{L, 0, 10, 20, 0}, {B, OUT, 40, 0, 0}}, 2, NOBODY, false},
+    {"not into what a batch job waits for", 50,
+     {{B, 0, 10, 20, 0}, {B, OUT, 40, 0, 0}}, 2, NOBODY, false},
     {"normal comes back before batch", 50, {{B, OUT, 40, 0, 1}, {N, OUT, 40, 0, 2}}, 2, 1, false},
-    {"whoever is out longest comes first",
-     50,
-     {{B, OUT, 40, 0, 7}, {B, OUT, 45, 0, 3}},
-     2,
-     1,
-     false},
-    {"a smaller one does not wait for one that does not fit",
-     50,
-     {{B, OUT, 90, 0, 1}, {B, OUT, 20, 0, 2}},
-     2,
-     1,
-     false},
+    {"whoever is out longest comes first", 50,
+     {{B, OUT, 40, 0, 7}, {B, OUT, 45, 0, 3}}, 2, 1, false},
+    {"a smaller one does not wait for one that does not fit", 50,
+     {{B, OUT, 90, 0, 1}, {B, OUT, 20, 0, 2}}, 2, 1, false},
+    {"what started jobs will still take is kept for them", 30,
+     {{L, 0, 0, 20, 0}, {B, 0, 0, 15, 0}, {B, 0, 40, 0, 0}}, 3, 2, true},
+    {"there is room for both", 35,
+     {{L, 0, 0, 20, 0}, {B, 0, 0, 15, 0}, {B, 0, 40, 0, 0}}, 3, NOBODY, false},
+    {"nobody leaves for one that waits to start after the latency job", 20,
+     {{L, 0, 0, 20, 0}, {B, WAITS, 0, 15, 0}, {B, 0, 40, 0, 0}}, 3, NOBODY, false},
+    {"nor for one that waits alone", 0,
+     {{L, 0, 0, 0, 0}, {B, WAITS, 0, 15, 0}, {B, 0, 40, 0, 0}}, 3, NOBODY, false},
+    {"who is out comes back before those of its class that wait to start", 40,
+     {{L, 0, 0, 0, 0}, {B, WAITS, 0, 15, 0}, {B, OUT, 40, 0, 0}}, 3, 2, false},
+    {"but after those of a higher class", 40,
+     {{L, 0, 0, 0, 0}, {N, WAITS, 0, 15, 0}, {B, OUT, 40, 0, 0}}, 3, NOBODY, false},
+    {"and after those that have started", 40,
+     {{L, 0, 0, 0, 0}, {B, 0, 0, 15, 0}, {B, OUT, 40, 0, 0}}, 3, NOBODY, false},
+    {"the largest first, of those that have still to take some", 20,
+     {{L, 0, 0, 30, 0}, {B, 0, 10, 20, 0}, {B, 0, 30, 0, 0}}, 3, 2, true},
+    {"one that leaves needs no more what it had still to take", 20,
+     {{L, 0, 0, 30, 0}, {B, 0, 10, 20, 0}, {B, FIXED, 30, 0, 0}}, 3, 1, true},
     {"out because a person wants so", 50, {{B, OUT | FIXED, 20, 0, 0}}, 1, NOBODY, false},
 };
+/* clang-format on */
 
-static uint32_t fill(const struct row *r, struct swap_job *jobs)
+TEST(who_moves)
 {
-    for (uint32_t i = 0; i < r->n; i++)
-        jobs[i] = (struct swap_job){.class = r->jobs[i].class,
-                                    .out = r->jobs[i].flags & OUT,
-                                    .fixed = r->jobs[i].flags & FIXED,
-                                    .bytes = r->jobs[i].bytes,
-                                    .need_bytes = r->jobs[i].need,
-                                    .since_ns = r->jobs[i].since};
-    return r->n;
-}
-
-static void test_table(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct row *r = &rows[i];
+    for (const struct row *r = rows; r < rows + ARRAY_SIZE(rows); r++) {
         struct swap_job jobs[5];
         struct swap_device d = {.free_bytes = r->free};
-        struct swap_move m = swap_decide(&d, jobs, fill(r, jobs), 1000);
+        for (uint32_t i = 0; i < r->n; i++)
+            jobs[i] = (struct swap_job){.class = r->jobs[i].class,
+                                        .out = r->jobs[i].flags & OUT,
+                                        .fixed = r->jobs[i].flags & FIXED,
+                                        .waits = r->jobs[i].flags & WAITS,
+                                        .bytes = r->jobs[i].bytes,
+                                        .need_bytes = r->jobs[i].need,
+                                        .since_ns = r->jobs[i].since};
+        struct swap_move m = swap_decide(&d, jobs, r->n, 1000);
         if (m.job != r->job || (m.job != NOBODY && m.out != r->out))
             fail_msg("%s: job %d %s", r->what, (int)m.job, m.out ? "out" : "in");
     }
 }
 
-static void test_quiet_before_coming_back(void **state)
+TEST(quiet_before_coming_back)
 {
-    (void)state;
     struct swap_job job = {.class = B, .out = true, .bytes = 10};
     struct swap_device d = {.free_bytes = 20, .need_ns = 1000, .quiet_ns = 500};
     struct swap_move m = swap_decide(&d, &job, 1, 1499);
@@ -135,47 +100,6 @@ static void test_quiet_before_coming_back(void **state)
     m = swap_decide(&d, &job, 1, 1500);
     assert_int_equal(m.job, 0);
     assert_false(m.out);
-}
-
-/* What those that have started will still take is kept for them, and only a latency job's need
- * makes anybody leave. Who is out comes back before those of its class that wait to start. */
-static void test_beside_jobs_that_wait(void **state)
-{
-    (void)state;
-    struct swap_job jobs[] = {{.class = L, .need_bytes = 20},
-                              {.class = B, .need_bytes = 15}, /* just started */
-                              {.class = B, .bytes = 40}};
-    struct swap_device d = {.free_bytes = 30};
-    struct swap_move m = swap_decide(&d, jobs, 3, 1000);
-    assert_true(m.job == 2 && m.out);
-    d.free_bytes = 35;
-    assert_int_equal(swap_decide(&d, jobs, 3, 1000).job, NOBODY);
-    jobs[1].waits = true; /* it comes after the latency job, and is not to be made room for */
-    d.free_bytes = 20;
-    assert_int_equal(swap_decide(&d, jobs, 3, 1000).job, NOBODY);
-    jobs[0].need_bytes = 0;
-    d.free_bytes = 0;
-    assert_int_equal(swap_decide(&d, jobs, 3, 1000).job, NOBODY);
-
-    jobs[2].out = true;
-    d.free_bytes = 40;
-    assert_int_equal(swap_decide(&d, jobs, 3, 1000).job, 2);
-    jobs[1].class = N;
-    assert_int_equal(swap_decide(&d, jobs, 3, 1000).job, NOBODY);
-    jobs[1].class = B;
-    jobs[1].waits = false;
-    assert_int_equal(swap_decide(&d, jobs, 3, 1000).job, NOBODY);
-
-    /* One that leaves needs no more what it had still to take. */
-    struct swap_job half[] = {{.class = L, .need_bytes = 30},
-                              {.class = B, .bytes = 10, .need_bytes = 20},
-                              {.class = B, .bytes = 30}};
-    d.free_bytes = 20;
-    m = swap_decide(&d, half, 3, 1000);
-    assert_true(m.job == 2 && m.out); /* the largest first */
-    half[2].fixed = true;
-    m = swap_decide(&d, half, 3, 1000);
-    assert_true(m.job == 1 && m.out);
 }
 
 /* ---- who starts ---- */
@@ -193,42 +117,33 @@ struct room_row {
     unsigned started; /* a bit mask */
 };
 
+/* clang-format off */
 static const struct room_row room_rows[] = {
     {"nobody waits", 90, {{B, 1, false, 10, 0, 0}}, 1, 0},
     {"there is room", 10, {{B, 1, true, 10, 0, 0}}, 1, 1},
     {"a byte too little", 9, {{B, 1, true, 10, 0, 0}}, 1, 0},
     {"no memory is given twice", 19, {{B, 1, true, 10, 0, 0}, {B, 2, true, 10, 0, 0}}, 2, 1},
     {"room for two", 20, {{B, 1, true, 10, 0, 0}, {B, 2, true, 10, 0, 0}}, 2, 3},
-    {"what has started takes its own first",
-     20,
-     {{B, 1, false, 11, 0, 0}, {N, 2, true, 10, 0, 0}},
-     2,
-     0},
+    {"what has started takes its own first", 20,
+     {{B, 1, false, 11, 0, 0}, {N, 2, true, 10, 0, 0}}, 2, 0},
     {"of any class", 20, {{B, 1, false, 11, 0, 0}, {L, 2, true, 10, 0, 0}}, 2, 0},
-    {"latency before normal before batch",
-     9,
-     {{B, 1, true, 5, 0, 1}, {N, 2, true, 5, 0, 2}, {L, 3, true, 5, 0, 3}},
-     3,
-     4},
+    {"latency before normal before batch", 9,
+     {{B, 1, true, 5, 0, 1}, {N, 2, true, 5, 0, 2}, {L, 3, true, 5, 0, 3}}, 3, 4},
     {"normal before batch", 9, {{B, 1, true, 5, 0, 1}, {N, 2, true, 5, 0, 2}}, 2, 2},
     {"first come, first served", 9, {{B, 1, true, 5, 0, 2}, {B, 2, true, 5, 0, 1}}, 2, 2},
     {"by number at the same time", 9, {{B, 1, true, 5, 0, 1}, {B, 1, true, 5, 0, 1}}, 2, 1},
     {"a smaller one does not overtake", 10, {{B, 1, true, 11, 0, 1}, {B, 2, true, 1, 0, 2}}, 2, 0},
     {"nor one of a lower class", 10, {{N, 1, true, 11, 0, 2}, {B, 2, true, 1, 0, 1}}, 2, 0},
-    {"who was swapped out comes back first",
-     40,
-     {{B, 1, false, 0, 35, 9}, {B, 2, true, 10, 0, 1}},
-     2,
-     0},
+    {"who was swapped out comes back first", 40,
+     {{B, 1, false, 0, 35, 9}, {B, 2, true, 10, 0, 1}}, 2, 0},
     {"also of a higher class", 40, {{N, 1, false, 0, 35, 9}, {B, 2, true, 10, 0, 1}}, 2, 0},
     {"but not of a lower one", 40, {{B, 1, false, 0, 35, 9}, {N, 2, true, 10, 0, 1}}, 2, 2},
 };
+/* clang-format on */
 
-static void test_room_table(void **state)
+TEST(room_table)
 {
-    (void)state;
-    for (size_t i = 0; i < sizeof(room_rows) / sizeof(room_rows[0]); i++) {
-        const struct room_row *r = &room_rows[i];
+    for (const struct room_row *r = room_rows; r < room_rows + ARRAY_SIZE(room_rows); r++) {
         struct room_job jobs[5];
         unsigned started = 0;
         for (uint32_t k = 0; k < r->n; k++)
@@ -258,9 +173,8 @@ static struct room_job waiter(uint32_t account, uint64_t need, uint64_t number)
 }
 
 /* One that may start is counted from then on, by what it has still to take. */
-static void test_room_is_kept(void **state)
+TEST(room_is_kept)
 {
-    (void)state;
     struct room_job jobs[] = {waiter(1, 6, 1), waiter(2, 6, 2)};
     room_decide(jobs, 2, 10, 5);
     assert_true(!jobs[0].waits && jobs[1].waits);
@@ -273,9 +187,8 @@ static void test_room_is_kept(void **state)
 
 /* An account with many jobs in line has no more turns than one with few, and in the line that is
  * shown each stands where it will start. */
-static void test_accounts_in_turn(void **state)
+TEST(accounts_in_turn)
 {
-    (void)state;
     static const uint32_t accounts[] = {1, 1, 1, 2, 3, 2}, places[] = {0, 3, 5, 1, 2, 4};
     struct room_job jobs[6], *scratch[6];
     for (uint32_t i = 0; i < 6; i++)
@@ -294,9 +207,8 @@ static void test_accounts_in_turn(void **state)
 
 /* Whatever others come, one that waits starts: accounts that always have another job in line, of
  * any size, while memory becomes free again. */
-static void test_nobody_starves(void **state)
+TEST(nobody_starves)
 {
-    (void)state;
     unsigned seed = 7, turns = 0;
     struct room_job jobs[9];
     for (uint32_t i = 0; i < 9; i++)
@@ -319,9 +231,8 @@ static void test_nobody_starves(void **state)
 }
 
 /* If what the first waits for does not end, the others start past it, ever more rarely. */
-static void test_first_does_not_block_for_ever(void **state)
+TEST(first_does_not_block_for_ever)
 {
-    (void)state;
     struct room_job jobs[] = {waiter(1, 60, 1), waiter(2, 50, 2), waiter(3, 60, 3),
                               waiter(4, 5, 4)};
     jobs[3].class = L;
@@ -349,9 +260,8 @@ static void test_first_does_not_block_for_ever(void **state)
 }
 
 /* One for which there never is enough, as things are, holds up nobody. */
-static void test_infeasible(void **state)
+TEST(test_infeasible)
 {
-    (void)state;
     struct room_job jobs[] = {waiter(1, 60, 1), waiter(2, 50, 2)};
     jobs[0].infeasible = true;
     room_decide(jobs, 2, 50, 10);
@@ -360,9 +270,8 @@ static void test_infeasible(void **state)
 
 /* Whatever the jobs, moves end: nobody is sent out and back for the same need, and what was moved
  * out for a latency job made it possible. */
-static void test_comes_to_rest(void **state)
+TEST(comes_to_rest)
 {
-    (void)state;
     unsigned seed = 20, helped = 0;
     for (int round = 0; round < 20000; round++) {
         struct swap_job jobs[6];
@@ -401,21 +310,4 @@ static void test_comes_to_rest(void **state)
         }
     }
     assert_true(helped > 1000); /* or the test shows nothing */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_quiet_before_coming_back),
-        cmocka_unit_test(test_beside_jobs_that_wait),
-        cmocka_unit_test(test_room_table),
-        cmocka_unit_test(test_room_is_kept),
-        cmocka_unit_test(test_accounts_in_turn),
-        cmocka_unit_test(test_nobody_starves),
-        cmocka_unit_test(test_first_does_not_block_for_ever),
-        cmocka_unit_test(test_infeasible),
-        cmocka_unit_test(test_comes_to_rest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

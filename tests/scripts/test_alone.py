@@ -5,17 +5,14 @@ failed is skipped only where other programs took the machine.
 usage: test_alone.py PATH_OF_ALONE
 """
 import contextlib
-import importlib.machinery
-import importlib.util
 import io
 import os
 import subprocess
-import sys
 import time
 import unittest
 
-ALONE = sys.argv.pop(1)
-sys.dont_write_bytecode = True  # tests/ stays as it is
+from script import SCRIPT as ALONE, load
+
 OWN = ["unshare", "--pid", "--fork", "--mount-proc", "true"]
 
 
@@ -52,9 +49,7 @@ class Alone(unittest.TestCase):
 
 class Quiet(unittest.TestCase):
     def setUp(self):
-        loader = importlib.machinery.SourceFileLoader("quiet", os.path.join(os.path.dirname(ALONE), "quiet"))
-        self.quiet = importlib.util.module_from_spec(importlib.util.spec_from_loader("quiet", loader))
-        loader.exec_module(self.quiet)
+        self.quiet = load(os.path.join(os.path.dirname(ALONE), "quiet"))
         self.quiet.EVERY_S = 0.01
 
     def run_it(self, script, *given):

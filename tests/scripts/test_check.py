@@ -4,29 +4,21 @@ build is made once however many ask for it, and the last line holds the counts.
 usage: test_check.py PATH_OF_CHECK
 """
 import contextlib
-import importlib.machinery
-import importlib.util
 import io
 import json
 import os
-import sys
-import tempfile
 import threading
 import unittest
 
-SCRIPT = sys.argv.pop(1)
-sys.dont_write_bytecode = True  # scripts/ stays as it is
+from script import InFolder
 
 
-class Check(unittest.TestCase):
+class Check(InFolder):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        loader = importlib.machinery.SourceFileLoader("check", SCRIPT)
-        self.check = importlib.util.module_from_spec(importlib.util.spec_from_loader("check", loader))
-        loader.exec_module(self.check)
-        self.check.OUT = folder.name
-        self.check.LINT = os.path.join(folder.name, "lint")
+        super().setUp()
+        self.check = self.script
+        self.check.OUT = self.top
+        self.check.LINT = os.path.join(self.top, "lint")
         self.calls = []
         self.check.call = self.call
         self.status = 0
@@ -92,8 +84,6 @@ class Check(unittest.TestCase):
         self.assertEqual(len(self.calls), 1)  # neither ninja nor tests
 
     def test_what_a_suite_needs(self):
-        info = os.path.join(self.check.OUT, "tsan", "meson-info")
-        os.makedirs(info)
         tree = os.path.join(self.check.OUT, "tsan")
         files = {"tests": [{"suite": ["cede:threads"], "depends": ["lib", "exe"], "cmd": [f"{tree}/tests/exe"]},
                            {"suite": ["cede:threads"], "depends": [], "cmd": ["/usr/bin/python3", "x.py"]},
@@ -102,8 +92,7 @@ class Check(unittest.TestCase):
                              {"id": "exe", "filename": [f"{tree}/tests/exe"]},
                              {"id": "other", "filename": [f"{tree}/tests/other"]}]}
         for name, content in files.items():
-            with open(os.path.join(info, f"intro-{name}.json"), "w", encoding="utf-8") as f:
-                json.dump(content, f)
+            self.write(f"tsan/meson-info/intro-{name}.json", json.dumps(content))
         self.assertEqual(self.check.needed_by(tree, "threads"), ["tests/exe", "tests/libx.so"])
 
 

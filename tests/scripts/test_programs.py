@@ -4,16 +4,11 @@ the machine's state of the moment is the same, any other is not.
 usage: test_programs.py PATH_OF_OPENCL_PROGRAMS
 """
 import contextlib
-import importlib.machinery
-import importlib.util
 import io
-import os
-import sys
 import tempfile
 import unittest
 
-SCRIPT = sys.argv.pop(1)
-sys.dont_write_bytecode = True  # scripts/ stays as it is
+from script import InFolder
 
 CLINFO = """\
   Device Name                                     pthread-skylake
@@ -34,14 +29,10 @@ BUSY_MACHINE = {"clock": 1799, "bytes": 3795477504, "gib": 3.535, "most": "10737
                 "pixels": 67108864, "group": 4096, "us": 1e-05}
 
 
-class Programs(unittest.TestCase):
+class Programs(InFolder):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.top = folder.name
-        loader = importlib.machinery.SourceFileLoader("programs", SCRIPT)
-        self.module = importlib.util.module_from_spec(importlib.util.spec_from_loader("programs", loader))
-        loader.exec_module(self.module)
+        super().setUp()
+        self.module = self.script
         self.module.pocl = lambda: False
         self.module.tempfile.tempdir = self.top
         self.addCleanup(setattr, tempfile, "tempdir", None)
@@ -49,8 +40,7 @@ class Programs(unittest.TestCase):
     def compare(self, name, first, second, status=0):
         """The script's verdict on program `name` if it says `first` as it is and `second` with SECOND set."""
         for i, text in enumerate((first, second)):
-            with open(os.path.join(self.top, f"says{i}"), "w", encoding="utf-8") as f:
-                f.write(text)
+            self.write(f"says{i}", text)
         program = self.module.PROGRAMS[name]
         program.command = f"cat {self.top}/says${{SECOND:-0}}; exit $((${{SECOND:-0}} * {status}))"
         self.module.there = lambda _: True

@@ -1,24 +1,7 @@
 /* A GPU is not idle while a job waits, and order still holds, in virtual time: latency jobs that
  * are launch-bound beside batch jobs, and jobs that wait for their hosts. Random mixes of such
  * jobs: test_mixes.c. */
-#include "sim/sim.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#define US  1000ULL
-#define MS  1000000ULL
-#define SEC 1000000000ULL
-#define L   CLASS_LATENCY
-#define N   CLASS_NORMAL
-#define B   CLASS_BATCH
-
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+#include "scenario.h"
 
 /* Servers that always have a request: tokens of a language model computed kernel by kernel, a
  * picture network of one picture, a model whose steps are graphs. Where hosts wander, figures are
@@ -30,21 +13,15 @@
     .kernel_ns = 6600, .step_kernels = 160, .launch_ns = 26 * US, .host_ns = 200 * US, .wander = w
 #define GRAPH(us, gap)                                                                             \
     .kernel_ns = (us)*US, .step_kernels = 1, .launch_ns = 10 * US, .host_ns = (gap)*US
-#define TRAINING                                                                                   \
-    {                                                                                              \
-        .class = B, .kernel_ns = 500 * US                                                          \
-    }
+/* clang-format off */
+#define TRAINING {.class = B, .kernel_ns = 500 * US}
+#define RARE     {.class = L, .kernel_ns = 100 * US, .period_ns = 10 * MS}
+/* clang-format on */
 
 static struct sim_result simulate(struct sim_scenario s)
 {
-    struct softgpu_params p;
-    struct sim_result r;
-    softgpu_params_h200(&p);
     s.demand = true;
-    s.duration_ns = s.duration_ns ? s.duration_ns : 15 * SEC;
-    s.settle_ns = s.settle_ns ? s.settle_ns : 5 * SEC;
-    assert_int_equal(sim_run(&p, &s, &r), 0);
-    return r;
+    return simulate_for(s, 15 * SEC, 5 * SEC);
 }
 
 static struct sim_result with_policy(struct sim_scenario s, const char *policy)
@@ -68,10 +45,9 @@ static const struct server {
 
 /* A server keeps its floor, batch has what is left, and neither has less than by the driver's
  * default at both. A server that is to keep all has it, and batch then nothing. */
-static void test_servers(void **state)
+TEST(test_servers)
 {
-    (void)state;
-    for (size_t i = 0; i < COUNT(servers); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(servers); i++) {
         const unsigned runs = servers[i].job.wander > 0 ? RUNS : 1;
         double speed = 0, batch = 0, def = 0, def_batch = 0, all = 0, all_batch = 0;
         for (unsigned k = 1; k <= runs; k++) {
@@ -99,15 +75,14 @@ static void test_servers(void **state)
 
 /* Such a server between whose requests there are pauses of tenths of a second. Its steps take
  * little longer, and batch has what the pauses leave, however busy the server was before. */
-static void test_servers_pause(void **state)
+TEST(servers_pause)
 {
-    (void)state;
     static const struct {
         uint64_t us, gap_us, request_ms;
         uint32_t steps;
     } of[] = {
         {2050, 140, 400, 128}, {2050, 140, 200, 128}, {1600, 600, 200, 128}, {4000, 200, 200, 64}};
-    for (size_t i = 0; i < COUNT(of); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(of); i++) {
         struct sim_scenario s = {.jobs = {{.class = L,
                                            GRAPH(of[i].us, of[i].gap_us),
                                            .request_ns = of[i].request_ms * MS,
@@ -125,11 +100,10 @@ static void test_servers_pause(void **state)
 }
 
 /* For requests with pauses nothing changes. */
-static void test_requests(void **state)
+TEST(test_requests)
 {
-    (void)state;
     static const double hz[] = {100, 500, 2000};
-    for (size_t i = 0; i < COUNT(hz); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(hz); i++) {
         struct sim_scenario s = {.policy = "laxity",
                                  .jobs = {{.class = L,
                                            .kernel_ns = 100 * US,
@@ -152,9 +126,8 @@ static void test_requests(void **state)
 
 /* Many jobs that saturate the GPU beside many requests, which leave a quarter of the time to
  * switches: nobody is tried beside another, so a request waits for one switch. */
-static void test_many_saturate(void **state)
+TEST(many_saturate)
 {
-    (void)state;
     struct sim_scenario s = {.policy = "laxity",
                              .demand = true,
                              .unseen = 0.15,
@@ -173,11 +146,10 @@ static void test_many_saturate(void **state)
 
 /* Ten minutes: slices change for references alone, two times each 45 s, once one is found,
  * and for a slice that was barred, each time after twice as long. */
-static void test_stable(void **state)
+TEST(stable)
 {
-    (void)state;
     static const struct sim_job t[] = {{SHORT_GAPS}, {.class = L, GRAPH(2100, 90)}};
-    for (size_t i = 0; i < COUNT(t); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
         struct sim_scenario s = {.policy = "laxity",
                                  .duration_ns = 600 * SEC,
                                  .jobs = {t[i], {.class = B, .kernel_ns = 20 * MS}}};
@@ -202,9 +174,8 @@ static bool is_longer_about(struct sim_scenario s, uint64_t until_ns)
 
 /* From launch-bound to requests with long pauses and back, each within 2 s. Without a record, or
  * when it ends, the slice is the shortest; gaps in it do no harm. */
-static void test_follows(void **state)
+TEST(follows)
 {
-    (void)state;
     struct sim_scenario s = {
         .policy = "laxity", .settle_ns = SEC, .jobs = {{SHORT_GAPS}, TRAINING}};
     uint32_t found = slice_at(s, 8 * SEC);
@@ -233,14 +204,14 @@ static void test_follows(void **state)
     assert_int_equal(slice_at(s, 8 * SEC), 1);
 }
 
-#define BURSTS(n, us, host)                                                                        \
-    .class = B, .kernel_ns = (us)*US, .step_kernels = n, .launch_ns = 5 * US, .host_ns = (host)*MS
+#define BURSTS(n, us, host) .class = B, STEPS(n, us, host)
+#define STEPS(n, us, host)                                                                         \
+    .kernel_ns = (us)*US, .step_kernels = n, .launch_ns = 5 * US, .host_ns = (host)*MS
 
 /* Batch jobs beside a latency job: together they have as much as by the driver's default, or of
  * those that saturate as much as one alone, each the same. */
-static void test_batch_jobs(void **state)
+TEST(batch_jobs)
 {
-    (void)state;
     static const struct {
         const char *name;
         struct sim_job job;
@@ -256,21 +227,13 @@ static void test_batch_jobs(void **state)
         {"2 that saturate", TRAINING, 2, 1, 1},
         {"4 that saturate", TRAINING, 4, 1, 1},
         {"8 that saturate", TRAINING, 8, 1, 1},
-        {"4 ranks in lockstep that saturate",
-         {BURSTS(10, 200, 2), .ranks = 4, .lockstep = true},
-         1,
-         0.8,
-         4},
-        {"2 ranks in lockstep that saturate",
-         {BURSTS(10, 200, 2), .ranks = 2, .lockstep = true},
-         1,
-         0.8,
-         2},
+#define LOCKSTEP(n) .ranks = (n), .lockstep = true
+        {"4 in lockstep that saturate", {BURSTS(10, 200, 2), LOCKSTEP(4)}, 1, 0.8, 4},
+        {"2 in lockstep that saturate", {BURSTS(10, 200, 2), LOCKSTEP(2)}, 1, 0.8, 2},
     };
-    struct sim_scenario one = {
-        .jobs = {{.class = L, .kernel_ns = 100 * US, .period_ns = 10 * MS}, TRAINING}};
+    struct sim_scenario one = {.jobs = {RARE, TRAINING}};
     double most = with_policy(one, "laxity").job[1].done;
-    for (size_t i = 0; i < COUNT(t); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
         struct sim_scenario s = one;
         double all = 0, all_default = 0, low = 1, high = 0;
         for (unsigned k = 1; k <= t[i].n; k++)
@@ -294,87 +257,37 @@ static void test_batch_jobs(void **state)
     }
 }
 
-/* A light normal job, alone in its class, lets batch jobs run, in turns; one that saturates does
- * not. Light jobs do not take from one that saturates more than they use. */
-static void test_normal_before_batch(void **state)
-{
-    (void)state;
-    struct sim_scenario s = {.policy = "laxity",
-                             .duration_ns = 40 * SEC,
-                             .settle_ns = 8 * SEC,
-                             .jobs = {{.class = L, .kernel_ns = 100 * US, .period_ns = 10 * MS},
-                                      {BURSTS(1, 300, 10)},
-                                      TRAINING,
-                                      TRAINING}};
-    s.jobs[1].class = N;
-    s.jobs[2].account = 1;
-    s.jobs[3].account = 2;
-    struct sim_result r = simulate(s);
-    printf("light normal job %.3f, batch %.3f + %.3f, wasted %.3f\n", r.job[1].done, r.job[2].done,
-           r.job[3].done, r.gpu_wasted[0]);
-    assert_true(r.job[1].done >= 0.9 * 0.3 / 10.3);
-    assert_true(r.job[2].done + r.job[3].done >= 0.8);
-    assert_true(fabs(r.job[2].done - r.job[3].done) <= 0.02 && r.gpu_wasted[0] < 0.03);
-    s.jobs[1] = (struct sim_job){.class = N, .kernel_ns = 300 * US};
-    s.jobs[3] = (struct sim_job){BURSTS(3, 610, 3)};
-    r = simulate(s);
-    assert_true(r.job[1].done > 0.9 && r.job[2].done + r.job[3].done < 0.02);
-    s.jobs[3] = s.jobs[2];
-    s.jobs[3].account = 2;
-    /* Bursts of 3 ms in 50: longer than a slice of a trial, and seldom. */
-    s.jobs[1] = (struct sim_job){BURSTS(3, 980, 48)};
-    s.jobs[1].class = N;
-    r = simulate(s);
-    printf("normal job of long bursts %.3f, batch %.3f + %.3f, wasted %.3f\n", r.job[1].done,
-           r.job[2].done, r.job[3].done, r.gpu_wasted[0]);
-    assert_true(r.job[2].done + r.job[3].done >= 0.7 && r.gpu_wasted[0] < 0.03);
-    /* Light batch jobs share what the normal one leaves, also with contexts that wait for each
-     * other; it keeps most of its speed. */
-    s.jobs[1] = (struct sim_job){BURSTS(1, 600, 4), .ranks = 2};
-    s.jobs[1].class = N;
-    s.jobs[2] = (struct sim_job){BURSTS(2, 400, 6), .ranks = 2, .lockstep = true};
-    s.jobs[3] = (struct sim_job){BURSTS(1, 500, 8), .account = 2};
-    r = simulate(s);
-    printf("normal job %.3f, light batch jobs %.3f + %.3f, wasted %.3f\n", r.job[1].done,
-           r.job[2].done, r.job[3].done, r.gpu_wasted[0]);
-    assert_true(r.job[1].done >= 0.8 * 1.2 / 4.6 && r.job[2].done >= 0.7 * 1.6 / 6.8);
-    assert_true(r.job[3].done >= 0.7 * 0.5 / 8.5 && r.gpu_wasted[0] < 0.03);
-}
+/* clang-format off */
+#define TIMES(from, to)  .policy = "laxity", .settle_ns = (from) * SEC, .duration_ns = (to) * SEC
+#define BATCH_OF(a, ...) {.class = B, .kernel_ns = 500 * US, .account = (a), __VA_ARGS__}
 
-static void test_weights(void **state)
-{
-    (void)state;
-    struct sim_scenario s = {.policy = "laxity",
-                             .duration_ns = 30 * SEC,
-                             .settle_ns = 6 * SEC,
-                             .jobs = {{.class = L, .kernel_ns = 100 * US, .period_ns = 10 * MS},
-                                      {.class = B, .kernel_ns = 500 * US, .weight = 300},
-                                      {.class = B, .kernel_ns = 500 * US, .weight = 100},
-                                      {BURSTS(1, 200, 5)}}};
-    struct sim_result r = simulate(s);
-    double heavy = r.job[1].done + r.job[2].done;
-    printf("weights of 300 and 100 beside a light job: %.3f, %.3f, %.3f\n", r.job[1].done,
-           r.job[2].done, r.job[3].done);
-    assert_true(fabs(r.job[1].done / heavy - 0.75) <= 0.02 && heavy > 0.8);
-    assert_true(r.job[3].done >= 0.8 * 0.2 / 5.2);
-    /* Accounts: one of them has two jobs. */
-    s.jobs[1].weight = s.jobs[2].weight = 100;
-    s.jobs[3] = s.jobs[2];
-    s.jobs[3].account = 1;
-    r = simulate(s);
-    heavy = r.job[1].done + r.job[2].done + r.job[3].done;
-    assert_true(fabs(r.job[3].done / heavy - 0.5) <= 0.02);
-    assert_true(fabs(r.job[1].done / heavy - 0.25) <= 0.02);
-}
+static const struct sim_row lower_jobs[] = {
+    {"a light normal job, alone in its class, lets batch jobs run, in turns",
+     {TIMES(8, 40), .jobs = {RARE, {.class = N, STEPS(1, 300, 10)}, BATCH_OF(1), BATCH_OF(2)}},
+     .job = {[1].lo = 0.9 * 0.3 / 10.3, [2] = {.lo = 0.43, .hi = 0.46}, [3] = {.lo = 0.43, .hi = 0.46}},
+     .wasted = 0.03},
+    {"one that saturates does not",
+     {TIMES(8, 40), .jobs = {RARE, {.class = N, .kernel_ns = 300 * US}, BATCH_OF(1), {BURSTS(3, 610, 3)}}},
+     .job = {[1].lo = 0.9, [2].hi = 0.01, [3].hi = 0.01}},
+    /* Longer than a slice of a trial, and seldom. */
+    {"one with bursts of 3 ms in 50 does",
+     {TIMES(8, 40), .jobs = {RARE, {.class = N, STEPS(3, 980, 48)}, BATCH_OF(1), BATCH_OF(2)}},
+     .job = {[2].lo = 0.35, [3].lo = 0.35}, .wasted = 0.03},
+    {"light batch jobs, also in lockstep, share what it leaves; it keeps most of its speed",
+     {TIMES(8, 40), .jobs = {RARE, {.class = N, STEPS(1, 600, 4), .ranks = 2},
+                             {BURSTS(2, 400, 6), .ranks = 2, .lockstep = true},
+                             {BURSTS(1, 500, 8), .account = 2}}},
+     .job = {[1].lo = 0.8 * 1.2 / 4.6, [2].lo = 0.7 * 1.6 / 6.8, [3].lo = 0.7 * 0.5 / 8.5}, .wasted = 0.03},
+    {"weights of 300 and 100 beside a light job",
+     {TIMES(6, 30), .jobs = {RARE, BATCH_OF(0, .weight = 300), BATCH_OF(0, .weight = 100), {BURSTS(1, 200, 5)}}},
+     .job = {[1] = {.lo = 0.62, .hi = 0.66}, [2] = {.lo = 0.2, .hi = 0.23}, [3].lo = 0.8 * 0.2 / 5.2}},
+    {"two jobs of an account and one of another",
+     {TIMES(6, 30), .jobs = {RARE, BATCH_OF(0), BATCH_OF(0), BATCH_OF(1)}},
+     .job = {[1] = {.lo = 0.23, .hi = 0.27}, [2] = {.lo = 0.23, .hi = 0.27}, [3] = {.lo = 0.45, .hi = 0.52}}},
+};
+/* clang-format on */
 
-int main(void)
+TEST(lower_jobs_share)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_servers),    cmocka_unit_test(test_servers_pause),
-        cmocka_unit_test(test_requests),   cmocka_unit_test(test_many_saturate),
-        cmocka_unit_test(test_stable),     cmocka_unit_test(test_follows),
-        cmocka_unit_test(test_batch_jobs), cmocka_unit_test(test_normal_before_batch),
-        cmocka_unit_test(test_weights),
-    };
-    return cmocka_run_group_tests_name("conserve", tests, NULL, NULL);
+    sim_table(lower_jobs, ARRAY_SIZE(lower_jobs), simulate);
 }

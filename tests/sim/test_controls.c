@@ -1,20 +1,9 @@
 /* What a steady state costs ceded: the controls that it makes and how often it decides, in virtual
  * time, with the times that controls take on an H100 (docs/nvidia-measurements.md). */
-#include "sim/sim.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#define US  1000ULL
-#define SEC 1000000000ULL
+#include "scenario.h"
 
 /* On a busy GPU, in seconds. A program has a timeslice for each of its groups, three of which copy;
- * these follow the one that computes but beside windows (sched/limits.h). */
+ * these follow the one that computes but beside windows (plan/limits.h). */
 #define LIST_S    0.45e-3 /* a control that suspends or resumes, */
 #define PROGRAM_S 0.23e-3 /* and for each program in it */
 #define SLICE_S   0.45e-3
@@ -70,7 +59,6 @@ static const struct steady table[] = {
 static bool steady_holds(const struct steady *t)
 {
     static struct sim_result r;
-    struct softgpu_params p;
     struct sim_scenario s = {.policy = "laxity",
                              .demand = true,
                              .floor = t->floor,
@@ -84,8 +72,7 @@ static bool steady_holds(const struct steady *t)
         s.jobs[n++] = t->latency;
     for (unsigned i = 0; i < t->nsome + t->nothers; i++)
         s.jobs[n++] = i < t->nsome ? t->some : t->others;
-    softgpu_params_h200(&p);
-    assert_int_equal(sim_run(&p, &s, &r), 0);
+    r = simulate_for(s, 0, 0);
     double per_s = 1e9 / (double)(s.duration_ns - s.settle_ns);
     double lists = (double)r.lists * per_s, decisions = (double)r.decisions * per_s;
     double slices = (double)r.slices * per_s * (limits && !latency ? 1 : GROUPS);
@@ -113,17 +100,10 @@ static bool steady_holds(const struct steady *t)
     return ok;
 }
 
-static void test_steady(void **state)
+TEST(test_steady)
 {
-    (void)state;
     int bad = 0;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+    for (size_t i = 0; i < ARRAY_SIZE(table); i++)
         bad += !steady_holds(&table[i]);
     assert_int_equal(bad, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_steady)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

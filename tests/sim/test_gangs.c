@@ -2,52 +2,19 @@
  * them when each GPU decides by itself, and what they get under cede: their fair part, by weight
  * over GPU time, whatever is beside them. The fair part is worked out here, from capacities alone.
  */
-#include "sim/sim.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "../sanitized.h"
-
-#define ANY_MIXES (SANITIZED ? 10 : 21) /* each number of GPUs and of jobs at least once */
-
-#define US  1000ULL
-#define MS  1000000ULL
-#define SEC 1000000000ULL
-#define L   CLASS_LATENCY
-#define N   CLASS_NORMAL
-#define B   CLASS_BATCH
+#include "scenario.h"
 
 /* A gang on these GPUs; a job of one GPU; a latency job. */
-#define GANG(map, ...)                                                                             \
-    {                                                                                              \
-        .class = B, .kernel_ns = 2 * MS, .sync_ns = MS, .gpus = map, __VA_ARGS__                   \
-    }
-#define ONE(gpu, ...)                                                                              \
-    {                                                                                              \
-        .class = B, .kernel_ns = 3 * MS, .gpus = 1U << (gpu), __VA_ARGS__                          \
-    }
-#define LAT(gpu)                                                                                   \
-    {                                                                                              \
-        .class = L, .kernel_ns = 100 * US, .period_ns = 10 * MS, .gpus = 1U << (gpu)               \
-    }
+/* clang-format off */
+#define GANG(map, ...) {.class = B, .kernel_ns = 2 * MS, .sync_ns = MS, .gpus = map, __VA_ARGS__}
+#define ONE(gpu, ...)  {.class = B, .kernel_ns = 3 * MS, .gpus = 1U << (gpu), __VA_ARGS__}
+#define LAT(gpu)       {.class = L, .kernel_ns = 100 * US, .period_ns = 10 * MS, .gpus = 1U << (gpu)}
+/* clang-format on */
 
 static struct sim_result simulate(struct sim_scenario s)
 {
-    struct softgpu_params p;
-    struct sim_result r;
-    softgpu_params_h200(&p);
     s.policy = s.policy ? s.policy : "laxity";
-    s.duration_ns = s.duration_ns ? s.duration_ns : 20 * SEC;
-    s.settle_ns = s.settle_ns ? s.settle_ns : SEC;
-    assert_int_equal(sim_run(&p, &s, &r), 0);
-    return r;
+    return simulate_for(s, 20 * SEC, SEC);
 }
 
 static uint32_t width(const struct sim_job *j)
@@ -219,9 +186,8 @@ static double turns(uint64_t later_ns)
     return (double)(p.steps[0] + p.steps[1]) / 1e4;
 }
 
-static void test_turns_out_of_step(void **state)
+TEST(turns_out_of_step)
 {
-    (void)state;
     double in_step = turns(0), half = turns(100 * MS), out = turns(198 * MS);
     printf("two gangs, turns in step %.3f, 100 ms late %.3f, 198 ms late %.3f\n", in_step, half,
            out);
@@ -232,9 +198,8 @@ static void test_turns_out_of_step(void **state)
 
 /* The same by cede's own decisions: a third job on one of the GPUs ends, and from then on each GPU
  * for itself is out of step with the other for ever. */
-static void test_each_gpu_by_itself(void **state)
+TEST(each_gpu_by_itself)
 {
-    (void)state;
     struct sim_scenario s = {
         .gpus = 2,
         .apart = true,
@@ -285,20 +250,18 @@ static const struct {
 };
 /* clang-format on */
 
-static void test_fair_parts(void **state)
+TEST(test_fair_parts)
 {
-    (void)state;
     double p99 = latency_alone();
     unsigned bad = 0;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+    for (size_t i = 0; i < ARRAY_SIZE(table); i++)
         bad += check(table[i].name, &table[i].s, p99);
     assert_int_equal(bad, 0);
 }
 
 /* Whatever happened in the middle of turns before, and nobody has credit for having been away. */
-static void test_changes(void **state)
+TEST(changes)
 {
-    (void)state;
     static const struct sim_job before[] = {
         GANG(3),
         GANG(6),
@@ -347,47 +310,4 @@ static void test_changes(void **state)
         printf("beside normal jobs %x has %.3f\n", s.jobs[j].gpus, mixed.job[j].done);
     }
     assert_int_equal(bad, 0);
-}
-
-/* Gangs on neighbours and single jobs, as a seed will have it. */
-static void test_any(void **state)
-{
-    (void)state;
-    double p99 = latency_alone();
-    unsigned bad = 0;
-    uint64_t seed = 7;
-    for (int i = 0; i < ANY_MIXES; i++) {
-        struct sim_scenario s = {
-            .gpus = 2 + (uint32_t)i % 7, .duration_ns = 40 * SEC, .demand = i % 2};
-        uint32_t n = 0, jobs = 2 + (uint32_t)i % 9;
-        char name[32];
-        snprintf(name, sizeof(name), "any %d: %u GPUs", i, s.gpus);
-        for (uint32_t k = 0; k < jobs; k++) {
-            seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
-            uint32_t r = (uint32_t)(seed >> 33), first = r % s.gpus, size = 1 + r / 8 % s.gpus;
-            size = size > s.gpus - first ? s.gpus - first : size;
-            struct sim_job gang = GANG(((1U << size) - 1) << first), one = ONE(first);
-            s.jobs[n] = size > 1 ? gang : one;
-            s.jobs[n++].weight = 100 * (1 + r / 128 % 3);
-        }
-        for (uint32_t g = 0; g < s.gpus; g++) {
-            struct sim_job lat = LAT(g);
-            if (seed >> (20 + g) & 1)
-                s.jobs[n++] = lat;
-        }
-        bad += check(name, &s, p99);
-    }
-    assert_int_equal(bad, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_turns_out_of_step),
-        cmocka_unit_test(test_each_gpu_by_itself),
-        cmocka_unit_test(test_fair_parts),
-        cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_any),
-    };
-    return cmocka_run_group_tests_name("gangs", tests, NULL, NULL);
 }

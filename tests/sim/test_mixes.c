@@ -2,24 +2,12 @@
  * want more than there is get their fair part, and whether a request of a latency job waits longer
  * than for what may run meanwhile. CEDE_MIXES=5000 runs so many in place of a few,
  * CEDE_MIXES_SEED=7 begins with that one, and CEDE_MIXES_SHOW=1 shows all jobs of each. */
-#include "sim/sim.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "scenario.h"
 
 #include "../sanitized.h"
 
 #define MIXES       (SANITIZED ? 15U : 60U)
 #define WORST       12U
-#define US          1000ULL
-#define MS          1000000ULL
-#define SEC         1000000000ULL
 #define WASTED_MOST 0.03
 #define UNFAIR_MOST 0.02
 /* What seeds 1 to 60 reach; the target is WASTED_MOST for each. Seeds 1 to 240: 0.022, 0.033 and
@@ -27,9 +15,6 @@
 #define MEAN_MOST   0.03 /* of those that are held to it, on average, */
 #define ALL_MOST    0.04 /* of all, */
 #define MISSES_MOST 0.2  /* and this part of them misses it */
-#define L           CLASS_LATENCY
-#define N           CLASS_NORMAL
-#define B           CLASS_BATCH
 
 /* Kinds of mixes of which it is known that targets are missed, and are not held to them. */
 enum known {
@@ -283,9 +268,8 @@ static void print_worst(struct outcome *o, uint32_t n, int (*order)(const void *
 }
 
 /* Of the others, which are bound to the targets, a few miss them while jobs are not known yet. */
-static void test_mixes(void **state)
+TEST(test_mixes)
 {
-    (void)state;
     const char *many = getenv("CEDE_MIXES"), *from = getenv("CEDE_MIXES_SEED");
     const uint32_t n = many ? (uint32_t)strtoul(many, NULL, 10) : MIXES;
     const uint64_t seed = from ? strtoull(from, NULL, 10) : 1;
@@ -316,12 +300,4 @@ static void test_mixes(void **state)
     assert_int_equal(beyond, 0);
     assert_true(wasted <= MEAN_MOST * bound && all <= ALL_MOST);
     assert_true(idle <= MISSES_MOST * bound + 1 && unfair <= MISSES_MOST * fair + 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixes),
-    };
-    return cmocka_run_group_tests_name("mixes", tests, NULL, NULL);
 }

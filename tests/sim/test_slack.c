@@ -1,31 +1,13 @@
-/* Latency jobs that report deadlines, ordered by slack (sched/slack.h) and by weight, in virtual
+/* Latency jobs that report deadlines, ordered by slack (plan/slack.h) and by weight, in virtual
  * time with the price of switches and control calls, and with reports that the daemon reads every
  * 2 ms. Random mixes, from fixed seeds. */
-#include "sim/sim.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#define MS  1000000ULL
-#define SEC 1000000000ULL
-#define L   CLASS_LATENCY
+#include "scenario.h"
 
 static struct sim_result simulate(struct sim_scenario s, const char *policy)
 {
-    struct softgpu_params p;
-    struct sim_result r;
-    softgpu_params_h200(&p);
     s.policy = policy;
-    s.duration_ns = s.duration_ns ? s.duration_ns : 20 * SEC;
     s.report_ns = 2 * MS;
-    s.settle_ns = SEC / 2;
-    assert_int_equal(sim_run(&p, &s, &r), 0);
-    return r;
+    return simulate_for(s, 20 * SEC, SEC / 2);
 }
 
 static struct sim_job server(double ms, double load, double due_ms, uint64_t seed)
@@ -54,9 +36,8 @@ static void show(const char *name, const struct sim_scenario *s, const struct si
 }
 
 /* A heavier and a lighter model, and training that has what they leave. */
-static void test_two_servers(void **state)
+TEST(two_servers)
 {
-    (void)state;
     unsigned late_by_weight = 0, late = 0;
     for (int load = 1; load <= 5; load++) {
         struct sim_scenario s = {.duration_ns = 60 * SEC,
@@ -80,9 +61,8 @@ static void test_two_servers(void **state)
 }
 
 /* Requests that are over within a timeslice: no control calls are made for them. */
-static void test_short(void **state)
+TEST(test_short)
 {
-    (void)state;
     struct sim_scenario s = {.jobs = {server(0.1, 0.3, 1, 1), server(3, 0.5, 5, 2)}};
     struct sim_result a = simulate(s, "priority"), b = simulate(s, "laxity");
     show("short requests", &s, &a, &b);
@@ -97,9 +77,8 @@ static double uniform(uint64_t *x)
     return (double)(*x >> 11) / 9007199254740992.0;
 }
 
-static void test_mixes(void **state)
+TEST(test_mixes)
 {
-    (void)state;
     unsigned fewer = 0, more = 0, same = 0, weight = 0, slack = 0, requests = 0;
     double most = 0;
     for (uint64_t seed = 1; seed <= 100; seed++) {
@@ -135,14 +114,4 @@ static void test_mixes(void **state)
            fewer, more, same, requests, weight, slack, most);
     assert_true(fewer >= 95 && more <= 1);
     assert_true(slack < 0.55 * weight);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_servers),
-        cmocka_unit_test(test_short),
-        cmocka_unit_test(test_mixes),
-    };
-    return cmocka_run_group_tests_name("slack", tests, NULL, NULL);
 }

@@ -1,12 +1,6 @@
 /* What the arguments of the plugin for Slurm allow, by partition and QOS, and what a refusal says.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "../test.h"
 #include "limits.h"
 
 static struct limits read_all(const char *arguments)
@@ -34,73 +28,71 @@ static const char *apply(const char *arguments, struct wish w, const char *parti
     return err.text;
 }
 
-#define LATENCY   ((struct wish){.has_class = true, .class = CLASS_LATENCY})
-#define NORMAL    ((struct wish){.has_class = true, .class = CLASS_NORMAL})
-#define BATCH     ((struct wish){.has_class = true, .class = CLASS_BATCH})
-#define NOTHING   ((struct wish){.weight = 0})
-#define WEIGHT(n) ((struct wish){.weight = n})
-#define POOL      ((struct wish){.pool = true})
-
-static void without_arguments(void **state)
-{
-    (void)state;
-    assert_string_equal(apply("", NOTHING, "p", ""), "none 100");
-    assert_string_equal(apply("", NORMAL, "p", ""), "normal 100");
-    assert_string_equal(apply("", WEIGHT(50), "p", ""), "normal 50");
-    assert_string_equal(apply("", POOL, "p", ""), "batch 100");
-    assert_string_equal(apply("", LATENCY, "p", ""),
-                        "--gpu-class=latency is not allowed in partition p: normal and batch are");
-    assert_string_equal(apply("", WEIGHT(101), "", ""),
-                        "--gpu-weight=101 is not allowed: at most 100 is");
-}
+/* Of struct wish. */
+#define LATENCY   .has_class = true, .class = CLASS_LATENCY
+#define NORMAL    .has_class = true, .class = CLASS_NORMAL
+#define NOTHING   .weight = 0
+#define WEIGHT(n) .weight = n
+#define POOL      .pool = true
 
 #define SITE                                                                                       \
     "default=batch max=batch max:partition:prod=latency default:partition:prod=normal "            \
     "max:partition:test=normal max:qos:low=batch max:qos:high=latency max_weight:qos:high=500"
 
-static void by_partition_and_qos(void **state)
+TEST(by_partition_and_qos)
 {
-    (void)state;
-    assert_string_equal(apply(SITE, NOTHING, "debug", ""), "batch 100");
-    assert_string_equal(apply(SITE, NOTHING, "prod", ""), "normal 100");
-    assert_string_equal(apply(SITE, LATENCY, "prod", ""), "latency 100");
-    assert_string_equal(apply(SITE, NORMAL, "test", "other"), "normal 100");
-    assert_string_equal(apply(SITE, WEIGHT(500), "debug", "high"), "batch 500");
-    /* A QOS has the last word, upwards and downwards, also over the default. */
-    assert_string_equal(apply(SITE, LATENCY, "debug", "high"), "latency 100");
-    assert_string_equal(apply(SITE, NOTHING, "prod", "low"), "batch 100");
-    assert_string_equal(apply(SITE, NORMAL, "prod", "low"),
-                        "--gpu-class=normal is not allowed in partition prod: batch is; it is "
-                        "allowed in partition prod, partition test, qos high");
-    assert_string_equal(apply(SITE, LATENCY, "test", ""),
-                        "--gpu-class=latency is not allowed in partition test: normal and batch "
-                        "are; it is allowed in partition prod, qos high");
-    /* Not even where slurmctld cannot be asked is more than in general. */
-    assert_string_equal(apply(SITE, NORMAL, "", ""),
-                        "--gpu-class=normal is not allowed: batch is; it is allowed in partition "
-                        "prod, partition test, qos high");
-}
-
-/* Where the job will run is not known: refused is what is allowed nowhere. */
-static void at_submission(void **state)
-{
-    (void)state;
-    assert_string_equal(apply(SITE, LATENCY, NULL, NULL), "latency 100");
-    assert_string_equal(apply(SITE, WEIGHT(500), NULL, NULL), "batch 500");
-    assert_string_equal(apply(SITE, WEIGHT(501), NULL, NULL),
-                        "--gpu-weight=501 is not allowed: at most 500 is");
-    assert_string_equal(apply("max:partition:a=batch", LATENCY, NULL, NULL),
-                        "--gpu-class=latency is not allowed: normal and batch are");
-    assert_string_equal(apply("max:partition:a=batch", NORMAL, NULL, NULL), "normal 100");
+    /* clang-format off */
+    static const struct {
+        const char *arguments;
+        struct wish wish;
+        const char *partition, *qos, *want;
+    } t[] = {
+        {"", {NOTHING}, "p", "", "none 100"},
+        {"", {NORMAL}, "p", "", "normal 100"},
+        {"", {WEIGHT(50)}, "p", "", "normal 50"},
+        {"", {POOL}, "p", "", "batch 100"},
+        {"", {LATENCY}, "p", "",
+         "--gpu-class=latency is not allowed in partition p: normal and batch are"},
+        {"", {WEIGHT(101)}, "", "", "--gpu-weight=101 is not allowed: at most 100 is"},
+        {SITE, {NOTHING}, "debug", "", "batch 100"},
+        {SITE, {NOTHING}, "prod", "", "normal 100"},
+        {SITE, {LATENCY}, "prod", "", "latency 100"},
+        {SITE, {NORMAL}, "test", "other", "normal 100"},
+        {SITE, {WEIGHT(500)}, "debug", "high", "batch 500"},
+        /* A QOS has the last word, upwards and downwards, also over the default. */
+        {SITE, {LATENCY}, "debug", "high", "latency 100"},
+        {SITE, {NOTHING}, "prod", "low", "batch 100"},
+        {SITE, {NORMAL}, "prod", "low",
+         "--gpu-class=normal is not allowed in partition prod: batch is; it is allowed in "
+         "partition prod, partition test, qos high"},
+        {SITE, {LATENCY}, "test", "",
+         "--gpu-class=latency is not allowed in partition test: normal and batch are; it is "
+         "allowed in partition prod, qos high"},
+        /* Not even where slurmctld cannot be asked is more than in general. */
+        {SITE, {NORMAL}, "", "",
+         "--gpu-class=normal is not allowed: batch is; it is allowed in partition prod, partition "
+         "test, qos high"},
+        /* At submission it is not known where the job will run: refused is what is allowed nowhere.
+         */
+        {SITE, {LATENCY}, NULL, NULL, "latency 100"},
+        {SITE, {WEIGHT(500)}, NULL, NULL, "batch 500"},
+        {SITE, {WEIGHT(501)}, NULL, NULL, "--gpu-weight=501 is not allowed: at most 500 is"},
+        {"max:partition:a=batch", {LATENCY}, NULL, NULL,
+         "--gpu-class=latency is not allowed: normal and batch are"},
+        {"max:partition:a=batch", {NORMAL}, NULL, NULL, "normal 100"},
+    };
+    /* clang-format on */
+    for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+        const char *got = apply(t[i].arguments, t[i].wish, t[i].partition, t[i].qos);
+        if (strcmp(got, t[i].want) != 0)
+            fail_msg("row %zu, %s: %s, not %s", i, t[i].arguments, got, t[i].want);
+    }
     assert_non_null(
-        strstr(apply("", (struct wish){.pool = true, .has_class = true, .class = CLASS_NORMAL},
-                     NULL, NULL),
-               "--gpu-pool is for batch jobs"));
+        strstr(apply("", (struct wish){POOL, NORMAL}, NULL, NULL), "--gpu-pool is for batch jobs"));
 }
 
-static void arguments(void **state)
+TEST(arguments)
 {
-    (void)state;
     static const char *const wrong[][2] = {
         {"max", "'max' is not KEY=VALUE"},
         {"max=none", "max: 'none' is not latency, normal or batch"},
@@ -127,15 +119,4 @@ static void arguments(void **state)
     assert_string_equal(l.dir, "/run/cede");
     assert_string_equal(l.cede, "/opt/cede");
     assert_false(limits_differ(&l));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_arguments),
-        cmocka_unit_test(by_partition_and_qos),
-        cmocka_unit_test(at_submission),
-        cmocka_unit_test(arguments),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

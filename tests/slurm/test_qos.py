@@ -4,7 +4,6 @@ on loopback and in a directory of its own. Not in `make check`: meson test -C bu
 usage: as test_slurm.py"""
 import os
 import subprocess
-import unittest
 
 from test_slurm import Cluster, OnCluster, eventually, free_ports, main
 
@@ -78,11 +77,6 @@ class Qos(OnCluster):
     @classmethod
     def cluster(cls):
         return Accounted()
-
-    def refused(self, message, *args):
-        got = self.c.call(*args)
-        self.assertNotEqual(got.returncode, 0)
-        self.assertIn(message, got.stderr)
 
     def test_ceilings(self):
         """What slurmctld says is a job's QOS decides, on the node; QOS counts before the partition."""

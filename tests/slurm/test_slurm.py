@@ -14,11 +14,12 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
-CEDE, PLUGIN, MPS, INTEGRATION = (sys.argv.pop(1) for _ in range(4))
-WAIT_S = 60  # only a test that fails takes so long
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
+from on_soft import CEDE, WAIT_S, eventually  # pylint: disable=wrong-import-position
+
+PLUGIN, MPS, INTEGRATION = (sys.argv.pop(1) for _ in range(3))
 NOBODY = 65534
 LIMITS = "default=none max=normal max:partition:prod=latency max_weight=200 max_weight:qos:high=300"
 
@@ -56,17 +57,6 @@ PartitionName=prod Nodes=n1 State=UP
 def skip(why):
     print("skipped: " + why)
     sys.exit(77)
-
-
-def eventually(what, message):
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError):
-            got = what()
-            if got:
-                return got
-        time.sleep(0.05)
-    raise AssertionError(message() if callable(message) else message)
 
 
 def free_ports(n):
@@ -214,6 +204,12 @@ class OnCluster(unittest.TestCase):
         got = self.c.call(CEDE, "acct", "--json", "--sum-by", "slurmjob")
         return [r for r in json.loads(got.stdout).get("sums", []) if r["slurm_job"] == number]
 
+    def refused(self, message, *args, **kw):
+        got = self.c.call(*args, **kw)
+        self.assertNotEqual(got.returncode, 0)
+        self.assertIn(message, got.stderr)
+        return got
+
     def srun(self, *args, **kw):
         return self.c.call("srun", "-Q", *args, **kw)
 
@@ -258,15 +254,10 @@ class Slurm(OnCluster):
 
     def test_refused_at_submission(self):
         for submit in (("srun",), ("sbatch", "--wrap=true"), ("salloc",)):
-            got = self.c.call(*submit, "--gpu-class=turbo", *(["true"] if submit[0] != "sbatch" else []))
-            self.assertNotEqual(got.returncode, 0)
-            self.assertIn("--gpu-class: 'turbo' is not latency, normal or batch", got.stderr)
-        got = self.c.call("sbatch", "--gpu-weight=301", "--wrap=true")
-        self.assertNotEqual(got.returncode, 0)
-        self.assertIn("--gpu-weight=301 is not allowed: at most 300 is", got.stderr)
-        got = self.srun("--gpu-class=normal", "--gpu-pool", "true")
-        self.assertNotEqual(got.returncode, 0)
-        self.assertIn("--gpu-pool is for batch jobs", got.stderr)
+            self.refused("--gpu-class: 'turbo' is not latency, normal or batch", *submit, "--gpu-class=turbo",
+                         *(["true"] if submit[0] != "sbatch" else []))
+        self.refused("--gpu-weight=301 is not allowed: at most 300 is", "sbatch", "--gpu-weight=301", "--wrap=true")
+        self.refused("--gpu-pool is for batch jobs", "srun", "-Q", "--gpu-class=normal", "--gpu-pool", "true")
         self.assertEqual(self.c.call("squeue", "-h").stdout, "")
 
     def test_ceiling_of_a_partition(self):
@@ -275,18 +266,14 @@ class Slurm(OnCluster):
         self.job(number, **{"class": "latency"})
         self.cancel(number)
         for submit in (("srun", "true"), ("sbatch", "--wrap=true"), ("sbatch", "-p", "prod,debug", "--wrap=true")):
-            got = self.c.call(submit[0], "--gpu-class=latency", *submit[1:])
-            self.assertNotEqual(got.returncode, 0)
-            self.assertIn("--gpu-class=latency is not allowed in partition debug: at most normal is", got.stderr)
+            self.refused("--gpu-class=latency is not allowed in partition debug: at most normal is",
+                         submit[0], "--gpu-class=latency", *submit[1:])
         told = "--gpu-weight=201 is not allowed in partition debug: at most 200 is; it is allowed in qos high"
-        got = self.srun("--gpu-weight=201", "true")
-        self.assertNotEqual(got.returncode, 0)
-        self.assertIn("srun: error: cede: " + told, got.stderr)
+        self.refused("srun: error: cede: " + told, "srun", "-Q", "--gpu-weight=201", "true")
         # What the user's side says about limits, and about the partition, does not count.
         lie = {"SLURM_CONF": self.c.path("lax.conf"), "SLURM_JOB_PARTITION": "prod"}
-        got = self.srun("--gpu-weight=201", "touch", self.c.path("ran"), env=lie)
-        self.assertEqual(got.returncode, 1)
-        self.assertIn("slurmstepd-n1: error: cede: " + told, got.stderr)
+        self.refused("slurmstepd-n1: error: cede: " + told, "srun", "-Q", "--gpu-weight=201", "touch",
+                     self.c.path("ran"), env=lie)
         number = self.sbatch("--gpu-weight=201", script="touch ran", env=lie)
         eventually(lambda: told in self.c.text(f"out-{number}"),
                    lambda: self.c.text(f"out-{number}") + self.c.text("slurmd.log")[-3000:])

@@ -7,12 +7,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "lib/out_file.h"
+#include "base/out_file.h"
 #include "perfetto.pb-c.h"
 
 #define BUFFER     16384U
 #define PACKET_MAX 4096U
-#define NAMES      1024U /* that are interned; further ones are written out each time */
+#define NAMES      1024U /* places of interned names; other names are written out each time */
 #define NAME_MAX_  96U
 #define SEQUENCE   1U
 #define FLAG_FRESH 1U
@@ -24,16 +24,16 @@
 struct perfetto {
     int code;
     struct out_file file;
-    uint64_t written; /* bytes, of whole packets */
+    uint64_t written; /* bytes of whole packets in the file */
     size_t used;
     uint8_t buffer[BUFFER];
-    char names[NAMES][NAME_MAX_]; /* at a hash of theirs, or behind that; "": free */
+    char names[NAMES][NAME_MAX_]; /* hash table, open addressing; "": free */
     uint32_t nnames;
 };
 
 typedef Perfetto__TracePacket packet_t;
 
-/* One packet as a Trace of its own. Texts of others are in it, and are cut by whoever has them. */
+/* Writes a packet as a separate Trace. One above PACKET_MAX is dropped: callers cut their texts. */
 static void write_packet(struct perfetto *p, packet_t *packet)
 {
     Perfetto__Trace trace = PERFETTO__TRACE__INIT;
@@ -119,7 +119,7 @@ int perfetto_flush(struct perfetto *p, struct error *err)
     if (p->code == 0)
         p->written += p->used;
     else if (p->used && ftruncate(p->file.fd, (off_t)p->written) < 0)
-        p->used = 0; /* a pipe, or a device: its reader has what it has */
+        p->used = 0; /* a pipe or device cannot be cut, so a part of a packet may stay there */
     p->used = 0;
     return p->code < 0
                ? error_set(err, p->code, "cannot write %s: %s", p->file.path, strerror(-p->code))
@@ -163,7 +163,7 @@ static void write_event(struct perfetto *p, Perfetto__TrackEvent *ev, uint64_t a
     write_packet(p, &packet);
 }
 
-/* The number of a name; 0: it has none. */
+/* The number of an interned name; 0: the name is not interned. fresh: it is new. */
 static uint64_t name_iid(struct perfetto *p, const char *name, bool *fresh)
 {
     uint32_t hash = 2166136261U;

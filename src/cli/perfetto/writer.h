@@ -1,32 +1,31 @@
-/* Writes a trace for ui.perfetto.dev: tracks, and what happens on them (perfetto.proto). Packets go
- * to the file whole and in bounded memory, so that it is a trace whenever it is cut. Knows nothing
- * of jobs or GPUs. Not thread-safe.
+/* Writes a trace for ui.perfetto.dev: tracks, and the events on them (perfetto.proto). Packets are
+ * written whole and in bounded memory, so that the file is a trace at any time. Knows nothing of
+ * jobs or GPUs. Not thread-safe.
  *
- * What cannot be written is remembered: perfetto_flush() reports it, and nothing is written any
- * more. */
+ * After a failure to write nothing more is written; perfetto_flush() reports the failure. */
 #ifndef CEDE_CLI_PERFETTO_WRITER_H
 #define CEDE_CLI_PERFETTO_WRITER_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/util.h"
+#include "base/util.h"
 
 struct perfetto;
 
-/* What the file had is lost (lib/out_file.h). */
+/* Opens the file, whose former contents are lost (base/out_file.h). */
 int perfetto_open(const char *path, struct perfetto **out, struct error *err);
-/* To the file, whole packets: if that fails, it ends where it ended after the last flush. 0, or
- * -errno again and again. */
+/* Writes the buffered packets. If that fails, the file is cut to its length after the last flush.
+ * 0, or -errno, which every later call returns too. */
 int perfetto_flush(struct perfetto *p, struct error *err);
-void perfetto_close(struct perfetto *p); /* without flushing; NULL: nothing */
+void perfetto_close(struct perfetto *p); /* does not flush; NULL is allowed */
 
-/* uuid: any number but 0, of which there is one track; parent 0: none. unit NULL: for slices and
- * instants; else of a counter: "bytes", or any other. */
+/* Describes a track. uuid: its number, not 0; parent 0: none. unit: NULL for a track of slices and
+ * instants; else that of a counter, "bytes" or any other. */
 void perfetto_track(struct perfetto *p, uint64_t uuid, uint64_t parent, const char *name,
                     const char *unit);
 
-/* A value that goes with an event: text, or if that is NULL a number. */
+/* An argument of an event: text, or if that is NULL a number. */
 struct perfetto_arg {
     const char *name, *text;
     uint64_t number;

@@ -2,73 +2,66 @@
  * so many MIG instances as FAKE_NVML_MIG in the environment says. */
 #include <stdlib.h>
 
-int nvmlInit_v2(void);
-int nvmlShutdown(void);
-int nvmlDeviceGetCount_v2(unsigned *n);
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **gpu);
-int nvmlDeviceGetMigMode(void *gpu, unsigned *now, unsigned *pending);
-int nvmlDeviceGetMaxMigDeviceCount(void *gpu, unsigned *n);
-int nvmlDeviceGetMigDeviceHandleByIndex(void *gpu, unsigned i, void **instance);
-int nvmlDeviceGetComputeMode(void *gpu, unsigned *mode);
-int nvmlDeviceGetClockInfo(void *gpu, unsigned kind, unsigned *mhz);
-int nvmlDeviceGetMaxClockInfo(void *gpu, unsigned kind, unsigned *mhz);
+#define CALL(name, ...)                                                                            \
+    int name(__VA_ARGS__);                                                                         \
+    int name(__VA_ARGS__)
 
-int nvmlInit_v2(void)
+CALL(nvmlInit_v2, void)
 {
     return 0;
 }
 
-int nvmlShutdown(void)
+CALL(nvmlShutdown, void)
 {
     return 0;
 }
 
-int nvmlDeviceGetCount_v2(unsigned *n)
+CALL(nvmlDeviceGetCount_v2, unsigned *n)
 {
     *n = 1;
     return 0;
 }
 
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **gpu)
+CALL(nvmlDeviceGetHandleByIndex_v2, unsigned i, void **gpu)
 {
     static int it;
     *gpu = &it;
     return i == 0 ? 0 : 2;
 }
 
-int nvmlDeviceGetMigMode(void *gpu, unsigned *now, unsigned *pending)
+CALL(nvmlDeviceGetMigMode, void *gpu, unsigned *now, unsigned *pending)
 {
     *now = *pending = getenv("FAKE_NVML_MIG") != NULL;
     return 0;
 }
 
 /* Every second place is free. */
-int nvmlDeviceGetMaxMigDeviceCount(void *gpu, unsigned *n)
+CALL(nvmlDeviceGetMaxMigDeviceCount, void *gpu, unsigned *n)
 {
     const char *instances = getenv("FAKE_NVML_MIG");
     *n = instances ? 2 * (unsigned)atoi(instances) : 0;
     return 0;
 }
 
-int nvmlDeviceGetMigDeviceHandleByIndex(void *gpu, unsigned i, void **instance)
+CALL(nvmlDeviceGetMigDeviceHandleByIndex, void *gpu, unsigned i, void **instance)
 {
     *instance = gpu;
     return i % 2 ? 6 : 0;
 }
 
-int nvmlDeviceGetComputeMode(void *gpu, unsigned *mode)
+CALL(nvmlDeviceGetComputeMode, void *gpu, unsigned *mode)
 {
     *mode = 0;
     return 0;
 }
 
-int nvmlDeviceGetClockInfo(void *gpu, unsigned kind, unsigned *mhz)
+CALL(nvmlDeviceGetClockInfo, void *gpu, unsigned kind, unsigned *mhz)
 {
     *mhz = 1000 * kind; /* 1: SM, 2: memory */
     return 0;
 }
 
-int nvmlDeviceGetMaxClockInfo(void *gpu, unsigned kind, unsigned *mhz)
+CALL(nvmlDeviceGetMaxClockInfo, void *gpu, unsigned kind, unsigned *mhz)
 {
     *mhz = 1000 * kind + 500;
     return 0;

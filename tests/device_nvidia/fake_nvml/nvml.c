@@ -49,29 +49,6 @@ struct info3 {
 #endif
 };
 
-int nvmlInit_v2(void);
-int nvmlShutdown(void);
-int nvmlDeviceGetCount_v2(unsigned *n);
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, device *d);
-int nvmlDeviceGetName(device d, char *buf, unsigned size);
-int nvmlDeviceGetUUID(device d, char *buf, unsigned size);
-int nvmlDeviceGetPciInfo_v3(device d, struct pci *out);
-int nvmlDeviceGetMemoryInfo(device d, struct memory *out);
-int nvmlDeviceGetComputeRunningProcesses_v2(device d, unsigned *n, struct info2 *out);
-int nvmlDeviceGetComputeRunningProcesses_v3(device d, unsigned *n, struct info3 *out);
-int nvmlDeviceGetMPSComputeRunningProcesses_v2(device d, unsigned *n, struct info2 *out);
-int nvmlDeviceGetMPSComputeRunningProcesses_v3(device d, unsigned *n, struct info3 *out);
-int nvmlDeviceGetProcessUtilization(device d, struct sample *out, unsigned *n,
-                                    unsigned long long since);
-int nvmlDeviceGetUtilizationRates(device d, struct rates *out);
-int nvmlDeviceGetComputeMode(device d, int *mode);
-int nvmlDeviceGetMigMode(device d, unsigned *now, unsigned *pending);
-int nvmlDeviceGetMaxMigDeviceCount(device d, unsigned *count);
-int nvmlDeviceGetMigDeviceHandleByIndex(device d, unsigned i, device *out);
-int nvmlDeviceGetGpuInstanceId(device d, unsigned *id);
-int nvmlDeviceGetComputeInstanceId(device d, unsigned *id);
-int nvmlDeviceGetAttributes_v2(device d, struct attributes *out);
-
 #if DRIVER == 580
 struct support {
     unsigned version, supported;
@@ -91,15 +68,15 @@ struct gpm_sample {
     device of;
     unsigned number;
 };
-int nvmlDeviceGetHandleByUUID(const char *uuid, device *d);
-int nvmlGpmQueryDeviceSupport(device d, struct support *out);
-int nvmlGpmSampleAlloc(struct gpm_sample **s);
-int nvmlGpmSampleFree(struct gpm_sample *s);
-int nvmlGpmSampleGet(device d, struct gpm_sample *s);
-int nvmlGpmMetricsGet(struct metrics *m);
-int nvmlDeviceGetClockInfo(device d, int type, unsigned *mhz);
-int nvmlDeviceGetMaxClockInfo(device d, int type, unsigned *mhz);
 #endif
+
+/* A function that says one thing of a device. */
+#define SAYS(name, type, value, status)                                                            \
+    int name(device d, type *out)                                                                  \
+    {                                                                                              \
+        *out = value;                                                                              \
+        return status;                                                                             \
+    }
 
 extern struct fake_nvml fake_nvml;
 struct fake_nvml fake_nvml;
@@ -160,12 +137,7 @@ int nvmlDeviceGetUUID(device d, char *buf, unsigned size)
     return SUCCESS;
 }
 
-int nvmlDeviceGetPciInfo_v3(device d, struct pci *out)
-{
-    memset(out, 0, sizeof(*out));
-    out->bus = 0x10 + number(d);
-    return SUCCESS;
-}
+SAYS(nvmlDeviceGetPciInfo_v3, struct pci, (struct pci){.bus = 0x10 + number(d)}, SUCCESS)
 
 int nvmlDeviceGetMemoryInfo(device d, struct memory *out)
 {
@@ -191,11 +163,8 @@ int nvmlDeviceGetProcessUtilization(device d, struct sample *out, unsigned *n,
     return SUCCESS;
 }
 
-int nvmlDeviceGetUtilizationRates(device d, struct rates *out)
-{
-    *out = (struct rates){.gpu = d->percent};
-    return d->mig || is_instance(d) || d->no_rates ? NOT_SUPPORTED : SUCCESS;
-}
+SAYS(nvmlDeviceGetUtilizationRates, struct rates, (struct rates){.gpu = d->percent},
+     d->mig || is_instance(d) || d->no_rates ? NOT_SUPPORTED : SUCCESS)
 
 /* Which of its two lists. */
 enum which { RUNNING, MPS };
@@ -211,10 +180,8 @@ static void list_add(struct to *to, device d, enum which which)
     unsigned count = which == MPS ? d->nmps : d->nrunning;
     for (unsigned i = 0; i < count; i++, to->n++) {
         struct info2 x = {v[i].pid, v[i].bytes, ~0U, ~0U};
-        if (is_instance(d)) {
-            x.gpu_instance = d->gpu_instance;
-            x.compute_instance = d->compute_instance;
-        }
+        if (is_instance(d))
+            x = (struct info2){v[i].pid, v[i].bytes, d->gpu_instance, d->compute_instance};
         if (to->n >= to->room)
             continue;
         memset(to->out + to->n * to->size, 0, to->size);
@@ -266,11 +233,7 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v3(device d, unsigned *n, struct inf
     return list_mps(d, n, out, sizeof(*out));
 }
 
-int nvmlDeviceGetComputeMode(device d, int *mode)
-{
-    *mode = d->compute_mode;
-    return SUCCESS;
-}
+SAYS(nvmlDeviceGetComputeMode, int, d->compute_mode, SUCCESS)
 
 int nvmlDeviceGetMigMode(device d, unsigned *now, unsigned *pending)
 {
@@ -281,11 +244,7 @@ int nvmlDeviceGetMigMode(device d, unsigned *now, unsigned *pending)
 }
 
 /* Most that there could be, with free places between. */
-int nvmlDeviceGetMaxMigDeviceCount(device d, unsigned *count)
-{
-    *count = d->mig ? FAKE_NVML_INSTANCES : 0;
-    return SUCCESS;
-}
+SAYS(nvmlDeviceGetMaxMigDeviceCount, unsigned, d->mig ? FAKE_NVML_INSTANCES : 0, SUCCESS)
 
 int nvmlDeviceGetMigDeviceHandleByIndex(device d, unsigned i, device *out)
 {
@@ -295,37 +254,22 @@ int nvmlDeviceGetMigDeviceHandleByIndex(device d, unsigned i, device *out)
     return (*out)->there ? SUCCESS : NOT_FOUND;
 }
 
-int nvmlDeviceGetGpuInstanceId(device d, unsigned *id)
-{
-    *id = d->gpu_instance;
-    return is_instance(d) ? SUCCESS : NOT_SUPPORTED;
-}
-
-int nvmlDeviceGetComputeInstanceId(device d, unsigned *id)
-{
-    *id = d->compute_instance;
-    return is_instance(d) ? SUCCESS : NOT_SUPPORTED;
-}
-
-int nvmlDeviceGetAttributes_v2(device d, struct attributes *out)
-{
-    if (!is_instance(d))
-        return NOT_SUPPORTED;
-    *out = (struct attributes){.sms = d->sms, .mib = d->mib};
-    return SUCCESS;
-}
+SAYS(nvmlDeviceGetGpuInstanceId, unsigned, d->gpu_instance,
+     is_instance(d) ? SUCCESS : NOT_SUPPORTED)
+SAYS(nvmlDeviceGetComputeInstanceId, unsigned, d->compute_instance,
+     is_instance(d) ? SUCCESS : NOT_SUPPORTED)
+SAYS(nvmlDeviceGetAttributes_v2, struct attributes,
+     ((struct attributes){.sms = d->sms, .mib = d->mib}), is_instance(d) ? SUCCESS : NOT_SUPPORTED)
 #endif
 
 #if DRIVER == 580
 int nvmlDeviceGetHandleByUUID(const char *uuid, device *d)
 {
-    for (unsigned i = 0; i < fake_nvml.n; i++) {
+    for (*d = fake_nvml.gpus; *d < fake_nvml.gpus + fake_nvml.n; ++*d) {
         char own[80];
-        nvmlDeviceGetUUID(&fake_nvml.gpus[i], own, sizeof(own));
-        if (strcmp(own, uuid) == 0) {
-            *d = &fake_nvml.gpus[i];
+        nvmlDeviceGetUUID(*d, own, sizeof(own));
+        if (strcmp(own, uuid) == 0)
             return SUCCESS;
-        }
     }
     return NOT_FOUND;
 }

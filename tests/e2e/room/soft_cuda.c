@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/registry.h"
-#include "device/soft/client.h"
+#include "gpu/registry.h"
+#include "gpu/soft/client.h"
 
 #define CALL(name, ...)                                                                            \
     int name(__VA_ARGS__);                                                                         \

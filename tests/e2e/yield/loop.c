@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "cede/cede.h"
-#include "device/soft/client.h"
+#include "gpu/soft/client.h"
 
 static void fail(const char *what, int r)
 {

@@ -27,10 +27,6 @@ __attribute__((weak)) int fake_fails_to_make(void)
     return 0;
 }
 
-#define CALL(name, ...)                                                                            \
-    int name(__VA_ARGS__);                                                                         \
-    int name(__VA_ARGS__)
-
 enum {
     OK = 0,
     BAD_VALUE = 1,

@@ -7,6 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Begins a function of a driver, which no header declares. */
+#define CALL(name, ...)                                                                            \
+    int name(__VA_ARGS__);                                                                         \
+    int name(__VA_ARGS__)
+
 struct fake_launch {
     char kernel[16];
     void *context, *stream;
@@ -63,9 +68,7 @@ struct fake_memory {
     atomic_int fail_allocations; /* so many more fail */
 };
 
-/* ---- fake_streams.c: what is put into streams runs later, in order, on the thread that lets it
- * ---
- */
+/* ---- fake_streams.c: what is in streams runs later, in order, on the thread that lets it ----- */
 
 /* Runs the next n things in all streams. What an event is waited for runs too, and each query of
  * an event runs one. */
@@ -81,9 +84,7 @@ int fake_launch_future(const char *text, unsigned blocks, unsigned threads, void
 void fake_drain(void);
 int fake_fails_to_make(void);
 
-/* ---- fake_ptx.c: kernels, from the text of their module
- * ------------------------------------------
- */
+/* ---- fake_ptx.c: kernels, from the text of their module -------------------------------------- */
 
 /* Copies the parameters; how many there are. text: the module's, from the kernel's name on. */
 unsigned fake_ptx_params(const char *text, void **params, uint64_t *out);

@@ -8,10 +8,6 @@
 
 #include "fake_gpu.h"
 
-#define CALL(name, ...)                                                                            \
-    int name(__VA_ARGS__);                                                                         \
-    int name(__VA_ARGS__)
-
 enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2, BAD_HANDLE = 400, ILLEGAL_STATE = 401 };
 enum {
     UNSUPPORTED = 900,

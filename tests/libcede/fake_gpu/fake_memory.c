@@ -7,10 +7,6 @@
 
 #include "fake_gpu.h"
 
-#define CALL(name, ...)                                                                            \
-    int name(__VA_ARGS__);                                                                         \
-    int name(__VA_ARGS__)
-
 enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2 };
 enum { TOTAL = 1000 };
 

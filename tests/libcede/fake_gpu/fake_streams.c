@@ -10,10 +10,6 @@
 
 #include "fake_gpu.h"
 
-#define CALL(name, ...)                                                                            \
-    int name(__VA_ARGS__);                                                                         \
-    int name(__VA_ARGS__)
-
 enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2, NOT_READY = 600, FAILED = 719 };
 
 struct event {

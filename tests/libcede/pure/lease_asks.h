@@ -2,14 +2,7 @@
 #ifndef CEDE_TESTS_LIBCEDE_PURE_LEASE_ASKS_H
 #define CEDE_TESTS_LIBCEDE_PURE_LEASE_ASKS_H
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "../../test.h"
 #include "libcede/pure/leases.h"
 
 #define MS          1000000ULL
@@ -28,12 +21,24 @@ static inline struct cede_pool_config params(void)
                                      .urgent_threshold_ns = MS};
 }
 
-static inline struct leases *make(struct cede_pool_config p)
+/* Those of a test. */
+static struct leases *leases;
+
+static inline void make(struct cede_pool_config p)
 {
-    struct leases *l = NULL;
-    assert_int_equal(cede_leases_new(&p, &l), 0);
-    return l;
+    cede_leases_free(leases);
+    leases = NULL;
+    assert_int_equal(cede_leases_new(&p, &leases), 0);
 }
+
+static inline int end_test(void **unused)
+{
+    cede_leases_free(leases);
+    leases = NULL;
+    return 0;
+}
+
+#define TEST_LEASES(name) TEST_WITH(name, NULL, end_test)
 
 static inline struct lease_ask ask(uint32_t occupancy_percent)
 {
@@ -44,36 +49,46 @@ static inline struct lease_ask ask(uint32_t occupancy_percent)
                               .until_ns = TIME_NEVER};
 }
 
-static inline uint64_t started(struct leases *l, struct lease_ask a, uint64_t now, uint32_t device)
+static inline uint64_t started(struct lease_ask a, uint64_t now, uint32_t device)
 {
     struct lease_event e;
-    assert_int_equal(cede_leases_ask(l, &a, now, &e), 0);
+    assert_int_equal(cede_leases_ask(leases, &a, now, &e), 0);
     assert_int_equal(e.device, device);
     return e.id;
 }
 
-static inline uint64_t waits(struct leases *l, struct lease_ask a, uint64_t now,
-                             enum lease_hold why)
+static inline uint64_t waits(struct lease_ask a, uint64_t now, enum lease_hold why)
 {
     struct lease_event e;
-    assert_int_equal(cede_leases_ask(l, &a, now, &e), -EINPROGRESS);
+    assert_int_equal(cede_leases_ask(leases, &a, now, &e), -EINPROGRESS);
     assert_int_equal(e.hold, why);
     return e.id;
 }
 
-/* The next event is this one. */
-static inline void happens(struct leases *l, uint64_t now, uint64_t id, enum lease_hold hold)
+static inline void released(uint64_t id, uint64_t now)
 {
-    struct lease_event e;
-    assert_true(cede_leases_step(l, now, &e));
-    assert_int_equal(e.id, id);
-    assert_int_equal(e.hold, hold);
+    assert_int_equal(cede_leases_release(leases, id, now), 0);
 }
 
-static inline void nothing_happens(struct leases *l, uint64_t now)
+/* The next event is this one. */
+static inline struct lease_event happens(uint64_t now, uint64_t id, enum lease_hold hold)
 {
     struct lease_event e;
-    assert_false(cede_leases_step(l, now, &e));
+    assert_true(cede_leases_step(leases, now, &e));
+    assert_int_equal(e.id, id);
+    assert_int_equal(e.hold, hold);
+    return e;
+}
+
+static inline void nothing_happens(uint64_t now)
+{
+    struct lease_event e;
+    assert_false(cede_leases_step(leases, now, &e));
+}
+
+static inline struct lease_view view(uint32_t device)
+{
+    return cede_leases_view(leases, device, 0);
 }
 
 #endif

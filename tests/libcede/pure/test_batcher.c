@@ -1,24 +1,17 @@
 /* Estimates, learned run times, and the batcher in virtual time under generated loads. */
+#include "../../test.h"
 #include "libcede/pure/batcher.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "../../random.h"
-#include "lib/estimate.h"
-#include "lib/terms.h"
+#include "base/estimate.h"
+#include "base/terms.h"
 #include "libcede/pure/run_times.h"
 
 #define MS 1000000U
 
-static void quantile_is_conservative_and_close(void **s)
+TEST(quantile_is_conservative_and_close)
 {
     static const double qs[] = {0.5, 0.9, 0.99};
     for (unsigned k = 0; k < 3; k++) {
@@ -41,7 +34,7 @@ static void quantile_is_conservative_and_close(void **s)
     assert_true(cede_estimate_get(&e, 0.99, 0) == UINT64_MAX);
 }
 
-static void estimate_forgets(void **s)
+TEST(estimate_forgets)
 {
     struct estimate e = {0};
     for (unsigned i = 0; i < 5000; i++)
@@ -51,7 +44,7 @@ static void estimate_forgets(void **s)
     assert_true(cede_estimate_get(&e, 0.99, 0) < 2 * MS);
 }
 
-static void keys_are_apart_and_bounded(void **s)
+TEST(keys_are_apart_and_bounded)
 {
     struct estimates *e = NULL;
     assert_true(cede_estimates_new(0, &e) < 0);
@@ -128,7 +121,7 @@ static struct batch_params random_load(struct batch_request *all)
 
 /* One device, one model. The most urgent request that a batch of one would meet now has to be met,
  * whatever it waits for, unless a more urgent one arrives. */
-static void never_late_when_a_smaller_batch_was_possible(void **s)
+TEST(never_late_when_a_smaller_batch_was_possible)
 {
     uint32_t full = 0, partial = 0, guaranteed = 0, lost = 0;
     for (uint64_t seed = 1; seed <= 300; seed++) {
@@ -169,7 +162,7 @@ static void never_late_when_a_smaller_batch_was_possible(void **s)
 }
 
 /* Learned times: by model, shape and size of the batch, never below what was seen. */
-static void run_times_fit_what_was_seen(void **s)
+TEST(run_times_fit_what_was_seen)
 {
     struct run_times *t = cede_run_times_new(0.99);
     uint64_t key = cede_run_times_key(1, 7), other = cede_run_times_key(1, 8);
@@ -194,7 +187,7 @@ static void run_times_fit_what_was_seen(void **s)
 }
 
 /* One slow batch does not refuse all later requests for ever. */
-static void run_times_that_refuse_are_forgotten(void **s)
+TEST(run_times_that_refuse_are_forgotten)
 {
     struct run_times *t = cede_run_times_new(0.99);
     uint64_t key = cede_run_times_key(1, 7);
@@ -213,7 +206,7 @@ static void run_times_that_refuse_are_forgotten(void **s)
     free(t);
 }
 
-static void decisions(void **s)
+TEST(decisions)
 {
     struct batch_params p = {.max = 3, .run_ns = 15, .each_ns = 5, .wait_ns = 1000};
     struct batch_request q[4] = {{0, 100}, {0, 200}, {0, TIME_NEVER}, {0, TIME_NEVER}};
@@ -232,18 +225,4 @@ static void decisions(void **s)
     c = cede_batch_decide(&p, q + 2, 1, 0, pick); /* no deadline: not for ever */
     assert_true(c.n == 0 && c.wake_ns == 1000);
     assert_int_equal(cede_batch_decide(&p, q + 2, 1, 1000, pick).n, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantile_is_conservative_and_close),
-        cmocka_unit_test(estimate_forgets),
-        cmocka_unit_test(keys_are_apart_and_bounded),
-        cmocka_unit_test(never_late_when_a_smaller_batch_was_possible),
-        cmocka_unit_test(run_times_fit_what_was_seen),
-        cmocka_unit_test(run_times_that_refuse_are_forgotten),
-        cmocka_unit_test(decisions),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

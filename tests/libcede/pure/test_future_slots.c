@@ -1,15 +1,6 @@
 /* Which slots of a future map are free: a table, and at random against a model that marks slots. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "../../random.h"
+#include "../../test.h"
 #include "cede/future.h"
 #include "libcede/pure/future_slots.h"
 
@@ -20,7 +11,7 @@ static struct future_slots *slots_of(uint32_t n)
     return s;
 }
 
-static void sizes(void **unused)
+TEST(sizes)
 {
     struct future_slots *s = NULL;
     assert_int_equal(cede_slots_new(0, &s), -EINVAL);
@@ -37,7 +28,7 @@ static void sizes(void **unused)
 }
 
 /* +n: reserves n; -n: releases the n-th reservation. */
-static void in_the_order_of_reservations(void **unused)
+TEST(in_the_order_of_reservations)
 {
     static const struct {
         int act, result;
@@ -71,7 +62,7 @@ static void in_the_order_of_reservations(void **unused)
 
 /* Slots that somebody has are never handed out; with nothing reserved all are free; positions go
  * on at 0 behind the last. */
-static void at_random(void **unused)
+TEST(at_random)
 {
     for (unsigned run = 0; run < 20; run++) {
         struct future_slots *s = slots_of(SLOTS);
@@ -113,14 +104,4 @@ static void at_random(void **unused)
         assert_true(refused > 0 && passes == 1);
         free(s);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes),
-        cmocka_unit_test(in_the_order_of_reservations),
-        cmocka_unit_test(at_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,11 @@
 /* Decisions of a graph cache, as tables: buckets, captures, evictions, and what a failed capture
  * means. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "../../test.h"
 #include "libcede/pure/graph_plan.h"
 
 #define ELEMENTS(a) (sizeof(a) / sizeof(*(a)))
 
-static void sizes_are_powers_of_two_or_a_list(void **state)
+TEST(sizes_are_powers_of_two_or_a_list)
 {
     static const struct {
         unsigned max_batch, nlist, list[4];
@@ -47,7 +40,7 @@ static void sizes_are_powers_of_two_or_a_list(void **state)
     assert_int_equal(cede_graph_sizes(&most, out), 31);
 }
 
-static void the_smallest_that_fits_is_picked(void **state)
+TEST(the_smallest_that_fits_is_picked)
 {
     static const unsigned sizes[] = {1, 2, 4, 8, 16, 100};
     for (unsigned n = 1; n <= ELEMENTS(sizes); n++) {
@@ -60,7 +53,7 @@ static void the_smallest_that_fits_is_picked(void **state)
     }
 }
 
-static void a_bucket_is_due(void **state)
+TEST(a_bucket_is_due)
 {
     static const struct {
         unsigned eager, evictions, warmups;
@@ -78,7 +71,7 @@ static void a_bucket_is_due(void **state)
     }
 }
 
-static void the_least_recently_used_is_evicted(void **state)
+TEST(the_least_recently_used_is_evicted)
 {
     static const struct {
         struct graph_use u[3];
@@ -110,7 +103,7 @@ static void the_least_recently_used_is_evicted(void **state)
     }
 }
 
-static void an_attempt_has_one_outcome(void **state)
+TEST(an_attempt_has_one_outcome)
 {
     static const struct {
         int step, end, code, own;
@@ -133,7 +126,7 @@ static void an_attempt_has_one_outcome(void **state)
     }
 }
 
-static void every_code_has_its_reason(void **state)
+TEST(every_code_has_its_reason)
 {
     static const struct {
         int code;
@@ -166,7 +159,7 @@ static void every_code_has_its_reason(void **state)
 }
 
 /* Each in words of its own, which fit into the statistics' error with what stands before. */
-static void every_reason_has_words(void **state)
+TEST(every_reason_has_words)
 {
     struct cede_graph_statistics s;
     for (unsigned i = 0; i <= CEDE_GRAPH_OTHER; i++) {
@@ -177,18 +170,4 @@ static void every_reason_has_words(void **state)
             assert_string_not_equal(text, cede_graph_text((enum cede_graph_reason)k));
     }
     assert_string_equal(cede_graph_text((enum cede_graph_reason)99), "unknown reason");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_are_powers_of_two_or_a_list),
-        cmocka_unit_test(the_smallest_that_fits_is_picked),
-        cmocka_unit_test(a_bucket_is_due),
-        cmocka_unit_test(the_least_recently_used_is_evicted),
-        cmocka_unit_test(an_attempt_has_one_outcome),
-        cmocka_unit_test(every_code_has_its_reason),
-        cmocka_unit_test(every_reason_has_words),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

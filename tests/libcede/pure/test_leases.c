@@ -1,8 +1,5 @@
 /* Leases in virtual time: random asks from seeds against a model of the limits, order, timeouts,
  * balance of several GPUs, and the limit that follows the GPU. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "lease_asks.h"
 
 #include "../../random.h"
@@ -25,8 +22,7 @@ struct one {
 static struct one ones[ASKS];
 static uint32_t by_slot[SLOTS];
 
-static void check_limits(const struct cede_pool_config *p, const struct leases *l, uint64_t memory,
-                         uint64_t now)
+static void check_limits(const struct cede_pool_config *p, uint64_t memory, uint64_t now)
 {
     for (uint32_t d = 0; d < p->devices; d++) {
         uint64_t n = 0, waiting = 0, occupancy = 0, bytes = 0;
@@ -42,7 +38,7 @@ static void check_limits(const struct cede_pool_config *p, const struct leases *
         assert_true(n <= 1 || (double)occupancy <= p->max_total_occupancy * LEASE_WHOLE + 0.5);
         assert_true(n <= 1 ||
                     (double)bytes <= (double)memory * (1 - p->memory_reserve_fraction) + 1);
-        struct lease_view v = cede_leases_view(l, d, now);
+        struct lease_view v = cede_leases_view(leases, d, now);
         assert_int_equal(v.active, n);
         assert_int_equal(v.waiting, waiting);
         assert_int_equal(v.occupancy, occupancy);
@@ -50,10 +46,10 @@ static void check_limits(const struct cede_pool_config *p, const struct leases *
     }
 }
 
-static void run_ones(const struct cede_pool_config *p, struct leases *l, uint64_t memory)
+static void run_ones(const struct cede_pool_config *p, uint64_t memory)
 {
     for (uint64_t now = 0, left = ASKS; left;) {
-        uint64_t next = cede_leases_next_ns(l);
+        uint64_t next = cede_leases_next_ns(leases);
         for (uint32_t i = 0; i < ASKS; i++) {
             uint64_t t = ones[i].fate == UNASKED   ? ones[i].at_ns
                          : ones[i].fate == RUNNING ? ones[i].end_ns
@@ -67,14 +63,14 @@ static void run_ones(const struct cede_pool_config *p, struct leases *l, uint64_
         for (uint32_t i = 0; i < ASKS; i++) {
             struct one *o = &ones[i];
             if (o->fate == RUNNING && o->end_ns == now) {
-                assert_int_equal(cede_leases_release(l, o->id, now), 0);
-                assert_int_equal(cede_leases_release(l, o->id, now), -ENOENT);
+                released(o->id, now);
+                assert_int_equal(cede_leases_release(leases, o->id, now), -ENOENT);
                 o->fate = DONE;
                 left--;
             }
             if (o->fate != UNASKED || o->at_ns != now)
                 continue;
-            int r = cede_leases_ask(l, &o->ask, now, &e);
+            int r = cede_leases_ask(leases, &o->ask, now, &e);
             o->id = e.id;
             o->device = e.device;
             o->end_ns = now + o->run_ns;
@@ -86,10 +82,10 @@ static void run_ones(const struct cede_pool_config *p, struct leases *l, uint64_
                 by_slot[lease_slot(e.id)] = i;
             }
         }
-        while (cede_leases_step(l, now, &e)) {
+        while (cede_leases_step(leases, now, &e)) {
             struct one *o = &ones[by_slot[lease_slot(e.id)]];
             assert_true(o->id == e.id && o->fate == WAITING);
-            assert_int_equal(cede_leases_cancel(l, o->id), -ENOENT);
+            assert_int_equal(cede_leases_cancel(leases, o->id), -ENOENT);
             assert_true(now <= o->ask.until_ns);
             o->fate = e.hold == HOLD_NONE ? RUNNING : LATE;
             o->device = e.device;
@@ -100,13 +96,13 @@ static void run_ones(const struct cede_pool_config *p, struct leases *l, uint64_
                             (e.hold == HOLD_STREAM && now >= o->at_ns + p->stream_timeout_ms * MS));
                 left--;
             }
-            check_limits(p, l, memory, now);
+            check_limits(p, memory, now);
         }
-        check_limits(p, l, memory, now);
+        check_limits(p, memory, now);
     }
 }
 
-static void limits_hold_and_nothing_is_lost(void **s)
+TEST_LEASES(limits_hold_and_nothing_is_lost)
 {
     uint32_t fates[REFUSED + 1] = {0};
     for (uint64_t seed = 1; seed <= SETS; seed++) {
@@ -118,10 +114,10 @@ static void limits_hold_and_nothing_is_lost(void **s)
         p.max_total_occupancy = (double)rnd(LEASE_WHOLE + 1) / LEASE_WHOLE;
         p.stream_timeout_ms = (unsigned)rnd(100);
         p.age_ms = (unsigned)rnd(50);
-        struct leases *l = make(p);
+        make(p);
         uint64_t memory = rnd(2) ? 1000 : 0, t = 0;
         for (uint32_t d = 0; d < p.devices; d++)
-            cede_leases_set_memory(l, d, memory, memory);
+            cede_leases_set_memory(leases, d, memory, memory);
         for (uint32_t i = 0; i < ASKS; i++) {
             struct lease_ask a = ask((uint32_t)rnd(101));
             a.preferred = rnd(2) ? (uint32_t)rnd(p.devices) : SLOT_NONE;
@@ -134,17 +130,14 @@ static void limits_hold_and_nothing_is_lost(void **s)
             a.until_ns = t + (rnd(8) ? rnd(60 * MS) : 0);
             ones[i] = (struct one){.ask = a, .at_ns = t, .run_ns = 1 + rnd(6 * MS)};
         }
-        run_ones(&p, l, memory ? memory : UINT64_MAX);
+        run_ones(&p, memory ? memory : UINT64_MAX);
         for (uint32_t i = 0; i < ASKS; i++)
             fates[ones[i].fate]++;
+        const struct lease_ask forever = ask(0);
         struct lease_event e; /* every slot is free again */
         for (uint32_t i = 0; i < SLOTS; i++)
-            assert_true(cede_leases_ask(
-                            l, &(struct lease_ask){.preferred = SLOT_NONE, .until_ns = TIME_NEVER},
-                            t, &e) != -ENOSPC);
-        assert_int_equal(cede_leases_ask(l, &(struct lease_ask){.preferred = SLOT_NONE}, t, &e),
-                         -ENOSPC);
-        cede_leases_free(l);
+            assert_true(cede_leases_ask(leases, &forever, t, &e) != -ENOSPC);
+        assert_int_equal(cede_leases_ask(leases, &forever, t, &e), -ENOSPC);
     }
     assert_true(fates[DONE] > 1000 && fates[LATE] > 100 && fates[REFUSED] > 100);
     assert_int_equal(fates[DONE] + fates[LATE] + fates[REFUSED], SETS * ASKS);
@@ -152,123 +145,117 @@ static void limits_hold_and_nothing_is_lost(void **s)
 
 /* ---- one by one ------------------------------------------------------------------------------ */
 
-static void timeouts_are_exact(void **s)
+TEST_LEASES(timeouts_are_exact)
 {
     struct cede_pool_config p = params();
     p.max_concurrent_streams = 1;
-    struct leases *l = make(p);
-    uint64_t a = started(l, ask(10), 0, 0);
+    make(p);
+    uint64_t a = started(ask(10), 0, 0);
     struct lease_ask second = ask(10), third = ask(10);
     second.until_ns = 5 * MS;
     third.until_ns = 9 * MS;
-    uint64_t b = waits(l, second, 1, HOLD_COUNT), c = waits(l, third, 2, HOLD_QUEUE);
-    nothing_happens(l, 5 * MS - 1);
-    assert_int_equal(cede_leases_next_ns(l), 5 * MS);
-    happens(l, 5 * MS, b, HOLD_COUNT);
-    nothing_happens(l, 9 * MS - 1);
-    assert_int_equal(cede_leases_next_ns(l), 9 * MS);
-    assert_int_equal(cede_leases_release(l, a, 9 * MS), 0);
-    happens(l, 9 * MS, c, HOLD_NONE); /* at the last moment */
-    assert_int_equal(cede_leases_next_ns(l), TIME_NEVER);
-    uint64_t d = waits(l, second = third, 9 * MS - 1, HOLD_COUNT); /* no step in time */
-    assert_int_equal(cede_leases_release(l, c, 10 * MS), 0);
-    happens(l, 10 * MS, d, HOLD_QUEUE);
+    uint64_t b = waits(second, 1, HOLD_COUNT), c = waits(third, 2, HOLD_QUEUE);
+    nothing_happens(5 * MS - 1);
+    assert_int_equal(cede_leases_next_ns(leases), 5 * MS);
+    happens(5 * MS, b, HOLD_COUNT);
+    nothing_happens(9 * MS - 1);
+    assert_int_equal(cede_leases_next_ns(leases), 9 * MS);
+    released(a, 9 * MS);
+    happens(9 * MS, c, HOLD_NONE); /* at the last moment */
+    assert_int_equal(cede_leases_next_ns(leases), TIME_NEVER);
+    uint64_t d = waits(second = third, 9 * MS - 1, HOLD_COUNT); /* no step in time */
+    released(c, 10 * MS);
+    happens(10 * MS, d, HOLD_QUEUE);
     struct lease_event e;
     third.until_ns = 10 * MS;
-    uint64_t f = started(l, ask(10), 10 * MS, 0);
-    assert_int_equal(cede_leases_ask(l, &third, 10 * MS, &e), -EAGAIN);
+    uint64_t f = started(ask(10), 10 * MS, 0);
+    assert_int_equal(cede_leases_ask(leases, &third, 10 * MS, &e), -EAGAIN);
     assert_int_equal(e.hold, HOLD_COUNT);
-    assert_int_equal(cede_leases_view(l, 0, 10 * MS).timed_out, 2);
-    assert_int_equal(cede_leases_release(l, f, 10 * MS), 0);
-    uint64_t g = started(l, ask(10), 10 * MS, 0); /* in the same slot */
+    assert_int_equal(view(0).timed_out, 2);
+    released(f, 10 * MS);
+    uint64_t g = started(ask(10), 10 * MS, 0); /* in the same slot */
     assert_int_equal(lease_slot(f), lease_slot(g));
-    assert_int_equal(cede_leases_release(l, f, 10 * MS), -ENOENT);
-    cede_leases_free(l);
+    assert_int_equal(cede_leases_release(leases, f, 10 * MS), -ENOENT);
 }
 
-static void a_missing_stream_has_a_timeout_of_its_own(void **s)
+TEST_LEASES(a_missing_stream_has_a_timeout_of_its_own)
 {
     struct cede_pool_config p = params();
     p.streams = 1;
     p.max_concurrent_streams = 2;
     p.stream_timeout_ms = 10;
-    struct leases *l = make(p);
-    uint64_t a = started(l, ask(80), 0, 0);
-    uint64_t big = waits(l, ask(20), 0, HOLD_OCCUPANCY), small = waits(l, ask(10), 0, HOLD_QUEUE);
-    nothing_happens(l, 50 * MS); /* that is not for want of a stream */
-    assert_int_equal(cede_leases_cancel(l, big), 0);
-    nothing_happens(l, 60 * MS);
-    assert_int_equal(cede_leases_next_ns(l), 70 * MS);
-    nothing_happens(l, 70 * MS - 1);
-    happens(l, 70 * MS, small, HOLD_STREAM);
-    assert_int_equal(cede_leases_release(l, a, 70 * MS), 0);
-    cede_leases_free(l);
+    make(p);
+    uint64_t a = started(ask(80), 0, 0);
+    uint64_t big = waits(ask(20), 0, HOLD_OCCUPANCY), small = waits(ask(10), 0, HOLD_QUEUE);
+    nothing_happens(50 * MS); /* that is not for want of a stream */
+    assert_int_equal(cede_leases_cancel(leases, big), 0);
+    nothing_happens(60 * MS);
+    assert_int_equal(cede_leases_next_ns(leases), 70 * MS);
+    nothing_happens(70 * MS - 1);
+    happens(70 * MS, small, HOLD_STREAM);
+    released(a, 70 * MS);
 }
 
-static void larger_than_the_limit_runs_alone(void **s)
+TEST_LEASES(larger_than_the_limit_runs_alone)
 {
     struct cede_pool_config p = params();
-    struct leases *l = make(p);
-    uint64_t whole = started(l, ask(100), 0, 0);
-    uint64_t small = waits(l, ask(1), 1, HOLD_OCCUPANCY), next = waits(l, ask(100), 2, HOLD_QUEUE);
-    assert_int_equal(cede_leases_release(l, small, 5), -ENOENT);
-    assert_int_equal(cede_leases_release(l, whole, 5), 0);
-    happens(l, 5, small, HOLD_NONE);
-    nothing_happens(l, 6);
-    waits(l, ask(1), 7, HOLD_QUEUE); /* does not pass the large one */
-    nothing_happens(l, 7);
-    assert_int_equal(cede_leases_release(l, small, 8), 0);
-    happens(l, 8, next, HOLD_NONE);
-    nothing_happens(l, 8);
-    cede_leases_free(l);
+    make(p);
+    uint64_t whole = started(ask(100), 0, 0);
+    uint64_t small = waits(ask(1), 1, HOLD_OCCUPANCY), next = waits(ask(100), 2, HOLD_QUEUE);
+    assert_int_equal(cede_leases_release(leases, small, 5), -ENOENT);
+    released(whole, 5);
+    happens(5, small, HOLD_NONE);
+    nothing_happens(6);
+    waits(ask(1), 7, HOLD_QUEUE); /* does not pass the large one */
+    nothing_happens(7);
+    released(small, 8);
+    happens(8, next, HOLD_NONE);
+    nothing_happens(8);
 }
 
-static void first_is_by_urgency_priority_and_arrival(void **s)
+TEST_LEASES(first_is_by_urgency_priority_and_arrival)
 {
     struct cede_pool_config p = params();
     p.max_concurrent_streams = 1;
-    struct leases *l = make(p);
+    make(p);
     struct lease_ask known = ask(10);
     known.key = 7;
-    uint64_t a = started(l, known, 0, 0);
-    assert_int_equal(cede_leases_release(l, a, 20 * MS), 0); /* such a one takes 20 ms */
-    a = started(l, ask(10), 20 * MS, 0);
+    uint64_t a = started(known, 0, 0);
+    released(a, 20 * MS); /* such a one takes 20 ms */
+    a = started(ask(10), 20 * MS, 0);
     struct lease_ask high = ask(10), due = known;
     high.priority = 3;
     due.deadline_ns = 60 * MS;
-    uint64_t n1 = waits(l, ask(10), 21 * MS, HOLD_COUNT),
-             n2 = waits(l, ask(10), 21 * MS, HOLD_QUEUE), d = waits(l, due, 22 * MS, HOLD_QUEUE),
-             h1 = waits(l, high, 23 * MS, HOLD_COUNT), h2 = waits(l, high, 24 * MS, HOLD_QUEUE);
-    assert_int_equal(cede_leases_release(l, a, 30 * MS), 0);
-    happens(l, 30 * MS, h1, HOLD_NONE); /* the one with a deadline has time yet */
-    assert_int_equal(cede_leases_release(l, h1, 45 * MS), 0);
-    struct lease_event e;
-    assert_true(cede_leases_step(l, 45 * MS, &e));
-    assert_true(e.id == d && e.urgent);
+    uint64_t n1 = waits(ask(10), 21 * MS, HOLD_COUNT), n2 = waits(ask(10), 21 * MS, HOLD_QUEUE),
+             d = waits(due, 22 * MS, HOLD_QUEUE), h1 = waits(high, 23 * MS, HOLD_COUNT),
+             h2 = waits(high, 24 * MS, HOLD_QUEUE);
+    released(a, 30 * MS);
+    happens(30 * MS, h1, HOLD_NONE); /* the one with a deadline has time yet */
+    released(h1, 45 * MS);
+    assert_true(happens(45 * MS, d, HOLD_NONE).urgent);
     const uint64_t order[] = {d, h2, n1, n2};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(cede_leases_release(l, order[i], 46 * MS), 0);
-        happens(l, 46 * MS, order[i + 1], HOLD_NONE);
+        released(order[i], 46 * MS);
+        happens(46 * MS, order[i + 1], HOLD_NONE);
     }
-    cede_leases_free(l);
 }
 
 /* The higher ones never leave the GPU idle; a lower one, too large to start while any of them runs,
  * starts once it is old and those that run have ended. */
-static void no_lease_starves(void **s)
+TEST_LEASES(no_lease_starves)
 {
     for (uint64_t seed = 1; seed <= 50; seed++) {
         state = seed;
         struct cede_pool_config p = params();
         p.age_ms = 200;
         p.max_concurrent_streams = 4;
-        struct leases *l = make(p);
+        make(p);
         uint64_t id[6], end[6], low = 0, from = 50 * MS, now = 0;
         struct lease_ask high = ask(20), big = ask(95);
         high.priority = 5;
         struct lease_event e;
         for (uint32_t i = 0; i < 6; i++) {
-            int r = cede_leases_ask(l, &high, 0, &e);
+            int r = cede_leases_ask(leases, &high, 0, &e);
             id[i] = e.id;
             end[i] = r ? TIME_NEVER : 1 + rnd(10 * MS);
         }
@@ -278,61 +265,61 @@ static void no_lease_starves(void **s)
             for (uint32_t i = 1; i < 6; i++)
                 k = end[i] < end[k] ? i : k;
             now = end[k];
-            assert_int_equal(cede_leases_release(l, id[k], now), 0);
+            released(id[k], now);
             end[k] = TIME_NEVER;
             id[k] = 0;
             if (!low && now >= from)
-                low = waits(l, big, from = now, HOLD_QUEUE);
-            while (cede_leases_step(l, now, &e)) {
+                low = waits(big, from = now, HOLD_QUEUE);
+            while (cede_leases_step(leases, now, &e)) {
                 in |= e.id == low;
                 for (uint32_t i = 0; i < 6; i++)
                     end[i] = id[i] == e.id ? now + 1 + rnd(10 * MS) : end[i];
             }
             if (!in) { /* at once the next of its kind */
-                end[k] = cede_leases_ask(l, &high, now, &e) ? TIME_NEVER : now + 1 + rnd(10 * MS);
+                end[k] =
+                    cede_leases_ask(leases, &high, now, &e) ? TIME_NEVER : now + 1 + rnd(10 * MS);
                 id[k] = e.id;
             }
         }
         assert_true(now - from >= (p.age_ms - 10) * MS && now - from <= (p.age_ms + 20) * MS);
-        cede_leases_free(l);
     }
 }
 
-static void a_busy_gpu_starts_no_further_lease(void **s)
+TEST_LEASES(a_busy_gpu_starts_no_further_lease)
 {
-    struct leases *l = make(params());
-    cede_leases_set_utilization(l, 0, 81);
-    uint64_t a = started(l, ask(1), 0, 0), b = waits(l, ask(1), 1, HOLD_UTILIZATION);
-    nothing_happens(l, 2);
-    cede_leases_set_utilization(l, 0, 80);
-    happens(l, 3, b, HOLD_NONE);
-    cede_leases_set_utilization(l, 0, 100);
-    uint64_t c = waits(l, ask(1), 4, HOLD_UTILIZATION);
-    cede_leases_set_utilization(l, 0, SLOT_NONE); /* not known */
-    happens(l, 5, c, HOLD_NONE);
-    assert_int_equal(cede_leases_release(l, a, 6), 0);
-    cede_leases_free(l);
+    make(params());
+    cede_leases_set_utilization(leases, 0, 81);
+    uint64_t a = started(ask(1), 0, 0), b = waits(ask(1), 1, HOLD_UTILIZATION);
+    nothing_happens(2);
+    cede_leases_set_utilization(leases, 0, 80);
+    happens(3, b, HOLD_NONE);
+    cede_leases_set_utilization(leases, 0, 100);
+    uint64_t c = waits(ask(1), 4, HOLD_UTILIZATION);
+    cede_leases_set_utilization(leases, 0, SLOT_NONE); /* not known */
+    happens(5, c, HOLD_NONE);
+    released(a, 6);
 }
 
-static void bad_asks_are_refused(void **s)
+TEST_LEASES(bad_asks_are_refused)
 {
-    struct cede_pool_config p = params(), bad[6];
-    struct leases *l = make(p);
+    struct lease_ask bad[] = {ask(100), ask(1), ask(1)};
     struct lease_event e;
-    struct lease_ask a = ask(100);
-    a.occupancy++;
-    assert_int_equal(cede_leases_ask(l, &a, 0, &e), -EINVAL);
-    a = ask(1);
-    a.preferred = 1;
-    assert_int_equal(cede_leases_ask(l, &a, 0, &e), -EINVAL);
-    a.preferred = SLOT_NONE;
-    a.only = true;
-    assert_int_equal(cede_leases_ask(l, &a, 0, &e), -EINVAL);
-    assert_int_equal(cede_leases_release(l, 0, 0), -ENOENT);
-    assert_int_equal(cede_leases_release(l, UINT64_MAX, 0), -ENOENT);
-    cede_leases_free(l);
+    bad[0].occupancy++;
+    bad[1].preferred = 1;
+    bad[2].only = true;
+    make(params());
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(cede_leases_ask(leases, &bad[i], 0, &e), -EINVAL);
+    assert_int_equal(cede_leases_release(leases, 0, 0), -ENOENT);
+    assert_int_equal(cede_leases_release(leases, UINT64_MAX, 0), -ENOENT);
+}
+
+TEST(bad_settings_are_refused)
+{
+    struct cede_pool_config bad[6];
+    struct leases *none;
     for (int i = 0; i < 6; i++)
-        bad[i] = p;
+        bad[i] = params();
     bad[0].devices = 0;
     bad[1].capacity = LEASE_CAPACITY_MAX + 1;
     bad[2].max_concurrent_streams = 0;
@@ -340,7 +327,7 @@ static void bad_asks_are_refused(void **s)
     bad[4].max_slowdown = 0.5;
     bad[5].memory_reserve_fraction = 1;
     for (int i = 0; i < 6; i++)
-        assert_int_equal(cede_leases_new(&bad[i], &l), -EINVAL);
+        assert_int_equal(cede_leases_new(&bad[i], &none), -EINVAL);
 }
 
 /* ---- several GPUs ---------------------------------------------------------------------------- */
@@ -354,7 +341,7 @@ static double skewed(uint32_t devices, uint32_t streams, bool only, uint64_t *st
     struct cede_pool_config p = params();
     p.devices = devices;
     p.max_concurrent_streams = streams;
-    struct leases *l = make(p);
+    make(p);
     struct lease_event e;
     for (uint32_t i = 0; i < THREADS; i++)
         end[i] = 0;
@@ -365,31 +352,30 @@ static double skewed(uint32_t devices, uint32_t streams, bool only, uint64_t *st
             k = end[i] < end[k] ? i : k;
         now = end[k];
         if (id[k])
-            assert_int_equal(cede_leases_release(l, id[k], now), 0);
+            released(id[k], now);
         struct lease_ask a = ask(1);
         a.preferred = rnd(10) ? 0 : 1 + (uint32_t)rnd(devices - 1);
         a.only = only;
         id[k] = 0;
-        while (cede_leases_step(l, now, &e)) {
+        while (cede_leases_step(leases, now, &e)) {
             for (uint32_t i = 0; i < THREADS; i++)
                 end[i] = id[i] == e.id ? now + 1 + rnd(rnd(10) ? MS : 20 * MS) : end[i];
         }
-        end[k] =
-            cede_leases_ask(l, &a, now, &e) ? TIME_NEVER : now + 1 + rnd(rnd(10) ? MS : 20 * MS);
+        end[k] = cede_leases_ask(leases, &a, now, &e) ? TIME_NEVER
+                                                      : now + 1 + rnd(rnd(10) ? MS : 20 * MS);
         id[k] = e.id;
     }
     *stolen = 0;
     for (uint32_t d = 0; d < devices; d++) {
-        struct lease_view v = cede_leases_view(l, d, now);
+        struct lease_view v = cede_leases_view(leases, d, now);
         most = v.busy_ns > most ? v.busy_ns : most;
         least = v.busy_ns < least ? v.busy_ns : least;
         *stolen += v.stolen;
     }
-    cede_leases_free(l);
     return (double)most / (double)least;
 }
 
-static void skewed_load_is_balanced(void **s)
+TEST_LEASES(skewed_load_is_balanced)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         uint64_t stolen;
@@ -403,31 +389,27 @@ static void skewed_load_is_balanced(void **s)
     }
 }
 
-static void preferred_then_least_loaded_then_stolen(void **s)
+TEST_LEASES(preferred_then_least_loaded_then_stolen)
 {
     struct cede_pool_config p = params();
     p.devices = 3;
     p.max_concurrent_streams = 2;
-    struct leases *l = make(p);
+    make(p);
     struct lease_ask one = ask(1), bound = one;
     one.preferred = bound.preferred = 1;
     bound.only = true;
     uint64_t a[6];
     const uint32_t at[6] = {1, 1, 0, 2, 0, 2};
     for (int i = 0; i < 6; i++)
-        a[i] = started(l, one, 0, at[i]);
-    uint64_t b = waits(l, bound, 1, HOLD_COUNT), c = waits(l, one, 2, HOLD_COUNT);
-    assert_int_equal(cede_leases_release(l, a[5], 3),
-                     0); /* GPU 2 has room, and c waits for GPU 0 */
-    struct lease_event e;
-    assert_true(cede_leases_step(l, 3, &e));
-    assert_true(e.id == c && e.device == 2);
-    assert_int_equal(cede_leases_view(l, 2, 3).stolen, 1);
-    assert_int_equal(cede_leases_release(l, c, 4), 0);
-    nothing_happens(l, 4); /* b may run on GPU 1 alone */
-    assert_int_equal(cede_leases_release(l, a[0], 5), 0);
-    happens(l, 5, b, HOLD_NONE);
-    cede_leases_free(l);
+        a[i] = started(one, 0, at[i]);
+    uint64_t b = waits(bound, 1, HOLD_COUNT), c = waits(one, 2, HOLD_COUNT);
+    released(a[5], 3); /* GPU 2 has room, and c waits for GPU 0 */
+    assert_int_equal(happens(3, c, HOLD_NONE).device, 2);
+    assert_int_equal(view(2).stolen, 1);
+    released(c, 4);
+    nothing_happens(4); /* b may run on GPU 1 alone */
+    released(a[0], 5);
+    happens(5, b, HOLD_NONE);
 }
 
 /* ---- the limit that follows ------------------------------------------------------------------ */
@@ -442,40 +424,39 @@ static double limit_for(uint32_t bears, uint32_t then, double max_slowdown)
     struct cede_pool_config p = params();
     p.max_slowdown = max_slowdown;
     p.target_utilization = 100;
-    struct leases *l = make(p);
+    make(p);
     struct lease_event e;
     struct lease_ask a = ask(1);
     a.key = 1;
     a.until_ns = 0;
     now = 2 * MS; /* once alone, so that the best time is known */
-    assert_int_equal(cede_leases_release(l, started(l, a, 0, 0), now), 0);
+    released(started(a, 0, 0), now);
     for (uint32_t tick = 0; tick < 40000; tick++, now += MS / 10) {
-        uint32_t active = cede_leases_view(l, 0, now).active;
+        uint32_t active = cede_leases_view(leases, 0, now).active;
         bears = tick >= 20000 ? then : bears;
         for (uint32_t i = 0; i < THREADS; i++) {
             left[i] -= active > bears ? (double)bears / active : 1;
             if (id[i] && left[i] <= 0) {
-                assert_int_equal(cede_leases_release(l, id[i], now), 0);
+                released(id[i], now);
                 id[i] = 0;
             }
         }
         for (uint32_t k = 0; k < THREADS; k++) {
             uint32_t i = (uint32_t)rnd(THREADS);
-            if (!id[i] && cede_leases_ask(l, &a, now, &e) == 0) {
+            if (!id[i] && cede_leases_ask(leases, &a, now, &e) == 0) {
                 id[i] = e.id;
                 left[i] = 20;
             }
         }
         if (tick >= 30000) {
-            sum += cede_leases_view(l, 0, now).limit;
+            sum += cede_leases_view(leases, 0, now).limit;
             n++;
         }
     }
-    cede_leases_free(l);
     return (double)sum / (double)n;
 }
 
-static void the_limit_follows_what_the_gpu_bears(void **s)
+TEST_LEASES(the_limit_follows_what_the_gpu_bears)
 {
     state = 5;
     double two = limit_for(2, 2, 1.5), six = limit_for(6, 6, 1.5), all = limit_for(16, 16, 1.5);
@@ -486,22 +467,4 @@ static void the_limit_follows_what_the_gpu_bears(void **s)
     assert_true(limit_for(2, 16, 1.5) > 15);
     assert_true(limit_for(16, 2, 1.5) < 5);
     assert_true(limit_for(2, 2, 0) == 16); /* switched off */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limits_hold_and_nothing_is_lost),
-        cmocka_unit_test(timeouts_are_exact),
-        cmocka_unit_test(a_missing_stream_has_a_timeout_of_its_own),
-        cmocka_unit_test(larger_than_the_limit_runs_alone),
-        cmocka_unit_test(first_is_by_urgency_priority_and_arrival),
-        cmocka_unit_test(no_lease_starves),
-        cmocka_unit_test(a_busy_gpu_starts_no_further_lease),
-        cmocka_unit_test(bad_asks_are_refused),
-        cmocka_unit_test(skewed_load_is_balanced),
-        cmocka_unit_test(preferred_then_least_loaded_then_stolen),
-        cmocka_unit_test(the_limit_follows_what_the_gpu_bears),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

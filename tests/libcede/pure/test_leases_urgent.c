@@ -1,7 +1,5 @@
 /* Leases in virtual time: those that displace, what memory is free, kernels that are not known, the
  * GPU that a thread had; and occupancy. */
-#include <string.h>
-
 #include "lease_asks.h"
 #include "libcede/pure/occupancy.h"
 
@@ -19,123 +17,102 @@ static struct lease_ask needs(uint64_t bytes)
     return a;
 }
 
-static void released(struct leases *l, uint64_t id, uint64_t now)
-{
-    assert_int_equal(cede_leases_release(l, id, now), 0);
-}
-
-static struct lease_view view(struct leases *l, uint32_t device)
-{
-    return cede_leases_view(l, device, 0);
-}
-
 /* One lease at a time, and up to two urgent ones beyond that. */
-static struct leases *full(uint64_t *first)
+static uint64_t full(void)
 {
     struct cede_pool_config p = params();
     p.max_concurrent_streams = 1;
     p.displace = 2;
-    struct leases *l = make(p);
-    *first = started(l, ask(10), 0, 0);
-    return l;
+    make(p);
+    return started(ask(10), 0, 0);
 }
 
-static void urgent_ones_displace_within_bounds(void **s)
+TEST_LEASES(urgent_ones_displace_within_bounds)
 {
-    uint64_t a, b, c, d;
-    struct leases *l = full(&a);
-    uint64_t plain = waits(l, ask(10), 1, HOLD_COUNT);
+    uint64_t a = full();
+    uint64_t plain = waits(ask(10), 1, HOLD_COUNT);
     struct lease_ask now = due(0);
     now.until_ns = 0; /* a try */
-    assert_false(cede_leases_displaced(l, a));
-    b = started(l, now, 2, 0);
-    c = started(l, now, 2, 0);
-    assert_true(cede_leases_displaced(l, a));
-    assert_false(cede_leases_displaced(l, b)); /* it is what displaces */
-    assert_false(cede_leases_displaced(l, plain));
+    assert_false(cede_leases_displaced(leases, a));
+    uint64_t b = started(now, 2, 0), c = started(now, 2, 0);
+    assert_true(cede_leases_displaced(leases, a));
+    assert_false(cede_leases_displaced(leases, b)); /* it is what displaces */
+    assert_false(cede_leases_displaced(leases, plain));
     struct lease_event e;
-    assert_int_equal(cede_leases_ask(l, &now, 2, &e), -EAGAIN);
-    assert_int_equal(view(l, 0).displacing, 2);
-    assert_int_equal(view(l, 0).displaced, 2);
-    d = waits(l, due(0), 3, HOLD_COUNT);
-    nothing_happens(l, 3);
-    released(l, b, 4);
-    happens(l, 4, d, HOLD_NONE); /* before the plain one, beyond the limit */
-    released(l, c, 5);
-    released(l, d, 5);
-    assert_false(cede_leases_displaced(l, a));
-    nothing_happens(l, 5);
-    released(l, a, 6);
-    happens(l, 6, plain, HOLD_NONE);
-    assert_int_equal(view(l, 0).displaced, 3);
-    assert_int_equal(view(l, 0).displacing, 0);
-    cede_leases_free(l);
+    assert_int_equal(cede_leases_ask(leases, &now, 2, &e), -EAGAIN);
+    assert_int_equal(view(0).displacing, 2);
+    assert_int_equal(view(0).displaced, 2);
+    uint64_t d = waits(due(0), 3, HOLD_COUNT);
+    nothing_happens(3);
+    released(b, 4);
+    happens(4, d, HOLD_NONE); /* before the plain one, beyond the limit */
+    released(c, 5);
+    released(d, 5);
+    assert_false(cede_leases_displaced(leases, a));
+    nothing_happens(5);
+    released(a, 6);
+    happens(6, plain, HOLD_NONE);
+    assert_int_equal(view(0).displaced, 3);
+    assert_int_equal(view(0).displacing, 0);
 }
 
-static void a_lease_displaces_once_its_slack_is_gone(void **s)
+TEST_LEASES(a_lease_displaces_once_its_slack_is_gone)
 {
-    uint64_t a;
-    struct leases *l = full(&a);
-    uint64_t later = waits(l, due(50 * MS), 0, HOLD_COUNT);
-    assert_int_equal(cede_leases_look_ns(l, later, 0), 49 * MS + 1);
-    nothing_happens(l, 49 * MS);
-    assert_int_equal(cede_leases_next_ns(l), 49 * MS + 1);
-    struct lease_event e;
-    assert_true(cede_leases_step(l, 49 * MS + 1, &e));
-    assert_true(e.id == later && e.urgent && e.hold == HOLD_NONE);
-    assert_int_equal(view(l, 0).displacing, 1);
-    assert_int_equal(cede_leases_look_ns(l, later, 49 * MS + 1), TIME_NEVER);
-    assert_int_equal(cede_leases_next_ns(l), TIME_NEVER);
-    cede_leases_free(l);
+    full();
+    uint64_t later = waits(due(50 * MS), 0, HOLD_COUNT);
+    assert_int_equal(cede_leases_look_ns(leases, later, 0), 49 * MS + 1);
+    nothing_happens(49 * MS);
+    assert_int_equal(cede_leases_next_ns(leases), 49 * MS + 1);
+    assert_true(happens(49 * MS + 1, later, HOLD_NONE).urgent);
+    assert_int_equal(view(0).displacing, 1);
+    assert_int_equal(cede_leases_look_ns(leases, later, 49 * MS + 1), TIME_NEVER);
+    assert_int_equal(cede_leases_next_ns(leases), TIME_NEVER);
 }
 
 /* Beyond every limit but memory's; and not where that is switched off. */
-static void what_displacing_does_not_pass(void **s)
+TEST_LEASES(what_displacing_does_not_pass)
 {
     struct cede_pool_config p = params();
     p.displace = 2;
-    struct leases *l = make(p);
-    cede_leases_set_memory(l, 0, 1000, 1000);
-    started(l, needs(500), 0, 0);
-    cede_leases_set_utilization(l, 0, 100);
+    make(p);
+    cede_leases_set_memory(leases, 0, 1000, 1000);
+    started(needs(500), 0, 0);
+    cede_leases_set_utilization(leases, 0, 100);
     struct lease_ask big = due(0), memory = due(0);
     big.occupancy = LEASE_WHOLE;
     memory.memory_bytes = 401; /* of 400 beside the reserve */
-    uint64_t w = waits(l, memory, 1, HOLD_MEMORY);
-    nothing_happens(l, 1);
-    released(l, started(l, big, 2, 0), 2); /* occupancy, utilization; and it passes w */
+    uint64_t w = waits(memory, 1, HOLD_MEMORY);
+    nothing_happens(1);
+    released(started(big, 2, 0), 2); /* occupancy, utilization; and it passes w */
     memory.memory_bytes = 400;
-    waits(l, memory, 3, HOLD_QUEUE); /* not that: it would take what w waits for */
-    assert_int_equal(cede_leases_cancel(l, w), 0);
-    cede_leases_free(l);
+    waits(memory, 3, HOLD_QUEUE); /* not that: it would take what w waits for */
+    assert_int_equal(cede_leases_cancel(leases, w), 0);
     p.displace = 0;
     p.max_concurrent_streams = 1;
-    l = make(p);
-    started(l, ask(1), 0, 0);
-    w = waits(l, due(0), 1, HOLD_COUNT);
-    assert_int_equal(cede_leases_look_ns(l, w, 1), 1000 * MS + 1);
-    cede_leases_free(l);
+    make(p);
+    started(ask(1), 0, 0);
+    w = waits(due(0), 1, HOLD_COUNT);
+    assert_int_equal(cede_leases_look_ns(leases, w, 1), 1000 * MS + 1);
 }
 
 /* A lease that does so says nothing about the limit that it is beyond. */
-static void displacing_leaves_the_adaptive_limit(void **s)
+TEST_LEASES(displacing_leaves_the_adaptive_limit)
 {
     struct cede_pool_config p = params();
     p.max_slowdown = 1.5;
     p.max_concurrent_streams = 4;
     p.max_total_occupancy = 0.05;
     p.displace = 2;
-    struct leases *l = make(p);
+    make(p);
     struct lease_ask a = due(0);
     a.key = 7;
-    started(l, ask(1), 0, 0);
+    started(ask(1), 0, 0);
     for (uint64_t i = 0; i < 40; i++) {
-        uint64_t id = started(l, a, i * MS, 0);
-        released(l, id, i * MS + (i ? MS / 2 : 10)); /* but for the first, far too long */
+        uint64_t id = started(a, i * MS, 0);
+        released(id, i * MS + (i ? MS / 2 : 10)); /* but for the first, far too long */
     }
-    assert_int_equal(view(l, 0).limit, 4);
-    assert_int_equal(view(l, 0).displaced, 40);
-    cede_leases_free(l);
+    assert_int_equal(view(0).limit, 4);
+    assert_int_equal(view(0).displaced, 40);
 }
 
 /* ---- what has waited long has its turn ------------------------------------------------------- */
@@ -177,18 +154,18 @@ static uint64_t patient_starts(const struct patient *r, uint32_t *late)
     p.displace = 2;
     p.streams = r->streams;
     p.max_concurrent_streams = r->limit ? r->limit : 16;
-    struct leases *l = make(p);
-    cede_leases_set_memory(l, 0, 1000, 1000);
-    cede_leases_set_utilization(l, 0, r->utilization);
+    make(p);
+    cede_leases_set_memory(leases, 0, 1000, 1000);
+    cede_leases_set_utilization(leases, 0, r->utilization);
     for (uint64_t now = 0; begun == TIME_NEVER && now < 20000 * MS; now += MS / 2) {
         struct lease_event e;
         for (uint32_t i = 0; i < CROWD; i++) {
             if (id[i] && end[i] && end[i] <= now) {
-                released(l, id[i], now);
+                released(id[i], now);
                 id[i] = 0;
             }
         }
-        while (cede_leases_step(l, now, &e)) {
+        while (cede_leases_step(leases, now, &e)) {
             for (uint32_t i = 0; i < CROWD; i++)
                 end[i] = id[i] == e.id ? now + (i < ORDINARY ? 3 : 5) * MS : end[i];
             begun = e.id == id[LOW] ? now : begun;
@@ -204,7 +181,7 @@ static uint64_t patient_starts(const struct patient *r, uint32_t *late)
                                       : of->percent && now % (2 * MS) == 0;
             if (id[i] || !due)
                 continue;
-            int w = cede_leases_ask(l, &a, now, &e);
+            int w = cede_leases_ask(leases, &a, now, &e);
             assert_true(w == 0 || w == -EINPROGRESS);
             id[i] = e.id;
             end[i] = w ? 0 : now + (i < ORDINARY ? 3 : 5) * MS;
@@ -213,11 +190,10 @@ static uint64_t patient_starts(const struct patient *r, uint32_t *late)
             assert_true(i != LOW || w); /* that it has to wait is the point */
         }
     }
-    cede_leases_free(l);
     return begun;
 }
 
-static void an_aged_lease_starts_while_urgent_ones_never_cease(void **s)
+TEST_LEASES(an_aged_lease_starts_while_urgent_ones_never_cease)
 {
     for (size_t i = 0; i < sizeof(patients) / sizeof(patients[0]); i++) {
         const struct patient *r = &patients[i];
@@ -230,149 +206,141 @@ static void an_aged_lease_starts_while_urgent_ones_never_cease(void **s)
 }
 
 /* Nothing else happens then: the caller has to look when it is time. */
-static void a_lease_is_looked_at_when_it_is_aged(void **s)
+TEST_LEASES(a_lease_is_looked_at_when_it_is_aged)
 {
-    uint64_t a;
-    struct leases *l = full(&a);
-    started(l, due(0), 1, 0); /* displaces */
-    uint64_t low = waits(l, ask(10), 2, HOLD_COUNT);
-    released(l, a, 3);
-    nothing_happens(l, 3);
-    assert_int_equal(cede_leases_next_ns(l), 1000 * MS + 2);
-    nothing_happens(l, 1000 * MS + 1);
-    happens(l, 1000 * MS + 2, low, HOLD_NONE);
-    cede_leases_free(l);
+    uint64_t a = full();
+    started(due(0), 1, 0); /* displaces */
+    uint64_t low = waits(ask(10), 2, HOLD_COUNT);
+    released(a, 3);
+    nothing_happens(3);
+    assert_int_equal(cede_leases_next_ns(leases), 1000 * MS + 2);
+    nothing_happens(1000 * MS + 1);
+    happens(1000 * MS + 2, low, HOLD_NONE);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static void memory_is_what_is_free_now(void **s)
+TEST_LEASES(memory_is_what_is_free_now)
 {
-    struct leases *l = make(params());
-    cede_leases_set_memory(l, 0, 300, 1000); /* others have 700; the reserve is 100 */
-    uint64_t a = started(l, needs(100), 0, 0);
-    uint64_t b = waits(l, needs(101), 1, HOLD_MEMORY);
-    cede_leases_set_memory(l, 0, 200, 1000); /* a has allocated: that counts once */
-    nothing_happens(l, 2);
-    cede_leases_set_memory(l, 0, 201, 1000); /* others gave back: with a's, 301 */
-    nothing_happens(l, 3);
-    cede_leases_set_memory(l, 0, 302, 1000);
-    happens(l, 4, b, HOLD_NONE);
-    released(l, b, 5);
-    cede_leases_set_memory(l, 0, 150, 1000); /* others took more than a can have */
-    uint64_t c = waits(l, needs(51), 6, HOLD_MEMORY);
-    cede_leases_set_memory(l, 0, 251, 1000);
-    happens(l, 7, c, HOLD_NONE);
-    released(l, c, 8);
-    released(l, a, 8);
+    make(params());
+    cede_leases_set_memory(leases, 0, 300, 1000); /* others have 700; the reserve is 100 */
+    uint64_t a = started(needs(100), 0, 0);
+    uint64_t b = waits(needs(101), 1, HOLD_MEMORY);
+    cede_leases_set_memory(leases, 0, 200, 1000); /* a has allocated: that counts once */
+    nothing_happens(2);
+    cede_leases_set_memory(leases, 0, 201, 1000); /* others gave back: with a's, 301 */
+    nothing_happens(3);
+    cede_leases_set_memory(leases, 0, 302, 1000);
+    happens(4, b, HOLD_NONE);
+    released(b, 5);
+    cede_leases_set_memory(leases, 0, 150, 1000); /* others took more than a can have */
+    uint64_t c = waits(needs(51), 6, HOLD_MEMORY);
+    cede_leases_set_memory(leases, 0, 251, 1000);
+    happens(7, c, HOLD_NONE);
+    released(c, 8);
+    released(a, 8);
     /* alone: without the reserve, but not more than is there */
-    uint64_t d = waits(l, needs(400), 9, HOLD_MEMORY);
-    nothing_happens(l, 9);
-    cede_leases_set_memory(l, 0, 400, 1000);
-    happens(l, 10, d, HOLD_NONE);
-    released(l, d, 11);
-    released(l, started(l, needs(1001), 12, 0),
-             13); /* larger than the GPU: the driver's to refuse */
-    cede_leases_free(l);
+    uint64_t d = waits(needs(400), 9, HOLD_MEMORY);
+    nothing_happens(9);
+    cede_leases_set_memory(leases, 0, 400, 1000);
+    happens(10, d, HOLD_NONE);
+    released(d, 11);
+    released(started(needs(1001), 12, 0), 13); /* larger than the GPU: the driver's to refuse */
 }
 
-static void leases_without_memory_pass_one_that_lacks_it(void **s)
+TEST_LEASES(leases_without_memory_pass_one_that_lacks_it)
 {
     struct cede_pool_config p = params();
     p.max_concurrent_streams = 2;
-    struct leases *l = make(p);
-    cede_leases_set_memory(l, 0, 100, 1000);
-    uint64_t a = waits(l, needs(500), 0, HOLD_MEMORY);
-    uint64_t b = started(l, ask(10), 1, 0), c = started(l, ask(10), 2, 0);
-    uint64_t d = waits(l, ask(10), 3, HOLD_COUNT);
-    waits(l, needs(1), 3, HOLD_QUEUE); /* not one that would take what it waits for */
-    released(l, b, 4);
-    happens(l, 4, d, HOLD_NONE);
-    nothing_happens(l, 4);
-    cede_leases_set_memory(l, 0, 1000, 1000);
-    nothing_happens(l, 5);
-    uint64_t e = waits(l, ask(10), 5, HOLD_QUEUE); /* it lacks no memory any more */
-    released(l, c, 6);
-    happens(l, 6, a, HOLD_NONE);
-    assert_int_equal(cede_leases_cancel(l, e), 0);
-    cede_leases_free(l);
+    make(p);
+    cede_leases_set_memory(leases, 0, 100, 1000);
+    uint64_t a = waits(needs(500), 0, HOLD_MEMORY);
+    uint64_t b = started(ask(10), 1, 0), c = started(ask(10), 2, 0);
+    uint64_t d = waits(ask(10), 3, HOLD_COUNT);
+    waits(needs(1), 3, HOLD_QUEUE); /* not one that would take what it waits for */
+    released(b, 4);
+    happens(4, d, HOLD_NONE);
+    nothing_happens(4);
+    cede_leases_set_memory(leases, 0, 1000, 1000);
+    nothing_happens(5);
+    uint64_t e = waits(ask(10), 5, HOLD_QUEUE); /* it lacks no memory any more */
+    released(c, 6);
+    happens(6, a, HOLD_NONE);
+    assert_int_equal(cede_leases_cancel(leases, e), 0);
 }
 
 /* ---- occupancy ------------------------------------------------------------------------------- */
 
-static void kernels_that_are_not_known_count_the_mean(void **s)
+TEST_LEASES(kernels_that_are_not_known_count_the_mean)
 {
     struct cede_pool_config p = params();
     p.max_total_occupancy = 64;
     p.unknown_occupancy = 0.25;
-    struct leases *l = make(p);
+    make(p);
     struct lease_ask a = ask(0);
     a.occupancy = LEASE_UNKNOWN;
-    started(l, a, 0, 0);
-    assert_int_equal(view(l, 0).occupancy, LEASE_WHOLE / 4);
-    started(l, ask(60), 0, 0);
-    started(l, ask(20), 0, 0);
-    started(l, a, 0, 0);
-    assert_int_equal(view(l, 0).occupancy, LEASE_WHOLE / 100 * (25 + 60 + 20 + 40));
+    started(a, 0, 0);
+    assert_int_equal(view(0).occupancy, LEASE_WHOLE / 4);
+    started(ask(60), 0, 0);
+    started(ask(20), 0, 0);
+    started(a, 0, 0);
+    assert_int_equal(view(0).occupancy, LEASE_WHOLE / 100 * (25 + 60 + 20 + 40));
     for (int i = 0; i < 5000; i++) /* what is known follows */
-        released(l, started(l, ask(100), 0, 0), 0);
-    uint32_t before = view(l, 0).occupancy;
-    started(l, a, 0, 0);
-    assert_true(view(l, 0).occupancy - before > LEASE_WHOLE / 100 * 99);
-    cede_leases_free(l);
+        released(started(ask(100), 0, 0), 0);
+    uint32_t before = view(0).occupancy;
+    started(a, 0, 0);
+    assert_true(view(0).occupancy - before > LEASE_WHOLE / 100 * 99);
     p.unknown_occupancy = 0; /* switched off */
-    l = make(p);
-    started(l, ask(60), 0, 0);
-    started(l, a, 0, 0);
-    assert_int_equal(view(l, 0).occupancy, LEASE_WHOLE / 100 * 60);
-    cede_leases_free(l);
+    make(p);
+    started(ask(60), 0, 0);
+    started(a, 0, 0);
+    assert_int_equal(view(0).occupancy, LEASE_WHOLE / 100 * 60);
     p.unknown_occupancy = 1.1;
-    assert_int_equal(cede_leases_new(&p, &l), -EINVAL);
+    struct leases *none;
+    assert_int_equal(cede_leases_new(&p, &none), -EINVAL);
 }
 
 /* Two GPUs' worth: one lease that fills it runs, one is queued behind. */
-static void occupancy_may_be_more_than_one_gpu(void **s)
+TEST_LEASES(occupancy_may_be_more_than_one_gpu)
 {
     struct cede_pool_config p = params();
     p.max_total_occupancy = 2;
-    struct leases *l = make(p);
-    uint64_t a = started(l, ask(100), 0, 0);
-    started(l, ask(100), 0, 0);
-    uint64_t c = waits(l, ask(1), 0, HOLD_OCCUPANCY);
-    released(l, a, 1);
-    happens(l, 1, c, HOLD_NONE);
-    cede_leases_free(l);
+    make(p);
+    uint64_t a = started(ask(100), 0, 0);
+    started(ask(100), 0, 0);
+    uint64_t c = waits(ask(1), 0, HOLD_OCCUPANCY);
+    released(a, 1);
+    happens(1, c, HOLD_NONE);
 }
 
-static void a_thread_has_its_gpu_again_when_loads_are_equal(void **s)
+TEST_LEASES(a_thread_has_its_gpu_again_when_loads_are_equal)
 {
     struct cede_pool_config p = params();
     p.devices = 3;
     p.max_concurrent_streams = 1;
-    struct leases *l = make(p);
+    make(p);
     struct lease_ask a = ask(10);
     a.last = 2;
-    uint64_t first = started(l, a, 0, 2);
+    uint64_t first = started(a, 0, 2);
     a.last = 1;
-    started(l, a, 0, 1);
+    started(a, 0, 1);
     a.last = 2;
-    started(l, a, 0, 0); /* not equal: the idle one */
+    started(a, 0, 0); /* not equal: the idle one */
     a.last = 1;
-    waits(l, a, 1, HOLD_COUNT);
-    assert_int_equal(view(l, 1).waiting, 1);
+    waits(a, 1, HOLD_COUNT);
+    assert_int_equal(view(1).waiting, 1);
     a.last = 7; /* of another pool's time */
-    uint64_t any = waits(l, a, 1, HOLD_COUNT);
-    released(l, first, 2);
+    uint64_t any = waits(a, 1, HOLD_COUNT);
+    released(first, 2);
     struct lease_event e;
-    assert_true(cede_leases_step(l, 2, &e));
+    assert_true(cede_leases_step(leases, 2, &e));
     assert_int_equal(e.device, 2);
-    assert_int_equal(view(l, 2).stolen, 1);
+    assert_int_equal(view(2).stolen, 1);
     assert_true(e.id != any);
-    cede_leases_free(l);
 }
 
 /* What NVIDIA's calculator (cuda_occupancy.h of CUDA 12) says for such SMs. */
-static void blocks_of_an_sm(void **s)
+TEST_LEASES(blocks_of_an_sm)
 {
     const struct sm_limits hopper = {2048, 32, 65536, 65536, 233472, 1024, 9};
     const struct sm_limits turing = {1024, 16, 65536, 65536, 65536, 0, 7};
@@ -396,7 +364,7 @@ static void blocks_of_an_sm(void **s)
 }
 
 /* The scarcest: warps, registers, shared memory. */
-static void the_share_is_that_of_what_is_scarcest(void **s)
+TEST_LEASES(the_share_is_that_of_what_is_scarcest)
 {
     const struct sm_limits sm = {2048, 32, 65536, 65536, 233472, 1024, 9};
     assert_int_equal(cede_occupancy_share(&sm, 100, 400, 256, 16, 0), 500000);
@@ -405,24 +373,4 @@ static void the_share_is_that_of_what_is_scarcest(void **s)
     assert_int_equal(cede_occupancy_share(&sm, 100, 50, 128, 32, 115712), 250000);
     assert_int_equal(cede_occupancy_share(&sm, 100, 100000, 256, 16, 0), LEASE_WHOLE);
     assert_int_equal(cede_occupancy_share(&sm, 100, 1, 20, 1, 0), 156); /* a whole warp */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(urgent_ones_displace_within_bounds),
-        cmocka_unit_test(a_lease_displaces_once_its_slack_is_gone),
-        cmocka_unit_test(what_displacing_does_not_pass),
-        cmocka_unit_test(displacing_leaves_the_adaptive_limit),
-        cmocka_unit_test(an_aged_lease_starts_while_urgent_ones_never_cease),
-        cmocka_unit_test(a_lease_is_looked_at_when_it_is_aged),
-        cmocka_unit_test(memory_is_what_is_free_now),
-        cmocka_unit_test(leases_without_memory_pass_one_that_lacks_it),
-        cmocka_unit_test(kernels_that_are_not_known_count_the_mean),
-        cmocka_unit_test(occupancy_may_be_more_than_one_gpu),
-        cmocka_unit_test(a_thread_has_its_gpu_again_when_loads_are_equal),
-        cmocka_unit_test(blocks_of_an_sm),
-        cmocka_unit_test(the_share_is_that_of_what_is_scarcest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,9 @@
 /* Scheduling of requests in virtual time. Sets are generated from seeds; what an optimal schedule
  * could do is known because each set is made from a schedule that meets every deadline. */
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "../../random.h"
+#include "../../test.h"
 #include "sets.h"
 
 #define MS   1000000U
@@ -110,7 +103,7 @@ static uint32_t missed(uint32_t n)
 /* Requests released earlier have earlier deadlines: then the order of deadlines is an optimal one
  * even without preemption (exchange two neighbours), and EDF has to meet all. Releasing earlier and
  * being due later keeps a set feasible. */
-static void edf_meets_what_is_feasible_in_order(void **s)
+TEST(edf_meets_what_is_feasible_in_order)
 {
     uint32_t others = 0;
     for (state = 1000; state < 1000 + SETS; state++) {
@@ -135,7 +128,7 @@ static void edf_meets_what_is_feasible_in_order(void **s)
 }
 
 /* Any feasible set: EDF that cannot preempt is late by less than the longest request. */
-static void edf_is_late_by_less_than_one_request(void **s)
+TEST(edf_is_late_by_less_than_one_request)
 {
     uint32_t fifo = 0;
     for (state = 5000; state < 5000 + SETS; state++) {
@@ -205,7 +198,7 @@ static uint32_t conference(enum cede_queue_policy policy, uint32_t *frames_late)
     return transcription_late || left > 0;
 }
 
-static void laxity_meets_both_deadlines(void **s)
+TEST(laxity_meets_both_deadlines)
 {
     uint32_t frames = 0;
     assert_false(conference(CEDE_LAXITY, &frames));
@@ -247,7 +240,7 @@ static struct cede_queue_config nth(unsigned policy)
     return p;
 }
 
-static void edf_has_the_best_p99_lateness_and_k_edf_the_same_with_fewer_late(void **s)
+TEST(edf_has_the_best_p99_lateness_and_k_edf_the_same_with_fewer_late)
 {
     for (unsigned load = 50; load <= 90; load += 10) {
         int64_t p99[POLICIES + 1];
@@ -271,7 +264,7 @@ static void edf_has_the_best_p99_lateness_and_k_edf_the_same_with_fewer_late(voi
 }
 
 /* The p99 of latency, over many short loads: against the best of the others at each of them. */
-static void k_edf_has_about_the_best_p99_latency(void **s)
+TEST(k_edf_has_about_the_best_p99_latency)
 {
     enum { SEEDS = 40, N = 5000 };
     for (unsigned load = 50; load <= 90; load += 10) {
@@ -298,7 +291,7 @@ static void k_edf_has_about_the_best_p99_latency(void **s)
 }
 
 /* No admitted request is late, and some are refused. One device and two. */
-static void admitted_requests_are_met(void **s)
+TEST(admitted_requests_are_met)
 {
     static const enum cede_queue_policy policies[] = {CEDE_FIFO, CEDE_PRIORITY, CEDE_EDF};
     for (unsigned k = 0; k < 6; k++) {
@@ -326,7 +319,7 @@ static void admitted_requests_are_met(void **s)
 }
 
 /* Nine of ten prefer device 0, so strongly that only stealing can help. */
-static void stealing_evens_a_skewed_load(void **s)
+TEST(stealing_evens_a_skewed_load)
 {
     uint64_t t = 0, busy[4] = {0};
     state = 3;
@@ -347,7 +340,7 @@ static void stealing_evens_a_skewed_load(void **s)
     assert_true(less * 100 >= more * 95);
 }
 
-static void answers(void **s)
+TEST(answers)
 {
     struct cede_queue_config p = with_set(CEDE_EDF);
     struct requests *r = NULL;
@@ -402,19 +395,4 @@ static void answers(void **s)
         assert_true(cede_requests_reclaim(r, &out));
     assert_false(cede_requests_reclaim(r, &out));
     cede_requests_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(edf_meets_what_is_feasible_in_order),
-        cmocka_unit_test(edf_is_late_by_less_than_one_request),
-        cmocka_unit_test(laxity_meets_both_deadlines),
-        cmocka_unit_test(edf_has_the_best_p99_lateness_and_k_edf_the_same_with_fewer_late),
-        cmocka_unit_test(k_edf_has_about_the_best_p99_latency),
-        cmocka_unit_test(admitted_requests_are_met),
-        cmocka_unit_test(stealing_evens_a_skewed_load),
-        cmocka_unit_test(answers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,6 @@
 /* Batches of requests in virtual time: admitted requests are met, none is held too long. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include "../../random.h"
+#include "../../test.h"
 #include "libcede/pure/run_times.h"
 #include "sets.h"
 
@@ -94,7 +86,7 @@ static void overload(uint32_t batch_max)
 
 /* Held or not, in batches or not, under each policy and on one device or two: admitted
  * requests are met; and batches admit more. */
-static void admitted_requests_are_met(void **s)
+TEST(admitted_requests_are_met)
 {
     static const enum cede_queue_policy policies[] = {CEDE_FIFO, CEDE_PRIORITY, CEDE_EDF};
     for (unsigned k = 0; k < 6; k++) {
@@ -126,7 +118,7 @@ static void admitted_requests_are_met(void **s)
 }
 
 /* Without admission every request runs, however late, and batches work the overload off sooner. */
-static void overload_is_worked_off_in_batches(void **s)
+TEST(overload_is_worked_off_in_batches)
 {
     for (unsigned policy = 0; policy < POLICIES; policy++) {
         struct cede_queue_config p = with_policy((enum cede_queue_policy)policy, MAX);
@@ -144,7 +136,7 @@ static void overload_is_worked_off_in_batches(void **s)
 
 /* A burst, then 80 % of what full batches can do: the backlog is worked off, and what comes later
  * is met. Batches that each meet the first deadline alone would be too small for that. */
-static void a_backlog_does_not_last(void **s)
+TEST(a_backlog_does_not_last)
 {
     struct cede_queue_config p = with_policy(CEDE_EDF, LONG);
     uint64_t at = 0;
@@ -202,7 +194,7 @@ static int next_batch(struct requests *r, uint64_t now, struct next *b)
     return cede_requests_next_batch(r, 0, now, b->out, &b->n, &slot, &b->wake);
 }
 
-static void one_is_held_until_its_slack_is_gone(void **s)
+TEST(one_is_held_until_its_slack_is_gone)
 {
     struct next b;
     struct requests *r = fresh(MS / 1000);
@@ -227,7 +219,7 @@ static void one_is_held_until_its_slack_is_gone(void **s)
 }
 
 /* Two kinds that are held: what both need together counts, not what each needs. */
-static void held_groups_leave_each_other_time(void **s)
+TEST(held_groups_leave_each_other_time)
 {
     struct next b;
     struct requests *r = fresh(0);
@@ -247,7 +239,7 @@ static void held_groups_leave_each_other_time(void **s)
 }
 
 /* While one kind is held another runs, if that leaves the first its time; else none runs. */
-static void a_free_device_takes_what_does_no_harm(void **s)
+TEST(a_free_device_takes_what_does_no_harm)
 {
     for (int harm = 0; harm < 2; harm++) {
         struct next b;
@@ -266,7 +258,7 @@ static void a_free_device_takes_what_does_no_harm(void **s)
 }
 
 /* The batch that would make the other kind's request late is made smaller. */
-static void a_batch_leaves_others_their_time(void **s)
+TEST(a_batch_leaves_others_their_time)
 {
     struct next b;
     struct requests *r = fresh(0);
@@ -280,7 +272,7 @@ static void a_batch_leaves_others_their_time(void **s)
 
 /* Two batches at a time: a request that is late behind one is in time on a second lane, as soon as
  * two have run together, and until the device had no room for the second. */
-static void lanes(void **s)
+TEST(lanes)
 {
     struct cede_queue_config p = with_policy(CEDE_EDF, MAX);
     struct request out, q = {.deadline_ns = 15 * MS, .run_ns = 10 * MS, .preferred = SLOT_NONE};
@@ -313,7 +305,7 @@ static void lanes(void **s)
 }
 
 /* A batch that gets no lease waits as before: in its order, and as part of what is to do. */
-static void put_back(void **s)
+TEST(put_back)
 {
     struct requests *r = fresh(MS / 1000);
     struct next a, b;
@@ -335,7 +327,7 @@ static void put_back(void **s)
 }
 
 /* Other programs take half of the GPU: what is in time alone is refused, as it would be late. */
-static void a_smaller_share(void **s)
+TEST(a_smaller_share)
 {
     struct cede_queue_config p = with_policy(CEDE_EDF, MAX);
     const struct run_time solo = {10 * MS, 2 * MS};
@@ -356,21 +348,4 @@ static void a_smaller_share(void **s)
     }
     assert_true(cede_run_time_shared(solo, 0).run_ns >= 1000 * solo.run_ns);
     cede_requests_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(admitted_requests_are_met),
-        cmocka_unit_test(overload_is_worked_off_in_batches),
-        cmocka_unit_test(one_is_held_until_its_slack_is_gone),
-        cmocka_unit_test(held_groups_leave_each_other_time),
-        cmocka_unit_test(a_free_device_takes_what_does_no_harm),
-        cmocka_unit_test(a_batch_leaves_others_their_time),
-        cmocka_unit_test(a_backlog_does_not_last),
-        cmocka_unit_test(lanes),
-        cmocka_unit_test(put_back),
-        cmocka_unit_test(a_smaller_share),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,10 @@
 /* Room in a GPU's memory, in virtual time: order, starvation, timeouts, the reserve, what the
  * driver says late; a random run whose sums are right. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "../../random.h"
+#include "../../test.h"
+#include "base/terms.h"
+#include "base/util.h"
 #include "cede/memory.h"
-#include "lib/terms.h"
-#include "lib/util.h"
 #include "libcede/pure/needs.h"
 #include "libcede/pure/rooms.h"
 
@@ -88,17 +81,15 @@ static void run_rows(const struct row *v, unsigned n)
         run_rows(rows, ARRAY_SIZE(rows));                                                          \
     } while (0)
 
-static void the_reserve_is_kept(void **ctx)
+TEST(the_reserve_is_kept)
 {
-    (void)ctx;
     ROWS({ASK, 0, 91, NEVER, -ENOMEM, 90}, {ASK, 0, 90, 0, 0, 0}, {ASK, 1, 1, 50, -ENOMEM, 0},
          {RELEASE, 0, 0, 0, 0, 90}, {RELEASE, 0, 0, 0, -ENOENT, 90}, {SAYS, 0, 40, 0, 0, 30},
          {FITS, 0, 30, 0, 1, 30}, {FITS, 0, 31, 0, 0, 30}, {SAYS, 0, 5, 0, 0, 0});
 }
 
-static void first_come_first_served(void **ctx)
+TEST(first_come_first_served)
 {
-    (void)ctx;
     ROWS({ASK, 0, 60, 0, 0, 30}, {ASK, 1, 50, NEVER, -EINPROGRESS, 30},
          {FITS, 0, 5, 0, 0, 30}, /* it would overtake */
          {ASK, 2, 5, NEVER, -EINPROGRESS, 30}, {ASK, 3, 5, 50, -ENOMEM, 30},
@@ -106,9 +97,8 @@ static void first_come_first_served(void **ctx)
          {STEP, 2, 0, 60, 1, 35}, {STEP, 0, 0, 60, -1, 35});
 }
 
-static void timeouts(void **ctx)
+TEST(timeouts)
 {
-    (void)ctx;
     ROWS({ASK, 0, 90, 0, 0, 0}, {ASK, 1, 50, 70, -EINPROGRESS, 0},
          {ASK, 2, 40, 60, -EINPROGRESS, 0}, {STEP, 0, 0, 59, -1, 0}, {STEP, 2, 0, 60, 0, 0},
          {STEP, 0, 0, 69, -1, 0}, {RELEASE, 0, 0, 0, 0, 90},
@@ -116,17 +106,15 @@ static void timeouts(void **ctx)
          {ASK, 2, 41, 80, -EINPROGRESS, 40}, {STEP, 2, 0, 81, 0, 40});
 }
 
-static void capacity(void **ctx)
+TEST(capacity)
 {
-    (void)ctx;
     ROWS({ASK, 0, 1, 0, 0, 89}, {ASK, 1, 1, 0, 0, 88}, {ASK, 2, 1, 0, 0, 87}, {ASK, 3, 1, 0, 0, 86},
          {ASK, 4, 1, NEVER, -ENOSPC, 86}, {RELEASE, 2, 0, 0, 0, 87}, {ASK, 4, 0, 0, 0, 87},
          {RELEASE, 2, 0, 0, -ENOENT, 87} /* the slot is another's now */);
 }
 
-static void allocations_leave_the_reservation(void **ctx)
+TEST(allocations_leave_the_reservation)
 {
-    (void)ctx;
     ROWS({ASK, 0, 40, 0, 0, 50}, {DRAW, 0, 30, 0, 0, 50}, {TOOK, 0, 30, 0, 0, 50},
          {SAYS, 0, 70, 0, 0, 50},                                /* the same from the driver */
          {DRAW, 0, 70, 0, -ENOMEM, 50}, {DRAW, 0, 20, 0, 0, 40}, /* 10 more than it reserved */
@@ -136,9 +124,8 @@ static void allocations_leave_the_reservation(void **ctx)
 }
 
 /* The driver refused what it had said was free: the reservation waits as the first again. */
-static void again(void **ctx)
+TEST(again)
 {
-    (void)ctx;
     ROWS({ASK, 0, 40, 0, 0, 50}, {DRAW, 0, 40, 0, 0, 50}, {ASK, 1, 60, NEVER, -EINPROGRESS, 50},
          {UNDRAW, 0, 40, 0, 0, 50}, {SAYS, 0, 0, 0, 0, 0}, {AGAIN, 0, 0, 90, 0, 0},
          {STEP, 0, 0, 60, -1, 0}, {SAYS, 0, 70, 0, 0, 60}, {STEP, 0, 0, 60, 1, 20},
@@ -147,9 +134,8 @@ static void again(void **ctx)
 }
 
 /* An allocation that was made while the driver was asked is not in what it said. */
-static void a_late_word(void **ctx)
+TEST(a_late_word)
 {
-    (void)ctx;
     struct rooms *r = rooms_of(100, 10, 4);
     uint64_t id, before = cede_rooms_allocated(r), need;
     assert_int_equal(cede_rooms_ask(r, 40, 0, 0, &id), 0);
@@ -168,9 +154,8 @@ static void a_late_word(void **ctx)
     cede_rooms_free(r);
 }
 
-static void bad_settings(void **ctx)
+TEST(bad_settings)
 {
-    (void)ctx;
     static const struct rooms_config bad[] = {
         {0, 0, 1, 0.7, 0.9}, {9, 9, 1, 0.7, 0.9}, {9, 1, 0, 0.7, 0.9}, {9, 1, 65537, 0.7, 0.9},
         {9, 1, 1, 0, 0.9},   {9, 1, 1, 0.9, 0.8}, {9, 1, 1, 0.7, 1.1},
@@ -180,9 +165,8 @@ static void bad_settings(void **ctx)
         assert_int_equal(cede_rooms_new(&bad[i], &r), -EINVAL);
 }
 
-static void pressure(void **ctx)
+TEST(pressure)
 {
-    (void)ctx;
     static const struct {
         double share;
         int was, now;
@@ -195,9 +179,8 @@ static void pressure(void **ctx)
 }
 
 /* Small reservations come without end; the large one still gets its turn, after those before it. */
-static void nobody_starves(void **ctx)
+TEST(nobody_starves)
 {
-    (void)ctx;
     struct rooms *r = rooms_of(100, 0, 64);
     uint64_t held[3], id, large;
     struct room_event e;
@@ -217,9 +200,8 @@ static void nobody_starves(void **ctx)
     cede_rooms_free(r);
 }
 
-static void needs_are_learnt(void **ctx)
+TEST(needs_are_learnt)
 {
-    (void)ctx;
     static struct needs n;
     const uint64_t shape[] = {4, 128, 0}, other[] = {8, 128, 0};
     uint64_t key = cede_needs_key("gemm", shape, 3);
@@ -239,9 +221,8 @@ static void needs_are_learnt(void **ctx)
 
 /* Reservations, allocations and others' at random: what is promised and allocated is the sum of
  * what is held, and nothing is given out twice. */
-static void sums_are_right(void **ctx)
+TEST(sums_are_right)
 {
-    (void)ctx;
     enum { N = 32, TOTAL = 1000, RESERVE = 100 };
     struct {
         uint64_t id, bytes, live;
@@ -293,23 +274,4 @@ static void sums_are_right(void **ctx)
         assert_true(promised + live <= TOTAL - RESERVE);
     }
     cede_rooms_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_reserve_is_kept),
-        cmocka_unit_test(first_come_first_served),
-        cmocka_unit_test(timeouts),
-        cmocka_unit_test(capacity),
-        cmocka_unit_test(again),
-        cmocka_unit_test(allocations_leave_the_reservation),
-        cmocka_unit_test(a_late_word),
-        cmocka_unit_test(bad_settings),
-        cmocka_unit_test(pressure),
-        cmocka_unit_test(nobody_starves),
-        cmocka_unit_test(needs_are_learnt),
-        cmocka_unit_test(sums_are_right),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

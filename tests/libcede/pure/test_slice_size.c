@@ -1,14 +1,8 @@
 /* How large slices get: kernels of any speed, slices that took much longer than others, clocks that
  * jump, and numbers at the ends of the range. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "../../random.h"
-#include "lib/util.h"
+#include "../../test.h"
+#include "base/util.h"
 #include "libcede/pure/slice_size.h"
 
 #define TARGET_NS 500000.0
@@ -25,9 +19,8 @@ static double run(struct slice_size *s, double launch_ns, double each_ns)
 
 /* From nothing known, whatever the kernel: never more than twice the target on the way, and then
  * as long as it. */
-static void finds_the_target(void **unused)
+TEST(finds_the_target)
 {
-    (void)unused;
     static const double each[] = {0.0003, 0.01, 1, 37, 1000, 90000, 500000};
     for (size_t i = 0; i < ARRAY_SIZE(each); i++) {
         struct slice_size s;
@@ -42,9 +35,8 @@ static void finds_the_target(void **unused)
 }
 
 /* An element that takes longer than the target: one at a time. */
-static void one_at_least(void **unused)
+TEST(one_at_least)
 {
-    (void)unused;
     struct slice_size s;
     cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 1, 0);
     for (int k = 0; k < 20; k++) {
@@ -60,9 +52,8 @@ static void one_at_least(void **unused)
 
 /* Two slices of seven in which another program had the GPU for 2 ms, or during which the clock
  * jumped by years, change nothing. */
-static void outliers(void **unused)
+TEST(outliers)
 {
-    (void)unused;
     static const uint64_t wrong[] = {0, 1, 2500000, 1ULL << 40, UINT64_MAX};
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
         struct slice_size s;
@@ -81,9 +72,8 @@ static void outliers(void **unused)
 
 /* The kernel is ten times as slow from some element on, or as fast: eight slices later the target
  * is met again. */
-static void follows(void **unused)
+TEST(follows)
 {
-    (void)unused;
     for (int faster = 0; faster < 2; faster++) {
         struct slice_size s;
         cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 1, 0);
@@ -98,9 +88,8 @@ static void follows(void **unused)
 }
 
 /* Slices of which each second one is ten times as slow by nature: the target holds on average. */
-static void unequal(void **unused)
+TEST(unequal)
 {
-    (void)unused;
     struct slice_size s;
     double sum = 0;
     cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 1, 0);
@@ -112,9 +101,8 @@ static void unequal(void **unused)
 }
 
 /* Several that were measured together are as large as the mean of them. */
-static void together(void **unused)
+TEST(together)
 {
-    (void)unused;
     struct slice_size s;
     cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 1, 0);
     cede_slice_size_add(&s, 40, 4, 0);
@@ -125,9 +113,8 @@ static void together(void **unused)
 }
 
 /* Whatever the times: within the bounds, at most twice the largest of late, the same twice. */
-static void bounds(void **unused)
+TEST(bounds)
 {
-    (void)unused;
     static const uint64_t multiples[] = {1, 7, 256, 1ULL << 63, UINT64_MAX};
     for (unsigned round = 0; round < 2000; round++) {
         state = round;
@@ -154,16 +141,4 @@ static void bounds(void **unused)
             assert_int_equal(s.next, twin.next);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_target),
-                                       cmocka_unit_test(one_at_least),
-                                       cmocka_unit_test(outliers),
-                                       cmocka_unit_test(follows),
-                                       cmocka_unit_test(unequal),
-                                       cmocka_unit_test(together),
-                                       cmocka_unit_test(bounds)};
-    return cmocka_run_group_tests_name("slice_size", tests, NULL, NULL);
 }

@@ -1,17 +1,9 @@
 /* The order of overlapped steps: a table of what requests see, and at random against a model that
  * keeps everything in plain lists and never uses a place twice. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "../../random.h"
+#include "../../test.h"
+#include "base/util.h"
 #include "cede/future.h"
-#include "lib/util.h"
 #include "libcede/pure/step_order.h"
 #include "libcede/pure/times.h"
 
@@ -22,7 +14,7 @@ static struct step_order *order_of(unsigned depth, unsigned batch, unsigned requ
     return o;
 }
 
-static void sizes(void **unused)
+TEST(sizes)
 {
     static const struct {
         unsigned depth, batch, requests;
@@ -96,7 +88,7 @@ static const char *behave(struct step_order *o, const char *t, const uint64_t id
     return t;
 }
 
-static void behaviours(void **unused)
+TEST(behaviours)
 {
     static const struct {
         unsigned depth;
@@ -149,7 +141,7 @@ static int stopped(const void *scope)
     return *(const int *)scope;
 }
 
-static void scopes_and_deadlines(void **unused)
+TEST(scopes_and_deadlines)
 {
     struct step_order *o = order_of(2, 4, 4);
     int scope = 0, a, b, c, reason;
@@ -326,7 +318,7 @@ static void do_join_or_leave(struct model *m, struct step_order *o)
     }
 }
 
-static void at_random(void **unused)
+TEST(at_random)
 {
     static struct model m;
     for (unsigned run = 0; run < 60; run++) {
@@ -353,15 +345,4 @@ static void at_random(void **unused)
         assert_true(m.steps[m.finished].freed && m.joins > 100);
         cede_order_free(o);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes),
-        cmocka_unit_test(behaviours),
-        cmocka_unit_test(scopes_and_deadlines),
-        cmocka_unit_test(at_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

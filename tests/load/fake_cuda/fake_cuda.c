@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "load/kernels.h"
+#include "bench/load/kernels.h"
 
 #define CALL(name, ...)                                                                            \
     int name(__VA_ARGS__);                                                                         \

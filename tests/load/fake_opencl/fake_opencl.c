@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "load/kernels.h"
-#include "load/opencl.h"
+#include "bench/load/kernels.h"
+#include "bench/load/opencl.h"
 
 #define CALL(type, name, ...)                                                                      \
     type name(__VA_ARGS__);                                                                        \
@@ -184,35 +184,23 @@ CALL(cl_code, clSetEventCallback, cl_event_handle e, cl_code status, cl_notify n
     return 0;
 }
 
-CALL(cl_code, clReleaseEvent, cl_event_handle e)
-{
-    return released();
-}
+#define ENDS_WELL(name, type)                                                                      \
+    CALL(cl_code, name, type object)                                                               \
+    {                                                                                              \
+        return 0;                                                                                  \
+    }
+#define RELEASES(name, type)                                                                       \
+    CALL(cl_code, name, type object)                                                               \
+    {                                                                                              \
+        return released();                                                                         \
+    }
 
-CALL(cl_code, clFlush, cl_queue q)
-{
-    return 0;
-}
-
-CALL(cl_code, clFinish, cl_queue q)
-{
-    return 0;
-}
-
-CALL(cl_code, clReleaseKernel, cl_kernel_handle k)
-{
-    return released();
-}
-
-CALL(cl_code, clReleaseProgram, cl_program_handle p)
-{
-    return released();
-}
-
-CALL(cl_code, clReleaseCommandQueue, cl_queue q)
-{
-    return released();
-}
+ENDS_WELL(clFlush, cl_queue)
+ENDS_WELL(clFinish, cl_queue)
+RELEASES(clReleaseEvent, cl_event_handle)
+RELEASES(clReleaseKernel, cl_kernel_handle)
+RELEASES(clReleaseProgram, cl_program_handle)
+RELEASES(clReleaseCommandQueue, cl_queue)
 
 /* The last thing that goes: by then everything else must have gone. */
 CALL(cl_code, clReleaseContext, cl_ctx_handle c)

@@ -1,0 +1,78 @@
+/* The pages by which programs report their requests (base/hints_proto.h): their owners, and the
+ * sums for a job. A program that lies spoils its own job's line of `cede ps`, and gains no more by
+ * its deadlines than the scheduler allows any program (plan/boost.h). A page lives as long as the
+ * connection on which it was asked for. Not thread-safe. */
+#ifndef CEDE_API_HINTS_H
+#define CEDE_API_HINTS_H
+
+#include <jansson.h>
+#include <sys/types.h>
+
+#include "api/rights.h"
+#include "engine/engine.h"
+
+#define HINTS_PAGES_MAX      256
+#define HINTS_PAGES_PER_USER 64 /* unless administrator; all users together: USERS_PART */
+
+struct hints;
+
+struct hints *hints_new(void); /* NULL: no memory */
+void hints_free(struct hints *h);
+
+/* Makes a page for the process that made this connection; the caller owns *fd. -EALREADY (it has
+ * one), -EUSERS (too many), -ESRCH (it has ended, even if its pid is in use again), -ENOMEM. */
+int hints_open(struct hints *h, const struct caller *who, int *fd, struct error *err);
+void hints_close(struct hints *h, uint64_t connection);
+unsigned hints_count(const struct hints *h);
+
+/* The process's job waits until `bytes` are free on the GPU of that UUID ("": the only one). That
+ * ends after 5 s, with bytes = 0, or when the connection closes. -ENOTCONN: the connection has no
+ * page. -ESRCH: the process is in no job. -EPERM: the job is not of class latency. -EINVAL: no such
+ * GPU, or it is not that large. */
+int hints_room(struct hints *h, struct engine *e, const struct caller *who, const char *uuid,
+               uint64_t bytes, struct error *err);
+
+/* Takes samples for rates; called about once per second while there are pages. */
+void hints_sample(struct hints *h, uint64_t now_ns);
+
+/* Reports to the engine when requests are due. Returns when to do so again, TIME_NEVER without
+ * pages. h may be NULL, as for the next one. */
+uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns);
+
+/* Writes for programs that look whether a job of a higher class waits for theirs; called after each
+ * decision. */
+void hints_tell_wanted(struct hints *h, struct engine *e, uint64_t now_ns);
+
+/* Writes for programs that look the share of the GPU that they can expect, about once per second.
+ * Returns when to do so again, TIME_NEVER without pages. h may be NULL. */
+uint64_t hints_tell_share(struct hints *h, struct engine *e, uint64_t now_ns);
+
+/* Calls fn for requests of all programs that have ended since the last call; of a program with more
+ * than HINTS_DONE only for the last ones. fn NULL: skips them. */
+struct hints_request {
+    uint64_t begun_ns, ended_ns;
+    uint64_t lead_ns, lead_end_ns; /* 0: no lead; else between the two above */
+};
+void hints_requests(struct hints *h,
+                    void (*fn)(void *arg, uint64_t job, const struct hints_request *q), void *arg);
+
+/* Determines which job each page belongs to now; called before hints_of(). */
+void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns);
+/* The sums of a job's programs: {"programs":, "begun":, "ended":, "open":, "per_s":, "due":,
+ * "met":, "next_due_us":N|null}. NULL: none reports anything. */
+json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns);
+
+/* For accounts: requests that ended, those of them with a deadline, and those that met it. */
+struct hints_sums {
+    uint64_t ended, due, met;
+};
+/* Adds the numbers of the job's pages. */
+void hints_sum(const struct hints *h, uint64_t job, struct hints_sums *sums);
+/* Sets `closed`, which is called with job and numbers of each page that is dropped; NULL: none. */
+void hints_on_close(struct hints *h,
+                    void (*closed)(void *arg, uint64_t job, const struct hints_sums *sums),
+                    void *arg);
+/* Whether the job of a new page is not known yet, so that hints_assign() is due. */
+bool hints_unassigned(const struct hints *h);
+
+#endif

@@ -1,0 +1,65 @@
+/* Rules classify GPU processes that no person has assigned or detached. The first rule that matches
+ * counts. Matching is a pure function of facts (conditions.h, classify.h). */
+#ifndef CEDE_API_RULES_RULES_H
+#define CEDE_API_RULES_RULES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "api/proto.h"
+#include "base/account.h"
+#include "engine/engine.h"
+#include "plan/sched.h"
+#include "who/conditions.h"
+
+/* Which of the programs that a rule takes are one job: those with the same of these. */
+enum launch_by {
+    LAUNCH_ANY,     /* launcher, see launch.c */
+    LAUNCH_PROCESS, /* each with its descendants */
+    LAUNCH_SESSION,
+    LAUNCH_CGROUP,
+    LAUNCH_CONTAINER,
+    LAUNCH_STEP /* of Slurm */
+};
+
+struct rule {
+    char title[JOB_NAME_MAX]; /* [rule TITLE], or [account TITLE] */
+    bool account;             /* its jobs belong to that account; request: the account's terms */
+    bool class_said;          /* the environment gives the class, even a higher one */
+    uint32_t n;               /* number of conditions, all of which have to hold */
+    struct condition conditions[RULE_CONDITIONS_MAX];
+    struct request request; /* the terms and the name; without a name, the process's own */
+    enum launch_by launch;
+};
+
+struct rule_list {
+    const struct rule *rules;
+    size_t n;
+    struct accounts *people;       /* the persons behind uids; NULL: each uid is a person */
+    bool pool_batch;               /* batch jobs that cede starts share the GPU in a pool */
+    bool pool_latency;             /* latency jobs may join pools, in which each job has at most */
+    uint32_t pool_latency_sm;      /* this percentage of the SMs */
+    bool environment;              /* CEDE_CLASS counts if no rule matches */
+    struct identities *identities; /* reports of agents; NULL: none */
+    struct lookups *lookups;       /* cede-identify; NULL: programs are not read */
+};
+
+/* Sets the account of a process's job: the first that matches, else that of its user (spec->uid). l
+ * may be NULL. */
+void rules_account(const struct rule_list *l, pid_t pid, struct job_spec *spec);
+
+/* The job that a request makes of this process. */
+struct job_spec request_spec(const struct request *r, const char *comm, pid_t pid, bool admin);
+
+/* Replaces the engine's named accounts by those of the configuration. */
+void rules_name_accounts(const struct rule_list *l, struct engine *e);
+
+/* A rule_fn; arg is a struct rule_list that outlives the engine. */
+int rules_fn(void *arg, pid_t pid, struct job_spec *spec);
+
+/* Makes a valid job name (proto_name_ok()) of comm. */
+void rules_job_name(char name[static JOB_NAME_MAX], const char *comm, pid_t pid);
+
+#endif

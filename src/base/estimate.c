@@ -1,0 +1,103 @@
+/* See estimate.h. */
+#include "base/estimate.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/buckets.h"
+
+#define BITS 3U /* eight buckets per octave */
+#define WAYS 8U /* slots that a key may be in */
+
+void cede_estimate_add(struct estimate *e, uint64_t run_ns)
+{
+    if (e->n >= EST_KEEP) {
+        e->n = 0;
+        for (uint32_t i = 0; i < EST_BUCKETS; i++)
+            e->n += e->count[i] /= 2;
+    }
+    e->count[bucket_of(run_ns, BITS)]++;
+    e->n++;
+}
+
+uint64_t cede_estimate_get(const struct estimate *e, double q, uint64_t unknown_ns)
+{
+    if (e->n == 0)
+        return unknown_ns;
+    if (!(q > 0 && q < 1))
+        q = 0.99;
+    double exact = q * (e->n + 1.0);
+    uint32_t rank = (uint32_t)exact, sum = 0, last = 0; /* no ceil(): libcede does without libm */
+    rank += rank < exact;
+    for (uint32_t i = 0; i < EST_BUCKETS && sum < rank; i++) {
+        sum += e->count[i];
+        last = e->count[i] ? i : last;
+    }
+    return bucket_top(last, BITS);
+}
+
+struct slot {
+    uint64_t key, used;
+    struct estimate e;
+};
+
+struct estimates {
+    uint32_t n;
+    uint64_t tick;
+    struct slot slots[];
+};
+
+int cede_estimates_new(uint32_t keys, struct estimates **out)
+{
+    *out = NULL;
+    if (keys < 1 || keys > 65536)
+        return -EINVAL;
+    struct estimates *s = calloc(1, sizeof(*s) + keys * sizeof(s->slots[0]));
+    if (!s)
+        return -ENOMEM;
+    s->n = keys;
+    *out = s;
+    return 0;
+}
+
+void cede_estimates_free(struct estimates *s)
+{
+    free(s);
+}
+
+/* The slot of a key; if it has none, the slot to take. splitmix64's finalizer spreads keys. */
+static uint32_t find(const struct estimates *s, uint64_t key, bool *found)
+{
+    uint64_t h = key;
+    h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9U;
+    h = (h ^ (h >> 27)) * 0x94d049bb133111ebU;
+    h ^= h >> 31;
+    uint32_t at = (uint32_t)(h % s->n), take = at;
+    for (uint32_t i = 0; i < WAYS && i < s->n; i++) {
+        uint32_t p = (at + i) % s->n;
+        *found = s->slots[p].used && s->slots[p].key == key;
+        if (*found)
+            return p;
+        if (s->slots[p].used < s->slots[take].used)
+            take = p;
+    }
+    return take;
+}
+
+void cede_estimates_add(struct estimates *s, uint64_t key, uint64_t run_ns)
+{
+    bool found = false;
+    struct slot *p = &s->slots[find(s, key, &found)];
+    if (!found)
+        *p = (struct slot){.key = key};
+    p->used = ++s->tick;
+    cede_estimate_add(&p->e, run_ns);
+}
+
+uint64_t cede_estimates_get(const struct estimates *s, uint64_t key, double q, uint64_t unknown_ns)
+{
+    bool found = false;
+    uint32_t p = find(s, key, &found);
+    return found ? cede_estimate_get(&s->slots[p].e, q, unknown_ns) : unknown_ns;
+}
