@@ -542,9 +542,13 @@ static int enter_record(struct model *m, uint32_t slot, struct journal_swap rec)
 
 int swap_take_back(struct model *m)
 {
+    const bool unsure = journal_incomplete(m->journal) & JOURNAL_SWAPS_MISSING;
     const struct journal_swap *found;
     for (uint32_t i = 0; (found = journal_swap_of(m->journal, SLOT_NONE, &i)); i++) {
-        int r = proc_alive(found->proc) ? enter_record(m, i, *found) : -ESRCH;
+        struct journal_swap rec = *found;
+        if (unsure) /* that it was brought in may be what is missing */
+            rec.arrived = 0;
+        int r = proc_alive(rec.proc) ? enter_record(m, i, rec) : -ESRCH;
         if (r < 0 && r != -ESRCH)
             return r;
         if (r == -ESRCH)

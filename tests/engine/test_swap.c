@@ -260,6 +260,7 @@ ENGINE_TEST(test_takeover)
     swap_jobs(f, false, 2, p, j);
     leave(f, j[0], p[0]);
     sent_out(f, j[1], p[1], 0);
+    journal_complete(f->j, JOURNAL_SWAPS_MISSING);
     crash(f);
 
     /* Who is out stays out; who was on the way is waited for, and brought in. */
@@ -281,6 +282,21 @@ ENGINE_TEST(test_takeover)
     f->j = journal_of(f);
     assert_null(record(f));
     journal_close(f->j);
+}
+
+/* A file in which changes may be missing says that a job is out, which an earlier holder has brought
+ * in. */
+ENGINE_TEST(test_takeover_unsure)
+{
+    swap_jobs(f, false, 1, p, j);
+    leave(f, j[0], p[0]);
+    journal_shared(f->j)->incomplete |= JOURNAL_SWAPS_MISSING;
+    journal_store_shared(f->j);
+    crash(f);
+    swap_start(f);
+    come(f, j[0], p[0]);
+    assert_null(record(f));
+    stop(f, false);
 }
 
 /* Users together leave room on record for what is swapped out for latency jobs. */
