@@ -35,7 +35,7 @@ json_t *bits_json(uint32_t bits)
 }
 
 /* NULL: nothing is due. */
-static json_t *due_json(const struct job_view *v, bool brief)
+static json_t *due_json(const struct job_view *v, enum job_detail detail)
 {
     if (!v->due)
         return NULL;
@@ -48,7 +48,7 @@ static json_t *due_json(const struct job_view *v, bool brief)
 }
 
 /* NULL: the program chose its GPUs itself. */
-static json_t *placed_json(const struct job_view *v, bool brief)
+static json_t *placed_json(const struct job_view *v, enum job_detail detail)
 {
     return v->job.placed ? json_pack("{s:o, s:s}", "gpus", bits_json(v->job.placed), "why",
                                      place_reason_text(v->placed_why))
@@ -56,7 +56,7 @@ static json_t *placed_json(const struct job_view *v, bool brief)
 }
 
 /* NULL: no client of an MPS server. */
-static json_t *mps_json(const struct job_view *v, bool brief)
+static json_t *mps_json(const struct job_view *v, enum job_detail detail)
 {
     if (!v->is_client)
         return NULL;
@@ -69,7 +69,7 @@ static json_t *mps_json(const struct job_view *v, bool brief)
 }
 
 /* NULL: no need of memory was stated. */
-static json_t *memory_json(const struct job_view *v, bool brief)
+static json_t *memory_json(const struct job_view *v, enum job_detail detail)
 {
     const struct journal_job *job = &v->job;
     if (!job->memory_bytes)
@@ -85,16 +85,17 @@ static json_t *seconds_json(uint64_t ns)
     return json_real((double)ns / 1e9);
 }
 
-/* Sums since the daemon knows the job. brief: only the fields that cede top shows, but also for
+/* Sums since the daemon knows the job. JOB_SUMS: only the fields that cede top shows, but also for
  * GPUs of which the job had nothing yet. */
-static json_t *counts_json(const struct job_view *v, bool brief)
+static json_t *counts_json(const struct job_view *v, enum job_detail detail)
 {
     const struct job_counts *c = &v->counts;
+    const bool brief = detail == JOB_SUMS;
     uint64_t all = 0;
-    json_t *gpus = json_array();
+    json_t *gpus = detail == JOB_BRIEF ? NULL : json_array();
     for (int w = 0; w < WHERE_COUNT; w++)
         all += c->where_ns[w];
-    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX && gpus; d++) {
         const struct gpu_counts *g = &c->on[d];
         if (g->waited_ns || v->exact_ns[d] || v->sampled_ns[d] ||
             (brief ? v->gpus >> d & 1 : g->ran_ns != 0))
@@ -108,8 +109,8 @@ static json_t *counts_json(const struct job_view *v, bool brief)
                                 brief ? NULL : json_integer((json_int_t)g->turns), "preempted",
                                 brief ? NULL : json_integer((json_int_t)g->preempted)));
     }
-    if (brief)
-        return json_pack("{s:o, s:o}", "known_s", seconds_json(all), "gpus", gpus);
+    if (!gpus || brief)
+        return !gpus ? NULL : json_pack("{s:o, s:o}", "known_s", seconds_json(all), "gpus", gpus);
     return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "known_s", seconds_json(all),
                      "queued_s", seconds_json(c->where_ns[WHERE_QUEUED]), "paused_s",
                      seconds_json(c->where_ns[WHERE_PAUSED]), "swapped_s",
@@ -129,7 +130,7 @@ static json_t *why_measured_json(const struct job_view *v, unsigned d)
 }
 
 /* The lowest speed on the job's GPUs. NULL: none is known. */
-static json_t *speed_json(const struct job_view *v, bool brief)
+static json_t *speed_json(const struct job_view *v, enum job_detail detail)
 {
     double least = INFINITY;
     for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
@@ -141,9 +142,9 @@ static json_t *speed_json(const struct job_view *v, bool brief)
     return isfinite(least) ? json_real(least) : NULL;
 }
 
-static json_t *why_json(const struct job_view *v, bool brief)
+static json_t *why_json(const struct job_view *v, enum job_detail detail)
 {
-    json_t *all = brief ? NULL : json_array();
+    json_t *all = detail == JOB_WHOLE ? json_array() : NULL;
     for (unsigned d = 0; d < DEVICE_GPUS_MAX && all; d++) {
         const struct job_why *w = &v->why[d];
         if (w->why == WHY_ABSENT)
@@ -165,7 +166,7 @@ static json_t *why_json(const struct job_view *v, bool brief)
 }
 
 /* NULL: it has yielded nothing. */
-static json_t *yielded_json(const struct job_view *v, bool brief)
+static json_t *yielded_json(const struct job_view *v, enum job_detail detail)
 {
     const uint32_t what = v->job.yielded;
     return !what
@@ -177,7 +178,7 @@ static json_t *yielded_json(const struct job_view *v, bool brief)
                            (what & YIELD_MEMORY) != 0);
 }
 
-static json_t *source_json(const struct job_view *v, bool brief)
+static json_t *source_json(const struct job_view *v, enum job_detail detail)
 {
     static const char *const sources[] = {[JOB_RUN] = "run",
                                           [JOB_PID] = "pid",
@@ -187,17 +188,17 @@ static json_t *source_json(const struct job_view *v, bool brief)
     return json_string(v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?");
 }
 
-static json_t *state_json(const struct job_view *v, bool brief)
+static json_t *state_json(const struct job_view *v, enum job_detail detail)
 {
     return json_string(job_state(v));
 }
 
-static json_t *job_gpus_json(const struct job_view *v, bool brief)
+static json_t *job_gpus_json(const struct job_view *v, enum job_detail detail)
 {
     return bits_json(v->gpus);
 }
 
-static json_t *levels_json(const struct job_view *v, bool brief)
+static json_t *levels_json(const struct job_view *v, enum job_detail detail)
 {
     json_t *levels = json_array();
     for (uint32_t i = 0; i < 32; i++) {
@@ -218,34 +219,34 @@ static unsigned level_of(const struct job_view *v)
     return least;
 }
 
-static json_t *level_json(const struct job_view *v, bool brief)
+static json_t *level_json(const struct job_view *v, enum job_detail detail)
 {
     return device_level_name(level_of(v)) ? json_integer(level_of(v)) : json_null();
 }
 
-static json_t *level_name_json(const struct job_view *v, bool brief)
+static json_t *level_name_json(const struct job_view *v, enum job_detail detail)
 {
     const char *name = device_level_name(level_of(v));
     return name ? json_string(name) : json_null();
 }
 
-static json_t *busy_json(const struct job_view *v, bool brief)
+static json_t *busy_json(const struct job_view *v, enum job_detail detail)
 {
     return v->busy >= 0 ? json_real(v->busy) : json_null();
 }
 
-static json_t *error_json(const struct job_view *v, bool brief)
+static json_t *error_json(const struct job_view *v, enum job_detail detail)
 {
     const char *text = v->error[0] ? v->error : v->swap_error;
     return *text ? json_text(text) : NULL;
 }
 
-static json_t *room_json(const struct job_view *v, bool brief)
+static json_t *room_json(const struct job_view *v, enum job_detail detail)
 {
     return v->job.memory_bytes ? json_boolean(v->job.room == ROOM_KEPT) : NULL;
 }
 
-static json_t *preempt_active_json(const struct job_view *v, bool brief)
+static json_t *preempt_active_json(const struct job_view *v, enum job_detail detail)
 {
     return v->job.preempt == PREEMPT_BLOCK ? json_boolean(v->preempt_active) : NULL;
 }
@@ -254,8 +255,9 @@ static json_t *preempt_active_json(const struct job_view *v, bool brief)
 static const struct job_field {
     const char *key;
     enum field_type { NUMBER, NUMBER_OR_NONE, TEXT, TEXT_OR_NONE, MADE, TERMS } type;
-    size_t at, size;                                       /* in struct job_view */
-    json_t *(*make)(const struct job_view *v, bool brief); /* its result NULL: omitted */
+    size_t at, size; /* in struct job_view */
+    json_t *(*make)(const struct job_view *v,
+                    enum job_detail detail); /* its result NULL: omitted */
 } job_fields[] = {
 #define AT(member)                                                                                 \
     .at = offsetof(struct job_view, member), .size = sizeof(((struct job_view *)0)->member)
@@ -292,7 +294,8 @@ static const struct job_field {
 };
 
 /* NULL: the field is omitted. */
-static json_t *field_json(const struct job_field *f, const struct job_view *v, bool brief)
+static json_t *field_json(const struct job_field *f, const struct job_view *v,
+                          enum job_detail detail)
 {
     const char *at = (const char *)v + f->at;
     uint64_t number = 0;
@@ -305,7 +308,7 @@ static json_t *field_json(const struct job_field *f, const struct job_view *v, b
     case TEXT_OR_NONE:
         return *at || f->type == TEXT ? json_text(at) : NULL;
     default:
-        return f->make(v, brief);
+        return f->make(v, detail);
     }
 }
 
@@ -319,12 +322,12 @@ static void add_terms(json_t *o, const struct job_terms *terms)
     }
 }
 
-json_t *job_json(const struct job_view *v, bool brief)
+json_t *job_json(const struct job_view *v, enum job_detail detail)
 {
     json_t *o = json_object();
     for (size_t i = 0; i < ARRAY_SIZE(job_fields); i++) {
         const struct job_field *f = &job_fields[i];
-        json_t *x = f->type == TERMS ? NULL : field_json(f, v, brief);
+        json_t *x = f->type == TERMS ? NULL : field_json(f, v, detail);
         if (f->type == TERMS)
             add_terms(o, &v->job.terms);
         else if (x)

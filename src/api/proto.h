@@ -18,8 +18,9 @@
  *   nothing, and shows the outcome
  * - acquire: {"target":T?, "wait_us":N?}: gives the job back what it yielded. The caller repeats it
  *   until that is done, each time within N (5 s), or the job loses its place in line
- * - ps: {"after":N?, "pid":N?, "brief":true?}: jobs with numbers above N, as many as fit, and the
- *   job of process pid; brief: without what tables and cede top do not show
+ * - ps: {"after":N?, "pid":N?, "brief":true?, "sums":true?}: jobs with numbers above N, as many as
+ *   fit, and the job of process pid; brief: without what tables do not show; sums: with the sums of
+ *   time that cede top shows
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: shows, or changes all or nothing; keys as in
  *   [policy] of cede.conf
  * - hints: {}: a page on which libcede reports requests
@@ -118,7 +119,7 @@ struct request {
     };
     bool release; /* of set: class none */
     bool run, started;
-    bool brief;                             /* of ps */
+    bool brief, sums;                       /* of ps */
     bool yields_pause, yields_memory, look; /* of yield */
     bool has_wait;                          /* of acquire: */
     uint32_t wait_us;

@@ -31,7 +31,7 @@ json_t *reply_job(const struct job_view *v, const char *note)
     char buf[256];
     note = note ? note : mps_note(v, buf);
     return json_pack("{s:i, s:b, s:o, s:s*}", "v", PROTO_VERSION, "ok", 1, "job",
-                     job_json(v, false), "note", note);
+                     job_json(v, JOB_WHOLE), "note", note);
 }
 
 static json_t *caps_of(uint32_t caps)
@@ -110,7 +110,7 @@ static size_t numbered_jobs(const struct engine *e, uint64_t after, struct numbe
 static json_t *job_and_requests(const struct job_view *view, const struct hints *hints,
                                 uint64_t now_ns)
 {
-    json_t *job = job_json(view, false);
+    json_t *job = job_json(view, JOB_WHOLE);
     json_t *requests = hints ? hints_of(hints, view->number, now_ns) : NULL;
     if (requests)
         json_object_set_new(job, "requests", requests);
@@ -180,7 +180,8 @@ struct job_texts {
  * neither hides another nor shows it twice. all: room for JOURNAL_JOBS. Returns whether jobs are
  * left for another page. */
 static bool add_jobs(struct job_texts *to, const struct engine *e, const struct hints *hints,
-                     const struct caller *who, uint64_t after, bool brief, struct numbered *all)
+                     const struct caller *who, uint64_t after, enum job_detail detail,
+                     struct numbered *all)
 {
     uint64_t now = monotonic_ns();
     size_t n = numbered_jobs(e, after, all);
@@ -189,7 +190,7 @@ static bool add_jobs(struct job_texts *to, const struct engine *e, const struct 
         if (!engine_view(e, all[i].slot, &view) || !guest_reaches(who, view.job.root))
             continue;
         view.job.root.pid = guest_number(who, view.job.root);
-        json_t *job = brief ? job_json(&view, true) : job_and_requests(&view, hints, now);
+        json_t *job = detail ? job_json(&view, detail) : job_and_requests(&view, hints, now);
         if (!job) /* no memory */
             continue;
         size_t from = to->n + (to->n > 0);
@@ -209,7 +210,7 @@ static bool add_jobs(struct job_texts *to, const struct engine *e, const struct 
 /* Jobs are formatted once, in their place at the end of the reply, because formatting takes most of
  * the time of a list of a thousand jobs. */
 char *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after,
-               uint64_t job_of, bool brief)
+               uint64_t job_of, enum job_detail detail)
 {
     static const char end[] = "],\"more\":false}";
     struct device_driver *d = engine_driver(e);
@@ -238,7 +239,7 @@ char *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, 
     } else {
         struct job_texts jobs = {text + head - strlen("]}"), 0,
                                  PROTO_MESSAGE_MAX - head - sizeof(end)};
-        const bool more = add_jobs(&jobs, e, hints, who, after, brief, all);
+        const bool more = add_jobs(&jobs, e, hints, who, after, detail, all);
         snprintf(jobs.text + jobs.n, sizeof(end), "],\"more\":%s}", more ? "true" : "false");
     }
     free(all);

@@ -11,16 +11,18 @@
 
 /* "running" and others, see cede-json(5). */
 const char *job_state(const struct job_view *v);
-/* A job as cede-json(5) describes it. brief: without `why`, and with only a part of `counts`. NULL,
- * as from all functions here: no memory. */
-json_t *job_json(const struct job_view *v, bool brief);
+/* JOB_SUMS: without `why`, and with the part of `counts` that cede top shows; JOB_BRIEF: without
+ * `counts` too. */
+enum job_detail { JOB_WHOLE, JOB_SUMS, JOB_BRIEF };
+/* A job as cede-json(5) describes it. NULL, as from all functions here: no memory. */
+json_t *job_json(const struct job_view *v, enum job_detail detail);
 /* [0, 2] for 5. */
 json_t *bits_json(uint32_t bits);
 json_t *reply_job(const struct job_view *v, const char *note);
 /* Jobs with numbers above `after`, as many as fit, as text; the first page also has what
- * reply_add_unmanaged() adds. hints may be NULL. brief: as in job_json(), and without requests. */
+ * reply_add_unmanaged() adds. hints may be NULL. Only JOB_WHOLE has requests. */
 char *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after,
-               uint64_t job_of, bool brief);
+               uint64_t job_of, enum job_detail detail);
 /* Adds "unmanaged", and "unmanaged_more" where there are more than UNMANAGED_MAX: the programs that
  * the caller may set come first, those that a person detached last. */
 #define UNMANAGED_MAX 64

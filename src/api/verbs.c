@@ -362,7 +362,9 @@ static char *reply_done(struct verb *v, struct engine *e)
 static char *reply_jobs(struct verb *v, struct engine *e)
 {
     return reply_ps(e, v->verbs->hints, &v->who, v->request.number, v->target.view.number,
-                    v->request.brief);
+                    !v->request.brief ? JOB_WHOLE
+                    : v->request.sums ? JOB_SUMS
+                                      : JOB_BRIEF);
 }
 
 static char *reply_hints(struct verb *v, struct engine *e)

@@ -36,7 +36,7 @@ static json_t *from_journal_job(const struct journal *j, const struct journal_jo
         if (s && proc_alive(s->proc) && proc_in_tree(s->proc.pid, rec->root.pid))
             v.swap = s->arrived ? "swapped" : "swapping-in";
     }
-    json_t *job = job_json(&v, false);
+    json_t *job = job_json(&v, JOB_WHOLE);
     if (job && !v.job.paused && !v.swap)
         json_object_set_new(job, "state", json_string("running"));
     return job;

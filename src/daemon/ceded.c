@@ -581,7 +581,8 @@ int ceded_main(int argc, char **argv)
         return r;
     }
     process_inherit(&d->left);
-    if (reader_wait(d->opt.config, d->opt.dir, &d->config, &d->left, &err) == 0) {
+    r = reader_wait(d->opt.config, d->opt.dir, &d->config, &d->left, &err);
+    if (r == 0) {
         log_set_level(d->config.log_level);
         process_become_daemon();
         r = daemon_run(d);
@@ -591,7 +592,7 @@ int ceded_main(int argc, char **argv)
         accounts_free(&d->people);
     } else {
         log_say(LOG_ERR, "%s", err.text);
-        r = 2;
+        r = error_may_pass(r) ? 1 : 2; /* after 2 its service is not started again */
     }
     free(d);
     return r;

@@ -77,7 +77,7 @@ static const struct {
     {"{'op':'set','target':5,'min_speed':90}", SET_ONE(min_speed, 90)},
     {"{'op':'ps'}", {.op = OP_PS}},
     {"{'op':'ps','after':77}", {.op = OP_PS, .number = 77}},
-    {"{'op':'ps','brief':true}", {.op = OP_PS, .brief = true}},
+    {"{'op':'ps','brief':true,'sums':true}", {.op = OP_PS, .brief = true, .sums = true}},
     {"{'op':'policy','name':'shares'}", {.op = OP_POLICY, .name = "shares"}},
     /* A cgroup is kept as the kernel writes it. */
     {"{'op':'identity','cgroup':'/a/b/','facts':{'pod':'x','label:a':''}}",
@@ -329,7 +329,7 @@ TEST(shows_sums_and_reasons)
     v.sampled_ns[2] = 125000000;
     v.count_age_ns[2] = 500000000;
     v.why[2] = (struct job_why){.why = WHY_NEXT, .other = 5, .gpu = 1, .ahead = 2, .for_ns = 9000};
-    json_t *o = job_json(&v, false);
+    json_t *o = job_json(&v, JOB_WHOLE);
     assert_json(json_object_get(o, "counts"),
                 "{'gpus':[{'allowed_s':0.25,'counted_s':1.5,'exact_s':0.125,'gpu':2,'gpu_s':0.25,"
                 "'preempted':0,'turns':3,'waited_s':0.0}],'known_s':2.0,'paused_s':0.5,"
@@ -354,24 +354,28 @@ TEST(brief_is_a_part)
         .exact_ns = {125000000},
         .count_age_ns = {500000000},
     };
-    json_t *whole = job_json(&v, false), *brief = job_json(&v, true), *part;
-    json_t *counts = json_object_get(whole, "counts"), *few = json_object_get(brief, "counts");
+    json_t *whole = job_json(&v, JOB_WHOLE), *sums = job_json(&v, JOB_SUMS);
+    json_t *brief = job_json(&v, JOB_BRIEF), *part;
+    json_t *counts = json_object_get(whole, "counts"), *few = json_object_get(sums, "counts");
     const char *key;
-    assert_true(json_object_size(brief) < json_object_size(whole));
-    json_object_foreach(brief, key, part)
+    assert_int_equal(json_object_size(sums), json_object_size(brief) + 1);
+    assert_true(json_object_size(sums) < json_object_size(whole));
+    json_object_foreach(sums, key, part)
     {
         if (part != few && !json_equal(part, json_object_get(whole, key)))
             fail_msg("%s differs", key);
     }
-    assert_null(json_object_get(brief, "why"));
+    assert_null(json_object_get(sums, "why"));
+    assert_null(json_object_get(brief, "counts"));
     assert_true(json_like(counts, few));
     json_decref(whole);
+    json_decref(sums);
     json_decref(brief);
 }
 
 static void assert_shown(const struct job_view *v, const char *want)
 {
-    json_t *o = job_json(v, false);
+    json_t *o = job_json(v, JOB_WHOLE);
     assert_like(o, want);
     json_decref(o);
 }
@@ -391,7 +395,7 @@ static void shows_its_state(struct job_view v)
         v.runnable_groups = states[i].runnable;
         v.throttled = states[i].rests;
         v.signalled = states[i].signalled;
-        json_t *o = job_json(&v, false);
+        json_t *o = job_json(&v, JOB_WHOLE);
         assert_string_equal(json_string_value(json_object_get(o, "state")), states[i].state);
         json_decref(o);
     }
@@ -416,7 +420,7 @@ TEST(shows_a_job)
     shows_its_state(v);
     v.job.paused = 1;
     assert_shown(&v, "{'deadline_us':null,'due':null}");
-    json_t *o = job_json(&v, false);
+    json_t *o = job_json(&v, JOB_WHOLE);
     assert_json(o, "{'budget_us':0,'busy':0.5,'class':'batch','counts':{'gpus':[],'known_s':0.0,"
                    "'paused_s':0.0,'queued_s':0.0,'swapped_out_bytes':0,'swapped_s':0.0,"
                    "'swaps':0},'error':'no ? right','gpus':[0,2],'level':2,'level_name':'slice',"
@@ -428,7 +432,7 @@ TEST(shows_a_job)
     v.due = v.due_first = true;
     v.due_in_ns = -1500000;
     v.due_needs_ns = TIME_NEVER;
-    o = job_json(&v, false);
+    o = job_json(&v, JOB_WHOLE);
     assert_like(o,
                 "{'deadline_us':3000000000,'due':{'in_us':-1500,'first':true,'promoted':false}}");
     assert_true(json_is_null(json_object_get(json_object_get(o, "due"), "needs_us")));
@@ -438,7 +442,7 @@ TEST(shows_a_job)
 
     v.busy = -1;
     v.error[0] = '\0';
-    o = job_json(&v, false);
+    o = job_json(&v, JOB_WHOLE);
     assert_true(json_is_null(json_object_get(o, "busy")));
     assert_like(o, "{'error':null,'swap_error':null,'room':null,'swapped_bytes':null}");
     json_decref(o);
@@ -459,7 +463,7 @@ TEST(shows_memory)
     v.job.memory_gpu = 2;
     v.job.room = ROOM_KEPT;
     assert_shown(&v, "{'state':'starting','room':true}");
-    json_t *o = job_json(&v, false);
+    json_t *o = job_json(&v, JOB_WHOLE);
     assert_json(json_object_get(o, "memory"), "{'gpu':2,'held_bytes':80,'said_bytes':70}");
     json_decref(o);
     v.job.room = ROOM_AWAITED;

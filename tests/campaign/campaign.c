@@ -128,11 +128,13 @@ bool has_ended(void)
     return true;
 }
 
+/* Not a transient one, which a verb starts while ceded starts anew. */
 bool answers(void)
 {
     json_t *all = ask("{\"v\":1,\"op\":\"ps\"}");
+    const bool ours = json_integer_value(json_object_get(all, "pid")) == c.ceded;
     json_decref(all);
-    return all != NULL;
+    return ours;
 }
 
 const char *ps_text(void)

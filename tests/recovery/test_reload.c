@@ -39,6 +39,16 @@ static void configure_policy(const char *name)
     configure(20, more);
 }
 
+/* It may still wait for the directory service. */
+static pid_t spawn_ceded(void)
+{
+    setenv("LD_PRELOAD", getenv("SLOW_DIRECTORY"), 1);
+    const pid_t pid = SPAWN("ceded", "cede", "daemon", "--config", harness_file("cede.conf"),
+                            "--dir", cede_home());
+    unsetenv("LD_PRELOAD");
+    return pid;
+}
+
 static struct ceded start(void)
 {
     setenv("LD_PRELOAD", getenv("SLOW_DIRECTORY"), 1);
@@ -149,8 +159,7 @@ E2E(killed_while_it_reads)
  * configuration. */
 E2E(slow_start)
 {
-    char config[96];
-    pid_t pids[N];
+    pid_t pids[N], reader;
     struct ceded d = begin(pids);
     CEDE("pause", "b2");
     AWAIT(suspended(pids[B2]));
@@ -158,10 +167,7 @@ E2E(slow_start)
     assert_true(suspended(pids[B2]));
 
     stop_answering();
-    snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
-    setenv("LD_PRELOAD", getenv("SLOW_DIRECTORY"), 1);
-    d.pid = SPAWN("ceded", "cede", "daemon", "--config", config, "--dir", cede_home());
-    unsetenv("LD_PRELOAD");
+    d.pid = spawn_ceded();
     AWAIT(is_asked());
     await_progress(pids, N);
     AWAIT(records(NULL) == 0);
@@ -170,4 +176,13 @@ E2E(slow_start)
     CEDE("resume", "b2");
     ceded_stop(&d);
     end(pids);
+
+    /* Nothing is wrong with the configuration: its service starts it again. */
+    stop_answering();
+    d.pid = spawn_ceded();
+    AWAIT(is_asked());
+    AWAIT(children_of(d.pid, &reader, 1) == 1);
+    kill(reader, SIGKILL);
+    assert_int_equal(await_child(d.pid), 1);
+    answer();
 }

@@ -155,7 +155,7 @@ static void source_send(struct top_source *s)
 {
     struct error err = {""};
     if (!s->partial)
-        s->ps = (struct request){.op = OP_PS, .brief = true};
+        s->ps = (struct request){.op = OP_PS, .brief = true, .sums = true};
     s->acting = s->wanted && !s->partial;
     s->under_way = client_send(&s->client, s->acting ? &s->action.request : &s->ps, &err) == 0;
     s->sent_ns = s->now_ns;
