@@ -47,7 +47,6 @@
  *   - a job that is ASKED or STRANDED may have one, or gets one at retry_at. */
 enum swap_event { ASKED_OUT, ASKED_IN, MOVED, FAILED, KILLED, SWAP_EVENTS };
 static const enum swap_phase swap_next[][SWAP_EVENTS] = {
-    /* Phase = {asked out, asked in, moved, failed, killed}. */
     [SWAP_HERE] = {SWAP_LEAVING, SWAP_HERE, SWAP_HERE, SWAP_HERE, SWAP_HERE},
     [SWAP_LEAVING] = {SWAP_LEAVING, SWAP_RECALLED, SWAP_AWAY, SWAP_STRANDED, SWAP_STRANDED},
     [SWAP_RECALLED] = {SWAP_LEAVING, SWAP_RECALLED, SWAP_ASKED, SWAP_STRANDED, SWAP_STRANDED},
@@ -494,8 +493,7 @@ uint64_t swap_due(struct swaps *x, struct model *m)
     for (uint32_t i = 0; i < m->jobs_end; i++) {
         if (m->jobs[i].rec.root.pid)
             next = min_u64(next, swap_retry_in(x, m, i));
-        if (m->jobs[i].rec.root.pid)
-            next = min_u64(next, swap_limit(m, &m->jobs[i].swap));
+        next = min_u64(next, swap_limit(m, &m->jobs[i].swap));
         model_job_drop_if_over(m, i); /* a scan may have found that its last process has ended */
     }
     return next;
@@ -542,17 +540,15 @@ static int enter_record(struct model *m, uint32_t slot, struct journal_swap rec)
 
 int swap_take_back(struct model *m)
 {
-    const bool unsure = journal_incomplete(m->journal) & JOURNAL_SWAPS_MISSING;
     const struct journal_swap *found;
     for (uint32_t i = 0; (found = journal_swap_of(m->journal, SLOT_NONE, &i)); i++) {
-        struct journal_swap rec = *found;
-        if (unsure) /* that it was brought in may be what is missing */
-            rec.arrived = 0;
+        struct journal_swap rec = *found; /* which may not know that it was brought in */
+        rec.arrived &= !(journal_incomplete(m->journal) & JOURNAL_SWAPS_MISSING);
         int r = proc_alive(rec.proc) ? enter_record(m, i, rec) : -ESRCH;
-        if (r < 0 && r != -ESRCH)
-            return r;
         if (r == -ESRCH)
             journal_put_swap(m->journal, i, NULL);
+        else if (r < 0)
+            return r;
     }
     return 0;
 }

@@ -75,6 +75,7 @@ HELPER void swap_start(struct fixture *f)
     setenv("SWAP_TEST", f->dir, 1);
     f->d.has_usage = true;
     start(f, "priority", NULL);
+    journal_complete(f->j, JOURNAL_SWAPS_MISSING); /* as after the search */
 }
 
 /* Batch jobs, of a program each that has 3 GiB; with `latency`, a latency job beside them. */
