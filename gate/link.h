@@ -1,5 +1,5 @@
 /* The process's connection to the daemon: a socket, the two pages of base/gate_proto.h, and a way
- * to wake the thread that looks after them (gate.c). Knows no devices, accounts or locks: functions
+ * to wake the thread that looks after them (gate.c). Knows no devices, work or locks: functions
  * that end in _locked are called by one thread at a time, with the gate's lock.
  *
  * Descriptors are the program's to lose: it may close what it did not open, and get the number for

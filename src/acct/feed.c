@@ -99,7 +99,7 @@ static void queue_put(void *arg, const struct acct_row *row)
     struct acct *a = arg;
     if (a->n == a->cap && !queue_grow(a)) {
         if (!a->settings.dropped++)
-            log_say(LOG_WARNING, "rows of accounts are not written and there is no room for more: "
+            log_say(LOG_WARNING, "accounting rows are not written and there is no room for more: "
                                  "from now on they are only counted");
         return;
     }
@@ -202,7 +202,7 @@ void acct_reap(struct acct *a, uint64_t now)
     if (now - a->started_ns > BACKOFF_MAX_NS)
         a->backoff_ns = BACKOFF_MIN_NS;
     a->start_at = now + a->backoff_ns;
-    log_say(LOG_WARNING, "cede-acct (pid %d), which keeps accounts, has ended (%s %d); %s",
+    log_say(LOG_WARNING, "cede-acct (pid %d), for accounting, has ended (%s %d); %s",
             (int)a->keeper, WIFSIGNALED(status) ? "signal" : "status",
             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
             a->off ? "there are none until ceded is reloaded" : "another follows");
@@ -290,7 +290,7 @@ static void feed_row(struct acct *a, struct acct_job *x, const struct job_view *
         r.gpus += v->counts.on[d].ran_ns || v->exact_ns[d] || v->sampled_ns[d];
     snprintf(r.name, sizeof(r.name), "%s", v->job.name);
     snprintf(r.account, sizeof(r.account), "%s", v->job.account);
-    struct acct_day *day = acct_day_of(&a->days, v->job.account_uid, r.account, r.end_s / DAY_S);
+    struct acct_day *day = acct_day_of(&a->days, v->job.principal, r.account, r.end_s / DAY_S);
     x->listed = x->listed || acct_day_takes(day);
     if (x->listed) {
         queue_put(a, &r);
@@ -398,7 +398,7 @@ uint64_t acct_tick(struct acct *a, struct engine *e, uint64_t now)
     if (!a->keeper && !a->off) {
         int r = now >= a->start_at ? keeper_start(a, now) : 0;
         if (r < 0)
-            log_say(LOG_WARNING, "cannot start cede-acct, which keeps accounts: %s", strerror(-r));
+            log_say(LOG_WARNING, "cannot start cede-acct for accounting: %s", strerror(-r));
         next = a->keeper ? next : min_u64(next, a->start_at);
     }
     queue_send(a);

@@ -1,4 +1,4 @@
-/* The part of accounts in ceded: makes the rows, and runs the process that writes them
+/* The part of accounting in ceded: makes the rows, and runs the process that writes them
  * (acct/keeper.h). Nothing here waits: a row stays in memory until the keeper has confirmed it, and
  * rows for which there is no room are only counted.
  *
@@ -15,7 +15,7 @@
 
 struct acct;
 
-/* dir: the directory of ceded's sockets; state: the state directory. NULL: there are no accounts,
+/* dir: the directory of ceded's sockets; state: the state directory. NULL: there is no accounting,
  * for the reason in *err; ceded can run without them. */
 struct acct *acct_new(uv_loop_t *loop, const char *dir, const char *state, gid_t admin_gid,
                       uint32_t keep_days, struct error *err);

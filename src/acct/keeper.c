@@ -21,9 +21,9 @@
 #include "acct/days.h"
 #include "api/peer.h"
 #include "api/rights.h"
-#include "base/account.h"
 #include "base/child.h"
 #include "base/log.h"
+#include "base/principal.h"
 #include "base/unasked.h"
 
 #define BATCH         64 /* rows in one transaction */
@@ -48,12 +48,12 @@ struct keeper {
     uint64_t dropped; /* settings.dropped as it is on disk */
     bool failed;      /* the last write failed */
     struct keeper_reader {
-        pid_t pid;     /* 0: free */
-        uid_t account; /* the uid for which limits are counted, with its subordinate uids */
+        pid_t pid;       /* 0: free */
+        uid_t principal; /* the uid for which limits are counted, with its subordinate uids */
         bool admin;
     } readers[ACCT_READERS_MAX];
     unsigned nreaders;
-    struct accounts accounts;
+    struct principals principals;
 };
 
 /* ---- rights ---- */
@@ -150,7 +150,7 @@ static void reap_readers(struct keeper *k)
     }
 }
 
-static bool start_reader(struct keeper *k, int fd, uid_t uid, uid_t account, bool admin)
+static bool start_reader(struct keeper *k, int fd, uid_t uid, uid_t principal, bool admin)
 {
     char only[16];
     snprintf(only, sizeof(only), "%u", admin ? ACCT_ANYBODY : uid);
@@ -160,7 +160,7 @@ static bool start_reader(struct keeper *k, int fd, uid_t uid, uid_t account, boo
     pid_t pid;
     if (child_start(&spec, &pid) < 0)
         return false;
-    k->readers[k->nreaders++] = (struct keeper_reader){pid, account, admin};
+    k->readers[k->nreaders++] = (struct keeper_reader){pid, principal, admin};
     return true;
 }
 
@@ -174,9 +174,9 @@ static void accept_asker(struct keeper *k)
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
         return;
     const bool admin = peer_is_admin(fd, &cred, (gid_t)k->settings.admin_gid);
-    const uid_t account = account_of(&k->accounts, cred.uid, cred.pid);
+    const uid_t principal = principal_of(&k->principals, cred.uid, cred.pid);
     for (unsigned i = 0; i < k->nreaders; i++) {
-        own += !k->readers[i].admin && k->readers[i].account == account;
+        own += !k->readers[i].admin && k->readers[i].principal == principal;
         users += !k->readers[i].admin;
     }
     const bool full = k->nreaders == ACCT_READERS_MAX ||
@@ -186,7 +186,7 @@ static void accept_asker(struct keeper *k)
     if (full) {
         error_set(&err, -EUSERS, "too many questions at once: try again later");
         answer_end(fd, -EUSERS, 0, &err, MSG_DONTWAIT);
-    } else if (start_reader(k, fd, cred.uid, account, admin)) {
+    } else if (start_reader(k, fd, cred.uid, principal, admin)) {
         close(TAKE_FD(fd));
     }
 }
@@ -305,6 +305,6 @@ int acct_keeper_main(int argc, char **argv)
     if (r < 0)
         log_say(LOG_ERR, "%s", err.text);
     acct_db_close(k.db);
-    accounts_free(&k.accounts);
+    principals_free(&k.principals);
     return r == -EPROTO || r == -ENOSYS ? ACCT_EXIT_OFF : r < 0;
 }

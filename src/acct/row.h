@@ -1,4 +1,4 @@
-/* The data of accounts: a row has the sums of one job for a piece of time, at most an hour. The
+/* The data of accounting: a row has the sums of one job for a piece of time, at most an hour. The
  * same structures go from ceded to the keeper (acct/keeper.h), and from that to clients. All have a
  * fixed size, as both ends are the same program. */
 #ifndef CEDE_ACCT_ROW_H

@@ -23,7 +23,7 @@ struct tracer {
     bool used, fresh, dead; /* fresh: it has no events yet; dead: its connection has ended */
     bool cut;
     uint64_t connection;
-    uid_t uid, account;
+    uid_t uid, principal;
     bool admin;
     int fd; /* -1: its reply is not sent yet */
     struct trace_event *ring;
@@ -89,7 +89,7 @@ int traces_open(struct traces *t, const struct caller *who, struct error *err)
     {
         if (r->used && r->connection == who->connection)
             return error_set(err, -EALREADY, "this connection traces already");
-        own += r->used && !r->admin && r->account == who->account;
+        own += r->used && !r->admin && r->principal == who->principal;
         users += r->used && !r->admin;
         place = place || r->used ? place : r;
     }
@@ -107,7 +107,7 @@ int traces_open(struct traces *t, const struct caller *who, struct error *err)
                              .fresh = true,
                              .connection = who->connection,
                              .uid = who->uid,
-                             .account = who->account,
+                             .principal = who->principal,
                              .admin = who->admin,
                              .fd = -1,
                              .ring = ring};

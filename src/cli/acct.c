@@ -1,5 +1,5 @@
 /* `cede acct`: the GPU time of jobs, with options and output as sacct has them. It asks the keeper
- * of accounts; without a daemon it reads the accounts itself, if it has the right. */
+ * of accounting records; without a daemon it reads them itself, if it has the right. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -71,8 +71,8 @@ static int connect_keeper(const char *path, bool given, struct error *err)
     struct client c;
     int r = client_connect(&c, path, given, 0, err);
     if (r == -EPERM)
-        return error_set(
-            err, r, "not trusting the accounts at %s: they are neither root's nor yours", path);
+        return error_set(err, r, "not trusting accounting records at %s: neither root's nor yours",
+                         path);
     if (r < 0)
         return r == -ENAMETOOLONG ? -ENOENT : r;
     setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
@@ -85,8 +85,8 @@ static int ask_keeper(int fd, const struct acct_query *q, struct answer *out, st
     struct acct_answer a;
     int r = 0;
     if (send(fd, q, sizeof(*q), MSG_NOSIGNAL) != (ssize_t)sizeof(*q))
-        return error_set(err, errno == EPIPE ? -ECONNRESET : -errno, "cannot ask for accounts: %s",
-                         strerror(errno));
+        return error_set(err, errno == EPIPE ? -ECONNRESET : -errno,
+                         "cannot ask for accounting records: %s", strerror(errno));
     while (r == 0) {
         ssize_t n = recv(fd, &a, sizeof(a), 0);
         if (n != (ssize_t)sizeof(a)) {
@@ -118,7 +118,7 @@ static int read_file(const struct acct_query *q, struct answer *out, struct erro
     if (r == 0)
         r = acct_db_open_readonly(dir, &db, err);
     if (r < 0 && r != -ENOSYS)
-        return error_prefix(err, r, "no daemon that keeps accounts is running");
+        return error_prefix(err, r, "no daemon that keeps accounting records is running");
     if (r == 0)
         r = acct_db_query(db, q, ACCT_ANYBODY, take_row, out, &out->dropped, err);
     acct_db_close(db);

@@ -36,8 +36,8 @@ struct job_spec {
     enum job_source source;
     uid_t uid;
     char name[JOB_NAME_MAX];
-    char account[ACCOUNT_NAME_MAX]; /* "": the account of the user account_uid */
-    uid_t account_uid;
+    char account[ACCOUNT_NAME_MAX]; /* "": the account of the principal */
+    uid_t principal;
     uint64_t program;   /* a hash of the arguments; 0: not known */
     bool again;         /* a rule is to answer only if an agent reported something after `facts` */
     uint64_t facts;     /* number of the report by which it was classified; 0: there was none */
@@ -143,7 +143,7 @@ struct job_swap {
 #define MODEL_ACCOUNTS (JOURNAL_JOBS + ACCOUNTS_NAMED)
 struct model_account {
     bool used;
-    char name[ACCOUNT_NAME_MAX]; /* "": the account of user `uid` */
+    char name[ACCOUNT_NAME_MAX]; /* "": the account of the principal `uid` */
     uid_t uid;
     uint32_t jobs;
     uint32_t weight, gpu_min, gpu_max; /* weight 0: not in the configuration, WEIGHT_DEFAULT */
@@ -426,10 +426,10 @@ int model_job_of(const struct model *m, pid_t pid, uint32_t *job);
 int model_job_near(const struct model *m, const struct proc_stat *st, uint32_t near, uint32_t *job);
 uint32_t model_job_by_number(const struct model *m, uint64_t number);
 unsigned model_jobs(const struct model *m); /* their number */
-/* Whether a user's account has as many jobs as it may have, or as may wait for room. account 0:
+/* Whether a principal has as many jobs as it may have, or as may wait for room. principal 0:
  * root in a container, for whom all jobs count as users'. Administrators have no such limit. */
-bool model_user_full(const struct model *m, uid_t account);
-bool model_user_waits_full(const struct model *m, uid_t account);
+bool model_user_full(const struct model *m, uid_t principal);
+bool model_user_waits_full(const struct model *m, uid_t principal);
 
 /* The event EV_JOB_ADD or EV_JOB_CHANGE with these terms. */
 struct sched_event model_terms_event(enum sched_event_type type, uint32_t job,
@@ -466,7 +466,7 @@ void model_group_inherit(struct model *m, uint32_t slot);
 
 /* ---- accounts ---- */
 
-/* The account of that name, or the user's own if name is "". uid: the person, base/account.h. */
+/* The account of that name; if that is "", of the principal `uid` (base/principal.h). */
 uint32_t model_account(struct model *m, const char *name, uid_t uid);
 /* Forgets, or sets, the terms that the configuration gives to named accounts. */
 void model_accounts_forget(struct model *m);

@@ -238,7 +238,7 @@ TEST_OF_ACCOUNTS(not_there)
 {
     struct acct_db *db;
     assert_int_equal(acct_db_open_readonly(dir, &db, &err), -ENOENT);
-    assert_non_null(strstr(err.text, "no accounts in"));
+    assert_non_null(strstr(err.text, "no accounting records in"));
     assert_int_equal(acct_db_open("/no-such-directory", ACCT_VERSION, &db, &note, &err), -ENOENT);
     assert_int_equal(symlink("elsewhere", path_of(ACCT_FILE)), 0);
     assert_true(acct_db_open(dir, ACCT_VERSION, &db, &note, &err) < 0);

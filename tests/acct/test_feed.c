@@ -230,7 +230,7 @@ TEST_OF_FEED(more_jobs_than_rows)
     enum { JOBS = ACCT_ROWS_PER_DAY + 500 };
     for (unsigned i = 0; i < JOBS; i++) {
         struct job_view v = {.number = i + 1};
-        v.job.account_uid = v.job.uid = 1000;
+        v.job.principal = v.job.uid = 1000;
         v.job.number = i + 1;
         v.job.root.pid = getpid();
         acct_job_changed(feed, 0, &v, false);

@@ -402,8 +402,8 @@ E2E(not_kept)
         configure(20, "");
         d = ceded_start();
         CEDE("run", "-q", "-n", "none", "--", "/bin/true");
-        FAILS(1, "no daemon that keeps accounts is running", "acct");
-        assert_int_equal(strstr(contents("ceded.err"), "no accounts are kept: ") != NULL, i);
+        FAILS(1, "no daemon that keeps accounting records is running", "acct");
+        assert_int_equal(strstr(contents("ceded.err"), "no accounting: ") != NULL, i);
         ceded_stop(&d);
     }
     unsetenv("CEDE_STATE_DIR");

@@ -238,7 +238,7 @@ static bool taken_by_rule(struct discovery *d, struct model *m, struct unmanaged
         ancestors_set_job(&d->ancestors, u->id, job);
         return true;
     }
-    u->crowded = r > 0 && ((spec->account_uid && model_user_full(m, spec->account_uid)) ||
+    u->crowded = r > 0 && ((spec->principal && model_user_full(m, spec->principal)) ||
                            !model_may_watch(m, spec->uid));
     u->looked = r == 0 || u->crowded;
     if (r < 0 || u->looked)

@@ -26,8 +26,8 @@ static enum place_use place_use(const struct gate_driver *d, uint32_t place, uid
         for (unsigned k = 0; k < GATE_DEVICES && p->fd >= 0; k++) {
             if (!p->v[k].used || p->v[k].place != place)
                 continue;
-            own |= p->account == uid;
-            others |= p->account != uid;
+            own |= p->principal == uid;
+            others |= p->principal != uid;
         }
     }
     return own ? (others ? PLACE_SHARED : PLACE_OWN) : others ? PLACE_OTHERS : PLACE_FREE;
@@ -41,7 +41,7 @@ uint32_t gate_place_of(struct gate_driver *d, const struct gate_program *p,
     take_text(n.name, m->name);
     take_text(n.id, m->id);
     for (uint32_t i = 0; i < GATE_PLACES; i++) {
-        enum place_use use = place_use(d, i, p->account);
+        enum place_use use = place_use(d, i, p->principal);
         if (use != PLACE_FREE && strcmp(d->places[i].name, n.name) == 0 &&
             strcmp(d->places[i].id, n.id) == 0)
             return i;
@@ -51,7 +51,7 @@ uint32_t gate_place_of(struct gate_driver *d, const struct gate_program *p,
         if (use == PLACE_FREE && spare == GATE_PLACES)
             spare = i;
     }
-    if (own >= GATE_PLACES_OF_USER && p->account != 0)
+    if (own >= GATE_PLACES_OF_USER && p->principal != 0)
         return last_own;
     if (spare == GATE_PLACES)
         return last_own < GATE_PLACES ? last_own : GATE_PLACES - 1;

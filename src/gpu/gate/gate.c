@@ -50,7 +50,7 @@ static void gate_close(struct device_driver *base)
     }
     gate_watch(base, NULL);
     acceptor_close(&d->acceptor);
-    accounts_free(&d->accounts);
+    principals_free(&d->principals);
     if (d->acceptor.fd >= 0) {
         unlink(d->path);
         unasked_close_listener(d->acceptor.fd);

@@ -7,8 +7,8 @@
 #define CEDE_GPU_GATE_GATE_H
 
 #include "base/accept.h"
-#include "base/account.h"
 #include "base/gate_proto.h"
+#include "base/principal.h"
 #include "base/quota.h"
 #include "base/util.h"
 #include "gpu/ops.h"
@@ -43,7 +43,7 @@ struct gate_program {
     unsigned sent;          /* messages since d->unmuted_ns */
     unsigned stopped_looks; /* number of looks in a row at which it was stopped */
     struct proc_id proc;
-    uid_t account; /* by whom limits are counted: base/account.h */
+    uid_t principal; /* by whom limits are counted: base/principal.h */
     struct gate_control *control;
     struct gate_slot *slot;
     struct gate_entry v[GATE_DEVICES];
@@ -54,8 +54,8 @@ struct gate_driver {
     char path[108];
     struct acceptor acceptor; /* .fd < 0: the driver does not listen yet */
     struct device_watcher watcher;
-    struct accounts accounts;
-    struct quotas debts; /* of accounts, for connecting */
+    struct principals principals;
+    struct quotas debts; /* of principals, for connecting */
     bool paused;         /* no connection is accepted for a while */
     bool any_muted;
     uint64_t next_key, usage_ns, unmuted_ns;

@@ -83,7 +83,7 @@ static bool ended(struct gate_program *p, unsigned k)
 void gate_entry_update(struct gate_driver *d, struct gate_program *p, unsigned k)
 {
     struct gate_entry *e = &p->v[k];
-    struct quota *q = quota_of(&d->fruitless, p->account);
+    struct quota *q = quota_of(&d->fruitless, p->principal);
     uint64_t now = d->now_ns(), passed = min_u64(now - e->looked_ns, LOOK_MAX_NS);
     if (ended(p, k)) {
         q->paid_ns -= min_u64(q->paid_ns, e->fruitless_ns * GATE_FRUITLESS_PART);
@@ -119,6 +119,6 @@ bool gate_believed(struct gate_driver *d, const struct gate_program *p, unsigned
 {
     const struct gate_entry *e = &p->v[device];
     return e->raw_wants && !gate_stopped(p) &&
-           (!quota_of(&d->fruitless, p->account)->left_out ||
+           (!quota_of(&d->fruitless, p->principal)->left_out ||
             (e->worked && e->fruitless_ns < RECENT_NS));
 }
