@@ -1,4 +1,4 @@
-/* See gate.h. One connection a process (link.h), looked after by a thread, the keeper: it asks for
+/* See gate.h. One connection a process (link.h), looked after by a background thread: it asks for
  * the daemon, sees its end, and reports the end of work that is not worth a message at once.
  *
  * One lock, never held while anything is waited for, nor while code that is not the gate's runs. It
@@ -21,7 +21,7 @@
 #include "gate/link.h"
 
 #define RETRY_MS 1000
-#define CHECK_MS 5000 /* how often the keeper looks whether its descriptors are still its own */
+#define CHECK_MS 5000 /* how often it is looked whether descriptors are still the gate's own */
 #define POLL_NS  (50 * NSEC_PER_MSEC) /* how often a waiting thread looks for the daemon's end */
 #define HUNG_NS  (5 * NSEC_PER_SEC)   /* a daemon whose beat has not moved for so long hangs */
 #define STALL_NS (100 * NSEC_PER_MSEC)
@@ -133,7 +133,7 @@ static void review_locked(unsigned i)
         report_locked(i, false);
 }
 
-/* ---- the keeper ------------------------------------------------------------------------------ */
+/* ---- the background thread ------------------------------------------------------------------- */
 
 /* Demand that has ended without a report, and work that does not end: because it waits for the
  * host, or because its end is lost. Returns for how long nothing has to be reviewed, in ms; -1:
@@ -177,7 +177,7 @@ static void find_daemon(void)
     pthread_mutex_unlock(&g.lock);
 }
 
-static void *gate_keeper(void *unused)
+static void *gate_background(void *unused)
 {
     pthread_setname_np(pthread_self(), "cede-gate");
     for (;;) {
@@ -203,8 +203,8 @@ static void *gate_keeper(void *unused)
     return NULL;
 }
 
-/* The child has no keeper and must not write into its parent's slot: it is not scheduled by this
- * connection. APIs of accelerators do not outlive a fork; a child that begins anew is found again.
+/* The child has no such thread and must not write into its parent's slot: this connection does not
+ * schedule it. APIs of accelerators do not outlive a fork; a child that begins anew is found again.
  */
 static void gate_in_child(void)
 {
@@ -229,8 +229,8 @@ static void gate_start_locked(void)
         g.forks_seen = pthread_atfork(NULL, NULL, gate_in_child) == 0;
     }
     sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &old); /* the program's signals are not for the keeper */
-    g.started = g.forks_seen && pthread_create(&t, NULL, gate_keeper, NULL) == 0;
+    pthread_sigmask(SIG_BLOCK, &all, &old); /* the program's signals are not for that thread */
+    g.started = g.forks_seen && pthread_create(&t, NULL, gate_background, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (g.started)
         pthread_detach(t);
@@ -286,7 +286,7 @@ static bool device_closed(int device)
              atomic_load(&gate_control()->beat) == __atomic_load_n(&g.hung_beat, __ATOMIC_RELAXED));
 }
 
-/* Without the lock. The daemon's end is seen by the keeper, which opens the page. */
+/* Without the lock. The daemon's end is seen by the background thread, which opens the page. */
 static void wait_open(int device)
 {
     uint32_t beat = atomic_load(&gate_control()->beat);

@@ -48,7 +48,7 @@ bool link_intact_locked(void);
 /* Without waiting. A full socket is not an error: its reader looks at the slot anyway. */
 void link_send_locked(const void *message, size_t bytes);
 
-/* What the keeper sleeps on: the connection and the waker. False: it cannot be woken. */
+/* What the background thread sleeps on: the connection and the waker. False: it cannot be woken. */
 bool link_watch_locked(struct pollfd p[static 2]);
 /* After poll(); drops a connection that has ended. */
 void link_look_locked(const struct pollfd p[static 2]);

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define BUSY_MS    5000                /* wait for an earlier keeper that writes its last rows */
+#define BUSY_MS    5000                /* wait for an earlier recorder that writes its last rows */
 #define HEAP_MAX   (256 * 1024 * 1024) /* queries sort in memory */
 #define PRUNED_S   "86400"
 #define FREE_PAGES "2000"             /* returned to the file system per call */
