@@ -72,7 +72,7 @@ struct crowd {
 
 /* A device: its members, and the state of each mechanism beside its functions. */
 struct policy_device {
-    struct member *members; /* the pool: index with first, member.next */
+    struct member *members; /* by job; a list: first, member.next */
     uint32_t first, last;
     struct account *accounts;    /* the same for all devices */
     struct account_turns *turns; /* of each account here */
