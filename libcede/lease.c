@@ -234,7 +234,7 @@ static bool lease_report(struct cede_pool *p, const struct cede_shape *s, struct
 
 /* The GPU that a thread had last of a pool: its caches, and what the program keeps for the thread,
  * are there. Small and initial-exec, so that a library that is opened at run time has it without
- * calls of the dynamic linker. Of two pools that fall on one place the later stays. */
+ * calls of the dynamic linker. Of two pools that fall on one slot the later stays. */
 #define LAST_POOLS 4U
 static _Thread_local struct {
     uint64_t pool; /* a lease's opaque[0] */

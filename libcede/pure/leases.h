@@ -103,7 +103,7 @@ void cede_leases_set_utilization(struct leases *l, uint32_t device, uint32_t per
 void cede_leases_set_memory(struct leases *l, uint32_t device, uint64_t free_bytes,
                             uint64_t total_bytes);
 
-/* A lease's own place in 0..capacity-1 until it ends, for what the caller keeps with it. */
+/* A lease's own slot in 0..capacity-1 until it ends, for what the caller keeps with it. */
 static inline uint32_t lease_slot(uint64_t id)
 {
     return (uint32_t)(id & (LEASE_CAPACITY_MAX - 1));

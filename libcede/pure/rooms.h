@@ -78,7 +78,7 @@ bool cede_rooms_step(struct rooms *r, uint64_t now_ns, struct room_event *out);
 /* The first that waits; 0: none. *bytes: what the driver has to have free for it. */
 uint64_t cede_rooms_first(const struct rooms *r, uint64_t *bytes);
 
-/* A reservation's own place in 0..capacity-1 until it ends. */
+/* A reservation's own slot in 0..capacity-1 until it ends. */
 static inline uint32_t room_slot(uint64_t id)
 {
     return (uint32_t)(id & (ROOMS_CAPACITY_MAX - 1));

@@ -83,7 +83,7 @@ void traces_free(struct traces *t)
 
 int traces_open(struct traces *t, const struct caller *who, struct error *err)
 {
-    struct tracer *place = NULL;
+    struct tracer *slot = NULL;
     unsigned own = 0, users = 0;
     for_each_tracer(t, r)
     {
@@ -91,11 +91,11 @@ int traces_open(struct traces *t, const struct caller *who, struct error *err)
             return error_set(err, -EALREADY, "this connection traces already");
         own += r->used && !r->admin && r->principal == who->principal;
         users += r->used && !r->admin;
-        place = place || r->used ? place : r;
+        slot = slot || r->used ? slot : r;
     }
-    if (!place || (!who->admin && (own >= TRACERS_PER_USER || users >= USERS_PART(TRACERS_MAX))))
+    if (!slot || (!who->admin && (own >= TRACERS_PER_USER || users >= USERS_PART(TRACERS_MAX))))
         return error_set(err, -EUSERS, "%u programs trace already; end one of them",
-                         place && own >= TRACERS_PER_USER ? own : users);
+                         slot && own >= TRACERS_PER_USER ? own : users);
     struct trace_event *ring = malloc(EVENTS * sizeof(*ring));
     if (!t->seen)
         t->seen = calloc(JOURNAL_JOBS, sizeof(*t->seen));
@@ -103,14 +103,14 @@ int traces_open(struct traces *t, const struct caller *who, struct error *err)
         free(ring);
         return error_set(err, -ENOMEM, "no memory for a trace");
     }
-    *place = (struct tracer){.used = true,
-                             .fresh = true,
-                             .connection = who->connection,
-                             .uid = who->uid,
-                             .principal = who->principal,
-                             .admin = who->admin,
-                             .fd = -1,
-                             .ring = ring};
+    *slot = (struct tracer){.used = true,
+                            .fresh = true,
+                            .connection = who->connection,
+                            .uid = who->uid,
+                            .principal = who->principal,
+                            .admin = who->admin,
+                            .fd = -1,
+                            .ring = ring};
     return 0;
 }
 

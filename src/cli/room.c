@@ -100,12 +100,12 @@ static void room_crowds(const json_t *all, json_int_t number, char *buf, size_t 
     size_t i;
     json_array_foreach(jobs, i, job) own = json_get_int(job, "number") == number ? job : own;
     const json_t *mine = json_object_get(own, "memory");
-    const json_int_t gpu = json_get_int(mine, "gpu"), place = json_get_int(mine, "place");
+    const json_int_t gpu = json_get_int(mine, "gpu"), position = json_get_int(mine, "place");
     json_array_foreach(jobs, i, job)
     {
         const json_t *m = json_object_get(job, "memory"), *at = json_object_get(m, "place");
         bool same = m && json_get_int(m, "gpu") == gpu;
-        if (at && same && json_integer_value(at) < place)
+        if (at && same && json_integer_value(at) < position)
             crowd_add(&before, job, json_get_int(own, "uid"));
         else if (!at && ((same && json_is_true(json_object_get(job, "room"))) ||
                          (is_on(json_object_get(job, "gpus"), gpu) &&

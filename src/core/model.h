@@ -128,7 +128,7 @@ struct job_swap {
     struct watch *watch;
     bool ended;
     uint64_t since_ns; /* when it last left or came */
-    uint64_t asked_ns; /* SWAP_ASKED: since when, which is its place in line */
+    uint64_t asked_ns; /* SWAP_ASKED: since when, which is its position in line */
     uint64_t retry_at, retry_every;
     uint64_t refused_until, user_again_at;
     uint64_t bytes[DEVICE_GPUS_MAX]; /* its GPU memory when it left */
@@ -222,12 +222,12 @@ struct job {
     struct job_swap swap;
     uint64_t room_bytes[DEVICE_GPUS_MAX], room_until[DEVICE_GPUS_MAX]; /* engine_room() */
     /* memory/yield.c: a caller of `cede acquire` waits for it */
-    uint64_t wish_ns, wish_until;        /* begin of the wish, its place in line; and its end */
+    uint64_t wish_ns, wish_until;        /* begin of the wish, its position in line; and its end */
     uint64_t wish_at;                    /* when its memory may be asked in again */
     uint32_t yields_with;                /* what it yielded for as long as its memory leaves */
     uint64_t kept_ns;                    /* since when its stated memory is kept for it */
     uint64_t line_ns, first_ns, pass_ns; /* as in plan/room.h */
-    uint32_t place;                      /* likewise */
+    uint32_t position;                   /* likewise */
     bool infeasible;   /* for a while it would have lacked room even without other jobs */
     uint64_t short_ns; /* since when it would; 0: it would not */
     /* engine/place.c */

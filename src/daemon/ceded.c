@@ -435,9 +435,9 @@ static int start_up(struct daemon *d, struct error *err)
         return r;
     heartbeat(d);
     r = standby_start(&d->restorer, d->journal, err);
-    const struct journal_lock_id place = journal_lock_id(d->journal);
+    const struct journal_lock_id lock = journal_lock_id(d->journal);
     if (r == 0)
-        r = other_cedes_refuse(journal_shared(d->journal), &place, d->restorer.pid, err);
+        r = other_cedes_refuse(journal_shared(d->journal), &lock, d->restorer.pid, err);
     if (r < 0)
         return r;
 

@@ -184,7 +184,7 @@ struct job_view {
     uint64_t due_needs_ns;             /* GPU time that is left; TIME_NEVER: not known */
     enum place_reason placed_why;      /* the reason for job.placed */
     bool queued;          /* it waits for room before its program is started (engine_need()) */
-    uint32_t place;       /* while queued, its place in line from 0 */
+    uint32_t position;    /* while queued, its position in line from 0 */
     bool infeasible;      /* it would lack room even if all jobs ended, so others overtake it */
     uint64_t memory_held; /* memory that it has on the GPU for which it stated a need */
     struct job_counts counts;

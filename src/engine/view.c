@@ -174,7 +174,7 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     view_swap(j, out);
     out->queued = model_job_waits(j);
     out->infeasible = out->queued && j->infeasible;
-    out->place = j->place;
+    out->position = j->position;
     if (j->rec.memory_bytes)
         out->memory_held = j->on[j->rec.memory_gpu].memory_bytes;
     if (j->error_code && e->model.now < j->error_until)

@@ -135,7 +135,7 @@ static int receive_device(struct gate_driver *d, struct gate_program *p, const s
     uint64_t now = d->now_ns();
     p->v[m->device] = (struct gate_entry){
         .used = true,
-        .place = gate_place_of(d, p, m),
+        .gpu = gate_gpu_of(d, p, m),
         .level = m->level == LEVEL_SLICE ? LEVEL_SLICE : LEVEL_GATE,
         .key = ++d->next_key,
         .first_until = now + FIRST_NS,

@@ -344,8 +344,8 @@ static int scans_prepare(struct nv_driver *d)
     usage_list_free(&clients);
     if (d->gpus.ndivided && nvml_get(d) &&
         nvml_processes(d->nvml, &d->gpus, false, &running) == 0) {
-        usage_list_free(&d->scanner.placed);
-        d->scanner.placed = running;
+        usage_list_free(&d->scanner.located);
+        d->scanner.located = running;
     } else {
         usage_list_free(&running);
     }
