@@ -3,7 +3,7 @@
  * limit begins anew with each byte. The library uses poll(): with epoll, on a busy machine, it
  * sometimes never noticed such a closed connection, or accepted no more connections.
  *
- * All connections share an answer, so that slow readers hold one text, not one each. */
+ * All connections share an answer, so that slow readers keep one text, not one each. */
 #include "agents/prometheus/metrics_http.h"
 
 #include <errno.h>

@@ -279,7 +279,7 @@ struct model {
         uint32_t caps;
         char why[160];           /* for people */
     } withheld[DEVICE_GPUS_MAX]; /* engine/withhold.c */
-    bool held;                   /* no program is scanned or steered (engine_hold()) */
+    bool quiesced;               /* no program is scanned or steered (engine_quiesce()) */
     struct job *jobs;
     struct model_account *accounts;
     uint32_t accounts_end,
@@ -324,7 +324,7 @@ struct model {
     for (uint32_t t = (slot), t##_more = 1; t##_more;                                              \
          t = (m)->groups[t].twin, t##_more = t != (slot))
 
-/* Allocates the tables: all at once, for as many as the journal holds. 0 or -ENOMEM. */
+/* Allocates the tables: all at once, for as many as the journal has room for. 0 or -ENOMEM. */
 int model_init(struct model *m);
 void model_free(struct model *m);
 

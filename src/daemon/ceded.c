@@ -214,7 +214,7 @@ static void daemon_stop(struct daemon *d)
         return;
     d->stopping = true;
     if (d->again)
-        process_hold_signals(SIG_BLOCK);
+        process_mask_signals(SIG_BLOCK);
     notify_send("STOPPING=1");
     if (d->server)
         server_stop(d->server);
@@ -336,7 +336,7 @@ static int daemon_open_loop(struct daemon *d, struct error *err)
         if (r == 0)
             r = uv_signal_start(&d->signals[i], on_signal, numbers[i]);
     }
-    process_hold_signals(SIG_UNBLOCK);
+    process_mask_signals(SIG_UNBLOCK);
     /* These only set fields, and never fail. */
     uv_timer_init(&d->loop, &d->timer);
     d->timer.data = d;

@@ -209,7 +209,7 @@ int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)
 
 int engine_look(struct engine *e, uint32_t job, struct error *err)
 {
-    if (e->model.held)
+    if (e->model.quiesced)
         return error_set(err, -EAGAIN,
                          "the GPU's driver is being checked: try again in some seconds");
     int r = discovery_all(&e->discovery, &e->model), scanned = scans_job(&e->model, job);

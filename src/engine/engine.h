@@ -120,11 +120,11 @@ void engine_set_swap(struct engine *e, const struct swap_options *o);
 
 /* ---- a driver that is not known: engine/withhold.c ---- */
 
-/* While the engine holds, no program is scanned or steered; changes of an earlier cede are
+/* While the engine is quiesced, no program is scanned or steered; changes of an earlier cede are
  * undone. */
-void engine_hold(struct engine *e, bool on);
-/* Whether the driver came back as another release, as after an update. Then the engine holds for
- * good, as only a new engine finds out which GPUs there are and what the driver can do. */
+void engine_quiesce(struct engine *e, bool on);
+/* Whether the driver came back as another release, as after an update. Then the engine is quiesced
+ * for good, as only a new engine finds out which GPUs there are and what the driver can do. */
 bool engine_driver_changed(const struct engine *e);
 /* Withholds these capabilities (enum gpu_caps) on that GPU, and allows all others. */
 void engine_withhold(struct engine *e, unsigned gpu, uint32_t caps, const char *why);

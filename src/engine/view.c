@@ -29,7 +29,7 @@ int engine_job_status(const struct engine *e, uint32_t job, struct error *err)
                              "its GPU contexts are still being looked for: it will be scheduled as "
                              "soon as they are found");
     }
-    if (!j->ngroups && m->held)
+    if (!j->ngroups && m->quiesced)
         return error_set(
             err, -EAGAIN,
             "the GPU's driver is being checked: it will be scheduled when that is done");
