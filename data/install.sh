@@ -38,7 +38,7 @@ case ${1:-} in
     rmdir "$root" 2>/dev/null || true
     if services; then systemctl daemon-reload; fi
     if live; then ldconfig; fi
-    echo "removed from $root; /etc/cede and the accounts in /var/lib/cede are left"
+    echo "removed from $root; /etc/cede and the accounting records in /var/lib/cede are left"
     exit ;;
 *) sed -n '/^# usage/s/^# //p' "$0" >&2 && exit 2 ;;
 esac

@@ -1,4 +1,4 @@
-/* See gate.h. One connection a process (link.h), looked after by a thread, the keeper: it asks for
+/* See gate.h. One connection a process (link.h), looked after by a background thread: it asks for
  * the daemon, sees its end, and reports the end of work that is not worth a message at once.
  *
  * One lock, never held while anything is waited for, nor while code that is not the gate's runs. It
@@ -21,7 +21,7 @@
 #include "gate/link.h"
 
 #define RETRY_MS 1000
-#define CHECK_MS 5000 /* how often the keeper looks whether its descriptors are still its own */
+#define CHECK_MS 5000 /* how often it is looked whether descriptors are still the gate's own */
 #define POLL_NS  (50 * NSEC_PER_MSEC) /* how often a waiting thread looks for the daemon's end */
 #define HUNG_NS  (5 * NSEC_PER_SEC)   /* a daemon whose beat has not moved for so long hangs */
 #define STALL_NS (100 * NSEC_PER_MSEC)
@@ -36,7 +36,7 @@
 #define LOST_HOST_NS    (20 * NSEC_PER_MSEC) /* the same while work may wait for the host */
 
 /* What is under way on one device. */
-struct account {
+struct in_flight {
     uint32_t queued, waiting;
     uint32_t ends; /* a futex: changes with each end of work */
     uint32_t sleepers;
@@ -53,7 +53,7 @@ static struct gate {
     uint32_t hung_beat;
     unsigned ndevices;
     struct gate_msg devices[GATE_DEVICES];
-    struct account v[GATE_DEVICES];
+    struct in_flight v[GATE_DEVICES];
     int host_waits;
     uint32_t threshold; /* CEDE_GATE_THRESHOLD: that many commands instead of a time */
 } g = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -103,15 +103,15 @@ static void lose_daemon_locked(void)
 
 static void report_locked(unsigned i, bool wants)
 {
-    struct account *a = &g.v[i];
+    struct in_flight *f = &g.v[i];
     const struct gate_msg m = {.type = GATE_DEMAND, .device = i};
-    if (a->wants == wants || !link_up_locked())
+    if (f->wants == wants || !link_up_locked())
         return;
     if (!link_intact_locked()) {
         lose_daemon_locked();
         return;
     }
-    a->wants = wants;
+    f->wants = wants;
     atomic_store(&link_slot->device[i].wants, wants);
     link_send_locked(&m, 8);
     if (wants)
@@ -126,14 +126,14 @@ static bool reports_at_once(unsigned i)
 /* After queued or waiting has changed. */
 static void review_locked(unsigned i)
 {
-    const struct account *a = &g.v[i];
-    if (a->queued || a->waiting)
+    const struct in_flight *f = &g.v[i];
+    if (f->queued || f->waiting)
         report_locked(i, true);
     else if (reports_at_once(i))
         report_locked(i, false);
 }
 
-/* ---- the keeper ------------------------------------------------------------------------------ */
+/* ---- the background thread ------------------------------------------------------------------- */
 
 /* Demand that has ended without a report, and work that does not end: because it waits for the
  * host, or because its end is lost. Returns for how long nothing has to be reviewed, in ms; -1:
@@ -144,14 +144,14 @@ static int review_all_locked(void)
     uint64_t now = gate_now_ns();
     int next = -1;
     for (unsigned i = 0; i < g.ndevices; i++) {
-        struct account *a = &g.v[i];
-        if (!a->wants)
+        struct in_flight *f = &g.v[i];
+        if (!f->wants)
             continue;
-        bool idle = !a->queued && !a->waiting;
-        uint64_t since = now - a->progress_ns;
-        bool stalled = a->queued && since > (g.host_waits > 0 ? LOST_HOST_NS : LOST_NS);
+        bool idle = !f->queued && !f->waiting;
+        uint64_t since = now - f->progress_ns;
+        bool stalled = f->queued && since > (g.host_waits > 0 ? LOST_HOST_NS : LOST_NS);
         if (stalled && since > LOST_NS)
-            a->queued_ns = a->queued = 0;
+            f->queued_ns = f->queued = 0;
         if ((idle && since >= LINGER_MS * NSEC_PER_MSEC) || stalled) {
             report_locked(i, false);
             continue;
@@ -177,7 +177,7 @@ static void find_daemon(void)
     pthread_mutex_unlock(&g.lock);
 }
 
-static void *gate_keeper(void *unused)
+static void *gate_background(void *unused)
 {
     pthread_setname_np(pthread_self(), "cede-gate");
     for (;;) {
@@ -203,8 +203,8 @@ static void *gate_keeper(void *unused)
     return NULL;
 }
 
-/* The child has no keeper and must not write into its parent's slot: it is not scheduled by this
- * connection. APIs of accelerators do not outlive a fork; a child that begins anew is found again.
+/* The child has no such thread and must not write into its parent's slot: this connection does not
+ * schedule it. APIs of accelerators do not outlive a fork; a child that begins anew is found again.
  */
 static void gate_in_child(void)
 {
@@ -229,8 +229,8 @@ static void gate_start_locked(void)
         g.forks_seen = pthread_atfork(NULL, NULL, gate_in_child) == 0;
     }
     sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &old); /* the program's signals are not for the keeper */
-    g.started = g.forks_seen && pthread_create(&t, NULL, gate_keeper, NULL) == 0;
+    pthread_sigmask(SIG_BLOCK, &all, &old); /* the program's signals are not for that thread */
+    g.started = g.forks_seen && pthread_create(&t, NULL, gate_background, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (g.started)
         pthread_detach(t);
@@ -286,7 +286,7 @@ static bool device_closed(int device)
              atomic_load(&gate_control()->beat) == __atomic_load_n(&g.hung_beat, __ATOMIC_RELAXED));
 }
 
-/* Without the lock. The daemon's end is seen by the keeper, which opens the page. */
+/* Without the lock. The daemon's end is seen by the background thread, which opens the page. */
 static void wait_open(int device)
 {
     uint32_t beat = atomic_load(&gate_control()->beat);
@@ -324,22 +324,22 @@ void gate_pass(int device)
 
 /* What is queued, less what the running command has done: all of a short one, because its end is
  * reported sooner than a clock would wake a thread. */
-static uint64_t left_locked(const struct account *a, uint64_t now, bool *is_short)
+static uint64_t left_locked(const struct in_flight *f, uint64_t now, bool *is_short)
 {
-    uint64_t each = a->queued ? a->queued_ns / a->queued : 0, done = now - a->progress_ns;
+    uint64_t each = f->queued ? f->queued_ns / f->queued : 0, done = now - f->progress_ns;
     *is_short = each < SHORT_NS;
-    return a->queued_ns - (*is_short ? each : min_u64(done, each));
+    return f->queued_ns - (*is_short ? each : min_u64(done, each));
 }
 
 /* How long until this much more may be queued; 0: now. */
-static uint64_t room_in_locked(const struct account *a, int device, uint64_t est_ns, uint64_t now)
+static uint64_t room_in_locked(const struct in_flight *f, int device, uint64_t est_ns, uint64_t now)
 {
     bool is_short;
-    if (!a->queued)
+    if (!f->queued)
         return 0;
     if (g.threshold)
-        return a->queued < g.threshold ? 0 : STALL_NS;
-    uint64_t limit = gate_limit_ns(device), left = left_locked(a, now, &is_short);
+        return f->queued < g.threshold ? 0 : STALL_NS;
+    uint64_t limit = gate_limit_ns(device), left = left_locked(f, now, &is_short);
     if (left <= LEAD_NS || (est_ns < limit && left <= limit - est_ns))
         return 0;
     return is_short ? STALL_NS : left - LEAD_NS;
@@ -347,34 +347,34 @@ static uint64_t room_in_locked(const struct account *a, int device, uint64_t est
 
 /* Whether an end of work is worth waking the threads that wait for room: to do so each time would
  * take time from a device that is this processor. */
-static bool worth_waking_locked(const struct account *a, int device)
+static bool worth_waking_locked(const struct in_flight *f, int device)
 {
     bool is_short;
-    uint64_t limit = gate_limit_ns(device), left = left_locked(a, a->progress_ns, &is_short);
-    return g.threshold || !a->queued || (is_short && left <= max_u64(LEAD_NS, limit) / 2);
+    uint64_t limit = gate_limit_ns(device), left = left_locked(f, f->progress_ns, &is_short);
+    return g.threshold || !f->queued || (is_short && left <= max_u64(LEAD_NS, limit) / 2);
 }
 
 /* Until there is room, or work that is queued does not move. Leaves the lock meanwhile. */
 static void wait_room_locked(int device, uint64_t est_ns, void (**flush)(void *), void *arg)
 {
-    struct account *a = &g.v[device];
+    struct in_flight *f = &g.v[device];
     uint64_t begun = gate_now_ns(), ns;
-    uint32_t ends = a->ends;
-    while ((ns = room_in_locked(a, device, est_ns, gate_now_ns())) > 0 && !device_closed(device)) {
+    uint32_t ends = f->ends;
+    while ((ns = room_in_locked(f, device, est_ns, gate_now_ns())) > 0 && !device_closed(device)) {
         uint64_t now = gate_now_ns();
-        if (a->ends != ends)
+        if (f->ends != ends)
             begun = now;
-        ends = a->ends;
-        if (now - begun > max_u64(STALL_NS, 2 * a->queued_ns) || g.host_waits > 0)
+        ends = f->ends;
+        if (now - begun > max_u64(STALL_NS, 2 * f->queued_ns) || g.host_waits > 0)
             break;
-        a->sleepers++;
+        f->sleepers++;
         pthread_mutex_unlock(&g.lock);
         if (*flush)
             (*flush)(arg);
         *flush = NULL;
-        futex_wait(&a->ends, ends, min_u64(ns, STALL_NS), false);
+        futex_wait(&f->ends, ends, min_u64(ns, STALL_NS), false);
         pthread_mutex_lock(&g.lock);
-        decrement(&a->sleepers);
+        decrement(&f->sleepers);
     }
 }
 
@@ -402,17 +402,17 @@ bool gate_callback(int change)
 
 void gate_admit(int device, uint64_t est_ns, void (*flush)(void *), void *arg)
 {
-    struct account *a = &g.v[device];
+    struct in_flight *f = &g.v[device];
     struct stay stay = gate_enter();
-    a->waiting++;
+    f->waiting++;
     review_locked((unsigned)device);
     if (!gate_callback(0))
         wait_turn_locked(device, est_ns, flush, arg);
-    decrement(&a->waiting);
-    if (!a->queued)
-        a->progress_ns = gate_now_ns();
-    a->queued++;
-    a->queued_ns += est_ns;
+    decrement(&f->waiting);
+    if (!f->queued)
+        f->progress_ns = gate_now_ns();
+    f->queued++;
+    f->queued_ns += est_ns;
     review_locked((unsigned)device);
     gate_leave(stay);
 }
@@ -431,30 +431,30 @@ void gate_ended(int device)
 
 void gate_done(int device, uint64_t est_ns, uint64_t ns)
 {
-    struct account *a = &g.v[device];
+    struct in_flight *f = &g.v[device];
     struct stay stay = gate_enter();
-    if (a->queued) { /* else it was queued before a fork */
-        a->queued--;
-        a->queued_ns -= min_u64(est_ns, a->queued_ns);
+    if (f->queued) { /* else it was queued before a fork */
+        f->queued--;
+        f->queued_ns -= min_u64(est_ns, f->queued_ns);
     }
-    a->progress_ns = gate_now_ns();
-    a->ends++;
+    f->progress_ns = gate_now_ns();
+    f->ends++;
     atomic_fetch_add_explicit(&link_slot->device[device].busy_ns, ns, memory_order_relaxed);
     ended_locked(device);
     review_locked((unsigned)device);
-    if (a->sleepers && worth_waking_locked(a, device))
-        futex_wake(&a->ends);
+    if (f->sleepers && worth_waking_locked(f, device))
+        futex_wake(&f->ends);
     gate_leave(stay);
 }
 
 void gate_queued(int device, uint64_t ns)
 {
-    struct account *a = &g.v[device];
+    struct in_flight *f = &g.v[device];
     struct stay stay = gate_enter();
-    if (ns < a->queued_ns || !a->queued)
-        a->progress_ns = gate_now_ns();
-    a->queued = ns > 0;
-    a->queued_ns = ns;
+    if (ns < f->queued_ns || !f->queued)
+        f->progress_ns = gate_now_ns();
+    f->queued = ns > 0;
+    f->queued_ns = ns;
     review_locked((unsigned)device);
     gate_leave(stay);
 }

@@ -19,7 +19,7 @@ struct gate_control *_Atomic gate_page = &no_page;
 struct gate_slot *link_slot = &no_slot;
 
 static struct own_fd daemon_fd = {.fd = -1};
-static struct own_fd waker[2] = {{.fd = -1}, {.fd = -1}}; /* a pair: read by the keeper, written */
+static struct own_fd waker[2] = {{.fd = -1}, {.fd = -1}}; /* a pair: one is read, one written */
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
@@ -188,7 +188,7 @@ void link_send_locked(const void *message, size_t bytes)
         send(daemon_fd.fd, message, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* ---- the keeper's sleep ---------------------------------------------------------------------- */
+/* ---- the background thread's sleep ----------------------------------------------------------- */
 
 bool link_watch_locked(struct pollfd p[static 2])
 {

@@ -1,5 +1,5 @@
 /* The process's connection to the daemon: a socket, the two pages of base/gate_proto.h, and a way
- * to wake the thread that looks after them (gate.c). Knows no devices, accounts or locks: functions
+ * to wake the thread that looks after them (gate.c). Knows no devices, work or locks: functions
  * that end in _locked are called by one thread at a time, with the gate's lock.
  *
  * Descriptors are the program's to lose: it may close what it did not open, and get the number for
@@ -48,7 +48,7 @@ bool link_intact_locked(void);
 /* Without waiting. A full socket is not an error: its reader looks at the slot anyway. */
 void link_send_locked(const void *message, size_t bytes);
 
-/* What the keeper sleeps on: the connection and the waker. False: it cannot be woken. */
+/* What the background thread sleeps on: the connection and the waker. False: it cannot be woken. */
 bool link_watch_locked(struct pollfd p[static 2]);
 /* After poll(); drops a connection that has ended. */
 void link_look_locked(const struct pollfd p[static 2]);

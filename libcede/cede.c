@@ -12,7 +12,7 @@
 
 #define REQUEST_OPEN 0x43454445524f5045ULL
 
-/* What a struct cede_request holds. */
+/* What a struct cede_request contains. */
 struct reported_request {
     uint64_t state; /* REQUEST_OPEN from begin to end */
     struct hint_request hint;

@@ -20,7 +20,7 @@
 #define CHECKPOINT_VERSION 1U
 #define CHECKPOINT_PART    (1UL << 30) /* of one write(): Linux takes less than 2 GiB */
 
-#define TRIES 100 /* to get hold of PATH.new, while other processes rename it */
+#define TRIES 100 /* to get PATH.new, while other processes rename it */
 
 /* The beginning of a file, in the machine's byte order; the state follows. Magic and version stay
  * where they are in all releases. */

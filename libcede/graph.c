@@ -190,7 +190,7 @@ static unsigned graph_count(const struct cede_graph *g)
     return n;
 }
 
-/* One that would only take another's place is left to the launches. */
+/* One that would only replace another is left to the launches. */
 static int graph_prepare_all(struct cede_graph *g)
 {
     uint64_t evictions = g->evictions;

@@ -11,7 +11,7 @@
 
 /* Numbers of the driver API's reference. */
 enum { MODE_THREAD_LOCAL = 1, MODE_RELAXED = 2 };
-/* A step that allocates from a pool and leaves the freeing to later can be launched again. */
+/* A step that allocates from a memory pool and leaves the freeing to later can run again. */
 enum { AUTO_FREE_ON_LAUNCH = 1 };
 
 #define X(field, symbol, args) {symbol, offsetof(struct graph_driver, field)},
@@ -48,7 +48,7 @@ void cede_graph_drop(struct cede_graph *g, unsigned i)
     atomic_store(&e->nodes, 0);
 }
 
-/* The driver keeps what graphs allocated of a pool until it is asked for it. */
+/* The driver keeps what graphs allocated of a memory pool until it is asked for it. */
 static void graph_evict(struct cede_graph *g, unsigned i)
 {
     g->use[i].evictions++;

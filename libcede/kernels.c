@@ -12,8 +12,8 @@ static uint64_t kernels_mix(uint64_t h, uint64_t v)
     return h ^ (h >> 31);
 }
 
-/* The place of a name, or the free one where it would be; -1: neither. */
-static int kernels_place(const struct kernels *k, const char *name)
+/* The slot of a name, or the free one where it would be; -1: neither. */
+static int kernels_slot(const struct kernels *k, const char *name)
 {
     uint64_t h = 14695981039346656037U; /* FNV-1a */
     for (const char *c = name; *c; c++)
@@ -31,7 +31,7 @@ int cede_kernels_set(struct kernels *k, const char *name, void *function, void *
 {
     if (!name || !*name || strlen(name) > KERNEL_NAME_MAX)
         return -EINVAL;
-    int at = kernels_place(k, name);
+    int at = kernels_slot(k, name);
     if (at < 0)
         return -ENOSPC;
     struct lease_kernel *f = &k->v[at];
@@ -47,7 +47,7 @@ int cede_kernels_set(struct kernels *k, const char *name, void *function, void *
 
 const struct lease_kernel *cede_kernels_find(const struct kernels *k, const char *name)
 {
-    int at = kernels_place(k, name);
+    int at = kernels_slot(k, name);
     return at >= 0 && k->v[at].key ? &k->v[at] : NULL;
 }
 

@@ -11,7 +11,7 @@
 #include "libcede/gpus.h"
 
 #define KERNEL_NAME_MAX 63
-#define PROFILES        1024U /* a power of 2; of two that fall on one place the later stays */
+#define PROFILES        1024U /* a power of 2; of two that fall on one slot the later stays */
 
 struct lease_kernel {
     char name[KERNEL_NAME_MAX + 1];

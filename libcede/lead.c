@@ -74,7 +74,7 @@ struct lead {
 static void lead_launch(struct lead *l)
 {
     void *current = NULL;
-    uint64_t limit = l->plan.hold_ns, keep = l->keep_ns;
+    uint64_t limit = l->plan.wait_ns, keep = l->keep_ns;
     void *params[] = {&l->gpu_words, &l->number, &limit, &keep};
     l->planned = false;
     /* One lead at a time: in a suspended program they would pile up until a launch blocks. Read

@@ -60,7 +60,7 @@ static void lease_run_events(struct cede_pool *p, uint64_t now_ns)
 {
     struct lease_event e;
     while (cede_leases_step(p->leases, now_ns, &e)) {
-        struct holder *h = &p->holders[lease_slot(e.id)];
+        struct lease_data *h = &p->data[lease_slot(e.id)];
         h->waiter->event = e;
         h->waiter->done = true;
         pthread_cond_signal(&h->waiter->cond);
@@ -71,7 +71,7 @@ static void lease_run_events(struct cede_pool *p, uint64_t now_ns)
 /* Asks how busy the GPUs are, if it is time to; gives up the lock for each call. */
 static void lease_poll(struct cede_pool *p, uint64_t now_ns)
 {
-    if (now_ns < p->poll_ns || p->polling || !p->held)
+    if (now_ns < p->poll_ns || p->polling || !p->started)
         return;
     p->polling = true;
     p->poll_ns = time_after(now_ns, p->config.utilization_polling_ms, NSEC_PER_MSEC);
@@ -135,7 +135,7 @@ static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, 
 {
     cede_clock_cond_init(&w->cond);
     w->look_ns = 0;
-    p->holders[lease_slot(id)].waiter = w;
+    p->data[lease_slot(id)].waiter = w;
     p->inside++;
     for (;;) {
         uint64_t now_ns = cede_clock_now_ns();
@@ -152,11 +152,11 @@ static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, 
         struct timespec t = cede_clock_timespec(lease_wake_ns(p, w, until_ns));
         pthread_cond_timedwait(&w->cond, &p->lock, &t);
     }
-    int r = !p->open ? -ESHUTDOWN : w->done && w->event.hold ? -ETIMEDOUT : 0;
+    int r = !p->open ? -ESHUTDOWN : w->done && w->event.wait ? -ETIMEDOUT : 0;
     if (!r && !w->done) {
         r = lease_stopped(w->owner);
         cede_leases_cancel(p->leases, id);
-        p->holders[lease_slot(id)].waiter = NULL;
+        p->data[lease_slot(id)].waiter = NULL;
         lease_run_events(p, cede_clock_now_ns());
     }
     if (--p->inside == 0)
@@ -170,13 +170,13 @@ static int lease_end(struct cede_pool *p, uint64_t id)
     uint64_t now_ns = cede_clock_now_ns();
     if (cede_leases_release(p->leases, id, now_ns) < 0)
         return -ESTALE;
-    struct holder *h = &p->holders[lease_slot(id)];
+    struct lease_data *h = &p->data[lease_slot(id)];
     if (h->stream)
         pool_idle(p, h->device, h->level)[p->devices[h->device].idle[h->level]++] = h->stream;
     if (h->reported)
         cede_request_end(p->config.cede, &h->request);
-    *h = (struct holder){0};
-    p->held--;
+    *h = (struct lease_data){0};
+    p->started--;
     lease_run_events(p, now_ns);
     return 0;
 }
@@ -185,13 +185,13 @@ static int lease_end(struct cede_pool *p, uint64_t id)
 static int lease_equip(struct cede_pool *p, const struct lease_event *e,
                        const struct lease_owner *owner, int priority)
 {
-    struct holder *h = &p->holders[lease_slot(e->id)];
+    struct lease_data *h = &p->data[lease_slot(e->id)];
     uint32_t level = e->urgent || priority >= POOL_LEVELS ? POOL_LEVELS - 1
                      : priority < 0                       ? 0
                                                           : (uint32_t)priority;
-    *h = (struct holder){.id = e->id, .owner = owner, .device = e->device, .level = level};
+    *h = (struct lease_data){.id = e->id, .owner = owner, .device = e->device, .level = level};
     uint32_t *idle = &p->devices[e->device].idle[level];
-    p->held++;
+    p->started++;
     if (!p->gpus)
         return 0;
     if (*idle) {
@@ -221,9 +221,9 @@ static bool lease_reports(const struct cede_pool *p, const struct lease_owner *o
 }
 
 /* Reports a lease, so that the daemon knows when the process has to have the GPU. In the caller's
- * memory: a request is in no list, so its holder may have a copy. Once a second this looks for the
+ * memory: a request is in no list, so its owner may have a copy. Once a second this looks for the
  * daemon, so it gives up the lock; false: the pool was closed meanwhile. */
-static bool lease_report(struct cede_pool *p, const struct cede_shape *s, struct holder *h)
+static bool lease_report(struct cede_pool *p, const struct cede_shape *s, struct lease_data *h)
 {
     cede_pool_step_out(p);
     cede_request_begin(p->config.cede, &h->request, CEDE_JOB, 0, s->due_us);
@@ -234,7 +234,7 @@ static bool lease_report(struct cede_pool *p, const struct cede_shape *s, struct
 
 /* The GPU that a thread had last of a pool: its caches, and what the program keeps for the thread,
  * are there. Small and initial-exec, so that a library that is opened at run time has it without
- * calls of the dynamic linker. Of two pools that fall on one place the later stays. */
+ * calls of the dynamic linker. Of two pools that fall on one slot the later stays. */
 #define LAST_POOLS 4U
 static _Thread_local struct {
     uint64_t pool; /* a lease's opaque[0] */
@@ -253,7 +253,7 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
                           .priority = s->priority,
                           .memory_bytes = s->memory_bytes};
     struct lease_waiter w = {.owner = owner, .memory = s->memory_bytes != 0};
-    struct holder mine = {0};
+    struct lease_data mine = {0};
     if (device < CEDE_ANY_DEVICE || device >= 2 * ONLY ||
         (device >= 0 && a.preferred >= p->config.devices))
         return -EINVAL;
@@ -284,7 +284,7 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
         r = -ESHUTDOWN;
     if (r)
         goto out;
-    struct holder *h = &p->holders[lease_slot(w.event.id)];
+    struct lease_data *h = &p->data[lease_slot(w.event.id)];
     h->reported = mine.reported;
     h->request = mine.request;
     lease_last[at].pool = pool;
@@ -368,9 +368,9 @@ void cede_lease_release_all(const struct lease_owner *owner)
     for (struct cede_pool *p = cede_pool_table; p < cede_pool_table + CEDE_POOLS_MAX; p++) {
         if (cede_pool_enter(p) < 0)
             continue;
-        for (uint32_t i = 0; p->held && i < p->config.capacity; i++) {
-            if (p->holders[i].id && p->holders[i].owner == owner)
-                lease_end(p, p->holders[i].id);
+        for (uint32_t i = 0; p->started && i < p->config.capacity; i++) {
+            if (p->data[i].id && p->data[i].owner == owner)
+                lease_end(p, p->data[i].id);
         }
         pthread_mutex_unlock(&p->lock);
     }
@@ -382,8 +382,8 @@ void cede_lease_wake_owners(void)
         if (cede_pool_enter(p) < 0)
             continue;
         for (uint32_t i = 0; p->inside && i < p->config.capacity; i++) {
-            if (p->holders[i].waiter && p->holders[i].waiter->owner)
-                pthread_cond_signal(&p->holders[i].waiter->cond);
+            if (p->data[i].waiter && p->data[i].waiter->owner)
+                pthread_cond_signal(&p->data[i].waiter->cond);
         }
         pthread_mutex_unlock(&p->lock);
     }

@@ -122,7 +122,7 @@ static void set_text(const struct cede *c, int class, int weight, char *text, si
 
 /* ---- the daemon's answers -------------------------------------------------------------------- */
 
-/* A number at the answer's top level: quotes within texts are escaped, so no text holds the key. */
+/* A number at the answer's top level: quotes within texts are escaped, so no text has the key. */
 static long link_number(const char *text, const char *key)
 {
     const char *at = strstr(text, key);
@@ -408,7 +408,7 @@ static void link_in_child(void)
         c->hints.page = NULL;
         c->hints.generation++;
         cede_hints_reset(&c->hints);
-        pthread_mutex_init(&c->talk, NULL); /* its holder is not here */
+        pthread_mutex_init(&c->talk, NULL); /* its owner is not here */
     }
     link_after_fork();
 }

@@ -47,10 +47,10 @@ static void memory_empty(struct cede_memory *m)
     }
     cede_memory_gpu_close(m->gpu);
     cede_rooms_free(m->rooms);
-    free(m->holders);
+    free(m->data);
     m->gpu = NULL;
     m->rooms = NULL;
-    m->holders = NULL;
+    m->data = NULL;
     m->nallocations = 0;
     m->needs = (struct needs){0};
     m->sampling = m->stale = m->asked = false;
@@ -96,8 +96,8 @@ static int memory_fill(struct cede_memory *m)
         return r;
     c->total_bytes = rooms.total_bytes;
     c->reserve_bytes = rooms.reserve_bytes;
-    m->holders = calloc(c->capacity, sizeof(*m->holders));
-    return m->holders ? 0 : -ENOMEM;
+    m->data = calloc(c->capacity, sizeof(*m->data));
+    return m->data ? 0 : -ENOMEM;
 }
 
 CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct cede_memory **out)
@@ -152,8 +152,8 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
     m->open = false;
     m->generation++;
     for (uint32_t i = 0; i < m->config.capacity; i++) {
-        if (m->holders[i].waiter)
-            pthread_cond_signal(&m->holders[i].waiter->cond);
+        if (m->data[i].waiter)
+            pthread_cond_signal(&m->data[i].waiter->cond);
     }
     while (m->inside)
         pthread_cond_wait(&m->left, &m->lock);
@@ -188,7 +188,7 @@ CEDE_API int cede_memory_get_statistics(struct cede_memory *m, struct cede_memor
         .has_gpu = m->gpu != NULL,
         .pressure = v.pressure,
         .waiting = v.waiting,
-        .reservations = v.held,
+        .reservations = v.reservations,
         .allocations = m->nallocations,
         .total_bytes = m->config.total_bytes,
         .free_bytes = v.free_bytes,

@@ -24,7 +24,7 @@ struct room_waiter {
 };
 
 /* What belongs to a reservation, in the same slot as the pure part's. */
-struct room_holder {
+struct room_data {
     struct room_waiter *waiter; /* NULL: granted */
     uint64_t key;               /* kernel and shape whose lease it is for; 0: none */
     bool internal;              /* not the caller's: of an allocation, until it is made */
@@ -39,7 +39,7 @@ struct cede_memory {
     struct cede_memory_config config;
     struct rooms *rooms;
     struct memory_gpu *gpu; /* NULL: none */
-    struct room_holder *holders;
+    struct room_data *data;
     void *allocations; /* struct allocation by address: tsearch(3) */
     unsigned nallocations;
     struct needs needs;

@@ -118,7 +118,7 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
         cede_memory_leave(m);
         return r;
     }
-    m->holders[room_slot(id)].key = key;
+    m->data[room_slot(id)].key = key;
     m->inside++; /* a handle that is closed now keeps what it has until the end of this */
     for (unsigned i = 0; i < nranges; i++)
         memory_move(m, &ranges[i], &stream, &ids[i]);

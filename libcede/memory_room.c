@@ -19,8 +19,8 @@
 static void memory_wake_first(struct cede_memory *m)
 {
     uint64_t bytes, id = cede_rooms_first(m->rooms, &bytes);
-    if (id && m->holders[room_slot(id)].waiter)
-        pthread_cond_signal(&m->holders[room_slot(id)].waiter->cond);
+    if (id && m->data[room_slot(id)].waiter)
+        pthread_cond_signal(&m->data[room_slot(id)].waiter->cond);
 }
 
 /* Wakes the threads that get their room by now, or time out. None waits once the handle is closed,
@@ -30,7 +30,7 @@ static void memory_run_events(struct cede_memory *m, uint64_t now_ns)
     struct room_event e;
     bool any = false;
     while (m->open && cede_rooms_step(m->rooms, now_ns, &e)) {
-        struct room_holder *h = &m->holders[room_slot(e.id)];
+        struct room_data *h = &m->data[room_slot(e.id)];
         h->waiter->granted = e.granted;
         h->waiter->done = true;
         pthread_cond_signal(&h->waiter->cond);
@@ -121,7 +121,7 @@ static int memory_await(struct cede_memory *m, uint64_t id, uint64_t until_ns)
     struct room_waiter w = {.done = false};
     uint64_t bytes;
     cede_clock_cond_init(&w.cond);
-    m->holders[room_slot(id)].waiter = &w;
+    m->data[room_slot(id)].waiter = &w;
     m->inside++;
     while (m->open && !w.done) {
         uint64_t now_ns = cede_clock_now_ns();
@@ -159,7 +159,7 @@ int cede_memory_wait(struct cede_memory *m, uint64_t bytes, uint64_t until_ns, u
         return -ESHUTDOWN;
     int r = cede_rooms_ask(m->rooms, bytes, until_ns, cede_clock_now_ns(), id);
     if (r == 0 || r == -EINPROGRESS)
-        m->holders[room_slot(*id)] = (struct room_holder){0};
+        m->data[room_slot(*id)] = (struct room_data){0};
     return r == -EINPROGRESS ? memory_await(m, *id, until_ns) : r;
 }
 
@@ -225,7 +225,7 @@ CEDE_API int cede_memory_release(const struct cede_reservation *r)
     if (cede_memory_enter(m) < 0)
         return -ESTALE;
     uint64_t id = r->opaque[1], peak = memory_has(m, r) ? cede_rooms_peak(m->rooms, id) : 0;
-    uint64_t key = peak ? m->holders[room_slot(id)].key : 0;
+    uint64_t key = peak ? m->data[room_slot(id)].key : 0;
     int code = memory_has(m, r) && cede_memory_end(m, id) == 0 ? 0 : -ESTALE;
     if (code == 0 && key)
         cede_needs_learn(&m->needs, key, peak);

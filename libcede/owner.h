@@ -23,7 +23,7 @@ int cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int
 /* Waiting threads that have an owner ask whether it is stopped. */
 void cede_lease_wake_owners(void);
 
-/* Releases what an owner still holds of any pool. */
+/* Releases what an owner still has of any pool. */
 void cede_lease_release_all(const struct lease_owner *owner);
 
 #endif

@@ -41,16 +41,16 @@ static void pool_empty(struct cede_pool *p)
     cede_leases_free(p->leases);
     cede_gpus_close(p->gpus);
     free(p->devices);
-    free(p->holders);
+    free(p->data);
     free(p->idle);
     free(p->kernels);
     p->leases = NULL;
     p->gpus = NULL;
     p->devices = NULL;
-    p->holders = NULL;
+    p->data = NULL;
     p->idle = NULL;
     p->kernels = NULL;
-    p->held = 0;
+    p->started = 0;
     p->polling = p->reading = false;
     p->memory_ns = 0;
     p->error.text[0] = '\0';
@@ -84,10 +84,10 @@ static int pool_fill(struct cede_pool *p)
     if (r)
         return r;
     p->devices = calloc(c->devices, sizeof(*p->devices));
-    p->holders = calloc(c->capacity, sizeof(*p->holders));
+    p->data = calloc(c->capacity, sizeof(*p->data));
     p->idle = calloc((size_t)c->devices * POOL_LEVELS, pool_streams(c) * sizeof(void *));
     p->kernels = calloc(1, sizeof(*p->kernels));
-    if (!p->devices || !p->holders || !p->idle || !p->kernels)
+    if (!p->devices || !p->data || !p->idle || !p->kernels)
         return -ENOMEM;
     for (unsigned d = 0; d < c->devices; d++) {
         p->devices[d].utilization = -1;
@@ -179,14 +179,14 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
     p->open = false;
     p->generation++;
     for (uint32_t i = 0; i < p->config.capacity; i++) {
-        if (p->holders[i].waiter)
-            pthread_cond_signal(&p->holders[i].waiter->cond);
+        if (p->data[i].waiter)
+            pthread_cond_signal(&p->data[i].waiter->cond);
     }
     while (p->inside)
         pthread_cond_wait(&p->left, &p->lock);
     for (uint32_t i = 0; i < p->config.capacity; i++) {
-        if (p->holders[i].reported)
-            cede_request_end(p->config.cede, &p->holders[i].request);
+        if (p->data[i].reported)
+            cede_request_end(p->config.cede, &p->data[i].request);
     }
     pthread_mutex_unlock(&p->lock);
     for (unsigned i = 0; p->gpus && i < p->config.devices * POOL_LEVELS; i++) {
@@ -195,8 +195,8 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
             cede_gpus_stream_end(p->gpus, device, pool_idle(p, device, level)[k]);
     }
     for (uint32_t i = 0; p->gpus && i < p->config.capacity; i++) {
-        if (p->holders[i].stream)
-            cede_gpus_stream_end(p->gpus, p->holders[i].device, p->holders[i].stream);
+        if (p->data[i].stream)
+            cede_gpus_stream_end(p->gpus, p->data[i].device, p->data[i].stream);
     }
     pool_empty(p);
     pthread_mutex_unlock(&table_lock);

@@ -30,7 +30,7 @@ struct lease_waiter {
 };
 
 /* What belongs to a lease, in the same slot as the pure part's. */
-struct holder {
+struct lease_data {
     uint64_t id; /* of a lease that has started; 0: none */
     struct lease_waiter *waiter;
     const struct lease_owner *owner;
@@ -56,10 +56,10 @@ struct cede_pool {
     struct leases *leases;
     struct cede_gpus *gpus;   /* the driver; NULL: none */
     struct pool_gpu *devices; /* config.devices */
-    struct holder *holders;
+    struct lease_data *data;
     void **idle; /* pool_idle() */
     struct kernels *kernels;
-    unsigned held;    /* leases that have started */
+    unsigned started; /* leases that run */
     uint64_t poll_ns; /* when utilization is looked at next; FAR_NS: never */
     bool polling;
     uint64_t memory_ns;     /* when free memory was read last */

@@ -74,7 +74,7 @@ static int queue_set_up(struct cede_queue *q)
         r = -EINVAL;
     if (r)
         return r;
-    q->nreported = c->cede ? cede_requests_places(q->requests) : 0;
+    q->nreported = c->cede ? cede_requests_slots(q->requests) : 0;
     q->times = cede_run_times_new(c->quantile);
     q->devices = calloc(c->devices, sizeof(*q->devices));
     q->slots = calloc((size_t)c->devices * c->batches, sizeof(*q->slots));

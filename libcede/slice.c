@@ -16,7 +16,7 @@
 
 #define RING (CEDE_SLICE_DEPTH_MAX + 1U) /* those that run, and the one before them */
 
-/* A slice. Mark 2 k is where its beginning was marked, mark 2 k + 1 its end; k: its place. */
+/* A slice. Mark 2 k is where its beginning was marked, mark 2 k + 1 its end; k: its index. */
 struct slice {
     uint64_t count;
     bool follows; /* it begins at the end of the one before it */

@@ -32,7 +32,7 @@ static int context_join(struct server *s, struct conn *c)
     return 0;
 }
 
-static bool same_pool(const struct conn *a, const struct conn *b)
+static bool same_server(const struct conn *a, const struct conn *b)
 {
     return a->uid == b->uid && a->gpu == b->gpu && a->mps_inode == b->mps_inode &&
            a->mps_device == b->mps_device;
@@ -47,13 +47,13 @@ static int context_compute_group(struct server *s, struct conn *c)
     if (!c->mps_inode)
         return softgpu_group_add(e, s->now_ns, &c->groups[0]);
     for_each_context (s, o) {
-        if (same_pool(c, o)) {
+        if (same_server(c, o)) {
             c->shared = o->shared;
             return softgpu_group_join(e, o->groups[0], s->now_ns, &c->groups[0]);
         }
     }
-    s->pools += s->pools == UINT32_MAX ? 2 : 1; /* never 0 */
-    c->shared = s->pools;
+    s->mps_servers += s->mps_servers == UINT32_MAX ? 2 : 1; /* never 0 */
+    c->shared = s->mps_servers;
     return softgpu_group_add(e, s->now_ns, &c->groups[0]);
 }
 
@@ -137,7 +137,7 @@ static bool context_fault(struct server *s, struct conn *c)
 {
     const struct conn *o;
     for_each_context (s, o) {
-        if (o == c || (c->mps_inode && same_pool(c, o)))
+        if (o == c || (c->mps_inode && same_server(c, o)))
             shutdown(o->fd, SHUT_RDWR);
     }
     return true;

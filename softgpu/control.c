@@ -206,10 +206,10 @@ bool control_switches(struct server *s, struct conn *c, const struct soft_msg *m
     return true;
 }
 
-static void hold(struct server *s, const struct conn *c, bool on)
+static void lock_context(struct server *s, const struct conn *c, bool on)
 {
     for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++)
-        softgpu_hold(s->fabric.engines[c->gpu], c->groups[i], on, s->now_ns);
+        softgpu_lock(s->fabric.engines[c->gpu], c->groups[i], on, s->now_ns);
 }
 
 /* A restored context has new groups on a real GPU: nothing is set on them, not even what the
@@ -242,7 +242,7 @@ void control_swap_due(struct server *s)
         if (c->swap_to == SWAP_OUT)
             s->gpus[c->gpu].used_bytes -= c->memory_bytes;
         if (c->swap_to == SWAP_RUNNING)
-            hold(s, c, false);
+            lock_context(s, c, false);
         c->swap = c->swap_to;
         c->swap_at_ns = SOFTGPU_NEVER;
     }
@@ -292,7 +292,7 @@ static int begin_step(struct server *s, struct conn *o, uint32_t step)
     if (step == SOFT_MOVE_IN && o->memory_bytes > g->memory_bytes - g->used_bytes)
         return -ENOMEM;
     if (step == SOFT_LOCK)
-        hold(s, o, true);
+        lock_context(s, o, true);
     if (step == SOFT_MOVE_IN) {
         g->used_bytes += o->memory_bytes;
         forget_controls(s, o);

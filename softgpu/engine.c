@@ -169,7 +169,7 @@ void softgpu_update_ready(struct softgpu *e, uint32_t owner)
     struct owner *o = &e->owners[owner];
     struct group *g = &e->groups[o->group];
     g->blocks -= o->blocks;
-    o->blocks = (o->suspended || o->held) && o->arrived != 0;
+    o->blocks = (o->suspended || o->locked) && o->arrived != 0;
     g->blocks += o->blocks;
     const bool ready = g->blocks == 0 && g->work != 0 && !g->reset;
     e->ready_count += ready - softgpu_ready(e, o->group);

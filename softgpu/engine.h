@@ -118,16 +118,16 @@ int softgpu_group_join(struct softgpu *e, uint32_t with, uint64_t at_ns, uint32_
 /* At once: its kernels, completions that were not popped and pending controls are dropped. Those of
  * other owners stay, and the group goes with the last. */
 int softgpu_group_remove(struct softgpu *e, uint32_t group, uint64_t at_ns);
-/* At once, and whatever suspend and resume say: a held group's work waits (its memory is
+/* At once, and whatever suspend and resume say: a locked group's work waits (its memory is
  * elsewhere).
  */
-int softgpu_hold(struct softgpu *e, uint32_t group, bool on, uint64_t at_ns);
+int softgpu_lock(struct softgpu *e, uint32_t group, bool on, uint64_t at_ns);
 /* What its kernels use of each part while they run alone, 0 to 1, from now on: at first nothing.
  * -EINVAL: no such group, or no such share. */
 int softgpu_uses(struct softgpu *e, uint32_t group, const float uses[GPU_PARTS], uint64_t at_ns);
 /* Of several owners of a group, before its first kernel: how much of the SMs this one's kernels
  * have at most together, so that larger ones take longer (0: all), and whether they begin after
- * those of owners of which this does not hold. -EINVAL: no such group, or no such percentage. */
+ * those of owners of which this is not so. -EINVAL: no such group, or no such percentage. */
 int softgpu_client(struct softgpu *e, uint32_t group, uint32_t sm_percent, bool below);
 /* Groups that were reset since the beginning. */
 uint32_t softgpu_resets(const struct softgpu *e);

@@ -225,12 +225,12 @@ int softgpu_group_remove(struct softgpu *e, uint32_t group, uint64_t at_ns)
     return 0;
 }
 
-int softgpu_hold(struct softgpu *e, uint32_t group, bool on, uint64_t at_ns)
+int softgpu_lock(struct softgpu *e, uint32_t group, bool on, uint64_t at_ns)
 {
     if (!valid(e, group))
         return -EINVAL;
     softgpu_advance(e, at_ns);
-    e->owners[group].held = on;
+    e->owners[group].locked = on;
     softgpu_update_ready(e, group);
     softgpu_settle(e);
     return 0;

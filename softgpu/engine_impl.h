@@ -34,9 +34,9 @@ struct fifo {
 
 /* What the numbers of engine.h mean: who has a group, alone or with others. */
 struct owner {
-    bool used, held;
+    bool used, locked;
     uint32_t suspended; /* so many times */
-    bool blocks;        /* suspended or held, with work: the group waits for that */
+    bool blocks;        /* suspended or locked, with work: the group waits for that */
     uint32_t tag;
     uint32_t group, next; /* another owner of the group */
     uint32_t kernels;     /* submitted and not completed */

@@ -158,7 +158,7 @@ static void deliver_waits(struct server *s, struct conn *c)
 static void deliver(struct server *s, uint32_t gpu, const struct softgpu_completion *k)
 {
     struct conn *c = s->gpus[gpu].by_group[k->group];
-    /* Room is certain: the ring holds as many as may be outstanding. */
+    /* Room is certain: the ring has as many as may be outstanding. */
     c->unsent[(c->unsent_first + c->unsent_n++) % SOFT_OUTSTANDING_MAX] = *k;
     if (c->unsent_n == 1)
         deliver_unsent(s, c);

@@ -75,7 +75,7 @@ struct server {
     struct fabric fabric; /* an engine for each GPU, all at now_ns */
     struct gpu gpus[DEVICE_GPUS_MAX];
     uint64_t now_ns, next_key;
-    uint32_t gangs, pools; /* of ranks; of clients of an MPS server: so far */
+    uint32_t gangs, mps_servers; /* their numbers so far */
     struct sockaddr_un addr;
     ino_t inode;        /* of the socket file: unlink no other */
     const char *grants; /* NULL: whose program it is alone decides (yama_may_trace()) */

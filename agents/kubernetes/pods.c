@@ -38,7 +38,7 @@ static bool is_value(const char *text)
     return text && strlen(text) <= VALUE_MAX && text_plain(text);
 }
 
-/* Parses a value of max bytes at most, so that no parser gets more than a pod can hold. NULL: there
+/* Parses a value of max bytes at most, so that no parser gets more than a pod can have. NULL: there
  * is no value, or it cannot be read. */
 static json_t *value_json(struct span s, size_t max)
 {

@@ -3,7 +3,7 @@
  * limit begins anew with each byte. The library uses poll(): with epoll, on a busy machine, it
  * sometimes never noticed such a closed connection, or accepted no more connections.
  *
- * All connections share an answer, so that slow readers hold one text, not one each. */
+ * All connections share an answer, so that slow readers keep one text, not one each. */
 #include "agents/prometheus/metrics_http.h"
 
 #include <errno.h>
@@ -20,9 +20,9 @@
 #include "base/cli_error.h"
 #include "base/symbols.h"
 
-#define PLACES          256
-#define FULL            (PLACES / 2) /* with more connections, AGE_FULL_S holds instead of AGE_S */
-#define AGE_S           6            /* more than ceded may take to answer */
+#define SLOTS           256
+#define FULL            (SLOTS / 2) /* with more connections, AGE_FULL_S holds instead of AGE_S */
+#define AGE_S           6           /* more than ceded may take to answer */
 #define AGE_FULL_S      1
 #define SWEEP_MS        500
 #define REQUEST_BYTES   16384 /* request line and headers of one connection, and its answer's */
@@ -57,7 +57,7 @@ enum { MHD_CONNECTION_NOTIFY_STARTED, MHD_CONNECTION_NOTIFY_CLOSED };
 typedef int mhd_handler(void *ctx, struct MHD_Connection *c, const char *url, const char *method,
                         const char *version, const char *upload, size_t *upload_size,
                         void **request);
-typedef void mhd_notify(void *ctx, struct MHD_Connection *c, void **place, int what);
+typedef void mhd_notify(void *ctx, struct MHD_Connection *c, void **slot, int what);
 
 struct mhd {
     struct MHD_Daemon *(*start_daemon)(unsigned flags, uint16_t port, void *accept_policy,
@@ -102,7 +102,7 @@ static int mhd_open(struct mhd *m, struct error *err)
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-struct http_place {
+struct http_slot {
     int fd; /* < 0: free */
     uint64_t since_ns;
 };
@@ -115,26 +115,26 @@ struct http {
     uint64_t answers_at_ns;
     struct MHD_Response *not_found, *not_allowed, *unavailable;
 
-    pthread_mutex_t lock; /* of places, which the library's and the main thread use */
-    struct http_place places[PLACES];
+    pthread_mutex_t lock; /* of slots, which the library's and the main thread use */
+    struct http_slot slots[SLOTS];
 };
 
-/* The library closes a descriptor only after this notification, so those in places are open. */
+/* The library closes a descriptor only after this notification, so those in slots are open. */
 static void http_notify(void *ctx, struct MHD_Connection *c, void **mine, int what)
 {
     struct http *h = ctx;
     pthread_mutex_lock(&h->lock);
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         const int *fd = h->mhd.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-        struct http_place *p = h->places;
-        while (p < h->places + PLACES && p->fd >= 0)
+        struct http_slot *p = h->slots;
+        while (p < h->slots + SLOTS && p->fd >= 0)
             p++;
-        if (fd && p < h->places + PLACES) {
-            *p = (struct http_place){*fd, monotonic_ns()};
+        if (fd && p < h->slots + SLOTS) {
+            *p = (struct http_slot){*fd, monotonic_ns()};
             *mine = p;
         }
     } else if (*mine) {
-        ((struct http_place *)*mine)->fd = -1;
+        ((struct http_slot *)*mine)->fd = -1;
         *mine = NULL;
     }
     pthread_mutex_unlock(&h->lock);
@@ -145,11 +145,11 @@ static void http_sweep(struct http *h)
     unsigned taken = 0;
     pthread_mutex_lock(&h->lock);
     uint64_t now = monotonic_ns();
-    for (unsigned i = 0; i < PLACES; i++)
-        taken += h->places[i].fd >= 0;
+    for (unsigned i = 0; i < SLOTS; i++)
+        taken += h->slots[i].fd >= 0;
     uint64_t most_ns = (taken > FULL ? AGE_FULL_S : AGE_S) * NSEC_PER_SEC;
-    for (unsigned i = 0; i < PLACES; i++) {
-        const struct http_place *p = &h->places[i];
+    for (unsigned i = 0; i < SLOTS; i++) {
+        const struct http_slot *p = &h->slots[i];
         if (p->fd >= 0 && now - p->since_ns > most_ns)
             shutdown(p->fd, SHUT_RDWR);
     }
@@ -226,8 +226,8 @@ static bool http_prepare(struct http *h)
     h->unavailable = http_response(h, unavailable, MHD_RESPMEM_PERSISTENT, type);
     if (h->not_allowed)
         h->mhd.add_response_header(h->not_allowed, "Allow", "GET, HEAD");
-    for (unsigned i = 0; i < PLACES; i++)
-        h->places[i].fd = -1;
+    for (unsigned i = 0; i < SLOTS; i++)
+        h->slots[i].fd = -1;
     return h->not_found && h->not_allowed && h->unavailable;
 }
 
@@ -273,7 +273,7 @@ int metrics_serve(int listen_fd, metrics_source *source, void *ctx, struct error
     pthread_sigmask(SIG_BLOCK, &ends, NULL); /* the library's thread inherits the mask */
     struct MHD_Daemon *d = h->mhd.start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC, 0, NULL, NULL, http_handle, h,
-        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)PLACES,
+        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)SLOTS,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)AGE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)REQUEST_BYTES, MHD_OPTION_NOTIFY_CONNECTION, http_notify, h, MHD_OPTION_END);
     if (d) {

@@ -129,8 +129,8 @@ static struct terms terms_for(const struct limits *l, const char *partition, con
 }
 
 /* Lists where limits allow the class or weight: "; it is allowed in partition prod, qos high". */
-static void list_places(const struct limits *l, enum job_class class, uint32_t weight, char *buf,
-                        size_t size)
+static void list_allowed(const struct limits *l, enum job_class class, uint32_t weight, char *buf,
+                         size_t size)
 {
     char name[LIMIT_NAME_MAX + 16];
     for (unsigned i = 0; i < l->n; i++) {
@@ -149,18 +149,18 @@ static int check(const struct limits *l, const struct wish *w, const struct term
 {
     static const char *const up_to[] = {"latency, normal and batch are", "normal and batch are",
                                         "batch is"};
-    char where[LIMIT_NAME_MAX + 32] = "", places[200] = "";
+    char where[LIMIT_NAME_MAX + 32] = "", allowed[200] = "";
     if (partition && *partition)
         snprintf(where, sizeof(where), " in partition %s", partition);
     if (w->has_class && w->class < t->max) {
-        list_places(l, w->class, 0, places, sizeof(places));
+        list_allowed(l, w->class, 0, allowed, sizeof(allowed));
         return error_set(err, -EPERM, "--gpu-class=%s is not allowed%s: %s%s",
-                         job_class_name(w->class), where, up_to[t->max], places);
+                         job_class_name(w->class), where, up_to[t->max], allowed);
     }
     if (w->weight > t->max_weight) {
-        list_places(l, CLASS_COUNT, w->weight, places, sizeof(places));
+        list_allowed(l, CLASS_COUNT, w->weight, allowed, sizeof(allowed));
         return error_set(err, -EPERM, "--gpu-weight=%u is not allowed%s: at most %u is%s",
-                         w->weight, where, t->max_weight, places);
+                         w->weight, where, t->max_weight, allowed);
     }
     return 0;
 }

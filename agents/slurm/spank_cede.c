@@ -5,7 +5,7 @@
  * It trusts nothing that the user can change: limits are checked on the node, by its plugstack.conf
  * and by slurmctld's record of the job. It must not delay a task for longer than CEDED_NS, except
  * into a pool, and must not fail a step in a way that drains the node: so a refusal takes effect in
- * the task. SPANK has no place for a plugin's state, which is therefore in `self`. */
+ * the task. SPANK keeps no state of a plugin, which is therefore in `self`. */
 #include <errno.h>
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
@@ -103,8 +103,8 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 }
 
 /* Asks slurmctld, because a user can change the environment, which has them too. "": not known. */
-static void spank_place(spank_t sp, char partition[static LIMIT_NAME_MAX],
-                        char qos[static LIMIT_NAME_MAX])
+static void spank_partition(spank_t sp, char partition[static LIMIT_NAME_MAX],
+                            char qos[static LIMIT_NAME_MAX])
 {
     job_info_msg_t *jobs = NULL;
     uint32_t id = 0;
@@ -136,7 +136,7 @@ static int spank_begin_node(spank_t sp)
     self.shared = shared;
     if (self.limits.dir)
         setenv("CEDE_DIR", self.limits.dir, 1);
-    spank_place(sp, partition, qos);
+    spank_partition(sp, partition, qos);
     if (!err.text[0])
         limits_apply(&self.limits, &self.wish, partition, qos, &self.class, &self.weight, &err);
     snprintf(shared->refusal, sizeof(shared->refusal), "%s", err.text);
@@ -163,7 +163,7 @@ int slurm_spank_local_user_init(spank_t sp, int ac, char **av)
 {
     char partition[LIMIT_NAME_MAX], qos[LIMIT_NAME_MAX];
     struct error err;
-    spank_place(sp, partition, qos);
+    spank_partition(sp, partition, qos);
     if (limits_apply(&self.limits, &self.wish, partition, qos, &self.class, &self.weight, &err) ==
         0)
         return 0;

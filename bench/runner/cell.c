@@ -53,7 +53,7 @@ static json_t *role_metrics(struct run *run, const struct role *role, double a, 
         cpu += run->v[i].cpu;
         if (s->works) {
             works = true;
-            covered &= series_hold(s, b) == 0 && series_rate(s, a, b, &rate) == 0;
+            covered &= series_extend(s, b) == 0 && series_rate(s, a, b, &rate) == 0;
             series_window(s, a + GRACE_S, b, &w);
             work += w.work_us;
         } else if (series_window(s, a, b, &w) == 0) {

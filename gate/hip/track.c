@@ -127,7 +127,7 @@ static struct stream *stream_at(const struct hip_calls *c, hipStream_t handle)
     return spare;
 }
 
-/* Events are made once a place in the ring and used again. */
+/* Events are made once a slot of the ring and used again. */
 static bool record(const struct hip_calls *c, struct stream *s, hipEvent_t *event)
 {
     if (!*event && c->event_create(event, 0) != HIP_OK)
@@ -335,7 +335,7 @@ void track_drained(hipStream_t stream, bool all)
     track_go(stay);
 }
 
-/* Its events stay in the place, for the next stream of this device that gets it. */
+/* Its events stay in the slot, for the next stream of this device that gets it. */
 void track_forget(hipStream_t stream)
 {
     if (in_gate)

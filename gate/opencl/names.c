@@ -72,10 +72,10 @@ static const char *const of_groups_families[] = {"work_group_reduce_", "work_gro
 #define DEVICE  "which starts work on the device"
 #define HIDDEN  "which is not OpenCL C"
 
-enum place { ANYWHERE, WHOLE, FRONT };
+enum match { ANYWHERE, WHOLE, FRONT };
 static const struct {
     const char *text;
-    enum place place;
+    enum match match;
     const char *why;
 } bad[] = {
     {"get_global_size", ANYWHERE, RANGE},
@@ -172,8 +172,8 @@ enum name_kind name_kind(const char *name, size_t n, const char **why)
         if (plain && strchr(bad[i].text, '_'))
             continue;
         *why = bad[i].why;
-        if (bad[i].place == WHOLE   ? strcmp(s, bad[i].text) == 0
-            : bad[i].place == FRONT ? name_begins(s, bad[i].text)
+        if (bad[i].match == WHOLE   ? strcmp(s, bad[i].text) == 0
+            : bad[i].match == FRONT ? name_begins(s, bad[i].text)
                                     : strstr(s, bad[i].text) != NULL)
             return NAME_BAD;
     }

@@ -5,7 +5,7 @@
  *
  * Decided from tokens alone. Sound for what OpenCL C and its known extensions have, not complete:
  * what is not understood is refused. Pure: reads its arguments, allocates and frees a little, knows
- * nothing of OpenCL's run time. Any thread; time linear in the text's length, whatever it holds. */
+ * nothing of OpenCL's run time. Any thread; time linear in the text's length, whatever it says. */
 #ifndef CEDE_GATE_OPENCL_PROOF_H
 #define CEDE_GATE_OPENCL_PROOF_H
 

@@ -71,14 +71,14 @@ static bool is_steered(cl_device_id d)
            vendor == NVIDIA;
 }
 
-/* Names it the same in every program: by its place on the bus, else by its place in the platform.
+/* Names it the same in every program: by its PCI address, else by its index in the platform.
  */
 static int queue_device_number(cl_device_id device)
 {
     enum { PCI_BUS_INFO = 0x410F }; /* CL_DEVICE_PCI_BUS_INFO_KHR */
     cl_device_id d = root_of(device), all[64];
     cl_platform_id platform = NULL;
-    cl_uint n = 0, place = 0, bus[4];
+    cl_uint n = 0, index = 0, bus[4];
     char name[64] = "OpenCL device", maker[24] = "", id[64];
     /* A name that does not fit is an error: then the device's kind has to do. */
     next->clGetDeviceInfo(d, CL_DEVICE_NAME, sizeof(name) - 1, name, NULL);
@@ -88,12 +88,12 @@ static int queue_device_number(cl_device_id device)
         CL_SUCCESS)
         snprintf(maker, sizeof(maker), "%s", text);
     next->clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 64, all, &n);
-    while (place < n && place < 64 && all[place] != d)
-        place++;
+    while (index < n && index < 64 && all[index] != d)
+        index++;
     if (next->clGetDeviceInfo(d, PCI_BUS_INFO, sizeof(bus), bus, NULL) == CL_SUCCESS)
         snprintf(id, sizeof(id), "pci %04x:%02x:%02x.%x", bus[0], bus[1], bus[2], bus[3]);
     else
-        snprintf(id, sizeof(id), "%s %u", maker, place);
+        snprintf(id, sizeof(id), "%s %u", maker, index);
     return gate_device_add(name, id, LEVEL_SLICES);
 }
 

@@ -1,5 +1,5 @@
 /* What the layer knows of the program's OpenCL objects, by handle. Thread-safe; values are copies,
- * so that no thread holds on to an entry that another one removes. */
+ * so that no thread uses an entry that another one removes. */
 #ifndef CEDE_GATE_OPENCL_TABLE_H
 #define CEDE_GATE_OPENCL_TABLE_H
 

@@ -91,7 +91,7 @@ void cede_graph_close(struct cede_graph *g);
 enum cede_graph_reason {
     CEDE_GRAPH_NOT_REFUSED,
     CEDE_GRAPH_SYNCHRONIZES, /* it waits for the GPU, or asks whether work has ended */
-    CEDE_GRAPH_UNSAFE_CALL,  /* it allocates outside a pool or loads a module each time */
+    CEDE_GRAPH_UNSAFE_CALL,  /* it allocates outside a memory pool or loads a module each time */
     CEDE_GRAPH_INVALIDATED,  /* by a call whose error the step did not return, or another thread */
     CEDE_GRAPH_DEFAULT_STREAM, /* it uses the legacy one; not noticed on a non-blocking stream */
     CEDE_GRAPH_MERGES,         /* it joins its capture with another one */

@@ -4,7 +4,7 @@
  * A batch starts when it is full, when the most urgent request that can still meet its deadline has
  * no slack left, or when a request has waited for wait_ns. It is the largest batch that meets that
  * deadline. A more urgent arrival overtakes the waiting requests and may make one of them late.
- * Requests that are late whatever happens fill the remaining places and delay no other. */
+ * Requests that are late whatever happens fill the rest of a batch and delay no other. */
 #ifndef CEDE_LIBCEDE_PURE_BATCHER_H
 #define CEDE_LIBCEDE_PURE_BATCHER_H
 

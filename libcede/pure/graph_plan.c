@@ -122,8 +122,8 @@ CEDE_API const char *cede_graph_text(enum cede_graph_reason reason)
             "the step waits for the GPU or asks whether work has ended: move synchronizations and "
             "queries of streams, events and the context out of it",
         [CEDE_GRAPH_UNSAFE_CALL] =
-            "the step allocates outside a pool, frees such memory or loads a module each time: do "
-            "that before, or allocate from a pool (cudaMallocAsync)",
+            "the step allocates outside a memory pool, frees such memory or loads a module each "
+            "time: do that before, or allocate from a memory pool (cudaMallocAsync)",
         [CEDE_GRAPH_INVALIDATED] =
             "a call invalidated the capture, and the step did not return its error: return it; "
             "other threads must not synchronize the stream or the context meanwhile",

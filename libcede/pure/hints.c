@@ -7,7 +7,7 @@
 #include "base/buckets.h"
 #include "libcede/pure/times.h"
 
-#define NO_PLACE UINT64_MAX
+#define NOT_LISTED UINT64_MAX
 
 /* ---- histogram ------------------------------------------------------------------------------- */
 
@@ -149,7 +149,7 @@ static uint64_t hints_list(struct cede_hints *h, const struct stream_hint *s, ui
     while (i < h->open_end && h->open[i].deadline_ns)
         i++;
     if (i == HINTS_OPEN_MAX)
-        return NO_PLACE;
+        return NOT_LISTED;
     uint64_t laxity = s && s->laxity_us ? s->laxity_us : h->job.laxity_us;
     h->open[i] = (struct due_request){
         .deadline_ns = deadline_ns,
@@ -160,11 +160,11 @@ static uint64_t hints_list(struct cede_hints *h, const struct stream_hint *s, ui
     return i;
 }
 
-static void hints_unlist(struct cede_hints *h, uint64_t place)
+static void hints_unlist(struct cede_hints *h, uint64_t index)
 {
-    if (place >= h->open_end)
+    if (index >= h->open_end)
         return;
-    h->open[place].deadline_ns = 0;
+    h->open[index].deadline_ns = 0;
     while (h->open_end && !h->open[h->open_end - 1].deadline_ns)
         h->open_end--;
 }
@@ -174,14 +174,14 @@ void cede_hints_begin(struct cede_hints *h, cede_stream stream, uint64_t now_ns,
 {
     const struct stream_hint *s = hints_find(h, stream);
     *out =
-        (struct hint_request){.generation = h->generation, .begun_ns = now_ns, .place = NO_PLACE};
+        (struct hint_request){.generation = h->generation, .begun_ns = now_ns, .index = NOT_LISTED};
     if (!deadline_us && s)
         deadline_us = s->deadline_us;
     if (!deadline_us)
         deadline_us = h->job.deadline_us;
     if (deadline_us && deadline_us < FAR_US) {
         out->deadline_ns = now_ns + deadline_us * NSEC_PER_USEC;
-        out->place = hints_list(h, s, out->deadline_ns, deadline_us);
+        out->index = hints_list(h, s, out->deadline_ns, deadline_us);
     }
     h->begun++;
     hints_publish(h);
@@ -220,7 +220,7 @@ bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, bool ser
     uint64_t took_ns = saturating_sub(now_ns, r->begun_ns);
     if (r->generation != h->generation)
         return false;
-    hints_unlist(h, r->place);
+    hints_unlist(h, r->index);
     h->ended++;
     h->due += r->deadline_ns != 0;
     h->met += served && r->deadline_ns && now_ns <= r->deadline_ns;

@@ -26,7 +26,7 @@ struct stream_hint {
 
 /* An open request that has a deadline. */
 struct due_request {
-    uint64_t deadline_ns; /* 0: this place is free */
+    uint64_t deadline_ns; /* 0: this entry is free */
     uint64_t need_us;     /* GPU time; 0: not known */
     int priority;
 };
@@ -37,7 +37,7 @@ struct cede_hints {
     uint32_t looks;      /* HINTS_LOOKS_...: the program has called cede_wanted(), cede_share() */
     uint64_t begun, ended, due, met, max_ns;
     struct due_request open[HINTS_OPEN_MAX];
-    uint32_t open_end; /* all places from here on are free */
+    uint32_t open_end; /* all entries from here on are free */
     uint32_t nstreams;
     struct stream_hint job, streams[CEDE_STREAMS_MAX];
     uint64_t histogram[HINTS_BUCKETS];
@@ -47,7 +47,7 @@ struct cede_hints {
 struct hint_request {
     uint64_t generation, begun_ns;
     uint64_t deadline_ns;                /* 0: none */
-    uint64_t place;                      /* in `open`; UINT64_MAX: not listed */
+    uint64_t index;                      /* in `open`; UINT64_MAX: not listed */
     uint32_t lead_after_ns, lead_for_ns; /* its lead, since begun_ns; for 0: it had none */
 };
 

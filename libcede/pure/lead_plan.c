@@ -38,7 +38,7 @@ bool cede_lead_plan(const struct lead_timing *t, uint64_t now_ns, uint64_t expec
         launch = (int64_t)now_ns;
     if (last <= launch || (known && t->spread > LEAD_SPREAD_MAX))
         return false;
-    uint64_t hold = (uint64_t)(last - launch);
-    *out = (struct lead_plan){(uint64_t)launch, hold < LEAD_HOLD_MAX ? hold : LEAD_HOLD_MAX};
+    uint64_t wait = (uint64_t)(last - launch);
+    *out = (struct lead_plan){(uint64_t)launch, wait < LEAD_WAIT_MAX ? wait : LEAD_WAIT_MAX};
     return true;
 }

@@ -10,7 +10,7 @@
 #define LEAD_AHEAD_NS   350000U
 #define LEAD_SLACK_NS   100000U  /* a lead waits this much past the latest work learned of */
 #define LEAD_UNKNOWN_NS 300000U  /* and this much past the expected work while little is learned */
-#define LEAD_HOLD_MAX   1000000U /* no lead waits longer, in ns */
+#define LEAD_WAIT_MAX   1000000U /* no lead waits longer, in ns */
 #define LEAD_SPREAD_MAX 600000   /* ns from the first to the last eighth: no lead beyond that */
 #define LEAD_SAMPLES    128U     /* requests remembered */
 #define LEAD_KNOWN      8U       /* requests before anything is learned, and between two updates */
@@ -24,7 +24,7 @@ struct lead_timing {
 
 struct lead_plan {
     uint64_t launch_ns;
-    uint64_t hold_ns; /* from the launch on, while no work is queued */
+    uint64_t wait_ns; /* from the launch on, while no work is queued */
 };
 
 void cede_lead_learn(struct lead_timing *t, int64_t error_ns);

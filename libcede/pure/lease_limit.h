@@ -15,7 +15,7 @@
 #define LEASE_BESTS 1024U
 
 /* The shortest time that a lease of a key ever took. A quantile of the latest times would take a
- * lasting overload for normal. Of two keys that fall on one place the later stays. */
+ * lasting overload for normal. Of two keys that fall on one slot the later stays. */
 struct lease_best {
     uint64_t key, ns;
 };

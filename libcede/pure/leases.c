@@ -158,24 +158,24 @@ static bool leases_memory_fits(const struct leases *l, const struct lease_gpu *g
 }
 
 /* What keeps a lease from starting on g, whatever waits in the queue. */
-static enum lease_hold leases_hold(const struct leases *l, const struct lease_gpu *g,
+static enum lease_wait leases_wait(const struct leases *l, const struct lease_gpu *g,
                                    const struct lease_entry *s, uint64_t now_ns)
 {
     if (!leases_memory_fits(l, g, s, now_ns))
-        return HOLD_MEMORY;
+        return WAIT_MEMORY;
     uint32_t beside = leases_beside(l, g, s, now_ns);
     uint64_t occupancy = (uint64_t)g->v.occupancy + s->ask.occupancy;
     if (!beside)
-        return HOLD_NONE;
+        return WAIT_NONE;
     if (beside >= g->limit.limit)
-        return HOLD_COUNT;
+        return WAIT_COUNT;
     if (occupancy - (beside < g->v.active ? g->displacing_occupancy : 0) > l->max_occupancy)
-        return HOLD_OCCUPANCY;
+        return WAIT_OCCUPANCY;
     if (g->utilization <= 100 && g->utilization > l->c.target_utilization)
-        return HOLD_UTILIZATION;
+        return WAIT_UTILIZATION;
     if (beside >= l->c.streams)
-        return HOLD_STREAM;
-    return HOLD_NONE;
+        return WAIT_STREAM;
+    return WAIT_NONE;
 }
 
 static bool leases_urgent(const struct leases *l, const struct lease_entry *s, uint64_t now_ns)
@@ -242,11 +242,11 @@ static bool leases_displaces(const struct leases *l, const struct lease_gpu *g,
 }
 
 /* What keeps s, which is in no queue yet, from starting there now. */
-static enum lease_hold leases_hold_now(const struct leases *l, const struct lease_gpu *g,
+static enum lease_wait leases_wait_now(const struct leases *l, const struct lease_gpu *g,
                                        const struct lease_entry *s, uint64_t now_ns)
 {
     const struct lease_entry *h = leases_head(l, g, !s->ask.memory_bytes, now_ns);
-    return h && leases_before(l, h, s, now_ns) ? HOLD_QUEUE : leases_hold(l, g, s, now_ns);
+    return h && leases_before(l, h, s, now_ns) ? WAIT_QUEUE : leases_wait(l, g, s, now_ns);
 }
 
 static bool leases_less_loaded(const struct lease_gpu *a, const struct lease_gpu *b)
@@ -334,15 +334,15 @@ static int leases_check(const struct leases *l, const struct lease_ask *a)
     return TAILQ_EMPTY(&l->unused) ? -ENOSPC : 0;
 }
 
-/* The device to start on, or, where *why is not HOLD_NONE, to wait for. */
+/* The device to start on, or, where *why is not WAIT_NONE, to wait for. */
 static uint32_t leases_place(const struct leases *l, const struct lease_entry *s, uint64_t now_ns,
-                             enum lease_hold *why)
+                             enum lease_wait *why)
 {
     uint32_t last = s->ask.last < l->c.devices ? s->ask.last : 0, can = SLOT_NONE;
     uint32_t least = s->ask.preferred == SLOT_NONE ? last : s->ask.preferred;
     *why =
-        s->ask.preferred == SLOT_NONE ? HOLD_QUEUE : leases_hold_now(l, &l->gpus[least], s, now_ns);
-    if (*why == HOLD_NONE || s->ask.only)
+        s->ask.preferred == SLOT_NONE ? WAIT_QUEUE : leases_wait_now(l, &l->gpus[least], s, now_ns);
+    if (*why == WAIT_NONE || s->ask.only)
         return least;
     for (uint32_t i = 0; i < l->c.devices; i++) {
         uint32_t d = (last + i) % l->c.devices;
@@ -350,10 +350,10 @@ static uint32_t leases_place(const struct leases *l, const struct lease_entry *s
         if (leases_less_loaded(g, &l->gpus[least]))
             least = d;
         if ((can == SLOT_NONE || leases_less_loaded(g, &l->gpus[can])) &&
-            leases_hold_now(l, g, s, now_ns) == HOLD_NONE)
+            leases_wait_now(l, g, s, now_ns) == WAIT_NONE)
             can = d;
     }
-    *why = can == SLOT_NONE ? leases_hold_now(l, &l->gpus[least], s, now_ns) : HOLD_NONE;
+    *why = can == SLOT_NONE ? leases_wait_now(l, &l->gpus[least], s, now_ns) : WAIT_NONE;
     return can == SLOT_NONE ? least : can;
 }
 
@@ -375,17 +375,17 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
         a->deadline_ns == TIME_NEVER
             ? TIME_NEVER
             : saturating_sub(a->deadline_ns, cede_estimates_get(l->times, a->key, 0.99, 0));
-    uint32_t device = leases_place(l, s, now_ns, &out->hold);
-    bool displaces = out->hold != HOLD_NONE && leases_displaces(l, &l->gpus[device], s, now_ns);
+    uint32_t device = leases_place(l, s, now_ns, &out->wait);
+    bool displaces = out->wait != WAIT_NONE && leases_displaces(l, &l->gpus[device], s, now_ns);
     if (displaces)
-        out->hold = HOLD_NONE;
-    if (out->hold != HOLD_NONE && a->until_ns <= now_ns)
+        out->wait = WAIT_NONE;
+    if (out->wait != WAIT_NONE && a->until_ns <= now_ns)
         return -EAGAIN;
     TAILQ_REMOVE(&l->unused, s, link);
     out->id = s->id;
     out->device = device;
     out->urgent = leases_urgent(l, s, now_ns);
-    if (out->hold == HOLD_NONE) {
+    if (out->wait == WAIT_NONE) {
         leases_start(l, s, device, displaces, now_ns);
         return 0;
     }
@@ -446,7 +446,7 @@ static struct lease_entry *leases_steal(const struct leases *l, const struct lea
         struct lease_entry *s = TAILQ_FIRST(&l->gpus[d].queue);
         for (; s; s = TAILQ_NEXT(s, link)) {
             if (!s->ask.only && (!best || leases_before(l, s, best, now_ns)) &&
-                leases_hold(l, g, s, now_ns) == HOLD_NONE)
+                leases_wait(l, g, s, now_ns) == WAIT_NONE)
                 best = s;
         }
     }
@@ -461,9 +461,9 @@ static bool leases_expire(struct leases *l, uint64_t limit_ns, struct lease_even
             bool lacks = s->id == g->lacks_id && g->lacks_until_ns <= limit_ns;
             if (s->ask.until_ns > limit_ns && !lacks)
                 continue;
-            enum lease_hold why = lacks ? HOLD_STREAM : leases_hold(l, g, s, limit_ns);
+            enum lease_wait why = lacks ? WAIT_STREAM : leases_wait(l, g, s, limit_ns);
             *out = (struct lease_event){
-                .id = s->id, .device = SLOT_NONE, .hold = why == HOLD_NONE ? HOLD_QUEUE : why};
+                .id = s->id, .device = SLOT_NONE, .wait = why == WAIT_NONE ? WAIT_QUEUE : why};
             g->v.timed_out++;
             leases_dequeue(l, s);
             leases_free_slot(l, s);
@@ -493,8 +493,8 @@ static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_eve
         struct lease_gpu *g = &l->gpus[d];
         struct lease_entry *s = leases_head(l, g, true, now_ns);
         bool displaces = false;
-        enum lease_hold why = s ? leases_hold(l, g, s, now_ns) : HOLD_NONE;
-        if (!s || why != HOLD_STREAM) {
+        enum lease_wait why = s ? leases_wait(l, g, s, now_ns) : WAIT_NONE;
+        if (!s || why != WAIT_STREAM) {
             g->lacks_id = 0;
             g->lacks_until_ns = TIME_NEVER;
         } else if (s->id != g->lacks_id) {
@@ -503,7 +503,7 @@ static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_eve
         }
         if (TAILQ_EMPTY(&g->queue))
             s = leases_steal(l, g, now_ns);
-        else if ((displaces = !s || why != HOLD_NONE))
+        else if ((displaces = !s || why != WAIT_NONE))
             s = leases_displacer(l, g, now_ns);
         if (s) {
             *out = (struct lease_event){

@@ -49,21 +49,21 @@ struct lease_ask {
     bool only;             /* on no other than the preferred device */
 };
 
-/* What holds a lease back. */
-enum lease_hold {
-    HOLD_NONE,
-    HOLD_QUEUE, /* leases before it */
-    HOLD_COUNT,
-    HOLD_OCCUPANCY,
-    HOLD_MEMORY,
-    HOLD_UTILIZATION,
-    HOLD_STREAM,
+/* What a lease waits for. */
+enum lease_wait {
+    WAIT_NONE,
+    WAIT_QUEUE, /* leases before it */
+    WAIT_COUNT,
+    WAIT_OCCUPANCY,
+    WAIT_MEMORY,
+    WAIT_UTILIZATION,
+    WAIT_STREAM,
 };
 
 struct lease_event {
     uint64_t id;
     uint32_t device;      /* that it started on */
-    enum lease_hold hold; /* HOLD_NONE: it started; else it timed out */
+    enum lease_wait wait; /* WAIT_NONE: it started; else it timed out */
     bool urgent;
 };
 
@@ -74,7 +74,7 @@ struct leases;
 int cede_leases_new(const struct cede_pool_config *c, struct leases **out);
 void cede_leases_free(struct leases *l);
 
-/* 0: started. -EINPROGRESS: waits. Else nothing is kept: -EAGAIN (it may not wait; out->hold is
+/* 0: started. -EINPROGRESS: waits. Else nothing is kept: -EAGAIN (it may not wait; out->wait is
  * why), -EINVAL, -ENOSPC (capacity). out->id is never that of an earlier lease. */
 int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns,
                     struct lease_event *out);
@@ -103,7 +103,7 @@ void cede_leases_set_utilization(struct leases *l, uint32_t device, uint32_t per
 void cede_leases_set_memory(struct leases *l, uint32_t device, uint64_t free_bytes,
                             uint64_t total_bytes);
 
-/* A lease's own place in 0..capacity-1 until it ends, for what the caller keeps with it. */
+/* A lease's own slot in 0..capacity-1 until it ends, for what the caller keeps with it. */
 static inline uint32_t lease_slot(uint64_t id)
 {
     return (uint32_t)(id & (LEASE_CAPACITY_MAX - 1));

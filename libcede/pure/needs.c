@@ -16,20 +16,20 @@ uint64_t cede_needs_key(const char *kernel, const uint64_t *shape, unsigned n)
     return h ? h : 1;
 }
 
-static uint32_t needs_place(uint64_t key)
+static uint32_t needs_slot(uint64_t key)
 {
     return (uint32_t)(key * 0x9e3779b97f4a7c15U >> 32) & (NEEDS - 1);
 }
 
 uint64_t cede_needs_get(const struct needs *n, uint64_t key)
 {
-    uint32_t i = needs_place(key);
+    uint32_t i = needs_slot(key);
     return n->v[i].key == key ? n->v[i].bytes : 0;
 }
 
 void cede_needs_learn(struct needs *n, uint64_t key, uint64_t bytes)
 {
-    uint32_t i = needs_place(key);
+    uint32_t i = needs_slot(key);
     uint64_t *known = &n->v[i].bytes;
     if (n->v[i].key != key || bytes >= *known)
         *known = bytes;

@@ -1,6 +1,6 @@
 /* How much memory leases of a kernel and shape take, from what earlier ones took. Deterministic; no
  * allocation. The expected need is the most that one took, and follows by an eighth a time when
- * later ones take less. Of two keys that fall on one place the later stays. Not thread-safe. */
+ * later ones take less. Of two keys that fall on one slot the later stays. Not thread-safe. */
 #ifndef CEDE_LIBCEDE_PURE_NEEDS_H
 #define CEDE_LIBCEDE_PURE_NEEDS_H
 

@@ -1,4 +1,4 @@
-/* How many blocks of a kernel an SM holds at a time, and what share of a GPU some blocks take. The
+/* How many blocks of a kernel an SM runs at a time, and what share of a GPU some blocks take. The
  * rules are those of NVIDIA's occupancy calculator, for compute capability 5.0 and later. Pure: the
  * caller asks the driver for the limits. */
 #ifndef CEDE_LIBCEDE_PURE_OCCUPANCY_H

@@ -103,7 +103,7 @@ void cede_requests_free(struct requests *r)
     free(r);
 }
 
-uint32_t cede_requests_places(const struct requests *r)
+uint32_t cede_requests_slots(const struct requests *r)
 {
     return r->nnodes;
 }
@@ -370,7 +370,7 @@ struct party {
     uint32_t n, max;
     struct node *nodes[BATCH_MAX];
     struct batch_request reqs[BATCH_MAX]; /* in order of deadline */
-    uint32_t order[BATCH_MAX];            /* their places in nodes */
+    uint32_t order[BATCH_MAX];            /* their indices in nodes */
 };
 
 static void party_gather(struct party *p, struct node *first, uint32_t room)

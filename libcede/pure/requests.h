@@ -45,7 +45,7 @@ int cede_requests_new(const struct cede_queue_config *c, uint64_t prefer_ns, str
 void cede_requests_free(struct requests *r);
 
 /* The lower halves of all ids are below this. */
-uint32_t cede_requests_places(const struct requests *r);
+uint32_t cede_requests_slots(const struct requests *r);
 
 /* 0; -EBUSY: refused, and out->answer is why; -EINVAL: class, device or run time out of range. */
 int cede_requests_submit(struct requests *r, const struct request *q, uint64_t now_ns,

@@ -8,7 +8,7 @@
 #include "cede/memory.h"
 #include "libcede/pure/times.h"
 
-enum room_state { ROOM_FREE, ROOM_WAITS, ROOM_HELD };
+enum room_state { ROOM_FREE, ROOM_WAITS, ROOM_GRANTED };
 
 struct room_entry {
     uint64_t id, bytes, arrival_ns, until_ns;
@@ -119,9 +119,9 @@ bool cede_rooms_fits(const struct rooms *r, uint64_t bytes)
 
 static void rooms_grant(struct rooms *r, struct room_entry *e)
 {
-    e->state = ROOM_HELD;
+    e->state = ROOM_GRANTED;
     r->v.promised_bytes += e->bytes;
-    r->v.held++;
+    r->v.reservations++;
     rooms_update(r);
 }
 
@@ -176,7 +176,7 @@ int cede_rooms_release(struct rooms *r, uint64_t id)
         rooms_dequeue(r, e);
     } else {
         r->v.promised_bytes -= saturating_sub(e->bytes, e->drawn);
-        r->v.held--;
+        r->v.reservations--;
     }
     rooms_free_slot(r, e);
     rooms_update(r);
@@ -192,7 +192,7 @@ static uint64_t rooms_kept(uint64_t bytes, uint64_t drawn)
 int cede_rooms_draw(struct rooms *r, uint64_t id, uint64_t bytes)
 {
     struct room_entry *e = rooms_find(r, id);
-    if (!e || e->state != ROOM_HELD)
+    if (!e || e->state != ROOM_GRANTED)
         return -ENOENT;
     if (bytes > r->c.total_bytes)
         return -ENOMEM;
@@ -219,7 +219,7 @@ void cede_rooms_took(struct rooms *r, uint64_t bytes)
 static uint64_t rooms_return(struct rooms *r, uint64_t id, uint64_t bytes)
 {
     struct room_entry *e = rooms_find(r, id);
-    if (!e || e->state != ROOM_HELD)
+    if (!e || e->state != ROOM_GRANTED)
         return 0;
     uint64_t before = saturating_sub(e->bytes, e->drawn);
     e->drawn = saturating_sub(e->drawn, bytes);
@@ -235,10 +235,10 @@ void cede_rooms_undraw(struct rooms *r, uint64_t id, uint64_t bytes)
 void cede_rooms_again(struct rooms *r, uint64_t id, uint64_t until_ns)
 {
     struct room_entry *e = rooms_find(r, id);
-    if (!e || e->state != ROOM_HELD)
+    if (!e || e->state != ROOM_GRANTED)
         return;
     r->v.promised_bytes -= saturating_sub(e->bytes, e->drawn);
-    r->v.held--;
+    r->v.reservations--;
     r->v.waiting++;
     r->v.granted--;
     e->until_ns = until_ns;

@@ -32,7 +32,7 @@ struct room_event {
 
 struct rooms_view {
     uint64_t free_bytes, promised_bytes, allocated_bytes, available_bytes;
-    uint32_t waiting, held;
+    uint32_t waiting, reservations;
     uint64_t granted, timed_out, waited, longest_wait_ns;
     int pressure;
 };
@@ -65,7 +65,7 @@ void cede_rooms_took(struct rooms *r, uint64_t bytes);
 void cede_rooms_undraw(struct rooms *r, uint64_t id, uint64_t bytes);
 /* A granted reservation waits again, as the first. until_ns: the same as before. */
 void cede_rooms_again(struct rooms *r, uint64_t id, uint64_t until_ns);
-/* An allocation ended; its room returns to its reservation, if that is still held. */
+/* An allocation ended; its room returns to its reservation, if that is not released. */
 void cede_rooms_freed(struct rooms *r, uint64_t id, uint64_t bytes);
 
 /* The most that was drawn from it at a time, over which it was released. 0: no such reservation. */
@@ -78,7 +78,7 @@ bool cede_rooms_step(struct rooms *r, uint64_t now_ns, struct room_event *out);
 /* The first that waits; 0: none. *bytes: what the driver has to have free for it. */
 uint64_t cede_rooms_first(const struct rooms *r, uint64_t *bytes);
 
-/* A reservation's own place in 0..capacity-1 until it ends. */
+/* A reservation's own slot in 0..capacity-1 until it ends. */
 static inline uint32_t room_slot(uint64_t id)
 {
     return (uint32_t)(id & (ROOMS_CAPACITY_MAX - 1));

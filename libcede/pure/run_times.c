@@ -10,12 +10,12 @@
 #include "libcede/pure/times.h"
 
 #define KINDS 256U
-#define WAYS  8U /* places that a kind may be in */
+#define WAYS  8U /* slots that a kind may be in */
 #define SIZES 8U /* of batches, learned apart: 1, 2, 3 to 4, 5 to 8 ... 65 to 128 */
 
 /* Batches of one model and shape. */
 struct run_kind {
-    uint64_t key, used;      /* used: tick; 0: the place is free */
+    uint64_t key, used;      /* used: tick; 0: the slot is free */
     uint64_t seen_ns[SIZES]; /* estimates; 0: not known */
     uint32_t refused;        /* requests since a batch ran */
     struct run_time line;
@@ -68,7 +68,7 @@ static void run_times_fit(struct run_kind *g, uint64_t expected_ns)
     g->line = (struct run_time){run_ns, batches ? min_u64(each_ns, run_ns) : run_ns};
 }
 
-/* The kind's place, or that of the least recently used of those that share its places. */
+/* The kind's slot, or that of the least recently used of those that share its slots. */
 static struct run_kind *run_times_kind(struct run_times *t, uint64_t key, uint64_t expected_ns)
 {
     struct run_kind *take = &t->kinds[key % KINDS];

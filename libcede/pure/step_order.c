@@ -8,7 +8,7 @@
 #include "cede/step.h"
 #include "libcede/pure/times.h"
 
-#define DEPTHS (CEDE_STEP_DEPTH_MAX + 1) /* places: a step may be begun while `depth` run */
+#define DEPTHS (CEDE_STEP_DEPTH_MAX + 1) /* slots: a step may be begun while `depth` run */
 #define NONE   UINT32_MAX
 
 struct order_member {

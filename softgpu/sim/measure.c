@@ -59,7 +59,7 @@ void sim_applied(struct sim *m)
     }
 }
 
-void sim_account(struct sim *m, uint64_t from, uint64_t to)
+void sim_sample(struct sim *m, uint64_t from, uint64_t to)
 {
     for (uint32_t j = 0; j < m->n; j++) {
         const struct sim_job *job = &m->s->jobs[j];

@@ -530,7 +530,7 @@ static void run(struct sim *m, const struct softgpu_params *p)
         next = next_event(m, next);
         sim_count_waste(m, next);
         fabric_advance(&m->f, next);
-        sim_account(m, m->now, next);
+        sim_sample(m, m->now, next);
         m->now = next;
         completions(m);
     }

@@ -133,7 +133,7 @@ void sim_applied(struct sim *m);
 /* From now to `next` nothing begins or ends. */
 void sim_count_waste(struct sim *m, uint64_t next);
 /* Time passes. */
-void sim_account(struct sim *m, uint64_t from, uint64_t to);
+void sim_sample(struct sim *m, uint64_t from, uint64_t to);
 void sim_report(struct sim *m);
 
 #endif

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define BUSY_MS    5000                /* wait for an earlier keeper that writes its last rows */
+#define BUSY_MS    5000                /* wait for an earlier recorder that writes its last rows */
 #define HEAP_MAX   (256 * 1024 * 1024) /* queries sort in memory */
 #define PRUNED_S   "86400"
 #define FREE_PAGES "2000"             /* returned to the file system per call */
@@ -76,7 +76,7 @@ static int db_code(int rc)
 
 static int db_error(const struct acct_db *db, int rc, const char *what, struct error *err)
 {
-    return error_set(err, db_code(rc), "cannot %s the accounts: %s", what, sqlite3_errmsg(db->sql));
+    return error_set(err, db_code(rc), "cannot %s accounting: %s", what, sqlite3_errmsg(db->sql));
 }
 
 static int db_run(struct acct_db *db, const char *sql)
@@ -131,11 +131,11 @@ static int open_file(const char *dir, int flags, struct acct_db **out, struct er
     struct acct_db *db = calloc(1, sizeof(*db));
     *out = NULL;
     if (!db)
-        return error_set(err, -ENOMEM, "no memory for accounts");
+        return error_set(err, -ENOMEM, "no memory for accounting records");
     if ((size_t)snprintf(path, sizeof(path), "%s/" ACCT_FILE, dir) >= sizeof(path)) {
         free(db);
-        return error_set(err, -ENAMETOOLONG, "the path of the accounts in %.64s... is too long",
-                         dir);
+        return error_set(err, -ENAMETOOLONG,
+                         "the path of the accounting records in %.64s... is too long", dir);
     }
     sqlite3_hard_heap_limit64(HEAP_MAX);
     int rc = sqlite3_open_v2(path, &db->sql, flags | SQLITE_OPEN_NOFOLLOW, NULL);
@@ -166,8 +166,7 @@ static int set_aside(const char *dir, struct error *note, struct error *err)
             return error_set(err, -errno, "cannot set the damaged %s aside: %s", from,
                              strerror(errno));
     }
-    error_set(note, 0, "the accounts are damaged: they are set aside as %s, and new ones begin",
-              to);
+    error_set(note, 0, "damaged accounting records are set aside as %s, and new ones begin", to);
     return 0;
 }
 
@@ -190,13 +189,13 @@ static int begin_writing(struct acct_db *db, int version, struct error *err)
         rc = db_version(db, &is);
     if (rc == SQLITE_OK && is > version)
         return error_set(err, -EPROTO,
-                         "the accounts are of a newer cede (version %d, this one knows %d)", is,
-                         version);
+                         "accounting records are of a newer cede (version %d, this one knows %d)",
+                         is, version);
     if (rc == SQLITE_OK)
         rc = db_ask(db, "PRAGMA quick_check(1)", text, sizeof(text));
     if (rc == SQLITE_OK && strcmp(text, "ok") != 0)
         return error_set(err, could_not_read(text) ? -EIO : -EUCLEAN,
-                         "the accounts are damaged: %.200s", text);
+                         "the accounting records are damaged: %.200s", text);
     if (rc == SQLITE_OK)
         rc = migrate(db, version);
     if (rc == SQLITE_OK)
@@ -234,7 +233,7 @@ int acct_db_open(const char *dir, int version, struct acct_db **out, struct erro
 int acct_db_open_readonly(const char *dir, struct acct_db **out, struct error *err)
 {
     int r = open_file(dir, SQLITE_OPEN_READONLY, out, err);
-    return r == -ENOENT ? error_set(err, r, "there are no accounts in %s yet", dir) : r;
+    return r == -ENOENT ? error_set(err, r, "there are no accounting records in %s yet", dir) : r;
 }
 
 void acct_db_close(struct acct_db *db)
@@ -326,7 +325,7 @@ static void column_text(sqlite3_stmt *s, int column, char *out, size_t size)
     snprintf(out, size, "%s", text ? text : "");
 }
 
-static void accounts_row(sqlite3_stmt *s, struct acct_row *r)
+static void read_row(sqlite3_stmt *s, struct acct_row *r)
 {
     int at = 0;
     const struct {
@@ -439,12 +438,12 @@ int acct_db_query(struct acct_db *db, const struct acct_query *q, uint32_t only,
     char text[32];
     int stop = 0, rc = db_ask(db, "PRAGMA user_version", text, sizeof(text));
     if (rc == SQLITE_OK && atoi(text) != ACCT_VERSION)
-        return error_set(err, -EPROTO, "the accounts are of another version of cede: %s", text);
+        return error_set(err, -EPROTO, "accounting is of another version of cede: %s", text);
     if (rc == SQLITE_OK)
         rc = query_prepare(db, q, only, &s);
     while (rc == SQLITE_OK && !stop && (rc = sqlite3_step(s)) == SQLITE_ROW) {
         rc = SQLITE_OK;
-        accounts_row(s, &r);
+        read_row(s, &r);
         if (sum.rows && same_key((enum acct_by)q->by, &sum, &r)) {
             row_add(&sum, &r);
             continue;

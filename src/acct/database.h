@@ -1,5 +1,5 @@
-/* The database of accounts: SQLite with a write-ahead log. Only processes that do nothing else open
- * it (acct/keeper.h, `cede acct`), since SQLite waits for disks and locks. dir is the state
+/* The accounting records: SQLite with a write-ahead log. Only processes that do nothing else open
+ * it (acct/recorder.h, `cede acct`), since SQLite waits for disks and locks. dir is the state
  * directory, in which the file is ACCT_FILE. Not thread-safe. */
 #ifndef CEDE_ACCT_DATABASE_H
 #define CEDE_ACCT_DATABASE_H

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/account.h"
+#include "base/principal.h"
 #include "base/util.h"
 
 static void day_put(struct acct_days *all, struct acct_day *d)
@@ -54,7 +54,7 @@ void acct_day_add(struct acct_days *all, struct acct_day *d, const struct acct_r
         s->session = r->session;
         s->piece = ++all->sums;
         s->begin_s = r->begin_s;
-        s->uid = account_is_container(d->user) ? r->uid : d->user;
+        s->uid = principal_is_container(d->user) ? r->uid : d->user;
         s->ended = 1;
     }
     d->jobs += first || !d->jobs;

@@ -13,7 +13,7 @@
 /* The day of one user in one account. */
 struct acct_day {
     bool used, changed; /* changed: since the sum was last put */
-    uid_t user;         /* the uid for which limits are counted (base/account.h) */
+    uid_t user;         /* the uid for which limits are counted (base/principal.h) */
     int64_t day;
     uint32_t rows;
     uint64_t jobs; /* number of jobs in the sum */

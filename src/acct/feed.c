@@ -11,7 +11,7 @@
 
 #include "acct/database.h"
 #include "acct/days.h"
-#include "acct/keeper.h"
+#include "acct/recorder.h"
 #include "api/server.h"
 #include "base/child.h"
 #include "base/log.h"
@@ -58,7 +58,7 @@ struct acct {
     uint32_t cursor; /* slot at which an unfinished look goes on */
     struct hints *hints;
 
-    /* A ring of cap messages, of which n are in use; the first `sent` were sent to the keeper. */
+    /* A ring of cap messages, of which n are in use; the first `sent` were sent to the recorder. */
     struct acct_message *queue;
     size_t cap, head, n, sent;
     uint64_t seq, told_dropped;
@@ -67,8 +67,8 @@ struct acct {
     uv_loop_t *loop;
     uv_poll_t *poll; /* of the link */
     int link, listen;
-    pid_t keeper; /* 0: none */
-    bool off;     /* no keeper is started until ceded is reloaded */
+    pid_t recorder; /* 0: none */
+    bool off;       /* no recorder is started until ceded is reloaded */
     uint64_t started_ns, start_at, backoff_ns;
 };
 
@@ -99,7 +99,7 @@ static void queue_put(void *arg, const struct acct_row *row)
     struct acct *a = arg;
     if (a->n == a->cap && !queue_grow(a)) {
         if (!a->settings.dropped++)
-            log_say(LOG_WARNING, "rows of accounts are not written and there is no room for more: "
+            log_say(LOG_WARNING, "accounting rows are not written and there is no room for more: "
                                  "from now on they are only counted");
         return;
     }
@@ -112,7 +112,7 @@ static void queue_send(struct acct *a)
         const struct acct_message *m = queue_at(a, a->sent);
         ssize_t n = send(a->link, m, sizeof(*m), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n != (ssize_t)sizeof(*m))
-            return; /* the keeper has no room until it has confirmed some, or has died */
+            return; /* the recorder has no room until it has confirmed some, or has died */
         a->sent++;
     }
 }
@@ -126,9 +126,9 @@ static void queue_written(struct acct *a, uint64_t seq)
     }
 }
 
-/* ---- the keeper ---- */
+/* ---- the recorder ---- */
 
-static void keeper_unlink(struct acct *a)
+static void recorder_unlink(struct acct *a)
 {
     loop_poll_stop(&a->poll);
     close_p(&a->link);
@@ -163,7 +163,7 @@ static void send_settings(struct acct *a)
         a->told_dropped = a->settings.dropped;
 }
 
-static int keeper_start(struct acct *a, uint64_t now)
+static int recorder_start(struct acct *a, uint64_t now)
 {
     int fds[2], r;
     a->started_ns = now;
@@ -182,10 +182,10 @@ static int keeper_start(struct acct *a, uint64_t now)
     r = r < 0 ? r : child_start(&spec, &pid);
     close(fds[1]);
     if (r < 0) {
-        keeper_unlink(a);
+        recorder_unlink(a);
         return r;
     }
-    a->keeper = pid;
+    a->recorder = pid;
     send_settings(a);
     queue_send(a);
     return 0;
@@ -194,19 +194,19 @@ static int keeper_start(struct acct *a, uint64_t now)
 void acct_reap(struct acct *a, uint64_t now)
 {
     int status;
-    if (!a->keeper || waitpid(a->keeper, &status, WNOHANG) != a->keeper)
+    if (!a->recorder || waitpid(a->recorder, &status, WNOHANG) != a->recorder)
         return;
     (void)take_answers(a); /* answers from before it died */
-    keeper_unlink(a);
+    recorder_unlink(a);
     a->off = WIFEXITED(status) && WEXITSTATUS(status) == ACCT_EXIT_OFF;
     if (now - a->started_ns > BACKOFF_MAX_NS)
         a->backoff_ns = BACKOFF_MIN_NS;
     a->start_at = now + a->backoff_ns;
-    log_say(LOG_WARNING, "cede-acct (pid %d), which keeps accounts, has ended (%s %d); %s",
-            (int)a->keeper, WIFSIGNALED(status) ? "signal" : "status",
+    log_say(LOG_WARNING, "cede-acct (pid %d), for accounting, has ended (%s %d); %s",
+            (int)a->recorder, WIFSIGNALED(status) ? "signal" : "status",
             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
             a->off ? "there are none until ceded is reloaded" : "another follows");
-    a->keeper = 0;
+    a->recorder = 0;
 }
 
 /* ---- rows ---- */
@@ -290,7 +290,7 @@ static void feed_row(struct acct *a, struct acct_job *x, const struct job_view *
         r.gpus += v->counts.on[d].ran_ns || v->exact_ns[d] || v->sampled_ns[d];
     snprintf(r.name, sizeof(r.name), "%s", v->job.name);
     snprintf(r.account, sizeof(r.account), "%s", v->job.account);
-    struct acct_day *day = acct_day_of(&a->days, v->job.account_uid, r.account, r.end_s / DAY_S);
+    struct acct_day *day = acct_day_of(&a->days, v->job.principal, r.account, r.end_s / DAY_S);
     x->listed = x->listed || acct_day_takes(day);
     if (x->listed) {
         queue_put(a, &r);
@@ -395,11 +395,11 @@ uint64_t acct_tick(struct acct *a, struct engine *e, uint64_t now)
             a->look_at = feed_look_due(a, e, now);
         next = a->look_at;
     }
-    if (!a->keeper && !a->off) {
-        int r = now >= a->start_at ? keeper_start(a, now) : 0;
+    if (!a->recorder && !a->off) {
+        int r = now >= a->start_at ? recorder_start(a, now) : 0;
         if (r < 0)
-            log_say(LOG_WARNING, "cannot start cede-acct, which keeps accounts: %s", strerror(-r));
-        next = a->keeper ? next : min_u64(next, a->start_at);
+            log_say(LOG_WARNING, "cannot start cede-acct for accounting: %s", strerror(-r));
+        next = a->recorder ? next : min_u64(next, a->start_at);
     }
     queue_send(a);
     if (a->settings.dropped != a->told_dropped && a->link >= 0)
@@ -469,8 +469,8 @@ void acct_finish(struct acct *a, struct engine *e)
     engine_last_look(e, monotonic_ns());
     a->cursor = 0;
     feed_look(a, e, JOURNAL_JOBS);
-    if (!a->keeper && !a->off && a->n)
-        (void)keeper_start(a, monotonic_ns());
+    if (!a->recorder && !a->off && a->n)
+        (void)recorder_start(a, monotonic_ns());
     queue_send(a);
 }
 
@@ -487,8 +487,8 @@ void acct_free(struct acct *a)
         if (!take_answers(a))
             break;
     }
-    keeper_unlink(a);
-    while (a->keeper && waitpid(a->keeper, NULL, WNOHANG) == 0 && monotonic_ns() < until)
+    recorder_unlink(a);
+    while (a->recorder && waitpid(a->recorder, NULL, WNOHANG) == 0 && monotonic_ns() < until)
         usleep(1000);
     if (server_inode(a->socket) == a->inode) /* else it is a successor's socket */
         unlink(a->socket);

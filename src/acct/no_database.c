@@ -11,7 +11,7 @@ bool acct_db_built(void)
 static int not_built(struct error *err)
 {
     return error_set(err, -ENOSYS,
-                     "this cede was built without SQLite, and keeps no accounts: install "
+                     "this cede was built without SQLite, and keeps no accounting records: install "
                      "libsqlite3-dev and build it again");
 }
 

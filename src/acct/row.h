@@ -1,6 +1,6 @@
-/* The data of accounts: a row has the sums of one job for a piece of time, at most an hour. The
- * same structures go from ceded to the keeper (acct/keeper.h), and from that to clients. All have a
- * fixed size, as both ends are the same program. */
+/* The data of accounting: a row has the sums of one job for a piece of time, at most an hour. The
+ * same structures go from ceded to the recorder (acct/recorder.h), and from that to clients. All
+ * have a fixed size, as both ends are the same program. */
 #ifndef CEDE_ACCT_ROW_H
 #define CEDE_ACCT_ROW_H
 
@@ -53,11 +53,11 @@ struct acct_row {
     uint64_t jobs, rows; /* in an answer: the numbers that this sums up */
 };
 
-/* A message from ceded to the keeper. */
+/* A message from ceded to the recorder. */
 enum acct_kind { ACCT_ROW, ACCT_SETTINGS };
 struct acct_message {
     uint64_t kind;
-    uint64_t seq; /* the keeper answers with it when the row is on disk */
+    uint64_t seq; /* the recorder answers with it when the row is on disk */
     struct acct_row row;
     struct acct_settings {
         uint32_t admin_gid; /* its members see all; (gid_t)-1: none */
@@ -80,7 +80,7 @@ enum acct_by {
 };
 
 #define ACCT_ANYBODY UINT32_MAX
-/* To be changed with these structures, as client and keeper may be of different releases. */
+/* To be changed with these structures, as client and recorder may be of different releases. */
 #define ACCT_PROTO 1
 struct acct_query {
     uint64_t proto;

@@ -18,7 +18,7 @@ static int verb_need(struct verb *v, struct engine *e)
     if (!r->memory_bytes || !engine_view(e, v->target.slot, &view))
         return 0;
     const bool known = view.job.memory_bytes > 0;
-    if (!known && !v->who.admin && model_user_waits_full(engine_model(e), view.job.account_uid))
+    if (!known && !v->who.admin && model_user_waits_full(engine_model(e), view.job.principal))
         return error_set(&v->error, -EDQUOT,
                          "too many jobs wait for GPU memory: a user may have %d that do, and all "
                          "users together %u; try again when some of them have started",
@@ -63,7 +63,7 @@ int verb_adopt(struct verb *v, struct engine *e)
     spec.uid = t->proc_uid;
     spec.program = r->program;
     rules_account(v->verbs->rules, t->proc.pid, &spec);
-    if (!v->who.admin && model_user_full(engine_model(e), spec.account_uid))
+    if (!v->who.admin && model_user_full(engine_model(e), spec.principal))
         return error_set(&v->error, -ENOSPC,
                          "too many jobs: a user may have %d, and all users together %u",
                          USER_JOBS_MAX, USERS_JOBS_MAX);

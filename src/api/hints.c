@@ -29,7 +29,7 @@ struct page {
     uint64_t connection, job;  /* job 0: in none */
     uint32_t slot;             /* the job's at the last hints_assign(); SLOT_NONE: in none */
     struct proc_id proc;
-    uid_t account;
+    uid_t principal;
     bool admin;
     uint64_t ndone;                            /* requests that hints_requests() has seen */
     uint64_t room_job, room_bytes, room_until; /* the memory that it waits for */
@@ -214,7 +214,7 @@ int hints_open(struct hints *h, const struct caller *who, int *fd, struct error 
         struct page *q = &h->pages[i];
         if (q->shared && q->connection == who->connection)
             return error_set(err, -EALREADY, "this connection has its page already");
-        theirs += q->shared && !q->admin && q->account == who->account;
+        theirs += q->shared && !q->admin && q->principal == who->principal;
         users += q->shared && !q->admin;
         p = p || q->shared ? p : q;
     }
@@ -233,7 +233,7 @@ int hints_open(struct hints *h, const struct caller *who, int *fd, struct error 
     *p = (struct page){.shared = shared,
                        .connection = who->connection,
                        .proc = st.id,
-                       .account = who->account,
+                       .principal = who->principal,
                        .admin = who->admin};
     h->n++;
     h->assigned_ns = 0;

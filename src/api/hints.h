@@ -62,7 +62,7 @@ void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns);
  * "met":, "next_due_us":N|null}. NULL: none reports anything. */
 json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns);
 
-/* For accounts: requests that ended, those of them with a deadline, and those that met it. */
+/* For accounting: requests that ended, those of them with a deadline, and those that met it. */
 struct hints_sums {
     uint64_t ended, due, met;
 };

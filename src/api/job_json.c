@@ -76,7 +76,7 @@ static json_t *memory_json(const struct job_view *v, enum job_detail detail)
         return NULL;
     return json_pack("{s:I, s:I, s:I, s:o*, s:o*}", "said_bytes", (json_int_t)job->memory_bytes,
                      "gpu", (json_int_t)job->memory_gpu, "held_bytes", (json_int_t)v->memory_held,
-                     "place", v->queued ? json_integer(v->place) : NULL, "infeasible",
+                     "place", v->queued ? json_integer(v->position) : NULL, "infeasible",
                      v->infeasible ? json_true() : NULL);
 }
 

@@ -17,7 +17,7 @@
  *   suspended or out of GPU memory; without target for the job of the calling process. look: begins
  *   nothing, and shows the outcome
  * - acquire: {"target":T?, "wait_us":N?}: gives the job back what it yielded. The caller repeats it
- *   until that is done, each time within N (5 s), or the job loses its place in line
+ *   until that is done, each time within N (5 s), or the job loses its position in line
  * - ps: {"after":N?, "pid":N?, "brief":true?, "sums":true?}: jobs with numbers above N, as many as
  *   fit, and the job of process pid; brief: without what tables do not show; sums: with the sums of
  *   time that cede top shows

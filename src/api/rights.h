@@ -16,7 +16,7 @@
 
 struct caller {
     uid_t uid;
-    uid_t account; /* the uid for which limits are counted: base/account.h */
+    uid_t principal; /* the uid for which limits are counted: base/principal.h */
     pid_t pid;
     bool admin;
     bool guest;           /* it connected to the socket for containers: guest.h */

@@ -20,7 +20,7 @@
 #include "api/replies.h"
 #include "api/take_back.h"
 #include "base/accept.h"
-#include "base/account.h"
+#include "base/principal.h"
 #include "base/quota.h"
 #include "base/share.h"
 #include "base/unasked.h"
@@ -51,7 +51,7 @@ struct client {
     struct server *server;
     int fd;
     struct ucred cred; /* of the process that called connect() */
-    uid_t account;     /* the uid for which limits are counted */
+    uid_t principal;   /* the uid for which limits are counted */
     bool reserved;     /* it connected as administrator */
     bool guest;        /* it connected to the socket for containers */
     struct pidns ns;   /* a guest's pid namespace */
@@ -76,7 +76,7 @@ struct server {
     uv_timer_t sampler;           /* runs while a client has a page */
     uv_timer_t backoff;           /* runs while a client backs off, or no connection is accepted */
     bool accepts_nobody;          /* no connection is accepted now */
-    struct accounts accounts;
+    struct principals principals;
     char *flood_text; /* the refusal for a user that connects too often */
     struct quotas users;
     uint64_t next_number;
@@ -94,14 +94,14 @@ static void free_when_closed(struct server *s)
 {
     if (!s->stopping || s->closing)
         return;
-    accounts_free(&s->accounts);
+    principals_free(&s->principals);
     free(s->flood_text);
     free(s);
 }
 
-static void user_charge(struct server *s, uid_t account, uint64_t took_ns)
+static void user_charge(struct server *s, uid_t principal, uint64_t took_ns)
 {
-    quota_charge(quota_of(&s->users, account), monotonic_ns(), took_ns * BACKOFF_PART);
+    quota_charge(quota_of(&s->users, principal), monotonic_ns(), took_ns * BACKOFF_PART);
 }
 
 static void on_client_closed(uv_handle_t *h)
@@ -110,7 +110,7 @@ static void on_client_closed(uv_handle_t *h)
     struct server *s = c->server;
     uint64_t started = verbs_cpu_ns(s->verbs);
     unasked_close(c->fd);
-    user_charge(s, c->account, verbs_cpu_ns(s->verbs) - started);
+    user_charge(s, c->principal, verbs_cpu_ns(s->verbs) - started);
     free(c);
     s->closing--;
     free_when_closed(s);
@@ -184,8 +184,8 @@ static bool client_waits(struct client *c)
     const struct ask *a;
     unsigned n = 0;
     for (a = LIST_FIRST(&c->server->asks); a; a = LIST_NEXT(a, link))
-        n += !a->verb.who.admin && a->verb.who.account == c->account;
-    return quota_exceeded(c->server, c->account, c->reserved, BACKOFF_MIN_NS) ||
+        n += !a->verb.who.admin && a->verb.who.principal == c->principal;
+    return quota_exceeded(c->server, c->principal, c->reserved, BACKOFF_MIN_NS) ||
            (!c->reserved && n >= ASKS_PER_USER);
 }
 
@@ -291,7 +291,7 @@ static void answered(struct verb *v, char *text)
         traces_close(v->verbs->traces, a->connection);
     if (s) {
         LIST_REMOVE(a, link);
-        user_charge(s, v->who.account, v->took_ns);
+        user_charge(s, v->who.principal, v->took_ns);
     }
     close_p(&v->fd);
     free(text);
@@ -302,7 +302,7 @@ static void client_ask(struct client *c, size_t n)
 {
     struct server *s = c->server;
     struct caller who = {.uid = c->cred.uid,
-                         .account = c->account,
+                         .principal = c->principal,
                          .pid = c->cred.pid,
                          .admin = !c->guest && peer_is_admin(c->fd, &c->cred, s->admin_gid),
                          .guest = c->guest,
@@ -336,7 +336,7 @@ static void client_take(struct client *c, int status)
         return;
     if (n < 0 && errno == EBADMSG) {
         refuse(c->fd, -EBADMSG, "no request brings descriptors");
-        user_charge(s, c->account, DESCRIPTORS_NS);
+        user_charge(s, c->principal, DESCRIPTORS_NS);
         client_disconnect(c);
     } else if (n <= 0) { /* gone, or an empty message, which looks the same */
         client_disconnect(c);
@@ -354,25 +354,25 @@ static void on_request(uv_poll_t *h, int status, int events)
 {
     struct client *c = h->data;
     struct server *s = c->server;
-    uid_t account = c->account;
+    uid_t principal = c->principal;
     if (client_waits(c)) {
         client_back_off(c);
         return;
     }
     uint64_t started = verbs_cpu_ns(s->verbs);
     client_take(c, status);
-    user_charge(s, account, verbs_cpu_ns(s->verbs) - started);
+    user_charge(s, principal, verbs_cpu_ns(s->verbs) - started);
 }
 
 /* Why there is no room for another connection; NULL: there is. */
-static const char *no_room(const struct server *s, uid_t account, bool admin)
+static const char *no_room(const struct server *s, uid_t principal, bool admin)
 {
     if (s->nclients >= SERVER_CLIENTS_MAX)
         return "too many connections; try again later";
     unsigned others = 0, same = 0;
     for (const struct client *c = LIST_FIRST(&s->clients); c && !admin; c = LIST_NEXT(c, link)) {
         others += !c->reserved && !c->hints;
-        same += !c->reserved && !c->hints && c->account == account;
+        same += !c->reserved && !c->hints && c->principal == principal;
     }
     if (same >= SERVER_CLIENTS_PER_USER)
         return "you have too many connections already; close some";
@@ -393,15 +393,15 @@ static void client_begin(struct client *c)
 }
 
 /* Takes over a connection. False: it is refused because the user connects too often. */
-static bool admit(struct listener *l, int fd, const struct ucred *cred, uid_t account)
+static bool admit(struct listener *l, int fd, const struct ucred *cred, uid_t principal)
 {
     struct server *s = l->poll.data;
     struct pidns ns = {.level = 0};
     bool admin = !l->guests && peer_is_admin(fd, cred, s->admin_gid),
-         flood = quota_exceeded(s, account, admin, FLOOD_NS);
+         flood = quota_exceeded(s, principal, admin, FLOOD_NS);
     const char *why = flood                                        ? NULL
                       : l->guests && peer_pidns(fd, cred, &ns) < 0 ? "you have ended"
-                                                                   : no_room(s, account, admin);
+                                                                   : no_room(s, principal, admin);
     struct client *c = flood || why ? NULL : calloc(1, sizeof(*c));
     if (flood)
         (void)reply(fd, s->flood_text, -1);
@@ -418,7 +418,7 @@ static bool admit(struct listener *l, int fd, const struct ucred *cred, uid_t ac
     c->since_ticks = proc_ticks_now();
     c->fd = fd;
     c->cred = *cred;
-    c->account = account;
+    c->principal = principal;
     c->reserved = admin;
     c->guest = l->guests;
     c->ns = ns;
@@ -447,16 +447,16 @@ static void on_connect(uv_poll_t *h, int status, int events)
             unasked_close(fd);
             continue;
         }
-        uid_t account =
-            (l->guests ? account_of_guest : account_of)(&s->accounts, cred.uid, cred.pid);
-        bool in = admit(l, fd, &cred, account);
+        uid_t principal =
+            (l->guests ? principal_of_guest : principal_of)(&s->principals, cred.uid, cred.pid);
+        bool in = admit(l, fd, &cred, principal);
         uint64_t now = verbs_cpu_ns(s->verbs), took = now - started;
         started = now;
         taken += in;
         away_ns += in ? 0 : took;
         /* Refusing goes on while the user pays, so it costs a quarter more than its time. */
-        if (!quota_exceeded(s, account, false, DEBT_MAX_NS))
-            user_charge(s, account, took + took / BACKOFF_PART + (in ? CONNECTION_NS : 0));
+        if (!quota_exceeded(s, principal, false, DEBT_MAX_NS))
+            user_charge(s, principal, took + took / BACKOFF_PART + (in ? CONNECTION_NS : 0));
     }
     if (away_ns && !s->accepts_nobody)
         accept_nobody(s);

@@ -63,7 +63,7 @@ void take_back(struct verb *v, struct engine *e, const char *why)
         v->op->back(v, e, slot);
     }
     engine_record(e); /* before the client gets an answer, as ceded may be killed then */
-    log_user(v->who.account, LOG_INFO, "uid %u (pid %d): %s: taken back, because %s", v->who.uid,
+    log_user(v->who.principal, LOG_INFO, "uid %u (pid %d): %s: taken back, because %s", v->who.uid,
              (int)v->who.pid, proto_op_name(v->request.op), why);
 }
 

@@ -23,7 +23,7 @@ struct tracer {
     bool used, fresh, dead; /* fresh: it has no events yet; dead: its connection has ended */
     bool cut;
     uint64_t connection;
-    uid_t uid, account;
+    uid_t uid, principal;
     bool admin;
     int fd; /* -1: its reply is not sent yet */
     struct trace_event *ring;
@@ -83,19 +83,19 @@ void traces_free(struct traces *t)
 
 int traces_open(struct traces *t, const struct caller *who, struct error *err)
 {
-    struct tracer *place = NULL;
+    struct tracer *slot = NULL;
     unsigned own = 0, users = 0;
     for_each_tracer(t, r)
     {
         if (r->used && r->connection == who->connection)
             return error_set(err, -EALREADY, "this connection traces already");
-        own += r->used && !r->admin && r->account == who->account;
+        own += r->used && !r->admin && r->principal == who->principal;
         users += r->used && !r->admin;
-        place = place || r->used ? place : r;
+        slot = slot || r->used ? slot : r;
     }
-    if (!place || (!who->admin && (own >= TRACERS_PER_USER || users >= USERS_PART(TRACERS_MAX))))
+    if (!slot || (!who->admin && (own >= TRACERS_PER_USER || users >= USERS_PART(TRACERS_MAX))))
         return error_set(err, -EUSERS, "%u programs trace already; end one of them",
-                         place && own >= TRACERS_PER_USER ? own : users);
+                         slot && own >= TRACERS_PER_USER ? own : users);
     struct trace_event *ring = malloc(EVENTS * sizeof(*ring));
     if (!t->seen)
         t->seen = calloc(JOURNAL_JOBS, sizeof(*t->seen));
@@ -103,14 +103,14 @@ int traces_open(struct traces *t, const struct caller *who, struct error *err)
         free(ring);
         return error_set(err, -ENOMEM, "no memory for a trace");
     }
-    *place = (struct tracer){.used = true,
-                             .fresh = true,
-                             .connection = who->connection,
-                             .uid = who->uid,
-                             .account = who->account,
-                             .admin = who->admin,
-                             .fd = -1,
-                             .ring = ring};
+    *slot = (struct tracer){.used = true,
+                            .fresh = true,
+                            .connection = who->connection,
+                            .uid = who->uid,
+                            .principal = who->principal,
+                            .admin = who->admin,
+                            .fd = -1,
+                            .ring = ring};
     return 0;
 }
 

@@ -381,7 +381,7 @@ static char *reply_rules(struct verb *v, struct engine *e)
 
 static char *reply_trace(struct verb *v, struct engine *e)
 {
-    log_user(v->who.account, LOG_INFO, "uid %u (pid %d): traces", v->who.uid, (int)v->who.pid);
+    log_user(v->who.principal, LOG_INFO, "uid %u (pid %d): traces", v->who.uid, (int)v->who.pid);
     return text_of(
         json_pack("{s:i, s:b, s:i}", "v", PROTO_VERSION, "ok", 1, "trace", TRACE_VERSION));
 }
@@ -390,7 +390,7 @@ static char *reply_of_policy(struct verb *v, struct engine *e)
 {
     const struct request *r = &v->request;
     if (r->name[0] || r->params)
-        log_user(v->who.account, LOG_INFO, "uid %u (pid %d): policy %s%s", v->who.uid,
+        log_user(v->who.principal, LOG_INFO, "uid %u (pid %d): policy %s%s", v->who.uid,
                  (int)v->who.pid, engine_policy(e), r->params ? ", other parameters" : "");
     return text_of(reply_policy(e));
 }
@@ -398,7 +398,7 @@ static char *reply_of_policy(struct verb *v, struct engine *e)
 static void log_done(const struct verb *v)
 {
     const struct job_view *j = &v->target.view;
-    log_user(v->who.account, LOG_INFO,
+    log_user(v->who.principal, LOG_INFO,
              "uid %u (pid %d): %s #%llu %s of uid %u: class %s, weight %u%s", v->who.uid,
              (int)v->who.pid, v->request.release ? "released" : proto_op_done(v->request.op),
              (unsigned long long)j->number, j->job.name, j->job.uid, job_class_name(j->job.class),
@@ -413,7 +413,7 @@ static char *reply_steered(struct verb *v, struct engine *e)
     struct error note = {""};
     int status = 0;
     if (v->in_none) {
-        log_user(v->who.account, LOG_INFO,
+        log_user(v->who.principal, LOG_INFO,
                  "uid %u (pid %d): resumed process %d, which is in no job", v->who.uid,
                  (int)v->who.pid, (int)v->target.proc.pid);
         return reply_done(v, e);
@@ -495,7 +495,7 @@ static int verb_run(struct command *c, struct engine *e)
     if (v->parsed < 0)
         return v->parsed;
     if (v->awaited && !v->awaited(v)) {
-        log_user(v->who.account, LOG_INFO,
+        log_user(v->who.principal, LOG_INFO,
                  "uid %u (pid %d): %s: dropped, because the one who asked waits no longer",
                  v->who.uid, (int)v->who.pid, proto_op_name(v->request.op));
         return error_set(&v->error, -ECANCELED, "nobody waits for the answer");
@@ -515,7 +515,7 @@ static void verb_answer(struct command *c, struct engine *e, int code)
     if (code < 0) {
         if (!v->error.text[0])
             error_set(&v->error, code, "%s", strerror(-code));
-        log_user(v->who.account, LOG_DEBUG, "uid %u (pid %d): refused: %s", v->who.uid,
+        log_user(v->who.principal, LOG_DEBUG, "uid %u (pid %d): refused: %s", v->who.uid,
                  (int)v->who.pid, v->error.text);
         free(text);
         text = reply_refusal(code, &v->error);

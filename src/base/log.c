@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "base/account.h"
+#include "base/principal.h"
 #include "base/quota.h"
 
 static struct {
@@ -96,13 +96,13 @@ void log_say(int level, const char *fmt, ...)
     va_end(ap);
 }
 
-void log_user(uid_t account, int level, const char *fmt, ...)
+void log_user(uid_t principal, int level, const char *fmt, ...)
 {
     va_list ap;
     if (level > log_state.level)
         return;
     const uint64_t now = monotonic_ns();
-    struct quota *u = quota_of(&log_state.users, account);
+    struct quota *u = quota_of(&log_state.users, principal);
     if (u->paid_ns > now + (LOG_USER_BURST - 1) * LOG_USER_NS) {
         u->left_out++;
         return;
@@ -110,8 +110,8 @@ void log_user(uid_t account, int level, const char *fmt, ...)
     quota_charge(u, now, LOG_USER_NS);
     if (u->left_out)
         log_say(LOG_WARNING, "%u messages about %s %u left out: too many at once", u->left_out,
-                account_is_container(account) ? "the container with pid namespace" : "uid",
-                account);
+                principal_is_container(principal) ? "the container with pid namespace" : "uid",
+                principal);
     u->left_out = 0;
     va_start(ap, fmt);
     say(level, fmt, ap);

@@ -16,11 +16,11 @@ void log_open(const char *name, int level);
 void log_set_level(int level);
 void log_say(int level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* A message about what an account (base/account.h) did or asked for. Of one account LOG_USER_BURST
- * lines are written at once, and one in LOG_USER_NS in the long run; the next line is preceded by
- * the number of those left out. */
+/* A message about what a principal (base/principal.h) did or asked for. Of one principal
+ * LOG_USER_BURST lines are written at once, and one in LOG_USER_NS in the long run; the next line
+ * is preceded by the number of those left out. */
 #define LOG_USER_BURST 50U
 #define LOG_USER_NS    (100 * NSEC_PER_MSEC)
-void log_user(uid_t account, int level, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void log_user(uid_t principal, int level, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 #endif

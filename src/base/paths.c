@@ -24,17 +24,16 @@ int cede_state_dir(const char *dir, char *buf, size_t size, struct error *err)
 {
     const struct {
         const char *above, *name;
-    } places[] = {{secure_getenv("CEDE_STATE_DIR"), ""},
-                  {dir ? dir : secure_getenv("CEDE_DIR"), ""},
-                  {geteuid() == 0 ? "/var/lib" : NULL, "/cede"},
-                  {secure_getenv("XDG_STATE_HOME"), "/cede"},
-                  {secure_getenv("HOME"), "/.local/state/cede"}};
+    } dirs[] = {{secure_getenv("CEDE_STATE_DIR"), ""},
+                {dir ? dir : secure_getenv("CEDE_DIR"), ""},
+                {geteuid() == 0 ? "/var/lib" : NULL, "/cede"},
+                {secure_getenv("XDG_STATE_HOME"), "/cede"},
+                {secure_getenv("HOME"), "/.local/state/cede"}};
     size_t i = 0;
-    while (i < ARRAY_SIZE(places) - 1 && (!places[i].above || !*places[i].above))
+    while (i < ARRAY_SIZE(dirs) - 1 && (!dirs[i].above || !*dirs[i].above))
         i++;
-    const char *above = places[i].above;
-    if (!above || *above != '/' ||
-        (size_t)snprintf(buf, size, "%s%s", above, places[i].name) >= size)
+    const char *above = dirs[i].above;
+    if (!above || *above != '/' || (size_t)snprintf(buf, size, "%s%s", above, dirs[i].name) >= size)
         return error_set(err, -ENAMETOOLONG,
                          "the state directory needs an absolute path of at most %zu bytes: set "
                          "CEDE_STATE_DIR",

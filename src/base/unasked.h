@@ -16,7 +16,7 @@ void unasked_refuse(int fd);
  * stays in the socket, so all that can be done with the connection is unasked_close(). */
 ssize_t unasked_recv(int fd, void *buf, size_t size, int flags);
 
-/* close(2) of a connection that no other process has. If it holds unread messages with descriptors,
+/* close(2) of a connection that no other process has. If it has unread messages with descriptors,
  * a separate thread closes it. */
 void unasked_close(int fd);
 

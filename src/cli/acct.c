@@ -1,5 +1,5 @@
-/* `cede acct`: the GPU time of jobs, with options and output as sacct has them. It asks the keeper
- * of accounts; without a daemon it reads the accounts itself, if it has the right. */
+/* `cede acct`: the GPU time of jobs, with options and output as sacct has them. It asks the
+ * recorder of accounting records; without a daemon it reads them itself, if it has the right. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "acct/database.h"
-#include "acct/keeper.h"
+#include "acct/recorder.h"
 #include "acct/times.h"
 #include "api/client.h"
 #include "base/paths.h"
@@ -19,7 +19,7 @@
 
 #define AGAIN    3 /* times */
 #define AGAIN_NS 300000000L
-#define ANSWER_S 40 /* the keeper gives up an answer after 30 s */
+#define ANSWER_S 40 /* the recorder gives up an answer after 30 s */
 #define ROWS_MAX 1000000U
 
 static const char help[] =
@@ -64,15 +64,15 @@ static int take_row(void *arg, const struct acct_row *row)
     return 0;
 }
 
-/* -ENOENT: no keeper listens there. */
-static int connect_keeper(const char *path, bool given, struct error *err)
+/* -ENOENT: no recorder listens there. */
+static int connect_recorder(const char *path, bool given, struct error *err)
 {
     static const struct timeval wait = {.tv_sec = ANSWER_S};
     struct client c;
     int r = client_connect(&c, path, given, 0, err);
     if (r == -EPERM)
-        return error_set(
-            err, r, "not trusting the accounts at %s: they are neither root's nor yours", path);
+        return error_set(err, r, "not trusting accounting records at %s: neither root's nor yours",
+                         path);
     if (r < 0)
         return r == -ENAMETOOLONG ? -ENOENT : r;
     setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
@@ -80,13 +80,13 @@ static int connect_keeper(const char *path, bool given, struct error *err)
     return c.fd;
 }
 
-static int ask_keeper(int fd, const struct acct_query *q, struct answer *out, struct error *err)
+static int ask_recorder(int fd, const struct acct_query *q, struct answer *out, struct error *err)
 {
     struct acct_answer a;
     int r = 0;
     if (send(fd, q, sizeof(*q), MSG_NOSIGNAL) != (ssize_t)sizeof(*q))
-        return error_set(err, errno == EPIPE ? -ECONNRESET : -errno, "cannot ask for accounts: %s",
-                         strerror(errno));
+        return error_set(err, errno == EPIPE ? -ECONNRESET : -errno,
+                         "cannot ask for accounting records: %s", strerror(errno));
     while (r == 0) {
         ssize_t n = recv(fd, &a, sizeof(a), 0);
         if (n != (ssize_t)sizeof(a)) {
@@ -118,33 +118,33 @@ static int read_file(const struct acct_query *q, struct answer *out, struct erro
     if (r == 0)
         r = acct_db_open_readonly(dir, &db, err);
     if (r < 0 && r != -ENOSYS)
-        return error_prefix(err, r, "no daemon that keeps accounts is running");
+        return error_prefix(err, r, "no daemon that keeps accounting records is running");
     if (r == 0)
         r = acct_db_query(db, q, ACCT_ANYBODY, take_row, out, &out->dropped, err);
     acct_db_close(db);
     return r;
 }
 
-/* -ECONNRESET: the keeper ended before it answered. */
+/* -ECONNRESET: the recorder ended before it answered. */
 static int get_rows_once(const struct acct_query *q, struct answer *out, struct error *err)
 {
     char path[512];
     for (unsigned i = 0; cede_socket_at(i, path, sizeof(path)); i++) {
         char *name = strrchr(path, '/') + 1;
         snprintf(name, sizeof(path) - (size_t)(name - path), ACCT_SOCKET);
-        int fd = connect_keeper(path, i == 0, err);
+        int fd = connect_recorder(path, i == 0, err);
         if (fd == -ENOENT)
             continue;
         if (fd < 0)
             return fd;
-        int r = ask_keeper(fd, q, out, err);
+        int r = ask_recorder(fd, q, out, err);
         close(fd);
         return r;
     }
     return read_file(q, out, err);
 }
 
-/* Asks again if the keeper ended meanwhile: another follows at once, or the file is read. */
+/* Asks again if the recorder ended meanwhile: another follows at once, or the file is read. */
 static int get_rows(const struct acct_query *q, struct answer *out, struct error *err)
 {
     int r = get_rows_once(q, out, err);

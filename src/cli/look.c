@@ -14,7 +14,7 @@
 #include "who/procfs.h"
 #include "who/schedulers.h"
 
-/* The journal holds only changed groups; others run by the driver's default. A job counts as paused
+/* The journal has only changed groups; others run by the driver's default. A job counts as paused
  * only if one of its groups is still suspended or stopped, since a restorer may have resumed them.
  */
 static json_t *from_journal_job(const struct journal *j, const struct journal_job *rec)

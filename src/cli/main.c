@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "acct/keeper.h"
+#include "acct/recorder.h"
 #include "agents/kubernetes/agent.h"
 #include "agents/prometheus/metrics.h"
 #include "base/version.h"
@@ -32,7 +32,7 @@ static const struct {
     {"cede-softgpu", "softgpu", soft_server_main, "run the software GPU"},
     {"cede-restore", NULL, restore_main, NULL},
     {"cede-swap", NULL, swap_main, NULL},
-    {"cede-acct", NULL, acct_keeper_main, NULL},
+    {"cede-acct", NULL, acct_recorder_main, NULL},
     {"cede-identify", NULL, identify_main, NULL},
     {"cede-check", NULL, check_main, NULL},
     {"cede-pool", NULL, pool_keeper_main, NULL},

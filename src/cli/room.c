@@ -91,33 +91,33 @@ static bool is_on(const json_t *gpus, json_int_t gpu)
     return on;
 }
 
-/* Lists the jobs before this one and those that hold its GPU's memory. all: as client_ps(). */
+/* Lists the jobs before this one and those that use its GPU's memory. all: as client_ps(). */
 static void room_crowds(const json_t *all, json_int_t number, char *buf, size_t size)
 {
     const json_t *jobs = json_object_get(all, "jobs"), *job, *own = NULL, *stays = NULL, *program;
-    struct crowd before = {.own = 0}, holders = {.own = 0};
+    struct crowd before = {.own = 0}, users = {.own = 0};
     unsigned programs = 0;
     size_t i;
     json_array_foreach(jobs, i, job) own = json_get_int(job, "number") == number ? job : own;
     const json_t *mine = json_object_get(own, "memory");
-    const json_int_t gpu = json_get_int(mine, "gpu"), place = json_get_int(mine, "place");
+    const json_int_t gpu = json_get_int(mine, "gpu"), position = json_get_int(mine, "place");
     json_array_foreach(jobs, i, job)
     {
         const json_t *m = json_object_get(job, "memory"), *at = json_object_get(m, "place");
         bool same = m && json_get_int(m, "gpu") == gpu;
-        if (at && same && json_integer_value(at) < place)
+        if (at && same && json_integer_value(at) < position)
             crowd_add(&before, job, json_get_int(own, "uid"));
         else if (!at && ((same && json_is_true(json_object_get(job, "room"))) ||
                          (is_on(json_object_get(job, "gpus"), gpu) &&
                           json_get_int(job, "memory_bytes") > 0))) {
-            crowd_add(&holders, job, json_get_int(own, "uid"));
+            crowd_add(&users, job, json_get_int(own, "uid"));
             stays = json_get_text(job, "swap_error") ? job : stays;
         }
     }
     json_array_foreach(json_object_get(all, "unmanaged"), i, program) programs +=
         is_on(json_object_get(program, "gpus"), gpu);
     crowd_text(&before, "before it: ", buf, size);
-    crowd_text(&holders, "memory is held or reserved by: ", buf, size);
+    crowd_text(&users, "memory is held or reserved by: ", buf, size);
     size_t n = strlen(buf);
     if (stays)
         snprintf(buf + n, size - n, "; #%lld: %s", (long long)json_get_int(stays, "number"),

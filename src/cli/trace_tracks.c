@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "gpu/ops.h"
 
-#define JOBS   4096U /* places of jobs, by number; a job replaces an older one in its place */
+#define JOBS   4096U /* slots of jobs, by number; a job replaces an older one in its slot */
 #define LANES  16U   /* most requests of a job that are shown at the same time */
 #define CHOSEN 1024U
 

@@ -63,12 +63,12 @@ static const char *whole_reason(const json_t *job)
 static void print_queued(const json_t *job)
 {
     const json_t *memory = json_object_get(job, "memory");
-    json_int_t place = json_get_int(memory, "place");
+    json_int_t ahead = json_get_int(memory, "place");
     printf("  it waits for %.1f GiB on GPU %lld: ",
            (double)json_get_int(memory, "said_bytes") / (1 << 30),
            (long long)json_get_int(memory, "gpu"));
-    if (place)
-        printf("%lld %s before it in line\n", (long long)place, place == 1 ? "job is" : "jobs are");
+    if (ahead)
+        printf("%lld %s before it in line\n", (long long)ahead, ahead == 1 ? "job is" : "jobs are");
     else
         printf("it is the first in line\n");
 }

@@ -3,7 +3,7 @@
  * not a million, and a climb that is too long for one tick goes on in the next.
  *
  * A process may lose ancestors but never gains one: when its parent ends, an ancestor further up
- * becomes its parent. So the cache may hold too many ancestors, never too few. The answer that no
+ * becomes its parent. So the cache may have too many ancestors, never too few. The answer that no
  * ancestor is in a job needs no check; the answer that one is counts only after a fresh read. */
 #ifndef CEDE_CORE_ANCESTORS_H
 #define CEDE_CORE_ANCESTORS_H

@@ -97,7 +97,7 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
     model_job_changed(m, j);
     m->preempts |= rec->preempt;
     m->jobs_end = slot >= m->jobs_end ? slot + 1 : m->jobs_end;
-    j->account = model_account(m, rec->account, rec->account_uid);
+    j->account = model_account(m, rec->account, rec->principal);
     m->accounts[j->account].jobs++;
     struct sched_event add = model_terms_event(EV_JOB_ADD, slot, &rec->terms);
     add.account = j->account;
@@ -228,7 +228,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
     };
     snprintf(rec.name, sizeof(rec.name), "%s", spec->name);
     snprintf(rec.account, sizeof(rec.account), "%s", spec->account);
-    rec.account_uid = spec->account_uid;
+    rec.principal = spec->principal;
     uid_t owner = spec->uid;
     (void)proc_owner(root.pid, &owner);
     rec.owner = owner;
@@ -396,22 +396,22 @@ unsigned model_jobs(const struct model *m)
     return n;
 }
 
-bool model_user_full(const struct model *m, uid_t account)
+bool model_user_full(const struct model *m, uid_t principal)
 {
     uint32_t own = 0, users = 0;
     for_each_job (m, j) {
-        own += j->rec.account_uid == account;
-        users += account == 0 || j->rec.uid != 0;
+        own += j->rec.principal == principal;
+        users += principal == 0 || j->rec.uid != 0;
     }
     return own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX;
 }
 
-bool model_user_waits_full(const struct model *m, uid_t account)
+bool model_user_waits_full(const struct model *m, uid_t principal)
 {
     uint32_t own = 0, users = 0;
     for_each_job (m, j) {
-        own += model_job_waits(j) && j->rec.account_uid == account;
-        users += model_job_waits(j) && (account == 0 || j->rec.uid != 0);
+        own += model_job_waits(j) && j->rec.principal == principal;
+        users += model_job_waits(j) && (principal == 0 || j->rec.uid != 0);
     }
     return own >= USER_WAITS_MAX || users >= USERS_WAITS_MAX;
 }

@@ -36,8 +36,8 @@ struct job_spec {
     enum job_source source;
     uid_t uid;
     char name[JOB_NAME_MAX];
-    char account[ACCOUNT_NAME_MAX]; /* "": the account of the user account_uid */
-    uid_t account_uid;
+    char account[ACCOUNT_NAME_MAX]; /* "": the account of the principal */
+    uid_t principal;
     uint64_t program;   /* a hash of the arguments; 0: not known */
     bool again;         /* a rule is to answer only if an agent reported something after `facts` */
     uint64_t facts;     /* number of the report by which it was classified; 0: there was none */
@@ -128,7 +128,7 @@ struct job_swap {
     struct watch *watch;
     bool ended;
     uint64_t since_ns; /* when it last left or came */
-    uint64_t asked_ns; /* SWAP_ASKED: since when, which is its place in line */
+    uint64_t asked_ns; /* SWAP_ASKED: since when, which is its position in line */
     uint64_t retry_at, retry_every;
     uint64_t refused_until, user_again_at;
     uint64_t bytes[DEVICE_GPUS_MAX]; /* its GPU memory when it left */
@@ -143,7 +143,7 @@ struct job_swap {
 #define MODEL_ACCOUNTS (JOURNAL_JOBS + ACCOUNTS_NAMED)
 struct model_account {
     bool used;
-    char name[ACCOUNT_NAME_MAX]; /* "": the account of user `uid` */
+    char name[ACCOUNT_NAME_MAX]; /* "": the account of the principal `uid` */
     uid_t uid;
     uint32_t jobs;
     uint32_t weight, gpu_min, gpu_max; /* weight 0: not in the configuration, WEIGHT_DEFAULT */
@@ -222,12 +222,12 @@ struct job {
     struct job_swap swap;
     uint64_t room_bytes[DEVICE_GPUS_MAX], room_until[DEVICE_GPUS_MAX]; /* engine_room() */
     /* memory/yield.c: a caller of `cede acquire` waits for it */
-    uint64_t wish_ns, wish_until;        /* begin of the wish, its place in line; and its end */
+    uint64_t wish_ns, wish_until;        /* begin of the wish, its position in line; and its end */
     uint64_t wish_at;                    /* when its memory may be asked in again */
     uint32_t yields_with;                /* what it yielded for as long as its memory leaves */
     uint64_t kept_ns;                    /* since when its stated memory is kept for it */
     uint64_t line_ns, first_ns, pass_ns; /* as in plan/room.h */
-    uint32_t place;                      /* likewise */
+    uint32_t position;                   /* likewise */
     bool infeasible;   /* for a while it would have lacked room even without other jobs */
     uint64_t short_ns; /* since when it would; 0: it would not */
     /* engine/place.c */
@@ -279,7 +279,7 @@ struct model {
         uint32_t caps;
         char why[160];           /* for people */
     } withheld[DEVICE_GPUS_MAX]; /* engine/withhold.c */
-    bool held;                   /* no program is scanned or steered (engine_hold()) */
+    bool quiesced;               /* no program is scanned or steered (engine_quiesce()) */
     struct job *jobs;
     struct model_account *accounts;
     uint32_t accounts_end,
@@ -324,7 +324,7 @@ struct model {
     for (uint32_t t = (slot), t##_more = 1; t##_more;                                              \
          t = (m)->groups[t].twin, t##_more = t != (slot))
 
-/* Allocates the tables: all at once, for as many as the journal holds. 0 or -ENOMEM. */
+/* Allocates the tables: all at once, for as many as the journal has room for. 0 or -ENOMEM. */
 int model_init(struct model *m);
 void model_free(struct model *m);
 
@@ -426,10 +426,10 @@ int model_job_of(const struct model *m, pid_t pid, uint32_t *job);
 int model_job_near(const struct model *m, const struct proc_stat *st, uint32_t near, uint32_t *job);
 uint32_t model_job_by_number(const struct model *m, uint64_t number);
 unsigned model_jobs(const struct model *m); /* their number */
-/* Whether a user's account has as many jobs as it may have, or as may wait for room. account 0:
+/* Whether a principal has as many jobs as it may have, or as may wait for room. principal 0:
  * root in a container, for whom all jobs count as users'. Administrators have no such limit. */
-bool model_user_full(const struct model *m, uid_t account);
-bool model_user_waits_full(const struct model *m, uid_t account);
+bool model_user_full(const struct model *m, uid_t principal);
+bool model_user_waits_full(const struct model *m, uid_t principal);
 
 /* The event EV_JOB_ADD or EV_JOB_CHANGE with these terms. */
 struct sched_event model_terms_event(enum sched_event_type type, uint32_t job,
@@ -466,7 +466,7 @@ void model_group_inherit(struct model *m, uint32_t slot);
 
 /* ---- accounts ---- */
 
-/* The account of that name, or the user's own if name is "". uid: the person, base/account.h. */
+/* The account of that name; if that is "", of the principal `uid` (base/principal.h). */
 uint32_t model_account(struct model *m, const char *name, uid_t uid);
 /* Forgets, or sets, the terms that the configuration gives to named accounts. */
 void model_accounts_forget(struct model *m);

@@ -43,7 +43,7 @@ struct daemon {
     struct options opt;
     char dir[108], socket[128];
     struct config config;
-    struct accounts people;
+    struct principals principals;
     struct rule_list rules; /* where the engine's rule_fn looks */
 
     struct journal *journal;
@@ -55,7 +55,7 @@ struct daemon {
 
     struct children left; /* children that nothing else waits for */
     struct standby restorer;
-    struct acct *acct; /* NULL: no accounts */
+    struct acct *acct; /* NULL: no accounting */
     struct identifier identifier;
     struct check drivers;
 
@@ -214,7 +214,7 @@ static void daemon_stop(struct daemon *d)
         return;
     d->stopping = true;
     if (d->again)
-        process_hold_signals(SIG_BLOCK);
+        process_mask_signals(SIG_BLOCK);
     notify_send("STOPPING=1");
     if (d->server)
         server_stop(d->server);
@@ -244,7 +244,7 @@ static void apply_config(struct daemon *d, const struct config *c)
     struct config old = d->config;
     d->config = *c;
     log_set_level(c->log_level);
-    identifier_use(&d->identifier, &d->rules, &d->config, &d->people);
+    identifier_use(&d->identifier, &d->rules, &d->config, &d->principals);
     rules_name_accounts(&d->rules, d->engine);
     config_free(&old);
     server_set_group(d->server, c->admin_gid);
@@ -336,7 +336,7 @@ static int daemon_open_loop(struct daemon *d, struct error *err)
         if (r == 0)
             r = uv_signal_start(&d->signals[i], on_signal, numbers[i]);
     }
-    process_hold_signals(SIG_UNBLOCK);
+    process_mask_signals(SIG_UNBLOCK);
     /* These only set fields, and never fail. */
     uv_timer_init(&d->loop, &d->timer);
     d->timer.data = d;
@@ -389,8 +389,8 @@ static int open_devices(struct daemon *d, struct error *err)
     return 0;
 }
 
-/* NULL: no accounts are kept. The daemon works without them. */
-static struct acct *start_accounts(struct daemon *d)
+/* NULL: no accounting records are kept. The daemon works without them. */
+static struct acct *start_accounting(struct daemon *d)
 {
     struct error err = {""};
     char state[160];
@@ -401,7 +401,7 @@ static struct acct *start_accounts(struct daemon *d)
         r < 0 ? NULL
               : acct_new(&d->loop, d->dir, state, d->config.admin_gid, d->config.keep_days, &err);
     if (!a)
-        log_say(LOG_WARNING, "no accounts are kept: %s", err.text);
+        log_say(LOG_WARNING, "no accounting: %s", err.text);
     return a;
 }
 
@@ -435,19 +435,19 @@ static int start_up(struct daemon *d, struct error *err)
         return r;
     heartbeat(d);
     r = standby_start(&d->restorer, d->journal, err);
-    const struct journal_lock_id place = journal_lock_id(d->journal);
+    const struct journal_lock_id lock = journal_lock_id(d->journal);
     if (r == 0)
-        r = other_cedes_refuse(journal_shared(d->journal), &place, d->restorer.pid, err);
+        r = other_cedes_refuse(journal_shared(d->journal), &lock, d->restorer.pid, err);
     if (r < 0)
         return r;
 
     r = daemon_open_loop(d, err);
     if (r < 0)
         return r;
-    d->acct = start_accounts(d);
+    d->acct = start_accounting(d);
     if (!d->opt.transient && identifier_init(&d->identifier, &d->loop, on_identity, d) < 0)
         return error_set(err, -ENOMEM, "out of memory");
-    identifier_use(&d->identifier, &d->rules, &d->config, &d->people);
+    identifier_use(&d->identifier, &d->rules, &d->config, &d->principals);
     struct engine_options o = {
         .loop = &d->loop,
         .params = d->config.params,
@@ -589,7 +589,7 @@ int ceded_main(int argc, char **argv)
         if (d->again)
             options_start_again(&d->opt); /* returns only if it failed; then ceded just ends */
         config_free(&d->config);
-        accounts_free(&d->people);
+        principals_free(&d->principals);
     } else {
         log_say(LOG_ERR, "%s", err.text);
         r = error_may_pass(r) ? 1 : 2; /* after 2 its service is not started again */

@@ -236,7 +236,7 @@ static void check_next(struct check *c)
     }
     if (c->failed)
         uv_timer_start(&c->timer, on_again, AGAIN_MS, 0);
-    engine_hold(c->engine, false);
+    engine_quiesce(c->engine, false);
     c->changed(c->arg);
 }
 
@@ -298,7 +298,7 @@ void check_begin(struct check *c, uv_loop_t *loop, struct engine *e, const struc
         return;
     uv_timer_init(loop, &c->timer);
     c->timer.data = c;
-    engine_hold(e, true);
+    engine_quiesce(e, true);
     check_next(c);
 }
 

@@ -1,9 +1,9 @@
 /* The check of drivers when ceded starts. A driver that was never run on such a GPU
  * (doctor/known.h) is checked before any program is steered: the process cede-check starts two
  * small programs and measures whether timeslices and suspension have their effect on them.
- * Meanwhile the engine holds. Controls that had no effect are withheld from the engine, and the
- * finding is kept for later starts (findings.h). A check without a result withholds all controls,
- * and is repeated.
+ * Meanwhile the engine is quiesced. Controls that had no effect are withheld from the engine, and
+ * the finding is kept for later starts (findings.h). A check without a result withholds all
+ * controls, and is repeated.
  *
  * cede-check is killed, with its programs, when its time is over. */
 #ifndef CEDE_DAEMON_CHECK_H

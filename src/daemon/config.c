@@ -19,7 +19,7 @@ static int config_text(struct parser *p, const struct key *k, const char *value)
 {
     if (!*value || strlen(value) >= k->size)
         return complain(p, "%s: 1 to %zu bytes are allowed", k->name, k->size - 1);
-    snprintf(config_place(p, k), k->size, "%s", value);
+    snprintf(config_target(p, k), k->size, "%s", value);
     return 1;
 }
 
@@ -30,7 +30,7 @@ static int read_word(struct parser *p, const struct key *k, const char *value)
         if (!k->words[i])
             continue;
         if (strcmp(value, k->words[i]) == 0) {
-            memcpy(config_place(p, k), &i, sizeof(i));
+            memcpy(config_target(p, k), &i, sizeof(i));
             return 1;
         }
         list_add(known, sizeof(known), k->words[i]);
@@ -64,7 +64,7 @@ static int read_path(struct parser *p, const struct key *k, const char *value)
 
 static int read_bytes(struct parser *p, const struct key *k, const char *value)
 {
-    return parse_bytes(value, MEMORY_MAX_BYTES, config_place(p, k)) < 0
+    return parse_bytes(value, MEMORY_MAX_BYTES, config_target(p, k)) < 0
                ? complain(p, "%s: '%.64s' is no size, such as 0, 500M or 16G", k->name, value)
                : 1;
 }
@@ -73,7 +73,7 @@ static int read_bytes(struct parser *p, const struct key *k, const char *value)
 
 static int read_start(struct parser *p, const struct key *k, const char *value)
 {
-    return parse_duration_us(value, START_LIMIT_US, config_place(p, k)) < 0
+    return parse_duration_us(value, START_LIMIT_US, config_target(p, k)) < 0
                ? complain(p, "%s: '%.64s' is no time up to 3600s, such as 90s, or 0", k->name,
                           value)
                : 1;
@@ -91,7 +91,7 @@ static int read_days(struct parser *p, const struct key *k, const char *value)
     if (!has_unit || parse_u64(number, 1, KEEP_DAYS_MAX, &days) < 0)
         return complain(p, "%s: '%.64s' is no number of days from 1d to %dd, such as 90d", k->name,
                         value, KEEP_DAYS_MAX);
-    *(uint32_t *)config_place(p, k) = (uint32_t)days;
+    *(uint32_t *)config_target(p, k) = (uint32_t)days;
     return 1;
 }
 
@@ -101,7 +101,7 @@ static int read_sm(struct parser *p, const struct key *k, const char *value)
     if (parse_percent(value, 1, &percent) < 0)
         return complain(p, "%s: '%.64s' is no percentage from 1%% to 100%%, such as 90%%", k->name,
                         value);
-    *(uint32_t *)config_place(p, k) = (uint32_t)percent;
+    *(uint32_t *)config_target(p, k) = (uint32_t)percent;
     return 1;
 }
 

@@ -35,7 +35,7 @@ struct config {
     int log_level; /* of syslog: LOG_ERR .. LOG_DEBUG */
     char policy[32];
     struct sched_params params;
-    int accounts;       /* accounts of GPU time are kept, */
+    int accounts;       /* accounting records are kept, */
     uint32_t keep_days; /* for this long */
     int environment;    /* CEDE_CLASS in a program's environment counts */
     int pool;           /* enum pool_of */

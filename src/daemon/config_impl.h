@@ -21,7 +21,7 @@ struct parser {
     struct error *err;
 };
 
-/* A key, and the function that reads its value into its place. */
+/* A key, and the function that reads its value into its target. */
 struct key {
     const char *name;
     int (*read)(struct parser *p, const struct key *k, const char *value);
@@ -36,7 +36,7 @@ int config_complain(struct parser *p, int line, int code, const char *fmt, ...) 
 #define complain(p, ...) config_complain(p, (p)->line, -EINVAL, __VA_ARGS__)
 
 /* Where the value of the key belongs. */
-void *config_place(struct parser *p, const struct key *k);
+void *config_target(struct parser *p, const struct key *k);
 
 /* ---- rules and accounts ---- */
 

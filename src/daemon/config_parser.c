@@ -16,7 +16,7 @@ int config_complain(struct parser *p, int line, int code, const char *fmt, ...)
     return 0;
 }
 
-void *config_place(struct parser *p, const struct key *k)
+void *config_target(struct parser *p, const struct key *k)
 {
     return (char *)(p->section >= S_RULE ? (void *)p->rule : &p->c) + k->at;
 }

@@ -95,12 +95,12 @@ int identifier_init(struct identifier *x, uv_loop_t *loop, void (*answered)(void
 }
 
 void identifier_use(struct identifier *x, struct rule_list *l, const struct config *c,
-                    struct accounts *people)
+                    struct principals *principals)
 {
     char wanted[IDENTIFY_WANTED];
     *l = (struct rule_list){.rules = c->rules,
                             .n = x->loop ? c->nrules : 0,
-                            .people = people,
+                            .principals = principals,
                             .pool_batch = c->pool != POOL_OF_NONE,
                             .pool_latency = c->pool == POOL_OF_LATENCY,
                             .pool_latency_sm = c->pool_latency_sm,

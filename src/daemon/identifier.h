@@ -28,7 +28,7 @@ int identifier_init(struct identifier *x, uv_loop_t *loop, void (*answered)(void
  * Without identifier_init() l has no rules: a transient daemon serves only the jobs of its user,
  * and classifies no other programs. */
 void identifier_use(struct identifier *x, struct rule_list *l, const struct config *c,
-                    struct accounts *people);
+                    struct principals *principals);
 /* Called after SIGCHLD. */
 void identifier_reap(struct identifier *x);
 /* Closes the link, at which cede-identify ends by itself. */

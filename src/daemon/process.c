@@ -133,7 +133,7 @@ void process_reap(struct children *x)
     }
 }
 
-void process_hold_signals(int how)
+void process_mask_signals(int how)
 {
     sigset_t set;
     sigemptyset(&set);

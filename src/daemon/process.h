@@ -39,6 +39,6 @@ void process_reap(struct children *x);
 /* Blocks or unblocks SIGTERM and SIGINT, which stay pending from the end of the loop until the next
  * loop begins in the program that ceded becomes when it starts anew. how: SIG_BLOCK, SIG_UNBLOCK.
  */
-void process_hold_signals(int how);
+void process_mask_signals(int how);
 
 #endif

@@ -191,7 +191,7 @@ int series_percentiles(const struct series *s, double a, double b, struct percen
     return 0;
 }
 
-int series_hold(struct series *s, double t)
+int series_extend(struct series *s, double t)
 {
     struct series_line l = last_line(s);
     if (s->nlines == 0 || l.t >= t)

@@ -60,6 +60,6 @@ int series_percentiles(const struct series *s, double a, double b, struct percen
 
 /* Adds a line at t without progress, if the last one is older: a program that prints only when it
  * gets something done has done nothing since. */
-int series_hold(struct series *s, double t);
+int series_extend(struct series *s, double t);
 
 #endif

@@ -1,4 +1,4 @@
-/* Sums up how each job and each GPU spent its time, for views, metrics and accounts. Engine time
+/* Sums up how each job and each GPU spent its time, for views, metrics and accounting. Engine time
  * itself is counted where it is observed (core/observe/demand.h).
  *
  * A job waits while it has work, as far as is known, and may not run. A GPU's idle time counts

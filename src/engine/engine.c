@@ -175,8 +175,8 @@ int engine_add(struct engine *e, struct proc_id root, const struct job_spec *spe
         *job = known;
         return engine_join(e, root, spec, known, err);
     }
-    int r = model_floors_check(&e->model, SLOT_NONE, spec->account, spec->account_uid, &spec->terms,
-                               err);
+    int r =
+        model_floors_check(&e->model, SLOT_NONE, spec->account, spec->principal, &spec->terms, err);
     if (r == 0 && spec->terms.preempt)
         r = preempt_check(&e->model, NULL, err);
     return r < 0 ? r : model_job_add(&e->model, root, spec, job, err);
@@ -185,7 +185,7 @@ int engine_add(struct engine *e, struct proc_id root, const struct job_spec *spe
 int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms, struct error *err)
 {
     struct job *j = &e->model.jobs[job];
-    int r = model_floors_check(&e->model, job, j->rec.account, j->rec.account_uid, terms, err);
+    int r = model_floors_check(&e->model, job, j->rec.account, j->rec.principal, terms, err);
     if (r == 0 && terms->preempt > j->rec.preempt)
         r = preempt_check(&e->model, j, err);
     if (r == 0)
@@ -209,7 +209,7 @@ int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)
 
 int engine_look(struct engine *e, uint32_t job, struct error *err)
 {
-    if (e->model.held)
+    if (e->model.quiesced)
         return error_set(err, -EAGAIN,
                          "the GPU's driver is being checked: try again in some seconds");
     int r = discovery_all(&e->discovery, &e->model), scanned = scans_job(&e->model, job);

@@ -120,11 +120,11 @@ void engine_set_swap(struct engine *e, const struct swap_options *o);
 
 /* ---- a driver that is not known: engine/withhold.c ---- */
 
-/* While the engine holds, no program is scanned or steered; changes of an earlier cede are
+/* While the engine is quiesced, no program is scanned or steered; changes of an earlier cede are
  * undone. */
-void engine_hold(struct engine *e, bool on);
-/* Whether the driver came back as another release, as after an update. Then the engine holds for
- * good, as only a new engine finds out which GPUs there are and what the driver can do. */
+void engine_quiesce(struct engine *e, bool on);
+/* Whether the driver came back as another release, as after an update. Then the engine is quiesced
+ * for good, as only a new engine finds out which GPUs there are and what the driver can do. */
 bool engine_driver_changed(const struct engine *e);
 /* Withholds these capabilities (enum gpu_caps) on that GPU, and allows all others. */
 void engine_withhold(struct engine *e, unsigned gpu, uint32_t caps, const char *why);
@@ -184,7 +184,7 @@ struct job_view {
     uint64_t due_needs_ns;             /* GPU time that is left; TIME_NEVER: not known */
     enum place_reason placed_why;      /* the reason for job.placed */
     bool queued;          /* it waits for room before its program is started (engine_need()) */
-    uint32_t place;       /* while queued, its place in line from 0 */
+    uint32_t position;    /* while queued, its position in line from 0 */
     bool infeasible;      /* it would lack room even if all jobs ended, so others overtake it */
     uint64_t memory_held; /* memory that it has on the GPU for which it stated a need */
     struct job_counts counts;

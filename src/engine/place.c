@@ -134,7 +134,7 @@ static bool place_goes_first(const struct job *a, const struct job *b)
 {
     if (a->rec.class != b->rec.class)
         return a->rec.class < b->rec.class;
-    return a->place != b->place ? a->place < b->place : a->rec.number < b->rec.number;
+    return a->position != b->position ? a->position < b->position : a->rec.number < b->rec.number;
 }
 
 void place_moves(struct place_names *names, const struct autoswap *s, struct model *m)

@@ -175,7 +175,7 @@ int survey_free(struct survey *s, struct model *m, struct proc_id id, struct err
 {
     const uint64_t started = monotonic_ns();
     struct suspect x = {.id = id};
-    if (m->held)
+    if (m->quiesced)
         return error_set(
             err, -EAGAIN,
             "process %d is not resumed while the GPU's driver is checked: try again in "
@@ -258,7 +258,7 @@ uint64_t survey_due(struct survey *s, struct model *m)
     if (m->now >= s->list_at || (missing && !s->listed))
         list_processes(s, m);
     uint64_t again = min_u64(s->search_at, s->list_at);
-    if (m->held)
+    if (m->quiesced)
         return again;
     if (!s->n && (s->lost || !missing))
         return again;
@@ -311,7 +311,7 @@ void survey_take(struct survey *s, struct model *m)
 void survey_end(struct survey *s, struct model *m, bool restore)
 {
     const uint64_t started = monotonic_ns();
-    restore &= !m->held;
+    restore &= !m->quiesced;
     while (restore && s->n && monotonic_ns() - started < LEAVING_NS) {
         if (free_step(s, m, &s->v[0]))
             suspect_remove(s, m, 0);

@@ -283,7 +283,7 @@ static uint64_t room_due(struct engine *e)
     const uint64_t next = autoswap_due(&e->autoswap, m, &what);
     if (looks)
         place_moves(&e->names, &e->autoswap, m);
-    if (what.job != SLOT_NONE && !m->held)
+    if (what.job != SLOT_NONE && !m->quiesced)
         begin_move(e, &what);
     return next;
 }

@@ -29,7 +29,7 @@ int engine_job_status(const struct engine *e, uint32_t job, struct error *err)
                              "its GPU contexts are still being looked for: it will be scheduled as "
                              "soon as they are found");
     }
-    if (!j->ngroups && m->held)
+    if (!j->ngroups && m->quiesced)
         return error_set(
             err, -EAGAIN,
             "the GPU's driver is being checked: it will be scheduled when that is done");
@@ -174,7 +174,7 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     view_swap(j, out);
     out->queued = model_job_waits(j);
     out->infeasible = out->queued && j->infeasible;
-    out->place = j->place;
+    out->position = j->position;
     if (j->rec.memory_bytes)
         out->memory_held = j->on[j->rec.memory_gpu].memory_bytes;
     if (j->error_code && e->model.now < j->error_until)

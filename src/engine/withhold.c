@@ -11,11 +11,11 @@ bool engine_driver_changed(const struct engine *e)
     return e->discovery.driver_changed;
 }
 
-void engine_hold(struct engine *e, bool on)
+void engine_quiesce(struct engine *e, bool on)
 {
     struct model *m = &e->model;
     on |= e->discovery.driver_changed;
-    m->held = on;
+    m->quiesced = on;
     for (uint32_t i = 0; i < m->processes_end && !on; i++) {
         if (m->processes[i].id.pid && m->processes[i].scan_at != TIME_NEVER)
             m->processes[i].scan_at = 0;

@@ -46,8 +46,8 @@ struct journal_job {
     uint32_t source;                /* enum job_source */
     uint32_t paused;                /* 1: a person paused it */
     uint32_t paused_by;             /* that person's uid */
-    char account[ACCOUNT_NAME_MAX]; /* "": the account of the user account_uid */
-    uint32_t account_uid;
+    char account[ACCOUNT_NAME_MAX]; /* "": the account of the principal */
+    uint32_t principal;
     struct cgroup cgroup;  /* the control group that it has to itself */
     uint64_t memory_bytes; /* memory that it was said to take of memory_gpu; 0: nothing said */
     uint32_t memory_gpu;

@@ -53,7 +53,7 @@ static int overlaps(pid_t restorer, uid_t owner, const char *driver, const char 
 {
     char path[64], theirs[16], there[256];
     struct stat st;
-    if (restorers_hold(restorer, own->device, own->inode))
+    if (restorers_have_lock(restorer, own->device, own->inode))
         return NO;
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, RESTORE_JOURNAL_FD);
     _cleanup_close_ int any = open(path, O_PATH | O_CLOEXEC);

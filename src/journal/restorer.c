@@ -159,7 +159,7 @@ static bool daemon_hangs(struct journal *j)
 
 /* Keeps the driver open while something is on record, because opening it later might cost a second,
  * and only then, because an open driver cannot be unloaded. After a failure it is tried again. */
-static void hold_driver(struct journal *j, struct device_driver **driver)
+static void keep_driver_open(struct journal *j, struct device_driver **driver)
 {
     const struct journal_shared *s = journal_shared(j);
     bool any = swapper_anything(j);
@@ -180,7 +180,7 @@ static bool guard(struct journal *j, int pipe_fd, struct device_driver **driver)
 {
     bool hung = false;
     for (;;) {
-        hold_driver(j, driver);
+        keep_driver_open(j, driver);
         struct pollfd p = {.fd = pipe_fd, .events = POLLIN};
         int n = poll(&p, 1, LOOK_MS);
         if (n == 0) {

@@ -12,7 +12,7 @@
 #include "base/util.h"
 #include "who/procfs.h"
 
-bool restorers_hold(pid_t restorer, uint64_t device, uint64_t inode)
+bool restorers_have_lock(pid_t restorer, uint64_t device, uint64_t inode)
 {
     char path[64];
     struct stat st;
@@ -42,7 +42,7 @@ void restorers_continue(uint64_t device, uint64_t inode)
         uid_t owner = 0;
         if (restorers_have(pids[i], &owner) <= 0 || owner != geteuid() ||
             proc_stat_read(pids[i], &st) < 0 || st.state != 'T' ||
-            !restorers_hold(pids[i], device, inode))
+            !restorers_have_lock(pids[i], device, inode))
             continue;
         (void)proc_signal(st.id, SIGCONT);
     }

@@ -17,7 +17,7 @@
 /* 1: the process is a restorer, of *owner; 0: it is none, or gone; or an error. */
 int restorers_have(pid_t pid, uid_t *owner);
 /* Whether the restorer has that lock. */
-bool restorers_hold(pid_t restorer, uint64_t device, uint64_t inode);
+bool restorers_have_lock(pid_t restorer, uint64_t device, uint64_t inode);
 /* Continues this user's restorers that have this lock and were stopped (SIGSTOP), because no cede
  * can begin there before they are done. */
 void restorers_continue(uint64_t device, uint64_t inode);

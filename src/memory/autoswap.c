@@ -200,7 +200,7 @@ static void autoswap_line(const struct autoswap *x, struct model *m, unsigned gp
         j->line_ns = r->line_ns;
         j->first_ns = r->first_ns;
         j->pass_ns = r->pass_ns;
-        j->place = r->place;
+        j->position = r->position;
         if (!r->waits)
             job_starts(m, j, ROOM_KEPT);
     }

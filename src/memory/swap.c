@@ -511,7 +511,7 @@ static int job_of_record(struct model *m, const struct journal_swap *rec, uint32
     if (r < 0 || *job != SLOT_NONE)
         return r;
     r = proc_owner(rec->proc.pid, &spec.uid);
-    spec.account_uid = spec.uid;
+    spec.principal = spec.uid;
     return r < 0 ? r : model_job_add(m, rec->proc, &spec, job, NULL);
 }
 

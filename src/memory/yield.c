@@ -126,7 +126,7 @@ static bool is_before(const struct model *m, const struct job *a, const struct j
     return line_same_gpu(m, a, b) && a != b && model_job_wished(m, a) &&
            a->swap.phase == SWAP_AWAY && a->rec.yielded & YIELD_MEMORY &&
            (a->wish_ns < b->wish_ns || (a->wish_ns == b->wish_ns && a < b)) &&
-           (a->rec.account_uid == b->rec.account_uid || m->now < a->wish_ns + LINE_NS);
+           (a->rec.principal == b->rec.principal || m->now < a->wish_ns + LINE_NS);
 }
 
 /* The memory that latency jobs still lack there; 0 for a job that was one itself. */

@@ -1,7 +1,7 @@
 /* See boost.h. */
 #include "plan/policy.h"
 
-#define HOLD_NS       5000000000.0 /* if there was no debt before */
+#define DELAY_NS      5000000000.0 /* if there was no debt before */
 #define LATE_NS       5000000000U
 #define UPPER_UNKNOWN 0.5 /* share of the time, a guess for drivers that do not report it */
 #define UPPER_MAX     0.95
@@ -40,7 +40,7 @@ static void wake_at(struct policy_device *dev, uint64_t now_ns, uint64_t ns)
 /* The debt at which boosting stops, and the one at which it begins again. */
 static double debt_most(const struct sched_params *p)
 {
-    return HOLD_NS * (1 - p->deadline_share);
+    return DELAY_NS * (1 - p->deadline_share);
 }
 
 static double debt_enough(const struct sched_params *p)
@@ -54,7 +54,7 @@ static void charge_debt(const struct sched_params *p, struct boost *b, uint64_t 
 {
     double dt = now_ns > b->charged_ns ? (double)(now_ns - b->charged_ns) : 0;
     if (b->charged_ns)
-        b->debt += dt * (b->holds_up ? 1 - p->deadline_share : -p->deadline_share);
+        b->debt += dt * (b->delays ? 1 - p->deadline_share : -p->deadline_share);
     b->debt = b->debt < 0 ? 0 : b->debt;
     if (b->debt >= debt_most(p) * (1 - 1e-9))
         b->exhausted = true;
@@ -66,7 +66,7 @@ static void charge_debt(const struct sched_params *p, struct boost *b, uint64_t 
 static void debt_wake(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
 {
     const struct boost *b = &dev->boost;
-    if (b->holds_up)
+    if (b->delays)
         wake_at(dev, now_ns,
                 policy_after(now_ns + 1, (debt_most(p) - b->debt) / (1 - p->deadline_share)));
     else if (b->exhausted)
@@ -176,7 +176,7 @@ static void grant(const struct machine *mc, struct policy_device *own, struct me
         x->due.promoted_for = m->due.promoted_for;
         b->job = m->job;
         b->promoted = promoted && b->top == CLASS_LATENCY;
-        b->holds_up = b->below > 1 || b->promoted;
+        b->delays = b->below > 1 || b->promoted;
         x->due.joins_latency = promoted || on_top;
         wake_at(dev, mc->now_ns, m->due.deadline_ns);
         if (m->due.deadline_ns <= mc->now_ns)
@@ -247,7 +247,7 @@ static bool boost_begin(const struct sched_params *p, struct policy_device *dev,
     }
     charge_debt(p, b, now_ns);
     b->job = SLOT_NONE;
-    b->promoted = b->holds_up = false;
+    b->promoted = b->delays = false;
     b->upper = b->top != CLASS_LATENCY ? 0 : b->upper_seen < 0 ? UPPER_UNKNOWN : b->upper_seen;
     b->upper = b->upper < UPPER_MAX ? b->upper : UPPER_MAX;
     return b->known;

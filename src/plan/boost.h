@@ -17,7 +17,7 @@
  * job, the gang waits, and its other devices may boost another job. It is urgent if it is so at the
  * pace of its slowest device, and promoted on all of them or on none.
  *
- * Jobs without a deadline are not starved: they wait for HOLD_NS in a row, and for
+ * Jobs without a deadline are not starved: they wait for DELAY_NS in a row, and for
  * params.deadline_share of the time in the long run, at most. Turns of a boosted job count like
  * others, so that it waits longer when it is not boosted.
  *
@@ -43,11 +43,11 @@ struct member_due {
 
 /* The boost of a device. Invariants: job is SLOT_NONE or a member whose own class is below the
  * latency class, and the same on all devices of a gang; promoted only with a job, and only where
- * there is a latency job; debt is 0 or more, and grows only while holds_up. */
+ * there is a latency job; debt is 0 or more, and grows only while delays. */
 struct boost {
     uint32_t job;   /* the boosted job; SLOT_NONE: none */
     bool promoted;  /* it joined the latency class */
-    bool holds_up;  /* others wait for it */
+    bool delays;    /* others wait for it */
     bool exhausted; /* others have waited enough for now */
     double debt;    /* of boosted jobs to those that waited, ns */
     uint64_t charged_ns;

@@ -1,4 +1,4 @@
-/* See company.h: chooses the jobs that run together with the holder of a turn. */
+/* See company.h: chooses the jobs that run together with the one that has its turn. */
 #include "plan/company.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ static bool is_light(const struct policy_device *dev, const struct member *m)
 static bool has_company(const struct policy_device *dev)
 {
     const struct rotation *r = &dev->rotation;
-    return dev->company && (r->linked || (r->holder != SLOT_NONE && !r->by_class));
+    return dev->company && (r->linked || (r->current != SLOT_NONE && !r->by_class));
 }
 
 /* On linked devices a job is light if it is so on all of them. */
@@ -48,26 +48,26 @@ static bool counts_as_light(const struct policy_device *dev, const struct member
     return dev->rotation.linked ? m->company.floats : is_light(dev, m);
 }
 
-/* Whether the job had so much more than the holder that it has to wait. */
+/* Whether the job had so much more than the current job that it has to wait. */
 static bool is_ahead(const struct sched_params *p, const struct policy_device *dev,
-                     const struct member *m, const struct member *holder)
+                     const struct member *m, const struct member *current)
 {
     double turns = AHEAD_TURNS * p->rotation_us * 1e3 * WEIGHT_DEFAULT;
-    if (dev->rotation.linked || m->account == holder->account)
-        return (double)m->vtime > (double)holder->vtime +
+    if (dev->rotation.linked || m->account == current->account)
+        return (double)m->vtime > (double)current->vtime +
                                       turns / m->turn_weight / (dev->rotation.linked ? m->pace : 1);
     return (double)dev->turns[m->account].all.vtime >
-           (double)dev->turns[holder->account].all.vtime + turns / dev->turns[m->account].part;
+           (double)dev->turns[current->account].all.vtime + turns / dev->turns[m->account].part;
 }
 
-static struct member *holder_of(const struct policy_device *dev)
+static struct member *current_of(const struct policy_device *dev)
 {
-    return dev->rotation.holder == SLOT_NONE ? NULL : &dev->members[dev->rotation.holder];
+    return dev->rotation.current == SLOT_NONE ? NULL : &dev->members[dev->rotation.current];
 }
 
 static bool may_join(const struct policy_device *dev, const struct member *m)
 {
-    return rotation_takes_part(dev, m) && m->job != dev->rotation.holder && !m->company.beside;
+    return rotation_takes_part(dev, m) && m->job != dev->rotation.current && !m->company.beside;
 }
 
 /* The longest slice with which this number of contexts may have work at once within the latency
@@ -99,7 +99,7 @@ static bool is_gathered(const struct policy_device *dev, const struct member *m)
 static uint32_t member_at_once(const struct policy_device *dev, const struct member *m, bool tries)
 {
     const uint32_t width = member_width(m);
-    if (dev->alone && m->job == dev->rotation.holder)
+    if (dev->alone && m->job == dev->rotation.current)
         return 1;
     if (tries || is_gathered(dev, m))
         return width;
@@ -271,7 +271,7 @@ static void join_try(const struct machine *mc, struct policy_device *own)
     if (own->witness == SLOT_NONE)
         return;
     struct member *m = &own->members[own->witness];
-    bool joins = m->used && own->rotation.holder != m->job;
+    bool joins = m->used && own->rotation.current != m->job;
     for_each_device_of (mc, own, m, dev)
         joins &= dev->witness == m->job && in_try(dev, mc->now_ns) &&
                  rotation_takes_part(dev, &dev->members[m->job]);
@@ -295,20 +295,20 @@ static void watch_idle(const struct sched_params *p, struct policy_device *dev)
     }
 }
 
-/* Sets the room that the holder leaves. */
+/* Sets the room that the current job leaves. */
 static void room_open(const struct sched_params *p, struct policy_device *dev)
 {
     struct company_room *room = &dev->room;
-    struct member *holder = holder_of(dev);
-    bool light = !holder || is_light(dev, holder);
+    struct member *current = current_of(dev);
+    bool light = !current || is_light(dev, current);
     *room =
-        (struct company_room){.heavy = light ? NULL : holder, .contexts = contexts_most(p, dev)};
+        (struct company_room){.heavy = light ? NULL : current, .contexts = contexts_most(p, dev)};
     dev->alone = false;
-    if (!holder)
+    if (!current)
         return;
-    dev->alone = member_at_once(dev, holder, false) > room->contexts;
-    take_contexts(dev, holder);
-    room->duty = light ? holder->company.duty : 0;
+    dev->alone = member_at_once(dev, current, false) > room->contexts;
+    take_contexts(dev, current);
+    room->duty = light ? current->company.duty : 0;
 }
 
 /* Lets a job run on all its devices or on none. last: a batch job that did not fit so far may be
@@ -431,7 +431,7 @@ void company_pick(const struct machine *mc)
         dev->tries = in_try(dev, mc->now_ns);
         dev->contexts = 0;
         for_each_member (dev, m) {
-            if (m->company.beside || m->job == dev->rotation.holder)
+            if (m->company.beside || m->job == dev->rotation.current)
                 dev->contexts += member_at_once(dev, m, is_tried(dev, m));
         }
         dev->fits_us = bound_us(mc->params, dev, dev->tries ? TRY_SLICE_US : LIGHT_MOST_US);
@@ -477,7 +477,7 @@ uint32_t company_slice(const struct sched *c, const struct group *g)
     bool shortest = is_outranked(dev, m) && !light;
     bool tried = is_tried(dev, m);
     bool together = gathered || (tried && m->ncompute > 1);
-    if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.holder) ||
+    if (dev->contexts < 2 || (dev->alone && m->job == dev->rotation.current) ||
         (shortest && !together))
         return 0;
     if (m->idle && !m->company.heavy)

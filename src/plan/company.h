@@ -23,7 +23,7 @@
  *
  * A gang runs together with others on all its devices or on none. On linked devices a job that is
  * light on each of its devices with other jobs *floats*: rounds (round.c) leave it out, and it runs
- * together with any holder of a turn.
+ * together with any current job.
  *
  * Contexts of one job that saturate the GPU have its turn one after the other. If they wait for
  * each other (ranks that meet at a barrier), the GPU is idle most of that time, as the load of all
@@ -56,7 +56,7 @@ struct member_company {
     uint32_t slice_us; /* the longest slice of its light contexts */
     double used_ns;    /* engine time, and a switch for each run, since it was charged */
     double busy;       /* from EV_DEMAND */
-    bool beside;       /* it runs together with the holder */
+    bool beside;       /* it runs together with the current job */
     bool floats;       /* on linked devices: it needs no turn */
     uint64_t tried_ns; /* time of the last try */
     uint64_t try_ns;   /* time between tries */
@@ -76,7 +76,7 @@ struct company_gather {
     uint64_t settled_ns;  /* time from which on it is known what new jobs do */
 };
 
-/* The room that a device has besides the holder of the turn; scratch of a decision. */
+/* The room that a device has besides the current job; scratch of a decision. */
 struct company_room {
     struct member *heavy; /* the job that saturates the GPU; NULL: none does */
     double duty;
@@ -99,11 +99,11 @@ void company_judge(struct sched *c, uint64_t now_ns);
 void company_open(const struct sched_params *p, struct policy_device *dev);
 /* On linked devices: decides whether this job floats. */
 void company_float(const struct machine *mc, struct policy_device *own, const struct member *m);
-/* Called when the turns are decided: which jobs run together with the holders. */
+/* Called when the turns are decided: which jobs run together with the current ones. */
 void company_pick(const struct machine *mc);
 /* Called after a decision: notes since when contexts run together. */
 void company_count(struct sched *c, uint64_t now_ns);
-/* The part of a turn that a member is charged which has it, or runs together with the holder: a
+/* The part of a turn that a member is charged which has it, or runs together with that one: a
  * light job is charged what it used, and one that saturates the GPU what the others left. */
 double company_charge(const struct policy_device *dev, const struct member *m, double turn_ns);
 /* The slice of jobs in turns, which is slice_us where one runs at a time; several share the budget

@@ -141,17 +141,17 @@ static void forget_credits(struct policy_device *dev)
     }
 }
 
-/* Updates the mean share of time that turns leave idle. Times without a holder, and probes, do not
+/* Updates the mean share of time that turns leave idle. Times without a turn, and probes, do not
  * count, and a new job's load is known only after a while. Switches count as busy. */
 static void judge_idle(const struct sched_params *p, struct policy_device *dev, uint32_t members,
                        uint32_t light, uint64_t now_ns)
 {
     struct company_gather *x = &dev->gather;
     const struct rotation *r = &dev->rotation;
-    bool held = r->holder != SLOT_NONE && !dev->members[r->holder].idle;
+    bool taken = r->current != SLOT_NONE && !dev->members[r->current].idle;
     double over_s = x->busy > 0 ? IDLE_OVER_S : BLIND_OVER_S;
     double seconds = x->judged_ns ? (double)(now_ns - x->judged_ns) * 1e-9 : 0;
-    x->idle += (held - x->busy - x->idle) * fmin(seconds / over_s, 1);
+    x->idle += (taken - x->busy - x->idle) * fmin(seconds / over_s, 1);
     x->idle -= (dev->runs.n - x->judged_runs) * 1e-6 * p->switch_us / over_s;
     if (members > x->members)
         x->settled_ns = now_ns + SETTLED_NS;

@@ -159,7 +159,7 @@ static struct cache l2_of(const struct gpu_shape *g)
 
 /* Of a working set that is gone through again and again. What is needed next is what was replaced
  * last, so a set that is a little larger than the cache has no hits at all; smaller caches have
- * fewer places for a line, and lose some earlier. */
+ * fewer slots for a line, and lose some earlier. */
 static double hit_rate(struct cache c, double bytes)
 {
     double ratio = c.bytes > 0 ? bytes / c.bytes : 0;

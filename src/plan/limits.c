@@ -192,12 +192,12 @@ static bool window_fits(const struct machine *mc, struct policy_device *own, con
 
 /* Suspending the others, all but one that fills the gaps, takes time, by which a window is longer,
  * below the ceiling. */
-static double stopping_ns(const struct policy_device *dev, const struct member *holder)
+static double stopping_ns(const struct policy_device *dev, const struct member *current)
 {
-    double stopped = -1, max = ceiling_of(dev, holder);
+    double stopped = -1, max = ceiling_of(dev, current);
     for_each_member (dev, m)
         stopped += limits_takes_part(m) && !is_limited(dev, m);
-    return fmax(fmin(stopped * STOP_NS, (max - holder->limit.part) * FRAME_NS), 0);
+    return fmax(fmin(stopped * STOP_NS, (max - current->limit.part) * FRAME_NS), 0);
 }
 
 /* The job that is probed comes first, so that windows leave enough for it; then gangs, which need
@@ -265,8 +265,8 @@ static void take_out(const struct machine *mc, struct policy_device *own, struct
 
 /* Suspends latency jobs that have had their part. Nothing else changes: lower jobs go on with their
  * turns and slices. */
-static void hold_latency(const struct machine *mc, const struct frames *f,
-                         struct policy_device *own)
+static void suspend_latency(const struct machine *mc, const struct frames *f,
+                            struct policy_device *own)
 {
     for_each_member (own, m) {
         if (limits_class(m) != CLASS_LATENCY || !limits_present(m) || !is_limited(own, m))
@@ -313,18 +313,18 @@ static void give_gaps(const struct machine *mc, const struct frames *f, struct p
 /* Decides a device with a window, whose gaps the other jobs share as usual. */
 static void give_window(const struct machine *mc, const struct frames *f, struct policy_device *dev)
 {
-    struct member *holder = &dev->members[dev->window];
+    struct member *current = &dev->members[dev->window];
     bool beside = dev->window_beside;
     for_each_member (dev, m) {
-        if (m == holder || limits_class(m) == CLASS_LATENCY || (!beside && !is_limited(dev, m)))
+        if (m == current || limits_class(m) == CLASS_LATENCY || (!beside && !is_limited(dev, m)))
             continue;
         if (!beside && has_gaps(m))
             give_gaps(mc, f, dev, m);
         else
             take_out(mc, dev, m);
     }
-    holder->limit.class = beside ? CLASS_COUNT : CLASS_LATENCY;
-    policy_wake(dev, policy_after(mc->now_ns + 1, holder->limit.window_ns));
+    current->limit.class = beside ? CLASS_COUNT : CLASS_LATENCY;
+    policy_wake(dev, policy_after(mc->now_ns + 1, current->limit.window_ns));
 }
 
 /* Decides a device without a window: jobs without limits run, and limited jobs run in their gaps,
@@ -409,7 +409,7 @@ void limits_decide(const struct machine *mc, struct frames *f)
     if (any && (first || mc->now_ns - f->latency_ns >= (uint64_t)LATENCY_FRAME_NS))
         begin_latency_frame(mc, f);
     for (uint32_t d = 0; d < mc->n; d++)
-        hold_latency(mc, f, &mc->devices[d]);
+        suspend_latency(mc, f, &mc->devices[d]);
     set_windows(mc);
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *dev = &mc->devices[d];

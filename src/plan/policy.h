@@ -72,7 +72,7 @@ struct crowd {
 
 /* A device: its members, and the state of each mechanism beside its functions. */
 struct policy_device {
-    struct member *members; /* the pool: index with first, member.next */
+    struct member *members; /* by job; a list: first, member.next */
     uint32_t first, last;
     struct account *accounts;    /* the same for all devices */
     struct account_turns *turns; /* of each account here */
@@ -93,7 +93,7 @@ struct policy_device {
     struct runs runs;
     uint32_t contexts;       /* number of contexts that run below the latency class: company.h */
     uint32_t fits_us;        /* their longest slice within the budget, where there are several */
-    bool alone;              /* the budget lets only one of the holder's contexts run at a time */
+    bool alone;              /* the budget lets only one of the current job's contexts run */
     uint32_t tried, witness; /* jobs of the present try */
     uint64_t try_until_ns, try_next_ns, try_wait_ns;
     bool tries; /* there is a try in this decision */

@@ -88,12 +88,12 @@ static int by_account(const void *a, const void *b)
     return r ? r : by_turn(x, y);
 }
 
-/* By the number of jobs of the same account and class before it, which is in `place` here. */
+/* By the number of jobs of the same account and class before it, which is in `position` here. */
 static int by_round(const void *a, const void *b)
 {
     const struct room_job *x = *(struct room_job *const *)a, *y = *(struct room_job *const *)b;
     int r = COMPARE(x->class, y->class);
-    r = r ? r : COMPARE(x->place, y->place);
+    r = r ? r : COMPARE(x->position, y->position);
     return r ? r : by_turn(x, y);
 }
 
@@ -108,9 +108,9 @@ void room_line(struct room_job *jobs, uint32_t n, struct room_job **scratch)
     for (uint32_t i = 0; i < waiting; i++) {
         bool same = i && scratch[i]->account == scratch[i - 1]->account &&
                     scratch[i]->class == scratch[i - 1]->class;
-        scratch[i]->place = same ? scratch[i - 1]->place + 1 : 0;
+        scratch[i]->position = same ? scratch[i - 1]->position + 1 : 0;
     }
     qsort(scratch, waiting, sizeof(struct room_job *), by_round);
     for (uint32_t i = 0; i < waiting; i++)
-        scratch[i]->place = i;
+        scratch[i]->position = i;
 }

@@ -29,7 +29,7 @@ struct room_job {
     bool infeasible;     /* it would not fit even if all jobs ended */
     uint64_t first_ns;   /* since when it is first, or others started past it; 0: never */
     uint64_t pass_ns;    /* time after which they may */
-    uint32_t place;      /* position in line, by room_line(); 0 is the first */
+    uint32_t position;   /* in line, by room_line(); 0 is the first */
 };
 
 /* Clears `waits` of jobs that may start now. Others of their account and class go behind other

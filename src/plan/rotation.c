@@ -9,7 +9,7 @@
 void rotation_init(struct rotation *r, uint32_t device)
 {
     r->link = r->was_link = device;
-    r->holder = r->left = SLOT_NONE;
+    r->current = r->left = SLOT_NONE;
     r->idle_since_ns = TIME_NEVER;
 }
 
@@ -38,7 +38,7 @@ uint64_t rotation_turn_end(const struct sched_params *p, const struct policy_dev
                            uint32_t busy)
 {
     const struct rotation *r = &dev->rotation;
-    const struct member *m = &dev->members[r->holder];
+    const struct member *m = &dev->members[r->current];
     bool gaps = r->in_window == WINDOW_GAPS;
     if (gaps && dev->window == SLOT_NONE)
         return r->turn_ns;
@@ -61,7 +61,7 @@ static bool account_works(const struct policy_device *dev, const struct member *
 void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns)
 {
     m->turn_group = SLOT_NONE; /* the next of several contexts runs */
-    dev->rotation.holder = m->job;
+    dev->rotation.current = m->job;
     dev->rotation.turn_ns = now_ns;
     dev->rotation.in_window = dev->window == m->job      ? WINDOW_OWN
                               : dev->window == SLOT_NONE ? WINDOW_NONE
@@ -148,12 +148,12 @@ void rotation_charge(struct policy_device *dev, struct member *m, uint64_t ns)
 void rotation_end(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
 {
     struct rotation *r = &dev->rotation;
-    if (r->holder == SLOT_NONE && !r->linked)
+    if (r->current == SLOT_NONE && !r->linked)
         return;
-    struct member *m = r->holder == SLOT_NONE ? NULL : &dev->members[r->holder];
+    struct member *m = r->current == SLOT_NONE ? NULL : &dev->members[r->current];
     if (m)
         m->ended_ns = now_ns;
-    r->holder = SLOT_NONE;
+    r->current = SLOT_NONE;
     if (m && r->in_window == WINDOW_OWN)
         return; /* its window is its part of the frame, and not charged as a turn */
     /* Time beyond its turn is not charged, because no other job wanted it. */
@@ -186,9 +186,9 @@ void rotation_leave(struct policy_device *dev, const struct member *m)
         *debt += ahead * m->turn_weight * m->pace / (m->gang ? m->gang : 1);
         *debt = *debt > 0 ? *debt : 0;
     }
-    if (r->holder != m->job)
+    if (r->current != m->job)
         return;
-    r->holder = SLOT_NONE;
+    r->current = SLOT_NONE;
     r->left = r->in_window == WINDOW_NONE ? m->account : SLOT_NONE;
 }
 
@@ -284,15 +284,15 @@ static void rotate(const struct sched_params *p, struct policy_device *dev, uint
         n += is_candidate(dev, m) || m->company.beside ? member_width(m) : 0;
         busy += is_candidate(dev, m) && !m->idle;
     }
-    const struct member *h = r->holder == SLOT_NONE ? NULL : &dev->members[r->holder];
+    const struct member *h = r->current == SLOT_NONE ? NULL : &dev->members[r->current];
     const struct member *first = boosted(dev);
     if (h &&
         (!is_candidate(dev, h) || (first && first != h && first->class == h->class) ||
          (n > 1 && (now_ns >= rotation_turn_end(p, dev, busy) || r->turn_ns < dev->turns_from_ns))))
         rotation_end(p, dev, now_ns);
-    if (r->holder == SLOT_NONE)
+    if (r->current == SLOT_NONE)
         pick_next(p, dev, now_ns);
-    if (n > 1 && r->holder != SLOT_NONE)
+    if (n > 1 && r->current != SLOT_NONE)
         policy_wake(dev, rotation_turn_end(p, dev, busy));
 }
 
@@ -325,7 +325,7 @@ void rotation_apply(const struct sched_params *p, struct policy_device *dev)
         if (!m->present || m->class < r->from)
             continue;
         /* Gaps that a promoted job and a latency job leave stay idle. */
-        m->runnable = (m->job == r->holder && (!dev->boost.promoted || p->floor > 0.0)) ||
+        m->runnable = (m->job == r->current && (!dev->boost.promoted || p->floor > 0.0)) ||
                       m->watched || m->company.beside;
         if (m->class <= r->top && !company)
             continue; /* a gang's peer of the top class runs alone, with slices as without turns */

@@ -23,14 +23,14 @@ struct policy_device;
 /* Where a turn began: in no window, in the job's window, in another's (limits.h). */
 enum turn_in { WINDOW_NONE, WINDOW_OWN, WINDOW_GAPS };
 
-/* Invariants: holder is SLOT_NONE or a member that takes turns here; that of a gang holds all
+/* Invariants: current is SLOT_NONE or a member that takes turns here; that of a gang has all
  * devices of the gang, and no other job does (a gang whose devices changed loses its turn at the
  * next decision, and gets the next). A gang's vtime is the same on all its devices. Linked devices
  * have the same round_ns. vtime_floor never falls, and is no account's floor less (account.h); of
  * linked devices it is that of all accounts. */
 struct rotation {
-    uint32_t holder;        /* the job that has the turn; SLOT_NONE: none */
-    uint32_t left;          /* account of a holder that left; SLOT_NONE: none */
+    uint32_t current;       /* the job that has the turn; SLOT_NONE: none */
+    uint32_t left;          /* account of a current job that left; SLOT_NONE: none */
     uint64_t turn_ns;       /* begin of the turn */
     bool by_class;          /* the turn was given by class; not on linked devices */
     enum turn_in in_window; /* where the turn began */
@@ -39,7 +39,7 @@ struct rotation {
     uint64_t account_floor; /* vtime with which a new account starts */
     uint64_t account_class_floor[CLASS_COUNT]; /* the same for turns that are given by class */
     uint64_t class_vtime[CLASS_COUNT];         /* GPU time of turns; counts while a floor is kept */
-    uint64_t idle_since_ns; /* on gated devices: since when the holder wants nothing; TIME_NEVER: it
+    uint64_t idle_since_ns; /* on gated devices: since when `current` wants nothing; TIME_NEVER: it
                                does */
 
     /* Of this decision, set by the policy. */
@@ -62,7 +62,7 @@ void rotation_init(struct rotation *r, uint32_t device);
 uint64_t rotation_length_ns(const struct sched_params *p, uint32_t us);
 /* The length of this job's turn. busy: number of working jobs. */
 uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, uint32_t busy);
-/* When the turn of the device's holder ends, if others wait for it. */
+/* When the turn of the device's current job ends, if others wait for it. */
 uint64_t rotation_turn_end(const struct sched_params *p, const struct policy_device *dev,
                            uint32_t busy);
 /* Gives the turn to this member. A member that waited for a higher class gets no credit for that
@@ -71,7 +71,7 @@ uint64_t rotation_turn_end(const struct sched_params *p, const struct policy_dev
 void rotation_begin(struct policy_device *dev, struct member *m, bool leads, uint64_t now_ns);
 /* Gives it the turn without a change of vtime. */
 void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns);
-/* Ends the turn of the device's holder, if there is one, and charges it and the jobs that run
+/* Ends the turn of the device's current job, if there is one, and charges it and the jobs that run
  * together with it; on linked devices divided by their pace (round.c). */
 void rotation_end(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
 /* Charges a member for time that it had out of turn. */

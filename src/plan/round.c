@@ -86,13 +86,13 @@ static bool outranks(const struct round *rd, struct policy_device *a_on, const s
     return level(rd, a_on, a) < level(rd, b_on, b);
 }
 
-/* Whether all its devices are free, or have holders that it outranks. */
+/* Whether all its devices are free, or have current jobs that it outranks. */
 static bool round_fits(const struct round *rd, struct policy_device *own, const struct member *m)
 {
     for_each_device_of (rd->mc, own, m, dev) {
-        uint32_t holder = dev->rotation.holder;
+        uint32_t current = dev->rotation.current;
         if (dev->rotation.blocked ||
-            (holder != SLOT_NONE && !outranks(rd, own, m, dev, &dev->members[holder])))
+            (current != SLOT_NONE && !outranks(rd, own, m, dev, &dev->members[current])))
             return false;
     }
     return true;
@@ -112,10 +112,10 @@ static bool blocked(const struct round *rd, struct policy_device *own, const str
     return rd->blocked && devices_of(rd, own, m) & rd->blocked;
 }
 
-static bool holds(const struct round *rd, struct policy_device *own, const struct member *m)
+static bool has_turns(const struct round *rd, struct policy_device *own, const struct member *m)
 {
     for_each_device_of (rd->mc, own, m, dev) {
-        if (dev->rotation.holder != m->job)
+        if (dev->rotation.current != m->job)
             return false;
     }
     return true;
@@ -123,13 +123,13 @@ static bool holds(const struct round *rd, struct policy_device *own, const struc
 
 static void end_turn(const struct round *rd, struct policy_device *own)
 {
-    uint32_t job = own->rotation.holder;
+    uint32_t job = own->rotation.current;
     if (job == SLOT_NONE) {
         rotation_end(rd->mc->params, own, rd->mc->now_ns);
         return;
     }
     for_each_device_of (rd->mc, own, &own->members[job], dev) {
-        if (dev->rotation.holder == job)
+        if (dev->rotation.current == job)
             rotation_end(rd->mc->params, dev, rd->mc->now_ns);
     }
 }
@@ -318,7 +318,7 @@ static void pack(const struct round *rd, struct lineup *l, bool starts)
 {
     uint64_t free = 0;
     for_each_linked (rd, dev)
-        free |= dev->rotation.holder == SLOT_NONE ? 1ULL << dev->rotation.bit : 0;
+        free |= dev->rotation.current == SLOT_NONE ? 1ULL << dev->rotation.bit : 0;
     free &= ~rd->blocked;
     if (!free)
         return;
@@ -329,7 +329,7 @@ static void pack(const struct round *rd, struct lineup *l, bool starts)
         if (m->set == SLOT_NONE)
             continue;
         follow(rd, l, own, m, starts);
-        bool claims = own->rotation.holder != m->job && !m->company.floats;
+        bool claims = own->rotation.current != m->job && !m->company.floats;
         double value = claims ? value_of(rd, l, own, m) : 0;
         if (value <= l->value[m->set])
             continue;
@@ -353,17 +353,17 @@ static void pack(const struct round *rd, struct lineup *l, bool starts)
     }
 }
 
-/* The next job that is boosted, or outranks the holders of its devices: by level, then vtime. */
+/* The next job that is boosted, or outranks its devices' current jobs: by level, then vtime. */
 static struct member *next_claim(const struct round *rd, struct policy_device **own)
 {
     struct member *best = NULL;
     uint32_t best_level = 0;
     for_each_party (rd, dev, m) {
         bool in_the_way = false;
-        if (dev->rotation.holder == m->job || had_turn(dev, m) || !round_fits(rd, dev, m))
+        if (dev->rotation.current == m->job || had_turn(dev, m) || !round_fits(rd, dev, m))
             continue;
         for_each_device_of (rd->mc, dev, m, x)
-            in_the_way |= x->rotation.holder != SLOT_NONE;
+            in_the_way |= x->rotation.current != SLOT_NONE;
         uint32_t order = level(rd, dev, m);
         if ((!in_the_way && !is_boosted(dev, m)) ||
             (best && (order > best_level || (order == best_level && m->vtime >= best->vtime))))
@@ -449,7 +449,7 @@ static bool find_waiting(const struct round *rd)
             any |= rotation_takes_part(dev, m) && member_width(m) > 1;
     }
     for_each_party (rd, own, m) {
-        if (holds(rd, own, m) || blocked(rd, own, m))
+        if (has_turns(rd, own, m) || blocked(rd, own, m))
             continue;
         any = true;
         for_each_device_of (rd->mc, own, m, dev)
@@ -458,10 +458,10 @@ static bool find_waiting(const struct round *rd)
     return any;
 }
 
-/* When the turn of this device's holder ends before the round does; TIME_NEVER: it does not. */
+/* When the turn of this device's job ends before the round does; TIME_NEVER: it does not. */
 static uint64_t probe_end(const struct round *rd, struct policy_device *own)
 {
-    const struct member *m = &own->members[own->rotation.holder];
+    const struct member *m = &own->members[own->rotation.current];
     bool wanted = false;
     if (!m->idle || !rd->busy)
         return TIME_NEVER;
@@ -475,10 +475,10 @@ static void end_turns(const struct round *rd, bool all)
 {
     for_each_linked (rd, dev) {
         const struct rotation *r = &dev->rotation;
-        const struct member *m = r->holder == SLOT_NONE ? NULL : &dev->members[r->holder];
+        const struct member *m = r->current == SLOT_NONE ? NULL : &dev->members[r->current];
         if (!m && !all)
             continue;
-        if (all || m->company.floats || !rotation_takes_part(dev, m) || !holds(rd, dev, m) ||
+        if (all || m->company.floats || !rotation_takes_part(dev, m) || !has_turns(rd, dev, m) ||
             blocked(rd, dev, m) || rd->mc->now_ns >= probe_end(rd, dev))
             end_turn(rd, dev);
     }
@@ -488,7 +488,7 @@ static bool anybody_has_turn(const struct round *rd)
 {
     bool any = false;
     for_each_linked (rd, dev)
-        any |= dev->rotation.holder != SLOT_NONE;
+        any |= dev->rotation.current != SLOT_NONE;
     return any;
 }
 
@@ -505,7 +505,7 @@ static void set_wake(const struct round *rd, bool waiting)
         struct rotation *r = &dev->rotation;
         if (waiting)
             policy_wake(dev, r->round_ns + rd->length_ns);
-        uint64_t probed = r->holder == SLOT_NONE ? TIME_NEVER : probe_end(rd, dev);
+        uint64_t probed = r->current == SLOT_NONE ? TIME_NEVER : probe_end(rd, dev);
         policy_wake(dev, probed > now ? probed : now + 1);
         rotation_look_again(dev, now);
     }

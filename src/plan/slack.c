@@ -5,7 +5,7 @@
 
 #include "plan/policy.h"
 
-#define HOLD_NS     250000000.0 /* some requests, and less than a person notices */
+#define OWED_NS     250000000.0 /* some requests, and less than a person notices */
 #define KEEP_NS     100000000U
 #define CHANGE_NS   4000000U  /* between two orders: their control calls are a fifth of it */
 #define WAKE_NS     1000000.0 /* least time between decisions for what time alone changes */
@@ -89,7 +89,7 @@ static void slack_charge(struct policy_device *dev, uint64_t now_ns)
         struct member_slack *s = &m->slack;
         if (!s->reports)
             continue;
-        double share = m->share / all, most = share * HOLD_NS;
+        double share = m->share / all, most = share * OWED_NS;
         if (s->pending) {
             double had = dt * slack_part(dev, m, pending, ordered);
             s->served_ns += had;
@@ -282,7 +282,7 @@ static void slack_wake(const struct ordering *o, double left)
         all += m->slack.reports ? m->share : 0;
     for (uint32_t i = 0; i < o->n; i++) {
         const struct member *m = o->v[i].m;
-        double share = m->share / all, waits = HOLD_NS - m->slack.credit_ns / share;
+        double share = m->share / all, waits = OWED_NS - m->slack.credit_ns / share;
         if (m->slack.role == SLACK_FOLLOWS && !m->slack.owed && waits < at)
             at = waits;
     }

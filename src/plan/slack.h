@@ -20,7 +20,7 @@
  * Short deadlines gain nothing in the long run. Jobs without an open deadline, without a known
  * need, with a ceiling, or on several devices take no part, and have their share of each round.
  * Each of the others has a *credit*: the time that its share (account.h) gave it while it had a
- * request, less the time that it had. When a job is *owed* HOLD_NS, no other job leads: jobs with
+ * request, less the time that it had. When a job is *owed* OWED_NS, no other job leads: jobs with
  * open requests share by weight until it has had half of that.
  *
  * Not good for requests shorter than a timeslice of a latency job (4 ms), which run whole in theirs

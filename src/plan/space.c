@@ -72,7 +72,7 @@ static void see_idle(struct space *s, const struct space_job *v, uint32_t n)
 {
     uint32_t was = s->idle, working = 0;
     for (uint32_t i = 0; i < n; i++) {
-        double alone = s->turns ? s->holder == i : v[i].min_speed > 0 ? s->less : 0;
+        double alone = s->turns ? s->current == i : v[i].min_speed > 0 ? s->less : 0;
         if (v[i].unknown || v[i].speed.error > SPEED_ERROR_MAX)
             continue;
         if (was >> i & 1 && v[i].speed.value > IDLE)
@@ -135,7 +135,7 @@ int space_told(struct space *s, const struct space_job *v, uint32_t n, struct sp
     return gain ? 1 : -1;
 }
 
-static uint32_t next_holder(const struct space *s, uint32_t working, uint32_t n)
+static uint32_t next_turn(const struct space *s, uint32_t working, uint32_t n)
 {
     uint32_t next = SPEED_JOBS;
     for (uint32_t i = 0; i < n; i++) {
@@ -177,10 +177,10 @@ uint32_t space_decide(struct space *s, const struct space_job *v, uint32_t n, ui
     if (!s->turns)
         return 0;
     if (now_ns >= s->turn_until) {
-        s->holder = next_holder(s, working, n);
-        s->had[s->holder] += 1.0 / v[s->holder].weight;
+        s->current = next_turn(s, working, n);
+        s->had[s->current] += 1.0 / v[s->current].weight;
         s->turn_until = now_ns + TURN_NS;
     }
     *wake_ns = s->turn_until < s->until ? s->turn_until : s->until;
-    return working & ~(1U << s->holder);
+    return working & ~(1U << s->current);
 }

@@ -35,7 +35,7 @@ struct space {
     double all;               /* sum of all speeds in them */
     uint32_t alike;           /* number of windows in which the jobs could not be told apart */
     uint64_t retry_ns, until; /* length of the turns, 0: there were none; their end */
-    uint32_t holder;          /* index of the job that has its turn */
+    uint32_t current;         /* index of the job that has its turn */
     uint64_t turn_until;      /* end of that turn */
     double had[SPEED_JOBS];   /* turns by weight */
     double less;              /* part of the time for which jobs without min_speed are held */
@@ -43,7 +43,7 @@ struct space {
 
 /* Called if the jobs are known to do less together. */
 void space_begin_turns(struct space *s, uint64_t now_ns);
-/* Called after a window in which all ran or, in turns, only the holder and idle jobs; all: the sum
+/* Called after a window in which all ran or, in turns, only the current and idle jobs; all: the sum
  * of their speeds. Returns above 0 if a trial has shown that they gain, below 0 if not, else 0. */
 int space_told(struct space *s, const struct space_job *v, uint32_t n, struct speed all,
                uint64_t now_ns);

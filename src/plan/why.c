@@ -47,7 +47,7 @@ static const struct crowd *crowd_of(struct sched *c, uint32_t device)
         return w;
     *w = (struct crowd){.works = {SLOT_NONE, SLOT_NONE, SLOT_NONE}, .queue = queue};
     for_each_member (dev, x) {
-        if (wants_turn(dev, x) && x->job != dev->rotation.holder)
+        if (wants_turn(dev, x) && x->job != dev->rotation.current)
             queue[w->queued++] = (struct company_entry){dev, x};
         w->busy += wants_turn(dev, x);
         w->width += rotation_takes_part(dev, x) ? member_width(x) : 0;
@@ -80,7 +80,7 @@ static uint32_t count_ahead(const struct crowd *w, const struct policy_device *d
 static uint64_t turn_end(const struct sched *c, const struct policy_device *dev)
 {
     const struct crowd *w = &dev->crowd;
-    if (w->width < 2 || dev->rotation.holder == SLOT_NONE)
+    if (w->width < 2 || dev->rotation.current == SLOT_NONE)
         return TIME_NEVER;
     return rotation_turn_end(&c->params, dev, w->busy);
 }
@@ -99,7 +99,7 @@ static void why_runs(const struct sched *c, const struct policy_device *dev, con
         out->why = WHY_WATCHED;
     else if (!others)
         out->why = WHY_ALONE;
-    else if (dev->rotation.holder == m->job)
+    else if (dev->rotation.current == m->job)
         out->why = WHY_TURN;
     else if (m->company.beside)
         out->why = WHY_BESIDE;
@@ -139,8 +139,8 @@ static uint32_t held_elsewhere(const struct sched *c, const struct member *m)
 {
     for (uint32_t d = 0; m->gang && d < c->limits.devices; d++) {
         const struct policy_device *dev = &c->devices[d];
-        if (dev->members[m->job].gang && dev->rotation.holder != m->job &&
-            dev->rotation.holder != SLOT_NONE)
+        if (dev->members[m->job].gang && dev->rotation.current != m->job &&
+            dev->rotation.current != SLOT_NONE)
             return d;
     }
     return SLOT_NONE;
@@ -162,13 +162,13 @@ static void why_waits(const struct sched *c, const struct policy_device *dev,
     } else if (above != SLOT_NONE) {
         out->why = WHY_CLASS;
         out->other = above;
-    } else if (r->holder == SLOT_NONE && held_elsewhere(c, m) != SLOT_NONE) {
+    } else if (r->current == SLOT_NONE && held_elsewhere(c, m) != SLOT_NONE) {
         out->why = WHY_GANG;
         out->device = held_elsewhere(c, m);
-        out->other = c->devices[out->device].rotation.holder;
+        out->other = c->devices[out->device].rotation.current;
     } else {
         out->why = WHY_NEXT;
-        out->other = r->holder;
+        out->other = r->current;
         out->until_ns = turn_end(c, dev);
         out->ahead = count_ahead(&dev->crowd, dev, m);
     }

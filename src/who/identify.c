@@ -41,7 +41,7 @@ static int identify_look(void *arg)
     const struct pairs wanted = {ask->wanted, ask->n};
     signal(SIGALRM, SIG_DFL);
     alarm(IDENTIFY_S);         /* ends this process, also while it waits for a program's lock */
-    prctl(PR_SET_DUMPABLE, 0); /* its memory may hold any user's environment */
+    prctl(PR_SET_DUMPABLE, 0); /* its memory may have any user's environment */
     a.id = ask->id;
     a.code = words_read(ask->proc, ask->container, wanted, &a);
     const int r = ask->container[0] ? container_read("", ask->container, wanted, &a) : 0;

@@ -18,7 +18,7 @@ enum state { LOOKUP_FREE, LOOKUP_QUEUED, LOOKUP_SENT, LOOKUP_DONE };
 struct lookup {
     enum state state;
     struct proc_id proc;
-    uid_t account;
+    uid_t principal;
     uint64_t id;
     uint64_t since_ns; /* of the question or, if LOOKUP_DONE, of the answer */
     unsigned tries, failed;
@@ -71,24 +71,24 @@ void lookups_want(struct lookups *l, struct pairs wanted)
         lookup_free(&l->v[i]);
 }
 
-static unsigned count(const struct lookups *l, enum state from, const uid_t *account)
+static unsigned count(const struct lookups *l, enum state from, const uid_t *of)
 {
     unsigned n = 0;
     for (size_t i = 0; i < LOOKUPS_MAX; i++) {
         const struct lookup *x = &l->v[i];
-        n += x->state >= from && x->state != LOOKUP_DONE && (!account || x->account == *account);
+        n += x->state >= from && x->state != LOOKUP_DONE && (!of || x->principal == *of);
     }
     return n;
 }
 
-/* The question to send next: the oldest one of the accounts with the fewest under way. */
+/* The question to send next: the oldest one of the principals with the fewest under way. */
 static struct lookup *next_queued(struct lookups *l)
 {
     struct lookup *next = NULL;
     unsigned least = LOOKUPS_SENT_EACH;
     for (size_t i = 0; i < LOOKUPS_MAX; i++) {
         struct lookup *x = &l->v[i];
-        const unsigned n = x->state == LOOKUP_QUEUED ? count(l, LOOKUP_SENT, &x->account) : least;
+        const unsigned n = x->state == LOOKUP_QUEUED ? count(l, LOOKUP_SENT, &x->principal) : least;
         if (x->state != LOOKUP_QUEUED || n > least || n == LOOKUPS_SENT_EACH ||
             (n == least && next && next->id < x->id))
             continue;
@@ -138,16 +138,16 @@ static struct lookup *lookup_find(struct lookups *l, struct proc_id proc)
     return NULL;
 }
 
-/* Frees the latest question in the queue of the account that has most there, if those are more than
- * this account has; its caller will ask again. */
-static struct lookup *take_from_most(struct lookups *l, uid_t account)
+/* Frees the latest question in the queue of the principal that has most there, if those are more
+ * than this principal has; its caller will ask again. */
+static struct lookup *take_from_most(struct lookups *l, uid_t principal)
 {
     struct lookup *last = NULL;
-    unsigned most = count(l, LOOKUP_QUEUED, &account) + 1;
+    unsigned most = count(l, LOOKUP_QUEUED, &principal) + 1;
     for (size_t i = 0; i < LOOKUPS_MAX; i++) {
         struct lookup *x = &l->v[i];
-        const unsigned n = x->state == LOOKUP_QUEUED ? count(l, LOOKUP_QUEUED, &x->account) : 0;
-        if (n > most || (n && last && last->account == x->account && last->id < x->id)) {
+        const unsigned n = x->state == LOOKUP_QUEUED ? count(l, LOOKUP_QUEUED, &x->principal) : 0;
+        if (n > most || (n && last && last->principal == x->principal && last->id < x->id)) {
             most = n;
             last = x;
         }
@@ -157,12 +157,12 @@ static struct lookup *take_from_most(struct lookups *l, uid_t account)
     return last;
 }
 
-/* Finds a free slot, that of the oldest answer, or that of an account that has many. NULL: too many
- * questions are under way, none of them for longer than LOOKUP_MAX_NS. */
-static struct lookup *find_room(struct lookups *l, uid_t account, uint64_t now_ns)
+/* Finds a free slot, that of the oldest answer, or that of a principal that has many. NULL: too
+ * many questions are under way, none of them for longer than LOOKUP_MAX_NS. */
+static struct lookup *find_room(struct lookups *l, uid_t principal, uint64_t now_ns)
 {
     struct lookup *oldest = NULL;
-    if (count(l, LOOKUP_QUEUED, &account) >= LOOKUPS_PER_ACCOUNT)
+    if (count(l, LOOKUP_QUEUED, &principal) >= LOOKUPS_PER_PRINCIPAL)
         return NULL;
     for (size_t i = 0; i < LOOKUPS_MAX; i++) {
         struct lookup *x = &l->v[i];
@@ -174,7 +174,7 @@ static struct lookup *find_room(struct lookups *l, uid_t account, uint64_t now_n
             oldest = x;
     }
     if (!oldest)
-        return take_from_most(l, account);
+        return take_from_most(l, principal);
     lookup_free(oldest);
     return oldest;
 }
@@ -213,10 +213,10 @@ int lookups_get(struct lookups *l, const struct lookup_key *k, uint64_t now_ns, 
     struct lookup *x = lookup_find(l, k->proc);
     *out = (struct pairs){.n = 0};
     *origin = (struct identify_origin){.speaker = k->proc};
-    if (!x && !(x = find_room(l, k->account, now_ns)))
+    if (!x && !(x = find_room(l, k->principal, now_ns)))
         return -EAGAIN;
     if (x->state == LOOKUP_FREE) {
-        *x = (struct lookup){.proc = k->proc, .account = k->account};
+        *x = (struct lookup){.proc = k->proc, .principal = k->principal};
         enqueue(l, x, k, now_ns);
     } else if (x->state != LOOKUP_DONE && now_ns - x->since_ns > LOOKUP_MAX_NS) {
         lookup_end(l, x, -ETIMEDOUT, now_ns);

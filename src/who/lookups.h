@@ -10,11 +10,11 @@
 #include "base/util.h"
 #include "who/identify.h"
 
-#define LOOKUPS_MAX         256
-#define LOOKUPS_PER_ACCOUNT 64
-#define LOOKUPS_SENT        16 /* questions without an answer at the same time */
-#define LOOKUPS_SENT_EACH   4  /* those of one account */
-#define LOOKUP_MAX_NS       (IDENTIFY_S * NSEC_PER_SEC)
+#define LOOKUPS_MAX           256
+#define LOOKUPS_PER_PRINCIPAL 64
+#define LOOKUPS_SENT          16 /* questions without an answer at the same time */
+#define LOOKUPS_SENT_EACH     4  /* those of one principal */
+#define LOOKUP_MAX_NS         (IDENTIFY_S * NSEC_PER_SEC)
 
 struct lookups;
 
@@ -28,7 +28,7 @@ void lookups_want(struct lookups *l, struct pairs wanted);
 struct lookup_key {
     struct proc_id proc;
     struct proc_image image; /* the program that it runs now; an answer holds for one program */
-    uid_t account;
+    uid_t principal;
     const char *container; /* its id, or "" */
 };
 /* 0: *out has the answer, valid until the next call. -EAGAIN: the question is under way, or will be

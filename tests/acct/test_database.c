@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "acct/keeper.h"
+#include "acct/recorder.h"
 #include "acct_env.h"
 
 static struct error err, note;
@@ -238,7 +238,7 @@ TEST_OF_ACCOUNTS(not_there)
 {
     struct acct_db *db;
     assert_int_equal(acct_db_open_readonly(dir, &db, &err), -ENOENT);
-    assert_non_null(strstr(err.text, "no accounts in"));
+    assert_non_null(strstr(err.text, "no accounting records in"));
     assert_int_equal(acct_db_open("/no-such-directory", ACCT_VERSION, &db, &note, &err), -ENOENT);
     assert_int_equal(symlink("elsewhere", path_of(ACCT_FILE)), 0);
     assert_true(acct_db_open(dir, ACCT_VERSION, &db, &note, &err) < 0);
@@ -335,15 +335,15 @@ TEST_OF_ACCOUNTS(full_disk)
     assert_true(partly > 0);
 }
 
-/* ---- the keeper ---- */
+/* ---- the recorder ---- */
 
-struct keeper {
+struct recorder {
     pid_t pid;
     int link;
 };
 
 /* Files of it may not be longer; RLIM_INFINITY: any. */
-static struct keeper keeper_start(rlim_t bytes)
+static struct recorder recorder_start(rlim_t bytes)
 {
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
@@ -359,17 +359,17 @@ static struct keeper keeper_start(rlim_t bytes)
         _exit(127);
     }
     close(fds[1]);
-    return (struct keeper){pid, fds[0]};
+    return (struct recorder){pid, fds[0]};
 }
 
-static bool send_row(const struct keeper *k, uint64_t seq, struct acct_row r)
+static bool send_row(const struct recorder *k, uint64_t seq, struct acct_row r)
 {
     const struct acct_message m = {.kind = ACCT_ROW, .seq = seq, .row = r};
     return send(k->link, &m, sizeof(m), MSG_NOSIGNAL) == sizeof(m);
 }
 
 /* As when ceded has ended. */
-static void keeper_end(struct keeper *k)
+static void recorder_end(struct recorder *k)
 {
     int status;
     close(k->link);
@@ -378,7 +378,7 @@ static void keeper_end(struct keeper *k)
 }
 
 /* Answers until `seq`, for `ms` at most. Returns the last one. */
-static uint64_t answers(const struct keeper *k, uint64_t seq, int ms)
+static uint64_t answers(const struct recorder *k, uint64_t seq, int ms)
 {
     uint64_t got = 0, last = 0;
     struct pollfd p = {.fd = k->link, .events = POLLIN};
@@ -394,14 +394,14 @@ TEST_OF_ACCOUNTS(killed_again_and_again)
     uint64_t written = 0, seed = 3;
     unsigned in_the_middle = 0;
     for (unsigned i = 0; i <= KILLS; i++) {
-        struct keeper k = keeper_start(RLIM_INFINITY);
+        struct recorder k = recorder_start(RLIM_INFINITY);
         const uint64_t was = written, most = i == KILLS ? ROWS : was + A_TIME;
         for (uint64_t n = was; n < most && n < ROWS; n++)
             assert_true(send_row(&k, n + 1, row(n / 2, n % 2, 10, 20, 1)));
 
         if (i == KILLS) {
             assert_int_equal(answers(&k, ROWS, 40000), ROWS);
-            keeper_end(&k);
+            recorder_end(&k);
             break;
         }
         seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -425,10 +425,10 @@ TEST_OF_ACCOUNTS(killed_again_and_again)
 }
 
 /* Rows wait until there is room again. */
-TEST_OF_ACCOUNTS(keeper_waits_for_room)
+TEST_OF_ACCOUNTS(recorder_waits_for_room)
 {
     enum { ROWS = 300 };
-    struct keeper k = keeper_start(60000);
+    struct recorder k = recorder_start(60000);
     uint64_t sent = 0, written = 0;
     struct timeval wait = {.tv_sec = 1};
     setsockopt(k.link, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
@@ -441,36 +441,36 @@ TEST_OF_ACCOUNTS(keeper_waits_for_room)
     assert_int_equal(
         prlimit(k.pid, RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}, NULL), 0);
     assert_int_equal(answers(&k, sent, 40000), sent);
-    keeper_end(&k);
+    recorder_end(&k);
     assert_int_equal(ask(all, ACCT_ANYBODY)->n, sent);
 }
 
 /* What was sent before ceded died is written, whether or not it had read the answers. */
-TEST_OF_ACCOUNTS(keeper_outlives)
+TEST_OF_ACCOUNTS(recorder_outlives)
 {
     enum { ROWS = 100 };
-    struct keeper k = keeper_start(RLIM_INFINITY);
+    struct recorder k = recorder_start(RLIM_INFINITY);
     struct pollfd p = {.fd = k.link, .events = POLLIN};
     for (uint64_t n = 0; n < ROWS; n++) {
         assert_true(send_row(&k, n + 1, row(n, 0, 10, 20, 1)));
         if (n == ROWS / 2)
             assert_int_equal(poll(&p, 1, 40000), 1);
     }
-    keeper_end(&k);
+    recorder_end(&k);
     assert_int_equal(ask(all, ACCT_ANYBODY)->n, ROWS);
 }
 
 /* By a message that is none, and with ceded; settings on the way. */
-TEST_OF_ACCOUNTS(keeper_ends)
+TEST_OF_ACCOUNTS(recorder_ends)
 {
     int st;
-    struct keeper k = keeper_start(RLIM_INFINITY);
+    struct recorder k = recorder_start(RLIM_INFINITY);
     assert_int_equal(send(k.link, "x", 1, MSG_NOSIGNAL), 1);
     assert_int_equal(waitpid(k.pid, &st, 0), k.pid);
     assert_int_equal(WEXITSTATUS(st), 1);
     close(k.link);
 
-    k = keeper_start(RLIM_INFINITY);
+    k = recorder_start(RLIM_INFINITY);
     const struct acct_message settings = {.kind = ACCT_SETTINGS,
                                           .settings = {.keep_days = 1, .dropped = 2}};
     assert_true(send_row(&k, 1, row(1, 0, 10, 20, 1)));
@@ -480,7 +480,7 @@ TEST_OF_ACCOUNTS(keeper_ends)
         assert_true(send_row(&k, n, row(n, 0, time(NULL), time(NULL), 1)));
     send(k.link, &settings, sizeof(settings), MSG_NOSIGNAL); /* it answers for what was before */
     assert_int_equal(answers(&k, 3, 40000), 3);
-    keeper_end(&k);
+    recorder_end(&k);
     /* Whatever the clock says in the first hour, nothing is forgotten by it. */
     assert_int_equal(ask(all, ACCT_ANYBODY)->n, 3);
     assert_int_equal(ask(all, ACCT_ANYBODY)->dropped, 2);

@@ -1,12 +1,12 @@
-/* ceded's end of accounts on the mock driver, with the keeper behind it: rows of one job put
- * together are what it had, over changes of class, minutes and a keeper that is killed. This
- * program is that keeper, too. */
+/* ceded's end of accounts on the mock driver, with the recorder behind it: rows of one job put
+ * together are what it had, over changes of class, minutes and a recorder that is killed. This
+ * program is that recorder, too. */
 #include "../engine/fixture.h"
 #include "../test.h"
 #include "acct/database.h"
 #include "acct/days.h"
 #include "acct/feed.h"
-#include "acct/keeper.h"
+#include "acct/recorder.h"
 #include "who/procfs.h"
 
 #define TEST_OF_FEED(name) TEST_IN(name, struct fixture *f, setup, teardown)
@@ -37,7 +37,7 @@ static void feed_tick(struct fixture *f)
     usleep(2000);
 }
 
-/* Of virtual time, with the keeper's answers in between. */
+/* Of virtual time, with the recorder's answers in between. */
 static void run_for(struct fixture *f, unsigned ms)
 {
     for (unsigned k = 0; k < ms; k += 500) {
@@ -114,7 +114,7 @@ TEST_OF_FEED(rows_are_whole)
     assert_true(s.class_ns[CLASS_NORMAL] > known / 5 && s.class_ns[CLASS_NORMAL] < known / 2);
 }
 
-TEST_OF_FEED(keeper_is_replaced)
+TEST_OF_FEED(recorder_is_replaced)
 {
     pid_t p, *all = NULL;
     size_t n;
@@ -230,7 +230,7 @@ TEST_OF_FEED(more_jobs_than_rows)
     enum { JOBS = ACCT_ROWS_PER_DAY + 500 };
     for (unsigned i = 0; i < JOBS; i++) {
         struct job_view v = {.number = i + 1};
-        v.job.account_uid = v.job.uid = 1000;
+        v.job.principal = v.job.uid = 1000;
         v.job.number = i + 1;
         v.job.root.pid = getpid();
         acct_job_changed(feed, 0, &v, false);
@@ -270,6 +270,6 @@ TEST(socket_of_a_successor)
 int main(int argc, char **argv)
 {
     if (strcmp(argv[0], "cede-acct") == 0)
-        return acct_keeper_main(argc, argv);
+        return acct_recorder_main(argc, argv);
     return acct_db_built() ? test_run(NULL, NULL) : 77;
 }

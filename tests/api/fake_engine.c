@@ -95,8 +95,8 @@ FAKE(int engine_records(struct engine *m, struct error *err),
 FAKE(void engine_record(struct engine *m), m->recorded = m->jobs[0].job.paused ? 2 : 1)
 FAKE(void autoswap_started(struct model *x, uint32_t job),
      fake_of(x)->jobs[job].job.room = ROOM_NONE)
-FAKE(bool model_user_waits_full(const struct model *x, uid_t account),
-     return fake_of(x)->waits_full && account != 0)
+FAKE(bool model_user_waits_full(const struct model *x, uid_t principal),
+     return fake_of(x)->waits_full && principal != 0)
 FAKE(void yield_forget(struct model *x, uint32_t job, unsigned what),
      fake_of(x)->jobs[job].job.yielded &= ~what)
 FAKE(int engine_resume_unmanaged(struct engine *m, struct proc_id proc, struct error *err),
@@ -146,13 +146,13 @@ void fake_engine_tick(struct engine *m)
     }
 }
 
-bool model_user_full(const struct model *x, uid_t account)
+bool model_user_full(const struct model *x, uid_t principal)
 {
     struct engine *m = fake_of(x);
     uint32_t own = 0, users = 0;
     for (uint32_t i = 0; i < m->end; i++) {
-        own += m->jobs[i].number && m->jobs[i].job.account_uid == account;
-        users += m->jobs[i].number && (account == 0 || m->jobs[i].job.uid != 0);
+        own += m->jobs[i].number && m->jobs[i].job.principal == principal;
+        users += m->jobs[i].number && (principal == 0 || m->jobs[i].job.uid != 0);
     }
     return own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX;
 }
@@ -202,7 +202,7 @@ int engine_add(struct engine *m, struct proc_id root, const struct job_spec *spe
     if (*job == SLOT_NONE)
         return error_set(err, -ENOSPC, "too many jobs");
     m->jobs[*job].job.root = root;
-    m->jobs[*job].job.account_uid = spec->account_uid;
+    m->jobs[*job].job.principal = spec->principal;
     m->jobs[*job].job.terms = spec->terms;
     m->jobs[*job].job.source = spec->source;
     return 0;

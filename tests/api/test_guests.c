@@ -81,7 +81,7 @@ TEST_OF_SERVER(jobs_of_root_inside)
     listen_guests(e);
     for (unsigned i = 0; i < USERS_JOBS_MAX; i++) {
         uint32_t job = fake_engine_put(e->m, 100000 + (pid_t)i, 0, CLASS_BATCH, 100, "one of many");
-        e->m->jobs[job].job.account_uid = 1 + i;
+        e->m->jobs[job].job.principal = 1 + i;
     }
     _cleanup_close_ int fd = dial(e->guests), outside = dial(e->path);
     assert_code(e, fd, ENOSPC, "{'op':'add','pid':%d}", (int)getpid());

@@ -163,7 +163,7 @@ TEST_OF_HINTS(pid_of_another)
     (void)page_of(r, younger);
 }
 
-/* All users together leave root a part, and one account's uids are one user's. */
+/* All users together leave root a part, and one principal's uids count together. */
 TEST_OF_HINTS(pages_of_users)
 {
     struct error err = {""};
@@ -172,7 +172,7 @@ TEST_OF_HINTS(pages_of_users)
     for (unsigned i = 0; i < 5 * HINTS_PAGES_PER_USER; i++) {
         _cleanup_close_ int fd = -1;
         who.connection++;
-        who.account = 1000 + i / HINTS_PAGES_PER_USER;
+        who.principal = 1000 + i / HINTS_PAGES_PER_USER;
         int code = hints_open(r->h, &who, &fd, &err);
         assert_true(code == 0 || code == -EUSERS);
         given[i / HINTS_PAGES_PER_USER] += code == 0;
@@ -181,7 +181,7 @@ TEST_OF_HINTS(pages_of_users)
         assert_int_equal(given[i], i < 3 ? HINTS_PAGES_PER_USER : 0);
     int fd = -1;
     who.connection++;
-    who.account = 1000;
+    who.principal = 1000;
     assert_int_equal(hints_open(r->h, &who, &fd, &err), -EUSERS);
     assert_non_null(strstr(err.text, "of yours"));
     who.admin = true;

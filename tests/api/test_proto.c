@@ -468,6 +468,6 @@ TEST(shows_memory)
     json_decref(o);
     v.job.room = ROOM_AWAITED;
     v.queued = true;
-    v.place = 4;
+    v.position = 4;
     assert_shown(&v, "{'state':'queued','room':false,'memory':{'place':4}}");
 }

@@ -169,7 +169,7 @@ TEST(of_a_real_process)
     assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
     assert_string_equal(spec.name, "test_rules");
     assert_string_equal(spec.account, "");
-    assert_int_equal(spec.account_uid, geteuid());
+    assert_int_equal(spec.principal, geteuid());
     const struct rule two[] = {r, rule_of("[account others];uid=%u", geteuid() + 1),
                                rule_of("[account mine];uid=%u", geteuid()),
                                rule_of("[account later];uid=%u", geteuid())};

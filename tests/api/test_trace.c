@@ -50,7 +50,8 @@ static int tear_down(void **state)
 
 static int open_as(struct rig *r, uid_t uid, bool admin)
 {
-    const struct caller who = {.uid = uid, .account = uid, .admin = admin, .connection = r->n + 1};
+    const struct caller who = {
+        .uid = uid, .principal = uid, .admin = admin, .connection = r->n + 1};
     int fds[2], code = traces_open(r->t, &who, NULL);
     if (code < 0)
         return code;

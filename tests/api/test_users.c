@@ -101,7 +101,7 @@ static int with_many_connections(const char *path, pid_t parent)
     return 0;
 }
 
-/* One account with a range of uids: it is one user all the same. */
+/* One principal with a range of uids. */
 static int with_many_uids(const char *path, pid_t parent)
 {
     int step = 0, ready[2], mapped[2], n = SERVER_CLIENTS_PER_USER;
@@ -132,7 +132,7 @@ static int with_many_uids(const char *path, pid_t parent)
     return 0;
 }
 
-TEST_OF_SERVER(uids_of_one_account)
+TEST_OF_SERVER(uids_of_one_principal)
 {
     needs_root();
     assert_int_equal(as_nobody(e, KEEP_ROOT, with_many_uids), 0);

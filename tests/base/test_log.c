@@ -97,17 +97,17 @@ TEST(file_and_levels)
     close(fd);
 }
 
-/* A flood of one account is cut, said, and changes nothing for others. */
-static void flood_is_cut(uid_t account, const char *said)
+/* A flood of one principal is cut, said, and changes nothing for others. */
+static void flood_is_cut(uid_t principal, const char *said)
 {
     int fd = file_as_stderr();
     text[0] = '\0';
     for (int i = 0; i < 10000; i++)
-        log_user(account, LOG_INFO, "again");
+        log_user(principal, LOG_INFO, "again");
     log_user(1001, LOG_INFO, "uid 1001 too");
     while (!strstr(text, "left out")) {
         usleep(20000);
-        log_user(account, LOG_INFO, "again");
+        log_user(principal, LOG_INFO, "again");
         assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
         drain(fd);
     }

@@ -52,7 +52,7 @@ TEST(held)
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(series_line(&s, lines[i], strlen(lines[i]), NULL), 0);
     assert_int_equal(series_rate(&s, 1, 5, &rate), -ENODATA);
-    assert_int_equal(series_hold(&s, 5), 0);
+    assert_int_equal(series_extend(&s, 5), 0);
     assert_int_equal(series_rate(&s, 1, 5, &rate), 0);
     near(rate, 0.25);
     assert_int_equal(series_rate(&s, 3, 5, &rate), 0);

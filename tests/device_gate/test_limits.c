@@ -1,5 +1,5 @@
 /* What one program, or all of a user's, can take from others through the gate's driver:
- * descriptors, the daemon's time, places for devices, and turns. Virtual time where time counts. */
+ * descriptors, the daemon's time, devices, and turns. Virtual time where time counts. */
 #include "fixture.h"
 
 #include <fcntl.h>
@@ -320,7 +320,7 @@ TEST_WITH(stopped_programs_want_nothing, begin_virtual, end)
     leave(&waits);
 }
 
-/* ---- places ---- */
+/* ---- numbers of devices ---- */
 
 /* As processes(), where there are others than this one. */
 static void look(void)
@@ -362,8 +362,8 @@ static void user_leaves(pid_t pid)
     look();
 }
 
-/* Bit for each place that the process has. */
-static unsigned places(pid_t pid)
+/* Bit for each device that the process has. */
+static unsigned gpus_of(pid_t pid)
 {
     unsigned v = 0;
     _cleanup_(group_list_free) struct group_list l = scan(pid);
@@ -379,16 +379,16 @@ TEST_WITH(invented_devices_leave_room, begin, end)
     pid_t liar = user_names(60001, "invented", GATE_DEVICES);
     pid_t twin = user_names(60001, "more", GATE_DEVICES);
     pid_t honest = user_names(60002, "real", 1), peer = user_names(60003, "real", 1);
-    assert_int_equal(places(honest), places(peer)); /* the same device */
-    assert_int_equal(places(honest) & (places(liar) | places(twin)), 0);
+    assert_int_equal(gpus_of(honest), gpus_of(peer)); /* the same device */
+    assert_int_equal(gpus_of(honest) & (gpus_of(liar) | gpus_of(twin)), 0);
     pid_t second = user_names(60002, "other", 1);
-    assert_int_equal(places(second) & (places(liar) | places(twin) | places(honest)), 0);
+    assert_int_equal(gpus_of(second) & (gpus_of(liar) | gpus_of(twin) | gpus_of(honest)), 0);
     /* What nobody uses any more is free. */
-    unsigned freed = places(liar) | places(twin);
+    unsigned freed = gpus_of(liar) | gpus_of(twin);
     user_leaves(liar);
     user_leaves(twin);
     pid_t next = user_names(60004, "next", 2);
-    assert_int_equal(places(next), freed);
+    assert_int_equal(gpus_of(next), freed);
     user_leaves(next);
     user_leaves(honest);
     user_leaves(peer);

@@ -173,7 +173,7 @@ NVML_TEST(by_list, divided_gpu)
 }
 
 /* Nothing is asked again and again while a process's instance is not known. */
-NVML_TEST(cost_of_unplaced, divided_gpu)
+NVML_TEST(cost_of_unlocated, divided_gpu)
 {
     struct fake_process *p = computes(r, 1, NULL, false);
     is_nowhere(r, p);

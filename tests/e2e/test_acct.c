@@ -9,7 +9,7 @@
 #include <sys/un.h>
 
 #include "acct/database.h"
-#include "acct/keeper.h"
+#include "acct/recorder.h"
 #include "fixture.h"
 #include "who/procfs.h"
 
@@ -70,7 +70,7 @@ static struct ceded start_with(const char *more)
     return ceded_start();
 }
 
-static pid_t keeper_of(pid_t ceded)
+static pid_t recorder_of(pid_t ceded)
 {
     return children_named(ceded, "cede-acct").pid;
 }
@@ -220,20 +220,20 @@ E2E(pestered)
         skip();
     assert_int_equal(chmod(harness_dir(), 0711), 0);
     struct ceded d = start_with("");
-    pid_t keeper = 0, child = fork();
+    pid_t recorder = 0, child = fork();
     if (child == 0)
         pester(in_dir(ACCT_SOCKET));
-    AWAIT(keeper = keeper_of(d.pid));
+    AWAIT(recorder = recorder_of(d.pid));
     for (unsigned i = 0; i < 10; i++)
         CEDE("run", "-q", "-n", "amid", "--", "/bin/true");
     AWAIT(count("jobs", NULL) == 10);
     for (unsigned i = 0; i < 10; i++)
         assert_int_equal(count("jobs", NULL), 10); /* root has room of its own */
-    assert_true(keeper_of(d.pid) == keeper);
-    size_t readers = children_of(keeper, NULL, 0);
+    assert_true(recorder_of(d.pid) == recorder);
+    size_t readers = children_of(recorder, NULL, 0);
     assert_true(readers <= ACCT_READERS_MAX);
     slay_child(child);
-    AWAIT(children_of(keeper, NULL, 0) == 0);
+    AWAIT(children_of(recorder, NULL, 0) == 0);
 }
 
 /* Holds as many questions as one may, and asks none. */
@@ -261,7 +261,7 @@ E2E(subordinates_ask)
 {
     enum { FIRST = 300000, HOLDERS = 3 };
     const char *subuid = in_dir("subuid");
-    pid_t holders[HOLDERS], keeper = 0;
+    pid_t holders[HOLDERS], recorder = 0;
     if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0)
         skip();
     FILE *f = fopen(subuid, "we");
@@ -272,14 +272,14 @@ E2E(subordinates_ask)
         skip();
     assert_int_equal(chmod(harness_dir(), 0711), 0);
     struct ceded d = start_with("");
-    AWAIT(keeper = keeper_of(d.pid));
+    AWAIT(recorder = recorder_of(d.pid));
     for (uid_t i = 0; i < HOLDERS; i++) {
         if ((holders[i] = fork()) == 0)
             hold_questions(in_dir(ACCT_SOCKET), FIRST + i);
     }
-    AWAIT(children_of(keeper, NULL, 0) >= ACCT_READERS_PER_USER);
+    AWAIT(children_of(recorder, NULL, 0) >= ACCT_READERS_PER_USER);
     for (unsigned i = 0; i < 10; i++) {
-        assert_true(children_of(keeper, NULL, 0) <= ACCT_READERS_PER_USER);
+        assert_true(children_of(recorder, NULL, 0) <= ACCT_READERS_PER_USER);
         nap_ms(50);
     }
     for (int i = 0; i < HOLDERS; i++) {
@@ -291,29 +291,29 @@ E2E(subordinates_ask)
 
 /* ---- kills ---- */
 
-E2E(keeper_killed)
+E2E(recorder_killed)
 {
     enum { JOBS = 24 };
     unsigned kills = 0;
     char name[16];
     struct ceded d = start_with("");
-    AWAIT(keeper_of(d.pid));
+    AWAIT(recorder_of(d.pid));
     for (unsigned i = 0; i < JOBS; i++) {
         snprintf(name, sizeof(name), "j%u", i);
-        pid_t keeper = i % 2 ? keeper_of(d.pid) : 0;
+        pid_t recorder = i % 2 ? recorder_of(d.pid) : 0;
         CEDE("run", "-q", "-n", name, "--", "/bin/true");
-        kills += keeper && kill(keeper, SIGKILL) == 0;
+        kills += recorder && kill(recorder, SIGKILL) == 0;
     }
     assert_true(kills > 0);
-    AWAIT(keeper_of(d.pid));
+    AWAIT(recorder_of(d.pid));
     AWAIT(count("jobs", NULL) == JOBS);
     assert_int_equal(count("rows", "none"), JOBS);
     assert_int_equal(count("sums", "name"), JOBS);
     /* And what ceded does meanwhile does not depend on it. */
-    kill(keeper_of(d.pid), SIGSTOP);
+    kill(recorder_of(d.pid), SIGSTOP);
     for (unsigned i = 0; i < 5; i++)
         CEDE("run", "-q", "-n", "while", "--", "/bin/true");
-    pid_t stopped = keeper_of(d.pid);
+    pid_t stopped = recorder_of(d.pid);
     kill(stopped, SIGCONT);
     AWAIT(count("jobs", NULL) == JOBS + 5);
 }
@@ -332,10 +332,10 @@ E2E(ceded_killed)
     /* Of what this one counts the last minute is lost, and nothing of before. */
     d = ceded_start();
     await_progress(&pid, 1);
-    pid_t keeper = keeper_of(d.pid);
+    pid_t recorder = recorder_of(d.pid);
     ceded_kill(&d);
-    if (keeper)
-        assert_int_equal(await_child(keeper), 0); /* an orphan of ours now */
+    if (recorder)
+        assert_int_equal(await_child(recorder), 0); /* an orphan of ours now */
     const double killed = named("lives", "known_s");
     assert_true(killed >= first && state_is("lives", "open"));
     d = ceded_start();
@@ -402,8 +402,8 @@ E2E(not_kept)
         configure(20, "");
         d = ceded_start();
         CEDE("run", "-q", "-n", "none", "--", "/bin/true");
-        FAILS(1, "no daemon that keeps accounts is running", "acct");
-        assert_int_equal(strstr(contents("ceded.err"), "no accounts are kept: ") != NULL, i);
+        FAILS(1, "no daemon that keeps accounting records is running", "acct");
+        assert_int_equal(strstr(contents("ceded.err"), "no accounting: ") != NULL, i);
         ceded_stop(&d);
     }
     unsetenv("CEDE_STATE_DIR");

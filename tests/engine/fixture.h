@@ -374,7 +374,7 @@ HELPER uint32_t add_as(struct fixture *f, pid_t pid, enum job_class class, uid_t
                     &(struct job_spec){.terms = {.class = class, .weight = WEIGHT_DEFAULT},
                                        .source = JOB_PID,
                                        .uid = uid,
-                                       .account_uid = uid});
+                                       .principal = uid});
 }
 
 HELPER uint32_t add(struct fixture *f, pid_t pid, enum job_class class)

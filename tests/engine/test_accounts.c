@@ -17,7 +17,7 @@ static uint32_t add_for(struct fixture *f, uid_t uid, const char *account, uint3
         .terms = {.class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT, .gpu_min = min, .gpu_max = max},
         .source = JOB_PID,
         .uid = uid,
-        .account_uid = uid};
+        .principal = uid};
     snprintf(spec.account, sizeof(spec.account), "%s", account);
     assert_int_equal(proc_stat_read(pid, &st), 0);
     int r = engine_add(f->m, st.id, &spec, &job, err);

@@ -229,7 +229,7 @@ ENGINE_TEST(test_waits_in_line)
     waiters(f, "B15 B10 B1 N12");
     LINE_AFTER(0, "qqqr"); /* all came in one tick: the normal job is first, and leaves 8 */
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(view(f, j[i]).place, i);
+        assert_int_equal(view(f, j[i]).position, i);
     LINE_AFTER(5000, "qqqr"); /* the last would fit */
     takes(f, p[3], 12);
     LINE_AFTER(5000, "qqqr");
@@ -339,7 +339,8 @@ ENGINE_TEST(test_line_outlives_the_engine)
     stop(f, false);
     start(f, "priority", NULL);
     LINE_AFTER(2000, "rqqq");
-    assert_true(view(f, j[3]).place == 0 && view(f, j[1]).place == 1 && view(f, j[2]).place == 2);
+    assert_true(view(f, j[3]).position == 0 && view(f, j[1]).position == 1 &&
+                view(f, j[2]).position == 2);
     end(f, p[3]);
     autoswap_started(engine_model(f->m), j[1]);
     ticks(f, 2000);

@@ -10,7 +10,7 @@ static int anybody(void *arg, pid_t pid, struct job_spec *spec)
     *spec = (struct job_spec){.terms = {.class = CLASS_BATCH, .weight = 50},
                               .source = JOB_RULE,
                               .uid = is_other ? 1001 : 100000 + (uid_t)pid % 65536,
-                              .account_uid = is_other ? 1001 : 1000,
+                              .principal = is_other ? 1001 : 1000,
                               .name = "r"};
     return true;
 }

@@ -12,7 +12,7 @@ static uint32_t add_of(struct fixture *f, pid_t pid, uid_t uid, uint32_t gpu_max
             .terms = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .gpu_max = gpu_max},
             .source = JOB_PID,
             .uid = uid,
-            .account_uid = uid});
+            .principal = uid});
 }
 
 /* Until looks are once a second. */

@@ -19,7 +19,7 @@ static void waiters_are_bounded(struct fixture *f, uid_t user)
     ticks(f, 1);
     assert_true(model_user_waits_full(engine_model(f->m), user));
     assert_false(model_user_waits_full(engine_model(f->m), 8));
-    assert_int_equal(view(f, job).place, USER_WAITS_MAX - 1);
+    assert_int_equal(view(f, job).position, USER_WAITS_MAX - 1);
     autoswap_started(engine_model(f->m), job);
     assert_false(model_user_waits_full(engine_model(f->m), user));
     stop(f, true);

@@ -14,7 +14,7 @@ ENGINE_TEST(test_held)
     struct proc_stat st;
     programs(f, p, 3, 3);
     start(f, "priority", NULL);
-    engine_hold(f->m, true);
+    engine_quiesce(f->m, true);
     uint32_t latency = add(f, p[0], CLASS_LATENCY);
     add(f, p[1], CLASS_BATCH);
     ticks(f, 5000);
@@ -24,7 +24,7 @@ ENGINE_TEST(test_held)
     assert_int_equal(engine_resume_unmanaged(f->m, st.id, &f->err), -EAGAIN);
     assert_int_equal(calls(f), 0);
 
-    engine_hold(f->m, false);
+    engine_quiesce(f->m, false);
     ticks(f, 100);
     assert_int_equal(engine_job_status(f->m, latency, &f->err), 0);
     assert_int_equal(on(f, p[1])->timeslice_us, 1);
@@ -37,7 +37,7 @@ ENGINE_TEST(test_ends_held)
 {
     programs(f, p, 2, 3);
     start(f, "priority", NULL);
-    engine_hold(f->m, true);
+    engine_quiesce(f->m, true);
     add(f, p[0], CLASS_BATCH);
     ticks(f, 100);
     stop(f, true);
@@ -55,10 +55,10 @@ ENGINE_TEST(test_taken_over)
     crash(f);
     assert_int_equal(suspended_groups(f), 4);
     start(f, "priority", NULL);
-    engine_hold(f->m, true);
+    engine_quiesce(f->m, true);
     ticks(f, 5000);
     assert_int_equal(changed_groups(f), 0);
-    engine_hold(f->m, false);
+    engine_quiesce(f->m, false);
     ticks(f, 100);
     assert_int_equal(suspended_groups(f), 4);
 }

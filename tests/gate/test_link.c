@@ -212,7 +212,7 @@ static void *submits(void *unused)
     return NULL;
 }
 
-/* While the keeper waits for the answer of a daemon that hangs, the program is not kept. */
+/* While the thread waits for the answer of a daemon that hangs, the program is not kept. */
 TEST(a_daemon_that_does_not_answer)
 {
     atomic_store(&held_polls, 1);

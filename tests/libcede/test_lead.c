@@ -18,7 +18,7 @@ TEST(test_plan)
         unsigned times;
         int64_t expected_us; /* from now; 0: now */
         bool lead;
-        int64_t launch_us, hold_us;
+        int64_t launch_us, wait_us;
     } cases[] = {
         /* nothing is known */
         {{0}, 0, 0, true, 0, 300},
@@ -51,7 +51,7 @@ TEST(test_plan)
         assert_int_equal(lead, cases[i].lead);
         if (lead) {
             assert_int_equal((int64_t)(p.launch_ns - now), cases[i].launch_us * US);
-            assert_int_equal(p.hold_ns, cases[i].hold_us * US);
+            assert_int_equal(p.wait_ns, cases[i].wait_us * US);
         }
     }
 }
@@ -61,7 +61,7 @@ TEST(test_outliers)
 {
     static const struct {
         unsigned outliers; /* of 64 */
-        int64_t late_us, hold_us;
+        int64_t late_us, wait_us;
     } cases[] = {{2, 400, 100}, {3, 400, 500}, {3, 9000, 1000 - AHEAD}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct lead_timing t = {.n = 0};
@@ -70,11 +70,11 @@ TEST(test_outliers)
             cede_lead_learn(&t, k < cases[i].outliers ? cases[i].late_us * US : 0);
         assert_true(cede_lead_plan(&t, MS, 2 * MS, &p));
         assert_int_equal(p.launch_ns, (2000 - AHEAD) * US);
-        assert_int_equal(p.hold_ns, (AHEAD + cases[i].hold_us) * US);
+        assert_int_equal(p.wait_ns, (AHEAD + cases[i].wait_us) * US);
         for (unsigned k = 0; k < 1000; k++)
             cede_lead_learn(&t, 0);
         assert_true(cede_lead_plan(&t, MS, 2 * MS, &p));
-        assert_int_equal(p.hold_ns, (AHEAD + 100) * US);
+        assert_int_equal(p.wait_ns, (AHEAD + 100) * US);
     }
 }
 

@@ -159,7 +159,7 @@ TEST(idle)
         assert_false(tell(&x, v, &now, 0.5, 0));
     assert_true(tell(&x, v, &now, 0.5, 0)); /* together it may only have lost */
     assert_true(x.turns);
-    while (x.holder != 1)
+    while (x.current != 1)
         assert_true(tell(&x, v, &now, 1, 0));
     for (int i = 0; i < 20; i++)
         assert_false(tell(&x, v, &now, i ? 1 : 0, 0));

@@ -195,7 +195,7 @@ TEST(accounts_in_turn)
         jobs[i] = waiter(accounts[i], 10, i + 1);
     room_line(jobs, 6, scratch);
     for (uint32_t i = 0; i < 6; i++)
-        assert_int_equal(jobs[i].place, places[i]);
+        assert_int_equal(jobs[i].position, places[i]);
     for (uint32_t turn = 0; turn < 6; turn++) {
         room_decide(jobs, 6, 10, 100 + turn); /* room for one */
         for (uint32_t i = 0; i < 6; i++) {

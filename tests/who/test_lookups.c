@@ -39,10 +39,10 @@ static int end(void **state)
 
 #define TEST_OF_LOOKUPS(name) TEST_WITH(name, begin, end)
 
-static struct lookup_key key(pid_t pid, uid_t account, uint64_t stack)
+static struct lookup_key key(pid_t pid, uid_t principal, uint64_t stack)
 {
     return (struct lookup_key){
-        .proc = {pid, 5}, .image = {1, 2, stack}, .account = account, .container = ""};
+        .proc = {pid, 5}, .image = {1, 2, stack}, .principal = principal, .container = ""};
 }
 
 /* Of the latest question, unless it is said of which. */
@@ -153,11 +153,11 @@ TEST_OF_LOOKUPS(looks_that_fail)
  * long. */
 TEST_OF_LOOKUPS(users_apart)
 {
-    for (pid_t pid = 1; pid <= LOOKUPS_PER_ACCOUNT + 5; pid++)
+    for (pid_t pid = 1; pid <= LOOKUPS_PER_PRINCIPAL + 5; pid++)
         assert_int_equal(get(key(pid, 7, 1), 10), -EAGAIN);
     assert_int_equal(nsent, LOOKUPS_SENT_EACH);
-    assert_true(lookups_waits(lookups, LOOKUPS_PER_ACCOUNT, 10));
-    assert_false(lookups_waits(lookups, LOOKUPS_PER_ACCOUNT + 1, 10)); /* no room yet */
+    assert_true(lookups_waits(lookups, LOOKUPS_PER_PRINCIPAL, 10));
+    assert_false(lookups_waits(lookups, LOOKUPS_PER_PRINCIPAL + 1, 10)); /* no room yet */
     assert_int_equal(get(key(1000, 8, 1), 11), -EAGAIN);
     assert_int_equal(nsent, LOOKUPS_SENT_EACH + 1);
     assert_int_equal(sent[nsent - 1].proc.pid, 1000);
@@ -171,8 +171,8 @@ TEST_OF_LOOKUPS(users_apart)
     assert_false(lookups_waits(lookups, 2, late));
     assert_true(answer_to(&sent[1], 1, 0, late)); /* after all */
     assert_int_equal(get(key(2, 7, 1), late), 0);
-    assert_int_equal(get(key(LOOKUPS_PER_ACCOUNT + 1, 7, 1), late), -EAGAIN);
-    assert_true(lookups_waits(lookups, LOOKUPS_PER_ACCOUNT + 1, late));
+    assert_int_equal(get(key(LOOKUPS_PER_PRINCIPAL + 1, 7, 1), late), -EAGAIN);
+    assert_true(lookups_waits(lookups, LOOKUPS_PER_PRINCIPAL + 1, late));
 }
 
 /* Several users' programs do so, and have all places: another user has one all the same, and its

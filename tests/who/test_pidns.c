@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/account.h"
+#include "base/principal.h"
 #include "base/util.h"
 #include "who/procfs.h"
 
@@ -115,12 +115,12 @@ TEST(accounts)
 {
     if (geteuid() != 0)
         skip();
-    struct accounts a = {.subuid = "/nonexistent"};
+    struct principals a = {.subuid = "/nonexistent"};
     struct pidns ns;
     struct inside x = enter(0, 4321, 1);
     assert_int_equal(pidns_of(x.pid, &ns), 0);
-    assert_int_equal(account_of_guest(&a, 4321, x.pid), (uid_t)ns.id);
-    assert_int_equal(account_of_guest(&a, 0, x.pid), (uid_t)ns.id);
+    assert_int_equal(principal_of_guest(&a, 4321, x.pid), (uid_t)ns.id);
+    assert_int_equal(principal_of_guest(&a, 0, x.pid), (uid_t)ns.id);
     assert_true((uid_t)ns.id >= 0xf0000000U);
     leave(&x);
     x = enter(0, 0, 2); /* in one that the container has made */
@@ -130,12 +130,12 @@ TEST(accounts)
     assert_int_equal(pidns_of(st.ppid, &outer), 0);
     assert_int_equal(pidns_of(x.pid, &ns), 0);
     assert_int_equal(ns.level, 3);
-    assert_int_equal(account_of_guest(&a, 0, x.pid), (uid_t)outer.id);
+    assert_int_equal(principal_of_guest(&a, 0, x.pid), (uid_t)outer.id);
     leave(&x);
     x = enter(4322, 0, 1); /* rootless */
-    assert_int_equal(account_of_guest(&a, 4322, x.pid), 4322);
+    assert_int_equal(principal_of_guest(&a, 4322, x.pid), 4322);
     leave(&x);
-    assert_int_equal(account_of_guest(&a, 4323, getpid()), 4323); /* in ours */
-    assert_int_equal(account_of_guest(&a, 0, getpid()), 0);
-    accounts_free(&a);
+    assert_int_equal(principal_of_guest(&a, 4323, getpid()), 4323); /* in ours */
+    assert_int_equal(principal_of_guest(&a, 0, getpid()), 0);
+    principals_free(&a);
 }

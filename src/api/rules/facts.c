@@ -50,6 +50,6 @@ void facts_ask(const struct rule_list *l, struct facts *f, uint64_t now_ns)
     f->of.pending = proc_unsure(r);
     if (r < 0)
         return;
-    k.account = l->people ? account_of(l->people, f->of.uid, f->proc.pid) : f->of.uid;
+    k.principal = l->principals ? principal_of(l->principals, f->of.uid, f->proc.pid) : f->of.uid;
     f->of.pending = lookups_get(l->lookups, &k, now_ns, &f->of.read, &f->of.origin) == -EAGAIN;
 }

@@ -41,14 +41,14 @@ static void set_account(const struct rule_list *l, const struct rule_facts *f, p
     while (i < l->n && !(l->rules[i].account && rule_matches(&l->rules[i], f) == VERDICT_YES))
         i++;
     snprintf(spec->account, sizeof(spec->account), "%s", i < l->n ? l->rules[i].title : "");
-    spec->account_uid = l->people ? account_of(l->people, spec->uid, pid) : spec->uid;
+    spec->principal = l->principals ? principal_of(l->principals, spec->uid, pid) : spec->uid;
 }
 
 void rules_account(const struct rule_list *l, pid_t pid, struct job_spec *spec)
 {
     static const struct rule_list none = {.rules = NULL};
     struct facts f;
-    spec->account_uid = spec->uid;
+    spec->principal = spec->uid;
     l = l ? l : &none;
     if (facts_read(l, pid, &f) == 0)
         set_account(l, &f.of, pid, spec);

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 #include "api/proto.h"
-#include "base/account.h"
+#include "base/principal.h"
 #include "engine/engine.h"
 #include "plan/sched.h"
 #include "who/conditions.h"
@@ -37,7 +37,7 @@ struct rule {
 struct rule_list {
     const struct rule *rules;
     size_t n;
-    struct accounts *people;       /* the persons behind uids; NULL: each uid is a person */
+    struct principals *principals; /* NULL: each uid is a principal */
     bool pool_batch;               /* batch jobs that cede starts share the GPU in a pool */
     bool pool_latency;             /* latency jobs may join pools, in which each job has at most */
     uint32_t pool_latency_sm;      /* this percentage of the SMs */

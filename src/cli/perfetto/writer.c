@@ -12,7 +12,7 @@
 
 #define BUFFER     16384U
 #define PACKET_MAX 4096U
-#define NAMES      1024U /* places of interned names; other names are written out each time */
+#define NAMES      1024U /* slots for interned names; other names are written out each time */
 #define NAME_MAX_  96U
 #define SEQUENCE   1U
 #define FLAG_FRESH 1U

@@ -85,7 +85,7 @@ static void put_table(struct top_ui *ui, int y, int height)
     for (size_t i = m->first; i < m->first + m->height && i < m->nlines; i++)
         put_row(m, &l, y + (int)(i - m->first), m->lines[i], i == m->at);
     if (!m->nlines && m->reply)
-        screen_text(y, A_DIM, m->filter[0] ? "no row holds the filter's text" : "no jobs");
+        screen_text(y, A_DIM, m->filter[0] ? "no row contains the filter's text" : "no jobs");
 }
 
 static void put_menu(const struct top_ui *ui, int y, int height)

@@ -244,7 +244,7 @@ static int line_order(const void *x, const void *y, void *model)
     return m->inverted ? -c : c;
 }
 
-static bool row_holds(const struct top_row *r, const char *text)
+static bool row_contains(const struct top_row *r, const char *text)
 {
     const char *class = json_get_text(r->entry, "class"), *state = json_get_text(r->entry, "state");
     char all[TOP_NAME + USER_TEXT + TOP_WHERE + 128];
@@ -258,7 +258,7 @@ void top_model_arrange(struct top_model *m)
 {
     m->nlines = 0;
     for (size_t i = 0; i < m->nrows; i++) {
-        if (!m->filter[0] || row_holds(&m->rows[i], m->filter))
+        if (!m->filter[0] || row_contains(&m->rows[i], m->filter))
             m->lines[m->nlines++] = &m->rows[i];
     }
     if (m->nlines)

@@ -238,7 +238,7 @@ static bool taken_by_rule(struct discovery *d, struct model *m, struct unmanaged
         ancestors_set_job(&d->ancestors, u->id, job);
         return true;
     }
-    u->crowded = r > 0 && ((spec->account_uid && model_user_full(m, spec->account_uid)) ||
+    u->crowded = r > 0 && ((spec->principal && model_user_full(m, spec->principal)) ||
                            !model_may_watch(m, spec->uid));
     u->looked = r == 0 || u->crowded;
     if (r < 0 || u->looked)
@@ -475,7 +475,7 @@ static int discovery_run(struct discovery *d, struct model *m)
         d->driver_at = 0; /* it may come back as another release */
     d->device_lost = r < 0;
     if (r == 0 && driver_changes(d, m))
-        d->driver_changed = m->held = true;
+        d->driver_changed = m->quiesced = true;
     d->left = m->discover_now = m->discover_soon = false;
     int code = look_at_listed(d, m, &pids, r == 0); /* after an error the list is incomplete */
     r = r < 0 ? r : code;

@@ -113,7 +113,7 @@ int scans_job(struct model *m, uint32_t job)
 {
     const uint64_t started = monotonic_ns();
     int unknown = 0;
-    if (m->held)
+    if (m->quiesced)
         return -EAGAIN;
     for (uint32_t p = m->jobs[job].first_process, next; p != SLOT_NONE; p = next) {
         next = m->processes[p].job_next;
@@ -129,7 +129,7 @@ int scans_job(struct model *m, uint32_t job)
 uint64_t scans_due(struct scans *s, struct model *m)
 {
     uint64_t next = TIME_NEVER, started = monotonic_ns();
-    uint32_t n = m->held ? 0 : m->processes_end, first = s->from;
+    uint32_t n = m->quiesced ? 0 : m->processes_end, first = s->from;
     for (uint32_t k = 0; k < n; k++) {
         uint32_t i = (first + k) % n;
         if (!m->processes[i].id.pid)

@@ -264,7 +264,7 @@ static void see_misfit(const struct model *m, struct speeds_gpu *g, bool fits)
 /* While one job has its turn, the counters show what it does alone. */
 static bool renew_profile(struct model *m, const struct speeds_gpu *g, const double *own)
 {
-    struct job_speed *s = &m->jobs[g->jobs[g->space.holder]].speed;
+    struct job_speed *s = &m->jobs[g->jobs[g->space.current]].speed;
     if (!g->space.turns || g->space.idle || parts_sum(own) <= NOTHING)
         return false;
     for (uint32_t i = 0; i < g->n; i++) {
@@ -347,11 +347,11 @@ static uint64_t take_turns(struct model *m, struct speeds_gpu *g, unsigned d)
     double weights = 0;
     uint64_t wake;
     bool turns = g->space.turns;
-    uint32_t holder = g->space.holder;
+    uint32_t current = g->space.current;
     for (uint32_t i = 0; i < g->n; i++)
         v[i] = space_terms(m, g, i);
     uint32_t held = space_decide(&g->space, v, g->n, m->now, &wake);
-    if (turns != g->space.turns || (turns && holder != g->space.holder)) {
+    if (turns != g->space.turns || (turns && current != g->space.current)) {
         g->settled = false;
         g->at = m->now + SETTLE_NS;
     }
@@ -360,11 +360,11 @@ static uint64_t take_turns(struct model *m, struct speeds_gpu *g, unsigned d)
         g->settled = false;
     g->held = held;
     for (uint32_t i = 0; i < g->n; i++)
-        weights += held >> i & 1 || i == g->space.holder ? v[i].weight : 0;
+        weights += held >> i & 1 || i == g->space.current ? v[i].weight : 0;
     for (uint32_t i = 0; i < g->n; i++) {
         struct job_speed *s = &m->jobs[g->jobs[i]].speed;
         s->held = held >> i & 1;
-        s->turns = g->space.turns && (s->held || i == g->space.holder);
+        s->turns = g->space.turns && (s->held || i == g->space.current);
         s->value = s->turns ? v[i].weight / weights : s->value;
     }
     return wake;

@@ -50,7 +50,7 @@ static void gate_close(struct device_driver *base)
     }
     gate_watch(base, NULL);
     acceptor_close(&d->acceptor);
-    accounts_free(&d->accounts);
+    principals_free(&d->principals);
     if (d->acceptor.fd >= 0) {
         unlink(d->path);
         unasked_close_listener(d->acceptor.fd);
@@ -60,20 +60,20 @@ static void gate_close(struct device_driver *base)
 
 static unsigned gate_gpus(struct device_driver *base)
 {
-    return GATE_PLACES;
+    return GATE_GPUS;
 }
 
 static int gate_info(struct device_driver *base, unsigned gpu, struct gpu_info *out)
 {
-    if (gpu >= GATE_PLACES)
+    if (gpu >= GATE_GPUS)
         return -EINVAL;
     *out = (struct gpu_info){
         .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_USAGE | GPU_CAP_GATE,
         .timeslice_min_us = 1,
         .timeslice_max_us = TIMESLICE_MAX_US,
     };
-    snprintf(out->name, sizeof(out->name), "%s", gate(base)->places[gpu].name);
-    snprintf(out->uuid, sizeof(out->uuid), "%.47s", gate(base)->places[gpu].id);
+    snprintf(out->name, sizeof(out->name), "%s", gate(base)->gpus[gpu].name);
+    snprintf(out->uuid, sizeof(out->uuid), "%.47s", gate(base)->gpus[gpu].id);
     return 0;
 }
 
@@ -122,7 +122,7 @@ static int gate_scan(struct device_driver *base, struct proc_id proc, struct gro
             struct device_group g = {
                 .key = e->key,
                 .proc = proc,
-                .gpu = e->place,
+                .gpu = e->gpu,
                 .kind = GROUP_COMPUTE,
                 .level = e->level,
                 .handles = {i, k},
@@ -216,7 +216,7 @@ static int gate_usage(struct device_driver *base, struct usage_list *out, struct
             if (!e->used)
                 continue;
             uint64_t busy = atomic_load(&p->slot->device[k].busy_ns);
-            struct gpu_usage u = {.pid = p->proc.pid, .gpu = e->place, .busy = -1};
+            struct gpu_usage u = {.pid = p->proc.pid, .gpu = e->gpu, .busy = -1};
             /* The program counts its work only while the gate is active. */
             if (window && atomic_load(&p->control->device[k].state))
                 u.busy = (double)min_u64(busy - e->busy_ns, window) / (double)window;
@@ -247,7 +247,7 @@ static int gate_demand(struct device_driver *base, struct demand_list *out, stru
                 continue;
             e->reported = true;
             e->wants = wants;
-            struct gpu_demand x = {p->proc.pid, e->place, wants};
+            struct gpu_demand x = {p->proc.pid, e->gpu, wants};
             r = demand_list_push(out, &x);
         }
     }

@@ -7,14 +7,14 @@
 #define CEDE_GPU_GATE_GATE_H
 
 #include "base/accept.h"
-#include "base/account.h"
 #include "base/gate_proto.h"
+#include "base/principal.h"
 #include "base/quota.h"
 #include "base/util.h"
 #include "gpu/ops.h"
 
-#define GATE_PLACES           4 /* kinds of devices at once */
-#define GATE_PLACES_OF_USER   2 /* places that no other user has */
+#define GATE_GPUS             4 /* kinds of devices at once */
+#define GATE_GPUS_OF_USER     2 /* of these, that no other user has */
 #define GATE_PROGRAMS         512
 #define GATE_PROGRAMS_OF_USER 128 /* the limit of all users but root together: USERS_PART */
 #define GATE_REFUSED          16  /* programs without room that are remembered */
@@ -27,7 +27,7 @@
 struct gate_entry {      /* a device of a program */
     bool used, reported; /* reported: demand() has reported `wants` */
     bool wants;
-    uint32_t place, level;
+    uint32_t gpu, level;
     uint64_t key;
     uint64_t first_until; /* end of a new program's first limit; 0: the scheduler has decided */
     uint64_t busy_ns;     /* at the last usage() */
@@ -43,7 +43,7 @@ struct gate_program {
     unsigned sent;          /* messages since d->unmuted_ns */
     unsigned stopped_looks; /* number of looks in a row at which it was stopped */
     struct proc_id proc;
-    uid_t account; /* by whom limits are counted: base/account.h */
+    uid_t principal; /* by whom limits are counted: base/principal.h */
     struct gate_control *control;
     struct gate_slot *slot;
     struct gate_entry v[GATE_DEVICES];
@@ -54,14 +54,14 @@ struct gate_driver {
     char path[108];
     struct acceptor acceptor; /* .fd < 0: the driver does not listen yet */
     struct device_watcher watcher;
-    struct accounts accounts;
-    struct quotas debts; /* of accounts, for connecting */
+    struct principals principals;
+    struct quotas debts; /* of principals, for connecting */
     bool paused;         /* no connection is accepted for a while */
     bool any_muted;
     uint64_t next_key, usage_ns, unmuted_ns;
     struct gate_name {
         char name[64], id[64];
-    } places[GATE_PLACES];
+    } gpus[GATE_GPUS];
     struct gate_program programs[GATE_PROGRAMS];
     unsigned end; /* programs below may be in use */
     struct proc_id refused[GATE_REFUSED];
@@ -92,8 +92,7 @@ void gate_drop(struct gate_driver *d, struct gate_program *p);
 
 /* ---- devices.c ---- */
 
-uint32_t gate_place_of(struct gate_driver *d, const struct gate_program *p,
-                       const struct gate_msg *m);
+uint32_t gate_gpu_of(struct gate_driver *d, const struct gate_program *p, const struct gate_msg *m);
 
 /* ---- wants.c ---- */
 

@@ -135,7 +135,7 @@ static int receive_device(struct gate_driver *d, struct gate_program *p, const s
     uint64_t now = d->now_ns();
     p->v[m->device] = (struct gate_entry){
         .used = true,
-        .place = gate_place_of(d, p, m),
+        .gpu = gate_gpu_of(d, p, m),
         .level = m->level == LEVEL_SLICE ? LEVEL_SLICE : LEVEL_GATE,
         .key = ++d->next_key,
         .first_until = now + FIRST_NS,
@@ -147,11 +147,11 @@ static int receive_device(struct gate_driver *d, struct gate_program *p, const s
     return 0;
 }
 
-static bool sent_too_much(const struct gate_driver *d, uid_t account)
+static bool sent_too_much(const struct gate_driver *d, uid_t by)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < d->end; i++)
-        n += d->programs[i].fd >= 0 && d->programs[i].account == account ? d->programs[i].sent : 0;
+        n += d->programs[i].fd >= 0 && d->programs[i].principal == by ? d->programs[i].sent : 0;
     return n > MESSAGES_MAX;
 }
 
@@ -185,7 +185,7 @@ static void receive_from(struct gate_driver *d, struct gate_program *p)
 {
     if (receive_messages(d, p) < 0) {
         gate_drop(d, p);
-    } else if (p->sent && sent_too_much(d, p->account)) {
+    } else if (p->sent && sent_too_much(d, p->principal)) {
         watch_fd(d, p->fd, false);
         p->muted = d->any_muted = true;
     }
@@ -213,21 +213,21 @@ static bool program_admit(struct gate_driver *d, int fd, uid_t *whose)
     uid_t owner;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &size) < 0)
         return false;
-    const uid_t account = *whose = account_of(&d->accounts, c.uid, c.pid);
-    if (account != 0 && quota_of(&d->debts, account)->paid_ns > d->now_ns() + DEBT_MAX_NS)
+    const uid_t principal = *whose = principal_of(&d->principals, c.uid, c.pid);
+    if (principal != 0 && quota_of(&d->debts, principal)->paid_ns > d->now_ns() + DEBT_MAX_NS)
         return false;
     if (proc_stat_read(c.pid, &st) < 0 || proc_owner(c.pid, &owner) < 0 ||
         (c.uid != 0 && owner != c.uid)) /* another process has the pid now */
         return false;
     for (unsigned i = 0; i < d->end; i++) {
-        theirs += d->programs[i].fd >= 0 && d->programs[i].account == account;
-        users += d->programs[i].fd >= 0 && d->programs[i].account != 0;
+        theirs += d->programs[i].fd >= 0 && d->programs[i].principal == principal;
+        users += d->programs[i].fd >= 0 && d->programs[i].principal != 0;
     }
     while (slot < d->end && d->programs[slot].fd >= 0)
         slot++;
     if (slot == GATE_PROGRAMS || theirs >= GATE_PROGRAMS_OF_USER ||
-        (account != 0 && users >= USERS_PART(GATE_PROGRAMS))) {
-        log_user(account, LOG_WARNING,
+        (principal != 0 && users >= USERS_PART(GATE_PROGRAMS))) {
+        log_user(principal, LOG_WARNING,
                  "process %d of uid %u runs unscheduled: its user has %u programs with a gate (at "
                  "most %d), all users together %u (at most %d)",
                  (int)c.pid, c.uid, theirs, GATE_PROGRAMS_OF_USER, users,
@@ -236,7 +236,7 @@ static bool program_admit(struct gate_driver *d, int fd, uid_t *whose)
             d->refused[d->nrefused++ % GATE_REFUSED] = st.id;
         return false;
     }
-    d->programs[slot] = (struct gate_program){.fd = fd, .proc = st.id, .account = account};
+    d->programs[slot] = (struct gate_program){.fd = fd, .proc = st.id, .principal = principal};
     d->end = slot >= d->end ? slot + 1 : d->end;
     watch_fd(d, fd, true);
     return true;
@@ -248,17 +248,17 @@ static void accept_some(struct gate_driver *d)
     int fd = 0;
     uint64_t started = thread_cpu_ns();
     for (int i = 0; i < ACCEPTS_AT_ONCE && fd >= 0 && refused < REFUSED_AT_ONCE; i++) {
-        uid_t account = 0;
+        uid_t principal = 0;
         fd = acceptor_next(&d->acceptor);
-        bool in = fd >= 0 && program_admit(d, fd, &account);
+        bool in = fd >= 0 && program_admit(d, fd, &principal);
         if (fd >= 0 && !in) {
             unasked_close(fd);
             refused++;
         }
         uint64_t now = thread_cpu_ns(), took = now - started + (in ? LEAVING_NS : 0);
         started = now;
-        struct quota *q = quota_of(&d->debts, account);
-        if (account != 0 && q->paid_ns <= d->now_ns() + 2 * DEBT_MAX_NS)
+        struct quota *q = quota_of(&d->debts, principal);
+        if (principal != 0 && q->paid_ns <= d->now_ns() + 2 * DEBT_MAX_NS)
             quota_charge(q, d->now_ns(), took * DEBT_PART);
     }
     if (fd == -EBUSY || refused == REFUSED_AT_ONCE) {

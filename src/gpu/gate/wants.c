@@ -26,15 +26,15 @@ static bool gate_stopped(const struct gate_program *p)
     return p->stopped_looks >= STOPPED_LOOKS;
 }
 
-/* A bit for each place that the program wants. */
-static uint32_t wanted_places(const struct gate_program *p)
+/* A bit for each device that the program wants. */
+static uint32_t wanted_gpus(const struct gate_program *p)
 {
-    uint32_t places = 0;
+    uint32_t gpus = 0;
     for (unsigned k = 0; k < GATE_DEVICES && p->fd >= 0; k++) {
         if (p->v[k].used && p->v[k].raw_wants)
-            places |= 1U << p->v[k].place;
+            gpus |= 1U << p->v[k].gpu;
     }
-    return places;
+    return gpus;
 }
 
 static void stops_look(struct gate_program *p)
@@ -49,13 +49,13 @@ static void stops_update(struct gate_driver *d)
     uint32_t once = 0, twice = 0;
     unsigned n = 0;
     for (unsigned i = 0; i < d->end; i++) {
-        uint32_t w = wanted_places(&d->programs[i]);
+        uint32_t w = wanted_gpus(&d->programs[i]);
         twice |= once & w;
         once |= w;
     }
     for (unsigned i = 0; i < d->end; i++) {
         struct gate_program *p = &d->programs[i];
-        if (p->fd < 0 || (!p->stopped_looks && !(wanted_places(p) & twice)))
+        if (p->fd < 0 || (!p->stopped_looks && !(wanted_gpus(p) & twice)))
             continue;
         n++;
         if (now >= d->stops_ns)
@@ -83,7 +83,7 @@ static bool ended(struct gate_program *p, unsigned k)
 void gate_entry_update(struct gate_driver *d, struct gate_program *p, unsigned k)
 {
     struct gate_entry *e = &p->v[k];
-    struct quota *q = quota_of(&d->fruitless, p->account);
+    struct quota *q = quota_of(&d->fruitless, p->principal);
     uint64_t now = d->now_ns(), passed = min_u64(now - e->looked_ns, LOOK_MAX_NS);
     if (ended(p, k)) {
         q->paid_ns -= min_u64(q->paid_ns, e->fruitless_ns * GATE_FRUITLESS_PART);
@@ -119,6 +119,6 @@ bool gate_believed(struct gate_driver *d, const struct gate_program *p, unsigned
 {
     const struct gate_entry *e = &p->v[device];
     return e->raw_wants && !gate_stopped(p) &&
-           (!quota_of(&d->fruitless, p->account)->left_out ||
+           (!quota_of(&d->fruitless, p->principal)->left_out ||
             (e->worked && e->fruitless_ns < RECENT_NS));
 }

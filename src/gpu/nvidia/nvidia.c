@@ -168,7 +168,7 @@ static void nvidia_close(struct device_driver *base)
     struct nv_driver *d = nv(base);
     nv_let_go(d);
     switch_list_free(&d->trace.switches);
-    free(d->holders);
+    free(d->users);
     free(d);
 }
 
@@ -214,7 +214,7 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
 
 /* Looks at a process, with one step for its number of descriptors and, if that has changed, one for
  * each descriptor. False: the process is gone. */
-static bool holder_look(struct nv_driver *d, struct nv_holder *h, uint32_t *steps)
+static bool user_look(struct nv_driver *d, struct nv_user *h, uint32_t *steps)
 {
     uint64_t count;
     bool again = ((unsigned)h->pid + d->rounds) % RECHECK == 0; /* pids are reused */
@@ -229,23 +229,23 @@ static bool holder_look(struct nv_driver *d, struct nv_holder *h, uint32_t *step
     int r = d->io->fds(h->pid, &fds, &left);
     *steps -= most - left;
     h->seen = r == 0 || r == -EAGAIN;
-    /* An unfinished listing shows what the process holds, but not what it does not hold. */
-    h->found |= (fds.nctl ? HOLDS_CTL : 0) | (fds.ngpu ? HOLDS_GPU : 0);
+    /* An unfinished listing shows what the process has open, but not what it has not. */
+    h->found |= (fds.nctl ? OPENS_CTL : 0) | (fds.ngpu ? OPENS_GPU : 0);
     h->next = fds.next;
     h->fd_count = count;
     if (r == 0 || !h->seen) {
-        h->holds = h->seen ? h->found : 0;
+        h->open = h->seen ? h->found : 0;
         h->found = 0;
     } else {
-        h->holds |= h->found;
+        h->open |= h->found;
     }
     return true;
 }
 
-/* Lists the processes that hold one of these. Only the descriptors of new processes, and of those
- * whose number of descriptors has changed, are listed. A call takes STEPS_MAX steps, and the next
- * one goes on. */
-static int processes_from_proc(struct nv_driver *d, unsigned holding, struct pid_list *out)
+/* Lists the processes that have one of these open. Only the descriptors of new processes, and of
+ * those whose number of descriptors has changed, are listed. A call takes STEPS_MAX steps, and the
+ * next one goes on. */
+static int processes_from_proc(struct nv_driver *d, unsigned what, struct pid_list *out)
 {
     _cleanup_free_ pid_t *pids = NULL;
     size_t n = 0, first = 0, looked = 0;
@@ -253,40 +253,39 @@ static int processes_from_proc(struct nv_driver *d, unsigned holding, struct pid
     if (r < 0)
         return r;
     qsort(pids, n, sizeof(pids[0]), compare_int32);
-    struct nv_holder *v = calloc(n ? n : 1, sizeof(*v));
+    struct nv_user *v = calloc(n ? n : 1, sizeof(*v));
     if (!v)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        const struct nv_holder *known =
-            d->nholders ? bsearch(&pids[i], d->holders, d->nholders, sizeof(*v), compare_int32)
-                        : NULL;
-        v[i] = known ? *known : (struct nv_holder){.pid = pids[i]};
+        const struct nv_user *known =
+            d->nusers ? bsearch(&pids[i], d->users, d->nusers, sizeof(*v), compare_int32) : NULL;
+        v[i] = known ? *known : (struct nv_user){.pid = pids[i]};
     }
-    free(d->holders);
-    d->holders = v;
-    d->nholders = n;
+    free(d->users);
+    d->users = v;
+    d->nusers = n;
     while (first < n && v[first].pid < d->next_pid)
         first++;
     for (uint32_t steps = STEPS_MAX; looked < n && steps; looked++) {
-        struct nv_holder *h = &v[(first + looked) % n];
-        if (!holder_look(d, h, &steps))
-            *h = (struct nv_holder){.pid = h->pid};
+        struct nv_user *h = &v[(first + looked) % n];
+        if (!user_look(d, h, &steps))
+            *h = (struct nv_user){.pid = h->pid};
         d->rounds += h == &v[n - 1];
     }
     d->next_pid = looked < n ? v[(first + looked) % n].pid : 0;
     for (size_t i = 0; i < n && r == 0; i++)
-        r = v[i].holds & holding ? pid_list_push(out, v[i].pid) : 0;
+        r = v[i].open & what ? pid_list_push(out, v[i].pid) : 0;
     return r;
 }
 
-/* 1: another process holds one of these. 0: none does. -EAGAIN: not all were looked at yet; or
+/* 1: another process has one of these open. 0: none does. -EAGAIN: not all were looked at yet; or
  * another error. */
-static int nv_held(struct nv_driver *d, unsigned holding)
+static int nv_in_use(struct nv_driver *d, unsigned what)
 {
-    struct pid_list holders = {0};
-    int r = processes_from_proc(d, holding, &holders);
-    r = r < 0 ? r : holders.n ? 1 : d->next_pid ? -EAGAIN : 0;
-    pid_list_free(&holders);
+    struct pid_list users = {0};
+    int r = processes_from_proc(d, what, &users);
+    r = r < 0 ? r : users.n ? 1 : d->next_pid ? -EAGAIN : 0;
+    pid_list_free(&users);
     return r;
 }
 
@@ -294,11 +293,11 @@ static int nv_held(struct nv_driver *d, unsigned holding)
  * program, until the GPU is initialised, which may take seconds. 0: no program has a GPU open. */
 static int nv_back(struct nv_driver *d, struct error *err)
 {
-    int held = nv_held(d, HOLDS_GPU);
-    int r = held > 0 ? nv_take(d, err) : 0;
-    if (held < 0 && held != -EAGAIN)
-        r = error_set(err, held, "listing GPU processes: %s", strerror(-held));
-    return r < 0 ? r : held > 0;
+    int used = nv_in_use(d, OPENS_GPU);
+    int r = used > 0 ? nv_take(d, err) : 0;
+    if (used < 0 && used != -EAGAIN)
+        r = error_set(err, used, "listing GPU processes: %s", strerror(-used));
+    return r < 0 ? r : used > 0;
 }
 
 static int nvidia_processes(struct device_driver *base, struct pid_list *out, struct error *err)
@@ -318,10 +317,10 @@ static int nvidia_processes(struct device_driver *base, struct pid_list *out, st
         usage_list_free(&running);
     }
     if (r == -ENOTSUP)
-        r = processes_from_proc(d, HOLDS_CTL, out);
+        r = processes_from_proc(d, OPENS_CTL, out);
     const uint64_t now = d->io->now_ns();
     if (r == 0 && out->n == before && now - d->used_ns >= LET_GO_NS &&
-        nv_held(d, HOLDS_CTL | HOLDS_GPU) == 0)
+        nv_in_use(d, OPENS_CTL | OPENS_GPU) == 0)
         nv_let_go(d);
     else if (r < 0 || out->n > before || now - d->used_ns >= LET_GO_NS)
         d->used_ns = now;
@@ -344,8 +343,8 @@ static int scans_prepare(struct nv_driver *d)
     usage_list_free(&clients);
     if (d->gpus.ndivided && nvml_get(d) &&
         nvml_processes(d->nvml, &d->gpus, false, &running) == 0) {
-        usage_list_free(&d->scanner.placed);
-        d->scanner.placed = running;
+        usage_list_free(&d->scanner.located);
+        d->scanner.located = running;
     } else {
         usage_list_free(&running);
     }

@@ -14,13 +14,13 @@ struct nvml;
 #define NV_TIMESLICE_DEFAULT_US 2048U    /* set by libcuda */
 #define NV_TIMESLICE_BACK_US    1024U    /* after a checkpoint, when libcuda sets none */
 
-#define HOLDS_CTL 1U /* has the control device open */
-#define HOLDS_GPU 2U /* has a GPU open, which keeps it initialised */
+#define OPENS_CTL 1U /* has the control device open */
+#define OPENS_GPU 2U /* has a GPU open, which keeps it initialised */
 
-struct nv_holder { /* a process, when users of the driver are searched in /proc */
+struct nv_user { /* a process, when users of the driver are searched in /proc */
     pid_t pid;
-    uint8_t holds; /* HOLDS_... */
-    uint8_t found; /* HOLDS_... that the unfinished listing has found */
+    uint8_t open;  /* OPENS_... */
+    uint8_t found; /* OPENS_... that the unfinished listing has found */
     bool seen;     /* fd_count is that of the last listing */
     int64_t next;  /* position at which an unfinished listing goes on; 0: there is none */
     uint64_t fd_count;
@@ -41,8 +41,8 @@ struct nv_driver {
     bool numbered;      /* devices keep their indices from now on */
     uint64_t asked_ns;  /* when NVML was last asked for a scan; 0: never */
     bool refuses_mixed; /* RM has refused to suspend several clients by one control */
-    struct nv_holder *holders;
-    size_t nholders;
+    struct nv_user *users;
+    size_t nusers;
     unsigned rounds; /* number of rounds through all processes */
     pid_t next_pid;  /* first process of the next processes() */
 };

@@ -398,7 +398,7 @@ static double samples_of(const struct samples *s, int32_t pid, unsigned *own)
  * NV2080_CTRL_PERF_GPUMON_ENGINE_UTIL_SAMPLE); an idle device has no samples. So of processes that
  * take turns each is charged with work of the others: if their shares add up to more than 1, each
  * share is scaled by the process's part of all samples. A process without samples was idle only if
- * the samples of the others account for the device's busy time. */
+ * the samples of the others make up the device's busy time. */
 static void busy_by_samples(struct nvml *n, nvml_device d, const struct samples *s, uint32_t gpu,
                             struct usage_list *list)
 {

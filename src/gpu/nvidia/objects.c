@@ -211,8 +211,8 @@ static int instance_of(const struct nv_look *l, uint32_t subdevice, const char *
         return nv_device_by_uuid(s->gpus, uuid.text);
     }
     int found = -ENOENT;
-    for (size_t i = 0; i < s->placed.n; i++) {
-        const struct gpu_usage *u = &s->placed.v[i];
+    for (size_t i = 0; i < s->located.n; i++) {
+        const struct gpu_usage *u = &s->located.v[i];
         bool here = u->pid == l->p->id.pid && u->gpu < s->gpus->n &&
                     strcasecmp(s->gpus->part[u->gpu].gpu, gpu) == 0;
         if (here && found >= 0 && (uint32_t)found != u->gpu)
@@ -249,7 +249,7 @@ static const struct nv_device *device_get(const struct nv_look *l, uint32_t devi
     }
     if (nv_gpu_divided(l->s->gpus, uuid)) {
         d->gpu = instance_of(l, d->subdevice, uuid);
-        c->unplaced |= d->gpu < 0;
+        c->unlocated |= d->gpu < 0;
     } else {
         d->gpu = nv_gpu_index(l->s->gpus, uuid, bus);
     }
@@ -369,9 +369,9 @@ int nv_client_discover(const struct nv_look *l, bool deep, bool wait)
     struct group_list before = c->groups;
     c->groups = (struct group_list){0};
     c->ndevices = 0;
-    if (c->unplaced) /* groups without a known device were not kept */
+    if (c->unlocated) /* groups without a known device were not kept */
         c->own_next = 0;
-    c->unplaced = false;
+    c->unlocated = false;
     c->discovered_ns = l->s->io->now_ns();
     deep &= l->s->looked < DEEP_MAX;
 

@@ -187,7 +187,7 @@ struct rm_gpu_time {
     X(RM_GPU_UUID, 0x2080014AU, struct rm_gid_info, 268)          /* subdevice: which GPU */       \
     X(RM_INSTANCE_UUID, 0xC6380101U, struct rm_instance_uuid, 57) /* compute instance: which */    \
     X(RM_GPU_ID, 0x20800142U, struct rm_gpu_id, 4)                /* subdevice */                  \
-    X(RM_GPU_PCI, 0x0000021BU, struct rm_pci_info, 12)            /* client: place of an id */     \
+    X(RM_GPU_PCI, 0x0000021BU, struct rm_pci_info, 12)            /* client: its PCI address */    \
     /* On objects of our own client: the trace of context switches. */                             \
     X(RM_BIND_SWITCHES, 0x20801238U, struct rm_bind_switches, 24) /* subdevice */                  \
     X(RM_GPU_TIME, 0x20800403U, struct rm_gpu_time, 8)            /* subdevice */                  \
@@ -258,7 +258,7 @@ struct rm_io {
      * because a process can have a million. 0: the list is complete; -EAGAIN: there are more. */
     int (*fds)(pid_t pid, struct rm_fds *io, uint32_t *left);
     int (*fd_count)(pid_t pid, uint64_t *out);
-    /* Opens a GPU, by its place on the bus, which keeps it from being shut down. */
+    /* Opens a GPU, by its PCI address, which keeps it from being shut down. */
     int (*open_gpu)(const char *bus_id);
     /* Gets the release of the loaded driver, such as 580.159.04, or "unknown". */
     void (*release)(char *buf, size_t size);

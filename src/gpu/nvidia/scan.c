@@ -17,7 +17,7 @@
 
 #define RELIST_NS     (30 * NSEC_PER_SEC) /* after which descriptors are listed in any case */
 #define REDISCOVER_NS (60 * NSEC_PER_SEC)
-#define REPLACE_NS    NSEC_PER_SEC /* the same for a process whose MIG instance is not known yet */
+#define RELOCATE_NS   NSEC_PER_SEC /* the same for a process whose MIG instance is not known yet */
 #define LIST_MAX      2048U        /* descriptors that one scan lists, in 4 ms */
 
 /* ---- memory of processes ---- */
@@ -164,7 +164,8 @@ static int client_update(const struct nv_look *l, const struct plan *plan)
     }
     uint64_t age = l->s->io->now_ns() - c->discovered_ns;
     bool whole = plan->first || inherited, anew = inherited || c->discovered_ns == 0;
-    if (plan->rediscover || anew || c->fresh.n || age > (c->unplaced ? REPLACE_NS : REDISCOVER_NS))
+    if (plan->rediscover || anew || c->fresh.n ||
+        age > (c->unlocated ? RELOCATE_NS : REDISCOVER_NS))
         return nv_client_discover(l, plan->deep || anew, !whole);
     if (nv_client_unchanged(l))
         return 0;
@@ -307,9 +308,9 @@ int nv_scan(struct nv_scanner *s, struct proc_id proc, struct group_list *out, s
     if (r == -ESTALE) /* the remembered state is wrong: the scan starts from nothing */
         r = process_scan(s, p, pidfd, true, err);
     s->io->close(pidfd);
-    bool unplaced = false;
+    bool unlocated = false;
     for (size_t i = 0; r == 0 && i < p->nclients; i++) {
-        unplaced |= p->clients[i].unplaced && !p->clients[i].elsewhere;
+        unlocated |= p->clients[i].unlocated && !p->clients[i].elsewhere;
         for (size_t k = 0; r == 0 && k < p->clients[i].groups.n; k++)
             r = group_list_push(out, &p->clients[i].groups.v[k]);
     }
@@ -320,7 +321,7 @@ int nv_scan(struct nv_scanner *s, struct proc_id proc, struct group_list *out, s
     if (r == 0 && p->searching)
         return error_set(err, -EAGAIN, "process %d: still looking for its GPU contexts",
                          (int)proc.pid);
-    if (r == 0 && unplaced)
+    if (r == 0 && unlocated)
         return error_set(err, -ENOTSUP,
                          "process %d computes in a MIG instance that cede does not schedule: it is "
                          "newer than this cede (restart it: systemctl restart ceded), or beyond "
@@ -343,6 +344,6 @@ void nv_scanner_free(struct nv_scanner *s)
         process_clear(&s->procs[i]);
     free(s->procs);
     pid_list_free(&s->mps);
-    usage_list_free(&s->placed);
+    usage_list_free(&s->located);
     *s = (struct nv_scanner){.ctl_fd = -1};
 }

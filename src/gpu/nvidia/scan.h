@@ -15,7 +15,7 @@ struct nv_part {
     uint32_t gpu_instance, compute_instance;
 };
 
-/* The devices, in the order of their bus ids. Instances stand in place of a GPU in MIG mode. */
+/* The devices, in the order of their bus ids. Instances stand for a GPU in MIG mode. */
 struct nv_gpus {
     struct gpu_info v[DEVICE_GPUS_MAX];
     struct nv_part part[DEVICE_GPUS_MAX];
@@ -44,7 +44,7 @@ struct nv_client {
     uint32_t handle;
     int32_t fd;        /* descriptor number in the process */
     bool elsewhere;    /* the descriptor is inherited, the groups count as another process's */
-    bool unplaced;     /* it has groups in an instance that is not known */
+    bool unlocated;    /* it has groups in an instance that is not known */
     uint32_t own_next; /* one past the last handle seen in RM's range */
     uint64_t discovered_ns;
     struct nv_device devices[DEVICE_GPUS_MAX];
@@ -94,10 +94,10 @@ struct nv_scanner {
     struct nv_gpus *gpus;
     struct nv_process *procs;
     size_t nprocs, cap;
-    uint32_t asked, looked;   /* questions about clients, and about objects, in this scan */
-    uint32_t list_left;       /* descriptors that this scan may still list */
-    struct pid_list mps;      /* clients of MPS servers, whose compute groups are shared */
-    struct usage_list placed; /* processes in instances; empty where no GPU is divided */
+    uint32_t asked, looked;    /* questions about clients, and about objects, in this scan */
+    uint32_t list_left;        /* descriptors that this scan may still list */
+    struct pid_list mps;       /* clients of MPS servers, whose compute groups are shared */
+    struct usage_list located; /* processes in instances; empty where no GPU is divided */
     /* The clients' counter, with its wraps counted, now and at some earlier times: a process cannot
      * own a client that is older than itself (unless it inherited the descriptor). */
     uint64_t position;

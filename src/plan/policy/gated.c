@@ -6,7 +6,7 @@
  *     are fair by weight as in "priority";
  *   - the timeslice is the work that a job may have queued: as little as keeps the device busy
  * where a latency job (or, for batch jobs, a normal one) may come, more where it only delays the
- * end of a turn, any amount where there is no other job. A holder that wants nothing keeps its turn
+ * end of a turn, any amount where there is no other job. A job that wants nothing keeps its turn
  * for a moment, because programs that wait for each result have such gaps, which the next job
  * fills. Not good for a latency job that saturates the device: no other job gets any of it, and
  * `floor` does not count here. */
@@ -33,7 +33,7 @@ static struct member *next_of(struct policy_device *dev, enum job_class class)
     return best;
 }
 
-/* The job of this class that runs: the holder of the turn, or the one that fills its gap.
+/* The job of this class that runs: the one that has its turn, or the one that fills its gap.
  * SLOT_NONE: none wants to. */
 static uint32_t gated_turn(const struct sched_params *p, struct policy_device *dev,
                            enum job_class class, uint64_t now_ns)
@@ -45,15 +45,15 @@ static uint32_t gated_turn(const struct sched_params *p, struct policy_device *d
         if (!wants(m) || m->class != class)
             continue;
         n++;
-        others += m->job != r->holder;
+        others += m->job != r->current;
     }
-    if (best && best->job == dev->boost.job && r->holder != best->job && r->holder != SLOT_NONE) {
+    if (best && best->job == dev->boost.job && r->current != best->job && r->current != SLOT_NONE) {
         rotation_end(p, dev, now_ns);
         best = next_of(dev, class);
     }
-    if (r->holder != SLOT_NONE) {
+    if (r->current != SLOT_NONE) {
         uint64_t turn_end = r->turn_ns + p->rotation_us * 1000ULL;
-        if (wants(&dev->members[r->holder]))
+        if (wants(&dev->members[r->current]))
             r->idle_since_ns = TIME_NEVER;
         else if (r->idle_since_ns == TIME_NEVER)
             r->idle_since_ns = now_ns;
@@ -62,7 +62,7 @@ static uint32_t gated_turn(const struct sched_params *p, struct policy_device *d
         uint64_t end = gap_end < turn_end ? gap_end : turn_end;
         if (!others || now_ns < end) {
             policy_wake(dev, others ? end : TIME_NEVER);
-            return wants(&dev->members[r->holder]) || !best ? r->holder : best->job;
+            return wants(&dev->members[r->current]) || !best ? r->current : best->job;
         }
         rotation_end(p, dev, now_ns);
         best = next_of(dev, class); /* its vtime has grown */
@@ -73,7 +73,7 @@ static uint32_t gated_turn(const struct sched_params *p, struct policy_device *d
     r->idle_since_ns = TIME_NEVER;
     uint64_t end = n > 1 ? now_ns + p->rotation_us * 1000ULL : TIME_NEVER;
     policy_wake(dev, end);
-    return r->holder;
+    return r->current;
 }
 
 void policy_gated(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
@@ -87,8 +87,8 @@ void policy_gated(const struct sched_params *p, struct policy_device *dev, uint6
         if (wants(m) && m->class < top)
             top = m->class;
     }
-    bool interrupted = r->holder != SLOT_NONE &&
-                       (!dev->members[r->holder].present || dev->members[r->holder].class != top);
+    bool interrupted = r->current != SLOT_NONE &&
+                       (!dev->members[r->current].present || dev->members[r->current].class != top);
     if (interrupted)
         rotation_end(p, dev, now_ns);
     uint32_t runs = top == CLASS_LATENCY ? SLOT_NONE : gated_turn(p, dev, top, now_ns);

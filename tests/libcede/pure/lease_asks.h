@@ -57,11 +57,11 @@ static inline uint64_t started(struct lease_ask a, uint64_t now, uint32_t device
     return e.id;
 }
 
-static inline uint64_t waits(struct lease_ask a, uint64_t now, enum lease_hold why)
+static inline uint64_t waits(struct lease_ask a, uint64_t now, enum lease_wait why)
 {
     struct lease_event e;
     assert_int_equal(cede_leases_ask(leases, &a, now, &e), -EINPROGRESS);
-    assert_int_equal(e.hold, why);
+    assert_int_equal(e.wait, why);
     return e.id;
 }
 
@@ -71,12 +71,12 @@ static inline void released(uint64_t id, uint64_t now)
 }
 
 /* The next event is this one. */
-static inline struct lease_event happens(uint64_t now, uint64_t id, enum lease_hold hold)
+static inline struct lease_event happens(uint64_t now, uint64_t id, enum lease_wait wait)
 {
     struct lease_event e;
     assert_true(cede_leases_step(leases, now, &e));
     assert_int_equal(e.id, id);
-    assert_int_equal(e.hold, hold);
+    assert_int_equal(e.wait, wait);
     return e;
 }
 

@@ -87,13 +87,13 @@ static void run_ones(const struct cede_pool_config *p, uint64_t memory)
             assert_true(o->id == e.id && o->fate == WAITING);
             assert_int_equal(cede_leases_cancel(leases, o->id), -ENOENT);
             assert_true(now <= o->ask.until_ns);
-            o->fate = e.hold == HOLD_NONE ? RUNNING : LATE;
+            o->fate = e.wait == WAIT_NONE ? RUNNING : LATE;
             o->device = e.device;
             o->end_ns = now + o->run_ns;
-            assert_true(!o->ask.only || e.hold != HOLD_NONE || e.device == o->ask.preferred);
+            assert_true(!o->ask.only || e.wait != WAIT_NONE || e.device == o->ask.preferred);
             if (o->fate == LATE) {
                 assert_true(o->ask.until_ns == now ||
-                            (e.hold == HOLD_STREAM && now >= o->at_ns + p->stream_timeout_ms * MS));
+                            (e.wait == WAIT_STREAM && now >= o->at_ns + p->stream_timeout_ms * MS));
                 left--;
             }
             check_limits(p, memory, now);
@@ -154,23 +154,23 @@ TEST_LEASES(timeouts_are_exact)
     struct lease_ask second = ask(10), third = ask(10);
     second.until_ns = 5 * MS;
     third.until_ns = 9 * MS;
-    uint64_t b = waits(second, 1, HOLD_COUNT), c = waits(third, 2, HOLD_QUEUE);
+    uint64_t b = waits(second, 1, WAIT_COUNT), c = waits(third, 2, WAIT_QUEUE);
     nothing_happens(5 * MS - 1);
     assert_int_equal(cede_leases_next_ns(leases), 5 * MS);
-    happens(5 * MS, b, HOLD_COUNT);
+    happens(5 * MS, b, WAIT_COUNT);
     nothing_happens(9 * MS - 1);
     assert_int_equal(cede_leases_next_ns(leases), 9 * MS);
     released(a, 9 * MS);
-    happens(9 * MS, c, HOLD_NONE); /* at the last moment */
+    happens(9 * MS, c, WAIT_NONE); /* at the last moment */
     assert_int_equal(cede_leases_next_ns(leases), TIME_NEVER);
-    uint64_t d = waits(second = third, 9 * MS - 1, HOLD_COUNT); /* no step in time */
+    uint64_t d = waits(second = third, 9 * MS - 1, WAIT_COUNT); /* no step in time */
     released(c, 10 * MS);
-    happens(10 * MS, d, HOLD_QUEUE);
+    happens(10 * MS, d, WAIT_QUEUE);
     struct lease_event e;
     third.until_ns = 10 * MS;
     uint64_t f = started(ask(10), 10 * MS, 0);
     assert_int_equal(cede_leases_ask(leases, &third, 10 * MS, &e), -EAGAIN);
-    assert_int_equal(e.hold, HOLD_COUNT);
+    assert_int_equal(e.wait, WAIT_COUNT);
     assert_int_equal(view(0).timed_out, 2);
     released(f, 10 * MS);
     uint64_t g = started(ask(10), 10 * MS, 0); /* in the same slot */
@@ -186,13 +186,13 @@ TEST_LEASES(a_missing_stream_has_a_timeout_of_its_own)
     p.stream_timeout_ms = 10;
     make(p);
     uint64_t a = started(ask(80), 0, 0);
-    uint64_t big = waits(ask(20), 0, HOLD_OCCUPANCY), small = waits(ask(10), 0, HOLD_QUEUE);
+    uint64_t big = waits(ask(20), 0, WAIT_OCCUPANCY), small = waits(ask(10), 0, WAIT_QUEUE);
     nothing_happens(50 * MS); /* that is not for want of a stream */
     assert_int_equal(cede_leases_cancel(leases, big), 0);
     nothing_happens(60 * MS);
     assert_int_equal(cede_leases_next_ns(leases), 70 * MS);
     nothing_happens(70 * MS - 1);
-    happens(70 * MS, small, HOLD_STREAM);
+    happens(70 * MS, small, WAIT_STREAM);
     released(a, 70 * MS);
 }
 
@@ -201,15 +201,15 @@ TEST_LEASES(larger_than_the_limit_runs_alone)
     struct cede_pool_config p = params();
     make(p);
     uint64_t whole = started(ask(100), 0, 0);
-    uint64_t small = waits(ask(1), 1, HOLD_OCCUPANCY), next = waits(ask(100), 2, HOLD_QUEUE);
+    uint64_t small = waits(ask(1), 1, WAIT_OCCUPANCY), next = waits(ask(100), 2, WAIT_QUEUE);
     assert_int_equal(cede_leases_release(leases, small, 5), -ENOENT);
     released(whole, 5);
-    happens(5, small, HOLD_NONE);
+    happens(5, small, WAIT_NONE);
     nothing_happens(6);
-    waits(ask(1), 7, HOLD_QUEUE); /* does not pass the large one */
+    waits(ask(1), 7, WAIT_QUEUE); /* does not pass the large one */
     nothing_happens(7);
     released(small, 8);
-    happens(8, next, HOLD_NONE);
+    happens(8, next, WAIT_NONE);
     nothing_happens(8);
 }
 
@@ -226,17 +226,17 @@ TEST_LEASES(first_is_by_urgency_priority_and_arrival)
     struct lease_ask high = ask(10), due = known;
     high.priority = 3;
     due.deadline_ns = 60 * MS;
-    uint64_t n1 = waits(ask(10), 21 * MS, HOLD_COUNT), n2 = waits(ask(10), 21 * MS, HOLD_QUEUE),
-             d = waits(due, 22 * MS, HOLD_QUEUE), h1 = waits(high, 23 * MS, HOLD_COUNT),
-             h2 = waits(high, 24 * MS, HOLD_QUEUE);
+    uint64_t n1 = waits(ask(10), 21 * MS, WAIT_COUNT), n2 = waits(ask(10), 21 * MS, WAIT_QUEUE),
+             d = waits(due, 22 * MS, WAIT_QUEUE), h1 = waits(high, 23 * MS, WAIT_COUNT),
+             h2 = waits(high, 24 * MS, WAIT_QUEUE);
     released(a, 30 * MS);
-    happens(30 * MS, h1, HOLD_NONE); /* the one with a deadline has time yet */
+    happens(30 * MS, h1, WAIT_NONE); /* the one with a deadline has time yet */
     released(h1, 45 * MS);
-    assert_true(happens(45 * MS, d, HOLD_NONE).urgent);
+    assert_true(happens(45 * MS, d, WAIT_NONE).urgent);
     const uint64_t order[] = {d, h2, n1, n2};
     for (int i = 0; i < 3; i++) {
         released(order[i], 46 * MS);
-        happens(46 * MS, order[i + 1], HOLD_NONE);
+        happens(46 * MS, order[i + 1], WAIT_NONE);
     }
 }
 
@@ -269,7 +269,7 @@ TEST_LEASES(no_lease_starves)
             end[k] = TIME_NEVER;
             id[k] = 0;
             if (!low && now >= from)
-                low = waits(big, from = now, HOLD_QUEUE);
+                low = waits(big, from = now, WAIT_QUEUE);
             while (cede_leases_step(leases, now, &e)) {
                 in |= e.id == low;
                 for (uint32_t i = 0; i < 6; i++)
@@ -289,14 +289,14 @@ TEST_LEASES(a_busy_gpu_starts_no_further_lease)
 {
     make(params());
     cede_leases_set_utilization(leases, 0, 81);
-    uint64_t a = started(ask(1), 0, 0), b = waits(ask(1), 1, HOLD_UTILIZATION);
+    uint64_t a = started(ask(1), 0, 0), b = waits(ask(1), 1, WAIT_UTILIZATION);
     nothing_happens(2);
     cede_leases_set_utilization(leases, 0, 80);
-    happens(3, b, HOLD_NONE);
+    happens(3, b, WAIT_NONE);
     cede_leases_set_utilization(leases, 0, 100);
-    uint64_t c = waits(ask(1), 4, HOLD_UTILIZATION);
+    uint64_t c = waits(ask(1), 4, WAIT_UTILIZATION);
     cede_leases_set_utilization(leases, 0, SLOT_NONE); /* not known */
-    happens(5, c, HOLD_NONE);
+    happens(5, c, WAIT_NONE);
     released(a, 6);
 }
 
@@ -402,14 +402,14 @@ TEST_LEASES(preferred_then_least_loaded_then_stolen)
     const uint32_t at[6] = {1, 1, 0, 2, 0, 2};
     for (int i = 0; i < 6; i++)
         a[i] = started(one, 0, at[i]);
-    uint64_t b = waits(bound, 1, HOLD_COUNT), c = waits(one, 2, HOLD_COUNT);
+    uint64_t b = waits(bound, 1, WAIT_COUNT), c = waits(one, 2, WAIT_COUNT);
     released(a[5], 3); /* GPU 2 has room, and c waits for GPU 0 */
-    assert_int_equal(happens(3, c, HOLD_NONE).device, 2);
+    assert_int_equal(happens(3, c, WAIT_NONE).device, 2);
     assert_int_equal(view(2).stolen, 1);
     released(c, 4);
     nothing_happens(4); /* b may run on GPU 1 alone */
     released(a[0], 5);
-    happens(5, b, HOLD_NONE);
+    happens(5, b, WAIT_NONE);
 }
 
 /* ---- the limit that follows ------------------------------------------------------------------ */

@@ -30,7 +30,7 @@ static uint64_t full(void)
 TEST_LEASES(urgent_ones_displace_within_bounds)
 {
     uint64_t a = full();
-    uint64_t plain = waits(ask(10), 1, HOLD_COUNT);
+    uint64_t plain = waits(ask(10), 1, WAIT_COUNT);
     struct lease_ask now = due(0);
     now.until_ns = 0; /* a try */
     assert_false(cede_leases_displaced(leases, a));
@@ -42,16 +42,16 @@ TEST_LEASES(urgent_ones_displace_within_bounds)
     assert_int_equal(cede_leases_ask(leases, &now, 2, &e), -EAGAIN);
     assert_int_equal(view(0).displacing, 2);
     assert_int_equal(view(0).displaced, 2);
-    uint64_t d = waits(due(0), 3, HOLD_COUNT);
+    uint64_t d = waits(due(0), 3, WAIT_COUNT);
     nothing_happens(3);
     released(b, 4);
-    happens(4, d, HOLD_NONE); /* before the plain one, beyond the limit */
+    happens(4, d, WAIT_NONE); /* before the plain one, beyond the limit */
     released(c, 5);
     released(d, 5);
     assert_false(cede_leases_displaced(leases, a));
     nothing_happens(5);
     released(a, 6);
-    happens(6, plain, HOLD_NONE);
+    happens(6, plain, WAIT_NONE);
     assert_int_equal(view(0).displaced, 3);
     assert_int_equal(view(0).displacing, 0);
 }
@@ -59,11 +59,11 @@ TEST_LEASES(urgent_ones_displace_within_bounds)
 TEST_LEASES(a_lease_displaces_once_its_slack_is_gone)
 {
     full();
-    uint64_t later = waits(due(50 * MS), 0, HOLD_COUNT);
+    uint64_t later = waits(due(50 * MS), 0, WAIT_COUNT);
     assert_int_equal(cede_leases_look_ns(leases, later, 0), 49 * MS + 1);
     nothing_happens(49 * MS);
     assert_int_equal(cede_leases_next_ns(leases), 49 * MS + 1);
-    assert_true(happens(49 * MS + 1, later, HOLD_NONE).urgent);
+    assert_true(happens(49 * MS + 1, later, WAIT_NONE).urgent);
     assert_int_equal(view(0).displacing, 1);
     assert_int_equal(cede_leases_look_ns(leases, later, 49 * MS + 1), TIME_NEVER);
     assert_int_equal(cede_leases_next_ns(leases), TIME_NEVER);
@@ -81,17 +81,17 @@ TEST_LEASES(what_displacing_does_not_pass)
     struct lease_ask big = due(0), memory = due(0);
     big.occupancy = LEASE_WHOLE;
     memory.memory_bytes = 401; /* of 400 beside the reserve */
-    uint64_t w = waits(memory, 1, HOLD_MEMORY);
+    uint64_t w = waits(memory, 1, WAIT_MEMORY);
     nothing_happens(1);
     released(started(big, 2, 0), 2); /* occupancy, utilization; and it passes w */
     memory.memory_bytes = 400;
-    waits(memory, 3, HOLD_QUEUE); /* not that: it would take what w waits for */
+    waits(memory, 3, WAIT_QUEUE); /* not that: it would take what w waits for */
     assert_int_equal(cede_leases_cancel(leases, w), 0);
     p.displace = 0;
     p.max_concurrent_streams = 1;
     make(p);
     started(ask(1), 0, 0);
-    w = waits(due(0), 1, HOLD_COUNT);
+    w = waits(due(0), 1, WAIT_COUNT);
     assert_int_equal(cede_leases_look_ns(leases, w, 1), 1000 * MS + 1);
 }
 
@@ -210,12 +210,12 @@ TEST_LEASES(a_lease_is_looked_at_when_it_is_aged)
 {
     uint64_t a = full();
     started(due(0), 1, 0); /* displaces */
-    uint64_t low = waits(ask(10), 2, HOLD_COUNT);
+    uint64_t low = waits(ask(10), 2, WAIT_COUNT);
     released(a, 3);
     nothing_happens(3);
     assert_int_equal(cede_leases_next_ns(leases), 1000 * MS + 2);
     nothing_happens(1000 * MS + 1);
-    happens(1000 * MS + 2, low, HOLD_NONE);
+    happens(1000 * MS + 2, low, WAIT_NONE);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -225,25 +225,25 @@ TEST_LEASES(memory_is_what_is_free_now)
     make(params());
     cede_leases_set_memory(leases, 0, 300, 1000); /* others have 700; the reserve is 100 */
     uint64_t a = started(needs(100), 0, 0);
-    uint64_t b = waits(needs(101), 1, HOLD_MEMORY);
+    uint64_t b = waits(needs(101), 1, WAIT_MEMORY);
     cede_leases_set_memory(leases, 0, 200, 1000); /* a has allocated: that counts once */
     nothing_happens(2);
     cede_leases_set_memory(leases, 0, 201, 1000); /* others gave back: with a's, 301 */
     nothing_happens(3);
     cede_leases_set_memory(leases, 0, 302, 1000);
-    happens(4, b, HOLD_NONE);
+    happens(4, b, WAIT_NONE);
     released(b, 5);
     cede_leases_set_memory(leases, 0, 150, 1000); /* others took more than a can have */
-    uint64_t c = waits(needs(51), 6, HOLD_MEMORY);
+    uint64_t c = waits(needs(51), 6, WAIT_MEMORY);
     cede_leases_set_memory(leases, 0, 251, 1000);
-    happens(7, c, HOLD_NONE);
+    happens(7, c, WAIT_NONE);
     released(c, 8);
     released(a, 8);
     /* alone: without the reserve, but not more than is there */
-    uint64_t d = waits(needs(400), 9, HOLD_MEMORY);
+    uint64_t d = waits(needs(400), 9, WAIT_MEMORY);
     nothing_happens(9);
     cede_leases_set_memory(leases, 0, 400, 1000);
-    happens(10, d, HOLD_NONE);
+    happens(10, d, WAIT_NONE);
     released(d, 11);
     released(started(needs(1001), 12, 0), 13); /* larger than the GPU: the driver's to refuse */
 }
@@ -254,18 +254,18 @@ TEST_LEASES(leases_without_memory_pass_one_that_lacks_it)
     p.max_concurrent_streams = 2;
     make(p);
     cede_leases_set_memory(leases, 0, 100, 1000);
-    uint64_t a = waits(needs(500), 0, HOLD_MEMORY);
+    uint64_t a = waits(needs(500), 0, WAIT_MEMORY);
     uint64_t b = started(ask(10), 1, 0), c = started(ask(10), 2, 0);
-    uint64_t d = waits(ask(10), 3, HOLD_COUNT);
-    waits(needs(1), 3, HOLD_QUEUE); /* not one that would take what it waits for */
+    uint64_t d = waits(ask(10), 3, WAIT_COUNT);
+    waits(needs(1), 3, WAIT_QUEUE); /* not one that would take what it waits for */
     released(b, 4);
-    happens(4, d, HOLD_NONE);
+    happens(4, d, WAIT_NONE);
     nothing_happens(4);
     cede_leases_set_memory(leases, 0, 1000, 1000);
     nothing_happens(5);
-    uint64_t e = waits(ask(10), 5, HOLD_QUEUE); /* it lacks no memory any more */
+    uint64_t e = waits(ask(10), 5, WAIT_QUEUE); /* it lacks no memory any more */
     released(c, 6);
-    happens(6, a, HOLD_NONE);
+    happens(6, a, WAIT_NONE);
     assert_int_equal(cede_leases_cancel(leases, e), 0);
 }
 
@@ -308,9 +308,9 @@ TEST_LEASES(occupancy_may_be_more_than_one_gpu)
     make(p);
     uint64_t a = started(ask(100), 0, 0);
     started(ask(100), 0, 0);
-    uint64_t c = waits(ask(1), 0, HOLD_OCCUPANCY);
+    uint64_t c = waits(ask(1), 0, WAIT_OCCUPANCY);
     released(a, 1);
-    happens(1, c, HOLD_NONE);
+    happens(1, c, WAIT_NONE);
 }
 
 TEST_LEASES(a_thread_has_its_gpu_again_when_loads_are_equal)
@@ -327,10 +327,10 @@ TEST_LEASES(a_thread_has_its_gpu_again_when_loads_are_equal)
     a.last = 2;
     started(a, 0, 0); /* not equal: the idle one */
     a.last = 1;
-    waits(a, 1, HOLD_COUNT);
+    waits(a, 1, WAIT_COUNT);
     assert_int_equal(view(1).waiting, 1);
     a.last = 7; /* of another pool's time */
-    uint64_t any = waits(a, 1, HOLD_COUNT);
+    uint64_t any = waits(a, 1, WAIT_COUNT);
     released(first, 2);
     struct lease_event e;
     assert_true(cede_leases_step(leases, 2, &e));

@@ -1,5 +1,5 @@
-/* See keeper.h. Trusts messages from ceded, of which it is a part, and no others. */
-#include "acct/keeper.h"
+/* See recorder.h. Trusts messages from ceded, of which it is a part, and no others. */
+#include "acct/recorder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,9 +21,9 @@
 #include "acct/days.h"
 #include "api/peer.h"
 #include "api/rights.h"
-#include "base/account.h"
 #include "base/child.h"
 #include "base/log.h"
+#include "base/principal.h"
 #include "base/unasked.h"
 
 #define BATCH         64 /* rows in one transaction */
@@ -35,7 +35,7 @@
 #define ASK_S         5
 #define ANSWER_S      30
 
-struct keeper {
+struct recorder {
     struct acct_db *db;
     const char *dir;
     struct acct_settings settings;
@@ -47,13 +47,13 @@ struct keeper {
     uint64_t seq;     /* number of the last of these rows */
     uint64_t dropped; /* settings.dropped as it is on disk */
     bool failed;      /* the last write failed */
-    struct keeper_reader {
-        pid_t pid;     /* 0: free */
-        uid_t account; /* the uid for which limits are counted, with its subordinate uids */
+    struct recorder_reader {
+        pid_t pid;       /* 0: free */
+        uid_t principal; /* the uid for which limits are counted, with its subordinate uids */
         bool admin;
     } readers[ACCT_READERS_MAX];
     unsigned nreaders;
-    struct accounts accounts;
+    struct principals principals;
 };
 
 /* ---- rights ---- */
@@ -89,7 +89,7 @@ static int drop_rights(const char *dir)
     const struct __user_cap_data_struct none[2] = {{0, 0, 0}, {0, 0, 0}};
     umask(077);
     setpriority(PRIO_PROCESS, 0, NICE); /* many queries must not take time from other programs */
-    /* ceded's oom_score_adj protects it from the OOM killer, which the keeper must not inherit. */
+    /* ceded's oom_score_adj protects it from the OOM killer, which is not to be inherited. */
     _cleanup_close_ int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0)
         (void)write_full(fd, "0", 1);
@@ -142,7 +142,7 @@ static int reader_main(const char *dir, uint32_t only)
     return r < 0;
 }
 
-static void reap_readers(struct keeper *k)
+static void reap_readers(struct recorder *k)
 {
     for (unsigned i = k->nreaders; i-- > 0;) {
         if (waitpid(k->readers[i].pid, NULL, WNOHANG) != 0)
@@ -150,7 +150,7 @@ static void reap_readers(struct keeper *k)
     }
 }
 
-static bool start_reader(struct keeper *k, int fd, uid_t uid, uid_t account, bool admin)
+static bool start_reader(struct recorder *k, int fd, uid_t uid, uid_t principal, bool admin)
 {
     char only[16];
     snprintf(only, sizeof(only), "%u", admin ? ACCT_ANYBODY : uid);
@@ -160,11 +160,11 @@ static bool start_reader(struct keeper *k, int fd, uid_t uid, uid_t account, boo
     pid_t pid;
     if (child_start(&spec, &pid) < 0)
         return false;
-    k->readers[k->nreaders++] = (struct keeper_reader){pid, account, admin};
+    k->readers[k->nreaders++] = (struct recorder_reader){pid, principal, admin};
     return true;
 }
 
-static void accept_asker(struct keeper *k)
+static void accept_asker(struct recorder *k)
 {
     struct ucred cred;
     struct error err = {""};
@@ -174,9 +174,9 @@ static void accept_asker(struct keeper *k)
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
         return;
     const bool admin = peer_is_admin(fd, &cred, (gid_t)k->settings.admin_gid);
-    const uid_t account = account_of(&k->accounts, cred.uid, cred.pid);
+    const uid_t principal = principal_of(&k->principals, cred.uid, cred.pid);
     for (unsigned i = 0; i < k->nreaders; i++) {
-        own += !k->readers[i].admin && k->readers[i].account == account;
+        own += !k->readers[i].admin && k->readers[i].principal == principal;
         users += !k->readers[i].admin;
     }
     const bool full = k->nreaders == ACCT_READERS_MAX ||
@@ -186,14 +186,14 @@ static void accept_asker(struct keeper *k)
     if (full) {
         error_set(&err, -EUSERS, "too many questions at once: try again later");
         answer_end(fd, -EUSERS, 0, &err, MSG_DONTWAIT);
-    } else if (start_reader(k, fd, cred.uid, account, admin)) {
+    } else if (start_reader(k, fd, cred.uid, principal, admin)) {
         close(TAKE_FD(fd));
     }
 }
 
 /* ---- rows ---- */
 
-static int prune(struct keeper *k, struct error *err)
+static int prune(struct recorder *k, struct error *err)
 {
     struct timespec boot, wall;
     clock_gettime(CLOCK_BOOTTIME, &boot);
@@ -213,14 +213,14 @@ static int prune(struct keeper *k, struct error *err)
 
 /* Writes the rows that were taken and confirms them. Rows that cannot be written are kept, and no
  * others are taken meanwhile, as ceded keeps those. */
-static int keeper_write(struct keeper *k, struct error *err)
+static int recorder_write(struct recorder *k, struct error *err)
 {
     const struct acct_settings *s = &k->settings;
     int r = k->n ? acct_db_put(k->db, k->rows, k->n, err) : 0;
     if (r == 0 && s->dropped != k->dropped)
         r = acct_db_dropped(k->db, s->session, s->dropped, err);
     if (r == -EUCLEAN)
-        return r; /* the next keeper sets the file aside */
+        return r; /* the next recorder sets the file aside */
     if (r < 0 && !k->failed)
         log_say(LOG_ERR, "%s; trying again every %d s", err->text, RETRY_S);
     k->failed = r < 0;
@@ -234,7 +234,7 @@ static int keeper_write(struct keeper *k, struct error *err)
 }
 
 /* Takes the rows and settings that are there, up to a batch. 1: ceded has ended. */
-static int keeper_take(struct keeper *k, struct error *err)
+static int recorder_take(struct recorder *k, struct error *err)
 {
     struct acct_message m;
     while (k->n < BATCH) {
@@ -257,7 +257,7 @@ static int keeper_take(struct keeper *k, struct error *err)
     return 0;
 }
 
-static int keeper_loop(struct keeper *k, struct error *err)
+static int recorder_loop(struct recorder *k, struct error *err)
 {
     int r = 0, ended = 0;
     while (r == 0 && !ended) {
@@ -268,19 +268,19 @@ static int keeper_loop(struct keeper *k, struct error *err)
             continue;
         reap_readers(k);
         if (!k->failed && p[0].revents)
-            ended = keeper_take(k, err);
+            ended = recorder_take(k, err);
         else if (p[0].revents) /* ceded has ended */
             ended = 1;
-        r = ended < 0 ? ended : keeper_write(k, err);
+        r = ended < 0 ? ended : recorder_write(k, err);
         if (r == 0 && p[1].revents)
             accept_asker(k);
     }
     return r < 0 ? r : k->failed ? -EIO : 0;
 }
 
-int acct_keeper_main(int argc, char **argv)
+int acct_recorder_main(int argc, char **argv)
 {
-    static struct keeper k = {.settings.admin_gid = ADMIN_NO_GROUP};
+    static struct recorder k = {.settings.admin_gid = ADMIN_NO_GROUP};
     struct error err = {""}, note = {""};
     uint64_t only = 0;
     if (argc < 2 || argc > 3 || argv[1][0] != '/' ||
@@ -301,10 +301,10 @@ int acct_keeper_main(int argc, char **argv)
     if (note.text[0])
         log_say(LOG_ERR, "%s", note.text);
     if (r == 0)
-        r = keeper_loop(&k, &err);
+        r = recorder_loop(&k, &err);
     if (r < 0)
         log_say(LOG_ERR, "%s", err.text);
     acct_db_close(k.db);
-    accounts_free(&k.accounts);
+    principals_free(&k.principals);
     return r == -EPROTO || r == -ENOSYS ? ACCT_EXIT_OFF : r < 0;
 }

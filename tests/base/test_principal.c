@@ -1,6 +1,6 @@
 /* By whom limits are counted: ranges of a file that changes, and namespaces of real processes. */
 #include "../idle_child.h"
-#include "base/account.h"
+#include "base/principal.h"
 
 #include <sched.h>
 
@@ -18,7 +18,7 @@ static void write_file(const char *path, const char *text)
 
 static int begin(void **state)
 {
-    snprintf(dir, sizeof(dir), "/tmp/cede-account-XXXXXX");
+    snprintf(dir, sizeof(dir), "/tmp/cede-principal-XXXXXX");
     assert_non_null(mkdtemp(dir));
     snprintf(subuid, sizeof(subuid), "%s/subuid", dir);
     snprintf(passwd, sizeof(passwd), "%s/passwd", dir);
@@ -37,8 +37,8 @@ static int end(void **state)
 
 TEST_WITH(ranges, begin, end)
 {
-    struct accounts a = {.subuid = subuid, .passwd = passwd};
-    assert_int_equal(account_of(&a, 100000, 0), 100000); /* no file */
+    struct principals a = {.subuid = subuid, .passwd = passwd};
+    assert_int_equal(principal_of(&a, 100000, 0), 100000); /* no file */
     write_file(subuid,
                "# comment\nalice:100000:65536\nnonsense\nbob:165536:65536\nalice:500000:10\n"
                "1002:700000:10\nroot:1000000:1000000\nnobody's:3000000:70000\nzero:0:5\n");
@@ -64,29 +64,29 @@ TEST_WITH(ranges, begin, end)
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         uid_t want = rows[i][1];
-        if (account_of(&a, rows[i][0], 0) != want)
-            fail_msg("uid %u: %u", rows[i][0], account_of(&a, rows[i][0], 0));
+        if (principal_of(&a, rows[i][0], 0) != want)
+            fail_msg("uid %u: %u", rows[i][0], principal_of(&a, rows[i][0], 0));
     }
     write_file(subuid, "alice:165536:65536\n");
     a.checked_ns = 0;
-    assert_int_equal(account_of(&a, 165540, 0), 1000);
-    assert_int_equal(account_of(&a, 100000, 0), 100000);
-    accounts_free(&a);
+    assert_int_equal(principal_of(&a, 165540, 0), 1000);
+    assert_int_equal(principal_of(&a, 100000, 0), 100000);
+    principals_free(&a);
 }
 
 /* However long the file is, what is read of it is bounded. */
 TEST_WITH(long_file, begin, end)
 {
-    struct accounts a = {.subuid = subuid, .passwd = passwd};
+    struct principals a = {.subuid = subuid, .passwd = passwd};
     FILE *f = fopen(subuid, "w");
     assert_non_null(f);
     for (unsigned i = 0; i < 100000; i++)
         fprintf(f, "alice:%u:1\n", 100000 + i);
     fclose(f);
-    assert_int_equal(account_of(&a, 100000, 0), 1000);
-    assert_int_equal(account_of(&a, 199999, 0), 199999);
+    assert_int_equal(principal_of(&a, 100000, 0), 1000);
+    assert_int_equal(principal_of(&a, 199999, 0), 199999);
     assert_in_range(a.n, 1000, 10000);
-    accounts_free(&a);
+    principals_free(&a);
 }
 
 /* A process of uid `as` in a user namespace that `maker` made; nested: in one below that. */
@@ -128,21 +128,21 @@ TEST_WITH(namespaces, begin, end)
 {
     if (geteuid() != 0)
         skip();
-    struct accounts a = {.subuid = subuid, .passwd = passwd};
+    struct principals a = {.subuid = subuid, .passwd = passwd};
     write_file(subuid, "alice:60001:1\n");
     for (int nested = 0; nested < 2; nested++) {
         pid_t pid = in_namespace(60002, 300005, nested);
-        assert_int_equal(account_of(&a, 300005, pid), 60002);
-        assert_int_equal(account_of(&a, 0, pid), 0);
+        assert_int_equal(principal_of(&a, 300005, pid), 60002);
+        assert_int_equal(principal_of(&a, 0, pid), 0);
         end_child(pid);
-        assert_int_equal(account_of(&a, 300005, pid), 300005); /* gone */
+        assert_int_equal(principal_of(&a, 300005, pid), 300005); /* gone */
         pid = in_namespace(60001, 300005, nested); /* who made it is in a range as well */
-        assert_int_equal(account_of(&a, 300005, pid), 1000);
+        assert_int_equal(principal_of(&a, 300005, pid), 1000);
         end_child(pid);
         pid = in_namespace(0, 300005, nested); /* root's: a container */
-        assert_int_equal(account_of(&a, 300005, pid), 300005);
+        assert_int_equal(principal_of(&a, 300005, pid), 300005);
         end_child(pid);
     }
-    assert_int_equal(account_of(&a, 60002, getpid()), 60002);
-    accounts_free(&a);
+    assert_int_equal(principal_of(&a, 60002, getpid()), 60002);
+    principals_free(&a);
 }

@@ -1,13 +1,13 @@
-/* `cede-acct`, the keeper: a separate process that writes the accounts and answers queries, so that
- * neither SQLite nor a disk can block or crash ceded. It has no capabilities and gains none by
- * exec, and where the kernel has Landlock it can write in the state directory only.
+/* `cede-acct`, the recorder: a separate process that writes the accounting records and answers
+ * queries, so that neither SQLite nor a disk can block or crash ceded. It has no capabilities and
+ * gains none by exec, and where the kernel has Landlock it can write in the state directory only.
  *
  * It is started with two sockets and ends after ceded, when the last row is written. A row that it
  * has confirmed is on disk; others are sent again to its successor, and replace themselves. Each
  * query has a separate process, `cede-acct DIR UID`, which may wait for its client. SO_PEERCRED
  * shows the user: users see their own rows, administrators all. */
-#ifndef CEDE_ACCT_KEEPER_H
-#define CEDE_ACCT_KEEPER_H
+#ifndef CEDE_ACCT_RECORDER_H
+#define CEDE_ACCT_RECORDER_H
 
 #define ACCT_LINK_FD   3 /* to ceded; in a process for a query, to the client */
 #define ACCT_LISTEN_FD 4
@@ -19,6 +19,6 @@
 #define ACCT_READERS_MAX      16 /* queries at the same time */
 #define ACCT_READERS_PER_USER 4
 
-int acct_keeper_main(int argc, char **argv);
+int acct_recorder_main(int argc, char **argv);
 
 #endif

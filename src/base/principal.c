@@ -1,5 +1,5 @@
-/* See account.h. Only root writes the two files, but they may be long, so reading is bounded. */
-#include "base/account.h"
+/* See principal.h. Only root writes the two files, but they may be long, so reading is bounded. */
+#include "base/principal.h"
 
 #include <fcntl.h>
 #include <linux/nsfs.h>
@@ -28,7 +28,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Finds the number of each range's owner who is written as a name. */
-static void resolve_owners(struct accounts *a, const char *path)
+static void resolve_owners(struct principals *a, const char *path)
 {
     _cleanup_fclose_ FILE *f = fopen(path, "re");
     const struct passwd *p;
@@ -45,7 +45,7 @@ static void resolve_owners(struct accounts *a, const char *path)
     }
 }
 
-static void ranges_read(struct accounts *a, const char *path)
+static void ranges_read(struct principals *a, const char *path)
 {
     _cleanup_fclose_ FILE *f = fopen(path, "re");
     char line[256];
@@ -79,7 +79,7 @@ static bool file_changed(const char *path, struct stat *was)
     return !same;
 }
 
-static uid_t range_owner(struct accounts *a, uid_t uid)
+static uid_t range_owner(struct principals *a, uid_t uid)
 {
     const char *subuid = a->subuid ? a->subuid : "/etc/subuid";
     const char *passwd = a->passwd ? a->passwd : "/etc/passwd";
@@ -105,7 +105,7 @@ static uid_t range_owner(struct accounts *a, uid_t uid)
 
 /* ---- user namespaces ---- */
 
-static bool own_namespace(struct accounts *a)
+static bool own_namespace(struct principals *a)
 {
     struct stat st;
     if (!a->ns_ino && stat("/proc/self/ns/user", &st) == 0) {
@@ -115,14 +115,14 @@ static bool own_namespace(struct accounts *a)
     return a->ns_ino != 0;
 }
 
-static bool is_own(const struct accounts *a, const struct stat *st)
+static bool is_own(const struct principals *a, const struct stat *st)
 {
     return st->st_dev == a->ns_dev && st->st_ino == a->ns_ino;
 }
 
 /* The user who made this user namespace or, if it is nested, the outermost one around it that is
  * not ours. Closes fd. NO_UID: the namespace is ours, or its maker cannot be found. */
-static uid_t outer_owner(struct accounts *a, int fd)
+static uid_t outer_owner(struct principals *a, int fd)
 {
     struct stat st;
     uid_t owner = NO_UID;
@@ -142,7 +142,7 @@ static uid_t outer_owner(struct accounts *a, int fd)
 /* The user who made the process's user namespace. NO_UID: it is ours, or its maker cannot be found.
  * The uid of the process does not prove that the pid is still the peer's, because a process may
  * change its uid within its namespace. */
-static uid_t namespace_owner(struct accounts *a, pid_t pid)
+static uid_t namespace_owner(struct principals *a, pid_t pid)
 {
     char path[40];
     struct stat st;
@@ -152,7 +152,7 @@ static uid_t namespace_owner(struct accounts *a, pid_t pid)
     return outer_owner(a, open(path, O_RDONLY | O_CLOEXEC));
 }
 
-uid_t account_of(struct accounts *a, uid_t uid, pid_t pid)
+uid_t principal_of(struct principals *a, uid_t uid, pid_t pid)
 {
     if (uid == 0)
         return 0;
@@ -185,18 +185,18 @@ static int outer_pidns(pid_t pid, ino_t *number)
     return -1;
 }
 
-uid_t account_of_guest(struct accounts *a, uid_t uid, pid_t pid)
+uid_t principal_of_guest(struct principals *a, uid_t uid, pid_t pid)
 {
     ino_t number = 0;
     int fd = outer_pidns(pid, &number);
     if (fd < 0)
-        return account_of(a, uid, pid);
+        return principal_of(a, uid, pid);
     const uid_t owner = own_namespace(a) ? outer_owner(a, ioctl(fd, NS_GET_USERNS)) : NO_UID;
     close(fd);
     return owner != NO_UID && owner != 0 ? range_owner(a, owner) : (uid_t)number;
 }
 
-void accounts_free(struct accounts *a)
+void principals_free(struct principals *a)
 {
     free(a->v);
     a->v = NULL;
