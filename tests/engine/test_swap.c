@@ -283,8 +283,8 @@ ENGINE_TEST(test_takeover)
     journal_close(f->j);
 }
 
-/* A file in which changes may be missing says that a job is out, which an earlier holder has brought
- * in. */
+/* A file in which changes may be missing says that a job is out, which an earlier holder has
+ * brought in. */
 ENGINE_TEST(test_takeover_unsure)
 {
     swap_jobs(f, false, 1, p, j);
