@@ -29,7 +29,7 @@
 #define QUEUE_MAX      8192U /* rows: two per job */
 #define QUEUE_MIN      64U
 #define BACKOFF_MIN_NS NSEC_PER_SEC
-#define BACKOFF_MAX_NS (300 * NSEC_PER_SEC)
+#define BACKOFF_MAX_NS (30 * NSEC_PER_SEC)
 #define LAST_MS        500 /* for the last rows */
 
 _Static_assert(ACCT_NAME_MAX == JOB_NAME_MAX, "");

@@ -78,8 +78,10 @@ int take_back_if_vain(struct verb *v, struct engine *e, int status, const char *
     const struct request *r = &v->request;
     const struct job_view *j = &v->target.view;
     int code = 0;
-    if (status < 0 && r->op == OP_PAUSE && j->groups && j->runnable_groups == j->groups &&
-        !j->signalled)
+    /* Without the right nothing is done, though groups may count as suspended after a loss of
+     * records. */
+    if (status < 0 && r->op == OP_PAUSE && j->groups && !j->signalled &&
+        (j->runnable_groups == j->groups || status == -EPERM))
         code = error_set(&v->error, status, "cannot pause job #%llu: %s",
                          (unsigned long long)j->number, why);
     else if (v->before.noted && r->op != OP_ADD && !r->release)

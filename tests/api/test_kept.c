@@ -165,7 +165,12 @@ TEST_OF_CLIENT(paused_and_running)
     e->m->status = -EIO;
     assert_code(e, fd, EIO, pause);
     assert_int_equal(job->job.paused, 0);
+    job->runnable_groups = 0; /* as far as is known after a loss of records */
+    e->m->status = -EPERM;
+    assert_code(e, fd, EPERM, pause);
+    assert_int_equal(job->job.paused, 0);
     job->runnable_groups = 1; /* it is paused as far as it can be, and a note says what is not */
+    e->m->status = -EIO;
     assert_code(e, fd, 0, pause);
     assert_int_equal(job->job.paused, 1);
 }
