@@ -4,11 +4,11 @@
  * within the user's part.
  *
  * Turns keep this in two levels: each account has a virtual time on each device as each job has
- * (rotation.h), and the account that has had least for its weight is next. Timeslices and rounds
- * (round.c) use a job's *share*: its weight, scaled so that the shares of an account's working jobs
- * of one class add up to the account's part. That is the weight of the heaviest of them, times the
- * account's weight, so that a user who lowers the weight of all jobs gets less, and one with many
- * jobs gets no more than with one. On devices that gangs tie together a job counts once.
+ * (turns.h), and the account that has had least for its weight is next. Timeslices and rounds
+ * (gang_turns.c) use a job's *share*: its weight, scaled so that the shares of an account's working
+ * jobs of one class add up to the account's part. That is the weight of the heaviest of them, times
+ * the account's weight, so that a user who lowers the weight of all jobs gets less, and one with
+ * many jobs gets no more than with one. On devices that gangs tie together a job counts once.
  *
  * A job that is boosted for its deadline takes deadline_share of its account's part, and with turns
  * it may be ahead of the account's part by ACCOUNT_LEAD_NS. Pure arithmetic. */

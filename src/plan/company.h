@@ -22,8 +22,8 @@
  * fewer. Without a record all jobs take turns.
  *
  * A gang runs together with others on all its devices or on none. On linked devices a job that is
- * light on each of its devices with other jobs *floats*: rounds (round.c) leave it out, and it runs
- * together with any current job.
+ * light on each of its devices with other jobs *floats*: rounds (gang_turns.c) leave it out, and it
+ * runs together with any current job.
  *
  * Contexts of one job that saturate the GPU have its turn one after the other. If they wait for
  * each other (ranks that meet at a barrier), the GPU is idle most of that time, as the load of all

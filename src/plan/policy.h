@@ -9,11 +9,11 @@
 #include "plan/boost.h"
 #include "plan/budget.h"
 #include "plan/company.h"
-#include "plan/rotation.h"
 #include "plan/runs.h"
 #include "plan/sched.h"
 #include "plan/slack.h"
 #include "plan/speed_floor.h"
+#include "plan/turns.h"
 
 /* A job on a device. Fields that each decision reads of all members are in the first 64 bytes. */
 struct member {
@@ -42,7 +42,7 @@ struct member {
     uint32_t compute_us; /* timeslice of groups that compute; 0: timeslice_us */
 
     /* Turns that it had, in ns divided by weight (times WEIGHT_DEFAULT), and when the last one
-     * ended: see rotation.h. A gang's vtime is the same on all its devices. */
+     * ended: see turns.h. A gang's vtime is the same on all its devices. */
     uint64_t vtime, ended_ns;
 
     struct member_limits limit;
@@ -55,7 +55,7 @@ struct member {
 
     double share, turn_weight; /* see account.h */
 
-    /* Turns on linked devices: see round.c. */
+    /* Turns on linked devices: see gang_turns.c. */
     uint32_t set;
     double pace;
     bool fresh; /* it is new, or works again, so that its vtime does not count */

@@ -7,7 +7,7 @@
  * Terms: a *job* is what the user names (a process tree). A *group* is what the hardware schedules
  * (a channel group, on one device). A *member* is a job on a device: its groups there, treated
  * alike. An *account* has jobs that share one part of a GPU (account.h). A *gang* is a job with
- * compute groups on more than one device (rotation.h). Job, group and device numbers are slots that
+ * compute groups on more than one device (turns.h). Job, group and device numbers are slots that
  * the caller chooses, below the limits given at set-up.
  *
  * Not thread-safe. Times are nanoseconds of any monotonic clock; timeslices are microseconds.

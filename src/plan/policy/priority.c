@@ -3,7 +3,7 @@
  *
  * The highest class present (the top) gets long timeslices and always runs. Of the classes below
  * exactly one job is runnable at a time, at the smallest timeslice, so that work of the top class
- * gets the GPU after one switch; the others are suspended and take turns (rotation.h). When only
+ * gets the GPU after one switch; the others are suspended and take turns (turns.h). When only
  * one class is present its jobs share by weight through timeslices, which costs less than turns.
  *
  * Below the top the order is strict too: batch jobs get turns only while no normal job wants the

@@ -6,10 +6,10 @@
  *
  * A *gang* is a job that computes on more than one device. Its processes wait for each other inside
  * collectives, so it has its turn on all its devices at the same time or on none. Devices that
- * share a gang are *linked* and switch together, in rounds (round.c); a device without gangs
- * rotates alone (rotation.c). */
-#ifndef CEDE_PLAN_ROTATION_H
-#define CEDE_PLAN_ROTATION_H
+ * share a gang are *linked* and switch together, in rounds (gang_turns.c); a device without gangs
+ * rotates alone (turns.c). */
+#ifndef CEDE_PLAN_TURNS_H
+#define CEDE_PLAN_TURNS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,7 +72,7 @@ void rotation_begin(struct policy_device *dev, struct member *m, bool leads, uin
 /* Gives it the turn without a change of vtime. */
 void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns);
 /* Ends the turn of the device's current job, if there is one, and charges it and the jobs that run
- * together with it; on linked devices divided by their pace (round.c). */
+ * together with it; on linked devices divided by their pace (gang_turns.c). */
 void rotation_end(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
 /* Charges a member for time that it had out of turn. */
 void rotation_charge(struct policy_device *dev, struct member *m, uint64_t ns);
@@ -98,7 +98,7 @@ enum job_class rotation_owed_class(double floor, uint64_t upper_ns, uint64_t low
 void gang_mark(const struct machine *mc, uint32_t job);
 /* gang.c: decides which classes take turns where, and which devices are linked. */
 void gang_link(const struct machine *mc);
-/* round.c: decides the turns on the devices that are linked to this one, the first of them. */
+/* gang_turns.c: decides the turns on the devices that are linked to this one, the first of them. */
 void round_decide(const struct machine *mc, uint32_t first);
 
 #endif

@@ -1,4 +1,4 @@
-/* See rotation.h: turns on a device that shares no gang with others. */
+/* See turns.h: turns on a device that shares no gang with others. */
 #include "plan/policy.h"
 
 #define PROBE_CHARGE 10U /* turns that a probe is charged, so that one in this many is a probe */

@@ -1,4 +1,4 @@
-/* Rounds: turns on devices that are linked by gangs (rotation.h). All of them switch together,
+/* Rounds: turns on devices that are linked by gangs (turns.h). All of them switch together,
  * every params.rotation_us. At a switch the turns go to the packing of jobs that is furthest behind
  * its fair part in all (packing.h). So small jobs do not starve a large gang, jobs that fit
  * together run together, and no GPU is idle while a job could use it. A device that becomes free in
