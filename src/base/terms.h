@@ -14,7 +14,7 @@ enum preempt_mode { PREEMPT_INSTRUCTION, PREEMPT_BLOCK, PREEMPT_COUNT };
 #define WEIGHT_MAX     10000U
 #define WEIGHT_DEFAULT 100U
 
-/* Accounts, whose jobs share a part of the GPU: see plan/account.h. */
+/* Accounts, whose jobs share a part of the GPU: see plan/account_shares.h. */
 #define ACCOUNT_NAME_MAX 32
 #define ACCOUNTS_NAMED   256U /* by the configuration, at most */
 

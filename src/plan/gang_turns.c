@@ -19,7 +19,7 @@ struct round {
     uint32_t first;      /* of the linked devices */
     uint64_t blocked;    /* bit map, by rotation.bit, of devices without turns now */
     uint32_t busy;       /* number of working jobs */
-    bool floats;         /* some jobs need no turn: company.h */
+    bool floats;         /* some jobs need no turn: light_jobs.h */
     uint64_t length_ns;  /* of a round */
     bool by_class;       /* a floor is kept, and both classes work */
     enum job_class owed; /* then, the class that has had less than its share */

@@ -5,14 +5,14 @@
 #ifndef CEDE_PLAN_POLICY_H
 #define CEDE_PLAN_POLICY_H
 
-#include "plan/account.h"
+#include "plan/account_shares.h"
 #include "plan/boost.h"
 #include "plan/budget.h"
-#include "plan/company.h"
-#include "plan/runs.h"
+#include "plan/latency_order.h"
+#include "plan/light_jobs.h"
 #include "plan/sched.h"
-#include "plan/slack.h"
 #include "plan/speed_floor.h"
+#include "plan/switch_record.h"
 #include "plan/turns.h"
 
 /* A job on a device. Fields that each decision reads of all members are in the first 64 bytes. */
@@ -53,7 +53,7 @@ struct member {
     uint32_t turn_group; /* the computing group that runs; SLOT_NONE: the one after last_group */
     uint32_t last_group;
 
-    double share, turn_weight; /* see account.h */
+    double share, turn_weight; /* see account_shares.h */
 
     /* Turns on linked devices: see gang_turns.c. */
     uint32_t set;
@@ -91,7 +91,7 @@ struct policy_device {
     struct slack_order order;
     struct speed_floor speed;
     struct runs runs;
-    uint32_t contexts;       /* number of contexts that run below the latency class: company.h */
+    uint32_t contexts;       /* number of contexts that run below the latency class: light_jobs.h */
     uint32_t fits_us;        /* their longest slice within the budget, where there are several */
     bool alone;              /* the budget lets only one of the current job's contexts run */
     uint32_t tried, witness; /* jobs of the present try */

@@ -1,8 +1,8 @@
 /* Turns: of the jobs below the latency class one at a time runs on a device, the others are
  * suspended. Which one is fair by weight: each job's vtime grows by the GPU time of its turns over
  * its weight, and the smallest vtime is next (start-time fair queueing), first among accounts and
- * then among the jobs of one (account.h). A job that was not seen working gets short turns, and is
- * charged a long one for each, so that probing it costs the others about 1 %.
+ * then among the jobs of one (account_shares.h). A job that was not seen working gets short turns,
+ * and is charged a long one for each, so that probing it costs the others about 1 %.
  *
  * A *gang* is a job that computes on more than one device. Its processes wait for each other inside
  * collectives, so it has its turn on all its devices at the same time or on none. Devices that
@@ -26,8 +26,8 @@ enum turn_in { WINDOW_NONE, WINDOW_OWN, WINDOW_GAPS };
 /* Invariants: current is SLOT_NONE or a member that takes turns here; that of a gang has all
  * devices of the gang, and no other job does (a gang whose devices changed loses its turn at the
  * next decision, and gets the next). A gang's vtime is the same on all its devices. Linked devices
- * have the same round_ns. vtime_floor never falls, and is no account's floor less (account.h); of
- * linked devices it is that of all accounts. */
+ * have the same round_ns. vtime_floor never falls, and is no account's floor less
+ * (account_shares.h); of linked devices it is that of all accounts. */
 struct rotation {
     uint32_t current;       /* the job that has the turn; SLOT_NONE: none */
     uint32_t left;          /* account of a current job that left; SLOT_NONE: none */

@@ -1,7 +1,7 @@
 /* See clients.h. */
 #include "core/observe/clients.h"
 
-#include "plan/space.h"
+#include "plan/space_sharing.h"
 
 /* Whether the job takes turns with the jobs outside its server, on GPU *d. */
 static bool makes_room(const struct model *m, const struct job *j, unsigned *d)

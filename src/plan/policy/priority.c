@@ -19,7 +19,7 @@
  * longest slice with which these keep their speed (speed_floor.h).
  *
  * Several latency jobs share by weight; under "laxity" and "edf" those with requests that are due
- * are in order of their slack where that makes a difference (slack.h). */
+ * are in order of their slack where that makes a difference (latency_order.h). */
 #include "plan/policy.h"
 
 /* Divisor of the slice of a limited job that goes on after its window. */

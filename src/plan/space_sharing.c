@@ -1,5 +1,5 @@
-/* See space.h. */
-#include "plan/space.h"
+/* See space_sharing.h. */
+#include "plan/space_sharing.h"
 
 #include <math.h>
 #include <string.h>

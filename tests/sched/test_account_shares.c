@@ -1,5 +1,5 @@
-/* What accounts keep apart (plan/account.h), on the mock GPU: nobody's part grows with how many
- * jobs he has, how often they come and go, or what deadlines they state. */
+/* What accounts keep apart (plan/account_shares.h), on the mock GPU: nobody's part grows with how
+ * many jobs he has, how often they come and go, or what deadlines they state. */
 #include "mock_gpu.h"
 
 /* Always due: what is missed is due again. */

@@ -19,14 +19,14 @@
  *
  * Short deadlines gain nothing in the long run. Jobs without an open deadline, without a known
  * need, with a ceiling, or on several devices take no part, and have their share of each round.
- * Each of the others has a *credit*: the time that its share (account.h) gave it while it had a
- * request, less the time that it had. When a job is *owed* OWED_NS, no other job leads: jobs with
- * open requests share by weight until it has had half of that.
+ * Each of the others has a *credit*: the time that its share (account_shares.h) gave it while it
+ * had a request, less the time that it had. When a job is *owed* OWED_NS, no other job leads: jobs
+ * with open requests share by weight until it has had half of that.
  *
  * Not good for requests shorter than a timeslice of a latency job (4 ms), which run whole in theirs
  * by weight, and for which no order is made. */
-#ifndef CEDE_PLAN_SLACK_H
-#define CEDE_PLAN_SLACK_H
+#ifndef CEDE_PLAN_LATENCY_ORDER_H
+#define CEDE_PLAN_LATENCY_ORDER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* See company.h: chooses the jobs that run together with the one that has its turn. */
-#include "plan/company.h"
+/* See light_jobs.h: chooses the jobs that run together with the one that has its turn. */
+#include "plan/light_jobs.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* Latency jobs that report deadlines, ordered by slack (plan/slack.h) and by weight, in virtual
- * time with the price of switches and control calls, and with reports that the daemon reads every
- * 2 ms. Random mixes, from fixed seeds. */
+/* Latency jobs that report deadlines, ordered by slack (plan/latency_order.h) and by weight, in
+ * virtual time with the price of switches and control calls, and with reports that the daemon reads
+ * every 2 ms. Random mixes, from fixed seeds. */
 #include "scenario.h"
 
 static struct sim_result simulate(struct sim_scenario s, const char *policy)

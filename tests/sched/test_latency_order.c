@@ -1,5 +1,5 @@
-/* What the order of latency jobs by slack (plan/slack.h) changes, and what it may not, on the mock
- * GPU, which takes no time to switch. tests/sim/test_slack.c has what it gains. */
+/* What the order of latency jobs by slack (plan/latency_order.h) changes, and what it may not, on
+ * the mock GPU, which takes no time to switch. tests/sim/test_latency_order.c has what it gains. */
 #include "mock_gpu.h"
 
 /* Reports one request after the other, each due in no time. */

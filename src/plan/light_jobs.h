@@ -14,12 +14,12 @@
  * context that has work just then, and for one switch of the job that saturates the GPU. A budget
  * bounds that, as does the floor of speed of a launch-bound latency job (speed_floor.h).
  *
- * The duty follows from the record of switches (runs.h): from a context's runs, and from the time
- * after them in which it certainly had no work. Only runs of other contexts show that, best if
- * these always have work and short slices. So a job that counts as saturating the GPU is *tried*
- * for a moment: all its contexts run with slices of TRY_SLICE_US, together with one context of a
- * *witness* with the shortest slice. There are tries only where turns leave the GPU idle, and ever
- * fewer. Without a record all jobs take turns.
+ * The duty follows from the record of switches (switch_record.h): from a context's runs, and from
+ * the time after them in which it certainly had no work. Only runs of other contexts show that,
+ * best if these always have work and short slices. So a job that counts as saturating the GPU is
+ * *tried* for a moment: all its contexts run with slices of TRY_SLICE_US, together with one context
+ * of a *witness* with the shortest slice. There are tries only where turns leave the GPU idle, and
+ * ever fewer. Without a record all jobs take turns.
  *
  * A gang runs together with others on all its devices or on none. On linked devices a job that is
  * light on each of its devices with other jobs *floats*: rounds (gang_turns.c) leave it out, and it
@@ -29,8 +29,8 @@
  * each other (ranks that meet at a barrier), the GPU is idle most of that time, as the load of all
  * jobs together shows. Then they are *gathered*: all run in the turn, with slices of GATHER_US, as
  * long as that keeps the GPU busier, up to 64 contexts of a job. */
-#ifndef CEDE_PLAN_COMPANY_H
-#define CEDE_PLAN_COMPANY_H
+#ifndef CEDE_PLAN_LIGHT_JOBS_H
+#define CEDE_PLAN_LIGHT_JOBS_H
 
 #include <stdbool.h>
 #include <stdint.h>

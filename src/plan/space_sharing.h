@@ -11,8 +11,8 @@
  *
  * A turn here is long, because a job that is held (SIGSTOP) first ends its queued work. Pure
  * arithmetic. */
-#ifndef CEDE_PLAN_SPACE_H
-#define CEDE_PLAN_SPACE_H
+#ifndef CEDE_PLAN_SPACE_SHARING_H
+#define CEDE_PLAN_SPACE_SHARING_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* See company.h: judges, by the record of switches, which contexts are light. */
-#include "plan/company.h"
+/* See light_jobs.h: judges, by the record of switches, which contexts are light. */
+#include "plan/light_jobs.h"
 
 #include <math.h>
 

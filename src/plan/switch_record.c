@@ -1,5 +1,5 @@
-/* See runs.h. */
-#include "plan/runs.h"
+/* See switch_record.h. */
+#include "plan/switch_record.h"
 
 #include <math.h>
 

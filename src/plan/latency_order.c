@@ -1,5 +1,5 @@
-/* See slack.h. */
-#include "plan/slack.h"
+/* See latency_order.h. */
+#include "plan/latency_order.h"
 
 #include <math.h>
 

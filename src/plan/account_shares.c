@@ -1,5 +1,5 @@
-/* See account.h. */
-#include "plan/account.h"
+/* See account_shares.h. */
+#include "plan/account_shares.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* What is told from the record of switches (runs.h, company.h, speed_floor.h): what a review found,
- * with records made by hand. */
+/* What is told from the record of switches (switch_record.h, light_jobs.h, speed_floor.h): what a
+ * review found, with records made by hand. */
 #include "fixture.h"
 #include "plan/sched_impl.h"
 

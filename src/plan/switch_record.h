@@ -6,8 +6,8 @@
  * gets the engine at the latest when the slice of the present one is over, and before any other
  * context has it twice, because run lists are served in order. So a context certainly had no work
  * while another one had a run that was longer than its slice, or two runs. */
-#ifndef CEDE_PLAN_RUNS_H
-#define CEDE_PLAN_RUNS_H
+#ifndef CEDE_PLAN_SWITCH_RECORD_H
+#define CEDE_PLAN_SWITCH_RECORD_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -12,8 +12,8 @@
  *
  * A job that is boosted for its deadline takes deadline_share of its account's part, and with turns
  * it may be ahead of the account's part by ACCOUNT_LEAD_NS. Pure arithmetic. */
-#ifndef CEDE_PLAN_ACCOUNT_H
-#define CEDE_PLAN_ACCOUNT_H
+#ifndef CEDE_PLAN_ACCOUNT_SHARES_H
+#define CEDE_PLAN_ACCOUNT_SHARES_H
 
 #include <stdbool.h>
 #include <stdint.h>

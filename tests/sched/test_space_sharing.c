@@ -1,6 +1,6 @@
-/* Together or in turns (plan/space.h): what jobs with given speeds get. */
+/* Together or in turns (plan/space_sharing.h): what jobs with given speeds get. */
 #include "../test.h"
-#include "plan/space.h"
+#include "plan/space_sharing.h"
 
 #include <math.h>
 
