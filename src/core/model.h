@@ -19,9 +19,9 @@
 #include "gpu/ops.h"
 #include "journal/journal.h"
 #include "journal/swapper.h"
-#include "plan/place.h"
+#include "plan/placement_choice.h"
 #include "plan/sched.h"
-#include "plan/starting.h"
+#include "plan/still_starting.h"
 
 /* Limits so that users, alone or together, cannot take all JOURNAL_JOBS; administrators have no
  * such limit. */
@@ -226,11 +226,11 @@ struct job {
     uint64_t wish_at;                    /* when its memory may be asked in again */
     uint32_t yields_with;                /* what it yielded for as long as its memory leaves */
     uint64_t kept_ns;                    /* since when its stated memory is kept for it */
-    uint64_t line_ns, first_ns, pass_ns; /* as in plan/room.h */
+    uint64_t line_ns, first_ns, pass_ns; /* as in plan/memory_line.h */
     uint32_t position;                   /* likewise */
     bool infeasible;   /* for a while it would have lacked room even without other jobs */
     uint64_t short_ns; /* since when it would; 0: it would not */
-    /* engine/place.c */
+    /* engine/placement.c */
     enum place_reason placed_why; /* the reason for rec.placed */
     uint32_t candidates; /* other GPUs where it may go while it waits: bit map; 0: not known */
 };

@@ -11,7 +11,7 @@
 #include "core/observe/switches.h"
 #include "engine/counts.h"
 #include "engine/engine.h"
-#include "engine/place.h"
+#include "engine/placement.h"
 #include "engine/reclassify.h"
 #include "engine/survey.h"
 #include "memory/autoswap.h"

@@ -1,5 +1,5 @@
-/* See room.h. */
-#include "plan/room.h"
+/* See memory_line.h. */
+#include "plan/memory_line.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/* See room.h. This process is the job that waits, so the daemon drops it as soon as it ends, and it
- * is on record when another daemon takes over. It asks the daemon repeatedly, each time by a new
- * connection, since a user may have more waiting jobs than connections. */
-#include "cli/room.h"
+/* See run_memory.h. This process is the job that waits, so the daemon drops it as soon as it ends,
+ * and it is on record when another daemon takes over. It asks the daemon repeatedly, each time by a
+ * new connection, since a user may have more waiting jobs than connections. */
+#include "cli/run_memory.h"
 
 #include <errno.h>
 #include <string.h>

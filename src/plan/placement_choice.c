@@ -1,5 +1,5 @@
-/* See place.h. */
-#include "plan/place.h"
+/* See placement_choice.h. */
+#include "plan/placement_choice.h"
 
 #include <math.h>
 #include <stdio.h>

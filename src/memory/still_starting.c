@@ -1,5 +1,5 @@
-/* See starting.h. */
-#include "memory/starting.h"
+/* See still_starting.h. */
+#include "memory/still_starting.h"
 
 #include <errno.h>
 

@@ -1,5 +1,5 @@
 /* Which facts a choice of GPUs is made from: what jobs were promised and for how long, and programs
- * that nobody has looked at before. How it is made is in tests/sched/test_place.c. */
+ * that nobody has looked at before. How it is made is in tests/sched/test_placement_choice.c. */
 #include "fixture.h"
 
 #define PROMISE_MS 600000

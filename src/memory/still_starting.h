@@ -1,6 +1,6 @@
-/* Jobs that are starting on a GPU, while no other job is moved there (plan/starting.h). */
-#ifndef CEDE_MEMORY_STARTING_H
-#define CEDE_MEMORY_STARTING_H
+/* Jobs that are starting on a GPU, while no other job is moved there (plan/still_starting.h). */
+#ifndef CEDE_MEMORY_STILL_STARTING_H
+#define CEDE_MEMORY_STILL_STARTING_H
 
 #include "core/model.h"
 

@@ -1,7 +1,7 @@
 /* Placement: single decisions, and the busy times of GPUs over many hours of virtual time. */
 #include "../sanitized.h"
 #include "fixture.h"
-#include "plan/place.h"
+#include "plan/placement_choice.h"
 
 #include <math.h>
 

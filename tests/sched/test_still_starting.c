@@ -1,6 +1,6 @@
 /* Whether a job is starting on a device: a table of what was seen of it. */
 #include "../test.h"
-#include "plan/starting.h"
+#include "plan/still_starting.h"
 
 #define S 1000000000ULL
 

@@ -19,8 +19,8 @@
  * A gang counts on each of its GPUs with its weight divided by their number, as with turns. GPUs on
  * which a job of the same name ran last are kept if they are not worse by half a job, and were not
  * busy for five minutes longer. */
-#ifndef CEDE_PLAN_PLACE_H
-#define CEDE_PLAN_PLACE_H
+#ifndef CEDE_PLAN_PLACEMENT_CHOICE_H
+#define CEDE_PLAN_PLACEMENT_CHOICE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* See swap.h. */
-#include "plan/swap.h"
+/* See swap_choice.h. */
+#include "plan/swap_choice.h"
 
 /* The memory that is kept free: for jobs that have started, and for those of the classes up to
  * `lowest` that wait. */

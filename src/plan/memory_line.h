@@ -1,7 +1,7 @@
-/* Decides which jobs may start when a GPU's memory is short; pure, over one device, as swap.h. A
- * job that says how much memory it will take waits, before its program is started, until that much
- * is free, besides the memory that started jobs will still take, and that swapped jobs will take
- * when they come back.
+/* Decides which jobs may start when a GPU's memory is short; pure, over one device, as
+ * swap_choice.h. A job that says how much memory it will take waits, before its program is started,
+ * until that much is free, besides the memory that started jobs will still take, and that swapped
+ * jobs will take when they come back.
  *
  * Higher classes come first, within a class accounts in turn, and within an account first come,
  * first served. No job overtakes the first one if that does not fit, so that small jobs cannot
@@ -9,8 +9,8 @@
  * starve the others, after it has been first for ROOM_PASS_NS those behind it that fit start past
  * it, once; then it is first for twice as long. A job that would not fit even if all jobs ended
  * delays none. */
-#ifndef CEDE_PLAN_ROOM_H
-#define CEDE_PLAN_ROOM_H
+#ifndef CEDE_PLAN_MEMORY_LINE_H
+#define CEDE_PLAN_MEMORY_LINE_H
 
 #include "plan/sched.h"
 

@@ -1,7 +1,7 @@
 /* `cede run --gpus`: the daemon chooses GPUs for the program, which gets them by
  * CUDA_VISIBLE_DEVICES. */
-#ifndef CEDE_CLI_PLACE_H
-#define CEDE_CLI_PLACE_H
+#ifndef CEDE_CLI_RUN_GPUS_H
+#define CEDE_CLI_RUN_GPUS_H
 
 #include <stdbool.h>
 

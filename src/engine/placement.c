@@ -1,5 +1,5 @@
-/* See place.h. Changes only the job's record. */
-#include "engine/place.h"
+/* See placement.h. Changes only the job's record. */
+#include "engine/placement.h"
 
 #include <string.h>
 

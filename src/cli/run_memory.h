@@ -1,6 +1,6 @@
 /* `cede run --memory`: waiting for room in a GPU's memory before the program is started. */
-#ifndef CEDE_CLI_ROOM_H
-#define CEDE_CLI_ROOM_H
+#ifndef CEDE_CLI_RUN_MEMORY_H
+#define CEDE_CLI_RUN_MEMORY_H
 
 #include "api/client.h"
 

@@ -1,5 +1,5 @@
-/* See starting.h. */
-#include "plan/starting.h"
+/* See still_starting.h. */
+#include "plan/still_starting.h"
 
 uint64_t starting_until(const struct starting *s, uint64_t max_ns, uint64_t now_ns)
 {

@@ -6,8 +6,8 @@
  * room for it besides all that others still need, but not before no latency job has needed memory
  * for a while, so that jobs which begin and end often do not make the others thrash. It comes
  * before waiting jobs of its class and below. */
-#ifndef CEDE_PLAN_SWAP_H
-#define CEDE_PLAN_SWAP_H
+#ifndef CEDE_PLAN_SWAP_CHOICE_H
+#define CEDE_PLAN_SWAP_CHOICE_H
 
 #include "plan/sched.h"
 
@@ -17,7 +17,7 @@ struct swap_job {
     bool fixed;          /* it is being moved, was refused lately, or is out by a person's wish */
     uint64_t bytes;      /* that it has on this device, or will take there */
     uint64_t need_bytes; /* that it is going to take in addition */
-    bool waits;          /* its program is not started before need_bytes are free: room.h */
+    bool waits;          /* its program is not started before need_bytes are free: memory_line.h */
     uint64_t since_ns;   /* when it was last moved */
 };
 

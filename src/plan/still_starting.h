@@ -1,8 +1,8 @@
 /* Decides whether a job is starting on a device, as seen from outside: it has opened the device
  * lately, or its memory there is still growing. Servers size themselves by the memory that is free
  * when they start, so no job's memory is moved there meanwhile, up to a limit. Pure, as sched.h. */
-#ifndef CEDE_PLAN_STARTING_H
-#define CEDE_PLAN_STARTING_H
+#ifndef CEDE_PLAN_STILL_STARTING_H
+#define CEDE_PLAN_STILL_STARTING_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Jobs that say how much GPU memory they will take, on a software GPU with 3 GiB: those that do not
  * fit wait in line before their programs are started, whoever is killed meanwhile. In which order
- * they start: engine_autoswap and sched_swap. */
+ * they start: engine_autoswap and sched_swap_choice. */
 #include "fixture.h"
 
 /* A job of class batch that says how much it will take, and takes 2 GiB. */

@@ -1,5 +1,5 @@
-/* See place.h. */
-#include "cli/place.h"
+/* See run_gpus.h. */
+#include "cli/run_gpus.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Who leaves a GPU's memory, who comes back and who of those that wait starts: tables of
  * situations, that a sequence of decisions comes to rest, and that nobody starves. */
 #include "fixture.h"
-#include "plan/room.h"
-#include "plan/swap.h"
+#include "plan/memory_line.h"
+#include "plan/swap_choice.h"
 
 #define NOBODY SLOT_NONE
 
