@@ -8,7 +8,7 @@
 
 #include "base/pairs.h"
 #include "base/text.h"
-#include "who/conditions.h"
+#include "who/rule_conditions.h"
 
 #define PREFIX    "cede.io/"
 #define VALUE_MAX 253

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "api/terms.h"
+#include "api/job_terms.h"
 
 bool rights_admin(uid_t uid, uid_t daemon_uid, gid_t admin_gid, gid_t gid, const gid_t *groups,
                   size_t ngroups)

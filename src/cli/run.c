@@ -15,7 +15,7 @@
 #include <time.h>
 
 #include "api/client.h"
-#include "api/terms.h"
+#include "api/job_terms.h"
 #include "base/child.h"
 #include "base/fnv.h"
 #include "base/json_text.h"

@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/job_terms.h"
 #include "base/quota.h"
-#include "base/terms.h"
 #include "base/util.h"
 #include "core/watch.h"
 #include "gpu/ops.h"

@@ -22,7 +22,7 @@
 #include "base/version.h"
 #include "daemon/check.h"
 #include "daemon/directory.h"
-#include "daemon/identifier.h"
+#include "daemon/identify_process.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
 #include "daemon/reader.h"

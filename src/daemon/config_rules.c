@@ -4,8 +4,8 @@
 #include <pwd.h>
 #include <string.h>
 
+#include "api/job_terms.h"
 #include "api/rules/launch.h"
-#include "api/terms.h"
 #include "daemon/config_impl.h"
 
 /* Names of variables in rules; CEDE_CLASS and cede's other variables need room too (classify.h). */

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 #include "plan/limits.h"
 
 struct machine;

@@ -41,7 +41,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 
 struct machine;
 struct member;

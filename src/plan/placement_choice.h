@@ -26,7 +26,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 
 #define PLACE_GPUS  16
 #define PLACE_GANGS 64           /* sets of GPUs; more do not count */

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 
 const char *job_class_name(enum job_class c);
 /* 0 or -EINVAL. */

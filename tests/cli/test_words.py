@@ -205,7 +205,7 @@ class Words(unittest.TestCase):
             "The object": packed("api/replies.c", "reply_ps") | packed("api/client.c", "client_ps_page")
             | packed("cli/look.c", "look_records") | packed("cli/look.c", "look_others")
             | packed("api/replies.c", "reply_add_unmanaged"),
-            "A job": rows("api/job_json.c", "job_fields") | rows("api/terms.c", "terms") | packed("cli/look.c", "from_journal_job")
+            "A job": rows("api/job_json.c", "job_fields") | rows("api/job_terms.c", "terms") | packed("cli/look.c", "from_journal_job")
             | packed("api/replies.c", "job_and_requests"),
             "Memory": packed("api/job_json.c", "memory_json"),
             "Yielded": packed("api/job_json.c", "yielded_json"),

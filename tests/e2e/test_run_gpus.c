@@ -1,7 +1,7 @@
 /* `cede run --gpus`: where jobs land on a server with several software GPUs. Loads use the GPU that
  * their environment leaves them, so what ceded then sees of them is what it has chosen. Which GPU
- * is chosen, and why: sched_placement_choice, engine_placement and api_visible; what is said:
- * cli_run_gpus. */
+ * is chosen, and why: sched_placement_choice, engine_placement and api_visible_devices; what is
+ * said: cli_run_gpus. */
 #include "fixture.h"
 
 #define JOBS 6

@@ -5,14 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/job_terms.h"
 #include "api/proto.h"
 #include "api/rules/classify.h"
 #include "api/rules/facts.h"
 #include "api/rules/launch.h"
-#include "api/terms.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "who/lookups.h"
+#include "who/identify_lookups.h"
 
 void rules_job_name(char name[static JOB_NAME_MAX], const char *comm, pid_t pid)
 {

@@ -1,5 +1,5 @@
 /* Rules classify GPU processes that no person has assigned or detached. The first rule that matches
- * counts. Matching is a pure function of facts (conditions.h, classify.h). */
+ * counts. Matching is a pure function of facts (rule_conditions.h, classify.h). */
 #ifndef CEDE_API_RULES_RULES_H
 #define CEDE_API_RULES_RULES_H
 
@@ -12,7 +12,7 @@
 #include "base/principal.h"
 #include "engine/engine.h"
 #include "plan/sched.h"
-#include "who/conditions.h"
+#include "who/rule_conditions.h"
 
 /* Which of the programs that a rule takes are one job: those with the same of these. */
 enum launch_by {

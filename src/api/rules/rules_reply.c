@@ -10,7 +10,7 @@
 #include "api/rules/launch.h"
 #include "api/rules/rule_lint.h"
 #include "base/json_text.h"
-#include "who/identities.h"
+#include "who/agent_reports.h"
 
 #define CLOSING 64 /* bytes of a message after its rules */
 

@@ -1,13 +1,13 @@
 /* ceded's sources of facts beyond /proc, for rules: the process cede-identify, which is started at
  * the first question and again when it has ended, and the reports of agents. */
-#ifndef CEDE_DAEMON_IDENTIFIER_H
-#define CEDE_DAEMON_IDENTIFIER_H
+#ifndef CEDE_DAEMON_IDENTIFY_PROCESS_H
+#define CEDE_DAEMON_IDENTIFY_PROCESS_H
 
 #include <uv.h>
 
 #include "daemon/config.h"
-#include "who/identities.h"
-#include "who/lookups.h"
+#include "who/agent_reports.h"
+#include "who/identify_lookups.h"
 
 struct identifier {
     uv_loop_t *loop;

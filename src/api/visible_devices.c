@@ -1,5 +1,5 @@
-/* See visible.h. */
-#include "api/visible.h"
+/* See visible_devices.h. */
+#include "api/visible_devices.h"
 
 #include <stdio.h>
 #include <string.h>

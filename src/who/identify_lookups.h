@@ -2,8 +2,8 @@
  * user, so that programs that delay their own answers delay only those of the same user. Nothing
  * here blocks: the caller asks again for an answer that is not there yet, and goes on without one
  * after LOOKUP_MAX_NS. Not thread-safe. All I/O is done by `send`. */
-#ifndef CEDE_WHO_LOOKUPS_H
-#define CEDE_WHO_LOOKUPS_H
+#ifndef CEDE_WHO_IDENTIFY_LOOKUPS_H
+#define CEDE_WHO_IDENTIFY_LOOKUPS_H
 
 #include <stdbool.h>
 

@@ -3,8 +3,8 @@
  * Facts have three sources that are trusted differently: the kernel; root's agents and container
  * runtimes, which describe the process's control group; and the program itself (arguments,
  * environment), whose facts are only as good as its user. */
-#ifndef CEDE_WHO_CONDITIONS_H
-#define CEDE_WHO_CONDITIONS_H
+#ifndef CEDE_WHO_RULE_CONDITIONS_H
+#define CEDE_WHO_RULE_CONDITIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -14,6 +14,8 @@
 
 #include "base/child.h"
 #include "base/util.h"
+#include "who/container.h"
+#include "who/environment.h"
 
 static struct {
     pid_t pid; /* 0: none */
@@ -43,7 +45,7 @@ static int identify_look(void *arg)
     alarm(IDENTIFY_S);         /* ends this process, also while it waits for a program's lock */
     prctl(PR_SET_DUMPABLE, 0); /* its memory may have any user's environment */
     a.id = ask->id;
-    a.code = words_read(ask->proc, ask->container, wanted, &a);
+    a.code = environment_read(ask->proc, ask->container, wanted, &a);
     const int r = ask->container[0] ? container_read("", ask->container, wanted, &a) : 0;
     if (r < 0 && !proc_unsure(a.code)) {
         a.code = r;

@@ -1,5 +1,5 @@
-/* See identities.h. */
-#include "who/identities.h"
+/* See agent_reports.h. */
+#include "who/agent_reports.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
-#include "who/conditions.h"
+#include "who/rule_conditions.h"
 
 #define VALUE_MAX 253 /* bytes of a name in Kubernetes */
 

@@ -1,7 +1,7 @@
 /* What is asked of cede-identify, by a stand-in for it; and what agents told. Times are made up. */
 #include "../test.h"
-#include "who/identities.h"
-#include "who/lookups.h"
+#include "who/agent_reports.h"
+#include "who/identify_lookups.h"
 
 #define TEXT(s) ((struct pairs){s, sizeof(s)})
 

@@ -1,6 +1,6 @@
 /* Types and limits that all rooms share: classes, the terms of a job, slots and times. */
-#ifndef CEDE_BASE_TERMS_H
-#define CEDE_BASE_TERMS_H
+#ifndef CEDE_BASE_JOB_TERMS_H
+#define CEDE_BASE_JOB_TERMS_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,8 +26,8 @@ enum preempt_mode { PREEMPT_INSTRUCTION, PREEMPT_BLOCK, PREEMPT_COUNT };
 #define DEADLINE_MAX_US 3600000000U
 
 /* The parameters of a job. The struct goes whole from a request to the model, the journal, the
- * scheduler and the replies. A term is a member here and a row in api/terms.c, which has its range
- * and who may set it. Each member has four bytes, so that TERM() can number them. */
+ * scheduler and the replies. A term is a member here and a row in api/job_terms.c, which has its
+ * range and who may set it. Each member has four bytes, so that TERM() can number them. */
 struct job_terms {
     enum job_class class;
     uint32_t weight;

@@ -1,8 +1,8 @@
 /* The terms of a job (struct job_terms), one row each: how they are written in messages, by people
  * and in replies, their range for each class, and the rights to set them. A new term is a member of
  * struct job_terms and a row here; its effect is in the files that use the member. No I/O. */
-#ifndef CEDE_API_TERMS_H
-#define CEDE_API_TERMS_H
+#ifndef CEDE_API_JOB_TERMS_H
+#define CEDE_API_JOB_TERMS_H
 
 #include "api/proto.h"
 

@@ -1,8 +1,8 @@
 /* Keeps what root's agents report about control groups: the pod, its PriorityClass, the partition
  * of Slurm. A report holds for the group and all below it. The table is bounded; groups that are
  * gone are forgotten when it is full. After a restart of ceded, agents report again. */
-#ifndef CEDE_WHO_IDENTITIES_H
-#define CEDE_WHO_IDENTITIES_H
+#ifndef CEDE_WHO_AGENT_REPORTS_H
+#define CEDE_WHO_AGENT_REPORTS_H
 
 #include <jansson.h>
 

@@ -1,5 +1,5 @@
-/* See conditions.h. */
-#include "who/conditions.h"
+/* See rule_conditions.h. */
+#include "who/rule_conditions.h"
 
 #include <fnmatch.h>
 #include <stdio.h>

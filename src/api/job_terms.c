@@ -1,5 +1,5 @@
-/* See terms.h. */
-#include "api/terms.h"
+/* See job_terms.h. */
+#include "api/job_terms.h"
 
 #include <errno.h>
 #include <string.h>

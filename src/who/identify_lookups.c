@@ -1,5 +1,5 @@
-/* See lookups.h. */
-#include "who/lookups.h"
+/* See identify_lookups.h. */
+#include "who/identify_lookups.h"
 
 #include <errno.h>
 #include <stdbool.h>

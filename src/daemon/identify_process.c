@@ -1,5 +1,5 @@
-/* See identifier.h. */
-#include "daemon/identifier.h"
+/* See identify_process.h. */
+#include "daemon/identify_process.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The GPUs that ceded may choose for a program, and their names in the program's
  * CUDA_VISIBLE_DEVICES. */
-#ifndef CEDE_API_VISIBLE_H
-#define CEDE_API_VISIBLE_H
+#ifndef CEDE_API_VISIBLE_DEVICES_H
+#define CEDE_API_VISIBLE_DEVICES_H
 
 #include "gpu/ops.h"
 

@@ -1,7 +1,7 @@
 /* CUDA_VISIBLE_DEVICES: which GPUs a list means, what is refused, and what is written for a choice.
  */
 #include "../test.h"
-#include "api/visible.h"
+#include "api/visible_devices.h"
 
 #define A "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 #define B "GPU-89b00000-d72c-4106-c12f-20bd9faed9f6"

@@ -1,5 +1,5 @@
-/* See verbs_target.h. */
-#include "api/verbs_target.h"
+/* See target_find.h. */
+#include "api/target_find.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Finds the target of a verb: a job, or a process in none. Changes nothing. */
-#ifndef CEDE_API_VERBS_TARGET_H
-#define CEDE_API_VERBS_TARGET_H
+#ifndef CEDE_API_TARGET_FIND_H
+#define CEDE_API_TARGET_FIND_H
 
 #include "api/verbs.h"
 

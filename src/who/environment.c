@@ -1,5 +1,7 @@
 /* Reads a program's words: its arguments and environment, and those that it inherits. Runs in a
- * child that may be killed at any time. See identify.h. */
+ * child that may be killed at any time: see identify.h. */
+#include "who/environment.h"
+
 #include <ctype.h>
 #include <elf.h>
 #include <errno.h>
@@ -10,7 +12,6 @@
 
 #include "base/util.h"
 #include "who/cgroup.h"
-#include "who/identify.h"
 
 #define ARGUMENTS_MAX   4096         /* bytes; the rest is cut */
 #define ENVIRONMENT_MAX (128 * 1024) /* the longest string that the kernel allows in it */
@@ -222,8 +223,8 @@ static int inherit_all(struct proc_id id, const char *container, struct pairs wa
     return proc_unsure(r) ? r : 0;
 }
 
-int words_read(struct proc_id id, const char *container, struct pairs wanted,
-               struct identify_answer *out)
+int environment_read(struct proc_id id, const char *container, struct pairs wanted,
+                     struct identify_answer *out)
 {
     char *text = calloc(1, ENVIRONMENT_MAX);
     int r = text ? -EAGAIN : -ENOMEM;
