@@ -1,5 +1,5 @@
 /* Applies the scheduler's plan to the device, and undoes records of an earlier holder of the
- * journal that have no job (engine/survey.h: changes without a record). Decides nothing. */
+ * journal that have no job (engine/unrecorded.h: changes without a record). Decides nothing. */
 #ifndef CEDE_CORE_APPLY_H
 #define CEDE_CORE_APPLY_H
 

@@ -204,7 +204,7 @@ struct job {
     bool united;                /* its unit has other jobs */
     enum job_class unit_class;  /* class of the unit for which it stands */
     bool left_alone;            /* its unit contains an unmanaged program */
-    bool out_of_turn;           /* it is stopped until its turn; core/observe/clients.c */
+    bool out_of_turn;           /* it is stopped until its turn; core/observe/mps_clients.c */
     uint64_t added_ns;
     uint64_t moved_ns; /* when one of its programs last came or ended */
     int error_code;    /* shown until error_until */

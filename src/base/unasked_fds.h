@@ -3,8 +3,8 @@
  * long as its sender has chosen, and freeing the pages of a large memfd takes time. The kernel
  * drops it in recv(), or in the close() of a connection with unread messages. So nothing here
  * receives or closes one in the calling thread. */
-#ifndef CEDE_BASE_UNASKED_H
-#define CEDE_BASE_UNASKED_H
+#ifndef CEDE_BASE_UNASKED_FDS_H
+#define CEDE_BASE_UNASKED_FDS_H
 
 #include <sys/types.h>
 

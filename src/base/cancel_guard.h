@@ -1,6 +1,6 @@
 /* Protects the threads of other people's programs that call our code. */
-#ifndef CEDE_BASE_STAY_H
-#define CEDE_BASE_STAY_H
+#ifndef CEDE_BASE_CANCEL_GUARD_H
+#define CEDE_BASE_CANCEL_GUARD_H
 
 #include <errno.h>
 #include <pthread.h>

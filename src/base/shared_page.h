@@ -1,6 +1,6 @@
 /* Shares pages with programs that are not trusted, and sends them. */
-#ifndef CEDE_BASE_SHARE_H
-#define CEDE_BASE_SHARE_H
+#ifndef CEDE_BASE_SHARED_PAGE_H
+#define CEDE_BASE_SHARED_PAGE_H
 
 #include <stddef.h>
 

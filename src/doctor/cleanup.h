@@ -1,7 +1,7 @@
 /* Private directories, and the end of all children, so that no process and no file is left behind.
  * The test bed (testbed.h) and the tests' harness share it; it knows nothing of cede. */
-#ifndef CEDE_DOCTOR_PROCESS_H
-#define CEDE_DOCTOR_PROCESS_H
+#ifndef CEDE_DOCTOR_CLEANUP_H
+#define CEDE_DOCTOR_CLEANUP_H
 
 #include <sys/types.h>
 

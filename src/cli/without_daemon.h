@@ -1,6 +1,6 @@
 /* Data for verbs without a daemon: the jobs on record, and the processes that use a GPU. */
-#ifndef CEDE_CLI_LOOK_H
-#define CEDE_CLI_LOOK_H
+#ifndef CEDE_CLI_WITHOUT_DAEMON_H
+#define CEDE_CLI_WITHOUT_DAEMON_H
 
 #include <jansson.h>
 

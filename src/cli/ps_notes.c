@@ -1,5 +1,5 @@
-/* See notes.h. */
-#include "cli/notes.h"
+/* See ps_notes.h. */
+#include "cli/ps_notes.h"
 
 #include "base/json_text.h"
 #include "base/util.h"

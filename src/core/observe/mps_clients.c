@@ -1,5 +1,5 @@
-/* See clients.h. */
-#include "core/observe/clients.h"
+/* See mps_clients.h. */
+#include "core/observe/mps_clients.h"
 
 #include "plan/space_sharing.h"
 

@@ -1,5 +1,5 @@
-/* See look.h. */
-#include "cli/look.h"
+/* See without_daemon.h. */
+#include "cli/without_daemon.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* See reader.h. The answer is struct answer followed by the rules, as bytes: both ends are the same
- * program. */
-#include "daemon/reader.h"
+/* See config_reader.h. The answer is struct answer followed by the rules, as bytes: both ends are
+ * the same program. */
+#include "daemon/config_reader.h"
 
 #include <errno.h>
 #include <fcntl.h>

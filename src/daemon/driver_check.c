@@ -1,5 +1,5 @@
-/* See check.h. */
-#include "daemon/check.h"
+/* See driver_check.h. */
+#include "daemon/driver_check.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Sets a process up as a daemon: limits, priority, notification of the service manager, children.
  * All of it is best effort: each part helps and none is required. */
-#ifndef CEDE_DAEMON_PROCESS_H
-#define CEDE_DAEMON_PROCESS_H
+#ifndef CEDE_DAEMON_DAEMONIZE_H
+#define CEDE_DAEMON_DAEMONIZE_H
 
 #include <stddef.h>
 #include <sys/types.h>

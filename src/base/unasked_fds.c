@@ -1,6 +1,6 @@
-/* See unasked.h. Must not wait, and must not take a descriptor into this process, because close()
- * of a file in a file system in user space waits for that file system. */
-#include "base/unasked.h"
+/* See unasked_fds.h. Must not wait, and must not take a descriptor into this process, because
+ * close() of a file in a file system in user space waits for that file system. */
+#include "base/unasked_fds.h"
 
 #include <errno.h>
 #include <pthread.h>

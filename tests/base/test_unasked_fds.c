@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <sys/un.h>
 
-#include "base/unasked.h"
+#include "base/unasked_fds.h"
 
 static void pair_of(int *fds)
 {

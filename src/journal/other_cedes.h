@@ -1,7 +1,7 @@
 /* Finds other living cedes on this machine, each of which has a restorer. A program that is
  * suspended without a record here may be theirs, so this is asked before it is resumed. */
-#ifndef CEDE_JOURNAL_OTHER_H
-#define CEDE_JOURNAL_OTHER_H
+#ifndef CEDE_JOURNAL_OTHER_CEDES_H
+#define CEDE_JOURNAL_OTHER_CEDES_H
 
 #include <stdbool.h>
 #include <sys/types.h>

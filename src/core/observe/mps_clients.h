@@ -4,8 +4,8 @@
  * Therefore those batch jobs take turns by weight with the jobs outside, and do not run while a job
  * of a higher class works there: they are held (SIGSTOP, on record), and the latency job runs on.
  * Jobs on several GPUs are not held, since kernels of a collective would wait for their peers. */
-#ifndef CEDE_CORE_OBSERVE_CLIENTS_H
-#define CEDE_CORE_OBSERVE_CLIENTS_H
+#ifndef CEDE_CORE_OBSERVE_MPS_CLIENTS_H
+#define CEDE_CORE_OBSERVE_MPS_CLIENTS_H
 
 #include "core/model.h"
 

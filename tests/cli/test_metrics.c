@@ -1,6 +1,6 @@
 /* The text for Prometheus made of made-up answers: every metric, escaping, the limit of jobs. */
 #include "../test.h"
-#include "agents/prometheus/metrics_text.h"
+#include "agents/prometheus/metrics.h"
 #include "base/util.h"
 
 #define GPUS                                                                                       \

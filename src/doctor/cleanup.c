@@ -1,5 +1,5 @@
-/* See process.h. */
-#include "doctor/process.h"
+/* See cleanup.h. */
+#include "doctor/cleanup.h"
 
 #include <errno.h>
 #include <ftw.h>

@@ -1,5 +1,5 @@
-/* See process.h. */
-#include "daemon/process.h"
+/* See daemonize.h. */
+#include "daemon/daemonize.h"
 
 #include <errno.h>
 #include <fcntl.h>

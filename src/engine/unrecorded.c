@@ -1,12 +1,12 @@
-/* See survey.h. */
-#include "engine/survey.h"
+/* See unrecorded.h. */
+#include "engine/unrecorded.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "journal/other.h"
+#include "journal/other_cedes.h"
 
 #define SCANS_MAX    1024U /* of one process; then what was found so far is used */
 #define SUSPECTS_MAX 16384U

@@ -1,13 +1,13 @@
 /* Reads the configuration in a separate process, because a directory service that resolves names of
  * users and groups may take minutes to answer or never do so, and the restorer would take the
  * daemon for hung. A thread could not be ended, and a daemon that leaves would wait for it. */
-#ifndef CEDE_DAEMON_READER_H
-#define CEDE_DAEMON_READER_H
+#ifndef CEDE_DAEMON_CONFIG_READER_H
+#define CEDE_DAEMON_CONFIG_READER_H
 
 #include <sys/types.h>
 
 #include "daemon/config.h"
-#include "daemon/process.h"
+#include "daemon/daemonize.h"
 
 struct reader {
     pid_t pid; /* 0: no process runs */

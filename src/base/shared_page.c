@@ -1,5 +1,5 @@
-/* See share.h. */
-#include "base/share.h"
+/* See shared_page.h. */
+#include "base/shared_page.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,14 +6,14 @@
  * controls, and is repeated.
  *
  * cede-check is killed, with its programs, when its time is over. */
-#ifndef CEDE_DAEMON_CHECK_H
-#define CEDE_DAEMON_CHECK_H
+#ifndef CEDE_DAEMON_DRIVER_CHECK_H
+#define CEDE_DAEMON_DRIVER_CHECK_H
 
 #include <sys/types.h>
 #include <uv.h>
 
 #include "daemon/config.h"
-#include "daemon/process.h"
+#include "daemon/daemonize.h"
 #include "gpu/ops.h"
 
 #define CHECK_ANSWER_MAX 2048

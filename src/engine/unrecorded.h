@@ -5,7 +5,7 @@
  *   - a stopped client of an MPS server is continued, unless its job is paused;
  *   - all groups of a job's process count as suspended until they have been set again;
  *   - a swapper searches for memory that is off the GPU (journal/swapper.h), and swaps it in.
- * Programs that another living cede may have changed are left alone (journal/other.h).
+ * Programs that another living cede may have changed are left alone (journal/other_cedes.h).
  * Then the journal is complete again. What fails, for lack of memory or descriptors, is tried again
  * after 5 s, with backoff. Each process is treated once, so that later changes by its user's own
  * means are left alone.
@@ -13,8 +13,8 @@
  * The author of a change is not visible from outside. So a program that a person moved off the GPU
  * with the vendor's tool is swapped in as well, and a client that a person stopped is continued,
  * once, if a cede without its journal begins just then. */
-#ifndef CEDE_ENGINE_SURVEY_H
-#define CEDE_ENGINE_SURVEY_H
+#ifndef CEDE_ENGINE_UNRECORDED_H
+#define CEDE_ENGINE_UNRECORDED_H
 
 #include "memory/swap.h"
 

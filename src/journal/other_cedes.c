@@ -1,5 +1,5 @@
-/* See other.h. */
-#include "journal/other.h"
+/* See other_cedes.h. */
+#include "journal/other_cedes.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* The notes that `cede ps` prints below its table. */
-#ifndef CEDE_CLI_NOTES_H
-#define CEDE_CLI_NOTES_H
+#ifndef CEDE_CLI_PS_NOTES_H
+#define CEDE_CLI_PS_NOTES_H
 
 #include <jansson.h>
 #include <stdbool.h>

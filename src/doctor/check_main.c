@@ -1,6 +1,6 @@
-/* cede-check: ceded's check of a driver that is not known (daemon/check.h). It measures as `cede
- * doctor` does, on two small programs that it starts, and changes nothing else. It prints one line
- * of JSON and always ends within CHECK_LIMIT_S; its programs die with it. */
+/* cede-check: ceded's check of a driver that is not known (daemon/driver_check.h). It measures as
+ * `cede doctor` does, on two small programs that it starts, and changes nothing else. It prints one
+ * line of JSON and always ends within CHECK_LIMIT_S; its programs die with it. */
 #include <errno.h>
 #include <jansson.h>
 #include <signal.h>
