@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/job_terms.h"
+#include "api/rules/job_spec.h"
 #include "api/take_back.h"
 #include "api/visible_devices.h"
 #include "memory/autoswap.h"

@@ -14,6 +14,7 @@
 #include <uv.h>
 
 #include "acct/feed.h"
+#include "api/rules/job_spec.h"
 #include "api/server.h"
 #include "base/log.h"
 #include "base/loop_poll.h"

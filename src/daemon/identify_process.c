@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "api/rules/classify.h"
+#include "api/rules/match.h"
 #include "api/rules/rule_lint.h"
 #include "base/child.h"
 #include "base/log.h"

@@ -1,11 +1,11 @@
-/* Classifies an unmanaged GPU program: by the first rule that matches, else by its environment,
- * else by `others`. Pure.
+/* Matches an unmanaged GPU program against the rules, and so classifies it: by the first rule that
+ * matches, else by its environment, else by `others`. Pure.
  *
  * CEDE_CLASS, CEDE_WEIGHT and CEDE_NAME are set by the user, and the program can change them at any
  * time, so they give no more than any user may set. Labels of a pod that begin with cede.io/ can
  * then lower that. */
-#ifndef CEDE_API_RULES_CLASSIFY_H
-#define CEDE_API_RULES_CLASSIFY_H
+#ifndef CEDE_API_RULES_MATCH_H
+#define CEDE_API_RULES_MATCH_H
 
 #include "api/rules/rules.h"
 

@@ -1,5 +1,5 @@
-/* See rules.h. */
-#include "api/rules/rules.h"
+/* See job_spec.h. */
+#include "api/rules/job_spec.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,9 +7,9 @@
 
 #include "api/job_terms.h"
 #include "api/proto.h"
-#include "api/rules/classify.h"
 #include "api/rules/facts.h"
 #include "api/rules/launch.h"
+#include "api/rules/match.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "who/identify_lookups.h"

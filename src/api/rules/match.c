@@ -1,5 +1,5 @@
-/* See classify.h. */
-#include "api/rules/classify.h"
+/* See match.h. */
+#include "api/rules/match.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Rules that never match, and what the environment and labels of pods give. */
-#include "api/rules/classify.h"
+#include "api/rules/match.h"
 #include "api/rules/rule_lint.h"
 #include "rule_of.h"
 
