@@ -261,27 +261,3 @@ struct job_terms terms_after(const struct request *r, const struct job_terms *no
     }
     return out;
 }
-
-static uint32_t counts_as(const struct term *t, const struct job_terms *of, uint32_t default_speed)
-{
-    const uint32_t v = term_get(of, t);
-    return v || t->none == NONE_IS_LEAST ? v : t->none == NONE_IS_MOST ? UINT32_MAX : default_speed;
-}
-
-int terms_rights(const struct request *want, const struct job_terms *now, uint32_t default_speed,
-                 bool fresh, struct error *err)
-{
-    const struct job_terms after = terms_after(want, fresh ? &terms_default : now, false);
-    if (after.class < now->class)
-        return error_set(
-            err, -EPERM,
-            "it is in class %s now, and you may only lower it; raising it to %s " ONLY_ADMINS,
-            job_class_name(now->class), job_class_name(after.class));
-    for_each_term (t) {
-        const uint32_t is = counts_as(t, now, default_speed);
-        const uint32_t to = counts_as(t, &after, default_speed);
-        if (t->guarded >> after.class & 1 && (t->rises ? to < is : to > is))
-            return error_set(err, -EPERM, t->refusal, is, to);
-    }
-    return 0;
-}

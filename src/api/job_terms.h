@@ -36,8 +36,8 @@ struct term {
     uint32_t classes;      /* classes that can have it; a job that leaves them loses it */
     const char *elsewhere; /* the error in other classes, a format of the class name */
     bool stays;            /* in other classes it is kept, without effect */
-    /* Users may only lower it, or only raise it (rises), in these classes. none: what 0 counts as.
-     * refusal: the error, a format of the present and the wanted value. */
+    /* For rights.c. Users may only lower it, or only raise it (rises), in these classes. none: what
+     * 0 counts as. refusal: the error, a format of the present and the wanted value. */
     uint32_t guarded;
     bool rises;
     enum { NONE_IS_LEAST, NONE_IS_MOST, NONE_IS_DEFAULT } none;
@@ -68,9 +68,5 @@ int terms_check(const struct request *r, enum job_class class, struct error *err
 struct job_terms terms_after(const struct request *r, const struct job_terms *now, bool admin);
 /* -EINVAL: a floor above the ceiling. */
 int terms_limits(const struct job_terms *t, struct error *err);
-/* Whether a user who is no administrator may change the terms `now` so. fresh: terms that are not
- * given become those of a new job. 0 or -EPERM. */
-int terms_rights(const struct request *want, const struct job_terms *now, uint32_t default_speed,
-                 bool fresh, struct error *err);
 
 #endif
