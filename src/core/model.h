@@ -358,11 +358,6 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
  * -ESRCH, -EEXIST (already a root: *job says whose), -EBUSY, -ENOSPC. */
 int model_job_add(struct model *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
                   struct error *err);
-/* The job that has the user's processes of that Slurm job; SLOT_NONE: there is none yet. */
-uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec);
-/* *job: the job of the process's owner with this `launch`; SLOT_NONE: there is none yet. 0 or
- * -errno. */
-int model_job_of_launch(const struct model *m, uint64_t launch, struct proc_id proc, uint32_t *job);
 /* Adds a process and its descendants to a job. -ESRCH, -EBUSY, -ENOSPC. */
 int model_job_join(struct model *m, uint32_t job, struct proc_id proc, struct error *err);
 /* Gives a job new terms. -EINVAL: the terms are invalid. */
@@ -416,6 +411,13 @@ static inline bool model_job_off(const struct job *j)
 /* Scans its processes as if they were new. */
 void model_job_rescan(struct model *m, uint32_t job);
 
+/* ---- job_of_process.c: which job a process belongs to ---- */
+
+/* The job that has this pid as its root; SLOT_NONE: none, or the root has ended. */
+uint32_t model_job_by_root(const struct model *m, pid_t pid);
+/* The job that has that control group and may take this process (st NULL: any process). */
+uint32_t model_job_of_group(const struct model *m, struct cgroup group, const struct proc_stat *st,
+                            int *unsure);
 /* The job in whose tables this living process is, or SLOT_NONE. */
 uint32_t model_job_with(const struct model *m, pid_t pid);
 /* The job that the process belongs to, by the tables, its ancestors, the leader of its process
@@ -424,6 +426,14 @@ uint32_t model_job_with(const struct model *m, pid_t pid);
 int model_job_of(const struct model *m, pid_t pid, uint32_t *job);
 /* The same if `near`, the job of the nearest ancestor that is in one, is known already. */
 int model_job_near(const struct model *m, const struct proc_stat *st, uint32_t near, uint32_t *job);
+/* The job that has the user's processes of that Slurm job; SLOT_NONE: there is none yet. */
+uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec);
+/* *job: the job of the process's owner with this `launch`; SLOT_NONE: there is none yet. 0 or
+ * -errno. */
+int model_job_of_launch(const struct model *m, uint64_t launch, struct proc_id proc, uint32_t *job);
+
+/* ---- jobs: numbers and limits ---- */
+
 uint32_t model_job_by_number(const struct model *m, uint64_t number);
 unsigned model_jobs(const struct model *m); /* their number */
 /* Whether a principal has as many jobs as it may have, or as may wait for room. principal 0:
