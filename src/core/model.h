@@ -58,7 +58,8 @@ struct process {
     bool listed;         /* the driver lists it as a user of a GPU; core/observe/discovery.c */
     uint32_t wants;      /* gated devices for which it has work: bit mask; core/observe/demand.c */
     /* core/apply.c */
-    bool joins;        /* its last suspend or resume succeeded, so calls may join it with others */
+    bool joins; /* its last suspend or resume succeeded, so calls may join it with others */
+    /* core/mps_stop.c */
     bool stopped;      /* cede has stopped it (SIGSTOP), and that is on record */
     uint64_t stops_at; /* when to check again whether it is stopped */
     /* core/observe/scans.c */

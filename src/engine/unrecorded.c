@@ -149,7 +149,7 @@ static bool take_managed(const struct survey *s, struct model *m, struct process
         return phase == SWAP_AWAY || phase == SWAP_ASKED;
     if (!p->scan_every || p->searching)
         return false;
-    if (m->jobs[p->job].is_client) { /* apply_stops() stops it again if need be, with a record */
+    if (m->jobs[p->job].is_client) { /* mps_stops() stops it again if need be, with a record */
         continue_client(p->id);
         p->stops_at = 0;
     }
