@@ -22,6 +22,7 @@
 #include "base/paths.h"
 #include "base/version.h"
 #include "daemon/config_reader.h"
+#include "daemon/container_socket.h"
 #include "daemon/daemonize.h"
 #include "daemon/directory.h"
 #include "daemon/driver_check.h"
@@ -473,7 +474,7 @@ static int start_up(struct daemon *d, struct error *err)
     r = server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
     if (r < 0)
         return r;
-    directory_open_containers(d->dir, d->server);
+    container_socket_open(d->dir, d->server);
     r = directory_watch(&d->directory, &d->loop, d->dir, journal_lock_id(d->journal),
                         directory_lost, d);
     if (r == -ENOENT)
