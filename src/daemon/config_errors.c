@@ -1,4 +1,4 @@
-/* Helpers of the readers of all sections of cede.conf: see config_impl.h. */
+/* Reports errors in cede.conf with their line: see config_impl.h. */
 #include <stdarg.h>
 
 #include "daemon/config_impl.h"
@@ -14,9 +14,4 @@ int config_complain(struct parser *p, int line, int code, const char *fmt, ...)
         p->r = error_set(p->err, code, "%s:%d: %s", p->file, line, text);
     }
     return 0;
-}
-
-void *config_target(struct parser *p, const struct key *k)
-{
-    return (char *)(p->section >= S_RULE ? (void *)p->rule : &p->c) + k->at;
 }
