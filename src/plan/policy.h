@@ -183,9 +183,4 @@ static inline uint32_t policy_budget(const struct policy_device *dev)
     return least == UINT32_MAX ? 0 : least;
 }
 
-/* Makes the members of this class runnable, with timeslices in proportion to their weights: base_us
- * for the lightest, divided among a member's contexts. */
-void policy_share_slices(const struct sched_params *p, struct policy_device *dev, uint32_t base_us,
-                         enum job_class class);
-
 #endif
