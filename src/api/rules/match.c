@@ -131,7 +131,7 @@ static bool pod_lowers(struct outcome *o, const char *name, const char *text, ui
 }
 
 /* Annotations and labels are set by the user who made the pod, so they only lower the terms, or
- * give what CEDE_CLASS may give. */
+ * give what CEDE_CLASS may give. The same keys are in agents/kubernetes/pods.c. */
 static void by_pod(const struct rule_list *l, struct outcome *o, const struct rule_facts *f)
 {
     const char *class = pairs_get(f->told, POD_LABEL "class");
