@@ -15,7 +15,6 @@
 
 #include "acct/feed.h"
 #include "api/rules/job_spec.h"
-#include "api/server.h"
 #include "base/log.h"
 #include "base/loop_poll.h"
 #include "base/options.h"
