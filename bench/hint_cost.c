@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/hints_proto.h"
-#include "base/share.h"
+#include "base/shared_page.h"
 #include "base/util.h"
 #include "bench/cost.h"
 #include "cede/cede.h"

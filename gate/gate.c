@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/stay.h"
+#include "base/cancel_guard.h"
 #include "base/util.h"
 #include "gate/clock.h"
 #include "gate/link.h"

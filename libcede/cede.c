@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cancel_guard.h"
 #include "base/probe.h"
-#include "base/stay.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"

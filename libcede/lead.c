@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "base/stay.h"
+#include "base/cancel_guard.h"
 #include "base/symbols.h"
 #include "libcede/clock.h"
 #include "libcede/lead.h"

@@ -3,7 +3,7 @@
  * timeouts, a releasing one wakes those that may start. */
 #include <errno.h>
 
-#include "base/stay.h"
+#include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"

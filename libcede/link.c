@@ -11,8 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/cancel_guard.h"
 #include "base/socket_path.h"
-#include "base/stay.h"
 #include "base/take_fds.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/stay.h"
+#include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 

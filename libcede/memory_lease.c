@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "base/stay.h"
+#include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/memory.h"

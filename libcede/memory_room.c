@@ -5,7 +5,7 @@
 #include <search.h>
 #include <stdlib.h>
 
-#include "base/stay.h"
+#include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"

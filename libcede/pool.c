@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/stay.h"
+#include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/stay.h"
+#include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/queue_impl.h"

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "base/stay.h"
+#include "base/cancel_guard.h"
 #include "cede/scope.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"

@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 #include "base/options.h"
-#include "base/unasked.h"
+#include "base/unasked_fds.h"
 #include "base/util.h"
 #include "softgpu/server_impl.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/pairs.h"
 #include "base/text.h"
-#include "who/conditions.h"
+#include "who/rule_conditions.h"
 
 #define PREFIX    "cede.io/"
 #define VALUE_MAX 253
@@ -70,7 +70,8 @@ static void pod_put_fact(struct kube_pod *pod, const char *name, const char *val
         pod->nfacts = (uint32_t)n;
 }
 
-/* Labels that cede itself reads come first, so that other labels cannot take their room. */
+/* Labels that cede itself reads (by_pod() in api/rules/match.c has the same keys) come first, so
+ * that other labels cannot take their room. */
 static void pod_put_known_labels(struct kube_pod *pod, const json_t *from)
 {
     static const char *const known[] = {"class", "weight", "gpu-min", "gpu-max", "pool"};

@@ -8,7 +8,7 @@
 
 #include "agents/kubernetes/scan.h"
 #include "base/util.h"
-#include "who/identities.h"
+#include "who/agent_reports.h"
 
 #define KUBE_PODS_MAX   500 /* with two control groups each, fewer than IDENTITIES_MAX */
 #define KUBE_LABELS_MAX 16  /* labels of a pod that begin with cede.io/ */
@@ -22,7 +22,7 @@ struct kube_pod {
     bool seen;        /* in the list that is being read */
     bool gone, sent;
     uint64_t reported_ns; /* when it was last reported; 0: not yet */
-    uint32_t nfacts;      /* bytes of facts, as pairs of identities.h */
+    uint32_t nfacts;      /* bytes of facts, as pairs of agent_reports.h */
     char facts[IDENTITY_FACTS];
 };
 

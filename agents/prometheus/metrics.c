@@ -1,142 +1,550 @@
-/* `cede metrics`: ceded's counts for Prometheus. It asks as any client does and changes nothing. */
-#include <errno.h>
+/* See metrics.h. One row of a table is one metric; its samples are printed together, as both
+ * formats require. */
+#include "agents/prometheus/metrics.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "agents/prometheus/metrics.h"
-#include "agents/prometheus/metrics_http.h"
-#include "agents/prometheus/metrics_text.h"
-#include "api/client.h"
-#include "base/cli_error.h"
-#include "base/out_file.h"
+#include "base/json_text.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "base/version.h"
+#include "who/users.h"
 
-#define JOBS_DEFAULT 500
-#define JOBS_MOST    1000000
-#define ANSWER_NS    (3 * NSEC_PER_SEC) /* for both of ceded's answers; scrapers wait 10 s */
+enum metric_kind { COUNTER, GAUGE, INFO };
 
-static const char help[] =
-    "usage: cede metrics [-o FILE | --listen ADDR:PORT] [--max-jobs N] [--pids]\n"
-    "\n"
-    "Prints what ceded counts as text for Prometheus (OpenMetrics), once.\n"
-    "\n"
-    "  -o, --output FILE       write it to FILE at once and whole, as node-exporter's textfile\n"
-    "                          collector reads it (format 0.0.4); a device or pipe is written\n"
-    "                          in place, - is standard output\n"
-    "      --listen ADDR:PORT  serve it over HTTP at /metrics until ended; a socket handed over\n"
-    "                          by systemd is served without this option\n"
-    "      --max-jobs N        series of their own for so many jobs, the oldest (500)\n"
-    "      --pids              label pid in cede_job_info\n"
-    "  -h, --help              this text\n"
-    "\n"
-    "  cede metrics -o /var/lib/prometheus/node-exporter/cede.prom\n"
-    "  cede metrics --listen 127.0.0.1:9479\n";
-
-/* 0: the caller owns both references. */
-static int metrics_ask(json_t **ps, json_t **policy, struct error *err)
-{
-    struct client c;
-    *ps = *policy = NULL;
-    int r = client_open_until(&c, monotonic_ns() + ANSWER_NS, err);
-    if (r < 0)
-        return r;
-    r = client_ps(&c, false, ps, err);
-    if (r == 0)
-        r = client_call(&c, &(struct request){.op = OP_POLICY}, policy, err);
-    client_close(&c);
-    if (r < 0 && *ps) {
-        json_decref(*ps);
-        *ps = NULL;
-    }
-    return r;
-}
-
-/* The source of metrics_serve(). An error of ceded is printed once, not with each scrape. */
-struct metrics_state {
-    struct metrics_choice choice;
-    bool failed;
+/* name: without _total and _info; it ends with the unit, if there is one. */
+struct metric {
+    const char *name, *unit;
+    enum metric_kind kind;
+    const char *help;
 };
 
-static void metrics_make(void *ctx, char *texts[METRICS_FORMATS])
+/* object: the object of the job that has the key; NULL: the job itself. */
+struct job_metric {
+    struct metric m;
+    const char *object, *key;
+    double scale;
+    enum { AS_TOLD, ZERO_IS_UNKNOWN, ABSENT_IS_ZERO } zero;
+};
+
+struct gpu_metric {
+    struct metric m;
+    const char *key;
+};
+
+struct metrics_out {
+    FILE *f;
+    enum metrics_format format;
+    const struct metrics_choice *choice;
+    const json_t *ps;
+    char **labels; /* one for each job that has series */
+    size_t jobs;
+};
+
+static const struct job_metric job_metrics[] = {
+    {{"cede_job_known_seconds", "seconds", COUNTER, "Time since ceded knows the job."},
+     "counts",
+     "known_s",
+     1,
+     AS_TOLD},
+    {{"cede_job_queued_seconds", "seconds", COUNTER, "Time waited for GPU memory."},
+     "counts",
+     "queued_s",
+     1,
+     AS_TOLD},
+    {{"cede_job_paused_seconds", "seconds", COUNTER, "Time paused."},
+     "counts",
+     "paused_s",
+     1,
+     AS_TOLD},
+    {{"cede_job_swapped_seconds", "seconds", COUNTER, "Time out of GPU memory or on the way."},
+     "counts",
+     "swapped_s",
+     1,
+     AS_TOLD},
+    {{"cede_job_swaps", NULL, COUNTER, "How often the job left GPU memory."},
+     "counts",
+     "swaps",
+     1,
+     AS_TOLD},
+    {{"cede_swap_bytes", "bytes", COUNTER, "GPU memory moved to host memory."},
+     "counts",
+     "swapped_out_bytes",
+     1,
+     AS_TOLD},
+    {{"cede_job_memory_bytes", "bytes", GAUGE, "GPU memory of the job."},
+     NULL,
+     "memory_bytes",
+     1,
+     ZERO_IS_UNKNOWN},
+    {{"cede_job_swapped_bytes", "bytes", GAUGE, "GPU memory of the job that is in host memory."},
+     NULL,
+     "swapped_bytes",
+     1,
+     ABSENT_IS_ZERO},
+    {{"cede_job_busy_ratio", "ratio", GAUGE, "GPU time lately; 1 is a whole GPU."},
+     NULL,
+     "busy",
+     1,
+     AS_TOLD},
+    {{"cede_job_speed_ratio", "ratio", GAUGE,
+      "Speed beside the others in the MPS server; 1 is as alone."},
+     "mps",
+     "speed",
+     1,
+     AS_TOLD},
+    {{"cede_job_speed_error_ratio", "ratio", GAUGE,
+      "Standard deviation of cede_job_speed_ratio; above 0.15 it says nothing."},
+     "mps",
+     "speed_error",
+     1,
+     AS_TOLD},
+    {{"cede_job_processes", NULL, GAUGE, "Processes of the job that use a GPU."},
+     NULL,
+     "processes",
+     1,
+     AS_TOLD},
+    {{"cede_job_requests", NULL, COUNTER, "Requests begun, as the job's programs reported."},
+     "requests",
+     "begun",
+     1,
+     AS_TOLD},
+    {{"cede_job_requests_ended", NULL, COUNTER, "Requests ended."},
+     "requests",
+     "ended",
+     1,
+     AS_TOLD},
+    {{"cede_job_requests_due", NULL, COUNTER, "Requests ended that had a deadline."},
+     "requests",
+     "due",
+     1,
+     AS_TOLD},
+    {{"cede_job_requests_met", NULL, COUNTER, "Requests ended that met their deadline."},
+     "requests",
+     "met",
+     1,
+     AS_TOLD},
+    {{"cede_job_requests_open", NULL, GAUGE, "Requests begun and not ended."},
+     "requests",
+     "open",
+     1,
+     AS_TOLD},
+    {{"cede_job_deadline_seconds", "seconds", GAUGE, "Time allowed for each burst of GPU work."},
+     NULL,
+     "deadline_us",
+     1e-6,
+     AS_TOLD},
+    {{"cede_job_due_seconds", "seconds", GAUGE,
+      "Time until the deadline of what the job does now; below 0 it has passed."},
+     "due",
+     "in_us",
+     1e-6,
+     AS_TOLD},
+};
+
+static const struct gpu_metric gpu_metrics[] = {
+    {{"cede_job_allowed_seconds", "seconds", COUNTER, "Time in which the job could have the GPU."},
+     "allowed_s"},
+    {{"cede_job_wait_seconds", "seconds", COUNTER,
+      "Time in which the job had work and waited for others."},
+     "waited_s"},
+    {{"cede_job_turns", NULL, COUNTER, "How often the job came to run."}, "turns"},
+    {{"cede_job_preemptions", NULL, COUNTER,
+      "How often the job had to make room while it had work."},
+     "preempted"},
+};
+
+static const struct gpu_metric policy_metrics[] = {
+    {{"cede_decisions", NULL, COUNTER, "Decisions of the scheduler."}, "decisions"},
+    {{"cede_controls", NULL, COUNTER, "Driver controls issued."}, "controls"},
+    {{"cede_controls_failed", NULL, COUNTER, "Driver controls that failed."}, "controls_failed"},
+};
+
+const char *metrics_content_type(enum metrics_format format)
 {
-    struct metrics_state *s = ctx;
-    struct error err = {""};
-    json_t *ps, *policy;
-    bool failed = metrics_ask(&ps, &policy, &err) < 0;
-    if (failed && !s->failed)
-        cli_error("%s", err.text);
-    s->failed = failed;
-    for (int f = 0; f < METRICS_FORMATS; f++)
-        texts[f] = metrics_text(ps, policy, &s->choice, (enum metrics_format)f);
-    json_decref(ps);
-    json_decref(policy);
+    return format == METRICS_OPEN ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                                  : "text/plain; version=0.0.4; charset=utf-8";
 }
 
-static int metrics_once(const char *output, const struct metrics_choice *choice)
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+static const char *suffix(enum metric_kind kind)
 {
-    struct error err = {""};
-    json_t *ps, *policy;
-    int status = CLI_OK;
-    if (metrics_ask(&ps, &policy, &err) < 0) {
-        cli_error("%s", err.text);
-        status = CLI_FAILED;
+    return kind == COUNTER ? "_total" : kind == INFO ? "_info" : "";
+}
+
+/* The head has the family's name in OpenMetrics, and the samples' name in the older format. */
+static void put_head(const struct metrics_out *o, const struct metric *m)
+{
+    static const char *const open_kinds[] = {"counter", "gauge", "info"};
+    static const char *const plain_kinds[] = {"counter", "gauge", "gauge"};
+    bool open = o->format == METRICS_OPEN;
+    const char *end = open ? "" : suffix(m->kind);
+    fprintf(o->f, "# HELP %s%s %s\n", m->name, end, m->help);
+    fprintf(o->f, "# TYPE %s%s %s\n", m->name, end,
+            open ? open_kinds[m->kind] : plain_kinds[m->kind]);
+    if (open && m->unit)
+        fprintf(o->f, "# UNIT %s %s\n", m->name, m->unit);
+}
+
+static void put_sample_name(const struct metrics_out *o, const struct metric *m)
+{
+    fprintf(o->f, "%s%s", m->name, suffix(m->kind));
+}
+
+static void put_value(const struct metrics_out *o, double value)
+{
+    fprintf(o->f, " %.15g\n", value);
+}
+
+/* key="value", escaped. Control characters become ?, because some readers end at them. */
+static void put_label(FILE *f, const char *key, const char *value)
+{
+    _cleanup_free_ char *text = strdup(value ? value : "");
+    fprintf(f, "%s=\"", key);
+    if (text)
+        text_show(text);
+    for (const char *c = text; c && *c; c++) {
+        if (*c == '\n')
+            fputs("\\n", f);
+        else if (*c == '"' || *c == '\\')
+            fprintf(f, "\\%c", *c);
+        else
+            fputc(*c, f);
     }
-    _cleanup_free_ char *text =
-        metrics_text(ps, policy, choice, output ? METRICS_PLAIN : METRICS_OPEN);
-    json_decref(ps);
-    json_decref(policy);
-    int r = text ? 0 : error_set(&err, -ENOMEM, "out of memory");
-    if (r == 0 && output)
-        r = out_file_put(output, 0644, text, strlen(text), &err);
-    else if (r == 0)
-        fputs(text, stdout);
-    if (r == 0)
-        return status;
-    cli_error("%s", err.text);
-    return CLI_FAILED;
+    fputc('"', f);
 }
 
-static int metrics_serve_on(const char *where, const struct metrics_choice *choice)
+static void put_next_label(FILE *f, const char *key, const char *value)
 {
-    struct error err = {""};
-    struct metrics_state state = {.choice = *choice};
-    int fd = where ? metrics_listen(where, &err) : metrics_handed_over();
-    if (fd == -EINVAL)
-        return cli_usage("metrics", "%s", err.text);
-    if (fd >= 0)
-        fd = metrics_serve(fd, metrics_make, &state, &err);
-    if (fd == 0)
-        return CLI_OK;
-    cli_error("%s", err.text);
-    return CLI_FAILED;
+    fputc(',', f);
+    put_label(f, key, value);
 }
 
-static int read_max_jobs(void *to, const char *name, const char *text, struct error *err)
+static void put_number_label(FILE *f, const char *key, json_int_t value)
 {
-    struct metrics_choice *choice = to;
-    uint64_t n;
-    if (parse_u64(text, 0, JOBS_MOST, &n) < 0)
-        return error_set(err, -EINVAL, "--%s: '%s' is not a number from 0 to %d", name, text,
-                         JOBS_MOST);
-    choice->max_jobs = (unsigned)n;
-    return 0;
+    fprintf(f, ",%s=\"%lld\"", key, (long long)value);
 }
 
-int metrics_main(int argc, char **argv)
+static void put_single(const struct metrics_out *o, const struct metric *m, double value)
 {
-    const char *output = NULL, *where = NULL;
-    struct metrics_choice choice = {.max_jobs = JOBS_DEFAULT};
-    const struct option_row options[] = {{"output", 'o', .text = &output},
-                                         {"listen", .text = &where},
-                                         {"max-jobs", .read = read_max_jobs, .to = &choice},
-                                         {"pids", .flag = &choice.pids}};
-    const struct command_line line = {.program = "cede metrics", .help = help, .no_operands = true};
-    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
-    if (status != OPTIONS_GO_ON)
-        return status;
-    if (output && where)
-        return cli_usage("metrics", "metrics: -o and --listen exclude each other");
-    bool handed_over = !output && metrics_handed_over() >= 0;
-    return where || handed_over ? metrics_serve_on(handed_over ? NULL : where, &choice)
-                                : metrics_once(output, &choice);
+    put_head(o, m);
+    put_sample_name(o, m);
+    put_value(o, value);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static char *job_labels(const json_t *job)
+{
+    char *text = NULL, user[USER_TEXT];
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        return NULL;
+    fprintf(f, "number=\"%lld\"", (long long)json_get_int(job, "number"));
+    put_next_label(f, "name", json_get_text(job, "name"));
+    put_next_label(f, "class", json_get_text(job, "class"));
+    put_next_label(f, "user", user_text(user, (uid_t)json_get_int(job, "uid")));
+    if (fclose(f) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static const json_t *metrics_job(const struct metrics_out *o, size_t i)
+{
+    return json_array_get(json_object_get(o->ps, "jobs"), i);
+}
+
+/* False: the value is not known, and there is no sample. */
+static bool job_value(const json_t *job, const struct job_metric *m, double *value)
+{
+    const json_t *v = json_object_get(m->object ? json_object_get(job, m->object) : job, m->key);
+    *value = json_number_value(v) * m->scale;
+    if (!json_is_number(v))
+        return m->zero == ABSENT_IS_ZERO;
+    return m->zero != ZERO_IS_UNKNOWN || json_number_value(v) > 0;
+}
+
+static void put_job_metric(const struct metrics_out *o, const struct job_metric *m)
+{
+    bool head = false;
+    for (size_t i = 0; i < o->jobs; i++) {
+        double value;
+        if (!job_value(metrics_job(o, i), m, &value))
+            continue;
+        if (!head)
+            put_head(o, &m->m);
+        head = true;
+        put_sample_name(o, &m->m);
+        fprintf(o->f, "{%s}", o->labels[i]);
+        put_value(o, value);
+    }
+}
+
+static const char *metrics_uuid(const struct metrics_out *o, json_int_t gpu)
+{
+    const json_t *g;
+    size_t i;
+    json_array_foreach(json_object_get(o->ps, "gpus"), i, g)
+    {
+        if (json_get_int(g, "index") == gpu)
+            return json_get_text(g, "uuid");
+    }
+    return "";
+}
+
+static void put_on_gpu(const struct metrics_out *o, const struct metric *m, size_t job,
+                       const json_t *on, const char *exact, double value)
+{
+    json_int_t gpu = json_get_int(on, "gpu");
+    put_sample_name(o, m);
+    fprintf(o->f, "{%s", o->labels[job]);
+    put_number_label(o->f, "gpu", gpu);
+    put_next_label(o->f, "UUID", metrics_uuid(o, gpu));
+    if (exact)
+        put_next_label(o->f, "exact", exact);
+    fputc('}', o->f);
+    put_value(o, value);
+}
+
+static const json_t *gpus_of_job(const struct metrics_out *o, size_t job)
+{
+    return json_object_get(json_object_get(metrics_job(o, job), "counts"), "gpus");
+}
+
+static bool any_on_gpus(const struct metrics_out *o)
+{
+    for (size_t i = 0; i < o->jobs; i++) {
+        if (json_array_size(gpus_of_job(o, i)))
+            return true;
+    }
+    return false;
+}
+
+static void put_gpu_metric(const struct metrics_out *o, const struct gpu_metric *m)
+{
+    put_head(o, &m->m);
+    for (size_t i = 0; i < o->jobs; i++) {
+        const json_t *on;
+        size_t k;
+        json_array_foreach(gpus_of_job(o, i), k, on)
+        {
+            put_on_gpu(o, &m->m, i, on, NULL, json_get_number(on, m->key));
+        }
+    }
+}
+
+/* Each job has two series per GPU, whose sum is the GPU time. */
+static void put_gpu_seconds(const struct metrics_out *o)
+{
+    static const struct metric m = {
+        "cede_job_gpu_seconds", "seconds", COUNTER,
+        "Engine time; exact: from the driver's record of switches, else from samples."};
+    put_head(o, &m);
+    for (size_t i = 0; i < o->jobs; i++) {
+        const json_t *on;
+        size_t k;
+        json_array_foreach(gpus_of_job(o, i), k, on)
+        {
+            double all = json_get_number(on, "gpu_s");
+            double exact = json_get_number(on, "exact_s");
+            put_on_gpu(o, &m, i, on, "true", exact);
+            put_on_gpu(o, &m, i, on, "false", all > exact ? all - exact : 0);
+        }
+    }
+}
+
+static void put_job_info(const struct metrics_out *o)
+{
+    static const struct metric m = {"cede_job", NULL, INFO, "What the job is, and its state."};
+    if (o->jobs)
+        put_head(o, &m);
+    for (size_t i = 0; i < o->jobs; i++) {
+        const json_t *job = metrics_job(o, i), *mps = json_object_get(job, "mps");
+        json_int_t unit = json_get_int(mps, "unit");
+        put_sample_name(o, &m);
+        fprintf(o->f, "{%s", o->labels[i]);
+        put_number_label(o->f, "weight", json_get_int(job, "weight"));
+        put_next_label(o->f, "state", json_get_text(job, "state"));
+        put_next_label(o->f, "source", json_get_text(job, "source"));
+        put_next_label(o->f, "account", json_get_text(job, "account"));
+        if (mps)
+            put_number_label(o->f, "pool", unit ? unit : json_get_int(job, "number"));
+        else
+            put_next_label(o->f, "pool", "");
+        if (o->choice->pids)
+            put_number_label(o->f, "pid", json_get_int(job, "pid"));
+        fputc('}', o->f);
+        put_value(o, 1);
+    }
+}
+
+/* Counts all jobs, also those without separate series. */
+static void put_jobs_by_state(const struct metrics_out *o)
+{
+    static const struct metric m = {"cede_jobs", NULL, GAUGE, "Jobs by class and state."};
+    json_t *tally = json_object(), *states;
+    const json_t *job, *n;
+    const char *class, *state;
+    size_t i;
+    json_array_foreach(json_object_get(o->ps, "jobs"), i, job)
+    {
+        const char *c = json_get_text(job, "class"), *s = json_get_text(job, "state");
+        c = c ? c : "";
+        s = s ? s : "";
+        if (!json_object_get(tally, c))
+            json_object_set_new(tally, c, json_object());
+        states = json_object_get(tally, c);
+        json_object_set_new(states, s, json_integer(json_get_int(states, s) + 1));
+    }
+    if (i)
+        put_head(o, &m);
+    json_object_foreach(tally, class, states)
+    {
+        json_object_foreach(states, state, n)
+        {
+            put_sample_name(o, &m);
+            fputc('{', o->f);
+            put_label(o->f, "class", class);
+            put_next_label(o->f, "state", state);
+            fputc('}', o->f);
+            put_value(o, json_number_value(n));
+        }
+    }
+    json_decref(tally);
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static void put_gpu_info(const struct metrics_out *o)
+{
+    static const struct metric m = {"cede_gpu", NULL, INFO, "A GPU that ceded schedules."};
+    const json_t *g;
+    size_t i;
+    json_array_foreach(json_object_get(o->ps, "gpus"), i, g)
+    {
+        if (!i)
+            put_head(o, &m);
+        put_sample_name(o, &m);
+        fputc('{', o->f);
+        put_label(o->f, "UUID", json_get_text(g, "uuid"));
+        put_number_label(o->f, "gpu", json_get_int(g, "index"));
+        put_next_label(o->f, "device", json_get_text(g, "label"));
+        put_next_label(o->f, "model_name", json_get_text(g, "name"));
+        put_next_label(o->f, "level", json_get_text(g, "level_name"));
+        fputc('}', o->f);
+        put_value(o, 1);
+    }
+}
+
+static void put_gpu_idle(const struct metrics_out *o)
+{
+    static const struct metric m = {
+        "cede_gpu_idle_while_waiting_seconds", "seconds", COUNTER,
+        "Time in which the GPU was idle while a job had work and was suspended."};
+    const json_t *g, *idle;
+    bool head = false;
+    size_t i;
+    json_array_foreach(json_object_get(o->ps, "gpus"), i, g)
+    {
+        if (!(idle = json_object_get(g, "idle_while_waiting_s")))
+            continue;
+        if (!head)
+            put_head(o, &m);
+        head = true;
+        put_sample_name(o, &m);
+        fputc('{', o->f);
+        put_label(o->f, "UUID", json_get_text(g, "uuid"));
+        put_number_label(o->f, "gpu", json_get_int(g, "index"));
+        fputc('}', o->f);
+        put_value(o, json_number_value(idle));
+    }
+}
+
+static void put_build_info(const struct metrics_out *o)
+{
+    static const struct metric m = {"cede_build", NULL, INFO, "This exporter and ceded's setting."};
+    put_head(o, &m);
+    put_sample_name(o, &m);
+    fputc('{', o->f);
+    put_label(o->f, "version", build_version());
+    put_next_label(o->f, "policy", json_get_text(o->ps, "policy"));
+    put_next_label(o->f, "driver", json_get_text(o->ps, "device"));
+    fputc('}', o->f);
+    put_value(o, 1);
+}
+
+static void put_daemon(const struct metrics_out *o, const json_t *policy)
+{
+    static const struct metric omitted = {"cede_jobs_omitted", NULL, GAUGE,
+                                          "Jobs without series of their own (--max-jobs)."};
+    static const struct metric unmanaged = {"cede_unmanaged_programs", NULL, GAUGE,
+                                            "Programs that use a GPU and belong to no job."};
+    put_build_info(o);
+    put_gpu_info(o);
+    put_gpu_idle(o);
+    for (size_t i = 0; i < ARRAY_SIZE(policy_metrics); i++) {
+        const json_t *v = json_object_get(policy, policy_metrics[i].key);
+        if (v)
+            put_single(o, &policy_metrics[i].m, json_number_value(v));
+    }
+    put_jobs_by_state(o);
+    put_single(o, &omitted, (double)(json_array_size(json_object_get(o->ps, "jobs")) - o->jobs));
+    put_single(o, &unmanaged,
+               (double)json_array_size(json_object_get(o->ps, "unmanaged")) +
+                   (double)json_get_int(o->ps, "unmanaged_more"));
+}
+
+static bool put_jobs(struct metrics_out *o)
+{
+    size_t n = json_array_size(json_object_get(o->ps, "jobs"));
+    n = n < o->choice->max_jobs ? n : o->choice->max_jobs;
+    o->labels = calloc(n + 1, sizeof(*o->labels));
+    bool ok = o->labels;
+    for (o->jobs = 0; ok && o->jobs < n; o->jobs += ok) {
+        o->labels[o->jobs] = job_labels(metrics_job(o, o->jobs));
+        ok = o->labels[o->jobs];
+    }
+    if (!ok)
+        return false;
+    put_job_info(o);
+    for (size_t i = 0; i < ARRAY_SIZE(job_metrics); i++)
+        put_job_metric(o, &job_metrics[i]);
+    if (any_on_gpus(o)) {
+        put_gpu_seconds(o);
+        for (size_t i = 0; i < ARRAY_SIZE(gpu_metrics); i++)
+            put_gpu_metric(o, &gpu_metrics[i]);
+    }
+    return true;
+}
+
+char *metrics_text(const json_t *ps, const json_t *policy, const struct metrics_choice *choice,
+                   enum metrics_format format)
+{
+    static const struct metric up = {"cede_up", NULL, GAUGE, "Whether ceded answers."};
+    char *text = NULL;
+    size_t n;
+    struct metrics_out o = {
+        .f = open_memstream(&text, &n), .format = format, .choice = choice, .ps = ps};
+    if (!o.f)
+        return NULL;
+    put_single(&o, &up, ps ? 1 : 0);
+    bool ok = !ps || put_jobs(&o);
+    if (ok && ps)
+        put_daemon(&o, policy);
+    if (format == METRICS_OPEN)
+        fputs("# EOF\n", o.f);
+    ok = fclose(o.f) == 0 && ok;
+    for (size_t i = 0; i < o.jobs; i++)
+        free(o.labels[i]);
+    free(o.labels);
+    if (ok)
+        return text;
+    free(text);
+    return NULL;
 }

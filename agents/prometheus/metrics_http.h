@@ -3,7 +3,7 @@
 #ifndef CEDE_AGENTS_METRICS_HTTP_H
 #define CEDE_AGENTS_METRICS_HTTP_H
 
-#include "agents/prometheus/metrics_text.h"
+#include "agents/prometheus/metrics.h"
 #include "base/util.h"
 
 /* Makes the text of each format (malloc) or NULL. One thread calls it, at most once per second. */

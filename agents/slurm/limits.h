@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 #include "base/util.h"
 
 #define LIMITS_MAX      64 /* arguments about partitions and QOSes */

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/stay.h"
+#include "base/cancel_guard.h"
 #include "gate/clock.h"
 #include "gate/estimate.h"
 #include "gate/gate.h"

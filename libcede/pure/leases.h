@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 #include "cede/lease.h"
 
 #define LEASE_CAPACITY_MAX 65536U

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 #include "cede/queue.h"
 
 #define REQUESTS_PREFER_NS 1000000U /* by which a preferred device may have more to do */

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 #include "base/util.h"
 
 #define FAR_NS (1ULL << 62) /* later than this is never: sums of such times do not overflow */

@@ -24,7 +24,7 @@
 #include "base/child.h"
 #include "base/log.h"
 #include "base/principal.h"
-#include "base/unasked.h"
+#include "base/unasked_fds.h"
 
 #define BATCH         64 /* rows in one transaction */
 #define PRUNE_S       3600

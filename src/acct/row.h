@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 #include "who/workload.h"
 
 /* Sums of a row, each a column of this name. Times in ns; those of GPUs summed over GPUs. */

@@ -4,9 +4,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "api/job_terms.h"
+#include "api/rules/job_spec.h"
 #include "api/take_back.h"
-#include "api/terms.h"
-#include "api/visible.h"
+#include "api/visible_devices.h"
 #include "memory/autoswap.h"
 
 /* States the memory that a job, new or known, is going to take. */

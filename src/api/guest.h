@@ -1,6 +1,7 @@
 /* Callers in containers. Their processes have other pids there than here. Callers on the socket for
  * containers are guests: whatever their user, they reach only processes in their pid namespace,
- * because uid 0 in a container is uid 0 for SO_PEERCRED as well. */
+ * because uid 0 in a container is uid 0 for SO_PEERCRED as well. The socket is made by
+ * daemon/container_socket.c and served by server.c; who/pidns.h has the pids. */
 #ifndef CEDE_API_GUEST_H
 #define CEDE_API_GUEST_H
 

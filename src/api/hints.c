@@ -9,7 +9,7 @@
 #include "api/guest.h"
 #include "base/hints_proto.h"
 #include "base/quota.h"
-#include "base/share.h"
+#include "base/shared_page.h"
 #include "who/procfs.h"
 
 #define COUNT_MAX (1ULL << 53) /* exact in JSON, and a sum of all pages fits */

@@ -2,9 +2,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "api/job_terms.h"
 #include "api/proto.h"
 #include "api/replies.h"
-#include "api/terms.h"
 #include "base/json_text.h"
 
 const char *job_state(const struct job_view *v)
@@ -251,7 +251,7 @@ static json_t *preempt_active_json(const struct job_view *v, enum job_detail det
     return v->job.preempt == PREEMPT_BLOCK ? json_boolean(v->preempt_active) : NULL;
 }
 
-/* The fields of a job; _OR_NONE: omitted if 0 or "". TERMS stands for all terms of api/terms.c. */
+/* The fields of a job; _OR_NONE: omitted if 0 or "". TERMS stands for all terms of job_terms.c. */
 static const struct job_field {
     const char *key;
     enum field_type { NUMBER, NUMBER_OR_NONE, TEXT, TEXT_OR_NONE, MADE, TERMS } type;

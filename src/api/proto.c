@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "api/terms.h"
+#include "api/job_terms.h"
 #include "base/json_text.h"
 #include "base/text.h"
 

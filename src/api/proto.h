@@ -8,7 +8,7 @@
  * the memory that it is going to take on that GPU; started: its program starts whether or not that
  * is free; gpus: the number of GPUs to choose, from those that visible (its CUDA_VISIBLE_DEVICES)
  *   lists; slurm_job, from administrators only: all processes of that Slurm job are one job. TERMS,
- *   all optional: api/terms.c
+ *   all optional: api/job_terms.c
  * - set: {"target":T, TERMS}: at least one of them; class "none" detaches the job; a pid in no job
  *   is adopted
  * - pause, resume: {"target":T}
@@ -77,7 +77,7 @@
 #include "engine/engine.h"
 #include "journal/journal.h"
 #include "plan/sched.h"
-#include "who/identities.h"
+#include "who/agent_reports.h"
 
 #define PROTO_VERSION     1
 #define PROTO_MESSAGE_MAX 65536   /* bytes; a longer message is refused */
@@ -166,7 +166,7 @@ char *proto_format(const struct request *r);
 /* Checks what a request says of GPUs to choose and of memory. -EINVAL: it contradicts itself. */
 int request_place(const struct request *r, struct error *err);
 /* Sets a field of a struct request from the text that a person gave for the option or key `word`: a
- * term (api/terms.h), name, memory, gpus. -EINVAL. */
+ * term (api/job_terms.h), name, memory, gpus. -EINVAL. */
 int request_text(void *request, const char *word, const char *text, struct error *err);
 
 /* The options of a verb that takes terms; returns their number. */

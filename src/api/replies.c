@@ -6,6 +6,7 @@
 
 #include "api/guest.h"
 #include "api/proto.h"
+#include "api/rules/job_spec.h"
 #include "base/json_text.h"
 
 /* A note for the user who steers a client of an MPS server. */

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "api/terms.h"
+#include "api/job_terms.h"
 
 bool rights_admin(uid_t uid, uid_t daemon_uid, gid_t admin_gid, gid_t gid, const gid_t *groups,
                   size_t ngroups)
@@ -52,6 +52,33 @@ static int rights_check_acquire(const struct caller *who, const struct request *
                : 0;
 }
 
+static uint32_t counts_as(const struct term *t, const struct job_terms *of, uint32_t default_speed)
+{
+    const uint32_t v = term_get(of, t);
+    return v || t->none == NONE_IS_LEAST ? v : t->none == NONE_IS_MOST ? UINT32_MAX : default_speed;
+}
+
+/* Whether a user who is no administrator may change the terms `now` so. fresh: terms that are not
+ * given become those of a new job. 0 or -EPERM. */
+static int rights_terms(const struct request *want, const struct job_terms *now,
+                        uint32_t default_speed, bool fresh, struct error *err)
+{
+    const struct term *t;
+    const struct job_terms after = terms_after(want, fresh ? &terms_default : now, false);
+    if (after.class < now->class)
+        return error_set(err, -EPERM,
+                         "it is in class %s now, and you may only lower it; raising it to %s "
+                         "requires root or the administrators' group",
+                         job_class_name(now->class), job_class_name(after.class));
+    for (unsigned i = 0; (t = term_at(i)); i++) {
+        const uint32_t is = counts_as(t, now, default_speed);
+        const uint32_t to = counts_as(t, &after, default_speed);
+        if (t->guarded >> after.class & 1 && (t->rises ? to < is : to > is))
+            return error_set(err, -EPERM, t->refusal, is, to);
+    }
+    return 0;
+}
+
 int rights_check(const struct caller *who, const struct request *want,
                  const struct subject *subject, struct error *err)
 {
@@ -93,6 +120,6 @@ int rights_check(const struct caller *who, const struct request *want,
                          "administrators' group");
 
     /* The terms of an unmanaged or detached program count as those of a new job. */
-    return terms_rights(want, subject->managed ? &subject->terms : &terms_default,
+    return rights_terms(want, subject->managed ? &subject->terms : &terms_default,
                         subject->default_speed, want->op == OP_ADD || want->release, err);
 }

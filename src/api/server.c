@@ -22,8 +22,8 @@
 #include "base/accept.h"
 #include "base/principal.h"
 #include "base/quota.h"
-#include "base/share.h"
-#include "base/unasked.h"
+#include "base/shared_page.h"
+#include "base/unasked_fds.h"
 
 #define BACKLOG          128
 #define ACCEPTS_PER_TURN 32

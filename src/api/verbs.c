@@ -6,11 +6,11 @@
 
 #include "api/adopt.h"
 #include "api/guest.h"
+#include "api/job_terms.h"
 #include "api/replies.h"
 #include "api/rules/rules_reply.h"
 #include "api/take_back.h"
-#include "api/terms.h"
-#include "api/verbs_target.h"
+#include "api/target_find.h"
 #include "base/hints_proto.h"
 #include "base/json_text.h"
 #include "base/log.h"

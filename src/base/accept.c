@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/unasked.h"
+#include "base/unasked_fds.h"
 
 /* After so many connections that were refused or had gone, one call gives up, for a pause. */
 #define FAILURES_MAX 16

@@ -1,5 +1,6 @@
 /* Entry points, exit statuses and output of the verbs of `cede`. No verb includes another verb's
- * code; code that several need is here, in client.h, targets.h, choose.h, look.h or notes.h. */
+ * code; code that several need is here, in client.h, targets.h, choose.h, without_daemon.h or
+ * ps_notes.h. */
 #ifndef CEDE_CLI_CLI_H
 #define CEDE_CLI_CLI_H
 

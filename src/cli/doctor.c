@@ -10,7 +10,7 @@
 #include "base/json_text.h"
 #include "cli/cli.h"
 #include "cli/gates.h"
-#include "cli/notes.h"
+#include "cli/ps_notes.h"
 #include "cli/unmanaged.h"
 #include "doctor/doctor.h"
 #include "doctor/known.h"

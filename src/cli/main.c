@@ -9,7 +9,7 @@
 
 #include "acct/recorder.h"
 #include "agents/kubernetes/agent.h"
-#include "agents/prometheus/metrics.h"
+#include "agents/prometheus/metrics_main.h"
 #include "base/version.h"
 #include "bench/load/load.h"
 #include "cli/cli.h"

@@ -9,9 +9,9 @@
 #include "cli/cells.h"
 #include "cli/choose.h"
 #include "cli/cli.h"
-#include "cli/look.h"
-#include "cli/notes.h"
+#include "cli/ps_notes.h"
 #include "cli/targets.h"
+#include "cli/without_daemon.h"
 #include "who/users.h"
 
 static const char help[] =

@@ -5,7 +5,7 @@
  * that all descendants of the program stay in the tree that the daemon looks at. Where it has the
  * right, it first makes a control group, by which the daemon finds them after this process's end.
  * Nothing here may make the program depend on cede: no death signal, no open descriptor, and no
- * variables except for gates (gates.h), chosen GPUs (place.h) and pools. */
+ * variables except for gates (gates.h), chosen GPUs (run_gpus.h) and pools. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -15,14 +15,14 @@
 #include <time.h>
 
 #include "api/client.h"
-#include "api/terms.h"
+#include "api/job_terms.h"
 #include "base/child.h"
 #include "base/fnv.h"
 #include "base/json_text.h"
 #include "cli/cli.h"
 #include "cli/gates.h"
-#include "cli/place.h"
-#include "cli/room.h"
+#include "cli/run_gpus.h"
+#include "cli/run_memory.h"
 #include "cli/run_pool.h"
 #include "cli/run_words.h"
 #include "cli/transient.h"

@@ -1,5 +1,5 @@
 /* `cede set`: makes running programs jobs, and changes jobs. */
-#include "api/terms.h"
+#include "api/job_terms.h"
 #include "cli/cli.h"
 #include "cli/targets.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "api/client.h"
-#include "api/terms.h"
+#include "api/job_terms.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "cli/cli.h"

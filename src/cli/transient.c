@@ -12,7 +12,7 @@
 
 #include "base/child.h"
 #include "base/paths.h"
-#include "daemon/process.h"
+#include "daemon/daemonize.h"
 #include "who/cgroup.h"
 
 #define CONNECT_MS 20000

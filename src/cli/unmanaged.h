@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 
 struct unmanaged_words {
     bool several;

@@ -5,10 +5,10 @@
 #include "core/apply.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 #include "base/probe.h"
+#include "core/mps_stop.h"
 
 /* Limits of one plan, so that programs with thousands of contexts do not delay answers. Beside
  * these, APPLY_CONTROLS_MAX limits the controls that set timeslices. */
@@ -17,7 +17,6 @@
 #define APPLY_BATCH 256U                 /* groups in one call */
 #define RETRY_NS    NSEC_PER_SEC
 #define ORPHANS_NS  (2 * NSEC_PER_SEC) /* between two attempts to undo orphans */
-#define STOPS_NS    NSEC_PER_SEC       /* between checks that stopped processes still are */
 
 /* retry_at: the field of the group that stands for this kind of control. */
 static void apply_failed(struct model *m, struct channel_group *g, uint64_t *retry_at, int r,
@@ -293,102 +292,6 @@ uint64_t apply_preempt(struct model *m)
     return next;
 }
 
-/* ---- clients of MPS servers: a signal pauses them, or holds them for a moment ---- */
-
-static bool wants_stop(const struct model *m, const struct process *p)
-{
-    const struct job *j = &m->jobs[p->job];
-    return (model_job_off(j) || j->speed.held || j->out_of_turn) && j->is_client &&
-           p->first_group != SLOT_NONE;
-}
-
-/* Records on all groups of a process that it is stopped, or is no more. 0 or -errno. */
-static int record_stop(struct model *m, struct process *p, bool stopped)
-{
-    int r = 0;
-    for_each_group_of (m, p, i) {
-        struct channel_group *g = &m->groups[i];
-        g->stopped = stopped;
-        int put = journal_put_group(m->journal, i, model_journal_flags(g), &g->dg);
-        r = r ? r : put;
-    }
-    return r;
-}
-
-/* The right to pause a user's job is no right to signal all its processes, because a descendant may
- * belong to another user. */
-static bool may_stop(const struct model *m, const struct process *p)
-{
-    const struct journal_job *rec = &m->jobs[p->job].rec;
-    uid_t owner;
-    return rec->uid == 0 || (rec->paused && rec->paused_by == 0) ||
-           (proc_owner(p->id.pid, &owner) == 0 && owner == rec->uid);
-}
-
-/* A process that somebody else has stopped is theirs to continue and is not recorded. One that cede
- * has stopped stays on record even if it cannot be checked or stopped again. */
-static void apply_stop(struct model *m, struct process *p)
-{
-    struct error err = {""};
-    if (m->now < p->stops_at)
-        return;
-    p->stops_at = m->now + STOPS_NS;
-    if (proc_stopped(p->id))
-        return;
-    if (!may_stop(m, p)) {
-        error_set(&err, -EPERM, "process %d is another user's: not stopped, it runs on", p->id.pid);
-        model_job_failed(m, p->job, -EPERM, &err);
-        return;
-    }
-    int r = record_stop(m, p, true);
-    r = r < 0 ? r : proc_signal(p->id, SIGSTOP);
-    p->stopped |= r == 0;
-    if (p->stopped || r == -ESRCH)
-        return;
-    record_stop(m, p, false);
-    error_set(&err, r, "cannot stop process %d: %s", p->id.pid, strerror(-r));
-    model_job_failed(m, p->job, r, &err);
-}
-
-static void apply_continue(struct model *m, struct process *p)
-{
-    int r = proc_signal(p->id, SIGCONT);
-    if (r < 0 && r != -ESRCH && r != -EPERM)
-        return; /* the next call of apply_stops() tries again */
-    p->stopped = false;
-    record_stop(m, p, false);
-}
-
-void apply_continues(struct model *m)
-{
-    for (uint32_t i = 0; i < m->processes_end; i++) {
-        struct process *p = &m->processes[i];
-        if (p->id.pid && p->stopped && p->first_group == SLOT_NONE)
-            apply_continue(m, p);
-    }
-}
-
-uint64_t apply_stops(struct model *m)
-{
-    uint64_t next = TIME_NEVER;
-    for (uint32_t i = 0; i < m->processes_end; i++) {
-        struct process *p = &m->processes[i];
-        if (!p->id.pid)
-            continue;
-        if (wants_stop(m, p)) {
-            apply_stop(m, p);
-            next = min_u64(next, p->stops_at);
-            continue;
-        }
-        p->stops_at = 0;
-        if (p->stopped)
-            apply_continue(m, p);
-        if (p->stopped)
-            next = min_u64(next, m->now + STOPS_NS);
-    }
-    return next;
-}
-
 /* ---- a plan ---- */
 
 static void want(struct model *m, uint32_t slot, uint64_t us, bool runnable)
@@ -478,7 +381,7 @@ bool apply_detach(struct model *m, uint32_t process, uint64_t controls)
     struct process *p = &m->processes[process];
     bool runs = true;
     if (p->stopped)
-        apply_continue(m, p);
+        mps_continue(m, p);
     for_each_group_of (m, p, i) {
         struct channel_group *g = &m->groups[i];
         want(m, i, 0, true);

@@ -1,5 +1,7 @@
 /* Applies the scheduler's plan to the device, and undoes records of an earlier holder of the
- * journal that have no job (engine/survey.h: changes without a record). Decides nothing. */
+ * journal that have no job (engine/unrecorded.h: changes without a record). Decides in which order
+ * groups are treated, how many in one tick, and when to try again what failed; which of them run,
+ * and with which timeslice, is the plan's. */
 #ifndef CEDE_CORE_APPLY_H
 #define CEDE_CORE_APPLY_H
 
@@ -7,12 +9,6 @@
 
 /* Returns when to retry what failed; TIME_NEVER: nothing failed. */
 uint64_t apply_plan(struct model *m, const struct sched_plan *plan);
-/* Stops (SIGSTOP) the MPS clients that must not run, and continues the others. Returns when to look
- * again, because others may have continued a stopped one. */
-uint64_t apply_stops(struct model *m);
-/* Continues stopped processes that have no groups any more. Must come before the journal is
- * written, which then has no record that they are stopped. */
-void apply_continues(struct model *m);
 /* Sets the preemption modes that jobs have asked for. Returns as apply_plan(). */
 uint64_t apply_preempt(struct model *m);
 /* Gives the groups of a process their first state back and forgets them; the process is not scanned

@@ -12,16 +12,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/job_terms.h"
 #include "base/quota.h"
-#include "base/terms.h"
 #include "base/util.h"
 #include "core/watch.h"
 #include "gpu/ops.h"
 #include "journal/journal.h"
 #include "journal/swapper.h"
-#include "plan/place.h"
+#include "plan/placement_choice.h"
 #include "plan/sched.h"
-#include "plan/starting.h"
+#include "plan/still_starting.h"
 
 /* Limits so that users, alone or together, cannot take all JOURNAL_JOBS; administrators have no
  * such limit. */
@@ -58,7 +58,8 @@ struct process {
     bool listed;         /* the driver lists it as a user of a GPU; core/observe/discovery.c */
     uint32_t wants;      /* gated devices for which it has work: bit mask; core/observe/demand.c */
     /* core/apply.c */
-    bool joins;        /* its last suspend or resume succeeded, so calls may join it with others */
+    bool joins; /* its last suspend or resume succeeded, so calls may join it with others */
+    /* core/mps_stop.c */
     bool stopped;      /* cede has stopped it (SIGSTOP), and that is on record */
     uint64_t stops_at; /* when to check again whether it is stopped */
     /* core/observe/scans.c */
@@ -204,7 +205,7 @@ struct job {
     bool united;                /* its unit has other jobs */
     enum job_class unit_class;  /* class of the unit for which it stands */
     bool left_alone;            /* its unit contains an unmanaged program */
-    bool out_of_turn;           /* it is stopped until its turn; core/observe/clients.c */
+    bool out_of_turn;           /* it is stopped until its turn; core/observe/mps_clients.c */
     uint64_t added_ns;
     uint64_t moved_ns; /* when one of its programs last came or ended */
     int error_code;    /* shown until error_until */
@@ -226,11 +227,11 @@ struct job {
     uint64_t wish_at;                    /* when its memory may be asked in again */
     uint32_t yields_with;                /* what it yielded for as long as its memory leaves */
     uint64_t kept_ns;                    /* since when its stated memory is kept for it */
-    uint64_t line_ns, first_ns, pass_ns; /* as in plan/room.h */
+    uint64_t line_ns, first_ns, pass_ns; /* as in plan/memory_line.h */
     uint32_t position;                   /* likewise */
     bool infeasible;   /* for a while it would have lacked room even without other jobs */
     uint64_t short_ns; /* since when it would; 0: it would not */
-    /* engine/place.c */
+    /* engine/placement.c */
     enum place_reason placed_why; /* the reason for rec.placed */
     uint32_t candidates; /* other GPUs where it may go while it waits: bit map; 0: not known */
 };
@@ -358,11 +359,6 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
  * -ESRCH, -EEXIST (already a root: *job says whose), -EBUSY, -ENOSPC. */
 int model_job_add(struct model *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
                   struct error *err);
-/* The job that has the user's processes of that Slurm job; SLOT_NONE: there is none yet. */
-uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec);
-/* *job: the job of the process's owner with this `launch`; SLOT_NONE: there is none yet. 0 or
- * -errno. */
-int model_job_of_launch(const struct model *m, uint64_t launch, struct proc_id proc, uint32_t *job);
 /* Adds a process and its descendants to a job. -ESRCH, -EBUSY, -ENOSPC. */
 int model_job_join(struct model *m, uint32_t job, struct proc_id proc, struct error *err);
 /* Gives a job new terms. -EINVAL: the terms are invalid. */
@@ -416,6 +412,13 @@ static inline bool model_job_off(const struct job *j)
 /* Scans its processes as if they were new. */
 void model_job_rescan(struct model *m, uint32_t job);
 
+/* ---- job_of_process.c: which job a process belongs to ---- */
+
+/* The job that has this pid as its root; SLOT_NONE: none, or the root has ended. */
+uint32_t model_job_by_root(const struct model *m, pid_t pid);
+/* The job that has that control group and may take this process (st NULL: any process). */
+uint32_t model_job_of_group(const struct model *m, struct cgroup group, const struct proc_stat *st,
+                            int *unsure);
 /* The job in whose tables this living process is, or SLOT_NONE. */
 uint32_t model_job_with(const struct model *m, pid_t pid);
 /* The job that the process belongs to, by the tables, its ancestors, the leader of its process
@@ -424,6 +427,14 @@ uint32_t model_job_with(const struct model *m, pid_t pid);
 int model_job_of(const struct model *m, pid_t pid, uint32_t *job);
 /* The same if `near`, the job of the nearest ancestor that is in one, is known already. */
 int model_job_near(const struct model *m, const struct proc_stat *st, uint32_t near, uint32_t *job);
+/* The job that has the user's processes of that Slurm job; SLOT_NONE: there is none yet. */
+uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec);
+/* *job: the job of the process's owner with this `launch`; SLOT_NONE: there is none yet. 0 or
+ * -errno. */
+int model_job_of_launch(const struct model *m, uint64_t launch, struct proc_id proc, uint32_t *job);
+
+/* ---- jobs: numbers and limits ---- */
+
 uint32_t model_job_by_number(const struct model *m, uint64_t number);
 unsigned model_jobs(const struct model *m); /* their number */
 /* Whether a principal has as many jobs as it may have, or as may wait for room. principal 0:

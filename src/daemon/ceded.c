@@ -14,21 +14,22 @@
 #include <uv.h>
 
 #include "acct/feed.h"
-#include "api/server.h"
+#include "api/rules/job_spec.h"
 #include "base/log.h"
 #include "base/loop_poll.h"
 #include "base/options.h"
 #include "base/paths.h"
 #include "base/version.h"
-#include "daemon/check.h"
+#include "daemon/config_reader.h"
+#include "daemon/container_socket.h"
+#include "daemon/daemonize.h"
 #include "daemon/directory.h"
-#include "daemon/identifier.h"
+#include "daemon/driver_check.h"
+#include "daemon/identify_process.h"
 #include "daemon/options.h"
-#include "daemon/process.h"
-#include "daemon/reader.h"
 #include "daemon/standby.h"
 #include "gpu/registry.h"
-#include "journal/other.h"
+#include "journal/other_cedes.h"
 #include "journal/restorer.h"
 #include "journal/swapper.h"
 
@@ -472,7 +473,7 @@ static int start_up(struct daemon *d, struct error *err)
     r = server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
     if (r < 0)
         return r;
-    directory_open_containers(d->dir, d->server);
+    container_socket_open(d->dir, d->server);
     r = directory_watch(&d->directory, &d->loop, d->dir, journal_lock_id(d->journal),
                         directory_lost, d);
     if (r == -ENOENT)

@@ -20,7 +20,8 @@
 #define KEEP_DAYS        90
 #define KEEP_DAYS_MAX    3650
 
-/* Whether drivers are checked at start (daemon/check.h): those that are not known; all; none. */
+/* Whether drivers are checked at start (daemon/driver_check.h): those that are not known; all;
+ * none. */
 enum driver_check { DRIVER_CHECK_AUTO, DRIVER_CHECK_ALWAYS, DRIVER_CHECK_NEVER };
 /* Which jobs that cede starts are in pools: none by themselves; batch jobs; batch jobs in pools
  * that latency jobs may join. */

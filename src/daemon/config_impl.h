@@ -36,7 +36,10 @@ int config_complain(struct parser *p, int line, int code, const char *fmt, ...) 
 #define complain(p, ...) config_complain(p, (p)->line, -EINVAL, __VA_ARGS__)
 
 /* Where the value of the key belongs. */
-void *config_target(struct parser *p, const struct key *k);
+static inline void *config_target(struct parser *p, const struct key *k)
+{
+    return (char *)(p->section >= S_RULE ? (void *)p->rule : &p->c) + k->at;
+}
 
 /* ---- rules and accounts ---- */
 

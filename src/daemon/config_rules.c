@@ -4,11 +4,11 @@
 #include <pwd.h>
 #include <string.h>
 
+#include "api/job_terms.h"
 #include "api/rules/launch.h"
-#include "api/terms.h"
 #include "daemon/config_impl.h"
 
-/* Names of variables in rules; CEDE_CLASS and cede's other variables need room too (classify.h). */
+/* Names of variables in rules; CEDE_CLASS and cede's other variables need room too (match.h). */
 #define VARIABLES_BYTES 7168
 
 /* The floors of accounts add up to 100 % at most, since all may have jobs on the same GPU. */

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
-#include "base/paths.h"
 #include "base/util.h"
 #include "who/procfs.h"
 
@@ -88,17 +87,4 @@ void directory_unwatch(struct directory *d)
     uv_poll_stop(&d->poll);
     close_p(&d->fd);
     d->fd = -1;
-}
-
-void directory_open_containers(const char *dir, struct server *s)
-{
-    struct error err = {""};
-    char path[160];
-    snprintf(path, sizeof(path), "%s/container", dir);
-    int r = cede_dir_make(path, &err);
-    snprintf(path, sizeof(path), "%s/container/socket", dir);
-    if (r == 0)
-        r = server_listen_guests(s, path, &err);
-    if (r < 0)
-        log_say(LOG_WARNING, "verbs do not work inside of containers: %s", err.text);
 }

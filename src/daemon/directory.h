@@ -5,7 +5,6 @@
 
 #include <uv.h>
 
-#include "api/server.h"
 #include "journal/journal.h"
 
 struct directory {
@@ -26,9 +25,5 @@ int directory_journal(const char *dir, bool transient, struct journal **out, str
 int directory_watch(struct directory *d, uv_loop_t *loop, const char *path,
                     struct journal_lock_id lock, void (*lost)(void *arg), void *arg);
 void directory_unwatch(struct directory *d);
-
-/* Makes the directory `container` in dir, with a socket for guests. It stays when ceded ends, since
- * containers have it mounted and find the next ceded there. */
-void directory_open_containers(const char *dir, struct server *s);
 
 #endif

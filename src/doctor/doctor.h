@@ -1,5 +1,5 @@
 /* The measurements (measure.c) that `cede doctor` (cli/doctor.c) and ceded's check of a driver
- * (check.c) make. */
+ * (check_main.c) make. */
 #ifndef CEDE_DOCTOR_DOCTOR_H
 #define CEDE_DOCTOR_DOCTOR_H
 

@@ -306,7 +306,7 @@ int measure_effects(struct testbed *s, const char *device, struct measured *out,
     return r;
 }
 
-/* ---- for ceded's check of a driver (check.c) ---- */
+/* ---- for ceded's check of a driver (check_main.c) ---- */
 
 /* The ratio of their rates with 30 ms : 10 ms, divided by that with 10 ms : 30 ms. */
 static int exchange_timeslices(struct subject *x, struct child *const *ab, struct measured *m,

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 
 #include "base/child.h"
-#include "doctor/process.h"
+#include "doctor/cleanup.h"
 
 /* A load drains for up to 2 s before it ends; a daemon undoes its changes. */
 #define END_NS         (4 * NSEC_PER_SEC)

@@ -4,7 +4,7 @@
  * adopts their orphans, and testbed_close() waits for all of them.
  *
  * It is a part of src, not of tests, because three verbs of the product use it. The tests' harness
- * uses only its lower half (process.h), because tests run single programs to their end, kill them
+ * uses only its lower half (cleanup.h), because tests run single programs to their end, kill them
  * and look at their output, for which a loop over all children is in the way.
  *
  * The test bed does not know what is measured. A process has one at a time: it sets CEDE_DIR and

@@ -93,8 +93,8 @@ int engine_yield(struct engine *e, uint32_t job, unsigned what, uid_t by, bool o
  * unmanaged. -ENODEV: it has nothing on a GPU. */
 int engine_resume_unmanaged(struct engine *e, struct proc_id proc, struct error *err);
 /* States the memory that a job is going to take on a GPU; the job waits for it in line
- * (plan/room.h). For a latency job others make room. job_view.job.room shows when there is room,
- * which is then kept. -EINVAL: no such GPU, or it is not that large. */
+ * (plan/memory_line.h). For a latency job others make room. job_view.job.room shows when there is
+ * room, which is then kept. -EINVAL: no such GPU, or it is not that large. */
 int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err);
 /* A running latency job lacks memory: others make room, as for engine_need(), until `bytes` are
  * free on that GPU. The request ends at until_ns, or with bytes = 0. */

@@ -4,16 +4,16 @@
 #define CEDE_ENGINE_ENGINE_IMPL_H
 
 #include "core/apply.h"
-#include "core/observe/clients.h"
 #include "core/observe/demand.h"
+#include "core/observe/mps_clients.h"
 #include "core/observe/scans.h"
 #include "core/observe/speeds.h"
 #include "core/observe/switches.h"
 #include "engine/counts.h"
 #include "engine/engine.h"
-#include "engine/place.h"
+#include "engine/placement.h"
 #include "engine/reclassify.h"
-#include "engine/survey.h"
+#include "engine/unrecorded.h"
 #include "memory/autoswap.h"
 #include "memory/yield.h"
 

@@ -12,6 +12,7 @@
  * This is the only caller of the parts. */
 #include "base/log.h"
 #include "base/probe.h"
+#include "core/mps_stop.h"
 #include "engine/engine_impl.h"
 
 /* ---- record ---- */
@@ -111,7 +112,7 @@ static uint64_t tick_commit(struct engine *e)
     struct model *m = &e->model;
     model_units_update(m);
     if (m->records_changed)
-        apply_continues(m);
+        mps_continue_left(m);
     engine_record(e);
     const bool decide = m->dirty || m->now >= m->wake;
     if (decide) {
@@ -124,7 +125,7 @@ static uint64_t tick_commit(struct engine *e)
         PROBE(plan, m->decisions, m->controls);
     }
     counts_update(&e->counts, m, decide);
-    return min_u64(min_u64(m->wake, apply_preempt(m)), apply_stops(m));
+    return min_u64(min_u64(m->wake, apply_preempt(m)), mps_stops(m));
 }
 
 /* The second commit returns when the next one is due. */

@@ -1,6 +1,6 @@
 /* Limits on what can be done to jobs now: capabilities that are withheld, because a driver's check
  * has not ended or did not see their effect, and changes that the journal has no room for. The
- * check itself is in daemon/check.c. See engine.h. */
+ * check itself is in daemon/driver_check.c. See engine.h. */
 #include <errno.h>
 #include <string.h>
 

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 #include "base/util.h"
 #include "gpu/ops.h"
 #include "who/cgroup.h"

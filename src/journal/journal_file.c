@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "base/paths.h"
-#include "base/share.h"
+#include "base/shared_page.h"
 #include "journal/journal_impl.h"
 #include "journal/restorers.h"
 

@@ -10,7 +10,7 @@
 #include "base/child.h"
 #include "base/log.h"
 #include "gpu/registry.h"
-#include "journal/other.h"
+#include "journal/other_cedes.h"
 
 /* Host memory that is needed besides the GPU memory: the target's bookkeeping was 50 MB. */
 #define HOST_MARGIN(bytes) (256ULL * 1024 * 1024 + (bytes) / 32)

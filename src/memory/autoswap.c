@@ -1,18 +1,19 @@
-/* Automatic swapping. For each GPU it gathers facts for plan/swap.h, which decides which job leaves
- * for a latency job and which comes back, and lets swap.c move it; and for plan/room.h, which
- * decides which of the jobs that wait for memory may start. It costs nothing while no latency job
- * needs room, no job waits for it and no job is out for another one. */
+/* Automatic swapping. For each GPU it gathers facts for plan/swap_choice.h, which decides which job
+ * leaves for a latency job and which comes back, and lets swap.c move it; and for
+ * plan/memory_line.h, which decides which of the jobs that wait for memory may start. It costs
+ * nothing while no latency job needs room, no job waits for it and no job is out for another one.
+ */
 #include "memory/autoswap.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory/starting.h"
-#include "plan/room.h"
+#include "memory/still_starting.h"
+#include "plan/memory_line.h"
 
 #define DECIDE_NS   NSEC_PER_SEC
-#define QUIET_NS    (10 * NSEC_PER_SEC)  /* see plan/swap.h */
+#define QUIET_NS    (10 * NSEC_PER_SEC)  /* see plan/swap_choice.h */
 #define STARTING_NS (60 * NSEC_PER_SEC)  /* for which reserve_bytes are kept for a latency job */
 #define TAKING_NS   (600 * NSEC_PER_SEC) /* for which promised memory is kept for a job */
 /* More than SWAP_GPU_MARGIN, so that a swapper that begins finds room. */
@@ -114,7 +115,7 @@ uint64_t autoswap_kept(const struct autoswap *x, const struct model *m, const st
                : back_of(j, gpu);
 }
 
-/* Gathers the facts for plan/swap.h, by slots of jobs; a free slot has no memory. */
+/* Gathers the facts for plan/swap_choice.h, by slots of jobs; a free slot has no memory. */
 static void look_at(const struct autoswap *x, const struct model *m, unsigned gpu,
                     struct swap_job *v)
 {
@@ -149,7 +150,7 @@ static bool is_infeasible(const struct model *m, struct job *j, uint64_t most)
     return j->infeasible = j->short_ns && m->now >= j->short_ns + QUIET_NS;
 }
 
-/* Gathers the facts for plan/room.h, by slots of jobs. */
+/* Gathers the facts for plan/memory_line.h, by slots of jobs. */
 static void line_look(const struct autoswap *x, struct model *m, unsigned gpu, uint64_t free_bytes,
                       struct room_job *v)
 {

@@ -3,7 +3,7 @@
 #define CEDE_MEMORY_AUTOSWAP_H
 
 #include "memory/swap.h"
-#include "plan/swap.h"
+#include "plan/swap_choice.h"
 
 struct autoswap {
     struct swap_options options;

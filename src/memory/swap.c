@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "base/probe.h"
 #include "core/apply.h"
-#include "memory/line.h"
-#include "memory/starting.h"
+#include "memory/still_starting.h"
+#include "memory/swap_line.h"
 
 #define RETRY_MIN_NS (500 * NSEC_PER_MSEC)
 #define RETRY_MAX_NS (30 * NSEC_PER_SEC)

@@ -10,7 +10,7 @@
 
 #include <errno.h>
 
-#include "memory/line.h"
+#include "memory/swap_line.h"
 
 #define LOOK_NS  (50 * NSEC_PER_MSEC)
 #define AGAIN_NS NSEC_PER_SEC        /* after there was no room, or memory could not be moved out */

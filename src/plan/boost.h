@@ -13,7 +13,7 @@
  * An urgent job stays so until its deadline, so that it does not oscillate, and for LATE_NS after
  * it, but then behind jobs that are not late, because lateness delays the job's next deadlines.
  *
- * A gang (rotation.h) is boosted on all its devices or on none: where one of them boosts another
+ * A gang (turns.h) is boosted on all its devices or on none: where one of them boosts another
  * job, the gang waits, and its other devices may boost another job. It is urgent if it is so at the
  * pace of its slowest device, and promoted on all of them or on none.
  *

@@ -2,6 +2,7 @@
  * mechanism is one file; values that follow from several of them, such as a member's class and
  * whether it is present, are set only here. */
 #include "plan/sched_impl.h"
+#include "plan/timeslices.h"
 
 /* ---- which jobs may run, and in which class ---- */
 
@@ -81,20 +82,6 @@ static void decide_turns(const struct machine *mc)
     }
 }
 
-static struct sched_setting setting(const struct sched *c, const struct member *m, uint32_t g)
-{
-    const struct group *x = &c->groups[g];
-    uint32_t beside_us = m->serialize_contexts && x->computes ? company_slice(c, x) : 0;
-    bool waits = m->serialize_contexts && x->computes && g != m->turn_group && !beside_us;
-    bool apart = c->params.copies_apart && m->serialize_contexts && !c->groups[g].computes;
-    bool other = m->compute_us && (c->groups[g].computes || !m->ncompute);
-    uint32_t us = other ? m->compute_us : m->timeslice_us;
-    us = beside_us > us ? beside_us : us;
-    return (struct sched_setting){.group = g,
-                                  .timeslice_us = apart ? 0 : us,
-                                  .runnable = apart ? m->present : m->runnable && !waits};
-}
-
 /* Groups that stop fill the array from the front, groups that run from the back, in one pass. */
 struct emission {
     size_t front, back;
@@ -108,7 +95,7 @@ static void emit_member(struct sched *c, uint32_t d, struct member *m, struct em
     if (m->serialize_contexts)
         pick_turn_group(c, m, g);
     for (; g != SLOT_NONE; g = c->groups[g].next) {
-        struct sched_setting s = setting(c, m, g);
+        struct sched_setting s = timeslices_setting(c, m, g);
         if (c->groups[g].slice_us != s.timeslice_us) {
             c->groups[g].before_us = c->groups[g].slice_us;
             c->groups[g].sliced_ns = now_ns;

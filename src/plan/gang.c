@@ -1,4 +1,4 @@
-/* See rotation.h: decides which jobs are gangs, where they take turns, and which devices that
+/* See turns.h: decides which jobs are gangs, where they take turns, and which devices that
  * links.
  *
  * A gang below the top class on one of its devices takes turns there, and therefore on all of them,

@@ -21,9 +21,9 @@
  * it has had its part. Nothing else changes while it is suspended, so that a frame costs two
  * controls.
  *
- * Parts are those of max-min fairness by share (account.h) between the bounds: floors first, then
- * class by class. A part shorter than the shortest window is saved up for some frames. A gang has
- * its window on all its devices at once.
+ * Parts are those of max-min fairness by share (account_shares.h) between the bounds: floors first,
+ * then class by class. A part shorter than the shortest window is saved up for some frames. A gang
+ * has its window on all its devices at once.
  *
  * An idle job has no window. It runs in the rest of the frame, as far as its ceiling allows, so
  * that it is seen when it begins to work. Where the rest may leave it nothing, as with latency jobs
@@ -41,7 +41,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 
 struct machine;
 struct member;

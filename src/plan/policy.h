@@ -5,15 +5,15 @@
 #ifndef CEDE_PLAN_POLICY_H
 #define CEDE_PLAN_POLICY_H
 
-#include "plan/account.h"
+#include "plan/account_shares.h"
 #include "plan/boost.h"
 #include "plan/budget.h"
-#include "plan/company.h"
-#include "plan/rotation.h"
-#include "plan/runs.h"
+#include "plan/latency_order.h"
+#include "plan/light_jobs.h"
 #include "plan/sched.h"
-#include "plan/slack.h"
 #include "plan/speed_floor.h"
+#include "plan/switch_record.h"
+#include "plan/turns.h"
 
 /* A job on a device. Fields that each decision reads of all members are in the first 64 bytes. */
 struct member {
@@ -42,7 +42,7 @@ struct member {
     uint32_t compute_us; /* timeslice of groups that compute; 0: timeslice_us */
 
     /* Turns that it had, in ns divided by weight (times WEIGHT_DEFAULT), and when the last one
-     * ended: see rotation.h. A gang's vtime is the same on all its devices. */
+     * ended: see turns.h. A gang's vtime is the same on all its devices. */
     uint64_t vtime, ended_ns;
 
     struct member_limits limit;
@@ -53,9 +53,9 @@ struct member {
     uint32_t turn_group; /* the computing group that runs; SLOT_NONE: the one after last_group */
     uint32_t last_group;
 
-    double share, turn_weight; /* see account.h */
+    double share, turn_weight; /* see account_shares.h */
 
-    /* Turns on linked devices: see round.c. */
+    /* Turns on linked devices: see gang_turns.c. */
     uint32_t set;
     double pace;
     bool fresh; /* it is new, or works again, so that its vtime does not count */
@@ -91,7 +91,7 @@ struct policy_device {
     struct slack_order order;
     struct speed_floor speed;
     struct runs runs;
-    uint32_t contexts;       /* number of contexts that run below the latency class: company.h */
+    uint32_t contexts;       /* number of contexts that run below the latency class: light_jobs.h */
     uint32_t fits_us;        /* their longest slice within the budget, where there are several */
     bool alone;              /* the budget lets only one of the current job's contexts run */
     uint32_t tried, witness; /* jobs of the present try */
@@ -182,10 +182,5 @@ static inline uint32_t policy_budget(const struct policy_device *dev)
     }
     return least == UINT32_MAX ? 0 : least;
 }
-
-/* Makes the members of this class runnable, with timeslices in proportion to their weights: base_us
- * for the lightest, divided among a member's contexts. */
-void policy_share_slices(const struct sched_params *p, struct policy_device *dev, uint32_t base_us,
-                         enum job_class class);
 
 #endif

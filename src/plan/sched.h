@@ -6,9 +6,9 @@
  *
  * Terms: a *job* is what the user names (a process tree). A *group* is what the hardware schedules
  * (a channel group, on one device). A *member* is a job on a device: its groups there, treated
- * alike. An *account* has jobs that share one part of a GPU (account.h). A *gang* is a job with
- * compute groups on more than one device (rotation.h). Job, group and device numbers are slots that
- * the caller chooses, below the limits given at set-up.
+ * alike. An *account* has jobs that share one part of a GPU (account_shares.h). A *gang* is a job
+ * with compute groups on more than one device (turns.h). Job, group and device numbers are slots
+ * that the caller chooses, below the limits given at set-up.
  *
  * Not thread-safe. Times are nanoseconds of any monotonic clock; timeslices are microseconds.
  */
@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/terms.h"
+#include "base/job_terms.h"
 
 const char *job_class_name(enum job_class c);
 /* 0 or -EINVAL. */
@@ -29,7 +29,7 @@ struct sched_limits {
     uint32_t devices, jobs, groups, accounts;
 };
 
-/* The parameters of the policies; defaults, bounds and reasons are in params.c. */
+/* The parameters of the policies; defaults, bounds and reasons are in policy_params.c. */
 struct sched_params {
     uint32_t timeslice_min_us;     /* of a batch group while a latency job is present */
     uint32_t timeslice_latency_us; /* of each of several latency jobs */

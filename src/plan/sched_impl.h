@@ -21,7 +21,7 @@ struct group {
     uint32_t slice_us;  /* by the last plan, since sliced_ns */
     uint32_t before_us; /* before that; the record of switches lags behind */
     uint64_t sliced_ns;
-    bool light; /* company.h */
+    bool light; /* light_jobs.h */
     uint32_t light_us;
     double duty;
     struct context_use use;

@@ -7,14 +7,14 @@
  * little. So lower jobs get the longest slice with which the latency job keeps its *floor*, the
  * least speed that it is to have, as a share of its speed alone.
  *
- * Speed is the GPU time that the latency jobs work per second, by the record of switches (runs.h;
- * on an H100 it agreed with the programs' own figures within 2 %). A program's speed varies by
- * itself, by tens of percent from one half second to the next. So two slices are *compared* side by
- * side: lower jobs have the longer one for a tenth of a second and the shortest for another, by
- * turns, until there is enough of both; this is done at first, and for a moment every REFERENCE_NS.
- * The cost of a slice is taken as proportional to its length, and recent observations of all slices
- * count together. From that the speed alone follows, because the shortest slice costs as much as a
- * slice of a switch's length.
+ * Speed is the GPU time that the latency jobs work per second, by the record of switches
+ * (switch_record.h; on an H100 it agreed with the programs' own figures within 2 %). A program's
+ * speed varies by itself, by tens of percent from one half second to the next. So two slices are
+ * *compared* side by side: lower jobs have the longer one for a tenth of a second and the shortest
+ * for another, by turns, until there is enough of both; this is done at first, and for a moment
+ * every REFERENCE_NS. The cost of a slice is taken as proportional to its length, and recent
+ * observations of all slices count together. From that the speed alone follows, because the
+ * shortest slice costs as much as a slice of a switch's length.
  *
  * Where even the first step costs more than the floor allows, lower jobs are rationed: they have it
  * for a part of the time and the shortest for the rest, which goes on comparing the two. A slice
@@ -29,7 +29,7 @@
 #ifndef CEDE_PLAN_SPEED_FLOOR_H
 #define CEDE_PLAN_SPEED_FLOOR_H
 
-#include "plan/runs.h"
+#include "plan/switch_record.h"
 
 struct sched_params;
 
@@ -89,8 +89,8 @@ struct speed_slice {
 /* least: the floor of the latency jobs, 0.01 to 1. */
 struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed_floor *s,
                                       struct runs *seen, double least, uint64_t now_ns);
-/* The longest slice of light contexts that run together (company.h); 0: none do, because their cost
- * to latency jobs is not known, or too high. */
+/* The longest slice of light contexts that run together (light_jobs.h); 0: none do, because their
+ * cost to latency jobs is not known, or too high. */
 uint32_t speed_floor_beside_us(const struct sched_params *p, const struct speed_floor *s);
 /* The part of their speed that latency jobs which are not launch-bound lose if each of their bursts
  * waits for contexts of this duty. */

@@ -1,4 +1,4 @@
-/* Reads the files of container runtimes about a container: see identify.h. The files are root's,
+/* Reads the files of container runtimes about a container: see container.h. The files are root's,
  * but their contents come from users and may be anything.
  *
  * containerd   /run/containerd/io.containerd.runtime.v2.task/NAMESPACE/ID/config.json
@@ -8,6 +8,8 @@
  *
  * /var/lib/docker is another directory if "data-root" in /etc/docker/daemon.json says so, and
  * /var/lib/containers/storage if graphroot in /etc/containers/storage.conf does. */
+#include "who/container.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -16,7 +18,6 @@
 
 #include "base/json_text.h"
 #include "base/util.h"
-#include "who/identify.h"
 
 #define FILE_MAX  (1U << 20) /* larger files are ignored: JSON takes forty times that in memory */
 #define LIST_MAX  65536U

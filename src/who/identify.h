@@ -52,26 +52,4 @@ struct identify_answer {
 
 int identify_main(int argc, char **argv);
 
-/* ---- the two halves ---- */
-
-/* Reads arguments and variables of exactly this program, not of one that exec(2) puts in its place
- * meanwhile. Words for cede that it lacks, and all variables if it has written over its
- * environment, come from its nearest ancestor that has them, else from the first process of its
- * container, if that is root's or the same user's. 0; -ESRCH, -EACCES; -EAGAIN: the process calls
- * exec(2) again and again. */
-int words_read(struct proc_id id, const char *container, struct pairs wanted,
-               struct identify_answer *out);
-
-/* Reads facts from the files of containerd, CRI-O, Podman and Docker below root ("": the machine's)
- * and ignores files that are missing, not root's or no JSON. 0, or an error that says nothing about
- * the files (-EMFILE), with a part of the facts. */
-int container_read(const char *root, const char *id, struct pairs wanted,
-                   struct identify_answer *out);
-/* The parsers, which take any text: of an OCI config.json, of Docker's config.v2.json, and of the
- * list of containers/storage, in which the container `id` is searched. */
-void container_oci(const char *text, size_t n, struct pairs wanted, struct identify_answer *out);
-void container_docker(const char *text, size_t n, struct pairs wanted, struct identify_answer *out);
-void container_list(const char *text, size_t n, const char *id, struct pairs wanted,
-                    struct identify_answer *out);
-
 #endif

@@ -6,8 +6,8 @@
 
 #include "../test.h"
 #include "api/rights.h"
-#include "api/rules/classify.h"
-#include "api/rules/rules.h"
+#include "api/rules/job_spec.h"
+#include "api/rules/match.h"
 #include "daemon/config.h"
 #include "fake_engine.h"
 #include "rule_of.h"

@@ -9,7 +9,7 @@
 #include "api/rules/rules_reply.h"
 #include "fake_engine.h"
 #include "rule_of.h"
-#include "who/lookups.h"
+#include "who/identify_lookups.h"
 
 static const struct caller root = {.uid = 0, .admin = true};
 

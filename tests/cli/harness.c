@@ -14,7 +14,7 @@
 
 #include "base/child.h"
 #include "base/util.h"
-#include "doctor/process.h"
+#include "doctor/cleanup.h"
 #include "who/procfs.h"
 
 #define PATIENCE_MS 20000

@@ -203,9 +203,9 @@ class Words(unittest.TestCase):
         page = read("man", "cede-json.5")
         objects = {
             "The object": packed("api/replies.c", "reply_ps") | packed("api/client.c", "client_ps_page")
-            | packed("cli/look.c", "look_records") | packed("cli/look.c", "look_others")
+            | packed("cli/without_daemon.c", "look_records") | packed("cli/without_daemon.c", "look_others")
             | packed("api/replies.c", "reply_add_unmanaged"),
-            "A job": rows("api/job_json.c", "job_fields") | rows("api/terms.c", "terms") | packed("cli/look.c", "from_journal_job")
+            "A job": rows("api/job_json.c", "job_fields") | rows("api/job_terms.c", "terms") | packed("cli/without_daemon.c", "from_journal_job")
             | packed("api/replies.c", "job_and_requests"),
             "Memory": packed("api/job_json.c", "memory_json"),
             "Yielded": packed("api/job_json.c", "yielded_json"),
@@ -222,7 +222,7 @@ class Words(unittest.TestCase):
             "A job in top": packed("cli/top/json.c", "row_json") | listed("cli/top/json.c", "of_all")
             | listed("cli/top/json.c", "of_jobs"),
             "A program in top": listed("cli/top/json.c", "of_all") - {"number"} | {"user", "where"},
-            "A process of others": packed("cli/look.c", "other"),
+            "A process of others": packed("cli/without_daemon.c", "other"),
             "CEDE RULES": packed("api/rules/rules_reply.c", "rules_reply") | packed("api/rules/rules_reply.c", "rules_test"),
             "A rule": packed("api/rules/rules_reply.c", "rule_json"),
             "A condition": packed("api/rules/rules_reply.c", "condition_json"),

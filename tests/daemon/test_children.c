@@ -3,7 +3,7 @@
 #include <sys/ptrace.h>
 
 #include "../idle_child.h"
-#include "daemon/reader.h"
+#include "daemon/config_reader.h"
 
 static bool gone(struct children *left, pid_t pid)
 {

@@ -4,7 +4,7 @@
 #include <syslog.h>
 
 #include "../test.h"
-#include "api/rules/classify.h"
+#include "api/rules/match.h"
 #include "daemon/config.h"
 
 /* To be given to config_free(). */

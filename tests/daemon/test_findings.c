@@ -7,7 +7,7 @@
 #include "../json_like.h"
 #include "base/version.h"
 #include "daemon/findings.h"
-#include "doctor/process.h"
+#include "doctor/cleanup.h"
 #include "gpu/ops.h"
 
 static char dir[64], file[96];

@@ -1,6 +1,6 @@
 /* What the service manager is told, and one that does not listen. */
 #include "../test.h"
-#include "daemon/process.h"
+#include "daemon/daemonize.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>

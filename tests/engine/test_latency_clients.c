@@ -1,6 +1,6 @@
 /* A latency job and batch jobs that are clients of one MPS server, and jobs outside of it: the
  * latency job runs always, and the batch clients take turns with the jobs outside
- * (observe/clients.h). */
+ * (observe/mps_clients.h). */
 #include "clients.h"
 
 #define EACH_MS 5

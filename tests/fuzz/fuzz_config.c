@@ -1,7 +1,7 @@
 /* Fuzz target for the configuration file: what is accepted is fit for use, and what is refused is
  * told with file and line and leaves the output alone. Looks up users and groups, no other I/O. */
 #include "api/proto.h"
-#include "api/rules/classify.h"
+#include "api/rules/match.h"
 #include "api/rules/rule_lint.h"
 #include "daemon/config.h"
 #include "fuzz.h"

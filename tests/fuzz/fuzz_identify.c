@@ -1,8 +1,8 @@
 /* Fuzz target for what ceded reads of containers and control groups: files of runtimes, which hold
  * what users wrote, and lines of /proc/PID/cgroup. Touches nothing outside. */
 #include "fuzz.h"
-#include "who/identify.h"
-#include "who/identities.h"
+#include "who/agent_reports.h"
+#include "who/container.h"
 
 #define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 

@@ -16,7 +16,7 @@
 
 #include "../descriptors.h"
 #include "../test.h"
-#include "base/share.h"
+#include "base/shared_page.h"
 #include "base/util.h"
 #include "gate/gate.h"
 

@@ -18,7 +18,7 @@
 #include "api/hints.h"
 #include "api/server.h"
 #include "base/hints_proto.h"
-#include "base/share.h"
+#include "base/shared_page.h"
 #include "cede/cede.h"
 #include "daemon/config.h"
 

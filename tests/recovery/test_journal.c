@@ -1,7 +1,7 @@
 /* Whether a journal says that something may be missing from it: over losses of every kind, and over
  * the end of whoever noticed. */
 #include "journal/journal.h"
-#include "journal/other.h"
+#include "journal/other_cedes.h"
 #include "journal/restorers.h"
 
 #include <fcntl.h>

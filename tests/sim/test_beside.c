@@ -1,6 +1,6 @@
-/* Jobs that run beside others (company.h) and the floor of latency jobs (speed_floor.h), in virtual
- * time: what a review found. Every figure is a share or a time of one simulated run, or a ratio to
- * a run of the same programs without a scheduler. */
+/* Jobs that run beside others (light_jobs.h) and the floor of latency jobs (speed_floor.h), in
+ * virtual time: what a review found. Every figure is a share or a time of one simulated run, or a
+ * ratio to a run of the same programs without a scheduler. */
 #include "scenario.h"
 
 #define RARE .class = L, .kernel_ns = 100 * US, .period_ns = 10 * MS, .open_loop = true

@@ -6,7 +6,8 @@
 #include "../idle_child.h"
 #include "../json_like.h"
 #include "base/util.h"
-#include "who/identify.h"
+#include "who/container.h"
+#include "who/environment.h"
 
 #define TEXT(s) ((struct pairs){s, sizeof(s)})
 #define ID      "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -70,10 +71,10 @@ TEST(own_words)
     struct proc_id id = child(argv, envp);
     a.n = 0;
     assert_int_equal(
-        words_read(id, "",
-                   TEXT("arguments\0\0environment:CEDE_CLASS\0\0environment:EMPTY\0\0"
-                        "environment:NOTHING\0\0environment:LIST\0\0environment:PATH\0"),
-                   &a),
+        environment_read(id, "",
+                         TEXT("arguments\0\0environment:CEDE_CLASS\0\0environment:EMPTY\0\0"
+                              "environment:NOTHING\0\0environment:LIST\0\0environment:PATH\0"),
+                         &a),
         0);
     assert_true(pairs_valid((struct pairs){a.text, a.n}));
     assert_string_equal(got("arguments"), "sleep 600");
@@ -86,10 +87,10 @@ TEST(own_words)
     assert_null(got("environment:XCEDE_CLASS")); /* nobody wanted it */
     /* Another process by that number; none. */
     id.start_ticks++;
-    assert_int_equal(words_read(id, "", TEXT("arguments\0"), &a), -ESRCH);
+    assert_int_equal(environment_read(id, "", TEXT("arguments\0"), &a), -ESRCH);
     id.start_ticks--;
     end_child(id.pid);
-    assert_int_equal(words_read(id, "", TEXT("arguments\0"), &a), -ESRCH);
+    assert_int_equal(environment_read(id, "", TEXT("arguments\0"), &a), -ESRCH);
 }
 
 /* A shell with a word, a shell without, and a program with these variables: what the program is
@@ -139,7 +140,7 @@ TEST(inherited_words)
         before = st.id;
         assert_int_equal(proc_stat_read(pid, &st), 0);
         a = (struct identify_answer){.n = 0};
-        assert_int_equal(words_read(st.id, "", TEXT(wanted), &a), 0);
+        assert_int_equal(environment_read(st.id, "", TEXT(wanted), &a), 0);
         kill(pid, SIGKILL);
         assert_int_equal(waitpid(shell, &status, 0), shell);
         const char *seen[] = {got("environment:CEDE_CLASS"), got("environment:CEDE_NAME"),
@@ -163,10 +164,10 @@ TEST(long_words)
     const char *const envp[] = {"FIRST=1", much[0], much[1], "LAST=1", NULL};
     struct proc_id id = child(argv, envp);
     a.n = 0;
-    assert_int_equal(words_read(id, "",
-                                TEXT("environment:FIRST\0\0environment:A\0\0environment:B\0\0"
-                                     "environment:LAST\0"),
-                                &a),
+    assert_int_equal(environment_read(id, "",
+                                      TEXT("environment:FIRST\0\0environment:A\0\0environment:B\0\0"
+                                           "environment:LAST\0"),
+                                      &a),
                      0);
     assert_string_equal(got("environment:FIRST"), "1");
     assert_int_equal(strlen(got("environment:A")), 1023);

@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "who/agent_reports.h"
 #include "who/cgroup.h"
-#include "who/identities.h"
-#include "who/lookups.h"
+#include "who/identify_lookups.h"
 
 int facts_read(const struct rule_list *l, pid_t pid, struct facts *f)
 {

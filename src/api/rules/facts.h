@@ -4,7 +4,7 @@
 #define CEDE_API_RULES_FACTS_H
 
 #include "api/rules/rules.h"
-#include "who/conditions.h"
+#include "who/rule_conditions.h"
 
 #define FACTS_GROUPS 128
 

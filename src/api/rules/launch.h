@@ -8,8 +8,8 @@
 #ifndef CEDE_API_RULES_LAUNCH_H
 #define CEDE_API_RULES_LAUNCH_H
 
-#include "api/rules/classify.h"
 #include "api/rules/facts.h"
+#include "api/rules/match.h"
 
 /* The launch of a program that is classified as `o`; *out 0: it is a job by itself. Reads /proc; an
  * error is one of proc_unsure(). */

@@ -1,5 +1,5 @@
 /* Rules classify GPU processes that no person has assigned or detached. The first rule that matches
- * counts. Matching is a pure function of facts (conditions.h, classify.h). */
+ * counts. Matching is a pure function of facts (rule_conditions.h, match.h). */
 #ifndef CEDE_API_RULES_RULES_H
 #define CEDE_API_RULES_RULES_H
 
@@ -12,7 +12,7 @@
 #include "base/principal.h"
 #include "engine/engine.h"
 #include "plan/sched.h"
-#include "who/conditions.h"
+#include "who/rule_conditions.h"
 
 /* Which of the programs that a rule takes are one job: those with the same of these. */
 enum launch_by {
@@ -45,21 +45,5 @@ struct rule_list {
     struct identities *identities; /* reports of agents; NULL: none */
     struct lookups *lookups;       /* cede-identify; NULL: programs are not read */
 };
-
-/* Sets the account of a process's job: the first that matches, else that of its user (spec->uid). l
- * may be NULL. */
-void rules_account(const struct rule_list *l, pid_t pid, struct job_spec *spec);
-
-/* The job that a request makes of this process. */
-struct job_spec request_spec(const struct request *r, const char *comm, pid_t pid, bool admin);
-
-/* Replaces the engine's named accounts by those of the configuration. */
-void rules_name_accounts(const struct rule_list *l, struct engine *e);
-
-/* A rule_fn; arg is a struct rule_list that outlives the engine. */
-int rules_fn(void *arg, pid_t pid, struct job_spec *spec);
-
-/* Makes a valid job name (proto_name_ok()) of comm. */
-void rules_job_name(char name[static JOB_NAME_MAX], const char *comm, pid_t pid);
 
 #endif

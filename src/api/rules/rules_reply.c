@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "api/guest.h"
-#include "api/rules/classify.h"
 #include "api/rules/facts.h"
 #include "api/rules/launch.h"
+#include "api/rules/match.h"
 #include "api/rules/rule_lint.h"
 #include "base/json_text.h"
-#include "who/identities.h"
+#include "who/agent_reports.h"
 
 #define CLOSING 64 /* bytes of a message after its rules */
 

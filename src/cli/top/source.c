@@ -6,8 +6,8 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
-#include "cli/look.h"
 #include "cli/top/text.h"
+#include "cli/without_daemon.h"
 #include "who/procfs.h"
 
 #define CONNECT_NS (200 * NSEC_PER_MSEC) /* a daemon that accepts no connection costs this long */

@@ -8,8 +8,8 @@
  * their bounds here; the scheduler limits what a program can gain by them.
  *
  * For latency jobs only reports of programs count, and only where two of them report on one GPU
- * (plan/slack.h). Their requests are shorter than the period of activity(), so their need is
- * learned as a mean, and the scheduler estimates what a request has had. */
+ * (plan/latency_order.h). Their requests are shorter than the period of activity(), so their need
+ * is learned as a mean, and the scheduler estimates what a request has had. */
 #include "core/observe/deadlines.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* Finds the processes that use a GPU: each belongs to a job by its ancestors, becomes a job by a
- * rule, or is unmanaged. Decides nothing and changes nothing on a device. */
+/* Finds the processes that use a GPU and decides whose each is: it belongs to a job
+ * (core/job_of_process.c), becomes a job by a rule, or is unmanaged. Decides when to look again.
+ * Changes nothing on a device. */
 #ifndef CEDE_CORE_OBSERVE_DISCOVERY_H
 #define CEDE_CORE_OBSERVE_DISCOVERY_H
 

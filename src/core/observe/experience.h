@@ -1,7 +1,7 @@
 /* Remembers which programs (by user, name and arguments) did less together in a pool than in turns,
  * so that they do not lose that time again: the next time one of them does not join the others, or
- * they begin with turns (plan/space.h) and are tried together later. Kept in a small file in the
- * daemon's directory, and forgotten after a week. */
+ * they begin with turns (plan/space_sharing.h) and are tried together later. Kept in a small file
+ * in the daemon's directory, and forgotten after a week. */
 #ifndef CEDE_CORE_OBSERVE_EXPERIENCE_H
 #define CEDE_CORE_OBSERVE_EXPERIENCE_H
 

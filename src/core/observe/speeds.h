@@ -4,12 +4,12 @@
  * they are continued whichever process is killed) for two seconds at most, and for a twentieth of
  * the time in all. Where jobs take turns, each turn shows it. While jobs outside the server take
  * turns on the GPU there are no speeds. What latency jobs do meanwhile is measured with all jobs
- * held, and subtracted. plan/space.h decides whether jobs run together or take turns. */
+ * held, and subtracted. plan/space_sharing.h decides whether jobs run together or take turns. */
 #ifndef CEDE_CORE_OBSERVE_SPEEDS_H
 #define CEDE_CORE_OBSERVE_SPEEDS_H
 
 #include "core/observe/experience.h"
-#include "plan/space.h"
+#include "plan/space_sharing.h"
 
 /* The one unit on a GPU whose jobs are measured, first with all jobs held and then, for each job in
  * turn, with all others held. */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/unasked.h"
+#include "base/unasked_fds.h"
 
 #define TIMESLICE_MAX_US 10000000
 

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/share.h"
-#include "base/unasked.h"
+#include "base/shared_page.h"
+#include "base/unasked_fds.h"
 #include "gpu/gate/gate.h"
 
 #define ACCEPTS_AT_ONCE 64

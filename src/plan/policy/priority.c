@@ -3,7 +3,7 @@
  *
  * The highest class present (the top) gets long timeslices and always runs. Of the classes below
  * exactly one job is runnable at a time, at the smallest timeslice, so that work of the top class
- * gets the GPU after one switch; the others are suspended and take turns (rotation.h). When only
+ * gets the GPU after one switch; the others are suspended and take turns (turns.h). When only
  * one class is present its jobs share by weight through timeslices, which costs less than turns.
  *
  * Below the top the order is strict too: batch jobs get turns only while no normal job wants the
@@ -19,51 +19,9 @@
  * longest slice with which these keep their speed (speed_floor.h).
  *
  * Several latency jobs share by weight; under "laxity" and "edf" those with requests that are due
- * are in order of their slack where that makes a difference (slack.h). */
+ * are in order of their slack where that makes a difference (latency_order.h). */
 #include "plan/policy.h"
-
-/* Divisor of the slice of a limited job that goes on after its window. */
-#define IN_GAPS 100
-
-/* Whether a floor is kept against the top class. Not in a window, because others get their parts in
- * the rest of the frame; nor for jobs that had their windows. */
-static bool keeps_floor(const struct sched_params *p, const struct policy_device *dev,
-                        enum job_class top)
-{
-    bool lower = false;
-    for_each_member (dev, m)
-        lower |= m->present && m->class > top && !m->limit.in_gaps;
-    return lower && p->floor > 0.0 && (dev->window == SLOT_NONE || dev->window_beside);
-}
-
-/* Sets long slices for the top class: of one job that has the GPU, or of several that share it. */
-static void top_slices(const struct sched_params *p, struct policy_device *dev, enum job_class top,
-                       uint32_t jobs, bool lower)
-{
-    uint32_t width = 0;
-    for_each_member (dev, m)
-        width += m->present && m->class == top ? member_width(m) : 0;
-    policy_share_slices(
-        p, dev, top == CLASS_LATENCY ? p->timeslice_latency_us : p->timeslice_share_us, top);
-    bool alone = width == 1 && (lower || top == CLASS_LATENCY);
-    bool untouched = jobs == 1 && top != CLASS_LATENCY && !lower;
-    /* With a floor, slices are short enough to leave the lower job its share. */
-    double most = keeps_floor(p, dev, top)
-                      ? p->timeslice_floor_us * (1.0 - p->floor) / p->floor / width
-                      : UINT32_MAX;
-    most = most < p->timeslice_min_us ? p->timeslice_min_us : most;
-    for_each_member (dev, m) {
-        if (!m->present || m->class != top)
-            continue;
-        m->timeslice_us = alone ? p->timeslice_alone_us : untouched ? 0 : m->timeslice_us;
-        if (m->timeslice_us > most)
-            m->timeslice_us = (uint32_t)most;
-        if (m->limit.in_gaps && m->timeslice_us > p->timeslice_share_us / IN_GAPS)
-            m->timeslice_us = p->timeslice_share_us / IN_GAPS;
-    }
-    if (top == CLASS_LATENCY)
-        slack_slices(p, dev, lower);
-}
+#include "plan/timeslices.h"
 
 /* Whether the slice of lower jobs follows from the speed of the latency jobs: no budget, deadline
  * or floor comes first, and the latency jobs work, as far as is known. */
@@ -107,7 +65,7 @@ void policy_priority_decide(const struct sched_params *p, struct policy_device *
     bool lower = false;
     for (unsigned c = top + 1U; c < CLASS_COUNT; c++)
         lower |= n[c] > 0;
-    top_slices(p, dev, top, n[top], lower);
+    timeslices_top(p, dev, top, n[top], lower);
 
     r->top = top;
     r->from = lower ? top + 1U : CLASS_COUNT;
@@ -115,7 +73,7 @@ void policy_priority_decide(const struct sched_params *p, struct policy_device *
     r->slice_us = top == CLASS_LATENCY && lower
                       ? budget_decide(p, &dev->budget, &dev->seen, policy_budget(dev))
                       : p->timeslice_min_us;
-    r->slice_us = keeps_floor(p, dev, top) ? p->timeslice_floor_us : r->slice_us;
+    r->slice_us = timeslices_keep_floor(p, dev, top) ? p->timeslice_floor_us : r->slice_us;
     if (top == CLASS_LATENCY && lower && keeps_speed(p, dev)) {
         struct speed_slice s =
             speed_floor_decide(p, &dev->speed, &dev->runs, least_speed(p, dev), now_ns);

@@ -6,7 +6,7 @@
 
 #include "../../random.h"
 #include "base/estimate.h"
-#include "base/terms.h"
+#include "base/job_terms.h"
 #include "libcede/pure/run_times.h"
 
 #define MS 1000000U

@@ -2,7 +2,7 @@
  * driver says late; a random run whose sums are right. */
 #include "../../random.h"
 #include "../../test.h"
-#include "base/terms.h"
+#include "base/job_terms.h"
 #include "base/util.h"
 #include "cede/memory.h"
 #include "libcede/pure/needs.h"

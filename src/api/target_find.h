@@ -1,0 +1,13 @@
+/* Finds the target of a verb: a job, or a process in none. Changes nothing. */
+#ifndef CEDE_API_TARGET_FIND_H
+#define CEDE_API_TARGET_FIND_H
+
+#include "api/verbs.h"
+
+/* Fills in proc, proc_uid and comm of a process that may become a job. All are of one process, as
+ * its start time is checked before and after. */
+int target_identify(pid_t pid, struct target *t, struct error *err);
+/* Fills in v->target. */
+int target_find(struct verb *v, const struct engine *e);
+
+#endif

@@ -1,0 +1,114 @@
+/* See ps_notes.h. */
+#include "cli/ps_notes.h"
+
+#include "base/json_text.h"
+#include "base/util.h"
+#include "cli/cli.h"
+#include "cli/unmanaged.h"
+
+void notes_unmanaged(const json_t *all)
+{
+    struct unmanaged_words w;
+    const json_t *jobs = json_object_get(all, "jobs");
+    if (json_array_size(jobs) && unmanaged_words(all, jobs, CLASS_BATCH, &w))
+        cli_error("note: %s: %s no job until you type: %s", w.who,
+                  w.several ? "they yield to" : "it yields to", w.command);
+}
+
+static void notes_mps(const json_t *jobs)
+{
+    const json_t *job, *other;
+    size_t i, k;
+    json_array_foreach(jobs, i, job)
+    {
+        const json_t *mps = json_object_get(job, "mps");
+        char list[160] = "";
+        if (!mps || json_get_int(mps, "unit") != json_get_int(job, "number"))
+            continue;
+        json_array_foreach(jobs, k, other)
+        {
+            char text[32];
+            snprintf(text, sizeof(text), "#%lld", (long long)json_get_int(other, "number"));
+            if (json_get_int(json_object_get(other, "mps"), "unit") == json_get_int(mps, "unit"))
+                list_add(list, sizeof(list), text);
+        }
+        cli_error("note: %s are clients of one MPS server: %s", list,
+                  json_is_true(json_object_get(mps, "left_alone"))
+                      ? "another one is in no job, so they are left as they are"
+                  : json_is_true(json_object_get(mps, "turns"))
+                      ? "they take turns, because together they do less"
+                      : "they run at the same time, by the best class among them");
+    }
+}
+
+/* Lists jobs with --preempt block for which the mode is, or is not, in effect. */
+static void preempt_list(const json_t *jobs, bool active, char *list, size_t size)
+{
+    const json_t *job;
+    size_t i;
+    json_array_foreach(jobs, i, job)
+    {
+        char text[32];
+        const json_t *is = json_object_get(job, "preempt_active");
+        snprintf(text, sizeof(text), "#%lld", (long long)json_get_int(job, "number"));
+        if (is && json_is_true(is) == active)
+            list_add(list, size, text);
+    }
+}
+
+void notes_jobs(const json_t *jobs)
+{
+    char active[160] = "", other[160] = "";
+    notes_mps(jobs);
+    preempt_list(jobs, true, active, sizeof(active));
+    preempt_list(jobs, false, other, sizeof(other));
+    if (active[0])
+        cli_error("note: preempted at block ends: %s; the driver kills a program whose block runs "
+                  "for seconds while another waits",
+                  active);
+    if (other[0])
+        cli_error("note: --preempt block has no effect now: %s; only a program with work of its "
+                  "own on one GPU, outside MPS, can be preempted at block ends",
+                  other);
+}
+
+bool notes_off_words(const json_t *gpu, char *buf, size_t size)
+{
+    const json_t *name;
+    size_t i;
+    buf[0] = '\0';
+    json_array_foreach(json_object_get(gpu, "off"), i, name)
+    {
+        if (json_is_string(name))
+            list_add(buf, size, json_string_value(name));
+    }
+    return buf[0];
+}
+
+static bool off_the_same(const json_t *a, const json_t *b)
+{
+    return json_equal(json_object_get(a, "off"), json_object_get(b, "off")) &&
+           json_equal(json_object_get(a, "off_why"), json_object_get(b, "off_why"));
+}
+
+void notes_off(const json_t *all)
+{
+    const json_t *gpus = json_object_get(all, "gpus"), *gpu;
+    size_t i, n = json_array_size(gpus);
+    json_array_foreach(gpus, i, gpu)
+    {
+        char off[96], which[96] = "";
+        const char *why = json_get_text(gpu, "off_why");
+        if (!notes_off_words(gpu, off, sizeof(off)) ||
+            (i && off_the_same(gpu, json_array_get(gpus, i - 1))))
+            continue;
+        for (size_t k = i; k < n && off_the_same(gpu, json_array_get(gpus, k)); k++) {
+            char number[24];
+            snprintf(number, sizeof(number), "%lld",
+                     (long long)json_get_int(json_array_get(gpus, k), "index"));
+            list_add(which, sizeof(which), number);
+        }
+        cli_error("note: off on GPU %s: %s (%s); `cede doctor` measures them", which, off,
+                  why ? why : "no reason given");
+    }
+}

@@ -1,0 +1,17 @@
+/* The notes that `cede ps` prints below its table. */
+#ifndef CEDE_CLI_PS_NOTES_H
+#define CEDE_CLI_PS_NOTES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* Names GPU programs in no job that may be on a GPU of a job. all: a reply to ps. */
+void notes_unmanaged(const json_t *all);
+/* Names jobs that are clients of one MPS server, and jobs that are preempted at block ends. */
+void notes_jobs(const json_t *jobs);
+/* Names controls that are not used on a GPU, and why. all: a reply to ps. */
+void notes_off(const json_t *all);
+/* The names of a GPU's unused controls, "suspend, preempt"; false: all are used. */
+bool notes_off_words(const json_t *gpu, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,179 @@
+/* Rules that never match, and what the environment and labels of pods give. */
+#include "api/rules/match.h"
+#include "api/rules/rule_lint.h"
+#include "rule_of.h"
+
+TEST(rules_that_never_match)
+{
+    /* The second of two. */
+    static const struct {
+        const char *first, *second;
+        const char *why; /* "": it may */
+    } rows[] = {
+        {"uid=1", "uid=2", ""},
+        {"uid=1", "uid=1", "rule r before it"},
+        {"uid=1", "uid=1;exe=x", "rule r before it"},
+        {"uid=1;exe=x", "uid=1", ""},
+        {"exe=*", "exe=python*", "before it"},
+        {"exe=py*", "exe=python3*", "before it"},
+        {"exe=python3*", "exe=py*", ""},
+        {"exe=python3*", "exe=/usr/bin/python3.11", "before it"},
+        {"exe=/usr/*", "exe=usr", ""},
+        {"exe=py*", "exe=/usr/*", ""},
+        {"cgroup=/a/*", "cgroup=/a/b*", "before it"},
+        {"cgroup=/a/?", "cgroup=/a/b", "before it"},
+        {"cgroup=/a/?", "cgroup=/a/*", ""},
+        {"container=01234567", "container=0123456789", "before it"},
+        {"container=0123456789", "container=01234567", ""},
+        {"container=*", "container=01234567", ""}, /* cannot be told */
+        {"label=a=*", "label=a=x", "before it"},
+        {"label=a=*", "label=b=x", ""},
+        {"uid=1", "exe=bin/x", "paths begin with /"},
+        {"uid=1", "cgroup=a.slice", "paths begin with /"},
+        {"uid=1", "slurm_job=abc", "has a number"},
+        {"uid=1", "uid=alcie", "no such user"},
+        {"uid=1", "group=gpu", "no such group"},
+        /* What takes nobody is no reason. */
+        {"uid=no-such-name", "uid=0", ""},
+        {"uid=1", "label=a=x;label=a=y", "exclude each other"},
+        {"uid=1", "label=a=x*;label=a=y", "exclude each other"},
+        {"uid=1", "label=a=x*;label=a=xy", ""},
+        {"uid=1", "environment=a=x;environment=b=y", ""},
+        {"uid=1;class=environment", "uid=1", ""},
+        {"[account r];uid=1", "uid=1", ""},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct rule two[] = {
+            rule_of("%s", rows[i].first), rule_of("%s", rows[i].second), {.title = ""}};
+        const struct rule_list l = {.rules = two, .n = 3};
+        char why[LINT_TEXT];
+        rule_lint(&l, 1, why);
+        if (!why[0] != !rows[i].why[0] || !strstr(why, rows[i].why))
+            fail_msg("%s, %s: '%s', not '%s'", rows[i].first, rows[i].second, why, rows[i].why);
+        assert_string_equal(rule_lint(&l, 2, why), ""); /* `others` */
+    }
+}
+
+#define CLASS  "environment:CEDE_CLASS\0"
+#define WEIGHT "environment:CEDE_WEIGHT\0"
+#define NAME   "environment:CEDE_NAME\0"
+
+#define SAID(text)                                                                                 \
+    {                                                                                              \
+        text, sizeof(text)                                                                         \
+    }
+
+static const struct {
+    uid_t uid;
+    unsigned rules; /* of both: none, the first, all */
+    struct pairs said;
+    enum outcome_by by;
+    enum job_class class;
+    uint32_t weight; /* 0: not said */
+    const char *name, *note;
+} said[] = {
+    {1, 0, {0}, BY_NONE, 0, 0, "", ""},
+    {1, 0, SAID(CLASS "batch"), BY_ENVIRONMENT, CLASS_BATCH, 0, "", ""},
+    {1, 0, SAID(CLASS "normal"), BY_ENVIRONMENT, CLASS_NORMAL, 0, "", ""},
+    {1, 0, SAID(CLASS "latency"), BY_ENVIRONMENT, CLASS_NORMAL, 0, "", "only lowers"},
+    {1, 0, SAID(CLASS "Batch"), BY_NONE, 0, 0, "", "neither latency"},
+    {1, 0, SAID(CLASS ""), BY_NONE, 0, 0, "", "neither latency"},
+    {1, 0, SAID(WEIGHT "50"), BY_NONE, 0, 0, "", ""},
+    {1, 0, SAID(CLASS "batch\0" WEIGHT "50"), BY_ENVIRONMENT, CLASS_BATCH, 50, "", ""},
+    {1, 0, SAID(CLASS "batch\0" WEIGHT "101"), BY_ENVIRONMENT, CLASS_BATCH, 100, "", "only lowers"},
+    {1, 0, SAID(CLASS "batch\0" WEIGHT "-1"), BY_ENVIRONMENT, CLASS_BATCH, 0, "", "no number"},
+    {1, 0, SAID(CLASS "batch\0" NAME "a/b"), BY_ENVIRONMENT, CLASS_BATCH, 0, "a_b", ""},
+    {1, 0, SAID(CLASS "batch\0" NAME "12"), BY_ENVIRONMENT, CLASS_BATCH, 0, "", "no name"},
+    /* It comes before `others`, which it may lower too. */
+    {1, 2, {0}, BY_OTHERS, CLASS_BATCH, 0, "", ""},
+    {1, 2, SAID(CLASS "normal"), BY_ENVIRONMENT, CLASS_NORMAL, 0, "", ""},
+    {1, 2, SAID(WEIGHT "7"), BY_OTHERS, CLASS_BATCH, 7, "", ""},
+    /* A rule may allow all of it, and takes only who asks. */
+    {5, 1, SAID(CLASS "latency"), BY_RULE, CLASS_LATENCY, 0, "", ""},
+    {5, 1, SAID(CLASS "latency\0" WEIGHT "900"), BY_RULE, CLASS_LATENCY, 900, "", ""},
+    {5, 1, SAID(CLASS "best"), BY_NONE, 0, 0, "", "neither latency"},
+    {5, 2, {0}, BY_OTHERS, CLASS_BATCH, 0, "", ""},
+};
+
+TEST(environment)
+{
+    const struct rule rules[] = {rule_of("[rule own];uid=5;class=environment"),
+                                 {.request = {.given = TERM(class), .class = CLASS_BATCH}}};
+    for (size_t i = 0; i < ARRAY_SIZE(said); i++) {
+        struct rule_list l = {.rules = rules, .n = said[i].rules, .environment = true};
+        struct rule_facts f = {.uid = said[i].uid, .exe = "", .cgroup = "", .read = said[i].said};
+        struct outcome o;
+        classify(&l, &f, &o);
+        if (o.by != said[i].by || o.pending ||
+            (o.by != BY_NONE && o.request.class != said[i].class) ||
+            (o.request.given & TERM(weight) ? o.request.weight : 0) != said[i].weight ||
+            strcmp(o.request.name, said[i].name) != 0 || !o.note[0] != !said[i].note[0] ||
+            !strstr(o.note, said[i].note))
+            fail_msg("row %zu: by %d, class %d, weight %u, name '%s', note '%s'", i, o.by,
+                     o.request.class, o.request.weight, o.request.name, o.note);
+        f.pending = true;
+        classify(&l, &f, &o);
+        assert_true(o.pending && o.by == BY_NONE);
+        l.environment = false; /* then only a rule can ask for it */
+        classify(&l, &f, &o);
+        assert_int_equal(o.pending, said[i].uid == 5 && said[i].rules > 0);
+    }
+}
+
+/* Of a latency rule with a weight of 200 and limits, of others = batch, and of no rule. */
+static const struct {
+    uid_t uid;
+    unsigned rules;
+    const char *key, *value;
+    enum outcome_by by;
+    enum job_class class;
+    uint32_t weight, gpu_min, gpu_max;
+    const char *note;
+} pod_words[] = {
+    {5, 2, "class", "batch", BY_RULE, CLASS_BATCH, 200, 40, 80, ""},
+    {5, 2, "class", "latency", BY_RULE, CLASS_LATENCY, 200, 40, 80, ""},
+    {5, 2, "class", "best", BY_RULE, CLASS_LATENCY, 200, 40, 80, "neither latency"},
+    {5, 2, "weight", "7", BY_RULE, CLASS_LATENCY, 7, 40, 80, ""},
+    {5, 2, "weight", "201", BY_RULE, CLASS_LATENCY, 200, 40, 80, "only lowers"},
+    {5, 2, "weight", "-1", BY_RULE, CLASS_LATENCY, 200, 40, 80, "out of range"},
+    {5, 2, "gpu-max", "81", BY_RULE, CLASS_LATENCY, 200, 40, 80, "only lowers"},
+    {5, 2, "gpu-max", "30", BY_RULE, CLASS_LATENCY, 200, 30, 30, ""},
+    {5, 2, "gpu-min", "20", BY_RULE, CLASS_LATENCY, 200, 20, 80, ""},
+    {5, 2, "gpu-min", "50", BY_RULE, CLASS_LATENCY, 200, 40, 80, "only lowers"},
+    {5, 2, "pool", "1", BY_RULE, CLASS_LATENCY, 200, 40, 80, "cannot enter a pool"},
+    {1, 2, "class", "normal", BY_OTHERS, CLASS_BATCH, 0, 0, 0, "only lowers"},
+    {1, 2, "gpu-min", "20", BY_OTHERS, CLASS_BATCH, 0, 0, 0, "taken from others"},
+    {1, 2, "gpu-max", "20", BY_OTHERS, CLASS_BATCH, 0, 0, 20, ""},
+    {1, 0, "class", "batch", BY_ENVIRONMENT, CLASS_BATCH, 0, 0, 0, ""},
+    {1, 0, "class", "latency", BY_ENVIRONMENT, CLASS_NORMAL, 0, 0, 0, "only lowers"},
+    {1, 0, "class", "best", BY_NONE, 0, 0, 0, 0, ""},
+    {1, 0, "weight", "7", BY_NONE, 0, 0, 0, 0, ""},
+};
+
+TEST(pods_only_lower)
+{
+    const struct rule rules[] = {
+        rule_of("uid=5;class=latency;weight=200;budget=500us;gpu_min=40%%;gpu_max=80%%"),
+        {.request = {.given = TERM(class), .class = CLASS_BATCH}}};
+    for (size_t i = 0; i < ARRAY_SIZE(pod_words); i++) {
+        char text[128], key[64];
+        size_t n = 0;
+        snprintf(key, sizeof(key), "label:cede.io/%s", pod_words[i].key);
+        assert_int_equal(pairs_put(text, sizeof(text), &n, key, pod_words[i].value), 0);
+        struct rule_list l = {.rules = rules, .n = pod_words[i].rules, .environment = true};
+        struct rule_facts f = {.uid = pod_words[i].uid, .exe = "", .cgroup = "", .told = {text, n}};
+        struct outcome o;
+        classify(&l, &f, &o);
+        const struct request *r = &o.request;
+        if (o.by != pod_words[i].by || (o.by != BY_NONE && r->class != pod_words[i].class) ||
+            r->weight != pod_words[i].weight || r->gpu_min != pod_words[i].gpu_min ||
+            r->gpu_max != pod_words[i].gpu_max || !o.note[0] != !pod_words[i].note[0] ||
+            !strstr(o.note, pod_words[i].note))
+            fail_msg("row %zu: by %d, class %d, weight %u, %u to %u, note '%s'", i, o.by, r->class,
+                     r->weight, r->gpu_min, r->gpu_max, o.note);
+        assert_int_equal(r->budget_us, o.by == BY_RULE && r->class == CLASS_LATENCY ? 500 : 0);
+        l.environment = false; /* then a pod makes no job of its programs */
+        classify(&l, &f, &o);
+        assert_int_equal(o.by, pod_words[i].rules ? pod_words[i].by : BY_NONE);
+    }
+}
