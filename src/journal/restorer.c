@@ -240,8 +240,12 @@ static bool find_swapped(struct journal *j, const struct device_driver *driver)
  * holder has the journal meanwhile. */
 static bool undo_all(struct journal *j, struct device_driver **driver)
 {
-    for (int i = 0; restorer_undo(j, driver) > 0 && i < UNDO_TRIES + UNDO_LATER; i++) {
+    unsigned left;
+    for (int i = 0; (left = restorer_undo(j, driver)) > 0 && i < UNDO_TRIES + UNDO_LATER; i++) {
         bool later = i >= UNDO_TRIES;
+        if (i == UNDO_TRIES)
+            log_say(LOG_ERR, "%u channel groups cannot be given back what they had; trying on",
+                    left);
         if (later)
             journal_yield(j);
         nanosleep(&(struct timespec){later, later ? 0 : UNDO_INTERVAL_NS}, NULL);
