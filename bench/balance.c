@@ -132,7 +132,7 @@ static void *run(void *arg)
         double us = rnd(t, 10) ? o.kernel_us : 10 * o.kernel_us;
         struct cede_lease l;
         int r = cede_acquire(pool, o.bound ? CEDE_ONLY_DEVICE(want) : want, "spin", &shape,
-                             CEDE_NO_TIMEOUT, &l);
+                             CEDE_TIMEOUT_FOREVER, &l);
         if (r) {
             t->result = error_set(&t->err, r, "cannot acquire a lease: %s", strerror(-r));
             break;

@@ -155,7 +155,8 @@ static int load_slices(struct thread *t, void *stream, const struct cede_lease *
     cede_slice_defaults(&c);
     c.flags = o.cpu ? CEDE_SLICE_NO_GPU : 0;
     c.count = alone_us[SLICED] > 0 ? (uint64_t)(SLICED_MS * 1000 / alone_us[SLICED]) + 1 : 100000;
-    c.timeout_us = alone_us[SLICED] > 0 ? CEDE_NO_TIMEOUT : 300000; /* that is still to be found */
+    c.timeout_us =
+        alone_us[SLICED] > 0 ? CEDE_TIMEOUT_FOREVER : 300000; /* that is still to be found */
     c.stream = stream;
     c.lease = lease;
     c.launch = load_launch;

@@ -6,6 +6,7 @@
 #include "base/stay.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 #include "libcede/handle.h"
 #include "libcede/pool.h"
 
@@ -242,7 +243,7 @@ static _Thread_local struct {
 } lease_last[LAST_POOLS] __attribute__((tls_model("initial-exec")));
 
 static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
-                         const char *kernel, const struct cede_shape *s, int64_t timeout_us,
+                         const char *kernel, const struct cede_shape *s, cede_timeout timeout_us,
                          struct cede_lease *out)
 {
     const uint64_t pool = p->generation * CEDE_POOLS_MAX + (uint64_t)(p - cede_pool_table);
@@ -271,8 +272,7 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
     if (r)
         goto out;
     a.deadline_ns = s->due_us ? time_after(now_ns, s->due_us, NSEC_PER_USEC) : TIME_NEVER;
-    a.until_ns = timeout_us < 0 ? time_after(now_ns, p->config.block_timeout_ms, NSEC_PER_MSEC)
-                                : time_after(now_ns, (uint64_t)timeout_us, NSEC_PER_USEC);
+    a.until_ns = timeout_end(timeout_us, now_ns, p->config.block_timeout_us);
     if (owner && timeout_us && owner->deadline_ns < a.until_ns)
         a.until_ns = owner->deadline_ns;
     r = cede_leases_ask(p->leases, &a, now_ns, &w.event);
@@ -301,12 +301,14 @@ out:
 }
 
 int cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
-                       const char *kernel, const struct cede_shape *shape, int64_t timeout_us,
+                       const char *kernel, const struct cede_shape *shape, cede_timeout timeout_us,
                        struct cede_lease *out)
 {
     static const struct cede_shape none;
     WHOLE_CALL;
-    int r = out ? cede_pool_enter(p) : -EINVAL;
+    int r = cede_timeout_check(timeout_us);
+    if (!r)
+        r = out ? cede_pool_enter(p) : -EINVAL;
     if (r)
         return r;
     r = lease_acquire(p, owner, device, kernel, shape ? shape : &none, timeout_us, out);
@@ -315,7 +317,7 @@ int cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int
 }
 
 CEDE_API int cede_acquire(struct cede_pool *p, int device, const char *kernel,
-                          const struct cede_shape *shape, int64_t timeout_us,
+                          const struct cede_shape *shape, cede_timeout timeout_us,
                           struct cede_lease *out)
 {
     return cede_lease_acquire(p, NULL, device, kernel, shape, timeout_us, out);

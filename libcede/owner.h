@@ -17,7 +17,7 @@ struct lease_owner {
 
 /* cede_acquire() for an owner, or NULL. What stopped() returns as soon as it is not 0. */
 int cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
-                       const char *kernel, const struct cede_shape *shape, int64_t timeout_us,
+                       const char *kernel, const struct cede_shape *shape, cede_timeout timeout_us,
                        struct cede_lease *out);
 
 /* Waiting threads that have an owner ask whether it is stopped. */

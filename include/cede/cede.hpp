@@ -9,7 +9,8 @@
  * Functions throw an `error`. try_ functions throw nothing, and return a std::error_code or an
  * empty std::optional. Codes are errno values, as in the C headers: compare with std::errc.
  *
- * Times are std::chrono's. A deadline of 0 is none, one below 0 has passed. A timeout below 0 is 0.
+ * Times are std::chrono's. A deadline of 0 is none, one below 0 has passed. A time-out below 0, but
+ * for timeout_default, is EINVAL.
  *
  * Thread-safe as the calls of libcede are; an object must not be moved or destroyed while another
  * thread uses it. */
@@ -76,14 +77,15 @@ class client
     {
         detail::check(::cede_job_yield(c_.get(), flags), "cede_job_yield");
     }
-    std::error_code try_job_acquire(microseconds timeout = microseconds::max()) noexcept
+    std::error_code try_job_acquire(microseconds timeout = timeout_default) noexcept
     {
-        return detail::code(::cede_job_acquire(c_.get(), detail::timeout_us(timeout)));
+        return detail::code(::cede_job_acquire(c_.get(), timeout.count()));
     }
-    void job_acquire(microseconds timeout = microseconds::max())
+    void job_acquire(microseconds timeout = timeout_default)
     {
-        detail::check(::cede_job_acquire(c_.get(), detail::timeout_us(timeout)),
-                      "cede_job_acquire");
+        int r = ::cede_job_acquire(c_.get(), timeout.count());
+        if (r < 0)
+            throw error(r, detail::reason("cede_job_acquire", ""));
     }
     /* Deadline of requests that state none; 0: none. This and the next two only fail by ENOSPC. */
     std::error_code set_deadline(microseconds d, ::cede_stream stream = whole_job) noexcept

@@ -42,9 +42,9 @@ struct cede_pool_config {
     unsigned streams;                /* per GPU; 0: max_concurrent_streams */
     unsigned target_utilization;     /* 100 percent: not checked */
     unsigned utilization_polling_ms; /* 200 */
-    unsigned block_timeout_ms;       /* 5000: CEDE_DEFAULT_TIMEOUT */
-    unsigned stream_timeout_ms;      /* 1000 */
     unsigned age_ms;                 /* 1000: a lease that has waited this long is first */
+    cede_timeout block_timeout_us;   /* 5000000: CEDE_TIMEOUT_DEFAULT; not that itself */
+    cede_timeout stream_timeout_us;  /* 1000000: the same for a stream alone */
     double max_total_occupancy;      /* 2 GPUs full of work: one runs, one is queued; at most 64 */
     double unknown_occupancy;        /* 0.25 of a GPU: of a lease whose kernel is not known, until
                                         known kernels give a mean; 0: always 0 */
@@ -96,22 +96,20 @@ struct cede_lease {
     uint64_t opaque[2];
 };
 
-#define CEDE_ANY_DEVICE      (-1)
-#define CEDE_ONLY_DEVICE(d)  ((d) | 0x10000) /* d and no other; plain d is a preference */
-#define CEDE_DEFAULT_TIMEOUT INT64_C(-1)     /* block_timeout_ms */
-#define CEDE_NO_TIMEOUT      INT64_MAX
+#define CEDE_ANY_DEVICE     (-1)
+#define CEDE_ONLY_DEVICE(d) ((d) | 0x10000) /* d and no other; plain d is a preference */
 
 /* Waits for at most timeout_us for room on a GPU. kernel: a registered name, or NULL for one that
  * is not known. The caller then makes the device's primary context current, puts its work into
  * out->stream, waits for it, and releases the lease. *out is written on success only. -EAGAIN: it
- * would have to wait, and timeout_us is 0. -EINVAL: out is NULL, no such device, or a shape without
- * threads. -EIO: the driver made no stream or computed no occupancy; cede_pool_get_statistics() has
- * its message. -ENOENT: no such kernel. -ENOSPC: `capacity` is reached. -ESHUTDOWN: the pool is not
- * open, or was closed meanwhile. -ETIMEDOUT. */
+ * would have to wait, and timeout_us is 0. -EINVAL: out is NULL, no such device or time-out, or a
+ * shape without threads. -EIO: the driver made no stream or computed no occupancy;
+ * cede_pool_get_statistics() has its message. -ENOENT: no such kernel. -ENOSPC: `capacity` is
+ * reached. -ESHUTDOWN: the pool is not open, or was closed meanwhile. -ETIMEDOUT. */
 int cede_acquire(struct cede_pool *p, int device, const char *kernel,
-                 const struct cede_shape *shape, int64_t timeout_us, struct cede_lease *out);
+                 const struct cede_shape *shape, cede_timeout timeout_us, struct cede_lease *out);
 
-/* cede_acquire() with a timeout of 0. */
+/* cede_acquire() with CEDE_TIMEOUT_NOW. */
 int cede_try_acquire(struct cede_pool *p, int device, const char *kernel,
                      const struct cede_shape *shape, struct cede_lease *out);
 

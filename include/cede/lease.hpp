@@ -96,7 +96,7 @@ class pool
     }
 
     lease acquire(const char *kernel = nullptr, const shape &s = {}, int device = any_device,
-                  microseconds timeout = default_timeout)
+                  microseconds timeout = timeout_default)
     {
         lease l;
         int r = take(nullptr, p_.get(), device, kernel, s, timeout, l.raw_);
@@ -106,8 +106,7 @@ class pool
     }
     /* Does not wait, unless there is a timeout. */
     std::optional<lease> try_acquire(const char *kernel = nullptr, const shape &s = {},
-                                     int device = any_device,
-                                     microseconds timeout = microseconds(0),
+                                     int device = any_device, microseconds timeout = timeout_now,
                                      std::error_code *why = nullptr) noexcept
     {
         lease l;
@@ -154,9 +153,8 @@ class pool
                     const shape &s, microseconds timeout, ::cede_lease &out) noexcept
     {
         const ::cede_shape c = raw(s);
-        std::int64_t t = detail::timeout_us(timeout);
-        return in ? ::cede_scope_acquire(in, p, device, kernel, &c, t, &out)
-                  : ::cede_acquire(p, device, kernel, &c, t, &out);
+        return in ? ::cede_scope_acquire(in, p, device, kernel, &c, timeout.count(), &out)
+                  : ::cede_acquire(p, device, kernel, &c, timeout.count(), &out);
     }
     /* Why there is no lease, with the driver's message if there is one. */
     static error refusal(const char *call, int r, ::cede_pool *p, const char *kernel)
@@ -172,8 +170,8 @@ class pool
         case -ECANCELED:
             return {r, text + ": the scope is cancelled"};
         case -EINVAL:
-            return {r, text + (p ? ": no such device, or a shape without threads"
-                                 : ": the pool was moved from")};
+            return {r, detail::reason(text, p ? "no such device, or a shape without threads"
+                                              : "the pool was moved from")};
         case -ENOENT:
             return {r, text + ": no such kernel is registered"};
         case -ENOSPC:

@@ -25,7 +25,6 @@ struct cede_queue;
 #define CEDE_QUEUE_BATCH_MAX   128
 #define CEDE_QUEUE_MODELS      64 /* with separate settings */
 #define CEDE_QUEUE_BATCHES_MAX 16 /* at a time, per device */
-#define CEDE_FOREVER           UINT64_MAX
 
 enum cede_queue_policy {
     CEDE_FIFO,
@@ -112,24 +111,24 @@ int cede_queue_submit(struct cede_queue *q, const struct cede_queue_request *req
 struct cede_queue_batch {
     uint64_t id, shape;
     uint32_t model, device, n;
-    int urgent;           /* 1: the slack of one of them is below urgent_us */
-    uint64_t expected_us; /* estimated run time */
-    uint64_t
-        retry_us; /* with -EAGAIN and -ETIMEDOUT: until when to ask again, if none is submitted */
+    int urgent;            /* 1: the slack of one of them is below urgent_us */
+    uint64_t expected_us;  /* estimated run time */
+    cede_timeout retry_us; /* with -EAGAIN and -ETIMEDOUT: when to ask again, from now, if none is
+                              submitted */
     uint64_t ticket[CEDE_QUEUE_BATCH_MAX]; /* the first n are set */
     void *user[CEDE_QUEUE_BATCH_MAX];
     struct cede_lease lease; /* with a pool: cede_queue_done() releases it; else all 0 */
 };
 
-/* Gives the batch that a device is to run now. Waits for at most timeout_us (0: not at all;
- * CEDE_FOREVER) until there is one and the device may run it: with a pool, until it has a lease on
- * this device. The lease's stream has a priority by the best class in the batch, and the highest if
- * the batch is urgent. Until the lease is there the requests stay in the queue, and others may join
- * or overtake them. Several threads may ask for one device: each gets a batch, up to `batches`.
- * -EAGAIN: none now, with a timeout of 0. -EINVAL: no such device. -ENOENT, -ENOSPC, -EIO: as
+/* Gives the batch that a device is to run now. Waits for at most timeout_us until there is
+ * one and the device may run it: with a pool, until it has a lease on this device. The lease's
+ * stream has a priority by the best class in the batch, and the highest if the batch is urgent.
+ * Until the lease is there the requests stay in the queue, and others may join or overtake them.
+ * Several threads may ask for one device: each gets a batch, up to `batches`. -EAGAIN: none now,
+ * with a timeout of 0. -EINVAL: no such device or time-out. -ENOENT, -ENOSPC, -EIO: as
  * cede_acquire(); the requests stay in the queue. -ESHUTDOWN: this queue or the pool is closed.
  * -ETIMEDOUT. */
-int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t timeout_us,
+int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout timeout_us,
                     struct cede_queue_batch *batch);
 
 /* Reports the end of a batch, and releases its lease. The queue learns the run time since

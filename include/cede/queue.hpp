@@ -201,24 +201,24 @@ template <class T> class queue
 
     /* Waits for a batch; empty: the queue is shut down, or there was none in time. Throws EINVAL,
      * and the pool's errors: ENOENT, ENOSPC, EIO. */
-    std::optional<batch<T>> next(unsigned device = 0, microseconds timeout = forever)
+    std::optional<batch<T>> next(unsigned device = 0, microseconds timeout = timeout_forever)
     {
         std::error_code why;
         std::optional<batch<T>> b = try_next(device, timeout, &why);
         int r = -why.value();
         if (r && r != -EAGAIN && r != -ETIMEDOUT && r != -ESHUTDOWN)
-            throw error(r, !q_            ? "cede_queue_next: the queue was moved from"
-                           : r == -EINVAL ? "cede_queue_next: no such device"
-                           : r == -ENOENT ? "cede_queue_next: the pool does not know the kernel"
-                                          : "cede_queue_next: the pool gave no lease");
+            throw error(r, detail::reason("cede_queue_next",
+                                          !q_            ? "the queue was moved from"
+                                          : r == -EINVAL ? "no such device"
+                                          : r == -ENOENT ? "the pool does not know the kernel"
+                                                         : "the pool gave no lease"));
         return b;
     }
-    std::optional<batch<T>> try_next(unsigned device = 0, microseconds timeout = microseconds(0),
+    std::optional<batch<T>> try_next(unsigned device = 0, microseconds timeout = timeout_now,
                                      std::error_code *why = nullptr) noexcept
     {
         batch<T> b(q_.get());
-        std::uint64_t t = timeout == forever ? CEDE_FOREVER : detail::span_us(timeout);
-        if (detail::failed(::cede_queue_next(q_.get(), device, t, &b.b_), why)) {
+        if (detail::failed(::cede_queue_next(q_.get(), device, timeout.count(), &b.b_), why)) {
             b.q_ = nullptr;
             return std::nullopt;
         }

@@ -21,17 +21,17 @@ namespace cede
 class scope
 {
   public:
-    explicit scope(unsigned threads, microseconds timeout = forever)
+    explicit scope(unsigned threads, microseconds timeout = timeout_forever)
         : scope(nullptr, threads, timeout)
     {
     }
     /* A scope within another is cancelled with its parent, and has to end before that is joined. */
-    scope(scope &parent, unsigned threads, microseconds timeout = forever)
+    scope(scope &parent, unsigned threads, microseconds timeout = timeout_forever)
         : scope(&parent, threads, timeout)
     {
     }
     static std::optional<scope> try_open(scope *parent, unsigned threads,
-                                         microseconds timeout = forever,
+                                         microseconds timeout = timeout_forever,
                                          std::error_code *why = nullptr) noexcept
     {
         int r;
@@ -102,7 +102,7 @@ class scope
 
     /* pool::acquire() for tasks; fails with ECANCELED as soon as the scope is cancelled. */
     lease acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
-                  int device = any_device, microseconds timeout = default_timeout)
+                  int device = any_device, microseconds timeout = timeout_default)
     {
         std::error_code why;
         auto l = try_acquire(p, kernel, s, device, timeout, &why);
@@ -113,8 +113,7 @@ class scope
         return std::move(*l);
     }
     std::optional<lease> try_acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
-                                     int device = any_device,
-                                     microseconds timeout = microseconds(0),
+                                     int device = any_device, microseconds timeout = timeout_now,
                                      std::error_code *why = nullptr) noexcept
     {
         lease l;
@@ -199,20 +198,21 @@ class scope
     scope(const scope *parent, unsigned threads, microseconds timeout)
     {
         int r;
+        if (parent && !parent->s_)
+            throw error(-EINVAL, "cede_scope_open: the parent is empty");
         s_ = open(parent, threads, timeout, r);
-        detail::check(r, r == -EINVAL
-                             ? "cede_scope_open: the parent is empty, or there are more than "
-                               "CEDE_SCOPE_THREADS_MAX threads"
-                             : "cede_scope_open");
+        if (r < 0)
+            throw error(
+                r, detail::reason("cede_scope_open",
+                                  r == -EINVAL ? "more than CEDE_SCOPE_THREADS_MAX threads" : ""));
     }
     static owner open(const scope *parent, unsigned threads, microseconds timeout, int &r) noexcept
     {
         owner s(new (std::nothrow) state);
-        r = !s ? -ENOMEM
-            : parent && !parent->s_
-                ? -EINVAL
-                : ::cede_scope_open(&s->c, parent ? parent->handle() : nullptr, threads,
-                                    timeout.count() > 0 ? timeout.count() : 0);
+        r = !s                      ? -ENOMEM
+            : parent && !parent->s_ ? -EINVAL
+                                    : ::cede_scope_open(&s->c, parent ? parent->handle() : nullptr,
+                                                        threads, timeout.count());
         return s;
     }
     int joined() noexcept

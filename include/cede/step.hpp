@@ -116,23 +116,24 @@ template <class T> class step_loop
     }
 
     /* May be called from any thread. The request and the scope have to stay until it has left. */
-    std::uint64_t join(T *request, scope *in = nullptr, microseconds timeout = forever)
+    std::uint64_t join(T *request, scope *in = nullptr, microseconds timeout = timeout_forever)
     {
         std::error_code why;
         auto id = try_join(request, in, timeout, &why);
         if (!id)
-            throw cede::error(-why.value(), why == std::errc::no_space_on_device
-                                                ? "cede_step_join: `requests` have joined"
-                                                : "cede_step_join: the loop was moved from");
+            throw cede::error(-why.value(),
+                              detail::reason("cede_step_join", why == std::errc::no_space_on_device
+                                                                   ? "`requests` have joined"
+                                                                   : "the loop was moved from"));
         return *id;
     }
     std::optional<std::uint64_t> try_join(T *request, scope *in = nullptr,
-                                          microseconds timeout = forever,
+                                          microseconds timeout = timeout_forever,
                                           std::error_code *why = nullptr) noexcept
     {
         std::uint64_t id;
         if (detail::failed(::cede_step_join(handle(), request, in ? in->handle() : nullptr,
-                                            timeout.count() > 0 ? timeout.count() : 0, &id),
+                                            timeout.count(), &id),
                            why))
             return std::nullopt;
         return id;

@@ -63,7 +63,8 @@ static bool leases_config_valid(const struct cede_pool_config *c)
            c->unknown_occupancy >= 0 && c->unknown_occupancy <= 1 &&
            c->displace <= LEASE_CAPACITY_MAX && c->target_utilization <= 100 &&
            c->memory_reserve_fraction >= 0 && c->memory_reserve_fraction < 1 &&
-           c->urgent_threshold_ns <= FAR_NS &&
+           c->urgent_threshold_ns <= FAR_NS && c->block_timeout_us >= 0 &&
+           c->stream_timeout_us >= 0 &&
            (c->max_slowdown == 0 || (c->max_slowdown >= 1 && c->max_slowdown <= 1e6));
 }
 
@@ -499,7 +500,7 @@ static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_eve
             g->lacks_until_ns = TIME_NEVER;
         } else if (s->id != g->lacks_id) {
             g->lacks_id = s->id;
-            g->lacks_until_ns = now_ns + l->c.stream_timeout_ms * NSEC_PER_MSEC;
+            g->lacks_until_ns = timeout_end(l->c.stream_timeout_us, now_ns, 0);
         }
         if (TAILQ_EMPTY(&g->queue))
             s = leases_steal(l, g, now_ns);

@@ -84,7 +84,8 @@ static void leases_are_given_back_on_exceptions()
     CHECK(held(p) == 0);
     std::error_code why;
     cede::lease a = p.acquire();
-    CHECK(!p.try_acquire(nullptr, {}, 0, -5s, &why));
+    CHECK(!p.try_acquire(nullptr, {}, 0, -5s, &why) && why == std::errc::invalid_argument);
+    CHECK(!p.try_acquire(nullptr, {}, 0, cede::timeout_now, &why));
     CHECK(why == std::errc::resource_unavailable_try_again);
     CHECK(!p.try_acquire(nullptr, {}, 0, 1ms, &why) && why == std::errc::timed_out);
     cede::lease b = std::move(a);
@@ -350,7 +351,7 @@ static void a_scope_that_goes_cancels_its_children()
             cede::scope child(parent, 0);
             child.fork([&] {
                 began = true;
-                child.try_acquire(p, nullptr, {}, 0, cede::forever, &why);
+                child.try_acquire(p, nullptr, {}, 0, cede::timeout_forever, &why);
             });
             child.try_join();
         });
@@ -364,8 +365,12 @@ static void a_scope_that_goes_cancels_its_children()
     fails(std::errc::invalid_argument, "CEDE_SCOPE_THREADS_MAX", [] { cede::scope s(1025); });
     cede::scope from(0), to = std::move(from);
     fails(std::errc::invalid_argument, "the parent is empty", [&] { cede::scope s(from, 0); });
-    CHECK(!cede::scope::try_open(&from, 0, cede::forever, &why) && why);
-    cede::scope late(0, -1us);
+    CHECK(!cede::scope::try_open(&from, 0, cede::timeout_forever, &why) && why);
+    fails(std::errc::invalid_argument, "-5 us is negative", [] { cede::scope s(0, -5us); });
+    fails(std::errc::invalid_argument, "-5 us is negative",
+          [&] { p.acquire(nullptr, {}, 0, -5us); });
+    static_cast<void>(cede::scope(0, cede::timeout_default).try_join());
+    cede::scope late(0, cede::timeout_now);
     fails(std::errc::timed_out, "deadline", [&] { late.fork([] {}); });
     to.cancel();
     CHECK(to.cancelled());

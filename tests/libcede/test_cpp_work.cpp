@@ -44,7 +44,7 @@ static void slices_run_to_their_end()
     cede::slice_run run = small_run(1000);
     run.config.timeout_us = 0;
     CHECK(!run(launch, save) && run.try_run(launch, save) == std::errc::timed_out && next == 0);
-    run.config.timeout_us = CEDE_NO_TIMEOUT;
+    run.config.timeout_us = CEDE_TIMEOUT_FOREVER;
     CHECK(run(launch, save) && sum == 499500 && saved == 1000 && run.progress.saved == 1000);
     CHECK(!run.try_run(launch, save) && !run.try_run(launch) && sum == 499500);
 
@@ -68,7 +68,7 @@ static void slices_run_to_their_end()
     cede::slice_run displaced = small_run(10);
     displaced.config.lease = mine.handle();
     displaced.config.timeout_us = 1000; /* the deadline ends it before the patience does */
-    displaced.config.patience_us = UINT64_MAX;
+    displaced.config.patience_us = CEDE_TIMEOUT_FOREVER;
     CHECK(!displaced([&](std::uint64_t, std::uint64_t, void *) {
         urgent = pool.acquire(nullptr, now);
         CHECK(mine.wanted());
@@ -368,7 +368,9 @@ static void the_loop_runs_steps()
     scope.cancel();
     d.loop->once();
     CHECK(more[0].left == -ECANCELED && more[3].left == 1);
-    CHECK(d.loop->try_join(&more[3], nullptr, -1s));
+    fails(std::errc::invalid_argument, "-1 us is negative",
+          [&] { d.loop->join(&more[3], nullptr, -1us); });
+    CHECK(d.loop->try_join(&more[3], nullptr, cede::timeout_now));
     d.loop->once();
     CHECK(more[3].left == -ETIMEDOUT);
     d.loop->join(&more[2]);

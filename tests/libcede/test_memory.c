@@ -99,7 +99,7 @@ TEST_WITH(room_is_what_others_leave, begin_test, end_test)
     others_have(150);
     assert_int_equal(cede_memory_allocate(m, NULL, 300, 0, &b), -ENOMEM);
     assert_int_equal(cede_memory_allocate(m, NULL, 250, 0, &b), 0);
-    assert_int_equal(cede_memory_allocate(m, NULL, 901, CEDE_NO_TIMEOUT, &b), -ENOMEM);
+    assert_int_equal(cede_memory_allocate(m, NULL, 901, CEDE_TIMEOUT_FOREVER, &b), -ENOMEM);
     assert_int_equal(stats().allocations, 2);
     assert_int_equal(stats().allocated_bytes, 550);
     assert_int_equal(cede_memory_free(m, a), 0);

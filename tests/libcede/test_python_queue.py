@@ -66,7 +66,9 @@ class Queue(unittest.TestCase):
         q.submit("c")
         batch = q.next()
         self.assertEqual(batch.items, ["b"])
-        self.assertIsNone(q.next(timeout_us=0))
+        self.assertIsNone(q.next(timeout_us=cede.TIMEOUT_NOW))
+        with self.assertRaisesRegex(ValueError, "-1 us is negative"):
+            q.next(timeout_us=-1)
         q.done(batch, failed=True)
         with self.assertRaises(OSError):
             q.done(batch)

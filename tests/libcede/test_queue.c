@@ -74,7 +74,7 @@ TEST(order)
         for (unsigned i = 0; i < 4; i++)
             assert_int_equal(next_model(q), expected[p][i]);
         assert_int_equal(cede_queue_next(q, 0, 0, &batch), -EAGAIN);
-        assert_true(batch.retry_us == UINT64_MAX);
+        assert_true(batch.retry_us == CEDE_TIMEOUT_FOREVER);
         cede_queue_close(q);
     }
 }
@@ -154,10 +154,10 @@ TEST(batches)
         add(q, 0, CEDE_NORMAL, 0);
     add(q, 1, CEDE_NORMAL, 0); /* another model does not join */
     assert_int_equal(cede_queue_next(q, 0, 0, &batch), -EAGAIN);
-    assert_true(batch.retry_us > 0 && batch.retry_us <= 1000000 * MS);
+    assert_true(batch.retry_us > 0 && batch.retry_us <= (cede_timeout)(1000000 * MS));
     assert_int_equal(cede_queue_next(q, 0, 1, &batch), -ETIMEDOUT);
     add(q, 0, CEDE_NORMAL, 0);
-    assert_int_equal(cede_queue_next(q, 0, CEDE_FOREVER, &batch), 0);
+    assert_int_equal(cede_queue_next(q, 0, CEDE_TIMEOUT_FOREVER, &batch), 0);
     assert_int_equal(batch.n, 4);
     assert_int_equal(batch.model, 0);
     assert_int_equal(cede_queue_next(q, 0, 0, &batch), -EAGAIN); /* the device is taken */
@@ -166,7 +166,8 @@ TEST(batches)
     q = open_queue(&c);
     assert_int_equal(cede_queue_set_model(q, 2, 8, 1, 1000), 0);
     add(q, 2, CEDE_NORMAL, 0);
-    assert_int_equal(cede_queue_next(q, 0, CEDE_FOREVER, &batch), 0); /* no other request comes */
+    assert_int_equal(cede_queue_next(q, 0, CEDE_TIMEOUT_FOREVER, &batch),
+                     0); /* no other request comes */
     assert_int_equal(batch.n, 1);
     cede_queue_close(q);
 }
@@ -270,7 +271,8 @@ static void *worker(void *arg)
 {
     struct cede_queue_batch *b = calloc(1, sizeof(*b));
     int r;
-    while ((r = cede_queue_next(shared, (unsigned)(uintptr_t)arg % 2, CEDE_FOREVER, b)) == 0) {
+    while ((r = cede_queue_next(shared, (unsigned)(uintptr_t)arg % 2, CEDE_TIMEOUT_FOREVER, b)) ==
+           0) {
         for (uint32_t i = 0; i < b->n; i++)
             atomic_fetch_add((atomic_uint *)b->user[i], 1);
         cede_queue_done(shared, b, b->n == 3);

@@ -79,14 +79,14 @@ TEST(as_many_as_the_pool_has_room_for)
     for (uint32_t i = 0; i < 3; i++)
         add(i, CEDE_NORMAL);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(cede_queue_next(queue, 0, CEDE_FOREVER, &batch[i]), 0);
+        assert_int_equal(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[i]), 0);
         assert_int_equal(batch[i].model, i);
         assert_true(batch[i].lease.opaque[0] != 0);
         assert_int_equal(pool_stats(pool, 0).active, i + 1);
     }
     assert_int_equal(next(&batch[2]), -EAGAIN);
     assert_int_equal(batch[2].n, 0);
-    assert_true(batch[2].retry_us > 0 && batch[2].retry_us != UINT64_MAX);
+    assert_true(batch[2].retry_us > 0 && batch[2].retry_us != CEDE_TIMEOUT_FOREVER);
     assert_int_equal(cede_queue_next(queue, 0, 1000, &batch[2]), -ETIMEDOUT);
     done(&batch[0]);
     assert_int_equal(cede_queue_done(queue, &batch[0], 0), -ENOENT);
@@ -130,7 +130,7 @@ struct worker {
 static void *take_batch(void *arg)
 {
     struct worker *w = arg;
-    w->result = cede_queue_next(queue, 0, CEDE_FOREVER, &w->b);
+    w->result = cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &w->b);
     return NULL;
 }
 
@@ -138,7 +138,7 @@ static void *take_lease(void *arg)
 {
     struct worker *w = arg;
     const struct cede_shape s = {.priority = 1};
-    w->result = cede_acquire(pool, 0, NULL, &s, CEDE_NO_TIMEOUT, &w->lease);
+    w->result = cede_acquire(pool, 0, NULL, &s, CEDE_TIMEOUT_FOREVER, &w->lease);
     return NULL;
 }
 
@@ -237,7 +237,7 @@ static void *work(void *arg)
 {
     struct cede_queue_batch b;
     intptr_t r;
-    while ((r = cede_queue_next(queue, 0, CEDE_FOREVER, &b)) == 0) {
+    while ((r = cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &b)) == 0) {
         if (pool_stats(pool, 0).active > 3 || cede_queue_done(queue, &b, 0))
             abort();
     }
@@ -268,13 +268,13 @@ static struct cede_queue *shut_now; /* NULL: none */
 /* In place of libcede's own (--wrap): between a lease and its batch. */
 int __real_cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
                               const char *kernel, const struct cede_shape *shape,
-                              int64_t timeout_us, struct cede_lease *out);
+                              cede_timeout timeout_us, struct cede_lease *out);
 int __wrap_cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
                               const char *kernel, const struct cede_shape *shape,
-                              int64_t timeout_us, struct cede_lease *out);
+                              cede_timeout timeout_us, struct cede_lease *out);
 int __wrap_cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
                               const char *kernel, const struct cede_shape *shape,
-                              int64_t timeout_us, struct cede_lease *out)
+                              cede_timeout timeout_us, struct cede_lease *out)
 {
     int r = __real_cede_lease_acquire(p, owner, device, kernel, shape, timeout_us, out);
     if (shut_now)
@@ -289,7 +289,7 @@ TEST(shut_down_while_a_lease_comes)
     open_both(1, CEDE_FIFO);
     add(0, CEDE_NORMAL);
     shut_now = queue;
-    assert_int_equal(cede_queue_next(queue, 0, CEDE_FOREVER, &batch[0]), -ESHUTDOWN);
+    assert_int_equal(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[0]), -ESHUTDOWN);
     shut_now = NULL;
     assert_int_equal(pool_stats(pool, 0).started, 1);
     assert_int_equal(cede_queue_reclaim(queue, &user), 0);

@@ -14,7 +14,7 @@ static inline struct cede_pool_config params(void)
                                      .capacity = LEASE_SLOTS,
                                      .max_concurrent_streams = 16,
                                      .target_utilization = 80,
-                                     .stream_timeout_ms = 1000,
+                                     .stream_timeout_us = 1000000,
                                      .age_ms = 1000,
                                      .max_total_occupancy = 0.9,
                                      .memory_reserve_fraction = 0.1,

@@ -93,7 +93,8 @@ static void run_ones(const struct cede_pool_config *p, uint64_t memory)
             assert_true(!o->ask.only || e.wait != WAIT_NONE || e.device == o->ask.preferred);
             if (o->fate == LATE) {
                 assert_true(o->ask.until_ns == now ||
-                            (e.wait == WAIT_STREAM && now >= o->at_ns + p->stream_timeout_ms * MS));
+                            (e.wait == WAIT_STREAM &&
+                             now >= o->at_ns + (uint64_t)p->stream_timeout_us * 1000));
                 left--;
             }
             check_limits(p, memory, now);
@@ -112,7 +113,7 @@ TEST_LEASES(limits_hold_and_nothing_is_lost)
         p.max_concurrent_streams = 1 + (uint32_t)rnd(8);
         p.streams = 1 + (uint32_t)rnd(8);
         p.max_total_occupancy = (double)rnd(LEASE_WHOLE + 1) / LEASE_WHOLE;
-        p.stream_timeout_ms = (unsigned)rnd(100);
+        p.stream_timeout_us = (cede_timeout)rnd(100) * 1000;
         p.age_ms = (unsigned)rnd(50);
         make(p);
         uint64_t memory = rnd(2) ? 1000 : 0, t = 0;
@@ -183,7 +184,7 @@ TEST_LEASES(a_missing_stream_has_a_timeout_of_its_own)
     struct cede_pool_config p = params();
     p.streams = 1;
     p.max_concurrent_streams = 2;
-    p.stream_timeout_ms = 10;
+    p.stream_timeout_us = 10000;
     make(p);
     uint64_t a = started(ask(80), 0, 0);
     uint64_t big = waits(ask(20), 0, WAIT_OCCUPANCY), small = waits(ask(10), 0, WAIT_QUEUE);
