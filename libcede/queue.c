@@ -176,7 +176,7 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
                                            : TIME_NEVER,
                         .run_ns = time.run_ns,
                         .after_ns = in->after_us < FAR_US ? in->after_us * NSEC_PER_USEC : 0,
-                        .class = (enum job_class)in->cls,
+                        .class = cede_class_of(in->cls),
                         .preferred = in->prefer ? in->prefer - 1 : SLOT_NONE,
                         .model = in->model,
                         .batch_max = m->batch_max,
@@ -207,7 +207,7 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
                                struct cede_queue_ticket *ticket)
 {
     struct cede_queue_ticket unwanted;
-    if (!q || !request || (unsigned)request->cls >= CLASS_COUNT ||
+    if (!q || !request || cede_class_of(request->cls) == CLASS_COUNT ||
         request->prefer > q->config.devices)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);

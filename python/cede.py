@@ -19,7 +19,7 @@ import errno
 import os
 import threading
 
-LATENCY, NORMAL, BATCH = 0, 1, 2
+LATENCY, NORMAL, BATCH = -1, 0, 1
 TIMEOUT_NOW, TIMEOUT_DEFAULT, TIMEOUT_FOREVER = 0, -2**63, 2**63 - 1  # cede_timeout, in microseconds
 REPORT_ALL = 2  # a flag of Pool: leases without a deadline are requests, too
 JOB = ctypes.c_size_t(-1).value  # all streams; else a stream of PyTorch, or a handle

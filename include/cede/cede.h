@@ -29,10 +29,11 @@ struct cede_handle;
 typedef struct cede cede_handle;
 #endif
 
+/* What is zeroed is of class normal. The lower goes first. */
 enum cede_class {
-    CEDE_LATENCY, /* a user waits for the result */
-    CEDE_NORMAL,
-    CEDE_BATCH, /* the result may wait */
+    CEDE_LATENCY = -1, /* a user waits for the result */
+    CEDE_NORMAL = 0,
+    CEDE_BATCH = 1, /* the result may wait */
 };
 
 /* How long a call may wait, in microseconds: 0 or more, or one of these. All functions of libcede

@@ -74,9 +74,9 @@ int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kerne
                          const struct cede_shape *shape);
 
 struct cede_queue_request {
-    uint32_t model; /* only requests of one model and shape share a batch */
-    uint64_t shape; /* e.g. a padded length */
-    enum cede_class cls;
+    uint32_t model;       /* only requests of one model and shape share a batch */
+    uint64_t shape;       /* e.g. a padded length */
+    enum cede_class cls;  /* 0: CEDE_NORMAL */
     uint64_t deadline_us; /* from now; 0: none */
     uint64_t after_us;    /* run time of further work of this client with the same deadline */
     unsigned prefer;      /* number of the preferred device + 1; 0: any */

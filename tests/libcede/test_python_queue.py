@@ -33,7 +33,7 @@ class Queue(unittest.TestCase):
 
         def submit(first):
             for i in range(first, 800, 4):
-                q.submit(i, model=i % 2, shape=3, cls=i % 3, deadline_us=1000000)
+                q.submit(i, model=i % 2, shape=3, cls=i % 3 - 1, deadline_us=1000000)
 
         servers = [threading.Thread(target=serve, args=(d,)) for d in range(2)]
         clients = [threading.Thread(target=submit, args=(n,)) for n in range(4)]

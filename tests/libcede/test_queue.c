@@ -79,6 +79,23 @@ TEST(order)
     }
 }
 
+/* As with all defaults: what is 0 is the class that nobody asked to change. */
+TEST(a_zeroed_request_is_of_class_normal)
+{
+    const struct cede_queue_request zeroed = {.user = &batch.user[0]};
+    struct cede_queue_config c = plain(CEDE_PRIORITY);
+    struct cede_queue *q = open_queue(&c);
+    add(q, 2, CEDE_BATCH, 0);
+    assert_int_equal(cede_queue_submit(q, &zeroed, NULL), 0);
+    add(q, 1, CEDE_LATENCY, 0);
+    assert_int_equal(next_model(q), 1);
+    assert_int_equal(next_model(q), 0);
+    assert_int_equal(next_model(q), 2);
+    cede_queue_close(q);
+    assert_int_equal(cede_set_class(NULL, (enum cede_class)2), -EINVAL);
+    assert_int_equal(cede_set_class(NULL, (enum cede_class)(-2)), -EINVAL);
+}
+
 TEST(refusals)
 {
     struct cede_queue_config c = plain(CEDE_EDF);
@@ -288,7 +305,7 @@ static void *submitter(void *arg)
         struct cede_queue_ticket t;
         struct cede_queue_request r = {.model = (uint32_t)rand_r(&seed) % 3,
                                        .shape = (uint64_t)rand_r(&seed) % 2,
-                                       .cls = (enum cede_class)(rand_r(&seed) % 3),
+                                       .cls = (enum cede_class)(rand_r(&seed) % 3 - 1),
                                        .deadline_us = (uint64_t)rand_r(&seed) % 5000,
                                        .user = &given[me][i]};
         if (cede_queue_submit(shared, &r, &t) != 0)

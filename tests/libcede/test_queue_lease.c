@@ -251,7 +251,7 @@ TEST(threads)
     open_both(3, CEDE_PRIORITY);
     start_threads(t, 6, work);
     for (uint32_t i = 0; i < REQUESTS;) {
-        struct cede_queue_request r = {.model = i % 3, .cls = (enum cede_class)(i % 3)};
+        struct cede_queue_request r = {.model = i % 3, .cls = (enum cede_class)((int)(i % 3) - 1)};
         i += cede_queue_submit(queue, &r, NULL) == 0;
     }
     struct cede_queue_statistics s;
