@@ -9,6 +9,7 @@
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/memory.h"
+#include "libcede/owner.h"
 
 static uint64_t memory_key(const char *kernel, const struct cede_shape *s)
 {
@@ -103,6 +104,12 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
     r = cede_memory_enter(m);
     if (r)
         return r;
+    r = cede_lease_check(p, CEDE_ONLY_DEVICE(m->config.device), kernel,
+                         shape); /* not after a wait */
+    if (r) {
+        cede_memory_leave(m);
+        return r;
+    }
     uint64_t until_ns = cede_memory_until(m, timeout_us);
     if (!s.memory_bytes)
         s.memory_bytes = cede_needs_get(&m->needs, key);

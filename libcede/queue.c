@@ -5,12 +5,14 @@
 #include "cede/queue.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/stay.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 #include "libcede/queue_impl.h"
 
 #define BATCHES_DEFAULT 8U /* at a time, with a pool */
@@ -126,13 +128,17 @@ CEDE_API int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned
 CEDE_API int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
                                   const struct cede_shape *shape)
 {
-    size_t n = kernel ? strlen(kernel) : 0;
-    if (!q || !q->config.pool || model >= CEDE_QUEUE_MODELS || n >= sizeof(q->models[0].kernel) ||
-        (kernel && !n))
-        return -EINVAL;
+    cede_fail(0, NULL);
+    if (!q || model >= CEDE_QUEUE_MODELS)
+        return cede_fail(-EINVAL, "there is no queue, or no model of this number");
+    if (!q->config.pool)
+        return cede_fail(-EINVAL, "the queue has no pool: set `pool` of its settings");
+    int r = cede_lease_check(q->config.pool, CEDE_ANY_DEVICE, kernel, shape);
+    if (r)
+        return r;
     pthread_mutex_lock(&q->lock);
     struct queue_model *m = &q->models[model];
-    memcpy(m->kernel, kernel ? kernel : "", n + 1);
+    snprintf(m->kernel, sizeof(m->kernel), "%s", kernel ? kernel : "");
     m->shape = shape ? *shape : (struct cede_shape){0};
     pthread_mutex_unlock(&q->lock);
     return 0;

@@ -136,10 +136,10 @@ class Queue:
         _check(_lib.cede_queue_set_model(self._q, model, batch_max, batch_wait_us, expected_us))
 
     def set_lease(self, model, kernel=None, **shape):
-        """What leases for batches of one model are asked for: a kernel's name, known to the pool, and what one
-        request takes; see cede_queue_set_lease(3)."""
-        _check(_lib.cede_queue_set_lease(self._q, model, kernel.encode() if kernel else None,
-                                         ctypes.byref(cede._Shape(**shape))))
+        """What leases for batches of one model are asked for: a kernel's name, which the pool has to know before, and
+        what one request takes; see cede_queue_set_lease(3). FileNotFoundError: the pool does not know the kernel."""
+        _check(_lib.cede_queue_set_lease(self._q, model, kernel.encode() if kernel is not None else None,
+                                         ctypes.byref(cede._Shape(**shape))), cede._said())
 
     def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, prefer=0):
         """Returns a ticket for cancel(). Raises Refused or Closed."""

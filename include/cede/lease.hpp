@@ -170,10 +170,9 @@ class pool
         case -ECANCELED:
             return {r, text + ": the scope is cancelled"};
         case -EINVAL:
-            return {r, detail::reason(text, p ? "no such device, or a shape without threads"
-                                              : "the pool was moved from")};
+            return {r, detail::reason(text, p ? "" : "the pool was moved from")};
         case -ENOENT:
-            return {r, text + ": no such kernel is registered"};
+            return {r, detail::reason(text, "")};
         case -ENOSPC:
             return {r, text + ": `capacity` leases are held or waited for"};
         case -ESHUTDOWN:

@@ -127,7 +127,8 @@ struct cede_range {
  * prefetched meanwhile, and are on the GPU when the call returns; a range that does not fit, or
  * that the device or driver cannot move, stays where it is, and cede_memory_get_statistics() says
  * why. The caller ends the lease by cede_release(), then the reservation by cede_memory_release().
- * Errors of both waits; -EINVAL also for too many ranges. */
+ * Errors of both waits, of which those that no waiting mends come before the first; -EINVAL also
+ * for too many ranges. */
 int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, const char *kernel,
                         const struct cede_shape *shape, const struct cede_range *ranges,
                         unsigned nranges, cede_timeout timeout_us, struct cede_lease *lease,

@@ -135,9 +135,7 @@ class memory
             throw error(r, detail::reason("cede_memory_acquire",
                                           !m_           ? "the memory was moved from"
                                           : !p.handle() ? "the pool was moved from"
-                                                        : "the pool has not this GPU, a shape is "
-                                                          "without threads, or there are too many "
-                                                          "ranges"));
+                                                        : "more than CEDE_RANGES_MAX ranges"));
         if (r != -ENOMEM && r < 0)
             throw pool::refusal("cede_memory_acquire", r, p.handle(), kernel);
         check(r, "cede_memory_acquire");

@@ -66,10 +66,14 @@ int cede_queue_open(const struct cede_queue_config *config, struct cede_queue **
 int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned batch_max,
                          uint64_t batch_wait_us, uint64_t expected_us);
 
-/* Sets the kernel, registered with the pool, and the shape of one request for leases of batches of
- * one model. `blocks` and `memory_bytes` count once for each request of a batch; priority and
- * due_us are the queue's. kernel, shape: NULL for none, as by default: then only the number of
- * leases is limited. -EINVAL: out of range, a name longer than 63 bytes, or there is no pool. */
+/* Sets the kernel and the shape of one request for leases of batches of one model. The kernel has
+ * to be registered with the pool before (cede_pool_kernel(), cede_pool_occupancy()); one that is
+ * registered anew later counts from the next batch on. `blocks` and `memory_bytes` count once for
+ * each request of a batch; priority and due_us are the queue's. kernel, shape: NULL for none, as by
+ * default: then only the number of leases is limited. On failure nothing has changed, and
+ * cede_error_text() says why. -EINVAL: out of range, there is no pool, or the kernel is one of
+ * cede_pool_kernel() and the shape has no threads. -ENOENT: the pool does not know the kernel.
+ * -ESHUTDOWN: the pool is closed. */
 int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
                          const struct cede_shape *shape);
 
@@ -125,8 +129,8 @@ struct cede_queue_batch {
  * stream has a priority by the best class in the batch, and the highest if the batch is urgent.
  * Until the lease is there the requests stay in the queue, and others may join or overtake them.
  * Several threads may ask for one device: each gets a batch, up to `batches`. -EAGAIN: none now,
- * with a timeout of 0. -EINVAL: no such device or time-out. -ENOENT, -ENOSPC, -EIO: as
- * cede_acquire(); the requests stay in the queue. -ESHUTDOWN: this queue or the pool is closed.
+ * with a timeout of 0. -EINVAL: no such device or time-out. -ENOSPC, -EIO: as cede_acquire();
+ * the requests stay in the queue. -ESHUTDOWN: this queue or the pool is closed.
  * -ETIMEDOUT. */
 int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout timeout_us,
                     struct cede_queue_batch *batch);

@@ -164,7 +164,7 @@ template <class T> class queue
     }
 
     /* Kernel and shape for leases of a model's batches. EINVAL: out of range, or there is no pool.
-     */
+     * ENOENT: register the kernel with the pool first. */
     std::error_code set_lease(unsigned model, const char *kernel,
                               const ::cede_shape &one = {}) noexcept
     {
@@ -200,18 +200,17 @@ template <class T> class queue
     }
 
     /* Waits for a batch; empty: the queue is shut down, or there was none in time. Throws EINVAL,
-     * and the pool's errors: ENOENT, ENOSPC, EIO. */
+     * and the pool's errors: ENOSPC, EIO. */
     std::optional<batch<T>> next(unsigned device = 0, microseconds timeout = timeout_forever)
     {
         std::error_code why;
         std::optional<batch<T>> b = try_next(device, timeout, &why);
         int r = -why.value();
         if (r && r != -EAGAIN && r != -ETIMEDOUT && r != -ESHUTDOWN)
-            throw error(r, detail::reason("cede_queue_next",
-                                          !q_            ? "the queue was moved from"
-                                          : r == -EINVAL ? "no such device"
-                                          : r == -ENOENT ? "the pool does not know the kernel"
-                                                         : "the pool gave no lease"));
+            throw error(r, detail::reason("cede_queue_next", !q_ ? "the queue was moved from"
+                                                             : r == -EINVAL
+                                                                 ? "no such device"
+                                                                 : "the pool gave no lease"));
         return b;
     }
     std::optional<batch<T>> try_next(unsigned device = 0, microseconds timeout = timeout_now,

@@ -370,7 +370,9 @@ TEST_WITH(leases_learn_their_need, begin_test, end_test)
     assert_int_equal(cede_memory_acquire(m, p, "gemm", &shape, NULL, 0, 0, &l, &r), 0);
     assert_int_equal(r.bytes, 600);
     assert_int_equal(cede_memory_acquire(m, p, "gemm", &shape, NULL, 0, 0, &second, &q), -ENOMEM);
-    assert_int_equal(cede_memory_acquire(m, p, "none", NULL, NULL, 0, 0, &second, &q), -ENOENT);
+    assert_int_equal(
+        cede_memory_acquire(m, p, "none", &shape, NULL, 0, CEDE_TIMEOUT_FOREVER, &second, &q),
+        -ENOENT); /* without a wait for the room */
     assert_int_equal(stats().promised_bytes, 600);
     give_back(&l, &r);
     assert_int_equal(cede_pool_close(p), 0);

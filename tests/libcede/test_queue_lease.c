@@ -104,9 +104,6 @@ TEST(as_many_as_occupancy_allows)
     open_both(8, CEDE_FIFO);
     assert_int_equal(cede_pool_occupancy(pool, "gemm", 0.4), 0);
     assert_int_equal(cede_queue_set_lease(queue, 0, "gemm", &shape), 0);
-    assert_int_equal(cede_queue_set_lease(queue, 1, "unknown", NULL), 0);
-    assert_int_equal(cede_queue_set_lease(queue, 0, "", NULL), -EINVAL);
-    assert_int_equal(cede_queue_set_lease(queue, CEDE_QUEUE_MODELS, "gemm", NULL), -EINVAL);
     for (int i = 0; i < 3; i++)
         add(0, CEDE_NORMAL);
     assert_int_equal(next(&batch[0]), 0);
@@ -115,9 +112,31 @@ TEST(as_many_as_occupancy_allows)
     done(&batch[1]);
     assert_int_equal(next(&batch[2]), 0);
     add(1, CEDE_NORMAL);
-    assert_int_equal(next(&batch[1]), -ENOENT); /* and the request waits on */
-    assert_int_equal(cede_queue_set_lease(queue, 1, NULL, NULL), 0);
     assert_int_equal(next(&batch[1]), 0);
+    close_both(0);
+}
+
+static void refuses(int r, unsigned model, const char *kernel, const char *words)
+{
+    assert_int_equal(cede_queue_set_lease(queue, model, kernel, NULL), r);
+    assert_non_null(strstr(cede_error_text(), words));
+}
+
+/* Where it is said, and not in the thread that asks for a batch. */
+TEST(what_can_never_be_leased_is_refused_at_once)
+{
+    open_both(8, CEDE_FIFO);
+    refuses(-ENOENT, 0, "gem", "'gem': register it first");
+    refuses(-ENOENT, 0, "", "''");
+    refuses(-EINVAL, CEDE_QUEUE_MODELS, NULL, "model");
+    add(0, CEDE_NORMAL);
+    assert_int_equal(next(&batch[0]), 0); /* as by default */
+    assert_int_equal(cede_pool_kernel(pool, "conv", &batch), 0);
+    refuses(-EINVAL, 0, "conv", "'conv' is without threads");
+    assert_int_equal(cede_pool_occupancy(pool, "gem", 0.4), 0);
+    assert_int_equal(cede_queue_set_lease(queue, 0, "gem", NULL), 0);
+    assert_string_equal(cede_error_text(), "");
+    done(&batch[0]);
     close_both(0);
 }
 
