@@ -258,7 +258,7 @@ int main(int argc, char **argv)
     c.devices = (unsigned)o.soft;
     c.max_concurrent_streams = (unsigned)o.streams;
     /* NVML counts a GPU as busy if anything runs: the gate would leave one lease on each. */
-    c.target_utilization = 100;
+    c.target_utilization_percent = 100;
     int r = cede_pool_open(&c, &pool);
     if (!r)
         r = cede_pool_get_statistics(pool, 0, &s, sizeof(s));

@@ -282,7 +282,8 @@ static int load_open(unsigned way)
     c.max_total_occupancy = load_setting(y->occupancy, c.max_total_occupancy);
     c.unknown_occupancy = load_setting(y->unknown, c.unknown_occupancy);
     c.max_slowdown = load_setting(y->slowdown, c.max_slowdown);
-    c.target_utilization = (unsigned)load_setting(y->utilization, c.target_utilization);
+    c.target_utilization_percent =
+        (unsigned)load_setting(y->utilization, c.target_utilization_percent);
     c.displace = (unsigned)load_setting(y->displace, c.displace);
     int r = y->leases ? cede_pool_open(&c, &results[way].pool) : 0;
     for (unsigned k = 0; !r && y->leases && k < KINDS; k++) {
@@ -382,7 +383,8 @@ static void report_way(FILE *f, unsigned way)
             "\"started\":%llu,\"displaced\":%llu,\"timed_out\":%llu,\"limit\":%u,"
             "\"utilization\":%d,\"error\":\"%s\"}",
             (unsigned long long)s.started, (unsigned long long)s.displaced,
-            (unsigned long long)s.timed_out, s.limit, r->pool ? s.utilization : -1, s.error);
+            (unsigned long long)s.timed_out, s.limit, r->pool ? s.utilization_percent : -1,
+            s.error);
 }
 
 static void report_table(unsigned differ, unsigned cases)

@@ -70,7 +70,7 @@ static void lease_poll(struct cede_pool *p, uint64_t now_ns)
     if (now_ns < p->poll_ns || p->polling || !p->started)
         return;
     p->polling = true;
-    p->poll_ns = time_after(now_ns, p->config.utilization_polling_ms, NSEC_PER_MSEC);
+    p->poll_ns = time_after(now_ns, p->config.utilization_polling_us, NSEC_PER_USEC);
     for (unsigned d = 0; d < p->config.devices && p->open; d++) {
         unsigned percent = 0;
         cede_pool_step_out(p);
@@ -107,7 +107,7 @@ static void lease_read_memory(struct cede_pool *p, uint64_t now_ns, uint64_t age
 
 static uint64_t lease_memory_age_ns(const struct cede_pool *p)
 {
-    return (uint64_t)p->config.utilization_polling_ms * NSEC_PER_MSEC;
+    return time_after(0, p->config.utilization_polling_us, NSEC_PER_USEC);
 }
 
 /* When a waiting thread has to look again, if no other wakes it. */

@@ -48,7 +48,7 @@ void cede_memory_sample(struct cede_memory *m, bool now)
     struct gpu_error why;
     if (!m->gpu || m->sampling ||
         (!now && m->sampled_ns &&
-         cede_clock_now_ns() < time_after(m->sampled_ns, m->config.polling_ms, NSEC_PER_MSEC)))
+         cede_clock_now_ns() < time_after(m->sampled_ns, m->config.polling_us, NSEC_PER_USEC)))
         return;
     m->sampling = true;
     m->stale = false;
@@ -95,7 +95,7 @@ static void memory_ask_daemon(struct cede_memory *m, uint64_t bytes, uint64_t no
 static bool memory_look(struct cede_memory *m, uint64_t bytes, uint64_t now_ns)
 {
     if (m->gpu && !m->sampling &&
-        (m->stale || now_ns >= time_after(m->sampled_ns, m->config.polling_ms, NSEC_PER_MSEC))) {
+        (m->stale || now_ns >= time_after(m->sampled_ns, m->config.polling_us, NSEC_PER_USEC))) {
         cede_memory_sample(m, true);
         return true;
     }
@@ -111,7 +111,7 @@ static void memory_sleep(struct cede_memory *m, struct room_waiter *w, bool firs
 {
     uint64_t wake_ns = min_u64(until_ns, FAR_NS);
     if (first && m->gpu && !m->sampling)
-        wake_ns = min_u64(wake_ns, time_after(m->sampled_ns, m->config.polling_ms, NSEC_PER_MSEC));
+        wake_ns = min_u64(wake_ns, time_after(m->sampled_ns, m->config.polling_us, NSEC_PER_USEC));
     struct timespec t = cede_clock_timespec(wake_ns);
     pthread_cond_timedwait(&w->cond, &m->lock, &t);
 }

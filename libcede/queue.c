@@ -169,8 +169,15 @@ static void queue_overtake(struct cede_queue *q, uint32_t device, int priority)
     cede_lease_wake_owners();
 }
 
+/* SLOT_NONE: any. False: no such device. */
+static bool queue_preferred(const struct cede_queue *q, int in, uint32_t *device)
+{
+    *device = in && in != CEDE_ANY_DEVICE ? (uint32_t)(in ^ CEDE_PREFER_DEVICE(0)) : SLOT_NONE;
+    return *device == SLOT_NONE || *device < q->config.devices;
+}
+
 static int queue_submit(struct cede_queue *q, const struct cede_queue_request *in,
-                        struct cede_queue_ticket *ticket, uint64_t now)
+                        uint32_t preferred, struct cede_queue_ticket *ticket, uint64_t now)
 {
     const struct queue_model *m = queue_model(q, in->model);
     uint64_t key = cede_run_times_key(in->model, in->shape);
@@ -183,7 +190,7 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
                         .run_ns = time.run_ns,
                         .after_ns = in->after_us < FAR_US ? in->after_us * NSEC_PER_USEC : 0,
                         .class = cede_class_of(in->cls),
-                        .preferred = in->prefer ? in->prefer - 1 : SLOT_NONE,
+                        .preferred = preferred,
                         .model = in->model,
                         .batch_max = m->batch_max,
                         .shape = in->shape,
@@ -213,12 +220,14 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
                                struct cede_queue_ticket *ticket)
 {
     struct cede_queue_ticket unwanted;
+    uint32_t preferred;
     if (!q || !request || cede_class_of(request->cls) == CLASS_COUNT ||
-        request->prefer > q->config.devices)
+        !queue_preferred(q, request->device, &preferred))
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
     int r = q->shut ? -ESHUTDOWN
-                    : queue_submit(q, request, ticket ? ticket : &unwanted, cede_clock_now_ns());
+                    : queue_submit(q, request, preferred, ticket ? ticket : &unwanted,
+                                   cede_clock_now_ns());
     pthread_mutex_unlock(&q->lock);
     return r;
 }

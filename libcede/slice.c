@@ -74,7 +74,7 @@ static int slice_check(const struct cede_slice_config *c, struct cede_slice_prog
         return slice_refuse(p, "OpenCL without a queue: set `stream` to a cl_command_queue");
     if (c->depth < 1 || c->depth > CEDE_SLICE_DEPTH_MAX)
         return slice_refuse(p, "`depth` is out of range: give 1 to 8");
-    if (c->target_us < 1 || c->target_us > CEDE_SLICE_TARGET_MAX)
+    if (c->target_us < 1 || c->target_us > CEDE_SLICE_TARGET_MAX_US)
         return slice_refuse(p, "`target_us` is out of range: give 1 to 1000000");
     if (!c->multiple)
         return slice_refuse(p, "`multiple` is 0: give at least 1");

@@ -306,18 +306,17 @@ class _Shape(ctypes.Structure):
 
 class _PoolConfig(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t)] + [(n, ctypes.c_uint) for n in (
-        "flags", "devices", "capacity", "max_concurrent_streams", "streams", "target_utilization",
-        "utilization_polling_ms", "age_ms")] + [(n, ctypes.c_int64) for n in (
-            "block_timeout_us", "stream_timeout_us")] + [
+        "flags", "devices", "capacity", "max_concurrent_streams", "streams", "target_utilization_percent")] + [
+            (n, ctypes.c_uint64) for n in ("utilization_polling_us", "age_us", "urgent_us")] + [
+                (n, ctypes.c_int64) for n in ("block_timeout_us", "stream_timeout_us")] + [
             (n, ctypes.c_double) for n in (
                 "max_total_occupancy", "unknown_occupancy", "memory_reserve_fraction", "max_slowdown")] + [
-                    ("urgent_threshold_ns", ctypes.c_uint64), ("displace", ctypes.c_uint),
-                    ("reserved", ctypes.c_uint), ("cede", ctypes.c_void_p)]
+                    ("displace", ctypes.c_uint), ("reserved", ctypes.c_uint), ("cede", ctypes.c_void_p)]
 
 
 class PoolStatistics(ctypes.Structure):
     """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest, as bytes."""
-    _fields_ = [("devices", ctypes.c_uint), ("has_gpu", ctypes.c_int), ("utilization", ctypes.c_int),
+    _fields_ = [("devices", ctypes.c_uint), ("has_gpu", ctypes.c_int), ("utilization_percent", ctypes.c_int),
                 ("active", ctypes.c_uint), ("waiting", ctypes.c_uint), ("limit", ctypes.c_uint),
                 ("occupancy", ctypes.c_double), ("started", ctypes.c_uint64),
                 ("timed_out", ctypes.c_uint64), ("stolen", ctypes.c_uint64),

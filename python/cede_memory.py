@@ -33,7 +33,7 @@ _PRESSURE = ctypes.CFUNCTYPE(None, _p, _int)
 
 class _Config(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("flags", _uint), ("device", _int), ("capacity", _uint),
-                ("block_timeout_us", ctypes.c_int64), ("polling_ms", _uint), ("total_bytes", _u64), ("reserve_bytes", _u64),
+                ("block_timeout_us", ctypes.c_int64), ("polling_us", _u64), ("total_bytes", _u64), ("reserve_bytes", _u64),
                 ("reserve_fraction", ctypes.c_double), ("high", ctypes.c_double), ("critical", ctypes.c_double),
                 ("on_pressure", _PRESSURE), ("arg", _p), ("daemon", _p)]
 

@@ -37,7 +37,7 @@ class _Config(ctypes.Structure):
 
 class _Request(ctypes.Structure):
     _fields_ = [("model", ctypes.c_uint32), ("shape", _u64), ("cls", ctypes.c_int),
-                ("deadline_us", _u64), ("after_us", _u64), ("prefer", _uint), ("user", _p)]
+                ("deadline_us", _u64), ("after_us", _u64), ("device", ctypes.c_int), ("user", _p)]
 
 
 class _Ticket(ctypes.Structure):
@@ -141,9 +141,9 @@ class Queue:
         _check(_lib.cede_queue_set_lease(self._q, model, kernel.encode() if kernel is not None else None,
                                          ctypes.byref(cede._Shape(**shape))), cede._said())
 
-    def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, prefer=0):
-        """Returns a ticket for cancel(). Raises Refused or Closed."""
-        request = _Request(model, shape, cls, deadline_us, after_us, prefer)
+    def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, device=-1):
+        """Returns a ticket for cancel(). device: the preferred one, from 0. Raises Refused or Closed."""
+        request = _Request(model, shape, cls, deadline_us, after_us, device | 0x20000)
         with self._lock:
             self._last += 1
             key = request.user = self._last

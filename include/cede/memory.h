@@ -8,7 +8,8 @@
  *
  * Thread-safe: all functions may be called from several threads at once; none may be called from a
  * signal handler. After fork() all handles are closed in the child. Functions that return int
- * return 0 or a negative errno unless they say otherwise, and none changes errno. */
+ * return 0 or a negative errno unless they say otherwise, and none changes errno. Times are
+ * microseconds. */
 #ifndef CEDE_MEMORY_H
 #define CEDE_MEMORY_H
 
@@ -44,7 +45,7 @@ struct cede_memory_config {
     int device;                    /* 0: libcuda's number of the GPU */
     unsigned capacity;             /* 1024 reservations and waits; at most 65536 */
     cede_timeout block_timeout_us; /* 5000000: CEDE_TIMEOUT_DEFAULT; not that itself */
-    unsigned polling_ms;           /* 20: how old the driver's figure of free memory may be */
+    uint64_t polling_us;           /* 20000: how old the driver's figure of free memory may be */
     uint64_t total_bytes;    /* 0: the GPU's memory; else the most that this handle gives out */
     uint64_t reserve_bytes;  /* 0: reserve_fraction */
     double reserve_fraction; /* 0.1 of the memory stays free */
@@ -102,7 +103,7 @@ int cede_memory_allocate(struct cede_memory *m, const struct cede_reservation *f
  * see cuMemFree(). -ENOENT: not allocated here, or freed before. -EIO, -EINVAL, -ESHUTDOWN. */
 int cede_memory_free(struct cede_memory *m, uint64_t address);
 
-/* The pressure now, enum cede_pressure. Asks the driver if its figure is older than polling_ms, and
+/* The pressure now, enum cede_pressure. Asks the driver if its figure is older than polling_us, and
  * calls on_pressure() after a change. -EINVAL, -ESHUTDOWN. */
 int cede_memory_pressure(struct cede_memory *m);
 

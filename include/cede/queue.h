@@ -77,13 +77,16 @@ int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned batch_ma
 int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
                          const struct cede_shape *shape);
 
+/* Device d, counted from 0 as everywhere; other numbers are refused. */
+#define CEDE_PREFER_DEVICE(d) ((d) | 0x20000)
+
 struct cede_queue_request {
     uint32_t model;       /* only requests of one model and shape share a batch */
     uint64_t shape;       /* e.g. a padded length */
     enum cede_class cls;  /* 0: CEDE_NORMAL */
     uint64_t deadline_us; /* from now; 0: none */
     uint64_t after_us;    /* run time of further work of this client with the same deadline */
-    unsigned prefer;      /* number of the preferred device + 1; 0: any */
+    int device;           /* the preferred one, as CEDE_PREFER_DEVICE(); 0, CEDE_ANY_DEVICE: any */
     void *user;           /* comes back with the batch */
 };
 

@@ -46,7 +46,7 @@ struct admission {
     std::uint64_t shape = 0;
     job_class cls = job_class::normal;
     microseconds deadline{0}, after{0};
-    int prefer = any_device;
+    int device = any_device; /* the preferred one */
 };
 
 /* Requests that run together: `for (T *r : batch)`. The destructor reports the batch as failed
@@ -257,7 +257,7 @@ template <class T> class queue
                                      static_cast<::cede_class>(a.cls),
                                      detail::deadline_us(a.deadline),
                                      detail::span_us(a.after),
-                                     static_cast<unsigned>(a.prefer) + 1,
+                                     CEDE_PREFER_DEVICE(a.device),
                                      item};
         return ::cede_queue_submit(q_.get(), &r, &t);
     }

@@ -21,8 +21,8 @@
 extern "C" {
 #endif
 
-#define CEDE_SLICE_DEPTH_MAX  8
-#define CEDE_SLICE_TARGET_MAX 1000000 /* us */
+#define CEDE_SLICE_DEPTH_MAX     8
+#define CEDE_SLICE_TARGET_MAX_US 1000000
 
 enum cede_slice_flags {
     CEDE_SLICE_NO_GPU = 1, /* a slice has run when `launch` returns */
@@ -35,7 +35,7 @@ struct cede_slice_config {
     unsigned flags;          /* 0: CUDA, in the calling thread's current context */
     unsigned depth;          /* 2 slices queued; at most CEDE_SLICE_DEPTH_MAX. 1: the GPU idles
                                 between slices */
-    uint64_t target_us;      /* 500: length of a slice; 1 to CEDE_SLICE_TARGET_MAX */
+    uint64_t target_us;      /* 500: length of a slice; 1 to CEDE_SLICE_TARGET_MAX_US */
     uint64_t count;          /* 0: elements of the whole work */
     uint64_t multiple;       /* 1: a slice is a multiple of it, except the last */
     uint64_t checkpoint_us;  /* 10000000: between calls of `save`; 0: only when the run stops */

@@ -28,7 +28,7 @@ static cede::pool_config small_pool(unsigned leases)
     cede::pool_config c;
     c.devices = 1;
     c.max_concurrent_streams = leases;
-    c.target_utilization = 100;
+    c.target_utilization_percent = 100;
     return c;
 }
 
@@ -412,9 +412,9 @@ static void the_queue_hands_back_what_was_submitted()
     auto full = q.try_submit(&three, a, &why);
     CHECK(full && full->id == 0 && full->answer == CEDE_QUEUE_FULL);
     CHECK(why == std::errc::device_or_resource_busy);
-    a.prefer = 64;
+    a.device = 64;
     fails(std::errc::invalid_argument, "out of range", [&] { q.submit(&three, a); });
-    a.prefer = -2;
+    a.device = -2;
     CHECK(!q.try_submit(&three, a, &why) && why == std::errc::invalid_argument);
     fails(std::errc::invalid_argument, "no such device", [&] { q.next(1); });
     CHECK(!q.cancel(second) && q.cancel(second) == std::errc::no_such_file_or_directory);

@@ -17,7 +17,7 @@ static struct cede_memory_config config(void)
 {
     struct cede_memory_config c;
     cede_memory_defaults(&c);
-    c.polling_ms = 1;
+    c.polling_us = 1000;
     return c;
 }
 
@@ -350,7 +350,7 @@ TEST_WITH(leases_learn_their_need, begin_test, end_test)
     struct cede_reservation r, q;
     uint64_t a, b;
     cede_pool_defaults(&c);
-    c.target_utilization = 100;
+    c.target_utilization_percent = 100;
     c.max_concurrent_streams = 1;
     struct cede_pool *p = open_configured(&c);
     assert_int_equal(cede_pool_occupancy(p, "gemm", 0.1), 0);

@@ -79,6 +79,23 @@ TEST(order)
     }
 }
 
+/* Devices count from 0, and a request that names none goes to the one with the least to do. */
+TEST(the_preferred_device)
+{
+    static const int device[] = {0, 0, CEDE_ANY_DEVICE, CEDE_PREFER_DEVICE(2)};
+    static const unsigned where[] = {0, 1, 2, 2};
+    struct cede_queue_config c = plain(CEDE_FIFO);
+    struct cede_queue_ticket t;
+    c.devices = 3;
+    struct cede_queue *q = open_queue(&c);
+    for (unsigned i = 0; i < 4; i++) {
+        const struct cede_queue_request r = {.device = device[i]};
+        assert_int_equal(cede_queue_submit(q, &r, &t), 0);
+        assert_int_equal(t.device, where[i]);
+    }
+    cede_queue_close(q);
+}
+
 /* As with all defaults: what is 0 is the class that nobody asked to change. */
 TEST(a_zeroed_request_is_of_class_normal)
 {
@@ -235,9 +252,14 @@ TEST(bad_input)
     assert_int_equal(cede_queue_open(NULL, NULL), -EINVAL);
     q = open_queue(NULL);
     struct cede_queue_statistics s;
-    struct cede_queue_request r = {.cls = (enum cede_class)3}, elsewhere = {.prefer = 2};
+    struct cede_queue_request r = {.cls = (enum cede_class)3},
+                              elsewhere = {.device = CEDE_PREFER_DEVICE(1)};
     void *user;
     assert_int_equal(cede_queue_submit(q, &r, NULL), -EINVAL);
+    assert_int_equal(cede_queue_submit(q, &elsewhere, NULL), -EINVAL);
+    elsewhere.device = 1; /* a plain number is no device, lest it is counted from 1 */
+    assert_int_equal(cede_queue_submit(q, &elsewhere, NULL), -EINVAL);
+    elsewhere.device = CEDE_PREFER_DEVICE(-2);
     assert_int_equal(cede_queue_submit(q, &elsewhere, NULL), -EINVAL);
     assert_int_equal(cede_queue_submit(NULL, &r, NULL), -EINVAL);
     assert_int_equal(cede_queue_next(q, 1, 0, &batch), -EINVAL);

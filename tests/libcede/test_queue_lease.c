@@ -18,7 +18,7 @@ static void open_both(unsigned streams, enum cede_queue_policy policy)
     struct cede_queue_config q;
     p.max_total_occupancy = 0.9;
     p.unknown_occupancy = 0;
-    p.age_ms = 1000000;
+    p.age_us = 1000000000;
     pool = open_configured(&p);
     cede_queue_defaults(&q);
     q.pool = pool;

@@ -346,7 +346,7 @@ TEST(refuses)
     REFUSED(depth, 0, "depth");
     REFUSED(depth, CEDE_SLICE_DEPTH_MAX + 1, "depth");
     REFUSED(target_us, 0, "target_us");
-    REFUSED(target_us, CEDE_SLICE_TARGET_MAX + 1, "target_us");
+    REFUSED(target_us, CEDE_SLICE_TARGET_MAX_US + 1, "target_us");
     REFUSED(target_us, UINT64_MAX, "target_us");
     REFUSED(multiple, 0, "multiple");
     REFUSED(timeout_us, -1, "timeout_us");

@@ -114,7 +114,7 @@ TEST_LEASES(limits_hold_and_nothing_is_lost)
         p.streams = 1 + (uint32_t)rnd(8);
         p.max_total_occupancy = (double)rnd(LEASE_WHOLE + 1) / LEASE_WHOLE;
         p.stream_timeout_us = (cede_timeout)rnd(100) * 1000;
-        p.age_ms = (unsigned)rnd(50);
+        p.age_us = rnd(50) * 1000;
         make(p);
         uint64_t memory = rnd(2) ? 1000 : 0, t = 0;
         for (uint32_t d = 0; d < p.devices; d++)
@@ -248,7 +248,7 @@ TEST_LEASES(no_lease_starves)
     for (uint64_t seed = 1; seed <= 50; seed++) {
         state = seed;
         struct cede_pool_config p = params();
-        p.age_ms = 200;
+        p.age_us = 200000;
         p.max_concurrent_streams = 4;
         make(p);
         uint64_t id[6], end[6], low = 0, from = 50 * MS, now = 0;
@@ -282,7 +282,8 @@ TEST_LEASES(no_lease_starves)
                 id[k] = e.id;
             }
         }
-        assert_true(now - from >= (p.age_ms - 10) * MS && now - from <= (p.age_ms + 20) * MS);
+        assert_true(now - from >= (p.age_us - 10000) * 1000 &&
+                    now - from <= (p.age_us + 20000) * 1000);
     }
 }
 
@@ -424,7 +425,7 @@ static double limit_for(uint32_t bears, uint32_t then, double max_slowdown)
     double left[THREADS] = {0};
     struct cede_pool_config p = params();
     p.max_slowdown = max_slowdown;
-    p.target_utilization = 100;
+    p.target_utilization_percent = 100;
     make(p);
     struct lease_event e;
     struct lease_ask a = ask(1);
