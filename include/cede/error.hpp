@@ -59,6 +59,11 @@ inline void check(int result, const char *text)
         throw error(result, text);
 }
 
+inline void check(std::error_code c, const char *text)
+{
+    check(-c.value(), text);
+}
+
 /* Whether a call failed; gives the reason to functions that return an optional. */
 inline bool failed(int result, std::error_code *why) noexcept
 {
@@ -141,20 +146,24 @@ template <class T, auto Release> class held
     held &operator=(held &&other) noexcept
     {
         if (this != &other) {
-            static_cast<void>(release());
+            static_cast<void>(try_release());
             raw_ = std::exchange(other.raw_, T{});
         }
         return *this;
     }
     ~held()
     {
-        static_cast<void>(release());
+        static_cast<void>(try_release());
     }
     /* EINVAL: it is empty. ESTALE: its pool or memory is closed. */
-    std::error_code release() noexcept
+    [[nodiscard]] std::error_code try_release() noexcept
     {
         T raw = std::exchange(raw_, T{});
         return code(Release(&raw));
+    }
+    void release()
+    {
+        check(try_release(), "release: it is empty, or what it is of is closed");
     }
     explicit operator bool() const noexcept
     {

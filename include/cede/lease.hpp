@@ -69,8 +69,8 @@ class pool
                                         : "cede_pool_open");
         p_.reset(p);
     }
-    static std::optional<pool> try_open(const pool_config &config = {},
-                                        std::error_code *why = nullptr) noexcept
+    [[nodiscard]] static std::optional<pool> try_open(const pool_config &config = {},
+                                                      std::error_code *why = nullptr) noexcept
     {
         ::cede_pool *p;
         if (detail::failed(::cede_pool_open(&config, &p), why))
@@ -78,7 +78,7 @@ class pool
         return pool(p);
     }
 
-    std::error_code try_kernel(const char *name, void *function) noexcept
+    [[nodiscard]] std::error_code try_kernel(const char *name, void *function) noexcept
     {
         return detail::code(::cede_pool_kernel(p_.get(), name, function));
     }
@@ -86,7 +86,7 @@ class pool
     {
         registered(try_kernel(name, function), "cede_pool_kernel");
     }
-    std::error_code try_occupancy(const char *name, double share) noexcept
+    [[nodiscard]] std::error_code try_occupancy(const char *name, double share) noexcept
     {
         return detail::code(::cede_pool_occupancy(p_.get(), name, share));
     }
@@ -105,9 +105,10 @@ class pool
         return l;
     }
     /* Does not wait, unless there is a timeout. */
-    std::optional<lease> try_acquire(const char *kernel = nullptr, const shape &s = {},
-                                     int device = any_device, microseconds timeout = timeout_now,
-                                     std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<lease> try_acquire(const char *kernel = nullptr,
+                                                   const shape &s = {}, int device = any_device,
+                                                   microseconds timeout = timeout_now,
+                                                   std::error_code *why = nullptr) noexcept
     {
         lease l;
         if (detail::failed(take(nullptr, p_.get(), device, kernel, s, timeout, l.raw_), why))

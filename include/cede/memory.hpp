@@ -68,10 +68,6 @@ inline int free_allocated(const allocated *a) noexcept
 class allocation : public detail::held<detail::allocated, detail::free_allocated>
 {
   public:
-    std::error_code free() noexcept
-    {
-        return release();
-    }
     std::uint64_t address() const noexcept /* a CUdeviceptr */
     {
         return raw_.opaque[0];
@@ -106,8 +102,9 @@ class memory
               "cede_memory_reserve");
         return r;
     }
-    std::optional<reservation> try_reserve(std::uint64_t bytes, microseconds timeout = timeout_now,
-                                           std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<reservation> try_reserve(std::uint64_t bytes,
+                                                         microseconds timeout = timeout_now,
+                                                         std::error_code *why = nullptr) noexcept
     {
         reservation r;
         if (detail::failed(::cede_memory_reserve(m_.get(), bytes, timeout.count(), &r.raw_), why))
@@ -141,11 +138,10 @@ class memory
         check(r, "cede_memory_acquire");
         return l;
     }
-    std::optional<memory_lease> try_acquire(pool &p, const char *kernel = nullptr,
-                                            const shape &s = {},
-                                            const std::vector<::cede_range> &ranges = {},
-                                            microseconds timeout = timeout_now,
-                                            std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<memory_lease>
+    try_acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
+                const std::vector<::cede_range> &ranges = {}, microseconds timeout = timeout_now,
+                std::error_code *why = nullptr) noexcept
     {
         memory_lease l;
         if (detail::failed(take(p, kernel, s, ranges, timeout, l), why))

@@ -30,9 +30,9 @@ class scope
         : scope(&parent, threads, timeout)
     {
     }
-    static std::optional<scope> try_open(scope *parent, unsigned threads,
-                                         microseconds timeout = timeout_forever,
-                                         std::error_code *why = nullptr) noexcept
+    [[nodiscard]] static std::optional<scope> try_open(scope *parent, unsigned threads,
+                                                       microseconds timeout = timeout_forever,
+                                                       std::error_code *why = nullptr) noexcept
     {
         int r;
         auto s = open(parent, threads, timeout, r);
@@ -58,7 +58,7 @@ class scope
                                         : "cede_scope_fork");
     }
     /* Throws only what copying or moving f throws. */
-    template <class F> std::error_code try_fork(F &&f)
+    template <class F> [[nodiscard]] std::error_code try_fork(F &&f)
     {
         using task = task_of<std::decay_t<F>>;
         if (!s_)
@@ -87,7 +87,7 @@ class scope
                          : r == -ETIMEDOUT ? "cede_scope_join: the scope's deadline has passed"
                                            : "cede_scope_join: a task failed");
     }
-    std::error_code try_join() noexcept
+    [[nodiscard]] std::error_code try_join() noexcept
     {
         return detail::code(joined());
     }
@@ -112,9 +112,10 @@ class scope
             throw pool::refusal("cede_scope_acquire", -why.value(), p.handle(), kernel);
         return std::move(*l);
     }
-    std::optional<lease> try_acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
-                                     int device = any_device, microseconds timeout = timeout_now,
-                                     std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<lease> try_acquire(pool &p, const char *kernel = nullptr,
+                                                   const shape &s = {}, int device = any_device,
+                                                   microseconds timeout = timeout_now,
+                                                   std::error_code *why = nullptr) noexcept
     {
         lease l;
         int r = s_ ? pool::take(s_->c, p.handle(), device, kernel, s, timeout, l.raw_) : -EINVAL;
