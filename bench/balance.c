@@ -132,7 +132,7 @@ static void *run(void *arg)
         double us = rnd(t, 10) ? o.kernel_us : 10 * o.kernel_us;
         struct cede_lease l;
         int r = cede_acquire(pool, o.bound ? CEDE_ONLY_DEVICE(want) : want, "spin", &shape,
-                             CEDE_NO_TIMEOUT, &l);
+                             CEDE_TIMEOUT_FOREVER, &l);
         if (r) {
             t->result = error_set(&t->err, r, "cannot acquire a lease: %s", strerror(-r));
             break;
@@ -258,7 +258,7 @@ int main(int argc, char **argv)
     c.devices = (unsigned)o.soft;
     c.max_concurrent_streams = (unsigned)o.streams;
     /* NVML counts a GPU as busy if anything runs: the gate would leave one lease on each. */
-    c.target_utilization = 100;
+    c.target_utilization_percent = 100;
     int r = cede_pool_open(&c, &pool);
     if (!r)
         r = cede_pool_get_statistics(pool, 0, &s, sizeof(s));

@@ -155,7 +155,8 @@ static int load_slices(struct thread *t, void *stream, const struct cede_lease *
     cede_slice_defaults(&c);
     c.flags = o.cpu ? CEDE_SLICE_NO_GPU : 0;
     c.count = alone_us[SLICED] > 0 ? (uint64_t)(SLICED_MS * 1000 / alone_us[SLICED]) + 1 : 100000;
-    c.timeout_us = alone_us[SLICED] > 0 ? CEDE_NO_TIMEOUT : 300000; /* that is still to be found */
+    c.timeout_us =
+        alone_us[SLICED] > 0 ? CEDE_TIMEOUT_FOREVER : 300000; /* that is still to be found */
     c.stream = stream;
     c.lease = lease;
     c.launch = load_launch;
@@ -281,7 +282,8 @@ static int load_open(unsigned way)
     c.max_total_occupancy = load_setting(y->occupancy, c.max_total_occupancy);
     c.unknown_occupancy = load_setting(y->unknown, c.unknown_occupancy);
     c.max_slowdown = load_setting(y->slowdown, c.max_slowdown);
-    c.target_utilization = (unsigned)load_setting(y->utilization, c.target_utilization);
+    c.target_utilization_percent =
+        (unsigned)load_setting(y->utilization, c.target_utilization_percent);
     c.displace = (unsigned)load_setting(y->displace, c.displace);
     int r = y->leases ? cede_pool_open(&c, &results[way].pool) : 0;
     for (unsigned k = 0; !r && y->leases && k < KINDS; k++) {
@@ -381,7 +383,8 @@ static void report_way(FILE *f, unsigned way)
             "\"started\":%llu,\"displaced\":%llu,\"timed_out\":%llu,\"limit\":%u,"
             "\"utilization\":%d,\"error\":\"%s\"}",
             (unsigned long long)s.started, (unsigned long long)s.displaced,
-            (unsigned long long)s.timed_out, s.limit, r->pool ? s.utilization : -1, s.error);
+            (unsigned long long)s.timed_out, s.limit, r->pool ? s.utilization_percent : -1,
+            s.error);
 }
 
 static void report_table(unsigned differ, unsigned cases)

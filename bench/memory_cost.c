@@ -162,7 +162,7 @@ static void first_use(void)
     size_t available = 0, all;
     void *lib = dlopen("libcuda.so.1", RTLD_NOW);
     cede_pool_defaults(&c);
-    c.target_utilization = 100;
+    c.target_utilization_percent = 100;
     cu.info(&available, &all);
     const char *missing = symbols_find(lib, touch_symbols, ARRAY_SIZE(touch_symbols), &cu);
     if (missing || available < 4 * touched_bytes) { /* never more managed memory than is free */

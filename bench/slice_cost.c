@@ -187,7 +187,7 @@ int main(int argc, char **argv)
         .help = "usage: bench_slice_cost [--target-us N] [--ms N] [--rounds N] [--iters N] "
                 "[--multiple N] [--cpu] [--json FILE]\n"};
     const struct option_row options[] = {
-        {"target-us", COST_WHOLE(&o.target_us, 1, CEDE_SLICE_TARGET_MAX)},
+        {"target-us", COST_WHOLE(&o.target_us, 1, CEDE_SLICE_TARGET_MAX_US)},
         {"ms", COST_WHOLE(&o.ms, 1, 60000)},
         {"rounds", COST_WHOLE(&o.rounds, 1, ROUNDS_MAX)},
         {"iters", COST_WHOLE(&o.iters, 1, 100000000)},

@@ -52,9 +52,10 @@ CEDE_API int cede_set_priority(struct cede *c, cede_stream stream, int priority)
 
 CEDE_API int cede_set_class(struct cede *c, enum cede_class cls)
 {
-    if ((unsigned)cls > CEDE_BATCH)
+    enum job_class class = cede_class_of(cls);
+    if (class == CLASS_COUNT)
         return -EINVAL;
-    return c ? cede_link_set(c, (int)cls, -1) : 0;
+    return c ? cede_link_set(c, (int)class, -1) : 0;
 }
 
 CEDE_API int cede_set_weight(struct cede *c, unsigned weight)

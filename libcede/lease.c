@@ -6,6 +6,7 @@
 #include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 #include "libcede/handle.h"
 #include "libcede/pool.h"
 
@@ -17,23 +18,18 @@
 
 /* Key and occupancy of a lease for this kernel. With the pool's lock held; gives it up to ask the
  * driver. */
-static int lease_measure(struct cede_pool *p, const char *kernel, const struct cede_shape *s,
-                         struct lease_ask *a)
+static int lease_measure(struct cede_pool *p, const struct lease_kernel *f,
+                         const struct cede_shape *s, struct lease_ask *a)
 {
     struct gpu_profile profile;
     a->occupancy = LEASE_UNKNOWN;
-    if (!kernel)
-        return 0;
-    const struct lease_kernel *f = cede_kernels_find(p->kernels, kernel);
     if (!f)
-        return -ENOENT;
+        return 0;
     a->key = cede_kernels_key(f, s);
     if (!f->function) {
         a->occupancy = f->share;
         return 0;
     }
-    if (!s->threads)
-        return -EINVAL;
     if (!p->gpus)
         return 0;
     if (!cede_kernels_profile(p->kernels, f, s, &profile)) {
@@ -74,7 +70,7 @@ static void lease_poll(struct cede_pool *p, uint64_t now_ns)
     if (now_ns < p->poll_ns || p->polling || !p->started)
         return;
     p->polling = true;
-    p->poll_ns = time_after(now_ns, p->config.utilization_polling_ms, NSEC_PER_MSEC);
+    p->poll_ns = time_after(now_ns, p->config.utilization_polling_us, NSEC_PER_USEC);
     for (unsigned d = 0; d < p->config.devices && p->open; d++) {
         unsigned percent = 0;
         cede_pool_step_out(p);
@@ -111,7 +107,7 @@ static void lease_read_memory(struct cede_pool *p, uint64_t now_ns, uint64_t age
 
 static uint64_t lease_memory_age_ns(const struct cede_pool *p)
 {
-    return (uint64_t)p->config.utilization_polling_ms * NSEC_PER_MSEC;
+    return time_after(0, p->config.utilization_polling_us, NSEC_PER_USEC);
 }
 
 /* When a waiting thread has to look again, if no other wakes it. */
@@ -241,8 +237,30 @@ static _Thread_local struct {
     uint32_t device;
 } lease_last[LAST_POOLS] __attribute__((tls_model("initial-exec")));
 
+/* What no waiting mends. *f: the kernel; NULL: none was named. */
+static int lease_refused(const struct cede_pool *p, int device, const char *kernel,
+                         const struct cede_shape *s, const struct lease_kernel **f)
+{
+    *f = kernel ? cede_kernels_find(p->kernels, kernel) : NULL;
+    if (device < CEDE_ANY_DEVICE || device >= 2 * ONLY ||
+        (device >= 0 && ((unsigned)device & (ONLY - 1)) >= p->config.devices))
+        return cede_fail(-EINVAL, "the pool has no device %d: give 0 to %u, or CEDE_ANY_DEVICE",
+                         device >= 0 ? device & (ONLY - 1) : device, p->config.devices - 1);
+    if (kernel && !*f)
+        return cede_fail(-ENOENT,
+                         "the pool knows no kernel '%.63s': register it first, with "
+                         "cede_pool_kernel() or cede_pool_occupancy()",
+                         kernel);
+    if (kernel && (*f)->function && !s->threads)
+        return cede_fail(-EINVAL,
+                         "the shape for kernel '%s' is without threads: set `threads` to those of "
+                         "a block",
+                         kernel);
+    return 0;
+}
+
 static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
-                         const char *kernel, const struct cede_shape *s, int64_t timeout_us,
+                         const char *kernel, const struct cede_shape *s, cede_timeout timeout_us,
                          struct cede_lease *out)
 {
     const uint64_t pool = p->generation * CEDE_POOLS_MAX + (uint64_t)(p - cede_pool_table);
@@ -254,10 +272,10 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
                           .memory_bytes = s->memory_bytes};
     struct lease_waiter w = {.owner = owner, .memory = s->memory_bytes != 0};
     struct lease_data mine = {0};
-    if (device < CEDE_ANY_DEVICE || device >= 2 * ONLY ||
-        (device >= 0 && a.preferred >= p->config.devices))
-        return -EINVAL;
-    int r = lease_measure(p, kernel, s, &a);
+    const struct lease_kernel *f;
+    int r = lease_refused(p, device, kernel, s, &f);
+    if (!r)
+        r = lease_measure(p, f, s, &a);
     const bool reports = lease_reports(p, owner, s);
     if (!r && reports && timeout_us && !lease_report(p, s, &mine))
         r = -ESHUTDOWN;
@@ -271,8 +289,7 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
     if (r)
         goto out;
     a.deadline_ns = s->due_us ? time_after(now_ns, s->due_us, NSEC_PER_USEC) : TIME_NEVER;
-    a.until_ns = timeout_us < 0 ? time_after(now_ns, p->config.block_timeout_ms, NSEC_PER_MSEC)
-                                : time_after(now_ns, (uint64_t)timeout_us, NSEC_PER_USEC);
+    a.until_ns = timeout_end(timeout_us, now_ns, p->config.block_timeout_us);
     if (owner && timeout_us && owner->deadline_ns < a.until_ns)
         a.until_ns = owner->deadline_ns;
     r = cede_leases_ask(p->leases, &a, now_ns, &w.event);
@@ -300,22 +317,37 @@ out:
     return r;
 }
 
+static const struct cede_shape no_shape;
+
+int cede_lease_check(struct cede_pool *p, int device, const char *kernel,
+                     const struct cede_shape *shape)
+{
+    const struct lease_kernel *f;
+    int r = cede_pool_enter(p);
+    if (r)
+        return cede_fail(r, r == -ESHUTDOWN ? "the pool is closed" : NULL);
+    r = lease_refused(p, device, kernel, shape ? shape : &no_shape, &f);
+    pthread_mutex_unlock(&p->lock);
+    return r;
+}
+
 int cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
-                       const char *kernel, const struct cede_shape *shape, int64_t timeout_us,
+                       const char *kernel, const struct cede_shape *shape, cede_timeout timeout_us,
                        struct cede_lease *out)
 {
-    static const struct cede_shape none;
     WHOLE_CALL;
-    int r = out ? cede_pool_enter(p) : -EINVAL;
+    int r = cede_timeout_check(timeout_us);
+    if (!r)
+        r = out ? cede_pool_enter(p) : -EINVAL;
     if (r)
         return r;
-    r = lease_acquire(p, owner, device, kernel, shape ? shape : &none, timeout_us, out);
+    r = lease_acquire(p, owner, device, kernel, shape ? shape : &no_shape, timeout_us, out);
     pthread_mutex_unlock(&p->lock);
     return r;
 }
 
 CEDE_API int cede_acquire(struct cede_pool *p, int device, const char *kernel,
-                          const struct cede_shape *shape, int64_t timeout_us,
+                          const struct cede_shape *shape, cede_timeout timeout_us,
                           struct cede_lease *out)
 {
     return cede_lease_acquire(p, NULL, device, kernel, shape, timeout_us, out);

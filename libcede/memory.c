@@ -26,8 +26,8 @@ CEDE_API void cede_memory_defaults(struct cede_memory_config *c)
     *c = (struct cede_memory_config){
         .size = sizeof(*c),
         .capacity = 1024,
-        .block_timeout_ms = 5000,
-        .polling_ms = 20,
+        .block_timeout_us = 5000000,
+        .polling_us = 20000,
         .reserve_fraction = 0.1,
         .high = 0.75,
         .critical = 0.9,
@@ -76,7 +76,8 @@ static int memory_fill(struct cede_memory *m)
 {
     struct cede_memory_config *c = &m->config;
     if (c->flags & ~(unsigned)CEDE_MEMORY_NO_GPU || c->device < 0 ||
-        !(c->reserve_fraction >= 0 && c->reserve_fraction < 1) || !c->polling_ms)
+        !(c->reserve_fraction >= 0 && c->reserve_fraction < 1) || !c->polling_us ||
+        c->block_timeout_us < 0)
         return -EINVAL;
     int r = c->flags & CEDE_MEMORY_NO_GPU ? -ENODEV
                                           : cede_memory_gpu_open(c->device, &m->gpu, &m->error);

@@ -79,7 +79,7 @@ void cede_memory_sample(struct cede_memory *m, bool now);
 int cede_memory_wait(struct cede_memory *m, uint64_t bytes, uint64_t until_ns, uint64_t *id);
 /* Ends a reservation, and wakes the threads whose turn it is. */
 int cede_memory_end(struct cede_memory *m, uint64_t id);
-uint64_t cede_memory_until(const struct cede_memory *m, int64_t timeout_us);
+uint64_t cede_memory_until(const struct cede_memory *m, cede_timeout timeout_us);
 struct cede_reservation cede_memory_reservation(const struct cede_memory *m, uint64_t id,
                                                 uint64_t bytes);
 

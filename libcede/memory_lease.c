@@ -7,7 +7,9 @@
 #include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 #include "libcede/memory.h"
+#include "libcede/owner.h"
 
 static uint64_t memory_key(const char *kernel, const struct cede_shape *s)
 {
@@ -87,29 +89,27 @@ static void memory_moved(struct cede_memory *m, void *stream, const uint64_t *id
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
-/* What is left of the time, in us; 0 only if there is none. */
-static int64_t memory_left_us(uint64_t until_ns)
-{
-    uint64_t now_ns = cede_clock_now_ns();
-    if (until_ns >= FAR_NS)
-        return CEDE_NO_TIMEOUT;
-    return (int64_t)((saturating_sub(until_ns, now_ns) + NSEC_PER_USEC - 1) / NSEC_PER_USEC);
-}
-
 CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, const char *kernel,
                                  const struct cede_shape *shape, const struct cede_range *ranges,
-                                 unsigned nranges, int64_t timeout_us, struct cede_lease *lease,
-                                 struct cede_reservation *room)
+                                 unsigned nranges, cede_timeout timeout_us,
+                                 struct cede_lease *lease, struct cede_reservation *room)
 {
     struct cede_shape s = shape ? *shape : (struct cede_shape){0};
     uint64_t ids[CEDE_RANGES_MAX], id, key = memory_key(kernel, shape);
     void *stream = NULL;
     WHOLE_CALL;
-    if (!lease || !room || nranges > CEDE_RANGES_MAX || (nranges && !ranges))
+    int r = cede_timeout_check(timeout_us);
+    if (r || !lease || !room || nranges > CEDE_RANGES_MAX || (nranges && !ranges))
         return -EINVAL;
-    int r = cede_memory_enter(m);
+    r = cede_memory_enter(m);
     if (r)
         return r;
+    r = cede_lease_check(p, CEDE_ONLY_DEVICE(m->config.device), kernel,
+                         shape); /* not after a wait */
+    if (r) {
+        cede_memory_leave(m);
+        return r;
+    }
     uint64_t until_ns = cede_memory_until(m, timeout_us);
     if (!s.memory_bytes)
         s.memory_bytes = cede_needs_get(&m->needs, key);
@@ -123,8 +123,8 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
     for (unsigned i = 0; i < nranges; i++)
         memory_move(m, &ranges[i], &stream, &ids[i]);
     cede_memory_step_out(m);
-    r = cede_acquire(p, CEDE_ONLY_DEVICE(m->config.device), kernel, &s, memory_left_us(until_ns),
-                     lease);
+    r = cede_acquire(p, CEDE_ONLY_DEVICE(m->config.device), kernel, &s,
+                     timeout_left(until_ns, cede_clock_now_ns()), lease);
     cede_memory_step_in(m);
     memory_moved(m, stream, ids, nranges);
     if (r == 0 && !m->open) {

@@ -8,6 +8,7 @@
 #include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 #include "libcede/handle.h"
 #include "libcede/memory.h"
 
@@ -47,7 +48,7 @@ void cede_memory_sample(struct cede_memory *m, bool now)
     struct gpu_error why;
     if (!m->gpu || m->sampling ||
         (!now && m->sampled_ns &&
-         cede_clock_now_ns() < time_after(m->sampled_ns, m->config.polling_ms, NSEC_PER_MSEC)))
+         cede_clock_now_ns() < time_after(m->sampled_ns, m->config.polling_us, NSEC_PER_USEC)))
         return;
     m->sampling = true;
     m->stale = false;
@@ -94,7 +95,7 @@ static void memory_ask_daemon(struct cede_memory *m, uint64_t bytes, uint64_t no
 static bool memory_look(struct cede_memory *m, uint64_t bytes, uint64_t now_ns)
 {
     if (m->gpu && !m->sampling &&
-        (m->stale || now_ns >= time_after(m->sampled_ns, m->config.polling_ms, NSEC_PER_MSEC))) {
+        (m->stale || now_ns >= time_after(m->sampled_ns, m->config.polling_us, NSEC_PER_USEC))) {
         cede_memory_sample(m, true);
         return true;
     }
@@ -110,7 +111,7 @@ static void memory_sleep(struct cede_memory *m, struct room_waiter *w, bool firs
 {
     uint64_t wake_ns = min_u64(until_ns, FAR_NS);
     if (first && m->gpu && !m->sampling)
-        wake_ns = min_u64(wake_ns, time_after(m->sampled_ns, m->config.polling_ms, NSEC_PER_MSEC));
+        wake_ns = min_u64(wake_ns, time_after(m->sampled_ns, m->config.polling_us, NSEC_PER_USEC));
     struct timespec t = cede_clock_timespec(wake_ns);
     pthread_cond_timedwait(&w->cond, &m->lock, &t);
 }
@@ -143,11 +144,9 @@ static int memory_await(struct cede_memory *m, uint64_t id, uint64_t until_ns)
     return r;
 }
 
-uint64_t cede_memory_until(const struct cede_memory *m, int64_t timeout_us)
+uint64_t cede_memory_until(const struct cede_memory *m, cede_timeout timeout_us)
 {
-    uint64_t now_ns = cede_clock_now_ns();
-    return timeout_us < 0 ? time_after(now_ns, m->config.block_timeout_ms, NSEC_PER_MSEC)
-                          : time_after(now_ns, (uint64_t)timeout_us, NSEC_PER_USEC);
+    return timeout_end(timeout_us, cede_clock_now_ns(), m->config.block_timeout_us);
 }
 
 int cede_memory_wait(struct cede_memory *m, uint64_t bytes, uint64_t until_ns, uint64_t *id)
@@ -201,12 +200,14 @@ CEDE_API int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes)
     return r;
 }
 
-CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, int64_t timeout_us,
+CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_timeout timeout_us,
                                  struct cede_reservation *out)
 {
     uint64_t id;
     WHOLE_CALL;
-    int r = out && bytes ? cede_memory_enter(m) : -EINVAL;
+    int r = cede_timeout_check(timeout_us);
+    if (!r)
+        r = out && bytes ? cede_memory_enter(m) : -EINVAL;
     if (r)
         return r;
     r = cede_memory_wait(m, bytes, cede_memory_until(m, timeout_us), &id);
@@ -313,10 +314,12 @@ static int memory_allocate_from(struct cede_memory *m, const struct cede_reserva
 }
 
 CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reservation *from,
-                                  uint64_t bytes, int64_t timeout_us, uint64_t *address)
+                                  uint64_t bytes, cede_timeout timeout_us, uint64_t *address)
 {
     WHOLE_CALL;
-    int r = address && bytes ? cede_memory_enter(m) : -EINVAL;
+    int r = cede_timeout_check(timeout_us);
+    if (!r)
+        r = address && bytes ? cede_memory_enter(m) : -EINVAL;
     if (r)
         return r;
     struct allocation *a = m->gpu ? calloc(1, sizeof(*a)) : NULL;

@@ -17,8 +17,13 @@ struct lease_owner {
 
 /* cede_acquire() for an owner, or NULL. What stopped() returns as soon as it is not 0. */
 int cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
-                       const char *kernel, const struct cede_shape *shape, int64_t timeout_us,
+                       const char *kernel, const struct cede_shape *shape, cede_timeout timeout_us,
                        struct cede_lease *out);
+
+/* 0: cede_acquire() may give such a lease, now or later. Else its error, with a text for
+ * cede_error_text(). Takes the pool's lock. */
+int cede_lease_check(struct cede_pool *p, int device, const char *kernel,
+                     const struct cede_shape *shape);
 
 /* Waiting threads that have an owner ask whether it is stopped. */
 void cede_lease_wake_owners(void);

@@ -22,15 +22,15 @@ CEDE_API void cede_pool_defaults(struct cede_pool_config *c)
         .size = sizeof(*c),
         .capacity = 1024,
         .max_concurrent_streams = 16,
-        .target_utilization = 100,
-        .utilization_polling_ms = 200,
-        .block_timeout_ms = 5000,
-        .stream_timeout_ms = 1000,
-        .age_ms = 1000,
+        .target_utilization_percent = 100,
+        .utilization_polling_us = 200000,
+        .block_timeout_us = 5000000,
+        .stream_timeout_us = 1000000,
+        .age_us = 1000000,
+        .urgent_us = 1000,
         .max_total_occupancy = 2,
         .unknown_occupancy = 0.25,
         .memory_reserve_fraction = 0.1,
-        .urgent_threshold_ns = 1000000,
         .displace = 2,
     };
 }
@@ -94,7 +94,7 @@ static int pool_fill(struct cede_pool *p)
         uint64_t bytes = p->gpus ? cede_gpus_memory(p->gpus, d) : 0;
         cede_leases_set_memory(p->leases, d, bytes, bytes);
     }
-    p->poll_ns = p->gpus && c->target_utilization < 100 ? 0 : FAR_NS;
+    p->poll_ns = p->gpus && c->target_utilization_percent < 100 ? 0 : FAR_NS;
     return 0;
 }
 
@@ -243,7 +243,7 @@ CEDE_API int cede_pool_get_statistics(struct cede_pool *p, int device,
     *out = (struct cede_pool_statistics){
         .devices = p->config.devices,
         .has_gpu = p->gpus != NULL,
-        .utilization = p->devices[device].utilization,
+        .utilization_percent = p->devices[device].utilization,
         .active = v.active,
         .waiting = v.waiting,
         .limit = v.limit,

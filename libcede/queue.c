@@ -5,12 +5,14 @@
 #include "cede/queue.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 #include "libcede/queue_impl.h"
 
 #define BATCHES_DEFAULT 8U /* at a time, with a pool */
@@ -126,13 +128,17 @@ CEDE_API int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned
 CEDE_API int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
                                   const struct cede_shape *shape)
 {
-    size_t n = kernel ? strlen(kernel) : 0;
-    if (!q || !q->config.pool || model >= CEDE_QUEUE_MODELS || n >= sizeof(q->models[0].kernel) ||
-        (kernel && !n))
-        return -EINVAL;
+    cede_fail(0, NULL);
+    if (!q || model >= CEDE_QUEUE_MODELS)
+        return cede_fail(-EINVAL, "there is no queue, or no model of this number");
+    if (!q->config.pool)
+        return cede_fail(-EINVAL, "the queue has no pool: set `pool` of its settings");
+    int r = cede_lease_check(q->config.pool, CEDE_ANY_DEVICE, kernel, shape);
+    if (r)
+        return r;
     pthread_mutex_lock(&q->lock);
     struct queue_model *m = &q->models[model];
-    memcpy(m->kernel, kernel ? kernel : "", n + 1);
+    snprintf(m->kernel, sizeof(m->kernel), "%s", kernel ? kernel : "");
     m->shape = shape ? *shape : (struct cede_shape){0};
     pthread_mutex_unlock(&q->lock);
     return 0;
@@ -163,8 +169,15 @@ static void queue_overtake(struct cede_queue *q, uint32_t device, int priority)
     cede_lease_wake_owners();
 }
 
+/* SLOT_NONE: any. False: no such device. */
+static bool queue_preferred(const struct cede_queue *q, int in, uint32_t *device)
+{
+    *device = in && in != CEDE_ANY_DEVICE ? (uint32_t)(in ^ CEDE_PREFER_DEVICE(0)) : SLOT_NONE;
+    return *device == SLOT_NONE || *device < q->config.devices;
+}
+
 static int queue_submit(struct cede_queue *q, const struct cede_queue_request *in,
-                        struct cede_queue_ticket *ticket, uint64_t now)
+                        uint32_t preferred, struct cede_queue_ticket *ticket, uint64_t now)
 {
     const struct queue_model *m = queue_model(q, in->model);
     uint64_t key = cede_run_times_key(in->model, in->shape);
@@ -176,8 +189,8 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
                                            : TIME_NEVER,
                         .run_ns = time.run_ns,
                         .after_ns = in->after_us < FAR_US ? in->after_us * NSEC_PER_USEC : 0,
-                        .class = (enum job_class)in->cls,
-                        .preferred = in->prefer ? in->prefer - 1 : SLOT_NONE,
+                        .class = cede_class_of(in->cls),
+                        .preferred = preferred,
                         .model = in->model,
                         .batch_max = m->batch_max,
                         .shape = in->shape,
@@ -207,12 +220,14 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
                                struct cede_queue_ticket *ticket)
 {
     struct cede_queue_ticket unwanted;
-    if (!q || !request || (unsigned)request->cls >= CLASS_COUNT ||
-        request->prefer > q->config.devices)
+    uint32_t preferred;
+    if (!q || !request || cede_class_of(request->cls) == CLASS_COUNT ||
+        !queue_preferred(q, request->device, &preferred))
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
     int r = q->shut ? -ESHUTDOWN
-                    : queue_submit(q, request, ticket ? ticket : &unwanted, cede_clock_now_ns());
+                    : queue_submit(q, request, preferred, ticket ? ticket : &unwanted,
+                                   cede_clock_now_ns());
     pthread_mutex_unlock(&q->lock);
     return r;
 }

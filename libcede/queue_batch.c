@@ -5,6 +5,7 @@
 #include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 #include "libcede/queue_impl.h"
 
 #define POLL_NS NSEC_PER_MSEC /* until a caller that does not wait asks for room again */
@@ -59,7 +60,7 @@ static void queue_describe(const struct cede_queue *q, uint32_t device, uint32_t
 
 /* cede_acquire() without the queue's lock, for a device of this queue. */
 static int queue_acquire(struct cede_queue *q, const struct cede_queue_batch *b,
-                         const struct cede_shape *shape, int64_t timeout_us,
+                         const struct cede_shape *shape, cede_timeout timeout_us,
                          struct cede_lease *lease)
 {
     struct queue_device *d = &q->devices[b->device];
@@ -84,9 +85,7 @@ static int queue_wait_lease(struct cede_queue *q, struct cede_queue_batch *b, ui
     if (now >= end_ns)
         return -EAGAIN;
     cede_queue_wake(q, b->device); /* a free device may take it */
-    uint64_t left_us = (end_ns - now + NSEC_PER_USEC - 1) / NSEC_PER_USEC;
-    int64_t timeout_us = left_us < FAR_US ? (int64_t)left_us : CEDE_NO_TIMEOUT;
-    int r = queue_acquire(q, b, shape, timeout_us, lease);
+    int r = queue_acquire(q, b, shape, timeout_left(end_ns, now), lease);
     return r == -ETIMEDOUT ? -EAGAIN : r; /* or for want of a stream: it asks again */
 }
 
@@ -180,24 +179,22 @@ static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now, u
     return r;
 }
 
-CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t timeout_us,
+CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout timeout_us,
                              struct cede_queue_batch *b)
 {
     WHOLE_CALL;
-    if (!q || !b || device >= q->config.devices)
+    int r = cede_timeout_check(timeout_us);
+    if (r || !q || !b || device >= q->config.devices)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
     struct queue_device *d = &q->devices[device];
     uint64_t now = cede_clock_now_ns(), wake_ns;
-    uint64_t end = time_after(now, timeout_us, NSEC_PER_USEC);
-    int r;
+    uint64_t end = timeout_end(timeout_us, now, CEDE_TIMEOUT_FOREVER);
     q->inside++;
     while ((r = queue_try_next(q, device, now, end, b, &wake_ns)) == -EAGAIN || r == -EBUSY) {
         now = cede_clock_now_ns();
         if (now >= end) {
-            b->retry_us = wake_ns == TIME_NEVER
-                              ? UINT64_MAX
-                              : (saturating_sub(wake_ns, now) + NSEC_PER_USEC - 1) / NSEC_PER_USEC;
+            b->retry_us = timeout_left(wake_ns, now);
             r = timeout_us ? -ETIMEDOUT : -EAGAIN;
             break;
         }

@@ -13,6 +13,7 @@
 #include "cede/scope.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 #include "libcede/owner.h"
 
 #define ERRNO_MAX 4095
@@ -160,12 +161,12 @@ static void scope_add_thread_locked(struct cede_scope *s)
 }
 
 CEDE_API int cede_scope_open(struct cede_scope **out, struct cede_scope *parent, unsigned threads,
-                             int64_t timeout_us)
+                             cede_timeout timeout_us)
 {
     if (!out)
         return -EINVAL;
     *out = NULL;
-    if (threads > CEDE_SCOPE_THREADS_MAX || timeout_us < 0)
+    if (cede_timeout_check(timeout_us) || threads > CEDE_SCOPE_THREADS_MAX)
         return -EINVAL;
     struct cede_scope *s = calloc(1, sizeof(*s) + threads * sizeof(s->threads[0]));
     if (!s)
@@ -175,7 +176,7 @@ CEDE_API int cede_scope_open(struct cede_scope **out, struct cede_scope *parent,
     s->max = threads;
     s->last = &s->first;
     s->owner.deadline_ns =
-        min_u64(time_after(cede_clock_now_ns(), (uint64_t)timeout_us, NSEC_PER_USEC),
+        min_u64(timeout_end(timeout_us, cede_clock_now_ns(), CEDE_TIMEOUT_FOREVER),
                 parent ? parent->owner.deadline_ns : TIME_NEVER);
     cede_clock_cond_init(&s->change);
     pthread_mutex_init(&s->lock, NULL);
@@ -282,9 +283,9 @@ CEDE_API int cede_scope_close(struct cede_scope *s)
 
 CEDE_API int cede_scope_acquire(struct cede_scope *s, struct cede_pool *p, int device,
                                 const char *kernel, const struct cede_shape *shape,
-                                int64_t timeout_us, struct cede_lease *out)
+                                cede_timeout timeout_us, struct cede_lease *out)
 {
-    if (!s)
+    if (cede_timeout_check(timeout_us) || !s)
         return -EINVAL;
     pthread_mutex_lock(&s->lock);
     int r = scope_stopped(s);

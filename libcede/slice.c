@@ -8,11 +8,14 @@
 #include "cede/slice.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 #include "libcede/pure/slice_size.h"
 #include "libcede/slice_gpu.h"
 
 #define HOLD_NS       NSEC_PER_MSEC /* between two looks while a job of a higher class waits */
 #define HOLD_LEASE_NS (50 * NSEC_PER_USEC) /* while a lease displaces: those are short */
+
+#define PATIENCE_US 100000
 
 #define RING (CEDE_SLICE_DEPTH_MAX + 1U) /* those that run, and the one before them */
 
@@ -47,8 +50,8 @@ CEDE_API void cede_slice_defaults(struct cede_slice_config *config)
         .target_us = 500,
         .multiple = 1,
         .checkpoint_us = 10000000,
-        .patience_us = 100000,
-        .timeout_us = CEDE_NO_TIMEOUT,
+        .patience_us = PATIENCE_US,
+        .timeout_us = CEDE_TIMEOUT_FOREVER,
     };
 }
 
@@ -71,12 +74,17 @@ static int slice_check(const struct cede_slice_config *c, struct cede_slice_prog
         return slice_refuse(p, "OpenCL without a queue: set `stream` to a cl_command_queue");
     if (c->depth < 1 || c->depth > CEDE_SLICE_DEPTH_MAX)
         return slice_refuse(p, "`depth` is out of range: give 1 to 8");
-    if (c->target_us < 1 || c->target_us > CEDE_SLICE_TARGET_MAX)
+    if (c->target_us < 1 || c->target_us > CEDE_SLICE_TARGET_MAX_US)
         return slice_refuse(p, "`target_us` is out of range: give 1 to 1000000");
     if (!c->multiple)
         return slice_refuse(p, "`multiple` is 0: give at least 1");
-    if (c->timeout_us < 0)
-        return slice_refuse(p, "`timeout_us` is negative: give CEDE_NO_TIMEOUT for none");
+    const char *name = cede_timeout_check(c->timeout_us)    ? "timeout_us"
+                       : cede_timeout_check(c->patience_us) ? "patience_us"
+                                                            : NULL;
+    if (name) {
+        snprintf(p->error, sizeof(p->error), "`%s`: %s", name, cede_error_text());
+        return -EINVAL;
+    }
     if (p->done > c->count || p->saved > p->done)
         return slice_refuse(p, "the progress is not of this work: begin with one that is all 0, "
                                "except `done` from a checkpoint");
@@ -172,7 +180,7 @@ static bool slice_displaced(struct slice_run *s, uint64_t now)
         return false;
     }
     s->displaced_ns = s->displaced_ns ? s->displaced_ns : now;
-    if (now < time_after(s->displaced_ns, s->config->patience_us, NSEC_PER_USEC))
+    if (now < timeout_end(s->config->patience_us, s->displaced_ns, PATIENCE_US))
         return true;
     s->displaced_ns = 0;
     return false;
@@ -198,7 +206,7 @@ static int slice_look(struct slice_run *s)
         return slice_displaced(s, now) ? HOLD : GO_ON;
     }
     s->wanted_ns = s->wanted_ns ? s->wanted_ns : now;
-    if (now < time_after(s->wanted_ns, c->patience_us, NSEC_PER_USEC))
+    if (now < timeout_end(c->patience_us, s->wanted_ns, PATIENCE_US))
         return HOLD;
     snprintf(error, room,
              "a job of a higher class waits: free what it may need, and call again when "
@@ -295,7 +303,7 @@ CEDE_API int cede_slice_run(const struct cede_slice_config *config,
     }
     s.launched = progress->done;
     s.saved_ns = cede_clock_now_ns();
-    s.deadline_ns = time_after(s.saved_ns, (uint64_t)config->timeout_us, NSEC_PER_USEC);
+    s.deadline_ns = timeout_end(config->timeout_us, s.saved_ns, CEDE_TIMEOUT_FOREVER);
     cede_slice_size_begin(&s.size, config->target_us * NSEC_PER_USEC, config->multiple,
                           progress->next_count);
     r = slice_loop(&s);

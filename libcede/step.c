@@ -12,6 +12,7 @@
 #include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 #include "libcede/future.h"
 #include "libcede/pure/step_order.h"
 #include "libcede/pure/step_times.h"
@@ -204,13 +205,11 @@ CEDE_API int cede_step_close(struct cede_step_loop *l)
 /* ---- requests -------------------------------------------------------------------------------- */
 
 CEDE_API int cede_step_join(struct cede_step_loop *l, void *user, struct cede_scope *scope,
-                            int64_t timeout_us, uint64_t *id)
+                            cede_timeout timeout_us, uint64_t *id)
 {
-    if (!l || !id || timeout_us < 0)
+    if (cede_timeout_check(timeout_us) || !l || !id)
         return -EINVAL;
-    uint64_t deadline = timeout_us == CEDE_NO_TIMEOUT
-                            ? TIME_NEVER
-                            : time_after(cede_clock_now_ns(), (uint64_t)timeout_us, NSEC_PER_USEC);
+    uint64_t deadline = timeout_end(timeout_us, cede_clock_now_ns(), CEDE_TIMEOUT_FOREVER);
     pthread_mutex_lock(&l->lock);
     int r = cede_order_join(l->order, user, scope, deadline, id);
     l->s.joined += r == 0;

@@ -6,6 +6,7 @@
 
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 #include "libcede/handle.h"
 
 #define LOOK_MIN_NS (5 * NSEC_PER_MSEC) /* between looks, and longer the longer it takes */
@@ -82,20 +83,19 @@ CEDE_API int cede_job_yield(struct cede *c, unsigned flags)
     }
 }
 
-CEDE_API int cede_job_acquire(struct cede *c, int64_t timeout_us)
+CEDE_API int cede_job_acquire(struct cede *c, cede_timeout timeout_us)
 {
-    if (timeout_us < 0)
-        return -EINVAL;
-    if (!c)
-        return 0;
+    int r = cede_timeout_check(timeout_us);
+    if (r || !c)
+        return r;
     struct asking a = asking_begin(c);
+    const uint64_t end_ns = timeout_end(timeout_us, a.began_ns, CEDE_TIMEOUT_FOREVER);
     for (;;) {
         char text[96];
-        uint64_t took_us = (cede_clock_now_ns() - a.began_ns) / NSEC_PER_USEC;
-        uint64_t left_us = (uint64_t)timeout_us > took_us ? (uint64_t)timeout_us - took_us : 0;
+        uint64_t left_us = saturating_sub(end_ns, cede_clock_now_ns()) / NSEC_PER_USEC;
         snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"acquire\",\"wait_us\":%llu}",
                  (unsigned long long)(left_us < WISH_US ? left_us : WISH_US));
-        int r = asking_ask(&a, text);
+        r = asking_ask(&a, text);
         /* Without a daemon nothing is withheld, and what is in no job has yielded nothing. */
         if (r == -ENOTCONN || r == -ESRCH || (r == 0 && !a.waits))
             return 0;

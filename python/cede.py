@@ -19,7 +19,8 @@ import errno
 import os
 import threading
 
-LATENCY, NORMAL, BATCH = 0, 1, 2
+LATENCY, NORMAL, BATCH = -1, 0, 1
+TIMEOUT_NOW, TIMEOUT_DEFAULT, TIMEOUT_FOREVER = 0, -2**63, 2**63 - 1  # cede_timeout, in microseconds
 REPORT_ALL = 2  # a flag of Pool: leases without a deadline are requests, too
 JOB = ctypes.c_size_t(-1).value  # all streams; else a stream of PyTorch, or a handle
 
@@ -67,7 +68,8 @@ def _load():
         ("request_begin", [p, request, stream, u64, u64]), ("request_queued", [p, request]),
         ("request_end", [p, request]), ("lead_cuda", [p, u64]), ("wanted", [p]), ("share", [p]),
         ("job_yield", [p, ctypes.c_uint]), ("job_acquire", [p, ctypes.c_int64]),
-        ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t]), ("close", [p], None)))
+        ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t]), ("close", [p], None),
+        ("error_text", [], ctypes.c_char_p)))
 
 
 _lib = _load()
@@ -78,11 +80,17 @@ def available():
     return _lib is not None
 
 
-def _check(result):
+def _check(result, why=None):
+    """why: in the place of the error's text; that of _said() where the call takes a time-out."""
+    why = why or os.strerror(-result)
     if result == -errno.EINVAL:
-        raise ValueError(os.strerror(-result))
+        raise ValueError(why)
     if result < 0:
-        raise OSError(-result, os.strerror(-result))
+        raise OSError(-result, why)
+
+
+def _said():
+    return _lib.cede_error_text().decode()
 
 
 class Request:
@@ -136,9 +144,9 @@ class Client:
         if deadline_us:
             self.set_deadline(deadline_us)
 
-    def _call(self, name, *args):
+    def _call(self, name, *args, said=False):
         if _lib and self._c:
-            _check(getattr(_lib, "cede_" + name)(self._c, *args))
+            _check(getattr(_lib, "cede_" + name)(self._c, *args), _said() if said else None)
 
     def set_class(self, cls):
         """LATENCY, NORMAL or BATCH, for the whole job."""
@@ -186,9 +194,9 @@ class Client:
         _check(result)
         return True
 
-    def job_acquire(self, timeout_s=None):
+    def job_acquire(self, timeout_us=TIMEOUT_DEFAULT):
         """The job has back what it yielded; waits for that. TimeoutError."""
-        self._call("job_acquire", 2**63 - 1 if timeout_s is None else int(timeout_s * 1e6))
+        self._call("job_acquire", timeout_us, said=True)
 
     def connected(self):
         """Whether a daemon receives the hints."""
@@ -298,17 +306,17 @@ class _Shape(ctypes.Structure):
 
 class _PoolConfig(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t)] + [(n, ctypes.c_uint) for n in (
-        "flags", "devices", "capacity", "max_concurrent_streams", "streams", "target_utilization",
-        "utilization_polling_ms", "block_timeout_ms", "stream_timeout_ms", "age_ms")] + [
+        "flags", "devices", "capacity", "max_concurrent_streams", "streams", "target_utilization_percent")] + [
+            (n, ctypes.c_uint64) for n in ("utilization_polling_us", "age_us", "urgent_us")] + [
+                (n, ctypes.c_int64) for n in ("block_timeout_us", "stream_timeout_us")] + [
             (n, ctypes.c_double) for n in (
                 "max_total_occupancy", "unknown_occupancy", "memory_reserve_fraction", "max_slowdown")] + [
-                    ("urgent_threshold_ns", ctypes.c_uint64), ("displace", ctypes.c_uint),
-                    ("reserved", ctypes.c_uint), ("cede", ctypes.c_void_p)]
+                    ("displace", ctypes.c_uint), ("reserved", ctypes.c_uint), ("cede", ctypes.c_void_p)]
 
 
 class PoolStatistics(ctypes.Structure):
     """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest, as bytes."""
-    _fields_ = [("devices", ctypes.c_uint), ("has_gpu", ctypes.c_int), ("utilization", ctypes.c_int),
+    _fields_ = [("devices", ctypes.c_uint), ("has_gpu", ctypes.c_int), ("utilization_percent", ctypes.c_int),
                 ("active", ctypes.c_uint), ("waiting", ctypes.c_uint), ("limit", ctypes.c_uint),
                 ("occupancy", ctypes.c_double), ("started", ctypes.c_uint64),
                 ("timed_out", ctypes.c_uint64), ("stolen", ctypes.c_uint64),
@@ -356,9 +364,9 @@ class _Held:
     async def __aenter__(self):
         if self._lease is None:
             try:
-                self._lease = self._take(*self._args[:-1], 0)
+                self._lease = self._take(*self._args[:-1], TIMEOUT_NOW)
             except (BlockingIOError, MemoryError):
-                if self._args[-1] == 0:
+                if self._args[-1] == TIMEOUT_NOW:
                     raise
                 self._lease = await self._wait()
         return self._lease
@@ -499,14 +507,14 @@ class Pool:
             if held:
                 with held as lease: ...
         """
-        held = self.acquire(device, kernel, 0, only, scope, **shape)
+        held = self.acquire(device, kernel, TIMEOUT_NOW, only, scope, **shape)
         try:
             held.__enter__()
         except BlockingIOError:
             return None
         return held
 
-    def acquire(self, device=-1, kernel=None, timeout_us=-1, only=False, scope=None, **shape):
+    def acquire(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, scope=None, **shape):
         """`with pool.acquire(...) as lease:`. Raises TimeoutError; BlockingIOError with a timeout of 0. scope: a
         cede_scope.Scope, for its tasks: the wait ends with OSError ECANCELED as soon as the scope is cancelled."""
         if only and device >= 0:
@@ -514,7 +522,7 @@ class Pool:
         return _Held(self._acquire, (scope and scope._s, device, kernel.encode() if kernel else None, _Shape(**shape),
                                      timeout_us))
 
-    def lease(self, device=-1, kernel=None, timeout_us=-1, only=False, scope=None, stream=None, **shape):
+    def lease(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, scope=None, stream=None, **shape):
         """acquire(), and Lease.torch() without its wait: `with pool.lease(...) as lease:` makes the lease's stream
         PyTorch's current one, or with `stream` that one: a stream of PyTorch, whose GPU it is then for, or CURRENT. At
         the end of the block an event is recorded; the stream that was current before goes on behind it, and the lease
@@ -546,7 +554,8 @@ class Pool:
         lease = Lease(device=max(device, 0) & 0xFFFF)
         if _lib:
             args = (self._p, device, kernel, ctypes.byref(shape), timeout_us, ctypes.byref(lease))
-            _check(_lib.cede_scope_acquire(scope, *args) if scope else _lib.cede_acquire(*args))
+            result = _lib.cede_scope_acquire(scope, *args) if scope else _lib.cede_acquire(*args)
+            _check(result, _said())
         return lease
 
     def close(self):

@@ -33,7 +33,7 @@ _PRESSURE = ctypes.CFUNCTYPE(None, _p, _int)
 
 class _Config(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("flags", _uint), ("device", _int), ("capacity", _uint),
-                ("block_timeout_ms", _uint), ("polling_ms", _uint), ("total_bytes", _u64), ("reserve_bytes", _u64),
+                ("block_timeout_us", ctypes.c_int64), ("polling_us", _u64), ("total_bytes", _u64), ("reserve_bytes", _u64),
                 ("reserve_fraction", ctypes.c_double), ("high", ctypes.c_double), ("critical", ctypes.c_double),
                 ("on_pressure", _PRESSURE), ("arg", _p), ("daemon", _p)]
 
@@ -98,11 +98,10 @@ class Memory:
         config.daemon = self._client
         self._check(lib.cede_memory_open(ctypes.byref(config), ctypes.byref(self._m)))
 
-    def _check(self, r):
+    def _check(self, r, why=None):
         if r == -errno.ENOMEM:
             raise MemoryError(self.text() if self._m else os.strerror(errno.ENOMEM))
-        if r < 0:
-            raise OSError(-r, os.strerror(-r))
+        cede._check(r, why)
         return r
 
     def can_allocate(self, size):
@@ -110,17 +109,17 @@ class Memory:
         return not self._lib or self._check(self._lib.cede_memory_can_allocate(self._m, size)) == 1
 
     @contextlib.contextmanager
-    def reserve(self, size, timeout_us=-1):
+    def reserve(self, size, timeout_us=cede.TIMEOUT_DEFAULT):
         """`with memory.reserve(...) as room:` waits for room, in order of arrival. MemoryError."""
         r = Reservation()
         if self._lib:
-            self._check(self._lib.cede_memory_reserve(self._m, size, timeout_us, ctypes.byref(r)))
+            self._check(self._lib.cede_memory_reserve(self._m, size, timeout_us, ctypes.byref(r)), cede._said())
         try:
             yield r
         finally:
             r.release()
 
-    def acquire(self, pool, kernel=None, timeout_us=-1, ranges=(), **shape):
+    def acquire(self, pool, kernel=None, timeout_us=cede.TIMEOUT_DEFAULT, ranges=(), **shape):
         """cede.Pool.acquire() with memory: `with memory.acquire(pool, memory_bytes=...) as lease:` waits for room and
         then for a lease on this GPU. Without memory_bytes: for what leases of the kernel and shape took before. The
         room is kept until the lease ends, or lease.room.release(). ranges: (address, bytes, advice) of managed memory,
@@ -140,7 +139,7 @@ class Memory:
         if self._lib:
             self._check(self._lib.cede_memory_acquire(
                 self._m, pool._p, kernel, ctypes.byref(shape), ranges, len(ranges), timeout_us, ctypes.byref(lease),
-                ctypes.byref(lease.room)))
+                ctypes.byref(lease.room)), cede._said())
         return lease
 
     def pressure(self):

@@ -24,7 +24,6 @@ import cede
 FIFO, PRIORITY, EDF, LAXITY = range(4)
 RUNS, WAITS, FULL, ALONE, BEHIND, OTHERS = range(6)
 BATCH_MAX = 128
-FOREVER = 2**64 - 1
 
 _u64, _uint, _p = ctypes.c_uint64, ctypes.c_uint, ctypes.c_void_p
 
@@ -38,7 +37,7 @@ class _Config(ctypes.Structure):
 
 class _Request(ctypes.Structure):
     _fields_ = [("model", ctypes.c_uint32), ("shape", _u64), ("cls", ctypes.c_int),
-                ("deadline_us", _u64), ("after_us", _u64), ("prefer", _uint), ("user", _p)]
+                ("deadline_us", _u64), ("after_us", _u64), ("device", ctypes.c_int), ("user", _p)]
 
 
 class _Ticket(ctypes.Structure):
@@ -48,7 +47,7 @@ class _Ticket(ctypes.Structure):
 class _Batch(ctypes.Structure):
     _fields_ = [("id", _u64), ("shape", _u64), ("model", ctypes.c_uint32), ("device", ctypes.c_uint32),
                 ("n", ctypes.c_uint32), ("urgent", ctypes.c_int), ("expected_us", _u64),
-                ("retry_us", _u64), ("ticket", _u64 * BATCH_MAX), ("user", _p * BATCH_MAX),
+                ("retry_us", ctypes.c_int64), ("ticket", _u64 * BATCH_MAX), ("user", _p * BATCH_MAX),
                 ("lease", cede.Lease)]
 
 
@@ -63,7 +62,7 @@ def _load(pointer=ctypes.POINTER):
     return cede._declare(cede._lib, (
         ("queue_open", [pointer(_Config), pointer(_p)]), ("queue_set_model", [_p, _uint, _uint, _u64, _u64]),
         ("queue_set_lease", [_p, _uint, ctypes.c_char_p, pointer(cede._Shape)]),
-        ("queue_submit", [_p, pointer(_Request), pointer(_Ticket)]), ("queue_next", [_p, _uint, _u64, pointer(_Batch)]),
+        ("queue_submit", [_p, pointer(_Request), pointer(_Ticket)]), ("queue_next", [_p, _uint, ctypes.c_int64, pointer(_Batch)]),
         ("queue_done", [_p, pointer(_Batch), ctypes.c_int]), ("queue_cancel", [_p, _u64]),
         ("queue_reclaim", [_p, pointer(_p)]), ("queue_get_statistics", [_p, pointer(Statistics), ctypes.c_size_t]),
         ("queue_defaults", [pointer(_Config)], None), ("queue_shutdown", [_p], None), ("queue_close", [_p], None),
@@ -85,13 +84,10 @@ class Closed(Exception):
     """The queue has been shut down."""
 
 
-def _check(result):
-    if result == -errno.EINVAL:
-        raise ValueError(os.strerror(-result))
+def _check(result, why=None):
     if result == -errno.ESHUTDOWN:
         raise Closed
-    if result < 0:
-        raise OSError(-result, os.strerror(-result))
+    cede._check(result, why)
 
 
 class Batch:
@@ -140,14 +136,14 @@ class Queue:
         _check(_lib.cede_queue_set_model(self._q, model, batch_max, batch_wait_us, expected_us))
 
     def set_lease(self, model, kernel=None, **shape):
-        """What leases for batches of one model are asked for: a kernel's name, known to the pool, and what one
-        request takes; see cede_queue_set_lease(3)."""
-        _check(_lib.cede_queue_set_lease(self._q, model, kernel.encode() if kernel else None,
-                                         ctypes.byref(cede._Shape(**shape))))
+        """What leases for batches of one model are asked for: a kernel's name, which the pool has to know before, and
+        what one request takes; see cede_queue_set_lease(3). FileNotFoundError: the pool does not know the kernel."""
+        _check(_lib.cede_queue_set_lease(self._q, model, kernel.encode() if kernel is not None else None,
+                                         ctypes.byref(cede._Shape(**shape))), cede._said())
 
-    def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, prefer=0):
-        """Returns a ticket for cancel(). Raises Refused or Closed."""
-        request = _Request(model, shape, cls, deadline_us, after_us, prefer)
+    def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, device=-1):
+        """Returns a ticket for cancel(). device: the preferred one, from 0. Raises Refused or Closed."""
+        request = _Request(model, shape, cls, deadline_us, after_us, device | 0x20000)
         with self._lock:
             self._last += 1
             key = request.user = self._last
@@ -165,13 +161,13 @@ class Queue:
         with self._lock:
             return self._items.pop(key, None)
 
-    def next(self, device=0, timeout_us=FOREVER):
+    def next(self, device=0, timeout_us=cede.TIMEOUT_DEFAULT):
         """A Batch, or None after the timeout. Raises Closed."""
         raw = _Batch()
         result = _lib.cede_queue_next(self._q, device, timeout_us, ctypes.byref(raw))
         if result in (-errno.EAGAIN, -errno.ETIMEDOUT):
             return None
-        _check(result)
+        _check(result, cede._said())
         return Batch(raw, [self._take(raw.user[i]) for i in range(raw.n)])
 
     def done(self, batch, failed=False):

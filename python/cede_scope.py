@@ -27,8 +27,6 @@ import weakref
 
 import cede
 
-FOREVER = 2**63 - 1
-
 _TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -83,7 +81,7 @@ class Scope:
     otherwise."""
     _s = None
 
-    def __init__(self, threads, timeout_us=FOREVER, parent=None, stream=None):
+    def __init__(self, threads, timeout_us=cede.TIMEOUT_DEFAULT, parent=None, stream=None):
         cede._need(_lib, "cede_scope_open")
         self._current = contextlib.nullcontext
         if stream is not None:
@@ -95,7 +93,7 @@ class Scope:
         if parent is not None and not parent._s:
             raise ValueError("the parent is closed")
         self._parent, s.parent = parent, parent and parent._s
-        cede._check(_lib.cede_scope_open(ctypes.byref(s), s.parent, threads, timeout_us))
+        cede._check(_lib.cede_scope_open(ctypes.byref(s), s.parent, threads, timeout_us), cede._said())
         self._s = s
         cede._used[id(self)] = s
         _scopes.add(self)

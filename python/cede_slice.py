@@ -28,8 +28,6 @@ import os
 
 import cede
 
-FOREVER = 2**63 - 1
-
 _u64, _uint, _int, _p = ctypes.c_uint64, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p
 _LAUNCH = ctypes.CFUNCTYPE(_int, _p, _u64, _u64, _p)
 _SAVE = ctypes.CFUNCTYPE(_int, _p, _u64)
@@ -38,7 +36,7 @@ _SAVE = ctypes.CFUNCTYPE(_int, _p, _u64)
 class _Config(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("flags", _uint), ("depth", _uint), ("target_us", _u64), ("count", _u64),
                 ("multiple", _u64), ("checkpoint_us", _u64), ("timeout_us", ctypes.c_int64), ("scope", _p),
-                ("cede", _p), ("patience_us", _u64), ("lease", _p), ("stream", _p), ("arg", _p), ("launch", _LAUNCH), ("save", _SAVE)]
+                ("cede", _p), ("patience_us", ctypes.c_int64), ("lease", _p), ("stream", _p), ("arg", _p), ("launch", _LAUNCH), ("save", _SAVE)]
 
 
 class Progress(ctypes.Structure):
@@ -85,7 +83,7 @@ def run(progress, count, launch, save=None, *, client=None, lease=None, scope=No
     for name, value in settings.items():
         if name not in ("depth", "target_us", "multiple", "checkpoint_us", "patience_us", "timeout_us"):
             raise TypeError("no such setting: " + name)
-        if value < 0:
+        if value < 0 and name not in ("patience_us", "timeout_us"):
             raise ValueError(name + " is negative")
         setattr(config, name, value)
 

@@ -36,7 +36,6 @@ import threading
 import cede
 
 DEPTH_MAX = 4
-FOREVER = 2**63 - 1
 
 _u64, _i64, _uint, _int, _p = ctypes.c_uint64, ctypes.c_int64, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p
 
@@ -94,11 +93,8 @@ def available():
     return _lib is not None
 
 
-def _check(result, what):
-    if result == -errno.EINVAL:
-        raise ValueError(f"{what}: {os.strerror(-result)}")
-    if result < 0:
-        raise OSError(-result, f"{what}: {os.strerror(-result)}")
+def _check(result, what, why=None):
+    cede._check(result, f"{what}: {why or os.strerror(-result)}")
     return result
 
 
@@ -215,7 +211,7 @@ class Loop:
         if self._left:
             self._call(self._left, request, reason)
 
-    def join(self, request, timeout_us=FOREVER, scope=None):
+    def join(self, request, timeout_us=cede.TIMEOUT_DEFAULT, scope=None):
         """It can be scheduled from the next step on; from any thread. With a scope it leaves when that is cancelled.
         OSError ENOSPC: `requests` have joined."""
         number = _u64()
@@ -224,7 +220,8 @@ class Loop:
                 raise ValueError("the request has joined before")
             self._last += 1
             kept = scope, scope and scope._s  # as long as the request
-            _check(_lib.cede_step_join(self._l, self._last, kept[1], timeout_us, ctypes.byref(number)), "a request")
+            result = _lib.cede_step_join(self._l, self._last, kept[1], timeout_us, ctypes.byref(number))
+            _check(result, "a request", cede._said())
             self._users[self._last] = request, kept
             self._ids[request] = number.value
 

@@ -142,10 +142,11 @@ static int submit_due(struct models *m, uint64_t t, struct error *err)
             a = &m->waiting[m->place = (m->place + 1) % WAITING];
         *a = m->next;
         uint64_t left_ns = a->deadline_ns > t ? a->deadline_ns - t : 0;
-        struct cede_queue_request r = {.model = a->model,
-                                       .cls = (enum cede_class)(a->model % CLASSES),
-                                       .deadline_us = left_ns / NSEC_PER_USEC + 1,
-                                       .user = a};
+        struct cede_queue_request r = {
+            .model = a->model,
+            .cls = (enum cede_class)((int)(a->model % CLASSES) + CEDE_LATENCY),
+            .deadline_us = left_ns / NSEC_PER_USEC + 1,
+            .user = a};
         int e = cede_queue_submit(m->queue, &r, NULL);
         if (e == -EBUSY)
             m->refused++;

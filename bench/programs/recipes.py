@@ -115,7 +115,7 @@ def worker(role, device, size):
     import cede
     client = cede.Client()
     actions = {"phase": gpu.phase, "yield": lambda: client.job_yield(memory=True),
-               "acquire": lambda: client.job_acquire(timeout_s=100), "digest": gpu.digest}
+               "acquire": lambda: client.job_acquire(timeout_us=100000000), "digest": gpu.digest}
     print(json.dumps({"did": "begin"}), flush=True)
     for text in sys.stdin:
         began = time.monotonic()

@@ -70,7 +70,7 @@ static void join(struct engine *e, const struct cede_step *step)
     while (e->joined < e->n &&
            (!e->active || e->requests[e->joined].from_step <= (int)step->number)) {
         struct request *r = &e->requests[e->joined++];
-        r->joined = cede_step_join(e->loop, r, NULL, CEDE_NO_TIMEOUT, &r->id) == 0;
+        r->joined = cede_step_join(e->loop, r, NULL, CEDE_TIMEOUT_FOREVER, &r->id) == 0;
         e->active += r->joined;
     }
 }

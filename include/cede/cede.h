@@ -29,11 +29,27 @@ struct cede_handle;
 typedef struct cede cede_handle;
 #endif
 
+/* What is zeroed is of class normal. The lower goes first. */
 enum cede_class {
-    CEDE_LATENCY, /* a user waits for the result */
-    CEDE_NORMAL,
-    CEDE_BATCH, /* the result may wait */
+    CEDE_LATENCY = -1, /* a user waits for the result */
+    CEDE_NORMAL = 0,
+    CEDE_BATCH = 1, /* the result may wait */
 };
+
+/* How long a call may wait, in microseconds: 0 or more, or one of these. All functions of libcede
+ * that wait take it. Other negative numbers are refused (-EINVAL), as a rule before anything else
+ * is looked at, and cede_error_text() says so. */
+typedef int64_t cede_timeout;
+#define CEDE_TIMEOUT_NOW INT64_C(0) /* not at all */
+#define CEDE_TIMEOUT_DEFAULT                                                                       \
+    INT64_MIN /* the setting block_timeout_us of a pool or a memory; else                          \
+                 for ever, unless the function says otherwise */
+#define CEDE_TIMEOUT_FOREVER INT64_MAX
+
+/* Why the calling thread's latest call of a function that takes a time-out, or of
+ * cede_queue_set_lease(), failed, and what to do, where there is more to say than its errno value;
+ * else "". Never NULL; valid until the thread's next such call. */
+const char *cede_error_text(void);
 
 #define CEDE_WEIGHT_MIN 1
 #define CEDE_WEIGHT_MAX 10000 /* the default is 100 */
@@ -139,9 +155,9 @@ int cede_job_yield(cede_handle *c, unsigned flags);
 
 /* The job takes back what it yielded: its memory, when there is room for it, then its class, and it
  * runs. Calls wait in order, each for at most timeout_us, for instance until another job yields. 0
- * also if nothing was yielded, and without a daemon, as nothing is withheld then. -EINVAL:
- * timeout_us is below 0. -EPERM: an administrator made the job yield. -ETIMEDOUT. */
-int cede_job_acquire(cede_handle *c, int64_t timeout_us);
+ * also if nothing was yielded, and without a daemon, as nothing is withheld then. -EINVAL: no such
+ * time-out. -EPERM: an administrator made the job yield. -ETIMEDOUT. */
+int cede_job_acquire(cede_handle *c, cede_timeout timeout_us);
 
 struct cede_statistics {
     uint64_t begun, ended;   /* requests */

@@ -7,9 +7,11 @@
  * request cannot be moved either.
  *
  * Functions throw an `error`. try_ functions throw nothing, and return a std::error_code or an
- * empty std::optional. Codes are errno values, as in the C headers: compare with std::errc.
+ * empty std::optional, which has to be looked at. Codes are errno values, as in the C headers:
+ * compare with std::errc.
  *
- * Times are std::chrono's. A deadline of 0 is none, one below 0 has passed. A timeout below 0 is 0.
+ * Times are std::chrono's. A deadline of 0 is none, one below 0 has passed. A time-out below 0, but
+ * for timeout_default, is EINVAL.
  *
  * Thread-safe as the calls of libcede are; an object must not be moved or destroyed while another
  * thread uses it. */
@@ -43,7 +45,7 @@ class client
         detail::check(::cede_connect(&c), "cede_connect");
         c_.reset(c);
     }
-    static std::optional<client> try_connect(std::error_code *why = nullptr) noexcept
+    [[nodiscard]] static std::optional<client> try_connect(std::error_code *why = nullptr) noexcept
     {
         ::cede_handle *c;
         if (detail::failed(::cede_connect(&c), why))
@@ -51,7 +53,7 @@ class client
         return client(c);
     }
 
-    std::error_code try_set_class(job_class cls) noexcept
+    [[nodiscard]] std::error_code try_set_class(job_class cls) noexcept
     {
         return detail::code(::cede_set_class(c_.get(), static_cast<::cede_class>(cls)));
     }
@@ -59,7 +61,7 @@ class client
     {
         changed(try_set_class(cls), "cede_set_class", "no such class");
     }
-    std::error_code try_set_weight(unsigned weight) noexcept
+    [[nodiscard]] std::error_code try_set_weight(unsigned weight) noexcept
     {
         return detail::code(::cede_set_weight(c_.get(), weight));
     }
@@ -68,7 +70,7 @@ class client
         changed(try_set_weight(weight), "cede_set_weight", "the weight is not 1 to 10000");
     }
     /* See cede_job_yield(): flags of enum cede_yield_flags. ENOTCONN: there is no daemon. */
-    std::error_code try_job_yield(unsigned flags = 0) noexcept
+    [[nodiscard]] std::error_code try_job_yield(unsigned flags = 0) noexcept
     {
         return detail::code(::cede_job_yield(c_.get(), flags));
     }
@@ -76,32 +78,55 @@ class client
     {
         detail::check(::cede_job_yield(c_.get(), flags), "cede_job_yield");
     }
-    std::error_code try_job_acquire(microseconds timeout = microseconds::max()) noexcept
+    [[nodiscard]] std::error_code try_job_acquire(microseconds timeout = timeout_default) noexcept
     {
-        return detail::code(::cede_job_acquire(c_.get(), detail::timeout_us(timeout)));
+        return detail::code(::cede_job_acquire(c_.get(), timeout.count()));
     }
-    void job_acquire(microseconds timeout = microseconds::max())
+    void job_acquire(microseconds timeout = timeout_default)
     {
-        detail::check(::cede_job_acquire(c_.get(), detail::timeout_us(timeout)),
-                      "cede_job_acquire");
+        int r = ::cede_job_acquire(c_.get(), timeout.count());
+        if (r < 0)
+            throw error(r, detail::reason("cede_job_acquire", ""));
     }
     /* Deadline of requests that state none; 0: none. This and the next two only fail by ENOSPC. */
-    std::error_code set_deadline(microseconds d, ::cede_stream stream = whole_job) noexcept
+    [[nodiscard]] std::error_code try_set_deadline(microseconds d,
+                                                   ::cede_stream stream = whole_job) noexcept
     {
         return detail::code(::cede_set_deadline(c_.get(), stream, detail::deadline_us(d)));
     }
-    std::error_code set_laxity(microseconds laxity, ::cede_stream stream = whole_job) noexcept
+    void set_deadline(microseconds d, ::cede_stream stream = whole_job)
+    {
+        detail::check(try_set_deadline(d, stream),
+                      "cede_set_deadline: CEDE_STREAMS_MAX streams have settings");
+    }
+    [[nodiscard]] std::error_code try_set_laxity(microseconds laxity,
+                                                 ::cede_stream stream = whole_job) noexcept
     {
         return detail::code(::cede_set_laxity(c_.get(), stream, detail::span_us(laxity)));
     }
-    std::error_code set_priority(int priority, ::cede_stream stream = whole_job) noexcept
+    void set_laxity(microseconds laxity, ::cede_stream stream = whole_job)
+    {
+        detail::check(try_set_laxity(laxity, stream),
+                      "cede_set_laxity: CEDE_STREAMS_MAX streams have settings");
+    }
+    [[nodiscard]] std::error_code try_set_priority(int priority,
+                                                   ::cede_stream stream = whole_job) noexcept
     {
         return detail::code(::cede_set_priority(c_.get(), stream, priority));
     }
+    void set_priority(int priority, ::cede_stream stream = whole_job)
+    {
+        detail::check(try_set_priority(priority, stream),
+                      "cede_set_priority: CEDE_STREAMS_MAX streams have settings");
+    }
     /* Pre-preemption: see cede_lead_cuda(). ENOSYS: there is no CUDA. */
-    std::error_code lead_cuda(microseconds keep = microseconds(0)) noexcept
+    [[nodiscard]] std::error_code try_lead_cuda(microseconds keep = microseconds(0)) noexcept
     {
         return detail::code(::cede_lead_cuda(c_.get(), detail::span_us(keep)));
+    }
+    void lead_cuda(microseconds keep = microseconds(0))
+    {
+        detail::check(try_lead_cuda(keep), "cede_lead_cuda");
     }
 
     bool connected() const noexcept
@@ -163,16 +188,24 @@ class request
     request &operator=(const request &) = delete;
     ~request()
     {
-        static_cast<void>(end());
+        static_cast<void>(try_end());
     }
     /* EINVAL: it has ended. ESTALE: it began before a fork(). */
-    std::error_code queued() noexcept
+    [[nodiscard]] std::error_code try_queued() noexcept
     {
         return detail::code(::cede_request_queued(c_, &r_));
     }
-    std::error_code end() noexcept
+    void queued()
+    {
+        detail::check(try_queued(), "cede_request_queued: the request has ended");
+    }
+    [[nodiscard]] std::error_code try_end() noexcept
     {
         return detail::code(::cede_request_end(c_, &r_));
+    }
+    void end()
+    {
+        detail::check(try_end(), "cede_request_end: the request has ended");
     }
 
   private:

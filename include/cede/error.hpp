@@ -30,9 +30,10 @@ constexpr int only_device(int device)
 {
     return device < 0 || device > 0xffff ? INT_MIN : device | 0x10000;
 }
-/* block_timeout_ms of the pool */
-inline constexpr microseconds default_timeout = microseconds::min();
-inline constexpr microseconds forever = microseconds::max();
+/* How long a call may wait: 0 or more, or one of these; see cede_timeout. */
+inline constexpr microseconds timeout_now{CEDE_TIMEOUT_NOW};
+inline constexpr microseconds timeout_default{CEDE_TIMEOUT_DEFAULT};
+inline constexpr microseconds timeout_forever{CEDE_TIMEOUT_FOREVER};
 
 /* what(): the call, why it failed in libcede's words, and the text of the errno value. */
 class error : public std::system_error
@@ -58,6 +59,11 @@ inline void check(int result, const char *text)
         throw error(result, text);
 }
 
+inline void check(std::error_code c, const char *text)
+{
+    check(-c.value(), text);
+}
+
 /* Whether a call failed; gives the reason to functions that return an optional. */
 inline bool failed(int result, std::error_code *why) noexcept
 {
@@ -76,9 +82,12 @@ inline std::uint64_t deadline_us(microseconds t) noexcept
     return t.count() < 0 ? 1 : span_us(t);
 }
 
-inline std::int64_t timeout_us(microseconds t) noexcept
+/* what() of a call that cede_error_text() is about, or else `text` is. */
+inline std::string reason(const std::string &call, const char *text)
 {
-    return t == default_timeout ? CEDE_DEFAULT_TIMEOUT : t.count() > 0 ? t.count() : 0;
+    const char *why = ::cede_error_text();
+    why = *why ? why : text;
+    return *why ? call + ": " + why : call;
 }
 
 /* A failure's errno value, below 0; -EIO where it has none. */
@@ -137,20 +146,24 @@ template <class T, auto Release> class held
     held &operator=(held &&other) noexcept
     {
         if (this != &other) {
-            static_cast<void>(release());
+            static_cast<void>(try_release());
             raw_ = std::exchange(other.raw_, T{});
         }
         return *this;
     }
     ~held()
     {
-        static_cast<void>(release());
+        static_cast<void>(try_release());
     }
     /* EINVAL: it is empty. ESTALE: its pool or memory is closed. */
-    std::error_code release() noexcept
+    [[nodiscard]] std::error_code try_release() noexcept
     {
         T raw = std::exchange(raw_, T{});
         return code(Release(&raw));
+    }
+    void release()
+    {
+        check(try_release(), "release: it is empty, or what it is of is closed");
     }
     explicit operator bool() const noexcept
     {

@@ -35,8 +35,8 @@ class futures
                                         : "cede_future_open");
         f_.reset(f);
     }
-    static std::optional<futures> try_open(const futures_config &config = {},
-                                           std::error_code *why = nullptr) noexcept
+    [[nodiscard]] static std::optional<futures> try_open(const futures_config &config = {},
+                                                         std::error_code *why = nullptr) noexcept
     {
         ::cede_futures *f;
         if (detail::failed(::cede_future_open(&config, &f), why))
@@ -46,33 +46,68 @@ class futures
 
     /* The symbol of the first of n values; cede_future_symbol() has the others. Empty: EAGAIN
      * (fewer than n slots are free), EINVAL. */
-    std::optional<std::int64_t> try_reserve(unsigned n, std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<std::int64_t> try_reserve(unsigned n,
+                                                          std::error_code *why = nullptr) noexcept
     {
         std::int64_t symbol;
         if (detail::failed(::cede_future_reserve(f_.get(), n, &symbol), why))
             return std::nullopt;
         return symbol;
     }
-    std::error_code release(std::int64_t symbol) noexcept
+    std::int64_t reserve(unsigned n)
+    {
+        std::error_code why;
+        auto symbol = try_reserve(n, &why);
+        detail::check(why, "cede_future_reserve: fewer slots are free, or n is out of range");
+        return *symbol;
+    }
+    [[nodiscard]] std::error_code try_release(std::int64_t symbol) noexcept
     {
         return detail::code(::cede_future_release(f_.get(), symbol));
     }
-    std::error_code store(void *stream, const ::cede_future_array &values,
-                          std::int64_t symbol) noexcept
+    void release(std::int64_t symbol)
+    {
+        detail::check(try_release(symbol), "cede_future_release: no reservation has this symbol");
+    }
+    [[nodiscard]] std::error_code try_store(void *stream, const ::cede_future_array &values,
+                                            std::int64_t symbol) noexcept
     {
         return detail::code(::cede_future_store(f_.get(), stream, &values, symbol));
     }
-    std::error_code store_placed(void *stream, const ::cede_future_array &values) noexcept
+    void store(void *stream, const ::cede_future_array &values, std::int64_t symbol)
+    {
+        detail::check(try_store(stream, values, symbol),
+                      "cede_future_store: an argument is out of range, or the driver refused");
+    }
+    [[nodiscard]] std::error_code try_store_placed(void *stream,
+                                                   const ::cede_future_array &values) noexcept
     {
         return detail::code(::cede_future_store_placed(f_.get(), stream, &values));
     }
-    std::error_code place(void *stream, std::int64_t symbol, unsigned n) noexcept
+    void store_placed(void *stream, const ::cede_future_array &values)
+    {
+        detail::check(
+            try_store_placed(stream, values),
+            "cede_future_store_placed: an argument is out of range, or the driver refused");
+    }
+    [[nodiscard]] std::error_code try_place(void *stream, std::int64_t symbol, unsigned n) noexcept
     {
         return detail::code(::cede_future_place(f_.get(), stream, symbol, n));
     }
-    std::error_code resolve(void *stream, const ::cede_future_array &inputs) noexcept
+    void place(void *stream, std::int64_t symbol, unsigned n)
+    {
+        detail::check(try_place(stream, symbol, n),
+                      "cede_future_place: an argument is out of range, or the driver refused");
+    }
+    [[nodiscard]] std::error_code try_resolve(void *stream,
+                                              const ::cede_future_array &inputs) noexcept
     {
         return detail::code(::cede_future_resolve(f_.get(), stream, &inputs));
+    }
+    void resolve(void *stream, const ::cede_future_array &inputs)
+    {
+        detail::check(try_resolve(stream, inputs),
+                      "cede_future_resolve: an argument is out of range, or the driver refused");
     }
     ::cede_future_statistics statistics() const noexcept
     {

@@ -44,9 +44,9 @@ class graph_cache
                                         : "cede_graph_open");
     }
     template <class Step>
-    static std::optional<graph_cache> try_open(void *stream, Step &&step,
-                                               const graph_config &config = {},
-                                               std::error_code *why = nullptr)
+    [[nodiscard]] static std::optional<graph_cache> try_open(void *stream, Step &&step,
+                                                             const graph_config &config = {},
+                                                             std::error_code *why = nullptr)
     {
         graph_cache g;
         if (detail::failed(g.open(config, stream, std::forward<Step>(step)), why))
@@ -67,7 +67,7 @@ class graph_cache
     {
         call("cede_graph_prepare", [&] { return ::cede_graph_prepare(handle(), n); });
     }
-    std::error_code try_prepare(unsigned n = 0) noexcept
+    [[nodiscard]] std::error_code try_prepare(unsigned n = 0) noexcept
     {
         detail::calls during;
         return detail::code(::cede_graph_prepare(handle(), n));
@@ -80,7 +80,7 @@ class graph_cache
         call("cede_graph_launch", [&] { return ::cede_graph_launch(handle(), n, &bucket); });
         return bucket;
     }
-    std::error_code try_launch(unsigned n, unsigned *bucket = nullptr) noexcept
+    [[nodiscard]] std::error_code try_launch(unsigned n, unsigned *bucket = nullptr) noexcept
     {
         detail::calls during;
         return detail::code(::cede_graph_launch(handle(), n, bucket));

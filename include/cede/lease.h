@@ -8,7 +8,7 @@
  *
  * Thread-safe: all functions may be called from several threads at once; none may be called from a
  * signal handler. After fork() all pools are closed in the child. Functions that return int return
- * 0 or a negative errno, and none changes errno. Times are in the unit that the name ends in. */
+ * 0 or a negative errno, and none changes errno. Times are microseconds. */
 #ifndef CEDE_LEASE_H
 #define CEDE_LEASE_H
 
@@ -36,22 +36,22 @@ enum cede_pool_flags {
 struct cede_pool_config {
     size_t size; /* of this struct; set by cede_pool_defaults() */
     unsigned flags;
-    unsigned devices;                /* 0: all visible GPUs; 1 without a GPU */
-    unsigned capacity;               /* 1024 leases, held and waiting; at most 65536 */
-    unsigned max_concurrent_streams; /* 16 leases per GPU */
-    unsigned streams;                /* per GPU; 0: max_concurrent_streams */
-    unsigned target_utilization;     /* 100 percent: not checked */
-    unsigned utilization_polling_ms; /* 200 */
-    unsigned block_timeout_ms;       /* 5000: CEDE_DEFAULT_TIMEOUT */
-    unsigned stream_timeout_ms;      /* 1000 */
-    unsigned age_ms;                 /* 1000: a lease that has waited this long is first */
-    double max_total_occupancy;      /* 2 GPUs full of work: one runs, one is queued; at most 64 */
-    double unknown_occupancy;        /* 0.25 of a GPU: of a lease whose kernel is not known, until
-                                        known kernels give a mean; 0: always 0 */
-    double memory_reserve_fraction;  /* 0.1 of a GPU's memory */
-    double max_slowdown;             /* 0: max_concurrent_streams does not adapt */
-    uint64_t urgent_threshold_ns;    /* 1000000 */
-    unsigned displace;               /* 2 urgent leases per GPU start beyond the limits; 0: none */
+    unsigned devices;                    /* 0: all visible GPUs; 1 without a GPU */
+    unsigned capacity;                   /* 1024 leases, held and waiting; at most 65536 */
+    unsigned max_concurrent_streams;     /* 16 leases per GPU */
+    unsigned streams;                    /* per GPU; 0: max_concurrent_streams */
+    unsigned target_utilization_percent; /* 100: not checked */
+    uint64_t utilization_polling_us;     /* 200000 */
+    uint64_t age_us;                     /* 1000000: a lease that has waited this long is first */
+    uint64_t urgent_us;                  /* 1000: a lease with less slack is urgent */
+    cede_timeout block_timeout_us;       /* 5000000: CEDE_TIMEOUT_DEFAULT; not that itself */
+    cede_timeout stream_timeout_us;      /* 1000000: the same for a stream alone */
+    double max_total_occupancy;     /* 2 GPUs full of work: one runs, one is queued; at most 64 */
+    double unknown_occupancy;       /* 0.25 of a GPU: of a lease whose kernel is not known, until
+                                       known kernels give a mean; 0: always 0 */
+    double memory_reserve_fraction; /* 0.1 of a GPU's memory */
+    double max_slowdown;            /* 0: max_concurrent_streams does not adapt */
+    unsigned displace;              /* 2 urgent leases per GPU start beyond the limits; 0: none */
     unsigned reserved;
     cede_handle *cede; /* NULL; else a handle that outlives the pool, on which leases with a
                           deadline are reported as requests */
@@ -86,7 +86,7 @@ struct cede_shape {
     uint64_t memory_bytes; /* GPU memory that it takes in addition */
     uint64_t due_us; /* from now; 0: no deadline. A lease is urgent, and may displace others, while
                         its slack (the time left minus the time that such leases took) is below
-                        urgent_threshold_ns */
+                        urgent_us */
 };
 
 struct cede_lease {
@@ -96,22 +96,20 @@ struct cede_lease {
     uint64_t opaque[2];
 };
 
-#define CEDE_ANY_DEVICE      (-1)
-#define CEDE_ONLY_DEVICE(d)  ((d) | 0x10000) /* d and no other; plain d is a preference */
-#define CEDE_DEFAULT_TIMEOUT INT64_C(-1)     /* block_timeout_ms */
-#define CEDE_NO_TIMEOUT      INT64_MAX
+#define CEDE_ANY_DEVICE     (-1)
+#define CEDE_ONLY_DEVICE(d) ((d) | 0x10000) /* d and no other; plain d is a preference */
 
 /* Waits for at most timeout_us for room on a GPU. kernel: a registered name, or NULL for one that
  * is not known. The caller then makes the device's primary context current, puts its work into
  * out->stream, waits for it, and releases the lease. *out is written on success only. -EAGAIN: it
- * would have to wait, and timeout_us is 0. -EINVAL: out is NULL, no such device, or a shape without
- * threads. -EIO: the driver made no stream or computed no occupancy; cede_pool_get_statistics() has
- * its message. -ENOENT: no such kernel. -ENOSPC: `capacity` is reached. -ESHUTDOWN: the pool is not
- * open, or was closed meanwhile. -ETIMEDOUT. */
+ * would have to wait, and timeout_us is 0. -EINVAL: out is NULL, no such device or time-out, or a
+ * shape without threads. -EIO: the driver made no stream or computed no occupancy;
+ * cede_pool_get_statistics() has its message. -ENOENT: no such kernel is registered. -ENOSPC:
+ * `capacity` is reached. -ESHUTDOWN: the pool is not open, or was closed meanwhile. -ETIMEDOUT. */
 int cede_acquire(struct cede_pool *p, int device, const char *kernel,
-                 const struct cede_shape *shape, int64_t timeout_us, struct cede_lease *out);
+                 const struct cede_shape *shape, cede_timeout timeout_us, struct cede_lease *out);
 
-/* cede_acquire() with a timeout of 0. */
+/* cede_acquire() with CEDE_TIMEOUT_NOW. */
 int cede_try_acquire(struct cede_pool *p, int device, const char *kernel,
                      const struct cede_shape *shape, struct cede_lease *out);
 
@@ -128,7 +126,7 @@ int cede_lease_wanted(const struct cede_lease *lease);
 struct cede_pool_statistics {
     unsigned devices;            /* of the pool */
     int has_gpu;                 /* 0: streams are NULL */
-    int utilization;             /* percent; -1: not known */
+    int utilization_percent;     /* -1: not known */
     unsigned active, waiting;    /* leases on this device now */
     unsigned limit;              /* of concurrent streams, as adapted */
     double occupancy;            /* of the active leases */

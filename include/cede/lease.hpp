@@ -69,8 +69,8 @@ class pool
                                         : "cede_pool_open");
         p_.reset(p);
     }
-    static std::optional<pool> try_open(const pool_config &config = {},
-                                        std::error_code *why = nullptr) noexcept
+    [[nodiscard]] static std::optional<pool> try_open(const pool_config &config = {},
+                                                      std::error_code *why = nullptr) noexcept
     {
         ::cede_pool *p;
         if (detail::failed(::cede_pool_open(&config, &p), why))
@@ -78,7 +78,7 @@ class pool
         return pool(p);
     }
 
-    std::error_code try_kernel(const char *name, void *function) noexcept
+    [[nodiscard]] std::error_code try_kernel(const char *name, void *function) noexcept
     {
         return detail::code(::cede_pool_kernel(p_.get(), name, function));
     }
@@ -86,7 +86,7 @@ class pool
     {
         registered(try_kernel(name, function), "cede_pool_kernel");
     }
-    std::error_code try_occupancy(const char *name, double share) noexcept
+    [[nodiscard]] std::error_code try_occupancy(const char *name, double share) noexcept
     {
         return detail::code(::cede_pool_occupancy(p_.get(), name, share));
     }
@@ -96,7 +96,7 @@ class pool
     }
 
     lease acquire(const char *kernel = nullptr, const shape &s = {}, int device = any_device,
-                  microseconds timeout = default_timeout)
+                  microseconds timeout = timeout_default)
     {
         lease l;
         int r = take(nullptr, p_.get(), device, kernel, s, timeout, l.raw_);
@@ -105,10 +105,10 @@ class pool
         return l;
     }
     /* Does not wait, unless there is a timeout. */
-    std::optional<lease> try_acquire(const char *kernel = nullptr, const shape &s = {},
-                                     int device = any_device,
-                                     microseconds timeout = microseconds(0),
-                                     std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<lease> try_acquire(const char *kernel = nullptr,
+                                                   const shape &s = {}, int device = any_device,
+                                                   microseconds timeout = timeout_now,
+                                                   std::error_code *why = nullptr) noexcept
     {
         lease l;
         if (detail::failed(take(nullptr, p_.get(), device, kernel, s, timeout, l.raw_), why))
@@ -154,9 +154,8 @@ class pool
                     const shape &s, microseconds timeout, ::cede_lease &out) noexcept
     {
         const ::cede_shape c = raw(s);
-        std::int64_t t = detail::timeout_us(timeout);
-        return in ? ::cede_scope_acquire(in, p, device, kernel, &c, t, &out)
-                  : ::cede_acquire(p, device, kernel, &c, t, &out);
+        return in ? ::cede_scope_acquire(in, p, device, kernel, &c, timeout.count(), &out)
+                  : ::cede_acquire(p, device, kernel, &c, timeout.count(), &out);
     }
     /* Why there is no lease, with the driver's message if there is one. */
     static error refusal(const char *call, int r, ::cede_pool *p, const char *kernel)
@@ -172,10 +171,9 @@ class pool
         case -ECANCELED:
             return {r, text + ": the scope is cancelled"};
         case -EINVAL:
-            return {r, text + (p ? ": no such device, or a shape without threads"
-                                 : ": the pool was moved from")};
+            return {r, detail::reason(text, p ? "" : "the pool was moved from")};
         case -ENOENT:
-            return {r, text + ": no such kernel is registered"};
+            return {r, detail::reason(text, "")};
         case -ENOSPC:
             return {r, text + ": `capacity` leases are held or waited for"};
         case -ESHUTDOWN:

@@ -8,7 +8,8 @@
  *
  * Thread-safe: all functions may be called from several threads at once; none may be called from a
  * signal handler. After fork() all handles are closed in the child. Functions that return int
- * return 0 or a negative errno unless they say otherwise, and none changes errno. */
+ * return 0 or a negative errno unless they say otherwise, and none changes errno. Times are
+ * microseconds. */
 #ifndef CEDE_MEMORY_H
 #define CEDE_MEMORY_H
 
@@ -41,14 +42,14 @@ enum cede_pressure {
 struct cede_memory_config {
     size_t size; /* of this struct; set by cede_memory_defaults() */
     unsigned flags;
-    int device;                /* 0: libcuda's number of the GPU */
-    unsigned capacity;         /* 1024 reservations and waits; at most 65536 */
-    unsigned block_timeout_ms; /* 5000: CEDE_DEFAULT_TIMEOUT */
-    unsigned polling_ms;       /* 20: how old the driver's figure of free memory may be */
-    uint64_t total_bytes;      /* 0: the GPU's memory; else the most that this handle gives out */
-    uint64_t reserve_bytes;    /* 0: reserve_fraction */
-    double reserve_fraction;   /* 0.1 of the memory stays free */
-    double high, critical;     /* 0.75, 0.9 of the memory not available: thresholds of pressure */
+    int device;                    /* 0: libcuda's number of the GPU */
+    unsigned capacity;             /* 1024 reservations and waits; at most 65536 */
+    cede_timeout block_timeout_us; /* 5000000: CEDE_TIMEOUT_DEFAULT; not that itself */
+    uint64_t polling_us;           /* 20000: how old the driver's figure of free memory may be */
+    uint64_t total_bytes;    /* 0: the GPU's memory; else the most that this handle gives out */
+    uint64_t reserve_bytes;  /* 0: reserve_fraction */
+    double reserve_fraction; /* 0.1 of the memory stays free */
+    double high, critical;   /* 0.75, 0.9 of the memory not available: thresholds of pressure */
     /* NULL, or called when the pressure has changed, by the thread that noticed it, without a lock.
      * It may free memory, but not close the handle; cede_memory_close() waits for it. */
     void (*on_pressure)(void *arg, enum cede_pressure now);
@@ -79,11 +80,11 @@ struct cede_reservation {
     uint64_t opaque[2];
 };
 
-/* Waits for room for at most timeout_us (CEDE_DEFAULT_TIMEOUT, CEDE_NO_TIMEOUT), in order of
- * arrival. *out is written on success only. -ENOMEM: there was no room in time, or there never can
- * be: cede_memory_text() says how much there is and which processes have it. -EINVAL: 0 bytes, or
- * out is NULL. -ENOSPC: `capacity` is reached. -ESHUTDOWN: not open, or closed meanwhile. */
-int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, int64_t timeout_us,
+/* Waits for room for at most timeout_us, in order of arrival. *out is written on success only.
+ * -ENOMEM: there was no room in time, or there never can be: cede_memory_text() says how much there
+ * is and which processes have it. -EINVAL: 0 bytes, no such time-out, or out is NULL. -ENOSPC:
+ * `capacity` is reached. -ESHUTDOWN: not open, or closed meanwhile. */
+int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_timeout timeout_us,
                         struct cede_reservation *out);
 
 /* Ends a reservation; memory allocated from it stays allocated. A program with a separate allocator
@@ -96,13 +97,13 @@ int cede_memory_release(const struct cede_reservation *r);
  * cede_memory_reserve(). Errors of that call, and -EIO: the driver failed. -ENODEV: the handle has
  * no GPU. -ESTALE: the reservation was released. */
 int cede_memory_allocate(struct cede_memory *m, const struct cede_reservation *from, uint64_t bytes,
-                         int64_t timeout_us, uint64_t *address);
+                         cede_timeout timeout_us, uint64_t *address);
 
 /* Frees memory. Work that uses it has to have ended, or be in a stream that the driver waits for:
  * see cuMemFree(). -ENOENT: not allocated here, or freed before. -EIO, -EINVAL, -ESHUTDOWN. */
 int cede_memory_free(struct cede_memory *m, uint64_t address);
 
-/* The pressure now, enum cede_pressure. Asks the driver if its figure is older than polling_ms, and
+/* The pressure now, enum cede_pressure. Asks the driver if its figure is older than polling_us, and
  * calls on_pressure() after a change. -EINVAL, -ESHUTDOWN. */
 int cede_memory_pressure(struct cede_memory *m);
 
@@ -127,10 +128,11 @@ struct cede_range {
  * prefetched meanwhile, and are on the GPU when the call returns; a range that does not fit, or
  * that the device or driver cannot move, stays where it is, and cede_memory_get_statistics() says
  * why. The caller ends the lease by cede_release(), then the reservation by cede_memory_release().
- * Errors of both waits; -EINVAL also for too many ranges. */
+ * Errors of both waits, of which those that no waiting mends come before the first; -EINVAL also
+ * for too many ranges. */
 int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, const char *kernel,
                         const struct cede_shape *shape, const struct cede_range *ranges,
-                        unsigned nranges, int64_t timeout_us, struct cede_lease *lease,
+                        unsigned nranges, cede_timeout timeout_us, struct cede_lease *lease,
                         struct cede_reservation *room);
 
 /* The bytes that leases of this kernel and shape are expected to allocate; 0: not known. */

@@ -68,10 +68,6 @@ inline int free_allocated(const allocated *a) noexcept
 class allocation : public detail::held<detail::allocated, detail::free_allocated>
 {
   public:
-    std::error_code free() noexcept
-    {
-        return release();
-    }
     std::uint64_t address() const noexcept /* a CUdeviceptr */
     {
         return raw_.opaque[0];
@@ -99,24 +95,23 @@ class memory
         return ::cede_memory_can_allocate(m_.get(), bytes) == 1;
     }
     /* Waits for room; what() of the exception says how much there is and who has it. */
-    reservation reserve(std::uint64_t bytes, microseconds timeout = default_timeout)
+    reservation reserve(std::uint64_t bytes, microseconds timeout = timeout_default)
     {
         reservation r;
-        check(::cede_memory_reserve(m_.get(), bytes, detail::timeout_us(timeout), &r.raw_),
+        check(::cede_memory_reserve(m_.get(), bytes, timeout.count(), &r.raw_),
               "cede_memory_reserve");
         return r;
     }
-    std::optional<reservation> try_reserve(std::uint64_t bytes,
-                                           microseconds timeout = microseconds(0),
-                                           std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<reservation> try_reserve(std::uint64_t bytes,
+                                                         microseconds timeout = timeout_now,
+                                                         std::error_code *why = nullptr) noexcept
     {
         reservation r;
-        if (detail::failed(
-                ::cede_memory_reserve(m_.get(), bytes, detail::timeout_us(timeout), &r.raw_), why))
+        if (detail::failed(::cede_memory_reserve(m_.get(), bytes, timeout.count(), &r.raw_), why))
             return std::nullopt;
         return r;
     }
-    allocation allocate(std::uint64_t bytes, microseconds timeout = default_timeout)
+    allocation allocate(std::uint64_t bytes, microseconds timeout = timeout_default)
     {
         return allocate_from(nullptr, bytes, timeout);
     }
@@ -129,26 +124,24 @@ class memory
      * memory are on the GPU afterwards. Throws as reserve() and pool::acquire(). */
     memory_lease acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
                          const std::vector<::cede_range> &ranges = {},
-                         microseconds timeout = default_timeout)
+                         microseconds timeout = timeout_default)
     {
         memory_lease l;
         int r = take(p, kernel, s, ranges, timeout, l);
         if (r == -EINVAL || !m_)
-            throw error(r, !m_ ? "cede_memory_acquire: the memory was moved from"
-                           : !p.handle()
-                               ? "cede_memory_acquire: the pool was moved from"
-                               : "cede_memory_acquire: the pool has not this GPU, a "
-                                 "shape is without threads, or there are too many ranges");
+            throw error(r, detail::reason("cede_memory_acquire",
+                                          !m_           ? "the memory was moved from"
+                                          : !p.handle() ? "the pool was moved from"
+                                                        : "more than CEDE_RANGES_MAX ranges"));
         if (r != -ENOMEM && r < 0)
             throw pool::refusal("cede_memory_acquire", r, p.handle(), kernel);
         check(r, "cede_memory_acquire");
         return l;
     }
-    std::optional<memory_lease> try_acquire(pool &p, const char *kernel = nullptr,
-                                            const shape &s = {},
-                                            const std::vector<::cede_range> &ranges = {},
-                                            microseconds timeout = microseconds(0),
-                                            std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<memory_lease>
+    try_acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
+                const std::vector<::cede_range> &ranges = {}, microseconds timeout = timeout_now,
+                std::error_code *why = nullptr) noexcept
     {
         memory_lease l;
         if (detail::failed(take(p, kernel, s, ranges, timeout, l), why))
@@ -190,23 +183,22 @@ class memory
     {
         const ::cede_shape c = pool::raw(s);
         return ::cede_memory_acquire(m_.get(), p.handle(), kernel, &c, ranges.data(),
-                                     static_cast<unsigned>(ranges.size()),
-                                     detail::timeout_us(timeout), &out.lease.raw_, &out.room.raw_);
+                                     static_cast<unsigned>(ranges.size()), timeout.count(),
+                                     &out.lease.raw_, &out.room.raw_);
     }
     allocation allocate_from(const ::cede_reservation *from, std::uint64_t bytes,
                              microseconds timeout)
     {
         allocation a;
         a.raw_.of = m_.get();
-        check(::cede_memory_allocate(m_.get(), from, bytes, detail::timeout_us(timeout),
-                                     &a.raw_.opaque[0]),
+        check(::cede_memory_allocate(m_.get(), from, bytes, timeout.count(), &a.raw_.opaque[0]),
               "cede_memory_allocate");
         return a;
     }
     void check(int r, const char *call) const
     {
         if (r < 0)
-            throw error(r, r == -ENOMEM ? std::string(call) + ": " + text() : std::string(call));
+            throw error(r, detail::reason(call, r == -ENOMEM ? text().c_str() : ""));
     }
     std::unique_ptr<::cede_memory, detail::closer<::cede_memory, ::cede_memory_close>> m_;
 };

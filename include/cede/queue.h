@@ -25,7 +25,6 @@ struct cede_queue;
 #define CEDE_QUEUE_BATCH_MAX   128
 #define CEDE_QUEUE_MODELS      64 /* with separate settings */
 #define CEDE_QUEUE_BATCHES_MAX 16 /* at a time, per device */
-#define CEDE_FOREVER           UINT64_MAX
 
 enum cede_queue_policy {
     CEDE_FIFO,
@@ -67,20 +66,27 @@ int cede_queue_open(const struct cede_queue_config *config, struct cede_queue **
 int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned batch_max,
                          uint64_t batch_wait_us, uint64_t expected_us);
 
-/* Sets the kernel, registered with the pool, and the shape of one request for leases of batches of
- * one model. `blocks` and `memory_bytes` count once for each request of a batch; priority and
- * due_us are the queue's. kernel, shape: NULL for none, as by default: then only the number of
- * leases is limited. -EINVAL: out of range, a name longer than 63 bytes, or there is no pool. */
+/* Sets the kernel and the shape of one request for leases of batches of one model. The kernel has
+ * to be registered with the pool before (cede_pool_kernel(), cede_pool_occupancy()); one that is
+ * registered anew later counts from the next batch on. `blocks` and `memory_bytes` count once for
+ * each request of a batch; priority and due_us are the queue's. kernel, shape: NULL for none, as by
+ * default: then only the number of leases is limited. On failure nothing has changed, and
+ * cede_error_text() says why. -EINVAL: out of range, there is no pool, or the kernel is one of
+ * cede_pool_kernel() and the shape has no threads. -ENOENT: the pool does not know the kernel.
+ * -ESHUTDOWN: the pool is closed. */
 int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
                          const struct cede_shape *shape);
 
+/* Device d, counted from 0 as everywhere; other numbers are refused. */
+#define CEDE_PREFER_DEVICE(d) ((d) | 0x20000)
+
 struct cede_queue_request {
-    uint32_t model; /* only requests of one model and shape share a batch */
-    uint64_t shape; /* e.g. a padded length */
-    enum cede_class cls;
+    uint32_t model;       /* only requests of one model and shape share a batch */
+    uint64_t shape;       /* e.g. a padded length */
+    enum cede_class cls;  /* 0: CEDE_NORMAL */
     uint64_t deadline_us; /* from now; 0: none */
     uint64_t after_us;    /* run time of further work of this client with the same deadline */
-    unsigned prefer;      /* number of the preferred device + 1; 0: any */
+    int device;           /* the preferred one, as CEDE_PREFER_DEVICE(); 0, CEDE_ANY_DEVICE: any */
     void *user;           /* comes back with the batch */
 };
 
@@ -112,24 +118,24 @@ int cede_queue_submit(struct cede_queue *q, const struct cede_queue_request *req
 struct cede_queue_batch {
     uint64_t id, shape;
     uint32_t model, device, n;
-    int urgent;           /* 1: the slack of one of them is below urgent_us */
-    uint64_t expected_us; /* estimated run time */
-    uint64_t
-        retry_us; /* with -EAGAIN and -ETIMEDOUT: until when to ask again, if none is submitted */
+    int urgent;            /* 1: the slack of one of them is below urgent_us */
+    uint64_t expected_us;  /* estimated run time */
+    cede_timeout retry_us; /* with -EAGAIN and -ETIMEDOUT: when to ask again, from now, if none is
+                              submitted */
     uint64_t ticket[CEDE_QUEUE_BATCH_MAX]; /* the first n are set */
     void *user[CEDE_QUEUE_BATCH_MAX];
     struct cede_lease lease; /* with a pool: cede_queue_done() releases it; else all 0 */
 };
 
-/* Gives the batch that a device is to run now. Waits for at most timeout_us (0: not at all;
- * CEDE_FOREVER) until there is one and the device may run it: with a pool, until it has a lease on
- * this device. The lease's stream has a priority by the best class in the batch, and the highest if
- * the batch is urgent. Until the lease is there the requests stay in the queue, and others may join
- * or overtake them. Several threads may ask for one device: each gets a batch, up to `batches`.
- * -EAGAIN: none now, with a timeout of 0. -EINVAL: no such device. -ENOENT, -ENOSPC, -EIO: as
- * cede_acquire(); the requests stay in the queue. -ESHUTDOWN: this queue or the pool is closed.
+/* Gives the batch that a device is to run now. Waits for at most timeout_us until there is
+ * one and the device may run it: with a pool, until it has a lease on this device. The lease's
+ * stream has a priority by the best class in the batch, and the highest if the batch is urgent.
+ * Until the lease is there the requests stay in the queue, and others may join or overtake them.
+ * Several threads may ask for one device: each gets a batch, up to `batches`. -EAGAIN: none now,
+ * with a timeout of 0. -EINVAL: no such device or time-out. -ENOSPC, -EIO: as cede_acquire();
+ * the requests stay in the queue. -ESHUTDOWN: this queue or the pool is closed.
  * -ETIMEDOUT. */
-int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t timeout_us,
+int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout timeout_us,
                     struct cede_queue_batch *batch);
 
 /* Reports the end of a batch, and releases its lease. The queue learns the run time since

@@ -46,7 +46,7 @@ struct admission {
     std::uint64_t shape = 0;
     job_class cls = job_class::normal;
     microseconds deadline{0}, after{0};
-    int prefer = any_device;
+    int device = any_device; /* the preferred one */
 };
 
 /* Requests that run together: `for (T *r : batch)`. The destructor reports the batch as failed
@@ -97,9 +97,13 @@ template <class T> class batch
         static_cast<void>(finish(true));
     }
     /* Its requests have run, and its device is free. EINVAL: it was done before. */
-    std::error_code done() noexcept
+    [[nodiscard]] std::error_code try_done() noexcept
     {
         return finish(false);
+    }
+    void done()
+    {
+        detail::check(finish(false), "cede_queue_done: the batch was done before");
     }
     std::size_t size() const noexcept
     {
@@ -146,8 +150,8 @@ template <class T> class queue
                                       : "cede_queue_open");
         q_.reset(q);
     }
-    static std::optional<queue> try_open(const queue_config &config = {},
-                                         std::error_code *why = nullptr) noexcept
+    [[nodiscard]] static std::optional<queue> try_open(const queue_config &config = {},
+                                                       std::error_code *why = nullptr) noexcept
     {
         ::cede_queue *q;
         if (detail::failed(::cede_queue_open(&config, &q), why))
@@ -156,19 +160,32 @@ template <class T> class queue
     }
 
     /* EINVAL: out of range. */
-    std::error_code set_model(unsigned model, unsigned batch_max, microseconds batch_wait,
-                              microseconds expected) noexcept
+    [[nodiscard]] std::error_code try_set_model(unsigned model, unsigned batch_max,
+                                                microseconds batch_wait,
+                                                microseconds expected) noexcept
     {
         return detail::code(::cede_queue_set_model(
             q_.get(), model, batch_max, detail::span_us(batch_wait), detail::span_us(expected)));
     }
+    void set_model(unsigned model, unsigned batch_max, microseconds batch_wait,
+                   microseconds expected)
+    {
+        detail::check(try_set_model(model, batch_max, batch_wait, expected),
+                      "cede_queue_set_model: out of range");
+    }
 
     /* Kernel and shape for leases of a model's batches. EINVAL: out of range, or there is no pool.
-     */
-    std::error_code set_lease(unsigned model, const char *kernel,
-                              const ::cede_shape &one = {}) noexcept
+     * ENOENT: register the kernel with the pool first. */
+    [[nodiscard]] std::error_code try_set_lease(unsigned model, const char *kernel,
+                                                const ::cede_shape &one = {}) noexcept
     {
         return detail::code(::cede_queue_set_lease(q_.get(), model, kernel, &one));
+    }
+    void set_lease(unsigned model, const char *kernel, const ::cede_shape &one = {})
+    {
+        std::error_code c = try_set_lease(model, kernel, one);
+        if (c)
+            throw error(-c.value(), detail::reason("cede_queue_set_lease", ""));
     }
 
     /* Throws `refused`, or `error` (EINVAL, ESHUTDOWN). */
@@ -184,8 +201,8 @@ template <class T> class queue
         return t;
     }
     /* A ticket whose id is 0 was refused. Empty: EINVAL or ESHUTDOWN. */
-    std::optional<::cede_queue_ticket> try_submit(T *item, const admission &a = {},
-                                                  std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<::cede_queue_ticket>
+    try_submit(T *item, const admission &a = {}, std::error_code *why = nullptr) noexcept
     {
         ::cede_queue_ticket t{};
         int r = put(item, a, t);
@@ -194,31 +211,39 @@ template <class T> class queue
         return t;
     }
     /* EBUSY: it runs. ENOENT: it has ended. */
-    std::error_code cancel(const ::cede_queue_ticket &t) noexcept
+    [[nodiscard]] std::error_code try_cancel(const ::cede_queue_ticket &t) noexcept
     {
         return detail::code(::cede_queue_cancel(q_.get(), t.id));
     }
+    /* Whether it was removed; else it runs, or has ended. */
+    bool cancel(const ::cede_queue_ticket &t)
+    {
+        int r = ::cede_queue_cancel(q_.get(), t.id);
+        if (r != -EBUSY && r != -ENOENT)
+            detail::check(r, "cede_queue_cancel: the queue was moved from");
+        return r == 0;
+    }
 
     /* Waits for a batch; empty: the queue is shut down, or there was none in time. Throws EINVAL,
-     * and the pool's errors: ENOENT, ENOSPC, EIO. */
-    std::optional<batch<T>> next(unsigned device = 0, microseconds timeout = forever)
+     * and the pool's errors: ENOSPC, EIO. */
+    std::optional<batch<T>> next(unsigned device = 0, microseconds timeout = timeout_forever)
     {
         std::error_code why;
         std::optional<batch<T>> b = try_next(device, timeout, &why);
         int r = -why.value();
         if (r && r != -EAGAIN && r != -ETIMEDOUT && r != -ESHUTDOWN)
-            throw error(r, !q_            ? "cede_queue_next: the queue was moved from"
-                           : r == -EINVAL ? "cede_queue_next: no such device"
-                           : r == -ENOENT ? "cede_queue_next: the pool does not know the kernel"
-                                          : "cede_queue_next: the pool gave no lease");
+            throw error(r, detail::reason("cede_queue_next", !q_ ? "the queue was moved from"
+                                                             : r == -EINVAL
+                                                                 ? "no such device"
+                                                                 : "the pool gave no lease"));
         return b;
     }
-    std::optional<batch<T>> try_next(unsigned device = 0, microseconds timeout = microseconds(0),
-                                     std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<batch<T>> try_next(unsigned device = 0,
+                                                   microseconds timeout = timeout_now,
+                                                   std::error_code *why = nullptr) noexcept
     {
         batch<T> b(q_.get());
-        std::uint64_t t = timeout == forever ? CEDE_FOREVER : detail::span_us(timeout);
-        if (detail::failed(::cede_queue_next(q_.get(), device, t, &b.b_), why)) {
+        if (detail::failed(::cede_queue_next(q_.get(), device, timeout.count(), &b.b_), why)) {
             b.q_ = nullptr;
             return std::nullopt;
         }
@@ -258,7 +283,7 @@ template <class T> class queue
                                      static_cast<::cede_class>(a.cls),
                                      detail::deadline_us(a.deadline),
                                      detail::span_us(a.after),
-                                     static_cast<unsigned>(a.prefer) + 1,
+                                     CEDE_PREFER_DEVICE(a.device),
                                      item};
         return ::cede_queue_submit(q_.get(), &r, &t);
     }

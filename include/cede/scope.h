@@ -30,10 +30,11 @@ typedef int (*cede_task)(struct cede_scope *s, void *arg);
  * its deadline no later, and has to be closed before the parent is joined, as a rule by the task
  * that opened it. threads: tasks that may run at a time in addition to the thread that joins, at
  * most CEDE_SCOPE_THREADS_MAX; threads are started as tasks are added. 0: tasks run in
- * cede_scope_join() alone. timeout_us: deadline of the scope, from now; CEDE_NO_TIMEOUT: none. On
+ * cede_scope_join() alone. timeout_us: deadline of the scope, from now; CEDE_TIMEOUT_FOREVER, which
+ * is the default: none. On
  * failure *out is NULL. -EINVAL: an argument is out of range. -ENOMEM. */
 int cede_scope_open(struct cede_scope **out, struct cede_scope *parent, unsigned threads,
-                    int64_t timeout_us);
+                    cede_timeout timeout_us);
 
 /* Adds a task; tasks begin in this order, and may add tasks themselves. On failure none was added.
  * -EBUSY: the scope was joined. -ECANCELED: it is cancelled. -EINVAL: NULL. -ENOMEM. -ETIMEDOUT:
@@ -61,7 +62,8 @@ int cede_scope_close(struct cede_scope *s);
  * deadline (-ETIMEDOUT); -ECANCELED as soon as the scope is cancelled; -EBUSY: it was joined. A
  * lease that is not released by the time the scope is joined is released then. */
 int cede_scope_acquire(struct cede_scope *s, struct cede_pool *p, int device, const char *kernel,
-                       const struct cede_shape *shape, int64_t timeout_us, struct cede_lease *out);
+                       const struct cede_shape *shape, cede_timeout timeout_us,
+                       struct cede_lease *out);
 
 #ifdef __cplusplus
 }

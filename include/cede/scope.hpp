@@ -21,18 +21,18 @@ namespace cede
 class scope
 {
   public:
-    explicit scope(unsigned threads, microseconds timeout = forever)
+    explicit scope(unsigned threads, microseconds timeout = timeout_forever)
         : scope(nullptr, threads, timeout)
     {
     }
     /* A scope within another is cancelled with its parent, and has to end before that is joined. */
-    scope(scope &parent, unsigned threads, microseconds timeout = forever)
+    scope(scope &parent, unsigned threads, microseconds timeout = timeout_forever)
         : scope(&parent, threads, timeout)
     {
     }
-    static std::optional<scope> try_open(scope *parent, unsigned threads,
-                                         microseconds timeout = forever,
-                                         std::error_code *why = nullptr) noexcept
+    [[nodiscard]] static std::optional<scope> try_open(scope *parent, unsigned threads,
+                                                       microseconds timeout = timeout_forever,
+                                                       std::error_code *why = nullptr) noexcept
     {
         int r;
         auto s = open(parent, threads, timeout, r);
@@ -58,7 +58,7 @@ class scope
                                         : "cede_scope_fork");
     }
     /* Throws only what copying or moving f throws. */
-    template <class F> std::error_code try_fork(F &&f)
+    template <class F> [[nodiscard]] std::error_code try_fork(F &&f)
     {
         using task = task_of<std::decay_t<F>>;
         if (!s_)
@@ -87,7 +87,7 @@ class scope
                          : r == -ETIMEDOUT ? "cede_scope_join: the scope's deadline has passed"
                                            : "cede_scope_join: a task failed");
     }
-    std::error_code try_join() noexcept
+    [[nodiscard]] std::error_code try_join() noexcept
     {
         return detail::code(joined());
     }
@@ -102,7 +102,7 @@ class scope
 
     /* pool::acquire() for tasks; fails with ECANCELED as soon as the scope is cancelled. */
     lease acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
-                  int device = any_device, microseconds timeout = default_timeout)
+                  int device = any_device, microseconds timeout = timeout_default)
     {
         std::error_code why;
         auto l = try_acquire(p, kernel, s, device, timeout, &why);
@@ -112,10 +112,10 @@ class scope
             throw pool::refusal("cede_scope_acquire", -why.value(), p.handle(), kernel);
         return std::move(*l);
     }
-    std::optional<lease> try_acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
-                                     int device = any_device,
-                                     microseconds timeout = microseconds(0),
-                                     std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<lease> try_acquire(pool &p, const char *kernel = nullptr,
+                                                   const shape &s = {}, int device = any_device,
+                                                   microseconds timeout = timeout_now,
+                                                   std::error_code *why = nullptr) noexcept
     {
         lease l;
         int r = s_ ? pool::take(s_->c, p.handle(), device, kernel, s, timeout, l.raw_) : -EINVAL;
@@ -199,20 +199,21 @@ class scope
     scope(const scope *parent, unsigned threads, microseconds timeout)
     {
         int r;
+        if (parent && !parent->s_)
+            throw error(-EINVAL, "cede_scope_open: the parent is empty");
         s_ = open(parent, threads, timeout, r);
-        detail::check(r, r == -EINVAL
-                             ? "cede_scope_open: the parent is empty, or there are more than "
-                               "CEDE_SCOPE_THREADS_MAX threads"
-                             : "cede_scope_open");
+        if (r < 0)
+            throw error(
+                r, detail::reason("cede_scope_open",
+                                  r == -EINVAL ? "more than CEDE_SCOPE_THREADS_MAX threads" : ""));
     }
     static owner open(const scope *parent, unsigned threads, microseconds timeout, int &r) noexcept
     {
         owner s(new (std::nothrow) state);
-        r = !s ? -ENOMEM
-            : parent && !parent->s_
-                ? -EINVAL
-                : ::cede_scope_open(&s->c, parent ? parent->handle() : nullptr, threads,
-                                    timeout.count() > 0 ? timeout.count() : 0);
+        r = !s                      ? -ENOMEM
+            : parent && !parent->s_ ? -EINVAL
+                                    : ::cede_scope_open(&s->c, parent ? parent->handle() : nullptr,
+                                                        threads, timeout.count());
         return s;
     }
     int joined() noexcept

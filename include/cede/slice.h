@@ -21,8 +21,8 @@
 extern "C" {
 #endif
 
-#define CEDE_SLICE_DEPTH_MAX  8
-#define CEDE_SLICE_TARGET_MAX 1000000 /* us */
+#define CEDE_SLICE_DEPTH_MAX     8
+#define CEDE_SLICE_TARGET_MAX_US 1000000
 
 enum cede_slice_flags {
     CEDE_SLICE_NO_GPU = 1, /* a slice has run when `launch` returns */
@@ -31,18 +31,19 @@ enum cede_slice_flags {
 
 /* Settings, which cede_slice_defaults() fills in. The comments give the defaults. */
 struct cede_slice_config {
-    size_t size;              /* of this struct; set by cede_slice_defaults() */
-    unsigned flags;           /* 0: CUDA, in the calling thread's current context */
-    unsigned depth;           /* 2 slices queued; at most CEDE_SLICE_DEPTH_MAX. 1: the GPU idles
-                                 between slices */
-    uint64_t target_us;       /* 500: length of a slice; 1 to CEDE_SLICE_TARGET_MAX */
-    uint64_t count;           /* 0: elements of the whole work */
-    uint64_t multiple;        /* 1: a slice is a multiple of it, except the last */
-    uint64_t checkpoint_us;   /* 10000000: between calls of `save`; 0: only when the run stops */
-    int64_t timeout_us;       /* CEDE_NO_TIMEOUT: the deadline, from the call of cede_slice_run() */
-    struct cede_scope *scope; /* NULL; else no slice begins once it is cancelled */
-    cede_handle *cede;        /* NULL; else no slice begins while cede_wanted() */
-    uint64_t patience_us;     /* 100000: longest wait for cede_wanted(); UINT64_MAX: no limit */
+    size_t size;             /* of this struct; set by cede_slice_defaults() */
+    unsigned flags;          /* 0: CUDA, in the calling thread's current context */
+    unsigned depth;          /* 2 slices queued; at most CEDE_SLICE_DEPTH_MAX. 1: the GPU idles
+                                between slices */
+    uint64_t target_us;      /* 500: length of a slice; 1 to CEDE_SLICE_TARGET_MAX_US */
+    uint64_t count;          /* 0: elements of the whole work */
+    uint64_t multiple;       /* 1: a slice is a multiple of it, except the last */
+    uint64_t checkpoint_us;  /* 10000000: between calls of `save`; 0: only when the run stops */
+    cede_timeout timeout_us; /* CEDE_TIMEOUT_FOREVER, as the default: the deadline, from the call of
+                                cede_slice_run() */
+    struct cede_scope *scope;       /* NULL; else no slice begins once it is cancelled */
+    cede_handle *cede;              /* NULL; else no slice begins while cede_wanted() */
+    cede_timeout patience_us;       /* 100000, as the default: longest wait for cede_wanted() */
     const struct cede_lease *lease; /* NULL; else no slice begins while cede_lease_wanted(), for at
                                        most patience_us before the next */
     void *stream;                   /* NULL: the run makes a CUDA stream */

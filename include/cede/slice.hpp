@@ -55,11 +55,11 @@ class slice_run
     }
     /* EAGAIN, ETIMEDOUT: it is not finished, as above. An exception becomes its code, or EIO. */
     template <class Launch, class Save>
-    std::error_code try_run(Launch &&launch, Save &&save) noexcept
+    [[nodiscard]] std::error_code try_run(Launch &&launch, Save &&save) noexcept
     {
         return detail::code(run(&launch, &save).result);
     }
-    template <class Launch> std::error_code try_run(Launch &&launch) noexcept
+    template <class Launch> [[nodiscard]] std::error_code try_run(Launch &&launch) noexcept
     {
         return detail::code(run(&launch, static_cast<nothing *>(nullptr)).result);
     }
@@ -119,7 +119,8 @@ class checkpoint
     {
         c_.work = work;
     }
-    std::error_code try_write(std::uint64_t done, const void *data, std::size_t bytes) noexcept
+    [[nodiscard]] std::error_code try_write(std::uint64_t done, const void *data,
+                                            std::size_t bytes) noexcept
     {
         return detail::code(::cede_checkpoint_write(raw(), done, data, bytes));
     }
@@ -138,8 +139,8 @@ class checkpoint
         check(r, "cede_checkpoint_read: ");
         return done;
     }
-    std::optional<std::uint64_t> try_read(void *data, std::size_t bytes,
-                                          std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<std::uint64_t> try_read(void *data, std::size_t bytes,
+                                                        std::error_code *why = nullptr) noexcept
     {
         std::uint64_t done = 0;
         if (detail::failed(::cede_checkpoint_read(raw(), &done, data, bytes), why))

@@ -103,11 +103,11 @@ int cede_step_close(struct cede_step_loop *l);
 
 /* Adds a request, to be scheduled from the next step on. user: comes back with each step. scope:
  * NULL, or one that outlives the request, which leaves when the scope is cancelled. timeout_us:
- * after which the request leaves; CEDE_NO_TIMEOUT: never. Both are checked between steps. *id: for
- * the calls below. -EINVAL: NULL, or a negative time. -ENOSPC: `requests` have joined: try again
- * when one has left. */
+ * after which the request leaves; CEDE_TIMEOUT_FOREVER, which is the default: never. Both are
+ * checked between steps. *id: for the calls below. -EINVAL: NULL, or no such time-out. -ENOSPC:
+ * `requests` have joined: try again when one has left. */
 int cede_step_join(struct cede_step_loop *l, void *user, struct cede_scope *scope,
-                   int64_t timeout_us, uint64_t *id);
+                   cede_timeout timeout_us, uint64_t *id);
 
 /* Ends a request: results of it that `finish` has not had yet are surplus. -ENOENT: it has left
  * before. */

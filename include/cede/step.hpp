@@ -7,7 +7,7 @@
  *         config,
  *         [&](cede::step<request> &s) {        // the next step: its requests, and what they need
  *             for (request *r : running)
- *                 if (auto symbol = loop.add(r->id))
+ *                 if (auto symbol = loop.try_add(r->id))
  *                     input(s.lane(), *symbol ? *symbol : r->token);
  *             return !running.empty();         // false: there is nothing to run
  *         },
@@ -116,35 +116,45 @@ template <class T> class step_loop
     }
 
     /* May be called from any thread. The request and the scope have to stay until it has left. */
-    std::uint64_t join(T *request, scope *in = nullptr, microseconds timeout = forever)
+    std::uint64_t join(T *request, scope *in = nullptr, microseconds timeout = timeout_forever)
     {
         std::error_code why;
         auto id = try_join(request, in, timeout, &why);
         if (!id)
-            throw cede::error(-why.value(), why == std::errc::no_space_on_device
-                                                ? "cede_step_join: `requests` have joined"
-                                                : "cede_step_join: the loop was moved from");
+            throw cede::error(-why.value(),
+                              detail::reason("cede_step_join", why == std::errc::no_space_on_device
+                                                                   ? "`requests` have joined"
+                                                                   : "the loop was moved from"));
         return *id;
     }
-    std::optional<std::uint64_t> try_join(T *request, scope *in = nullptr,
-                                          microseconds timeout = forever,
-                                          std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<std::uint64_t> try_join(T *request, scope *in = nullptr,
+                                                        microseconds timeout = timeout_forever,
+                                                        std::error_code *why = nullptr) noexcept
     {
         std::uint64_t id;
         if (detail::failed(::cede_step_join(handle(), request, in ? in->handle() : nullptr,
-                                            timeout.count() > 0 ? timeout.count() : 0, &id),
+                                            timeout.count(), &id),
                            why))
             return std::nullopt;
         return id;
     }
     /* ENOENT: it has left before. */
-    std::error_code leave(std::uint64_t id, int reason = 0) noexcept
+    [[nodiscard]] std::error_code try_leave(std::uint64_t id, int reason = 0) noexcept
     {
         return detail::code(::cede_step_leave(handle(), id, reason));
     }
+    /* False: it has left before. */
+    bool leave(std::uint64_t id, int reason = 0)
+    {
+        int r = ::cede_step_leave(handle(), id, reason);
+        if (r != -ENOENT)
+            detail::check(r, "cede_step_leave: the loop was moved from");
+        return r == 0;
+    }
     /* In `schedule`: the symbol of the request's latest result, or 0 if `finish` has had that.
      * Empty: it is in the step (EALREADY), has left (ENOENT), or the step is full (ENOSPC). */
-    std::optional<std::int64_t> add(std::uint64_t id, std::error_code *why = nullptr) noexcept
+    [[nodiscard]] std::optional<std::int64_t> try_add(std::uint64_t id,
+                                                      std::error_code *why = nullptr) noexcept
     {
         std::int64_t symbol;
         if (detail::failed(::cede_step_add(handle(), id, &symbol), why))
@@ -173,7 +183,7 @@ template <class T> class step_loop
         while (once())
             ;
     }
-    std::error_code try_once(bool *did = nullptr) noexcept
+    [[nodiscard]] std::error_code try_once(bool *did = nullptr) noexcept
     {
         detail::calls during;
         int r = ::cede_step_once(handle());

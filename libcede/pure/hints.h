@@ -8,7 +8,16 @@
 #include <stdint.h>
 
 #include "base/hints_proto.h"
+#include "base/terms.h"
 #include "cede/cede.h"
+
+/* The class that programs and the daemon know by another number; CLASS_COUNT: there is none such.
+ */
+static inline enum job_class cede_class_of(enum cede_class c)
+{
+    int class = (int)c - CEDE_LATENCY;
+    return class >= 0 && class < CLASS_COUNT ? (enum job_class) class : CLASS_COUNT;
+}
 
 #define HINTS_OPEN_MAX 256 /* open requests with a deadline that are listed; more only count */
 

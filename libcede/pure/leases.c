@@ -61,9 +61,9 @@ static bool leases_config_valid(const struct cede_pool_config *c)
            c->capacity <= LEASE_CAPACITY_MAX && c->max_concurrent_streams >= 1 &&
            c->max_total_occupancy >= 0 && c->max_total_occupancy <= OCCUPANCY_MAX &&
            c->unknown_occupancy >= 0 && c->unknown_occupancy <= 1 &&
-           c->displace <= LEASE_CAPACITY_MAX && c->target_utilization <= 100 &&
+           c->displace <= LEASE_CAPACITY_MAX && c->target_utilization_percent <= 100 &&
            c->memory_reserve_fraction >= 0 && c->memory_reserve_fraction < 1 &&
-           c->urgent_threshold_ns <= FAR_NS &&
+           c->urgent_us <= FAR_US && c->block_timeout_us >= 0 && c->stream_timeout_us >= 0 &&
            (c->max_slowdown == 0 || (c->max_slowdown >= 1 && c->max_slowdown <= 1e6));
 }
 
@@ -114,7 +114,7 @@ void cede_leases_free(struct leases *l)
 
 static uint64_t leases_aged_ns(const struct leases *l, const struct lease_entry *s)
 {
-    return saturating_add(s->arrival_ns, l->c.age_ms * NSEC_PER_MSEC);
+    return time_after(s->arrival_ns, l->c.age_us, NSEC_PER_USEC);
 }
 
 static bool leases_aged(const struct leases *l, const struct lease_entry *s, uint64_t now_ns)
@@ -171,7 +171,7 @@ static enum lease_wait leases_wait(const struct leases *l, const struct lease_gp
         return WAIT_COUNT;
     if (occupancy - (beside < g->v.active ? g->displacing_occupancy : 0) > l->max_occupancy)
         return WAIT_OCCUPANCY;
-    if (g->utilization <= 100 && g->utilization > l->c.target_utilization)
+    if (g->utilization <= 100 && g->utilization > l->c.target_utilization_percent)
         return WAIT_UTILIZATION;
     if (beside >= l->c.streams)
         return WAIT_STREAM;
@@ -181,7 +181,7 @@ static enum lease_wait leases_wait(const struct leases *l, const struct lease_gp
 static bool leases_urgent(const struct leases *l, const struct lease_entry *s, uint64_t now_ns)
 {
     return s->latest_ns != TIME_NEVER &&
-           (s->latest_ns <= now_ns || s->latest_ns - now_ns < l->c.urgent_threshold_ns);
+           (s->latest_ns <= now_ns || s->latest_ns - now_ns < l->c.urgent_us * NSEC_PER_USEC);
 }
 
 /* a is to start before b. */
@@ -499,7 +499,7 @@ static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_eve
             g->lacks_until_ns = TIME_NEVER;
         } else if (s->id != g->lacks_id) {
             g->lacks_id = s->id;
-            g->lacks_until_ns = now_ns + l->c.stream_timeout_ms * NSEC_PER_MSEC;
+            g->lacks_until_ns = timeout_end(l->c.stream_timeout_us, now_ns, 0);
         }
         if (TAILQ_EMPTY(&g->queue))
             s = leases_steal(l, g, now_ns);
@@ -566,7 +566,7 @@ uint64_t cede_leases_look_ns(const struct leases *l, uint64_t id, uint64_t now_n
         return TIME_NEVER;
     uint64_t aged_ns = leases_aged_ns(l, s), urgent_ns = TIME_NEVER;
     if (s->latest_ns != TIME_NEVER && l->c.displace)
-        urgent_ns = saturating_add(saturating_sub(s->latest_ns, l->c.urgent_threshold_ns), 1);
+        urgent_ns = saturating_add(saturating_sub(s->latest_ns, l->c.urgent_us * NSEC_PER_USEC), 1);
     return min_u64(aged_ns > now_ns ? aged_ns : TIME_NEVER,
                    urgent_ns > now_ns ? urgent_ns : TIME_NEVER);
 }

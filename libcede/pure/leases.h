@@ -9,15 +9,15 @@
  * A lease starts on its preferred GPU if it can at once, else on the least loaded GPU that lets it,
  * else it waits in the queue of the least loaded one. The first lease of a queue keeps all behind
  * it from that GPU until it fits, so that small leases do not overtake a large one for ever. First
- * are leases that have waited for age_ms, by arrival; then urgent ones (deadline - now - estimate <
- * urgent_threshold_ns); then by priority, then by arrival. Leases without memory pass a first
+ * are leases that have waited for age_us, by arrival; then urgent ones (deadline - now - estimate <
+ * urgent_us); then by priority, then by arrival. Leases without memory pass a first
  * lease that only memory keeps waiting, as they take nothing that it waits for. A GPU with an empty
  * queue takes the first lease of the other queues that fits. Where loads are equal, a lease
  * goes to the GPU that its thread had last.
  *
  * An urgent lease that would have to wait displaces: it starts beyond all limits but that of
  * memory, up to `displace` such leases per GPU at a time. However many do so, a lease that has
- * waited for age_ms starts as soon as the ordinary leases of that time leave it room: displacing
+ * waited for age_us starts as soon as the ordinary leases of that time leave it room: displacing
  * ones do not count against it, and take no memory that it needs; if memory suffices for it alone
  * only, no ordinary lease passes it. Requests (requests.h) are a different
  * question: they are ordered by time, and one batch runs on a device at a time.

@@ -16,8 +16,6 @@
 #define LOOK         256U /* requests of a queue that a batch is checked against */
 #define KINDS        16U  /* kinds tried on one free device */
 
-_Static_assert((int)CEDE_BATCH == CLASS_BATCH, "same order");
-
 enum request_state { REQUEST_FREE, REQUEST_WAITS, REQUEST_RUNS };
 
 /* A node's number is the lower half of its requests' ids. */

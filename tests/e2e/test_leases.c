@@ -31,7 +31,7 @@ static void serve(void)
     while (!cede_connected(config.cede))
         nap_ms(5);
     for (int i = 0; i < MET + PLAIN; i++) {
-        take(p, i < MET ? 60000000 : 0, CEDE_NO_TIMEOUT, 0, &held);
+        take(p, i < MET ? 60000000 : 0, CEDE_TIMEOUT_FOREVER, 0, &held);
         cede_release(&held);
     }
     take(p, 0, 0, 0, &held);
@@ -41,7 +41,7 @@ static void serve(void)
         _exit(3);
     cede_release(&held);
     for (;; nap_ms(5)) {
-        take(p, 60000000, CEDE_NO_TIMEOUT, 0, &held);
+        take(p, 60000000, CEDE_TIMEOUT_FOREVER, 0, &held);
         nap_ms(5);
         cede_release(&held);
     }

@@ -73,7 +73,7 @@ TEST(waiting_for_a_lease)
 static int for_a_batch(void)
 {
     struct cede_queue_batch b;
-    return cede_queue_next(queue, 0, CEDE_FOREVER, &b) ?: cede_queue_done(queue, &b, 0);
+    return cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &b) ?: cede_queue_done(queue, &b, 0);
 }
 
 static void submit(void)
@@ -109,7 +109,7 @@ static void end_tasks(void)
 TEST(waiting_for_tasks)
 {
     may_end = false;
-    assert_int_equal(cede_scope_open(&scope, NULL, 2, CEDE_NO_TIMEOUT), 0);
+    assert_int_equal(cede_scope_open(&scope, NULL, 2, CEDE_TIMEOUT_FOREVER), 0);
     assert_int_equal(cede_scope_fork(scope, runs, NULL), 0);
     cancelled_in(for_tasks, end_tasks);
     assert_int_equal(cede_scope_close(scope), 0);

@@ -44,7 +44,7 @@ static void slices_run_to_their_end()
     cede::slice_run run = small_run(1000);
     run.config.timeout_us = 0;
     CHECK(!run(launch, save) && run.try_run(launch, save) == std::errc::timed_out && next == 0);
-    run.config.timeout_us = CEDE_NO_TIMEOUT;
+    run.config.timeout_us = CEDE_TIMEOUT_FOREVER;
     CHECK(run(launch, save) && sum == 499500 && saved == 1000 && run.progress.saved == 1000);
     CHECK(!run.try_run(launch, save) && !run.try_run(launch) && sum == 499500);
 
@@ -68,7 +68,7 @@ static void slices_run_to_their_end()
     cede::slice_run displaced = small_run(10);
     displaced.config.lease = mine.handle();
     displaced.config.timeout_us = 1000; /* the deadline ends it before the patience does */
-    displaced.config.patience_us = UINT64_MAX;
+    displaced.config.patience_us = CEDE_TIMEOUT_FOREVER;
     CHECK(!displaced([&](std::uint64_t, std::uint64_t, void *) {
         urgent = pool.acquire(nullptr, now);
         CHECK(mine.wanted());
@@ -314,7 +314,7 @@ struct doubling {
     {
         inputs.clear();
         for (asked &a : all) {
-            if (auto symbol = loop->add(a.id))
+            if (auto symbol = loop->try_add(a.id))
                 inputs.push_back(*symbol ? *symbol : a.input);
         }
         throw_if(1);
@@ -324,10 +324,10 @@ struct doubling {
     {
         CHECK(s.size() == inputs.size() && s[0]->id && s.symbol(1) == s.symbol() - 1);
         throw_if(2);
-        std::error_code c = futures.resolve(s.stream(), array());
+        std::error_code c = futures.try_resolve(s.stream(), array());
         for (std::int64_t &i : inputs)
             i *= 2;
-        return c ? c : futures.store(s.stream(), array(), s.symbol());
+        return c ? c : futures.try_store(s.stream(), array(), s.symbol());
     }
     void finish(cede::step<asked> &s)
     {
@@ -337,7 +337,7 @@ struct doubling {
                 continue;
             s[i]->values.push_back(s[i]->input = s.result(i));
             if (s[i]->values.size() == 5)
-                CHECK(!loop->leave(s[i]->id));
+                CHECK(loop->leave(s[i]->id));
         }
         throw_if(3);
     }
@@ -352,12 +352,12 @@ static void the_loop_runs_steps()
         CHECK(a.values == powers && a.left == 0);
     cede_step_statistics s = d.loop->statistics();
     CHECK(s.joined == 3 && s.left == 3 && s.failed == 0 && s.results - s.surplus == 15);
-    CHECK(d.loop->leave(d.all[0].id) == std::errc::no_such_file_or_directory);
+    CHECK(d.loop->try_leave(d.all[0].id) == std::errc::no_such_file_or_directory);
     bool did = true;
     CHECK(!d.loop->once() && !d.loop->try_once(&did) && !did);
 
     std::error_code why;
-    CHECK(!d.loop->add(d.all[0].id, &why) && why == std::errc::operation_not_permitted);
+    CHECK(!d.loop->try_add(d.all[0].id, &why) && why == std::errc::operation_not_permitted);
     cede::scope scope(0);
     asked more[4];
     for (asked &a : more) {
@@ -368,7 +368,9 @@ static void the_loop_runs_steps()
     scope.cancel();
     d.loop->once();
     CHECK(more[0].left == -ECANCELED && more[3].left == 1);
-    CHECK(d.loop->try_join(&more[3], nullptr, -1s));
+    fails(std::errc::invalid_argument, "-1 us is negative",
+          [&] { d.loop->join(&more[3], nullptr, -1us); });
+    CHECK(d.loop->try_join(&more[3], nullptr, cede::timeout_now));
     d.loop->once();
     CHECK(more[3].left == -ETIMEDOUT);
     d.loop->join(&more[2]);
@@ -440,11 +442,12 @@ static void futures_give_symbols()
     std::int64_t values[2] = {5, 6}, out[2] = {cede_future_symbol(*symbol, 1), 3};
     const cede_future_array from = {reinterpret_cast<std::uintptr_t>(values), 0, 2, 8};
     const cede_future_array to = {reinterpret_cast<std::uintptr_t>(out), 0, 2, 8};
-    CHECK(!f->place(nullptr, *symbol, 2) && !f->store_placed(nullptr, from));
-    CHECK(!f->resolve(nullptr, to) && out[0] == 6 && out[1] == 3);
-    CHECK(!f->release(*symbol) && f->release(*symbol) == std::errc::no_such_file_or_directory);
+    CHECK(!f->try_place(nullptr, *symbol, 2) && !f->try_store_placed(nullptr, from));
+    CHECK(!f->try_resolve(nullptr, to) && out[0] == 6 && out[1] == 3);
+    CHECK(!f->try_release(*symbol) &&
+          f->try_release(*symbol) == std::errc::no_such_file_or_directory);
     cede::futures moved = std::move(*f);
-    CHECK(f->resolve(nullptr, to) == std::errc::invalid_argument && f->statistics().slots == 0);
+    CHECK(f->try_resolve(nullptr, to) == std::errc::invalid_argument && f->statistics().slots == 0);
 }
 
 int main()

@@ -18,13 +18,13 @@ TEST(defaults_are_what_they_are_said_to_be)
     assert_int_equal(c.max_concurrent_streams, 16);
     assert_true(c.max_total_occupancy == 2);
     assert_true(c.unknown_occupancy == 0.25);
-    assert_int_equal(c.target_utilization, 100);
+    assert_int_equal(c.target_utilization_percent, 100);
     assert_int_equal(c.displace, 2);
-    assert_int_equal(c.utilization_polling_ms, 200);
-    assert_int_equal(c.block_timeout_ms, 5000);
-    assert_int_equal(c.stream_timeout_ms, 1000);
+    assert_int_equal(c.utilization_polling_us, 200000);
+    assert_int_equal(c.block_timeout_us, 5000000);
+    assert_int_equal(c.stream_timeout_us, 1000000);
     assert_true(c.memory_reserve_fraction == 0.1);
-    assert_int_equal(c.urgent_threshold_ns, 1000000);
+    assert_int_equal(c.urgent_us, 1000);
     struct cede_pool *p;
     c.max_total_occupancy = 64.5;
     assert_int_equal(cede_pool_open(&c, &p), -EINVAL);
@@ -111,12 +111,13 @@ TEST(it_waits_no_longer_than_told)
     struct cede_pool_config c = no_gpu(1, 2);
     struct cede_lease a, b;
     c.streams = 1;
-    c.block_timeout_ms = c.stream_timeout_ms = 10;
+    c.block_timeout_us = c.stream_timeout_us = 10000;
     struct cede_pool *p = open_configured(&c);
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 1000, &b), -ETIMEDOUT);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_DEFAULT_TIMEOUT, &b), -ETIMEDOUT);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_NO_TIMEOUT, &b), -ETIMEDOUT); /* stream */
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_TIMEOUT_DEFAULT, &b), -ETIMEDOUT);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &b),
+                     -ETIMEDOUT); /* stream */
     assert_int_equal(pool_stats(p, 0).timed_out, 3);
     assert_int_equal(pool_stats(p, 0).waiting, 0);
     assert_int_equal(cede_pool_close(p), 0);

@@ -14,8 +14,8 @@ static struct cede_pool *open_pool(unsigned target_utilization)
     struct cede_pool_config c;
     cede_pool_defaults(&c);
     c.max_total_occupancy = 0.9;
-    c.target_utilization = target_utilization;
-    c.utilization_polling_ms = 1;
+    c.target_utilization_percent = target_utilization;
+    c.utilization_polling_us = 1000;
     return open_configured(&c);
 }
 
@@ -150,7 +150,8 @@ TEST(memory_of_other_programs_counts)
     usleep(2000);
     assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, &a), -EAGAIN);
     pthread_create(&t, NULL, gives_back, NULL);
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, CEDE_NO_TIMEOUT, &a), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, CEDE_TIMEOUT_FOREVER, &a),
+                     0);
     pthread_join(t, NULL);
     cuda->free_bytes = 1000;
     close_pool(p);
@@ -179,7 +180,7 @@ TEST(registers_and_shared_memory_count)
 static void *prefers_the_first(void *pool)
 {
     struct cede_lease l;
-    int r = cede_acquire(pool, 0, NULL, NULL, CEDE_NO_TIMEOUT, &l);
+    int r = cede_acquire(pool, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
     intptr_t device = l.device;
     return (void *)(r ? (intptr_t)r : cede_release(&l) ? -1 : device);
 }
@@ -282,20 +283,20 @@ TEST(utilization_is_looked_at)
     nvml->percent[0] = 95;
     assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, &a), 0);
     assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, &b), -EAGAIN);
-    assert_int_equal(pool_stats(p, 0).utilization, 95);
+    assert_int_equal(pool_stats(p, 0).utilization_percent, 95);
     assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &b), 0);
     assert_int_equal(b.device, 1);
     pthread_create(&t, NULL, becomes_idle, NULL);
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, CEDE_NO_TIMEOUT, &b), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, CEDE_TIMEOUT_FOREVER, &b), 0);
     pthread_join(t, NULL);
-    assert_int_equal(pool_stats(p, 0).utilization, 50);
+    assert_int_equal(pool_stats(p, 0).utilization_percent, 50);
     close_pool(p);
     int asked = nvml->asked;
     p = open_pool(100);
     assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
     assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
     assert_int_equal(nvml->asked, asked);
-    assert_int_equal(pool_stats(p, 0).utilization, -1);
+    assert_int_equal(pool_stats(p, 0).utilization_percent, -1);
     close_pool(p);
 }
 

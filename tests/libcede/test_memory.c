@@ -17,7 +17,7 @@ static struct cede_memory_config config(void)
 {
     struct cede_memory_config c;
     cede_memory_defaults(&c);
-    c.polling_ms = 1;
+    c.polling_us = 1000;
     return c;
 }
 
@@ -99,7 +99,7 @@ TEST_WITH(room_is_what_others_leave, begin_test, end_test)
     others_have(150);
     assert_int_equal(cede_memory_allocate(m, NULL, 300, 0, &b), -ENOMEM);
     assert_int_equal(cede_memory_allocate(m, NULL, 250, 0, &b), 0);
-    assert_int_equal(cede_memory_allocate(m, NULL, 901, CEDE_NO_TIMEOUT, &b), -ENOMEM);
+    assert_int_equal(cede_memory_allocate(m, NULL, 901, CEDE_TIMEOUT_FOREVER, &b), -ENOMEM);
     assert_int_equal(stats().allocations, 2);
     assert_int_equal(stats().allocated_bytes, 550);
     assert_int_equal(cede_memory_free(m, a), 0);
@@ -350,7 +350,7 @@ TEST_WITH(leases_learn_their_need, begin_test, end_test)
     struct cede_reservation r, q;
     uint64_t a, b;
     cede_pool_defaults(&c);
-    c.target_utilization = 100;
+    c.target_utilization_percent = 100;
     c.max_concurrent_streams = 1;
     struct cede_pool *p = open_configured(&c);
     assert_int_equal(cede_pool_occupancy(p, "gemm", 0.1), 0);
@@ -370,7 +370,9 @@ TEST_WITH(leases_learn_their_need, begin_test, end_test)
     assert_int_equal(cede_memory_acquire(m, p, "gemm", &shape, NULL, 0, 0, &l, &r), 0);
     assert_int_equal(r.bytes, 600);
     assert_int_equal(cede_memory_acquire(m, p, "gemm", &shape, NULL, 0, 0, &second, &q), -ENOMEM);
-    assert_int_equal(cede_memory_acquire(m, p, "none", NULL, NULL, 0, 0, &second, &q), -ENOENT);
+    assert_int_equal(
+        cede_memory_acquire(m, p, "none", &shape, NULL, 0, CEDE_TIMEOUT_FOREVER, &second, &q),
+        -ENOENT); /* without a wait for the room */
     assert_int_equal(stats().promised_bytes, 600);
     give_back(&l, &r);
     assert_int_equal(cede_pool_close(p), 0);

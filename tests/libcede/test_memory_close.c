@@ -18,7 +18,7 @@ static struct cede_memory_config config(void)
 {
     struct cede_memory_config c;
     cede_memory_defaults(&c);
-    c.polling_ms = 1;
+    c.polling_us = 1000;
     return c;
 }
 

@@ -34,7 +34,7 @@ try:
         raise KeyError
 except KeyError:
     pass
-c.job_acquire(timeout_s=0)
+c.job_acquire(timeout_us=0)
 assert c.job_yield(memory=True) is False
 s = c.statistics()
 print(cede.available(), c.connected(), c.wanted(), s.begun, s.ended, s.deadlines_met, s.p50_us <= s.p99_us <= s.max_us)

@@ -69,7 +69,7 @@ class Memory(unittest.TestCase):
                 self.assertEqual(held(), (1, 0))
                 raise KeyError
         self.assertEqual(held(), (0, 0))
-        for error, kernel, ranges in ((OSError, None, [(1, 1)] * 65), (FileNotFoundError, "unheard-of", ())):
+        for error, kernel, ranges in ((ValueError, None, [(1, 1)] * 65), (FileNotFoundError, "unheard-of", ())):
             with self.assertRaises(error):
                 with m.acquire(pool, kernel, ranges=ranges):
                     self.fail()
@@ -102,7 +102,7 @@ class Memory(unittest.TestCase):
     def test_settings(self):
         with self.assertRaises(ValueError):
             cede_memory.Memory(sise=1)
-        with self.assertRaises(OSError):
+        with self.assertRaises(ValueError):
             self.memory(reserve_fraction=1.0)
         with cede.Client() as client:
             self.memory(client=client)

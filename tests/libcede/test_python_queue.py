@@ -33,7 +33,7 @@ class Queue(unittest.TestCase):
 
         def submit(first):
             for i in range(first, 800, 4):
-                q.submit(i, model=i % 2, shape=3, cls=i % 3, deadline_us=1000000)
+                q.submit(i, model=i % 2, shape=3, cls=i % 3 - 1, deadline_us=1000000)
 
         servers = [threading.Thread(target=serve, args=(d,)) for d in range(2)]
         clients = [threading.Thread(target=submit, args=(n,)) for n in range(4)]
@@ -66,7 +66,9 @@ class Queue(unittest.TestCase):
         q.submit("c")
         batch = q.next()
         self.assertEqual(batch.items, ["b"])
-        self.assertIsNone(q.next(timeout_us=0))
+        self.assertIsNone(q.next(timeout_us=cede.TIMEOUT_NOW))
+        with self.assertRaisesRegex(ValueError, "-1 us is negative"):
+            q.next(timeout_us=-1)
         q.done(batch, failed=True)
         with self.assertRaises(OSError):
             q.done(batch)

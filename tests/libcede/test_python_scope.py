@@ -90,7 +90,9 @@ class Scopes(unittest.TestCase):
         with self.assertRaises(TimeoutError):
             with cede_scope.Scope(0, timeout_us=1000) as scope:
                 scope.fork(lambda: [None for _ in iter(scope.cancelled, True)])
-        with cede_scope.Scope(0, timeout_us=0) as scope:
+        with self.assertRaisesRegex(ValueError, "-1 us is negative"):
+            cede_scope.Scope(0, timeout_us=-1)
+        with cede_scope.Scope(0, timeout_us=cede.TIMEOUT_NOW) as scope:
             with self.assertRaises(TimeoutError):
                 scope.fork(self.fail)
         parent = cede_scope.Scope(0)

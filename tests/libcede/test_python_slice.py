@@ -61,7 +61,7 @@ class Slices(unittest.TestCase):
 
         with pool.acquire() as lease:
             self.assertTrue(cede_slice.run(cede_slice.Progress(), 100, launch, gpu=False, lease=lease,
-                                           patience_us=2**64 - 1))
+                                           patience_us=cede.TIMEOUT_FOREVER))
         threads[0].join()
         self.assertEqual(self.state[1], 100)
         self.assertEqual(pool.statistics().displaced, 1)

@@ -74,9 +74,43 @@ TEST(order)
         for (unsigned i = 0; i < 4; i++)
             assert_int_equal(next_model(q), expected[p][i]);
         assert_int_equal(cede_queue_next(q, 0, 0, &batch), -EAGAIN);
-        assert_true(batch.retry_us == UINT64_MAX);
+        assert_true(batch.retry_us == CEDE_TIMEOUT_FOREVER);
         cede_queue_close(q);
     }
+}
+
+/* Devices count from 0, and a request that names none goes to the one with the least to do. */
+TEST(the_preferred_device)
+{
+    static const int device[] = {0, 0, CEDE_ANY_DEVICE, CEDE_PREFER_DEVICE(2)};
+    static const unsigned where[] = {0, 1, 2, 2};
+    struct cede_queue_config c = plain(CEDE_FIFO);
+    struct cede_queue_ticket t;
+    c.devices = 3;
+    struct cede_queue *q = open_queue(&c);
+    for (unsigned i = 0; i < 4; i++) {
+        const struct cede_queue_request r = {.device = device[i]};
+        assert_int_equal(cede_queue_submit(q, &r, &t), 0);
+        assert_int_equal(t.device, where[i]);
+    }
+    cede_queue_close(q);
+}
+
+/* As with all defaults: what is 0 is the class that nobody asked to change. */
+TEST(a_zeroed_request_is_of_class_normal)
+{
+    const struct cede_queue_request zeroed = {.user = &batch.user[0]};
+    struct cede_queue_config c = plain(CEDE_PRIORITY);
+    struct cede_queue *q = open_queue(&c);
+    add(q, 2, CEDE_BATCH, 0);
+    assert_int_equal(cede_queue_submit(q, &zeroed, NULL), 0);
+    add(q, 1, CEDE_LATENCY, 0);
+    assert_int_equal(next_model(q), 1);
+    assert_int_equal(next_model(q), 0);
+    assert_int_equal(next_model(q), 2);
+    cede_queue_close(q);
+    assert_int_equal(cede_set_class(NULL, (enum cede_class)2), -EINVAL);
+    assert_int_equal(cede_set_class(NULL, (enum cede_class)(-2)), -EINVAL);
 }
 
 TEST(refusals)
@@ -154,10 +188,10 @@ TEST(batches)
         add(q, 0, CEDE_NORMAL, 0);
     add(q, 1, CEDE_NORMAL, 0); /* another model does not join */
     assert_int_equal(cede_queue_next(q, 0, 0, &batch), -EAGAIN);
-    assert_true(batch.retry_us > 0 && batch.retry_us <= 1000000 * MS);
+    assert_true(batch.retry_us > 0 && batch.retry_us <= (cede_timeout)(1000000 * MS));
     assert_int_equal(cede_queue_next(q, 0, 1, &batch), -ETIMEDOUT);
     add(q, 0, CEDE_NORMAL, 0);
-    assert_int_equal(cede_queue_next(q, 0, CEDE_FOREVER, &batch), 0);
+    assert_int_equal(cede_queue_next(q, 0, CEDE_TIMEOUT_FOREVER, &batch), 0);
     assert_int_equal(batch.n, 4);
     assert_int_equal(batch.model, 0);
     assert_int_equal(cede_queue_next(q, 0, 0, &batch), -EAGAIN); /* the device is taken */
@@ -166,7 +200,8 @@ TEST(batches)
     q = open_queue(&c);
     assert_int_equal(cede_queue_set_model(q, 2, 8, 1, 1000), 0);
     add(q, 2, CEDE_NORMAL, 0);
-    assert_int_equal(cede_queue_next(q, 0, CEDE_FOREVER, &batch), 0); /* no other request comes */
+    assert_int_equal(cede_queue_next(q, 0, CEDE_TIMEOUT_FOREVER, &batch),
+                     0); /* no other request comes */
     assert_int_equal(batch.n, 1);
     cede_queue_close(q);
 }
@@ -217,9 +252,14 @@ TEST(bad_input)
     assert_int_equal(cede_queue_open(NULL, NULL), -EINVAL);
     q = open_queue(NULL);
     struct cede_queue_statistics s;
-    struct cede_queue_request r = {.cls = (enum cede_class)3}, elsewhere = {.prefer = 2};
+    struct cede_queue_request r = {.cls = (enum cede_class)3},
+                              elsewhere = {.device = CEDE_PREFER_DEVICE(1)};
     void *user;
     assert_int_equal(cede_queue_submit(q, &r, NULL), -EINVAL);
+    assert_int_equal(cede_queue_submit(q, &elsewhere, NULL), -EINVAL);
+    elsewhere.device = 1; /* a plain number is no device, lest it is counted from 1 */
+    assert_int_equal(cede_queue_submit(q, &elsewhere, NULL), -EINVAL);
+    elsewhere.device = CEDE_PREFER_DEVICE(-2);
     assert_int_equal(cede_queue_submit(q, &elsewhere, NULL), -EINVAL);
     assert_int_equal(cede_queue_submit(NULL, &r, NULL), -EINVAL);
     assert_int_equal(cede_queue_next(q, 1, 0, &batch), -EINVAL);
@@ -270,7 +310,8 @@ static void *worker(void *arg)
 {
     struct cede_queue_batch *b = calloc(1, sizeof(*b));
     int r;
-    while ((r = cede_queue_next(shared, (unsigned)(uintptr_t)arg % 2, CEDE_FOREVER, b)) == 0) {
+    while ((r = cede_queue_next(shared, (unsigned)(uintptr_t)arg % 2, CEDE_TIMEOUT_FOREVER, b)) ==
+           0) {
         for (uint32_t i = 0; i < b->n; i++)
             atomic_fetch_add((atomic_uint *)b->user[i], 1);
         cede_queue_done(shared, b, b->n == 3);
@@ -286,7 +327,7 @@ static void *submitter(void *arg)
         struct cede_queue_ticket t;
         struct cede_queue_request r = {.model = (uint32_t)rand_r(&seed) % 3,
                                        .shape = (uint64_t)rand_r(&seed) % 2,
-                                       .cls = (enum cede_class)(rand_r(&seed) % 3),
+                                       .cls = (enum cede_class)(rand_r(&seed) % 3 - 1),
                                        .deadline_us = (uint64_t)rand_r(&seed) % 5000,
                                        .user = &given[me][i]};
         if (cede_queue_submit(shared, &r, &t) != 0)

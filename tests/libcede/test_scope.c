@@ -63,7 +63,7 @@ static int until_cancelled(struct cede_scope *s, void *arg)
 /* A scope without threads, in which the second of twelve tasks fails. */
 static struct cede_scope *second_fails(void)
 {
-    struct cede_scope *s = open_scope(NULL, 0, CEDE_NO_TIMEOUT);
+    struct cede_scope *s = open_scope(NULL, 0, CEDE_TIMEOUT_FOREVER);
     begun = 0;
     cede_scope_fork(s, count, NULL);
     cede_scope_fork(s, fails, (void *)(intptr_t)-EBADMSG);
@@ -75,7 +75,7 @@ static struct cede_scope *second_fails(void)
 TEST_WITH(all_run_with_any_number_of_threads, begin_test, end_test)
 {
     for (unsigned threads = 0; threads < 5; threads++) {
-        struct cede_scope *s = open_scope(NULL, threads, CEDE_NO_TIMEOUT);
+        struct cede_scope *s = open_scope(NULL, threads, CEDE_TIMEOUT_FOREVER);
         begun = 0;
         for (int i = 0; i < 100; i++)
             assert_int_equal(cede_scope_fork(s, count, NULL), 0);
@@ -85,7 +85,7 @@ TEST_WITH(all_run_with_any_number_of_threads, begin_test, end_test)
         assert_int_equal(cede_scope_join(s), 0);
         assert_int_equal(cede_scope_close(s), 0);
     }
-    struct cede_scope *s = open_scope(NULL, 3, CEDE_NO_TIMEOUT);
+    struct cede_scope *s = open_scope(NULL, 3, CEDE_TIMEOUT_FOREVER);
     assert_int_equal(cede_scope_close(s), -ECANCELED); /* never joined */
     assert_int_equal(cede_scope_close(NULL), 0);
     assert_int_equal(cede_scope_open(&s, NULL, CEDE_SCOPE_THREADS_MAX + 1, 1), -EINVAL);
@@ -95,7 +95,7 @@ TEST_WITH(all_run_with_any_number_of_threads, begin_test, end_test)
 
 TEST_WITH(the_first_failure_cancels_the_rest, begin_test, end_test)
 {
-    struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
+    struct cede_scope *s = open_scope(NULL, 2, CEDE_TIMEOUT_FOREVER);
     assert_int_equal(cede_scope_fork(s, until_cancelled, s), 0);
     assert_int_equal(cede_scope_fork(s, fails, (void *)(intptr_t)-EBADMSG), 0);
     assert_int_equal(cede_scope_join(s), -EBADMSG);
@@ -116,7 +116,7 @@ TEST_WITH(the_first_failure_cancels_the_rest, begin_test, end_test)
 
 TEST_WITH(somebody_cancels, begin_test, end_test)
 {
-    struct cede_scope *s = open_scope(NULL, 1, CEDE_NO_TIMEOUT);
+    struct cede_scope *s = open_scope(NULL, 1, CEDE_TIMEOUT_FOREVER);
     cede_scope_fork(s, until_cancelled, s);
     while (!begun)
         usleep(100);
@@ -161,7 +161,7 @@ static int spread(struct cede_scope *s, void *arg)
 TEST_WITH(tasks_add_tasks, begin_test, end_test)
 {
     for (unsigned threads = 0; threads < 4; threads++) {
-        struct cede_scope *s = open_scope(NULL, threads, CEDE_NO_TIMEOUT);
+        struct cede_scope *s = open_scope(NULL, threads, CEDE_TIMEOUT_FOREVER);
         begun = 0;
         assert_int_equal(cede_scope_fork(s, spread, (void *)(intptr_t)4), 0);
         assert_int_equal(cede_scope_join(s), 0);
@@ -176,7 +176,7 @@ TEST_WITH(tasks_add_tasks, begin_test, end_test)
 static int run_inner(struct cede_scope *s, int n, cede_task task, void *arg)
 {
     struct cede_scope *inner;
-    if (cede_scope_open(&inner, s, 1, CEDE_NO_TIMEOUT))
+    if (cede_scope_open(&inner, s, 1, CEDE_TIMEOUT_FOREVER))
         return -ENOMEM;
     for (int i = 0; i < n; i++)
         cede_scope_fork(inner, task, arg);
@@ -193,7 +193,7 @@ static int nested(struct cede_scope *s, void *arg)
 
 TEST_WITH(scopes_lie_in_scopes, begin_test, end_test)
 {
-    struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
+    struct cede_scope *s = open_scope(NULL, 2, CEDE_TIMEOUT_FOREVER);
     for (int i = 0; i < 3; i++)
         cede_scope_fork(s, nested, (void *)(intptr_t)2);
     ends(s, 0);
@@ -207,7 +207,7 @@ static int nested_wait(struct cede_scope *s, void *arg)
 
 TEST_WITH(an_outer_failure_reaches_the_inner, begin_test, end_test)
 {
-    struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
+    struct cede_scope *s = open_scope(NULL, 2, CEDE_TIMEOUT_FOREVER);
     cede_scope_fork(s, nested_wait, NULL);
     while (!begun)
         usleep(100);
@@ -234,7 +234,7 @@ static int joins_outer_from_inner(struct cede_scope *s, void *arg)
 
 TEST_WITH(a_task_cannot_join_what_it_is_in, begin_test, end_test)
 {
-    struct cede_scope *s = open_scope(NULL, 1, CEDE_NO_TIMEOUT);
+    struct cede_scope *s = open_scope(NULL, 1, CEDE_TIMEOUT_FOREVER);
     cede_scope_fork(s, joins_outer, s);
     cede_scope_fork(s, joins_outer_from_inner, NULL);
     ends(s, 0);
@@ -244,7 +244,7 @@ TEST_WITH(a_task_cannot_join_what_it_is_in, begin_test, end_test)
 /* Else nobody could tell whether the scope is closed. */
 TEST_WITH(a_task_cannot_fail_as_if_it_had_joined, begin_test, end_test)
 {
-    struct cede_scope *s = open_scope(NULL, 0, CEDE_NO_TIMEOUT);
+    struct cede_scope *s = open_scope(NULL, 0, CEDE_TIMEOUT_FOREVER);
     cede_scope_fork(s, fails, (void *)(intptr_t)-EDEADLK);
     ends(s, -EIO);
 }
@@ -256,7 +256,7 @@ static void *join_it(void *arg)
 
 TEST_WITH(two_may_join, begin_test, end_test)
 {
-    struct cede_scope *s = open_scope(NULL, 1, CEDE_NO_TIMEOUT);
+    struct cede_scope *s = open_scope(NULL, 1, CEDE_TIMEOUT_FOREVER);
     pthread_t t[2];
     void *r[2];
     cede_scope_fork(s, until_cancelled, s);
@@ -277,7 +277,7 @@ TEST_WITH(two_may_join, begin_test, end_test)
 static int takes_and_keeps(struct cede_scope *s, void *arg)
 {
     struct cede_lease l;
-    int r = cede_scope_acquire(s, pool, 0, NULL, NULL, CEDE_NO_TIMEOUT, &l);
+    int r = cede_scope_acquire(s, pool, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
     begun += r == 0;
     return r;
 }
@@ -286,7 +286,7 @@ static int waits_for_a_lease(struct cede_scope *s, void *arg)
 {
     struct cede_lease l;
     begun++;
-    int r = cede_scope_acquire(s, pool, 0, NULL, NULL, CEDE_NO_TIMEOUT, &l);
+    int r = cede_scope_acquire(s, pool, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
     ended += r == (int)(intptr_t)arg;
     return 0;
 }
@@ -302,7 +302,7 @@ TEST_WITH(leases_end_with_their_scope, begin_test, end_test)
 {
     struct cede_lease own;
     assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &own), 0);
-    struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
+    struct cede_scope *s = open_scope(NULL, 2, CEDE_TIMEOUT_FOREVER);
     cede_scope_fork(s, takes_and_keeps, NULL);
     assert_int_equal(cede_scope_join(s), 0);
     assert_int_equal(pool_stats(pool, 0).active, 1); /* the one without a scope */
@@ -311,7 +311,7 @@ TEST_WITH(leases_end_with_their_scope, begin_test, end_test)
     cede_scope_close(s);
 
     assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &other), 0);
-    s = open_scope(NULL, 3, CEDE_NO_TIMEOUT);
+    s = open_scope(NULL, 3, CEDE_TIMEOUT_FOREVER);
     begun = 0;
     cede_scope_fork(s, waits_for_a_lease, (void *)(intptr_t)-ECANCELED);
     cede_scope_fork(s, waits_for_a_lease, (void *)(intptr_t)-ECANCELED);
@@ -358,7 +358,7 @@ TEST_WITH(join_always_returns, begin_test, end_test)
     unsigned ok = 0, bad = 0;
     for (unsigned seed = 1; seed <= 150; seed++) {
         struct cede_scope *s =
-            open_scope(NULL, seed % 5, seed % 3 ? CEDE_NO_TIMEOUT : (int64_t)(seed % 7) * 300);
+            open_scope(NULL, seed % 5, seed % 3 ? CEDE_TIMEOUT_FOREVER : (int64_t)(seed % 7) * 300);
         for (unsigned i = 0; i < seed % 30; i++)
             cede_scope_fork(s, something, (void *)(uintptr_t)(seed * 100 + i));
         int r = cede_scope_join(s);

@@ -215,7 +215,7 @@ TEST(stops)
         c.patience_us = 3000;
         gpu.wanted_to_ns = UINT64_MAX;
         gpu.wanted_from_ns = i == 2 ? began + NSEC_PER_SEC : UINT64_MAX;
-        c.timeout_us = i == 0 ? 1000000 : CEDE_NO_TIMEOUT;
+        c.timeout_us = i == 0 ? 1000000 : CEDE_TIMEOUT_FOREVER;
         p.fail_launch = i == 3 ? 2000 : 0;
         p.fail_save = i == 4;
         c.checkpoint_us = i == 4 ? 1000000 : 0;
@@ -231,7 +231,7 @@ TEST(stops)
             assert_true(gpu.now_ns - began < NSEC_PER_SEC + (i ? 5100000 : 1100000));
         }
         uint64_t done = at.done, slices = p.slices;
-        c.timeout_us = CEDE_NO_TIMEOUT;
+        c.timeout_us = CEDE_TIMEOUT_FOREVER;
         gpu.cancelled = false;
         gpu.wanted_from_ns = UINT64_MAX;
         run(0);
@@ -251,7 +251,7 @@ TEST(holds)
         struct program p = {.each_ns = 100};
         begin(&p, 20000000);
         c.cede = (struct cede *)&p;
-        c.patience_us = patient ? UINT64_MAX : 50000;
+        c.patience_us = patient ? CEDE_TIMEOUT_FOREVER : 50000;
         gpu.wanted_from_ns = gpu.now_ns + NSEC_PER_SEC;
         gpu.wanted_to_ns = gpu.wanted_from_ns + (patient ? 100 * NSEC_PER_SEC : 40 * NSEC_PER_MSEC);
         c.checkpoint_us = 0;
@@ -274,7 +274,7 @@ TEST(gives_way_to_leases)
         begin(&p, 20000000);
         c.checkpoint_us = 0;
         c.lease = &mine;
-        c.patience_us = patient ? UINT64_MAX : 10000;
+        c.patience_us = patient ? CEDE_TIMEOUT_FOREVER : 10000;
         gpu.displaced_from_ns = gpu.now_ns + NSEC_PER_SEC;
         gpu.displaced_to_ns = gpu.displaced_from_ns + 100 * NSEC_PER_MSEC;
         uint64_t began = gpu.now_ns;
@@ -346,7 +346,7 @@ TEST(refuses)
     REFUSED(depth, 0, "depth");
     REFUSED(depth, CEDE_SLICE_DEPTH_MAX + 1, "depth");
     REFUSED(target_us, 0, "target_us");
-    REFUSED(target_us, CEDE_SLICE_TARGET_MAX + 1, "target_us");
+    REFUSED(target_us, CEDE_SLICE_TARGET_MAX_US + 1, "target_us");
     REFUSED(target_us, UINT64_MAX, "target_us");
     REFUSED(multiple, 0, "multiple");
     REFUSED(timeout_us, -1, "timeout_us");

@@ -171,7 +171,7 @@ TEST_WITH(threads, begin_test, end_test)
     setenv("CEDE_DIR", "/nowhere-at-all", 1);
     assert_int_equal(cede_connect(&client), 0);
     for (unsigned i = 0; i < 4; i++)
-        assert_int_equal(cede_scope_open(&r[i].scope, NULL, 0, CEDE_NO_TIMEOUT), 0);
+        assert_int_equal(cede_scope_open(&r[i].scope, NULL, 0, CEDE_TIMEOUT_FOREVER), 0);
     for (unsigned i = 0; i < 4; i++) {
         r[i].client = client; /* of all */
         r[i].p.at_once = true;

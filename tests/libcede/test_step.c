@@ -241,7 +241,7 @@ TEST(a_cancelled_loop_finishes_what_runs)
     struct cede_step_config c;
     open_toy(&c, 3, 0, REQUESTS, 64);
     cede_step_close(toy.loop);
-    assert_int_equal(cede_scope_open(&c.scope, NULL, 0, CEDE_NO_TIMEOUT), 0);
+    assert_int_equal(cede_scope_open(&c.scope, NULL, 0, CEDE_TIMEOUT_FOREVER), 0);
     assert_int_equal(cede_step_open(&c, &toy.loop), 0);
     for (unsigned i = 0; i < 20; i++)
         assert_int_equal(cede_step_once(toy.loop), 1);
@@ -434,7 +434,7 @@ static void *guests_thread(void *arg)
     struct cede_step_statistics s;
     for (unsigned joined = 0; joined < 500;) {
         uint64_t id;
-        if (cede_step_join(g->loop, g, NULL, joined % 2 ? 0 : CEDE_NO_TIMEOUT, &id) == 0) {
+        if (cede_step_join(g->loop, g, NULL, joined % 2 ? 0 : CEDE_TIMEOUT_FOREVER, &id) == 0) {
             joined++;
             cede_step_leave(g->loop, id, -EINTR);
         }

@@ -107,8 +107,8 @@ static void toy_join(struct toy *t, struct toy_request *r)
     r->token = (int32_t)number * 7;
     r->most = 1 + number % TOKENS;
     if (t->cancel && rnd(2))
-        assert_int_equal(cede_scope_open(&r->scope, NULL, 0, CEDE_NO_TIMEOUT), 0);
-    int code = cede_step_join(t->loop, r, r->scope, late ? 0 : CEDE_NO_TIMEOUT, &r->id);
+        assert_int_equal(cede_scope_open(&r->scope, NULL, 0, CEDE_TIMEOUT_FOREVER), 0);
+    int code = cede_step_join(t->loop, r, r->scope, late ? 0 : CEDE_TIMEOUT_FOREVER, &r->id);
     assert_int_equal(code, 0);
     r->joined = true;
     t->joined++;

@@ -101,7 +101,7 @@ static void run_bulk(run &r, cede::scope &scope, cede::pool &pool)
     work_run(WORK_BULK, 1, nullptr);
     std::this_thread::sleep_until(r.start);
     for (; !r.over; r.bulk++) {
-        cede::lease lease = scope.acquire(pool, "bulk", {}, 0, cede::forever);
+        cede::lease lease = scope.acquire(pool, "bulk", {}, 0, cede::timeout_forever);
         work_run(WORK_BULK, 1, lease.stream());
     }
 }

@@ -96,7 +96,7 @@ def run_queue(r, m, queue, run):
 
 def run_bulk(r, scope, pool, run):
     while not r.over:
-        with pool.acquire(device=0, kernel="bulk", scope=scope, timeout_us=cede_scope.FOREVER) as lease, lease.torch():
+        with pool.acquire(device=0, kernel="bulk", scope=scope, timeout_us=cede.TIMEOUT_FOREVER) as lease, lease.torch():
             run(1)
         r.bulk += 1
 

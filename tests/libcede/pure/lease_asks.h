@@ -13,12 +13,12 @@ static inline struct cede_pool_config params(void)
     return (struct cede_pool_config){.devices = 1,
                                      .capacity = LEASE_SLOTS,
                                      .max_concurrent_streams = 16,
-                                     .target_utilization = 80,
-                                     .stream_timeout_ms = 1000,
-                                     .age_ms = 1000,
+                                     .target_utilization_percent = 80,
+                                     .stream_timeout_us = 1000000,
+                                     .age_us = 1000000,
                                      .max_total_occupancy = 0.9,
                                      .memory_reserve_fraction = 0.1,
-                                     .urgent_threshold_ns = MS};
+                                     .urgent_us = 1000};
 }
 
 /* Those of a test. */

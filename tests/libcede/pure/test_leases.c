@@ -93,7 +93,8 @@ static void run_ones(const struct cede_pool_config *p, uint64_t memory)
             assert_true(!o->ask.only || e.wait != WAIT_NONE || e.device == o->ask.preferred);
             if (o->fate == LATE) {
                 assert_true(o->ask.until_ns == now ||
-                            (e.wait == WAIT_STREAM && now >= o->at_ns + p->stream_timeout_ms * MS));
+                            (e.wait == WAIT_STREAM &&
+                             now >= o->at_ns + (uint64_t)p->stream_timeout_us * 1000));
                 left--;
             }
             check_limits(p, memory, now);
@@ -112,8 +113,8 @@ TEST_LEASES(limits_hold_and_nothing_is_lost)
         p.max_concurrent_streams = 1 + (uint32_t)rnd(8);
         p.streams = 1 + (uint32_t)rnd(8);
         p.max_total_occupancy = (double)rnd(LEASE_WHOLE + 1) / LEASE_WHOLE;
-        p.stream_timeout_ms = (unsigned)rnd(100);
-        p.age_ms = (unsigned)rnd(50);
+        p.stream_timeout_us = (cede_timeout)rnd(100) * 1000;
+        p.age_us = rnd(50) * 1000;
         make(p);
         uint64_t memory = rnd(2) ? 1000 : 0, t = 0;
         for (uint32_t d = 0; d < p.devices; d++)
@@ -183,7 +184,7 @@ TEST_LEASES(a_missing_stream_has_a_timeout_of_its_own)
     struct cede_pool_config p = params();
     p.streams = 1;
     p.max_concurrent_streams = 2;
-    p.stream_timeout_ms = 10;
+    p.stream_timeout_us = 10000;
     make(p);
     uint64_t a = started(ask(80), 0, 0);
     uint64_t big = waits(ask(20), 0, WAIT_OCCUPANCY), small = waits(ask(10), 0, WAIT_QUEUE);
@@ -247,7 +248,7 @@ TEST_LEASES(no_lease_starves)
     for (uint64_t seed = 1; seed <= 50; seed++) {
         state = seed;
         struct cede_pool_config p = params();
-        p.age_ms = 200;
+        p.age_us = 200000;
         p.max_concurrent_streams = 4;
         make(p);
         uint64_t id[6], end[6], low = 0, from = 50 * MS, now = 0;
@@ -281,7 +282,8 @@ TEST_LEASES(no_lease_starves)
                 id[k] = e.id;
             }
         }
-        assert_true(now - from >= (p.age_ms - 10) * MS && now - from <= (p.age_ms + 20) * MS);
+        assert_true(now - from >= (p.age_us - 10000) * 1000 &&
+                    now - from <= (p.age_us + 20000) * 1000);
     }
 }
 
@@ -423,7 +425,7 @@ static double limit_for(uint32_t bears, uint32_t then, double max_slowdown)
     double left[THREADS] = {0};
     struct cede_pool_config p = params();
     p.max_slowdown = max_slowdown;
-    p.target_utilization = 100;
+    p.target_utilization_percent = 100;
     make(p);
     struct lease_event e;
     struct lease_ask a = ask(1);

@@ -1,0 +1,284 @@
+/* libcede: every function that waits takes the same time-outs, and refuses the others in words. */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "cede/memory.h"
+#include "cede/queue.h"
+#include "cede/scope.h"
+#include "cede/slice.h"
+#include "cede/step.h"
+
+#define SHORT_US 20000
+
+static struct cede_pool *pool;
+static struct cede_memory *memory;
+static struct cede_queue *queue;
+static struct cede_scope *scope;
+static struct cede_step_loop *loop;
+
+static int nothing_step(void *arg, struct cede_step *s)
+{
+    (void)arg, (void)s;
+    return 0;
+}
+
+static int nothing_slice(void *arg, uint64_t first, uint64_t count, void *stream)
+{
+    (void)arg, (void)first, (void)count, (void)stream;
+    return 0;
+}
+
+/* Room for one lease and for 100 bytes, both taken, and a queue without requests. */
+static int set_up(void **state)
+{
+    struct cede_pool_config p;
+    struct cede_memory_config m;
+    struct cede_step_config s;
+    static struct cede_lease held;
+    static struct cede_reservation room;
+    (void)state;
+    cede_pool_defaults(&p);
+    p.flags = CEDE_POOL_NO_GPU;
+    p.max_concurrent_streams = 1;
+    p.displace = 0;
+    p.block_timeout_us = SHORT_US;
+    cede_memory_defaults(&m);
+    m.flags = CEDE_MEMORY_NO_GPU;
+    m.total_bytes = 100;
+    m.reserve_fraction = 0;
+    m.block_timeout_us = SHORT_US;
+    cede_step_defaults(&s);
+    s.flags = CEDE_STEP_NO_GPU;
+    s.schedule = s.launch = s.finish = nothing_step;
+    return cede_pool_open(&p, &pool) || cede_memory_open(&m, &memory) ||
+           cede_queue_open(NULL, &queue) || cede_step_open(&s, &loop) ||
+           cede_scope_open(&scope, NULL, 0, CEDE_TIMEOUT_DEFAULT) ||
+           cede_try_acquire(pool, 0, NULL, NULL, &held) ||
+           cede_memory_reserve(memory, 100, CEDE_TIMEOUT_NOW, &room);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    cede_queue_close(queue);
+    cede_scope_close(scope);
+    return cede_step_close(loop);
+}
+
+/* ---- the functions that wait ----------------------------------------------------------------- */
+
+static int by_acquire(cede_timeout t)
+{
+    struct cede_lease l;
+    return cede_acquire(pool, 0, NULL, NULL, t, &l);
+}
+
+static int by_scope_acquire(cede_timeout t)
+{
+    struct cede_lease l;
+    return cede_scope_acquire(scope, pool, 0, NULL, NULL, t, &l);
+}
+
+static int by_memory_reserve(cede_timeout t)
+{
+    struct cede_reservation r;
+    return cede_memory_reserve(memory, 10, t, &r);
+}
+
+static int by_memory_allocate(cede_timeout t)
+{
+    uint64_t address;
+    return cede_memory_allocate(memory, NULL, 10, t, &address);
+}
+
+static int by_memory_acquire(cede_timeout t)
+{
+    struct cede_lease l;
+    struct cede_reservation r;
+    return cede_memory_acquire(memory, pool, NULL, &(struct cede_shape){.memory_bytes = 10}, NULL,
+                               0, t, &l, &r);
+}
+
+static int by_queue_next(cede_timeout t)
+{
+    static struct cede_queue_batch b;
+    return cede_queue_next(queue, 0, t, &b);
+}
+
+static int by_scope_open(cede_timeout t)
+{
+    struct cede_scope *s;
+    int r = cede_scope_open(&s, NULL, 0, t);
+    if (r == 0) {
+        r = cede_scope_cancelled(s) ? -ETIMEDOUT : 0;
+        cede_scope_close(s);
+    }
+    return r;
+}
+
+static int by_step_join(cede_timeout t)
+{
+    uint64_t id;
+    return cede_step_join(loop, NULL, NULL, t, &id);
+}
+
+static int by_job_acquire(cede_timeout t)
+{
+    return cede_job_acquire(NULL, t);
+}
+
+static int by_slice(cede_timeout t, size_t at)
+{
+    struct cede_slice_progress progress = {0};
+    struct cede_slice_config c;
+    cede_slice_defaults(&c);
+    c.flags = CEDE_SLICE_NO_GPU;
+    c.count = 1;
+    c.launch = nothing_slice;
+    memcpy((char *)&c + at, &t, sizeof(t));
+    int r = cede_slice_run(&c, &progress);
+    if (r == -EINVAL)
+        assert_non_null(strstr(progress.error, "negative"));
+    return r;
+}
+
+static int by_slice_timeout(cede_timeout t)
+{
+    return by_slice(t, offsetof(struct cede_slice_config, timeout_us));
+}
+
+static int by_slice_patience(cede_timeout t)
+{
+    return by_slice(t, offsetof(struct cede_slice_config, patience_us));
+}
+
+/* now, by_default: what it returns if it may not wait, and with the default. waits: the default is
+ * SHORT_US. */
+static const struct {
+    int (*call)(cede_timeout t);
+    int now, by_default;
+    bool waits;
+} calls[] = {
+    {by_acquire, -EAGAIN, -ETIMEDOUT, true},
+    {by_scope_acquire, -EAGAIN, -ETIMEDOUT, true},
+    {by_memory_reserve, -ENOMEM, -ENOMEM, true},
+    {by_memory_acquire, -ENOMEM, -ENOMEM, true},
+    {by_memory_allocate, -ENODEV, -ENODEV, false},
+    {by_scope_open, -ETIMEDOUT, 0, false},
+    {by_step_join, 0, 0, false},
+    {by_job_acquire, 0, 0, false},
+    {by_slice_timeout, -ETIMEDOUT, 0, false},
+    {by_slice_patience, 0, 0, false},
+};
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+static void test_refused(void **state)
+{
+    static const cede_timeout wrong[] = {-1, -1000000, INT64_MIN + 1};
+    (void)state;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        for (size_t k = 0; k < sizeof(wrong) / sizeof(wrong[0]); k++) {
+            assert_int_equal(calls[i].call(wrong[k]), -EINVAL);
+            assert_non_null(strstr(cede_error_text(), "CEDE_TIMEOUT_FOREVER"));
+        }
+        assert_int_equal(calls[i].call(CEDE_TIMEOUT_NOW), calls[i].now);
+        assert_string_equal(cede_error_text(), "");
+    }
+    assert_int_equal(by_queue_next(-1), -EINVAL);
+    assert_non_null(strstr(cede_error_text(), "-1 us"));
+    assert_int_equal(by_queue_next(CEDE_TIMEOUT_NOW), -EAGAIN);
+    assert_int_equal(by_queue_next(1), -ETIMEDOUT);
+}
+
+static void test_default(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        uint64_t began = now_us();
+        assert_int_equal(calls[i].call(CEDE_TIMEOUT_DEFAULT), calls[i].by_default);
+        if (calls[i].waits)
+            assert_true(now_us() - began >= SHORT_US);
+    }
+}
+
+static void test_not_a_default(void **state)
+{
+    struct cede_pool_config p;
+    struct cede_memory_config m;
+    struct cede_pool *other;
+    struct cede_memory *less;
+    (void)state;
+    cede_pool_defaults(&p);
+    p.flags = CEDE_POOL_NO_GPU;
+    p.block_timeout_us = CEDE_TIMEOUT_DEFAULT;
+    assert_int_equal(cede_pool_open(&p, &other), -EINVAL);
+    cede_memory_defaults(&m);
+    m.flags = CEDE_MEMORY_NO_GPU;
+    m.total_bytes = 100;
+    m.block_timeout_us = -1;
+    assert_int_equal(cede_memory_open(&m, &less), -EINVAL);
+}
+
+/* ---- for ever -------------------------------------------------------------------------------- */
+
+static const struct waiting {
+    int (*call)(cede_timeout t);
+    cede_timeout timeout;
+} waits[] = {
+    {by_acquire, CEDE_TIMEOUT_FOREVER},        {by_scope_acquire, CEDE_TIMEOUT_FOREVER},
+    {by_memory_reserve, CEDE_TIMEOUT_FOREVER}, {by_queue_next, CEDE_TIMEOUT_FOREVER},
+    {by_queue_next, CEDE_TIMEOUT_DEFAULT},
+};
+enum { WAITS = sizeof(waits) / sizeof(waits[0]) };
+
+static void *wait_for(void *arg)
+{
+    const struct waiting *w = arg;
+    int r = w->call(w->timeout);
+    return (void *)(intptr_t)r;
+}
+
+/* They wait past every default until what they wait on is closed. Last, as it closes all. */
+static void test_for_ever(void **state)
+{
+    pthread_t threads[WAITS];
+    (void)state;
+    for (size_t i = 0; i < WAITS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, wait_for, (void *)(uintptr_t)&waits[i]),
+                         0);
+    nanosleep(&(struct timespec){.tv_nsec = 5 * SHORT_US * 1000}, NULL);
+    cede_queue_shutdown(queue);
+    assert_int_equal(cede_pool_close(pool), 0);
+    assert_int_equal(cede_memory_close(memory), 0);
+    for (size_t i = 0; i < WAITS; i++) {
+        void *r;
+        assert_int_equal(pthread_join(threads[i], &r), 0);
+        assert_int_equal((intptr_t)r, -ESHUTDOWN);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_default),
+        cmocka_unit_test(test_not_a_default),
+        cmocka_unit_test(test_for_ever),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
