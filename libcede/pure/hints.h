@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/hints_proto.h"
-#include "base/terms.h"
+#include "base/job_terms.h"
 #include "cede/cede.h"
 
 /* The class that programs and the daemon know by another number; CLASS_COUNT: there is none such.

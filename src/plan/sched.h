@@ -29,7 +29,7 @@ struct sched_limits {
     uint32_t devices, jobs, groups, accounts;
 };
 
-/* The parameters of the policies; defaults, bounds and reasons are in policy_params.c. */
+/* The parameters of the policies; defaults, bounds and reasons are in policy_settings.c. */
 struct sched_params {
     uint32_t timeslice_min_us;     /* of a batch group while a latency job is present */
     uint32_t timeslice_latency_us; /* of each of several latency jobs */

@@ -1,5 +1,6 @@
 /* Matches an unmanaged GPU program against the rules, and so classifies it: by the first rule that
- * matches, else by its environment, else by `others`. Pure.
+ * matches, else by its environment, else by `others`. Conditions are compared in
+ * who/rule_conditions.h. Pure.
  *
  * CEDE_CLASS, CEDE_WEIGHT and CEDE_NAME are set by the user, and the program can change them at any
  * time, so they give no more than any user may set. Labels of a pod that begin with cede.io/ can
