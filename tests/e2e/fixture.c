@@ -103,16 +103,16 @@ void slay_child(pid_t pid)
     assert_int_equal(await_child(pid), 1000 + SIGKILL);
 }
 
+/* /proc/PID/task/PID/children leaves out one when another ends while it is read. */
 size_t children_of(pid_t pid, pid_t *v, size_t n)
 {
-    char path[64];
-    size_t found = 0;
-    int child;
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid, (int)pid);
-    _cleanup_fclose_ FILE *f = fopen(path, "re");
-    for (; f && fscanf(f, "%d", &child) == 1; found++) {
-        if (found < n)
-            v[found] = child;
+    _cleanup_free_ pid_t *all = NULL;
+    size_t found = 0, nall = 0;
+    assert_int_equal(proc_list(&all, &nall), 0);
+    for (size_t i = 0; i < nall; i++) {
+        struct proc_stat st;
+        if (proc_stat_read(all[i], &st) == 0 && st.ppid == pid && found++ < n)
+            v[found - 1] = all[i];
     }
     return found;
 }
