@@ -90,7 +90,7 @@ static json_t *seconds_json(uint64_t ns)
 static json_t *counts_json(const struct job_view *v, enum job_detail detail)
 {
     const struct job_counts *c = &v->counts;
-    const bool brief = detail == JOB_SUMS;
+    const bool sums = detail == JOB_SUMS;
     uint64_t all = 0;
     json_t *gpus = detail == JOB_BRIEF ? NULL : json_array();
     for (int w = 0; w < WHERE_COUNT; w++)
@@ -98,18 +98,18 @@ static json_t *counts_json(const struct job_view *v, enum job_detail detail)
     for (unsigned d = 0; d < DEVICE_GPUS_MAX && gpus; d++) {
         const struct gpu_counts *g = &c->on[d];
         if (g->waited_ns || v->exact_ns[d] || v->sampled_ns[d] ||
-            (brief ? v->gpus >> d & 1 : g->ran_ns != 0))
+            (sums ? v->gpus >> d & 1 : g->ran_ns != 0))
             json_array_append_new(
                 gpus, json_pack("{s:i, s:o, s:o*, s:o, s:o*, s:o, s:o*, s:o*}", "gpu", (int)d,
                                 "gpu_s", seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "exact_s",
-                                brief ? NULL : seconds_json(v->exact_ns[d]), "counted_s",
+                                sums ? NULL : seconds_json(v->exact_ns[d]), "counted_s",
                                 seconds_json(all - min_u64(v->count_age_ns[d], all)), "allowed_s",
-                                brief ? NULL : seconds_json(g->ran_ns), "waited_s",
+                                sums ? NULL : seconds_json(g->ran_ns), "waited_s",
                                 seconds_json(g->waited_ns), "turns",
-                                brief ? NULL : json_integer((json_int_t)g->turns), "preempted",
-                                brief ? NULL : json_integer((json_int_t)g->preempted)));
+                                sums ? NULL : json_integer((json_int_t)g->turns), "preempted",
+                                sums ? NULL : json_integer((json_int_t)g->preempted)));
     }
-    if (!gpus || brief)
+    if (!gpus || sums)
         return !gpus ? NULL : json_pack("{s:o, s:o}", "known_s", seconds_json(all), "gpus", gpus);
     return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "known_s", seconds_json(all),
                      "queued_s", seconds_json(c->where_ns[WHERE_QUEUED]), "paused_s",

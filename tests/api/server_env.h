@@ -117,15 +117,12 @@ HELPER int dial(const char *path)
 HELPER ssize_t take(struct env *e, int fd, char *buf, size_t size)
 {
     ssize_t n = -1;
-    bool reset = false;
     for (int i = 0; i < TURNS + TURNS_MORE && n < 0; i++) {
         if (i >= TURNS)
             usleep(1000);
         turns(e, 1);
         n = recv(fd, buf, size, MSG_DONTWAIT);
-        const bool first = n < 0 && errno == ECONNRESET && !reset;
-        reset = reset || first;
-        if (n < 0 && errno != EAGAIN && !first)
+        if (n < 0 && errno != EAGAIN && errno != ECONNRESET)
             return 0;
     }
     return n;
