@@ -13,7 +13,7 @@
 #include "who/procfs.h"
 
 #define JOURNAL_WAIT_MS 2000  /* a restorer that is at work holds the journal until it is done */
-#define RELIEF_WAIT_MS  10000 /* the transient daemon undoes its changes before it ends */
+#define RELIEF_WAIT_MS  10000 /* all changes are undone before a holder that is to end does */
 
 static bool directory_whole(const struct directory *d)
 {
@@ -52,8 +52,12 @@ int directory_journal(const char *dir, bool transient, struct journal **out, str
 {
     int r = journal_open(dir, JOURNAL_WAIT_MS, out, err);
     struct proc_stat st;
-    if (r != -EBUSY || transient || proc_stat_read(journal_holder(dir), &st) < 0 ||
-        !is_transient(&st))
+    pid_t holder = r == -EBUSY ? journal_holder(dir) : 0;
+    if (r != -EBUSY)
+        return r;
+    if (holder == getpid() || proc_stat_read(holder, &st) < 0) /* its restorer has the lock */
+        return journal_open(dir, RELIEF_WAIT_MS, out, err);
+    if (transient || !is_transient(&st))
         return r;
     log_say(LOG_INFO, "a transient ceded (pid %d) is here, and is relieved", (int)st.id.pid);
     proc_signal(st.id, SIGTERM);
