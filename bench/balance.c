@@ -51,7 +51,7 @@ static struct gpu gpus[GPUS_MAX];
 static struct thread threads[THREADS_MAX];
 static struct cede_pool *pool;
 static unsigned ngpus;
-static uint64_t end_ns;
+static _Atomic uint64_t end_ns; /* 0: not all threads have begun */
 static cu_result (*retain)(void **context, cu_device d);
 static cu_result (*set_current)(void *context);
 
@@ -127,6 +127,8 @@ static void *run(void *arg)
 {
     struct thread *t = arg;
     struct cede_shape shape = {.threads = SPIN_THREADS, .blocks = gpus[0].cuda.blocks};
+    while (!end_ns) /* the first few threads alone have nothing to balance */
+        cost_nap(100);
     while (!t->result && monotonic_ns() < end_ns) {
         int want = rnd(t, 10) || ngpus < 2 ? 0 : 1 + (int)rnd(t, ngpus - 1);
         double us = rnd(t, 10) ? o.kernel_us : 10 * o.kernel_us;
@@ -203,13 +205,13 @@ static int measure(struct error *err)
     uint64_t stolen[GPUS_MAX] = {0};
     struct cede_pool_statistics s;
     unsigned n = 0;
-    end_ns = monotonic_ns() + (uint64_t)(o.seconds * 1e9);
     for (; n < o.threads; n++) {
         threads[n].random = n + 1;
         if (pthread_create(&threads[n].id, NULL, run, &threads[n]))
             break;
     }
     bool all = n == o.threads;
+    end_ns = monotonic_ns() + (uint64_t)(all ? o.seconds * 1e9 : 0);
     /* Looked at before the threads run dry, when each waits for its last kernel. */
     while (monotonic_ns() < end_ns)
         cost_nap(1000);
