@@ -59,7 +59,7 @@ static int measure(struct cede_graph *g, void *exec, void *stream, unsigned *wor
             unsigned at = i < SETTLING ? 0 : i - SETTLING;
             uint64_t start = monotonic_ns();
             int r = way == EAGER   ? add_nodes(word, stream, 1)
-                    : way == GRAPH ? cede_graph_launch(g, 1, NULL)
+                    : way == GRAPH ? cede_graph_launch(g, stream, 1, NULL)
                                    : rig.cu.graph_launch(exec, stream);
             queued_us[way][at] = cost_ms_since(start) * 1e3;
             if (r || rig.cu.stream_synchronize(stream))
@@ -77,7 +77,7 @@ static int measure_update(struct cede_graph *g, void *stream, unsigned *word)
     *word = 1;
     cede_graph_get_statistics(g, &before, sizeof(before));
     cede_graph_changed(g);
-    if (cede_graph_launch(g, 1, NULL) || rig.cu.stream_synchronize(stream))
+    if (cede_graph_launch(g, stream, 1, NULL) || rig.cu.stream_synchronize(stream))
         return -EIO;
     cede_graph_get_statistics(g, &after, sizeof(after));
     update_us =
@@ -110,7 +110,7 @@ static int run(void)
     cede_graph_defaults(&c);
     c.max_batch = 1;
     if (rig.cu.stream_create(&stream, RIG_NON_BLOCKING) ||
-        cede_graph_open(&c, stream, add_nodes, &word, &g) || cede_graph_prepare(g, 1) ||
+        cede_graph_open(&c, add_nodes, &word, &g) || cede_graph_prepare(g, stream, 1) ||
         cede_graph_get_statistics(g, &first, sizeof(first)))
         return -EIO;
     if (first.graphs != 1) {

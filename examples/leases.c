@@ -14,7 +14,7 @@ static int infer(struct cede_scope *s, void *arg)
 {
     const struct cede_shape shape = {.blocks = 64, .threads = 256, .priority = arg ? 1 : 0};
     struct cede_lease lease;
-    int r = cede_scope_acquire(s, pool, 0, "gemm", &shape, CEDE_TIMEOUT_DEFAULT, &lease);
+    int r = cede_acquire(pool, 0, "gemm", &shape, CEDE_TIMEOUT_DEFAULT, &lease);
     if (r < 0)
         return r;
     usleep(1000); /* in place of: cuCtxSetCurrent() of lease.device, cuLaunchKernel() on

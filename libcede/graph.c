@@ -42,8 +42,8 @@ static int graph_configure(struct cede_graph *g, const struct cede_graph_config 
     return g->eager ? 0 : cede_graph_load(&g->cu, &g->device);
 }
 
-CEDE_API int cede_graph_open(const struct cede_graph_config *config, void *stream,
-                             cede_graph_step step, void *arg, struct cede_graph **out)
+CEDE_API int cede_graph_open(const struct cede_graph_config *config, cede_graph_step step,
+                             void *arg, struct cede_graph **out)
 {
     if (out)
         *out = NULL;
@@ -56,14 +56,8 @@ CEDE_API int cede_graph_open(const struct cede_graph_config *config, void *strea
         free(g);
         return r;
     }
-    g->stream = stream;
     g->step = step;
     g->arg = arg;
-    if (!g->eager && graph_stream_is_legacy(stream)) {
-        g->eager = true;
-        for (unsigned i = 0; i < g->n; i++)
-            cede_graph_refuse(g, i, CEDE_GRAPH_DEFAULT_STREAM, 0);
-    }
     *out = g;
     return 0;
 }
@@ -80,9 +74,12 @@ CEDE_API void cede_graph_close(struct cede_graph *g)
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-static bool graph_enter(struct cede_graph *g)
+static bool graph_enter(struct cede_graph *g, void *stream)
 {
-    return !atomic_exchange_explicit(&g->busy, true, memory_order_acquire);
+    if (atomic_exchange_explicit(&g->busy, true, memory_order_acquire))
+        return false;
+    g->stream = stream;
+    return true;
 }
 
 static void graph_leave(struct cede_graph *g)
@@ -111,6 +108,14 @@ static int graph_run_eagerly(struct cede_graph *g, int i, unsigned n)
     return graph_call_step(g, n);
 }
 
+static int graph_capture(struct cede_graph *g, unsigned i)
+{
+    if (!graph_stream_is_legacy(g->stream))
+        return cede_graph_capture(g, i);
+    cede_graph_refuse(g, i, CEDE_GRAPH_DEFAULT_STREAM, 0);
+    return 0;
+}
+
 /* A bucket that has no graph of the present addresses. 1: it has one now. 0: it is to run eagerly
  * for *n rows. Or a negative errno. */
 static int graph_catch_up(struct cede_graph *g, unsigned i, unsigned *n)
@@ -124,7 +129,7 @@ static int graph_catch_up(struct cede_graph *g, unsigned i, unsigned *n)
         *n = g->sizes[i]; /* what it is warmed up for is its own size */
         return 0;
     }
-    int r = cede_graph_capture(g, i);
+    int r = graph_capture(g, i);
     return r ? r : e->exec != NULL;
 }
 
@@ -154,13 +159,13 @@ static int graph_run(struct cede_graph *g, unsigned n, unsigned *took)
     return 0;
 }
 
-CEDE_API int cede_graph_launch(struct cede_graph *g, unsigned n, unsigned *bucket)
+CEDE_API int cede_graph_launch(struct cede_graph *g, void *stream, unsigned n, unsigned *bucket)
 {
     unsigned took = 0;
     WHOLE_CALL;
     if (!g || !n)
         return -EINVAL;
-    if (!graph_enter(g))
+    if (!graph_enter(g, stream))
         return -EBUSY;
     int r = graph_run(g, n, &took);
     graph_leave(g);
@@ -179,7 +184,7 @@ static int graph_prepare_one(struct cede_graph *g, unsigned i)
         if (r)
             return r;
     }
-    return cede_graph_capture(g, i);
+    return graph_capture(g, i);
 }
 
 static unsigned graph_count(const struct cede_graph *g)
@@ -204,13 +209,13 @@ static int graph_prepare_all(struct cede_graph *g)
     return r;
 }
 
-CEDE_API int cede_graph_prepare(struct cede_graph *g, unsigned n)
+CEDE_API int cede_graph_prepare(struct cede_graph *g, void *stream, unsigned n)
 {
     WHOLE_CALL;
     int i = g && n ? cede_graph_pick(g->sizes, g->n, n) : 0;
     if (!g || i < 0)
         return -EINVAL;
-    if (!graph_enter(g))
+    if (!graph_enter(g, stream))
         return -EBUSY;
     int r = g->eager ? 0 : n ? graph_prepare_one(g, (unsigned)i) : graph_prepare_all(g);
     graph_leave(g);

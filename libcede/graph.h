@@ -72,7 +72,7 @@ struct cede_graph {
     int device;
     bool eager; /* capture nothing */
     struct cede_graph_config config;
-    void *stream;
+    void *stream; /* of the present call */
     cede_graph_step step;
     void *arg;
     unsigned n;

@@ -122,11 +122,6 @@ static uint64_t lease_wake_ns(const struct cede_pool *p, const struct lease_wait
     return wake_ns;
 }
 
-static int lease_stopped(const struct lease_owner *o)
-{
-    return o ? o->stopped(o) : 0;
-}
-
 static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, uint64_t until_ns)
 {
     cede_clock_cond_init(&w->cond);
@@ -138,7 +133,7 @@ static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, 
         lease_poll(p, now_ns); /* meanwhile the lease may start, and the pool or the owner end */
         if (w->memory && p->open)
             lease_read_memory(p, now_ns, lease_memory_age_ns(p));
-        if (!p->open || w->done || lease_stopped(w->owner))
+        if (!p->open || w->done || owner_stopped(w->owner))
             break;
         lease_run_events(p, now_ns);
         if (w->done)
@@ -150,7 +145,7 @@ static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, 
     }
     int r = !p->open ? -ESHUTDOWN : w->done && w->event.wait ? -ETIMEDOUT : 0;
     if (!r && !w->done) {
-        r = lease_stopped(w->owner);
+        r = owner_stopped(w->owner);
         cede_leases_cancel(p->leases, id);
         p->data[lease_slot(id)].waiter = NULL;
         lease_run_events(p, cede_clock_now_ns());
@@ -178,8 +173,8 @@ static int lease_end(struct cede_pool *p, uint64_t id)
 }
 
 /* Gives a lease that has started its stream; ends it where the driver makes none. */
-static int lease_equip(struct cede_pool *p, const struct lease_event *e,
-                       const struct lease_owner *owner, int priority)
+static int lease_equip(struct cede_pool *p, const struct lease_event *e, struct lease_owner *owner,
+                       int priority)
 {
     struct lease_data *h = &p->data[lease_slot(e->id)];
     uint32_t level = e->urgent || priority >= POOL_LEVELS ? POOL_LEVELS - 1
@@ -188,6 +183,8 @@ static int lease_equip(struct cede_pool *p, const struct lease_event *e,
     *h = (struct lease_data){.id = e->id, .owner = owner, .device = e->device, .level = level};
     uint32_t *idle = &p->devices[e->device].idle[level];
     p->started++;
+    if (owner)
+        atomic_store(&owner->has, true);
     if (!p->gpus)
         return 0;
     if (*idle) {
@@ -259,7 +256,7 @@ static int lease_refused(const struct cede_pool *p, int device, const char *kern
     return 0;
 }
 
-static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
+static int lease_acquire(struct cede_pool *p, struct lease_owner *owner, int device,
                          const char *kernel, const struct cede_shape *s, cede_timeout timeout_us,
                          struct cede_lease *out)
 {
@@ -274,6 +271,8 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
     struct lease_data mine = {0};
     const struct lease_kernel *f;
     int r = lease_refused(p, device, kernel, s, &f);
+    if (!r)
+        r = owner_stopped(owner);
     if (!r)
         r = lease_measure(p, f, s, &a);
     const bool reports = lease_reports(p, owner, s);
@@ -331,7 +330,7 @@ int cede_lease_check(struct cede_pool *p, int device, const char *kernel,
     return r;
 }
 
-int cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
+int cede_lease_acquire(struct cede_pool *p, struct lease_owner *owner, int device,
                        const char *kernel, const struct cede_shape *shape, cede_timeout timeout_us,
                        struct cede_lease *out)
 {
@@ -350,13 +349,13 @@ CEDE_API int cede_acquire(struct cede_pool *p, int device, const char *kernel,
                           const struct cede_shape *shape, cede_timeout timeout_us,
                           struct cede_lease *out)
 {
-    return cede_lease_acquire(p, NULL, device, kernel, shape, timeout_us, out);
+    return cede_lease_acquire(p, cede_owner_here(), device, kernel, shape, timeout_us, out);
 }
 
 CEDE_API int cede_try_acquire(struct cede_pool *p, int device, const char *kernel,
                               const struct cede_shape *shape, struct cede_lease *out)
 {
-    return cede_lease_acquire(p, NULL, device, kernel, shape, 0, out);
+    return cede_lease_acquire(p, cede_owner_here(), device, kernel, shape, 0, out);
 }
 
 /* ---- releasing ------------------------------------------------------------------------------- */
@@ -419,4 +418,10 @@ void cede_lease_wake_owners(void)
         }
         pthread_mutex_unlock(&p->lock);
     }
+}
+
+__attribute__((constructor)) static void lease_watch_owners(void)
+{
+    static struct owner_waker waker = {.wake = cede_lease_wake_owners};
+    cede_owner_add_waker(&waker);
 }

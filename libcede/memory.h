@@ -15,11 +15,13 @@
 
 #include "cede/memory.h"
 #include "libcede/memory_gpu.h"
+#include "libcede/owner.h"
 #include "libcede/pure/needs.h"
 #include "libcede/pure/rooms.h"
 
 struct room_waiter {
     pthread_cond_t cond;
+    const struct lease_owner *owner; /* or NULL */
     bool done, granted;
 };
 
@@ -75,12 +77,20 @@ int cede_memory_compare(const void *a, const void *b); /* two struct allocation 
 
 /* Asks the driver what is free, if that is due; now: at once. */
 void cede_memory_sample(struct cede_memory *m, bool now);
-/* Reserves by until_ns. *id: see rooms.h. */
-int cede_memory_wait(struct cede_memory *m, uint64_t bytes, uint64_t until_ns, uint64_t *id);
+/* Reserves by until_ns, for an owner or NULL. *id: see rooms.h. */
+int cede_memory_wait(struct cede_memory *m, const struct lease_owner *owner, uint64_t bytes,
+                     uint64_t until_ns, uint64_t *id);
 /* Ends a reservation, and wakes the threads whose turn it is. */
 int cede_memory_end(struct cede_memory *m, uint64_t id);
 uint64_t cede_memory_until(const struct cede_memory *m, cede_timeout timeout_us);
 struct cede_reservation cede_memory_reservation(const struct cede_memory *m, uint64_t id,
                                                 uint64_t bytes);
+
+/* ---- memory_lease.c ---- */
+
+/* cede_memory_acquire() for an owner, without ranges. p: NULL: the room alone. */
+int cede_memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease_owner *owner,
+                      const char *kernel, const struct cede_shape *shape, cede_timeout timeout_us,
+                      struct cede_lease *lease, struct cede_reservation *room);
 
 #endif

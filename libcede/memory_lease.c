@@ -48,7 +48,7 @@ static void memory_move(struct cede_memory *m, const struct cede_range *range, v
         memory_skip(m, range, why);
         return;
     }
-    if (cede_memory_wait(m, range->bytes, 0, id)) {
+    if (cede_memory_wait(m, NULL, range->bytes, 0, id)) {
         *id = 0;
         memory_skip(m, range, "the GPU has no room for it now");
         return;
@@ -89,14 +89,50 @@ static void memory_moved(struct cede_memory *m, void *stream, const uint64_t *id
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
+/* The parts of a lease with memory, in order: room, ranges, the lease of a pool (NULL: none). */
+static int memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease_owner *owner,
+                        const char *kernel, const struct cede_shape *shape,
+                        const struct cede_range *ranges, unsigned nranges, cede_timeout timeout_us,
+                        struct cede_lease *lease, struct cede_reservation *room)
+{
+    struct cede_shape s = shape ? *shape : (struct cede_shape){0};
+    uint64_t ids[CEDE_RANGES_MAX], id, key = memory_key(kernel, shape);
+    uint64_t until_ns = cede_memory_until(m, timeout_us);
+    void *stream = NULL;
+    if (!s.memory_bytes)
+        s.memory_bytes = cede_needs_get(&m->needs, key);
+    int r = cede_memory_wait(m, owner, s.memory_bytes, until_ns, &id);
+    if (r)
+        return r;
+    m->data[room_slot(id)].key = key;
+    m->inside++; /* a handle that is closed now keeps what it has until the end of this */
+    for (unsigned i = 0; i < nranges; i++)
+        memory_move(m, &ranges[i], &stream, &ids[i]);
+    cede_memory_step_out(m);
+    if (p)
+        r = cede_lease_acquire(p, owner, CEDE_ONLY_DEVICE(m->config.device), kernel, &s,
+                               timeout_left(until_ns, cede_clock_now_ns()), lease);
+    cede_memory_step_in(m);
+    memory_moved(m, stream, ids, nranges);
+    if (r == 0 && !m->open) {
+        if (p)
+            cede_release(lease);
+        r = -ESHUTDOWN;
+    }
+    if (r == 0)
+        *room = cede_memory_reservation(m, id, s.memory_bytes);
+    else if (m->open)
+        cede_memory_end(m, id);
+    if (--m->inside == 0)
+        pthread_cond_broadcast(&m->left);
+    return r;
+}
+
 CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, const char *kernel,
                                  const struct cede_shape *shape, const struct cede_range *ranges,
                                  unsigned nranges, cede_timeout timeout_us,
                                  struct cede_lease *lease, struct cede_reservation *room)
 {
-    struct cede_shape s = shape ? *shape : (struct cede_shape){0};
-    uint64_t ids[CEDE_RANGES_MAX], id, key = memory_key(kernel, shape);
-    void *stream = NULL;
     WHOLE_CALL;
     int r = cede_timeout_check(timeout_us);
     if (r || !lease || !room || nranges > CEDE_RANGES_MAX || (nranges && !ranges))
@@ -106,37 +142,21 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
         return r;
     r = cede_lease_check(p, CEDE_ONLY_DEVICE(m->config.device), kernel,
                          shape); /* not after a wait */
-    if (r) {
-        cede_memory_leave(m);
-        return r;
-    }
-    uint64_t until_ns = cede_memory_until(m, timeout_us);
-    if (!s.memory_bytes)
-        s.memory_bytes = cede_needs_get(&m->needs, key);
-    r = cede_memory_wait(m, s.memory_bytes, until_ns, &id);
-    if (r) {
-        cede_memory_leave(m);
-        return r;
-    }
-    m->data[room_slot(id)].key = key;
-    m->inside++; /* a handle that is closed now keeps what it has until the end of this */
-    for (unsigned i = 0; i < nranges; i++)
-        memory_move(m, &ranges[i], &stream, &ids[i]);
-    cede_memory_step_out(m);
-    r = cede_acquire(p, CEDE_ONLY_DEVICE(m->config.device), kernel, &s,
-                     timeout_left(until_ns, cede_clock_now_ns()), lease);
-    cede_memory_step_in(m);
-    memory_moved(m, stream, ids, nranges);
-    if (r == 0 && !m->open) {
-        cede_release(lease);
-        r = -ESHUTDOWN;
-    }
     if (r == 0)
-        *room = cede_memory_reservation(m, id, s.memory_bytes);
-    else if (m->open)
-        cede_memory_end(m, id);
-    if (--m->inside == 0)
-        pthread_cond_broadcast(&m->left);
+        r = memory_lease(m, p, cede_owner_here(), kernel, shape, ranges, nranges, timeout_us, lease,
+                         room);
+    cede_memory_leave(m);
+    return r;
+}
+
+int cede_memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease_owner *owner,
+                      const char *kernel, const struct cede_shape *shape, cede_timeout timeout_us,
+                      struct cede_lease *lease, struct cede_reservation *room)
+{
+    int r = cede_memory_enter(m);
+    if (r)
+        return r;
+    r = memory_lease(m, p, owner, kernel, shape, NULL, 0, timeout_us, lease, room);
     cede_memory_leave(m);
     return r;
 }

@@ -116,28 +116,32 @@ static void memory_sleep(struct cede_memory *m, struct room_waiter *w, bool firs
     pthread_cond_timedwait(&w->cond, &m->lock, &t);
 }
 
-/* Until that reservation, which waits, is granted or times out. */
-static int memory_await(struct cede_memory *m, uint64_t id, uint64_t until_ns)
+/* Until that reservation, which waits, is granted or times out, or its owner is stopped. */
+static int memory_await(struct cede_memory *m, const struct lease_owner *owner, uint64_t id,
+                        uint64_t until_ns)
 {
-    struct room_waiter w = {.done = false};
+    struct room_waiter w = {.owner = owner};
     uint64_t bytes;
+    int stopped = 0;
     cede_clock_cond_init(&w.cond);
     m->data[room_slot(id)].waiter = &w;
     m->inside++;
-    while (m->open && !w.done) {
+    while (m->open && !w.done && !(stopped = owner_stopped(owner))) {
         uint64_t now_ns = cede_clock_now_ns();
         memory_run_events(m, now_ns);
         if (w.done)
             break;
         bool first = cede_rooms_first(m->rooms, &bytes) == id;
         if (!first || !memory_look(m, bytes, now_ns))
-            memory_sleep(m, &w, first, until_ns);
+            memory_sleep(m, &w, first, min_u64(until_ns, owner ? owner->deadline_ns : TIME_NEVER));
+    }
+    if (m->open && !w.done) {
+        m->data[room_slot(id)].waiter = NULL;
+        cede_memory_end(m, id);
     }
     if (m->asked && m->open && !cede_rooms_first(m->rooms, &bytes))
         memory_ask_daemon(m, 0, 0);
-    int r = w.done ? (w.granted ? 0 : -ENOMEM) : -ESHUTDOWN;
-    if (!m->open)
-        r = -ESHUTDOWN;
+    int r = !m->open ? -ESHUTDOWN : w.granted ? 0 : w.done ? -ENOMEM : stopped;
     if (--m->inside == 0)
         pthread_cond_broadcast(&m->left);
     pthread_cond_destroy(&w.cond);
@@ -149,7 +153,8 @@ uint64_t cede_memory_until(const struct cede_memory *m, cede_timeout timeout_us)
     return timeout_end(timeout_us, cede_clock_now_ns(), m->config.block_timeout_us);
 }
 
-int cede_memory_wait(struct cede_memory *m, uint64_t bytes, uint64_t until_ns, uint64_t *id)
+int cede_memory_wait(struct cede_memory *m, const struct lease_owner *owner, uint64_t bytes,
+                     uint64_t until_ns, uint64_t *id)
 {
     cede_memory_sample(m, false);
     if (m->open && bytes && !cede_rooms_fits(m->rooms, bytes))
@@ -159,7 +164,21 @@ int cede_memory_wait(struct cede_memory *m, uint64_t bytes, uint64_t until_ns, u
     int r = cede_rooms_ask(m->rooms, bytes, until_ns, cede_clock_now_ns(), id);
     if (r == 0 || r == -EINPROGRESS)
         m->data[room_slot(*id)] = (struct room_data){0};
-    return r == -EINPROGRESS ? memory_await(m, *id, until_ns) : r;
+    return r == -EINPROGRESS ? memory_await(m, owner, *id, until_ns) : r;
+}
+
+void cede_memory_wake_owners(void)
+{
+    for (struct cede_memory *m = cede_memory_table; m < cede_memory_table + CEDE_MEMORIES_MAX;
+         m++) {
+        if (cede_memory_enter(m) < 0)
+            continue;
+        for (uint32_t i = 0; m->inside && i < m->config.capacity; i++) {
+            if (m->data[i].waiter && m->data[i].waiter->owner)
+                pthread_cond_signal(&m->data[i].waiter->cond);
+        }
+        pthread_mutex_unlock(&m->lock);
+    }
 }
 
 int cede_memory_end(struct cede_memory *m, uint64_t id)
@@ -168,6 +187,12 @@ int cede_memory_end(struct cede_memory *m, uint64_t id)
     if (r == 0)
         memory_run_events(m, cede_clock_now_ns());
     return r;
+}
+
+__attribute__((constructor)) static void memory_watch_owners(void)
+{
+    static struct owner_waker waker = {.wake = cede_memory_wake_owners};
+    cede_owner_add_waker(&waker);
 }
 
 /* ---- reservations ---------------------------------------------------------------------------- */
@@ -210,7 +235,7 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_tim
         r = out && bytes ? cede_memory_enter(m) : -EINVAL;
     if (r)
         return r;
-    r = cede_memory_wait(m, bytes, cede_memory_until(m, timeout_us), &id);
+    r = cede_memory_wait(m, cede_owner_here(), bytes, cede_memory_until(m, timeout_us), &id);
     if (r == 0)
         *out = cede_memory_reservation(m, id, bytes);
     cede_memory_leave(m);
@@ -276,7 +301,7 @@ static int memory_allocate(struct cede_memory *m, uint64_t bytes, uint64_t until
                            struct allocation *a)
 {
     uint64_t id;
-    int r = cede_memory_wait(m, bytes, until_ns, &id);
+    int r = cede_memory_wait(m, cede_owner_here(), bytes, until_ns, &id);
     if (r)
         return r;
     for (;;) {
@@ -287,7 +312,7 @@ static int memory_allocate(struct cede_memory *m, uint64_t bytes, uint64_t until
             break;
         memory_distrust(m);
         cede_rooms_again(m->rooms, id, until_ns);
-        r = memory_await(m, id, until_ns);
+        r = memory_await(m, cede_owner_here(), id, until_ns);
         if (r)
             return r;
     }

@@ -1,22 +1,55 @@
-/* Inside libcede: leases on behalf of an owner, which is a scope. Leases know of their owner what
- * stands here, so that scopes are built on leases and not the other way round. */
+/* Inside libcede: on whose behalf a thread waits, and has leases: a scope's, or a queue's. Leases
+ * know of their owner what stands here, so that scopes are built on leases and not the other way
+ * round. */
 #ifndef CEDE_LIBCEDE_OWNER_H
 #define CEDE_LIBCEDE_OWNER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "cede/lease.h"
 
 struct lease_owner {
     uint64_t deadline_ns; /* TIME_NEVER: none */
-    /* Why the owner's tasks are to end, -ETIMEDOUT or -ECANCELED; 0: they are not. Called with a
-     * pool's lock held; takes none. */
+    /* Why who waits for it is to stop, -ETIMEDOUT or -ECANCELED; 0: it is not. Called with locks
+     * held; takes none. */
     int (*stopped)(const struct lease_owner *o);
-    bool reports; /* it reports requests itself, so leases for them are not */
+    bool reports;    /* it reports requests itself, so leases for them are not */
+    atomic_bool has; /* it has had a lease */
 };
 
+/* The owners whose tasks a thread runs, innermost first. */
+struct owner_frame {
+    struct lease_owner *owner;
+    const struct owner_frame *outer;
+};
+extern _Thread_local const struct owner_frame *cede_owner_frames
+    __attribute__((tls_model("initial-exec")));
+
+/* The innermost; NULL: the calling thread runs no task of a scope. */
+static inline struct lease_owner *cede_owner_here(void)
+{
+    return cede_owner_frames ? cede_owner_frames->owner : NULL;
+}
+
+/* NULL: never. */
+static inline int owner_stopped(const struct lease_owner *o)
+{
+    return o ? o->stopped(o) : 0;
+}
+
+/* What has threads wait for an owner (pools, memories, queues) makes them ask whether it is
+ * stopped. Each registers once, before main(). */
+struct owner_waker {
+    void (*wake)(void); /* takes locks */
+    struct owner_waker *next;
+};
+void cede_owner_add_waker(struct owner_waker *w);
+/* Wakes all of these. To be called without a lock. */
+void cede_owner_wake_all(void);
+
 /* cede_acquire() for an owner, or NULL. What stopped() returns as soon as it is not 0. */
-int cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
+int cede_lease_acquire(struct cede_pool *p, struct lease_owner *owner, int device,
                        const char *kernel, const struct cede_shape *shape, cede_timeout timeout_us,
                        struct cede_lease *out);
 
@@ -25,8 +58,9 @@ int cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int
 int cede_lease_check(struct cede_pool *p, int device, const char *kernel,
                      const struct cede_shape *shape);
 
-/* Waiting threads that have an owner ask whether it is stopped. */
+/* Their threads ask whether their owner is stopped. */
 void cede_lease_wake_owners(void);
+void cede_memory_wake_owners(void);
 
 /* Releases what an owner still has of any pool. */
 void cede_lease_release_all(const struct lease_owner *owner);

@@ -17,6 +17,9 @@
 
 #define BATCHES_DEFAULT 8U /* at a time, with a pool */
 
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* taken before a queue's */
+static LIST_HEAD(, cede_queue) list = LIST_HEAD_INITIALIZER(list);
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 CEDE_API void cede_queue_defaults(struct cede_queue_config *c)
@@ -43,6 +46,7 @@ static int queue_set_models(struct cede_queue *q, unsigned first, unsigned last,
         m->batch_max = batch_max;
         m->wait_ns = wait_us * NSEC_PER_USEC;
         m->expected_ns = expected_us * NSEC_PER_USEC;
+        m->most = m->most ? m->most : CEDE_QUEUE_BATCH_MAX;
     }
     return 0;
 }
@@ -57,9 +61,11 @@ static void queue_free(struct cede_queue *q)
     free(q);
 }
 
+/* The queue's reason comes first. */
 static int queue_owner_stopped(const struct lease_owner *o)
 {
-    return atomic_load(&((const struct queue_device *)o)->stop);
+    int r = atomic_load(&((const struct queue_device *)o)->stop);
+    return r ? r : owner_stopped(cede_owner_here());
 }
 
 static int queue_set_up(struct cede_queue *q)
@@ -74,6 +80,8 @@ static int queue_set_up(struct cede_queue *q)
     if (r == 0 && c->pool &&
         cede_pool_get_statistics(c->pool, (int)c->devices - 1, &s, sizeof(s)) < 0)
         r = -EINVAL;
+    for (unsigned d = 0; r == 0 && c->memory && d < c->devices; d++)
+        r = cede_memory_can_allocate(c->memory[d], 0) < 0 ? -EINVAL : 0;
     if (r)
         return r;
     q->nreported = c->cede ? cede_requests_slots(q->requests) : 0;
@@ -108,8 +116,12 @@ CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede
     for (unsigned i = 0; i < c.devices; i++) {
         q->devices[i].owner = (struct lease_owner){
             .deadline_ns = TIME_NEVER, .stopped = queue_owner_stopped, .reports = c.cede != NULL};
+        q->devices[i].memory = c.memory ? c.memory[i] : NULL;
         cede_clock_cond_init(&q->devices[i].changed);
     }
+    pthread_mutex_lock(&list_lock);
+    LIST_INSERT_HEAD(&list, q, link);
+    pthread_mutex_unlock(&list_lock);
     *out = q;
     return 0;
 }
@@ -125,19 +137,42 @@ CEDE_API int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned
     return r;
 }
 
+/* How many requests of so many bytes a batch may have, on any device. */
+static int queue_most(const struct cede_queue *q, uint64_t bytes, uint32_t *most)
+{
+    for (unsigned d = 0; d < q->config.devices; d++) {
+        struct cede_memory_statistics s;
+        int r = cede_memory_get_statistics(q->devices[d].memory, &s, sizeof(s));
+        if (r)
+            return r;
+        uint64_t n = saturating_sub(s.total_bytes, s.reserve_bytes) / bytes;
+        if (n == 0)
+            return cede_fail(-ENOMEM,
+                             "a request needs %llu bytes, and device %u never has more than %llu",
+                             (unsigned long long)bytes, d,
+                             (unsigned long long)saturating_sub(s.total_bytes, s.reserve_bytes));
+        *most = (uint32_t)min_u64(*most, n);
+    }
+    return 0;
+}
+
 CEDE_API int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
                                   const struct cede_shape *shape)
 {
     cede_fail(0, NULL);
     if (!q || model >= CEDE_QUEUE_MODELS)
         return cede_fail(-EINVAL, "there is no queue, or no model of this number");
-    if (!q->config.pool)
+    if (!q->config.pool && (kernel || !q->config.memory))
         return cede_fail(-EINVAL, "the queue has no pool: set `pool` of its settings");
-    int r = cede_lease_check(q->config.pool, CEDE_ANY_DEVICE, kernel, shape);
+    uint32_t most = CEDE_QUEUE_BATCH_MAX;
+    int r = q->config.pool ? cede_lease_check(q->config.pool, CEDE_ANY_DEVICE, kernel, shape) : 0;
+    if (r == 0 && q->config.memory && shape && shape->memory_bytes)
+        r = queue_most(q, shape->memory_bytes, &most);
     if (r)
         return r;
     pthread_mutex_lock(&q->lock);
     struct queue_model *m = &q->models[model];
+    m->most = most;
     snprintf(m->kernel, sizeof(m->kernel), "%s", kernel ? kernel : "");
     m->shape = shape ? *shape : (struct cede_shape){0};
     pthread_mutex_unlock(&q->lock);
@@ -159,14 +194,23 @@ CEDE_API const char *cede_queue_text(enum cede_queue_answer a)
     return (unsigned)a < ARRAY_SIZE(texts) ? texts[a] : "unknown";
 }
 
-/* The thread that waits for a lease asks again, for the batch that is first now. */
+/* Threads that wait for a grant look at `stop`. */
+static void queue_wake_asking(const struct cede_queue *q)
+{
+    if (q->config.pool)
+        cede_lease_wake_owners();
+    if (q->config.memory)
+        cede_memory_wake_owners();
+}
+
+/* The thread that waits for a grant asks again, for the batch that is first now. */
 static void queue_overtake(struct cede_queue *q, uint32_t device, int priority)
 {
     struct queue_device *d = &q->devices[device];
     if (!d->asking || priority <= d->priority)
         return;
     atomic_store(&d->stop, -EAGAIN);
-    cede_lease_wake_owners();
+    queue_wake_asking(q);
 }
 
 /* SLOT_NONE: any. False: no such device. */
@@ -192,7 +236,7 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
                         .class = cede_class_of(in->cls),
                         .preferred = preferred,
                         .model = in->model,
-                        .batch_max = m->batch_max,
+                        .batch_max = (unsigned)min_u64(m->batch_max, m->most),
                         .shape = in->shape,
                         .each_ns = time.each_ns,
                         .wait_ns = m->wait_ns,
@@ -261,8 +305,27 @@ static void queue_shut(struct cede_queue *q)
         atomic_store(&q->devices[i].stop, -ESHUTDOWN);
         pthread_cond_broadcast(&q->devices[i].changed);
     }
-    if (q->config.pool)
-        cede_lease_wake_owners();
+    queue_wake_asking(q);
+}
+
+static void queue_wake_owners(void)
+{
+    struct cede_queue *q;
+    pthread_mutex_lock(&list_lock);
+    LIST_FOREACH(q, &list, link)
+    {
+        pthread_mutex_lock(&q->lock);
+        for (unsigned i = 0; q->inside && i < q->config.devices; i++)
+            pthread_cond_broadcast(&q->devices[i].changed);
+        pthread_mutex_unlock(&q->lock);
+    }
+    pthread_mutex_unlock(&list_lock);
+}
+
+__attribute__((constructor)) static void queue_watch_owners(void)
+{
+    static struct owner_waker waker = {.wake = queue_wake_owners};
+    cede_owner_add_waker(&waker);
 }
 
 CEDE_API void cede_queue_shutdown(struct cede_queue *q)
@@ -297,6 +360,9 @@ CEDE_API void cede_queue_close(struct cede_queue *q)
     WHOLE_CALL;
     if (!q)
         return;
+    pthread_mutex_lock(&list_lock);
+    LIST_REMOVE(q, link);
+    pthread_mutex_unlock(&list_lock);
     pthread_mutex_lock(&q->lock);
     queue_shut(q);
     while (q->inside)
@@ -304,9 +370,9 @@ CEDE_API void cede_queue_close(struct cede_queue *q)
     for (uint32_t i = 0; i < q->nreported; i++)
         queue_report_end(q, i, false); /* without effect on those that have ended */
     pthread_mutex_unlock(&q->lock);
+    for (unsigned i = 0; i < q->config.devices * q->config.batches; i++)
+        cede_queue_give_back(&q->slots[i].grant);
     for (unsigned i = 0; i < q->config.devices; i++) {
-        if (q->config.pool)
-            cede_lease_release_all(&q->devices[i].owner);
         pthread_cond_destroy(&q->devices[i].changed);
     }
     pthread_cond_destroy(&q->left);

@@ -1,4 +1,4 @@
-/* libcede: the batches of a queue and their leases; see cede/queue.h, queue_impl.h. */
+/* libcede: the batches of a queue, their leases and their room; see cede/queue.h, queue_impl.h. */
 #include <errno.h>
 #include <string.h>
 
@@ -51,33 +51,53 @@ static void queue_describe(const struct cede_queue *q, uint32_t device, uint32_t
     b->urgent = due_ns != TIME_NEVER && now + run_ns + q->config.urgent_us * NSEC_PER_USEC > due_ns;
     *shape = m->shape;
     shape->blocks = (unsigned)min_u64((uint64_t)shape->blocks * n, UINT32_MAX);
-    if (__builtin_mul_overflow(shape->memory_bytes, n, &shape->memory_bytes))
-        shape->memory_bytes = UINT64_MAX;
+    shape->memory_bytes *= n < m->most ? n : m->most; /* fits: see queue_most() */
     shape->priority = queue_priority(class, b->urgent);
     shape->due_us =
         due_ns == TIME_NEVER ? 0 : max_u64(saturating_sub(due_ns, now) / NSEC_PER_USEC, 1);
 }
 
-/* cede_acquire() without the queue's lock, for a device of this queue. */
-static int queue_acquire(struct cede_queue *q, const struct cede_queue_batch *b,
-                         const struct cede_shape *shape, cede_timeout timeout_us,
-                         struct cede_lease *lease)
+/* Asks for what a batch needs without the queue's lock. -EAGAIN, -ETIMEDOUT: not in time. */
+static int queue_ask(struct cede_queue *q, const struct cede_queue_batch *b,
+                     const struct cede_shape *shape, cede_timeout timeout_us, struct queue_grant *g)
 {
     struct queue_device *d = &q->devices[b->device];
-    char kernel[sizeof(q->models[0].kernel)];
-    memcpy(kernel, queue_model(q, b->model)->kernel, sizeof(kernel));
+    char name[sizeof(q->models[0].kernel)];
+    memcpy(name, queue_model(q, b->model)->kernel, sizeof(name));
+    const char *kernel = name[0] ? name : NULL;
     d->priority = shape->priority;
     pthread_mutex_unlock(&q->lock);
-    int r = cede_lease_acquire(q->config.pool, &d->owner, CEDE_ONLY_DEVICE((int)b->device),
-                               kernel[0] ? kernel : NULL, shape, timeout_us, lease);
+    int r = d->memory
+                ? cede_memory_lease(d->memory, q->config.pool, &d->owner, kernel, shape, timeout_us,
+                                    &g->lease, &g->room)
+                : cede_lease_acquire(q->config.pool, &d->owner, CEDE_ONLY_DEVICE((int)b->device),
+                                     kernel, shape, timeout_us, &g->lease);
     pthread_mutex_lock(&q->lock);
-    return r;
+    return r == -ENOMEM ? (timeout_us ? -ETIMEDOUT : -EAGAIN) : r;
 }
 
-/* Puts the batch in that slot back, and waits for a lease such as it needs. -EAGAIN: look again. */
-static int queue_wait_lease(struct cede_queue *q, struct cede_queue_batch *b, uint32_t slot,
-                            const struct cede_shape *shape, uint64_t end_ns,
-                            struct cede_lease *lease)
+void cede_queue_give_back(struct queue_grant *g)
+{
+    if (g->lease.opaque[0])
+        cede_release(&g->lease);
+    if (g->room.opaque[0])
+        cede_memory_release(&g->room);
+    *g = (struct queue_grant){0};
+}
+
+/* Whether what came for one batch, of priority `have`, serves for this one. */
+static bool queue_serves(const struct cede_queue *q, const struct queue_grant *g, int have,
+                         const struct cede_shape *shape)
+{
+    return (!q->config.pool || g->lease.opaque[0]) &&
+           (!q->config.memory ||
+            (g->room.opaque[0] && shape->memory_bytes && shape->memory_bytes <= g->room.bytes)) &&
+           shape->priority <= have;
+}
+
+/* Puts the batch in that slot back, and waits for a grant such as it needs. -EAGAIN: look again. */
+static int queue_wait_grant(struct cede_queue *q, struct cede_queue_batch *b, uint32_t slot,
+                            const struct cede_shape *shape, uint64_t end_ns, struct queue_grant *g)
 {
     uint64_t now = cede_clock_now_ns();
     cede_requests_put_back(q->requests, slot);
@@ -85,14 +105,13 @@ static int queue_wait_lease(struct cede_queue *q, struct cede_queue_batch *b, ui
     if (now >= end_ns)
         return -EAGAIN;
     cede_queue_wake(q, b->device); /* a free device may take it */
-    int r = queue_acquire(q, b, shape, timeout_left(end_ns, now), lease);
+    int r = queue_ask(q, b, shape, timeout_left(end_ns, now), g);
     return r == -ETIMEDOUT ? -EAGAIN : r; /* or for want of a stream: it asks again */
 }
 
-/* The batch to run, with a lease for it. A lease that came for one batch serves for another of no
- * higher priority. *again: the lease was waited for in vain. */
-static int queue_lease(struct cede_queue *q, struct cede_queue_batch *b, uint32_t device,
-                       uint32_t *slot, uint64_t end_ns, struct cede_lease *lease, bool *again,
+/* The batch to run, with a grant for it. *again: the grant was waited for in vain. */
+static int queue_grant(struct cede_queue *q, struct cede_queue_batch *b, uint32_t device,
+                       uint32_t *slot, uint64_t end_ns, struct queue_grant *g, bool *again,
                        uint64_t *wake_ns)
 {
     int r, have = 0;
@@ -107,13 +126,11 @@ static int queue_lease(struct cede_queue *q, struct cede_queue_batch *b, uint32_
         if (r)
             break;
         queue_describe(q, device, n, now, b, &shape);
-        if (lease->opaque[0] && shape.priority <= have)
+        if (queue_serves(q, g, have, &shape))
             return 0;
-        if (lease->opaque[0])
-            cede_release(lease);
-        *lease = (struct cede_lease){0};
+        cede_queue_give_back(g);
         have = shape.priority;
-        r = queue_acquire(q, b, &shape, 0, lease);
+        r = queue_ask(q, b, &shape, 0, g);
         if (q->shut)
             r = -ESHUTDOWN;
         if (r == 0)
@@ -122,7 +139,7 @@ static int queue_lease(struct cede_queue *q, struct cede_queue_batch *b, uint32_
             cede_requests_put_back(q->requests, *slot);
             break;
         }
-        r = queue_wait_lease(q, b, *slot, &shape, end_ns, lease);
+        r = queue_wait_grant(q, b, *slot, &shape, end_ns, g);
         if (r) {
             now = cede_clock_now_ns();
             *wake_ns = now < end_ns ? now : now + POLL_NS;
@@ -130,18 +147,19 @@ static int queue_lease(struct cede_queue *q, struct cede_queue_batch *b, uint32_
             break;
         }
     }
-    if (lease->opaque[0])
-        cede_release(lease);
+    cede_queue_give_back(g);
     return r;
 }
 
 static void queue_start(struct cede_queue *q, uint32_t slot, uint64_t now,
-                        struct cede_queue_batch *b, const struct cede_lease *lease)
+                        struct cede_queue_batch *b, const struct queue_grant *g)
 {
     b->id = ++q->batches;
-    b->lease = *lease;
+    b->lane = slot % q->config.batches;
+    b->lease = g->lease;
+    b->room = g->room;
     q->slots[slot] =
-        (struct queue_slot){.id = b->id, .start_ns = now, .share = queue_share(q), .lease = *lease};
+        (struct queue_slot){.id = b->id, .start_ns = now, .share = queue_share(q), .grant = *g};
     q->devices[b->device].running++;
     q->s.waiting -= b->n;
     q->s.running += b->n;
@@ -152,7 +170,7 @@ static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now, u
                           struct cede_queue_batch *b, uint64_t *wake_ns)
 {
     struct queue_device *d = &q->devices[device];
-    struct cede_lease lease = {0};
+    struct queue_grant grant = {0};
     struct cede_shape unused;
     uint32_t n = CEDE_QUEUE_BATCH_MAX, slot;
     bool again = false;
@@ -162,9 +180,9 @@ static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now, u
         return -ESHUTDOWN;
     if (d->asking)
         return -EBUSY;
-    if (q->config.pool) {
+    if (queue_grants(q)) {
         d->asking = true;
-        r = queue_lease(q, b, device, &slot, end_ns, &lease, &again, wake_ns);
+        r = queue_grant(q, b, device, &slot, end_ns, &grant, &again, wake_ns);
         d->asking = false;
         now = cede_clock_now_ns();
     } else {
@@ -173,7 +191,7 @@ static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now, u
             queue_describe(q, device, n, now, b, &unused);
     }
     if (r == 0)
-        queue_start(q, slot, now, b, &lease);
+        queue_start(q, slot, now, b, &grant);
     if (d->waiters && q->config.batches > 1 && (again || (r != -EAGAIN && r != -EBUSY)))
         pthread_cond_signal(&d->changed); /* another thread may have the next one */
     return r;
@@ -189,9 +207,12 @@ CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout
     pthread_mutex_lock(&q->lock);
     struct queue_device *d = &q->devices[device];
     uint64_t now = cede_clock_now_ns(), wake_ns;
-    uint64_t end = timeout_end(timeout_us, now, CEDE_TIMEOUT_FOREVER);
+    const struct lease_owner *here = cede_owner_here();
+    uint64_t end = min_u64(timeout_end(timeout_us, now, CEDE_TIMEOUT_FOREVER),
+                           here && timeout_us ? here->deadline_ns : TIME_NEVER);
     q->inside++;
-    while ((r = queue_try_next(q, device, now, end, b, &wake_ns)) == -EAGAIN || r == -EBUSY) {
+    while ((r = owner_stopped(here)) == 0 &&
+           ((r = queue_try_next(q, device, now, end, b, &wake_ns)) == -EAGAIN || r == -EBUSY)) {
         now = cede_clock_now_ns();
         if (now >= end) {
             b->retry_us = timeout_left(wake_ns, now);
@@ -244,8 +265,7 @@ static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, b
     if (!failed)
         cede_run_times_learn(q->times, cede_run_times_key(w.model, w.shape), n,
                              queue_solo_ns(q, t, now));
-    if (t->lease.opaque[0])
-        cede_release(&t->lease);
+    cede_queue_give_back(&t->grant);
     t->id = 0;
     d->running--;
     if (d->waiters)

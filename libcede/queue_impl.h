@@ -8,10 +8,12 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #include "base/estimate.h"
 #include "cede/queue.h"
 #include "libcede/handle.h"
+#include "libcede/memory.h"
 #include "libcede/owner.h"
 #include "libcede/pure/requests.h"
 #include "libcede/pure/run_times.h"
@@ -21,8 +23,15 @@
 struct queue_model {
     unsigned batch_max;
     uint64_t wait_ns, expected_ns;
+    uint32_t most;   /* requests for which there ever is room */
     char kernel[64]; /* "": none */
     struct cede_shape shape;
+};
+
+/* What a batch has of its device, by the settings. Empty: all 0. */
+struct queue_grant {
+    struct cede_lease lease;
+    struct cede_reservation room;
 };
 
 /* A batch that runs; in the slot of the pure part. */
@@ -30,21 +39,23 @@ struct queue_slot {
     uint64_t id; /* 0: none */
     uint64_t start_ns;
     unsigned share; /* cede_share() when it started */
-    struct cede_lease lease;
+    struct queue_grant grant;
 };
 
-/* One thread of a device at a time asks for a lease; the others wait for it to have one. So a lease
- * goes to the batch that is first when the lease is there. */
+/* One thread of a device at a time asks for a grant; the others wait for it to have one. So a grant
+ * goes to the batch that is first when the grant is there. */
 struct queue_device {
-    struct lease_owner owner; /* of the device's leases; first */
-    atomic_int stop;          /* why that thread is to stop waiting; 0: it is not */
+    struct lease_owner owner;   /* of the device's leases; first */
+    struct cede_memory *memory; /* NULL: none */
+    atomic_int stop;            /* why that thread is to stop waiting; 0: it is not */
     pthread_cond_t changed;
     unsigned waiters, running; /* threads that wait for `changed`; batches */
     bool asking;
-    int priority; /* of the lease that it asks for */
+    int priority; /* of the grant that it asks for */
 };
 
 struct cede_queue {
+    LIST_ENTRY(cede_queue) link; /* among the open queues */
     pthread_mutex_t lock;
     pthread_cond_t left; /* no thread waits any more */
     struct cede_queue_config config;
@@ -85,6 +96,14 @@ static inline int queue_priority(enum job_class class, bool urgent)
 {
     return urgent ? PRIORITY_URGENT : (int)CLASS_BATCH - (int)class;
 }
+
+static inline bool queue_grants(const struct cede_queue *q)
+{
+    return q->config.pool || q->config.memory;
+}
+
+/* Gives back what it is, and empties it. */
+void cede_queue_give_back(struct queue_grant *g);
 
 /* Wakes a thread that waits for this device; if there is none, or the device takes none now, one
  * for a free device, which may take the request from this one's queue. */

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -27,7 +26,7 @@ struct task {
 struct cede_scope {
     struct lease_owner owner; /* first. Its deadline is no later than the parent's */
     struct cede_scope *parent;
-    atomic_bool cancelled, leased;
+    atomic_bool cancelled;
     pthread_mutex_t lock; /* all that follows */
     pthread_cond_t change;
     struct task *first, **last; /* tasks that have not begun */
@@ -38,14 +37,6 @@ struct cede_scope {
     bool joining, joined;
     pthread_t threads[]; /* max */
 };
-
-/* The tasks that this thread runs, innermost first. initial-exec: other models call the dynamic
- * linker, and libcede needs libc alone. */
-struct frame {
-    const struct cede_scope *scope;
-    const struct frame *outer;
-};
-static _Thread_local const struct frame *frames __attribute__((tls_model("initial-exec")));
 
 /* Why no task of the scope is to go on; 0: they may. Takes no lock. */
 static int scope_stopped(const struct cede_scope *s)
@@ -91,7 +82,7 @@ CEDE_API void cede_scope_cancel(struct cede_scope *s)
     if (!s->joined)
         scope_stop_locked(s, -ECANCELED);
     pthread_mutex_unlock(&s->lock);
-    cede_lease_wake_owners();
+    cede_owner_wake_all();
 }
 
 /* Runs the first task; called and left with the lock held, which it gives up for the task. */
@@ -110,10 +101,10 @@ static void scope_run_one(struct cede_scope *s)
     s->running++;
     pthread_mutex_unlock(&s->lock);
 
-    struct frame f = {.scope = s, .outer = frames};
-    frames = &f;
+    struct owner_frame f = {.owner = &s->owner, .outer = cede_owner_frames};
+    cede_owner_frames = &f;
     int r = t.call(s, t.arg);
-    frames = f.outer;
+    cede_owner_frames = f.outer;
 
     why = scope_stopped(s); /* a task that ends after the stop is not the first failure */
     /* -EDEADLK says that a scope was not joined, so none that was may return it. */
@@ -123,7 +114,7 @@ static void scope_run_one(struct cede_scope *s)
     if (why) {
         scope_stop_locked(s, why);
         pthread_mutex_unlock(&s->lock);
-        cede_lease_wake_owners(); /* this task still counts as running, so the scope stays */
+        cede_owner_wake_all(); /* this task still counts as running, so the scope stays */
         pthread_mutex_lock(&s->lock);
     }
     if (--s->running == 0)
@@ -211,8 +202,8 @@ CEDE_API int cede_scope_fork(struct cede_scope *s, cede_task call, void *arg)
 /* The calling thread runs a task of the scope, or of one within it. */
 static bool scope_inside(const struct cede_scope *s)
 {
-    for (const struct frame *f = frames; f; f = f->outer) {
-        for (const struct cede_scope *x = f->scope; x; x = x->parent) {
+    for (const struct owner_frame *f = cede_owner_frames; f; f = f->outer) {
+        for (const struct cede_scope *x = (void *)f->owner; x; x = x->parent) {
             if (x == s)
                 return true;
         }
@@ -254,7 +245,7 @@ CEDE_API int cede_scope_join(struct cede_scope *s)
         pthread_mutex_unlock(&s->lock);
         for (unsigned i = 0; i < s->nthreads; i++)
             pthread_join(s->threads[i], NULL);
-        if (atomic_load(&s->leased))
+        if (atomic_load(&s->owner.has))
             cede_lease_release_all(&s->owner);
         pthread_mutex_lock(&s->lock);
         s->joined = true;
@@ -279,21 +270,4 @@ CEDE_API int cede_scope_close(struct cede_scope *s)
     pthread_mutex_destroy(&s->lock);
     free(s);
     return r;
-}
-
-CEDE_API int cede_scope_acquire(struct cede_scope *s, struct cede_pool *p, int device,
-                                const char *kernel, const struct cede_shape *shape,
-                                cede_timeout timeout_us, struct cede_lease *out)
-{
-    if (cede_timeout_check(timeout_us) || !s)
-        return -EINVAL;
-    pthread_mutex_lock(&s->lock);
-    int r = scope_stopped(s);
-    if (!r && s->over)
-        r = -EBUSY;
-    pthread_mutex_unlock(&s->lock);
-    if (r)
-        return r;
-    atomic_store(&s->leased, true);
-    return cede_lease_acquire(p, &s->owner, device, kernel, shape, timeout_us, out);
 }

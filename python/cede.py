@@ -331,7 +331,7 @@ def _declare_leases(p, name):
     _declare(_lib, (
         ("pool_open", [ctypes.POINTER(_PoolConfig), ctypes.POINTER(p)]), ("pool_close", [p]),
         ("pool_defaults", [ctypes.POINTER(_PoolConfig)], None), ("pool_occupancy", [p, name, ctypes.c_double]),
-        ("pool_kernel", [p, name, p]), ("acquire", acquire), ("scope_acquire", [p] + acquire),
+        ("pool_kernel", [p, name, p]), ("acquire", acquire),
         ("pool_get_statistics", [p, ctypes.c_int, ctypes.POINTER(PoolStatistics), ctypes.c_size_t])))
 
 
@@ -411,12 +411,15 @@ class _Held:
             raise
 
 
+_task = threading.local()  # depth: of the scopes whose tasks this thread runs (cede_scope)
+
+
 class _Streamed:
     """A held lease whose stream, or another, is PyTorch's current one in the block. The lease is released when the work
-    of the block has run; the block does not wait for that, unless a scope is to have ended with it."""
+    of the block has run; the block waits for that in tasks of a scope alone, with which their leases end."""
 
-    def __init__(self, held, stream, pool, scope=None):
-        self._held, self._stream, self._pool, self._scope = held, stream, pool, scope
+    def __init__(self, held, stream, pool):
+        self._held, self._stream, self._pool = held, stream, pool
 
     def _begin(self, lease):
         self._block = _in_stream(lease, self._stream, self._ended)
@@ -425,7 +428,7 @@ class _Streamed:
 
     def _ended(self, event):
         release = self._held.__exit__
-        if event is not None and not self._scope:
+        if event is not None and not getattr(_task, "depth", 0):
             self._pool._later(event, release)
             return
         try:
@@ -500,38 +503,37 @@ class Pool:
             _check(_lib.cede_pool_get_statistics(self._p, device, ctypes.byref(s), ctypes.sizeof(s)))
         return s
 
-    def try_acquire(self, device=-1, kernel=None, only=False, scope=None, **shape):
+    def try_acquire(self, device=-1, kernel=None, only=False, **shape):
         """Does not wait. None, or a lease for one `with`:
 
             held = pool.try_acquire(device=0)
             if held:
                 with held as lease: ...
         """
-        held = self.acquire(device, kernel, TIMEOUT_NOW, only, scope, **shape)
+        held = self.acquire(device, kernel, TIMEOUT_NOW, only, **shape)
         try:
             held.__enter__()
         except BlockingIOError:
             return None
         return held
 
-    def acquire(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, scope=None, **shape):
-        """`with pool.acquire(...) as lease:`. Raises TimeoutError; BlockingIOError with a timeout of 0. scope: a
-        cede_scope.Scope, for its tasks: the wait ends with OSError ECANCELED as soon as the scope is cancelled."""
+    def acquire(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, **shape):
+        """`with pool.acquire(...) as lease:`. Raises TimeoutError; BlockingIOError with a timeout of 0; in a
+        task of a cede_scope.Scope OSError ECANCELED as soon as that is cancelled."""
         if only and device >= 0:
             device |= 0x10000
-        return _Held(self._acquire, (scope and scope._s, device, kernel.encode() if kernel else None, _Shape(**shape),
-                                     timeout_us))
+        return _Held(self._acquire, (device, kernel.encode() if kernel else None, _Shape(**shape), timeout_us))
 
-    def lease(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, scope=None, stream=None, **shape):
+    def lease(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, stream=None, **shape):
         """acquire(), and Lease.torch() without its wait: `with pool.lease(...) as lease:` makes the lease's stream
         PyTorch's current one, or with `stream` that one: a stream of PyTorch, whose GPU it is then for, or CURRENT. At
         the end of the block an event is recorded; the stream that was current before goes on behind it, and the lease
-        is released when it occurs. Neither the host nor the device waits, except with a scope: its tasks end with
-        their work. What the host reads afterwards it waits for as always: tensor.cpu(), event.synchronize().
+        is released when it occurs. Neither the host nor the device waits, except in a task of a scope, which ends with
+        its work. What the host reads afterwards it waits for as always: tensor.cpu(), event.synchronize().
         In `async with` do not await inside the block, unless `stream` is CURRENT."""
         if stream is not None and stream is not CURRENT:
             device, only = stream.device.index, True
-        return _Streamed(self.acquire(device, kernel, timeout_us, only, scope, **shape), stream, self, scope)
+        return _Streamed(self.acquire(device, kernel, timeout_us, only, **shape), stream, self)
 
     def _later(self, event, release):
         """Has a thread wait for the event and then release the lease. After close() it has ended."""
@@ -550,12 +552,11 @@ class Pool:
                 return
         release()
 
-    def _acquire(self, scope, device, kernel, shape, timeout_us):
+    def _acquire(self, device, kernel, shape, timeout_us):
         lease = Lease(device=max(device, 0) & 0xFFFF)
         if _lib:
-            args = (self._p, device, kernel, ctypes.byref(shape), timeout_us, ctypes.byref(lease))
-            result = _lib.cede_scope_acquire(scope, *args) if scope else _lib.cede_acquire(*args)
-            _check(result, _said())
+            _check(_lib.cede_acquire(self._p, device, kernel, ctypes.byref(shape), timeout_us, ctypes.byref(lease)),
+                   _said())
         return lease
 
     def close(self):

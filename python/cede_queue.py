@@ -32,7 +32,7 @@ class _Config(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("policy", ctypes.c_int), ("k", _uint), ("devices", _uint),
                 ("batches", _uint), ("capacity", _uint), ("admit", ctypes.c_int), ("urgent_us", _u64),
                 ("quantile", ctypes.c_double), ("batch_max", _uint), ("batch_wait_us", _u64),
-                ("expected_us", _u64), ("cede", _p), ("pool", _p)]
+                ("expected_us", _u64), ("cede", _p), ("pool", _p), ("memory", ctypes.POINTER(_p))]
 
 
 class _Request(ctypes.Structure):
@@ -46,9 +46,9 @@ class _Ticket(ctypes.Structure):
 
 class _Batch(ctypes.Structure):
     _fields_ = [("id", _u64), ("shape", _u64), ("model", ctypes.c_uint32), ("device", ctypes.c_uint32),
-                ("n", ctypes.c_uint32), ("urgent", ctypes.c_int), ("expected_us", _u64),
+                ("n", ctypes.c_uint32), ("lane", ctypes.c_uint32), ("urgent", ctypes.c_int), ("expected_us", _u64),
                 ("retry_us", ctypes.c_int64), ("ticket", _u64 * BATCH_MAX), ("user", _p * BATCH_MAX),
-                ("lease", cede.Lease)]
+                ("lease", cede.Lease), ("room_bytes", _u64), ("room", _u64 * 2)]
 
 
 class Statistics(ctypes.Structure):
@@ -92,18 +92,21 @@ def _check(result, why=None):
 
 class Batch:
     """Requests to run together now: `items` as they were submitted, all of `model` and `shape`. `lease`: with a pool,
-    the cede.Lease to run them on, until done(); else None."""
+    the cede.Lease to run them on, until done(); else None. `lane`: from 0, different for all batches that run on a
+    device, for buffers and graphs. `room_bytes`: with memory, what the GPU has for it until done()."""
 
     def __init__(self, raw, items):
         self._raw, self.items = raw, items
         self.model, self.shape, self.device = raw.model, raw.shape, raw.device
-        self.urgent, self.expected_us = bool(raw.urgent), raw.expected_us
+        self.urgent, self.expected_us, self.lane = bool(raw.urgent), raw.expected_us, raw.lane
+        self.room_bytes = raw.room_bytes
         self.lease = raw.lease if any(raw.lease.opaque) else None
 
 
 class Queue:
     """Settings: the fields of struct cede_queue_config by name. client: a cede.Client on which requests are
-    reported. pool: a cede.Pool, of which each batch has a lease:
+    reported. memory: a cede_memory.Memory for each device, where each batch has room. pool: a cede.Pool, of which each
+    batch has a lease:
 
         for batch in queue.batches(device=0):      # in as many threads as batches are to run at a time
             with batch.lease.torch():
@@ -112,18 +115,22 @@ class Queue:
     The queue holds a reference to each submitted item until it comes out."""
     _q = None
 
-    def __init__(self, client=None, pool=None, **settings):
+    def __init__(self, client=None, pool=None, memory=(), **settings):
         cede._need(_lib, "cede_queue_open")
         config = _Config()
         _lib.cede_queue_defaults(ctypes.byref(config))
         for name, value in settings.items():
-            if name in ("size", "cede") or not hasattr(config, name):
+            if name in ("size", "cede", "memory") or not hasattr(config, name):
                 raise TypeError(f"no such setting: {name}")
             setattr(config, name, value)
         self._client = client and client._c  # has to outlive the queue, also if the client is closed
         if self._client:
             config.cede = self._client
-        self._pool = pool  # likewise, until close()
+        self._pool, self._memory = pool, memory  # likewise, until close()
+        if memory:
+            if len(memory) != config.devices:
+                raise ValueError(f"{config.devices} devices need as many memories, not {len(memory)}")
+            config.memory = (_p * len(memory))(*(m._m for m in memory))
         if pool:
             config.pool = pool._p
         self._q = _p()

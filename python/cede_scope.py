@@ -6,15 +6,16 @@
             scope.fork(infer, item)              # calls infer(item)
 
     def infer(item):                             # leases that it leaves are released with the scope
-        with pool.lease(kernel="gemm", scope=scope):
+        with pool.lease(kernel="gemm"):
             return model(item)
 
 The end of the block waits for all tasks. The first task that raises cancels the others, and its exception comes out of
 the block; an exception in the block itself cancels the tasks too. A scope is also cancelled by its deadline
 (TimeoutError), by cancel() and with its parent (OSError ECANCELED). A task that runs checks scope.cancelled() and
-returns; one that has not begun never begins; one that waits for a lease of the scope gets OSError ECANCELED.
+returns; one that has not begun never begins; one that waits for a lease, for memory or for a
+batch gets OSError ECANCELED.
 
-`scope=` of cede.Pool.acquire(), cede_slice.run(), cede_step.Loop() and its join() end with a scope as well.
+`scope=` of cede_slice.run(), cede_step.Loop() and its join() end with a scope as well.
 cede_scope_open(3) describes everything. Needs the library, but no daemon and no GPU.
 """
 import atexit
@@ -101,6 +102,7 @@ class Scope:
     def _on_run(self, _, key):
         with self._lock:
             task, args = self._tasks.pop(key)
+        cede._task.depth = getattr(cede._task, "depth", 0) + 1
         try:
             with self._current():
                 task(*args)
@@ -110,6 +112,8 @@ class Scope:
                 if not self._raised and not self.cancelled():  # what follows a stop is no reason
                     self._raised = e
             return -errno.EIO
+        finally:
+            cede._task.depth -= 1
 
     def fork(self, task, *args):
         """Adds a task, from any thread and from tasks; they begin in this order. OSError EBUSY: the scope was joined;

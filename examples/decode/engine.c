@@ -148,7 +148,7 @@ static int launch(void *arg, struct cede_step *step)
     int r = cede_future_resolve(e->futures, step->stream, &inputs);
     const double from = clock_s(CLOCK_MONOTONIC);
     if (r == 0)
-        r = cede_graph_launch(e->graphs, step->n, NULL);
+        r = cede_graph_launch(e->graphs, e->model->device->stream, step->n, NULL);
     e->inputs_us[at] = (float)((brought - began) * 1e6);
     e->launch_us[at] = (float)((clock_s(CLOCK_MONOTONIC) - from) * 1e6);
     return r < 0 ? r : cede_future_store(e->futures, step->stream, &outputs, step->symbol);
@@ -234,7 +234,7 @@ static int open_loop(struct engine *e)
     cede_graph_defaults(&graphs);
     graphs.flags = gpu && e->mode->graphs ? 0 : CEDE_GRAPH_EAGER;
     graphs.max_batch = rows;
-    r = r ? r : cede_graph_open(&graphs, e->model->device->stream, queue_model, e, &e->graphs);
+    r = r ? r : cede_graph_open(&graphs, queue_model, e, &e->graphs);
     cede_step_defaults(&config);
     config.flags = !gpu ? CEDE_STEP_NO_GPU : e->options->spins ? CEDE_STEP_SPIN : 0;
     config.depth = e->mode->depth;
@@ -331,7 +331,7 @@ int engine_run(struct model *m, const struct mode *mode, struct request *v, int 
     int r = e->free_pages ? open_loop(e) : -ENOMEM;
     r = r ? r : load_products(e);
     if (r == 0 && mode->graphs)
-        r = cede_graph_prepare(e->graphs, 0);
+        r = cede_graph_prepare(e->graphs, e->model->device->stream, 0);
     const double began = clock_s(CLOCK_MONOTONIC), ran = clock_s(CLOCK_THREAD_CPUTIME_ID);
     if (r == 0)
         r = cede_step_run(e->loop);

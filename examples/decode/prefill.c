@@ -32,7 +32,7 @@ static int run_lengths(struct model *m, struct cede_graph *g, const int32_t *pos
         state = state * 6364136223846793005 + 1442695040888963407;
         const unsigned n = unit * (1 + (unsigned)(state >> 33) % (batch / unit));
         r = d->write(d->stream, m->position, position + batch - n, batch * sizeof(*position));
-        r = r ? r : cede_graph_launch(g, n, NULL);
+        r = r ? r : cede_graph_launch(g, m->device->stream, n, NULL);
         r = r ? r : d->wait(d->stream);
     }
     return r;
@@ -54,7 +54,7 @@ static int run_way(struct model *m, int way, const int32_t *position, int steps,
     config.max_batch = batch;
     config.nbuckets = way == PREFILL_EXACT ? batch / unit : 0;
     config.buckets = sizes;
-    int r = cede_graph_open(&config, m->device->stream, queue_rows, m, &g);
+    int r = cede_graph_open(&config, queue_rows, m, &g);
     const uint64_t from = monotonic_us();
     r = r ? r : run_lengths(m, g, position, steps, unit);
     const uint64_t us = monotonic_us() - from;

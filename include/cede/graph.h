@@ -5,14 +5,17 @@
  * cede_graph_open(3) and docs/graphs.md.
  *
  * A cache needs no daemon and no CUDA toolkit: libcuda (driver 525 or later) is opened at run time.
- * It has no thread. The stream's context has to be current in every thread that calls.
+ * It has no thread. The context in which it was opened has to be current in every thread that
+ * calls.
  *
- * A cache belongs to one stream, and one thread at a time may use it: a second one gets -EBUSY.
- * Caches share nothing, so threads that each have a stream and a cache never wait for each other in
- * libcede. cede_graph_changed(), cede_graph_get_bucket() and cede_graph_get_statistics() may be
- * called from any thread at any time before cede_graph_close() begins. No function may be called
- * from a signal handler, or in a forked child on its parent's cache. Functions that return int
- * return 0 or a negative errno, and none changes errno. */
+ * A cache is for steps that run one after the other, on any streams: a graph that is launched again
+ * begins when it has run, and both have the same buffers. What runs at the same time needs caches
+ * of its own, as a rule one for each `lane` of a queue's batches (cede/queue.h). One thread at a
+ * time may use a cache: a second one gets -EBUSY. Caches share nothing, so threads that each have
+ * one never wait for each other in libcede. cede_graph_changed(), cede_graph_get_bucket() and
+ * cede_graph_get_statistics() may be called from any thread at any time before cede_graph_close()
+ * begins. No function may be called from a signal handler, or in a forked child on its parent's
+ * cache. Functions that return int return 0 or a negative errno, and none changes errno. */
 #ifndef CEDE_GRAPH_H
 #define CEDE_GRAPH_H
 
@@ -53,31 +56,33 @@ struct cede_graph_config {
 /* config must not be NULL. */
 void cede_graph_defaults(struct cede_graph_config *config);
 
-/* Opens a cache of graphs of one step on one stream, and captures nothing yet. config: NULL for the
- * defaults. stream: a CUstream or cudaStream_t, which has to outlive the cache; on the legacy
- * default stream (0 or 1) everything runs eagerly. CEDE_GRAPH=0 in the environment has the effect
- * of CEDE_GRAPH_EAGER. On failure *out is NULL. -EINVAL: a setting is out of range, or out or step
- * is NULL. -ENOMEM. -ENOSYS: no libcuda of driver 525 or later, or no context is current. */
-int cede_graph_open(const struct cede_graph_config *config, void *stream, cede_graph_step step,
-                    void *arg, struct cede_graph **out);
+/* Opens a cache of graphs of one step, and captures nothing yet. config: NULL for the defaults.
+ * CEDE_GRAPH=0 in the environment has the effect of CEDE_GRAPH_EAGER. On failure *out is NULL.
+ * -EINVAL: a setting is out of range, or out or step is NULL. -ENOMEM. -ENOSYS: no libcuda of
+ * driver 525 or later, or no context is current. */
+int cede_graph_open(const struct cede_graph_config *config, cede_graph_step step, void *arg,
+                    struct cede_graph **out);
 
 /* Warms up and captures the bucket of a batch of n now, or with n = 0 all buckets, from the
- * smallest until a limit is reached. Without this call a bucket is captured after `warmups`
- * launches. A refused bucket is tried again. The step runs on the present contents of its buffers.
- * 0 also if buckets were refused: see cede_graph_get_bucket(). -EBUSY, -EIO and the step's errors:
- * as cede_graph_launch(). -EINVAL: g is NULL, or n is larger than the largest bucket. */
-int cede_graph_prepare(struct cede_graph *g, unsigned n);
+ * smallest until a limit is reached. stream: as cede_graph_launch(). Without this call a bucket is
+ * captured after `warmups` launches. A refused bucket is tried again. The step runs on the present
+ * contents of its buffers. 0 also if buckets were refused: see cede_graph_get_bucket(). -EBUSY,
+ * -EIO and the step's errors: as cede_graph_launch(). -EINVAL: g is NULL, or n is larger than the
+ * largest bucket. */
+int cede_graph_prepare(struct cede_graph *g, void *stream, unsigned n);
 
-/* Runs the step for a batch of n, once: as the graph of the smallest bucket that is at least n, or
- * eagerly if n is larger than the largest bucket, the bucket is refused, or it is not warm yet. A
- * graph computes its whole bucket: rows from n on are the program's padding. *bucket (bucket may be
- * NULL): the size of the launched graph; 0: the step ran eagerly. The launch of a captured bucket
- * takes no lock and allocates nothing in libcede. The call waits for the stream only if a new graph
- * finds the GPU full and others are evicted for it.
- * -EBUSY: another thread, or the step itself, calls meanwhile. -EINVAL: g is NULL, or n is 0. -EIO:
- * the driver or the step failed; cede_graph_get_statistics() has the message. Or a negative errno
- * that the step returned. On failure the step has not run, or failed itself. */
-int cede_graph_launch(struct cede_graph *g, unsigned n, unsigned *bucket);
+/* Runs the step for a batch of n on a stream, once: as the graph of the smallest bucket that is at
+ * least n, or eagerly if n is larger than the largest bucket, the bucket is refused, or it is not
+ * warm yet. A graph computes its whole bucket: rows from n on are the program's padding. *bucket
+ * (bucket may be NULL): the size of the launched graph; 0: the step ran eagerly. stream: a CUstream
+ * or cudaStream_t of the cache's context; on the legacy default stream (0 or 1) everything runs
+ * eagerly. Kernels of a graph may have the priority of the stream that it was captured on. The
+ * launch of a captured bucket takes no lock and allocates nothing in libcede. The call waits for
+ * the stream only if a new graph finds the GPU full and others are evicted for it. -EBUSY: another
+ * thread, or the step itself, calls meanwhile. -EINVAL: g is NULL, or n is 0. -EIO: the driver or
+ * the step failed; cede_graph_get_statistics() has the message. Or a negative errno that the step
+ * returned. On failure the step has not run, or failed itself. */
+int cede_graph_launch(struct cede_graph *g, void *stream, unsigned n, unsigned *bucket);
 
 /* Reports that addresses, or other arguments that the step gives to the driver, have changed: each
  * graph is captured again when it is next launched or prepared, and updated in place if CUDA can do

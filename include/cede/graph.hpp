@@ -35,21 +35,22 @@ class graph_cache
     /* step(stream, n) queues one step. It returns nothing, a std::error_code, or a CUresult,
      * cudaError_t or int as in C. A driver's error should be returned, not thrown, since it gives a
      * refusal its reason. An exception ends the launch, which throws it. */
-    template <class Step> graph_cache(void *stream, Step &&step, const graph_config &config = {})
+    template <class Step,
+              class = std::enable_if_t<!std::is_same_v<std::decay_t<Step>, graph_cache>>>
+    explicit graph_cache(Step &&step, const graph_config &config = {})
     {
-        int r = open(config, stream, std::forward<Step>(step));
+        int r = open(config, std::forward<Step>(step));
         detail::check(r, r == -EINVAL   ? "cede_graph_open: a setting is out of range"
                          : r == -ENOSYS ? "cede_graph_open: there is no libcuda of driver 525 or "
                                           "later, or no context is current"
                                         : "cede_graph_open");
     }
     template <class Step>
-    [[nodiscard]] static std::optional<graph_cache> try_open(void *stream, Step &&step,
-                                                             const graph_config &config = {},
-                                                             std::error_code *why = nullptr)
+    [[nodiscard]] static std::optional<graph_cache>
+    try_open(Step &&step, const graph_config &config = {}, std::error_code *why = nullptr)
     {
         graph_cache g;
-        if (detail::failed(g.open(config, stream, std::forward<Step>(step)), why))
+        if (detail::failed(g.open(config, std::forward<Step>(step)), why))
             return std::nullopt;
         return g;
     }
@@ -62,28 +63,30 @@ class graph_cache
         return *this;
     }
 
-    /* Captures the bucket of a batch of n, or with 0 all. Throws as launch(). */
-    void prepare(unsigned n = 0)
+    /* Captures the bucket of a batch of n on the stream, or with 0 all. Throws as launch(). */
+    void prepare(void *stream, unsigned n = 0)
     {
-        call("cede_graph_prepare", [&] { return ::cede_graph_prepare(handle(), n); });
+        call("cede_graph_prepare", [&] { return ::cede_graph_prepare(handle(), stream, n); });
     }
-    [[nodiscard]] std::error_code try_prepare(unsigned n = 0) noexcept
+    [[nodiscard]] std::error_code try_prepare(void *stream, unsigned n = 0) noexcept
     {
         detail::calls during;
-        return detail::code(::cede_graph_prepare(handle(), n));
+        return detail::code(::cede_graph_prepare(handle(), stream, n));
     }
     /* The size of the graph that was launched; 0: the step ran eagerly. Throws the step's
      * exception, else an error with the driver's message. */
-    unsigned launch(unsigned n)
+    unsigned launch(void *stream, unsigned n)
     {
         unsigned bucket = 0;
-        call("cede_graph_launch", [&] { return ::cede_graph_launch(handle(), n, &bucket); });
+        call("cede_graph_launch",
+             [&] { return ::cede_graph_launch(handle(), stream, n, &bucket); });
         return bucket;
     }
-    [[nodiscard]] std::error_code try_launch(unsigned n, unsigned *bucket = nullptr) noexcept
+    [[nodiscard]] std::error_code try_launch(void *stream, unsigned n,
+                                             unsigned *bucket = nullptr) noexcept
     {
         detail::calls during;
-        return detail::code(::cede_graph_launch(handle(), n, bucket));
+        return detail::code(::cede_graph_launch(handle(), stream, n, bucket));
     }
     /* Addresses have changed: all graphs are captured again. */
     void changed() noexcept
@@ -111,12 +114,12 @@ class graph_cache
 
   private:
     graph_cache() noexcept = default;
-    template <class Step> int open(const graph_config &config, void *stream, Step &&step)
+    template <class Step> int open(const graph_config &config, Step &&step)
     {
         using F = std::decay_t<Step>;
         auto f = std::make_shared<F>(std::forward<Step>(step));
         ::cede_graph *g;
-        int r = ::cede_graph_open(&config, stream, run<F>, f.get(), &g);
+        int r = ::cede_graph_open(&config, run<F>, f.get(), &g);
         g_.reset(g);
         step_ = std::move(f);
         return r;

@@ -44,7 +44,6 @@ class lease : public detail::held<::cede_lease, ::cede_release>
 
   private:
     friend class pool;
-    friend class scope;
     friend class memory;
 };
 
@@ -99,7 +98,7 @@ class pool
                   microseconds timeout = timeout_default)
     {
         lease l;
-        int r = take(nullptr, p_.get(), device, kernel, s, timeout, l.raw_);
+        int r = take(p_.get(), device, kernel, s, timeout, l.raw_);
         if (r < 0)
             throw refusal("cede_acquire", r, p_.get(), kernel);
         return l;
@@ -111,7 +110,7 @@ class pool
                                                    std::error_code *why = nullptr) noexcept
     {
         lease l;
-        if (detail::failed(take(nullptr, p_.get(), device, kernel, s, timeout, l.raw_), why))
+        if (detail::failed(take(p_.get(), device, kernel, s, timeout, l.raw_), why))
             return std::nullopt;
         return l;
     }
@@ -129,7 +128,6 @@ class pool
     }
 
   private:
-    friend class scope;
     friend class memory;
     explicit pool(::cede_pool *p) noexcept : p_(p)
     {
@@ -150,12 +148,11 @@ class pool
         return {s.blocks,   s.threads,      s.shared_bytes,
                 s.priority, s.memory_bytes, detail::deadline_us(s.due)};
     }
-    static int take(::cede_scope *in, ::cede_pool *p, int device, const char *kernel,
-                    const shape &s, microseconds timeout, ::cede_lease &out) noexcept
+    static int take(::cede_pool *p, int device, const char *kernel, const shape &s,
+                    microseconds timeout, ::cede_lease &out) noexcept
     {
         const ::cede_shape c = raw(s);
-        return in ? ::cede_scope_acquire(in, p, device, kernel, &c, timeout.count(), &out)
-                  : ::cede_acquire(p, device, kernel, &c, timeout.count(), &out);
+        return ::cede_acquire(p, device, kernel, &c, timeout.count(), &out);
     }
     /* Why there is no lease, with the driver's message if there is one. */
     static error refusal(const char *call, int r, ::cede_pool *p, const char *kernel)
@@ -166,8 +163,6 @@ class pool
         case -EAGAIN:
         case -ETIMEDOUT:
             return {r, text + ": there was no room on a GPU in time"};
-        case -EBUSY:
-            return {r, text + ": the scope was joined"};
         case -ECANCELED:
             return {r, text + ": the scope is cancelled"};
         case -EINVAL:

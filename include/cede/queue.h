@@ -4,7 +4,8 @@
  *
  * A queue needs neither a daemon nor a GPU: a device is anything that runs batches. With a pool of
  * cede/lease.h each batch comes with a lease of a GPU, and several run on one GPU at a time while
- * the pool has room. A queue has no thread, and allocates nothing after cede_queue_open().
+ * the pool has room; with memory of cede/memory.h it comes with room in the GPU's memory. A queue
+ * has no thread, and allocates nothing after cede_queue_open().
  *
  * Thread-safe: all functions may be called from several threads at once, except cede_queue_close(),
  * which no other call but cede_queue_next() may overlap. No function may be called from a signal
@@ -15,6 +16,7 @@
 
 #include "cede/cede.h"
 #include "cede/lease.h"
+#include "cede/memory.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,8 +25,8 @@ extern "C" {
 struct cede_queue;
 
 #define CEDE_QUEUE_BATCH_MAX   128
-#define CEDE_QUEUE_MODELS      64 /* with separate settings */
-#define CEDE_QUEUE_BATCHES_MAX 16 /* at a time, per device */
+#define CEDE_QUEUE_MODELS      64  /* with separate settings */
+#define CEDE_QUEUE_BATCHES_MAX 256 /* at a time, per device */
 
 enum cede_queue_policy {
     CEDE_FIFO,
@@ -53,6 +55,8 @@ struct cede_queue_config {
                                leave (cede_share()) */
     struct cede_pool *pool; /* NULL; else each batch has a lease of this pool, whose devices are the
                                queue's, and which has to outlive the queue */
+    struct cede_memory *const *memory; /* NULL; else a handle for each device, which has to outlive
+                                          the queue: each batch has room there */
 };
 /* config must not be NULL. */
 void cede_queue_defaults(struct cede_queue_config *config);
@@ -66,14 +70,16 @@ int cede_queue_open(const struct cede_queue_config *config, struct cede_queue **
 int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned batch_max,
                          uint64_t batch_wait_us, uint64_t expected_us);
 
-/* Sets the kernel and the shape of one request for leases of batches of one model. The kernel has
- * to be registered with the pool before (cede_pool_kernel(), cede_pool_occupancy()); one that is
- * registered anew later counts from the next batch on. `blocks` and `memory_bytes` count once for
- * each request of a batch; priority and due_us are the queue's. kernel, shape: NULL for none, as by
- * default: then only the number of leases is limited. On failure nothing has changed, and
- * cede_error_text() says why. -EINVAL: out of range, there is no pool, or the kernel is one of
- * cede_pool_kernel() and the shape has no threads. -ENOENT: the pool does not know the kernel.
- * -ESHUTDOWN: the pool is closed. */
+/* Sets the kernel and the shape of one request, for leases and room of batches of one model. The
+ * kernel has to be registered with the pool before (cede_pool_kernel(), cede_pool_occupancy()); one
+ * that is registered anew later counts from the next batch on. `blocks` and `memory_bytes` count
+ * once for each request of a batch, which has no more of them than there ever is room for; 0 bytes:
+ * as much as earlier batches of this kernel and shape allocated from their room. priority and
+ * due_us are the queue's. kernel, shape: NULL for none, as by default: then only the number of
+ * leases is limited. On failure nothing has changed. -EINVAL: out of range, there is neither pool
+ * nor memory, or the kernel is one of cede_pool_kernel() and the shape has no threads. -ENOENT: the
+ * pool does not know the kernel. -ENOMEM: the memory never has room for one request. -ESHUTDOWN:
+ * the pool or the memory is closed. */
 int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
                          const struct cede_shape *shape);
 
@@ -118,28 +124,33 @@ int cede_queue_submit(struct cede_queue *q, const struct cede_queue_request *req
 struct cede_queue_batch {
     uint64_t id, shape;
     uint32_t model, device, n;
-    int urgent;            /* 1: the slack of one of them is below urgent_us */
+    uint32_t lane; /* 0 to `batches` - 1, different for all batches that run on a device: an index
+                      for the program's buffers and graph caches */
+    int urgent;    /* 1: the slack of one of them is below urgent_us */
     uint64_t expected_us;  /* estimated run time */
     cede_timeout retry_us; /* with -EAGAIN and -ETIMEDOUT: when to ask again, from now, if none is
                               submitted */
     uint64_t ticket[CEDE_QUEUE_BATCH_MAX]; /* the first n are set */
     void *user[CEDE_QUEUE_BATCH_MAX];
-    struct cede_lease lease; /* with a pool: cede_queue_done() releases it; else all 0 */
+    /* With a pool, with memory; else all 0. cede_queue_done() releases both. */
+    struct cede_lease lease;
+    struct cede_reservation room;
 };
 
 /* Gives the batch that a device is to run now. Waits for at most timeout_us until there is
- * one and the device may run it: with a pool, until it has a lease on this device. The lease's
- * stream has a priority by the best class in the batch, and the highest if the batch is urgent.
- * Until the lease is there the requests stay in the queue, and others may join or overtake them.
- * Several threads may ask for one device: each gets a batch, up to `batches`. -EAGAIN: none now,
- * with a timeout of 0. -EINVAL: no such device or time-out. -ENOSPC, -EIO: as cede_acquire();
- * the requests stay in the queue. -ESHUTDOWN: this queue or the pool is closed.
+ * one and the device may run it: with a pool, until it has a lease on this device, and with memory,
+ * until it has room there. The lease's stream has a priority by the best class in the batch, and
+ * the highest if the batch is urgent. Until both are there the requests stay in the queue, and
+ * others may join or overtake them. Several threads may ask for one device: each gets a batch, up
+ * to `batches`. In a task of a scope the call ends with the scope (cede/scope.h). -EAGAIN: none
+ * now, with a timeout of 0. -EINVAL: no such device or time-out. -ENOSPC, -EIO: as cede_acquire();
+ * the requests stay in the queue. -ESHUTDOWN: this queue, the pool or the memory is closed.
  * -ETIMEDOUT. */
 int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout timeout_us,
                     struct cede_queue_batch *batch);
 
-/* Reports the end of a batch, and releases its lease. The queue learns the run time since
- * cede_queue_next(), unless `failed` is set. -ENOENT: the batch does not run. */
+/* Reports the end of a batch, and releases its lease and its room. The queue learns the run time
+ * since cede_queue_next(), unless `failed` is set. -ENOENT: the batch does not run. */
 int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *batch, int failed);
 
 /* Removes a waiting request by its ticket's id. -EBUSY: it runs. -ENOENT: it has ended, or never

@@ -1,9 +1,11 @@
 /* libcede: scopes, or tasks that begin and end together. A scope runs tasks on a few threads. The
  * first task that fails cancels the rest; when the scope has been joined, every task has ended and
- * every lease that tasks took through the scope is released. See cede_scope_open(3).
+ * every lease that tasks took is released. See cede_scope_open(3).
  *
  * Cancellation is cooperative: a running task checks cede_scope_cancelled() and returns; a task
- * that has not begun never begins; a task that waits in cede_scope_acquire() gets -ECANCELED.
+ * that has not begun never begins. A task that waits for a lease, for memory or for a batch of a
+ * queue gets -ECANCELED as soon as the scope is cancelled, and -ETIMEDOUT at its deadline; what
+ * counts is the innermost scope whose task the thread runs.
  *
  * Thread-safe: all functions may be called from several threads at once, except cede_scope_close(),
  * which no other call on the scope may overlap. No function may be called from a signal handler, or
@@ -57,13 +59,6 @@ int cede_scope_join(struct cede_scope *s);
 /* Cancels the scope unless it was joined, joins it, and frees it. Returns what cede_scope_join()
  * returns; after -EDEADLK the scope is still there. NULL: 0. */
 int cede_scope_close(struct cede_scope *s);
-
-/* cede_acquire() for a task of the scope, with its errors. Waits no longer than the scope's
- * deadline (-ETIMEDOUT); -ECANCELED as soon as the scope is cancelled; -EBUSY: it was joined. A
- * lease that is not released by the time the scope is joined is released then. */
-int cede_scope_acquire(struct cede_scope *s, struct cede_pool *p, int device, const char *kernel,
-                       const struct cede_shape *shape, cede_timeout timeout_us,
-                       struct cede_lease *out);
 
 #ifdef __cplusplus
 }

@@ -100,29 +100,6 @@ class scope
         return ::cede_scope_cancelled(handle()) != 0;
     }
 
-    /* pool::acquire() for tasks; fails with ECANCELED as soon as the scope is cancelled. */
-    lease acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
-                  int device = any_device, microseconds timeout = timeout_default)
-    {
-        std::error_code why;
-        auto l = try_acquire(p, kernel, s, device, timeout, &why);
-        if (!s_)
-            throw error(-EINVAL, "cede_scope_acquire: the scope was moved from");
-        if (!l)
-            throw pool::refusal("cede_scope_acquire", -why.value(), p.handle(), kernel);
-        return std::move(*l);
-    }
-    [[nodiscard]] std::optional<lease> try_acquire(pool &p, const char *kernel = nullptr,
-                                                   const shape &s = {}, int device = any_device,
-                                                   microseconds timeout = timeout_now,
-                                                   std::error_code *why = nullptr) noexcept
-    {
-        lease l;
-        int r = s_ ? pool::take(s_->c, p.handle(), device, kernel, s, timeout, l.raw_) : -EINVAL;
-        if (detail::failed(r, why))
-            return std::nullopt;
-        return l;
-    }
     ::cede_scope *handle() const noexcept
     {
         return s_ ? s_->c : nullptr;

@@ -41,7 +41,7 @@ int step(void *arg, void *stream, unsigned n)
     if (s->script && *s->script && *s->script++ != GOES_WELL)
         return s->script[-1];
     if (s->calls_cache)
-        s->inner = cede_graph_launch(s->g, 1, NULL);
+        s->inner = cede_graph_launch(s->g, stream, 1, NULL);
     if (s->changes)
         cede_graph_changed(s->g);
     s->changes = false;
@@ -60,7 +60,7 @@ void open_cache(unsigned max_batch, unsigned warmups)
 {
     f.c.max_batch = max_batch;
     f.c.warmups = warmups;
-    assert_int_equal(cede_graph_open(&f.c, f.stream, step, &f.s, &f.g), 0);
+    assert_int_equal(cede_graph_open(&f.c, step, &f.s, &f.g), 0);
     f.s.g = f.g;
 }
 
@@ -94,7 +94,7 @@ struct cede_graph_bucket bucket(unsigned n)
 unsigned launch(unsigned n)
 {
     unsigned took = 99;
-    assert_int_equal(cede_graph_launch(f.g, n, &took), 0);
+    assert_int_equal(cede_graph_launch(f.g, f.stream, n, &took), 0);
     return took;
 }
 

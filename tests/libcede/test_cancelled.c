@@ -150,7 +150,7 @@ static int graph_step(void *arg, void *stream, unsigned n)
 
 static int in_a_launch(void)
 {
-    return cede_graph_launch(graph, 1, NULL);
+    return cede_graph_launch(graph, NULL, 1, NULL);
 }
 
 /* Nor is what calls the program's functions left half-way. */
@@ -159,9 +159,9 @@ TEST(in_a_step_of_a_graph)
     struct cede_graph_config c;
     cede_graph_defaults(&c);
     c.flags = CEDE_GRAPH_EAGER;
-    assert_int_equal(cede_graph_open(&c, NULL, graph_step, NULL, &graph), 0);
+    assert_int_equal(cede_graph_open(&c, graph_step, NULL, &graph), 0);
     cancelled_in(in_a_launch, end_tasks);
-    assert_int_equal(cede_graph_launch(graph, 1, NULL), 0);
+    assert_int_equal(cede_graph_launch(graph, NULL, 1, NULL), 0);
     cede_graph_close(graph);
 }
 

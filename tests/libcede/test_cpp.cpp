@@ -278,7 +278,7 @@ static void a_scope_waits_for_its_tasks()
     s.fork([&ran, n = std::move(only_moved)] { ran += *n; });
     s.fork([&] { s.fork([&] { ran += 100; }); });
     s.fork([&] {
-        cede::lease l = s.acquire(p);
+        cede::lease l = p.acquire();
         std::thread([kept = std::move(l)] {}).join();
         ran += held(p) == 0 ? 1000 : 0;
     });
@@ -296,7 +296,7 @@ static void a_scope_waits_for_its_tasks()
     CHECK(ran == 1);
     cede::lease left;
     cede::scope v(0);
-    v.fork([&] { left = v.acquire(p); });
+    v.fork([&] { left = p.acquire(); });
     v.join();
     CHECK(left.try_release() == std::errc(ESTALE) && held(p) == 0);
 }
@@ -359,8 +359,7 @@ static void a_scope_that_goes_cancels_its_children()
             cede::scope child(parent, 0);
             child.fork([&] {
                 began = true;
-                static_cast<void>(
-                    child.try_acquire(p, nullptr, {}, 0, cede::timeout_forever, &why));
+                static_cast<void>(p.try_acquire(nullptr, {}, 0, cede::timeout_forever, &why));
             });
             static_cast<void>(child.try_join());
         });
@@ -383,10 +382,8 @@ static void a_scope_that_goes_cancels_its_children()
     fails(std::errc::timed_out, "deadline", [&] { late.fork([] {}); });
     to.cancel();
     CHECK(to.cancelled());
-    fails(std::errc::operation_canceled, "cancelled", [&] { to.acquire(p); });
     fails(std::errc::operation_canceled, "cancelled", [&] { to.join(); });
     cede::scope there = std::move(to);
-    fails(std::errc::invalid_argument, "the scope was moved from", [&] { to.acquire(p); });
     fails(std::errc::invalid_argument, "the scope was moved from", [&] { to.fork([] {}); });
 }
 

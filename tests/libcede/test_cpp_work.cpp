@@ -179,42 +179,43 @@ static void a_step_becomes_graphs()
     };
     std::error_code why;
     fails(std::errc::invalid_argument, "cede_graph_open: a setting is out of range",
-          [&] { cede::graph_cache g(stream, step, bad); });
-    CHECK(!cede::graph_cache::try_open(stream, step, bad, &why) && why);
-    cede::graph_cache g(stream, step, c);
-    CHECK(g.launch(3) == 0 && last == 4 && g.launch(3) == 4 && g.bucket(3)->captured);
-    g.prepare();
+          [&] { cede::graph_cache g(step, bad); });
+    CHECK(!cede::graph_cache::try_open(step, bad, &why) && why);
+    cede::graph_cache g(step, c);
+    CHECK(g.launch(stream, 3) == 0 && last == 4 && g.launch(stream, 3) == 4 &&
+          g.bucket(3)->captured);
+    g.prepare(stream);
     unsigned took = 99, before = calls;
-    CHECK(g.statistics().graphs == 3 && !g.try_launch(1, &took) && took == 1 && calls == before);
+    CHECK(g.statistics().graphs == 3 && !g.try_launch(stream, 1, &took) && took == 1 &&
+          calls == before);
     g.changed();
-    CHECK(!g.try_prepare(1) && calls == before + 1 && !g.bucket(5));
-    fails(std::errc::invalid_argument, "the batch is 0", [&] { g.launch(0); });
-    fails(std::errc::invalid_argument, "larger than the largest", [&] { g.prepare(5); });
+    CHECK(!g.try_prepare(stream, 1) && calls == before + 1 && !g.bucket(5));
+    fails(std::errc::invalid_argument, "the batch is 0", [&] { g.launch(stream, 0); });
+    fails(std::errc::invalid_argument, "larger than the largest", [&] { g.prepare(stream, 5); });
     cede::graph_cache moved = std::move(g);
-    CHECK(moved.launch(1) == 1 && !g.bucket(1) && g.statistics().buckets == 0);
-    fails(std::errc::invalid_argument, "was moved from", [&] { g.launch(1); });
+    CHECK(moved.launch(stream, 1) == 1 && !g.bucket(1) && g.statistics().buckets == 0);
+    fails(std::errc::invalid_argument, "was moved from", [&] { g.launch(stream, 1); });
 
     /* Another takes its place: its graphs go before its step does, with what is in that. */
     unsigned left = 99;
     cede::graph_cache *cache = nullptr;
     std::shared_ptr<void> kernels(nullptr, [&](void *) { left = cache->statistics().graphs; });
-    cede::graph_cache first(
-        stream, [kernels](void *s, unsigned) { return queue_node(s); }, c);
+    cede::graph_cache first([kernels](void *s, unsigned) { return queue_node(s); }, c);
     cache = &first;
     kernels.reset();
-    first.prepare();
+    first.prepare(stream);
     CHECK(first.statistics().graphs == 3 && left == 99);
-    first = cede::graph_cache(stream, step, c);
+    first = cede::graph_cache(step, c);
     CHECK(left == 0);
 
     /* A driver's error, as an enum of it is, gives a refusal its reason. */
     enum result { ok };
-    cede::graph_cache waits(stream, [](void *s, unsigned) {
+    cede::graph_cache waits([](void *s, unsigned) {
         int r = queue_node(s);
         return result(r ? r : cuStreamSynchronize(s));
     });
-    waits.prepare(1);
-    CHECK(waits.bucket(1)->refused == CEDE_GRAPH_SYNCHRONIZES && waits.launch(1) == 0);
+    waits.prepare(stream, 1);
+    CHECK(waits.bucket(1)->refused == CEDE_GRAPH_SYNCHRONIZES && waits.launch(stream, 1) == 0);
 }
 
 static void what_a_step_throws_comes_out()
@@ -222,42 +223,42 @@ static void what_a_step_throws_comes_out()
     own_stream own;
     void *stream = own.handle;
     int what = 0;
-    cede::graph_cache g(stream, [&](void *s, unsigned) {
+    cede::graph_cache g([&](void *s, unsigned) {
         if (what)
             throw what;
         if (queue_node(s))
             throw std::runtime_error("not thrown here");
     });
     what = 1;
-    throws(1, [&] { g.launch(1); });
+    throws(1, [&] { g.launch(stream, 1); });
     what = 2;
-    throws(2, [&] { g.prepare(1); });
-    CHECK(g.try_launch(1) == std::errc::io_error && g.try_prepare() == std::errc::io_error);
+    throws(2, [&] { g.prepare(stream, 1); });
+    CHECK(g.try_launch(stream, 1) == std::errc::io_error &&
+          g.try_prepare(stream) == std::errc::io_error);
     what = 3; /* in a capture: it is warm */
-    throws(3, [&] { g.launch(1); });
+    throws(3, [&] { g.launch(stream, 1); });
     what = 0;
-    CHECK(g.launch(1) == 1);
+    CHECK(g.launch(stream, 1) == 1);
 
     /* An exception in a capture that the driver refuses is not the launch's: that runs eagerly. */
     bool warm = false;
-    cede::graph_cache refused(stream, [&](void *s, unsigned) -> int {
+    cede::graph_cache refused([&](void *s, unsigned) -> int {
         if (warm)
             throw cuStreamSynchronize(s) ? 4 : 5;
         return queue_node(s);
     });
-    CHECK(refused.launch(1) == 0);
+    CHECK(refused.launch(stream, 1) == 0);
     warm = true;
-    throws(5, [&] { refused.launch(1); });
+    throws(5, [&] { refused.launch(stream, 1); });
     CHECK(refused.bucket(1)->refused != CEDE_GRAPH_NOT_REFUSED);
-    cede::graph_cache codes(stream, [](void *, unsigned) {
-        return std::make_error_code(std::errc::no_space_on_device);
-    });
+    cede::graph_cache codes(
+        [](void *, unsigned) { return std::make_error_code(std::errc::no_space_on_device); });
     fails(std::errc::no_space_on_device, "cannot run the step for a batch of 1: it returned -28",
-          [&] { codes.launch(1); });
+          [&] { codes.launch(stream, 1); });
     cede::graph_cache *self = nullptr;
-    cede::graph_cache inner(stream, [&](void *, unsigned) { self->launch(1); });
+    cede::graph_cache inner([&](void *, unsigned) { self->launch(stream, 1); });
     self = &inner;
-    fails(std::errc::device_or_resource_busy, "the step itself", [&] { inner.launch(1); });
+    fails(std::errc::device_or_resource_busy, "the step itself", [&] { inner.launch(stream, 1); });
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */

@@ -51,22 +51,22 @@ TEST_WITH(buckets_are_prepared, set_up, tear_down)
     open_cache(0, 2);
     int uploads = gpu->uploads;
     assert_int_equal(f.s.calls, 0);
-    assert_int_equal(cede_graph_prepare(f.g, 4), 0);
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 4), 0);
     assert_int_equal(f.s.calls, 3);
     assert_int_equal(statistics().graphs, 1);
-    assert_int_equal(cede_graph_prepare(f.g, 0), 0);
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
     assert_int_equal(f.s.calls, 9);
     assert_int_equal(statistics().graphs, 3);
     assert_int_equal(gpu->uploads - uploads, 3);
-    assert_int_equal(cede_graph_prepare(f.g, 0), 0);
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
     assert_int_equal(f.s.calls, 9);
     assert_int_equal(rig_word(&rig, 0), 6); /* the warm-ups ran, and nothing else */
     assert_string_equal(launches("1 6"), "2 6");
     assert_int_equal(statistics().eager, 0);
-    assert_int_equal(cede_graph_prepare(f.g, 7), -EINVAL);
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 7), -EINVAL);
     f.s.error = 700;
     cede_graph_changed(f.g);
-    assert_int_equal(cede_graph_prepare(f.g, 0), -EIO);
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), -EIO);
     assert_non_null(strstr(statistics().error, "run the step for a batch of 2"));
 }
 
@@ -90,7 +90,7 @@ TEST_WITH(nothing_is_captured_if_so_wished, set_up, tear_down)
         setenv("CEDE_GRAPH", by_flag ? "1" : "0", 1);
         f.c.flags = by_flag ? CEDE_GRAPH_EAGER : 0;
         reopen_cache(by_flag);
-        assert_int_equal(cede_graph_prepare(f.g, 0), 0);
+        assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
         assert_string_equal(launches("1 1"), "0 0");
         assert_int_equal(statistics().eager, 2);
         assert_int_equal(statistics().refused, 0);
@@ -107,12 +107,12 @@ TEST_WITH(what_is_wrong_is_told, set_up, tear_down)
     struct cede_graph_statistics t;
     struct cede_graph_bucket b;
     void *context;
-    assert_int_equal(cede_graph_open(&f.c, f.stream, NULL, NULL, &g), -EINVAL);
+    assert_int_equal(cede_graph_open(&f.c, NULL, NULL, &g), -EINVAL);
     assert_null(g);
-    assert_int_equal(cede_graph_open(&f.c, f.stream, step, &f.s, NULL), -EINVAL);
+    assert_int_equal(cede_graph_open(&f.c, step, &f.s, NULL), -EINVAL);
 #define BAD(field, value)                                                                          \
     bad = f.c, bad.field = (value);                                                                \
-    assert_int_equal(cede_graph_open(&bad, f.stream, step, &f.s, &g), -EINVAL)
+    assert_int_equal(cede_graph_open(&bad, step, &f.s, &g), -EINVAL)
     BAD(size, 8);
     BAD(flags, 2);
     BAD(max_batch, 0);
@@ -120,16 +120,16 @@ TEST_WITH(what_is_wrong_is_told, set_up, tear_down)
     BAD(warmups, 1001);
 #undef BAD
     rig.cu.pop(&context);
-    assert_int_equal(cede_graph_open(&f.c, f.stream, step, &f.s, &g), -ENOSYS);
+    assert_int_equal(cede_graph_open(&f.c, step, &f.s, &g), -ENOSYS);
     bad = f.c, bad.flags = CEDE_GRAPH_EAGER;
-    assert_int_equal(cede_graph_open(&bad, f.stream, step, &f.s, &g), 0);
+    assert_int_equal(cede_graph_open(&bad, step, &f.s, &g), 0);
     cede_graph_close(g);
     rig.cu.push(context);
-    assert_int_equal(cede_graph_open(NULL, f.stream, step, &f.s, &g), 0);
+    assert_int_equal(cede_graph_open(NULL, step, &f.s, &g), 0);
     assert_int_equal(statistics_of(g).buckets, 8); /* up to 128 */
-    assert_int_equal(cede_graph_launch(g, 0, NULL), -EINVAL);
-    assert_int_equal(cede_graph_launch(NULL, 1, NULL), -EINVAL);
-    assert_int_equal(cede_graph_prepare(NULL, 1), -EINVAL);
+    assert_int_equal(cede_graph_launch(g, f.stream, 0, NULL), -EINVAL);
+    assert_int_equal(cede_graph_launch(NULL, f.stream, 1, NULL), -EINVAL);
+    assert_int_equal(cede_graph_prepare(NULL, f.stream, 1), -EINVAL);
     assert_int_equal(cede_graph_get_statistics(g, &t, sizeof(t) - 1), -EINVAL);
     assert_int_equal(cede_graph_get_bucket(g, 1, &b, sizeof(b) + 1), -EINVAL);
     assert_int_equal(cede_graph_get_bucket(g, 0, &b, sizeof(b)), -EINVAL);
@@ -145,7 +145,7 @@ TEST_WITH(a_capture_of_the_programs_own_is_left_alone, set_up, tear_down)
     void *graph = NULL;
     open_cache(1, 0);
     assert_int_equal(rig.cu.begin(f.stream, RIG_THREAD_LOCAL), 0);
-    assert_int_equal(cede_graph_prepare(f.g, 0), 0);
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
     assert_int_equal(launch(1), 0);
     assert_int_equal(rig.cu.end(f.stream, &graph), 0);
     assert_int_equal(rig.cu.graph_destroy(graph), 0);
@@ -182,7 +182,7 @@ TEST_WITH(a_launch_that_fails_is_told_or_made_good, set_up, tear_down)
     open_cache(1, 0);
     assert_int_equal(launch(1), 1);
     gpu->fail_graph_launch = 719;
-    assert_int_equal(cede_graph_launch(f.g, 1, NULL), -EIO);
+    assert_int_equal(cede_graph_launch(f.g, f.stream, 1, NULL), -EIO);
     assert_non_null(strstr(statistics().error, "launch the graph for a batch of 1"));
     assert_non_null(strstr(statistics().error, "(719)"));
     assert_int_equal(rig_word(&rig, 0), 1);
@@ -217,7 +217,7 @@ TEST_WITH(attempts_are_put_together, set_up, tear_down)
         reopen_cache(i);
         f.s.script = cases[i].script;
         print_message("case %u\n", i);
-        assert_int_equal(cede_graph_launch(f.g, 1, NULL), cases[i].result);
+        assert_int_equal(cede_graph_launch(f.g, f.stream, 1, NULL), cases[i].result);
         assert_int_equal(f.s.calls, cases[i].calls);
         assert_int_equal(bucket(1).cuda_error, cases[i].code);
         assert_int_equal(bucket(1).refused, cases[i].reason);
@@ -244,12 +244,12 @@ TEST_WITH(errors_of_the_step_come_back, set_up, tear_down)
     f.s = (struct step){.each = 1, .error = -ENOMEM};
     open_cache(1, 1);
     for (unsigned i = 0; i < 3; i++) /* in the warm-up and in the capture */
-        assert_int_equal(cede_graph_launch(f.g, 1, NULL), -ENOMEM);
+        assert_int_equal(cede_graph_launch(f.g, f.stream, 1, NULL), -ENOMEM);
     assert_non_null(strstr(statistics().error, "returned -12"));
     f.s.error = 700;
-    assert_int_equal(cede_graph_launch(f.g, 1, NULL), -EIO);
+    assert_int_equal(cede_graph_launch(f.g, f.stream, 1, NULL), -EIO);
     assert_non_null(strstr(statistics().error, "(700)"));
-    assert_int_equal(cede_graph_launch(f.g, 200, NULL), -EIO);
+    assert_int_equal(cede_graph_launch(f.g, f.stream, 200, NULL), -EIO);
     assert_int_equal(statistics().refusals, 0);
     f.s.error = 0;
     assert_int_equal(launch(1), 1);
@@ -262,7 +262,7 @@ TEST_WITH(a_captured_bucket_allocates_nothing, set_up, tear_down)
     unsigned before = allocations;
     open_cache(4, 0);
     assert_true(allocations > before); /* they are counted */
-    assert_int_equal(cede_graph_prepare(f.g, 0), 0);
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
     before = allocations;
     for (unsigned i = 0; i < 1000; i++)
         assert_int_not_equal(launch(1 + i % 4), 0);
@@ -290,12 +290,12 @@ TEST_WITH(errno_stays, set_up, tear_down)
 {
     errno = ERANGE;
     f.c.max_batch = 2;
-    assert_int_equal(cede_graph_open(&f.c, f.stream, changes_errno, &f.s, &f.g), 0);
-    assert_int_equal(cede_graph_launch(f.g, 1, NULL), 0);
-    assert_int_equal(cede_graph_launch(f.g, 1, NULL), 0);
-    assert_int_equal(cede_graph_prepare(f.g, 2), 0);
+    assert_int_equal(cede_graph_open(&f.c, changes_errno, &f.s, &f.g), 0);
+    assert_int_equal(cede_graph_launch(f.g, f.stream, 1, NULL), 0);
+    assert_int_equal(cede_graph_launch(f.g, f.stream, 1, NULL), 0);
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 2), 0);
     f.s.error = -ENOENT;
-    assert_int_equal(cede_graph_launch(f.g, 3, NULL), -ENOENT);
+    assert_int_equal(cede_graph_launch(f.g, f.stream, 3, NULL), -ENOENT);
     assert_int_equal(errno, ERANGE);
 }
 
@@ -306,6 +306,7 @@ struct worker {
     pthread_t thread;
     struct step s;
     struct cede_graph *g;
+    void *stream;
     unsigned launched;
 };
 
@@ -317,7 +318,7 @@ static void *works(void *arg)
     void *context;
     rig.cu.push(rig.context);
     for (unsigned i = 0; i < ROUNDS; i++)
-        w->launched += cede_graph_launch(w->g, 1 + i % 5, NULL) == 0;
+        w->launched += cede_graph_launch(w->g, w->stream, 1 + i % 5, NULL) == 0;
     rig.cu.pop(&context);
     return NULL;
 }
@@ -342,15 +343,15 @@ static void *watches(void *arg)
 TEST_WITH(caches_of_threads_are_independent, set_up, tear_down)
 {
     struct worker w[THREADS];
-    void *stream[THREADS], *bad;
+    void *bad;
     pthread_t watcher;
     f.c.max_batch = 4;
     f.c.max_graphs = 2;
     ended = false;
     for (unsigned i = 0; i < THREADS; i++) {
         w[i] = (struct worker){.s = {.each = 1, .word = i}};
-        assert_int_equal(rig.cu.stream_create(&stream[i], RIG_NON_BLOCKING), 0);
-        assert_int_equal(cede_graph_open(&f.c, stream[i], step, &w[i].s, &w[i].g), 0);
+        assert_int_equal(rig.cu.stream_create(&w[i].stream, RIG_NON_BLOCKING), 0);
+        assert_int_equal(cede_graph_open(&f.c, step, &w[i].s, &w[i].g), 0);
     }
     assert_int_equal(pthread_create(&watcher, NULL, watches, w), 0);
     for (unsigned i = 0; i < THREADS; i++)
@@ -367,6 +368,6 @@ TEST_WITH(caches_of_threads_are_independent, set_up, tear_down)
         assert_true(t.launched > 0);
         assert_int_equal(rig_word(&rig, i), ROUNDS);
         cede_graph_close(w[i].g);
-        rig.cu.stream_destroy(stream[i]);
+        rig.cu.stream_destroy(w[i].stream);
     }
 }

@@ -356,8 +356,8 @@ static const char *unusable(void *stream)
         rig_word(&rig, 2) != before + 1)
         return "no work runs on the stream";
     cede_graph_defaults(&c);
-    if (cede_graph_open(&c, stream, run_good, NULL, &g) || cede_graph_launch(g, 1, &took[0]) ||
-        cede_graph_launch(g, 1, &took[1]))
+    if (cede_graph_open(&c, run_good, NULL, &g) || cede_graph_launch(g, stream, 1, &took[0]) ||
+        cede_graph_launch(g, stream, 1, &took[1]))
         return "no graph can be launched on the stream";
     uint32_t after = rig_word(&rig, 2);
     cede_graph_close(g);
@@ -394,17 +394,18 @@ static const char *play(const struct scenario *w)
         rig.cu.stream_create(&r.scene.side, RIG_NON_BLOCKING) ||
         rig.cu.event_create(&r.scene.event, 0))
         return "no stream";
+    void *stream = w->legacy ? NULL : r.scene.stream;
     cede_graph_defaults(&c);
     c.max_batch = 1;
     c.warmups = w->before == NULL;
-    if (cede_graph_open(&c, w->legacy ? NULL : r.scene.stream, run_step, &r, &g))
+    if (cede_graph_open(&c, run_step, &r, &g))
         return "no cache";
-    if (c.warmups && cede_graph_launch(g, 1, &took))
+    if (c.warmups && cede_graph_launch(g, stream, 1, &took))
         return "the warm-up failed";
     uint32_t before = rig_word(&rig, 0);
     if (w->before)
         w->before(&r.scene);
-    int result = cede_graph_launch(g, 1, &took);
+    int result = cede_graph_launch(g, stream, 1, &took);
     if (w->after)
         w->after(&r.scene);
     uint32_t ran = rig_word(&rig, 0) - before;
@@ -463,7 +464,7 @@ static bool launches(struct trial *b, unsigned n, unsigned times)
 {
     bool ok = true;
     for (unsigned i = 0; i < times && ok; i++)
-        ok = cede_graph_launch(b->g, n, NULL) == 0;
+        ok = cede_graph_launch(b->g, b->stream, n, NULL) == 0;
     return ok;
 }
 
@@ -508,7 +509,7 @@ static bool runs_meanwhile(struct trial *b)
 static bool prepares_many(struct trial *b)
 {
     b->work.nodes = 300;
-    return cede_graph_prepare(b->g, 0) == 0 && launches(b, 1, 1000) &&
+    return cede_graph_prepare(b->g, b->stream, 0) == 0 && launches(b, 1, 1000) &&
            rig_word(&rig, 8) == (1 + 2 + 4 + 1000) * 300 && read_stats(b) && b->stats.graphs == 3 &&
            b->stats.launched == 1000 && b->stats.eager == 0;
 }
@@ -535,7 +536,7 @@ static bool try_function(size_t i)
     c.max_graphs = functions[i].max_graphs;
     bool ok = rig.cu.copy_in(rig.words + 8 * sizeof(uint32_t), zeros, sizeof(zeros)) == 0 &&
               rig.cu.stream_create(&b.stream, RIG_NON_BLOCKING) == 0 &&
-              cede_graph_open(&c, b.stream, do_work, &b.work, &b.g) == 0 && functions[i].f(&b);
+              cede_graph_open(&c, do_work, &b.work, &b.g) == 0 && functions[i].f(&b);
     if (b.g)
         cede_graph_get_statistics(b.g, &b.stats, sizeof(b.stats));
     printf("%-34s captures %d, updates %d, rebuilds %d, evictions %d, %d us capturing, %d us "

@@ -51,7 +51,7 @@ TEST_WITH(preparing_stops_where_one_is_too_large, set_up, tear_down)
     gpu->node_bytes = 1000;
     f.c.max_bytes = 7500;
     open_cache(16, 0);
-    assert_int_equal(cede_graph_prepare(f.g, 0), 0);
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
     assert_int_equal(statistics().bytes, 7000);
     assert_int_equal(statistics().evictions, 0);
     assert_int_equal(bucket(8).refused, CEDE_GRAPH_NO_MEMORY);
@@ -62,7 +62,7 @@ TEST_WITH(preparing_stops_at_the_limits, set_up, tear_down)
 {
     f.c.max_graphs = 2;
     open_cache(8, 0);
-    assert_int_equal(cede_graph_prepare(f.g, 0), 0);
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
     assert_int_equal(statistics().captures, 2);
     assert_int_equal(statistics().evictions, 0);
     assert_true(bucket(2).captured);
@@ -70,7 +70,7 @@ TEST_WITH(preparing_stops_at_the_limits, set_up, tear_down)
     f.c.max_graphs = 0;
     f.c.max_bytes = 5000;
     reopen_cache(1);
-    assert_int_equal(cede_graph_prepare(f.g, 0), 0);
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
     assert_int_equal(statistics().captures, 3);
     assert_int_equal(statistics().bytes, 4000);
 }
@@ -89,7 +89,7 @@ TEST_WITH(a_full_gpu_takes_graphs_from_others, set_up, tear_down)
     assert_non_null(strstr(statistics().error, "CUDA_ERROR_OUT_OF_MEMORY (2)"));
     assert_int_equal(statistics().graphs, 0);
     gpu->free_bytes = FREE_BYTES;
-    assert_int_equal(cede_graph_prepare(f.g, 8), 0); /* on request it is tried again */
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 8), 0); /* on request it is tried again */
     assert_int_equal(launch(8), 8);
     assert_int_equal(bucket(8).refused, CEDE_GRAPH_NOT_REFUSED);
     assert_int_equal(bucket(8).cuda_error, 0);
@@ -159,7 +159,7 @@ TEST_WITH(graphs_are_updated_in_place, set_up, tear_down)
     f.s.word = 5;
     cede_graph_changed(f.g);
     cede_graph_changed(f.g); /* as good as once */
-    assert_int_equal(cede_graph_prepare(f.g, 2), 0);
+    assert_int_equal(cede_graph_prepare(f.g, f.stream, 2), 0);
     gpu->fail_update = 0;
     f.s.each = 2;
     cede_graph_changed(f.g);
@@ -192,7 +192,7 @@ TEST_WITH(a_step_that_can_no_longer_be_captured_loses_its_graph, set_up, tear_do
     f.s.error = 904;
     cede_graph_changed(f.g);
     unsigned took = 9;
-    assert_int_equal(cede_graph_launch(f.g, 1, &took), -EIO); /* eagerly it fails, too */
+    assert_int_equal(cede_graph_launch(f.g, f.stream, 1, &took), -EIO); /* eagerly it fails, too */
     assert_int_equal(took, 0);
     assert_int_equal(bucket(1).refused, CEDE_GRAPH_UNJOINED);
     assert_int_equal(gpu->execs, 0);

@@ -130,12 +130,12 @@ class Scopes(unittest.TestCase):
         pool = cede.Pool(flags=1, max_concurrent_streams=1)
         self.addCleanup(pool.close)
         with cede_scope.Scope(0) as scope:
-            scope.fork(lambda: pool.try_acquire(scope=scope))  # which nobody releases
+            scope.fork(lambda: pool.try_acquire())  # which nobody releases
             scope.fork(lambda: self.assertEqual(pool.statistics().active, 1))
         self.assertEqual(pool.statistics().active, 0)
 
         def waits():
-            with pool.acquire(timeout_us=LONG_US, scope=scope):
+            with pool.acquire(timeout_us=LONG_US):
                 self.fail()
 
         with pool.acquire(), self.raises_errno(errno.ECANCELED):
@@ -145,7 +145,7 @@ class Scopes(unittest.TestCase):
                     pass
                 scope.cancel()
         with self.assertRaises(KeyError):
-            with cede_scope.Scope(0) as scope, pool.acquire(kernel=None, scope=scope):
+            with cede_scope.Scope(0) as scope, pool.acquire(kernel=None):
                 raise KeyError
         self.assertEqual(pool.statistics().active, 0)
 

@@ -178,7 +178,7 @@ class Streams(unittest.TestCase):
         reached = threading.Event()
 
         def task():
-            with self.pool.lease(scope=scope, stream=cede.CURRENT):
+            with self.pool.lease(stream=cede.CURRENT):
                 reached.set()
             self.assertTrue(self.torch.events[0].occurred.is_set())
             self.assertEqual(self.active(), 0)

@@ -135,7 +135,7 @@ def scopes(pool):
     side, ends, seen = torch.cuda.Stream(), [], []
     with cede_scope.Scope(2) as scope:
         def task():
-            with pool.lease(device=0, scope=scope):
+            with pool.lease(device=0):
                 torch.cuda._sleep(20 * PER_MS)
                 end = torch.cuda.Event()
                 end.record()

@@ -52,6 +52,77 @@ static void done(struct cede_queue_batch *b)
     assert_int_equal(cede_queue_done(queue, b, 0), 0);
 }
 
+static void *waits_for_next(void *arg)
+{
+    return (void *)(intptr_t)cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, arg);
+}
+
+/* 900 bytes of room; requests of 400 take it in batches of two, then one. pooled: with leases. */
+static void batches_have_room(bool pooled)
+{
+    struct cede_pool_config pc = no_gpu(0, 4);
+    struct cede_memory_config mc;
+    struct cede_queue_config qc;
+    struct cede_memory_statistics m;
+    struct cede_memory *memory;
+    struct cede_shape shape = {.memory_bytes = 901};
+    pthread_t thread;
+    void *result;
+    cede_memory_defaults(&mc);
+    mc.flags = CEDE_MEMORY_NO_GPU;
+    mc.total_bytes = 1000;
+    assert_int_equal(cede_memory_open(&mc, &memory), 0);
+    pool = pooled ? open_configured(&pc) : NULL;
+    cede_queue_defaults(&qc);
+    qc.pool = pool;
+    qc.memory = &memory;
+    qc.batches = 4;
+    qc.batch_max = 8;
+    qc.batch_wait_us = 0;
+    assert_int_equal(cede_queue_open(&qc, &queue), 0);
+    assert_int_equal(cede_queue_set_lease(queue, 1, NULL, &shape), -ENOMEM);
+    assert_non_null(strstr(cede_error_text(), "901 bytes"));
+    shape.memory_bytes = 400;
+    assert_int_equal(cede_queue_set_lease(queue, 1, NULL, &shape), 0);
+    for (int i = 0; i < 3; i++)
+        add(1, CEDE_NORMAL);
+    assert_int_equal(next(&batch[0]), 0);
+    assert_int_equal(batch[0].n, 2); /* three never have room */
+    assert_int_equal(batch[0].room.bytes, 800);
+    assert_int_equal(batch[0].lane, 0);
+    assert_int_equal(batch[0].lease.opaque[0] != 0, pooled);
+    assert_int_equal(next(&batch[1]), -EAGAIN);
+    assert_int_equal(pthread_create(&thread, NULL, waits_for_next, &batch[1]), 0);
+    do
+        assert_int_equal(cede_memory_get_statistics(memory, &m, sizeof(m)), 0);
+    while (!m.waiting);
+    done(&batch[0]);
+    pthread_join(thread, &result);
+    assert_null(result);
+    assert_int_equal(batch[1].n, 1);
+    assert_int_equal(batch[1].room.bytes, 400);
+    add(1, CEDE_NORMAL);
+    assert_int_equal(next(&batch[2]), 0); /* beside it */
+    assert_int_equal(batch[1].lane + batch[2].lane, 1);
+    done(&batch[2]);
+    cede_queue_close(queue); /* with what still runs */
+    assert_int_equal(cede_memory_get_statistics(memory, &m, sizeof(m)), 0);
+    assert_int_equal(m.reservations + m.waiting, 0);
+    cede_memory_close(memory);
+    if (pooled)
+        cede_pool_close(pool);
+}
+
+TEST(batches_have_room_and_leases)
+{
+    batches_have_room(true);
+}
+
+TEST(batches_have_room_alone)
+{
+    batches_have_room(false);
+}
+
 /* Queue and pool with one handle: a batch's lease is no further request. */
 TEST(a_request_is_reported_once)
 {

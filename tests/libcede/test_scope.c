@@ -3,6 +3,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "cede/memory.h"
+#include "cede/queue.h"
 #include "cede/scope.h"
 #include "pools.h"
 
@@ -277,7 +279,7 @@ TEST_WITH(two_may_join, begin_test, end_test)
 static int takes_and_keeps(struct cede_scope *s, void *arg)
 {
     struct cede_lease l;
-    int r = cede_scope_acquire(s, pool, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
+    int r = cede_acquire(pool, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
     begun += r == 0;
     return r;
 }
@@ -286,7 +288,7 @@ static int waits_for_a_lease(struct cede_scope *s, void *arg)
 {
     struct cede_lease l;
     begun++;
-    int r = cede_scope_acquire(s, pool, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
+    int r = cede_acquire(pool, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
     ended += r == (int)(intptr_t)arg;
     return 0;
 }
@@ -306,9 +308,8 @@ TEST_WITH(leases_end_with_their_scope, begin_test, end_test)
     cede_scope_fork(s, takes_and_keeps, NULL);
     assert_int_equal(cede_scope_join(s), 0);
     assert_int_equal(pool_stats(pool, 0).active, 1); /* the one without a scope */
-    struct cede_lease other;
-    assert_int_equal(cede_scope_acquire(s, pool, 0, NULL, NULL, 0, &other), -EBUSY);
     cede_scope_close(s);
+    struct cede_lease other;
 
     assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &other), 0);
     s = open_scope(NULL, 3, CEDE_TIMEOUT_FOREVER);
@@ -324,11 +325,77 @@ TEST_WITH(leases_end_with_their_scope, begin_test, end_test)
     cede_scope_fork(s, waits_for_a_lease, (void *)(intptr_t)-ETIMEDOUT);
     assert_int_equal(cede_scope_join(s), -ETIMEDOUT);
     assert_int_equal(ended, 1);
-    assert_int_equal(cede_scope_acquire(s, pool, 0, NULL, NULL, 0, &other), -ETIMEDOUT);
     assert_int_equal(cede_scope_close(s), -ETIMEDOUT);
     assert_int_equal(cede_release(&other), 0);
     assert_int_equal(cede_release(&own), 0);
-    assert_int_equal(cede_scope_acquire(NULL, pool, 0, NULL, NULL, 0, &other), -EINVAL);
+}
+
+/* Whatever a task waits for, it stops waiting with its scope, and nothing is left behind. */
+static struct cede_queue *queue;
+static struct cede_memory *memory;
+
+static int waits_for_a_batch(struct cede_scope *s, void *arg)
+{
+    static _Thread_local struct cede_queue_batch b;
+    begun++;
+    ended += cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &b) == (int)(intptr_t)arg;
+    return 0;
+}
+
+static int waits_for_room(struct cede_scope *s, void *arg)
+{
+    struct cede_reservation r;
+    begun++;
+    ended += cede_memory_reserve(memory, 100, CEDE_TIMEOUT_FOREVER, &r) == (int)(intptr_t)arg;
+    return 0;
+}
+
+static int fails_once_all_wait(struct cede_scope *s, void *arg)
+{
+    struct cede_memory_statistics m;
+    do
+        assert_int_equal(cede_memory_get_statistics(memory, &m, sizeof(m)), 0);
+    while (begun < 3 || !m.waiting || !pool_stats(pool, 0).waiting);
+    usleep(1000);
+    return -EDOM;
+}
+
+TEST_WITH(all_that_waits_ends_with_its_scope, begin_test, end_test)
+{
+    static const cede_task waits[] = {waits_for_a_lease, waits_for_a_batch, waits_for_room};
+    struct cede_memory_config mc;
+    struct cede_queue_config qc;
+    struct cede_reservation all;
+    struct cede_memory_statistics m;
+    struct cede_lease lease[2];
+    cede_memory_defaults(&mc);
+    mc.flags = CEDE_MEMORY_NO_GPU;
+    mc.total_bytes = 1000;
+    assert_int_equal(cede_memory_open(&mc, &memory), 0);
+    assert_int_equal(cede_memory_reserve(memory, 850, 0, &all), 0);
+    cede_queue_defaults(&qc);
+    qc.memory = &memory;
+    assert_int_equal(cede_queue_open(&qc, &queue), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &lease[i]), 0);
+    for (int late = 0; late < 2; late++) {
+        struct cede_scope *s = open_scope(NULL, 3, late ? 50000 : CEDE_TIMEOUT_FOREVER);
+        begun = ended = 0;
+        for (int i = 0; i < 3; i++)
+            cede_scope_fork(s, waits[i], (void *)(intptr_t)(late ? -ETIMEDOUT : -ECANCELED));
+        if (!late)
+            cede_scope_fork(s, fails_once_all_wait, NULL);
+        assert_int_equal(cede_scope_join(s), late ? -ETIMEDOUT : -EDOM);
+        assert_int_equal(ended, 3);
+        cede_scope_close(s);
+        assert_int_equal(cede_memory_get_statistics(memory, &m, sizeof(m)), 0);
+        assert_int_equal(m.waiting + pool_stats(pool, 0).waiting, 0);
+        assert_int_equal(m.reservations, 1);
+    }
+    for (int i = 0; i < 2; i++)
+        cede_release(&lease[i]);
+    cede_queue_close(queue);
+    cede_memory_close(memory);
 }
 
 /* ---- any mix --------------------------------------------------------------------------------- */
@@ -347,7 +414,7 @@ static int something(struct cede_scope *s, void *arg)
         cede_scope_fork(s, something, (void *)(uintptr_t)rand_r(&seed));
     if (what == 8)
         return nested(s, NULL);
-    int r = cede_scope_acquire(s, pool, 0, NULL, NULL, rand_r(&seed) % 300, &l);
+    int r = cede_acquire(pool, 0, NULL, NULL, rand_r(&seed) % 300, &l);
     if (!r && what % 2)
         cede_release(&l);
     return 0;

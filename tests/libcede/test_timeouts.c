@@ -82,12 +82,6 @@ static int by_acquire(cede_timeout t)
     return cede_acquire(pool, 0, NULL, NULL, t, &l);
 }
 
-static int by_scope_acquire(cede_timeout t)
-{
-    struct cede_lease l;
-    return cede_scope_acquire(scope, pool, 0, NULL, NULL, t, &l);
-}
-
 static int by_memory_reserve(cede_timeout t)
 {
     struct cede_reservation r;
@@ -169,7 +163,6 @@ static const struct {
     bool waits;
 } calls[] = {
     {by_acquire, -EAGAIN, -ETIMEDOUT, true},
-    {by_scope_acquire, -EAGAIN, -ETIMEDOUT, true},
     {by_memory_reserve, -ENOMEM, -ENOMEM, true},
     {by_memory_acquire, -ENOMEM, -ENOMEM, true},
     {by_memory_allocate, -ENODEV, -ENODEV, false},
@@ -240,8 +233,9 @@ static const struct waiting {
     int (*call)(cede_timeout t);
     cede_timeout timeout;
 } waits[] = {
-    {by_acquire, CEDE_TIMEOUT_FOREVER},        {by_scope_acquire, CEDE_TIMEOUT_FOREVER},
-    {by_memory_reserve, CEDE_TIMEOUT_FOREVER}, {by_queue_next, CEDE_TIMEOUT_FOREVER},
+    {by_acquire, CEDE_TIMEOUT_FOREVER},
+    {by_memory_reserve, CEDE_TIMEOUT_FOREVER},
+    {by_queue_next, CEDE_TIMEOUT_FOREVER},
     {by_queue_next, CEDE_TIMEOUT_DEFAULT},
 };
 enum { WAITS = sizeof(waits) / sizeof(waits[0]) };

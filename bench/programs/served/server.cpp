@@ -96,12 +96,12 @@ static void run_queue(run &r, unsigned m, cede::queue<request> &queue)
     }
 }
 
-static void run_bulk(run &r, cede::scope &scope, cede::pool &pool)
+static void run_bulk(run &r, cede::pool &pool)
 {
     work_run(WORK_BULK, 1, nullptr);
     std::this_thread::sleep_until(r.start);
     for (; !r.over; r.bulk++) {
-        cede::lease lease = scope.acquire(pool, "bulk", {}, 0, cede::timeout_forever);
+        cede::lease lease = pool.acquire("bulk", {}, 0, cede::timeout_forever);
         work_run(WORK_BULK, 1, lease.stream());
     }
 }
@@ -133,7 +133,7 @@ void serve_cede(run &r)
         for (int i = 0; i < 2; i++)
             scope.fork([&, m] { run_queue(r, m, queues[m]); });
     }
-    scope.fork([&] { run_bulk(r, scope, pool); });
+    scope.fork([&] { run_bulk(r, pool); });
 
     /* next() does not know of the scope: a queue that is shut down ends it. */
     while (r.now() < r.length && !scope.cancelled())

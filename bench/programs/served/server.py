@@ -94,9 +94,9 @@ def run_queue(r, m, queue, run):
         r.answered(m, batch.items)
 
 
-def run_bulk(r, scope, pool, run):
+def run_bulk(r, pool, run):
     while not r.over:
-        with pool.acquire(device=0, kernel="bulk", scope=scope, timeout_us=cede.TIMEOUT_FOREVER) as lease, lease.torch():
+        with pool.acquire(device=0, kernel="bulk", timeout_us=cede.TIMEOUT_FOREVER) as lease, lease.torch():
             run(1)
         r.bulk += 1
 
@@ -122,7 +122,7 @@ def serve_cede(r):
             scope.fork(submit, r, m, queue)
             for run in runners[m]:
                 scope.fork(run_queue, r, m, queue, run)
-        scope.fork(run_bulk, r, scope, pool, bulk)
+        scope.fork(run_bulk, r, pool, bulk)
         # batches() does not know of the scope: a queue that is shut down ends it.
         try:
             while r.now() < r.length_us and not scope.cancelled():
