@@ -128,7 +128,7 @@ CEDE_API int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned
 CEDE_API int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
                                   const struct cede_shape *shape)
 {
-    cede_fail(0, NULL);
+    CALL(ALWAYS);
     if (!q || model >= CEDE_QUEUE_MODELS)
         return cede_fail(-EINVAL, "there is no queue, or no model of this number");
     if (!q->config.pool)

@@ -86,8 +86,7 @@ inline std::uint64_t deadline_us(microseconds t) noexcept
 inline std::string reason(const std::string &call, const char *text)
 {
     const char *why = ::cede_error_text();
-    why = *why ? why : text;
-    return *why ? call + ": " + why : call;
+    return *why ? why : *text ? call + ": " + text : call;
 }
 
 /* A failure's errno value, below 0; -EIO where it has none. */

@@ -33,9 +33,13 @@
 #include "base/job_terms.h"
 #include "cede/lease.h"
 
+#define LEASE_DEVICES_MAX  4096U
 #define LEASE_CAPACITY_MAX 65536U
-#define LEASE_WHOLE        1000000U /* occupancy in millionths of a GPU */
-#define LEASE_UNKNOWN      UINT32_MAX
+/* Occupancy adds up to more than one GPU: kernels that do not fit are queued behind those that run,
+ * so that the GPU is not idle from the end of one lease to the first kernel of the next. */
+#define LEASE_OCCUPANCY_MAX 64
+#define LEASE_WHOLE         1000000U /* occupancy in millionths of a GPU */
+#define LEASE_UNKNOWN       UINT32_MAX
 
 struct lease_ask {
     uint64_t key;          /* kernel and shape, for estimates; 0: not known */
