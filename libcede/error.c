@@ -33,6 +33,8 @@ static char *error_text(void)
 
 int cede_fail(int r, const char *format, ...)
 {
+    if (!cede_call_now.name)
+        return r;
     char *text = error_text();
     if (!text && error_kept && (text = malloc(TEXT_MAX)) &&
         pthread_setspecific(error_key, text) != 0) {
@@ -44,7 +46,7 @@ int cede_fail(int r, const char *format, ...)
         return r;
     va_list args;
     va_start(args, format);
-    int n = cede_call_now.name ? snprintf(text, TEXT_MAX, "%s: ", cede_call_now.name) : 0;
+    int n = snprintf(text, TEXT_MAX, "%s: ", cede_call_now.name);
     vsnprintf(text + n, (size_t)(TEXT_MAX - n), format, args);
     va_end(args);
     return r;
@@ -56,29 +58,29 @@ CEDE_API const char *cede_error_text(void)
     return text ? text : "";
 }
 
+int cede_no_memory(void)
+{
+    return cede_fail(-ENOMEM, "too little memory: free some");
+}
+
 int cede_say(int r, const struct cede_saying *rows)
 {
+    if (r >= 0)
+        cede_call_now.code = 0; /* what it tried in vain does not count */
     if (r >= 0 || r == cede_call_now.code)
         return r;
     while (rows->r && rows->r != r)
         rows++;
-    return cede_fail(r, "%s",
-                     rows->text     ? rows->text
-                     : r == -ENOMEM ? "too little memory: free some"
-                                    : strerror(-r));
+    return r == -ENOMEM && !rows->text ? cede_no_memory()
+                                       : cede_fail(r, "%s", rows->text ? rows->text : strerror(-r));
 }
 
-int cede_timeout_check(cede_timeout t)
-{
-    return cede_timeout_valid(t) ? 0 : -EINVAL;
-}
-
-bool cede_timeout_valid(cede_timeout t)
+bool cede_timeout_valid(const char *name, cede_timeout t)
 {
     return IS(timeout_valid(t),
-              "a time-out of %lld us is negative: give 0 or more, CEDE_TIMEOUT_DEFAULT or "
+              "%s is %lld us, which is negative: give 0 or more, CEDE_TIMEOUT_DEFAULT or "
               "CEDE_TIMEOUT_FOREVER",
-              (long long)t);
+              name, (long long)t);
 }
 
 bool cede_settings_check(const struct cede_setting *s)

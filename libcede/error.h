@@ -47,8 +47,11 @@ static inline void cede_call_end(const struct cede_call *outer)
     if (!(needs))                                                                                  \
     return -EINVAL
 
-/* Sets the text of the call that this thread is in, after its name. Returns r, which is below 0. */
+/* Sets the text of the call that this thread is in, if it is in one that can fail; the call's name
+ * stands in front. Returns r, which is below 0. */
 int cede_fail(int r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+int cede_no_memory(void); /* the same, -ENOMEM */
 
 /* Returns r. If it is below 0 and has no text yet, the text is that of its row, else the errno
  * value's own. */
@@ -75,8 +78,8 @@ int cede_say(int r, const struct cede_saying *rows);
        sizeof(type))
 
 /* Whether a time-out is one: see cede_timeout. */
-bool cede_timeout_valid(cede_timeout t);
-int cede_timeout_check(cede_timeout t);
+bool cede_timeout_valid(const char *name, cede_timeout t);
+#define TIMEOUT(t) cede_timeout_valid(#t, t)
 
 /* Whether all settings are within their limits. FLAGS: those that there are. */
 struct cede_setting {

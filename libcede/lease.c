@@ -277,6 +277,7 @@ static int lease_failed(const struct cede_pool *p, int r, enum lease_wait lacks)
                          r == -EAGAIN ? "give a time-out" : "wait longer");
     return SAY(r, {-ECANCELED, "the scope is cancelled: open another"},
                {-ETIMEDOUT, "the scope's deadline has passed: open another"},
+               {-ESHUTDOWN, "the queue is shut down: stop asking"},
                {-ENOSPC, "the pool has `capacity` leases: release some, or open it with more"});
 }
 
@@ -357,7 +358,7 @@ int cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int
                        struct cede_lease *out)
 {
     WHOLE_CALL;
-    if (!cede_timeout_valid(timeout_us) || !GIVEN(out))
+    if (!TIMEOUT(timeout_us) || !GIVEN(out))
         return -EINVAL;
     int r = cede_pool_enter(p);
     if (r)

@@ -98,10 +98,10 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
     uint64_t ids[CEDE_RANGES_MAX], id, key = memory_key(kernel, shape);
     void *stream = NULL;
     WHOLE_CALL;
-    int r = cede_timeout_check(timeout_us);
-    if (r || !lease || !room || nranges > CEDE_RANGES_MAX || (nranges && !ranges))
-        return -EINVAL;
-    r = cede_memory_enter(m);
+    CALL(TIMEOUT(timeout_us) && GIVEN(lease) && GIVEN(room) &&
+         IS(nranges <= CEDE_RANGES_MAX, "%u ranges: give at most CEDE_RANGES_MAX", nranges) &&
+         (nranges == 0 || GIVEN(ranges)));
+    int r = cede_memory_enter(m);
     if (r)
         return r;
     r = cede_lease_check(p, CEDE_ONLY_DEVICE(m->config.device), kernel,
@@ -115,6 +115,7 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
         s.memory_bytes = cede_needs_get(&m->needs, key);
     r = cede_memory_wait(m, s.memory_bytes, until_ns, &id);
     if (r) {
+        r = cede_memory_say(m, r);
         cede_memory_leave(m);
         return r;
     }
@@ -123,13 +124,13 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
     for (unsigned i = 0; i < nranges; i++)
         memory_move(m, &ranges[i], &stream, &ids[i]);
     cede_memory_step_out(m);
-    r = cede_acquire(p, CEDE_ONLY_DEVICE(m->config.device), kernel, &s,
-                     timeout_left(until_ns, cede_clock_now_ns()), lease);
+    r = cede_lease_acquire(p, NULL, CEDE_ONLY_DEVICE(m->config.device), kernel, &s,
+                           timeout_left(until_ns, cede_clock_now_ns()), lease);
     cede_memory_step_in(m);
     memory_moved(m, stream, ids, nranges);
     if (r == 0 && !m->open) {
         cede_release(lease);
-        r = -ESHUTDOWN;
+        r = cede_memory_closed();
     }
     if (r == 0)
         *room = cede_memory_reservation(m, id, s.memory_bytes);

@@ -12,6 +12,8 @@
 #include "libcede/handle.h"
 #include "libcede/memory.h"
 
+#define MEMORY_SOME(bytes) IS(bytes, "0 bytes: give at least 1")
+
 #define ASK_NS    NSEC_PER_SEC        /* between two requests for the same room */
 #define REFUSE_NS (10 * NSEC_PER_SEC) /* the same, where the daemon refused */
 
@@ -189,13 +191,14 @@ static bool memory_has(const struct cede_memory *m, const struct cede_reservatio
 CEDE_API int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes)
 {
     WHOLE_CALL;
+    CALL(ALWAYS);
     int r = cede_memory_enter(m);
     if (r)
         return r;
     cede_memory_sample(m, false);
     if (m->open && m->stale && !cede_rooms_fits(m->rooms, bytes))
         cede_memory_sample(m, true);
-    r = m->open ? cede_rooms_fits(m->rooms, bytes) : -ESHUTDOWN;
+    r = m->open ? cede_rooms_fits(m->rooms, bytes) : cede_memory_closed();
     cede_memory_leave(m);
     return r;
 }
@@ -205,26 +208,27 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_tim
 {
     uint64_t id;
     WHOLE_CALL;
-    int r = cede_timeout_check(timeout_us);
-    if (!r)
-        r = out && bytes ? cede_memory_enter(m) : -EINVAL;
+    CALL(TIMEOUT(timeout_us) && GIVEN(out) && MEMORY_SOME(bytes));
+    int r = cede_memory_enter(m);
     if (r)
         return r;
     r = cede_memory_wait(m, bytes, cede_memory_until(m, timeout_us), &id);
     if (r == 0)
         *out = cede_memory_reservation(m, id, bytes);
+    r = cede_memory_say(m, r);
     cede_memory_leave(m);
     return r;
 }
 
 CEDE_API int cede_memory_release(const struct cede_reservation *r)
 {
+    static const struct cede_saying stale[] = {
+        {-ESTALE, "it was released before, or its handle is closed: release it once"}, {0, NULL}};
     WHOLE_CALL;
-    if (!r || !r->opaque[0])
-        return -EINVAL;
+    CALL(GIVEN(r) && IS(r->opaque[0], "the reservation is all 0: give one that was set"));
     struct cede_memory *m = &cede_memory_table[r->opaque[0] % CEDE_MEMORIES_MAX];
     if (cede_memory_enter(m) < 0)
-        return -ESTALE;
+        return cede_say(-ESTALE, stale);
     uint64_t id = r->opaque[1], peak = memory_has(m, r) ? cede_rooms_peak(m->rooms, id) : 0;
     uint64_t key = peak ? m->data[room_slot(id)].key : 0;
     int code = memory_has(m, r) && cede_memory_end(m, id) == 0 ? 0 : -ESTALE;
@@ -232,7 +236,7 @@ CEDE_API int cede_memory_release(const struct cede_reservation *r)
         cede_needs_learn(&m->needs, key, peak);
     m->stale = true; /* the program's own allocator may have the memory now */
     cede_memory_leave(m);
-    return code;
+    return cede_say(code, stale);
 }
 
 /* ---- allocations ----------------------------------------------------------------------------- */
@@ -260,7 +264,7 @@ static int memory_take(struct cede_memory *m, uint64_t id, uint64_t bytes, struc
     }
     m->error = why;
     cede_rooms_undraw(m->rooms, id, bytes);
-    return r;
+    return r == -EIO ? cede_fail(r, "%s", why.text) : r;
 }
 
 /* The driver had less than it said: what it says is not believed until it is asked again, which is
@@ -317,9 +321,8 @@ CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reser
                                   uint64_t bytes, cede_timeout timeout_us, uint64_t *address)
 {
     WHOLE_CALL;
-    int r = cede_timeout_check(timeout_us);
-    if (!r)
-        r = address && bytes ? cede_memory_enter(m) : -EINVAL;
+    CALL(TIMEOUT(timeout_us) && GIVEN(address) && MEMORY_SOME(bytes));
+    int r = cede_memory_enter(m);
     if (r)
         return r;
     struct allocation *a = m->gpu ? calloc(1, sizeof(*a)) : NULL;
@@ -333,6 +336,7 @@ CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reser
         *address = a->address;
     else if (r != -ESHUTDOWN || !a || !a->address) /* else closing frees it */
         free(a);
+    r = cede_memory_say(m, r);
     cede_memory_leave(m);
     return r;
 }
@@ -341,13 +345,15 @@ CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
 {
     const struct allocation key = {.address = address};
     WHOLE_CALL;
+    CALL(ALWAYS);
     int r = cede_memory_enter(m);
     if (r)
         return r;
     void *node = tfind(&key, &m->allocations, cede_memory_compare);
     if (!node) {
         pthread_mutex_unlock(&m->lock);
-        return -ENOENT;
+        return cede_fail(-ENOENT, "%#llx was freed, or not allocated by this handle: free it once",
+                         (unsigned long long)address);
     }
     struct allocation *a = *(struct allocation **)node;
     struct gpu_error why = {""};
@@ -360,6 +366,8 @@ CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
     free(a);
     if (r)
         m->error = why;
+    if (r)
+        cede_fail(r, "%s", why.text);
     m->stale = true;
     if (m->open)
         memory_wake_first(m);

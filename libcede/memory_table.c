@@ -1,6 +1,7 @@
 /* libcede: the handles of cede/memory.h, and their locks; see memory.h. */
 #include <errno.h>
 
+#include "libcede/error.h"
 #include "libcede/memory.h"
 
 struct cede_memory cede_memory_table[CEDE_MEMORIES_MAX] = {
@@ -18,15 +19,21 @@ static bool memory_valid(const struct cede_memory *m)
     return m >= cede_memory_table && m < cede_memory_table + CEDE_MEMORIES_MAX;
 }
 
+int cede_memory_closed(void)
+{
+    return cede_fail(-ESHUTDOWN, "the handle is closed, in a forked child too: open another");
+}
+
 int cede_memory_enter(struct cede_memory *m)
 {
     if (!memory_valid(m))
-        return -EINVAL;
+        return cede_fail(-EINVAL, "%p is no handle: give what cede_memory_open() has set",
+                         (void *)m);
     pthread_mutex_lock(&m->lock);
     if (m->open)
         return 0;
     pthread_mutex_unlock(&m->lock);
-    return -ESHUTDOWN;
+    return cede_memory_closed();
 }
 
 void cede_memory_step_out(struct cede_memory *m)

@@ -73,8 +73,8 @@ struct lease_event {
 
 struct leases;
 
-/* c: its devices have to be known, its times of polling and waiting are the caller's. 0, -EINVAL
- * (something out of range) or -ENOMEM. */
+/* c: within its limits, with its devices; its times of polling and waiting are the caller's. 0 or
+ * -ENOMEM. */
 int cede_leases_new(const struct cede_pool_config *c, struct leases **out);
 void cede_leases_free(struct leases *l);
 

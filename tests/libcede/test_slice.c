@@ -338,7 +338,7 @@ TEST(refuses)
         assert_non_null(strstr(at.error, text));                                                   \
         assert_int_equal(p.slices, 0);                                                             \
     } while (0)
-    REFUSED(size, 8, "cede_slice_defaults");
+    REFUSED(size, 8, "_defaults()");
     REFUSED(launch, NULL, "launch");
     REFUSED(flags, 3, "flags");
     REFUSED(flags, 8, "flags");
