@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <search.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,6 @@
 #include "libcede/error.h"
 
 #define USERS_MAX 256U
-#define GIB(x)    ((double)(x) / (1U << 30))
 
 static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -283,44 +281,6 @@ CEDE_API int cede_memory_users(struct cede_memory *m, struct cede_memory_user *u
     return SAY(r, {-ENOTSUP, "libnvidia-ml does not say which processes have memory"});
 }
 
-__attribute__((format(printf, 4, 5))) static void memory_add(char *text, size_t size, size_t *at,
-                                                             const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = *at < size ? vsnprintf(text + *at, size - *at, format, args) : 0;
-    va_end(args);
-    *at += n > 0 ? (size_t)n : 0;
-}
-
-/* What there is. With the lock held. */
-static void memory_describe(const struct cede_memory *m, char *text, size_t size, size_t *at)
-{
-    const struct rooms_view w = cede_rooms_view(m->rooms);
-    memory_add(
-        text, size, at,
-        "GPU %d: there is room for %.2f GiB of %.2f GiB: %.2f GiB are free, %.2f GiB of them "
-        "are the reserve and %.2f GiB are promised; %u threads wait; this process allocated "
-        "%.2f GiB here",
-        m->config.device, GIB(w.available_bytes), GIB(m->config.total_bytes), GIB(w.free_bytes),
-        GIB(m->config.reserve_bytes), GIB(w.promised_bytes), w.waiting, GIB(w.allocated_bytes));
-}
-
-int cede_memory_say(const struct cede_memory *m, int r)
-{
-    char text[320];
-    size_t at = 0;
-    if (r < 0 && !m->open)
-        return cede_memory_closed();
-    if (r == -ENOMEM) {
-        memory_describe(m, text, sizeof(text), &at);
-        return cede_fail(r, "%s; cede_memory_text() says which programs have it", text);
-    }
-    return SAY(r, {-ENOSPC, "there are `capacity` reservations and waits: release some"},
-               {-ESTALE, "the reservation is not of this handle, or was released"},
-               {-ENODEV, "no GPU is used: allocate from one"});
-}
-
 CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
 {
     struct cede_memory_user v[USERS_MAX];
@@ -334,18 +294,18 @@ CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
     int n = m->open ? memory_users(m, v) : 0;
     r = m->open ? 0 : cede_memory_closed();
     if (!r)
-        memory_describe(m, text, size, &at);
+        cede_memory_describe(m, text, size, &at);
     pthread_mutex_unlock(&m->lock);
     if (r)
         return r;
     for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
-        memory_add(text, size, &at, "%s%s (pid %d%s) has ", i ? ", " : "; ",
-                   v[i].name[0] ? v[i].name : "a process", v[i].pid,
-                   v[i].ours ? ", this process" : "");
+        cede_memory_add(text, size, &at, "%s%s (pid %d%s) has ", i ? ", " : "; ",
+                        v[i].name[0] ? v[i].name : "a process", v[i].pid,
+                        v[i].ours ? ", this process" : "");
         if (v[i].bytes == UINT64_MAX)
-            memory_add(text, size, &at, "an unknown amount");
+            cede_memory_add(text, size, &at, "an unknown amount");
         else
-            memory_add(text, size, &at, "%.2f GiB", GIB(v[i].bytes));
+            cede_memory_add(text, size, &at, "%.2f GiB", MEMORY_GIB(v[i].bytes));
     }
     return 0;
 }
