@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cancel_guard.h"
 #include "base/util.h"
 #include "cede/slice.h"
 #include "libcede/api.h"
@@ -161,6 +162,7 @@ CEDE_API int cede_checkpoint_write(struct cede_checkpoint *c, uint64_t done, con
                                    size_t bytes)
 {
     char name[PATH_MAX];
+    WHOLE_CALL;
     CALL(GIVEN(c));
     int r = checkpoint_check(c, data, bytes);
     if (r < 0)
@@ -267,6 +269,7 @@ CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, voi
 {
     struct stat st;
     struct checkpoint_head h;
+    WHOLE_CALL;
     CALL(GIVEN(c));
     int r = checkpoint_check(c, data, bytes);
     if (r < 0)

@@ -78,7 +78,7 @@ int cede_say(int r, const struct cede_saying *rows)
 bool cede_timeout_valid(const char *name, cede_timeout t)
 {
     return IS(timeout_valid(t),
-              "%s is %lld us, which is negative: give 0 or more, CEDE_TIMEOUT_DEFAULT or "
+              "a %s of %lld us is negative: give 0 or more, CEDE_TIMEOUT_DEFAULT or "
               "CEDE_TIMEOUT_FOREVER",
               name, (long long)t);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/error.h"
 #include "libcede/pure/future_slots.h"
@@ -71,6 +72,7 @@ static int future_set_up(struct cede_futures *f, const struct cede_future_config
 CEDE_API int cede_future_open(const struct cede_future_config *config, struct cede_futures **out)
 {
     struct cede_future_config c;
+    WHOLE_CALL;
     CALL(GIVEN(out));
     *out = NULL;
     cede_future_defaults(&c);
@@ -97,6 +99,7 @@ CEDE_API int cede_future_open(const struct cede_future_config *config, struct ce
 
 CEDE_API void cede_future_close(struct cede_futures *f)
 {
+    WHOLE_CALL;
     if (!f)
         return;
     pthread_mutex_destroy(&f->lock);
@@ -154,6 +157,7 @@ static int future_launch(struct cede_futures *f, enum future_kernel k, unsigned 
                          void *stream)
 {
     struct gpu_error e;
+    WHOLE_CALL;
     int r = cede_step_gpu_launch(f->gpu, k, n, params, stream, &e);
     if (r) {
         pthread_mutex_lock(&f->lock);

@@ -140,6 +140,7 @@ static bool step_valid(const struct cede_step_config *c)
 
 CEDE_API int cede_step_open(const struct cede_step_config *config, struct cede_step_loop **out)
 {
+    WHOLE_CALL;
     CALL(GIVEN(out));
     *out = NULL;
     if (!GIVEN(config) || !step_valid(config))
