@@ -30,12 +30,10 @@ static inline struct cede_call cede_call_begin(const char *name)
     return outer;
 }
 
-/* A call within another, as from a function of the program, leaves the text of the outer one if it
- * has none itself. */
+/* A call within another, as from a function of the program, takes the text away: so the outer one
+ * fails after such calls, not before. */
 static inline void cede_call_end(const struct cede_call *outer)
 {
-    if (outer->name && !cede_call_now.code)
-        cede_call_now.code = outer->code;
     cede_call_now.name = outer->name;
 }
 

@@ -279,12 +279,11 @@ static void graph_error_text(const struct cede_graph *g, char *out, size_t size)
 static int graph_failed(const struct cede_graph *g, int r)
 {
     char text[256] = "";
-    if (r == -EBUSY)
-        return cede_fail(r, "another thread, or the step itself, uses the cache: one at a time");
-    if (r >= 0)
-        return r;
-    graph_error_text(g, text, sizeof(text));
-    return cede_fail(r, "%s", text);
+    if (r < 0 && r != -EBUSY) {
+        graph_error_text(g, text, sizeof(text));
+        cede_fail(r, "%s", text);
+    }
+    return SAY(r, {-EBUSY, "another thread, or the step itself, uses the cache: one at a time"});
 }
 
 CEDE_API int cede_graph_get_statistics(struct cede_graph *g, struct cede_graph_statistics *out,

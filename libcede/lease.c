@@ -291,7 +291,8 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
                           .only = device >= 0 && (device & ONLY),
                           .last = lease_last[at].pool == pool ? lease_last[at].device : SLOT_NONE,
                           .priority = s->priority,
-                          .memory_bytes = s->memory_bytes};
+                          .memory_bytes =
+                              min_u64(s->memory_bytes, UINT64_MAX / p->config.capacity)};
     struct lease_waiter w = {.owner = owner, .memory = s->memory_bytes != 0};
     struct lease_data mine = {0};
     const struct lease_kernel *f;

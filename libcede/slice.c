@@ -305,5 +305,5 @@ CEDE_API int cede_slice_run(const struct cede_slice_config *config,
         return -EINVAL;
     }
     int r = slice_run(config, progress);
-    return r < 0 ? cede_fail(r, "%s", progress->error) : 0;
+    return SAY(r, {r, progress->error});
 }

@@ -458,7 +458,7 @@ static int step_finish(struct cede_step_loop *l)
     cede_order_finished(l->order);
     cede_times_finished(&l->times, wait_ns, finish_ns, gpu, gap, empty);
     pthread_mutex_unlock(&l->lock);
-    return r < 0 ? cede_fail(r, "`finish` returned %d: %s", r, strerror(-r)) : 0;
+    return r < 0 ? r : 0;
 }
 
 static bool step_has_run(struct cede_step_loop *l)
@@ -484,7 +484,7 @@ static int step_finish_some(struct cede_step_loop *l, bool launched)
         int r = step_finish(l);
         step_tell_left(l);
         if (r < 0)
-            return r;
+            return cede_fail(r, "`finish` returned %d: %s", r, strerror(-r));
     }
     return any;
 }
