@@ -187,9 +187,8 @@ CEDE_API int cede_memory_pressure(struct cede_memory *m)
     if (r)
         return r;
     cede_memory_sample(m, false);
-    r = m->open ? cede_rooms_view(m->rooms).pressure : cede_memory_closed();
-    cede_memory_leave(m);
-    return r;
+    r = m->open ? cede_rooms_view(m->rooms).pressure : -ESHUTDOWN;
+    return cede_memory_leave(m, r);
 }
 
 CEDE_API int cede_memory_get_statistics(struct cede_memory *m, struct cede_memory_statistics *out,
@@ -292,12 +291,12 @@ CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
         return r;
     cede_memory_sample(m, false);
     int n = m->open ? memory_users(m, v) : 0;
-    r = m->open ? 0 : cede_memory_closed();
-    if (!r)
+    bool open = m->open;
+    if (open)
         cede_memory_describe(m, text, size, &at);
     pthread_mutex_unlock(&m->lock);
-    if (r)
-        return r;
+    if (!open)
+        return cede_memory_closed();
     for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
         cede_memory_add(text, size, &at, "%s%s (pid %d%s) has ", i ? ", " : "; ",
                         v[i].name[0] ? v[i].name : "a process", v[i].pid,

@@ -63,9 +63,7 @@ extern struct cede_memory cede_memory_table[CEDE_MEMORIES_MAX];
 
 /* 0: open, and its lock is held. -EINVAL, -ESHUTDOWN. */
 int cede_memory_enter(struct cede_memory *m);
-/* Failures in words; see error.h. cede_memory_say() as SAY(), with the lock held. */
-int cede_memory_closed(void);
-int cede_memory_say(const struct cede_memory *m, int r);
+int cede_memory_closed(void); /* cede_fail(-ESHUTDOWN) */
 /* What there is, in words, with the lock held. Both add to what is in text up to *at. */
 void cede_memory_describe(const struct cede_memory *m, char *text, size_t size, size_t *at);
 void cede_memory_add(char *text, size_t size, size_t *at, const char *format, ...)
@@ -75,8 +73,9 @@ void cede_memory_add(char *text, size_t size, size_t *at, const char *format, ..
  * closed meanwhile, but what it has stays until then. */
 void cede_memory_step_out(struct cede_memory *m);
 void cede_memory_step_in(struct cede_memory *m);
-/* Ends cede_memory_enter(), and calls on_pressure if the pressure has changed. */
-void cede_memory_leave(struct cede_memory *m);
+/* Ends cede_memory_enter(), and calls on_pressure if the pressure has changed. Returns r, with a
+ * text. */
+int cede_memory_leave(struct cede_memory *m, int r);
 int cede_memory_compare(const void *a, const void *b); /* two struct allocation */
 
 /* ---- memory_room.c: with the lock held ---- */

@@ -106,19 +106,14 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
         return r;
     r = cede_lease_check(p, CEDE_ONLY_DEVICE(m->config.device), kernel,
                          shape); /* not after a wait */
-    if (r) {
-        cede_memory_leave(m);
-        return r;
-    }
+    if (r)
+        return cede_memory_leave(m, r);
     uint64_t until_ns = cede_memory_until(m, timeout_us);
     if (!s.memory_bytes)
         s.memory_bytes = cede_needs_get(&m->needs, key);
     r = cede_memory_wait(m, s.memory_bytes, until_ns, &id);
-    if (r) {
-        r = cede_memory_say(m, r);
-        cede_memory_leave(m);
-        return r;
-    }
+    if (r)
+        return cede_memory_leave(m, r);
     m->data[room_slot(id)].key = key;
     m->inside++; /* a handle that is closed now keeps what it has until the end of this */
     for (unsigned i = 0; i < nranges; i++)
@@ -130,7 +125,7 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
     memory_moved(m, stream, ids, nranges);
     if (r == 0 && !m->open) {
         cede_release(lease);
-        r = cede_memory_closed();
+        r = -ESHUTDOWN;
     }
     if (r == 0)
         *room = cede_memory_reservation(m, id, s.memory_bytes);
@@ -138,6 +133,5 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
         cede_memory_end(m, id);
     if (--m->inside == 0)
         pthread_cond_broadcast(&m->left);
-    cede_memory_leave(m);
-    return r;
+    return cede_memory_leave(m, r);
 }

@@ -198,9 +198,7 @@ CEDE_API int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes)
     cede_memory_sample(m, false);
     if (m->open && m->stale && !cede_rooms_fits(m->rooms, bytes))
         cede_memory_sample(m, true);
-    r = m->open ? cede_rooms_fits(m->rooms, bytes) : cede_memory_closed();
-    cede_memory_leave(m);
-    return r;
+    return cede_memory_leave(m, m->open ? cede_rooms_fits(m->rooms, bytes) : -ESHUTDOWN);
 }
 
 CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_timeout timeout_us,
@@ -215,28 +213,23 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_tim
     r = cede_memory_wait(m, bytes, cede_memory_until(m, timeout_us), &id);
     if (r == 0)
         *out = cede_memory_reservation(m, id, bytes);
-    r = cede_memory_say(m, r);
-    cede_memory_leave(m);
-    return r;
+    return cede_memory_leave(m, r);
 }
 
 CEDE_API int cede_memory_release(const struct cede_reservation *r)
 {
-    static const struct cede_saying stale[] = {
-        {-ESTALE, "it was released before, or its handle is closed: release it once"}, {0, NULL}};
     WHOLE_CALL;
     CALL(GIVEN(r) && IS(r->opaque[0], "the reservation is all 0: give one that was set"));
     struct cede_memory *m = &cede_memory_table[r->opaque[0] % CEDE_MEMORIES_MAX];
     if (cede_memory_enter(m) < 0)
-        return cede_say(-ESTALE, stale);
+        return cede_fail(-ESTALE, "its handle is closed: memory was freed by that");
     uint64_t id = r->opaque[1], peak = memory_has(m, r) ? cede_rooms_peak(m->rooms, id) : 0;
     uint64_t key = peak ? m->data[room_slot(id)].key : 0;
     int code = memory_has(m, r) && cede_memory_end(m, id) == 0 ? 0 : -ESTALE;
     if (code == 0 && key)
         cede_needs_learn(&m->needs, key, peak);
     m->stale = true; /* the program's own allocator may have the memory now */
-    cede_memory_leave(m);
-    return cede_say(code, stale);
+    return cede_memory_leave(m, code);
 }
 
 /* ---- allocations ----------------------------------------------------------------------------- */
@@ -264,7 +257,7 @@ static int memory_take(struct cede_memory *m, uint64_t id, uint64_t bytes, struc
     }
     m->error = why;
     cede_rooms_undraw(m->rooms, id, bytes);
-    return r == -EIO ? cede_fail(r, "%s", why.text) : r;
+    return r;
 }
 
 /* The driver had less than it said: what it says is not believed until it is asked again, which is
@@ -336,9 +329,7 @@ CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reser
         *address = a->address;
     else if (r != -ESHUTDOWN || !a || !a->address) /* else closing frees it */
         free(a);
-    r = cede_memory_say(m, r);
-    cede_memory_leave(m);
-    return r;
+    return cede_memory_leave(m, r);
 }
 
 CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
@@ -366,11 +357,8 @@ CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
     free(a);
     if (r)
         m->error = why;
-    if (r)
-        cede_fail(r, "%s", why.text);
     m->stale = true;
     if (m->open)
         memory_wake_first(m);
-    cede_memory_leave(m);
-    return r;
+    return cede_memory_leave(m, r);
 }

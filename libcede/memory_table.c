@@ -60,19 +60,20 @@ void cede_memory_describe(const struct cede_memory *m, char *text, size_t size, 
         w.waiting, MEMORY_GIB(w.allocated_bytes));
 }
 
-int cede_memory_say(const struct cede_memory *m, int r)
+/* A failure in words; see error.h. With the lock held. */
+static int memory_say(const struct cede_memory *m, int r)
 {
     char text[320];
     size_t at = 0;
-    if (r < 0 && !m->open)
+    if (r == -ESHUTDOWN && !m->open)
         return cede_memory_closed();
     if (r == -ENOMEM) {
         cede_memory_describe(m, text, sizeof(text), &at);
         return cede_fail(r, "%s; cede_memory_text() says which programs have it", text);
     }
     return SAY(r, {-ENOSPC, "there are `capacity` reservations and waits: release some"},
-               {-ESTALE, "the reservation is not of this handle, or was released"},
-               {-ENODEV, "no GPU is used: allocate from one"});
+               {-ESTALE, "the reservation is not of this handle, or was released: release it once"},
+               {-ENODEV, "no GPU is used: allocate from one"}, {-EIO, m->error.text});
 }
 
 void cede_memory_step_out(struct cede_memory *m)
@@ -88,7 +89,7 @@ void cede_memory_step_in(struct cede_memory *m)
         pthread_cond_broadcast(&m->left);
 }
 
-void cede_memory_leave(struct cede_memory *m)
+int cede_memory_leave(struct cede_memory *m, int r)
 {
     void (*call)(void *arg, enum cede_pressure now) = NULL;
     void *arg = m->config.arg;
@@ -101,5 +102,7 @@ void cede_memory_leave(struct cede_memory *m)
         call(arg, (enum cede_pressure)now);
         cede_memory_step_in(m);
     }
+    r = memory_say(m, r);
     pthread_mutex_unlock(&m->lock);
+    return r;
 }
