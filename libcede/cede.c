@@ -8,6 +8,7 @@
 #include "base/probe.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 #include "libcede/handle.h"
 
 #define REQUEST_OPEN 0x43454445524f5045ULL
@@ -32,37 +33,46 @@ static int set_hint(struct cede *c, cede_stream stream, const uint64_t *deadline
     pthread_mutex_lock(&c->lock);
     int r = cede_hints_set(&c->hints, stream, deadline_us, laxity_us, priority);
     pthread_mutex_unlock(&c->lock);
-    return r;
+    return SAY(r, {-ENOSPC, "CEDE_STREAMS_MAX streams have settings: give CEDE_JOB"});
 }
 
 CEDE_API int cede_set_deadline(struct cede *c, cede_stream stream, uint64_t deadline_us)
 {
+    CALL(ALWAYS);
     return set_hint(c, stream, &deadline_us, NULL, NULL);
 }
 
 CEDE_API int cede_set_laxity(struct cede *c, cede_stream stream, uint64_t laxity_us)
 {
+    CALL(ALWAYS);
     return set_hint(c, stream, NULL, &laxity_us, NULL);
 }
 
 CEDE_API int cede_set_priority(struct cede *c, cede_stream stream, int priority)
 {
+    CALL(ALWAYS);
     return set_hint(c, stream, NULL, NULL, &priority);
+}
+
+static int set_job(struct cede *c, int class, int weight)
+{
+    return SAY(c ? cede_link_set(c, class, weight) : 0,
+               {-EPERM, "a user may lower class and weight, but not raise them"},
+               {-ETIMEDOUT, "the daemon did not answer, and will not do it later: try again"});
 }
 
 CEDE_API int cede_set_class(struct cede *c, enum cede_class cls)
 {
     enum job_class class = cede_class_of(cls);
-    if (class == CLASS_COUNT)
-        return -EINVAL;
-    return c ? cede_link_set(c, (int)class, -1) : 0;
+    CALL(IS(class != CLASS_COUNT, "cls is %d: give CEDE_LATENCY, CEDE_NORMAL or CEDE_BATCH",
+            (int)cls));
+    return set_job(c, (int)class, -1);
 }
 
 CEDE_API int cede_set_weight(struct cede *c, unsigned weight)
 {
-    if (weight < CEDE_WEIGHT_MIN || weight > CEDE_WEIGHT_MAX)
-        return -EINVAL;
-    return c ? cede_link_set(c, -1, (int)weight) : 0;
+    CALL(SETTINGS(cede_setting("weight", weight, CEDE_WEIGHT_MIN, CEDE_WEIGHT_MAX)));
+    return set_job(c, -1, (int)weight);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -70,8 +80,7 @@ CEDE_API int cede_set_weight(struct cede *c, unsigned weight)
 CEDE_API int cede_request_begin(struct cede *c, struct cede_request *out, cede_stream stream,
                                 uint64_t expected_us, uint64_t deadline_us)
 {
-    if (!out)
-        return -EINVAL;
+    CALL(GIVEN(out));
     uint64_t now = cede_clock_now_ns();
     struct reported_request r = {
         .state = REQUEST_OPEN,
@@ -91,11 +100,15 @@ CEDE_API int cede_request_begin(struct cede *c, struct cede_request *out, cede_s
     return 0;
 }
 
+static int request_say(int r)
+{
+    return SAY(r, {-EINVAL, "the request has not begun, or has ended: begin it, end it once"},
+               {-ESTALE, "the request began before a fork(): leave it to the parent"});
+}
+
 /* The request in the caller's memory. */
 static int reported_request(const struct cede_request *in, struct reported_request *out)
 {
-    if (!in)
-        return -EINVAL;
     memcpy(out, in, sizeof(*out));
     return out->state == REQUEST_OPEN ? 0 : -EINVAL;
 }
@@ -103,14 +116,15 @@ static int reported_request(const struct cede_request *in, struct reported_reque
 CEDE_API int cede_request_queued(struct cede *c, struct cede_request *in)
 {
     struct reported_request r;
+    CALL(GIVEN(in));
     int code = reported_request(in, &r);
     if (code || !c)
-        return code;
+        return request_say(code);
     pthread_mutex_lock(&c->lock);
     bool stale = r.hint.generation != c->hints.generation;
     pthread_mutex_unlock(&c->lock);
     if (stale || !r.leading || r.queued)
-        return stale ? -ESTALE : 0;
+        return request_say(stale ? -ESTALE : 0);
     uint64_t now = cede_clock_now_ns();
     uint64_t launched_ns = cede_lead_queued(c->lead, r.lead, now, r.expected_ns);
     if (launched_ns)
@@ -141,21 +155,22 @@ int cede_request_finish(struct cede *c, struct cede_request *in, bool served)
 
 CEDE_API int cede_request_end(struct cede *c, struct cede_request *in)
 {
-    return cede_request_finish(c, in, true);
+    CALL(GIVEN(in));
+    return request_say(cede_request_finish(c, in, true));
 }
 
 CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)
 {
     struct lead *l = NULL;
     WHOLE_CALL;
-    if (keep_us > LEAD_KEEP_MAX_US)
-        return -EINVAL;
+    CALL(SETTINGS(cede_setting("keep_us", (double)keep_us, 0, LEAD_KEEP_MAX_US)));
     const char *wanted = getenv("CEDE_LEAD");
     if (!c || (wanted && strcmp(wanted, "0") == 0))
         return 0;
     int r = cede_lead_open((keep_us ? keep_us : LEAD_KEEP_US) * NSEC_PER_USEC, &l);
     if (r)
-        return r;
+        return SAY(r, {-ENOSYS, "there is no CUDA, or no context is current: create one first"},
+                   {-EIO, "the driver refused: see that its context works"});
     pthread_mutex_lock(&c->lock);
     bool again = c->lead != NULL;
     if (!again)
@@ -163,7 +178,7 @@ CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)
     pthread_mutex_unlock(&c->lock);
     if (again)
         cede_lead_close(l, false);
-    return again ? -EALREADY : 0;
+    return again ? cede_fail(-EALREADY, "called before for this handle: call it once") : 0;
 }
 
 CEDE_API int cede_wanted(struct cede *c)
@@ -196,8 +211,7 @@ _Static_assert(CEDE_SHARE_WHOLE == HINTS_SHARE_WHOLE, "one unit");
 
 CEDE_API int cede_get_statistics(struct cede *c, struct cede_statistics *out, size_t size)
 {
-    if (!out || size != sizeof(*out))
-        return -EINVAL;
+    CALL(GIVEN(out) && SIZED(size, *out));
     memset(out, 0, sizeof(*out));
     if (!c)
         return 0;
@@ -211,12 +225,11 @@ CEDE_API int cede_get_statistics(struct cede *c, struct cede_statistics *out, si
 
 CEDE_API int cede_connect(struct cede **out)
 {
-    if (!out)
-        return -EINVAL;
+    CALL(GIVEN(out));
     struct cede *c = calloc(1, sizeof(*c));
     *out = NULL;
     if (!c)
-        return -ENOMEM;
+        return cede_no_memory();
     c->link.fd = c->link.class = c->link.weight = -1;
     cede_hints_reset(&c->hints);
     pthread_mutex_init(&c->talk, NULL);
@@ -224,7 +237,7 @@ CEDE_API int cede_connect(struct cede **out)
     int r = cede_link_add(c);
     if (r < 0) {
         free(c);
-        return r;
+        return cede_no_memory();
     }
     cede_link_check(c, 100);
     *out = c;

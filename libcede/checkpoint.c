@@ -13,9 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cancel_guard.h"
 #include "base/util.h"
 #include "cede/slice.h"
 #include "libcede/api.h"
+#include "libcede/error.h"
 
 #define CHECKPOINT_VERSION 1U
 #define CHECKPOINT_PART    (1UL << 30) /* of one write(): Linux takes less than 2 GiB */
@@ -40,7 +42,7 @@ static int checkpoint_failed(struct cede_checkpoint *c, int code, const char *fm
     va_start(args, fmt);
     vsnprintf(c->error, sizeof(c->error), fmt, args);
     va_end(args);
-    return code;
+    return cede_fail(code, "%s", c->error);
 }
 
 /* FNV-1a over words (Fowler, Noll, Vo), with a shift, without which the high bits of a word reach
@@ -76,8 +78,6 @@ static struct checkpoint_head checkpoint_head(const struct cede_checkpoint *c, u
 
 static int checkpoint_check(struct cede_checkpoint *c, const void *data, size_t bytes)
 {
-    if (!c)
-        return -EINVAL;
     c->error[0] = '\0';
     if (!c->path || !c->path[0] || (bytes && !data))
         return checkpoint_failed(c, -EINVAL,
@@ -162,6 +162,8 @@ CEDE_API int cede_checkpoint_write(struct cede_checkpoint *c, uint64_t done, con
                                    size_t bytes)
 {
     char name[PATH_MAX];
+    WHOLE_CALL;
+    CALL(GIVEN(c));
     int r = checkpoint_check(c, data, bytes);
     if (r < 0)
         return r;
@@ -267,6 +269,8 @@ CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, voi
 {
     struct stat st;
     struct checkpoint_head h;
+    WHOLE_CALL;
+    CALL(GIVEN(c));
     int r = checkpoint_check(c, data, bytes);
     if (r < 0)
         return r;

@@ -76,10 +76,9 @@ static bool cuda_load(struct cede_gpus *g, const char *name, const struct symbol
                       struct gpu_error *e)
 {
     void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!lib) {
-        snprintf(e->text, sizeof(e->text), "no %s", name);
+    e->text[0] = '\0'; /* a library that is not installed is no failure */
+    if (!lib)
         return false;
-    }
     const char *missing = symbols_find(lib, s, n, g);
     if (missing)
         snprintf(e->text, sizeof(e->text), "%s has no %s: the driver is too old", name, missing);

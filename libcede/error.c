@@ -1,19 +1,20 @@
 /* See error.h. */
 #include "libcede/error.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "libcede/api.h"
 #include "libcede/pure/times.h"
 
-#define TEXT_MAX 256
+#define TEXT_MAX 512
 
-/* Not _Thread_local: in a library that is opened at run time there is little room for that. */
+_Thread_local struct cede_call cede_call_now __attribute__((tls_model("initial-exec")));
+
+/* Texts are not _Thread_local: a library that is opened at run time has little room for that. */
 static pthread_once_t error_once = PTHREAD_ONCE_INIT;
 static pthread_key_t error_key;
 static bool error_kept;
@@ -32,36 +33,64 @@ static char *error_text(void)
 
 int cede_fail(int r, const char *format, ...)
 {
+    if (!cede_call_now.name)
+        return r;
     char *text = error_text();
-    if (!text && format && error_kept && (text = malloc(TEXT_MAX)) &&
+    if (!text && error_kept && (text = malloc(TEXT_MAX)) &&
         pthread_setspecific(error_key, text) != 0) {
         free(text);
         text = NULL;
     }
+    cede_call_now.code = text ? r : 0;
     if (!text)
         return r;
-    text[0] = '\0';
-    if (format) {
-        va_list args;
-        va_start(args, format);
-        vsnprintf(text, TEXT_MAX, format, args);
-        va_end(args);
-    }
+    va_list args;
+    va_start(args, format);
+    int n = snprintf(text, TEXT_MAX, "%s: ", cede_call_now.name);
+    vsnprintf(text + n, (size_t)(TEXT_MAX - n), format, args);
+    va_end(args);
     return r;
 }
 
 CEDE_API const char *cede_error_text(void)
 {
-    const char *text = error_text();
+    const char *text = cede_call_now.code ? error_text() : NULL;
     return text ? text : "";
 }
 
-int cede_timeout_check(cede_timeout t)
+int cede_no_memory(void)
 {
-    if (timeout_valid(t))
-        return cede_fail(0, NULL);
-    return cede_fail(-EINVAL,
-                     "a time-out of %lld us is negative: give 0 or more, CEDE_TIMEOUT_DEFAULT or "
-                     "CEDE_TIMEOUT_FOREVER",
-                     (long long)t);
+    return cede_fail(-ENOMEM, "too little memory: free some");
+}
+
+int cede_say(int r, const struct cede_saying *rows)
+{
+    if (r >= 0)
+        cede_call_now.code = 0; /* what it tried in vain does not count */
+    if (r >= 0 || r == cede_call_now.code)
+        return r;
+    while (rows->r && rows->r != r)
+        rows++;
+    return r == -ENOMEM && !rows->text ? cede_no_memory()
+                                       : cede_fail(r, "%s", rows->text ? rows->text : strerror(-r));
+}
+
+bool cede_timeout_valid(const char *name, cede_timeout t)
+{
+    return IS(timeout_valid(t),
+              "a %s of %lld us is negative: give 0 or more, CEDE_TIMEOUT_DEFAULT or "
+              "CEDE_TIMEOUT_FOREVER",
+              name, (long long)t);
+}
+
+bool cede_settings_check(const struct cede_setting *s)
+{
+    for (; s->name; s++) {
+        if (s->most < s->least && s->value != 0)
+            return IS(false, "flags has %#x, which this release does not know", (unsigned)s->value);
+        if (s->most >= s->least && !(s->value >= s->least && s->value <= s->most))
+            return IS(false, "%s is %.15g: give %.15g to %.15g", s->name, s->value, s->least,
+                      s->most);
+    }
+    return true;
 }

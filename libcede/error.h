@@ -1,14 +1,99 @@
-/* Inside libcede: why a call failed, in words, and the one check of time-outs. */
+/* Inside libcede: the one way in which a function of include/cede fails. It begins with CALL(),
+ * which checks what the call cannot do without, and leaves a text for cede_error_text() whenever
+ * it returns a negative errno. A text says what was called, what is wrong with what, and what to
+ * do:
+ *
+ *     cede_pool_open: capacity is 0: give 1 to 65536
+ *
+ * The name comes from CALL(); what fails says the rest, with cede_fail(), at the place that knows
+ * most. What cannot say it (libcede/pure, the kernel) returns a bare errno, and the function that
+ * was called ends with SAY(). */
 #ifndef CEDE_LIBCEDE_ERROR_H
 #define CEDE_LIBCEDE_ERROR_H
 
+#include <errno.h>
+#include <stdbool.h>
+
 #include "cede/cede.h"
 
-/* Sets what cede_error_text() gives this thread; NULL: nothing. Returns r. */
+/* What this thread is in. Small and initial-exec: see lease.c. */
+struct cede_call {
+    const char *name; /* of the innermost function of include/cede; NULL: the thread is in none */
+    int code;         /* the errno value, below 0, that the text is about; 0: there is none */
+};
+extern _Thread_local struct cede_call cede_call_now __attribute__((tls_model("initial-exec")));
+
+static inline struct cede_call cede_call_begin(const char *name)
+{
+    struct cede_call outer = cede_call_now;
+    cede_call_now = (struct cede_call){.name = name};
+    return outer;
+}
+
+/* A call within another, as from a function of the program, takes the text away: so the outer one
+ * fails after such calls, not before. */
+static inline void cede_call_end(const struct cede_call *outer)
+{
+    cede_call_now.name = outer->name;
+}
+
+/* The first line of a function that can fail. It returns -EINVAL unless `needs`, which is made of
+ * the conditions below, is true. */
+#define CALL(needs)                                                                                \
+    __attribute__((cleanup(cede_call_end), unused)) const struct cede_call cede_outer =            \
+        cede_call_begin(__func__);                                                                 \
+    if (!(needs))                                                                                  \
+    return -EINVAL
+
+/* Sets the text of the call that this thread is in, if it is in one that can fail; the call's name
+ * stands in front. Returns r, which is below 0. */
 int cede_fail(int r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The first call of every function that takes a time-out. 0, and there is no text; or -EINVAL, with
- * one. */
-int cede_timeout_check(cede_timeout t);
+int cede_no_memory(void); /* the same, -ENOMEM */
+
+/* Returns r. If it is below 0 and has no text yet, the text is that of its row, else the errno
+ * value's own. */
+struct cede_saying {
+    int r;
+    const char *text;
+};
+int cede_say(int r, const struct cede_saying *rows);
+#define SAY(r, ...) cede_say(r, (const struct cede_saying[]){__VA_ARGS__, {0, NULL}})
+
+/* ---- conditions: a text says which is false -------------------------------------------------- */
+
+#define ALWAYS true
+
+/* A condition of the caller's own, in words. */
+#define IS(condition, ...) ((condition) || !cede_fail(-EINVAL, __VA_ARGS__))
+
+#define GIVEN(pointer) IS((pointer) != NULL, "%s is NULL: it has to be given", #pointer)
+
+/* Whether a struct has the size that this release knows. */
+#define SIZED(size, type)                                                                          \
+    IS((size) == sizeof(type),                                                                     \
+       "size is %zu: give %zu, as the *_defaults() functions and sizeof do", (size_t)(size),       \
+       sizeof(type))
+
+/* Whether a time-out is one: see cede_timeout. */
+bool cede_timeout_valid(const char *name, cede_timeout t);
+#define TIMEOUT(t) cede_timeout_valid(#t, t)
+
+/* Whether all settings are within their limits. FLAGS: those that there are. */
+struct cede_setting {
+    const char *name;
+    double value, least, most; /* most < least: value has unknown flags */
+};
+bool cede_settings_check(const struct cede_setting *rows);
+static inline struct cede_setting cede_setting(const char *name, double v, double least,
+                                               double most)
+{
+    return (struct cede_setting){name, v, least, most};
+}
+#define SETTING(c, field, least, most)                                                             \
+    cede_setting(#field, (double)(c)->field, (double)(least), (double)(most))
+#define FLAGS(c, known) cede_setting("flags", (double)((c)->flags & ~(unsigned)(known)), 0, -1)
+#define SETTINGS(...)                                                                              \
+    cede_settings_check((const struct cede_setting[]){__VA_ARGS__, {NULL, 0, 0, 0}})
 
 #endif

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cancel_guard.h"
 #include "libcede/api.h"
+#include "libcede/error.h"
 #include "libcede/pure/future_slots.h"
 #include "libcede/step_gpu.h"
 
@@ -70,18 +72,23 @@ static int future_set_up(struct cede_futures *f, const struct cede_future_config
 CEDE_API int cede_future_open(const struct cede_future_config *config, struct cede_futures **out)
 {
     struct cede_future_config c;
-    if (!out)
-        return -EINVAL;
+    WHOLE_CALL;
+    CALL(GIVEN(out));
     *out = NULL;
     cede_future_defaults(&c);
     c = config ? *config : c;
-    if (c.size != sizeof(c) || c.flags & ~(unsigned)CEDE_FUTURE_NO_GPU)
+    if (!SIZED(c.size, c) ||
+        !SETTINGS(FLAGS(&c, CEDE_FUTURE_NO_GPU), SETTING(&c, slots, 1, CEDE_FUTURE_SLOTS_MAX)) ||
+        !IS(!(c.slots & (c.slots - 1)), "slots is %u: give a power of 2", c.slots))
         return -EINVAL;
     struct cede_futures *f = calloc(1, sizeof(*f));
     if (!f)
-        return -ENOMEM;
+        return cede_no_memory();
     int r = future_set_up(f, &c);
     if (r) {
+        r = r == -EIO ? cede_fail(r, "%s", f->error.text)
+                      : SAY(r, {-ENOSYS, "there is no CUDA, or no context is current: create one "
+                                         "first, or set CEDE_FUTURE_NO_GPU"});
         future_free(f);
         return r;
     }
@@ -92,6 +99,7 @@ CEDE_API int cede_future_open(const struct cede_future_config *config, struct ce
 
 CEDE_API void cede_future_close(struct cede_futures *f)
 {
+    WHOLE_CALL;
     if (!f)
         return;
     pthread_mutex_destroy(&f->lock);
@@ -103,38 +111,35 @@ CEDE_API void cede_future_close(struct cede_futures *f)
 CEDE_API int cede_future_reserve(struct cede_futures *f, unsigned n, int64_t *symbol)
 {
     uint32_t position;
-    if (!f || !symbol)
-        return -EINVAL;
+    CALL(GIVEN(f) && GIVEN(symbol) && SETTINGS(cede_setting("n", n, 1, f->mask + 1)));
     pthread_mutex_lock(&f->lock);
     int r = cede_slots_reserve(f->slots, n, &position);
     pthread_mutex_unlock(&f->lock);
     if (r == 0)
         *symbol = -(int64_t)position - 1;
-    return r;
+    return SAY(r, {-EAGAIN, "fewer than n slots are free: release some first"});
 }
 
 static bool future_is_symbol(int64_t symbol)
 {
-    return symbol < 0 && symbol >= -CEDE_FUTURE_POSITIONS;
+    return IS(symbol < 0 && symbol >= -CEDE_FUTURE_POSITIONS,
+              "%lld is no symbol: give one of cede_future_reserve()", (long long)symbol);
 }
 
 CEDE_API int cede_future_release(struct cede_futures *f, int64_t symbol)
 {
-    if (!f)
-        return -EINVAL;
-    if (!future_is_symbol(symbol))
-        return -ENOENT;
+    CALL(GIVEN(f));
     pthread_mutex_lock(&f->lock);
-    int r = cede_slots_release(f->slots, (uint32_t)(-symbol - 1));
+    int r =
+        future_is_symbol(symbol) ? cede_slots_release(f->slots, (uint32_t)(-symbol - 1)) : -ENOENT;
     pthread_mutex_unlock(&f->lock);
-    return r;
+    return SAY(r, {-ENOENT, "no reservation has this symbol: release each once"});
 }
 
 CEDE_API int cede_future_get_statistics(struct cede_futures *f, struct cede_future_statistics *out,
                                         size_t size)
 {
-    if (!f || !out || size != sizeof(*out))
-        return -EINVAL;
+    CALL(GIVEN(f) && GIVEN(out) && SIZED(size, *out));
     uint32_t tag = *f->missing;
     pthread_mutex_lock(&f->lock);
     *out =
@@ -152,18 +157,21 @@ static int future_launch(struct cede_futures *f, enum future_kernel k, unsigned 
                          void *stream)
 {
     struct gpu_error e;
+    WHOLE_CALL;
     int r = cede_step_gpu_launch(f->gpu, k, n, params, stream, &e);
     if (r) {
         pthread_mutex_lock(&f->lock);
         f->error = e;
         pthread_mutex_unlock(&f->lock);
+        cede_fail(r, "%s", e.text);
     }
     return r;
 }
 
 static bool future_is_array(const struct cede_future_array *a)
 {
-    return a && a->address && a->n && (a->bytes == 4 || a->bytes == 8);
+    return IS(a && a->address && a->n && (a->bytes == 4 || a->bytes == 8),
+              "no array: give an address and n integers of 4 or 8 bytes");
 }
 
 static int future_put_store(struct cede_futures *f, void *stream, const struct cede_future_array *a,
@@ -184,22 +192,21 @@ static int future_put_store(struct cede_futures *f, void *stream, const struct c
 CEDE_API int cede_future_store(struct cede_futures *f, void *stream,
                                const struct cede_future_array *values, int64_t symbol)
 {
-    if (!f || !future_is_array(values) || values->n > f->mask + 1 || !future_is_symbol(symbol))
-        return -EINVAL;
+    CALL(GIVEN(f) && future_is_array(values) && future_is_symbol(symbol) &&
+         SETTINGS(SETTING(values, n, 1, f->mask + 1)));
     return future_put_store(f, stream, values, 0, (uint32_t)-symbol);
 }
 
 CEDE_API int cede_future_store_placed(struct cede_futures *f, void *stream,
                                       const struct cede_future_array *values)
 {
-    return f && future_is_array(values) ? future_put_store(f, stream, values, f->place, 0)
-                                        : -EINVAL;
+    CALL(GIVEN(f) && future_is_array(values));
+    return future_put_store(f, stream, values, f->place, 0);
 }
 
 CEDE_API int cede_future_place(struct cede_futures *f, void *stream, int64_t symbol, unsigned n)
 {
-    if (!f || !future_is_symbol(symbol) || n > f->mask + 1)
-        return -EINVAL;
+    CALL(GIVEN(f) && future_is_symbol(symbol) && SETTINGS(cede_setting("n", n, 0, f->mask + 1)));
     uint32_t tag = (uint32_t)-symbol;
     void *params[] = {&f->place, &tag, &n};
     if (f->gpu)
@@ -211,8 +218,7 @@ CEDE_API int cede_future_place(struct cede_futures *f, void *stream, int64_t sym
 CEDE_API int cede_future_resolve(struct cede_futures *f, void *stream,
                                  const struct cede_future_array *inputs)
 {
-    if (!f || !future_is_array(inputs))
-        return -EINVAL;
+    CALL(GIVEN(f) && future_is_array(inputs));
     struct cede_future_array v = *inputs;
     v.stride = v.stride ? v.stride : 1;
     void *params[] = {&f->ring, &f->mask, &f->missing_at, &v.n, &v.address, &v.stride, &v.bytes};

@@ -7,6 +7,7 @@
 
 #include "base/cancel_guard.h"
 #include "libcede/api.h"
+#include "libcede/error.h"
 #include "libcede/graph.h"
 
 #define WARMUPS_MAX 1000U
@@ -24,22 +25,28 @@ CEDE_API void cede_graph_defaults(struct cede_graph_config *config)
     *config = (struct cede_graph_config){.size = sizeof(*config), .max_batch = 128, .warmups = 1};
 }
 
+static int graph_failed(const struct cede_graph *g, int r);
+
 static int graph_configure(struct cede_graph *g, const struct cede_graph_config *config)
 {
     cede_graph_defaults(&g->config);
-    if (config && config->size != sizeof(*config))
+    if (config && !SIZED(config->size, *config))
         return -EINVAL;
     if (config)
         g->config = *config;
-    if (g->config.flags & ~(unsigned)CEDE_GRAPH_EAGER || g->config.warmups > WARMUPS_MAX)
+    const struct cede_graph_config *c = &g->config;
+    if (!SETTINGS(FLAGS(c, CEDE_GRAPH_EAGER), SETTING(c, warmups, 0, WARMUPS_MAX),
+                  SETTING(c, nbuckets, 0, CEDE_GRAPH_BUCKETS_MAX)))
         return -EINVAL;
-    int n = cede_graph_sizes(&g->config, g->sizes);
+    int n = cede_graph_sizes(c, g->sizes);
     if (n < 0)
-        return n;
+        return SAY(n, {-EINVAL, "max_batch, or each of `buckets`, is not 1 to 2^30, ascending"});
     g->n = (unsigned)n;
     const char *wanted = getenv("CEDE_GRAPH");
     g->eager = g->config.flags & CEDE_GRAPH_EAGER || (wanted && strcmp(wanted, "0") == 0);
-    return g->eager ? 0 : cede_graph_load(&g->cu, &g->device);
+    return SAY(g->eager ? 0 : cede_graph_load(&g->cu, &g->device),
+               {-ENOSYS, "no libcuda of driver 525 or later, or no context is current: create one "
+                         "first, or set CEDE_GRAPH_EAGER"});
 }
 
 CEDE_API int cede_graph_open(const struct cede_graph_config *config, cede_graph_step step,
@@ -47,11 +54,10 @@ CEDE_API int cede_graph_open(const struct cede_graph_config *config, cede_graph_
 {
     if (out)
         *out = NULL;
-    if (!out || !step)
-        return -EINVAL;
     WHOLE_CALL;
+    CALL(GIVEN(out) && GIVEN(step));
     struct cede_graph *g = calloc(1, sizeof(*g));
-    int r = g ? graph_configure(g, config) : -ENOMEM;
+    int r = g ? graph_configure(g, config) : cede_no_memory();
     if (r) {
         free(g);
         return r;
@@ -163,11 +169,10 @@ CEDE_API int cede_graph_launch(struct cede_graph *g, void *stream, unsigned n, u
 {
     unsigned took = 0;
     WHOLE_CALL;
-    if (!g || !n)
-        return -EINVAL;
+    CALL(GIVEN(g) && IS(n, "n is 0: give at least 1"));
     if (!graph_enter(g, stream))
-        return -EBUSY;
-    int r = graph_run(g, n, &took);
+        return graph_failed(g, -EBUSY);
+    int r = graph_failed(g, graph_run(g, n, &took));
     graph_leave(g);
     if (bucket)
         *bucket = took;
@@ -212,12 +217,12 @@ static int graph_prepare_all(struct cede_graph *g)
 CEDE_API int cede_graph_prepare(struct cede_graph *g, void *stream, unsigned n)
 {
     WHOLE_CALL;
-    int i = g && n ? cede_graph_pick(g->sizes, g->n, n) : 0;
-    if (!g || i < 0)
-        return -EINVAL;
+    CALL(GIVEN(g) && SETTINGS(cede_setting("n", n, 0, g->sizes[g->n - 1])));
     if (!graph_enter(g, stream))
-        return -EBUSY;
+        return graph_failed(g, -EBUSY);
+    int i = cede_graph_pick(g->sizes, g->n, n);
     int r = g->eager ? 0 : n ? graph_prepare_one(g, (unsigned)i) : graph_prepare_all(g);
+    r = graph_failed(g, r);
     graph_leave(g);
     return r;
 }
@@ -233,9 +238,9 @@ CEDE_API void cede_graph_changed(struct cede_graph *g)
 CEDE_API int cede_graph_get_bucket(struct cede_graph *g, unsigned n, struct cede_graph_bucket *out,
                                    size_t size)
 {
-    int i = g && n ? cede_graph_pick(g->sizes, g->n, n) : -1;
-    if (i < 0 || !out || size != sizeof(*out))
-        return -EINVAL;
+    CALL(GIVEN(g) && GIVEN(out) && SIZED(size, *out) &&
+         SETTINGS(cede_setting("n", n, 1, g->sizes[g->n - 1])));
+    int i = cede_graph_pick(g->sizes, g->n, n);
     const struct graph_entry *e = &g->entries[i];
     *out = (struct cede_graph_bucket){
         .size = g->sizes[i],
@@ -275,11 +280,21 @@ static void graph_error_text(const struct cede_graph *g, char *out, size_t size)
                  what == GRAPH_FAILED_STEP ? "run the step" : "launch the graph", batch, number);
 }
 
+/* A failure in words. */
+static int graph_failed(const struct cede_graph *g, int r)
+{
+    char text[256] = "";
+    if (r < 0 && r != -EBUSY) {
+        graph_error_text(g, text, sizeof(text));
+        cede_fail(r, "%s", text);
+    }
+    return SAY(r, {-EBUSY, "another thread, or the step itself, uses the cache: one at a time"});
+}
+
 CEDE_API int cede_graph_get_statistics(struct cede_graph *g, struct cede_graph_statistics *out,
                                        size_t size)
 {
-    if (!g || !out || size != sizeof(*out))
-        return -EINVAL;
+    CALL(GIVEN(g) && GIVEN(out) && SIZED(size, *out));
     *out = (struct cede_graph_statistics){
         .buckets = g->n,
         .graphs = graph_count(g),

@@ -42,7 +42,7 @@ static int lease_measure(struct cede_pool *p, const struct lease_kernel *f,
         if (r)
             p->error = why;
         if (r || !p->open)
-            return p->open ? r : -ESHUTDOWN;
+            return p->open ? cede_fail(r, "%s", why.text) : -ESHUTDOWN;
         cede_kernels_learn(p->kernels, &copy, s, &profile);
     }
     a->occupancy = cede_profile_share(&profile, s->blocks);
@@ -199,11 +199,11 @@ static int lease_equip(struct cede_pool *p, const struct lease_event *e, struct 
     h->stream = stream; /* also where the pool was closed: closing destroys it */
     if (!p->open)
         return -ESHUTDOWN;
-    if (r) {
-        p->error = why;
-        lease_end(p, e->id);
-    }
-    return r;
+    if (!r)
+        return 0;
+    p->error = why;
+    lease_end(p, e->id);
+    return cede_fail(r, "%s", why.text);
 }
 
 static bool lease_reports(const struct cede_pool *p, const struct lease_owner *owner,
@@ -241,8 +241,7 @@ static int lease_refused(const struct cede_pool *p, int device, const char *kern
     *f = kernel ? cede_kernels_find(p->kernels, kernel) : NULL;
     if (device < CEDE_ANY_DEVICE || device >= 2 * ONLY ||
         (device >= 0 && ((unsigned)device & (ONLY - 1)) >= p->config.devices))
-        return cede_fail(-EINVAL, "the pool has no device %d: give 0 to %u, or CEDE_ANY_DEVICE",
-                         device >= 0 ? device & (ONLY - 1) : device, p->config.devices - 1);
+        return cede_pool_no_device(p, device >= 0 ? device & (ONLY - 1) : device);
     if (kernel && !*f)
         return cede_fail(-ENOENT,
                          "the pool knows no kernel '%.63s': register it first, with "
@@ -256,6 +255,29 @@ static int lease_refused(const struct cede_pool *p, int device, const char *kern
     return 0;
 }
 
+/* In words. lacks: what it waited for. */
+static int lease_failed(const struct cede_pool *p, int r, enum lease_wait lacks)
+{
+    static const char *const texts[] = {
+        [WAIT_QUEUE] = "other leases wait before it",
+        [WAIT_COUNT] = "max_concurrent_streams leases are active",
+        [WAIT_OCCUPANCY] = "the active leases fill the GPU, by max_total_occupancy",
+        [WAIT_MEMORY] = "the GPU has too little free memory",
+        [WAIT_UTILIZATION] = "the GPU is busier than target_utilization_percent",
+        [WAIT_STREAM] = "all streams have a lease",
+    };
+    if (!p->open)
+        return cede_pool_closed();
+    if (lacks && (r == -EAGAIN || r == -ETIMEDOUT))
+        return cede_fail(r, "%s: %s: release leases, or %s",
+                         r == -EAGAIN ? "it would have to wait" : "no lease in time", texts[lacks],
+                         r == -EAGAIN ? "give a time-out" : "wait longer");
+    return SAY(r, {-ECANCELED, "the scope is cancelled: open another"},
+               {-ETIMEDOUT, "the scope's deadline has passed: open another"},
+               {-ESHUTDOWN, "the queue is shut down: stop asking"},
+               {-ENOSPC, "the pool has `capacity` leases: release some, or open it with more"});
+}
+
 static int lease_acquire(struct cede_pool *p, struct lease_owner *owner, int device,
                          const char *kernel, const struct cede_shape *s, cede_timeout timeout_us,
                          struct cede_lease *out)
@@ -266,7 +288,8 @@ static int lease_acquire(struct cede_pool *p, struct lease_owner *owner, int dev
                           .only = device >= 0 && (device & ONLY),
                           .last = lease_last[at].pool == pool ? lease_last[at].device : SLOT_NONE,
                           .priority = s->priority,
-                          .memory_bytes = s->memory_bytes};
+                          .memory_bytes =
+                              min_u64(s->memory_bytes, UINT64_MAX / p->config.capacity)};
     struct lease_waiter w = {.owner = owner, .memory = s->memory_bytes != 0};
     struct lease_data mine = {0};
     const struct lease_kernel *f;
@@ -313,7 +336,7 @@ static int lease_acquire(struct cede_pool *p, struct lease_owner *owner, int dev
 out:
     if (mine.reported)
         cede_request_finish(p->config.cede, &mine.request, false);
-    return r;
+    return lease_failed(p, r, w.event.wait);
 }
 
 static const struct cede_shape no_shape;
@@ -324,7 +347,7 @@ int cede_lease_check(struct cede_pool *p, int device, const char *kernel,
     const struct lease_kernel *f;
     int r = cede_pool_enter(p);
     if (r)
-        return cede_fail(r, r == -ESHUTDOWN ? "the pool is closed" : NULL);
+        return r;
     r = lease_refused(p, device, kernel, shape ? shape : &no_shape, &f);
     pthread_mutex_unlock(&p->lock);
     return r;
@@ -335,9 +358,9 @@ int cede_lease_acquire(struct cede_pool *p, struct lease_owner *owner, int devic
                        struct cede_lease *out)
 {
     WHOLE_CALL;
-    int r = cede_timeout_check(timeout_us);
-    if (!r)
-        r = out ? cede_pool_enter(p) : -EINVAL;
+    if (!TIMEOUT(timeout_us) || !GIVEN(out))
+        return -EINVAL;
+    int r = cede_pool_enter(p);
     if (r)
         return r;
     r = lease_acquire(p, owner, device, kernel, shape ? shape : &no_shape, timeout_us, out);
@@ -349,12 +372,14 @@ CEDE_API int cede_acquire(struct cede_pool *p, int device, const char *kernel,
                           const struct cede_shape *shape, cede_timeout timeout_us,
                           struct cede_lease *out)
 {
+    CALL(ALWAYS);
     return cede_lease_acquire(p, cede_owner_here(), device, kernel, shape, timeout_us, out);
 }
 
 CEDE_API int cede_try_acquire(struct cede_pool *p, int device, const char *kernel,
                               const struct cede_shape *shape, struct cede_lease *out)
 {
+    CALL(ALWAYS);
     return cede_lease_acquire(p, cede_owner_here(), device, kernel, shape, 0, out);
 }
 
@@ -364,7 +389,7 @@ CEDE_API int cede_try_acquire(struct cede_pool *p, int device, const char *kerne
 static struct cede_pool *lease_pool(const struct cede_lease *lease)
 {
     struct cede_pool *p = &cede_pool_table[lease->opaque[0] % CEDE_POOLS_MAX];
-    if (cede_pool_enter(p) < 0)
+    if (!cede_pool_try_enter(p))
         return NULL;
     if (p->generation == lease->opaque[0] / CEDE_POOLS_MAX)
         return p;
@@ -374,14 +399,13 @@ static struct cede_pool *lease_pool(const struct cede_lease *lease)
 
 CEDE_API int cede_release(const struct cede_lease *lease)
 {
-    if (!lease || !lease->opaque[0])
-        return -EINVAL;
+    CALL(GIVEN(lease) &&
+         IS(lease->opaque[0], "the lease is all 0: give one that cede_acquire() has set"));
     struct cede_pool *p = lease_pool(lease);
-    if (!p)
-        return -ESTALE;
-    int r = lease_end(p, lease->opaque[1]);
-    pthread_mutex_unlock(&p->lock);
-    return r;
+    int r = p ? lease_end(p, lease->opaque[1]) : -ESTALE;
+    if (p)
+        pthread_mutex_unlock(&p->lock);
+    return SAY(r, {-ESTALE, "it was released before, or its pool is closed: release it once"});
 }
 
 CEDE_API int cede_lease_wanted(const struct cede_lease *lease)
@@ -397,7 +421,7 @@ CEDE_API int cede_lease_wanted(const struct cede_lease *lease)
 void cede_lease_release_all(const struct lease_owner *owner)
 {
     for (struct cede_pool *p = cede_pool_table; p < cede_pool_table + CEDE_POOLS_MAX; p++) {
-        if (cede_pool_enter(p) < 0)
+        if (!cede_pool_try_enter(p))
             continue;
         for (uint32_t i = 0; p->started && i < p->config.capacity; i++) {
             if (p->data[i].id && p->data[i].owner == owner)
@@ -410,7 +434,7 @@ void cede_lease_release_all(const struct lease_owner *owner)
 void cede_lease_wake_owners(void)
 {
     for (struct cede_pool *p = cede_pool_table; p < cede_pool_table + CEDE_POOLS_MAX; p++) {
-        if (cede_pool_enter(p) < 0)
+        if (!cede_pool_try_enter(p))
             continue;
         for (uint32_t i = 0; p->inside && i < p->config.capacity; i++) {
             if (p->data[i].waiter && p->data[i].waiter->owner)

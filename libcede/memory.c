@@ -3,8 +3,8 @@
 #include "libcede/memory.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <search.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +13,9 @@
 #include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 
 #define USERS_MAX 256U
-#define GIB(x)    ((double)(x) / (1U << 30))
 
 static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -72,17 +72,26 @@ static void memory_in_child(void)
     }
 }
 
+static bool memory_config_valid(const struct cede_memory_config *c)
+{
+    return SIZED(c->size, *c) &&
+           SETTINGS(FLAGS(c, CEDE_MEMORY_NO_GPU), SETTING(c, device, 0, INT_MAX),
+                    SETTING(c, capacity, 1, ROOMS_CAPACITY_MAX),
+                    SETTING(c, block_timeout_us, 0, INT64_MAX),
+                    SETTING(c, polling_us, 1, UINT64_MAX),
+                    SETTING(c, reserve_fraction, 0, 0.999999), SETTING(c, high, 1e-6, 1),
+                    SETTING(c, critical, c->high, 1));
+}
+
 static int memory_fill(struct cede_memory *m)
 {
     struct cede_memory_config *c = &m->config;
-    if (c->flags & ~(unsigned)CEDE_MEMORY_NO_GPU || c->device < 0 ||
-        !(c->reserve_fraction >= 0 && c->reserve_fraction < 1) || !c->polling_us ||
-        c->block_timeout_us < 0)
-        return -EINVAL;
     int r = c->flags & CEDE_MEMORY_NO_GPU ? -ENODEV
                                           : cede_memory_gpu_open(c->device, &m->gpu, &m->error);
+    if (r && m->error.text[0] && (r != -ENODEV || !c->total_bytes))
+        return cede_fail(r, "%s", m->error.text);
     if (r && (r != -ENODEV || !c->total_bytes))
-        return r;
+        return SAY(r, {-ENODEV, "total_bytes is 0, and no GPU is used: set it"});
     uint64_t there = m->gpu ? cede_memory_gpu_total(m->gpu) : c->total_bytes;
     struct rooms_config rooms = {.total_bytes =
                                      c->total_bytes ? min_u64(c->total_bytes, there) : there,
@@ -92,6 +101,10 @@ static int memory_fill(struct cede_memory *m)
     rooms.reserve_bytes = c->reserve_bytes
                               ? c->reserve_bytes
                               : (uint64_t)((double)rooms.total_bytes * c->reserve_fraction);
+    if (rooms.reserve_bytes >= rooms.total_bytes)
+        return cede_fail(-EINVAL, "reserve_bytes is %llu: there are %llu bytes",
+                         (unsigned long long)rooms.reserve_bytes,
+                         (unsigned long long)rooms.total_bytes);
     r = cede_rooms_new(&rooms, &m->rooms);
     if (r)
         return r;
@@ -104,13 +117,15 @@ static int memory_fill(struct cede_memory *m)
 CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct cede_memory **out)
 {
     static bool watching; /* forks */
+    struct cede_memory_config c;
     struct cede_memory *m = cede_memory_table;
     int r = 0;
     WHOLE_CALL;
-    if (!out)
-        return -EINVAL;
+    CALL(GIVEN(out));
     *out = NULL;
-    if (config && config->size != sizeof(*config))
+    cede_memory_defaults(&c);
+    c = config ? *config : c;
+    if (!memory_config_valid(&c))
         return -EINVAL;
     pthread_mutex_lock(&handles_lock);
     while (m < cede_memory_table + CEDE_MEMORIES_MAX && m->open) /* written under both locks */
@@ -121,10 +136,7 @@ CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct ce
         r = -pthread_atfork(NULL, NULL, memory_in_child);
     watching |= r == 0;
     if (r == 0) {
-        if (config)
-            m->config = *config;
-        else
-            cede_memory_defaults(&m->config);
+        m->config = c;
         r = memory_fill(m);
         if (r)
             memory_empty(m);
@@ -139,12 +151,13 @@ CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct ce
         *out = m;
     }
     pthread_mutex_unlock(&handles_lock);
-    return r;
+    return SAY(r, {-EMFILE, "CEDE_MEMORIES_MAX are open: close one"});
 }
 
 CEDE_API int cede_memory_close(struct cede_memory *m)
 {
     WHOLE_CALL;
+    CALL(ALWAYS);
     pthread_mutex_lock(&handles_lock);
     if (cede_memory_enter(m) < 0) {
         pthread_mutex_unlock(&handles_lock);
@@ -169,19 +182,20 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
 CEDE_API int cede_memory_pressure(struct cede_memory *m)
 {
     WHOLE_CALL;
+    CALL(ALWAYS);
     int r = cede_memory_enter(m);
     if (r)
         return r;
     cede_memory_sample(m, false);
     r = m->open ? cede_rooms_view(m->rooms).pressure : -ESHUTDOWN;
-    cede_memory_leave(m);
-    return r;
+    return cede_memory_leave(m, r);
 }
 
 CEDE_API int cede_memory_get_statistics(struct cede_memory *m, struct cede_memory_statistics *out,
                                         size_t size)
 {
-    int r = out && size == sizeof(*out) ? cede_memory_enter(m) : -EINVAL;
+    CALL(GIVEN(out) && SIZED(size, *out));
+    int r = cede_memory_enter(m);
     if (r)
         return r;
     struct rooms_view v = cede_rooms_view(m->rooms);
@@ -255,24 +269,15 @@ CEDE_API int cede_memory_users(struct cede_memory *m, struct cede_memory_user *u
 {
     struct cede_memory_user v[USERS_MAX];
     WHOLE_CALL;
-    int r = users || !n ? cede_memory_enter(m) : -EINVAL;
+    CALL(n == 0 || GIVEN(users));
+    int r = cede_memory_enter(m);
     if (r)
         return r;
     r = memory_users(m, v);
     if (r > 0 && n)
         memcpy(users, v, min_u64(min_u64((uint64_t)r, n), USERS_MAX) * sizeof(*v));
     pthread_mutex_unlock(&m->lock);
-    return r;
-}
-
-__attribute__((format(printf, 4, 5))) static void memory_add(char *text, size_t size, size_t *at,
-                                                             const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = *at < size ? vsnprintf(text + *at, size - *at, format, args) : 0;
-    va_end(args);
-    *at += n > 0 ? (size_t)n : 0;
+    return SAY(r, {-ENOTSUP, "libnvidia-ml does not say which processes have memory"});
 }
 
 CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
@@ -280,32 +285,26 @@ CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
     struct cede_memory_user v[USERS_MAX];
     size_t at = 0;
     WHOLE_CALL;
-    int r = text && size ? cede_memory_enter(m) : -EINVAL;
+    CALL(GIVEN(text) && IS(size, "size is 0: give that of the text"));
+    int r = cede_memory_enter(m);
     if (r)
         return r;
     cede_memory_sample(m, false);
     int n = m->open ? memory_users(m, v) : 0;
-    if (!m->open) {
-        pthread_mutex_unlock(&m->lock);
-        return -ESHUTDOWN;
-    }
-    const struct rooms_view w = cede_rooms_view(m->rooms);
-    memory_add(
-        text, size, &at,
-        "GPU %d: there is room for %.2f GiB of %.2f GiB: %.2f GiB are free, %.2f GiB of them "
-        "are the reserve and %.2f GiB are promised; %u threads wait; this process allocated "
-        "%.2f GiB here",
-        m->config.device, GIB(w.available_bytes), GIB(m->config.total_bytes), GIB(w.free_bytes),
-        GIB(m->config.reserve_bytes), GIB(w.promised_bytes), w.waiting, GIB(w.allocated_bytes));
+    bool open = m->open;
+    if (open)
+        cede_memory_describe(m, text, size, &at);
     pthread_mutex_unlock(&m->lock);
+    if (!open)
+        return cede_memory_closed();
     for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
-        memory_add(text, size, &at, "%s%s (pid %d%s) has ", i ? ", " : "; ",
-                   v[i].name[0] ? v[i].name : "a process", v[i].pid,
-                   v[i].ours ? ", this process" : "");
+        cede_memory_add(text, size, &at, "%s%s (pid %d%s) has ", i ? ", " : "; ",
+                        v[i].name[0] ? v[i].name : "a process", v[i].pid,
+                        v[i].ours ? ", this process" : "");
         if (v[i].bytes == UINT64_MAX)
-            memory_add(text, size, &at, "an unknown amount");
+            cede_memory_add(text, size, &at, "an unknown amount");
         else
-            memory_add(text, size, &at, "%.2f GiB", GIB(v[i].bytes));
+            cede_memory_add(text, size, &at, "%.2f GiB", MEMORY_GIB(v[i].bytes));
     }
     return 0;
 }

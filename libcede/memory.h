@@ -1,5 +1,5 @@
 /* Inside libcede: a handle of cede_memory_open(), shared by
- *   memory_table.c  the handles and their locks
+ *   memory_table.c  the handles, their locks, and their failures in words
  *   memory.c        opening, closing, statistics, users
  *   memory_room.c   waiting for room, allocating, freeing
  *   memory_lease.c  leases with memory, managed ranges, what kernels need
@@ -65,12 +65,19 @@ extern struct cede_memory cede_memory_table[CEDE_MEMORIES_MAX];
 
 /* 0: open, and its lock is held. -EINVAL, -ESHUTDOWN. */
 int cede_memory_enter(struct cede_memory *m);
+int cede_memory_closed(void); /* cede_fail(-ESHUTDOWN) */
+/* What there is, in words, with the lock held. Both add to what is in text up to *at. */
+void cede_memory_describe(const struct cede_memory *m, char *text, size_t size, size_t *at);
+void cede_memory_add(char *text, size_t size, size_t *at, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+#define MEMORY_GIB(bytes) ((double)(bytes) / (1U << 30))
 /* Gives up the lock for a call of the driver or the daemon, and takes it again. The handle may be
  * closed meanwhile, but what it has stays until then. */
 void cede_memory_step_out(struct cede_memory *m);
 void cede_memory_step_in(struct cede_memory *m);
-/* Ends cede_memory_enter(), and calls on_pressure if the pressure has changed. */
-void cede_memory_leave(struct cede_memory *m);
+/* Ends cede_memory_enter(), and calls on_pressure if the pressure has changed. Returns r, with a
+ * text. */
+int cede_memory_leave(struct cede_memory *m, int r);
 int cede_memory_compare(const void *a, const void *b); /* two struct allocation */
 
 /* ---- memory_room.c: with the lock held ---- */

@@ -134,10 +134,10 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
                                  struct cede_lease *lease, struct cede_reservation *room)
 {
     WHOLE_CALL;
-    int r = cede_timeout_check(timeout_us);
-    if (r || !lease || !room || nranges > CEDE_RANGES_MAX || (nranges && !ranges))
-        return -EINVAL;
-    r = cede_memory_enter(m);
+    CALL(TIMEOUT(timeout_us) && GIVEN(lease) && GIVEN(room) &&
+         IS(nranges <= CEDE_RANGES_MAX, "%u ranges: give at most CEDE_RANGES_MAX", nranges) &&
+         (nranges == 0 || GIVEN(ranges)));
+    int r = cede_memory_enter(m);
     if (r)
         return r;
     r = cede_lease_check(p, CEDE_ONLY_DEVICE(m->config.device), kernel,
@@ -145,8 +145,7 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
     if (r == 0)
         r = memory_lease(m, p, cede_owner_here(), kernel, shape, ranges, nranges, timeout_us, lease,
                          room);
-    cede_memory_leave(m);
-    return r;
+    return cede_memory_leave(m, r);
 }
 
 int cede_memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease_owner *owner,
@@ -154,9 +153,7 @@ int cede_memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease_o
                       struct cede_lease *lease, struct cede_reservation *room)
 {
     int r = cede_memory_enter(m);
-    if (r)
-        return r;
-    r = memory_lease(m, p, owner, kernel, shape, NULL, 0, timeout_us, lease, room);
-    cede_memory_leave(m);
-    return r;
+    return r ? r
+             : cede_memory_leave(
+                   m, memory_lease(m, p, owner, kernel, shape, NULL, 0, timeout_us, lease, room));
 }

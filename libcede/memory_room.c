@@ -12,6 +12,8 @@
 #include "libcede/handle.h"
 #include "libcede/memory.h"
 
+#define MEMORY_SOME(bytes) IS(bytes, "0 bytes: give at least 1")
+
 #define ASK_NS    NSEC_PER_SEC        /* between two requests for the same room */
 #define REFUSE_NS (10 * NSEC_PER_SEC) /* the same, where the daemon refused */
 
@@ -214,15 +216,14 @@ static bool memory_has(const struct cede_memory *m, const struct cede_reservatio
 CEDE_API int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes)
 {
     WHOLE_CALL;
+    CALL(ALWAYS);
     int r = cede_memory_enter(m);
     if (r)
         return r;
     cede_memory_sample(m, false);
     if (m->open && m->stale && !cede_rooms_fits(m->rooms, bytes))
         cede_memory_sample(m, true);
-    r = m->open ? cede_rooms_fits(m->rooms, bytes) : -ESHUTDOWN;
-    cede_memory_leave(m);
-    return r;
+    return cede_memory_leave(m, m->open ? cede_rooms_fits(m->rooms, bytes) : -ESHUTDOWN);
 }
 
 CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_timeout timeout_us,
@@ -230,34 +231,30 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_tim
 {
     uint64_t id;
     WHOLE_CALL;
-    int r = cede_timeout_check(timeout_us);
-    if (!r)
-        r = out && bytes ? cede_memory_enter(m) : -EINVAL;
+    CALL(TIMEOUT(timeout_us) && GIVEN(out) && MEMORY_SOME(bytes));
+    int r = cede_memory_enter(m);
     if (r)
         return r;
     r = cede_memory_wait(m, cede_owner_here(), bytes, cede_memory_until(m, timeout_us), &id);
     if (r == 0)
         *out = cede_memory_reservation(m, id, bytes);
-    cede_memory_leave(m);
-    return r;
+    return cede_memory_leave(m, r);
 }
 
 CEDE_API int cede_memory_release(const struct cede_reservation *r)
 {
     WHOLE_CALL;
-    if (!r || !r->opaque[0])
-        return -EINVAL;
+    CALL(GIVEN(r) && IS(r->opaque[0], "the reservation is all 0: give one that was set"));
     struct cede_memory *m = &cede_memory_table[r->opaque[0] % CEDE_MEMORIES_MAX];
     if (cede_memory_enter(m) < 0)
-        return -ESTALE;
+        return cede_fail(-ESTALE, "its handle is closed: memory was freed by that");
     uint64_t id = r->opaque[1], peak = memory_has(m, r) ? cede_rooms_peak(m->rooms, id) : 0;
     uint64_t key = peak ? m->data[room_slot(id)].key : 0;
     int code = memory_has(m, r) && cede_memory_end(m, id) == 0 ? 0 : -ESTALE;
     if (code == 0 && key)
         cede_needs_learn(&m->needs, key, peak);
     m->stale = true; /* the program's own allocator may have the memory now */
-    cede_memory_leave(m);
-    return code;
+    return cede_memory_leave(m, code);
 }
 
 /* ---- allocations ----------------------------------------------------------------------------- */
@@ -342,9 +339,8 @@ CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reser
                                   uint64_t bytes, cede_timeout timeout_us, uint64_t *address)
 {
     WHOLE_CALL;
-    int r = cede_timeout_check(timeout_us);
-    if (!r)
-        r = address && bytes ? cede_memory_enter(m) : -EINVAL;
+    CALL(TIMEOUT(timeout_us) && GIVEN(address) && MEMORY_SOME(bytes));
+    int r = cede_memory_enter(m);
     if (r)
         return r;
     struct allocation *a = m->gpu ? calloc(1, sizeof(*a)) : NULL;
@@ -358,21 +354,22 @@ CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reser
         *address = a->address;
     else if (r != -ESHUTDOWN || !a || !a->address) /* else closing frees it */
         free(a);
-    cede_memory_leave(m);
-    return r;
+    return cede_memory_leave(m, r);
 }
 
 CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
 {
     const struct allocation key = {.address = address};
     WHOLE_CALL;
+    CALL(ALWAYS);
     int r = cede_memory_enter(m);
     if (r)
         return r;
     void *node = tfind(&key, &m->allocations, cede_memory_compare);
     if (!node) {
         pthread_mutex_unlock(&m->lock);
-        return -ENOENT;
+        return cede_fail(-ENOENT, "%#llx was freed, or not allocated by this handle: free it once",
+                         (unsigned long long)address);
     }
     struct allocation *a = *(struct allocation **)node;
     struct gpu_error why = {""};
@@ -388,6 +385,5 @@ CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
     m->stale = true;
     if (m->open)
         memory_wake_first(m);
-    cede_memory_leave(m);
-    return r;
+    return cede_memory_leave(m, r);
 }

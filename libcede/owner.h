@@ -53,8 +53,7 @@ int cede_lease_acquire(struct cede_pool *p, struct lease_owner *owner, int devic
                        const char *kernel, const struct cede_shape *shape, cede_timeout timeout_us,
                        struct cede_lease *out);
 
-/* 0: cede_acquire() may give such a lease, now or later. Else its error, with a text for
- * cede_error_text(). Takes the pool's lock. */
+/* 0: cede_acquire() may give such a lease, now or later. Else its error. Takes the pool's lock. */
 int cede_lease_check(struct cede_pool *p, int device, const char *kernel,
                      const struct cede_shape *shape);
 

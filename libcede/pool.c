@@ -8,6 +8,7 @@
 #include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/error.h"
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 struct cede_pool cede_pool_table[CEDE_POOLS_MAX] = {
@@ -68,24 +69,41 @@ static void pool_in_child(void)
     }
 }
 
+static bool pool_config_valid(const struct cede_pool_config *c)
+{
+    return SIZED(c->size, *c) &&
+           SETTINGS(FLAGS(c, CEDE_POOL_NO_GPU | CEDE_POOL_REPORT_ALL),
+                    SETTING(c, devices, 0, LEASE_DEVICES_MAX),
+                    SETTING(c, capacity, 1, LEASE_CAPACITY_MAX),
+                    SETTING(c, max_concurrent_streams, 1, LEASE_CAPACITY_MAX),
+                    SETTING(c, streams, 0, LEASE_CAPACITY_MAX),
+                    SETTING(c, target_utilization_percent, 0, 100),
+                    SETTING(c, urgent_us, 0, FAR_US), SETTING(c, block_timeout_us, 0, INT64_MAX),
+                    SETTING(c, stream_timeout_us, 0, INT64_MAX),
+                    SETTING(c, max_total_occupancy, 0, LEASE_OCCUPANCY_MAX),
+                    SETTING(c, unknown_occupancy, 0, 1),
+                    SETTING(c, memory_reserve_fraction, 0, 0.999999),
+                    SETTING(c, displace, 0, LEASE_CAPACITY_MAX)) &&
+           (c->max_slowdown == 0 || SETTINGS(SETTING(c, max_slowdown, 1, 1e6)));
+}
+
 static int pool_fill(struct cede_pool *p)
 {
     struct cede_pool_config *c = &p->config;
-    if (c->flags & ~(unsigned)(CEDE_POOL_NO_GPU | CEDE_POOL_REPORT_ALL))
-        return -EINVAL;
     int r = c->flags & CEDE_POOL_NO_GPU ? -ENODEV : cede_gpus_open(&p->gpus, &p->error);
     if (r == -ENOMEM)
         return r;
     unsigned there = p->gpus ? cede_gpus_count(p->gpus) : 0;
     if (p->gpus && there < c->devices)
-        return -ENODEV;
+        return cede_fail(-ENODEV, "devices is %u: there are %u GPUs", c->devices, there);
     c->devices = c->devices ? c->devices : there ? there : 1;
     r = cede_leases_new(c, &p->leases);
     if (r)
         return r;
     p->devices = calloc(c->devices, sizeof(*p->devices));
     p->data = calloc(c->capacity, sizeof(*p->data));
-    p->idle = calloc((size_t)c->devices * POOL_LEVELS, pool_streams(c) * sizeof(void *));
+    p->idle =
+        calloc(p->gpus ? (size_t)c->devices * POOL_LEVELS : 1, pool_streams(c) * sizeof(void *));
     p->kernels = calloc(1, sizeof(*p->kernels));
     if (!p->devices || !p->data || !p->idle || !p->kernels)
         return -ENOMEM;
@@ -101,13 +119,15 @@ static int pool_fill(struct cede_pool *p)
 CEDE_API int cede_pool_open(const struct cede_pool_config *config, struct cede_pool **out)
 {
     static bool watching; /* forks */
+    struct cede_pool_config c;
     struct cede_pool *p = cede_pool_table;
     int r = 0;
     WHOLE_CALL;
-    if (!out)
-        return -EINVAL;
+    CALL(GIVEN(out));
     *out = NULL;
-    if (config && config->size != sizeof(*config))
+    cede_pool_defaults(&c);
+    c = config ? *config : c;
+    if (!pool_config_valid(&c))
         return -EINVAL;
     pthread_mutex_lock(&table_lock);
     while (p < cede_pool_table + CEDE_POOLS_MAX && p->open) /* written under both locks */
@@ -118,10 +138,7 @@ CEDE_API int cede_pool_open(const struct cede_pool_config *config, struct cede_p
         r = -pthread_atfork(NULL, NULL, pool_in_child);
     watching |= r == 0;
     if (r == 0) {
-        if (config)
-            p->config = *config;
-        else
-            cede_pool_defaults(&p->config);
+        p->config = c;
         r = pool_fill(p);
         if (r)
             pool_empty(p);
@@ -134,7 +151,7 @@ CEDE_API int cede_pool_open(const struct cede_pool_config *config, struct cede_p
         *out = p;
     }
     pthread_mutex_unlock(&table_lock);
-    return r;
+    return SAY(r, {-EMFILE, "CEDE_POOLS_MAX pools are open: close one"});
 }
 
 static bool pool_valid(const struct cede_pool *p)
@@ -142,15 +159,31 @@ static bool pool_valid(const struct cede_pool *p)
     return p >= cede_pool_table && p < cede_pool_table + CEDE_POOLS_MAX;
 }
 
+bool cede_pool_try_enter(struct cede_pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    if (p->open)
+        return true;
+    pthread_mutex_unlock(&p->lock);
+    return false;
+}
+
+int cede_pool_no_device(const struct cede_pool *p, int device)
+{
+    return cede_fail(-EINVAL, "the pool has no device %d: give 0 to %u", device,
+                     p->config.devices - 1);
+}
+
+int cede_pool_closed(void)
+{
+    return cede_fail(-ESHUTDOWN, "the pool is closed, in a forked child too: open another");
+}
+
 int cede_pool_enter(struct cede_pool *p)
 {
     if (!pool_valid(p))
-        return -EINVAL;
-    pthread_mutex_lock(&p->lock);
-    if (p->open)
-        return 0;
-    pthread_mutex_unlock(&p->lock);
-    return -ESHUTDOWN;
+        return cede_fail(-EINVAL, "%p is no pool: give what cede_pool_open() has set", (void *)p);
+    return cede_pool_try_enter(p) ? 0 : cede_pool_closed();
 }
 
 void cede_pool_step_out(struct cede_pool *p)
@@ -169,8 +202,7 @@ void cede_pool_step_in(struct cede_pool *p)
 CEDE_API int cede_pool_close(struct cede_pool *p)
 {
     WHOLE_CALL;
-    if (!pool_valid(p))
-        return -EINVAL;
+    CALL(ALWAYS);
     pthread_mutex_lock(&table_lock);
     if (cede_pool_enter(p) < 0) {
         pthread_mutex_unlock(&table_lock);
@@ -205,26 +237,32 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
+/* function: NULL, or the kernel's, whose context is current. */
+static int pool_set_kernel(struct cede_pool *p, const char *name, void *function, double occupancy)
+{
+    int r = cede_pool_enter(p);
+    if (r)
+        return r;
+    r = cede_kernels_set(p->kernels, name, function,
+                         function && p->gpus ? cede_gpus_context(p->gpus) : NULL,
+                         (uint32_t)(occupancy * LEASE_WHOLE + 0.5));
+    pthread_mutex_unlock(&p->lock);
+    return SAY(r, {-EINVAL, "a name of 0 or of more than 63 bytes: give one of 1 to 63"},
+               {-ENOSPC, "the pool has CEDE_KERNELS_MAX kernels: use fewer names"});
+}
+
 CEDE_API int cede_pool_kernel(struct cede_pool *p, const char *name, void *function)
 {
     WHOLE_CALL;
-    int r = function ? cede_pool_enter(p) : -EINVAL;
-    if (r)
-        return r;
-    r = cede_kernels_set(p->kernels, name, function, p->gpus ? cede_gpus_context(p->gpus) : NULL,
-                         0);
-    pthread_mutex_unlock(&p->lock);
-    return r;
+    CALL(GIVEN(function) && GIVEN(name));
+    return pool_set_kernel(p, name, function, 0);
 }
 
 CEDE_API int cede_pool_occupancy(struct cede_pool *p, const char *name, double occupancy)
 {
-    int r = occupancy >= 0 && occupancy <= 1 ? cede_pool_enter(p) : -EINVAL;
-    if (r)
-        return r;
-    r = cede_kernels_set(p->kernels, name, NULL, NULL, (uint32_t)(occupancy * LEASE_WHOLE + 0.5));
-    pthread_mutex_unlock(&p->lock);
-    return r;
+    CALL(GIVEN(name) && IS(occupancy >= 0 && occupancy <= 1,
+                           "an occupancy of %g: give a share of a GPU, 0 to 1", occupancy));
+    return pool_set_kernel(p, name, NULL, occupancy);
 }
 
 /* ---- statistics ------------------------------------------------------------------------------ */
@@ -232,13 +270,14 @@ CEDE_API int cede_pool_occupancy(struct cede_pool *p, const char *name, double o
 CEDE_API int cede_pool_get_statistics(struct cede_pool *p, int device,
                                       struct cede_pool_statistics *out, size_t size)
 {
-    int r = out && size == sizeof(*out) ? cede_pool_enter(p) : -EINVAL;
+    CALL(GIVEN(out) && SIZED(size, *out));
+    int r = cede_pool_enter(p);
+    if (!r && (device < 0 || (unsigned)device >= p->config.devices)) {
+        r = cede_pool_no_device(p, device);
+        pthread_mutex_unlock(&p->lock);
+    }
     if (r)
         return r;
-    if (device < 0 || (unsigned)device >= p->config.devices) {
-        pthread_mutex_unlock(&p->lock);
-        return -EINVAL;
-    }
     struct lease_view v = cede_leases_view(p->leases, (uint32_t)device, cede_clock_now_ns());
     *out = (struct cede_pool_statistics){
         .devices = p->config.devices,

@@ -83,6 +83,11 @@ extern struct cede_pool cede_pool_table[CEDE_POOLS_MAX];
 
 /* 0: the pool is open, and its lock is held. -EINVAL: it is no pool. -ESHUTDOWN: it is closed. */
 int cede_pool_enter(struct cede_pool *p);
+bool cede_pool_try_enter(struct cede_pool *p); /* the same of a slot, without a text */
+
+/* Failures in words; see error.h. */
+int cede_pool_closed(void);
+int cede_pool_no_device(const struct cede_pool *p, int device);
 
 /* Gives up the lock for a call of the driver, and takes it again. The pool may be closed
  * meanwhile, but what it has stays until then. */

@@ -39,8 +39,9 @@ CEDE_API void cede_queue_defaults(struct cede_queue_config *c)
 static int queue_set_models(struct cede_queue *q, unsigned first, unsigned last, unsigned batch_max,
                             uint64_t wait_us, uint64_t expected_us)
 {
-    if (batch_max < 1 || batch_max > CEDE_QUEUE_BATCH_MAX || wait_us >= FAR_US || expected_us < 1 ||
-        expected_us >= FAR_US)
+    if (!SETTINGS(cede_setting("batch_max", batch_max, 1, CEDE_QUEUE_BATCH_MAX),
+                  cede_setting("batch_wait_us", (double)wait_us, 0, FAR_US - 1),
+                  cede_setting("expected_us", (double)expected_us, 1, FAR_US - 1)))
         return -EINVAL;
     for (struct queue_model *m = &q->models[first]; m <= &q->models[last]; m++) {
         m->batch_max = batch_max;
@@ -68,6 +69,18 @@ static int queue_owner_stopped(const struct lease_owner *o)
     return r ? r : owner_stopped(cede_owner_here());
 }
 
+static bool queue_config_valid(const struct cede_queue_config *c)
+{
+    return SIZED(c->size, *c) &&
+           SETTINGS(SETTING(c, policy, CEDE_FIFO, CEDE_LAXITY), SETTING(c, k, 1, UINT32_MAX),
+                    SETTING(c, devices, 1, REQUESTS_DEVICES_MAX),
+                    SETTING(c, batches, 0, CEDE_QUEUE_BATCHES_MAX),
+                    SETTING(c, capacity, 1, REQUESTS_CAPACITY_MAX),
+                    SETTING(c, urgent_us, 0, FAR_US - 1)) &&
+           IS(c->quantile > 0 && c->quantile < 1,
+              "quantile is %g: give one between 0 and 1, but neither", c->quantile);
+}
+
 static int queue_set_up(struct cede_queue *q)
 {
     struct cede_queue_config *c = &q->config;
@@ -79,9 +92,11 @@ static int queue_set_up(struct cede_queue *q)
         r = cede_requests_new(c, REQUESTS_PREFER_NS, &q->requests);
     if (r == 0 && c->pool &&
         cede_pool_get_statistics(c->pool, (int)c->devices - 1, &s, sizeof(s)) < 0)
-        r = -EINVAL;
+        r = cede_fail(-EINVAL, "the pool is closed, or has fewer than %u devices", c->devices);
     for (unsigned d = 0; r == 0 && c->memory && d < c->devices; d++)
-        r = cede_memory_can_allocate(c->memory[d], 0) < 0 ? -EINVAL : 0;
+        r = cede_memory_can_allocate(c->memory[d], 0) < 0
+                ? cede_fail(-EINVAL, "memory[%u] is not open", d)
+                : 0;
     if (r)
         return r;
     q->nreported = c->cede ? cede_requests_slots(q->requests) : 0;
@@ -95,18 +110,17 @@ static int queue_set_up(struct cede_queue *q)
 CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede_queue **out)
 {
     struct cede_queue_config c;
-    if (!out)
-        return -EINVAL;
+    CALL(GIVEN(out));
     *out = NULL;
     cede_queue_defaults(&c);
     c = config ? *config : c;
-    if (c.size != sizeof(c) || !(c.quantile > 0 && c.quantile < 1))
+    if (!queue_config_valid(&c))
         return -EINVAL;
     struct cede_queue *q = calloc(1, sizeof(*q));
     if (!q)
-        return -ENOMEM;
+        return cede_no_memory();
     q->config = c;
-    int r = queue_set_up(q);
+    int r = SAY(queue_set_up(q), {-ENOMEM, "too little memory: free some, or lower capacity"});
     if (r) {
         queue_free(q);
         return r;
@@ -129,8 +143,7 @@ CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede
 CEDE_API int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned batch_max,
                                   uint64_t batch_wait_us, uint64_t expected_us)
 {
-    if (!q || model >= CEDE_QUEUE_MODELS)
-        return -EINVAL;
+    CALL(GIVEN(q) && SETTINGS(cede_setting("model", model, 0, CEDE_QUEUE_MODELS - 1)));
     pthread_mutex_lock(&q->lock);
     int r = queue_set_models(q, model, model, batch_max, batch_wait_us, expected_us);
     pthread_mutex_unlock(&q->lock);
@@ -159,11 +172,9 @@ static int queue_most(const struct cede_queue *q, uint64_t bytes, uint32_t *most
 CEDE_API int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
                                   const struct cede_shape *shape)
 {
-    cede_fail(0, NULL);
-    if (!q || model >= CEDE_QUEUE_MODELS)
-        return cede_fail(-EINVAL, "there is no queue, or no model of this number");
-    if (!q->config.pool && (kernel || !q->config.memory))
-        return cede_fail(-EINVAL, "the queue has no pool: set `pool` of its settings");
+    CALL(GIVEN(q) && SETTINGS(cede_setting("model", model, 0, CEDE_QUEUE_MODELS - 1)) &&
+         IS(q->config.pool || (q->config.memory && !kernel),
+            "the queue has no pool: set `pool` of its settings"));
     uint32_t most = CEDE_QUEUE_BATCH_MAX;
     int r = q->config.pool ? cede_lease_check(q->config.pool, CEDE_ANY_DEVICE, kernel, shape) : 0;
     if (r == 0 && q->config.memory && shape && shape->memory_bytes)
@@ -265,15 +276,19 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
 {
     struct cede_queue_ticket unwanted;
     uint32_t preferred;
-    if (!q || !request || cede_class_of(request->cls) == CLASS_COUNT ||
-        !queue_preferred(q, request->device, &preferred))
-        return -EINVAL;
+    CALL(GIVEN(q) && GIVEN(request) &&
+         IS(cede_class_of(request->cls) != CLASS_COUNT,
+            "cls is %d: give CEDE_LATENCY, CEDE_NORMAL or CEDE_BATCH", (int)request->cls) &&
+         IS(queue_preferred(q, request->device, &preferred),
+            "device is %#x: give CEDE_PREFER_DEVICE() of one of %u, or 0",
+            (unsigned)request->device, q->config.devices));
+    ticket = ticket ? ticket : &unwanted;
     pthread_mutex_lock(&q->lock);
-    int r = q->shut ? -ESHUTDOWN
-                    : queue_submit(q, request, preferred, ticket ? ticket : &unwanted,
-                                   cede_clock_now_ns());
+    int r = q->shut ? -ESHUTDOWN : queue_submit(q, request, preferred, ticket, cede_clock_now_ns());
     pthread_mutex_unlock(&q->lock);
-    return r;
+    if (r == -EBUSY)
+        return cede_fail(r, "%s", cede_queue_text(ticket->answer));
+    return SAY(r, {-ESHUTDOWN, "the queue is shut down: open another"});
 }
 
 /* A waiting request has been taken out. */
@@ -286,14 +301,14 @@ static void queue_cancelled(struct cede_queue *q, uint64_t ticket)
 
 CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
 {
-    if (!q)
-        return -EINVAL;
+    CALL(GIVEN(q));
     pthread_mutex_lock(&q->lock);
     int r = cede_requests_cancel(q->requests, ticket);
     if (r == 0)
         queue_cancelled(q, ticket);
     pthread_mutex_unlock(&q->lock);
-    return r;
+    return SAY(r, {-EBUSY, "the request runs: wait for its batch"},
+               {-ENOENT, "no waiting request has this ticket: it has ended, or never was"});
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
@@ -341,8 +356,7 @@ CEDE_API int cede_queue_reclaim(struct cede_queue *q, void **user)
 {
     struct request w;
     int r = -ENOENT;
-    if (!q || !user)
-        return -EINVAL;
+    CALL(GIVEN(q) && GIVEN(user));
     pthread_mutex_lock(&q->lock);
     if (!q->shut) {
         r = -EBUSY;
@@ -352,7 +366,8 @@ CEDE_API int cede_queue_reclaim(struct cede_queue *q, void **user)
         r = 0;
     }
     pthread_mutex_unlock(&q->lock);
-    return r;
+    return SAY(r, {-EBUSY, "the queue is not shut down: call cede_queue_shutdown() first"},
+               {-ENOENT, "no waiting request is left"});
 }
 
 CEDE_API void cede_queue_close(struct cede_queue *q)
@@ -383,8 +398,7 @@ CEDE_API void cede_queue_close(struct cede_queue *q)
 CEDE_API int cede_queue_get_statistics(struct cede_queue *q, struct cede_queue_statistics *out,
                                        size_t size)
 {
-    if (!q || !out || size != sizeof(*out))
-        return -EINVAL;
+    CALL(GIVEN(q) && GIVEN(out) && SIZED(size, *out));
     pthread_mutex_lock(&q->lock);
     *out = q->s;
     out->p50_us = cede_estimate_get(&q->latency, 0.5, 0) / NSEC_PER_USEC;

@@ -200,10 +200,10 @@ static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now, u
 CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout timeout_us,
                              struct cede_queue_batch *b)
 {
+    int r;
     WHOLE_CALL;
-    int r = cede_timeout_check(timeout_us);
-    if (r || !q || !b || device >= q->config.devices)
-        return -EINVAL;
+    CALL(TIMEOUT(timeout_us) && GIVEN(q) && GIVEN(b) &&
+         SETTINGS(cede_setting("device", device, 0, q->config.devices - 1)));
     pthread_mutex_lock(&q->lock);
     struct queue_device *d = &q->devices[device];
     uint64_t now = cede_clock_now_ns(), wake_ns;
@@ -234,7 +234,9 @@ CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout
     if (--q->inside == 0 && q->shut)
         pthread_cond_broadcast(&q->left);
     pthread_mutex_unlock(&q->lock);
-    return r;
+    return SAY(r, {-EAGAIN, "no batch is to run now: ask again after retry_us"},
+               {-ETIMEDOUT, "no batch came in time: ask again"},
+               {-ESHUTDOWN, "the queue is shut down: stop asking"});
 }
 
 /* The run time with the GPU to itself, by the larger of the shares at its start and now: rather too
@@ -274,8 +276,7 @@ static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, b
 
 CEDE_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *b, int failed)
 {
-    if (!q || !b)
-        return -EINVAL;
+    CALL(GIVEN(q) && GIVEN(b));
     int r = -ENOENT;
     pthread_mutex_lock(&q->lock);
     uint32_t slots = b->id && b->device < q->config.devices ? q->config.batches : 0;
@@ -286,5 +287,5 @@ CEDE_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch
         r = 0;
     }
     pthread_mutex_unlock(&q->lock);
-    return r;
+    return SAY(r, {-ENOENT, "the batch does not run: hand it back once, unchanged"});
 }

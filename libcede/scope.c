@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/cancel_guard.h"
@@ -32,8 +33,9 @@ struct cede_scope {
     struct task *first, **last; /* tasks that have not begun */
     unsigned running;           /* tasks */
     unsigned idle, nthreads, max;
-    int result; /* of the first failure */
-    bool over;  /* no task runs or waits, and none will */
+    int result;     /* of the first failure */
+    char said[256]; /* cede_error_text() of that task; "": it had none */
+    bool over;      /* no task runs or waits, and none will */
     bool joining, joined;
     pthread_t threads[]; /* max */
 };
@@ -103,6 +105,7 @@ static void scope_run_one(struct cede_scope *s)
 
     struct owner_frame f = {.owner = &s->owner, .outer = cede_owner_frames};
     cede_owner_frames = &f;
+    cede_call_now.code = 0;
     int r = t.call(s, t.arg);
     cede_owner_frames = f.outer;
 
@@ -112,6 +115,8 @@ static void scope_run_one(struct cede_scope *s)
         why = r == -EDEADLK || r < -ERRNO_MAX ? -EIO : r;
     pthread_mutex_lock(&s->lock);
     if (why) {
+        if (!s->result && why == cede_call_now.code)
+            snprintf(s->said, sizeof(s->said), "%s", cede_error_text());
         scope_stop_locked(s, why);
         pthread_mutex_unlock(&s->lock);
         cede_owner_wake_all(); /* this task still counts as running, so the scope stays */
@@ -154,14 +159,15 @@ static void scope_add_thread_locked(struct cede_scope *s)
 CEDE_API int cede_scope_open(struct cede_scope **out, struct cede_scope *parent, unsigned threads,
                              cede_timeout timeout_us)
 {
-    if (!out)
-        return -EINVAL;
+    CALL(GIVEN(out));
     *out = NULL;
-    if (cede_timeout_check(timeout_us) || threads > CEDE_SCOPE_THREADS_MAX)
+    if (!TIMEOUT(timeout_us) ||
+        !IS(threads <= CEDE_SCOPE_THREADS_MAX, "threads is %u: give at most %d", threads,
+            CEDE_SCOPE_THREADS_MAX))
         return -EINVAL;
     struct cede_scope *s = calloc(1, sizeof(*s) + threads * sizeof(s->threads[0]));
     if (!s)
-        return -ENOMEM;
+        return cede_no_memory();
     s->owner.stopped = scope_owner_stopped;
     s->parent = parent;
     s->max = threads;
@@ -175,14 +181,22 @@ CEDE_API int cede_scope_open(struct cede_scope **out, struct cede_scope *parent,
     return 0;
 }
 
-CEDE_API int cede_scope_fork(struct cede_scope *s, cede_task call, void *arg)
+/* A failure in words. */
+static int scope_say(int r)
 {
-    if (!s || !call)
-        return -EINVAL;
+    return SAY(r, {-EBUSY, "the scope was joined: open another"},
+               {-ECANCELED, "the scope was cancelled: open another to go on"},
+               {-ETIMEDOUT, "the scope's deadline has passed: open another to go on"},
+               {-EDEADLK, "a task of the scope calls it: leave that to the scope's owner"});
+}
+
+CEDE_API int cede_scope_fork(struct cede_scope *s, cede_task task, void *arg)
+{
+    CALL(GIVEN(s) && GIVEN(task));
     struct task *t = malloc(sizeof(*t));
     if (!t)
-        return -ENOMEM;
-    *t = (struct task){.call = call, .arg = arg};
+        return cede_no_memory();
+    *t = (struct task){.call = task, .arg = arg};
     pthread_mutex_lock(&s->lock);
     int r = s->over ? -EBUSY : scope_stopped(s);
     if (!r) {
@@ -196,7 +210,7 @@ CEDE_API int cede_scope_fork(struct cede_scope *s, cede_task call, void *arg)
     pthread_mutex_unlock(&s->lock);
     if (r)
         free(t);
-    return r;
+    return scope_say(r);
 }
 
 /* The calling thread runs a task of the scope, or of one within it. */
@@ -223,13 +237,8 @@ static void scope_sleep_locked(struct cede_scope *s)
         scope_stop_locked(s, -ETIMEDOUT);
 }
 
-CEDE_API int cede_scope_join(struct cede_scope *s)
+static int scope_join(struct cede_scope *s)
 {
-    WHOLE_CALL;
-    if (!s)
-        return 0;
-    if (scope_inside(s))
-        return -EDEADLK;
     pthread_mutex_lock(&s->lock);
     bool mine = !s->joining;
     s->joining = true;
@@ -254,18 +263,27 @@ CEDE_API int cede_scope_join(struct cede_scope *s)
     while (!s->joined)
         pthread_cond_wait(&s->change, &s->lock);
     int r = s->result;
+    if (r && s->said[0])
+        cede_fail(r, "a task failed: %s", s->said);
     pthread_mutex_unlock(&s->lock);
-    return r;
+    return scope_say(r);
+}
+
+CEDE_API int cede_scope_join(struct cede_scope *s)
+{
+    WHOLE_CALL;
+    CALL(ALWAYS);
+    return !s ? 0 : scope_inside(s) ? scope_say(-EDEADLK) : scope_join(s);
 }
 
 CEDE_API int cede_scope_close(struct cede_scope *s)
 {
-    if (!s)
-        return 0;
-    if (scope_inside(s))
-        return -EDEADLK;
+    WHOLE_CALL;
+    CALL(ALWAYS);
+    if (!s || scope_inside(s))
+        return s ? scope_say(-EDEADLK) : 0;
     cede_scope_cancel(s);
-    int r = cede_scope_join(s);
+    int r = scope_join(s);
     pthread_cond_destroy(&s->change);
     pthread_mutex_destroy(&s->lock);
     free(s);

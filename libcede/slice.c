@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cancel_guard.h"
 #include "cede/slice.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
@@ -55,40 +56,22 @@ CEDE_API void cede_slice_defaults(struct cede_slice_config *config)
     };
 }
 
-static int slice_refuse(struct cede_slice_progress *p, const char *what)
+static bool slice_valid(const struct cede_slice_config *c, const struct cede_slice_progress *p)
 {
-    snprintf(p->error, sizeof(p->error), "%s", what);
-    return -EINVAL;
-}
-
-static int slice_check(const struct cede_slice_config *c, struct cede_slice_progress *p)
-{
-    if (c->size != sizeof(*c))
-        return slice_refuse(p, "the settings are not of this release: call cede_slice_defaults()");
-    if (!c->launch)
-        return slice_refuse(p, "the settings have no `launch`: give a function that puts elements "
-                               "into the stream");
-    if (c->flags & ~3U || c->flags == 3)
-        return slice_refuse(p, "unknown flags: give 0, CEDE_SLICE_NO_GPU or CEDE_SLICE_OPENCL");
-    if (c->flags & CEDE_SLICE_OPENCL && !c->stream)
-        return slice_refuse(p, "OpenCL without a queue: set `stream` to a cl_command_queue");
-    if (c->depth < 1 || c->depth > CEDE_SLICE_DEPTH_MAX)
-        return slice_refuse(p, "`depth` is out of range: give 1 to 8");
-    if (c->target_us < 1 || c->target_us > CEDE_SLICE_TARGET_MAX_US)
-        return slice_refuse(p, "`target_us` is out of range: give 1 to 1000000");
-    if (!c->multiple)
-        return slice_refuse(p, "`multiple` is 0: give at least 1");
-    const char *name = cede_timeout_check(c->timeout_us)    ? "timeout_us"
-                       : cede_timeout_check(c->patience_us) ? "patience_us"
-                                                            : NULL;
-    if (name) {
-        snprintf(p->error, sizeof(p->error), "`%s`: %s", name, cede_error_text());
-        return -EINVAL;
-    }
-    if (p->done > c->count || p->saved > p->done)
-        return slice_refuse(p, "the progress is not of this work: begin with one that is all 0, "
-                               "except `done` from a checkpoint");
-    return 0;
+    return SIZED(c->size, *c) &&
+           IS(c->launch, "launch is NULL: give a function that puts elements into the stream") &&
+           IS(c->flags <= CEDE_SLICE_OPENCL,
+              "flags is %#x: give 0, CEDE_SLICE_NO_GPU or CEDE_SLICE_OPENCL", c->flags) &&
+           IS(c->stream || !(c->flags & CEDE_SLICE_OPENCL),
+              "stream is NULL: for OpenCL, give a cl_command_queue") &&
+           SETTINGS(SETTING(c, depth, 1, CEDE_SLICE_DEPTH_MAX),
+                    SETTING(c, target_us, 1, CEDE_SLICE_TARGET_MAX_US),
+                    SETTING(c, multiple, 1, UINT64_MAX)) &&
+           cede_timeout_valid("timeout_us", c->timeout_us) &&
+           cede_timeout_valid("patience_us", c->patience_us) &&
+           IS(p->done <= c->count && p->saved <= p->done,
+              "the progress is not of this work: begin with one that is all 0, except `done` from "
+              "a checkpoint");
 }
 
 /* ---- slices ---------------------------------------------------------------------------------- */
@@ -276,21 +259,17 @@ static int slice_loop(struct slice_run *s)
     }
 }
 
-CEDE_API int cede_slice_run(const struct cede_slice_config *config,
-                            struct cede_slice_progress *progress)
+/* With settings that are valid. A failure is in words in progress->error. */
+static int slice_run(const struct cede_slice_config *config, struct cede_slice_progress *progress)
 {
-    if (!config || !progress)
-        return -EINVAL;
-    progress->error[0] = '\0';
     struct slice_run s = {.config = config, .progress = progress, .stream = config->stream};
-    int r = slice_check(config, progress);
     bool saved = !config->save || progress->saved == progress->done;
-    if (r < 0 || (progress->done == config->count && saved))
-        return r;
+    if (progress->done == config->count && saved)
+        return 0;
     s.ops = config->flags & CEDE_SLICE_NO_GPU   ? &cede_slice_none
             : config->flags & CEDE_SLICE_OPENCL ? &cede_slice_opencl
                                                 : &cede_slice_cuda;
-    r = s.ops->open(2 * RING, &s.stream, &s.gpu, &s.error);
+    int r = s.ops->open(2 * RING, &s.stream, &s.gpu, &s.error);
     if (r < 0) {
         snprintf(progress->error, sizeof(progress->error), "%s",
                  r == -ENOMEM    ? "no memory"
@@ -311,4 +290,20 @@ CEDE_API int cede_slice_run(const struct cede_slice_config *config,
     progress->idle_us += s.idle_ns / NSEC_PER_USEC;
     s.ops->close(s.gpu);
     return r;
+}
+
+CEDE_API int cede_slice_run(const struct cede_slice_config *config,
+                            struct cede_slice_progress *progress)
+{
+    WHOLE_CALL;
+    CALL(GIVEN(config) && GIVEN(progress));
+    progress->error[0] = '\0';
+    if (!slice_valid(config, progress)) {
+        const char *text = cede_error_text();
+        snprintf(progress->error, sizeof(progress->error), "%s",
+                 text + (*text ? strlen(__func__) + 2 : 0));
+        return -EINVAL;
+    }
+    int r = slice_run(config, progress);
+    return SAY(r, {r, progress->error});
 }

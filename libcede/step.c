@@ -114,35 +114,42 @@ static int step_set_up(struct cede_step_loop *l)
         r = cede_step_gpu_stream(l->gpu, &l->stream, &e);
     for (unsigned i = 0; r == 0 && i <= c->depth; i++)
         r = step_set_up_lane(l, &l->lanes[i], &e);
-    return r;
+    return r == -EIO ? cede_fail(r, "%s", e.text)
+                     : SAY(r, {-ENOSYS, "there is no CUDA, or no context is current: create one "
+                                        "first, or set CEDE_STEP_NO_GPU"});
 }
 
-static int step_check(const struct cede_step_config *c)
+static bool step_valid(const struct cede_step_config *c)
 {
-    struct cede_future_statistics s;
+    struct cede_future_statistics s = {0};
     bool gpu = !(c->flags & CEDE_STEP_NO_GPU);
-    if (c->size != sizeof(*c) || c->flags & ~(unsigned)(CEDE_STEP_NO_GPU | CEDE_STEP_SPIN) ||
-        !c->schedule || !c->launch || !c->finish)
-        return -EINVAL;
-    if (c->futures && (cede_future_get_statistics(c->futures, &s, sizeof(s)) ||
-                       s.slots < c->batch || cede_future_on_gpu(c->futures) != gpu))
-        return -EINVAL;
-    return 0;
+    return SIZED(c->size, *c) &&
+           SETTINGS(FLAGS(c, CEDE_STEP_NO_GPU | CEDE_STEP_SPIN),
+                    SETTING(c, depth, 1, CEDE_STEP_DEPTH_MAX),
+                    SETTING(c, batch, 1, CEDE_STEP_BATCH_MAX),
+                    SETTING(c, requests, 1, CEDE_STEP_REQUESTS_MAX)) &&
+           IS(c->schedule && c->launch && c->finish,
+              "schedule, launch or finish is NULL: give all three") &&
+           (!c->futures ||
+            (cede_future_get_statistics(c->futures, &s, sizeof(s)) == 0 &&
+             IS(s.slots >= c->batch, "the map has %u slots: give one with at least `batch`, %u",
+                s.slots, c->batch) &&
+             IS(cede_future_on_gpu(c->futures) == gpu,
+                "of map and loop one is on the GPU: open both with CEDE_..._NO_GPU, or none")));
 }
 
 CEDE_API int cede_step_open(const struct cede_step_config *config, struct cede_step_loop **out)
 {
-    if (!out)
-        return -EINVAL;
+    WHOLE_CALL;
+    CALL(GIVEN(out));
     *out = NULL;
-    int r = config ? step_check(config) : -EINVAL;
-    if (r)
-        return r;
+    if (!GIVEN(config) || !step_valid(config))
+        return -EINVAL;
     struct cede_step_loop *l = calloc(1, sizeof(*l));
     if (!l)
-        return -ENOMEM;
+        return cede_no_memory();
     l->config = *config;
-    r = step_set_up(l);
+    int r = step_set_up(l);
     if (r) {
         step_free(l);
         return r;
@@ -159,7 +166,7 @@ static int step_enter(struct cede_step_loop *l)
     int r = l->inside ? -EDEADLK : 0;
     l->inside = true;
     pthread_mutex_unlock(&l->lock);
-    return r;
+    return SAY(r, {-EDEADLK, "a function of the program calls it: return from that first"});
 }
 
 static void step_tell_left(struct cede_step_loop *l)
@@ -182,6 +189,7 @@ CEDE_API int cede_step_close(struct cede_step_loop *l)
 {
     struct gpu_error e;
     WHOLE_CALL;
+    CALL(ALWAYS);
     int r = l ? step_enter(l) : 0;
     if (!l || r)
         return r;
@@ -207,35 +215,35 @@ CEDE_API int cede_step_close(struct cede_step_loop *l)
 CEDE_API int cede_step_join(struct cede_step_loop *l, void *user, struct cede_scope *scope,
                             cede_timeout timeout_us, uint64_t *id)
 {
-    if (cede_timeout_check(timeout_us) || !l || !id)
-        return -EINVAL;
+    CALL(TIMEOUT(timeout_us) && GIVEN(l) && GIVEN(id));
     uint64_t deadline = timeout_end(timeout_us, cede_clock_now_ns(), CEDE_TIMEOUT_FOREVER);
     pthread_mutex_lock(&l->lock);
     int r = cede_order_join(l->order, user, scope, deadline, id);
     l->s.joined += r == 0;
     pthread_mutex_unlock(&l->lock);
-    return r;
+    return SAY(r, {-ENOSPC, "`requests` have joined: try again when one has left"});
 }
 
 CEDE_API int cede_step_leave(struct cede_step_loop *l, uint64_t id, int reason)
 {
-    if (!l)
-        return -EINVAL;
+    CALL(GIVEN(l));
     pthread_mutex_lock(&l->lock);
     int r = cede_order_leave(l->order, id, reason);
     pthread_mutex_unlock(&l->lock);
-    return r;
+    return SAY(r, {-ENOENT, "no request of this id has joined, or it has left: leave once"});
 }
 
 CEDE_API int cede_step_add(struct cede_step_loop *l, uint64_t id, int64_t *symbol)
 {
     int64_t unwanted;
-    if (!l)
-        return -EINVAL;
+    CALL(GIVEN(l));
     pthread_mutex_lock(&l->lock);
     int r = l->scheduling ? cede_order_add(l->order, id, symbol ? symbol : &unwanted) : -EPERM;
     pthread_mutex_unlock(&l->lock);
-    return r;
+    return SAY(r, {-EPERM, "only `schedule` may add requests: call it there"},
+               {-EALREADY, "the request is in this step: add it once"},
+               {-ENOENT, "no request of this id has joined, or it has left"},
+               {-ENOSPC, "`batch` requests are in this step: leave the others to the next"});
 }
 
 static int step_scope_stopped(const void *scope)
@@ -341,6 +349,8 @@ static int step_begin(struct cede_step_loop *l)
     uint64_t from = cede_clock_now_ns();
     r = l->config.schedule(l->config.arg, s);
     uint64_t schedule_ns = cede_clock_now_ns() - from;
+    if (r < 0)
+        cede_fail(r, "`schedule` returned %d: %s", r, strerror(-r));
 
     pthread_mutex_lock(&l->lock);
     l->scheduling = false;
@@ -474,7 +484,7 @@ static int step_finish_some(struct cede_step_loop *l, bool launched)
         int r = step_finish(l);
         step_tell_left(l);
         if (r < 0)
-            return r;
+            return cede_fail(r, "`finish` returned %d: %s", r, strerror(-r));
     }
     return any;
 }
@@ -502,23 +512,31 @@ static int step_turn(struct cede_step_loop *l)
     return done ? 1 : stopped ? -ECANCELED : 0;
 }
 
-CEDE_API int cede_step_once(struct cede_step_loop *l)
+static int step_once(struct cede_step_loop *l)
 {
     WHOLE_CALL;
-    int r = l ? step_enter(l) : -EINVAL;
+    int r = step_enter(l);
     if (r)
         return r;
     r = step_turn(l);
     pthread_mutex_lock(&l->lock);
     l->inside = false;
     pthread_mutex_unlock(&l->lock);
-    return r;
+    return SAY(r, {-ECANCELED, "the loop's scope is cancelled, and all steps are finished"},
+               {-ENOBUFS, "others hold the map's slots: release some, or open a larger map"});
+}
+
+CEDE_API int cede_step_once(struct cede_step_loop *l)
+{
+    CALL(GIVEN(l));
+    return step_once(l);
 }
 
 CEDE_API int cede_step_run(struct cede_step_loop *l)
 {
     int r;
-    while ((r = cede_step_once(l)) > 0)
+    CALL(GIVEN(l));
+    while ((r = step_once(l)) > 0)
         ;
     return r;
 }
@@ -526,8 +544,7 @@ CEDE_API int cede_step_run(struct cede_step_loop *l)
 CEDE_API int cede_step_get_statistics(struct cede_step_loop *l, struct cede_step_statistics *out,
                                       size_t size)
 {
-    if (!l || !out || size != sizeof(*out))
-        return -EINVAL;
+    CALL(GIVEN(l) && GIVEN(out) && SIZED(size, *out));
     pthread_mutex_lock(&l->lock);
     *out = l->s;
     out->schedule_us = l->times.schedule / NSEC_PER_USEC;

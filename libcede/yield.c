@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
@@ -59,12 +60,8 @@ static void asking_sleep(struct asking *a, uint64_t left_ns)
     a->sleep_ns = a->sleep_ns < LOOK_MAX_NS ? a->sleep_ns : LOOK_MAX_NS;
 }
 
-CEDE_API int cede_job_yield(struct cede *c, unsigned flags)
+static int job_yield(struct cede *c, unsigned flags)
 {
-    if (flags & ~(unsigned)(CEDE_YIELD_PAUSE | CEDE_YIELD_MEMORY))
-        return -EINVAL;
-    if (!c)
-        return 0;
     struct asking a = asking_begin(c);
     bool look = false;
     for (;;) {
@@ -83,11 +80,22 @@ CEDE_API int cede_job_yield(struct cede *c, unsigned flags)
     }
 }
 
-CEDE_API int cede_job_acquire(struct cede *c, cede_timeout timeout_us)
+CEDE_API int cede_job_yield(struct cede *c, unsigned flags)
 {
-    int r = cede_timeout_check(timeout_us);
-    if (r || !c)
-        return r;
+    WHOLE_CALL;
+    CALL(IS(!(flags & ~(unsigned)(CEDE_YIELD_PAUSE | CEDE_YIELD_MEMORY)),
+            "flags is %#x: give CEDE_YIELD_PAUSE, CEDE_YIELD_MEMORY or 0", flags));
+    return SAY(c ? job_yield(c, flags) : 0,
+               {-ENOTCONN, "there is no daemon, or it does not answer: start ceded"},
+               {-EBUSY, "the move found no room, as others moved or started: try again"},
+               {-ENOMEM, "too little host memory for the job's GPU memory: free some"},
+               {-ENOTSUP, "the job's GPU memory cannot be moved: leave CEDE_YIELD_MEMORY out"},
+               {-ETIMEDOUT, "the job's work did not end within 10 s: end it first"});
+}
+
+static int job_acquire(struct cede *c, cede_timeout timeout_us)
+{
+    int r;
     struct asking a = asking_begin(c);
     const uint64_t end_ns = timeout_end(timeout_us, a.began_ns, CEDE_TIMEOUT_FOREVER);
     for (;;) {
@@ -105,4 +113,13 @@ CEDE_API int cede_job_acquire(struct cede *c, cede_timeout timeout_us)
             return -ETIMEDOUT;
         asking_sleep(&a, left_us < WISH_US ? left_us * NSEC_PER_USEC : UINT64_MAX);
     }
+}
+
+CEDE_API int cede_job_acquire(struct cede *c, cede_timeout timeout_us)
+{
+    WHOLE_CALL;
+    CALL(TIMEOUT(timeout_us));
+    return SAY(c ? job_acquire(c, timeout_us) : 0,
+               {-EPERM, "an administrator made the job yield: ask for `cede acquire`"},
+               {-ETIMEDOUT, "other jobs did not make room in time: wait longer"});
 }

@@ -81,8 +81,8 @@ def available():
 
 
 def _check(result, why=None):
-    """why: in the place of the error's text; that of _said() where the call takes a time-out."""
-    why = why or os.strerror(-result)
+    """why: in the place of what libcede says."""
+    why = why or (_said() if result < 0 else "") or os.strerror(-result)
     if result == -errno.EINVAL:
         raise ValueError(why)
     if result < 0:

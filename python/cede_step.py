@@ -94,7 +94,7 @@ def available():
 
 
 def _check(result, what, why=None):
-    cede._check(result, f"{what}: {why or os.strerror(-result)}")
+    cede._check(result, f"{what}: {why or cede._said()}")
     return result
 
 

@@ -42,7 +42,7 @@ class client
     client()
     {
         ::cede_handle *c;
-        detail::check(::cede_connect(&c), "cede_connect");
+        detail::check(::cede_connect(&c));
         c_.reset(c);
     }
     [[nodiscard]] static std::optional<client> try_connect(std::error_code *why = nullptr) noexcept
@@ -59,7 +59,7 @@ class client
     }
     void set_class(job_class cls)
     {
-        changed(try_set_class(cls), "cede_set_class", "no such class");
+        detail::check(try_set_class(cls));
     }
     [[nodiscard]] std::error_code try_set_weight(unsigned weight) noexcept
     {
@@ -67,7 +67,7 @@ class client
     }
     void set_weight(unsigned weight)
     {
-        changed(try_set_weight(weight), "cede_set_weight", "the weight is not 1 to 10000");
+        detail::check(try_set_weight(weight));
     }
     /* See cede_job_yield(): flags of enum cede_yield_flags. ENOTCONN: there is no daemon. */
     [[nodiscard]] std::error_code try_job_yield(unsigned flags = 0) noexcept
@@ -76,7 +76,7 @@ class client
     }
     void job_yield(unsigned flags = 0)
     {
-        detail::check(::cede_job_yield(c_.get(), flags), "cede_job_yield");
+        detail::check(try_job_yield(flags));
     }
     [[nodiscard]] std::error_code try_job_acquire(microseconds timeout = timeout_default) noexcept
     {
@@ -84,9 +84,7 @@ class client
     }
     void job_acquire(microseconds timeout = timeout_default)
     {
-        int r = ::cede_job_acquire(c_.get(), timeout.count());
-        if (r < 0)
-            throw error(r, detail::reason("cede_job_acquire", ""));
+        detail::check(try_job_acquire(timeout));
     }
     /* Deadline of requests that state none; 0: none. This and the next two only fail by ENOSPC. */
     [[nodiscard]] std::error_code try_set_deadline(microseconds d,
@@ -96,8 +94,7 @@ class client
     }
     void set_deadline(microseconds d, ::cede_stream stream = whole_job)
     {
-        detail::check(try_set_deadline(d, stream),
-                      "cede_set_deadline: CEDE_STREAMS_MAX streams have settings");
+        detail::check(try_set_deadline(d, stream));
     }
     [[nodiscard]] std::error_code try_set_laxity(microseconds laxity,
                                                  ::cede_stream stream = whole_job) noexcept
@@ -106,8 +103,7 @@ class client
     }
     void set_laxity(microseconds laxity, ::cede_stream stream = whole_job)
     {
-        detail::check(try_set_laxity(laxity, stream),
-                      "cede_set_laxity: CEDE_STREAMS_MAX streams have settings");
+        detail::check(try_set_laxity(laxity, stream));
     }
     [[nodiscard]] std::error_code try_set_priority(int priority,
                                                    ::cede_stream stream = whole_job) noexcept
@@ -116,8 +112,7 @@ class client
     }
     void set_priority(int priority, ::cede_stream stream = whole_job)
     {
-        detail::check(try_set_priority(priority, stream),
-                      "cede_set_priority: CEDE_STREAMS_MAX streams have settings");
+        detail::check(try_set_priority(priority, stream));
     }
     /* Pre-preemption: see cede_lead_cuda(). ENOSYS: there is no CUDA. */
     [[nodiscard]] std::error_code try_lead_cuda(microseconds keep = microseconds(0)) noexcept
@@ -126,7 +121,7 @@ class client
     }
     void lead_cuda(microseconds keep = microseconds(0))
     {
-        detail::check(try_lead_cuda(keep), "cede_lead_cuda");
+        detail::check(try_lead_cuda(keep));
     }
 
     bool connected() const noexcept
@@ -157,17 +152,6 @@ class client
     explicit client(::cede_handle *c) noexcept : c_(c)
     {
     }
-    static void changed(std::error_code c, const char *call, const char *invalid)
-    {
-        if (c)
-            throw error(-c.value(),
-                        std::string(call) + ": " +
-                            (c == std::errc::operation_not_permitted
-                                 ? "a user may lower class and weight, but not raise them"
-                             : c == std::errc::invalid_argument ? invalid
-                             : c == std::errc::timed_out        ? "the daemon did not answer"
-                                                                : "the daemon refused"));
-    }
     std::unique_ptr<::cede_handle, detail::closer<::cede_handle, ::cede_close>> c_;
 };
 
@@ -188,7 +172,8 @@ class request
     request &operator=(const request &) = delete;
     ~request()
     {
-        static_cast<void>(try_end());
+        if (r_.opaque[0])
+            static_cast<void>(try_end());
     }
     /* EINVAL: it has ended. ESTALE: it began before a fork(). */
     [[nodiscard]] std::error_code try_queued() noexcept
@@ -197,7 +182,7 @@ class request
     }
     void queued()
     {
-        detail::check(try_queued(), "cede_request_queued: the request has ended");
+        detail::check(try_queued());
     }
     [[nodiscard]] std::error_code try_end() noexcept
     {
@@ -205,7 +190,7 @@ class request
     }
     void end()
     {
-        detail::check(try_end(), "cede_request_end: the request has ended");
+        detail::check(try_end());
     }
 
   private:

@@ -35,7 +35,7 @@ inline constexpr microseconds timeout_now{CEDE_TIMEOUT_NOW};
 inline constexpr microseconds timeout_default{CEDE_TIMEOUT_DEFAULT};
 inline constexpr microseconds timeout_forever{CEDE_TIMEOUT_FOREVER};
 
-/* what(): the call, why it failed in libcede's words, and the text of the errno value. */
+/* what(): cede_error_text(), which names the call, and the text of the errno value. */
 class error : public std::system_error
 {
   public:
@@ -53,15 +53,15 @@ inline std::error_code code(int result) noexcept
     return {result < 0 ? -result : 0, std::generic_category()};
 }
 
-inline void check(int result, const char *text)
+inline void check(int result)
 {
     if (result < 0)
-        throw error(result, text);
+        throw error(result, ::cede_error_text());
 }
 
-inline void check(std::error_code c, const char *text)
+inline void check(std::error_code c)
 {
-    check(-c.value(), text);
+    check(-c.value());
 }
 
 /* Whether a call failed; gives the reason to functions that return an optional. */
@@ -80,14 +80,6 @@ inline std::uint64_t span_us(microseconds t) noexcept
 inline std::uint64_t deadline_us(microseconds t) noexcept
 {
     return t.count() < 0 ? 1 : span_us(t);
-}
-
-/* what() of a call that cede_error_text() is about, or else `text` is. */
-inline std::string reason(const std::string &call, const char *text)
-{
-    const char *why = ::cede_error_text();
-    why = *why ? why : text;
-    return *why ? call + ": " + why : call;
 }
 
 /* A failure's errno value, below 0; -EIO where it has none. */
@@ -146,14 +138,14 @@ template <class T, auto Release> class held
     held &operator=(held &&other) noexcept
     {
         if (this != &other) {
-            static_cast<void>(try_release());
+            drop();
             raw_ = std::exchange(other.raw_, T{});
         }
         return *this;
     }
     ~held()
     {
-        static_cast<void>(try_release());
+        drop();
     }
     /* EINVAL: it is empty. ESTALE: its pool or memory is closed. */
     [[nodiscard]] std::error_code try_release() noexcept
@@ -163,7 +155,7 @@ template <class T, auto Release> class held
     }
     void release()
     {
-        check(try_release(), "release: it is empty, or what it is of is closed");
+        check(try_release());
     }
     explicit operator bool() const noexcept
     {
@@ -175,6 +167,11 @@ template <class T, auto Release> class held
     }
 
   protected:
+    void drop() noexcept /* leaves cede_error_text() as it is if it is empty */
+    {
+        if (*this)
+            static_cast<void>(try_release());
+    }
     T raw_{};
 };
 

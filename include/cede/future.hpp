@@ -28,11 +28,7 @@ class futures
     explicit futures(const futures_config &config = {})
     {
         ::cede_futures *f;
-        int r = ::cede_future_open(&config, &f);
-        detail::check(r, r == -EINVAL   ? "cede_future_open: a setting is out of range"
-                         : r == -ENOSYS ? "cede_future_open: there is no CUDA, or no context is "
-                                          "current"
-                                        : "cede_future_open");
+        detail::check(::cede_future_open(&config, &f));
         f_.reset(f);
     }
     [[nodiscard]] static std::optional<futures> try_open(const futures_config &config = {},
@@ -58,7 +54,7 @@ class futures
     {
         std::error_code why;
         auto symbol = try_reserve(n, &why);
-        detail::check(why, "cede_future_reserve: fewer slots are free, or n is out of range");
+        detail::check(why);
         return *symbol;
     }
     [[nodiscard]] std::error_code try_release(std::int64_t symbol) noexcept
@@ -67,7 +63,7 @@ class futures
     }
     void release(std::int64_t symbol)
     {
-        detail::check(try_release(symbol), "cede_future_release: no reservation has this symbol");
+        detail::check(try_release(symbol));
     }
     [[nodiscard]] std::error_code try_store(void *stream, const ::cede_future_array &values,
                                             std::int64_t symbol) noexcept
@@ -76,8 +72,7 @@ class futures
     }
     void store(void *stream, const ::cede_future_array &values, std::int64_t symbol)
     {
-        detail::check(try_store(stream, values, symbol),
-                      "cede_future_store: an argument is out of range, or the driver refused");
+        detail::check(try_store(stream, values, symbol));
     }
     [[nodiscard]] std::error_code try_store_placed(void *stream,
                                                    const ::cede_future_array &values) noexcept
@@ -86,9 +81,7 @@ class futures
     }
     void store_placed(void *stream, const ::cede_future_array &values)
     {
-        detail::check(
-            try_store_placed(stream, values),
-            "cede_future_store_placed: an argument is out of range, or the driver refused");
+        detail::check(try_store_placed(stream, values));
     }
     [[nodiscard]] std::error_code try_place(void *stream, std::int64_t symbol, unsigned n) noexcept
     {
@@ -96,8 +89,7 @@ class futures
     }
     void place(void *stream, std::int64_t symbol, unsigned n)
     {
-        detail::check(try_place(stream, symbol, n),
-                      "cede_future_place: an argument is out of range, or the driver refused");
+        detail::check(try_place(stream, symbol, n));
     }
     [[nodiscard]] std::error_code try_resolve(void *stream,
                                               const ::cede_future_array &inputs) noexcept
@@ -106,8 +98,7 @@ class futures
     }
     void resolve(void *stream, const ::cede_future_array &inputs)
     {
-        detail::check(try_resolve(stream, inputs),
-                      "cede_future_resolve: an argument is out of range, or the driver refused");
+        detail::check(try_resolve(stream, inputs));
     }
     ::cede_future_statistics statistics() const noexcept
     {

@@ -39,11 +39,7 @@ class graph_cache
               class = std::enable_if_t<!std::is_same_v<std::decay_t<Step>, graph_cache>>>
     explicit graph_cache(Step &&step, const graph_config &config = {})
     {
-        int r = open(config, std::forward<Step>(step));
-        detail::check(r, r == -EINVAL   ? "cede_graph_open: a setting is out of range"
-                         : r == -ENOSYS ? "cede_graph_open: there is no libcuda of driver 525 or "
-                                          "later, or no context is current"
-                                        : "cede_graph_open");
+        detail::check(open(config, std::forward<Step>(step)));
     }
     template <class Step>
     [[nodiscard]] static std::optional<graph_cache>
@@ -66,7 +62,11 @@ class graph_cache
     /* Captures the bucket of a batch of n on the stream, or with 0 all. Throws as launch(). */
     void prepare(void *stream, unsigned n = 0)
     {
-        call("cede_graph_prepare", [&] { return ::cede_graph_prepare(handle(), stream, n); });
+        detail::calls during;
+        int r = ::cede_graph_prepare(handle(), stream, n);
+        if (r < 0)
+            during.check();
+        detail::check(r);
     }
     [[nodiscard]] std::error_code try_prepare(void *stream, unsigned n = 0) noexcept
     {
@@ -78,8 +78,11 @@ class graph_cache
     unsigned launch(void *stream, unsigned n)
     {
         unsigned bucket = 0;
-        call("cede_graph_launch",
-             [&] { return ::cede_graph_launch(handle(), stream, n, &bucket); });
+        detail::calls during;
+        int r = ::cede_graph_launch(handle(), stream, n, &bucket);
+        if (r < 0)
+            during.check();
+        detail::check(r);
         return bucket;
     }
     [[nodiscard]] std::error_code try_launch(void *stream, unsigned n,
@@ -134,24 +137,6 @@ class graph_cache
             else
                 return detail::result_of(f, stream, n);
         });
-    }
-    template <class F> void call(const char *name, F &&f)
-    {
-        detail::calls during;
-        int r = f();
-        if (r >= 0)
-            return;
-        during.check();
-        std::string text = name;
-        if (!g_)
-            text += ": the cache was moved from";
-        else if (r == -EBUSY)
-            text += ": another thread, or the step itself, uses the cache";
-        else if (r == -EINVAL)
-            text += ": the batch is 0 or larger than the largest bucket";
-        else
-            text += std::string(": ") + statistics().error;
-        throw error(r, text);
     }
     std::shared_ptr<void> step_; /* its address stays when the cache is moved */
     std::unique_ptr<::cede_graph, detail::closer<::cede_graph, ::cede_graph_close>> g_;

@@ -61,11 +61,7 @@ class pool
     explicit pool(const pool_config &config = {})
     {
         ::cede_pool *p;
-        int r = ::cede_pool_open(&config, &p);
-        detail::check(r, r == -EINVAL   ? "cede_pool_open: a setting is out of range"
-                         : r == -EMFILE ? "cede_pool_open: CEDE_POOLS_MAX pools are open"
-                         : r == -ENODEV ? "cede_pool_open: there are fewer GPUs than `devices`"
-                                        : "cede_pool_open");
+        detail::check(::cede_pool_open(&config, &p));
         p_.reset(p);
     }
     [[nodiscard]] static std::optional<pool> try_open(const pool_config &config = {},
@@ -83,7 +79,7 @@ class pool
     }
     void kernel(const char *name, void *function)
     {
-        registered(try_kernel(name, function), "cede_pool_kernel");
+        detail::check(try_kernel(name, function));
     }
     [[nodiscard]] std::error_code try_occupancy(const char *name, double share) noexcept
     {
@@ -91,16 +87,14 @@ class pool
     }
     void occupancy(const char *name, double share)
     {
-        registered(try_occupancy(name, share), "cede_pool_occupancy");
+        detail::check(try_occupancy(name, share));
     }
 
     lease acquire(const char *kernel = nullptr, const shape &s = {}, int device = any_device,
                   microseconds timeout = timeout_default)
     {
         lease l;
-        int r = take(p_.get(), device, kernel, s, timeout, l.raw_);
-        if (r < 0)
-            throw refusal("cede_acquire", r, p_.get(), kernel);
+        detail::check(take(device, kernel, s, timeout, l));
         return l;
     }
     /* Does not wait, unless there is a timeout. */
@@ -110,7 +104,7 @@ class pool
                                                    std::error_code *why = nullptr) noexcept
     {
         lease l;
-        if (detail::failed(take(p_.get(), device, kernel, s, timeout, l.raw_), why))
+        if (detail::failed(take(device, kernel, s, timeout, l), why))
             return std::nullopt;
         return l;
     }
@@ -132,54 +126,16 @@ class pool
     explicit pool(::cede_pool *p) noexcept : p_(p)
     {
     }
-    void registered(std::error_code c, const char *call) const
-    {
-        if (c)
-            throw error(-c.value(),
-                        std::string(call) + (!p_ ? ": the pool was moved from"
-                                             : c == std::errc::invalid_argument
-                                                 ? ": the name or its value is out of range"
-                                             : c == std::errc::no_space_on_device
-                                                 ? ": CEDE_KERNELS_MAX names are registered"
-                                                 : ": the pool is not open"));
-    }
     static ::cede_shape raw(const shape &s) noexcept
     {
         return {s.blocks,   s.threads,      s.shared_bytes,
                 s.priority, s.memory_bytes, detail::deadline_us(s.due)};
     }
-    static int take(::cede_pool *p, int device, const char *kernel, const shape &s,
-                    microseconds timeout, ::cede_lease &out) noexcept
+    int take(int device, const char *kernel, const shape &s, microseconds timeout,
+             lease &out) noexcept
     {
         const ::cede_shape c = raw(s);
-        return ::cede_acquire(p, device, kernel, &c, timeout.count(), &out);
-    }
-    /* Why there is no lease, with the driver's message if there is one. */
-    static error refusal(const char *call, int r, ::cede_pool *p, const char *kernel)
-    {
-        std::string text = std::string(call) + (kernel ? " of '" + std::string(kernel) + "'" : "");
-        ::cede_pool_statistics s{};
-        switch (r) {
-        case -EAGAIN:
-        case -ETIMEDOUT:
-            return {r, text + ": there was no room on a GPU in time"};
-        case -ECANCELED:
-            return {r, text + ": the scope is cancelled"};
-        case -EINVAL:
-            return {r, detail::reason(text, p ? "" : "the pool was moved from")};
-        case -ENOENT:
-            return {r, detail::reason(text, "")};
-        case -ENOSPC:
-            return {r, text + ": `capacity` leases are held or waited for"};
-        case -ESHUTDOWN:
-            return {r, text + ": the pool is closed"};
-        default:
-            for (int d = 0; ::cede_pool_get_statistics(p, d, &s, sizeof(s)) == 0; d++) {
-                if (s.error[0])
-                    return {r, text + ": " + s.error};
-            }
-            return {r, text};
-        }
+        return ::cede_acquire(p_.get(), device, kernel, &c, timeout.count(), &out.raw_);
     }
     std::unique_ptr<::cede_pool, detail::closer<::cede_pool, ::cede_pool_close>> p_;
 };

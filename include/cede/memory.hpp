@@ -83,11 +83,7 @@ class memory
     explicit memory(const memory_config &config = {})
     {
         ::cede_memory *m;
-        int r = ::cede_memory_open(&config, &m);
-        detail::check(r, r == -EINVAL   ? "cede_memory_open: a setting is out of range"
-                         : r == -EMFILE ? "cede_memory_open: CEDE_MEMORIES_MAX are open"
-                         : r == -ENODEV ? "cede_memory_open: there is no such GPU"
-                                        : "cede_memory_open");
+        detail::check(::cede_memory_open(&config, &m));
         m_.reset(m);
     }
     bool can_allocate(std::uint64_t bytes) const noexcept
@@ -127,15 +123,7 @@ class memory
                          microseconds timeout = timeout_default)
     {
         memory_lease l;
-        int r = take(p, kernel, s, ranges, timeout, l);
-        if (r == -EINVAL || !m_)
-            throw error(r, detail::reason("cede_memory_acquire",
-                                          !m_           ? "the memory was moved from"
-                                          : !p.handle() ? "the pool was moved from"
-                                                        : "more than CEDE_RANGES_MAX ranges"));
-        if (r != -ENOMEM && r < 0)
-            throw pool::refusal("cede_memory_acquire", r, p.handle(), kernel);
-        check(r, "cede_memory_acquire");
+        check(take(p, kernel, s, ranges, timeout, l), "cede_memory_acquire");
         return l;
     }
     [[nodiscard]] std::optional<memory_lease>
@@ -197,8 +185,9 @@ class memory
     }
     void check(int r, const char *call) const
     {
-        if (r < 0)
-            throw error(r, detail::reason(call, r == -ENOMEM ? text().c_str() : ""));
+        if (r == -ENOMEM)
+            throw error(r, std::string(call) + ": " + text());
+        detail::check(r);
     }
     std::unique_ptr<::cede_memory, detail::closer<::cede_memory, ::cede_memory_close>> m_;
 };

@@ -85,7 +85,8 @@ template <class T> class batch
     batch &operator=(batch &&other) noexcept
     {
         if (this != &other) {
-            static_cast<void>(finish(true));
+            if (q_)
+                static_cast<void>(finish(true));
             q_ = std::exchange(other.q_, nullptr);
             b_ = other.b_;
             other.b_.n = 0;
@@ -94,7 +95,8 @@ template <class T> class batch
     }
     ~batch()
     {
-        static_cast<void>(finish(true));
+        if (q_)
+            static_cast<void>(finish(true));
     }
     /* Its requests have run, and its device is free. EINVAL: it was done before. */
     [[nodiscard]] std::error_code try_done() noexcept
@@ -103,7 +105,7 @@ template <class T> class batch
     }
     void done()
     {
-        detail::check(finish(false), "cede_queue_done: the batch was done before");
+        detail::check(finish(false));
     }
     std::size_t size() const noexcept
     {
@@ -145,9 +147,7 @@ template <class T> class queue
     explicit queue(const queue_config &config = {})
     {
         ::cede_queue *q;
-        int r = ::cede_queue_open(&config, &q);
-        detail::check(r, r == -EINVAL ? "cede_queue_open: a setting is out of range"
-                                      : "cede_queue_open");
+        detail::check(::cede_queue_open(&config, &q));
         q_.reset(q);
     }
     [[nodiscard]] static std::optional<queue> try_open(const queue_config &config = {},
@@ -170,8 +170,7 @@ template <class T> class queue
     void set_model(unsigned model, unsigned batch_max, microseconds batch_wait,
                    microseconds expected)
     {
-        detail::check(try_set_model(model, batch_max, batch_wait, expected),
-                      "cede_queue_set_model: out of range");
+        detail::check(try_set_model(model, batch_max, batch_wait, expected));
     }
 
     /* Kernel and shape for leases of a model's batches. EINVAL: out of range, or there is no pool.
@@ -183,9 +182,7 @@ template <class T> class queue
     }
     void set_lease(unsigned model, const char *kernel, const ::cede_shape &one = {})
     {
-        std::error_code c = try_set_lease(model, kernel, one);
-        if (c)
-            throw error(-c.value(), detail::reason("cede_queue_set_lease", ""));
+        detail::check(try_set_lease(model, kernel, one));
     }
 
     /* Throws `refused`, or `error` (EINVAL, ESHUTDOWN). */
@@ -195,9 +192,7 @@ template <class T> class queue
         int r = put(item, a, t);
         if (r == -EBUSY)
             throw refused(t.answer);
-        detail::check(r, !q_            ? "cede_queue_submit: the queue was moved from"
-                         : r == -EINVAL ? "cede_queue_submit: class or device is out of range"
-                                        : "cede_queue_submit: the queue is shut down");
+        detail::check(r);
         return t;
     }
     /* A ticket whose id is 0 was refused. Empty: EINVAL or ESHUTDOWN. */
@@ -220,7 +215,7 @@ template <class T> class queue
     {
         int r = ::cede_queue_cancel(q_.get(), t.id);
         if (r != -EBUSY && r != -ENOENT)
-            detail::check(r, "cede_queue_cancel: the queue was moved from");
+            detail::check(r);
         return r == 0;
     }
 
@@ -232,10 +227,7 @@ template <class T> class queue
         std::optional<batch<T>> b = try_next(device, timeout, &why);
         int r = -why.value();
         if (r && r != -EAGAIN && r != -ETIMEDOUT && r != -ESHUTDOWN)
-            throw error(r, detail::reason("cede_queue_next", !q_ ? "the queue was moved from"
-                                                             : r == -EINVAL
-                                                                 ? "no such device"
-                                                                 : "the pool gave no lease"));
+            detail::check(r);
         return b;
     }
     [[nodiscard]] std::optional<batch<T>> try_next(unsigned device = 0,

@@ -46,23 +46,14 @@ class scope
     /* Adds a task, from any thread and from tasks. */
     template <class F> void fork(F &&f)
     {
-        std::error_code c = try_fork(std::forward<F>(f));
-        if (c)
-            throw error(-c.value(), !s_ ? "cede_scope_fork: the scope was moved from"
-                                    : c == std::errc::device_or_resource_busy
-                                        ? "cede_scope_fork: the scope was joined"
-                                    : c == std::errc::operation_canceled
-                                        ? "cede_scope_fork: the scope is cancelled"
-                                    : c == std::errc::timed_out
-                                        ? "cede_scope_fork: the scope's deadline has passed"
-                                        : "cede_scope_fork");
+        detail::check(try_fork(std::forward<F>(f)));
     }
     /* Throws only what copying or moving f throws. */
     template <class F> [[nodiscard]] std::error_code try_fork(F &&f)
     {
         using task = task_of<std::decay_t<F>>;
         if (!s_)
-            return detail::code(-EINVAL);
+            return detail::code(::cede_scope_fork(nullptr, run, nullptr));
         std::unique_ptr<task> t(new (std::nothrow) task(s_.get(), std::forward<F>(f)));
         if (!t)
             return detail::code(-ENOMEM);
@@ -79,13 +70,9 @@ class scope
     void join()
     {
         int r = joined();
-        if (r == -EDEADLK)
-            throw error(r, "cede_scope_join: called by a task of the scope");
-        if (r < 0 && s_->thrown)
+        if (r < 0 && r != -EDEADLK && s_->thrown)
             std::rethrow_exception(s_->thrown);
-        detail::check(r, r == -ECANCELED   ? "cede_scope_join: the scope was cancelled"
-                         : r == -ETIMEDOUT ? "cede_scope_join: the scope's deadline has passed"
-                                           : "cede_scope_join: a task failed");
+        detail::check(r);
     }
     [[nodiscard]] std::error_code try_join() noexcept
     {
@@ -179,10 +166,7 @@ class scope
         if (parent && !parent->s_)
             throw error(-EINVAL, "cede_scope_open: the parent is empty");
         s_ = open(parent, threads, timeout, r);
-        if (r < 0)
-            throw error(
-                r, detail::reason("cede_scope_open",
-                                  r == -EINVAL ? "more than CEDE_SCOPE_THREADS_MAX threads" : ""));
+        detail::check(r);
     }
     static owner open(const scope *parent, unsigned threads, microseconds timeout, int &r) noexcept
     {

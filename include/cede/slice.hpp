@@ -104,8 +104,7 @@ class slice_run
             std::rethrow_exception(o.thrown);
         if (o.result == -EAGAIN || o.result == -ETIMEDOUT)
             return false;
-        if (o.result < 0)
-            throw error(o.result, std::string("cede_slice_run: ") + progress.error);
+        detail::check(o.result);
         return true;
     }
 };
@@ -126,7 +125,7 @@ class checkpoint
     }
     void write(std::uint64_t done, const void *data, std::size_t bytes)
     {
-        check(::cede_checkpoint_write(raw(), done, data, bytes), "cede_checkpoint_write: ");
+        detail::check(::cede_checkpoint_write(raw(), done, data, bytes));
     }
     /* The number of elements that are done; empty: there is no checkpoint, and data may have
      * changed. Throws EBADMSG (damaged file), EPROTO (another format), ESTALE (other work). */
@@ -136,7 +135,7 @@ class checkpoint
         int r = ::cede_checkpoint_read(raw(), &done, data, bytes);
         if (r == -ENOENT)
             return std::nullopt;
-        check(r, "cede_checkpoint_read: ");
+        detail::check(r);
         return done;
     }
     [[nodiscard]] std::optional<std::uint64_t> try_read(void *data, std::size_t bytes,
@@ -153,11 +152,6 @@ class checkpoint
     {
         c_.path = path_.c_str(); /* set each time, as this object may have been moved or copied */
         return &c_;
-    }
-    void check(int r, const char *call) const
-    {
-        if (r < 0)
-            throw error(r, std::string(call) + c_.error);
     }
     std::string path_;
     ::cede_checkpoint c_{};

@@ -106,13 +106,8 @@ template <class T> class step_loop
         const step_config &config, Schedule &&schedule, Launch &&launch, Finish &&finish,
         std::function<void(T *, int)> left = [](T *, int) {})
     {
-        int r = open(config, std::forward<Schedule>(schedule), std::forward<Launch>(launch),
-                     std::forward<Finish>(finish), std::move(left));
-        detail::check(
-            r, r == -EINVAL   ? "cede_step_open: a setting is out of range, the map is too small, "
-                                "or one of map and loop is on the GPU and the other is not"
-               : r == -ENOSYS ? "cede_step_open: there is no CUDA, or no context is current"
-                              : "cede_step_open");
+        detail::check(open(config, std::forward<Schedule>(schedule), std::forward<Launch>(launch),
+                           std::forward<Finish>(finish), std::move(left)));
     }
 
     /* May be called from any thread. The request and the scope have to stay until it has left. */
@@ -120,11 +115,7 @@ template <class T> class step_loop
     {
         std::error_code why;
         auto id = try_join(request, in, timeout, &why);
-        if (!id)
-            throw cede::error(-why.value(),
-                              detail::reason("cede_step_join", why == std::errc::no_space_on_device
-                                                                   ? "`requests` have joined"
-                                                                   : "the loop was moved from"));
+        detail::check(why);
         return *id;
     }
     [[nodiscard]] std::optional<std::uint64_t> try_join(T *request, scope *in = nullptr,
@@ -148,7 +139,7 @@ template <class T> class step_loop
     {
         int r = ::cede_step_leave(handle(), id, reason);
         if (r != -ENOENT)
-            detail::check(r, "cede_step_leave: the loop was moved from");
+            detail::check(r);
         return r == 0;
     }
     /* In `schedule`: the symbol of the request's latest result, or 0 if `finish` has had that.
@@ -169,12 +160,7 @@ template <class T> class step_loop
         detail::calls during;
         int r = ::cede_step_once(handle());
         during.check();
-        detail::check(r, r == -ECANCELED ? "cede_step_once: the scope is cancelled"
-                         : r == -EDEADLK ? "cede_step_once: called by a function of the loop"
-                         : r == -ENOBUFS
-                             ? "cede_step_once: others than this loop hold the map's slots"
-                         : !s_ ? "cede_step_once: the loop was moved from"
-                               : "cede_step_once: a function failed");
+        detail::check(r);
         return r > 0;
     }
     /* Calls once() until it returns false. */

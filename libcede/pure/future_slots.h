@@ -16,7 +16,7 @@ struct future_slots {
     uint32_t blocks[]; /* at a block's first slot: its length, and SLOTS_RELEASED; else 0 */
 };
 
-/* slots: a power of two, at most CEDE_FUTURE_SLOTS_MAX. 0, -EINVAL or -ENOMEM. */
+/* slots: a power of two, at most CEDE_FUTURE_SLOTS_MAX. 0 or -ENOMEM. */
 int cede_slots_new(uint32_t slots, struct future_slots **out);
 
 static inline uint32_t slots_free(const struct future_slots *s)
@@ -24,7 +24,7 @@ static inline uint32_t slots_free(const struct future_slots *s)
     return s->slots - (uint32_t)(s->head - s->tail);
 }
 
-/* 0, -EAGAIN (so many are not free) or -EINVAL (n is 0, or more than there are slots). */
+/* n: 1 or more. 0, or -EAGAIN: so many are not free. */
 int cede_slots_reserve(struct future_slots *s, uint32_t n, uint32_t *position);
 /* 0, or -ENOENT: no reserved block begins there. */
 int cede_slots_release(struct future_slots *s, uint32_t position);

@@ -33,9 +33,13 @@
 #include "base/job_terms.h"
 #include "cede/lease.h"
 
+#define LEASE_DEVICES_MAX  4096U
 #define LEASE_CAPACITY_MAX 65536U
-#define LEASE_WHOLE        1000000U /* occupancy in millionths of a GPU */
-#define LEASE_UNKNOWN      UINT32_MAX
+/* Occupancy adds up to more than one GPU: kernels that do not fit are queued behind those that run,
+ * so that the GPU is not idle from the end of one lease to the first kernel of the next. */
+#define LEASE_OCCUPANCY_MAX 64
+#define LEASE_WHOLE         1000000U /* occupancy in millionths of a GPU */
+#define LEASE_UNKNOWN       UINT32_MAX
 
 struct lease_ask {
     uint64_t key;          /* kernel and shape, for estimates; 0: not known */
@@ -69,8 +73,8 @@ struct lease_event {
 
 struct leases;
 
-/* c: its devices have to be known, its times of polling and waiting are the caller's. 0, -EINVAL
- * (something out of range) or -ENOMEM. */
+/* c: within its limits, with its devices; its times of polling and waiting are the caller's. 0 or
+ * -ENOMEM. */
 int cede_leases_new(const struct cede_pool_config *c, struct leases **out);
 void cede_leases_free(struct leases *l);
 

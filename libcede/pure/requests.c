@@ -10,11 +10,9 @@
 #include "libcede/pure/request_plan.h"
 #include "libcede/pure/times.h"
 
-#define DEVICES_MAX  64U
-#define CAPACITY_MAX (1U << 20)
-#define BATCH_MAX    ((uint32_t)CEDE_QUEUE_BATCH_MAX)
-#define LOOK         256U /* requests of a queue that a batch is checked against */
-#define KINDS        16U  /* kinds tried on one free device */
+#define BATCH_MAX ((uint32_t)CEDE_QUEUE_BATCH_MAX)
+#define LOOK      256U /* requests of a queue that a batch is checked against */
+#define KINDS     16U  /* kinds tried on one free device */
 
 enum request_state { REQUEST_FREE, REQUEST_WAITS, REQUEST_RUNS };
 
@@ -57,10 +55,6 @@ struct requests {
 int cede_requests_new(const struct cede_queue_config *c, uint64_t prefer_ns, struct requests **out)
 {
     *out = NULL;
-    if (c->devices < 1 || c->devices > DEVICES_MAX || c->capacity < 1 ||
-        c->capacity > CAPACITY_MAX || c->k < 1 || (unsigned)c->policy > CEDE_LAXITY ||
-        c->urgent_us >= FAR_US || c->batches < 1 || c->batches > CEDE_QUEUE_BATCHES_MAX)
-        return -EINVAL;
     struct requests *r = calloc(1, sizeof(*r));
     if (!r)
         return -ENOMEM;

@@ -19,7 +19,9 @@
 #include "base/job_terms.h"
 #include "cede/queue.h"
 
-#define REQUESTS_PREFER_NS 1000000U /* by which a preferred device may have more to do */
+#define REQUESTS_DEVICES_MAX  64U
+#define REQUESTS_CAPACITY_MAX (1U << 20)
+#define REQUESTS_PREFER_NS    1000000U /* by which a preferred device may have more to do */
 
 struct request {
     uint64_t id; /* a ticket, set by cede_requests_submit() */
@@ -39,8 +41,8 @@ struct request {
 
 struct requests;
 
-/* c: policy, devices, batches, capacity, k, admit, urgent_us. prefer_ns: REQUESTS_PREFER_NS. 0,
- * -ENOMEM, or -EINVAL (one of these is out of range). */
+/* c: policy, devices, batches, capacity, k, admit, urgent_us, within their limits. prefer_ns:
+ * REQUESTS_PREFER_NS. 0 or -ENOMEM. */
 int cede_requests_new(const struct cede_queue_config *c, uint64_t prefer_ns, struct requests **out);
 void cede_requests_free(struct requests *r);
 

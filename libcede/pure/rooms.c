@@ -66,10 +66,6 @@ static void rooms_update(struct rooms *r)
 int cede_rooms_new(const struct rooms_config *c, struct rooms **out)
 {
     *out = NULL;
-    if (!c->total_bytes || c->reserve_bytes >= c->total_bytes || c->capacity < 1 ||
-        c->capacity > ROOMS_CAPACITY_MAX || !(c->high > 0) || !(c->critical >= c->high) ||
-        !(c->critical <= 1))
-        return -EINVAL;
     struct rooms *r = calloc(1, sizeof(*r));
     struct room_entry *slots = calloc(c->capacity, sizeof(*slots));
     if (!r || !slots) {

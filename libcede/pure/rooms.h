@@ -39,7 +39,8 @@ struct rooms_view {
 
 struct rooms;
 
-/* 0, -EINVAL or -ENOMEM. All is free at first. */
+/* 0 or -ENOMEM. All is free at first. The reserve is less than the total, and 0 < high <= critical
+ * <= 1. */
 int cede_rooms_new(const struct rooms_config *c, struct rooms **out);
 void cede_rooms_free(struct rooms *r);
 

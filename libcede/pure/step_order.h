@@ -16,7 +16,7 @@
 
 struct step_order;
 
-/* 0, -EINVAL (something is 0, or past the limits of cede/step.h) or -ENOMEM. */
+/* Within the limits of cede/step.h. 0 or -ENOMEM. */
 int cede_order_new(unsigned depth, unsigned batch, unsigned requests, struct step_order **out);
 void cede_order_free(struct step_order *o);
 

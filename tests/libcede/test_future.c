@@ -40,22 +40,10 @@ static struct cede_future_array array(void *p, unsigned n, unsigned bytes, int64
 
 TEST(refusals)
 {
-    struct cede_future_config c;
-    struct cede_futures *f = (void *)&c;
+    struct cede_futures *f;
     int32_t v[4] = {0};
-    struct cede_future_array a = array(v, 4, 4, 0), bad;
+    struct cede_future_array a = array(v, 4, 4, 0);
     int64_t symbol;
-    cede_future_defaults(&c);
-    c.slots = 3;
-    assert_int_equal(cede_future_open(&c, &f), -EINVAL);
-    assert_null(f);
-    c.slots = 4;
-    c.flags = 2;
-    assert_int_equal(cede_future_open(&c, &f), -EINVAL);
-    c.flags = 0;
-    c.size--;
-    assert_int_equal(cede_future_open(&c, &f), -EINVAL);
-    assert_int_equal(cede_future_open(NULL, NULL), -EINVAL);
     fake_cuda.current = NULL;
     assert_int_equal(cede_future_open(NULL, &f), -ENOSYS);
     fake_cuda.current = context;
@@ -64,17 +52,6 @@ TEST(refusals)
     assert_int_equal(cede_future_reserve(f, 4, &symbol), 0);
     assert_int_equal(cede_future_store(f, NULL, &a, symbol), -EIO);
     assert_non_null(strstr(stats(f).error, "cannot launch"));
-    assert_int_equal(cede_future_store(f, NULL, &a, 0), -EINVAL);
-    assert_int_equal(cede_future_store(f, NULL, &a, -CEDE_FUTURE_POSITIONS - 1), -EINVAL);
-    bad = array(v, 5, 4, 0);
-    assert_int_equal(cede_future_store(f, NULL, &bad, symbol), -EINVAL);
-    bad = array(v, 4, 2, 0);
-    assert_int_equal(cede_future_resolve(f, NULL, &bad), -EINVAL);
-    bad = array(NULL, 4, 4, 0);
-    assert_int_equal(cede_future_store_placed(f, NULL, &bad), -EINVAL);
-    assert_int_equal(cede_future_place(f, NULL, symbol, 5), -EINVAL);
-    assert_int_equal(cede_future_reserve(f, 1, &symbol), -EAGAIN);
-    assert_int_equal(cede_future_release(f, symbol - 1), -ENOENT);
     assert_int_equal(cede_future_release(f, symbol), 0);
     assert_int_equal(cede_future_release(f, symbol), -ENOENT);
     assert_int_equal(stats(f).free, 4);

@@ -25,13 +25,6 @@ TEST(defaults_are_what_they_are_said_to_be)
     assert_int_equal(c.stream_timeout_us, 1000000);
     assert_true(c.memory_reserve_fraction == 0.1);
     assert_int_equal(c.urgent_us, 1000);
-    struct cede_pool *p;
-    c.max_total_occupancy = 64.5;
-    assert_int_equal(cede_pool_open(&c, &p), -EINVAL);
-    assert_null(p);
-    cede_pool_defaults(&c);
-    c.size--;
-    assert_int_equal(cede_pool_open(&c, &p), -EINVAL);
 }
 
 TEST(a_lease_ends_once)
@@ -46,8 +39,6 @@ TEST(a_lease_ends_once)
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &b), 0);
     assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &garbage), -EAGAIN);
     assert_int_equal(cede_release(&garbage), -ESTALE);
-    assert_int_equal(cede_release(NULL), -EINVAL);
-    assert_int_equal(cede_release(&(struct cede_lease){0}), -EINVAL);
     assert_int_equal(cede_release(&a), 0);
     assert_int_equal(cede_release(&a), -ESTALE);
     struct cede_lease again;
@@ -55,9 +46,6 @@ TEST(a_lease_ends_once)
     assert_int_equal(cede_release(&a), -ESTALE);
     assert_int_equal(pool_stats(p, 0).active, 2);
     assert_int_equal(cede_pool_close(p), 0);
-    assert_int_equal(cede_pool_close(p), -EINVAL);
-    assert_int_equal(cede_release(&b), -ESTALE);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), -ESHUTDOWN);
     q = open_pool(1, 2); /* in the same place */
     assert_ptr_equal(p, q);
     assert_int_equal(cede_acquire(q, 0, NULL, NULL, 0, &a), 0);
@@ -66,44 +54,6 @@ TEST(a_lease_ends_once)
     assert_int_equal(cede_release(&first), -ESTALE);
     assert_int_equal(pool_stats(q, 0).active, 1);
     assert_int_equal(cede_pool_close(q), 0);
-    assert_int_equal(cede_acquire(NULL, 0, NULL, NULL, 0, &a), -EINVAL);
-    assert_int_equal(cede_pool_close((struct cede_pool *)&a), -EINVAL);
-}
-
-TEST(bad_arguments_are_refused)
-{
-    struct cede_pool *p = open_pool(2, 1), *many[CEDE_POOLS_MAX];
-    struct cede_lease a;
-    char name[128];
-    assert_int_equal(cede_try_acquire(p, 2, NULL, NULL, &a), -EINVAL);
-    assert_int_equal(cede_try_acquire(p, -2, NULL, NULL, &a), -EINVAL);
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(2), NULL, NULL, &a), -EINVAL);
-    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, NULL), -EINVAL);
-    assert_int_equal(cede_try_acquire(p, 0, "k", NULL, &a), -ENOENT);
-    assert_int_equal(cede_pool_kernel(p, "k", NULL), -EINVAL);
-    assert_int_equal(cede_pool_occupancy(p, "k", 1.1), -EINVAL);
-    assert_int_equal(cede_pool_occupancy(p, "", 0.5), -EINVAL);
-    memset(name, 'x', sizeof(name));
-    name[127] = '\0';
-    assert_int_equal(cede_pool_occupancy(p, name, 0.5), -EINVAL);
-    for (int i = 0; i < CEDE_KERNELS_MAX; i++) {
-        name[0] = (char)('a' + i % 26);
-        name[1] = (char)('a' + i / 26);
-        name[2] = '\0';
-        assert_int_equal(cede_pool_occupancy(p, name, 0.5), 0);
-    }
-    assert_int_equal(cede_pool_occupancy(p, "one more", 0.5), -ENOSPC);
-    assert_int_equal(cede_pool_occupancy(p, "aa", 0.6), 0);
-    assert_int_equal(cede_try_acquire(p, 0, "one more", NULL, &a), -ENOENT);
-    for (int i = 1; i < CEDE_POOLS_MAX; i++)
-        many[i] = open_pool(1, 1);
-    assert_int_equal(cede_pool_open(NULL, &many[0]), -EMFILE);
-    for (int i = 1; i < CEDE_POOLS_MAX; i++)
-        assert_int_equal(cede_pool_close(many[i]), 0);
-    struct cede_pool_statistics s;
-    assert_int_equal(cede_pool_get_statistics(p, 2, &s, sizeof(s)), -EINVAL);
-    assert_int_equal(cede_pool_get_statistics(p, 0, &s, 1), -EINVAL);
-    assert_int_equal(cede_pool_close(p), 0);
 }
 
 TEST(it_waits_no_longer_than_told)
@@ -180,8 +130,6 @@ TEST(leases_with_a_deadline_are_reported)
     assert_int_equal(cede_release(&a), 0);
     assert_string_equal(reported(c.cede), "4 begun, 4 ended, 3 due, 2 met");
     assert_int_equal(cede_pool_close(p), 0);
-    c.flags = CEDE_POOL_NO_GPU | 4;
-    assert_int_equal(cede_pool_open(&c, &p), -EINVAL);
     cede_close(c.cede);
 }
 

@@ -109,8 +109,6 @@ TEST(a_zeroed_request_is_of_class_normal)
     assert_int_equal(next_model(q), 0);
     assert_int_equal(next_model(q), 2);
     cede_queue_close(q);
-    assert_int_equal(cede_set_class(NULL, (enum cede_class)2), -EINVAL);
-    assert_int_equal(cede_set_class(NULL, (enum cede_class)(-2)), -EINVAL);
 }
 
 TEST(refusals)
@@ -228,47 +226,6 @@ TEST(tickets)
     uint64_t again = add(q, 0, CEDE_NORMAL, 0); /* in the same place, another ticket */
     assert_true(again != a && again != b);
     cede_queue_close(q);
-}
-
-TEST(bad_input)
-{
-    struct cede_queue_config good = plain(CEDE_EDF), c[9];
-    struct cede_queue *q;
-    for (unsigned i = 0; i < 9; i++)
-        c[i] = good;
-    c[0].size--;
-    c[1].policy = (enum cede_queue_policy)4;
-    c[2].k = 0;
-    c[3].devices = 0;
-    c[4].capacity = 0;
-    c[5].quantile = 1;
-    c[6].batch_max = CEDE_QUEUE_BATCH_MAX + 1;
-    c[7].batch_wait_us = UINT64_MAX;
-    c[8].expected_us = 0;
-    for (unsigned i = 0; i < 9; i++) {
-        assert_int_equal(cede_queue_open(&c[i], &q), -EINVAL);
-        assert_null(q);
-    }
-    assert_int_equal(cede_queue_open(NULL, NULL), -EINVAL);
-    q = open_queue(NULL);
-    struct cede_queue_statistics s;
-    struct cede_queue_request r = {.cls = (enum cede_class)3},
-                              elsewhere = {.device = CEDE_PREFER_DEVICE(1)};
-    void *user;
-    assert_int_equal(cede_queue_submit(q, &r, NULL), -EINVAL);
-    assert_int_equal(cede_queue_submit(q, &elsewhere, NULL), -EINVAL);
-    elsewhere.device = 1; /* a plain number is no device, lest it is counted from 1 */
-    assert_int_equal(cede_queue_submit(q, &elsewhere, NULL), -EINVAL);
-    elsewhere.device = CEDE_PREFER_DEVICE(-2);
-    assert_int_equal(cede_queue_submit(q, &elsewhere, NULL), -EINVAL);
-    assert_int_equal(cede_queue_submit(NULL, &r, NULL), -EINVAL);
-    assert_int_equal(cede_queue_next(q, 1, 0, &batch), -EINVAL);
-    assert_int_equal(cede_queue_set_model(q, CEDE_QUEUE_MODELS, 1, 1, 1), -EINVAL);
-    assert_int_equal(cede_queue_set_model(q, 0, 0, 1, 1), -EINVAL);
-    assert_int_equal(cede_queue_get_statistics(q, &s, 1), -EINVAL);
-    assert_int_equal(cede_queue_reclaim(q, &user), -EBUSY);
-    cede_queue_close(q);
-    cede_queue_close(NULL);
 }
 
 TEST(requests_are_reported)

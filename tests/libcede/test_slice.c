@@ -323,39 +323,6 @@ TEST(checkpoints)
     assert_int_equal(p.slices, 0);
 }
 
-TEST(refuses)
-{
-    struct program p = {.each_ns = 100};
-    begin(&p, 1000);
-    const struct cede_slice_config good = c;
-    assert_int_equal(cede_slice_run(NULL, &at), -EINVAL);
-    assert_int_equal(cede_slice_run(&c, NULL), -EINVAL);
-#define REFUSED(field, value, text)                                                                \
-    do {                                                                                           \
-        c = good;                                                                                  \
-        c.field = value;                                                                           \
-        run(-EINVAL);                                                                              \
-        assert_non_null(strstr(at.error, text));                                                   \
-        assert_int_equal(p.slices, 0);                                                             \
-    } while (0)
-    REFUSED(size, 8, "cede_slice_defaults");
-    REFUSED(launch, NULL, "launch");
-    REFUSED(flags, 3, "flags");
-    REFUSED(flags, 8, "flags");
-    REFUSED(flags, CEDE_SLICE_OPENCL, "cl_command_queue");
-    REFUSED(depth, 0, "depth");
-    REFUSED(depth, CEDE_SLICE_DEPTH_MAX + 1, "depth");
-    REFUSED(target_us, 0, "target_us");
-    REFUSED(target_us, CEDE_SLICE_TARGET_MAX_US + 1, "target_us");
-    REFUSED(target_us, UINT64_MAX, "target_us");
-    REFUSED(multiple, 0, "multiple");
-    REFUSED(timeout_us, -1, "timeout_us");
-    at.done = 1001;
-    REFUSED(depth, 2, "progress");
-    at = (struct cede_slice_progress){.done = 3, .saved = 4};
-    REFUSED(depth, 2, "progress");
-}
-
 /* Nothing to do, 2^63 elements, steps larger than the work, kernels that take no time at all or
  * far too much. */
 TEST(extremes)

@@ -110,48 +110,6 @@ TEST(order_of_calls)
 
 /* ---- requests that end, and errors ----------------------------------------------------------- */
 
-TEST(settings_that_are_refused)
-{
-    struct trace t = {.most = 1};
-    struct cede_futures *f;
-    struct cede_step_config c[6];
-    assert_int_equal(cede_future_open(NULL, &f), 0);
-    for (unsigned i = 0; i < 6; i++)
-        c[i] = tracing(&t, 2, 0);
-    assert_int_equal(cede_step_open(NULL, &t.loop), -EINVAL);
-    assert_int_equal(cede_step_open(&c[0], NULL), -EINVAL);
-    c[0].depth = 5;
-    c[1].size = 1;
-    c[2].flags = 4;
-    c[3].finish = NULL;
-    c[4].futures = c[5].futures = f;
-    c[4].batch = 4097;
-    c[5].flags = CEDE_STEP_NO_GPU;
-    for (unsigned i = 0; i < 6; i++)
-        assert_int_equal(cede_step_open(&c[i], &t.loop), -EINVAL);
-    cede_future_close(f);
-}
-
-TEST(refusals)
-{
-    struct trace t = {.most = 1};
-    uint64_t id;
-    struct cede_step_config c = tracing(&t, 2, 0);
-    fake_cuda.current = NULL;
-    assert_int_equal(cede_step_open(&c, &t.loop), -ENOSYS);
-    assert_null(t.loop);
-    fake_cuda.current = context;
-    c.requests = 1;
-    assert_int_equal(cede_step_open(&c, &t.loop), 0);
-    assert_int_equal(cede_step_join(t.loop, NULL, NULL, -1, &id), -EINVAL);
-    assert_int_equal(cede_step_join(t.loop, NULL, NULL, 5, &id), 0);
-    assert_int_equal(cede_step_add(t.loop, id, NULL), -EPERM);
-    assert_int_equal(cede_step_join(t.loop, NULL, NULL, 5, &id), -ENOSPC);
-    assert_int_equal(cede_step_leave(t.loop, id + 1, 0), -ENOENT);
-    assert_int_equal(cede_step_close(t.loop), 0);
-    assert_int_equal(cede_step_close(NULL), 0);
-}
-
 /* Whatever the driver refuses while a map and a loop are opened, nothing is left of them. */
 TEST(a_driver_without_memory)
 {

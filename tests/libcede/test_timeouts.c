@@ -1,4 +1,4 @@
-/* libcede: every function that waits takes the same time-outs, and refuses the others in words. */
+/* libcede: every function that waits takes the same time-outs. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -139,10 +139,7 @@ static int by_slice(cede_timeout t, size_t at)
     c.count = 1;
     c.launch = nothing_slice;
     memcpy((char *)&c + at, &t, sizeof(t));
-    int r = cede_slice_run(&c, &progress);
-    if (r == -EINVAL)
-        assert_non_null(strstr(progress.error, "negative"));
-    return r;
+    return cede_slice_run(&c, &progress);
 }
 
 static int by_slice_timeout(cede_timeout t)
@@ -180,20 +177,11 @@ static uint64_t now_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-static void test_refused(void **state)
+static void test_now(void **state)
 {
-    static const cede_timeout wrong[] = {-1, -1000000, INT64_MIN + 1};
     (void)state;
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        for (size_t k = 0; k < sizeof(wrong) / sizeof(wrong[0]); k++) {
-            assert_int_equal(calls[i].call(wrong[k]), -EINVAL);
-            assert_non_null(strstr(cede_error_text(), "CEDE_TIMEOUT_FOREVER"));
-        }
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
         assert_int_equal(calls[i].call(CEDE_TIMEOUT_NOW), calls[i].now);
-        assert_string_equal(cede_error_text(), "");
-    }
-    assert_int_equal(by_queue_next(-1), -EINVAL);
-    assert_non_null(strstr(cede_error_text(), "-1 us"));
     assert_int_equal(by_queue_next(CEDE_TIMEOUT_NOW), -EAGAIN);
     assert_int_equal(by_queue_next(1), -ETIMEDOUT);
 }
@@ -207,24 +195,6 @@ static void test_default(void **state)
         if (calls[i].waits)
             assert_true(now_us() - began >= SHORT_US);
     }
-}
-
-static void test_not_a_default(void **state)
-{
-    struct cede_pool_config p;
-    struct cede_memory_config m;
-    struct cede_pool *other;
-    struct cede_memory *less;
-    (void)state;
-    cede_pool_defaults(&p);
-    p.flags = CEDE_POOL_NO_GPU;
-    p.block_timeout_us = CEDE_TIMEOUT_DEFAULT;
-    assert_int_equal(cede_pool_open(&p, &other), -EINVAL);
-    cede_memory_defaults(&m);
-    m.flags = CEDE_MEMORY_NO_GPU;
-    m.total_bytes = 100;
-    m.block_timeout_us = -1;
-    assert_int_equal(cede_memory_open(&m, &less), -EINVAL);
 }
 
 /* ---- for ever -------------------------------------------------------------------------------- */
@@ -269,9 +239,8 @@ static void test_for_ever(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_now),
         cmocka_unit_test(test_default),
-        cmocka_unit_test(test_not_a_default),
         cmocka_unit_test(test_for_ever),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

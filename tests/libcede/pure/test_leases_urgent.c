@@ -295,9 +295,6 @@ TEST_LEASES(kernels_that_are_not_known_count_the_mean)
     started(ask(60), 0, 0);
     started(a, 0, 0);
     assert_int_equal(view(0).occupancy, LEASE_WHOLE / 100 * 60);
-    p.unknown_occupancy = 1.1;
-    struct leases *none;
-    assert_int_equal(cede_leases_new(&p, &none), -EINVAL);
 }
 
 /* Two GPUs' worth: one lease that fills it runs, one is queued behind. */

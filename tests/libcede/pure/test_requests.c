@@ -344,9 +344,6 @@ TEST(answers)
 {
     struct cede_queue_config p = with_set(CEDE_EDF);
     struct requests *r = NULL;
-    p.k = 0;
-    assert_int_equal(cede_requests_new(&p, REQUESTS_PREFER_NS, &r), -EINVAL);
-    p = with_set(CEDE_EDF);
     p.devices = 2;
     p.capacity = 3;
     p.admit = 1;

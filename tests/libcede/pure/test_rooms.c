@@ -154,17 +154,6 @@ TEST(a_late_word)
     cede_rooms_free(r);
 }
 
-TEST(bad_settings)
-{
-    static const struct rooms_config bad[] = {
-        {0, 0, 1, 0.7, 0.9}, {9, 9, 1, 0.7, 0.9}, {9, 1, 0, 0.7, 0.9}, {9, 1, 65537, 0.7, 0.9},
-        {9, 1, 1, 0, 0.9},   {9, 1, 1, 0.9, 0.8}, {9, 1, 1, 0.7, 1.1},
-    };
-    struct rooms *r;
-    for (unsigned i = 0; i < ARRAY_SIZE(bad); i++)
-        assert_int_equal(cede_rooms_new(&bad[i], &r), -EINVAL);
-}
-
 TEST(pressure)
 {
     static const struct {

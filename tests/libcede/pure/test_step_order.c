@@ -14,22 +14,6 @@ static struct step_order *order_of(unsigned depth, unsigned batch, unsigned requ
     return o;
 }
 
-TEST(sizes)
-{
-    static const struct {
-        unsigned depth, batch, requests;
-        int result;
-    } rows[] = {{0, 1, 1, -EINVAL}, {5, 1, 1, -EINVAL},     {1, 0, 1, -EINVAL},
-                {1, 1, 0, -EINVAL}, {1, 65537, 1, -EINVAL}, {1, 1, 1048577, -EINVAL},
-                {1, 1, 1, 0},       {4, 65536, 1, 0}};
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct step_order *o = NULL;
-        assert_int_equal(cede_order_new(rows[i].depth, rows[i].batch, rows[i].requests, &o),
-                         rows[i].result);
-        cede_order_free(o);
-    }
-}
-
 /* Two requests, A and B, at depth 2 or 3. Each letter is one thing that happens; what is seen is
  * checked by the numbers behind it:
  *   b            a step begins

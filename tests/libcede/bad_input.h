@@ -1,0 +1,58 @@
+/* Rows of calls with bad input, of test_bad_input*.c. A row is one call with its result. A call
+ * that fails leaves a text that begins with its name; one that succeeds leaves none. */
+#ifndef CEDE_TESTS_LIBCEDE_BAD_INPUT_H
+#define CEDE_TESTS_LIBCEDE_BAD_INPUT_H
+
+#include <limits.h>
+#include <math.h>
+
+#include "base/util.h"
+#include "pools.h"
+
+static inline struct cede_pool *open_one(void)
+{
+    const struct cede_pool_config c = no_gpu(1, 1);
+    return open_configured(&c);
+}
+
+void row_seen(const char *name);
+void row(const char *name, long long expected, long long result, int line);
+
+#define ROW(expected, f, ...) row(#f, expected, f(__VA_ARGS__), __LINE__)
+/* Functions that cannot fail: that they return is all there is to see. */
+#define NO_TEXT(f, ...) (row_seen(#f), f(__VA_ARGS__))
+
+/* Rows with `bad` for the settings: `good`, each time with one that is out of range. `config` is
+ * their type. */
+struct bad_setting {
+    size_t at, size;
+    const void *value;
+};
+#define BAD(field, v)                                                                              \
+    {                                                                                              \
+        offsetof(config, field), sizeof(((config *)0)->field), &(typeof(((config *)0)->field))     \
+        {                                                                                          \
+            v                                                                                      \
+        }                                                                                          \
+    }
+#define REFUSED(good, row, ...)                                                                    \
+    do {                                                                                           \
+        const struct bad_setting settings[] = {__VA_ARGS__};                                       \
+        for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {                                        \
+            typeof(good) bad = good;                                                               \
+            memcpy((char *)&bad + settings[i].at, settings[i].value, settings[i].size);            \
+            row;                                                                                   \
+        }                                                                                          \
+    } while (0)
+
+/* Rows with other sizes than that of the struct, which is the last argument but one. */
+#define SIZES(f, out, ...)                                                                         \
+    do {                                                                                           \
+        ROW(-EINVAL, f, __VA_ARGS__, out, 0);                                                      \
+        ROW(-EINVAL, f, __VA_ARGS__, out, sizeof(*(out)) - 1);                                     \
+        ROW(-EINVAL, f, __VA_ARGS__, out, SIZE_MAX);                                               \
+        ROW(-EINVAL, f, __VA_ARGS__, NULL, sizeof(*(out)));                                        \
+        ROW(0, f, __VA_ARGS__, out, sizeof(*(out)));                                               \
+    } while (0)
+
+#endif

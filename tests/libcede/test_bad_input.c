@@ -1,0 +1,384 @@
+/* Every function of libcede, given what it cannot work with: NULL for each pointer, a closed
+ * handle, a forked child, the wrong moment, no size and every size, numbers beyond all limits, NaN.
+ * This file: requests, pools and memory. A function of cede.map (the argument) without a row fails.
+ *
+ * Handles of queues, scopes, maps, caches and loops are memory that closing frees: a closed one
+ * cannot be given. Threads that are cancelled are in test_cancelled.c. */
+#include "bad_input.h"
+#include "cede/memory.h"
+
+#define SEEN_MAX 128
+
+static const char *seen[SEEN_MAX];
+
+void row_seen(const char *name)
+{
+    unsigned i = 0;
+    while (i < SEEN_MAX && seen[i] && strcmp(seen[i], name) != 0)
+        i++;
+    assert_true(i < SEEN_MAX);
+    seen[i] = name;
+}
+
+void row(const char *name, long long expected, long long result, int line)
+{
+    const char *text = cede_error_text();
+    const size_t n = strlen(name);
+    const bool named =
+        strncmp(text, name, n) == 0 && strncmp(text + n, ": ", 2) == 0 && text[n + 2];
+    row_seen(name);
+    if (result != expected || (result < 0 ? !named : text[0] != '\0'))
+        fail_msg("line %d: %s() returned %lld, not %lld, and says '%s'", line, name, result,
+                 expected, text);
+}
+
+/* ---- cede.h: a handle of NULL is allowed ----------------------------------------------------- */
+
+TEST(requests)
+{
+    cede_handle *c = NULL;
+    struct cede_request r = {{0}};
+    struct cede_statistics s;
+    ROW(-EINVAL, cede_connect, NULL);
+    ROW(0, cede_connect, &c);
+    ROW(0, cede_set_class, NULL, CEDE_BATCH);
+    ROW(-EINVAL, cede_set_class, NULL, (enum cede_class)2);
+    ROW(-EINVAL, cede_set_class, c, (enum cede_class)INT_MIN);
+    ROW(0, cede_set_weight, NULL, CEDE_WEIGHT_MAX);
+    ROW(-EINVAL, cede_set_weight, NULL, 0);
+    ROW(-EINVAL, cede_set_weight, c, CEDE_WEIGHT_MAX + 1);
+    ROW(-EINVAL, cede_set_weight, c, UINT_MAX);
+    ROW(0, cede_set_deadline, NULL, 1, 1);
+    ROW(0, cede_set_laxity, NULL, 1, 1);
+    ROW(0, cede_set_priority, NULL, 1, 1);
+    for (cede_stream i = 0; i < CEDE_STREAMS_MAX; i++)
+        ROW(0, cede_set_deadline, c, i, UINT64_MAX);
+    ROW(-ENOSPC, cede_set_deadline, c, CEDE_STREAMS_MAX, 1);
+    ROW(-ENOSPC, cede_set_laxity, c, CEDE_STREAMS_MAX, 1);
+    ROW(-ENOSPC, cede_set_priority, c, CEDE_STREAMS_MAX, 1);
+    ROW(0, cede_set_laxity, c, CEDE_JOB, UINT64_MAX);
+    ROW(0, cede_set_priority, c, CEDE_JOB, INT_MIN);
+    ROW(-EINVAL, cede_request_begin, c, NULL, CEDE_JOB, 0, 0);
+    ROW(-EINVAL, cede_request_queued, c, NULL);
+    ROW(-EINVAL, cede_request_queued, NULL, &r);
+    ROW(-EINVAL, cede_request_end, c, NULL);
+    ROW(-EINVAL, cede_request_end, NULL, &r);
+    ROW(0, cede_request_begin, NULL, &r, CEDE_JOB, UINT64_MAX, UINT64_MAX);
+    ROW(0, cede_request_end, NULL, &r);
+    ROW(0, cede_request_begin, c, &r, CEDE_JOB, UINT64_MAX, UINT64_MAX);
+    ROW(0, cede_request_queued, c, &r);
+    ROW(0, cede_request_end, c, &r);
+    ROW(-EINVAL, cede_request_end, c, &r);
+    memset(&r, 0xA5, sizeof(r));
+    ROW(-EINVAL, cede_request_queued, c, &r);
+    ROW(-EINVAL, cede_request_end, c, &r);
+    ROW(0, cede_lead_cuda, NULL, 0);
+    ROW(-EINVAL, cede_lead_cuda, NULL, UINT64_MAX);
+    ROW(-EINVAL, cede_lead_cuda, c, 10001);
+    ROW(-ENOSYS, cede_lead_cuda, c, 0);
+    SIZES(cede_get_statistics, &s, c);
+    ROW(0, cede_get_statistics, NULL, &s, sizeof(s));
+    ROW(0, cede_job_yield, NULL, 0);
+    ROW(-EINVAL, cede_job_yield, NULL, 4);
+    ROW(-EINVAL, cede_job_yield, c, UINT_MAX);
+    ROW(-ENOTCONN, cede_job_yield, c, 0);
+    ROW(-EINVAL, cede_job_acquire, NULL, -1);
+    ROW(-EINVAL, cede_job_acquire, c, INT64_MIN + 1);
+    ROW(0, cede_job_acquire, c, CEDE_TIMEOUT_FOREVER);
+    assert_int_equal(NO_TEXT(cede_connected, NULL), 0);
+    assert_int_equal(NO_TEXT(cede_wanted, NULL), 0);
+    assert_int_equal(NO_TEXT(cede_share, NULL), CEDE_SHARE_WHOLE);
+    assert_string_equal(NO_TEXT(cede_error_text), "");
+    NO_TEXT(cede_close, NULL);
+    cede_request_begin(c, &r, CEDE_JOB, 0, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        ROW(-ESTALE, cede_request_queued, c, &r);
+        ROW(-ESTALE, cede_request_end, c, &r);
+        ROW(0, cede_request_begin, c, &r, CEDE_JOB, 0, 0);
+        ROW(0, cede_request_end, c, &r);
+        _exit(0);
+    }
+    child_ends_well(child);
+    cede_close(c);
+}
+
+/* ---- pools ----------------------------------------------------------------------------------- */
+
+TEST(settings_of_pools)
+{
+    typedef struct cede_pool_config config;
+    struct cede_pool_config good = no_gpu(1, 1);
+    struct cede_pool *p, *many[CEDE_POOLS_MAX];
+    ROW(-EINVAL, cede_pool_open, &good, NULL);
+    REFUSED(good, ROW(-EINVAL, cede_pool_open, &bad, &p), BAD(size, 0), BAD(size, SIZE_MAX),
+            BAD(flags, 4), BAD(flags, UINT_MAX), BAD(devices, UINT_MAX), BAD(capacity, 0),
+            BAD(capacity, UINT_MAX), BAD(max_concurrent_streams, 0),
+            BAD(max_concurrent_streams, UINT_MAX), BAD(streams, UINT_MAX),
+            BAD(target_utilization_percent, 101), BAD(urgent_us, UINT64_MAX),
+            BAD(block_timeout_us, CEDE_TIMEOUT_DEFAULT), BAD(stream_timeout_us, -1),
+            BAD(max_total_occupancy, 64.001), BAD(max_total_occupancy, NAN),
+            BAD(unknown_occupancy, 1.1), BAD(unknown_occupancy, NAN),
+            BAD(memory_reserve_fraction, 1), BAD(memory_reserve_fraction, -INFINITY),
+            BAD(max_slowdown, 0.5), BAD(max_slowdown, NAN), BAD(displace, UINT_MAX));
+    good.devices = 4096;
+    good.capacity = good.max_concurrent_streams = good.displace = 65536;
+    ROW(0, cede_pool_open, &good, &p);
+    ROW(0, cede_pool_close, p);
+    good = no_gpu(1, 1);
+    for (int i = 0; i < CEDE_POOLS_MAX; i++)
+        ROW(0, cede_pool_open, &good, &many[i]);
+    ROW(-EMFILE, cede_pool_open, &good, &p);
+    for (int i = 0; i < CEDE_POOLS_MAX; i++)
+        ROW(0, cede_pool_close, many[i]);
+    NO_TEXT(cede_pool_defaults, &good);
+}
+
+/* A handle that is closed, in this process or by a fork. */
+static void pool_is_closed(struct cede_pool *p, const struct cede_lease *held)
+{
+    struct cede_pool_statistics s;
+    struct cede_lease l;
+    ROW(-ESHUTDOWN, cede_acquire, p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
+    ROW(-ESHUTDOWN, cede_try_acquire, p, 0, NULL, NULL, &l);
+    ROW(-ESHUTDOWN, cede_pool_kernel, p, "k", &l);
+    ROW(-ESHUTDOWN, cede_pool_occupancy, p, "k", 0.5);
+    ROW(-ESHUTDOWN, cede_pool_get_statistics, p, 0, &s, sizeof(s));
+    ROW(-ESTALE, cede_release, held);
+    assert_int_equal(NO_TEXT(cede_lease_wanted, held), 0);
+    ROW(-EINVAL, cede_pool_close, p);
+}
+
+static struct cede_lease take(struct cede_pool *p)
+{
+    struct cede_lease l = {0};
+    ROW(0, cede_acquire, p, CEDE_ANY_DEVICE, NULL, NULL, 0, &l);
+    return l;
+}
+
+TEST(leases)
+{
+    struct cede_pool_config c = no_gpu(2, 1);
+    struct cede_pool *p, *const bad[] = {NULL, (void *)&c, (void *)-1L};
+    const int devices[] = {INT_MIN, -2, 2, CEDE_ONLY_DEVICE(2), INT_MAX};
+    struct cede_pool_statistics s;
+    struct cede_lease l, zero = {0}, garbage;
+    c.capacity = 3;
+    c.displace = 0;
+    ROW(0, cede_pool_open, &c, &p);
+    assert_int_equal(cede_pool_get_statistics(p, 0, &s, sizeof(s)), 0);
+    assert_string_equal(s.error, "");
+    for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
+        ROW(-EINVAL, cede_acquire, bad[i], 0, NULL, NULL, 0, &l);
+        ROW(-EINVAL, cede_try_acquire, bad[i], 0, NULL, NULL, &l);
+        ROW(-EINVAL, cede_pool_kernel, bad[i], "k", &l);
+        ROW(-EINVAL, cede_pool_occupancy, bad[i], "k", 0.5);
+        ROW(-EINVAL, cede_pool_get_statistics, bad[i], 0, &s, sizeof(s));
+        ROW(-EINVAL, cede_pool_close, bad[i]);
+    }
+    for (unsigned i = 0; i < ARRAY_SIZE(devices); i++)
+        ROW(-EINVAL, cede_try_acquire, p, devices[i], NULL, NULL, &l);
+    ROW(-EINVAL, cede_acquire, p, 0, NULL, NULL, -1, &l);
+    ROW(-EINVAL, cede_acquire, p, 0, NULL, NULL, 0, NULL);
+    ROW(-EINVAL, cede_try_acquire, p, 0, NULL, NULL, NULL);
+    ROW(-ENOENT, cede_acquire, p, 0, "", NULL, 0, &l);
+    ROW(-ENOENT, cede_try_acquire, p, 0, "k", NULL, &l);
+    ROW(-EINVAL, cede_pool_kernel, p, "k", NULL);
+    ROW(-EINVAL, cede_pool_kernel, p, NULL, &l);
+    ROW(-EINVAL, cede_pool_occupancy, p, NULL, 0.5);
+    ROW(-EINVAL, cede_pool_occupancy, p, "", 0.5);
+    ROW(-EINVAL, cede_pool_occupancy, p,
+        &(char[65]){"a name of more than 63 bytes:64-----"
+                    "----------------------------"}[0],
+        0.5);
+    ROW(-EINVAL, cede_pool_occupancy, p, "k", 1.1);
+    ROW(-EINVAL, cede_pool_occupancy, p, "k", NAN);
+    ROW(0, cede_pool_kernel, p, "conv", &l);
+    ROW(-EINVAL, cede_try_acquire, p, 0, "conv", NULL, &l);
+    for (int i = 1; i < CEDE_KERNELS_MAX; i++)
+        ROW(0, cede_pool_occupancy, p, (char[]){(char)('a' + i % 26), (char)('a' + i / 26), 0}, 0);
+    ROW(-ENOSPC, cede_pool_occupancy, p, "one more", 0.5);
+    ROW(-EINVAL, cede_pool_get_statistics, p, INT_MIN, &s, sizeof(s));
+    ROW(-EINVAL, cede_pool_get_statistics, p, 2, &s, sizeof(s));
+    SIZES(cede_pool_get_statistics, &s, p, 0);
+    ROW(-EINVAL, cede_release, NULL);
+    ROW(-EINVAL, cede_release, &zero);
+    memset(&garbage, 0xA5, sizeof(garbage));
+    ROW(-ESTALE, cede_release, &garbage);
+    assert_int_equal(NO_TEXT(cede_lease_wanted, NULL), 0);
+    assert_int_equal(cede_lease_wanted(&zero), 0);
+    assert_int_equal(cede_lease_wanted(&garbage), 0);
+    const struct cede_lease first = take(p), second = take(p);
+    const struct cede_shape most = {UINT_MAX, UINT_MAX, UINT_MAX, INT_MAX, UINT64_MAX, UINT64_MAX};
+    ROW(-EAGAIN, cede_try_acquire, p, 0, NULL, &most, &l);
+    ROW(-ETIMEDOUT, cede_acquire, p, 0, NULL, &most, 1, &l);
+    ROW(0, cede_release, &second);
+    ROW(-ESTALE, cede_release, &second);
+    pid_t child = fork();
+    if (child == 0) {
+        pool_is_closed(p, &first);
+        _exit(0);
+    }
+    child_ends_well(child);
+    ROW(0, cede_pool_close, p);
+    pool_is_closed(p, &first);
+}
+
+TEST(a_pool_that_is_full)
+{
+    struct cede_pool_config c = no_gpu(1, 2);
+    struct cede_lease l;
+    c.capacity = 1;
+    struct cede_pool *p = open_configured(&c);
+    take(p);
+    ROW(-ENOSPC, cede_acquire, p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
+    ROW(0, cede_pool_close, p);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void memory_is_closed(struct cede_memory *m, const struct cede_reservation *held, int closed)
+{
+    struct cede_memory_statistics s;
+    struct cede_memory_user u;
+    struct cede_reservation r;
+    struct cede_lease l;
+    uint64_t a;
+    char text[8];
+    ROW(closed, cede_memory_can_allocate, m, 1);
+    ROW(closed, cede_memory_reserve, m, 1, CEDE_TIMEOUT_FOREVER, &r);
+    ROW(closed, cede_memory_allocate, m, NULL, 1, CEDE_TIMEOUT_FOREVER, &a);
+    ROW(closed, cede_memory_free, m, 1);
+    ROW(closed, cede_memory_pressure, m);
+    ROW(closed, cede_memory_acquire, m, NULL, NULL, NULL, NULL, 0, 0, &l, &r);
+    ROW(closed, cede_memory_users, m, &u, 1);
+    ROW(closed, cede_memory_text, m, text, sizeof(text));
+    ROW(closed, cede_memory_get_statistics, m, &s, sizeof(s));
+    assert_int_equal(NO_TEXT(cede_memory_need, m, NULL, NULL), 0);
+    ROW(-EINVAL, cede_memory_close, m);
+    if (held)
+        ROW(-ESTALE, cede_memory_release, held);
+}
+
+static struct cede_memory_config some_memory(void)
+{
+    struct cede_memory_config c;
+    NO_TEXT(cede_memory_defaults, &c);
+    c.flags = CEDE_MEMORY_NO_GPU;
+    c.total_bytes = 1000;
+    c.capacity = 2;
+    return c;
+}
+
+TEST(settings_of_memory)
+{
+    typedef struct cede_memory_config config;
+    struct cede_memory_config c = some_memory();
+    struct cede_memory *m, *many[CEDE_MEMORIES_MAX];
+    ROW(-EINVAL, cede_memory_open, &c, NULL);
+    REFUSED(c, ROW(-EINVAL, cede_memory_open, &bad, &m), BAD(size, 0), BAD(flags, UINT_MAX),
+            BAD(device, -1), BAD(capacity, 0), BAD(capacity, UINT_MAX),
+            BAD(block_timeout_us, CEDE_TIMEOUT_DEFAULT), BAD(polling_us, 0),
+            BAD(reserve_bytes, 1000), BAD(reserve_bytes, UINT64_MAX), BAD(reserve_fraction, 1),
+            BAD(reserve_fraction, NAN), BAD(high, 0), BAD(high, 0.95), BAD(high, NAN),
+            BAD(critical, 1.1), BAD(critical, NAN));
+    c.total_bytes = 0;
+    ROW(-ENODEV, cede_memory_open, &c, &m);
+    c.total_bytes = UINT64_MAX;
+    for (int i = 0; i < CEDE_MEMORIES_MAX; i++)
+        ROW(0, cede_memory_open, &c, &many[i]);
+    ROW(-EMFILE, cede_memory_open, &c, &m);
+    for (int i = 0; i < CEDE_MEMORIES_MAX; i++)
+        ROW(0, cede_memory_close, many[i]);
+}
+
+TEST(room)
+{
+    struct cede_memory_config c = some_memory();
+    struct cede_pool *p = open_one();
+    struct cede_memory *m;
+    struct cede_memory_statistics s;
+    struct cede_memory_user u;
+    struct cede_reservation held, r, zero = {0}, garbage;
+    const struct cede_range range = {UINT64_MAX, UINT64_MAX, UINT_MAX};
+    struct cede_lease l;
+    uint64_t a;
+    char text[1] = "x";
+    ROW(0, cede_memory_open, &c, &m);
+    memory_is_closed(NULL, NULL, -EINVAL);
+    memory_is_closed((void *)&c, NULL, -EINVAL);
+    ROW(0, cede_memory_can_allocate, m, UINT64_MAX);
+    ROW(-EINVAL, cede_memory_reserve, m, 0, 0, &r);
+    ROW(-EINVAL, cede_memory_reserve, m, 1, -1, &r);
+    ROW(-EINVAL, cede_memory_reserve, m, 1, 0, NULL);
+    ROW(-ENOMEM, cede_memory_reserve, m, UINT64_MAX, CEDE_TIMEOUT_FOREVER, &r);
+    ROW(0, cede_memory_reserve, m, 500, 0, &held);
+    ROW(-ENOMEM, cede_memory_reserve, m, 500, 1, &r);
+    ROW(-EINVAL, cede_memory_allocate, m, NULL, 0, 0, &a);
+    ROW(-EINVAL, cede_memory_allocate, m, NULL, 1, -1, &a);
+    ROW(-EINVAL, cede_memory_allocate, m, NULL, 1, 0, NULL);
+    ROW(-ENODEV, cede_memory_allocate, m, &held, UINT64_MAX, 0, &a);
+    ROW(-ENOENT, cede_memory_free, m, 0);
+    ROW(-ENOENT, cede_memory_free, m, UINT64_MAX);
+    ROW(-EINVAL, cede_memory_release, NULL);
+    ROW(-EINVAL, cede_memory_release, &zero);
+    memset(&garbage, 0xA5, sizeof(garbage));
+    ROW(-ESTALE, cede_memory_release, &garbage);
+    ROW(-ENOTSUP, cede_memory_users, m, &u, 1);
+    ROW(-EINVAL, cede_memory_users, m, NULL, UINT_MAX);
+    ROW(-ENOTSUP, cede_memory_users, m, NULL, 0);
+    ROW(-EINVAL, cede_memory_text, m, NULL, 1);
+    ROW(-EINVAL, cede_memory_text, m, text, 0);
+    ROW(0, cede_memory_text, m, text, 1);
+    assert_int_equal(text[0], '\0');
+    SIZES(cede_memory_get_statistics, &s, m);
+    ROW(0, cede_memory_get_statistics, m, &s, sizeof(s));
+    assert_string_equal(s.error, "");
+    ROW(-EINVAL, cede_memory_acquire, m, NULL, NULL, NULL, NULL, 0, 0, &l, &r);
+    ROW(-EINVAL, cede_memory_acquire, m, p, NULL, NULL, NULL, 0, -1, &l, &r);
+    ROW(-EINVAL, cede_memory_acquire, m, p, NULL, NULL, NULL, 0, 0, NULL, &r);
+    ROW(-EINVAL, cede_memory_acquire, m, p, NULL, NULL, NULL, 0, 0, &l, NULL);
+    ROW(-EINVAL, cede_memory_acquire, m, p, NULL, NULL, NULL, 1, 0, &l, &r);
+    ROW(-EINVAL, cede_memory_acquire, m, p, NULL, NULL, &range, UINT_MAX, 0, &l, &r);
+    ROW(-ENOENT, cede_memory_acquire, m, p, "k", NULL, NULL, 0, 0, &l, &r);
+    ROW(-ENOMEM, cede_memory_acquire, m, p, NULL, &(struct cede_shape){.memory_bytes = UINT64_MAX},
+        NULL, 0, CEDE_TIMEOUT_FOREVER, &l, &r);
+    ROW(0, cede_memory_acquire, m, p, NULL, NULL, &range, 1, 0, &l, &r);
+    ROW(-ENOSPC, cede_memory_reserve, m, 1, 0, &zero);
+    ROW(0, cede_memory_release, &r);
+    ROW(-ESTALE, cede_memory_release, &r);
+    pid_t child = fork();
+    if (child == 0) {
+        memory_is_closed(m, &held, -ESHUTDOWN);
+        _exit(0);
+    }
+    child_ends_well(child);
+    ROW(0, cede_pool_close, p);
+    ROW(-ESHUTDOWN, cede_memory_acquire, m, p, NULL, NULL, NULL, 0, 0, &l, &r);
+    ROW(0, cede_memory_close, m);
+    memory_is_closed(m, &held, -ESHUTDOWN);
+}
+
+/* ---- the list of functions ------------------------------------------------------------------- */
+
+static bool row_is_seen(const char *name)
+{
+    for (unsigned i = 0; i < SEEN_MAX && seen[i]; i++) {
+        if (strcmp(seen[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    char name[128];
+    FILE *map = argc == 2 ? fopen(argv[1], "re") : NULL;
+    setenv("CEDE_DIR", "/tmp/cede-test-nowhere", 1);
+    int failed = test_run(NULL, NULL);
+    while (map && fscanf(map, "%*[^c]%127[a-z_]", name) >= 0) {
+        if (strncmp(name, "cede_", 5) == 0 && !row_is_seen(name) && ++failed)
+            print_error("%s() has no row\n", name);
+    }
+    return failed || !map;
+}

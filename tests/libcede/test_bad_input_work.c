@@ -1,0 +1,428 @@
+/* As test_bad_input.c: queues, scopes, graphs, maps, loops, slices and checkpoints. */
+#include "bad_input.h"
+#include "cede/graph.h"
+#include "cede/queue.h"
+#include "cede/scope.h"
+#include "cede/slice.h"
+#include "cede/step.h"
+
+/* ---- queues ---------------------------------------------------------------------------------- */
+
+TEST(settings_of_queues)
+{
+    typedef struct cede_queue_config config;
+    struct cede_queue_config c;
+    struct cede_queue *q;
+    struct cede_pool *p = open_one();
+    NO_TEXT(cede_queue_defaults, &c);
+    ROW(-EINVAL, cede_queue_open, NULL, NULL);
+    REFUSED(c, ROW(-EINVAL, cede_queue_open, &bad, &q), BAD(size, 0),
+            BAD(policy, (enum cede_queue_policy)99), BAD(policy, (enum cede_queue_policy) - 1),
+            BAD(k, 0), BAD(devices, 0), BAD(devices, UINT_MAX), BAD(batches, UINT_MAX),
+            BAD(capacity, 0), BAD(capacity, UINT_MAX), BAD(urgent_us, UINT64_MAX), BAD(quantile, 0),
+            BAD(quantile, 1), BAD(quantile, NAN), BAD(batch_max, 0), BAD(batch_max, UINT_MAX),
+            BAD(batch_wait_us, UINT64_MAX), BAD(expected_us, 0), BAD(expected_us, UINT64_MAX),
+            BAD(pool, (void *)&c));
+    c.pool = p;
+    REFUSED(c, ROW(-EINVAL, cede_queue_open, &bad, &q), BAD(devices, 2));
+    ROW(0, cede_pool_close, p);
+    REFUSED(c, ROW(-EINVAL, cede_queue_open, &bad, &q), BAD(devices, 1));
+}
+
+TEST(queues)
+{
+    struct cede_pool *p = open_one();
+    struct cede_queue_config c;
+    struct cede_queue *q, *alone;
+    struct cede_queue_request r = {.user = &c};
+    struct cede_queue_ticket t;
+    struct cede_queue_batch b = {0}, other = {.id = UINT64_MAX, .device = UINT_MAX};
+    const struct cede_shape most = {UINT_MAX, UINT_MAX, UINT_MAX, INT_MAX, UINT64_MAX, UINT64_MAX};
+    cede_queue_defaults(&c);
+    c.capacity = c.batch_max = 1;
+    ROW(0, cede_queue_open, &c, &alone);
+    c.pool = p;
+    ROW(0, cede_queue_open, &c, &q);
+    ROW(-EINVAL, cede_queue_set_model, NULL, 0, 1, 1, 1);
+    ROW(-EINVAL, cede_queue_set_model, q, CEDE_QUEUE_MODELS, 1, 1, 1);
+    ROW(-EINVAL, cede_queue_set_model, q, 0, 0, 1, 1);
+    ROW(-EINVAL, cede_queue_set_model, q, 0, UINT_MAX, 1, 1);
+    ROW(-EINVAL, cede_queue_set_model, q, 0, 1, UINT64_MAX, 1);
+    ROW(-EINVAL, cede_queue_set_model, q, 0, 1, 1, 0);
+    ROW(-EINVAL, cede_queue_set_lease, NULL, 0, NULL, NULL);
+    ROW(-EINVAL, cede_queue_set_lease, q, UINT_MAX, NULL, NULL);
+    ROW(-EINVAL, cede_queue_set_lease, alone, 0, NULL, NULL);
+    ROW(-ENOENT, cede_queue_set_lease, q, 0, "k", NULL);
+    ROW(0, cede_queue_set_lease, q, 0, NULL, &most);
+    ROW(-EINVAL, cede_queue_submit, NULL, &r, &t);
+    ROW(-EINVAL, cede_queue_submit, q, NULL, &t);
+    r.cls = (enum cede_class)INT_MAX;
+    ROW(-EINVAL, cede_queue_submit, q, &r, &t);
+    r.cls = CEDE_NORMAL;
+    for (const int *d = (int[]){1, -2, CEDE_PREFER_DEVICE(1), INT_MIN, INT_MAX, 0}; *d; d++) {
+        r.device = *d;
+        ROW(-EINVAL, cede_queue_submit, q, &r, &t);
+    }
+    r.device = 0;
+    ROW(-EINVAL, cede_queue_next, NULL, 0, 0, &b);
+    ROW(-EINVAL, cede_queue_next, q, 1, 0, &b);
+    ROW(-EINVAL, cede_queue_next, q, UINT_MAX, 0, &b);
+    ROW(-EINVAL, cede_queue_next, q, 0, -1, &b);
+    ROW(-EINVAL, cede_queue_next, q, 0, 0, NULL);
+    ROW(-EAGAIN, cede_queue_next, q, 0, 0, &b);
+    ROW(-ETIMEDOUT, cede_queue_next, q, 0, 1, &b);
+    ROW(-EINVAL, cede_queue_done, NULL, &b, 0);
+    ROW(-EINVAL, cede_queue_done, q, NULL, 0);
+    ROW(-ENOENT, cede_queue_done, q, &b, 0);
+    ROW(-ENOENT, cede_queue_done, q, &other, INT_MIN);
+    ROW(-EINVAL, cede_queue_cancel, NULL, 1);
+    ROW(-ENOENT, cede_queue_cancel, q, 0);
+    ROW(-ENOENT, cede_queue_cancel, q, UINT64_MAX);
+    ROW(0, cede_pool_close, p);
+    cede_queue_close(q);
+    cede_queue_close(alone);
+}
+
+TEST(queues_at_their_end)
+{
+    struct cede_pool *p = open_one();
+    struct cede_queue_config c;
+    struct cede_queue *q;
+    struct cede_queue_request r = {.model = UINT32_MAX,
+                                   .shape = UINT64_MAX,
+                                   .after_us = UINT64_MAX,
+                                   .deadline_us = UINT64_MAX};
+    struct cede_queue_ticket t;
+    struct cede_queue_batch b = {0};
+    struct cede_queue_statistics s;
+    void *user;
+    cede_queue_defaults(&c);
+    c.capacity = 1;
+    c.pool = p;
+    ROW(0, cede_queue_open, &c, &q);
+    ROW(0, cede_queue_submit, q, &r, &t);
+    ROW(-EBUSY, cede_queue_submit, q, &r, NULL);
+    ROW(0, cede_queue_next, q, 0, CEDE_TIMEOUT_FOREVER, &b);
+    ROW(-EBUSY, cede_queue_cancel, q, t.id);
+    ROW(0, cede_queue_done, q, &b, 0);
+    ROW(-ENOENT, cede_queue_done, q, &b, 0);
+    ROW(-EINVAL, cede_queue_reclaim, NULL, &user);
+    ROW(-EINVAL, cede_queue_reclaim, q, NULL);
+    ROW(-EBUSY, cede_queue_reclaim, q, &user);
+    SIZES(cede_queue_get_statistics, &s, q);
+    ROW(-EINVAL, cede_queue_get_statistics, NULL, &s, sizeof(s));
+    ROW(0, cede_queue_submit, q, &r, &t);
+    ROW(0, cede_pool_close, p);
+    ROW(-ESHUTDOWN, cede_queue_next, q, 0, CEDE_TIMEOUT_FOREVER, &b);
+    ROW(-ESHUTDOWN, cede_queue_set_lease, q, 0, NULL, NULL);
+    NO_TEXT(cede_queue_shutdown, NULL);
+    cede_queue_shutdown(q);
+    ROW(-ESHUTDOWN, cede_queue_next, q, 0, CEDE_TIMEOUT_FOREVER, &b);
+    ROW(-ESHUTDOWN, cede_queue_submit, q, &r, NULL);
+    ROW(0, cede_queue_reclaim, q, &user);
+    ROW(-ENOENT, cede_queue_reclaim, q, &user);
+    assert_non_null(NO_TEXT(cede_queue_text, (enum cede_queue_answer)INT_MIN));
+    NO_TEXT(cede_queue_close, NULL);
+    cede_queue_close(q);
+}
+
+/* ---- scopes ---------------------------------------------------------------------------------- */
+
+static struct cede_pool *scope_pool;
+
+static int fails_with_a_text(struct cede_scope *s, void *arg)
+{
+    struct cede_lease l;
+    ROW(-EDEADLK, cede_scope_join, s);
+    ROW(-EDEADLK, cede_scope_close, s);
+    return cede_acquire(scope_pool, 99, NULL, NULL, 0, &l);
+}
+
+static int succeeds(struct cede_scope *s, void *arg)
+{
+    return 0;
+}
+
+TEST(scopes)
+{
+    struct cede_scope *s;
+    scope_pool = open_one();
+    ROW(-EINVAL, cede_scope_open, NULL, NULL, 0, 0);
+    ROW(-EINVAL, cede_scope_open, &s, NULL, 0, -1);
+    ROW(-EINVAL, cede_scope_open, &s, NULL, CEDE_SCOPE_THREADS_MAX + 1, 1);
+    ROW(-EINVAL, cede_scope_open, &s, NULL, UINT_MAX, 1);
+    assert_null(s);
+    ROW(0, cede_scope_open, &s, NULL, 0, CEDE_TIMEOUT_FOREVER);
+    ROW(-EINVAL, cede_scope_fork, NULL, succeeds, NULL);
+    ROW(-EINVAL, cede_scope_fork, s, NULL, NULL);
+    ROW(0, cede_scope_fork, s, fails_with_a_text, NULL);
+    ROW(-EINVAL, cede_scope_join, s);
+    assert_non_null(
+        strstr(cede_error_text(), "a task failed: cede_acquire: the pool has no device"));
+    ROW(-EINVAL, cede_scope_close, s);
+    ROW(0, cede_scope_open, &s, NULL, 0, CEDE_TIMEOUT_FOREVER);
+    ROW(0, cede_scope_join, s);
+    ROW(-EBUSY, cede_scope_fork, s, succeeds, NULL);
+    ROW(0, cede_scope_close, s);
+    ROW(0, cede_scope_open, &s, NULL, 0, 0); /* its deadline has passed */
+    ROW(-ETIMEDOUT, cede_scope_fork, s, succeeds, NULL);
+    ROW(-ECANCELED, cede_scope_close, s);
+    ROW(0, cede_scope_open, &s, NULL, 0, CEDE_TIMEOUT_DEFAULT);
+    NO_TEXT(cede_scope_cancel, s);
+    ROW(-ECANCELED, cede_scope_fork, s, succeeds, NULL);
+    ROW(-ECANCELED, cede_scope_join, s);
+    ROW(-ECANCELED, cede_scope_close, s);
+    ROW(0, cede_scope_join, NULL);
+    ROW(0, cede_scope_close, NULL);
+    assert_int_equal(NO_TEXT(cede_scope_cancelled, NULL), 0);
+    cede_scope_cancel(NULL);
+    ROW(0, cede_pool_close, scope_pool);
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+static int graph_result;
+
+static int graph_step(void *cache, void *stream, unsigned n)
+{
+    if (cache) {
+        ROW(-EBUSY, cede_graph_launch, *(struct cede_graph **)cache, NULL, 1, NULL);
+        ROW(-EBUSY, cede_graph_prepare, *(struct cede_graph **)cache, NULL, 1);
+    }
+    return graph_result;
+}
+
+TEST(graphs)
+{
+    typedef struct cede_graph_config config;
+    struct cede_graph_config c;
+    struct cede_graph *g;
+    struct cede_graph_bucket b;
+    struct cede_graph_statistics s;
+    NO_TEXT(cede_graph_defaults, &c);
+    ROW(-ENOSYS, cede_graph_open, &c, graph_step, NULL, &g);
+    c.flags = CEDE_GRAPH_EAGER;
+    ROW(-EINVAL, cede_graph_open, &c, graph_step, NULL, NULL);
+    ROW(-EINVAL, cede_graph_open, &c, NULL, NULL, &g);
+    REFUSED(c, ROW(-EINVAL, cede_graph_open, &bad, graph_step, NULL, &g), BAD(size, 8),
+            BAD(flags, UINT_MAX), BAD(max_batch, 0), BAD(max_batch, UINT_MAX), BAD(nbuckets, 3),
+            BAD(nbuckets, UINT_MAX), BAD(warmups, UINT_MAX));
+    assert_null(g);
+    ROW(0, cede_graph_open, &c, graph_step, &g, &g);
+    ROW(-EINVAL, cede_graph_launch, NULL, NULL, 1, NULL);
+    ROW(-EINVAL, cede_graph_launch, g, NULL, 0, NULL);
+    ROW(0, cede_graph_launch, g, NULL, UINT_MAX, NULL);
+    graph_result = -ENOSPC;
+    ROW(-ENOSPC, cede_graph_launch, g, NULL, 1, NULL);
+    graph_result = INT_MAX;
+    ROW(-EIO, cede_graph_launch, g, NULL, 1, NULL);
+    ROW(-EINVAL, cede_graph_prepare, NULL, NULL, 1);
+    ROW(-EINVAL, cede_graph_prepare, g, NULL, UINT_MAX);
+    ROW(0, cede_graph_prepare, g, NULL, 0);
+    ROW(-EINVAL, cede_graph_get_bucket, NULL, 1, &b, sizeof(b));
+    ROW(-EINVAL, cede_graph_get_bucket, g, 0, &b, sizeof(b));
+    ROW(-EINVAL, cede_graph_get_bucket, g, UINT_MAX, &b, sizeof(b));
+    SIZES(cede_graph_get_bucket, &b, g, 1);
+    ROW(-EINVAL, cede_graph_get_statistics, NULL, &s, sizeof(s));
+    SIZES(cede_graph_get_statistics, &s, g);
+    assert_non_null(NO_TEXT(cede_graph_text, (enum cede_graph_reason)INT_MIN));
+    NO_TEXT(cede_graph_changed, NULL);
+    NO_TEXT(cede_graph_close, NULL);
+    cede_graph_close(g);
+}
+
+/* ---- maps ------------------------------------------------------------------------------------ */
+
+static struct cede_futures *open_map(unsigned slots)
+{
+    struct cede_futures *f;
+    struct cede_future_config c;
+    NO_TEXT(cede_future_defaults, &c);
+    c.flags = CEDE_FUTURE_NO_GPU;
+    c.slots = slots;
+    ROW(0, cede_future_open, &c, &f);
+    return f;
+}
+
+TEST(maps)
+{
+    typedef struct cede_future_config config;
+    struct cede_future_config c;
+    struct cede_futures *f;
+    struct cede_future_statistics s;
+    int64_t symbol, values[4] = {0};
+    const struct cede_future_array a = {.address = (uintptr_t)values, .n = 4, .bytes = 8};
+    struct cede_future_array wrong[] = {a, a, a, a, a};
+    wrong[0].address = wrong[1].n = wrong[2].bytes = 0;
+    wrong[3].bytes = UINT_MAX;
+    wrong[4].n = 5;
+    cede_future_defaults(&c);
+    ROW(-ENOSYS, cede_future_open, &c, &f);
+    ROW(-EINVAL, cede_future_open, &c, NULL);
+    REFUSED(c, ROW(-EINVAL, cede_future_open, &bad, &f), BAD(size, 0), BAD(flags, UINT_MAX),
+            BAD(slots, 0), BAD(slots, 3), BAD(slots, UINT_MAX), BAD(slots, 1U << 31));
+    f = open_map(4);
+    ROW(-EINVAL, cede_future_reserve, NULL, 1, &symbol);
+    ROW(-EINVAL, cede_future_reserve, f, 0, &symbol);
+    ROW(-EINVAL, cede_future_reserve, f, 5, &symbol);
+    ROW(-EINVAL, cede_future_reserve, f, UINT_MAX, &symbol);
+    ROW(-EINVAL, cede_future_reserve, f, 1, NULL);
+    ROW(0, cede_future_reserve, f, 4, &symbol);
+    ROW(-EAGAIN, cede_future_reserve, f, 1, &(int64_t){0});
+    ROW(-EINVAL, cede_future_release, NULL, symbol);
+    ROW(-ENOENT, cede_future_release, f, 0);
+    ROW(-ENOENT, cede_future_release, f, INT64_MIN);
+    ROW(-ENOENT, cede_future_release, f, symbol - 1);
+    ROW(-EINVAL, cede_future_store, NULL, NULL, &a, symbol);
+    ROW(-EINVAL, cede_future_store, f, NULL, NULL, symbol);
+    ROW(-EINVAL, cede_future_store, f, NULL, &a, 0);
+    ROW(-EINVAL, cede_future_store, f, NULL, &a, INT64_MIN);
+    ROW(-EINVAL, cede_future_store_placed, NULL, NULL, &a);
+    ROW(-EINVAL, cede_future_store_placed, f, NULL, NULL);
+    ROW(-EINVAL, cede_future_resolve, NULL, NULL, &a);
+    ROW(-EINVAL, cede_future_resolve, f, NULL, NULL);
+    for (unsigned i = 0; i < 5; i++)
+        ROW(-EINVAL, cede_future_store, f, NULL, &wrong[i], symbol);
+    for (unsigned i = 0; i < 4; i++) {
+        ROW(-EINVAL, cede_future_store_placed, f, NULL, &wrong[i]);
+        ROW(-EINVAL, cede_future_resolve, f, NULL, &wrong[i]);
+    }
+    ROW(-EINVAL, cede_future_place, NULL, NULL, symbol, 1);
+    ROW(-EINVAL, cede_future_place, f, NULL, 0, 1);
+    ROW(-EINVAL, cede_future_place, f, NULL, symbol, UINT_MAX);
+    ROW(-EINVAL, cede_future_get_statistics, NULL, &s, sizeof(s));
+    SIZES(cede_future_get_statistics, &s, f);
+    assert_string_equal(s.error, "");
+    NO_TEXT(cede_future_close, NULL);
+    cede_future_close(f);
+}
+
+/* ---- loops ----------------------------------------------------------------------------------- */
+
+static struct cede_step_loop *loop;
+static uint64_t joined;
+static int schedule_result;
+
+static int in_schedule(void *arg, struct cede_step *step)
+{
+    ROW(-ENOENT, cede_step_add, loop, UINT64_MAX, NULL);
+    ROW(0, cede_step_add, loop, joined, NULL);
+    ROW(-EALREADY, cede_step_add, loop, joined, NULL);
+    ROW(-EDEADLK, cede_step_once, loop);
+    ROW(-EDEADLK, cede_step_run, loop);
+    ROW(-EDEADLK, cede_step_close, loop);
+    return schedule_result;
+}
+
+static int in_step(void *arg, struct cede_step *step)
+{
+    return 0;
+}
+
+TEST(loops)
+{
+    typedef struct cede_step_config config;
+    struct cede_step_config c;
+    struct cede_step_statistics s;
+    struct cede_futures *f = open_map(4);
+    uint64_t id;
+    NO_TEXT(cede_step_defaults, &c);
+    ROW(-EINVAL, cede_step_open, NULL, &loop);
+    c.schedule = in_schedule;
+    c.launch = c.finish = in_step;
+    ROW(-ENOSYS, cede_step_open, &c, &loop);
+    c.batch = 4;
+    c.futures = f;
+    REFUSED(c, ROW(-EINVAL, cede_step_open, &bad, &loop), BAD(flags, 0)); /* the map has no GPU */
+    c.flags = CEDE_STEP_NO_GPU;
+    ROW(-EINVAL, cede_step_open, &c, NULL);
+    REFUSED(c, ROW(-EINVAL, cede_step_open, &bad, &loop), BAD(size, 0), BAD(flags, UINT_MAX),
+            BAD(depth, 0), BAD(depth, UINT_MAX), BAD(batch, 0), BAD(batch, 5), BAD(batch, UINT_MAX),
+            BAD(requests, 0), BAD(requests, UINT_MAX), BAD(schedule, NULL), BAD(launch, NULL),
+            BAD(finish, NULL));
+    c.requests = 1;
+    ROW(0, cede_step_open, &c, &loop);
+    ROW(-EINVAL, cede_step_join, NULL, NULL, NULL, 0, &id);
+    ROW(-EINVAL, cede_step_join, loop, NULL, NULL, -1, &id);
+    ROW(-EINVAL, cede_step_join, loop, NULL, NULL, 0, NULL);
+    ROW(0, cede_step_join, loop, NULL, NULL, CEDE_TIMEOUT_FOREVER, &joined);
+    ROW(-ENOSPC, cede_step_join, loop, NULL, NULL, CEDE_TIMEOUT_FOREVER, &id);
+    ROW(-EINVAL, cede_step_leave, NULL, joined, 0);
+    ROW(-ENOENT, cede_step_leave, loop, UINT64_MAX, INT_MIN);
+    ROW(-EINVAL, cede_step_add, NULL, joined, NULL);
+    ROW(-EPERM, cede_step_add, loop, joined, NULL);
+    ROW(-EINVAL, cede_step_once, NULL);
+    ROW(-EINVAL, cede_step_run, NULL);
+    schedule_result = -ENXIO;
+    ROW(-ENXIO, cede_step_once, loop);
+    ROW(-ENXIO, cede_step_run, loop);
+    schedule_result = 0;
+    ROW(0, cede_step_once, loop);
+    ROW(-EINVAL, cede_step_get_statistics, NULL, &s, sizeof(s));
+    SIZES(cede_step_get_statistics, &s, loop);
+    assert_string_equal(s.error, "");
+    ROW(0, cede_step_close, NULL);
+    ROW(0, cede_step_close, loop);
+    cede_future_close(f);
+}
+
+/* ---- slices and checkpoints ------------------------------------------------------------------ */
+
+static int launch(void *arg, uint64_t first, uint64_t count, void *stream)
+{
+    return arg ? -ENOSPC : 0;
+}
+
+static int save(void *arg, uint64_t done)
+{
+    return -ENOSPC;
+}
+
+TEST(slices)
+{
+    typedef struct cede_slice_config config;
+    struct cede_slice_config c;
+    struct cede_slice_progress p = {0};
+    NO_TEXT(cede_slice_defaults, &c);
+    c.launch = launch;
+    c.count = 100;
+    ROW(-EINVAL, cede_slice_run, NULL, &p);
+    ROW(-EINVAL, cede_slice_run, &c, NULL);
+    ROW(-ENOSYS, cede_slice_run, &c, &p);
+    c.flags = CEDE_SLICE_NO_GPU;
+    REFUSED(c, ROW(-EINVAL, cede_slice_run, &bad, &p), BAD(size, 8), BAD(launch, NULL),
+            BAD(flags, 3), BAD(flags, UINT_MAX), BAD(flags, CEDE_SLICE_OPENCL), BAD(depth, 0),
+            BAD(depth, UINT_MAX), BAD(target_us, 0), BAD(target_us, UINT64_MAX), BAD(multiple, 0),
+            BAD(timeout_us, -1), BAD(patience_us, INT64_MIN + 1));
+    REFUSED(c, ROW(-ENOSPC, cede_slice_run, &bad, &p), BAD(arg, &c), BAD(save, save));
+    p = (struct cede_slice_progress){0};
+    REFUSED(c, ROW(-ETIMEDOUT, cede_slice_run, &bad, &p), BAD(timeout_us, 0));
+    p = (struct cede_slice_progress){.done = UINT64_MAX};
+    ROW(-EINVAL, cede_slice_run, &c, &p);
+    p = (struct cede_slice_progress){.done = 3, .saved = 4};
+    ROW(-EINVAL, cede_slice_run, &c, &p);
+    assert_non_null(strstr(p.error, "progress"));
+}
+
+TEST(checkpoints)
+{
+    char path[5000], state[8] = "";
+    struct cede_checkpoint c = {.path = NULL};
+    uint64_t done;
+    memset(path, 'x', sizeof(path));
+    path[sizeof(path) - 1] = '\0';
+    ROW(-EINVAL, cede_checkpoint_write, NULL, 1, state, 1);
+    ROW(-EINVAL, cede_checkpoint_read, NULL, &done, state, 1);
+    const struct {
+        const char *path;
+        int code;
+    } rows[] = {{NULL, -EINVAL}, {"", -EINVAL}, {path, -ENAMETOOLONG}, {"/nowhere/x", -ENOENT}};
+    for (unsigned i = 0; i < ARRAY_SIZE(rows); i++) {
+        c.path = rows[i].path;
+        ROW(rows[i].code, cede_checkpoint_write, &c, 1, state, 1);
+        ROW(rows[i].code, cede_checkpoint_read, &c, &done, state, 1);
+    }
+    ROW(-EINVAL, cede_checkpoint_write, &c, 1, NULL, SIZE_MAX);
+    ROW(-EINVAL, cede_checkpoint_read, &c, &done, NULL, SIZE_MAX);
+    ROW(-EINVAL, cede_checkpoint_read, &c, NULL, state, 1);
+}
