@@ -70,8 +70,8 @@ int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned batch_ma
  * to be registered with the pool before (cede_pool_kernel(), cede_pool_occupancy()); one that is
  * registered anew later counts from the next batch on. `blocks` and `memory_bytes` count once for
  * each request of a batch; priority and due_us are the queue's. kernel, shape: NULL for none, as by
- * default: then only the number of leases is limited. On failure nothing has changed, and
- * cede_error_text() says why. -EINVAL: out of range, there is no pool, or the kernel is one of
+ * default: then only the number of leases is limited. On failure nothing has changed.
+ * -EINVAL: out of range, there is no pool, or the kernel is one of
  * cede_pool_kernel() and the shape has no threads. -ENOENT: the pool does not know the kernel.
  * -ESHUTDOWN: the pool is closed. */
 int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
