@@ -58,6 +58,11 @@ CEDE_API const char *cede_error_text(void)
     return text ? text : "";
 }
 
+const char *cede_errno_words(int r)
+{
+    return r < 0 && r > -4096 ? strerror(-r) : "no errno value";
+}
+
 int cede_no_memory(void)
 {
     return cede_fail(-ENOMEM, "too little memory: free some");
@@ -71,8 +76,9 @@ int cede_say(int r, const struct cede_saying *rows)
         return r;
     while (rows->r && rows->r != r)
         rows++;
-    return r == -ENOMEM && !rows->text ? cede_no_memory()
-                                       : cede_fail(r, "%s", rows->text ? rows->text : strerror(-r));
+    return r == -ENOMEM && !rows->text
+               ? cede_no_memory()
+               : cede_fail(r, "%s", rows->text ? rows->text : cede_errno_words(r));
 }
 
 bool cede_timeout_valid(const char *name, cede_timeout t)

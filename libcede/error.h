@@ -51,6 +51,9 @@ int cede_fail(int r, const char *format, ...) __attribute__((format(printf, 2, 3
 
 int cede_no_memory(void); /* the same, -ENOMEM */
 
+/* An errno value below 0 in words; what the program returns may be none. */
+const char *cede_errno_words(int r);
+
 /* Returns r. If it is below 0 and has no text yet, the text is that of its row, else the errno
  * value's own. */
 struct cede_saying {

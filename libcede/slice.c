@@ -111,7 +111,8 @@ static int slice_launch(struct slice_run *s)
     if (r < 0) {
         snprintf(s->progress->error, sizeof(s->progress->error),
                  "`launch` failed for %llu elements from %llu on: %s",
-                 (unsigned long long)now->count, (unsigned long long)s->launched, strerror(-r));
+                 (unsigned long long)now->count, (unsigned long long)s->launched,
+                 cede_errno_words(r));
         return r;
     }
     if (s->ops->mark(s->gpu, slice_end_mark(s->next), &s->error) < 0)
@@ -207,7 +208,7 @@ static int slice_save(struct slice_run *s)
     int r = c->save(c->arg, p->done);
     if (r < 0) {
         snprintf(p->error, sizeof(p->error), "`save` failed after %llu elements: %s",
-                 (unsigned long long)p->done, strerror(-r));
+                 (unsigned long long)p->done, cede_errno_words(r));
         return r;
     }
     p->saved = p->done;

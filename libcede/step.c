@@ -350,7 +350,7 @@ static int step_begin(struct cede_step_loop *l)
     r = l->config.schedule(l->config.arg, s);
     uint64_t schedule_ns = cede_clock_now_ns() - from;
     if (r < 0)
-        cede_fail(r, "`schedule` returned %d: %s", r, strerror(-r));
+        cede_fail(r, "`schedule` returned %d: %s", r, cede_errno_words(r));
 
     pthread_mutex_lock(&l->lock);
     l->scheduling = false;
@@ -484,7 +484,7 @@ static int step_finish_some(struct cede_step_loop *l, bool launched)
         int r = step_finish(l);
         step_tell_left(l);
         if (r < 0)
-            return cede_fail(r, "`finish` returned %d: %s", r, strerror(-r));
+            return cede_fail(r, "`finish` returned %d: %s", r, cede_errno_words(r));
     }
     return any;
 }

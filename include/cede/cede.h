@@ -46,9 +46,11 @@ typedef int64_t cede_timeout;
                  for ever, unless the function says otherwise */
 #define CEDE_TIMEOUT_FOREVER INT64_MAX
 
-/* Why the calling thread's latest call of a function that takes a time-out, or of
- * cede_queue_set_lease(), failed, and what to do, where there is more to say than its errno value;
- * else "". Never NULL; valid until the thread's next such call. */
+/* Why the calling thread's latest call failed: which call, what is wrong with what, and what to do,
+ * as in "cede_queue_open: batches is 99: give 0 to 16". "": it did not fail, or there was no memory
+ * for a text. That is of the latest call of any function of libcede that can return a negative
+ * errno; one that succeeds takes the text of an earlier one away. Never NULL; valid until the
+ * thread's next such call. */
 const char *cede_error_text(void);
 
 #define CEDE_WEIGHT_MIN 1

@@ -38,7 +38,7 @@ struct cede_pool_config {
     unsigned flags;
     unsigned devices;                    /* 0: all visible GPUs; 1 without a GPU */
     unsigned capacity;                   /* 1024 leases, held and waiting; at most 65536 */
-    unsigned max_concurrent_streams;     /* 16 leases per GPU */
+    unsigned max_concurrent_streams;     /* 16 leases per GPU; at most 65536 */
     unsigned streams;                    /* per GPU; 0: max_concurrent_streams */
     unsigned target_utilization_percent; /* 100: not checked */
     uint64_t utilization_polling_us;     /* 200000 */
@@ -104,9 +104,9 @@ struct cede_lease {
  * out->stream, waits for it, and releases the lease. *out is written on success only. -EAGAIN: it
  * would have to wait, and timeout_us is 0. -EINVAL: out is NULL, no such device or time-out, or a
  * shape without threads. -ECANCELED: the calling task's scope is cancelled (cede/scope.h), with
- * which the lease ends, too. -EIO: the driver made no stream or computed no occupancy;
- * cede_pool_get_statistics() has its message. -ENOENT: no such kernel is registered. -ENOSPC:
- * `capacity` is reached. -ESHUTDOWN: the pool is not open, or was closed meanwhile. -ETIMEDOUT. */
+ * which the lease ends, too. -EIO: the driver made no stream or computed no occupancy. -ENOENT: no
+ * such kernel is registered. -ENOSPC: `capacity` is reached. -ESHUTDOWN: the pool is not open, or
+ * was closed meanwhile. -ETIMEDOUT. */
 int cede_acquire(struct cede_pool *p, int device, const char *kernel,
                  const struct cede_shape *shape, cede_timeout timeout_us, struct cede_lease *out);
 

@@ -15,8 +15,8 @@
  */
 static inline enum job_class cede_class_of(enum cede_class c)
 {
-    int class = (int)c - CEDE_LATENCY;
-    return class >= 0 && class < CLASS_COUNT ? (enum job_class) class : CLASS_COUNT;
+    return (int)c >= CEDE_LATENCY && (int)c <= CEDE_BATCH ? (enum job_class)((int)c - CEDE_LATENCY)
+                                                          : CLASS_COUNT;
 }
 
 #define HINTS_OPEN_MAX 256 /* open requests with a deadline that are listed; more only count */
