@@ -243,6 +243,7 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
                                            ? time_after(now, in->deadline_us, NSEC_PER_USEC)
                                            : TIME_NEVER,
                         .run_ns = time.run_ns,
+                        .margin_ns = time.margin_ns,
                         .after_ns = in->after_us < FAR_US ? in->after_us * NSEC_PER_USEC : 0,
                         .class = cede_class_of(in->cls),
                         .preferred = preferred,

@@ -31,8 +31,8 @@ bool cede_request_plan_step(struct request_plan *p, const struct request *q)
         p->first = q;
         p->n = 1;
     }
-    bool met = p->end_ns[p->lane] <= q->deadline_ns;
+    bool met = p->end_ns[p->lane] <= request_end_by(q);
     if (met)
-        p->due_ns = min_u64(p->due_ns, q->deadline_ns);
+        p->due_ns = min_u64(p->due_ns, request_end_by(q));
     return met;
 }

@@ -2,7 +2,8 @@
  * order from now on, each batch on the lane that is free first. Neighbours of one kind share a
  * batch while that makes none of them late. In a fixed order no batch begins later because another
  * one ends sooner (sorted, the times at which the lanes become free only fall), so a plan that
- * holds by the estimates holds where batches take less. */
+ * holds by the estimates holds where batches take less. The margin counts once, for the request
+ * that is to meet its deadline: those before it rarely all take their longest. */
 #ifndef CEDE_LIBCEDE_PURE_REQUEST_PLAN_H
 #define CEDE_LIBCEDE_PURE_REQUEST_PLAN_H
 
@@ -24,12 +25,18 @@ static inline bool request_same_kind(const struct request *a, const struct reque
     return a->model == b->model && a->shape == b->shape;
 }
 
+/* When it is to end by the estimate, so that it meets its deadline with its margin. */
+static inline uint64_t request_end_by(const struct request *q)
+{
+    return q->deadline_ns == TIME_NEVER ? TIME_NEVER : saturating_sub(q->deadline_ns, q->margin_ns);
+}
+
 /* The latest start that meets the deadline; the laxity is the time until then. */
 static inline uint64_t request_latest_start(const struct request *q)
 {
     return q->deadline_ns == TIME_NEVER
                ? TIME_NEVER
-               : saturating_sub(q->deadline_ns, saturating_add(q->run_ns, q->after_ns));
+               : saturating_sub(request_end_by(q), saturating_add(q->run_ns, q->after_ns));
 }
 
 /* a runs before b. Equal requests keep the order in which they were submitted. */

@@ -125,7 +125,7 @@ static struct node *requests_choose(const struct requests *r, const struct devic
             least = min_u64(request_latest_start(q), least);
         } else if (seen++ == r->c.k) {
             break;
-        } else if (end <= q->deadline_ns) {
+        } else if (end <= request_end_by(q)) {
             uint64_t late = saturating_sub(saturating_add(end, head->run_ns), head->deadline_ns);
             return late <= r->worst_ns / 2 ? at : best;
         }
@@ -201,6 +201,19 @@ static enum cede_queue_answer requests_fits(const struct requests *r, uint32_t d
     return !in && !cede_request_plan_step(&with, q) ? CEDE_QUEUE_BEHIND : CEDE_QUEUE_WAITS;
 }
 
+/* A device that has nothing to do: a request costs nobody anything there, and shows whether its
+ * estimate is still true. */
+static bool requests_idle(const struct requests *r, uint32_t *device)
+{
+    for (uint32_t d = 0; d < r->c.devices; d++) {
+        if (r->devices[d].running || !TAILQ_EMPTY(&r->devices[d].queue))
+            continue;
+        *device = d;
+        return true;
+    }
+    return false;
+}
+
 static enum cede_queue_answer requests_check(const struct requests *r, const struct request *q,
                                              uint64_t now_ns, uint32_t *device)
 {
@@ -209,8 +222,9 @@ static enum cede_queue_answer requests_check(const struct requests *r, const str
     *device = requests_place(r, q, now_ns);
     if (!r->c.admit)
         return CEDE_QUEUE_WAITS;
-    if (saturating_add(now_ns, q->run_ns) > q->deadline_ns)
-        return CEDE_QUEUE_ALONE;
+    if (saturating_add(now_ns, q->run_ns) > request_end_by(q))
+        return now_ns < q->deadline_ns && requests_idle(r, device) ? CEDE_QUEUE_WAITS
+                                                                   : CEDE_QUEUE_ALONE;
     enum cede_queue_answer a = requests_fits(r, *device, q, now_ns);
     for (uint32_t d = 0; a != CEDE_QUEUE_WAITS && d < r->c.devices; d++) {
         if (requests_fits(r, d, q, now_ns) == CEDE_QUEUE_WAITS) {
@@ -236,7 +250,8 @@ static void requests_link(struct requests *r, struct node *n, struct node *befor
 int cede_requests_submit(struct requests *r, const struct request *q, uint64_t now_ns,
                          struct cede_queue_ticket *out)
 {
-    if ((unsigned)q->class >= CLASS_COUNT || q->run_ns > UINT64_MAX / 4 || q->each_ns > q->run_ns ||
+    if ((unsigned)q->class >= CLASS_COUNT || q->run_ns > UINT64_MAX / 4 ||
+        q->margin_ns > UINT64_MAX / 4 || q->each_ns > q->run_ns ||
         (q->preferred != SLOT_NONE && q->preferred >= r->c.devices))
         return -EINVAL;
     *out = (struct cede_queue_ticket){.device = SLOT_NONE,
@@ -471,8 +486,10 @@ static uint32_t party_decide(struct requests *r, const struct party *p, bool oth
 {
     const struct request *q = &p->nodes[0]->q;
     uint32_t pick[BATCH_MAX];
-    struct batch_params b = {
-        .max = p->max, .run_ns = q->run_ns, .each_ns = q->each_ns, .wait_ns = q->wait_ns};
+    struct batch_params b = {.max = p->max,
+                             .run_ns = q->run_ns + q->margin_ns,
+                             .each_ns = q->each_ns,
+                             .wait_ns = q->wait_ns};
     *until_ns = TIME_NEVER;
     struct batch_choice c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);
     if (c.n == 0) {

@@ -7,12 +7,14 @@
 
 struct run_times;
 
-/* A batch of n runs for run_ns + (n - 1) each_ns; each_ns <= run_ns. */
+/* A batch of n as a rule runs for run_ns + (n - 1) each_ns, and at most margin_ns longer; each_ns
+ * <= run_ns. */
 struct run_time {
-    uint64_t run_ns, each_ns;
+    uint64_t run_ns, each_ns, margin_ns;
 };
 
-/* quantile: of the times seen, that a batch is taken to need. For free(). NULL: no memory. */
+/* quantile: of the times seen, within which a batch is to end with its margin. For free(). NULL: no
+ * memory. */
 struct run_times *cede_run_times_new(double quantile);
 
 uint64_t cede_run_times_key(uint32_t model, uint64_t shape);

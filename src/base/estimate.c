@@ -21,20 +21,33 @@ void cede_estimate_add(struct estimate *e, uint64_t run_ns)
     e->n++;
 }
 
-uint64_t cede_estimate_get(const struct estimate *e, double q, uint64_t unknown_ns)
+/* The bucket of the ceil(q (n + 1))-th smallest of the n smallest samples. */
+static uint32_t bucket_at(const struct estimate *e, double q, uint32_t n)
 {
-    if (e->n == 0)
-        return unknown_ns;
-    if (!(q > 0 && q < 1))
-        q = 0.99;
-    double exact = q * (e->n + 1.0);
+    double exact = (q > 0 && q < 1 ? q : 0.99) * (n + 1.0);
     uint32_t rank = (uint32_t)exact, sum = 0, last = 0; /* no ceil(): libcede does without libm */
     rank += rank < exact;
+    rank = rank < n ? rank : n;
     for (uint32_t i = 0; i < EST_BUCKETS && sum < rank; i++) {
         sum += e->count[i];
         last = e->count[i] ? i : last;
     }
-    return bucket_top(last, BITS);
+    return last;
+}
+
+uint64_t cede_estimate_get(const struct estimate *e, double q, uint64_t unknown_ns)
+{
+    return e->n ? bucket_top(bucket_at(e, q, e->n), BITS) : unknown_ns;
+}
+
+uint64_t cede_estimate_typical(const struct estimate *e, double q, uint64_t unknown_ns)
+{
+    uint32_t outliers = 0;
+    for (uint32_t i = bucket_at(e, 0.5, e->n) + (2U << BITS) + 1; i < EST_BUCKETS; i++)
+        outliers += e->count[i];
+    if (outliers > 1 + e->n / 16)
+        outliers = 0;
+    return e->n ? bucket_top(bucket_at(e, q, e->n - outliers), BITS) : unknown_ns;
 }
 
 struct slot {

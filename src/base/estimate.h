@@ -27,6 +27,11 @@ void cede_estimate_add(struct estimate *e, uint64_t run_ns);
  * the end. Without a sample: `unknown_ns`. */
 uint64_t cede_estimate_get(const struct estimate *e, double q, uint64_t unknown_ns);
 
+/* The same of runs like most of them: up to a sixteenth of all, and one, are left out if they took
+ * more than four times the median. What held up one run, such as the loading of a kernel or another
+ * program, says nothing about the next; a quantile near 1 of few runs would be that one run. */
+uint64_t cede_estimate_typical(const struct estimate *e, double q, uint64_t unknown_ns);
+
 /* Estimators by key. A new key replaces, of the few keys whose slots it may use, the one that got a
  * sample least recently. */
 struct estimates;

@@ -2,6 +2,7 @@
 #include "../../random.h"
 #include "../../test.h"
 #include "libcede/pure/run_times.h"
+#include "libcede/pure/times.h"
 #include "sets.h"
 
 #define MS   1000000ULL
@@ -326,11 +327,71 @@ TEST(put_back)
     cede_requests_free(r);
 }
 
+/* One request after the other on one device, whose run times waver, with a stall now and then. How
+ * many of LONG are in time, and how many late. */
+static struct outcome waver(int admit, unsigned load_percent)
+{
+    struct cede_queue_config p = with_policy(CEDE_EDF, LONG);
+    struct run_times *times = cede_run_times_new(0.99);
+    const uint64_t key = cede_run_times_key(1, 0);
+    struct outcome o = {0};
+    struct request out;
+    static uint64_t runs[LONG], arrivals[LONG];
+    uint64_t now = 0, ends = TIME_NEVER, wake;
+    uint32_t slot, n = 0;
+    state = 7;
+    for (uint32_t i = 0; i < LONG; i++) { /* 1 ms on average, and as much between them at 100 % */
+        runs[i] = rnd(100) == 0 ? 20 * MS : rnd(10) == 0 ? 2 * MS : MS / 2 + rnd(2 * MS / 5);
+        arrivals[i] = (i ? arrivals[i - 1] : 0) + rnd(2 * MS * 100 / load_percent);
+    }
+    p.admit = admit;
+    struct requests *r = make_requests(&p);
+    while (n < LONG || ends != TIME_NEVER) {
+        now = n < LONG ? min_u64(arrivals[n], ends) : ends;
+        if (now == ends) {
+            o.ran += now <= out.deadline_ns;
+            o.late += now > out.deadline_ns;
+            cede_run_times_learn(times, key, 1, *(uint64_t *)out.user);
+            assert_int_equal(end_batch(r, 0), 1);
+            ends = TIME_NEVER;
+        } else {
+            struct run_time t = cede_run_times_get(times, key, MS);
+            struct request q = {.arrival_ns = now,
+                                .deadline_ns = now + 10 * MS,
+                                .run_ns = t.run_ns,
+                                .margin_ns = t.margin_ns,
+                                .preferred = SLOT_NONE,
+                                .user = &runs[n++]};
+            o.refused += submit(r, q, now).device == SLOT_NONE;
+        }
+        uint32_t room = 1;
+        if (ends == TIME_NEVER &&
+            cede_requests_next_batch(r, 0, now, &out, &room, &slot, &wake) == 0)
+            ends = now + *(uint64_t *)out.user;
+    }
+    cede_requests_free(r);
+    free(times);
+    return o;
+}
+
+/* Admission answers no fewer requests in time than taking all of them, and more when it counts. */
+TEST(admission_when_run_times_waver)
+{
+    static const unsigned loads[] = {50, 80, 120};
+    for (unsigned i = 0; i < 3; i++) {
+        struct outcome all = waver(0, loads[i]), some = waver(1, loads[i]);
+        print_message("load %u %%: in time %u of all, %u of admitted (%u late, %u refused)\n",
+                      loads[i], all.ran, some.ran, some.late, some.refused);
+        assert_true(some.ran >= all.ran);
+        assert_true(some.late <= all.late);
+    }
+}
+
 /* Other programs take half of the GPU: what is in time alone is refused, as it would be late. */
 TEST(a_smaller_share)
 {
     struct cede_queue_config p = with_policy(CEDE_EDF, MAX);
-    const struct run_time solo = {10 * MS, 2 * MS};
+    const struct run_time solo = {10 * MS, 2 * MS, 0};
     p.admit = 1;
     struct requests *r = make_requests(&p);
     for (unsigned share = CEDE_SHARE_WHOLE; share >= 250; share /= 2) {
