@@ -7,6 +7,7 @@
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/queue_impl.h"
+#include "libcede/queue_take.h"
 
 #define POLL_NS NSEC_PER_MSEC /* until a caller that does not wait asks for room again */
 
@@ -83,7 +84,7 @@ void cede_queue_give_back(struct queue_grant *g)
         cede_release(&g->lease);
     if (g->room.opaque[0])
         cede_memory_release(&g->room);
-    *g = (struct queue_grant){0};
+    *g = (struct queue_grant){.most = g->most};
 }
 
 /* Whether what came for one batch, of priority `have`, serves for this one. */
@@ -119,7 +120,7 @@ static int queue_grant(struct cede_queue *q, struct cede_queue_batch *b, uint32_
     for (;;) {
         struct cede_shape shape;
         uint64_t now = cede_clock_now_ns();
-        uint32_t n = CEDE_QUEUE_BATCH_MAX;
+        uint32_t n = g->most;
         if (!q->shut)
             atomic_store(&q->devices[device].stop, 0);
         r = q->shut ? -ESHUTDOWN
@@ -167,13 +168,14 @@ static void queue_start(struct cede_queue *q, uint32_t slot, uint64_t now,
     q->s.batches++;
 }
 
-static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now, uint64_t end_ns,
+static int queue_try_next(struct cede_queue *q, unsigned device, uint32_t most, uint64_t end_ns,
                           struct cede_queue_batch *b, uint64_t *wake_ns)
 {
     struct queue_device *d = &q->devices[device];
-    struct queue_grant grant = {0};
+    struct queue_grant grant = {.most = most};
     struct cede_shape unused;
-    uint32_t n = CEDE_QUEUE_BATCH_MAX, slot;
+    uint64_t now = cede_clock_now_ns();
+    uint32_t n = most, slot;
     bool again = false;
     int r;
     *wake_ns = TIME_NEVER;
@@ -198,13 +200,13 @@ static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now, u
     return r;
 }
 
-CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout timeout_us,
-                             struct cede_queue_batch *b)
+int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_timeout timeout_us,
+                    struct cede_queue_batch *b)
 {
     int r;
     WHOLE_CALL;
-    CALL(TIMEOUT(timeout_us) && GIVEN(q) && GIVEN(b) &&
-         SETTINGS(cede_setting("device", device, 0, q->config.devices - 1)));
+    if (!SETTINGS(cede_setting("device", device, 0, q->config.devices - 1)))
+        return -EINVAL;
     pthread_mutex_lock(&q->lock);
     struct queue_device *d = &q->devices[device];
     uint64_t now = cede_clock_now_ns(), wake_ns;
@@ -213,7 +215,7 @@ CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout
                            here && timeout_us ? here->deadline_ns : TIME_NEVER);
     q->inside++;
     while ((r = owner_stopped(here)) == 0 &&
-           ((r = queue_try_next(q, device, now, end, b, &wake_ns)) == -EAGAIN || r == -EBUSY)) {
+           ((r = queue_try_next(q, device, most, end, b, &wake_ns)) == -EAGAIN || r == -EBUSY)) {
         now = cede_clock_now_ns();
         if (now >= end) {
             b->retry_us = timeout_left(wake_ns, now);
@@ -228,7 +230,6 @@ CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout
         else
             pthread_cond_timedwait(&d->changed, &q->lock, &t);
         d->waiters--;
-        now = cede_clock_now_ns();
     }
     if (r)
         b->n = 0;
@@ -237,7 +238,15 @@ CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout
     pthread_mutex_unlock(&q->lock);
     return SAY(r, {-EAGAIN, "no batch is to run now: ask again after retry_us"},
                {-ETIMEDOUT, "no batch came in time: ask again"},
+               {-ECANCELED, "the scope is cancelled: return"},
                {-ESHUTDOWN, "the queue is shut down: stop asking"});
+}
+
+CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout timeout_us,
+                             struct cede_queue_batch *b)
+{
+    CALL(TIMEOUT(timeout_us) && GIVEN(q) && GIVEN(b));
+    return cede_queue_take(q, device, CEDE_QUEUE_BATCH_MAX, timeout_us, b);
 }
 
 /* The run time with the GPU to itself, by the larger of the shares at its start and now: rather too
@@ -275,18 +284,23 @@ static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, b
         pthread_cond_signal(&d->changed);
 }
 
-CEDE_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *b, int failed)
+int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool failed)
 {
-    CALL(GIVEN(q) && GIVEN(b));
     int r = -ENOENT;
     pthread_mutex_lock(&q->lock);
-    uint32_t slots = b->id && b->device < q->config.devices ? q->config.batches : 0;
-    for (uint32_t i = b->device * slots; i < (b->device + 1) * slots; i++) {
-        if (q->slots[i].id != b->id)
+    uint32_t slots = batch && device < q->config.devices ? q->config.batches : 0;
+    for (uint32_t i = device * slots; i < (device + 1) * slots; i++) {
+        if (q->slots[i].id != batch)
             continue;
-        queue_end_batch(q, i, cede_clock_now_ns(), failed != 0);
+        queue_end_batch(q, i, cede_clock_now_ns(), failed);
         r = 0;
     }
     pthread_mutex_unlock(&q->lock);
     return SAY(r, {-ENOENT, "the batch does not run: hand it back once, unchanged"});
+}
+
+CEDE_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *b, int failed)
+{
+    CALL(GIVEN(q) && GIVEN(b));
+    return cede_queue_end(q, b->id, b->device, failed != 0);
 }

@@ -28,8 +28,9 @@ struct queue_model {
     struct cede_shape shape;
 };
 
-/* What a batch has of its device, by the settings. Empty: all 0. */
+/* What a batch of at most `most` requests has of its device, by the settings. */
 struct queue_grant {
+    uint32_t most;
     struct cede_lease lease;
     struct cede_reservation room;
 };
@@ -102,7 +103,7 @@ static inline bool queue_grants(const struct cede_queue *q)
     return q->config.pool || q->config.memory;
 }
 
-/* Gives back what it is, and empties it. */
+/* Gives back what there is. */
 void cede_queue_give_back(struct queue_grant *g);
 
 /* Wakes a thread that waits for this device; if there is none, or the device takes none now, one

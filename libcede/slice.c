@@ -10,6 +10,7 @@
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
+#include "libcede/owner.h"
 #include "libcede/pure/slice_size.h"
 #include "libcede/slice_gpu.h"
 
@@ -176,7 +177,7 @@ static int slice_look(struct slice_run *s)
     const struct cede_slice_config *c = s->config;
     char *error = s->progress->error;
     const size_t room = sizeof(s->progress->error);
-    if (cede_scope_cancelled(c->scope)) {
+    if (cede_scope_cancelled(c->scope) || owner_stopped(cede_owner_here())) {
         snprintf(error, room, "the scope is cancelled: call again with another to go on");
         return -ECANCELED;
     }

@@ -14,8 +14,10 @@
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/future.h"
+#include "libcede/owner.h"
 #include "libcede/pure/step_order.h"
 #include "libcede/pure/step_times.h"
+#include "libcede/queue_take.h"
 #include "libcede/step_gpu.h"
 
 #define LANES (CEDE_STEP_DEPTH_MAX + 1)
@@ -39,6 +41,7 @@ struct cede_step_loop {
     struct step_order *order;
     struct step_times times;
     struct cede_step_statistics s;
+    uint64_t *taken; /* by a request's slot: its batch of the queue; 0: none */
     bool inside;     /* a thread is in cede_step_once() or cede_step_close() */
     bool scheduling; /* `schedule` is called */
     bool failed;     /* step `launched` was not launched; what follows waits for its end */
@@ -74,6 +77,7 @@ static void step_free(struct cede_step_loop *l)
         cede_step_gpu_stream_end(l->gpu, l->stream);
     cede_step_gpu_close(l->gpu);
     cede_order_free(l->order);
+    free(l->taken);
     free(l);
 }
 
@@ -109,6 +113,8 @@ static int step_set_up(struct cede_step_loop *l)
     int r = cede_order_new(c->depth, c->batch, c->requests, &l->order);
     if (r == 0 && !(c->flags & CEDE_STEP_NO_GPU))
         r = cede_step_gpu_open(&l->gpu, false, &e);
+    if (r == 0 && !(l->taken = calloc(c->requests, sizeof(*l->taken))))
+        r = -ENOMEM;
     l->stream = c->stream;
     if (r == 0 && l->gpu && !l->stream)
         r = cede_step_gpu_stream(l->gpu, &l->stream, &e);
@@ -130,6 +136,7 @@ static bool step_valid(const struct cede_step_config *c)
                     SETTING(c, requests, 1, CEDE_STEP_REQUESTS_MAX)) &&
            IS(c->schedule && c->launch && c->finish,
               "schedule, launch or finish is NULL: give all three") &&
+           IS(!c->queue == !c->joined, "of queue and joined one is NULL: give both, or none") &&
            (!c->futures ||
             (cede_future_get_statistics(c->futures, &s, sizeof(s)) == 0 &&
              IS(s.slots >= c->batch, "the map has %u slots: give one with at least `batch`, %u",
@@ -173,15 +180,19 @@ static void step_tell_left(struct cede_step_loop *l)
 {
     void *user;
     int reason;
+    uint32_t slot;
     for (;;) {
         pthread_mutex_lock(&l->lock);
-        bool any = cede_order_take_left(l->order, &user, &reason);
+        bool any = cede_order_take_left(l->order, &user, &reason, &slot);
         l->s.left += any;
+        uint64_t batch = any ? l->taken[slot] : 0;
         pthread_mutex_unlock(&l->lock);
         if (!any)
             return;
         if (l->config.left)
             l->config.left(l->config.arg, user, reason);
+        if (batch)
+            cede_queue_end(l->config.queue, batch, l->config.device, reason != 0);
     }
 }
 
@@ -215,7 +226,8 @@ CEDE_API int cede_step_close(struct cede_step_loop *l)
 CEDE_API int cede_step_join(struct cede_step_loop *l, void *user, struct cede_scope *scope,
                             cede_timeout timeout_us, uint64_t *id)
 {
-    CALL(TIMEOUT(timeout_us) && GIVEN(l) && GIVEN(id));
+    CALL(TIMEOUT(timeout_us) && GIVEN(l) && GIVEN(id) &&
+         IS(!l->config.queue, "the loop takes its requests from its queue: submit them there"));
     uint64_t deadline = timeout_end(timeout_us, cede_clock_now_ns(), CEDE_TIMEOUT_FOREVER);
     pthread_mutex_lock(&l->lock);
     int r = cede_order_join(l->order, user, scope, deadline, id);
@@ -246,9 +258,31 @@ CEDE_API int cede_step_add(struct cede_step_loop *l, uint64_t id, int64_t *symbo
                {-ENOSPC, "`batch` requests are in this step: leave the others to the next"});
 }
 
-static int step_scope_stopped(const void *scope)
+/* Takes what the queue has for this loop while there is room for it. If nothing is to be done
+ * otherwise it waits for that. 0, or why there will be none: -ESHUTDOWN, -ECANCELED, -ETIMEDOUT. */
+static int step_take(struct cede_step_loop *l)
 {
-    return cede_scope_cancelled(scope);
+    const struct cede_step_config *c = &l->config;
+    struct cede_queue_batch b;
+    uint64_t id;
+    for (;;) {
+        pthread_mutex_lock(&l->lock);
+        unsigned joined = cede_order_requests(l->order);
+        pthread_mutex_unlock(&l->lock);
+        if (joined == c->requests)
+            return 0;
+        bool idle = !joined && !cede_order_running(l->order);
+        int r = cede_queue_take(c->queue, c->device, 1,
+                                idle ? CEDE_TIMEOUT_FOREVER : CEDE_TIMEOUT_NOW, &b);
+        if (r)
+            return r == -EAGAIN ? 0 : r;
+        pthread_mutex_lock(&l->lock);
+        (void)cede_order_join(l->order, b.user[0], NULL, TIME_NEVER, &id); /* there is room */
+        l->s.joined++;
+        l->taken[order_slot(id)] = b.id;
+        pthread_mutex_unlock(&l->lock);
+        c->joined(c->arg, &b, id);
+    }
 }
 
 /* ---- a step begins --------------------------------------------------------------------------- */
@@ -491,15 +525,20 @@ static int step_finish_some(struct cede_step_loop *l, bool launched)
 
 static int step_turn(struct cede_step_loop *l)
 {
-    bool stopped = cede_scope_cancelled(l->config.scope), done = false;
+    bool stopped = cede_scope_cancelled(l->config.scope) || owner_stopped(cede_owner_here());
+    int r = l->config.queue && !stopped ? step_take(l) : 0;
+    if (r == -ECANCELED || r == -ETIMEDOUT)
+        stopped = true;
+    else if (r && r != -ESHUTDOWN)
+        return r;
     pthread_mutex_lock(&l->lock);
-    cede_order_expire(l->order, cede_clock_now_ns(), step_scope_stopped);
+    cede_order_expire(l->order, cede_clock_now_ns(), cede_scope_cancelled);
     pthread_mutex_unlock(&l->lock);
     step_tell_left(l);
-    int r = stopped ? 0 : step_begin(l);
+    r = stopped ? 0 : step_begin(l);
     if (r < 0)
         return r;
-    done = r > 0;
+    bool done = r > 0;
     r = step_finish_some(l, done);
     if (r < 0)
         return r;

@@ -53,8 +53,8 @@ _LEFT = ctypes.CFUNCTYPE(None, _p, _p, _int)
 
 class _Config(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("flags", _uint), ("depth", _uint), ("batch", _uint),
-                ("requests", _uint), ("stream", _p), ("futures", _p), ("scope", _p), ("arg", _p),
-                ("schedule", _STEP), ("launch", _STEP), ("finish", _STEP), ("left", _LEFT)]
+                ("requests", _uint), ("stream", _p), ("futures", _p), ("scope", _p), ("queue", _p), ("device", _uint), ("arg", _p),
+                ("schedule", _STEP), ("launch", _STEP), ("finish", _STEP), ("left", _LEFT), ("joined", _p)]
 
 
 class _FutureConfig(ctypes.Structure):

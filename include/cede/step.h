@@ -7,6 +7,9 @@
  * Step N + 1 names values of step N by symbols of a future map (cede/future.h). Their slots are
  * used again only after every step that may read them has run.
  *
+ * With a queue (cede/queue.h) the loop takes its requests from there, by deadline and class, and
+ * with memory each has room, such as for its keys and values, for as long as it is in the loop.
+ *
  * A loop needs no daemon. libcuda is opened at run time. It has no thread: one thread at a time
  * calls cede_step_once() or cede_step_run(), which call the program's functions, with no lock held.
  *
@@ -19,6 +22,7 @@
 #define CEDE_STEP_H
 
 #include "cede/future.h"
+#include "cede/queue.h"
 #include "cede/scope.h"
 
 #ifdef __cplusplus
@@ -69,7 +73,11 @@ struct cede_step_config {
     struct cede_futures *futures; /* NULL: no symbols, and no results. A map that outlives the loop,
                                      with slots for `batch` values; with 2 * depth - 1 times as many
                                      no step waits for slots */
-    struct cede_scope *scope; /* NULL; else, once it is cancelled, no step is scheduled any more */
+    struct cede_scope *scope; /* NULL; else, once it is cancelled, no step is scheduled any more.
+                                 The scope whose task calls cede_step_once() counts anyway */
+    struct cede_queue *queue; /* NULL; else the loop takes its requests from it, as `requests` and
+                                 the queue's `batches` allow, and cede_step_join() is refused */
+    unsigned device;          /* 0: of the queue's, whose requests it takes */
     void *arg;                /* for the functions below */
 
     /* Fills in a step: step->batch, and its requests by cede_step_add(). 1: the step is to be
@@ -87,6 +95,10 @@ struct cede_step_config {
      * buffers may be freed. reason: cede_step_leave()'s; -ECANCELED or -ETIMEDOUT: its scope or
      * deadline; or the error of a step. */
     void (*left)(void *arg, void *user, int reason);
+    /* With a queue: called before the first step that may have this request. taken: a batch of one
+     * with its room, which the loop reports done when the request has left, and as failed if the
+     * reason is not 0. id: for cede_step_add(). */
+    void (*joined)(void *arg, const struct cede_queue_batch *taken, uint64_t id);
 };
 /* config must not be NULL. */
 void cede_step_defaults(struct cede_step_config *config);
@@ -122,12 +134,14 @@ int cede_step_add(struct cede_step_loop *l, uint64_t id, int64_t *symbol);
 /* Schedules and launches a step if fewer than `depth` are unfinished. If `depth` are, or none was
  * scheduled, it then finishes the oldest step; steps that have run while the GPU has another one
  * are finished too. 1: something was done. 0: there is nothing to do, and nothing runs: wait for a
- * request, then call again. Negative: the error of a function (running steps are kept for the next
+ * request, then call again. With a queue it waits for its next request itself, and 0 means that the
+ * queue is shut down. Negative: the error of a function (running steps are kept for the next
  * call); -ECANCELED: the loop's scope is cancelled, and every step is finished; -EDEADLK: called by
  * one of the program's functions; -ENOBUFS: other users of the map hold its slots. */
 int cede_step_once(struct cede_step_loop *l);
 
-/* Calls cede_step_once() until it returns 0 or an error, and returns that. */
+/* Calls cede_step_once() until it returns 0 or an error, and returns that. With a queue: until that
+ * is shut down and every request has left. */
 int cede_step_run(struct cede_step_loop *l);
 
 struct cede_step_statistics {

@@ -35,8 +35,8 @@
 namespace cede
 {
 
-/* Settings, with the defaults of cede_step_defaults(). `futures` and `scope` are handle()s.
- * step_loop sets the functions and `arg`. */
+/* Settings, with the defaults of cede_step_defaults(). `futures`, `scope` and `queue` are
+ * handle()s. step_loop sets the functions and `arg`. */
 struct step_config : ::cede_step_config {
     step_config() noexcept
     {
@@ -100,14 +100,16 @@ template <class T> class step
 template <class T> class step_loop
 {
   public:
-    /* left(request, reason): see `left` of struct cede_step_config. */
+    /* left(request, reason), and with a queue joined(request, id, batch): see struct
+     * cede_step_config. */
     template <class Schedule, class Launch, class Finish>
     step_loop(
         const step_config &config, Schedule &&schedule, Launch &&launch, Finish &&finish,
-        std::function<void(T *, int)> left = [](T *, int) {})
+        std::function<void(T *, int)> left = [](T *, int) {},
+        std::function<void(T *, std::uint64_t, const ::cede_queue_batch &)> joined = {})
     {
         detail::check(open(config, std::forward<Schedule>(schedule), std::forward<Launch>(launch),
-                           std::forward<Finish>(finish), std::move(left)));
+                           std::forward<Finish>(finish), std::move(left), std::move(joined)));
     }
 
     /* May be called from any thread. The request and the scope have to stay until it has left. */
@@ -192,6 +194,7 @@ template <class T> class step_loop
     struct state {
         std::function<int(step<T> &)> schedule, launch, finish;
         std::function<void(T *, int)> left;
+        std::function<void(T *, std::uint64_t, const ::cede_queue_batch &)> joined;
         ::cede_step_loop *loop = nullptr;
     };
     struct closer {
@@ -222,10 +225,11 @@ template <class T> class step_loop
     }
     template <class Schedule, class Launch, class Finish>
     int open(const step_config &config, Schedule &&schedule, Launch &&launch, Finish &&finish,
-             std::function<void(T *, int)> left)
+             std::function<void(T *, int)> left,
+             std::function<void(T *, std::uint64_t, const ::cede_queue_batch &)> joined)
     {
         s_.reset(new state{any(std::forward<Schedule>(schedule)), any(std::forward<Launch>(launch)),
-                           any(std::forward<Finish>(finish)), std::move(left)});
+                           any(std::forward<Finish>(finish)), std::move(left), std::move(joined)});
         ::cede_step_config c = config;
         c.arg = s_.get();
         c.schedule = call<&state::schedule>;
@@ -237,6 +241,13 @@ template <class T> class step_loop
                 return 0;
             }));
         };
+        if (s_->joined)
+            c.joined = [](void *arg, const ::cede_queue_batch *taken, std::uint64_t id) {
+                static_cast<void>(detail::calls::run([=] {
+                    static_cast<state *>(arg)->joined(static_cast<T *>(taken->user[0]), id, *taken);
+                    return 0;
+                }));
+            };
         return ::cede_step_open(&c, &s_->loop);
     }
     std::unique_ptr<state, closer> s_;

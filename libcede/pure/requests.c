@@ -201,19 +201,6 @@ static enum cede_queue_answer requests_fits(const struct requests *r, uint32_t d
     return !in && !cede_request_plan_step(&with, q) ? CEDE_QUEUE_BEHIND : CEDE_QUEUE_WAITS;
 }
 
-/* A device that has nothing to do: a request costs nobody anything there, and shows whether its
- * estimate is still true. */
-static bool requests_idle(const struct requests *r, uint32_t *device)
-{
-    for (uint32_t d = 0; d < r->c.devices; d++) {
-        if (r->devices[d].running || !TAILQ_EMPTY(&r->devices[d].queue))
-            continue;
-        *device = d;
-        return true;
-    }
-    return false;
-}
-
 static enum cede_queue_answer requests_check(const struct requests *r, const struct request *q,
                                              uint64_t now_ns, uint32_t *device)
 {
@@ -222,9 +209,12 @@ static enum cede_queue_answer requests_check(const struct requests *r, const str
     *device = requests_place(r, q, now_ns);
     if (!r->c.admit)
         return CEDE_QUEUE_WAITS;
+    /* On an idle device it costs nobody anything, and shows whether its estimate is still true. */
+    const struct device *at = &r->devices[*device];
     if (saturating_add(now_ns, q->run_ns) > request_end_by(q))
-        return now_ns < q->deadline_ns && requests_idle(r, device) ? CEDE_QUEUE_WAITS
-                                                                   : CEDE_QUEUE_ALONE;
+        return now_ns < q->deadline_ns && !at->running && TAILQ_EMPTY(&at->queue)
+                   ? CEDE_QUEUE_WAITS
+                   : CEDE_QUEUE_ALONE;
     enum cede_queue_answer a = requests_fits(r, *device, q, now_ns);
     for (uint32_t d = 0; a != CEDE_QUEUE_WAITS && d < r->c.devices; d++) {
         if (requests_fits(r, d, q, now_ns) == CEDE_QUEUE_WAITS) {

@@ -21,7 +21,7 @@ struct order_member {
     uint64_t added;  /* number of the step that it was put into last */
     uint64_t latest; /* the same, of those launched */
     uint64_t deadline_ns;
-    const void *scope;
+    const struct cede_scope *scope;
     void *user;
 };
 
@@ -91,8 +91,8 @@ static bool order_watched(const struct order_member *m)
     return m->scope || m->deadline_ns != TIME_NEVER;
 }
 
-int cede_order_join(struct step_order *o, void *user, const void *scope, uint64_t deadline_ns,
-                    uint64_t *id)
+int cede_order_join(struct step_order *o, void *user, const struct cede_scope *scope,
+                    uint64_t deadline_ns, uint64_t *id)
 {
     uint32_t i = o->free;
     if (i == NONE)
@@ -112,7 +112,7 @@ int cede_order_join(struct step_order *o, void *user, const void *scope, uint64_
 
 static struct order_member *order_find(const struct step_order *o, uint64_t id)
 {
-    uint32_t i = (uint32_t)id - 1;
+    uint32_t i = order_slot(id);
     if (i >= o->requests)
         return NULL;
     struct order_member *m = &o->members[i];
@@ -149,7 +149,8 @@ int cede_order_leave(struct step_order *o, uint64_t id, int reason)
     return 0;
 }
 
-void cede_order_expire(struct step_order *o, uint64_t now_ns, int (*stopped)(const void *scope))
+void cede_order_expire(struct step_order *o, uint64_t now_ns,
+                       int (*stopped)(const struct cede_scope *scope))
 {
     unsigned left = o->watched;
     for (uint32_t i = 0; left && i < o->requests; i++) {
@@ -172,7 +173,7 @@ void cede_order_leave_all(struct step_order *o, int reason)
     }
 }
 
-bool cede_order_take_left(struct step_order *o, void **user, int *reason)
+bool cede_order_take_left(struct step_order *o, void **user, int *reason, uint32_t *slot)
 {
     if (o->gone == NONE)
         return false;
@@ -180,6 +181,7 @@ bool cede_order_take_left(struct step_order *o, void **user, int *reason)
     struct order_member *m = &o->members[i];
     *user = m->user;
     *reason = m->reason;
+    *slot = i;
     o->gone = m->next;
     m->next = o->free;
     m->used = false;

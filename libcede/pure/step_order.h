@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct cede_scope;
 struct step_order;
 
 /* Within the limits of cede/step.h. 0 or -ENOMEM. */
@@ -23,18 +24,24 @@ void cede_order_free(struct step_order *o);
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* deadline_ns: TIME_NEVER: none. scope: for cede_order_expire(); NULL: none. 0 or -ENOSPC. */
-int cede_order_join(struct step_order *o, void *user, const void *scope, uint64_t deadline_ns,
-                    uint64_t *id);
+int cede_order_join(struct step_order *o, void *user, const struct cede_scope *scope,
+                    uint64_t deadline_ns, uint64_t *id);
 /* 0 or -ENOENT. */
 int cede_order_leave(struct step_order *o, uint64_t id, int reason);
 /* Requests whose deadline has passed leave with -ETIMEDOUT, those whose scope has stopped with
  * -ECANCELED. */
-void cede_order_expire(struct step_order *o, uint64_t now_ns, int (*stopped)(const void *scope));
+void cede_order_expire(struct step_order *o, uint64_t now_ns,
+                       int (*stopped)(const struct cede_scope *scope));
 /* All leave. */
 void cede_order_leave_all(struct step_order *o, int reason);
-/* Forgets a request that has left and that no step has. False: there is none. */
-bool cede_order_take_left(struct step_order *o, void **user, int *reason);
+/* Forgets a request that has left and that no step has. *slot: of its id. False: there is none. */
+bool cede_order_take_left(struct step_order *o, void **user, int *reason, uint32_t *slot);
 unsigned cede_order_requests(const struct step_order *o);
+/* An id's own slot, from 0 to `requests` - 1, until cede_order_take_left(). */
+static inline uint32_t order_slot(uint64_t id)
+{
+    return (uint32_t)id - 1;
+}
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 

@@ -450,6 +450,55 @@ static void futures_give_symbols()
     CHECK(f->try_resolve(nullptr, to) == std::errc::invalid_argument && f->statistics().slots == 0);
 }
 
+/* A loop that takes its requests from a queue, until that is shut down. */
+static void a_loop_serves_a_queue()
+{
+    struct guest {
+        std::uint64_t id = 0;
+        int steps = 0, reason = -1;
+    } all[5];
+    cede::queue_config qc;
+    qc.batches = 2;
+    cede::queue<guest> queue(qc);
+    cede::step_config c;
+    c.flags = CEDE_STEP_NO_GPU;
+    c.queue = queue.handle();
+    cede::step_loop<guest> *loop = nullptr;
+    int gone = 0;
+    cede::step_loop<guest> l(
+        c,
+        [&](cede::step<guest> &) {
+            bool any = false;
+            for (guest &a : all)
+                any |= a.id && a.reason < 0 && loop->try_add(a.id);
+            return any;
+        },
+        [](cede::step<guest> &) {},
+        [&](cede::step<guest> &s) {
+            for (unsigned i = 0; i < s.size(); i++) {
+                if (++s[i]->steps == 2)
+                    loop->leave(s[i]->id);
+            }
+        },
+        [&](guest *a, int reason) {
+            a->reason = reason;
+            if (++gone == 5)
+                queue.shutdown();
+        },
+        [](guest *a, std::uint64_t id, const cede_queue_batch &b) {
+            a->id = id;
+            CHECK(b.n == 1);
+        });
+    loop = &l;
+    for (guest &a : all)
+        queue.submit(&a);
+    l.run();
+    CHECK(gone == 5);
+    for (const guest &a : all)
+        CHECK(a.steps == 2 && a.reason == 0);
+    CHECK(queue.statistics().ended == 5);
+}
+
 int main()
 {
     CHECK(cuCtxPushCurrent_v2(&fake_contexts[0]) == 0);
@@ -461,5 +510,6 @@ int main()
     futures_give_symbols();
     the_loop_runs_steps();
     what_functions_of_the_loop_throw_comes_out();
+    a_loop_serves_a_queue();
     return 0;
 }

@@ -55,11 +55,11 @@ class Queue(unittest.TestCase):
 
     def test_refused_cancelled_reclaimed(self):
         q = cede_queue.Queue(admit=1, expected_us=10**9, batch_max=1)
+        ticket = q.submit("a")  # an idle queue would take the next one all the same
         with self.assertRaises(cede_queue.Refused) as why:
             q.submit("late", deadline_us=1000)
         self.assertEqual(why.exception.answer, cede_queue.ALONE)
         self.assertIn("deadline", str(why.exception))
-        ticket = q.submit("a")
         q.submit("b")
         self.assertTrue(q.cancel(ticket))
         self.assertFalse(q.cancel(ticket))

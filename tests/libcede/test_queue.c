@@ -119,8 +119,8 @@ TEST(refusals)
     c.expected_us = 1000000 * MS; /* against which this test's own time is nothing */
     c.capacity = 2;
     struct cede_queue *q = open_queue(&c);
-    assert_int_equal(refused(q, 900000 * MS), CEDE_QUEUE_ALONE);
     add(q, 0, CEDE_NORMAL, 1900000 * MS);
+    assert_int_equal(refused(q, 900000 * MS), CEDE_QUEUE_ALONE);
     assert_int_equal(refused(q, 1950000 * MS), CEDE_QUEUE_BEHIND);
     assert_int_equal(refused(q, 1500000 * MS), CEDE_QUEUE_OTHERS);
     add(q, 1, CEDE_NORMAL, 0);
@@ -150,6 +150,7 @@ TEST(a_failed_batch_teaches_nothing)
     add(q, 0, CEDE_NORMAL, 0);
     assert_int_equal(cede_queue_next(q, 0, 0, &batch), 0);
     assert_int_equal(cede_queue_done(q, &batch, 1), 0);
+    add(q, 0, CEDE_NORMAL, 0); /* so that the queue is not idle */
     assert_int_equal(refused(q, 10000 * MS), CEDE_QUEUE_ALONE);
     cede_queue_close(q);
 }
@@ -168,6 +169,7 @@ TEST(a_slow_batch_does_not_refuse_for_ever)
     assert_int_equal(cede_queue_next(q, 0, 0, &batch), 0);
     usleep(40000);
     assert_int_equal(cede_queue_done(q, &batch, 0), 0);
+    add(q, 1, CEDE_NORMAL, 0); /* else the queue is idle, and takes it at once */
     assert_int_equal(refused(q, 20000), CEDE_QUEUE_ALONE);
     while (tries++ < 1000 && cede_queue_submit(q, &r, &t) == -EBUSY)
         assert_int_equal(t.answer, CEDE_QUEUE_ALONE);

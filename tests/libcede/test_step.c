@@ -228,6 +228,142 @@ TEST(slots_that_others_hold)
     close_toy();
 }
 
+/* ---- requests from a queue ------------------------------------------------------------------- */
+
+enum { ASKED = 12 };
+
+/* A request that is in the loop for three steps, and its room. */
+struct asked {
+    uint64_t id;
+    unsigned steps, joined, left;
+    int reason;
+};
+
+static struct {
+    struct asked requests[ASKED];
+    struct cede_step_loop *loop;
+    struct cede_queue *queue;
+    unsigned in, most, gone;
+} served;
+
+static void serve_joined(void *arg, const struct cede_queue_batch *taken, uint64_t id)
+{
+    struct asked *a = taken->user[0];
+    assert_int_equal(taken->n, 1);
+    assert_int_equal(taken->room.bytes, 400);
+    a->id = id;
+    a->joined++;
+    served.in++;
+    served.most = served.in > served.most ? served.in : served.most;
+}
+
+static int serve_schedule(void *arg, struct cede_step *s)
+{
+    int n = 0;
+    for (int i = 0; i < ASKED; i++) {
+        const struct asked *a = &served.requests[i];
+        n += a->joined && !a->left && cede_step_add(served.loop, a->id, NULL) == 0;
+    }
+    return n > 0;
+}
+
+static int serve_launch(void *arg, struct cede_step *s)
+{
+    return 0;
+}
+
+static int serve_finish(void *arg, struct cede_step *s)
+{
+    for (unsigned i = 0; i < s->n; i++) {
+        struct asked *a = s->user[i];
+        if (++a->steps == 3)
+            cede_step_leave(served.loop, a->id, a == &served.requests[5] ? -EIO : 0);
+    }
+    return 0;
+}
+
+static void serve_left(void *arg, void *user, int reason)
+{
+    struct asked *a = user;
+    a->left++;
+    a->reason = reason;
+    served.in--;
+    if (++served.gone == ASKED)
+        cede_queue_shutdown(served.queue);
+}
+
+static int serve(struct cede_scope *s, void *arg)
+{
+    return cede_step_run(served.loop);
+}
+
+/* scope: the last request is not there, and the loop waits for it until the scope is cancelled. */
+static void serve_from_a_queue(bool cancel)
+{
+    struct cede_memory_config mc;
+    struct cede_queue_config qc;
+    struct cede_step_config c;
+    struct cede_memory *memory;
+    struct cede_memory_statistics m;
+    struct cede_queue_statistics q;
+    struct cede_scope *scope;
+    const struct cede_shape room = {.memory_bytes = 400};
+    const unsigned n = cancel ? ASKED - 1 : ASKED;
+    uint64_t id;
+    memset(&served, 0, sizeof(served));
+    cede_memory_defaults(&mc);
+    mc.flags = CEDE_MEMORY_NO_GPU;
+    mc.total_bytes = 1000;
+    assert_int_equal(cede_memory_open(&mc, &memory), 0);
+    cede_queue_defaults(&qc);
+    qc.memory = &memory;
+    qc.batches = 8;
+    qc.batch_wait_us = 0;
+    assert_int_equal(cede_queue_open(&qc, &served.queue), 0);
+    assert_int_equal(cede_queue_set_lease(served.queue, 0, NULL, &room), 0);
+    cede_step_defaults(&c);
+    c.flags = CEDE_STEP_NO_GPU;
+    c.queue = served.queue;
+    c.schedule = serve_schedule, c.launch = serve_launch, c.finish = serve_finish;
+    c.left = serve_left;
+    assert_int_equal(cede_step_open(&c, &served.loop), -EINVAL);
+    c.joined = serve_joined;
+    assert_int_equal(cede_step_open(&c, &served.loop), 0);
+    assert_int_equal(cede_step_join(served.loop, NULL, NULL, CEDE_TIMEOUT_FOREVER, &id), -EINVAL);
+    assert_int_equal(cede_scope_open(&scope, NULL, 1, CEDE_TIMEOUT_FOREVER), 0);
+    assert_int_equal(cede_scope_fork(scope, serve, NULL), 0); /* it may wait before the first */
+    for (unsigned i = 0; i < n; i++) {
+        struct cede_queue_request r = {.user = &served.requests[i]};
+        assert_int_equal(cede_queue_submit(served.queue, &r, NULL), 0);
+    }
+    do
+        assert_int_equal(cede_queue_get_statistics(served.queue, &q, sizeof(q)), 0);
+    while (q.ended + q.failed < n);
+    if (cancel)
+        cede_scope_cancel(scope);
+    assert_int_equal(cede_scope_join(scope), cancel ? -ECANCELED : 0);
+    assert_int_equal(cede_scope_close(scope), cancel ? -ECANCELED : 0);
+    assert_int_equal(served.gone, n);
+    assert_true(served.most == 2); /* as there is room for */
+    assert_int_equal(q.failed, 1);
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(served.requests[i].joined, 1);
+        assert_int_equal(served.requests[i].left, 1);
+        assert_int_equal(served.requests[i].reason, i == 5 ? -EIO : 0);
+    }
+    assert_int_equal(cede_step_close(served.loop), 0);
+    cede_queue_close(served.queue);
+    assert_int_equal(cede_memory_get_statistics(memory, &m, sizeof(m)), 0);
+    assert_int_equal(m.reservations, 0);
+    cede_memory_close(memory);
+}
+
+TEST(requests_come_from_a_queue)
+{
+    serve_from_a_queue(false);
+    serve_from_a_queue(true);
+}
+
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 struct outcome {
@@ -284,84 +420,7 @@ TEST(tokens_are_the_same_at_all_depths)
     }
 }
 
-/* ---- with the other parts of the library ----------------------------------------------------- */
-
-/* A queue with a device for each request that may run at a time: it decides who joins next, and
- * refuses who would be late, while others run. */
-#define PLACES 4U
-
-struct served {
-    struct toy toy;
-    struct cede_queue_batch batch[PLACES];
-    unsigned refused;
-};
-
-static void take_from_queue(struct served *s)
-{
-    for (unsigned i = 0; i < PLACES; i++) {
-        if (!s->batch[i].n && cede_queue_next(s->toy.queue, i, 0, &s->batch[i]) == 0)
-            toy_join(&s->toy, s->batch[i].user[0]);
-    }
-}
-
-static int served_schedule(void *arg, struct cede_step *s)
-{
-    struct served *v = arg;
-    struct cede_queue_request q = {.cls = CEDE_NORMAL};
-    struct cede_queue_ticket ticket;
-    if (v->toy.arrived < v->toy.arrivals) {
-        q.user = &v->toy.requests[v->toy.arrived++];
-        assert_int_equal(cede_queue_submit(v->toy.queue, &q, NULL), 0);
-        q.deadline_us = 1; /* that is not possible */
-        assert_int_equal(cede_queue_submit(v->toy.queue, &q, &ticket), -EBUSY);
-        assert_int_equal(ticket.answer, CEDE_QUEUE_ALONE);
-        v->refused++;
-    }
-    take_from_queue(v);
-    return toy_schedule(&v->toy, s);
-}
-
-static void served_left(void *arg, void *user, int reason)
-{
-    struct served *v = arg;
-    for (unsigned i = 0; i < PLACES; i++) {
-        if (v->batch[i].n && v->batch[i].user[0] == user) {
-            assert_int_equal(cede_queue_done(v->toy.queue, &v->batch[i], reason != 0), 0);
-            v->batch[i].n = 0;
-        }
-    }
-    toy_left(&v->toy, user, reason);
-}
-
-TEST(a_queue_admits_while_others_run)
-{
-    static struct served v;
-    struct cede_queue_config q;
-    struct cede_step_config c;
-    struct cede_queue_statistics s;
-    memset(&v, 0, sizeof(v));
-    cede_queue_defaults(&q);
-    q.devices = PLACES;
-    q.batch_max = 1;
-    q.admit = 1;
-    assert_int_equal(cede_queue_open(&q, &v.toy.queue), 0);
-    v.toy.arrivals = 100;
-    cede_step_defaults(&c);
-    toy_open(&v.toy, &c, 64);
-    cede_step_close(v.toy.loop);
-    c.schedule = served_schedule;
-    c.left = served_left;
-    assert_int_equal(cede_step_open(&c, &v.toy.loop), 0);
-    while (v.toy.gone < v.toy.arrivals)
-        assert_true(cede_step_run(v.toy.loop) >= 0);
-    assert_int_equal(v.refused, 100);
-    assert_int_equal(cede_queue_get_statistics(v.toy.queue, &s, sizeof(s)), 0);
-    assert_int_equal(s.ended, 100);
-    assert_int_equal(s.alone, 100);
-    toy_check(&v.toy);
-    toy_close(&v.toy);
-    cede_queue_close(v.toy.queue);
-}
+/* ---- threads ------------------------------------------------------------------------------- */
 
 /* Other threads let requests join and leave while the loop runs. */
 struct guests {

@@ -7,7 +7,6 @@
 
 #include "../random.h"
 #include "../test.h"
-#include "cede/queue.h"
 #include "cede/step.h"
 #include "fake_gpu.h"
 
@@ -36,7 +35,6 @@ struct toy_work {
 struct toy {
     struct cede_step_loop *loop;
     struct cede_futures *futures;
-    struct cede_queue *queue; /* NULL: requests come of themselves */
     struct toy_request requests[REQUESTS];
     unsigned arrived, arrivals; /* so far; in all */
     unsigned joined, gone;
@@ -134,8 +132,7 @@ static int toy_schedule(void *arg, struct cede_step *s)
 {
     struct toy *t = arg;
     struct toy_work *w = &t->work[s->lane];
-    if (!t->queue)
-        toy_disturb(t);
+    toy_disturb(t);
     w->n = 0;
     for (unsigned i = 0; i < t->arrived; i++) {
         struct toy_request *r = &t->requests[i];

@@ -30,6 +30,7 @@ static const char *behave(struct step_order *o, const char *t, const uint64_t id
     void *user = NULL;
     int64_t symbol = 0;
     int reason;
+    uint32_t slot;
     const struct order_step *s;
     switch (*t) {
     case 'b':
@@ -61,7 +62,7 @@ static const char *behave(struct step_order *o, const char *t, const uint64_t id
         assert_int_equal(cede_order_leave(o, id[*t - 'L'], 0), -ENOENT);
         break;
     case 'g':
-        cede_order_take_left(o, &user, &reason);
+        cede_order_take_left(o, &user, &reason, &slot);
         assert_int_equal(user ? *(char *)user : '-', *++t);
         break;
     case 'r':
@@ -120,7 +121,7 @@ TEST(behaviours)
     }
 }
 
-static int stopped(const void *scope)
+static int stopped(const struct cede_scope *scope)
 {
     return *(const int *)scope;
 }
@@ -129,10 +130,11 @@ TEST(scopes_and_deadlines)
 {
     struct step_order *o = order_of(2, 4, 4);
     int scope = 0, a, b, c, reason;
+    uint32_t slot;
     uint64_t id[3], other;
     void *user;
     int64_t symbol;
-    cede_order_join(o, &a, &scope, TIME_NEVER, &id[0]);
+    cede_order_join(o, &a, (void *)&scope, TIME_NEVER, &id[0]);
     cede_order_join(o, &b, NULL, 100, &id[1]);
     cede_order_join(o, &c, NULL, TIME_NEVER, &id[2]);
     cede_order_begin(o);
@@ -147,13 +149,13 @@ TEST(scopes_and_deadlines)
     assert_int_equal(cede_order_add(o, id[0], &symbol), 0);
     cede_order_abandon(o);
     cede_order_expire(o, 100, stopped);
-    assert_true(cede_order_take_left(o, &user, &reason));
+    assert_true(cede_order_take_left(o, &user, &reason, &slot));
     assert_ptr_equal(user, &a);
     assert_int_equal(reason, -ECANCELED);
-    assert_true(cede_order_take_left(o, &user, &reason));
+    assert_true(cede_order_take_left(o, &user, &reason, &slot));
     assert_ptr_equal(user, &b);
     assert_int_equal(reason, -ETIMEDOUT);
-    assert_false(cede_order_take_left(o, &user, &reason));
+    assert_false(cede_order_take_left(o, &user, &reason, &slot));
     /* the place is another's, the id is not */
     for (int i = 0; i < 3; i++)
         assert_int_equal(cede_order_join(o, &b, NULL, TIME_NEVER, &other), 0);
@@ -161,7 +163,7 @@ TEST(scopes_and_deadlines)
     assert_int_equal(cede_order_leave(o, id[0], 0), -ENOENT);
     cede_order_leave_all(o, -EINTR);
     for (unsigned i = 4; i-- > 0;) {
-        assert_true(cede_order_take_left(o, &user, &reason));
+        assert_true(cede_order_take_left(o, &user, &reason, &slot));
         assert_int_equal(reason, -EINTR);
         assert_int_equal(cede_order_requests(o), i);
     }
@@ -179,6 +181,7 @@ struct model_request {
     uint64_t id;
     bool joined, left, gone;
     int reason;
+    uint32_t slot;
     unsigned latest, index; /* step, 0: none */
 };
 
@@ -200,6 +203,7 @@ static void check_left(struct model *m, struct step_order *o)
 {
     void *user;
     int reason;
+    uint32_t slot;
     unsigned want = 0, got = 0;
     for (unsigned i = 0; i < m->joins; i++) {
         struct model_request *r = &m->requests[i];
@@ -209,7 +213,7 @@ static void check_left(struct model *m, struct step_order *o)
                 in |= m->steps[s].request[k] == i;
         want += r->left && !r->gone && !in;
     }
-    for (; cede_order_take_left(o, &user, &reason); got++) {
+    for (; cede_order_take_left(o, &user, &reason, &slot); got++) {
         struct model_request *r = user;
         assert_true(r->left && !r->gone);
         assert_int_equal(reason, r->reason);
