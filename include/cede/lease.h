@@ -103,8 +103,9 @@ struct cede_lease {
  * is not known. The caller then makes the device's primary context current, puts its work into
  * out->stream, waits for it, and releases the lease. *out is written on success only. -EAGAIN: it
  * would have to wait, and timeout_us is 0. -EINVAL: out is NULL, no such device or time-out, or a
- * shape without threads. -EIO: the driver made no stream or computed no occupancy. -ENOENT: no such kernel is registered. -ENOSPC:
- * `capacity` is reached. -ESHUTDOWN: the pool is not open, or was closed meanwhile. -ETIMEDOUT. */
+ * shape without threads. -EIO: the driver made no stream or computed no occupancy. -ENOENT: no such
+ * kernel is registered. -ENOSPC: `capacity` is reached. -ESHUTDOWN: the pool is not open, or was
+ * closed meanwhile. -ETIMEDOUT. */
 int cede_acquire(struct cede_pool *p, int device, const char *kernel,
                  const struct cede_shape *shape, cede_timeout timeout_us, struct cede_lease *out);
 

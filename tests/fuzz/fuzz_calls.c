@@ -87,7 +87,7 @@ static int checked(const char *name, int r)
 }
 
 #define CALL(f, ...) checked(#f, f(__VA_ARGS__))
-#define SIZED(type)  OR_NULL(out), below(4) ? sizeof(type) : number()
+#define SIZED(type)  (void *)OR_NULL(out), below(4) ? sizeof(type) : number()
 
 /* ---- the program's functions ----------------------------------------------------------------- */
 
@@ -161,6 +161,7 @@ static void open_pool(void)
     struct cede_pool *p, **old = &PICK(at.pools);
     cede_pool_defaults(&c);
     c.capacity = 8;
+    c.max_concurrent_streams = c.displace = 1;
     spoil(&c, sizeof(c));
     c.flags = CEDE_POOL_NO_GPU;
     c.block_timeout_us = c.stream_timeout_us = 20;
@@ -176,7 +177,7 @@ static void open_memory(void)
     struct cede_memory_config c;
     struct cede_memory *m, **old = &PICK(at.memories);
     cede_memory_defaults(&c);
-    c.total_bytes = 1000;
+    c.total_bytes = 111; /* 100 fit */
     c.capacity = 4;
     spoil(&c, sizeof(c));
     c.flags = CEDE_MEMORY_NO_GPU;
@@ -296,28 +297,21 @@ enum { FIRST = __COUNTER__ };
 #define REPORT OR_NULL(&PICK(at.requests))
 #define ID     PICK(at.ids)
 #define SYMBOL PICK(at.symbols)
-#define SHAPE  OR_NULL(&shape)
 #define ARRAY  OR_NULL(&array)
 
-static void act_on(unsigned n)
+static const char *const names[] = {NULL, "", "conv", "gemm"};
+static char out[512]; /* more than any struct of statistics */
+
+static const struct cede_shape *shape(void)
 {
-    static const char *const names[] = {NULL, "", "conv", "gemm"};
-    struct cede_queue **q = &PICK(at.queues);
-    struct cede_scope **s = &PICK(at.scopes);
-    struct cede_graph **g = &PICK(at.graphs);
-    struct cede_futures **f = &PICK(at.maps);
-    struct cede_step_loop **l = &PICK(at.loops);
-    const uint64_t x = number(), y = number();
-    const struct cede_shape shape = {(unsigned)x, (unsigned)y, (unsigned)x, (int)x, y, x};
-    const struct cede_range range = {x, y, (unsigned)x};
-    const struct cede_future_array array = {(uintptr_t)at.values, 0, (unsigned)x % 6, 8};
-    const struct cede_queue_request r = {.model = (unsigned)x,
-                                         .cls = (enum cede_class)(int)below(3),
-                                         .deadline_us = y,
-                                         .device = (int)x};
-    struct cede_queue_ticket ticket = {0};
-    static char text[512];
-    void *const out = text; /* of the size of any struct of statistics */
+    static struct cede_shape s;
+    s = (struct cede_shape){number32(), number32(), number32(), (int)number(), number(), number()};
+    return OR_NULL(&s);
+}
+
+static void act_on_resources(unsigned n)
+{
+    const struct cede_range range = {number(), number(), number32()};
     ACT(cede_set_class, C, (enum cede_class)number());
     ACT(cede_set_weight, C, number32());
     ACT(cede_set_deadline, C, number(), number());
@@ -335,8 +329,8 @@ static void act_on(unsigned n)
     ACT(cede_pool_kernel, P, KERNEL, OR_NULL(&at));
     ACT(cede_pool_occupancy, P, KERNEL, real());
     ACT(cede_pool_get_statistics, P, DEVICE, SIZED(struct cede_pool_statistics));
-    ACT(cede_acquire, P, DEVICE, KERNEL, SHAPE, timeout(), LEASE);
-    ACT(cede_try_acquire, P, DEVICE, KERNEL, SHAPE, LEASE);
+    ACT(cede_acquire, P, DEVICE, KERNEL, shape(), timeout(), LEASE);
+    ACT(cede_try_acquire, P, DEVICE, KERNEL, shape(), LEASE);
     ACT(cede_release, LEASE);
     DO(true, cede_lease_wanted(LEASE));
     DO(depth == 0, open_memory());
@@ -347,31 +341,44 @@ static void act_on(unsigned n)
     ACT(cede_memory_allocate, M, ROOM, number(), timeout(), OR_NULL(&ID));
     ACT(cede_memory_free, M, ID);
     ACT(cede_memory_pressure, M);
-    ACT(cede_memory_users, M, OR_NULL(out), below(2));
-    ACT(cede_memory_text, M, OR_NULL(text), below(40));
+    ACT(cede_memory_users, M, (void *)OR_NULL(out), below(2));
+    ACT(cede_memory_text, M, OR_NULL(out), below(40));
     ACT(cede_memory_get_statistics, M, SIZED(struct cede_memory_statistics));
-    DO(true, cede_memory_need(M, KERNEL, SHAPE));
-    ACT(cede_memory_acquire, M, P, KERNEL, SHAPE, OR_NULL(&range), below(2), timeout(), LEASE,
+    DO(true, cede_memory_need(M, KERNEL, shape()));
+    ACT(cede_memory_acquire, M, P, KERNEL, shape(), OR_NULL(&range), below(2), timeout(), LEASE,
         ROOM);
+}
+
+static void act_on_work(unsigned n)
+{
+    struct cede_queue **q = &PICK(at.queues);
+    struct cede_scope **s = &PICK(at.scopes);
+    struct cede_graph **g = &PICK(at.graphs);
+    struct cede_futures **f = &PICK(at.maps);
+    struct cede_step_loop **l = &PICK(at.loops);
+    const struct cede_future_array array = {(uintptr_t)at.values, 0, below(6), 8};
+    const struct cede_queue_request r = {
+        .model = number32(), .deadline_us = number(), .device = below(4) ? 0 : (int)number()};
+    struct cede_queue_ticket ticket = {0};
     DO(!*q, open_queue(q));
     ACT(cede_queue_set_model, *q, number32(), number32(), number(), number());
-    ACT(cede_queue_set_lease, *q, number32(), KERNEL, SHAPE);
+    ACT(cede_queue_set_lease, *q, number32(), KERNEL, shape());
     ACT(cede_queue_submit, *q, OR_NULL(&r), &ticket);
     if (ticket.id)
         ID = ticket.id;
     ACT(cede_queue_next, *q, below(3), timeout(), BATCH);
     ACT(cede_queue_done, *q, BATCH, (int)below(2));
     ACT(cede_queue_cancel, *q, ID);
-    ACT(cede_queue_reclaim, *q, OR_NULL(out));
+    ACT(cede_queue_reclaim, *q, (void *)OR_NULL(out));
     ACT(cede_queue_get_statistics, *q, SIZED(struct cede_queue_statistics));
     DO(true, cede_queue_shutdown(*q));
     DO(!*s, CALL(cede_scope_open, s, s == at.scopes ? NULL : at.scopes[0], 0, deadline()));
     ACT(cede_scope_fork, *s, OR_NULL(task), NULL);
-    ACT(cede_scope_acquire, *s, P, DEVICE, KERNEL, SHAPE, timeout(), LEASE);
+    ACT(cede_scope_acquire, *s, P, DEVICE, KERNEL, shape(), timeout(), LEASE);
     DO(depth == 0, CALL(cede_scope_join, *s));
     DO(true, cede_scope_cancel(*s));
     DO(!*g, open_graph(g));
-    ACT(cede_graph_launch, *g, number32(), OR_NULL(out));
+    ACT(cede_graph_launch, *g, number32(), (void *)OR_NULL(out));
     ACT(cede_graph_prepare, *g, number32());
     ACT(cede_graph_get_bucket, *g, number32(), SIZED(struct cede_graph_bucket));
     ACT(cede_graph_get_statistics, *g, SIZED(struct cede_graph_statistics));
@@ -396,7 +403,9 @@ enum { COUNT = __COUNTER__ - FIRST - 1 };
 
 static void act(void)
 {
-    act_on(below(COUNT));
+    const unsigned n = below(COUNT);
+    act_on_resources(n);
+    act_on_work(n);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
