@@ -41,6 +41,7 @@ int cede_fail(int r, const char *format, ...)
         free(text);
         text = NULL;
     }
+    cede_call_now.said = cede_call_now.name;
     cede_call_now.code = text ? r : 0;
     if (!text)
         return r;
@@ -71,8 +72,8 @@ int cede_no_memory(void)
 int cede_say(int r, const struct cede_saying *rows)
 {
     if (r >= 0)
-        cede_call_now.code = 0; /* what it tried in vain does not count */
-    if (r >= 0 || r == cede_call_now.code)
+        cede_succeed();
+    if (r >= 0 || (r == cede_call_now.code && cede_call_now.said == cede_call_now.name))
         return r;
     while (rows->r && rows->r != r)
         rows++;

@@ -19,7 +19,8 @@
 /* What this thread is in. Small and initial-exec: see lease.c. */
 struct cede_call {
     const char *name; /* of the innermost function of include/cede; NULL: the thread is in none */
-    int code;         /* the errno value, below 0, that the text is about; 0: there is none */
+    const char *said; /* the name of the one that the text is about */
+    int code;         /* its errno value, below 0; 0: there is no text */
 };
 extern _Thread_local struct cede_call cede_call_now __attribute__((tls_model("initial-exec")));
 
@@ -50,6 +51,12 @@ static inline void cede_call_end(const struct cede_call *outer)
 int cede_fail(int r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 int cede_no_memory(void); /* the same, -ENOMEM */
+
+/* Takes away the text of what was tried in vain. Returns 0. */
+static inline int cede_succeed(void)
+{
+    return cede_call_now.code = 0;
+}
 
 /* An errno value below 0 in words; what the program returns may be none. */
 const char *cede_errno_words(int r);

@@ -165,7 +165,7 @@ static int lease_end(struct cede_pool *p, uint64_t id)
     if (h->stream)
         pool_idle(p, h->device, h->level)[p->devices[h->device].idle[h->level]++] = h->stream;
     if (h->reported)
-        cede_request_end(p->config.cede, &h->request);
+        cede_request_finish(p->config.cede, &h->request, true);
     *h = (struct lease_data){0};
     p->started--;
     lease_run_events(p, now_ns);

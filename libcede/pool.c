@@ -9,6 +9,7 @@
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
+#include "libcede/handle.h"
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 struct cede_pool cede_pool_table[CEDE_POOLS_MAX] = {
@@ -218,7 +219,7 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
         pthread_cond_wait(&p->left, &p->lock);
     for (uint32_t i = 0; i < p->config.capacity; i++) {
         if (p->data[i].reported)
-            cede_request_end(p->config.cede, &p->data[i].request);
+            cede_request_finish(p->config.cede, &p->data[i].request, true);
     }
     pthread_mutex_unlock(&p->lock);
     for (unsigned i = 0; p->gpus && i < p->config.devices * POOL_LEVELS; i++) {

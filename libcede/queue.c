@@ -275,7 +275,7 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
 CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_request *request,
                                struct cede_queue_ticket *ticket)
 {
-    struct cede_queue_ticket unwanted;
+    struct cede_queue_ticket unwanted = {0};
     uint32_t preferred;
     CALL(GIVEN(q) && GIVEN(request) &&
          IS(cede_class_of(request->cls) != CLASS_COUNT,

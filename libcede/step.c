@@ -218,7 +218,7 @@ CEDE_API int cede_step_close(struct cede_step_loop *l)
     step_tell_left(l);
     pthread_mutex_destroy(&l->lock);
     step_free(l);
-    return 0;
+    return cede_succeed(); /* whatever `left` called */
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */

@@ -73,6 +73,11 @@ static cede_timeout timeout(void)
     return PICK(all);
 }
 
+static cede_timeout deadline(void)
+{
+    return below(4) ? CEDE_TIMEOUT_FOREVER : timeout();
+}
+
 static int checked(const char *name, int r)
 {
     const char *text = cede_error_text();
@@ -82,7 +87,7 @@ static int checked(const char *name, int r)
 }
 
 #define CALL(f, ...) checked(#f, f(__VA_ARGS__))
-#define SIZED(this)  OR_NULL(&(this)), below(4) ? sizeof(this) : number()
+#define SIZED(type)  (void *)OR_NULL(out), below(4) ? sizeof(type) : number()
 
 /* ---- the program's functions ----------------------------------------------------------------- */
 
@@ -103,71 +108,66 @@ static int called(void)
 
 static int task(struct cede_scope *s, void *arg)
 {
-    (void)arg;
     require(CALL(cede_scope_join, s) == -EDEADLK && CALL(cede_scope_close, s) == -EDEADLK);
     return called();
 }
 
 static int graph_step(void *arg, void *stream, unsigned n)
 {
-    (void)arg, (void)stream, (void)n;
     return called();
 }
 
 static int in_step(void *loop, struct cede_step *s)
 {
-    (void)s;
     require(CALL(cede_step_close, *(struct cede_step_loop **)loop) == -EDEADLK);
     return called();
 }
 
 static void left(void *arg, void *user, int reason)
 {
-    (void)arg, (void)user, (void)reason;
     called();
 }
 
 static int launch(void *arg, uint64_t first, uint64_t count, void *stream)
 {
-    (void)arg, (void)first, (void)count, (void)stream;
     return below(4) ? 0 : called();
 }
 
 static int save(void *arg, uint64_t done)
 {
-    (void)arg, (void)done;
     return below(4) ? 0 : called();
 }
 
 static void pressure(void *arg, enum cede_pressure now)
 {
-    (void)arg, (void)now;
     called();
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-/* Writes a number over a setting, now and then. */
-#define SPOIL(field)      (below(16) ? (void)0 : (void)((field) = (typeof(field))number()))
-#define SPOIL_REAL(field) (below(16) ? (void)0 : (void)((field) = real()))
+/* Writes numbers over settings, now and then. Pointers are set after it. */
+static void spoil(void *config, size_t size)
+{
+    while (below(4) == 3) {
+        const double v = real();
+        const uint64_t n = number();
+        memcpy((char *)config + below((unsigned)size / 8) * 8, below(2) ? &n : (const void *)&v, 8);
+    }
+}
 
 static void open_pool(void)
 {
     struct cede_pool_config c;
-    struct cede_pool *p;
+    struct cede_pool *p, **old = &PICK(at.pools);
     cede_pool_defaults(&c);
+    c.capacity = 8;
+    c.max_concurrent_streams = c.displace = 1;
+    spoil(&c, sizeof(c));
     c.flags = CEDE_POOL_NO_GPU;
     c.block_timeout_us = c.stream_timeout_us = 20;
-    c.capacity = 8;
     c.cede = OR_NULL(at.c);
-    SPOIL(c.size), SPOIL(c.devices), SPOIL(c.capacity), SPOIL(c.max_concurrent_streams);
-    SPOIL(c.streams), SPOIL(c.age_us), SPOIL(c.urgent_us), SPOIL(c.displace);
-    SPOIL(c.target_utilization_percent), SPOIL(c.utilization_polling_us);
-    SPOIL_REAL(c.max_total_occupancy), SPOIL_REAL(c.max_slowdown), SPOIL_REAL(c.unknown_occupancy);
-    SPOIL_REAL(c.memory_reserve_fraction);
     if (CALL(cede_pool_open, &c, &p) == 0) {
-        struct cede_pool **old = &PICK(at.pools);
-        cede_pool_close(*old); /* or was before */
+        cede_pool_close(*old); /* or it was before */
         *old = p;
     }
 }
@@ -175,18 +175,16 @@ static void open_pool(void)
 static void open_memory(void)
 {
     struct cede_memory_config c;
-    struct cede_memory *m;
+    struct cede_memory *m, **old = &PICK(at.memories);
     cede_memory_defaults(&c);
+    c.total_bytes = 111; /* 100 fit */
+    c.capacity = 4;
+    spoil(&c, sizeof(c));
     c.flags = CEDE_MEMORY_NO_GPU;
     c.block_timeout_us = 20;
-    c.total_bytes = 1000;
-    c.capacity = 4;
     c.on_pressure = OR_NULL(pressure);
-    SPOIL(c.size), SPOIL(c.device), SPOIL(c.capacity), SPOIL(c.polling_us), SPOIL(c.total_bytes);
-    SPOIL(c.reserve_bytes), SPOIL_REAL(c.reserve_fraction), SPOIL_REAL(c.high);
-    SPOIL_REAL(c.critical);
+    c.daemon = OR_NULL(at.c);
     if (CALL(cede_memory_open, &c, &m) == 0) {
-        struct cede_memory **old = &PICK(at.memories);
         cede_memory_close(*old);
         *old = m;
     }
@@ -195,28 +193,26 @@ static void open_memory(void)
 static void open_queue(struct cede_queue **q)
 {
     struct cede_queue_config c;
+    struct cede_memory *const memory[64] = {PICK(at.memories)};
     cede_queue_defaults(&c);
     c.policy = (enum cede_queue_policy)below(5);
     c.capacity = 8;
     c.batch_wait_us = 10;
-    c.admit = (int)below(2);
+    spoil(&c, sizeof(c));
     c.pool = PICK(at.pools);
     c.cede = OR_NULL(at.c);
-    SPOIL(c.size), SPOIL(c.k), SPOIL(c.devices), SPOIL(c.batches), SPOIL(c.capacity);
-    SPOIL(c.urgent_us), SPOIL(c.batch_max), SPOIL(c.batch_wait_us), SPOIL(c.expected_us);
-    SPOIL_REAL(c.quantile);
+    c.memory = OR_NULL(memory);
     CALL(cede_queue_open, &c, q);
 }
 
 static void open_graph(struct cede_graph **g)
 {
     struct cede_graph_config c;
-    unsigned buckets[3] = {1, number32(), number32()};
+    const unsigned buckets[CEDE_GRAPH_BUCKETS_MAX] = {1, number32(), number32()};
     cede_graph_defaults(&c);
+    spoil(&c, sizeof(c));
     c.flags = CEDE_GRAPH_EAGER;
     c.buckets = OR_NULL(buckets);
-    SPOIL(c.size), SPOIL(c.max_batch), SPOIL(c.warmups), SPOIL(c.max_graphs), SPOIL(c.max_bytes);
-    c.nbuckets = below(4);
     CALL(cede_graph_open, &c, OR_NULL(graph_step), NULL, g);
 }
 
@@ -224,9 +220,9 @@ static void open_map(struct cede_futures **f)
 {
     struct cede_future_config c;
     cede_future_defaults(&c);
-    c.flags = CEDE_FUTURE_NO_GPU;
     c.slots = 4;
-    SPOIL(c.size), SPOIL(c.slots);
+    spoil(&c, sizeof(c));
+    c.flags = CEDE_FUTURE_NO_GPU;
     CALL(cede_future_open, &c, f);
 }
 
@@ -234,14 +230,17 @@ static void open_loop(struct cede_step_loop **l)
 {
     struct cede_step_config c;
     cede_step_defaults(&c);
-    c.flags = CEDE_STEP_NO_GPU;
     c.batch = c.requests = 2;
+    spoil(&c, sizeof(c));
+    c.flags = CEDE_STEP_NO_GPU;
     c.arg = l;
     c.schedule = c.launch = c.finish = in_step;
     c.left = OR_NULL(left);
     c.futures = PICK(at.maps);
     c.scope = PICK(at.scopes);
-    SPOIL(c.size), SPOIL(c.depth), SPOIL(c.batch), SPOIL(c.requests);
+    c.stream = NULL;
+    c.queue = NULL; /* it would wait there for ever */
+    c.joined = NULL;
     CALL(cede_step_open, &c, l);
 }
 
@@ -249,20 +248,21 @@ static void run_slices(void)
 {
     struct cede_slice_config c;
     cede_slice_defaults(&c);
-    c.flags = CEDE_SLICE_NO_GPU;
     c.count = 100;
+    spoil(&c, sizeof(c));
+    c.flags = CEDE_SLICE_NO_GPU;
+    c.patience_us = 10;
     c.launch = launch;
     c.save = OR_NULL(save);
     c.scope = PICK(at.scopes);
     c.cede = OR_NULL(at.c);
     c.lease = OR_NULL(&PICK(at.leases));
-    c.patience_us = 10;
-    SPOIL(c.size), SPOIL(c.depth), SPOIL(c.target_us), SPOIL(c.count), SPOIL(c.multiple);
-    SPOIL(c.checkpoint_us), SPOIL(c.timeout_us), SPOIL(at.progress.done), SPOIL(at.progress.saved);
+    at.progress.done = number();
     CALL(cede_slice_run, OR_NULL(&c), OR_NULL(&at.progress));
+    at.progress = (struct cede_slice_progress){0};
 }
 
-/* Loops before what they use; everything at the end of an input, and between calls one of two. */
+/* Loops before what they use; at the end of an input everything. */
 static void close_some(bool all)
 {
     for (int i = 1; i >= 0; i--) {
@@ -290,129 +290,115 @@ enum { FIRST = __COUNTER__ };
     if (n == __COUNTER__ - FIRST - 1 && (condition))                                               \
     what
 
-static void act_on_client(unsigned n)
+#define C      OR_NULL(at.c)
+#define P      PICK(at.pools)
+#define M      PICK(at.memories)
+#define KERNEL PICK(names)
+#define DEVICE (below(4) ? (int)below(3) - 1 : (int)number())
+#define LEASE  OR_NULL(&PICK(at.leases))
+#define ROOM   OR_NULL(&PICK(at.rooms))
+#define BATCH  OR_NULL(&PICK(at.batches))
+#define REPORT OR_NULL(&PICK(at.requests))
+#define ID     PICK(at.ids)
+#define SYMBOL PICK(at.symbols)
+#define ARRAY  OR_NULL(&array)
+
+static const char *const names[] = {NULL, "", "conv", "gemm"};
+static char out[512]; /* more than any struct of statistics */
+
+static const struct cede_shape *shape(void)
 {
-    cede_handle *c = OR_NULL(at.c);
-    struct cede_request *request = OR_NULL(&PICK(at.requests));
-    struct cede_statistics s;
-    ACT(cede_set_class, c, (enum cede_class)number());
-    ACT(cede_set_weight, c, number32());
-    ACT(cede_set_deadline, c, number(), number());
-    ACT(cede_set_laxity, c, number(), number());
-    ACT(cede_set_priority, c, number(), (int)number());
-    ACT(cede_request_begin, c, request, number(), number(), number());
-    ACT(cede_request_queued, c, request);
-    ACT(cede_request_end, c, request);
-    ACT(cede_lead_cuda, c, number());
-    ACT(cede_get_statistics, c, SIZED(s));
-    ACT(cede_job_yield, c, number32());
-    ACT(cede_job_acquire, c, timeout());
+    static struct cede_shape s;
+    s = (struct cede_shape){number32(), number32(), number32(), (int)number(), number(), number()};
+    return OR_NULL(&s);
 }
 
-static void act_on_room(unsigned n)
+static void act_on_resources(unsigned n)
 {
-    static const char *const names[] = {NULL, "", "conv", "gemm"};
-    struct cede_pool *p = PICK(at.pools);
-    struct cede_memory *m = PICK(at.memories);
-    struct cede_queue **q = &PICK(at.queues);
-    struct cede_lease *lease = OR_NULL(&PICK(at.leases));
-    struct cede_reservation *room = OR_NULL(&PICK(at.rooms));
-    struct cede_queue_batch *batch = OR_NULL(&PICK(at.batches));
-    uint64_t *id = &PICK(at.ids);
-    const int device = below(4) ? (int)below(3) - 1 : (int)number();
-    const struct cede_shape sh = {number32(),    number32(), number32(),
-                                  (int)number(), number(),   number()},
-                            *shape = OR_NULL(&sh);
     const struct cede_range range = {number(), number(), number32()};
-    const struct cede_queue_request r = {.model = number32(),
-                                         .shape = below(3),
-                                         .cls = (enum cede_class)(int)below(3),
-                                         .deadline_us = number(),
-                                         .device = device};
-    struct cede_queue_ticket ticket = {0};
-    union {
-        struct cede_pool_statistics p;
-        struct cede_memory_statistics m;
-        struct cede_memory_user u;
-        struct cede_queue_statistics q;
-        char text[40];
-        void *user;
-    } o;
+    ACT(cede_set_class, C, (enum cede_class)number());
+    ACT(cede_set_weight, C, number32());
+    ACT(cede_set_deadline, C, number(), number());
+    ACT(cede_set_laxity, C, number(), number());
+    ACT(cede_set_priority, C, number(), (int)number());
+    ACT(cede_request_begin, C, REPORT, number(), number(), number());
+    ACT(cede_request_queued, C, REPORT);
+    ACT(cede_request_end, C, REPORT);
+    ACT(cede_lead_cuda, C, number());
+    ACT(cede_get_statistics, C, SIZED(struct cede_statistics));
+    ACT(cede_job_yield, C, number32());
+    ACT(cede_job_acquire, C, timeout());
     DO(depth == 0, open_pool());
-    DO(depth == 0, CALL(cede_pool_close, p));
-    ACT(cede_pool_kernel, p, PICK(names), OR_NULL(&at));
-    ACT(cede_pool_occupancy, p, PICK(names), real());
-    ACT(cede_pool_get_statistics, p, device, SIZED(o.p));
-    ACT(cede_acquire, p, device, PICK(names), shape, timeout(), lease);
-    ACT(cede_try_acquire, p, device, PICK(names), shape, lease);
-    ACT(cede_release, lease);
-    DO(true, cede_lease_wanted(lease));
+    DO(depth == 0, CALL(cede_pool_close, P));
+    ACT(cede_pool_kernel, P, KERNEL, OR_NULL(&at));
+    ACT(cede_pool_occupancy, P, KERNEL, real());
+    ACT(cede_pool_get_statistics, P, DEVICE, SIZED(struct cede_pool_statistics));
+    ACT(cede_acquire, P, DEVICE, KERNEL, shape(), timeout(), LEASE);
+    ACT(cede_try_acquire, P, DEVICE, KERNEL, shape(), LEASE);
+    ACT(cede_release, LEASE);
+    DO(true, cede_lease_wanted(LEASE));
     DO(depth == 0, open_memory());
-    DO(depth == 0, CALL(cede_memory_close, m));
-    ACT(cede_memory_can_allocate, m, number());
-    ACT(cede_memory_reserve, m, number(), timeout(), room);
-    ACT(cede_memory_release, room);
-    ACT(cede_memory_allocate, m, room, number(), timeout(), OR_NULL(id));
-    ACT(cede_memory_free, m, *id);
-    ACT(cede_memory_pressure, m);
-    ACT(cede_memory_users, m, OR_NULL(&o.u), below(2));
-    ACT(cede_memory_text, m, OR_NULL(o.text), below(sizeof(o.text) + 1));
-    ACT(cede_memory_get_statistics, m, SIZED(o.m));
-    DO(true, cede_memory_need(m, PICK(names), shape));
-    ACT(cede_memory_acquire, m, p, PICK(names), shape, OR_NULL(&range), below(2), timeout(), lease,
-        room);
-    DO(!*q, open_queue(q));
-    ACT(cede_queue_set_model, *q, number32(), number32(), number(), number());
-    ACT(cede_queue_set_lease, *q, number32(), PICK(names), shape);
-    ACT(cede_queue_submit, *q, OR_NULL(&r), &ticket);
-    *id = ticket.id ? ticket.id : *id;
-    ACT(cede_queue_next, *q, below(3), timeout(), batch);
-    ACT(cede_queue_done, *q, batch, (int)below(2));
-    ACT(cede_queue_cancel, *q, *id);
-    ACT(cede_queue_reclaim, *q, OR_NULL(&o.user));
-    ACT(cede_queue_get_statistics, *q, SIZED(o.q));
-    DO(true, cede_queue_shutdown(*q));
+    DO(depth == 0, CALL(cede_memory_close, M));
+    ACT(cede_memory_can_allocate, M, number());
+    ACT(cede_memory_reserve, M, number(), timeout(), ROOM);
+    ACT(cede_memory_release, ROOM);
+    ACT(cede_memory_allocate, M, ROOM, number(), timeout(), OR_NULL(&ID));
+    ACT(cede_memory_free, M, ID);
+    ACT(cede_memory_pressure, M);
+    ACT(cede_memory_users, M, (void *)OR_NULL(out), below(2));
+    ACT(cede_memory_text, M, OR_NULL(out), below(40));
+    ACT(cede_memory_get_statistics, M, SIZED(struct cede_memory_statistics));
+    DO(true, cede_memory_need(M, KERNEL, shape()));
+    ACT(cede_memory_acquire, M, P, KERNEL, shape(), OR_NULL(&range), below(2), timeout(), LEASE,
+        ROOM);
 }
 
 static void act_on_work(unsigned n)
 {
+    struct cede_queue **q = &PICK(at.queues);
     struct cede_scope **s = &PICK(at.scopes);
     struct cede_graph **g = &PICK(at.graphs);
     struct cede_futures **f = &PICK(at.maps);
     struct cede_step_loop **l = &PICK(at.loops);
-    uint64_t *id = &PICK(at.ids);
-    int64_t *symbol = &PICK(at.symbols);
-    const struct cede_future_array a = {(uintptr_t)OR_NULL(at.values), 0, below(6), 8};
-    union {
-        struct cede_graph_bucket b;
-        struct cede_graph_statistics g;
-        struct cede_future_statistics f;
-        struct cede_step_statistics l;
-        unsigned bucket;
-    } o;
-    DO(!*s, CALL(cede_scope_open, s, s == at.scopes ? NULL : at.scopes[0], 0, timeout()));
+    const struct cede_future_array array = {(uintptr_t)at.values, 0, below(6), 8};
+    const struct cede_queue_request r = {
+        .model = number32(), .deadline_us = number(), .device = below(4) ? 0 : (int)number()};
+    struct cede_queue_ticket ticket = {0};
+    DO(!*q, open_queue(q));
+    ACT(cede_queue_set_model, *q, number32(), number32(), number(), number());
+    ACT(cede_queue_set_lease, *q, number32(), KERNEL, shape());
+    ACT(cede_queue_submit, *q, OR_NULL(&r), &ticket);
+    if (ticket.id)
+        ID = ticket.id;
+    ACT(cede_queue_next, *q, below(3), timeout(), BATCH);
+    ACT(cede_queue_done, *q, BATCH, (int)below(2));
+    ACT(cede_queue_cancel, *q, ID);
+    ACT(cede_queue_reclaim, *q, (void *)OR_NULL(out));
+    ACT(cede_queue_get_statistics, *q, SIZED(struct cede_queue_statistics));
+    DO(true, cede_queue_shutdown(*q));
+    DO(!*s, CALL(cede_scope_open, s, s == at.scopes ? NULL : at.scopes[0], 0, deadline()));
     ACT(cede_scope_fork, *s, OR_NULL(task), NULL);
     DO(depth == 0, CALL(cede_scope_join, *s));
     DO(true, cede_scope_cancel(*s));
     DO(!*g, open_graph(g));
-    ACT(cede_graph_launch, *g, NULL, number32(), OR_NULL(&o.bucket));
+    ACT(cede_graph_launch, *g, NULL, number32(), (void *)OR_NULL(out));
     ACT(cede_graph_prepare, *g, NULL, number32());
-    ACT(cede_graph_get_bucket, *g, number32(), SIZED(o.b));
-    ACT(cede_graph_get_statistics, *g, SIZED(o.g));
+    ACT(cede_graph_get_bucket, *g, number32(), SIZED(struct cede_graph_bucket));
+    ACT(cede_graph_get_statistics, *g, SIZED(struct cede_graph_statistics));
     DO(!*f, open_map(f));
-    ACT(cede_future_reserve, *f, number32(), OR_NULL(symbol));
-    ACT(cede_future_release, *f, *symbol);
-    ACT(cede_future_store, *f, NULL, OR_NULL(&a), *symbol);
-    ACT(cede_future_store_placed, *f, NULL, &a);
-    ACT(cede_future_place, *f, NULL, *symbol, number32());
-    ACT(cede_future_resolve, *f, NULL, &a);
-    ACT(cede_future_get_statistics, *f, SIZED(o.f));
+    ACT(cede_future_reserve, *f, number32(), OR_NULL(&SYMBOL));
+    ACT(cede_future_release, *f, SYMBOL);
+    ACT(cede_future_store, *f, NULL, ARRAY, SYMBOL);
+    ACT(cede_future_store_placed, *f, NULL, &array);
+    ACT(cede_future_place, *f, NULL, SYMBOL, number32());
+    ACT(cede_future_resolve, *f, NULL, &array);
+    ACT(cede_future_get_statistics, *f, SIZED(struct cede_future_statistics));
     DO(!*l && depth == 0, open_loop(l));
-    ACT(cede_step_join, *l, NULL, *s, timeout(), OR_NULL(id));
-    ACT(cede_step_leave, *l, *id, (int)number());
-    ACT(cede_step_add, *l, *id, OR_NULL(symbol));
+    ACT(cede_step_join, *l, NULL, *s, deadline(), OR_NULL(&ID));
+    ACT(cede_step_leave, *l, ID, (int)number());
+    ACT(cede_step_add, *l, ID, OR_NULL(&SYMBOL));
     ACT(cede_step_once, *l);
-    ACT(cede_step_get_statistics, *l, SIZED(o.l));
+    ACT(cede_step_get_statistics, *l, SIZED(struct cede_step_statistics));
     DO(depth == 0, run_slices());
     DO(depth == 0, close_some(false));
 }
@@ -421,8 +407,7 @@ enum { COUNT = __COUNTER__ - FIRST - 1 };
 static void act(void)
 {
     const unsigned n = below(COUNT);
-    act_on_client(n);
-    act_on_room(n);
+    act_on_resources(n);
     act_on_work(n);
 }
 

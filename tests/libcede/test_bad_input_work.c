@@ -36,7 +36,6 @@ TEST(queues)
     struct cede_queue *q, *alone;
     struct cede_queue_request r = {.user = &c};
     struct cede_queue_ticket t;
-    struct cede_queue_batch b = {0}, other = {.id = UINT64_MAX, .device = UINT_MAX};
     const struct cede_shape most = {UINT_MAX, UINT_MAX, UINT_MAX, INT_MAX, UINT64_MAX, UINT64_MAX};
     cede_queue_defaults(&c);
     c.capacity = c.batch_max = 1;
@@ -63,7 +62,28 @@ TEST(queues)
         r.device = *d;
         ROW(-EINVAL, cede_queue_submit, q, &r, &t);
     }
-    r.device = 0;
+    cede_queue_close(q);
+    cede_queue_close(alone);
+    ROW(0, cede_pool_close, p);
+}
+
+TEST(batches)
+{
+    struct cede_pool *p = open_one();
+    struct cede_queue_config c;
+    struct cede_queue *q;
+    struct cede_queue_request r = {.model = UINT32_MAX,
+                                   .shape = UINT64_MAX,
+                                   .after_us = UINT64_MAX,
+                                   .deadline_us = UINT64_MAX};
+    struct cede_queue_ticket t;
+    struct cede_queue_batch b = {0}, other = {.id = UINT64_MAX, .device = UINT_MAX};
+    struct cede_queue_statistics s;
+    void *user;
+    cede_queue_defaults(&c);
+    c.capacity = c.batch_max = 1;
+    c.pool = p;
+    ROW(0, cede_queue_open, &c, &q);
     ROW(-EINVAL, cede_queue_next, NULL, 0, 0, &b);
     ROW(-EINVAL, cede_queue_next, q, 1, 0, &b);
     ROW(-EINVAL, cede_queue_next, q, UINT_MAX, 0, &b);
@@ -78,28 +98,6 @@ TEST(queues)
     ROW(-EINVAL, cede_queue_cancel, NULL, 1);
     ROW(-ENOENT, cede_queue_cancel, q, 0);
     ROW(-ENOENT, cede_queue_cancel, q, UINT64_MAX);
-    ROW(0, cede_pool_close, p);
-    cede_queue_close(q);
-    cede_queue_close(alone);
-}
-
-TEST(queues_at_their_end)
-{
-    struct cede_pool *p = open_one();
-    struct cede_queue_config c;
-    struct cede_queue *q;
-    struct cede_queue_request r = {.model = UINT32_MAX,
-                                   .shape = UINT64_MAX,
-                                   .after_us = UINT64_MAX,
-                                   .deadline_us = UINT64_MAX};
-    struct cede_queue_ticket t;
-    struct cede_queue_batch b = {0};
-    struct cede_queue_statistics s;
-    void *user;
-    cede_queue_defaults(&c);
-    c.capacity = 1;
-    c.pool = p;
-    ROW(0, cede_queue_open, &c, &q);
     ROW(0, cede_queue_submit, q, &r, &t);
     ROW(-EBUSY, cede_queue_submit, q, &r, NULL);
     ROW(0, cede_queue_next, q, 0, CEDE_TIMEOUT_FOREVER, &b);
