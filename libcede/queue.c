@@ -157,7 +157,7 @@ static int queue_most(const struct cede_queue *q, uint64_t bytes, uint32_t *most
         struct cede_memory_statistics s;
         int r = cede_memory_get_statistics(q->devices[d].memory, &s, sizeof(s));
         if (r)
-            return r;
+            return cede_fail(r, "the memory of device %u is closed: open another queue", d);
         uint64_t n = saturating_sub(s.total_bytes, s.reserve_bytes) / bytes;
         if (n == 0)
             return cede_fail(-ENOMEM,
@@ -243,7 +243,7 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
                                            ? time_after(now, in->deadline_us, NSEC_PER_USEC)
                                            : TIME_NEVER,
                         .run_ns = time.run_ns,
-                        .margin_ns = time.margin_ns,
+                        .margin = time.margin,
                         .after_ns = in->after_us < FAR_US ? in->after_us * NSEC_PER_USEC : 0,
                         .class = cede_class_of(in->cls),
                         .preferred = preferred,

@@ -49,8 +49,9 @@ static void queue_describe(const struct cede_queue *q, uint32_t device, uint32_t
         due_ns = min_u64(w->deadline_ns, due_ns);
         class = w->class < class ? w->class : class;
     }
-    b->urgent = due_ns != TIME_NEVER &&
-                now + run_ns + first->margin_ns + q->config.urgent_us * NSEC_PER_USEC > due_ns;
+    b->urgent =
+        due_ns != TIME_NEVER &&
+        now + run_ns + run_ns / 1000 * first->margin + q->config.urgent_us * NSEC_PER_USEC > due_ns;
     *shape = m->shape;
     shape->blocks = (unsigned)min_u64((uint64_t)shape->blocks * n, UINT32_MAX);
     shape->memory_bytes *= n < m->most ? n : m->most; /* fits: see queue_most() */

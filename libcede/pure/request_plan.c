@@ -9,19 +9,28 @@ static uint32_t request_plan_free(const struct request_plan *p)
     return lane;
 }
 
+/* When the current batch ends at the latest, if it runs for that long. */
+static uint64_t request_plan_latest(const struct request_plan *p, uint64_t end_ns, uint64_t run_ns)
+{
+    return saturating_add(end_ns, request_margin_ns(p->first, run_ns));
+}
+
 uint64_t cede_request_plan_slack(const struct request_plan *p)
 {
     return p->due_ns == TIME_NEVER
                ? p->slack_ns
-               : min_u64(p->slack_ns, saturating_sub(p->due_ns, p->end_ns[p->lane]));
+               : min_u64(p->slack_ns,
+                         saturating_sub(p->due_ns,
+                                        request_plan_latest(p, p->end_ns[p->lane], p->run_ns)));
 }
 
 bool cede_request_plan_step(struct request_plan *p, const struct request *q)
 {
     uint64_t longer = saturating_add(p->end_ns[p->lane], q->each_ns);
     if (p->first && p->n < p->first->batch_max && request_same_kind(q, p->first) &&
-        longer <= p->due_ns) {
+        request_plan_latest(p, longer, p->run_ns + q->each_ns) <= p->due_ns) {
         p->n++;
+        p->run_ns += q->each_ns;
         p->end_ns[p->lane] = longer;
     } else {
         p->slack_ns = cede_request_plan_slack(p);
@@ -30,9 +39,10 @@ bool cede_request_plan_step(struct request_plan *p, const struct request *q)
         p->due_ns = TIME_NEVER;
         p->first = q;
         p->n = 1;
+        p->run_ns = q->run_ns;
     }
-    bool met = p->end_ns[p->lane] <= request_end_by(q);
+    bool met = request_plan_latest(p, p->end_ns[p->lane], p->run_ns) <= q->deadline_ns;
     if (met)
-        p->due_ns = min_u64(p->due_ns, request_end_by(q));
+        p->due_ns = min_u64(p->due_ns, q->deadline_ns);
     return met;
 }

@@ -14,6 +14,7 @@ struct request_plan {
     const struct request *first; /* of the current batch; NULL: there is none yet */
     uint32_t n;                  /* its size */
     uint32_t lane;               /* where it runs */
+    uint64_t run_ns;             /* how long it runs */
     uint64_t due_ns;             /* earliest deadline that it meets */
     uint64_t slack_ns;           /* by which all may begin later without missing a deadline more */
     uint32_t lanes;
@@ -25,10 +26,18 @@ static inline bool request_same_kind(const struct request *a, const struct reque
     return a->model == b->model && a->shape == b->shape;
 }
 
+/* How much longer than so long a run of it, or of a batch of its kind, may take. */
+static inline uint64_t request_margin_ns(const struct request *q, uint64_t run_ns)
+{
+    return run_ns / 1000 * q->margin;
+}
+
 /* When it is to end by the estimate, so that it meets its deadline with its margin. */
 static inline uint64_t request_end_by(const struct request *q)
 {
-    return q->deadline_ns == TIME_NEVER ? TIME_NEVER : saturating_sub(q->deadline_ns, q->margin_ns);
+    return q->deadline_ns == TIME_NEVER
+               ? TIME_NEVER
+               : saturating_sub(q->deadline_ns, request_margin_ns(q, q->run_ns));
 }
 
 /* The latest start that meets the deadline; the laxity is the time until then. */

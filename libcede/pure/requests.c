@@ -240,8 +240,7 @@ static void requests_link(struct requests *r, struct node *n, struct node *befor
 int cede_requests_submit(struct requests *r, const struct request *q, uint64_t now_ns,
                          struct cede_queue_ticket *out)
 {
-    if ((unsigned)q->class >= CLASS_COUNT || q->run_ns > UINT64_MAX / 4 ||
-        q->margin_ns > UINT64_MAX / 4 || q->each_ns > q->run_ns ||
+    if ((unsigned)q->class >= CLASS_COUNT || q->run_ns > UINT64_MAX / 4 || q->each_ns > q->run_ns ||
         (q->preferred != SLOT_NONE && q->preferred >= r->c.devices))
         return -EINVAL;
     *out = (struct cede_queue_ticket){.device = SLOT_NONE,
@@ -477,8 +476,8 @@ static uint32_t party_decide(struct requests *r, const struct party *p, bool oth
     const struct request *q = &p->nodes[0]->q;
     uint32_t pick[BATCH_MAX];
     struct batch_params b = {.max = p->max,
-                             .run_ns = q->run_ns + q->margin_ns,
-                             .each_ns = q->each_ns,
+                             .run_ns = q->run_ns + request_margin_ns(q, q->run_ns),
+                             .each_ns = q->each_ns + request_margin_ns(q, q->each_ns),
                              .wait_ns = q->wait_ns};
     *until_ns = TIME_NEVER;
     struct batch_choice c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);

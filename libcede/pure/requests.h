@@ -28,7 +28,7 @@ struct request {
     uint64_t arrival_ns;
     uint64_t deadline_ns; /* TIME_NEVER: none */
     uint64_t run_ns;      /* estimate, of the usual time */
-    uint64_t margin_ns;   /* by which it may take longer */
+    uint32_t margin;      /* thousandths by which it, or its batch, may take longer */
     uint64_t after_ns;    /* further work of the same client with the same deadline */
     enum job_class class;
     uint32_t preferred; /* device; SLOT_NONE: any */

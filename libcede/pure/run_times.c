@@ -9,17 +9,20 @@
 #include "cede/cede.h"
 #include "libcede/pure/times.h"
 
-#define KINDS 256U
-#define WAYS  8U /* slots that a kind may be in */
-#define SIZES 8U /* of batches, learned apart: 1, 2, 3 to 4, 5 to 8 ... 65 to 128 */
+#define KINDS      256U
+#define WAYS       8U    /* slots that a kind may be in */
+#define WHOLE      1000U /* of ratios */
+#define MARGIN_MAX (1000U * WHOLE)
+#define SIZES      8U /* of batches, learned apart: 1, 2, 3 to 4, 5 to 8 ... 65 to 128 */
 
 /* Batches of one model and shape. */
 struct run_kind {
-    uint64_t key, used;                       /* used: tick; 0: the slot is free */
-    uint64_t usual_ns[SIZES], most_ns[SIZES]; /* estimates; 0: not known */
-    uint32_t refused;                         /* requests since a batch ran */
+    uint64_t key, used;       /* used: tick; 0: the slot is free */
+    uint64_t usual_ns[SIZES]; /* medians; 0: not known */
+    uint32_t refused;         /* requests since a batch ran */
     struct run_time line;
     struct estimate sizes[SIZES];
+    struct estimate ratio; /* of run times to what the line said, in thousandths */
 };
 
 struct run_times {
@@ -50,24 +53,23 @@ uint64_t cede_run_times_key(uint32_t model, uint64_t shape)
 }
 
 /* run_ns: the usual time of the smallest batches seen. each_ns: such that larger batches seen took
- * no longer than the line says; run_ns, so that batching gains nothing, where none was seen.
- * margin_ns: that all sizes seen stay within the line and it. */
+ * no longer than the line says; run_ns, so that batching gains nothing, where none was seen. */
 static void run_times_fit(struct run_kind *g, uint64_t expected_ns)
 {
-    uint64_t run_ns = 0, each_ns = 0, margin_ns = 0;
+    uint64_t run_ns = 0, each_ns = 0;
     bool batches = false;
     for (unsigned i = 0; i < SIZES; i++) {
         if (!g->usual_ns[i])
             continue;
         run_ns = run_ns ? run_ns : g->usual_ns[i];
-        margin_ns = max_u64(margin_ns, saturating_sub(g->most_ns[i], g->usual_ns[i]));
         if (i > 0) { /* 2^(i-1) more requests than one, or up to twice that */
             batches = true;
             each_ns = max_u64(each_ns, saturating_sub(g->usual_ns[i], run_ns) >> (i - 1));
         }
     }
     run_ns = run_ns ? run_ns : expected_ns;
-    g->line = (struct run_time){run_ns, batches ? min_u64(each_ns, run_ns) : run_ns, margin_ns};
+    g->line.run_ns = run_ns;
+    g->line.each_ns = batches ? min_u64(each_ns, run_ns) : run_ns;
 }
 
 /* The kind's slot, or that of the least recently used of those that share its slots. */
@@ -98,8 +100,7 @@ struct run_time cede_run_time_shared(struct run_time t, unsigned share)
         return t;
     double longer = (double)CEDE_SHARE_WHOLE / (share ? share : 1);
     return (struct run_time){min_u64((uint64_t)((double)t.run_ns * longer), FAR_NS),
-                             min_u64((uint64_t)((double)t.each_ns * longer), FAR_NS),
-                             min_u64((uint64_t)((double)t.margin_ns * longer), FAR_NS)};
+                             min_u64((uint64_t)((double)t.each_ns * longer), FAR_NS), t.margin};
 }
 
 void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_t ran_ns)
@@ -109,8 +110,11 @@ void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_
     g->refused = 0;
     cede_estimate_add(&g->sizes[size], ran_ns);
     g->usual_ns[size] = cede_estimate_typical(&g->sizes[size], 0.5, ran_ns);
-    g->most_ns[size] = cede_estimate_typical(&g->sizes[size], t->quantile, ran_ns);
     run_times_fit(g, ran_ns);
+    const double line = (double)g->line.run_ns + (double)(n ? n - 1 : 0) * (double)g->line.each_ns;
+    cede_estimate_add(&g->ratio, (uint64_t)((double)ran_ns * WHOLE / (line > 1 ? line : 1)));
+    uint64_t most = cede_estimate_typical(&g->ratio, t->quantile, WHOLE);
+    g->line.margin = (uint32_t)min_u64(saturating_sub(most, WHOLE), MARGIN_MAX);
 }
 
 void cede_run_times_refused(struct run_times *t, uint64_t key, uint64_t expected_ns)

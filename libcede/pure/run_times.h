@@ -7,10 +7,11 @@
 
 struct run_times;
 
-/* A batch of n as a rule runs for run_ns + (n - 1) each_ns, and at most margin_ns longer; each_ns
- * <= run_ns. */
+/* A batch of n as a rule runs for run_ns + (n - 1) each_ns, with each_ns <= run_ns, and longer by
+ * `margin` thousandths of that at most. */
 struct run_time {
-    uint64_t run_ns, each_ns, margin_ns;
+    uint64_t run_ns, each_ns;
+    uint32_t margin;
 };
 
 /* quantile: of the times seen, within which a batch is to end with its margin. For free(). NULL: no

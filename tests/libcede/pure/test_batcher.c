@@ -193,14 +193,11 @@ TEST(run_times_forget_what_held_up_one)
         struct run_times *t = cede_run_times_new(0.99);
         uint64_t key = cede_run_times_key(1, 7);
         assert_non_null(t);
-        for (unsigned i = 0; i < 40; i++) {
-            cede_run_times_learn(t, key, 1, MS / 2);
-            if (i < stalls)
-                cede_run_times_learn(t, key, 1, 60 * MS);
-        }
+        for (unsigned i = 0; i < 40 + stalls; i++)
+            cede_run_times_learn(t, key, 1, i < 40 ? MS / 2 : 60 * MS);
         struct run_time r = cede_run_times_get(t, key, 5 * MS);
         assert_true(r.run_ns >= MS / 2 && r.run_ns < MS);
-        assert_true(stalls <= 3 ? r.margin_ns == 0 : r.margin_ns > 59 * MS);
+        assert_true(stalls <= 3 ? r.margin < 150 : r.margin > 100000);
         free(t);
     }
 }

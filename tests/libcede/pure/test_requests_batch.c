@@ -359,7 +359,7 @@ static struct outcome waver(int admit, unsigned load_percent)
             struct request q = {.arrival_ns = now,
                                 .deadline_ns = now + 10 * MS,
                                 .run_ns = t.run_ns,
-                                .margin_ns = t.margin_ns,
+                                .margin = t.margin,
                                 .preferred = SLOT_NONE,
                                 .user = &runs[n++]};
             o.refused += submit(r, q, now).device == SLOT_NONE;
