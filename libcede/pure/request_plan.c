@@ -26,9 +26,10 @@ uint64_t cede_request_plan_slack(const struct request_plan *p)
 
 bool cede_request_plan_step(struct request_plan *p, const struct request *q)
 {
-    uint64_t longer = saturating_add(p->end_ns[p->lane], q->each_ns);
+    const uint64_t longer = saturating_add(p->end_ns[p->lane], q->each_ns);
+    const uint64_t half_ns = request_margin_ns(q, p->run_ns + q->each_ns) / 2;
     if (p->first && p->n < p->first->batch_max && request_same_kind(q, p->first) &&
-        request_plan_latest(p, longer, p->run_ns + q->each_ns) <= p->due_ns) {
+        saturating_add(longer, half_ns) <= p->due_ns) {
         p->n++;
         p->run_ns += q->each_ns;
         p->end_ns[p->lane] = longer;

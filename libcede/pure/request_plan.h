@@ -3,7 +3,8 @@
  * batch while that makes none of them late. In a fixed order no batch begins later because another
  * one ends sooner (sorted, the times at which the lanes become free only fall), so a plan that
  * holds by the estimates holds where batches take less. The margin counts once, for the request
- * that is to meet its deadline: those before it rarely all take their longest. */
+ * that is to meet its deadline: those before it rarely all take their longest. Half of it counts
+ * for those whose batch it joins, which had all of theirs when they were admitted. */
 #ifndef CEDE_LIBCEDE_PURE_REQUEST_PLAN_H
 #define CEDE_LIBCEDE_PURE_REQUEST_PLAN_H
 
