@@ -29,13 +29,32 @@ class _Request(ctypes.Structure):
     _fields_ = [("opaque", ctypes.c_uint64 * 8)]
 
 
-class Statistics(ctypes.Structure):
+class Figures(ctypes.Structure):
+    """Statistics of all modules. Texts are bytes."""
+
+    def __repr__(self):
+        names = [name for name, *_ in self._fields_ if not name.startswith("reserved")]
+        return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in names)})"
+
+
+class Statistics(Figures):
     """Requests since the client was made; times in microseconds."""
     _fields_ = [(name, ctypes.c_uint64) for name in (
         "begun", "ended", "with_deadline", "deadlines_met", "p50_us", "p99_us", "max_us")]
 
-    def __repr__(self):
-        return "Statistics(" + ", ".join(f"{n}={getattr(self, n)}" for n, _ in self._fields_) + ")"
+
+def _fill(struct, of, settings, own=()):
+    """Puts settings into the struct by name. of: what they are settings of. own: fields that are none."""
+    for name, value in settings.items():
+        if name in own or name not in dict(struct._fields_):
+            raise TypeError(f"{of} has no setting {name}")
+        try:
+            setattr(struct, name, value)
+        except TypeError as e:
+            raise TypeError(f"{of}: {name} is {value!r}: {e}") from None
+        if getattr(struct, name) != value:  # cut off, or no number
+            raise ValueError(f"{of}: {name} is {value}: out of range")
+    return struct
 
 
 def _declare(lib, calls):
@@ -314,7 +333,7 @@ class _PoolConfig(ctypes.Structure):
                     ("displace", ctypes.c_uint), ("reserved", ctypes.c_uint), ("cede", ctypes.c_void_p)]
 
 
-class PoolStatistics(ctypes.Structure):
+class PoolStatistics(Figures):
     """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest, as bytes."""
     _fields_ = [("devices", ctypes.c_uint), ("has_gpu", ctypes.c_int), ("utilization_percent", ctypes.c_int),
                 ("active", ctypes.c_uint), ("waiting", ctypes.c_uint), ("limit", ctypes.c_uint),
@@ -322,9 +341,6 @@ class PoolStatistics(ctypes.Structure):
                 ("timed_out", ctypes.c_uint64), ("stolen", ctypes.c_uint64),
                 ("displaced", ctypes.c_uint64), ("busy_us", ctypes.c_uint64),
                 ("reserved", ctypes.c_uint64 * 4), ("error", ctypes.c_char * 128)]
-
-    __repr__ = Statistics.__repr__
-
 
 def _declare_leases(p, name):
     acquire = [p, ctypes.c_int, name, ctypes.POINTER(_Shape), ctypes.c_int64, ctypes.POINTER(Lease)]
@@ -472,14 +488,11 @@ class Pool:
         self._lock, self._threads = threading.Lock(), None  # which wait for events
         self._client = client and client._c  # has to outlive the pool
         config = _PoolConfig()
-        for name in settings:
-            if name in ("size", "reserved", "cede") or name not in dict(_PoolConfig._fields_):
-                raise ValueError("no such setting: " + name)
+        if _lib:
+            _lib.cede_pool_defaults(ctypes.byref(config))
+        _fill(config, "Pool", settings, ("size", "reserved", "cede"))
         if not _lib:
             return
-        _lib.cede_pool_defaults(ctypes.byref(config))
-        for name, value in settings.items():
-            setattr(config, name, value)
         config.cede = self._client
         _check(_lib.cede_pool_open(ctypes.byref(config), ctypes.byref(self._p)))
         _used[id(self)] = self._client
@@ -522,7 +535,7 @@ class Pool:
         task of a cede_scope.Scope OSError ECANCELED as soon as that is cancelled."""
         if only and device >= 0:
             device |= 0x10000
-        return _Held(self._acquire, (device, kernel.encode() if kernel else None, _Shape(**shape), timeout_us))
+        return _Held(self._acquire, (device, kernel.encode() if kernel else None, _fill(_Shape(), "a lease", shape), timeout_us))
 
     def lease(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, stream=None, **shape):
         """acquire(), and Lease.torch() without its wait: `with pool.lease(...) as lease:` makes the lease's stream

@@ -52,7 +52,7 @@ class _Range(ctypes.Structure):
     _fields_ = [("address", _u64), ("bytes", _u64), ("advice", _uint)]
 
 
-class Statistics(ctypes.Structure):
+class Statistics(cede.Figures):
     """cede_memory_open(3) describes them; texts are bytes."""
     _fields_ = [("has_gpu", _int), ("pressure", _int), ("waiting", _uint), ("reservations", _uint),
                 ("allocations", _uint), ("reserved0", _uint)] + [(name, _u64) for name in (
@@ -83,15 +83,12 @@ class Memory:
     def __init__(self, client=None, on_pressure=None, **settings):
         self._client = client and client._c  # has to outlive this
         config, lib = _Config(), cede._lib
-        for name in settings:
-            if name in ("size", "arg", "daemon") or name not in dict(_Config._fields_):
-                raise ValueError("no such setting: " + name)
         self._lib, self._m = lib, _p()
+        if lib:
+            lib.cede_memory_defaults(ctypes.byref(config))
+        cede._fill(config, "Memory", settings, ("size", "arg", "daemon"))
         if not lib:
             return
-        lib.cede_memory_defaults(ctypes.byref(config))
-        for name, value in settings.items():
-            setattr(config, name, value)
         if on_pressure:
             self._call = _PRESSURE(lambda _, now: on_pressure(now))  # kept as long as this
             config.on_pressure = self._call
@@ -125,7 +122,7 @@ class Memory:
         room is kept until the lease ends, or lease.room.release(). ranges: (address, bytes, advice) of managed memory,
         which is on the GPU then; advice of READ_MOSTLY, PREFER_DEVICE and ACCESSED_BY_DEVICE. MemoryError, and the
         errors of both."""
-        return cede._Held(self._acquire, (pool, kernel.encode() if kernel else None, cede._Shape(**shape),
+        return cede._Held(self._acquire, (pool, kernel.encode() if kernel else None, cede._fill(cede._Shape(), "a lease", shape),
                                           (_Range * len(ranges))(*ranges), timeout_us))
 
     def lease(self, pool, *args, stream=None, **shape):

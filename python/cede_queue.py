@@ -51,7 +51,7 @@ class _Batch(ctypes.Structure):
                 ("lease", cede.Lease), ("room_bytes", _u64), ("room", _u64 * 2)]
 
 
-class Statistics(ctypes.Structure):
+class Statistics(cede.Figures):
     """See cede_queue_open(3)."""
     _fields_ = [(name, _u64) for name in (
         "submitted", "ended", "failed", "cancelled", "batches", "late", "full", "alone", "behind",
@@ -119,10 +119,7 @@ class Queue:
         cede._need(_lib, "cede_queue_open")
         config = _Config()
         _lib.cede_queue_defaults(ctypes.byref(config))
-        for name, value in settings.items():
-            if name in ("size", "cede", "memory") or not hasattr(config, name):
-                raise TypeError(f"no such setting: {name}")
-            setattr(config, name, value)
+        cede._fill(config, "Queue", settings, ("size", "cede", "memory"))
         self._client = client and client._c  # has to outlive the queue, also if the client is closed
         if self._client:
             config.cede = self._client
@@ -146,7 +143,7 @@ class Queue:
         """What leases for batches of one model are asked for: a kernel's name, which the pool has to know before, and
         what one request takes; see cede_queue_set_lease(3). FileNotFoundError: the pool does not know the kernel."""
         _check(_lib.cede_queue_set_lease(self._q, model, kernel.encode() if kernel is not None else None,
-                                         ctypes.byref(cede._Shape(**shape))), cede._said())
+                                         ctypes.byref(cede._fill(cede._Shape(), "a lease", shape))), cede._said())
 
     def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, device=-1):
         """Returns a ticket for cancel(). device: the preferred one, from 0. Raises Refused or Closed."""

@@ -39,7 +39,7 @@ class _Config(ctypes.Structure):
                 ("cede", _p), ("patience_us", ctypes.c_int64), ("lease", _p), ("stream", _p), ("arg", _p), ("launch", _LAUNCH), ("save", _SAVE)]
 
 
-class Progress(ctypes.Structure):
+class Progress(cede.Figures):
     """How far a computation is. Set `done` from a checkpoint; then hand it to each run() as the last one left it."""
     _fields_ = [(name, _u64) for name in ("done", "saved", "next_count", "slices", "gpu_us", "idle_us")] + [
         ("error", ctypes.c_char * 256), ("reserved", _u64 * 4)]

@@ -65,7 +65,7 @@ class _Array(ctypes.Structure):
     _fields_ = [("address", _u64), ("stride", _i64), ("n", _uint), ("bytes", _uint)]
 
 
-class Statistics(ctypes.Structure):
+class Statistics(cede.Figures):
     """See cede/step.h; times in microseconds."""
     _fields_ = [(name, _u64) for name in (
         "steps", "failed", "results", "surplus", "joined", "left", "blocked", "schedule_us", "launch_us",

@@ -72,7 +72,7 @@ threads = [threading.Thread(target=work) for _ in range(4)]
 print(len(done))
 try:
     cede.Pool(max_concurent_streams=2)
-except ValueError:
+except TypeError:
     print("no such setting")
 p.close()
 """

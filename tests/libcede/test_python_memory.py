@@ -100,7 +100,7 @@ class Memory(unittest.TestCase):
         self.assertEqual(seen[-1], cede_memory.LOW)
 
     def test_settings(self):
-        with self.assertRaises(ValueError):
+        with self.assertRaisesRegex(TypeError, "Memory has no setting sise"):
             cede_memory.Memory(sise=1)
         with self.assertRaises(ValueError):
             self.memory(reserve_fraction=1.0)
