@@ -208,23 +208,6 @@ class Leases(unittest.TestCase):
         asyncio.run(main())
         self.assertEqual(self.active(), 0)
 
-    def test_without_library(self):
-        lib, cede._lib = cede._lib, None
-        try:
-            pool = cede.Pool()
-            pool.occupancy("gemm", 0.5)
-
-            async def main():
-                async with pool.acquire() as lease, pool.acquire():
-                    return lease.device
-            self.assertEqual(asyncio.run(main()), 0)
-            with pool.try_acquire() as lease, pool.acquire(0, "gemm", timeout_us=0):
-                self.assertEqual((lease.device, lease.stream), (0, None))
-            self.assertEqual(pool.statistics().started, 0)
-            pool.close()
-        finally:
-            cede._lib = lib
-
 
 if __name__ == "__main__":
     unittest.main()
