@@ -9,9 +9,11 @@
         wait()
     print(client.statistics())
 
-Without the library, or without a daemon, every call does nothing and raises nothing. Errors of the
-caller raise OSError (PermissionError: a user may lower class and weight, but not raise them) and
-ValueError. Clients may be used from several threads. cede(3) describes every call.
+Without a daemon every call has the same effect on the program. Without the library hints (Client, and its requests) do
+nothing; what a program builds on raises NoLibrary when it is made: Pool here, all of the other modules. All modules have
+the same rules: errors of the caller raise ValueError, or TypeError for a wrong type and for a setting that there is not;
+what is closed raises Closed; all else OSError (PermissionError: a user may lower class and weight, but not raise them)
+and MemoryError, with the text of libcede. Objects may be used from several threads. cede(3) describes every call.
 """
 import contextlib
 import ctypes
@@ -25,54 +27,73 @@ REPORT_ALL = 2  # a flag of Pool: leases without a deadline are requests, too
 JOB = ctypes.c_size_t(-1).value  # all streams; else a stream of PyTorch, or a handle
 
 
+class NoLibrary(FileNotFoundError):
+    """libcede was not found. The text says which file was looked for, and what to do."""
+
+
+class Closed(ValueError):
+    """The object was closed or shut down, or it is the parent's, in a forked child."""
+
+
 class _Request(ctypes.Structure):
     _fields_ = [("opaque", ctypes.c_uint64 * 8)]
 
 
-class Statistics(ctypes.Structure):
+_FIELD = type(_Request.opaque)
+
+
+class Figures(ctypes.Structure):
+    """Statistics of all modules. Texts are bytes."""
+
+    def __repr__(self):
+        names = [name for name, *_ in self._fields_ if not name.startswith("reserved")]
+        return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in names)})"
+
+
+class Statistics(Figures):
     """Requests since the client was made; times in microseconds."""
     _fields_ = [(name, ctypes.c_uint64) for name in (
         "begun", "ended", "with_deadline", "deadlines_met", "p50_us", "p99_us", "max_us")]
 
-    def __repr__(self):
-        return "Statistics(" + ", ".join(f"{n}={getattr(self, n)}" for n, _ in self._fields_) + ")"
+
+def _fill(struct, of, settings, own=()):
+    """Puts settings into the struct by name. of: what they are settings of. own: fields that are none."""
+    for name, value in settings.items():
+        if name in own or not isinstance(type(struct).__dict__.get(name), _FIELD):
+            raise TypeError(f"{of} has no setting {name}")
+        try:
+            setattr(struct, name, value)
+        except TypeError as e:
+            raise TypeError(f"{of}: {name} is {value!r}: {e}") from None
+        if getattr(struct, name) != value:  # cut off, or no number
+            raise ValueError(f"{of}: {name} is {value}: out of range")
+    return struct
 
 
-def _declare(lib, calls):
-    """The library with the types of these functions, or None where it lacks the first. calls: names, arguments, and what
-    is returned, if not an int."""
-    if lib is None or not hasattr(lib, "cede_" + calls[0][0]):
-        return None
-    for name, args, *result in calls:
-        f = getattr(lib, "cede_" + name)
-        f.argtypes, f.restype = args, result[0] if result else ctypes.c_int
-    return lib
+def _number(kind):
+    """A type of arguments whose numbers have to fit, as ctypes cuts them off."""
+    class Number(kind):
+        @classmethod
+        def from_param(cls, value):
+            number = kind(value)
+            if number.value != value:
+                raise OverflowError(f"{value} is out of range")
+            return number
+    return Number
 
 
-def _need(lib, call):
-    if lib is None:
-        raise FileNotFoundError(errno.ENOENT, f"libcede with {call}() was not found: set CEDE_LIBRARY")
+_int, _uint, _u64, _i64, _size = map(
+    _number, (ctypes.c_int, ctypes.c_uint, ctypes.c_uint64, ctypes.c_int64, ctypes.c_size_t))
+_p, _pp, _ref = ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER
 
-
-def _load():
-    # CEDE_LIBRARY: its path, if the dynamic linker does not find it.
-    try:
-        lib = ctypes.CDLL(os.environ.get("CEDE_LIBRARY") or "libcede.so.0")
-    except OSError:
-        return None
-    p, u64, stream, i = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int
-    request = ctypes.POINTER(_Request)
-    return _declare(lib, (
-        ("connect", [ctypes.POINTER(p)]), ("connected", [p]), ("set_class", [p, i]), ("set_weight", [p, ctypes.c_uint]),
-        ("set_deadline", [p, stream, u64]), ("set_laxity", [p, stream, u64]), ("set_priority", [p, stream, i]),
-        ("request_begin", [p, request, stream, u64, u64]), ("request_queued", [p, request]),
-        ("request_end", [p, request]), ("lead_cuda", [p, u64]), ("wanted", [p]), ("share", [p]),
-        ("job_yield", [p, ctypes.c_uint]), ("job_acquire", [p, ctypes.c_int64]),
-        ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t]), ("close", [p], None),
-        ("error_text", [], ctypes.c_char_p)))
-
-
-_lib = _load()
+_PATH, _lib, _why = os.environ.get("CEDE_LIBRARY") or "libcede.so.0", None, ""
+try:
+    _lib = ctypes.CDLL(_PATH)
+    _lib.cede_error_text.restype = ctypes.c_char_p
+except OSError as missing:
+    _why = str(missing)
+except AttributeError:
+    _lib, _why = None, _PATH + ": an older release"
 
 
 def available():
@@ -80,63 +101,187 @@ def available():
     return _lib is not None
 
 
-def _check(result, why=None):
-    """why: in the place of what libcede says."""
-    why = why or (_said() if result < 0 else "") or os.strerror(-result)
-    if result == -errno.EINVAL:
-        raise ValueError(why)
-    if result < 0:
-        raise OSError(-result, why)
+def _need(of):
+    if not _lib:
+        raise NoLibrary(errno.ENOENT, f"{of} needs libcede ({_why}): install it, or set CEDE_LIBRARY to its path", _PATH)
 
 
-def _said():
-    return _lib.cede_error_text().decode()
+def _declare(*calls):
+    """Types of functions of libcede: names, arguments, and what is returned, if not an int."""
+    for name, args, *result in calls if _lib else ():
+        f = getattr(_lib, "cede_" + name)
+        f.argtypes, f.restype = args, result[0] if result else ctypes.c_int
+
+
+_declare(
+    ("connect", [_pp]), ("connected", [_p]), ("set_class", [_p, _int]), ("set_weight", [_p, _uint]),
+    ("set_deadline", [_p, _size, _u64]), ("set_laxity", [_p, _size, _u64]), ("set_priority", [_p, _size, _int]),
+    ("request_begin", [_p, _ref(_Request), _size, _u64, _u64]), ("request_queued", [_p, _ref(_Request)]),
+    ("request_end", [_p, _ref(_Request)]), ("lead_cuda", [_p, _u64]), ("wanted", [_p]), ("share", [_p]),
+    ("job_yield", [_p, _uint]), ("job_acquire", [_p, _i64]),
+    ("get_statistics", [_p, _ref(Statistics), ctypes.c_size_t]), ("close", [_p], None))
+
+_ERRORS = {errno.EINVAL: ValueError, errno.ENOMEM: MemoryError, errno.ESHUTDOWN: Closed}
+_ANY = range(4096)
+
+
+def _error(result):
+    """The exception for what the latest call of this thread returned."""
+    why = _lib.cede_error_text().decode(errors="replace") or os.strerror(-result)
+    return _ERRORS[-result](why) if -result in _ERRORS else OSError(-result, why)
+
+
+def _call(name, *args, but=()):
+    """Calls libcede. What that returns, if it is no error, or one of `but`; else raises the exception for it."""
+    try:
+        result = getattr(_lib, "cede_" + name)(*args)
+    except ctypes.ArgumentError as e:
+        raise (ValueError if "OverflowError" in str(e) else TypeError)(f"cede_{name}: {e}") from None
+    if result and result < 0 and -result not in but:
+        raise _error(result)
+    return result
+
+
+def _name(kernel):
+    """As libcede takes it: a text, or None."""
+    if kernel is None:
+        return None
+    if not isinstance(kernel, str):
+        raise TypeError(f"a kernel's name is a text, not {kernel!r}")
+    if "\0" in kernel:
+        raise ValueError(f"a kernel's name has no zeros: {kernel!r}")
+    return kernel.encode()
+
+
+class _Raw(ctypes.c_void_p):
+    """A handle of libcede. It is freed when its last reference goes: that of its object, of what was opened with it, or
+    of a call in another thread."""
+    pid = free = None
+
+    def here(self, getpid=os.getpid):
+        """Whether this is not a forked child in which it cannot be used."""
+        return self.pid is None or self.pid == getpid()
+
+    def end(self):
+        value, self.value = self.value, None
+        if value and self.here():
+            self.free(value)
+
+    __del__ = end
+
+
+# By the id of their objects. Else the garbage collector, which finalizes the objects of a cycle in any order, might free
+# a handle before what was opened with it.
+_used = {}
+
+
+class Handle:
+    """What is open until close(), the end of its `with` block, or until it is forgotten. Later calls, and those of a
+    forked child on what its parent has opened, raise Closed; what is to be given back then is gone already."""
+    _prefix = ""  # of its functions' names in libcede
+    _Config = _Statistics = None
+    _own = ()  # fields of _Config that are no settings
+    _forks = False  # whether it can be used in a forked child
+    _raw = None
+
+    def _configure(self, settings):
+        _need(type(self).__name__)
+        config = self._Config()
+        getattr(_lib, f"cede_{self._prefix}defaults")(ctypes.byref(config))
+        return _fill(config, type(self).__name__, settings, ("size", *self._own))
+
+    def _open(self, name, *args, uses=()):
+        """Calls a function of libcede, with ... where the handle goes. uses: handles that have to outlive it."""
+        raw = _Raw()
+        raw.uses, raw.pid, raw.free = uses, None if self._forks else os.getpid(), getattr(_lib, f"cede_{self._prefix}close")
+        _call(name, *(ctypes.byref(raw) if a is ... else a for a in args))
+        self._raw = _used[id(self)] = raw
+
+    @property
+    def _h(self):
+        raw, what = self._raw, type(self).__name__
+        if raw is None or not raw.value:
+            raise Closed(f"this {what} is closed")
+        if not raw.here():
+            raise Closed(f"this {what} is of the parent process {raw.pid}: open one in this process")
+        return raw
+
+    def _call(self, name, *args, but=()):
+        return _call(self._prefix + name, self._h, *args, but=but)
+
+    def statistics(self):
+        """What repr() shows by name."""
+        s = self._Statistics()
+        self._call("get_statistics", ctypes.byref(s), ctypes.sizeof(s))
+        return s
+
+    def _end(self, raw):
+        """At close(); true: it stays open."""
+
+    def close(self):
+        """Once more does nothing."""
+        raw = self._raw
+        if raw is not None and raw.here() and self._end(raw):
+            return
+        self._raw = None
+        _used.pop(id(self), None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+        return False
+
+    def __del__(self):
+        self.close()
+
+
+def _of(value, kind, what):
+    """The handle of an object, or None of None."""
+    if value is None:
+        return None
+    if not isinstance(value, kind):
+        raise TypeError(f"{what}: a {kind.__name__} is expected, not {value!r}")
+    return value._h
+
+
+def _function(value, what):
+    if not callable(value):
+        raise TypeError(f"{what}: a function is expected, not {value!r}")
+    return value
 
 
 class Request:
     """One request, as a context manager. It ends with its block, however the block ends."""
 
-    def __init__(self, client, stream, expected_us, deadline_us):
-        self._client, self._args = client, (stream, expected_us, deadline_us)
-        self._raw = _Request()
+    def __init__(self, client, *args):
+        self._handle, self._args, self._raw = client._h if _lib else None, args, _Request()
 
     def __enter__(self):
-        if _lib and self._client._c:
-            _lib.cede_request_begin(self._client._c, ctypes.byref(self._raw), *self._args)
+        if self._handle:
+            _call("request_begin", self._handle, ctypes.byref(self._raw), *self._args)
         return self
 
     def queued(self):
         """The request's first GPU work has been queued; see Client.lead_cuda()."""
-        if _lib and self._client._c:
-            _lib.cede_request_queued(self._client._c, ctypes.byref(self._raw))
+        if self._handle:
+            _lib.cede_request_queued(self._handle, ctypes.byref(self._raw))
 
     def __exit__(self, *_):
-        if _lib and self._client._c:
-            _lib.cede_request_end(self._client._c, ctypes.byref(self._raw))
+        if self._handle:
+            _lib.cede_request_end(self._handle, ctypes.byref(self._raw))
         return False
 
 
-class _Handle(ctypes.c_void_p):
-    """A handle of libcede. It is closed when its last reference goes: its Client's, a queue's that
-    reports requests on it, or that of a call in another thread."""
-
-    def __del__(self):
-        if _lib and self:
-            _lib.cede_close(self)
-
-
-# Handles by the id of the pool, queue or scope that is to be closed before they are. Else the garbage collector, which
-# finalizes the objects of a cycle in any order, might close them first.
-_used = {}
-
-
-class Client:
-    """A handle: class and weight of this job, and its requests."""
+class Client(Handle):
+    """Class and weight of this job, and its requests. Without the library every call does nothing. The handle is freed
+    once other threads' calls, and what was opened with it, have ended."""
+    _Statistics, _forks = Statistics, True
 
     def __init__(self, cls=None, weight=None, deadline_us=0):
-        self._c = _Handle()
         if _lib:
-            _check(_lib.cede_connect(ctypes.byref(self._c)))
+            self._open("connect", ...)
         if cls is not None:
             self.set_class(cls)
         if weight is not None:
@@ -144,9 +289,8 @@ class Client:
         if deadline_us:
             self.set_deadline(deadline_us)
 
-    def _call(self, name, *args, said=False):
-        if _lib and self._c:
-            _check(getattr(_lib, "cede_" + name)(self._c, *args), _said() if said else None)
+    def _call(self, name, *args, but=(), without=None):
+        return super()._call(name, *args, but=but) if _lib else without
 
     def set_class(self, cls):
         """LATENCY, NORMAL or BATCH, for the whole job."""
@@ -175,60 +319,29 @@ class Client:
     def lead_cuda(self, keep_us=0):
         """Lets the GPU switch to this program while a request prepares. To be called with the CUDA context
         current, for example after a first torch call on the device. False: there is no CUDA."""
-        if not (_lib and self._c):
-            return False
-        result = _lib.cede_lead_cuda(self._c, keep_us)
-        if result == -errno.ENOSYS:
-            return False
-        _check(result)
-        return True
+        return self._call("lead_cuda", keep_us, but=(errno.ENOSYS,), without=-1) == 0
 
     def job_yield(self, pause=False, memory=False):
         """The job gives the GPU to others until job_acquire(): class batch, suspended, its memory in host memory. The
         job's work on the GPU has to have ended (torch.cuda.synchronize()). False: no daemon, nothing has changed."""
-        if not (_lib and self._c):
-            return False
-        result = _lib.cede_job_yield(self._c, (1 if pause else 0) | (2 if memory else 0))
-        if result == -errno.ENOTCONN:
-            return False
-        _check(result)
-        return True
+        return self._call("job_yield", (1 if pause else 0) | (2 if memory else 0), but=(errno.ENOTCONN,), without=-1) == 0
 
     def job_acquire(self, timeout_us=TIMEOUT_DEFAULT):
         """The job has back what it yielded; waits for that. TimeoutError."""
-        self._call("job_acquire", timeout_us, said=True)
+        self._call("job_acquire", timeout_us)
 
     def connected(self):
         """Whether a daemon receives the hints."""
-        return bool(_lib and self._c and _lib.cede_connected(self._c))
+        return bool(self._call("connected"))
 
     def wanted(self):
         """Whether a job of a higher class waits until this one gives way; cede(3) says when. Never waits."""
-        return bool(_lib and self._c and _lib.cede_wanted(self._c))
+        return bool(self._call("wanted"))
 
     def share(self):
         """The share of the GPU, up to 1, that this process can expect while other programs use it; see
         cede_share(3). 1 if that is not known. Never waits."""
-        return _lib.cede_share(self._c) / 1000 if _lib and self._c else 1.0
-
-    def statistics(self):
-        """Zeros without the library."""
-        s = Statistics()
-        if _lib and self._c:
-            _check(_lib.cede_get_statistics(self._c, ctypes.byref(s), ctypes.sizeof(s)))
-        return s
-
-    def close(self):
-        """Closes the handle once other threads' calls and the queues that use it have ended. Later calls
-        do nothing."""
-        self._c = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-        return False
+        return self._call("share", without=1000) / 1000
 
 
 CURRENT = object()  # as a stream: PyTorch's current one
@@ -270,7 +383,12 @@ def _stream_handle(stream):
     if stream is CURRENT:
         import torch  # pylint: disable=import-outside-toplevel
         stream = torch.cuda.current_stream()
-    return stream.cuda_stream or 1 if hasattr(stream, "cuda_stream") else stream
+    handle = stream.cuda_stream or 1 if hasattr(stream, "cuda_stream") else stream
+    if handle is not None and not isinstance(handle, int):
+        raise TypeError(f"a stream of PyTorch, cede.CURRENT or a handle is expected, not {stream!r}")
+    if handle and not 0 <= handle <= JOB:
+        raise ValueError(f"no stream has the handle {handle}")
+    return handle
 
 
 def _wait(event):
@@ -287,7 +405,7 @@ class Lease(ctypes.Structure):
 
     def wanted(self):
         """Whether an urgent lease displaces others on this one's GPU: hold the next kernels back until it does not."""
-        return bool(_lib and any(self.opaque) and _lib.cede_lease_wanted(ctypes.byref(self)))
+        return bool(any(self.opaque) and _lib.cede_lease_wanted(ctypes.byref(self)))
 
     def torch(self, stream=None):
         """`with lease.torch():` makes the lease's stream PyTorch's current one, or with `stream` that one (CURRENT:
@@ -314,7 +432,7 @@ class _PoolConfig(ctypes.Structure):
                     ("displace", ctypes.c_uint), ("reserved", ctypes.c_uint), ("cede", ctypes.c_void_p)]
 
 
-class PoolStatistics(ctypes.Structure):
+class PoolStatistics(Figures):
     """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest, as bytes."""
     _fields_ = [("devices", ctypes.c_uint), ("has_gpu", ctypes.c_int), ("utilization_percent", ctypes.c_int),
                 ("active", ctypes.c_uint), ("waiting", ctypes.c_uint), ("limit", ctypes.c_uint),
@@ -323,23 +441,15 @@ class PoolStatistics(ctypes.Structure):
                 ("displaced", ctypes.c_uint64), ("busy_us", ctypes.c_uint64),
                 ("reserved", ctypes.c_uint64 * 4), ("error", ctypes.c_char * 128)]
 
-    __repr__ = Statistics.__repr__
-
-
-def _declare_leases(p, name):
-    acquire = [p, ctypes.c_int, name, ctypes.POINTER(_Shape), ctypes.c_int64, ctypes.POINTER(Lease)]
-    _declare(_lib, (
-        ("pool_open", [ctypes.POINTER(_PoolConfig), ctypes.POINTER(p)]), ("pool_close", [p]),
-        ("pool_defaults", [ctypes.POINTER(_PoolConfig)], None), ("pool_occupancy", [p, name, ctypes.c_double]),
-        ("pool_kernel", [p, name, p]), ("acquire", acquire),
-        ("pool_get_statistics", [p, ctypes.c_int, ctypes.POINTER(PoolStatistics), ctypes.c_size_t])))
-
-
-_declare_leases(ctypes.c_void_p, ctypes.c_char_p)
+_declare(
+    ("pool_open", [_ref(_PoolConfig), _pp]), ("pool_close", [_p]), ("pool_defaults", [_ref(_PoolConfig)], None),
+    ("pool_occupancy", [_p, ctypes.c_char_p, ctypes.c_double]), ("pool_kernel", [_p, ctypes.c_char_p, _size]),
+    ("acquire", [_p, _int, ctypes.c_char_p, _ref(_Shape), _i64, _ref(Lease)]), ("release", [_ref(Lease)]),
+    ("lease_wanted", [_ref(Lease)]), ("pool_get_statistics", [_p, _int, _ref(PoolStatistics), ctypes.c_size_t]))
 
 
 def _release(lease):
-    if _lib and any(lease.opaque):
+    if any(lease.opaque):
         _lib.cede_release(ctypes.byref(lease))
     if lease.room:
         lease.room.release()
@@ -449,10 +559,9 @@ class _Streamed:
         return self._block.__exit__(*error)
 
 
-class Pool:
+class Pool(Handle):
     """Leases for the threads of this program; cede_acquire(3) describes the settings. client: a Client
-    that leases with a deadline, or with flags=REPORT_ALL all leases, are reported to as requests. Without the
-    library no lease ever waits.
+    that leases with a deadline, or with flags=REPORT_ALL all leases, are reported to as requests.
 
         pool = cede.Pool(max_concurrent_streams=4)
         with pool.lease(device=0):                       # PyTorch's current stream is the lease's; waits for nothing
@@ -467,40 +576,28 @@ class Pool:
     its place in the queue until then; the lease is released as it comes.
     """
 
+    _prefix, _Config, _Statistics, _own = "pool_", _PoolConfig, PoolStatistics, ("reserved", "cede")
+
     def __init__(self, client=None, **settings):
-        self._p = ctypes.c_void_p()
         self._lock, self._threads = threading.Lock(), None  # which wait for events
-        self._client = client and client._c  # has to outlive the pool
-        config = _PoolConfig()
-        for name in settings:
-            if name in ("size", "reserved", "cede") or name not in dict(_PoolConfig._fields_):
-                raise ValueError("no such setting: " + name)
-        if not _lib:
-            return
-        _lib.cede_pool_defaults(ctypes.byref(config))
-        for name, value in settings.items():
-            setattr(config, name, value)
-        config.cede = self._client
-        _check(_lib.cede_pool_open(ctypes.byref(config), ctypes.byref(self._p)))
-        _used[id(self)] = self._client
+        config = self._configure(settings)
         self._capacity = config.capacity
+        config.cede = handle = _of(client, Client, "client")
+        self._open("pool_open", ctypes.byref(config), ..., uses=handle)
 
     def occupancy(self, kernel, share):
         """A lease for `kernel` takes this share of a GPU's warps, 0 to 1."""
-        if _lib:
-            _check(_lib.cede_pool_occupancy(self._p, kernel.encode(), share))
+        self._call("occupancy", _name(kernel), share)
 
     def kernel(self, name, function):
         """The driver computes what a lease for `name` takes, from its shape. function: a CUfunction, as a number,
         whose context is current."""
-        if _lib:
-            _check(_lib.cede_pool_kernel(self._p, name.encode(), function))
+        self._call("kernel", _name(name), function)
 
     def statistics(self, device=0):
-        """Of leases on one device; zeros without the library."""
+        """Of leases on one device."""
         s = PoolStatistics()
-        if _lib:
-            _check(_lib.cede_pool_get_statistics(self._p, device, ctypes.byref(s), ctypes.sizeof(s)))
+        self._call("get_statistics", device, ctypes.byref(s), ctypes.sizeof(s))
         return s
 
     def try_acquire(self, device=-1, kernel=None, only=False, **shape):
@@ -522,7 +619,7 @@ class Pool:
         task of a cede_scope.Scope OSError ECANCELED as soon as that is cancelled."""
         if only and device >= 0:
             device |= 0x10000
-        return _Held(self._acquire, (device, kernel.encode() if kernel else None, _Shape(**shape), timeout_us))
+        return _Held(self._acquire, (device, _name(kernel), _fill(_Shape(), "a lease", shape), timeout_us))
 
     def lease(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, stream=None, **shape):
         """acquire(), and Lease.torch() without its wait: `with pool.lease(...) as lease:` makes the lease's stream
@@ -543,31 +640,26 @@ class Pool:
             finally:
                 release()
 
-        with self._lock:
-            if self._p:
-                if not self._threads:
-                    from concurrent import futures  # pylint: disable=import-outside-toplevel
-                    self._threads = futures.ThreadPoolExecutor(self._capacity, "cede-lease")
-                self._threads.submit(wait)
-                return
+        raw = self._raw
+        if raw is not None and raw.here():
+            with self._lock:
+                if self._raw is not None:
+                    if not self._threads:
+                        from concurrent import futures  # pylint: disable=import-outside-toplevel
+                        self._threads = futures.ThreadPoolExecutor(self._capacity, "cede-lease")
+                    self._threads.submit(wait)
+                    return
         release()
 
     def _acquire(self, device, kernel, shape, timeout_us):
-        lease = Lease(device=max(device, 0) & 0xFFFF)
-        if _lib:
-            _check(_lib.cede_acquire(self._p, device, kernel, ctypes.byref(shape), timeout_us, ctypes.byref(lease)),
-                   _said())
+        lease = Lease()
+        _call("acquire", self._h, device, kernel, ctypes.byref(shape), timeout_us, ctypes.byref(lease))
         return lease
 
-    def close(self):
-        """Closes the pool, which ends all its leases. Their work still runs to its end."""
+    def _end(self, raw):
+        """All leases end. Their work still runs to its end."""
         with self._lock:
-            p, self._p = self._p, ctypes.c_void_p()
+            self._raw = None
             if self._threads:
                 self._threads.shutdown(wait=False)
-        if _lib and p:
-            _lib.cede_pool_close(p)
-        _used.pop(id(self), None)
-        self._client = None
-
-    __del__ = close
+        raw.end()

@@ -14,13 +14,11 @@ With a lease, whose kernels are to have the memory when they start:
 
 PyTorch allocates by itself, so room is reserved for it: the reservation keeps the program's other threads from it, and
 ends when the memory is taken. Only threads that use the same Memory wait for each other; what others allocate counts.
-client: a cede.Client of a latency job, for which the daemon then makes room. Without the library every reservation is
-granted. MemoryError says how much there is and which processes have it. cede_memory_open(3) describes everything.
+client: a cede.Client of a latency job, for which the daemon then makes room. MemoryError says how much there is and which processes have it. cede_memory_open(3) describes everything.
 """
 import contextlib
 import ctypes
 import errno
-import os
 
 import cede
 
@@ -44,7 +42,7 @@ class Reservation(ctypes.Structure):
 
     def release(self):
         """For when PyTorch has the memory; once more does nothing."""
-        if cede._lib and any(self.opaque):
+        if any(self.opaque):
             cede._lib.cede_memory_release(ctypes.byref(self))
 
 
@@ -52,7 +50,7 @@ class _Range(ctypes.Structure):
     _fields_ = [("address", _u64), ("bytes", _u64), ("advice", _uint)]
 
 
-class Statistics(ctypes.Structure):
+class Statistics(cede.Figures):
     """cede_memory_open(3) describes them; texts are bytes."""
     _fields_ = [("has_gpu", _int), ("pressure", _int), ("waiting", _uint), ("reservations", _uint),
                 ("allocations", _uint), ("reserved0", _uint)] + [(name, _u64) for name in (
@@ -62,62 +60,72 @@ class Statistics(ctypes.Structure):
                         ("skipped", ctypes.c_char * 128), ("error", ctypes.c_char * 128)]
 
 
-def _declare(room, pointer=ctypes.POINTER):
-    cede._declare(cede._lib, (
-        ("memory_open", [pointer(_Config), pointer(_p)]), ("memory_defaults", [pointer(_Config)], None),
-        ("memory_close", [_p]), ("memory_reserve", [_p, _u64, ctypes.c_int64, room]),
-        ("memory_acquire", [_p, _p, ctypes.c_char_p, pointer(cede._Shape), pointer(_Range), _uint, ctypes.c_int64,
-                            pointer(cede.Lease), room]),
-        ("memory_can_allocate", [_p, _u64]), ("memory_pressure", [_p]),
-        ("memory_text", [_p, ctypes.c_char_p, ctypes.c_size_t]),
-        ("memory_get_statistics", [_p, pointer(Statistics), ctypes.c_size_t])))
+cede._declare(
+    ("memory_open", [cede._ref(_Config), cede._pp]), ("memory_defaults", [cede._ref(_Config)], None), ("memory_close", [_p]),
+    ("memory_reserve", [_p, cede._u64, cede._i64, cede._ref(Reservation)]), ("memory_release", [cede._ref(Reservation)]),
+    ("memory_acquire", [_p, _p, ctypes.c_char_p, cede._ref(cede._Shape), cede._ref(_Range), _uint, cede._i64,
+                        cede._ref(cede.Lease), cede._ref(Reservation)]),
+    ("memory_allocate", [_p, cede._ref(Reservation), cede._u64, cede._i64, cede._ref(_u64)]),
+    ("memory_free", [_p, cede._u64]), ("memory_can_allocate", [_p, cede._u64]), ("memory_pressure", [_p]),
+    ("memory_text", [_p, ctypes.c_char_p, ctypes.c_size_t]),
+    ("memory_get_statistics", [_p, cede._ref(Statistics), ctypes.c_size_t]))
 
 
-_declare(ctypes.POINTER(Reservation))
+class Allocation:
+    """GPU memory at `address`, for as long as its Memory is open or until the end of the block, or free()."""
+
+    def __init__(self, handle, address, size):
+        self._handle, self.address, self.bytes = handle, address, size
+
+    def free(self):
+        """Its work has to have ended. Once more does nothing."""
+        handle, self._handle = self._handle, None
+        if handle and handle.here():
+            cede._call("memory_free", handle, self.address, but=(errno.ESHUTDOWN,))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.free()
+        return False
+
+    __del__ = free
 
 
-class Memory:
+class Memory(cede.Handle):
     """Room on one GPU. on_pressure: called with LOW, HIGH or CRITICAL, by the thread that noticed the change."""
-    _m = _lib = None
+    _prefix, _Config, _Statistics, _own = "memory_", _Config, Statistics, ("arg", "daemon")
 
     def __init__(self, client=None, on_pressure=None, **settings):
-        self._client = client and client._c  # has to outlive this
-        config, lib = _Config(), cede._lib
-        for name in settings:
-            if name in ("size", "arg", "daemon") or name not in dict(_Config._fields_):
-                raise ValueError("no such setting: " + name)
-        self._lib, self._m = lib, _p()
-        if not lib:
-            return
-        lib.cede_memory_defaults(ctypes.byref(config))
-        for name, value in settings.items():
-            setattr(config, name, value)
-        if on_pressure:
-            self._call = _PRESSURE(lambda _, now: on_pressure(now))  # kept as long as this
-            config.on_pressure = self._call
-        config.daemon = self._client
-        self._check(lib.cede_memory_open(ctypes.byref(config), ctypes.byref(self._m)))
-
-    def _check(self, r, why=None):
-        if r == -errno.ENOMEM:
-            raise MemoryError(self.text() if self._m else os.strerror(errno.ENOMEM))
-        cede._check(r, why)
-        return r
+        config = self._configure(settings)
+        if on_pressure is not None:
+            cede._function(on_pressure, "on_pressure")
+            self._changed = config.on_pressure = _PRESSURE(lambda _, now: on_pressure(now))  # kept as long as this
+        config.daemon = handle = cede._of(client, cede.Client, "client")
+        self._open("memory_open", ctypes.byref(config), ..., uses=handle)
 
     def can_allocate(self, size):
         """Whether there is room for so many bytes now."""
-        return not self._lib or self._check(self._lib.cede_memory_can_allocate(self._m, size)) == 1
+        return self._call("can_allocate", size) == 1
+
+    def allocate(self, size, timeout_us=cede.TIMEOUT_DEFAULT, room=None):
+        """GPU memory, an Allocation: `with memory.allocate(...) as a:`, or a.free(). Waits for room as reserve(), or has
+        that of a reservation (room). MemoryError."""
+        address = _u64()
+        handle = self._h
+        cede._call("memory_allocate", handle, room, size, timeout_us, ctypes.byref(address))
+        return Allocation(handle, address.value, size)
 
     @contextlib.contextmanager
     def reserve(self, size, timeout_us=cede.TIMEOUT_DEFAULT):
         """`with memory.reserve(...) as room:` waits for room, in order of arrival. MemoryError."""
-        r = Reservation()
-        if self._lib:
-            self._check(self._lib.cede_memory_reserve(self._m, size, timeout_us, ctypes.byref(r)), cede._said())
+        room = Reservation()
+        self._call("reserve", size, timeout_us, ctypes.byref(room))
         try:
-            yield r
+            yield room
         finally:
-            r.release()
+            room.release()
 
     def acquire(self, pool, kernel=None, timeout_us=cede.TIMEOUT_DEFAULT, ranges=(), **shape):
         """cede.Pool.acquire() with memory: `with memory.acquire(pool, memory_bytes=...) as lease:` waits for room and
@@ -125,8 +133,10 @@ class Memory:
         room is kept until the lease ends, or lease.room.release(). ranges: (address, bytes, advice) of managed memory,
         which is on the GPU then; advice of READ_MOSTLY, PREFER_DEVICE and ACCESSED_BY_DEVICE. MemoryError, and the
         errors of both."""
-        return cede._Held(self._acquire, (pool, kernel.encode() if kernel else None, cede._Shape(**shape),
-                                          (_Range * len(ranges))(*ranges), timeout_us))
+        array = (_Range * len(ranges))(*(cede._fill(_Range(), "a range", dict(zip(("address", "bytes", "advice"), r)))
+                                         for r in ranges))
+        return cede._Held(self._acquire, (pool, cede._name(kernel), cede._fill(cede._Shape(), "a lease", shape), array,
+                                          timeout_us))
 
     def lease(self, pool, *args, stream=None, **shape):
         """acquire() as cede.Pool.lease(): with the lease's stream, or `stream`, as PyTorch's current one. Room and
@@ -136,34 +146,20 @@ class Memory:
     def _acquire(self, pool, kernel, shape, ranges, timeout_us):
         lease = cede.Lease()
         lease.room = Reservation()
-        if self._lib:
-            self._check(self._lib.cede_memory_acquire(
-                self._m, pool._p, kernel, ctypes.byref(shape), ranges, len(ranges), timeout_us, ctypes.byref(lease),
-                ctypes.byref(lease.room)), cede._said())
+        self._call("acquire", cede._of(pool, cede.Pool, "pool"), kernel, ctypes.byref(shape), ranges, len(ranges), timeout_us,
+                   ctypes.byref(lease), ctypes.byref(lease.room))
         return lease
 
     def pressure(self):
         """LOW, HIGH or CRITICAL."""
-        return self._check(self._lib.cede_memory_pressure(self._m)) if self._lib else LOW
+        return self._call("pressure")
 
     def text(self):
         """How much there is and which processes have it."""
         text = ctypes.create_string_buffer(4096)
-        if self._lib:
-            self._lib.cede_memory_text(self._m, text, len(text))
+        self._call("text", text, len(text))
         return text.value.decode(errors="replace")
 
-    def statistics(self):
-        """Zeros without the library."""
-        s = Statistics()
-        if self._lib:
-            self._check(self._lib.cede_memory_get_statistics(self._m, ctypes.byref(s), ctypes.sizeof(s)))
-        return s
-
-    def close(self):
-        """Ends waits with OSError. Not to be used afterwards."""
-        if self._lib and self._m:
-            self._lib.cede_memory_close(self._m)
-            self._m = _p()
-
-    __del__ = close
+    def _end(self, raw):
+        """Waits raise Closed."""
+        raw.end()

@@ -11,15 +11,16 @@ in what batch, and refuses at once a request that would be late.
     for batch in q.batches(device=0):        # the thread that runs the models
         run(batch.model, batch.items)
 
-cede_queue_open(3) describes everything. Needs the library, but no daemon and no GPU. Queues may be used from
-several threads; a call that waits lets others run.
+cede_queue_open(3) describes everything. Closed: the queue was shut down. Needs the library, but no
+daemon and no GPU. A call that waits lets other threads run.
 """
 import ctypes
 import errno
-import os
 import threading
 
 import cede
+import cede_memory
+from cede import Closed
 
 FIFO, PRIORITY, EDF, LAXITY = range(4)
 RUNS, WAITS, FULL, ALONE, BEHIND, OTHERS = range(6)
@@ -51,43 +52,29 @@ class _Batch(ctypes.Structure):
                 ("lease", cede.Lease), ("room_bytes", _u64), ("room", _u64 * 2)]
 
 
-class Statistics(ctypes.Structure):
+class Statistics(cede.Figures):
     """See cede_queue_open(3)."""
     _fields_ = [(name, _u64) for name in (
         "submitted", "ended", "failed", "cancelled", "batches", "late", "full", "alone", "behind",
         "others", "waiting", "running", "busy_us", "p50_us", "p99_us")]
 
 
-def _load(pointer=ctypes.POINTER):
-    return cede._declare(cede._lib, (
-        ("queue_open", [pointer(_Config), pointer(_p)]), ("queue_set_model", [_p, _uint, _uint, _u64, _u64]),
-        ("queue_set_lease", [_p, _uint, ctypes.c_char_p, pointer(cede._Shape)]),
-        ("queue_submit", [_p, pointer(_Request), pointer(_Ticket)]), ("queue_next", [_p, _uint, ctypes.c_int64, pointer(_Batch)]),
-        ("queue_done", [_p, pointer(_Batch), ctypes.c_int]), ("queue_cancel", [_p, _u64]),
-        ("queue_reclaim", [_p, pointer(_p)]), ("queue_get_statistics", [_p, pointer(Statistics), ctypes.c_size_t]),
-        ("queue_defaults", [pointer(_Config)], None), ("queue_shutdown", [_p], None), ("queue_close", [_p], None),
-        ("queue_text", [ctypes.c_int], ctypes.c_char_p)))
-
-
-_lib = _load()
+cede._declare(
+    ("queue_open", [cede._ref(_Config), cede._pp]), ("queue_set_model", [_p, cede._uint, cede._uint, cede._u64, cede._u64]),
+    ("queue_set_lease", [_p, cede._uint, ctypes.c_char_p, cede._ref(cede._Shape)]),
+    ("queue_submit", [_p, cede._ref(_Request), cede._ref(_Ticket)]),
+    ("queue_next", [_p, cede._uint, cede._i64, cede._ref(_Batch)]), ("queue_done", [_p, cede._ref(_Batch), cede._int]),
+    ("queue_cancel", [_p, cede._u64]), ("queue_reclaim", [_p, cede._ref(_p)]),
+    ("queue_get_statistics", [_p, cede._ref(Statistics), ctypes.c_size_t]), ("queue_shutdown", [_p], None),
+    ("queue_defaults", [cede._ref(_Config)], None), ("queue_close", [_p], None), ("queue_text", [ctypes.c_int], ctypes.c_char_p))
 
 
 class Refused(Exception):
     """The request was refused; `answer` is FULL, ALONE, BEHIND or OTHERS, and the text is the reason."""
 
     def __init__(self, answer):
-        super().__init__(_lib.cede_queue_text(answer).decode())
+        super().__init__(cede._lib.cede_queue_text(answer).decode())
         self.answer = answer
-
-
-class Closed(Exception):
-    """The queue has been shut down."""
-
-
-def _check(result, why=None):
-    if result == -errno.ESHUTDOWN:
-        raise Closed
-    cede._check(result, why)
 
 
 class Batch:
@@ -103,7 +90,7 @@ class Batch:
         self.lease = raw.lease if any(raw.lease.opaque) else None
 
 
-class Queue:
+class Queue(cede.Handle):
     """Settings: the fields of struct cede_queue_config by name. client: a cede.Client on which requests are
     reported. memory: a cede_memory.Memory for each device, where each batch has room. pool: a cede.Pool, of which each
     batch has a lease:
@@ -113,55 +100,44 @@ class Queue:
                 model(batch.items)
 
     The queue holds a reference to each submitted item until it comes out."""
-    _q = None
+    _prefix, _Config, _Statistics, _own = "queue_", _Config, Statistics, ("cede", "pool", "memory")
 
     def __init__(self, client=None, pool=None, memory=(), **settings):
-        cede._need(_lib, "cede_queue_open")
-        config = _Config()
-        _lib.cede_queue_defaults(ctypes.byref(config))
-        for name, value in settings.items():
-            if name in ("size", "cede", "memory") or not hasattr(config, name):
-                raise TypeError(f"no such setting: {name}")
-            setattr(config, name, value)
-        self._client = client and client._c  # has to outlive the queue, also if the client is closed
-        if self._client:
-            config.cede = self._client
-        self._pool, self._memory = pool, memory  # likewise, until close()
+        config = self._configure(settings)
+        config.cede = handle = cede._of(client, cede.Client, "client")
+        config.pool = cede._of(pool, cede.Pool, "pool")
         if memory:
             if len(memory) != config.devices:
                 raise ValueError(f"{config.devices} devices need as many memories, not {len(memory)}")
-            config.memory = (_p * len(memory))(*(m._m for m in memory))
-        if pool:
-            config.pool = pool._p
-        self._q = _p()
+            config.memory = (_p * len(memory))(*(cede._of(m, cede_memory.Memory, "memory") for m in memory))
+        self._uses = pool, memory  # are not forgotten before
         self._lock, self._items, self._last = threading.Lock(), {}, 0
-        _check(_lib.cede_queue_open(ctypes.byref(config), ctypes.byref(self._q)))
-        cede._used[id(self)] = self._client
+        self._open("queue_open", ctypes.byref(config), ..., uses=handle)
 
     def set_model(self, model, batch_max=32, batch_wait_us=10000, expected_us=1000):
         """Settings of one model."""
-        _check(_lib.cede_queue_set_model(self._q, model, batch_max, batch_wait_us, expected_us))
+        self._call("set_model", model, batch_max, batch_wait_us, expected_us)
 
     def set_lease(self, model, kernel=None, **shape):
         """What leases for batches of one model are asked for: a kernel's name, which the pool has to know before, and
         what one request takes; see cede_queue_set_lease(3). FileNotFoundError: the pool does not know the kernel."""
-        _check(_lib.cede_queue_set_lease(self._q, model, kernel.encode() if kernel is not None else None,
-                                         ctypes.byref(cede._Shape(**shape))), cede._said())
+        self._call("set_lease", model, cede._name(kernel), ctypes.byref(cede._fill(cede._Shape(), "a lease", shape)))
 
     def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, device=-1):
         """Returns a ticket for cancel(). device: the preferred one, from 0. Raises Refused or Closed."""
-        request = _Request(model, shape, cls, deadline_us, after_us, device | 0x20000)
+        handle, ticket, request = self._h, _Ticket(), cede._fill(_Request(), "a request", {
+            "model": model, "shape": shape, "cls": cls, "deadline_us": deadline_us, "after_us": after_us,
+            "device": device | 0x20000})
         with self._lock:
             self._last += 1
             key = request.user = self._last
             self._items[key] = item
-        ticket = _Ticket()
-        result = _lib.cede_queue_submit(self._q, ctypes.byref(request), ctypes.byref(ticket))
-        if result < 0:
+        try:
+            if cede._call("queue_submit", handle, ctypes.byref(request), ctypes.byref(ticket), but=(errno.EBUSY,)) < 0:
+                raise Refused(ticket.answer)
+        except BaseException:
             self._take(key)
-        if result == -errno.EBUSY:
-            raise Refused(ticket.answer)
-        _check(result)
+            raise
         return ticket.id, key
 
     def _take(self, key):
@@ -170,23 +146,26 @@ class Queue:
 
     def next(self, device=0, timeout_us=cede.TIMEOUT_DEFAULT):
         """A Batch, or None after the timeout. Raises Closed."""
+        return self._next(device, timeout_us, (errno.EAGAIN, errno.ETIMEDOUT))
+
+    def _next(self, device, timeout_us, but=()):
         raw = _Batch()
-        result = _lib.cede_queue_next(self._q, device, timeout_us, ctypes.byref(raw))
-        if result in (-errno.EAGAIN, -errno.ETIMEDOUT):
+        if self._call("next", device, timeout_us, ctypes.byref(raw), but=but) < 0:
             return None
-        _check(result, cede._said())
         return Batch(raw, [self._take(raw.user[i]) for i in range(raw.n)])
 
     def done(self, batch, failed=False):
         """The batch has ended; its run time is learned unless it failed."""
-        _check(_lib.cede_queue_done(self._q, ctypes.byref(batch._raw), failed))
+        if not isinstance(batch, Batch):
+            raise TypeError(f"a Batch is expected, not {batch!r}")
+        self._call("done", ctypes.byref(batch._raw), bool(failed))
 
     def batches(self, device=0):
         """Yields batches until shutdown(); each is done when the loop asks for the next, and has failed if the loop is
-        left, by an exception or break."""
+        left, by an exception or break. TimeoutError: in a task of a scope, past its deadline."""
         while True:
             try:
-                batch = self.next(device)
+                batch = self._next(device, cede.TIMEOUT_FOREVER)
             except Closed:
                 return
             failed = True
@@ -198,29 +177,20 @@ class Queue:
 
     def cancel(self, ticket):
         """True: the request was removed. False: it runs, or has ended."""
-        result = _lib.cede_queue_cancel(self._q, ticket[0])
-        if result == 0:
-            self._take(ticket[1])
-        return result == 0
-
-    def statistics(self):
-        s = Statistics()
-        _check(_lib.cede_queue_get_statistics(self._q, ctypes.byref(s), ctypes.sizeof(s)))
-        return s
+        number, key = ticket
+        removed = self._call("cancel", number, but=(errno.EBUSY, errno.ENOENT)) == 0
+        if removed:
+            self._take(key)
+        return removed
 
     def shutdown(self):
         """From now on no item goes in or out; returns the items that still waited."""
-        _lib.cede_queue_shutdown(self._q)
+        self._call("shutdown")
         key, items = _p(), []
-        while _lib.cede_queue_reclaim(self._q, ctypes.byref(key)) == 0:
+        while self._call("reclaim", ctypes.byref(key), but=(errno.ENOENT,)) == 0:
             items.append(self._take(key.value))
         return items
 
-    def close(self):
-        """After shutdown(), when no thread uses the queue any more."""
-        q, self._q = self._q, None
-        if _lib and q:
-            _lib.cede_queue_close(q)
-        cede._used.pop(id(self), None)
-
-    __del__ = close
+    def _end(self, raw):
+        """Waits raise Closed. It is freed when no thread uses it any more."""
+        cede._call("queue_shutdown", raw)

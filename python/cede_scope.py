@@ -22,7 +22,6 @@ import atexit
 import contextlib
 import ctypes
 import errno
-import os
 import threading
 import weakref
 
@@ -31,29 +30,10 @@ import cede
 _TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def _load(p=ctypes.c_void_p):
-    return cede._declare(cede._lib, (
-        ("scope_open", [ctypes.POINTER(p), p, ctypes.c_uint, ctypes.c_int64]), ("scope_fork", [p, _TASK, p]),
-        ("scope_cancel", [p], None), ("scope_cancelled", [p]), ("scope_join", [p]), ("scope_close", [p])))
-
-
-_lib = _load()
-
-
-def available():
-    """Whether the library was found, and has scopes."""
-    return _lib is not None
-
-
-class _Handle(ctypes.c_void_p):
-    """A scope of libcede. It is freed when its last reference goes: its Scope's, that of a scope within it, of a loop,
-    or of a call in another thread."""
-    parent = None
-
-    def __del__(self):
-        if _lib and self:
-            _lib.cede_scope_close(self)
-
+cede._declare(
+    ("scope_open", [cede._pp, ctypes.c_void_p, cede._uint, cede._i64]), ("scope_fork", [ctypes.c_void_p, _TASK, ctypes.c_void_p]),
+    ("scope_cancel", [ctypes.c_void_p], None), ("scope_cancelled", [ctypes.c_void_p]), ("scope_join", [ctypes.c_void_p]),
+    ("scope_close", [ctypes.c_void_p]))
 
 _scopes = weakref.WeakSet()
 
@@ -65,38 +45,24 @@ def _close_all():
         scope.close()
 
 
-def _in_child():
-    # The threads of its parent's scopes are not there to be waited for.
-    for scope in list(_scopes):
-        if scope._s:
-            scope._s.value = None
-
-
-os.register_at_fork(after_in_child=_in_child)
-
-
-class Scope:
+class Scope(cede.Handle):
     """threads: tasks that run at a time, besides the thread that joins, which runs tasks too. Within another scope
     (parent) it is cancelled with that, and its block has to end before that one's. stream: a stream of PyTorch that is
     the current one in the tasks; cede.CURRENT: the one that is current now. Tasks begin in PyTorch's default stream
     otherwise."""
-    _s = None
+    _prefix = "scope_"
 
     def __init__(self, threads, timeout_us=cede.TIMEOUT_DEFAULT, parent=None, stream=None):
-        cede._need(_lib, "cede_scope_open")
+        cede._need("Scope")
         self._current = contextlib.nullcontext
         if stream is not None:
             import torch  # pylint: disable=import-outside-toplevel
             stream = torch.cuda.current_stream() if stream is cede.CURRENT else stream
             self._current = lambda: torch.cuda.stream(stream)
         self._lock, self._tasks, self._last, self._raised = threading.Lock(), {}, 0, None
-        self._run, s = _TASK(self._on_run), _Handle()
-        if parent is not None and not parent._s:
-            raise ValueError("the parent is closed")
-        self._parent, s.parent = parent, parent and parent._s
-        cede._check(_lib.cede_scope_open(ctypes.byref(s), s.parent, threads, timeout_us), cede._said())
-        self._s = s
-        cede._used[id(self)] = s
+        self._parent = parent  # is not forgotten before
+        self._run, handle = _TASK(self._on_run), cede._of(parent, Scope, "parent")
+        self._open("scope_open", ..., handle, threads, timeout_us, uses=handle)
         _scopes.add(self)
 
     def _on_run(self, _, key):
@@ -118,49 +84,41 @@ class Scope:
     def fork(self, task, *args):
         """Adds a task, from any thread and from tasks; they begin in this order. OSError EBUSY: the scope was joined;
         ECANCELED; TimeoutError."""
+        handle = self._h
         with self._lock:
             self._last += 1
-            key, self._tasks[self._last] = self._last, (task, args)
-        result = _lib.cede_scope_fork(self._s, self._run, key)
-        if result < 0:
+            key, self._tasks[self._last] = self._last, (cede._function(task, "task"), args)
+        try:
+            cede._call("scope_fork", handle, self._run, key)
+        except BaseException:
             with self._lock:
                 self._tasks.pop(key, None)
-            cede._check(result)
+            raise
 
     def cancelled(self):
         """Whether tasks are to return: one failed, the deadline has passed, or it or its parent was cancelled."""
-        return bool(_lib.cede_scope_cancelled(self._s))
+        return bool(self._call("cancelled"))
 
     def cancel(self):
         """No further task begins."""
-        _lib.cede_scope_cancel(self._s)
+        self._call("cancel")
 
     def join(self):
         """Waits until all tasks have ended, as the end of the block does, and raises what that raises. OSError EDEADLK:
         a task of the scope called this."""
-        result = _lib.cede_scope_join(self._s)
-        if result == -errno.EDEADLK:
-            raise OSError(errno.EDEADLK, "a task cannot wait for the scope that it is in")
-        self._tasks.clear()  # those that never began
-        if self._raised:
-            raise self._raised
-        if result < 0:
-            why = "the scope was cancelled" if result == -errno.ECANCELED else os.strerror(-result)
-            raise OSError(-result, why)
+        result = self._call("join", but=cede._ANY)
+        error = cede._error(result) if result < 0 else None
+        if result != -errno.EDEADLK:
+            self._tasks.clear()  # those that never began
+            error = self._raised or error
+        if error:
+            raise error
 
-    def close(self):
-        """Cancels the tasks unless they were joined, and waits for those that run. Not to be used afterwards. A task of
-        the scope that calls this cancels it, and waits for nothing."""
-        if _lib and self._s:
-            _lib.cede_scope_cancel(self._s)
-            if _lib.cede_scope_join(self._s) != -errno.EDEADLK:  # by one of its tasks: it stays
-                self._s = None
-                cede._used.pop(id(self), None)
-
-    __del__ = close
-
-    def __enter__(self):
-        return self
+    def _end(self, raw):
+        """Cancels the tasks unless they were joined, and waits for those that run. A task of the scope that calls this
+        cancels it, and waits for nothing: it stays."""
+        cede._call("scope_cancel", raw)
+        return cede._call("scope_join", raw, but=cede._ANY) == -errno.EDEADLK
 
     def __exit__(self, kind, *_):
         try:

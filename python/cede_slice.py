@@ -27,6 +27,7 @@ import errno
 import os
 
 import cede
+import cede_scope
 
 _u64, _uint, _int, _p = ctypes.c_uint64, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p
 _LAUNCH = ctypes.CFUNCTYPE(_int, _p, _u64, _u64, _p)
@@ -39,7 +40,7 @@ class _Config(ctypes.Structure):
                 ("cede", _p), ("patience_us", ctypes.c_int64), ("lease", _p), ("stream", _p), ("arg", _p), ("launch", _LAUNCH), ("save", _SAVE)]
 
 
-class Progress(ctypes.Structure):
+class Progress(cede.Figures):
     """How far a computation is. Set `done` from a checkpoint; then hand it to each run() as the last one left it."""
     _fields_ = [(name, _u64) for name in ("done", "saved", "next_count", "slices", "gpu_us", "idle_us")] + [
         ("error", ctypes.c_char * 256), ("reserved", _u64 * 4)]
@@ -49,24 +50,10 @@ class _File(ctypes.Structure):
     _fields_ = [("path", ctypes.c_char_p), ("work", _u64), ("error", ctypes.c_char * 512)]
 
 
-def _load(pointer=ctypes.POINTER):
-    return cede._declare(cede._lib, (
-        ("slice_run", [pointer(_Config), pointer(Progress)]), ("slice_defaults", [pointer(_Config)], None),
-        ("checkpoint_write", [pointer(_File), _u64, _p, ctypes.c_size_t]),
-        ("checkpoint_read", [pointer(_File), pointer(_u64), _p, ctypes.c_size_t])))
-
-
-_lib = _load()
-
-
-def available():
-    """Whether the library was found, and has slices."""
-    return _lib is not None
-
-
-def _error(result, text):
-    text = text.decode(errors="replace") or os.strerror(-result)
-    return ValueError(text) if result == -errno.EINVAL else OSError(-result, text)
+cede._declare(
+    ("slice_run", [cede._ref(_Config), cede._ref(Progress)]), ("slice_defaults", [cede._ref(_Config)], None),
+    ("checkpoint_write", [cede._ref(_File), cede._u64, _p, ctypes.c_size_t]),
+    ("checkpoint_read", [cede._ref(_File), cede._ref(_u64), _p, ctypes.c_size_t]))
 
 
 def run(progress, count, launch, save=None, *, client=None, lease=None, scope=None, stream=None, gpu=True, **settings):
@@ -77,15 +64,11 @@ def run(progress, count, launch, save=None, *, client=None, lease=None, scope=No
     cede.CURRENT, or a handle; without it the lease's, or one of the run's own.
     An exception in launch() or save() ends the run, and comes out of it. settings: depth, target_us, multiple,
     checkpoint_us, patience_us, timeout_us."""
-    cede._need(_lib, "cede_slice_run")
+    cede._need("cede_slice.run()")
     config, raised = _Config(), []
-    _lib.cede_slice_defaults(ctypes.byref(config))
-    for name, value in settings.items():
-        if name not in ("depth", "target_us", "multiple", "checkpoint_us", "patience_us", "timeout_us"):
-            raise TypeError("no such setting: " + name)
-        if value < 0 and name not in ("patience_us", "timeout_us"):
-            raise ValueError(name + " is negative")
-        setattr(config, name, value)
+    cede._lib.cede_slice_defaults(ctypes.byref(config))
+    own = ("size", "flags", "scope", "cede", "lease", "stream", "arg", "launch", "save")
+    cede._fill(config, "cede_slice.run()", {"count": count, **settings}, own)
 
     def call(function, *args):
         try:
@@ -95,31 +78,35 @@ def run(progress, count, launch, save=None, *, client=None, lease=None, scope=No
             raised.append(e)
             return -errno.EIO
 
-    config.flags, config.count, config.stream = 0 if gpu else 1, count, cede._stream_handle(stream)
-    handles = scope and scope._s, client and client._c  # have to outlive the run
+    config.flags, config.stream = 0 if gpu else 1, cede._stream_handle(stream)
+    handles = cede._of(scope, cede_scope.Scope, "scope"), cede._of(client, cede.Client, "client")  # outlive the run
     config.scope, config.cede = handles
-    config.lease = ctypes.cast(ctypes.pointer(lease), _p) if lease is not None else None
-    if lease is not None and stream is None:
-        config.stream = lease.stream
+    if lease is not None:
+        if not isinstance(lease, cede.Lease):
+            raise TypeError(f"lease: a cede.Lease is expected, not {lease!r}")
+        config.lease = ctypes.cast(ctypes.pointer(lease), _p)
+        config.stream = config.stream or lease.stream
+    cede._function(launch, "launch")
     config.launch = _LAUNCH(lambda _, first, n, on: call(launch, first, n, on))
-    if save:
+    if save is not None:
+        cede._function(save, "save")
         config.save = _SAVE(lambda _, done: call(save, done))
-    result = _lib.cede_slice_run(ctypes.byref(config), ctypes.byref(progress))
+    result = cede._call("slice_run", ctypes.byref(config), ctypes.byref(progress), but=cede._ANY)
     if raised:
         raise raised[0]
-    if result in (-errno.EAGAIN, -errno.ETIMEDOUT):
-        return False
-    if result < 0:
-        raise _error(result, progress.error)
-    return True
+    if result < 0 and result not in (-errno.EAGAIN, -errno.ETIMEDOUT):
+        raise cede._error(result)
+    return result == 0
 
 
 class Checkpoint:
     """A file that is whole or not there. work: a number for what is computed; a file of other work is refused."""
 
     def __init__(self, path, work):
-        cede._need(_lib, "cede_slice_run")
-        self._file = _File(os.fsencode(path), work)
+        cede._need("Checkpoint")
+        if b"\0" in os.fsencode(path):
+            raise ValueError(f"a path has no zeros: {path!r}")
+        self._file = cede._fill(_File(), "Checkpoint", {"path": os.fsencode(path), "work": work})
 
     @staticmethod
     def _buffer(data, writable):
@@ -135,18 +122,12 @@ class Checkpoint:
     def write(self, done, data):
         """data: bytes, or anything with a buffer, such as a numpy array."""
         raw, size = self._buffer(data, False)
-        result = _lib.cede_checkpoint_write(ctypes.byref(self._file), done, raw, size)
-        if result < 0:
-            raise _error(result, self._file.error)
+        cede._call("checkpoint_write", ctypes.byref(self._file), done, raw, size)
 
     def read(self, data):
         """Fills data, and returns how many elements are done. None: there is no checkpoint. OSError: it is damaged
         (EBADMSG), of another format (EPROTO) or of other work (ESTALE)."""
         done = _u64()
         raw, size = self._buffer(data, True)
-        result = _lib.cede_checkpoint_read(ctypes.byref(self._file), ctypes.byref(done), raw, size)
-        if result == -errno.ENOENT:
-            return None
-        if result < 0:
-            raise _error(result, self._file.error)
-        return done.value
+        found = cede._call("checkpoint_read", ctypes.byref(self._file), ctypes.byref(done), raw, size, but=(errno.ENOENT,)) == 0
+        return done.value if found else None

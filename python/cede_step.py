@@ -28,12 +28,14 @@ cede_step_open(3) and cede_future_open(3) describe everything. Tensors are of in
 Needs the library, but no daemon. Create a CUDA context first, in the thread that calls: torch.cuda.init(), and
 torch.cuda.set_device() or any work; or give gpu=False, where all is in host memory and nothing overlaps.
 """
+import array
 import ctypes
 import errno
-import os
+import numbers
 import threading
 
 import cede
+import cede_scope
 
 DEPTH_MAX = 4
 
@@ -65,7 +67,7 @@ class _Array(ctypes.Structure):
     _fields_ = [("address", _u64), ("stride", _i64), ("n", _uint), ("bytes", _uint)]
 
 
-class Statistics(ctypes.Structure):
+class Statistics(cede.Figures):
     """See cede/step.h; times in microseconds."""
     _fields_ = [(name, _u64) for name in (
         "steps", "failed", "results", "surplus", "joined", "left", "blocked", "schedule_us", "launch_us",
@@ -73,66 +75,68 @@ class Statistics(ctypes.Structure):
             ("running", _uint), ("requests", _uint), ("error", ctypes.c_char * 128)]
 
 
-def _load(pointer=ctypes.POINTER):
-    return cede._declare(cede._lib, (
-        ("step_open", [pointer(_Config), pointer(_p)]), ("step_close", [_p]),
-        ("step_join", [_p, _p, _p, _i64, pointer(_u64)]), ("step_leave", [_p, _u64, _int]),
-        ("step_add", [_p, _u64, pointer(_i64)]), ("step_once", [_p]), ("step_defaults", [pointer(_Config)], None),
-        ("step_get_statistics", [_p, pointer(Statistics), ctypes.c_size_t]),
-        ("future_open", [pointer(_FutureConfig), pointer(_p)]), ("future_defaults", [pointer(_FutureConfig)], None),
-        ("future_store", [_p, _p, pointer(_Array), _i64]), ("future_resolve", [_p, _p, pointer(_Array)]),
-        ("future_store_placed", [_p, _p, pointer(_Array)]), ("future_place", [_p, _p, _i64, _uint]),
-        ("future_close", [_p], None)))
+class FutureStatistics(cede.Figures):
+    """See cede/future.h."""
+    _fields_ = [("slots", _uint), ("free", _uint), ("missing", _i64), ("error", ctypes.c_char * 128)]
 
 
-_lib = _load()
+cede._declare(
+    ("step_open", [cede._ref(_Config), cede._pp]), ("step_close", [_p]),
+    ("step_join", [_p, _p, _p, cede._i64, cede._ref(_u64)]), ("step_leave", [_p, _u64, cede._int]),
+    ("step_add", [_p, _u64, cede._ref(_i64)]), ("step_once", [_p]), ("step_defaults", [cede._ref(_Config)], None),
+    ("step_get_statistics", [_p, cede._ref(Statistics), ctypes.c_size_t]),
+    ("future_open", [cede._ref(_FutureConfig), cede._pp]), ("future_defaults", [cede._ref(_FutureConfig)], None),
+    ("future_store", [_p, _p, cede._ref(_Array), cede._i64]), ("future_resolve", [_p, _p, cede._ref(_Array)]),
+    ("future_store_placed", [_p, _p, cede._ref(_Array)]), ("future_place", [_p, _p, cede._i64, cede._uint]),
+    ("future_get_statistics", [_p, cede._ref(FutureStatistics), ctypes.c_size_t]), ("future_close", [_p], None))
 
 
-def available():
-    """Whether the library was found, and has the loop."""
-    return _lib is not None
+class Futures(cede.Handle):
+    """A future map. slots: a power of two; 2 * depth - 1 batches never hold a step back. With gpu=False values are also
+    whole numbers, sequences of them, and what has a buffer of them. To be closed when all work that uses it has ended."""
+    _prefix, _Config, _Statistics, _own = "future_", _FutureConfig, FutureStatistics, ("flags",)
 
+    def __init__(self, gpu=True, **settings):
+        config, self._gpu = self._configure(settings), gpu
+        config.flags = 0 if gpu else 1
+        self._open("future_open", ctypes.byref(config), ...)
 
-def _check(result, what, why=None):
-    cede._check(result, f"{what}: {why or cede._said()}")
-    return result
+    def _put(self, name, values, stream, *args):
+        """Calls it for the values; the numbers that there are then, unless the values are a tensor's."""
+        if hasattr(values, "data_ptr"):
+            there, stride, n, size = None, values.stride(0) if values.numel() > 1 else 1, values.numel(), values.element_size()
+            address = values.data_ptr()
+        elif self._gpu:
+            raise TypeError(f"a map on the GPU takes tensors, not {values!r}")
+        else:
+            try:
+                there = array.array("q", (n for n in ([values] if isinstance(values, numbers.Integral) else values)))
+            except OverflowError as e:
+                raise ValueError(f"{values!r}: {e}") from None
+            (address, n), stride, size = there.buffer_info(), 1, 8
+        self._call(name, cede._stream_handle(stream), ctypes.byref(_Array(address, stride, n, size)), *args)
+        return there
 
+    def resolve(self, inputs, stream=None):
+        """Replaces the symbols (negative numbers) in a tensor or a sequence by what they stand for, in stream order. Of
+        one number: returns it, resolved."""
+        resolved = self._put("resolve", inputs, stream)
+        if resolved and isinstance(inputs, numbers.Integral):
+            return resolved[0]
+        for i, value in enumerate(resolved or ()):
+            inputs[i] = value
+        return inputs
 
-def _array(tensor):
-    stride = tensor.stride(0) if tensor.numel() > 1 else 1
-    return ctypes.byref(_Array(tensor.data_ptr(), stride, tensor.numel(), tensor.element_size()))
-
-
-class Futures:
-    """A future map. slots: a power of two; 2 * depth - 1 batches never hold a step back."""
-
-    def __init__(self, slots=4096, gpu=True):
-        cede._need(_lib, "cede_step_open")
-        config = _FutureConfig()
-        _lib.cede_future_defaults(ctypes.byref(config))
-        config.slots, config.flags = slots, not gpu
-        self._f = _p()
-        _check(_lib.cede_future_open(ctypes.byref(config), ctypes.byref(self._f)), "the future map")
-
-    def resolve(self, inputs, stream):
-        """Replaces the symbols (negative numbers) in a tensor by what they stand for, in stream order."""
-        _check(_lib.cede_future_resolve(self._f, cede._stream_handle(stream), _array(inputs)), "resolving symbols")
-
-    def store(self, values, symbol, stream):
+    def store(self, values, symbol, stream=None):
         """Gives the symbol, and those after it, the values, in stream order."""
-        _check(_lib.cede_future_store(self._f, cede._stream_handle(stream), _array(values), symbol), "storing results")
+        self._put("store", values, stream, symbol)
 
-    def store_placed(self, values, stream):
+    def store_placed(self, values, stream=None):
         """For a CUDA graph: as store(), to where place() said before the graph was launched."""
-        _check(_lib.cede_future_store_placed(self._f, cede._stream_handle(stream), _array(values)), "storing results")
+        self._put("store_placed", values, stream)
 
-    def place(self, symbol, n, stream):
-        _check(_lib.cede_future_place(self._f, cede._stream_handle(stream), symbol, n), "placing results")
-
-    def close(self):
-        """After the loop, and when all work that uses the map has ended."""
-        f, self._f = self._f, None
-        _lib.cede_future_close(f)
+    def place(self, symbol, n, stream=None):
+        self._call("place", cede._stream_handle(stream), symbol, n)
 
 
 class Step:
@@ -150,32 +154,33 @@ class Step:
         return len(self.requests)
 
 
-class Loop:
+class Loop(cede.Handle):
     """The functions are called by once(); an exception in one of them comes out of it. left: called with a
     request and a reason when no step has it any more. Requests are objects that can be keys of a dict. stream: one of
     PyTorch, cede.CURRENT, or a handle; without it the loop makes one. scope: a cede_scope.Scope; once it is cancelled,
     no step is scheduled, and once() raises OSError ECANCELED."""
 
-    def __init__(self, schedule, launch, finish, left=None, *, depth=2, batch=256, requests=1024, futures=None,
-                 stream=None, scope=None, gpu=True, spin=False):
-        cede._need(_lib, "cede_step_open")
-        self._schedule, self._launch, self._finish, self._left = schedule, launch, finish, left
-        self._lock, self._ids, self._users, self._last = threading.Lock(), {}, {}, 0
-        self._steps, self._raised = {}, None
-        self._config = c = _Config()  # holds the functions
-        _lib.cede_step_defaults(ctypes.byref(c))
-        c.flags = (0 if gpu else 1) | (2 if spin else 0)
-        c.depth, c.batch, c.requests, c.stream = depth, batch, requests, cede._stream_handle(stream)
-        self._scope = scope, scope and scope._s  # have to outlive the loop
-        c.scope = scope and scope._s
-        self._futures = futures  # has to outlive the loop
-        c.futures = futures and futures._f
-        c.schedule, c.launch, c.finish = _STEP(self._on_schedule), _STEP(self._on_launch), _STEP(self._on_finish)
-        c.left = _LEFT(self._on_left)
-        self._l = _p()
-        _check(_lib.cede_step_open(ctypes.byref(c), ctypes.byref(self._l)), "the loop")
+    _prefix, _Config, _Statistics = "step_", _Config, Statistics
+    _own = ("flags", "stream", "futures", "scope", "arg", "schedule", "launch", "finish", "left")
+    _raised = None
 
-    def _call(self, function, *args):
+    def __init__(self, schedule, launch, finish, left=None, *, futures=None, stream=None, scope=None, gpu=True, spin=False,
+                 **settings):
+        self._config = c = self._configure(settings)  # holds the functions
+        self._schedule, self._launch, self._finish, self._left = schedule, launch, finish, left
+        for name in ("schedule", "launch", "finish"):
+            cede._function(getattr(self, "_" + name), name)
+            setattr(c, name, _STEP(getattr(self, "_on_" + name)))
+        c.left = _LEFT(self._on_left)
+        self._lock, self._ids, self._users, self._last = threading.Lock(), {}, {}, 0
+        self._steps = {}
+        c.flags, c.stream = (0 if gpu else 1) | (2 if spin else 0), cede._stream_handle(stream)
+        uses = cede._of(scope, cede_scope.Scope, "scope"), cede._of(futures, Futures, "futures")
+        c.scope, c.futures = uses
+        self._uses = scope, futures  # are not forgotten before
+        self._open("step_open", ctypes.byref(c), ..., uses=uses)
+
+    def _run(self, function, *args):
         """Its value; or a negative error, and the exception is kept."""
         try:
             return function(*args)
@@ -186,14 +191,14 @@ class Loop:
     def _on_schedule(self, _, raw):
         step = Step(raw.contents)
         self._scheduling = step
-        r = self._call(self._schedule, step)
+        r = self._run(self._schedule, step)
         self._steps[step.lane] = step
         return r if isinstance(r, int) and r < 0 else bool(r)
 
     def _on_launch(self, _, raw):
         step = self._steps[raw.contents.lane]
         step.symbol = raw.contents.symbol
-        r = self._call(self._launch, step)
+        r = self._run(self._launch, step)
         return r if isinstance(r, int) and r < 0 else 0
 
     def _on_finish(self, _, raw):
@@ -201,7 +206,7 @@ class Loop:
         step.error, step.gpu_us, step.idle_us = raw.contents.error, raw.contents.gpu_us, raw.contents.idle_us
         step.surplus = [bool(v) for v in raw.contents.surplus[:n]]
         step.results = raw.contents.result[:n] if raw.contents.result else None
-        r = self._call(self._finish, step)
+        r = self._run(self._finish, step)
         return r if isinstance(r, int) and r < 0 else 0
 
     def _on_left(self, _, key, reason):
@@ -209,54 +214,53 @@ class Loop:
             request, _ = self._users.pop(key)
             del self._ids[request]
         if self._left:
-            self._call(self._left, request, reason)
+            self._run(self._left, request, reason)
 
     def join(self, request, timeout_us=cede.TIMEOUT_DEFAULT, scope=None):
         """It can be scheduled from the next step on; from any thread. With a scope it leaves when that is cancelled.
         OSError ENOSPC: `requests` have joined."""
-        number = _u64()
+        number, handle = _u64(), self._h
+        kept = scope, cede._of(scope, cede_scope.Scope, "scope")  # as long as the request
         with self._lock:
             if request in self._ids:
                 raise ValueError("the request has joined before")
             self._last += 1
-            kept = scope, scope and scope._s  # as long as the request
-            result = _lib.cede_step_join(self._l, self._last, kept[1], timeout_us, ctypes.byref(number))
-            _check(result, "a request", cede._said())
+            cede._call("step_join", handle, self._last, kept[1], timeout_us, ctypes.byref(number))
             self._users[self._last] = request, kept
             self._ids[request] = number.value
 
     def leave(self, request, reason=0):
         """It has ended: results that are still to come are surplus. From any thread. False: it has left before."""
-        number = self._ids.get(request)
-        return number is not None and _lib.cede_step_leave(self._l, number, reason) == 0
+        handle, number = self._h, self._ids.get(request)
+        return number is not None and cede._call("step_leave", handle, number, reason, but=(errno.ENOENT,)) == 0
 
     def add(self, request):
         """In schedule(): puts it into the step. The symbol of its latest result, or 0 where finish() had that; None:
         it has left, or the step is full, or has it."""
-        symbol = _i64()
-        if request not in self._ids or _lib.cede_step_add(self._l, self._ids[request], ctypes.byref(symbol)) < 0:
+        handle, number, symbol = self._h, self._ids.get(request), _i64()
+        full = errno.ENOENT, errno.ENOSPC, errno.EALREADY
+        if number is None or cede._call("step_add", handle, number, ctypes.byref(symbol), but=full) < 0:
             return None
         self._scheduling.requests.append(request)
         return symbol.value
 
     def once(self):
         """False: there is nothing to do, and nothing runs."""
-        r = _lib.cede_step_once(self._l)
-        self._raise()
-        return _check(r, "a step") > 0
+        result = self._call("once", but=cede._ANY)
+        error = cede._error(result) if result < 0 else None
+        self._raise(error)
+        return result > 0
 
-    def _raise(self):
-        raised, self._raised = self._raised, None
+    def _raise(self, error=None):
+        raised, self._raised = self._raised or error, None
         if raised:
             raise raised
 
-    def statistics(self):
-        s = Statistics()
-        _check(_lib.cede_step_get_statistics(self._l, ctypes.byref(s), ctypes.sizeof(s)), "statistics")
-        return s
+    def _end(self, raw):
+        cede._call("step_close", raw)
+        raw.value = None
 
     def close(self):
         """Waits for the steps that run; all requests leave. Raises what `left` raises, and is closed then."""
-        _check(_lib.cede_step_close(self._l), "closing the loop")
-        self._l = None
+        super().close()
         self._raise()

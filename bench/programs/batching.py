@@ -222,7 +222,7 @@ def main():
     p.add_argument("--seconds", type=float, default=2.2, help="of each of the 32 runs")
     p.add_argument("--layers", type=int, default=24)
     args = p.parse_args()
-    if cede_queue._lib is None:
+    if not cede.available():
         sys.exit("libcede was not found: build it, or set CEDE_LIBRARY")
     began = time.monotonic()
     os.environ["CEDE_DIR"] = "/nonexistent"  # by itself: no daemon

@@ -6,7 +6,7 @@ import example
 
 folder = example.find("serving")
 if sys.argv[1:] == ["--check"]:
-    import cede_queue
-    sys.exit(cede_queue._lib is None)
+    import cede
+    sys.exit(not cede.available())
 sys.argv[0] = str(folder / "server.py")
 runpy.run_path(sys.argv[0], run_name="__main__")

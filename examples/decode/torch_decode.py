@@ -310,8 +310,6 @@ def main():
         sys.exit("torch_decode.py: needs PyTorch with CUDA: pip install torch")
     if not torch.cuda.is_available():
         sys.exit("torch_decode.py: PyTorch finds no GPU")
-    if not cede_step.available():
-        sys.exit("torch_decode.py: libcede was not found: set CEDE_LIBRARY to libcede.so.0")
     with torch.no_grad():
         model = TorchModel(args, 32 + args.tokens)
         model.capture()

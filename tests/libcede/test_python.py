@@ -44,51 +44,39 @@ try:
 except ValueError:
     print("refused")
 c.close()
-with c.request():
-    c.set_class(cede.LATENCY)
-print(c.statistics().ended)
+try:
+    c.request()
+    print("taken")
+except cede.Closed as e:
+    print(e)
 """
 
 
-LEASES = """
-import threading, cede
-p = cede.Pool(flags=1, max_concurrent_streams=2, max_total_occupancy=0.9)
-p.occupancy("gemm", 0.5)
-with p.acquire(kernel="gemm", threads=256) as lease:
-    print(lease.device, lease.stream)
+NEEDS = """
+import cede, cede_graph, cede_memory, cede_queue, cede_scope, cede_slice, cede_step
+for new in (cede.Pool, cede_memory.Memory, cede_queue.Queue, lambda: cede_scope.Scope(1), cede_step.Futures,
+            lambda: cede_step.Loop(print, print, print), lambda: cede_graph.Cache(print),
+            lambda: cede_slice.run(cede_slice.Progress(), 1, print), lambda: cede_slice.Checkpoint("file", 1)):
     try:
-        with p.acquire(0, "gemm", timeout_us=0):
-            print("taken")
-    except BlockingIOError:
-        print("refused")
-done = []
-def work():
-    for _ in range(50):
-        with p.acquire(device=0, priority=1):
-            done.append(1)
-threads = [threading.Thread(target=work) for _ in range(4)]
-[t.start() for t in threads]
-[t.join() for t in threads]
-print(len(done))
-try:
-    cede.Pool(max_concurent_streams=2)
-except ValueError:
-    print("no such setting")
-p.close()
+        new()
+        print("made")
+    except cede.NoLibrary as e:
+        print(e)
 """
 
 
 class Module(unittest.TestCase):
-    def test_leases(self):
-        self.assertEqual(run(LEASES, LIBRARY), "0 None\nrefused\n200\nno such setting")
-        self.assertEqual(run(LEASES, "/nowhere/libcede.so.0"),
-                         "0 None\ntaken\n200\nno such setting")
-
     def test_without_library(self):
-        self.assertEqual(run(CODE, "/nowhere/libcede.so.0"), "False False False 0 0 0 True\ntaken\n0")
+        """Hints do nothing, and what a program would build on says at once that there is no library."""
+        self.assertEqual(run(CODE, "/nowhere/libcede.so.0"), "False False False 0 0 0 True\ntaken\ntaken")
+        said = run(NEEDS, "/nowhere/libcede.so.0").split("\n")
+        self.assertEqual(len(said), 9)
+        for line in said:
+            self.assertRegex(line, r"needs libcede \(/nowhere/libcede.so.0: .*\): install it, or set CEDE_LIBRARY")
+        self.assertRegex(run(NEEDS, "libc.so.6"), "libc.so.6: an older release")
 
     def test_without_daemon(self):
-        self.assertEqual(run(CODE, LIBRARY), "True False False 201 201 201 True\nrefused\n0")
+        self.assertEqual(run(CODE, LIBRARY), "True False False 201 201 201 True\nrefused\nthis Client is closed")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import cede_queue
 
 class Queue(unittest.TestCase):
     def test_one_that_is_forgotten_is_closed(self):
-        with mock.patch.object(cede_queue._lib, "cede_queue_close", wraps=cede_queue._lib.cede_queue_close) as close:
+        with mock.patch.object(cede._lib, "cede_queue_close", wraps=cede._lib.cede_queue_close) as close:
             cede_queue.Queue()
             self.assertEqual(close.call_count, 1)
             cede_queue.Queue().close()
@@ -96,7 +96,7 @@ class Queue(unittest.TestCase):
     def test_a_client_that_is_closed_first(self):
         client = cede.Client()
         q = cede_queue.Queue(client, batch_max=1)
-        handle = client._c
+        handle = client._raw
         q.submit("a")
         client.close()
         ended = cede.Statistics()
