@@ -112,7 +112,7 @@ class Engine:
     def overlapped(self, depth, graphs):
         """The same with cede's loop. Its statistics."""
         model = self.model
-        futures = cede_step.Futures(4096 if model.batch < 512 else 65536, gpu=model.gpu)
+        futures = cede_step.Futures(slots=4096 if model.batch < 512 else 65536, gpu=model.gpu)
 
         def schedule(step):
             begin = time.perf_counter()

@@ -190,7 +190,8 @@ class Loop(unittest.TestCase):
             loop.join("c")
         self.assertTrue(loop.leave("a"))
         self.assertFalse(loop.leave("a") or loop.leave("c"))
-        self.assertIsNone(loop.add("b"))  # not in schedule()
+        with self.assertRaises(PermissionError):
+            loop.add("b")  # not in schedule()
         self.assertFalse(loop.once())
         self.assertEqual(loop.statistics().left, 1)
         loop.close()
@@ -199,7 +200,7 @@ class Loop(unittest.TestCase):
         with self.assertRaises(ValueError):
             cede_step.Loop(len, len, len, depth=5, gpu=False)
         with self.assertRaises(ValueError):
-            cede_step.Futures(3, gpu=False)
+            cede_step.Futures(slots=3, gpu=False)
 
 
 unittest.main()
