@@ -164,8 +164,9 @@ E2E(not_while_one_starts)
         SPAWN("lat", "cede", "run", "-c", "latency", "-n", "lat", "--memory", "2G", "--", "true");
     AWAIT(job_is("lat", "state", "queued"));
     AWAIT(({ /* a slow machine may be past that */
-        CEDE("ps");
-        strstr(result.err, "(other) is starting on GPU 0") || !job_is("lat", "state", "queued");
+             CEDE("ps");
+             strstr(result.err, "(other) is starting on GPU 0") ||
+                 !job_is("lat", "state", "queued");
     }));
     assert_int_equal(await_child(runner), 0);
     assert_true(job_is("a", "state", "swapped"));
