@@ -88,6 +88,15 @@ void cede_queue_give_back(struct queue_grant *g)
     *g = (struct queue_grant){.most = g->most};
 }
 
+static void queue_give_back(struct cede_queue *q, struct queue_grant *g)
+{
+    if (!g->lease.opaque[0] && !g->room.opaque[0])
+        return;
+    pthread_mutex_unlock(&q->lock);
+    cede_queue_give_back(g);
+    pthread_mutex_lock(&q->lock);
+}
+
 /* Whether what came for one batch, of priority `have`, serves for this one. */
 static bool queue_serves(const struct cede_queue *q, const struct queue_grant *g, int have,
                          const struct cede_shape *shape)
@@ -131,7 +140,7 @@ static int queue_grant(struct cede_queue *q, struct cede_queue_batch *b, uint32_
         queue_describe(q, device, n, now, b, &shape);
         if (queue_serves(q, g, have, &shape))
             return 0;
-        cede_queue_give_back(g);
+        queue_give_back(q, g);
         have = shape.priority;
         r = queue_ask(q, b, &shape, 0, g);
         if (q->shut)
@@ -150,7 +159,7 @@ static int queue_grant(struct cede_queue *q, struct cede_queue_batch *b, uint32_
             break;
         }
     }
-    cede_queue_give_back(g);
+    queue_give_back(q, g);
     return r;
 }
 
@@ -278,8 +287,6 @@ static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, b
     if (!failed)
         cede_run_times_learn(q->times, cede_run_times_key(w.model, w.shape), n,
                              queue_solo_ns(q, t, now));
-    cede_queue_give_back(&t->grant);
-    t->id = 0;
     d->running--;
     if (d->waiters)
         pthread_cond_signal(&d->changed);
@@ -293,7 +300,10 @@ int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool f
     for (uint32_t i = device * slots; i < (device + 1) * slots; i++) {
         if (q->slots[i].id != batch)
             continue;
-        queue_end_batch(q, i, cede_clock_now_ns(), failed);
+        const uint64_t now = cede_clock_now_ns();
+        q->slots[i].id = 0; /* it ends once, whoever hands it back meanwhile */
+        queue_give_back(q, &q->slots[i].grant);
+        queue_end_batch(q, i, now, failed);
         r = 0;
     }
     pthread_mutex_unlock(&q->lock);

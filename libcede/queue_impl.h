@@ -103,7 +103,7 @@ static inline bool queue_grants(const struct cede_queue *q)
     return q->config.pool || q->config.memory;
 }
 
-/* Gives back what there is. */
+/* Gives back what there is. Without the lock: a memory may call the program. */
 void cede_queue_give_back(struct queue_grant *g);
 
 /* Wakes a thread that waits for this device; if there is none, or the device takes none now, one

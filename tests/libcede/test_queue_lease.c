@@ -57,6 +57,14 @@ static void *waits_for_next(void *arg)
     return (void *)(intptr_t)cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, arg);
 }
 
+/* The program may ask the queue for its figures when the pressure changes. */
+static void asks_the_queue(void *arg, enum cede_pressure now)
+{
+    struct cede_queue_statistics s;
+    assert_int_equal(cede_queue_get_statistics(queue, &s, sizeof(s)), 0);
+    ++*(unsigned *)arg;
+}
+
 /* 900 bytes of room; requests of 400 take it in batches of two, then one. pooled: with leases. */
 static void batches_have_room(bool pooled)
 {
@@ -66,11 +74,14 @@ static void batches_have_room(bool pooled)
     struct cede_memory_statistics m;
     struct cede_memory *memory;
     struct cede_shape shape = {.memory_bytes = 901};
+    unsigned changes = 0;
     pthread_t thread;
     void *result;
     cede_memory_defaults(&mc);
     mc.flags = CEDE_MEMORY_NO_GPU;
     mc.total_bytes = 1000;
+    mc.on_pressure = asks_the_queue;
+    mc.arg = &changes;
     assert_int_equal(cede_memory_open(&mc, &memory), 0);
     pool = pooled ? open_configured(&pc) : NULL;
     cede_queue_defaults(&qc);
@@ -105,6 +116,10 @@ static void batches_have_room(bool pooled)
     assert_int_equal(next(&batch[2]), 0); /* beside it */
     assert_int_equal(batch[1].lane + batch[2].lane, 1);
     done(&batch[2]);
+    done(&batch[1]);
+    assert_true(changes >= 4); /* up and down, twice at least */
+    add(1, CEDE_NORMAL);
+    assert_int_equal(next(&batch[2]), 0);
     cede_queue_close(queue); /* with what still runs */
     assert_int_equal(cede_memory_get_statistics(memory, &m, sizeof(m)), 0);
     assert_int_equal(m.reservations + m.waiting, 0);
