@@ -629,6 +629,8 @@ class Pool(Handle):
         its work. What the host reads afterwards it waits for as always: tensor.cpu(), event.synchronize().
         In `async with` do not await inside the block, unless `stream` is CURRENT."""
         if stream is not None and stream is not CURRENT:
+            if not hasattr(stream, "cuda_stream"):
+                raise TypeError(f"a stream of PyTorch or cede.CURRENT is expected, not {stream!r}")
             device, only = stream.device.index, True
         return _Streamed(self.acquire(device, kernel, timeout_us, only, **shape), stream, self)
 

@@ -30,9 +30,13 @@ class _Config(ctypes.Structure):
 
 
 class Bucket(cede.Figures):
-    """One size of a cache; cede_graph_open(3). `refused` is 0, or why it runs without a graph: cede_graph.text()."""
+    """One size of a cache; cede_graph_open(3). `refused`: not 0 if it runs without a graph; why() has the reason."""
     _fields_ = [("size", _uint), ("captured", ctypes.c_int), ("refused", ctypes.c_int), ("cuda_error", ctypes.c_int),
                 ("nodes", _uint), ("launched", _u64), ("eager", _u64), ("bytes", _u64)]
+
+    def why(self):
+        """Why it was refused, and what to change."""
+        return cede._lib.cede_graph_text(self.refused).decode()
 
 
 class Statistics(cede.Figures):
@@ -98,9 +102,3 @@ class Cache(cede.Handle):
         b = Bucket()
         self._call("get_bucket", n, ctypes.byref(b), ctypes.sizeof(b))
         return b
-
-
-def text(reason):
-    """Why a bucket is refused, and what to change."""
-    cede._need("cede_graph.text()")
-    return cede._lib.cede_graph_text(reason).decode()

@@ -156,9 +156,8 @@ class Queue(cede.Handle):
 
     def done(self, batch, failed=False):
         """The batch has ended; its run time is learned unless it failed."""
-        if not isinstance(batch, Batch):
-            raise TypeError(f"a Batch is expected, not {batch!r}")
-        self._call("done", ctypes.byref(batch._raw), bool(failed))
+        raw = batch._raw if isinstance(batch, Batch) else batch  # which is refused
+        self._call("done", raw, bool(failed))
 
     def batches(self, device=0):
         """Yields batches until shutdown(); each is done when the loop asks for the next, and has failed if the loop is

@@ -96,8 +96,8 @@ class Futures(cede.Handle):
     whole numbers, sequences of them, and what has a buffer of them. To be closed when all work that uses it has ended."""
     _prefix, _Config, _Statistics, _own = "future_", _FutureConfig, FutureStatistics, ("flags",)
 
-    def __init__(self, gpu=True, **settings):
-        config, self._gpu = self._configure(settings), gpu
+    def __init__(self, slots=4096, gpu=True, **settings):
+        config, self._gpu = self._configure({"slots": slots, **settings}), gpu
         config.flags = 0 if gpu else 1
         self._open("future_open", ctypes.byref(config), ...)
 

@@ -190,8 +190,8 @@ class Loop(unittest.TestCase):
             loop.join("c")
         self.assertTrue(loop.leave("a"))
         self.assertFalse(loop.leave("a") or loop.leave("c"))
-        with self.assertRaises(PermissionError):
-            loop.add("b")  # not in schedule()
+        with self.assertRaisesRegex(PermissionError, "only `schedule` may add requests"):
+            loop.add("b")
         self.assertFalse(loop.once())
         self.assertEqual(loop.statistics().left, 1)
         loop.close()

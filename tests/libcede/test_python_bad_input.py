@@ -1,0 +1,217 @@
+"""Bad input for every function of python/cede*.py: wrong types, absurd numbers, closed objects, and those of the parent
+in a forked child. Each call raises an exception with a text, and none crashes or waits. Without a GPU."""
+import faulthandler
+import inspect
+import itertools
+import math
+import os
+import signal
+import sys
+import tempfile
+import unittest
+
+import cede
+import cede_graph
+import cede_memory
+import cede_queue
+import cede_scope
+import cede_slice
+import cede_step
+
+WRONG = (object(), 1.5, [None], {"a": 1}, cede, math.nan)
+ABSURD = (None, b"bytes", "text\0", "", -1, -2, 2**31, 2**32, 2**63, 2**64, 2**70, -2**63 - 1, math.inf, True)
+EXCEPTIONS = (TypeError, ValueError, OSError, MemoryError, cede_queue.Refused)
+FILE = tempfile.NamedTemporaryFile()  # pylint: disable=consider-using-with
+
+
+def nothing(*_):
+    return 0
+
+
+def loop(**settings):
+    return cede_step.Loop(nothing, nothing, nothing, gpu=False, **settings)
+
+
+def run(progress=None, count=1, launch=nothing, save=None, **settings):
+    cede_slice.run(progress or cede_slice.Progress(), count, launch, save, gpu=False, **settings)
+
+
+def leave(a_loop, reason):
+    request = object()
+    a_loop.join(request)
+    a_loop.leave(request, reason)
+
+
+# By class: how one is made, and its calls with arguments that are taken. ANY: an argument that may be anything.
+class ANY:
+    pass
+
+
+class Timeout(int):
+    """Calls may wait for as long as a valid one says."""
+
+
+NOW = Timeout(0)
+
+
+LEASE = {"blocks": 1, "threads": 1, "shared_bytes": 0, "priority": 0, "memory_bytes": 1, "due_us": 0}
+OBJECTS = {
+    "client": (cede.Client, [
+        ("set_class", 1), ("set_weight", 100), ("set_deadline", 5, 7), ("set_laxity", 5, 7), ("set_priority", 0, 7),
+        (lambda c, *a: c.request(*a).__enter__(), 1, 1, 7), ("lead_cuda", 0), ("job_acquire", NOW), ("job_yield", ANY, ANY),
+        ("connected",), ("wanted",), ("share",), ("statistics",)]),
+    "pool": (lambda: cede.Pool(flags=1), [
+        ("occupancy", "gemm", 0.5), ("kernel", "gemm", 1), ("statistics", 0), ("try_acquire", 0, "gemm"),
+        (lambda p, *a: p.acquire(*a).__enter__(), 0, "gemm", NOW, ANY),
+        (lambda p, *a: p.acquire(timeout_us=0, **dict(zip(LEASE, a))).__enter__(), *LEASE.values()),
+        (lambda p, s: p.lease(stream=s).__enter__(), None)]),
+    "memory": (lambda: cede_memory.Memory(flags=1, total_bytes=1000), [
+        ("can_allocate", 1), (lambda m, *a: m.allocate(*a), 1, NOW, None), (lambda m, *a: m.reserve(*a).__enter__(), 1, NOW),
+        (lambda m, *a: m.acquire(POOL, *a).__enter__(), "gemm", NOW), (lambda m, p: m.acquire(p, timeout_us=0).__enter__(), None),
+        (lambda m, *r: m.acquire(POOL, None, 0, [r]).__enter__(), 4096, 1, 1),
+        (lambda m, r: m.acquire(POOL, None, 0, r).__enter__(), ()), ("pressure",), ("text",), ("statistics",)]),
+    "queue": (cede_queue.Queue, [
+        ("set_model", 0, 1, 1, 1), (lambda q, *a: q.set_lease(0, *a), "gemm"), ("submit", ANY, 0, 0, 0, 0, 0, 0),
+        ("next", 0, NOW), ("done", None, ANY), ("cancel", (1, 1)), (lambda q, n: q.cancel((n, 1)), 1), ("statistics",),
+        (lambda q, d: list(itertools.islice(q.batches(d), 1)) if d != 0 or q._h else 0, 0), ("shutdown",)]),
+    "scope": (lambda: cede_scope.Scope(0), [("fork", nothing, ANY), ("cancelled",), ("cancel",), ("join",)]),
+    "futures": (lambda: cede_step.Futures(gpu=False), [
+        ("resolve", 1, 7), ("store", 1, -1, 7), ("store_placed", 1, 7), ("place", -1, 1, 7), ("statistics",)]),
+    "loop": (loop, [
+        ("join", ANY, NOW, None), (leave, 0), ("add", ANY), ("once",), ("statistics",)]),
+    "cache": (lambda: cede_graph.Cache(nothing, flags=cede_graph.EAGER), [
+        ("launch", 7, 1), ("prepare", 7, 1), ("changed",), ("bucket", 1), ("statistics",)]),
+}
+POOL = cede.Pool(flags=1)
+POOL.occupancy("gemm", 0.1)
+NEW = [  # calls that make something
+    (lambda *a: cede.Client(*a), 1, 100, 1), (lambda c: cede.Pool(c, flags=1), None),
+    (lambda c, p: cede_memory.Memory(c, p, flags=1, total_bytes=1), None, nothing),
+    (lambda *a: cede_queue.Queue(*a), None, None, ()), (lambda m: cede_queue.Queue(memory=[m]), None),
+    (lambda *a: cede_scope.Scope(*a), 0, 0, None), (lambda f: cede_step.Loop(f, f, f, gpu=False), nothing),
+    (lambda f, s: loop(futures=f, scope=s), None, None), (lambda s: loop(stream=s), None),
+    (lambda f, b: cede_graph.Cache(f, b, flags=1), nothing, ()), (lambda b: cede_graph.Cache(nothing, [b], flags=1), 1),
+    (run, None, 1, nothing, nothing), (lambda c, s, le: run(client=c, scope=s, lease=le), None, None, None),
+    (lambda p, w: cede_slice.Checkpoint(p, w).read(bytearray()), FILE.name, 1),
+    (lambda n, d: cede_slice.Checkpoint(FILE.name, 1).write(n, d), 1, b""),
+    (lambda d: cede_slice.Checkpoint(FILE.name, 1).read(d), bytearray())]
+SETTINGS = [  # classes with settings by name, and where one is not of them
+    (lambda **s: cede.Pool(**{"flags": 1, **s}), cede.Pool), (lambda **s: cede_queue.Queue(**s), cede_queue.Queue),
+    (lambda **s: cede_memory.Memory(**{"flags": 1, "total_bytes": 1, **s}), cede_memory.Memory), (loop, cede_step.Loop),
+    (lambda **s: cede_step.Futures(gpu=False, **s), cede_step.Futures),
+    (lambda **s: cede_graph.Cache(nothing, **{"flags": 1, **s}), cede_graph.Cache)]
+
+
+def calls(name):
+    make, table = OBJECTS[name]
+    for call, *args in table:
+        if callable(call):
+            yield make, call, args
+        else:
+            yield make, (lambda o, *a, call=call: getattr(o, call)(*a)), args
+
+
+class BadInput(unittest.TestCase):
+    def refused(self, what, must, call, *args, **settings):
+        """The call raises one of the exceptions, with a text, or is taken where it need not be refused."""
+        try:
+            call(*args, **settings)
+        except EXCEPTIONS as e:
+            self.assertGreater(len(str(e)), 5, what)
+            self.assertNotIn("attribute", str(e), what)
+            return
+        self.assertFalse(must, f"{what}: taken: {args} {settings}")
+
+    def replaced(self, what, call, args):
+        """Each argument in turn is each of the values."""
+        for i, valid in enumerate(args):
+            for value in WRONG + ABSURD if valid is not ANY else ():
+                if isinstance(valid, Timeout) and isinstance(value, int) and 0 < value < 2**63:
+                    continue
+                must = any(value is w for w in WRONG) and not isinstance(valid, type(value))
+                must = must and not (isinstance(value, float) and isinstance(valid, float))
+                with self.subTest(what=what, argument=i, value=repr(value)):
+                    self.refused(what, must, call, *args[:i], value, *args[i + 1:])
+
+    def test_arguments(self):
+        for name in OBJECTS:
+            for number, (make, call, args) in enumerate(calls(name)):
+                with make() as o:
+                    self.replaced(f"{name} {number}", lambda *a: call(o, *a), args)
+        for number, (call, *args) in enumerate(NEW):
+            self.replaced(f"new {number}", call, args)
+
+    def test_objects_of_other_kinds(self):
+        made = {name: make() for name, (make, _) in OBJECTS.items()}
+        for what, call, own in (
+                ("client", cede.Pool, "client"), ("client", cede_memory.Memory, "client"), ("client", cede_queue.Queue, "client"),
+                ("client", lambda o: run(client=o), "client"), ("pool", lambda o: cede_queue.Queue(pool=o), "pool"),
+                ("memory", lambda o: cede_queue.Queue(memory=[o]), "memory"), ("scope", lambda o: run(scope=o), "scope"),
+                ("parent", lambda o: cede_scope.Scope(0, parent=o), "scope"), ("scope", lambda o: loop(scope=o), "scope"),
+                ("futures", lambda o: loop(futures=o), "futures"), ("scope", lambda o: made["loop"].join(1, scope=o), "scope"),
+                ("pool", lambda o: made["memory"].acquire(o).__enter__(), "pool")):
+            for name, o in made.items():
+                if name != own:
+                    with self.assertRaisesRegex(TypeError, f"{what}: a .* is expected, not <"):
+                        call(o)
+            closed = OBJECTS[own][0]()
+            closed.close()
+            with self.assertRaisesRegex(cede.Closed, "this .* is closed"):
+                call(closed)
+        for o in made.values():
+            o.close()
+
+    def test_settings(self):
+        for make, kind in SETTINGS:
+            for name in ("size", "unheard_of", *kind._own):
+                if name not in inspect.signature(kind.__init__).parameters:
+                    with self.assertRaisesRegex(TypeError, f"{kind.__name__} has no setting {name}"):
+                        make(**{name: 1})
+            for name, *_ in kind._Config._fields_:
+                for value in WRONG + ABSURD if name not in ("size", *kind._own) else ():
+                    with self.subTest(kind=kind.__name__, setting=name, value=repr(value)):
+                        self.refused(name, value is not None and not isinstance(value, (int, float)) or value != value, make, **{name: value})
+        for call in (run, POOL.acquire, POOL.lease, POOL.try_acquire, lambda **s: cede_queue.Queue().set_lease(0, **s)):
+            with self.assertRaisesRegex(TypeError, "has no setting timeout_s"):
+                call(timeout_s=1)
+
+    def each_is_closed(self, objects, text):
+        for name, o in objects.items():
+            for number, (_, call, args) in enumerate(calls(name)):
+                with self.subTest(what=name, call=number), self.assertRaisesRegex(cede.Closed, text):
+                    call(o, *(1 if a is ANY else a for a in args))
+            o.close()
+
+    def test_closed(self):
+        objects = {name: make() for name, (make, _) in OBJECTS.items()}
+        for o in objects.values():
+            o.close()
+        self.each_is_closed(objects, "this .* is closed")
+
+    def test_forked(self):
+        objects = {name: make() for name, (make, _) in OBJECTS.items()}
+        client = objects.pop("client")
+        for name in ("queue", "pool", "scope", "loop"):  # as if another thread had it
+            objects[name]._lock.acquire()
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            try:
+                with client.request():
+                    self.each_is_closed(objects, f"is of the parent process {os.getppid()}: open one in this process")
+                os._exit(client.statistics().ended != 1)
+            finally:
+                faulthandler.dump_traceback()
+                os._exit(2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        for name in ("queue", "pool", "scope", "loop"):
+            objects[name]._lock.release()
+        for o in objects.values():
+            o.close()
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(50, exit=True)
+    signal.alarm(60)
+    sys.exit(unittest.main())
