@@ -55,8 +55,8 @@ struct cede_queue_config {
                                leave (cede_share()) */
     struct cede_pool *pool; /* NULL; else each batch has a lease of this pool, whose devices are the
                                queue's, and which has to outlive the queue */
-    struct cede_memory *const *memory; /* NULL; else a handle for each device, which has to outlive
-                                          the queue: each batch has room there */
+    struct cede_memory *const *memory; /* NULL; else a handle for each device: each batch has room
+                                          there. They have to outlive the queue, the array not */
 };
 /* config must not be NULL. */
 void cede_queue_defaults(struct cede_queue_config *config);

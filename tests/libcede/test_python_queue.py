@@ -6,6 +6,7 @@ import weakref
 from unittest import mock
 
 import cede
+import cede_memory
 import cede_queue
 
 
@@ -52,6 +53,25 @@ class Queue(unittest.TestCase):
         self.assertGreaterEqual(s.batches, 200)
         q.close()
         self.assertEqual(client.statistics().ended, 800)
+
+    def test_batches_have_room(self):
+        memory = cede_memory.Memory(flags=1, total_bytes=1000)
+        q = cede_queue.Queue(memory=[memory], batches=4, batch_wait_us=0)
+        with self.assertRaisesRegex(MemoryError, "1001 bytes"):
+            q.set_lease(0, memory_bytes=1001)
+        q.set_lease(0, memory_bytes=400)
+        for item in "abc":
+            q.submit(item)
+        batch = q.next()
+        self.assertEqual((batch.items, batch.room_bytes, batch.lane, batch.lease), (["a", "b"], 800, 0, None))
+        self.assertIsNone(q.next(timeout_us=cede.TIMEOUT_NOW))
+        q.done(batch)
+        q.done(q.next())
+        self.assertEqual(memory.statistics().reservations, 0)
+        q.close()
+        memory.close()
+        with self.assertRaisesRegex(ValueError, "2 devices need as many memories, not 1"):
+            cede_queue.Queue(memory=[memory], devices=2)
 
     def test_refused_cancelled_reclaimed(self):
         q = cede_queue.Queue(admit=1, expected_us=10**9, batch_max=1)
