@@ -75,7 +75,7 @@ int cede_say(int r, const struct cede_saying *rows);
 #define ALWAYS true
 
 /* A condition of the caller's own, in words. */
-#define IS(condition, ...) ((condition) || !cede_fail(-EINVAL, __VA_ARGS__))
+#define IS(condition, ...) ((condition) || ((void)cede_fail(-EINVAL, __VA_ARGS__), false))
 
 #define GIVEN(pointer) IS((pointer) != NULL, "%s is NULL: it has to be given", #pointer)
 

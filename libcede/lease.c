@@ -376,13 +376,6 @@ CEDE_API int cede_acquire(struct cede_pool *p, int device, const char *kernel,
     return cede_lease_acquire(p, cede_owner_here(), device, kernel, shape, timeout_us, out);
 }
 
-CEDE_API int cede_try_acquire(struct cede_pool *p, int device, const char *kernel,
-                              const struct cede_shape *shape, struct cede_lease *out)
-{
-    CALL(ALWAYS);
-    return cede_lease_acquire(p, cede_owner_here(), device, kernel, shape, 0, out);
-}
-
 /* ---- releasing ------------------------------------------------------------------------------- */
 
 /* The lease's pool, with its lock held, if it is open still. NULL: it is not. */

@@ -79,7 +79,7 @@ static bool pool_config_valid(const struct cede_pool_config *c)
                     SETTING(c, max_concurrent_streams, 1, LEASE_CAPACITY_MAX),
                     SETTING(c, streams, 0, LEASE_CAPACITY_MAX),
                     SETTING(c, target_utilization_percent, 0, 100),
-                    SETTING(c, urgent_us, 0, FAR_US), SETTING(c, block_timeout_us, 0, INT64_MAX),
+                    SETTING(c, urgent_us, 0, MOST_US), SETTING(c, block_timeout_us, 0, INT64_MAX),
                     SETTING(c, stream_timeout_us, 0, INT64_MAX),
                     SETTING(c, max_total_occupancy, 0, LEASE_OCCUPANCY_MAX),
                     SETTING(c, unknown_occupancy, 0, 1),

@@ -40,8 +40,8 @@ static int queue_set_models(struct cede_queue *q, unsigned first, unsigned last,
                             uint64_t wait_us, uint64_t expected_us)
 {
     if (!SETTINGS(cede_setting("batch_max", batch_max, 1, CEDE_QUEUE_BATCH_MAX),
-                  cede_setting("batch_wait_us", (double)wait_us, 0, FAR_US - 1),
-                  cede_setting("expected_us", (double)expected_us, 1, FAR_US - 1)))
+                  cede_setting("batch_wait_us", (double)wait_us, 0, MOST_US),
+                  cede_setting("expected_us", (double)expected_us, 1, MOST_US)))
         return -EINVAL;
     for (struct queue_model *m = &q->models[first]; m <= &q->models[last]; m++) {
         m->batch_max = batch_max;
@@ -76,7 +76,7 @@ static bool queue_config_valid(const struct cede_queue_config *c)
                     SETTING(c, devices, 1, REQUESTS_DEVICES_MAX),
                     SETTING(c, batches, 0, CEDE_QUEUE_BATCHES_MAX),
                     SETTING(c, capacity, 1, REQUESTS_CAPACITY_MAX),
-                    SETTING(c, urgent_us, 0, FAR_US - 1)) &&
+                    SETTING(c, urgent_us, 0, MOST_US)) &&
            IS(c->quantile > 0 && c->quantile < 1,
               "quantile is %g: give one between 0 and 1, but neither", c->quantile);
 }
@@ -102,7 +102,7 @@ static int queue_set_up(struct cede_queue *q)
     q->nreported = c->cede ? cede_requests_slots(q->requests) : 0;
     q->times = cede_run_times_new(c->quantile);
     q->devices = calloc(c->devices, sizeof(*q->devices));
-    q->slots = calloc((size_t)c->devices * c->batches, sizeof(*q->slots));
+    q->slots = calloc((size_t)c->devices * c->batches, sizeof(*q->slots)); // NOLINT: 1 at least
     q->reported = calloc(q->nreported + 1, sizeof(*q->reported));
     return q->times && q->devices && q->slots && q->reported ? 0 : -ENOMEM;
 }

@@ -110,10 +110,6 @@ struct cede_lease {
 int cede_acquire(struct cede_pool *p, int device, const char *kernel,
                  const struct cede_shape *shape, cede_timeout timeout_us, struct cede_lease *out);
 
-/* cede_acquire() with CEDE_TIMEOUT_NOW. */
-int cede_try_acquire(struct cede_pool *p, int device, const char *kernel,
-                     const struct cede_shape *shape, struct cede_lease *out);
-
 /* Ends a lease, from any thread. Its work has to have ended, as the stream and the room go to the
  * next lease. -EINVAL: it is NULL, or never was acquired. -ESTALE: it was released before, or its
  * pool is closed. */

@@ -17,7 +17,7 @@ static uint64_t request_plan_latest(const struct request_plan *p, uint64_t end_n
 
 uint64_t cede_request_plan_slack(const struct request_plan *p)
 {
-    return p->due_ns == TIME_NEVER
+    return !p->first || p->due_ns == TIME_NEVER
                ? p->slack_ns
                : min_u64(p->slack_ns,
                          saturating_sub(p->due_ns,

@@ -11,6 +11,8 @@
 
 #define FAR_NS (1ULL << 62) /* later than this is never: sums of such times do not overflow */
 #define FAR_US (FAR_NS / NSEC_PER_USEC)
+/* The longest time that a setting may have. */
+#define MOST_US ((double)FAR_NS / NSEC_PER_USEC - 1)
 
 static inline uint64_t saturating_add(uint64_t a, uint64_t b)
 {

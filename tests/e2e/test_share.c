@@ -21,7 +21,8 @@ static void serve(void)
     config.admit = 1;
     config.expected_us = 10000;
     config.cede = c;
-    if (cede_queue_open(&config, &q))
+    const struct cede_queue_request last_of_all = {.cls = CEDE_BATCH}; /* the queue is not idle */
+    if (cede_queue_open(&config, &q) || cede_queue_submit(q, &last_of_all, NULL))
         _exit(1);
     for (;; nap_ms(100)) {
         const struct cede_queue_request r = {.cls = CEDE_LATENCY, .deadline_us = 15000};

@@ -334,7 +334,6 @@ static void act_on_resources(unsigned n)
     ACT(cede_pool_occupancy, P, KERNEL, real());
     ACT(cede_pool_get_statistics, P, DEVICE, SIZED(struct cede_pool_statistics));
     ACT(cede_acquire, P, DEVICE, KERNEL, shape(), timeout(), LEASE);
-    ACT(cede_try_acquire, P, DEVICE, KERNEL, shape(), LEASE);
     ACT(cede_release, LEASE);
     DO(true, cede_lease_wanted(LEASE));
     DO(depth == 0, open_memory());

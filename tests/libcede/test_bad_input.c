@@ -140,7 +140,7 @@ static void pool_is_closed(struct cede_pool *p, const struct cede_lease *held)
     struct cede_pool_statistics s;
     struct cede_lease l;
     ROW(-ESHUTDOWN, cede_acquire, p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
-    ROW(-ESHUTDOWN, cede_try_acquire, p, 0, NULL, NULL, &l);
+    ROW(-ESHUTDOWN, cede_acquire, p, 0, NULL, NULL, 0, &l);
     ROW(-ESHUTDOWN, cede_pool_kernel, p, "k", &l);
     ROW(-ESHUTDOWN, cede_pool_occupancy, p, "k", 0.5);
     ROW(-ESHUTDOWN, cede_pool_get_statistics, p, 0, &s, sizeof(s));
@@ -170,19 +170,17 @@ TEST(leases)
     assert_string_equal(s.error, "");
     for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
         ROW(-EINVAL, cede_acquire, bad[i], 0, NULL, NULL, 0, &l);
-        ROW(-EINVAL, cede_try_acquire, bad[i], 0, NULL, NULL, &l);
         ROW(-EINVAL, cede_pool_kernel, bad[i], "k", &l);
         ROW(-EINVAL, cede_pool_occupancy, bad[i], "k", 0.5);
         ROW(-EINVAL, cede_pool_get_statistics, bad[i], 0, &s, sizeof(s));
         ROW(-EINVAL, cede_pool_close, bad[i]);
     }
     for (unsigned i = 0; i < ARRAY_SIZE(devices); i++)
-        ROW(-EINVAL, cede_try_acquire, p, devices[i], NULL, NULL, &l);
+        ROW(-EINVAL, cede_acquire, p, devices[i], NULL, NULL, 0, &l);
     ROW(-EINVAL, cede_acquire, p, 0, NULL, NULL, -1, &l);
     ROW(-EINVAL, cede_acquire, p, 0, NULL, NULL, 0, NULL);
-    ROW(-EINVAL, cede_try_acquire, p, 0, NULL, NULL, NULL);
     ROW(-ENOENT, cede_acquire, p, 0, "", NULL, 0, &l);
-    ROW(-ENOENT, cede_try_acquire, p, 0, "k", NULL, &l);
+    ROW(-ENOENT, cede_acquire, p, 0, "k", NULL, 0, &l);
     ROW(-EINVAL, cede_pool_kernel, p, "k", NULL);
     ROW(-EINVAL, cede_pool_kernel, p, NULL, &l);
     ROW(-EINVAL, cede_pool_occupancy, p, NULL, 0.5);
@@ -194,7 +192,7 @@ TEST(leases)
     ROW(-EINVAL, cede_pool_occupancy, p, "k", 1.1);
     ROW(-EINVAL, cede_pool_occupancy, p, "k", NAN);
     ROW(0, cede_pool_kernel, p, "conv", &l);
-    ROW(-EINVAL, cede_try_acquire, p, 0, "conv", NULL, &l);
+    ROW(-EINVAL, cede_acquire, p, 0, "conv", NULL, 0, &l);
     for (int i = 1; i < CEDE_KERNELS_MAX; i++)
         ROW(0, cede_pool_occupancy, p, (char[]){(char)('a' + i % 26), (char)('a' + i / 26), 0}, 0);
     ROW(-ENOSPC, cede_pool_occupancy, p, "one more", 0.5);
@@ -210,7 +208,7 @@ TEST(leases)
     assert_int_equal(cede_lease_wanted(&garbage), 0);
     const struct cede_lease first = take(p), second = take(p);
     const struct cede_shape most = {UINT_MAX, UINT_MAX, UINT_MAX, INT_MAX, UINT64_MAX, UINT64_MAX};
-    ROW(-EAGAIN, cede_try_acquire, p, 0, NULL, &most, &l);
+    ROW(-EAGAIN, cede_acquire, p, 0, NULL, &most, 0, &l);
     ROW(-ETIMEDOUT, cede_acquire, p, 0, NULL, &most, 1, &l);
     ROW(0, cede_release, &second);
     ROW(-ESTALE, cede_release, &second);

@@ -37,7 +37,7 @@ TEST(a_lease_ends_once)
     first = a;
     assert_int_equal(a.device, 0);
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &b), 0);
-    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &garbage), -EAGAIN);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &garbage), -EAGAIN);
     assert_int_equal(cede_release(&garbage), -ESTALE);
     assert_int_equal(cede_release(&a), 0);
     assert_int_equal(cede_release(&a), -ESTALE);
@@ -114,7 +114,7 @@ TEST(leases_with_a_deadline_are_reported)
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
     assert_string_equal(reported(c.cede), "0 begun, 0 ended, 0 due, 0 met");
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 1000, &b), -ETIMEDOUT);
-    assert_int_equal(cede_try_acquire(p, 0, NULL, &due, &b), -EAGAIN);
+    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), -EAGAIN);
     assert_string_equal(reported(c.cede), "1 begun, 1 ended, 1 due, 0 met");
     assert_int_equal(cede_release(&a), 0);
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &a), 0);
@@ -231,7 +231,7 @@ TEST(in_a_child_pools_are_closed)
         struct cede_pool *own;
         _exit(cede_release(&l) != -ESTALE ||
               cede_acquire(shared, 0, NULL, NULL, 0, &m) != -ESHUTDOWN ||
-              cede_pool_open(&c, &own) || cede_try_acquire(own, 0, NULL, NULL, &m) ||
+              cede_pool_open(&c, &own) || cede_acquire(own, 0, NULL, NULL, 0, &m) ||
               cede_release(&m));
     }
     child_ends_well(child);

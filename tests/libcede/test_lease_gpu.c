@@ -89,19 +89,19 @@ TEST(occupancy_is_asked_once_and_counts)
     assert_int_equal(c.device, 1);
     assert_int_equal(cuda->occupancy_asked - asked, 1);
     assert_int_equal(cede_pool_kernel(p, "half", (void *)2), 0);
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, &b), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, 0, &b), 0);
     assert_int_equal(cuda->occupancy_asked - asked, 1);
     small.shared_bytes = 100;
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, &b), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, 0, &b), 0);
     assert_int_equal(cuda->occupancy_asked - asked, 2);
     assert_int_equal(cede_pool_kernel(p, "half", (void *)1), 0);
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(1), "half", &small, &b), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(1), "half", &small, 0, &b), 0);
     assert_int_equal(cuda->occupancy_asked - asked, 3);
 
-    assert_int_equal(cede_try_acquire(p, 0, "unheard-of", &s, &b), -ENOENT);
-    assert_int_equal(cede_try_acquire(p, 0, "half", NULL, &b), -EINVAL);
+    assert_int_equal(cede_acquire(p, 0, "unheard-of", &s, 0, &b), -ENOENT);
+    assert_int_equal(cede_acquire(p, 0, "half", NULL, 0, &b), -EINVAL);
     small.shared_bytes = 2000;
-    assert_int_equal(cede_try_acquire(p, 0, "half", &small, &b), -EIO);
+    assert_int_equal(cede_acquire(p, 0, "half", &small, 0, &b), -EIO);
     assert_non_null(strstr(pool_stats(p, 0).error, "2000 bytes"));
     int (*push)(void *) = (int (*)(void *))(uintptr_t)find("libcuda.so.1", "cuCtxPushCurrent_v2");
     int (*pop)(void **) = (int (*)(void **))(uintptr_t)find("libcuda.so.1", "cuCtxPopCurrent_v2");
@@ -109,10 +109,10 @@ TEST(occupancy_is_asked_once_and_counts)
     push(second);
     assert_int_equal(cede_pool_kernel(p, "of the second", (void *)(16 + 2)), 0);
     pop(&was);
-    assert_int_equal(cede_try_acquire(p, 1, "of the second", &s, &b), -EAGAIN);
+    assert_int_equal(cede_acquire(p, 1, "of the second", &s, 0, &b), -EAGAIN);
     assert_int_equal(cuda->bad, 0);
     assert_int_equal(cede_pool_occupancy(p, "by share", 0.8), 0);
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), "by share", NULL, &b), -EAGAIN);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "by share", NULL, 0, &b), -EAGAIN);
     close_pool(p);
 }
 
@@ -121,10 +121,10 @@ TEST(memory_counts)
     struct cede_pool *p = open_pool(100);
     struct cede_shape most = {.memory_bytes = 800}, more = {.memory_bytes = 101};
     struct cede_lease a, b;
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &most, &a), 0);
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &more, &b), -EAGAIN);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &most, 0, &a), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &more, 0, &b), -EAGAIN);
     more.memory_bytes = 100;
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &more, &b), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &more, 0, &b), 0);
     close_pool(p);
 }
 
@@ -143,12 +143,12 @@ TEST(memory_of_other_programs_counts)
     struct cede_lease a, b;
     pthread_t t;
     cuda->free_bytes = 350;
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, &a), 0);
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, &b), -EAGAIN);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, 0, &a), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, 0, &b), -EAGAIN);
     assert_int_equal(cede_release(&a), 0);
     cuda->free_bytes = 200; /* not even alone */
     usleep(2000);
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, &a), -EAGAIN);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, 0, &a), -EAGAIN);
     pthread_create(&t, NULL, gives_back, NULL);
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, CEDE_TIMEOUT_FOREVER, &a),
                      0);
@@ -165,13 +165,13 @@ TEST(registers_and_shared_memory_count)
     struct cede_lease a;
     cuda->registers = 128; /* 2 blocks of 32768: all */
     assert_int_equal(cede_pool_kernel(p, "registers", (void *)2), 0);
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), "registers", &s, &a), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "registers", &s, 0, &a), 0);
     assert_true(pool_stats(p, 0).occupancy == 1);
     cuda->registers = 16;
     cuda->static_bytes =
         23976; /* and 1024 that the driver takes: 25000 of 100000, by blocks of 128 */
     assert_int_equal(cede_pool_kernel(p, "shared", (void *)3), 0);
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(1), "shared", &s, &a), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(1), "shared", &s, 0, &a), 0);
     assert_true(pool_stats(p, 1).occupancy > 0.75 && pool_stats(p, 1).occupancy < 0.76);
     cuda->static_bytes = 0;
     close_pool(p);
@@ -196,8 +196,8 @@ TEST(work_is_stolen_by_the_gpu_that_is_free)
     struct cede_lease a, b;
     pthread_t t;
     void *device;
-    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
-    assert_int_equal(cede_try_acquire(p, 1, NULL, NULL, &b), 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
+    assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &b), 0);
     pthread_create(&t, NULL, prefers_the_first, p);
     while (pool_stats(p, 0).waiting + pool_stats(p, 1).waiting == 0)
         usleep(1000);
@@ -227,7 +227,7 @@ TEST(a_thread_has_its_gpu_again)
     pthread_t t;
     assert_int_equal(pthread_create(&t, NULL, has_the_second_twice, p), 0);
     assert_int_equal(join_threads(&t, 1, 0), 1);
-    assert_int_equal(cede_try_acquire(p, CEDE_ANY_DEVICE, NULL, NULL, &a), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ANY_DEVICE, NULL, NULL, 0, &a), 0);
     assert_int_equal(a.device, 0); /* the other thread's is not this one's */
     close_pool(p);
 }
@@ -244,9 +244,9 @@ TEST(displacing_leases_have_streams)
     struct cede_lease l[5];
     for (int twice = 0; twice < 2; twice++) {
         for (int i = 0; i < 4; i++)
-            assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &due, &l[i]), 0);
+            assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &due, 0, &l[i]), 0);
         assert_int_equal(cuda->last_priority, -5);
-        assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &due, &l[4]), -EAGAIN);
+        assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &due, 0, &l[4]), -EAGAIN);
         assert_int_equal(pool_stats(p, 0).displaced, 2 + 2 * twice);
         for (int i = 0; i < 4; i++)
             assert_int_equal(cede_release(&l[i]), 0);
@@ -260,11 +260,11 @@ TEST(without_a_stream_there_is_no_lease)
     struct cede_pool *p = open_pool(100);
     struct cede_lease a;
     cuda->fail_streams = 1;
-    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), -EIO);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), -EIO);
     assert_non_null(strstr(pool_stats(p, 0).error, "CUDA_ERROR_OUT_OF_MEMORY"));
     assert_int_equal(pool_stats(p, 0).active, 0);
     cuda->fail_streams = 0;
-    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
     close_pool(p);
 }
 
@@ -281,10 +281,10 @@ TEST(utilization_is_looked_at)
     struct cede_lease a, b;
     pthread_t t;
     nvml->percent[0] = 95;
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, &a), 0);
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, &b), -EAGAIN);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, 0, &a), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, 0, &b), -EAGAIN);
     assert_int_equal(pool_stats(p, 0).utilization_percent, 95);
-    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &b), 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &b), 0);
     assert_int_equal(b.device, 1);
     pthread_create(&t, NULL, becomes_idle, NULL);
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, CEDE_TIMEOUT_FOREVER, &b), 0);
@@ -293,8 +293,8 @@ TEST(utilization_is_looked_at)
     close_pool(p);
     int asked = nvml->asked;
     p = open_pool(100);
-    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
-    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
     assert_int_equal(nvml->asked, asked);
     assert_int_equal(pool_stats(p, 0).utilization_percent, -1);
     close_pool(p);
@@ -310,7 +310,7 @@ TEST(as_many_devices_as_there_are)
     assert_int_equal(cede_pool_open(&c, &p), -ENODEV);
     c.devices = 1;
     assert_int_equal(cede_pool_open(&c, &p), 0);
-    assert_int_equal(cede_try_acquire(p, 1, NULL, NULL, &a), -EINVAL);
+    assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &a), -EINVAL);
     close_pool(p);
 }
 
@@ -324,7 +324,7 @@ static int opens_its_own(void)
     c.max_concurrent_streams = 1;
     if (cede_pool_open(&c, &p) != 0 || pool_stats(p, 0).has_gpu)
         return 2;
-    return cede_try_acquire(p, 49, NULL, NULL, &a) == 0 && !a.stream ? 0 : 3;
+    return cede_acquire(p, 49, NULL, NULL, 0, &a) == 0 && !a.stream ? 0 : 3;
 }
 
 /* A child begins anew: nothing of its parent's pools, above all not their GPUs, gets into its own.
@@ -333,7 +333,7 @@ TEST(a_child_inherits_nothing)
 {
     struct cede_pool *p = open_pool(100);
     struct cede_lease a;
-    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
     pid_t child = fork();
     if (child == 0)
         _exit(opens_its_own());

@@ -256,7 +256,7 @@ static bool the_queue_is_first(unsigned wait_us)
     struct cede_lease held;
     pthread_t a, b;
     open_both(1, CEDE_PRIORITY);
-    assert_int_equal(cede_try_acquire(pool, 0, NULL, NULL, &held), 0);
+    assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &held), 0);
     assert_int_equal(pthread_create(&b, NULL, take_lease, &other), 0);
     until_waiting(pool, 1);
     add(0, CEDE_BATCH);
@@ -303,7 +303,7 @@ TEST(shut_down_while_waiting)
     pthread_t a;
     void *user;
     open_both(1, CEDE_EDF);
-    assert_int_equal(cede_try_acquire(pool, 0, NULL, NULL, &held), 0);
+    assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &held), 0);
     add(0, CEDE_BATCH);
     assert_int_equal(pthread_create(&a, NULL, take_batch, &w), 0);
     until_waiting(pool, 1);

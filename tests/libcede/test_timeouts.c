@@ -62,7 +62,7 @@ static int set_up(void **state)
     return cede_pool_open(&p, &pool) || cede_memory_open(&m, &memory) ||
            cede_queue_open(NULL, &queue) || cede_step_open(&s, &loop) ||
            cede_scope_open(&scope, NULL, 0, CEDE_TIMEOUT_DEFAULT) ||
-           cede_try_acquire(pool, 0, NULL, NULL, &held) ||
+           cede_acquire(pool, 0, NULL, NULL, 0, &held) ||
            cede_memory_reserve(memory, 100, CEDE_TIMEOUT_NOW, &room);
 }
 
