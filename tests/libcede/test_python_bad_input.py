@@ -170,7 +170,8 @@ class BadInput(unittest.TestCase):
             for name, *_ in kind._Config._fields_:
                 for value in WRONG + ABSURD if name not in ("size", *kind._own) else ():
                     with self.subTest(kind=kind.__name__, setting=name, value=repr(value)):
-                        self.refused(name, value is not None and not isinstance(value, (int, float)) or value != value, make, **{name: value})
+                        must = value is not None and not isinstance(value, (int, float)) or value != value
+                        self.refused(name, must, make, **{name: value})
         for call in (run, POOL.acquire, POOL.lease, POOL.try_acquire, lambda **s: cede_queue.Queue().set_lease(0, **s)):
             with self.assertRaisesRegex(TypeError, "has no setting timeout_s"):
                 call(timeout_s=1)
