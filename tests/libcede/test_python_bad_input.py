@@ -173,9 +173,10 @@ class BadInput(unittest.TestCase):
                     with self.subTest(kind=kind.__name__, setting=name, value=repr(value)):
                         must = value is not None and not isinstance(value, (int, float)) or value != value
                         self.refused(name, must, make, **{name: value})
-        for call in (run, POOL.acquire, POOL.lease, POOL.try_acquire, lambda **s: cede_queue.Queue().set_lease(0, **s)):
-            with self.assertRaisesRegex(TypeError, "has no setting timeout_s"):
-                call(timeout_s=1)
+        for call, name in ((run, "timeout_s"), (POOL.acquire, "scope"), (POOL.lease, "scope"), (POOL.try_acquire, "timeout_s"),
+                           (lambda **s: cede_queue.Queue().set_lease(0, **s), "scope")):
+            with self.assertRaisesRegex(TypeError, "has no setting " + name):
+                call(**{name: 1})
 
     def each_is_closed(self, objects, text):
         for name, o in objects.items():
