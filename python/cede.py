@@ -58,8 +58,9 @@ class Statistics(Figures):
 
 def _fill(struct, of, settings, own=()):
     """Puts settings into the struct by name. of: what they are settings of. own: fields that are none."""
+    fields = type(struct).__dict__
     for name, value in settings.items():
-        if name in own or not isinstance(type(struct).__dict__.get(name), _FIELD):
+        if name in own or not isinstance(fields.get(name), _FIELD):
             raise TypeError(f"{of} has no setting {name}")
         try:
             setattr(struct, name, value)
@@ -82,9 +83,10 @@ def _number(kind):
     return Number
 
 
-_int, _uint, _u64, _i64, _size = map(
-    _number, (ctypes.c_int, ctypes.c_uint, ctypes.c_uint64, ctypes.c_int64, ctypes.c_size_t))
-_p, _pp, _ref = ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER
+# Types of arguments by the letters of the struct module; p: a pointer that libcede has made, *: one to what it reads or
+# writes, f: a number in full.
+_LETTERS = dict(zip("iIQqN", map(_number, (ctypes.c_int, ctypes.c_uint, ctypes.c_uint64, ctypes.c_int64, ctypes.c_size_t))),
+                p=ctypes.c_void_p, s=ctypes.c_char_p, f=ctypes.c_double, **{"*": ctypes.c_void_p})
 
 _PATH, _lib, _why = os.environ.get("CEDE_LIBRARY") or "libcede.so.0", None, ""
 try:
@@ -106,20 +108,17 @@ def _need(of):
         raise NoLibrary(errno.ENOENT, f"{of} needs libcede ({_why}): install it, or set CEDE_LIBRARY to its path", _PATH)
 
 
-def _declare(*calls):
-    """Types of functions of libcede: names, arguments, and what is returned, if not an int."""
-    for name, args, *result in calls if _lib else ():
+def _declare(result=ctypes.c_int, **calls):
+    """Functions of libcede, each with letters for its arguments, and what they return."""
+    for name, letters in calls.items() if _lib else ():
         f = getattr(_lib, "cede_" + name)
-        f.argtypes, f.restype = args, result[0] if result else ctypes.c_int
+        f.argtypes, f.restype = [_LETTERS[letter] for letter in letters], result
 
 
-_declare(
-    ("connect", [_pp]), ("connected", [_p]), ("set_class", [_p, _int]), ("set_weight", [_p, _uint]),
-    ("set_deadline", [_p, _size, _u64]), ("set_laxity", [_p, _size, _u64]), ("set_priority", [_p, _size, _int]),
-    ("request_begin", [_p, _ref(_Request), _size, _u64, _u64]), ("request_queued", [_p, _ref(_Request)]),
-    ("request_end", [_p, _ref(_Request)]), ("lead_cuda", [_p, _u64]), ("wanted", [_p]), ("share", [_p]),
-    ("job_yield", [_p, _uint]), ("job_acquire", [_p, _i64]),
-    ("get_statistics", [_p, _ref(Statistics), ctypes.c_size_t]), ("close", [_p], None))
+_declare(connect="*", connected="p", set_class="pi", set_weight="pI", set_deadline="pNQ", set_laxity="pNQ", set_priority="pNi",
+         request_begin="p*NQQ", request_queued="p*", request_end="p*", lead_cuda="pQ", wanted="p", share="p", job_yield="pI",
+         job_acquire="pq", get_statistics="p*N")
+_declare(None, close="p")
 
 _ERRORS = {errno.EINVAL: ValueError, errno.ENOMEM: MemoryError, errno.ESHUTDOWN: Closed}
 _ANY = range(4096)
@@ -182,7 +181,7 @@ class Handle:
     _Config = _Statistics = None
     _own = ()  # fields of _Config that are no settings
     _forks = False  # whether it can be used in a forked child
-    _raw = None
+    _raw = _raised = None
 
     def _configure(self, settings):
         _need(type(self).__name__)
@@ -199,20 +198,35 @@ class Handle:
 
     @property
     def _h(self):
-        raw, what = self._raw, type(self).__name__
+        raw = self._raw
+        if raw is not None and raw.value and raw.here():
+            return raw
         if raw is None or not raw.value:
-            raise Closed(f"this {what} is closed")
-        if not raw.here():
-            raise Closed(f"this {what} is of the parent process {raw.pid}: open one in this process")
-        return raw
+            raise Closed(f"this {type(self).__name__} is closed")
+        raise Closed(f"this {type(self).__name__} is of the parent process {raw.pid}: open one in this process")
 
     def _call(self, name, *args, but=()):
         return _call(self._prefix + name, self._h, *args, but=but)
 
-    def statistics(self):
+    def _run(self, function, *args):
+        """Calls a function of the program. Its value; or a negative error, and _raise() has the exception."""
+        try:
+            return function(*args)
+        except BaseException as e:  # pylint: disable=broad-except
+            self._raised = self._raised or e
+            return -errno.EIO
+
+    def _raise(self, result=0):
+        """What the latest call returned, unless that is an error, or a function has raised something."""
+        error, self._raised = self._raised or (_error(result) if result < 0 else None), None
+        if error:
+            raise error
+        return result
+
+    def statistics(self, *of):
         """What repr() shows by name."""
         s = self._Statistics()
-        self._call("get_statistics", ctypes.byref(s), ctypes.sizeof(s))
+        self._call("get_statistics", *of, ctypes.byref(s), ctypes.sizeof(s))
         return s
 
     def _end(self, raw):
@@ -237,13 +251,16 @@ class Handle:
         self.close()
 
 
+def _a(value, kind, what):
+    """The value, if it is None or of the kind."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{what}: a {kind.__name__} is expected, not {value!r}")
+    return value
+
+
 def _of(value, kind, what):
     """The handle of an object, or None of None."""
-    if value is None:
-        return None
-    if not isinstance(value, kind):
-        raise TypeError(f"{what}: a {kind.__name__} is expected, not {value!r}")
-    return value._h
+    return None if _a(value, kind, what) is None else value._h
 
 
 def _function(value, what):
@@ -282,12 +299,9 @@ class Client(Handle):
     def __init__(self, cls=None, weight=None, deadline_us=0):
         if _lib:
             self._open("connect", ...)
-        if cls is not None:
-            self.set_class(cls)
-        if weight is not None:
-            self.set_weight(weight)
-        if deadline_us:
-            self.set_deadline(deadline_us)
+        for give, value in ((self.set_class, cls), (self.set_weight, weight), (self.set_deadline, deadline_us or None)):
+            if value is not None:
+                give(value)
 
     def _call(self, name, *args, but=(), without=None):
         return super()._call(name, *args, but=but) if _lib else without
@@ -441,11 +455,9 @@ class PoolStatistics(Figures):
                 ("displaced", ctypes.c_uint64), ("busy_us", ctypes.c_uint64),
                 ("reserved", ctypes.c_uint64 * 4), ("error", ctypes.c_char * 128)]
 
-_declare(
-    ("pool_open", [_ref(_PoolConfig), _pp]), ("pool_close", [_p]), ("pool_defaults", [_ref(_PoolConfig)], None),
-    ("pool_occupancy", [_p, ctypes.c_char_p, ctypes.c_double]), ("pool_kernel", [_p, ctypes.c_char_p, _size]),
-    ("acquire", [_p, _int, ctypes.c_char_p, _ref(_Shape), _i64, _ref(Lease)]), ("release", [_ref(Lease)]),
-    ("lease_wanted", [_ref(Lease)]), ("pool_get_statistics", [_p, _int, _ref(PoolStatistics), ctypes.c_size_t]))
+_declare(pool_open="**", pool_close="p", pool_occupancy="psf", pool_kernel="psN", acquire="pis*q*", release="*",
+         lease_wanted="*", pool_get_statistics="pi*N")
+_declare(None, pool_defaults="*")
 
 
 def _release(lease):
@@ -596,9 +608,7 @@ class Pool(Handle):
 
     def statistics(self, device=0):
         """Of leases on one device."""
-        s = PoolStatistics()
-        self._call("get_statistics", device, ctypes.byref(s), ctypes.sizeof(s))
-        return s
+        return super().statistics(device)
 
     def try_acquire(self, device=-1, kernel=None, only=False, **shape):
         """Does not wait. None, or a lease for one `with`:

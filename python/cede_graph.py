@@ -1,7 +1,6 @@
 """libcede's cache of CUDA graphs for Python, by ctypes: a step that runs for batches of many sizes is captured once for
 each of a few sizes (buckets), and then launched as one call.
 
-    import cede_graph
     cache = cede_graph.Cache(step, max_batch=64)
     size = cache.launch(stream, len(batch))  # that of the graph; 0: the step ran without one
 
@@ -9,12 +8,10 @@ each of a few sizes (buckets), and then launched as one call.
         with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
             model(inputs[:n])
 
-An exception in the step comes out of launch() or prepare(). cede_graph_open(3) describes everything. Needs the library,
-but no daemon. The context in which the cache was opened has to be current in every thread that calls; one thread at a
-time may use a cache.
+An exception in the step comes out of launch() or prepare(). Needs the library, but no daemon. One thread at a time may use
+a cache, with the context current in which it was opened. cede_graph_open(3) describes everything.
 """
 import ctypes
-import errno
 
 import cede
 
@@ -30,37 +27,31 @@ class _Config(ctypes.Structure):
 
 
 class Bucket(cede.Figures):
-    """One size of a cache; cede_graph_open(3). `refused`: not 0 if it runs without a graph; why() has the reason."""
+    """One size of a cache. `refused`: not 0 if it runs without a graph; why() has the reason."""
     _fields_ = [("size", _uint), ("captured", ctypes.c_int), ("refused", ctypes.c_int), ("cuda_error", ctypes.c_int),
                 ("nodes", _uint), ("launched", _u64), ("eager", _u64), ("bytes", _u64)]
 
     def why(self):
-        """Why it was refused, and what to change."""
         return cede._lib.cede_graph_text(self.refused).decode()
 
 
 class Statistics(cede.Figures):
-    """See cede_graph_open(3)."""
     _fields_ = [(name, _uint) for name in ("buckets", "graphs", "refused")] + [(name, _u64) for name in (
         "launched", "eager", "warmups", "too_large", "captures", "retried", "refusals", "updates", "rebuilds", "evictions",
         "bytes", "capture_us", "saved_us")] + [("error", ctypes.c_char * 256)]
 
 
-cede._declare(
-    ("graph_open", [cede._ref(_Config), _STEP, _p, cede._pp]), ("graph_defaults", [cede._ref(_Config)], None),
-    ("graph_prepare", [_p, _p, cede._uint]), ("graph_launch", [_p, _p, cede._uint, cede._ref(_uint)]),
-    ("graph_changed", [_p], None), ("graph_close", [_p], None), ("graph_text", [ctypes.c_int], ctypes.c_char_p),
-    ("graph_get_bucket", [_p, cede._uint, cede._ref(Bucket), ctypes.c_size_t]),
-    ("graph_get_statistics", [_p, cede._ref(Statistics), ctypes.c_size_t]))
+cede._declare(graph_open="**p*", graph_prepare="ppI", graph_launch="ppI*", graph_get_bucket="pI*N", graph_get_statistics="p*N")
+cede._declare(None, graph_defaults="*", graph_changed="p", graph_close="p")
+cede._declare(ctypes.c_char_p, graph_text="i")
 
 
 class Cache(cede.Handle):
-    """Settings: the fields of struct cede_graph_config by name; buckets: sizes, ascending, in place of max_batch. To be
-    closed by a thread in which the context is current."""
+    """Settings: the fields of struct cede_graph_config by name; buckets: sizes, ascending, in place of max_batch."""
     _prefix, _Config, _Statistics, _own = "graph_", _Config, Statistics, ("nbuckets", "buckets")
 
     def __init__(self, step, buckets=(), **settings):
-        config, self._raised = self._configure(settings), []
+        config = self._configure(settings)
         self._step, function = cede._function(step, "step"), _STEP(self._on_step)
         sizes = (_uint * len(buckets))(*buckets)
         if list(sizes) != list(buckets):
@@ -69,29 +60,18 @@ class Cache(cede.Handle):
         self._open("graph_open", ctypes.byref(config), function, None, ...)
 
     def _on_step(self, _, stream, n):
-        try:
-            result = self._step(stream or 0, n)
-            return result if isinstance(result, int) else 0
-        except BaseException as e:  # pylint: disable=broad-except
-            self._raised.append(e)
-            return -errno.EIO
-
-    def _run(self, name, stream, n, *args):
-        result = self._call(name, cede._stream_handle(stream), n, *args, but=cede._ANY)
-        error = cede._error(result) if result < 0 else None
-        raised, self._raised = self._raised, []
-        if raised or error:
-            raise raised[0] if raised else error
+        result = self._run(self._step, stream or 0, n)
+        return result if isinstance(result, int) else 0
 
     def launch(self, stream, n):
         """Runs the step for a batch of n. The size of the graph; 0: the step ran without one."""
         bucket = _uint()
-        self._run("launch", stream, n, ctypes.byref(bucket))
+        self._raise(self._call("launch", cede._stream_handle(stream), n, ctypes.byref(bucket), but=cede._ANY))
         return bucket.value
 
     def prepare(self, stream, n=0):
         """Captures the bucket of a batch of n now; 0: all."""
-        self._run("prepare", stream, n)
+        self._raise(self._call("prepare", cede._stream_handle(stream), n, but=cede._ANY))
 
     def changed(self):
         """Addresses that the step gives to the driver have changed: graphs are captured again."""

@@ -14,7 +14,8 @@ With a lease, whose kernels are to have the memory when they start:
 
 PyTorch allocates by itself, so room is reserved for it: the reservation keeps the program's other threads from it, and
 ends when the memory is taken. Only threads that use the same Memory wait for each other; what others allocate counts.
-client: a cede.Client of a latency job, for which the daemon then makes room. MemoryError says how much there is and which processes have it. cede_memory_open(3) describes everything.
+client: a cede.Client of a latency job, for which the daemon then makes room. MemoryError says how much there is and
+which processes have it. cede_memory_open(3) describes everything.
 """
 import contextlib
 import ctypes
@@ -60,15 +61,10 @@ class Statistics(cede.Figures):
                         ("skipped", ctypes.c_char * 128), ("error", ctypes.c_char * 128)]
 
 
-cede._declare(
-    ("memory_open", [cede._ref(_Config), cede._pp]), ("memory_defaults", [cede._ref(_Config)], None), ("memory_close", [_p]),
-    ("memory_reserve", [_p, cede._u64, cede._i64, cede._ref(Reservation)]), ("memory_release", [cede._ref(Reservation)]),
-    ("memory_acquire", [_p, _p, ctypes.c_char_p, cede._ref(cede._Shape), cede._ref(_Range), _uint, cede._i64,
-                        cede._ref(cede.Lease), cede._ref(Reservation)]),
-    ("memory_allocate", [_p, cede._ref(Reservation), cede._u64, cede._i64, cede._ref(_u64)]),
-    ("memory_free", [_p, cede._u64]), ("memory_can_allocate", [_p, cede._u64]), ("memory_pressure", [_p]),
-    ("memory_text", [_p, ctypes.c_char_p, ctypes.c_size_t]),
-    ("memory_get_statistics", [_p, cede._ref(Statistics), ctypes.c_size_t]))
+cede._declare(memory_open="**", memory_close="p", memory_reserve="pQq*", memory_release="*", memory_acquire="pps**Iq**",
+              memory_allocate="p*Qq*", memory_free="pQ", memory_can_allocate="pQ", memory_pressure="p", memory_text="p*N",
+              memory_get_statistics="p*N")
+cede._declare(None, memory_defaults="*")
 
 
 class Allocation:
@@ -112,8 +108,8 @@ class Memory(cede.Handle):
     def allocate(self, size, timeout_us=cede.TIMEOUT_DEFAULT, room=None):
         """GPU memory, an Allocation: `with memory.allocate(...) as a:`, or a.free(). Waits for room as reserve(), or has
         that of a reservation (room). MemoryError."""
-        address = _u64()
-        handle = self._h
+        address, handle = _u64(), self._h
+        room = cede._a(room, Reservation, "room") and ctypes.byref(room)
         cede._call("memory_allocate", handle, room, size, timeout_us, ctypes.byref(address))
         return Allocation(handle, address.value, size)
 

@@ -59,14 +59,10 @@ class Statistics(cede.Figures):
         "others", "waiting", "running", "busy_us", "p50_us", "p99_us")]
 
 
-cede._declare(
-    ("queue_open", [cede._ref(_Config), cede._pp]), ("queue_set_model", [_p, cede._uint, cede._uint, cede._u64, cede._u64]),
-    ("queue_set_lease", [_p, cede._uint, ctypes.c_char_p, cede._ref(cede._Shape)]),
-    ("queue_submit", [_p, cede._ref(_Request), cede._ref(_Ticket)]),
-    ("queue_next", [_p, cede._uint, cede._i64, cede._ref(_Batch)]), ("queue_done", [_p, cede._ref(_Batch), cede._int]),
-    ("queue_cancel", [_p, cede._u64]), ("queue_reclaim", [_p, cede._ref(_p)]),
-    ("queue_get_statistics", [_p, cede._ref(Statistics), ctypes.c_size_t]), ("queue_shutdown", [_p], None),
-    ("queue_defaults", [cede._ref(_Config)], None), ("queue_close", [_p], None), ("queue_text", [ctypes.c_int], ctypes.c_char_p))
+cede._declare(queue_open="**", queue_set_model="pIIQQ", queue_set_lease="pIs*", queue_submit="p**", queue_next="pIq*",
+              queue_done="p*i", queue_cancel="pQ", queue_reclaim="p*", queue_get_statistics="p*N")
+cede._declare(None, queue_defaults="*", queue_shutdown="p", queue_close="p")
+cede._declare(ctypes.c_char_p, queue_text="i")
 
 
 class Refused(Exception):
@@ -156,8 +152,10 @@ class Queue(cede.Handle):
 
     def done(self, batch, failed=False):
         """The batch has ended; its run time is learned unless it failed."""
-        raw = batch._raw if isinstance(batch, Batch) else batch  # which is refused
-        self._call("done", raw, bool(failed))
+        handle = self._h
+        if not isinstance(batch, Batch):
+            raise TypeError(f"a Batch is expected, not {batch!r}")
+        cede._call("queue_done", handle, ctypes.byref(batch._raw), bool(failed))
 
     def batches(self, device=0):
         """Yields batches until shutdown(); each is done when the loop asks for the next, and has failed if the loop is

@@ -30,10 +30,8 @@ import cede
 _TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
-cede._declare(
-    ("scope_open", [cede._pp, ctypes.c_void_p, cede._uint, cede._i64]), ("scope_fork", [ctypes.c_void_p, _TASK, ctypes.c_void_p]),
-    ("scope_cancel", [ctypes.c_void_p], None), ("scope_cancelled", [ctypes.c_void_p]), ("scope_join", [ctypes.c_void_p]),
-    ("scope_close", [ctypes.c_void_p]))
+cede._declare(scope_open="*pIq", scope_fork="p*p", scope_cancelled="p", scope_join="p", scope_close="p")
+cede._declare(None, scope_cancel="p")
 
 _scopes = weakref.WeakSet()
 

@@ -50,10 +50,8 @@ class _File(ctypes.Structure):
     _fields_ = [("path", ctypes.c_char_p), ("work", _u64), ("error", ctypes.c_char * 512)]
 
 
-cede._declare(
-    ("slice_run", [cede._ref(_Config), cede._ref(Progress)]), ("slice_defaults", [cede._ref(_Config)], None),
-    ("checkpoint_write", [cede._ref(_File), cede._u64, _p, ctypes.c_size_t]),
-    ("checkpoint_read", [cede._ref(_File), cede._ref(_u64), _p, ctypes.c_size_t]))
+cede._declare(slice_run="**", checkpoint_write="*Q*N", checkpoint_read="***N")
+cede._declare(None, slice_defaults="*")
 
 
 def run(progress, count, launch, save=None, *, client=None, lease=None, scope=None, stream=None, gpu=True, **settings):
@@ -67,6 +65,8 @@ def run(progress, count, launch, save=None, *, client=None, lease=None, scope=No
     cede._need("cede_slice.run()")
     config, raised = _Config(), []
     cede._lib.cede_slice_defaults(ctypes.byref(config))
+    if not isinstance(progress, Progress):
+        raise TypeError(f"progress: a Progress is expected, not {progress!r}")
     own = ("size", "flags", "scope", "cede", "lease", "stream", "arg", "launch", "save")
     cede._fill(config, "cede_slice.run()", {"count": count, **settings}, own)
 
@@ -81,9 +81,7 @@ def run(progress, count, launch, save=None, *, client=None, lease=None, scope=No
     config.flags, config.stream = 0 if gpu else 1, cede._stream_handle(stream)
     handles = cede._of(scope, cede_scope.Scope, "scope"), cede._of(client, cede.Client, "client")  # outlive the run
     config.scope, config.cede = handles
-    if lease is not None:
-        if not isinstance(lease, cede.Lease):
-            raise TypeError(f"lease: a cede.Lease is expected, not {lease!r}")
+    if cede._a(lease, cede.Lease, "lease") is not None:
         config.lease = ctypes.cast(ctypes.pointer(lease), _p)
         config.stream = config.stream or lease.stream
     cede._function(launch, "launch")

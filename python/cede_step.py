@@ -80,15 +80,10 @@ class FutureStatistics(cede.Figures):
     _fields_ = [("slots", _uint), ("free", _uint), ("missing", _i64), ("error", ctypes.c_char * 128)]
 
 
-cede._declare(
-    ("step_open", [cede._ref(_Config), cede._pp]), ("step_close", [_p]),
-    ("step_join", [_p, _p, _p, cede._i64, cede._ref(_u64)]), ("step_leave", [_p, _u64, cede._int]),
-    ("step_add", [_p, _u64, cede._ref(_i64)]), ("step_once", [_p]), ("step_defaults", [cede._ref(_Config)], None),
-    ("step_get_statistics", [_p, cede._ref(Statistics), ctypes.c_size_t]),
-    ("future_open", [cede._ref(_FutureConfig), cede._pp]), ("future_defaults", [cede._ref(_FutureConfig)], None),
-    ("future_store", [_p, _p, cede._ref(_Array), cede._i64]), ("future_resolve", [_p, _p, cede._ref(_Array)]),
-    ("future_store_placed", [_p, _p, cede._ref(_Array)]), ("future_place", [_p, _p, cede._i64, cede._uint]),
-    ("future_get_statistics", [_p, cede._ref(FutureStatistics), ctypes.c_size_t]), ("future_close", [_p], None))
+cede._declare(step_open="**", step_close="p", step_join="pppq*", step_leave="pQi", step_add="pQ*", step_once="p",
+              step_get_statistics="p*N", future_open="**", future_store="pp*q", future_resolve="pp*", future_store_placed="pp*",
+              future_place="ppqI", future_get_statistics="p*N")
+cede._declare(None, step_defaults="*", future_defaults="*", future_close="p")
 
 
 class Futures(cede.Handle):
@@ -162,7 +157,6 @@ class Loop(cede.Handle):
 
     _prefix, _Config, _Statistics = "step_", _Config, Statistics
     _own = ("flags", "stream", "futures", "scope", "arg", "schedule", "launch", "finish", "left")
-    _raised = None
 
     def __init__(self, schedule, launch, finish, left=None, *, futures=None, stream=None, scope=None, gpu=True, spin=False,
                  **settings):
@@ -179,14 +173,6 @@ class Loop(cede.Handle):
         c.scope, c.futures = uses
         self._uses = scope, futures  # are not forgotten before
         self._open("step_open", ctypes.byref(c), ..., uses=uses)
-
-    def _run(self, function, *args):
-        """Its value; or a negative error, and the exception is kept."""
-        try:
-            return function(*args)
-        except BaseException as e:  # pylint: disable=broad-except
-            self._raised = self._raised or e
-            return -errno.EIO
 
     def _on_schedule(self, _, raw):
         step = Step(raw.contents)
@@ -246,15 +232,7 @@ class Loop(cede.Handle):
 
     def once(self):
         """False: there is nothing to do, and nothing runs."""
-        result = self._call("once", but=cede._ANY)
-        error = cede._error(result) if result < 0 else None
-        self._raise(error)
-        return result > 0
-
-    def _raise(self, error=None):
-        raised, self._raised = self._raised or error, None
-        if raised:
-            raise raised
+        return self._raise(self._call("once", but=cede._ANY)) > 0
 
     def _end(self, raw):
         cede._call("step_close", raw)

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import unittest
 
 import cede
@@ -170,10 +171,12 @@ class BadInput(unittest.TestCase):
             for name, *_ in kind._Config._fields_:
                 for value in WRONG + ABSURD if name not in ("size", *kind._own) else ():
                     with self.subTest(kind=kind.__name__, setting=name, value=repr(value)):
-                        self.refused(name, value is not None and not isinstance(value, (int, float)) or value != value, make, **{name: value})
-        for call in (run, POOL.acquire, POOL.lease, POOL.try_acquire, lambda **s: cede_queue.Queue().set_lease(0, **s)):
-            with self.assertRaisesRegex(TypeError, "has no setting timeout_s"):
-                call(timeout_s=1)
+                        must = value is not None and not isinstance(value, (int, float)) or value != value
+                        self.refused(name, must, make, **{name: value})
+        for call, name in ((run, "timeout_s"), (POOL.acquire, "scope"), (POOL.lease, "scope"), (POOL.try_acquire, "timeout_s"),
+                           (lambda **s: cede_queue.Queue().set_lease(0, **s), "scope")):
+            with self.assertRaisesRegex(TypeError, "has no setting " + name):
+                call(**{name: 1})
 
     def each_is_closed(self, objects, text):
         for name, o in objects.items():
@@ -187,6 +190,32 @@ class BadInput(unittest.TestCase):
         for o in objects.values():
             o.close()
         self.each_is_closed(objects, "this .* is closed")
+
+    def test_closed_while_a_thread_waits(self):
+        pool, memory, queue = cede.Pool(flags=1, max_concurrent_streams=1), OBJECTS["memory"][0](), cede_queue.Queue()
+        held, room, raised = pool.try_acquire(), memory.reserve(900), []
+        room.__enter__()
+
+        def wait(call):
+            try:
+                call()
+            except cede.Closed as e:
+                raised.append(str(e))
+
+        calls_that_wait = (lambda: pool.acquire(timeout_us=cede.TIMEOUT_FOREVER).__enter__(),
+                           lambda: memory.reserve(900, cede.TIMEOUT_FOREVER).__enter__(), queue.next)
+        threads = [threading.Thread(target=wait, args=[call]) for call in calls_that_wait]
+        for t in threads:
+            t.start()
+        while not (pool.statistics().waiting and memory.statistics().waiting):
+            pass
+        for o in (pool, memory, queue):
+            o.close()
+        for t in threads:
+            t.join()
+        self.assertEqual(len(raised), 3)
+        held.__exit__()  # it has ended with its pool
+        room.__exit__(None, None, None)
 
     def test_forked(self):
         objects = {name: make() for name, (make, _) in OBJECTS.items()}

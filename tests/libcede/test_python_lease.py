@@ -41,14 +41,6 @@ class Leases(unittest.TestCase):
             self.addCleanup(everything.close)
             with everything.acquire():
                 self.assertEqual(client.statistics().begun, 2)
-        for setting in ("cede", "max_concurent_streams"):
-            with self.assertRaisesRegex(TypeError, "Pool has no setting " + setting):
-                cede.Pool(**{setting: 1})
-        for name in ("scope", "timeout"):  # neither is swallowed
-            with self.assertRaisesRegex(TypeError, "a lease has no setting " + name):
-                everything.acquire(**{name: None})
-        with self.assertRaisesRegex(ValueError, "blocks is 4294967296: out of range"):
-            everything.acquire(blocks=2**32)
 
     def test_pools_that_are_forgotten_are_closed(self):
         for _ in range(65):

@@ -98,11 +98,7 @@ class Memory(unittest.TestCase):
         self.assertEqual(seen[:2], [cede_memory.HIGH, cede_memory.CRITICAL])
         self.assertEqual(seen[-1], cede_memory.LOW)
 
-    def test_settings(self):
-        with self.assertRaisesRegex(TypeError, "Memory has no setting sise"):
-            cede_memory.Memory(sise=1)
-        with self.assertRaises(ValueError):
-            self.memory(reserve_fraction=1.0)
+    def test_a_client_that_is_closed_first(self):
         with cede.Client() as client:
             self.memory(client=client)
             handle = weakref.ref(client._raw)

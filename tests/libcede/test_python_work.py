@@ -4,7 +4,6 @@ import ctypes
 import errno
 import unittest
 
-import cede
 import cede_graph
 import cede_memory
 import cede_step
