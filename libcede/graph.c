@@ -57,7 +57,9 @@ CEDE_API int cede_graph_open(const struct cede_graph_config *config, cede_graph_
     WHOLE_CALL;
     CALL(GIVEN(out) && GIVEN(step));
     struct cede_graph *g = calloc(1, sizeof(*g));
-    int r = g ? graph_configure(g, config) : cede_no_memory();
+    if (!g)
+        return cede_no_memory();
+    int r = graph_configure(g, config);
     if (r) {
         free(g);
         return r;

@@ -101,8 +101,9 @@ static int queue_set_up(struct cede_queue *q)
         return r;
     q->nreported = c->cede ? cede_requests_slots(q->requests) : 0;
     q->times = cede_run_times_new(c->quantile);
-    q->devices = calloc(c->devices, sizeof(*q->devices));
-    q->slots = calloc((size_t)c->devices * c->batches, sizeof(*q->slots)); // NOLINT: 1 at least
+    /* Of both there is one at least: queue_config_valid(). */
+    q->devices = calloc(c->devices, sizeof(*q->devices));                  // NOLINT(*UnixAPI)
+    q->slots = calloc((size_t)c->devices * c->batches, sizeof(*q->slots)); // NOLINT(*UnixAPI)
     q->reported = calloc(q->nreported + 1, sizeof(*q->reported));
     return q->times && q->devices && q->slots && q->reported ? 0 : -ENOMEM;
 }

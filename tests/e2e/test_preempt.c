@@ -30,7 +30,8 @@ E2E(set_and_restored)
     CEDE("ps");
     assert_non_null(strstr(result.err, "preempted at block ends: #"));
 
-    /* Another one, later; its own user takes it back. */
+    /* Another one, later; its own user takes it back. It has its name by then. */
+    AWAIT(all_have_contexts(&plain, 1));
     CEDE("set", pid_text(plain), "-c", "batch", "--preempt", "block");
     AWAIT(at_block_ends(plain));
     CEDE("set", "plain", "--preempt", "instruction");
