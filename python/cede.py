@@ -17,6 +17,7 @@ and MemoryError, with the text of libcede. Objects may be used from several thre
 """
 import contextlib
 import ctypes
+import difflib
 import errno
 import os
 import threading
@@ -39,9 +40,6 @@ class _Request(ctypes.Structure):
     _fields_ = [("opaque", ctypes.c_uint64 * 8)]
 
 
-_FIELD = type(_Request.opaque)
-
-
 class Figures(ctypes.Structure):
     """Statistics of all modules. Texts are bytes."""
 
@@ -58,10 +56,12 @@ class Statistics(Figures):
 
 def _fill(struct, of, settings, own=()):
     """Puts settings into the struct by name. of: what they are settings of. own: fields that are none."""
-    fields = type(struct).__dict__
+    known = [name for name, *_ in struct._fields_ if name not in own]
     for name, value in settings.items():
-        if name in own or not isinstance(fields.get(name), _FIELD):
-            raise TypeError(f"{of} has no setting {name}")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise TypeError(f"{of} has no setting {name}: " + (f"did you mean {near[0]}?" if near else
+                                                               "there are " + ", ".join(known)))
         try:
             setattr(struct, name, value)
         except TypeError as e:

@@ -160,7 +160,7 @@ class Queue(cede.Handle):
     def batches(self, device=0):
         """Yields batches until shutdown(); each is done when the loop asks for the next, and has failed if the loop is
         left, by an exception or break. TimeoutError: in a task of a scope, past its deadline."""
-        while True:
+        while self._h:
             try:
                 batch = self._next(device, cede.TIMEOUT_FOREVER)
             except Closed:

@@ -99,6 +99,10 @@ class Futures(cede.Handle):
     def _put(self, name, values, stream, *args):
         """Calls it for the values; the numbers that there are then, unless the values are a tensor's."""
         if hasattr(values, "data_ptr"):
+            here = values.is_cuda or values.is_pinned() if self._gpu else not values.is_cuda
+            if not here or values.dim() != 1 or values.is_floating_point() or values.element_size() not in (4, 8):
+                raise ValueError("a tensor has to be of int32 or int64, of one dimension, and " +
+                                 ("on the GPU" if self._gpu else "in host memory"))
             there, stride, n, size = None, values.stride(0) if values.numel() > 1 else 1, values.numel(), values.element_size()
             address = values.data_ptr()
         elif self._gpu:
@@ -165,7 +169,7 @@ class Loop(cede.Handle):
         for name in ("schedule", "launch", "finish"):
             cede._function(getattr(self, "_" + name), name)
             setattr(c, name, _STEP(getattr(self, "_on_" + name)))
-        c.left = _LEFT(self._on_left)
+        c.left = _LEFT(self._on_left if left is None else cede._function(left, "left") and self._on_left)
         self._lock, self._ids, self._users, self._last = threading.Lock(), {}, {}, 0
         self._steps = {}
         c.flags, c.stream = (0 if gpu else 1) | (2 if spin else 0), cede._stream_handle(stream)
@@ -205,20 +209,25 @@ class Loop(cede.Handle):
     def join(self, request, timeout_us=cede.TIMEOUT_DEFAULT, scope=None):
         """It can be scheduled from the next step on; from any thread. With a scope it leaves when that is cancelled.
         OSError ENOSPC: `requests` have joined."""
-        number, handle = _u64(), self._h
+        number = _u64()
         kept = scope, cede._of(scope, cede_scope.Scope, "scope")  # as long as the request
-        with self._lock:
+        with self._h and self._lock:  # in a forked child a thread that is not there may have it
             if request in self._ids:
                 raise ValueError("the request has joined before")
             self._last += 1
-            cede._call("step_join", handle, self._last, kept[1], timeout_us, ctypes.byref(number))
+            self._call("join", self._last, kept[1], timeout_us, ctypes.byref(number))
             self._users[self._last] = request, kept
             self._ids[request] = number.value
 
     def leave(self, request, reason=0):
         """It has ended: results that are still to come are surplus. From any thread. False: it has left before."""
-        handle, number = self._h, self._ids.get(request)
-        return number is not None and cede._call("step_leave", handle, number, reason, but=(errno.ENOENT,)) == 0
+        with self._h and self._lock:
+            number = self._ids.get(request)
+            return number is not None and self._call("leave", number, reason, but=(errno.ENOENT,)) == 0
+
+    def statistics(self):
+        with self._h and self._lock:
+            return super().statistics()
 
     def add(self, request):
         """In schedule(): puts it into the step. The symbol of its latest result, or 0 where finish() had that; None:
@@ -235,8 +244,14 @@ class Loop(cede.Handle):
         return self._raise(self._call("once", but=cede._ANY)) > 0
 
     def _end(self, raw):
-        cede._call("step_close", raw)
-        raw.value = None
+        with self._lock:  # calls of other threads have ended, and later ones raise Closed
+            self._raw = None
+        try:
+            cede._call("step_close", raw)
+            raw.value = None
+        except OSError:
+            self._raw = raw
+            raise
 
     def close(self):
         """Waits for the steps that run; all requests leave. Raises what `left` raises, and is closed then."""

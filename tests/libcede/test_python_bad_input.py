@@ -2,7 +2,6 @@
 in a forked child. Each call raises an exception with a text, and none crashes or waits. Without a GPU."""
 import faulthandler
 import inspect
-import itertools
 import math
 import os
 import signal
@@ -74,7 +73,7 @@ OBJECTS = {
     "queue": (cede_queue.Queue, [
         ("set_model", 0, 1, 1, 1), (lambda q, *a: q.set_lease(0, *a), "gemm"), ("submit", ANY, 0, 0, 0, 0, 0, 0),
         ("next", 0, NOW), ("done", None, ANY), ("cancel", (1, 1)), (lambda q, n: q.cancel((n, 1)), 1), ("statistics",),
-        (lambda q, d: list(itertools.islice(q.batches(d), 1)) if d != 0 or q._h else 0, 0), ("shutdown",)]),
+        (lambda q, d: next(q.batches(d)) if d != 0 or not q._raw or not q._raw.here() else 0, 0), ("shutdown",)]),
     "scope": (lambda: cede_scope.Scope(0), [("fork", nothing, ANY), ("cancelled",), ("cancel",), ("join",)]),
     "futures": (lambda: cede_step.Futures(gpu=False), [
         ("resolve", 1, 7), ("store", 1, -1, 7), ("store_placed", 1, 7), ("place", -1, 1, 7), ("statistics",)]),
@@ -90,7 +89,7 @@ NEW = [  # calls that make something
     (lambda c, p: cede_memory.Memory(c, p, flags=1, total_bytes=1), None, nothing),
     (lambda *a: cede_queue.Queue(*a), None, None, ()), (lambda m: cede_queue.Queue(memory=[m]), None),
     (lambda *a: cede_scope.Scope(*a), 0, 0, None), (lambda f: cede_step.Loop(f, f, f, gpu=False), nothing),
-    (lambda f, s: loop(futures=f, scope=s), None, None), (lambda s: loop(stream=s), None),
+    (lambda f, s, g: loop(futures=f, scope=s, left=g), None, None, nothing), (lambda s: loop(stream=s), None),
     (lambda f, b: cede_graph.Cache(f, b, flags=1), nothing, ()), (lambda b: cede_graph.Cache(nothing, [b], flags=1), 1),
     (run, None, 1, nothing, nothing), (lambda c, s, le: run(client=c, scope=s, lease=le), None, None, None),
     (lambda p, w: cede_slice.Checkpoint(p, w).read(bytearray()), FILE.name, 1),
@@ -142,6 +141,16 @@ class BadInput(unittest.TestCase):
         for number, (call, *args) in enumerate(NEW):
             self.replaced(f"new {number}", call, args)
 
+    def test_tensors(self):
+        """Those of several dimensions, of other types and in other memory: libcede would read beyond them."""
+        right = {"data_ptr": 8, "numel": 4, "element_size": 8, "dim": 1, "is_floating_point": False, "is_pinned": False}
+        futures = cede_step.Futures(gpu=False)
+        for name, value in (("dim", 2), ("dim", 0), ("element_size", 2), ("is_floating_point", True), ("is_cuda", True)):
+            tensor = type("Tensor", (), {n: lambda _, v=v: v for n, v in {**right, name: value}.items()})()
+            tensor.is_cuda = name == "is_cuda"
+            for call in (futures.resolve, lambda t: futures.store(t, -1), futures.store_placed):
+                self.refused(name, True, call, tensor)
+
     def test_objects_of_other_kinds(self):
         made = {name: make() for name, (make, _) in OBJECTS.items()}
         for what, call, own in (
@@ -166,13 +175,16 @@ class BadInput(unittest.TestCase):
         for make, kind in SETTINGS:
             for name in ("size", "unheard_of", *kind._own):
                 if name not in inspect.signature(kind.__init__).parameters:
-                    with self.assertRaisesRegex(TypeError, f"{kind.__name__} has no setting {name}"):
+                    with self.assertRaisesRegex(TypeError, f"{kind.__name__} has no setting {name}: (did you mean|there are) "):
                         make(**{name: 1})
             for name, *_ in kind._Config._fields_:
                 for value in WRONG + ABSURD if name not in ("size", *kind._own) else ():
                     with self.subTest(kind=kind.__name__, setting=name, value=repr(value)):
                         must = value is not None and not isinstance(value, (int, float)) or value != value
                         self.refused(name, must, make, **{name: value})
+        for wrong, near in (("max_concurent_streams", "max_concurrent_streams"), ("stream", "streams")):
+            with self.assertRaisesRegex(TypeError, f"did you mean {near}"):
+                cede.Pool(**{wrong: 1})
         for call, name in ((run, "timeout_s"), (POOL.acquire, "scope"), (POOL.lease, "scope"), (POOL.try_acquire, "timeout_s"),
                            (lambda **s: cede_queue.Queue().set_lease(0, **s), "scope")):
             with self.assertRaisesRegex(TypeError, "has no setting " + name):

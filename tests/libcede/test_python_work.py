@@ -3,7 +3,9 @@ import array
 import ctypes
 import errno
 import unittest
+import unittest.mock
 
+import cede
 import cede_graph
 import cede_memory
 import cede_step
@@ -104,6 +106,20 @@ class Numbers(unittest.TestCase):
             for value, error in ((2**63, ValueError), (1.5, TypeError), ("1", TypeError), ((-3,), TypeError)):
                 with self.assertRaises(error):
                     futures.resolve(value)
+
+    def test_other_threads_while_a_loop_closes(self):
+        loop, close, refused = cede_step.Loop(*[lambda _: 0] * 3, gpu=False), cede._lib.cede_step_close, []
+
+        def others(raw):
+            for call in (loop.statistics, lambda: loop.leave("a"), lambda: loop.join("b")):
+                with self.assertRaises(cede.Closed):
+                    call()
+                refused.append(call)
+            return close(raw)
+        loop.join("a")
+        with unittest.mock.patch.object(cede._lib, "cede_step_close", others):
+            loop.close()
+        self.assertEqual(len(refused), 3)
 
     def test_a_loop(self):
         """Each step adds one to the result of the step before."""
