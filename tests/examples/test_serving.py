@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
