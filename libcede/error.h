@@ -5,9 +5,9 @@
  *
  *     cede_pool_open: capacity is 0: give 1 to 65536
  *
- * The name comes from CALL(); what fails says the rest, with cede_fail(), at the place that knows
- * most. What cannot say it (libcede/pure, the kernel) returns a bare errno, and the function that
- * was called ends with SAY(). */
+ * CALL() gives the name; what fails gives what follows it, with cede_fail(), at the place that
+ * knows most. What cannot say it (libcede/pure, the kernel) returns a bare errno, and the function
+ * that was called ends with SAY(). */
 #ifndef CEDE_LIBCEDE_ERROR_H
 #define CEDE_LIBCEDE_ERROR_H
 

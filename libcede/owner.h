@@ -11,8 +11,8 @@
 
 struct lease_owner {
     uint64_t deadline_ns; /* TIME_NEVER: none */
-    /* Why who waits for it is to stop, -ETIMEDOUT or -ECANCELED; 0: it is not. Called with locks
-     * held; takes none. */
+    /* Why a thread that waits for the owner is to stop, -ETIMEDOUT or -ECANCELED; 0: it is not to.
+     * Called with locks held; takes none. */
     int (*stopped)(const struct lease_owner *o);
     bool reports;    /* it reports requests itself, so leases for them are not */
     atomic_bool has; /* it has had a lease */

@@ -6,6 +6,7 @@
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
+#include "libcede/pure/request_plan.h"
 #include "libcede/queue_impl.h"
 #include "libcede/queue_take.h"
 
@@ -49,9 +50,9 @@ static void queue_describe(const struct cede_queue *q, uint32_t device, uint32_t
         due_ns = min_u64(w->deadline_ns, due_ns);
         class = w->class < class ? w->class : class;
     }
-    b->urgent =
-        due_ns != TIME_NEVER &&
-        now + run_ns + run_ns / 1000 * first->margin + q->config.urgent_us * NSEC_PER_USEC > due_ns;
+    b->urgent = due_ns != TIME_NEVER && now + run_ns + request_margin_ns(first, run_ns) +
+                                                q->config.urgent_us * NSEC_PER_USEC >
+                                            due_ns;
     *shape = m->shape;
     shape->blocks = (unsigned)min_u64((uint64_t)shape->blocks * n, UINT32_MAX);
     shape->memory_bytes *= n < m->most ? n : m->most; /* fits: see queue_most() */
@@ -178,13 +179,12 @@ static void queue_start(struct cede_queue *q, uint32_t slot, uint64_t now,
     q->s.batches++;
 }
 
-static int queue_try_next(struct cede_queue *q, unsigned device, uint32_t most, uint64_t end_ns,
-                          struct cede_queue_batch *b, uint64_t *wake_ns)
+static int queue_try_next(struct cede_queue *q, unsigned device, uint32_t most, uint64_t now,
+                          uint64_t end_ns, struct cede_queue_batch *b, uint64_t *wake_ns)
 {
     struct queue_device *d = &q->devices[device];
     struct queue_grant grant = {.most = most};
     struct cede_shape unused;
-    uint64_t now = cede_clock_now_ns();
     uint32_t n = most, slot;
     bool again = false;
     int r;
@@ -224,8 +224,9 @@ int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_t
     uint64_t end = min_u64(timeout_end(timeout_us, now, CEDE_TIMEOUT_FOREVER),
                            here && timeout_us ? here->deadline_ns : TIME_NEVER);
     q->inside++;
-    while ((r = owner_stopped(here)) == 0 &&
-           ((r = queue_try_next(q, device, most, end, b, &wake_ns)) == -EAGAIN || r == -EBUSY)) {
+    while (
+        (r = owner_stopped(here)) == 0 &&
+        ((r = queue_try_next(q, device, most, now, end, b, &wake_ns)) == -EAGAIN || r == -EBUSY)) {
         now = cede_clock_now_ns();
         if (now >= end) {
             b->retry_us = timeout_left(wake_ns, now);
@@ -240,6 +241,7 @@ int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_t
         else
             pthread_cond_timedwait(&d->changed, &q->lock, &t);
         d->waiters--;
+        now = cede_clock_now_ns();
     }
     if (r)
         b->n = 0;

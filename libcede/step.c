@@ -41,7 +41,7 @@ struct cede_step_loop {
     struct step_order *order;
     struct step_times times;
     struct cede_step_statistics s;
-    uint64_t *taken; /* by a request's slot: its batch of the queue; 0: none */
+    uint64_t *taken; /* with a queue: by a request's slot, its batch */
     bool inside;     /* a thread is in cede_step_once() or cede_step_close() */
     bool scheduling; /* `schedule` is called */
     bool failed;     /* step `launched` was not launched; what follows waits for its end */
@@ -113,7 +113,7 @@ static int step_set_up(struct cede_step_loop *l)
     int r = cede_order_new(c->depth, c->batch, c->requests, &l->order);
     if (r == 0 && !(c->flags & CEDE_STEP_NO_GPU))
         r = cede_step_gpu_open(&l->gpu, false, &e);
-    if (r == 0 && !(l->taken = calloc(c->requests, sizeof(*l->taken))))
+    if (r == 0 && c->queue && !(l->taken = calloc(c->requests, sizeof(*l->taken))))
         r = -ENOMEM;
     l->stream = c->stream;
     if (r == 0 && l->gpu && !l->stream)
@@ -185,7 +185,7 @@ static void step_tell_left(struct cede_step_loop *l)
         pthread_mutex_lock(&l->lock);
         bool any = cede_order_take_left(l->order, &user, &reason, &slot);
         l->s.left += any;
-        uint64_t batch = any ? l->taken[slot] : 0;
+        uint64_t batch = any && l->taken ? l->taken[slot] : 0;
         pthread_mutex_unlock(&l->lock);
         if (!any)
             return;

@@ -45,7 +45,7 @@ struct cede_queue_config {
     unsigned capacity;             /* 1024 waiting requests; at most 1048576 */
     int admit;                     /* 0; 1: refuse requests that would be late or make one late */
     uint64_t urgent_us;            /* 1000: a request with less slack is urgent, and is not held */
-    double quantile;               /* 0.99: quantile of past run times that is taken as estimate */
+    double quantile; /* 0.99: of past runs, how much longer than usual is allowed for */
     /* For models without separate settings (cede_queue_set_model()): */
     unsigned batch_max;     /* 32 requests; 1: no batches */
     uint64_t batch_wait_us; /* 10000: a request is held at most this long for others to join */

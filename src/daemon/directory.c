@@ -52,15 +52,16 @@ int directory_journal(const char *dir, bool transient, struct journal **out, str
 {
     int r = journal_open(dir, JOURNAL_WAIT_MS, out, err);
     struct proc_stat st;
-    pid_t holder = r == -EBUSY ? journal_holder(dir) : 0;
     if (r != -EBUSY)
         return r;
-    if (holder == getpid() || proc_stat_read(holder, &st) < 0) /* its restorer has the lock */
-        return journal_open(dir, RELIEF_WAIT_MS, out, err);
-    if (transient || !is_transient(&st))
+    const pid_t holder = journal_holder(dir);
+    const bool gone = holder == getpid() || proc_stat_read(holder, &st) < 0;
+    if (!gone && (transient || !is_transient(&st)))
         return r;
-    log_say(LOG_INFO, "a transient ceded (pid %d) is here, and is relieved", (int)st.id.pid);
-    proc_signal(st.id, SIGTERM);
+    if (!gone) { /* else its restorer has the lock */
+        log_say(LOG_INFO, "a transient ceded (pid %d) is here, and is relieved", (int)st.id.pid);
+        proc_signal(st.id, SIGTERM);
+    }
     return journal_open(dir, RELIEF_WAIT_MS, out, err);
 }
 
