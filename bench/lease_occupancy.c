@@ -89,8 +89,9 @@ static int occupancy_kernel(FILE *f, struct cede_gpus *g, void *function, unsign
             int theirs = 0;
             if (cu.blocks(&theirs, function, (int)sizes[i], dynamic[d]))
                 continue;
+            enum cede_limit limit;
             unsigned ours = cede_occupancy_blocks(&sm, sizes[i], (unsigned)registers,
-                                                  (unsigned)bytes + dynamic[d]);
+                                                  (unsigned)bytes + dynamic[d], &limit);
             if (ours != (unsigned)theirs && (*differ)++ < SHOWN)
                 fprintf(f,
                         "%s{\"threads\":%u,\"registers\":%d,\"static\":%d,\"dynamic\":%u,"

@@ -16,12 +16,13 @@
 
 /* ---- occupancy ------------------------------------------------------------------------------- */
 
-/* Key and occupancy of a lease for this kernel. With the pool's lock held; gives it up to ask the
- * driver. */
+/* Key and occupancy of a lease for this kernel, and the driver's figures where there are. With the
+ * pool's lock held; gives it up to ask the driver. */
 static int lease_measure(struct cede_pool *p, const struct lease_kernel *f,
-                         const struct cede_shape *s, struct lease_ask *a)
+                         const struct cede_shape *s, struct lease_ask *a,
+                         struct gpu_profile *profile)
 {
-    struct gpu_profile profile;
+    *profile = (struct gpu_profile){0};
     a->occupancy = LEASE_UNKNOWN;
     if (!f)
         return 0;
@@ -32,20 +33,20 @@ static int lease_measure(struct cede_pool *p, const struct lease_kernel *f,
     }
     if (!p->gpus)
         return 0;
-    if (!cede_kernels_profile(p->kernels, f, s, &profile)) {
+    if (!cede_kernels_profile(p->kernels, f, s, profile)) {
         struct lease_kernel copy = *f;
         struct gpu_error why;
         cede_pool_step_out(p);
         int r = cede_gpus_profile(p->gpus, copy.context, copy.function, s->threads, s->shared_bytes,
-                                  &profile, &why);
+                                  profile, &why);
         cede_pool_step_in(p);
         if (r)
             p->error = why;
         if (r || !p->open)
             return p->open ? cede_fail(r, "%s", why.text) : -ESHUTDOWN;
-        cede_kernels_learn(p->kernels, &copy, s, &profile);
+        cede_kernels_learn(p->kernels, &copy, s, profile);
     }
-    a->occupancy = cede_profile_share(&profile, s->blocks);
+    a->occupancy = cede_profile_share(profile, s->blocks);
     return 0;
 }
 
@@ -292,12 +293,13 @@ static int lease_acquire(struct cede_pool *p, struct lease_owner *owner, int dev
                               min_u64(s->memory_bytes, UINT64_MAX / p->config.capacity)};
     struct lease_waiter w = {.owner = owner, .memory = s->memory_bytes != 0};
     struct lease_data mine = {0};
+    struct gpu_profile profile;
     const struct lease_kernel *f;
     int r = lease_refused(p, device, kernel, s, &f);
     if (!r)
         r = owner_stopped(owner);
     if (!r)
-        r = lease_measure(p, f, s, &a);
+        r = lease_measure(p, f, s, &a, &profile);
     const bool reports = lease_reports(p, owner, s);
     if (!r && reports && timeout_us && !lease_report(p, s, &mine))
         r = -ESHUTDOWN;
@@ -374,6 +376,44 @@ CEDE_API int cede_acquire(struct cede_pool *p, int device, const char *kernel,
 {
     CALL(ALWAYS);
     return cede_lease_acquire(p, cede_owner_here(), device, kernel, shape, timeout_us, out);
+}
+
+/* ---- profiles -------------------------------------------------------------------------------- */
+
+static int lease_profile(struct cede_pool *p, const char *name, const struct cede_shape *s,
+                         struct cede_profile *out)
+{
+    const struct lease_kernel *f;
+    struct lease_ask a;
+    struct gpu_profile g;
+    int r = lease_refused(p, CEDE_ANY_DEVICE, name, s, &f);
+    r = r ? r : lease_measure(p, f, s, &a, &g);
+    if (r)
+        return p->open ? r : cede_pool_closed();
+    if (a.occupancy == LEASE_UNKNOWN)
+        return cede_fail(-ENODEV, "the pool has no GPU, whose driver knows '%.63s': use one", name);
+    *out = (struct cede_profile){.occupancy = (double)a.occupancy / LEASE_WHOLE,
+                                 .registers = g.registers,
+                                 .shared_bytes = g.shared_bytes,
+                                 .blocks_per_sm = g.blocks_per_sm,
+                                 .sms = g.sms};
+    if (g.sms)
+        cede_occupancy_blocks(&g.sm, g.threads, g.registers, g.shared_bytes, &out->limit);
+    return 0;
+}
+
+CEDE_API int cede_pool_profile(struct cede_pool *p, const char *name,
+                               const struct cede_shape *shape, struct cede_profile *out,
+                               size_t size)
+{
+    WHOLE_CALL;
+    CALL(GIVEN(name) && GIVEN(out) && SIZED(size, *out));
+    int r = cede_pool_enter(p);
+    if (r)
+        return r;
+    r = lease_profile(p, name, shape ? shape : &no_shape, out);
+    pthread_mutex_unlock(&p->lock);
+    return r;
 }
 
 /* ---- releasing ------------------------------------------------------------------------------- */

@@ -455,8 +455,15 @@ class PoolStatistics(Figures):
                 ("displaced", ctypes.c_uint64), ("busy_us", ctypes.c_uint64),
                 ("reserved", ctypes.c_uint64 * 4), ("error", ctypes.c_char * 128)]
 
+
+class Profile(Figures):
+    """What a kernel takes; cede_acquire(3) describes it. limit: 1 threads, 2 registers, 3 shared memory, 4 blocks."""
+    _fields_ = [("occupancy", ctypes.c_double)] + [(name, ctypes.c_uint) for name in (
+        "registers", "shared_bytes", "blocks_per_sm", "sms", "limit", "reserved")]
+
+
 _declare(pool_open="**", pool_close="p", pool_occupancy="psf", pool_kernel="psN", acquire="pis*q*", release="*",
-         lease_wanted="*", pool_get_statistics="pi*N")
+         lease_wanted="*", pool_profile="ps**N", pool_get_statistics="pi*N")
 _declare(None, pool_defaults="*")
 
 
@@ -605,6 +612,12 @@ class Pool(Handle):
         """The driver computes what a lease for `name` takes, from its shape. function: a CUfunction, as a number,
         whose context is current."""
         self._call("kernel", _name(name), function)
+
+    def profile(self, kernel, **shape):
+        """What a lease for `kernel` and this shape takes: a Profile."""
+        shape, out = _fill(_Shape(), "a lease", shape), Profile()
+        self._call("profile", _name(kernel), ctypes.byref(shape), ctypes.byref(out), ctypes.sizeof(out))
+        return out
 
     def statistics(self, device=0):
         """Of leases on one device."""

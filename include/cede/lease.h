@@ -89,6 +89,35 @@ struct cede_shape {
                         urgent_us */
 };
 
+/* What keeps more blocks of a kernel off a multiprocessor. */
+enum cede_limit {
+    CEDE_LIMIT_UNKNOWN,
+    CEDE_LIMIT_THREADS, /* its warps */
+    CEDE_LIMIT_REGISTERS,
+    CEDE_LIMIT_SHARED, /* its shared memory */
+    CEDE_LIMIT_BLOCKS, /* the number of blocks that it runs at most */
+};
+
+/* What a kernel takes, as leases count it. Of a kernel of cede_pool_occupancy() only `occupancy` is
+ * known, and all else is 0. */
+struct cede_profile {
+    double occupancy;       /* of the lease: the share of a GPU's warps, registers or shared memory,
+                               whichever is largest */
+    unsigned registers;     /* per thread */
+    unsigned shared_bytes;  /* per block, static and dynamic */
+    unsigned blocks_per_sm; /* at a time, on one multiprocessor */
+    unsigned sms;           /* multiprocessors of the GPU */
+    enum cede_limit limit;  /* of blocks_per_sm */
+    unsigned reserved;
+};
+
+/* Reads what a lease for this kernel and shape takes. shape: as cede_acquire() takes it. size:
+ * sizeof(*out). -EINVAL: name or out is NULL, this library does not know the size, or a shape
+ * without threads. -EIO: the driver computed no occupancy. -ENODEV: the pool has no GPU to ask.
+ * -ENOENT: no such kernel is registered. -ESHUTDOWN: the pool is not open. */
+int cede_pool_profile(struct cede_pool *p, const char *name, const struct cede_shape *shape,
+                      struct cede_profile *out, size_t size);
+
 struct cede_lease {
     void *stream; /* CUstream in the device's primary context; NULL without a GPU */
     int device;

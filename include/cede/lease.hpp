@@ -90,6 +90,15 @@ class pool
         detail::check(try_occupancy(name, share));
     }
 
+    /* What a lease for this kernel and shape takes. */
+    [[nodiscard]] cede_profile profile(const char *name, const shape &s = {}) const
+    {
+        cede_profile out;
+        const ::cede_shape c = raw(s);
+        detail::check(::cede_pool_profile(p_.get(), name, &c, &out, sizeof(out)));
+        return out;
+    }
+
     lease acquire(const char *kernel = nullptr, const shape &s = {}, int device = any_device,
                   microseconds timeout = timeout_default)
     {

@@ -1,6 +1,8 @@
 /* See occupancy.h. */
 #include "libcede/pure/occupancy.h"
 
+#include <string.h>
+
 #include "base/util.h"
 
 #define WARP           32U
@@ -30,22 +32,27 @@ static uint64_t occupancy_warps(uint32_t threads)
 }
 
 uint32_t cede_occupancy_blocks(const struct sm_limits *sm, uint32_t threads, uint32_t registers,
-                               uint32_t shared_bytes)
+                               uint32_t shared_bytes, enum cede_limit *limit)
 {
     uint64_t warps = occupancy_warps(threads), each = occupancy_warp_registers(registers);
     uint64_t shared = occupancy_block_shared(sm, shared_bytes);
-    if (!warps)
-        return 0;
-    uint64_t blocks = sm->threads / WARP / warps;
+    uint64_t room[CEDE_LIMIT_BLOCKS + 1];
+    memset(room, 0xff, sizeof(room)); /* no limit */
+    room[CEDE_LIMIT_THREADS] = warps ? sm->threads / WARP / warps : 0;
     if (sm->blocks)
-        blocks = min_u64(blocks, sm->blocks);
+        room[CEDE_LIMIT_BLOCKS] = sm->blocks;
+    if (sm->registers && each && warps)
+        room[CEDE_LIMIT_REGISTERS] = sm->registers / PARTITIONS / each * PARTITIONS / warps;
     if (sm->block_registers && each * occupancy_round_up(warps, PARTITIONS) > sm->block_registers)
-        return 0;
-    if (sm->registers && each)
-        blocks = min_u64(blocks, sm->registers / PARTITIONS / each * PARTITIONS / warps);
+        room[CEDE_LIMIT_REGISTERS] = 0;
     if (sm->shared_bytes && shared)
-        blocks = min_u64(blocks, sm->shared_bytes / shared);
-    return (uint32_t)blocks;
+        room[CEDE_LIMIT_SHARED] = sm->shared_bytes / shared;
+    *limit = CEDE_LIMIT_THREADS;
+    for (unsigned i = CEDE_LIMIT_REGISTERS; i < ARRAY_SIZE(room); i++) {
+        if (room[i] < room[*limit])
+            *limit = i;
+    }
+    return (uint32_t)room[*limit];
 }
 
 uint32_t cede_occupancy_share(const struct sm_limits *sm, uint32_t sms, uint64_t blocks,

@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "cede/lease.h"
+
 /* Of an SM; 0: not known, and no limit. */
 struct sm_limits {
     uint32_t threads, blocks;
@@ -15,9 +17,9 @@ struct sm_limits {
     uint32_t major;          /* compute capability */
 };
 
-/* 0: not even one. shared_bytes: static and dynamic. */
+/* 0: not even one. shared_bytes: static and dynamic. *limit: why there are no more. */
 uint32_t cede_occupancy_blocks(const struct sm_limits *sm, uint32_t threads, uint32_t registers,
-                               uint32_t shared_bytes);
+                               uint32_t shared_bytes, enum cede_limit *limit);
 
 /* Share in millionths of the warps, the registers or the shared memory of `sms` SMs, whichever is
  * largest: what is scarcest keeps other kernels out, however many warps are free. */

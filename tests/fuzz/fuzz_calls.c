@@ -332,6 +332,7 @@ static void act_on_resources(unsigned n)
     DO(depth == 0, CALL(cede_pool_close, P));
     ACT(cede_pool_kernel, P, KERNEL, OR_NULL(&at));
     ACT(cede_pool_occupancy, P, KERNEL, real());
+    ACT(cede_pool_profile, P, KERNEL, shape(), SIZED(struct cede_profile));
     ACT(cede_pool_get_statistics, P, DEVICE, SIZED(struct cede_pool_statistics));
     ACT(cede_acquire, P, DEVICE, KERNEL, shape(), timeout(), LEASE);
     ACT(cede_release, LEASE);

@@ -138,10 +138,12 @@ TEST(settings_of_pools)
 static void pool_is_closed(struct cede_pool *p, const struct cede_lease *held)
 {
     struct cede_pool_statistics s;
+    struct cede_profile f;
     struct cede_lease l;
     ROW(-ESHUTDOWN, cede_acquire, p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
     ROW(-ESHUTDOWN, cede_acquire, p, 0, NULL, NULL, 0, &l);
     ROW(-ESHUTDOWN, cede_pool_kernel, p, "k", &l);
+    ROW(-ESHUTDOWN, cede_pool_profile, p, "k", NULL, &f, sizeof(f));
     ROW(-ESHUTDOWN, cede_pool_occupancy, p, "k", 0.5);
     ROW(-ESHUTDOWN, cede_pool_get_statistics, p, 0, &s, sizeof(s));
     ROW(-ESTALE, cede_release, held);
@@ -163,6 +165,7 @@ TEST(leases)
     const int devices[] = {INT_MIN, -2, 2, CEDE_ONLY_DEVICE(2), INT_MAX};
     struct cede_pool_statistics s;
     struct cede_lease l, zero = {0}, garbage;
+    struct cede_profile f;
     c.capacity = 3;
     c.displace = 0;
     ROW(0, cede_pool_open, &c, &p);
@@ -193,6 +196,11 @@ TEST(leases)
     ROW(-EINVAL, cede_pool_occupancy, p, "k", NAN);
     ROW(0, cede_pool_kernel, p, "conv", &l);
     ROW(-EINVAL, cede_acquire, p, 0, "conv", NULL, 0, &l);
+    ROW(-EINVAL, cede_pool_profile, p, NULL, NULL, &f, sizeof(f));
+    ROW(-EINVAL, cede_pool_profile, p, "conv", NULL, NULL, sizeof(f));
+    ROW(-EINVAL, cede_pool_profile, p, "conv", NULL, &f, sizeof(f));
+    ROW(-ENOENT, cede_pool_profile, p, "k", NULL, &f, sizeof(f));
+    ROW(-ENODEV, cede_pool_profile, p, "conv", &(struct cede_shape){.threads = 1}, &f, sizeof(f));
     for (int i = 1; i < CEDE_KERNELS_MAX; i++)
         ROW(0, cede_pool_occupancy, p, (char[]){(char)('a' + i % 26), (char)('a' + i / 26), 0}, 0);
     ROW(-ENOSPC, cede_pool_occupancy, p, "one more", 0.5);

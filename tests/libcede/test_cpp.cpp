@@ -253,6 +253,9 @@ static void errors_say_what_was_wrong()
     CHECK(p && !why);
     p->occupancy("gemm", 0.3);
     p->kernel("conv", reinterpret_cast<void *>(2));
+    CHECK(p->profile("gemm").occupancy > 0.29 && p->profile("gemm").occupancy < 0.31);
+    fails(std::errc::no_such_file_or_directory, "cede_pool_profile",
+          [&] { (void)p->profile("x"); });
     for (double share : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()})
         fails(std::errc::invalid_argument, "cede_pool_occupancy",
               [&] { p->occupancy("x", share); });

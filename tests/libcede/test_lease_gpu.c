@@ -157,6 +157,19 @@ TEST(memory_of_other_programs_counts)
     close_pool(p);
 }
 
+static void profile_is(struct cede_pool *p, const char *kernel, double least, double most,
+                       unsigned blocks, enum cede_limit limit)
+{
+    struct cede_profile f;
+    assert_int_equal(
+        cede_pool_profile(p, kernel, &(struct cede_shape){.threads = 256}, &f, sizeof(f)), 0);
+    assert_true(f.occupancy >= least && f.occupancy <= most);
+    assert_int_equal(f.registers, limit ? cuda->registers : 0);
+    assert_int_equal(f.shared_bytes, limit ? cuda->static_bytes : 0);
+    assert_int_equal(f.blocks_per_sm, blocks);
+    assert_int_equal(f.limit, limit);
+}
+
 /* Registers and static shared memory are the kernel's own; the scarcest counts. */
 TEST(registers_and_shared_memory_count)
 {
@@ -167,12 +180,16 @@ TEST(registers_and_shared_memory_count)
     assert_int_equal(cede_pool_kernel(p, "registers", (void *)2), 0);
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "registers", &s, 0, &a), 0);
     assert_true(pool_stats(p, 0).occupancy == 1);
+    profile_is(p, "registers", 1, 1, 2, CEDE_LIMIT_REGISTERS);
     cuda->registers = 16;
     cuda->static_bytes =
         23976; /* and 1024 that the driver takes: 25000 of 100000, by blocks of 128 */
     assert_int_equal(cede_pool_kernel(p, "shared", (void *)3), 0);
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(1), "shared", &s, 0, &a), 0);
     assert_true(pool_stats(p, 1).occupancy > 0.75 && pool_stats(p, 1).occupancy < 0.76);
+    profile_is(p, "shared", 0.75, 0.76, 3, CEDE_LIMIT_SHARED);
+    assert_int_equal(cede_pool_occupancy(p, "said", 0.5), 0);
+    profile_is(p, "said", 0.5, 0.5, 0, CEDE_LIMIT_UNKNOWN);
     cuda->static_bytes = 0;
     close_pool(p);
 }

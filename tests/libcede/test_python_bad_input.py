@@ -61,7 +61,7 @@ OBJECTS = {
         (lambda c, *a: c.request(*a).__enter__(), 1, 1, 7), ("lead_cuda", 0), ("job_acquire", NOW), ("job_yield", ANY, ANY),
         ("connected",), ("wanted",), ("share",), ("statistics",)]),
     "pool": (lambda: cede.Pool(flags=1), [
-        ("occupancy", "gemm", 0.5), ("kernel", "gemm", 1), ("statistics", 0), ("try_acquire", 0, "gemm"),
+        ("occupancy", "gemm", 0.5), ("kernel", "gemm", 1), ("profile", "gemm"), ("statistics", 0), ("try_acquire", 0, "gemm"),
         (lambda p, *a: p.acquire(*a).__enter__(), 0, "gemm", NOW, ANY),
         (lambda p, *a: p.acquire(timeout_us=0, **dict(zip(LEASE, a))).__enter__(), *LEASE.values()),
         (lambda p, s: p.lease(stream=s).__enter__(), None)]),

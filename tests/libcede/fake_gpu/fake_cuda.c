@@ -95,6 +95,7 @@ CALL(cuDeviceGetAttribute, int *v, int attribute, int d)
     *v = attribute == 16    ? 4      /* SMs */
          : attribute == 75  ? 9      /* compute capability */
          : attribute == 81  ? 100000 /* shared memory of an SM */
+         : attribute == 12  ? 65536  /* registers of a block */
          : attribute == 82  ? 65536  /* registers of an SM */
          : attribute == 89  ? !fake_cuda.unmanaged
          : attribute == 106 ? 32 /* blocks of an SM */

@@ -343,21 +343,25 @@ TEST_LEASES(blocks_of_an_sm)
     const struct sm_limits turing = {1024, 16, 65536, 65536, 65536, 0, 7};
     static const struct {
         uint32_t threads, registers, shared, hopper, turing;
+        enum cede_limit limit; /* on hopper */
     } rows[] = {
-        {256, 32, 0, 8, 4},      {32, 16, 0, 32, 16},     {1024, 64, 0, 1, 1},
-        {1024, 65, 0, 0, 0},     {128, 167, 16384, 3, 3}, {256, 64, 8192, 4, 4},
-        {128, 32, 100000, 2, 0}, {96, 255, 0, 2, 2},      {64, 24, 1, 32, 16},
-        {128, 20, 40000, 5, 1},
+        {256, 32, 0, 8, 4, CEDE_LIMIT_THREADS},        {32, 16, 0, 32, 16, CEDE_LIMIT_BLOCKS},
+        {1024, 64, 0, 1, 1, CEDE_LIMIT_REGISTERS},     {1024, 65, 0, 0, 0, CEDE_LIMIT_REGISTERS},
+        {128, 167, 16384, 3, 3, CEDE_LIMIT_REGISTERS}, {256, 64, 8192, 4, 4, CEDE_LIMIT_REGISTERS},
+        {128, 32, 100000, 2, 0, CEDE_LIMIT_SHARED},    {96, 255, 0, 2, 2, CEDE_LIMIT_REGISTERS},
+        {64, 24, 1, 32, 16, CEDE_LIMIT_THREADS},       {128, 20, 40000, 5, 1, CEDE_LIMIT_SHARED},
     };
+    enum cede_limit limit;
     for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        assert_int_equal(
-            cede_occupancy_blocks(&hopper, rows[i].threads, rows[i].registers, rows[i].shared),
-            rows[i].hopper);
-        assert_int_equal(
-            cede_occupancy_blocks(&turing, rows[i].threads, rows[i].registers, rows[i].shared),
-            rows[i].turing);
+        assert_int_equal(cede_occupancy_blocks(&turing, rows[i].threads, rows[i].registers,
+                                               rows[i].shared, &limit),
+                         rows[i].turing);
+        assert_int_equal(cede_occupancy_blocks(&hopper, rows[i].threads, rows[i].registers,
+                                               rows[i].shared, &limit),
+                         rows[i].hopper);
+        assert_int_equal(limit, rows[i].limit);
     }
-    assert_int_equal(cede_occupancy_blocks(&hopper, 0, 32, 0), 0);
+    assert_int_equal(cede_occupancy_blocks(&hopper, 0, 32, 0, &limit), 0);
 }
 
 /* The scarcest: warps, registers, shared memory. */
