@@ -57,6 +57,6 @@ none() { # standard input has no line; `!` would not end the script
 }
 readelf -d "$d/static" | { grep libcede || true; } | none
 readelf -d "$lib/libcede.so.0" | grep NEEDED | { grep -v 'libc\.so' || true; } | none
-nm -D --defined-only "$lib/libcede.so.0" | { grep -v ' cede_.*@@CEDE_0\.1$\| CEDE_0\.1$' || true; } | none
+nm -D --defined-only "$lib/libcede.so.0" | { grep -v ' cede_.*@@CEDE_0\.2$\| CEDE_0\.2$' || true; } | none
 # A program that is linked with the archive may have functions of any name but cede_*. One name is <sys/sdt.h>'s.
 nm -g --defined-only "$lib/libcede.a" | awk 'NF == 3 { n++ } NF == 3 && $3 !~ /^cede_|^_\.stapsdt\.base$/ { print; bad = 1 } END { exit bad || n < 50 }'
