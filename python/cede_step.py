@@ -35,6 +35,7 @@ import numbers
 import threading
 
 import cede
+import cede_queue
 import cede_scope
 
 DEPTH_MAX = 4
@@ -51,12 +52,13 @@ class _Step(ctypes.Structure):
 
 _STEP = ctypes.CFUNCTYPE(_int, _p, ctypes.POINTER(_Step))
 _LEFT = ctypes.CFUNCTYPE(None, _p, _p, _int)
+_JOINED = ctypes.CFUNCTYPE(None, _p, ctypes.POINTER(cede_queue._Batch), _u64)
 
 
 class _Config(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("flags", _uint), ("depth", _uint), ("batch", _uint),
                 ("requests", _uint), ("stream", _p), ("futures", _p), ("scope", _p), ("queue", _p), ("device", _uint), ("arg", _p),
-                ("schedule", _STEP), ("launch", _STEP), ("finish", _STEP), ("left", _LEFT), ("joined", _p)]
+                ("schedule", _STEP), ("launch", _STEP), ("finish", _STEP), ("left", _LEFT), ("joined", _JOINED)]
 
 
 class _FutureConfig(ctypes.Structure):
@@ -157,15 +159,17 @@ class Loop(cede.Handle):
     """The functions are called by once(); an exception in one of them comes out of it. left: called with a
     request and a reason when no step has it any more. Requests are objects that can be keys of a dict. stream: one of
     PyTorch, cede.CURRENT, or a handle; without it the loop makes one. scope: a cede_scope.Scope; once it is cancelled,
-    no step is scheduled, and once() raises OSError ECANCELED."""
+    no step is scheduled, and once() raises OSError ECANCELED. queue: a cede_queue.Queue, of whose `device` the loop takes
+    its requests, in place of join(); joined(request, batch) is called before the first step that may have one, and
+    batch.room_bytes is kept until it has left."""
 
     _prefix, _Config, _Statistics = "step_", _Config, Statistics
-    _own = ("flags", "stream", "futures", "scope", "arg", "schedule", "launch", "finish", "left")
+    _own = ("flags", "stream", "futures", "scope", "queue", "arg", "schedule", "launch", "finish", "left", "joined")
 
-    def __init__(self, schedule, launch, finish, left=None, *, futures=None, stream=None, scope=None, gpu=True, spin=False,
-                 **settings):
+    def __init__(self, schedule, launch, finish, left=None, *, futures=None, stream=None, scope=None, queue=None, joined=None,
+                 gpu=True, spin=False, **settings):
         self._config = c = self._configure(settings)  # holds the functions
-        self._schedule, self._launch, self._finish, self._left = schedule, launch, finish, left
+        self._schedule, self._launch, self._finish, self._left, self._joined = schedule, launch, finish, left, joined
         for name in ("schedule", "launch", "finish"):
             cede._function(getattr(self, "_" + name), name)
             setattr(c, name, _STEP(getattr(self, "_on_" + name)))
@@ -173,9 +177,14 @@ class Loop(cede.Handle):
         self._lock, self._ids, self._users, self._last = threading.Lock(), {}, {}, 0
         self._steps = {}
         c.flags, c.stream = (0 if gpu else 1) | (2 if spin else 0), cede._stream_handle(stream)
-        uses = cede._of(scope, cede_scope.Scope, "scope"), cede._of(futures, Futures, "futures")
-        c.scope, c.futures = uses
-        self._uses = scope, futures  # are not forgotten before
+        uses = (cede._of(scope, cede_scope.Scope, "scope"), cede._of(futures, Futures, "futures"),
+                cede._of(queue, cede_queue.Queue, "queue"))
+        c.scope, c.futures, c.queue = uses
+        if queue:
+            c.joined = _JOINED(self._on_joined if joined is None else cede._function(joined, "joined") and self._on_joined)
+        elif joined:
+            raise ValueError("cede_step.Loop: joined is called for requests of a queue: give queue too")
+        self._uses = scope, futures, queue  # are not forgotten before
         self._open("step_open", ctypes.byref(c), ..., uses=uses)
 
     def _on_schedule(self, _, raw):
@@ -198,6 +207,14 @@ class Loop(cede.Handle):
         step.results = raw.contents.result[:n] if raw.contents.result else None
         r = self._run(self._finish, step)
         return r if isinstance(r, int) and r < 0 else 0
+
+    def _on_joined(self, _, raw, number):
+        key = raw.contents.user[0]
+        request = self._uses[2]._take(key)
+        with self._lock:
+            self._users[key], self._ids[request] = (request, None), number
+        if self._joined:
+            self._run(self._joined, request, cede_queue.Batch(raw.contents, [request]))
 
     def _on_left(self, _, key, reason):
         with self._lock:

@@ -8,6 +8,7 @@ import unittest.mock
 import cede
 import cede_graph
 import cede_memory
+import cede_queue
 import cede_step
 
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -147,6 +148,50 @@ class Numbers(unittest.TestCase):
                 pass
             self.assertEqual(found[:5], [1, 2, 3, 4, 5])
             self.assertIn("joined=1, left=1", repr(loop.statistics()))
+
+    def test_a_loop_takes_its_requests_from_a_queue(self):
+        found, rooms, left = {"a": [], "b": []}, {}, []
+
+        def joined(request, batch):
+            rooms[request] = batch.room_bytes
+
+        def schedule(step):
+            for request in list(rooms):
+                loop.add(request)
+            return step.n > 0
+
+        def launch(step):
+            futures.store([step.number] * step.n, step.symbol)
+
+        def finish(step):
+            for request, token in zip(step.requests, step.results):
+                found[request].append(token)
+                if len(found[request]) == 3:
+                    loop.leave(request)
+                    del rooms[request]
+
+        memory = cede_memory.Memory(total_bytes=1000, flags=1)
+        queue = cede_queue.Queue(memory=[memory], batches=2)
+        queue.set_lease(0, memory_bytes=100)
+        futures = cede_step.Futures(64, gpu=False)
+        with cede_step.Loop(schedule, launch, finish, lambda *why: left.append(why), futures=futures, queue=queue, requests=2, batch=4,
+                            joined=joined, gpu=False) as loop:
+            queue.submit("a")
+            queue.submit("b")
+            self.assertTrue(loop.once())
+            self.assertEqual(rooms, {"a": 100, "b": 100})
+            self.assertEqual(memory.statistics().promised_bytes, 200)
+            with self.assertRaisesRegex(ValueError, "takes its requests from its queue"):
+                loop.join("c")
+            while len(left) < 2:
+                loop.once()
+            self.assertEqual(queue.shutdown(), [])
+            self.assertFalse(loop.once())
+        self.assertEqual({len(tokens) for tokens in found.values()}, {3})
+        self.assertEqual((sorted(left), rooms, memory.statistics().promised_bytes), ([("a", 0), ("b", 0)], {}, 0))
+        self.assertEqual((queue.statistics().ended, queue.statistics().failed), (2, 0))
+        with self.assertRaisesRegex(ValueError, "give queue too"):
+            cede_step.Loop(schedule, launch, finish, joined=joined, gpu=False)
 
 
 unittest.main()
