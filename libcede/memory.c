@@ -42,10 +42,10 @@ static void memory_empty(struct cede_memory *m)
         struct allocation *a = *(struct allocation **)m->allocations;
         tdelete(a, &m->allocations, cede_memory_compare);
         if (m->gpu)
-            cede_memory_gpu_release(m->gpu, a->address, &why);
+            cede_gpus_deallocate(m->gpu, a->address, &why);
         free(a);
     }
-    cede_memory_gpu_close(m->gpu);
+    cede_gpus_close(m->gpu);
     cede_rooms_free(m->rooms);
     free(m->data);
     m->gpu = NULL;
@@ -86,13 +86,13 @@ static bool memory_config_valid(const struct cede_memory_config *c)
 static int memory_fill(struct cede_memory *m)
 {
     struct cede_memory_config *c = &m->config;
-    int r = c->flags & CEDE_MEMORY_NO_GPU ? -ENODEV
-                                          : cede_memory_gpu_open(c->device, &m->gpu, &m->error);
+    int r =
+        c->flags & CEDE_MEMORY_NO_GPU ? -ENODEV : cede_gpus_open_one(c->device, &m->gpu, &m->error);
     if (r && m->error.text[0] && (r != -ENODEV || !c->total_bytes))
         return cede_fail(r, "%s", m->error.text);
     if (r && (r != -ENODEV || !c->total_bytes))
         return SAY(r, {-ENODEV, "total_bytes is 0, and no GPU is used: set it"});
-    uint64_t there = m->gpu ? cede_memory_gpu_total(m->gpu) : c->total_bytes;
+    uint64_t there = m->gpu ? cede_gpus_memory(m->gpu, 0) : c->total_bytes;
     struct rooms_config rooms = {.total_bytes =
                                      c->total_bytes ? min_u64(c->total_bytes, there) : there,
                                  .capacity = c->capacity,
@@ -254,7 +254,7 @@ static void memory_name(struct cede_memory_user *u)
 static int memory_users(struct cede_memory *m, struct cede_memory_user v[static USERS_MAX])
 {
     cede_memory_step_out(m);
-    int n = m->gpu ? cede_memory_gpu_users(m->gpu, v, USERS_MAX) : -ENOTSUP;
+    int n = m->gpu ? cede_gpus_users(m->gpu, v, USERS_MAX) : -ENOTSUP;
     for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
         v[i].ours = v[i].pid == (int)getpid();
         memory_name(&v[i]);

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #include "cede/memory.h"
-#include "libcede/memory_gpu.h"
+#include "libcede/gpus.h"
 #include "libcede/owner.h"
 #include "libcede/pure/needs.h"
 #include "libcede/pure/rooms.h"
@@ -40,7 +40,7 @@ struct cede_memory {
     unsigned inside; /* threads that wait, or call the driver or the daemon */
     struct cede_memory_config config;
     struct rooms *rooms;
-    struct memory_gpu *gpu; /* NULL: none */
+    struct cede_gpus *gpu; /* NULL: none */
     struct room_data *data;
     void *allocations; /* struct allocation by address: tsearch(3) */
     unsigned nallocations;

@@ -41,7 +41,7 @@ static void memory_skip(struct cede_memory *m, const struct cede_range *range, c
 static void memory_move(struct cede_memory *m, const struct cede_range *range, void **stream,
                         uint64_t *id)
 {
-    const char *why = m->gpu ? cede_memory_gpu_unmanaged(m->gpu) : "the handle has no GPU";
+    const char *why = m->gpu ? cede_gpus_unmanaged(m->gpu) : "the handle has no GPU";
     struct gpu_error e = {""};
     *id = 0;
     if (why) {
@@ -54,9 +54,9 @@ static void memory_move(struct cede_memory *m, const struct cede_range *range, v
         return;
     }
     cede_memory_step_out(m);
-    int advised = cede_memory_gpu_advise(m->gpu, range, &e);
+    int advised = cede_gpus_advise(m->gpu, range, &e);
     struct gpu_error why_not = {""};
-    int r = cede_memory_gpu_prefetch(m->gpu, range, stream, &why_not);
+    int r = cede_gpus_prefetch(m->gpu, range, stream, &why_not);
     cede_memory_step_in(m);
     if (r || advised)
         memory_skip(m, range, r ? why_not.text : e.text);
@@ -75,7 +75,7 @@ static void memory_moved(struct cede_memory *m, void *stream, const uint64_t *id
     struct gpu_error why = {""};
     if (stream) {
         cede_memory_step_out(m);
-        int r = cede_memory_gpu_finish(m->gpu, stream, &why);
+        int r = cede_gpus_finish(m->gpu, stream, &why);
         cede_memory_step_in(m);
         if (r)
             m->error = why;

@@ -55,7 +55,7 @@ void cede_memory_sample(struct cede_memory *m, bool now)
     m->sampling = true;
     m->stale = false;
     cede_memory_step_out(m);
-    int r = cede_memory_gpu_free(m->gpu, &bytes, &why);
+    int r = cede_gpus_available(m->gpu, 0, &bytes, &why);
     cede_memory_step_in(m);
     m->sampling = false;
     m->sampled_ns = cede_clock_now_ns();
@@ -78,8 +78,8 @@ static void memory_ask_daemon(struct cede_memory *m, uint64_t bytes, uint64_t no
     m->asked = bytes != 0;
     m->ask_ns = now_ns + ASK_NS;
     cede_memory_step_out(m);
-    int r = cede_link_room(m->config.daemon, cede_memory_gpu_uuid(m->gpu), bytes, why.text,
-                           sizeof(why.text));
+    int r =
+        cede_link_room(m->config.daemon, cede_gpus_uuid(m->gpu), bytes, why.text, sizeof(why.text));
     cede_memory_step_in(m);
     if (bytes && r == 0)
         m->daemon_asked++;
@@ -264,13 +264,13 @@ static int memory_take(struct cede_memory *m, uint64_t id, uint64_t bytes, struc
 {
     struct gpu_error why = {""};
     cede_memory_step_out(m);
-    int r = cede_memory_gpu_allocate(m->gpu, bytes, &a->address, &why);
+    int r = cede_gpus_allocate(m->gpu, bytes, &a->address, &why);
     cede_memory_step_in(m);
     a->bytes = bytes;
     a->reservation = id;
     if (r == 0 && !tsearch(a, &m->allocations, cede_memory_compare)) {
         cede_memory_step_out(m);
-        cede_memory_gpu_release(m->gpu, a->address, &why);
+        cede_gpus_deallocate(m->gpu, a->address, &why);
         cede_memory_step_in(m);
         a->address = 0;
         r = -ENOMEM;
@@ -376,7 +376,7 @@ CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
     tdelete(a, &m->allocations, cede_memory_compare);
     m->nallocations--;
     cede_memory_step_out(m);
-    r = cede_memory_gpu_release(m->gpu, address, &why);
+    r = cede_gpus_deallocate(m->gpu, address, &why);
     cede_memory_step_in(m);
     cede_rooms_freed(m->rooms, a->reservation, a->bytes);
     free(a);
