@@ -10,12 +10,18 @@
 
 #include "base/cancel_guard.h"
 #include "libcede/api.h"
+#include "libcede/cuda.h"
 #include "libcede/error.h"
 #include "libcede/pure/future_slots.h"
-#include "libcede/step_gpu.h"
+
+#define THREADS 256U /* of a block */
+
+enum future_kernel { FUTURE_PLACE, FUTURE_STORE, FUTURE_RESOLVE, FUTURE_KERNELS };
 
 struct cede_futures {
-    struct step_gpu *gpu;             /* NULL: the addresses below are the host's */
+    struct cuda cu; /* or the host's calls */
+    bool gpu;
+    void *module, *kernels[FUTURE_KERNELS];
     uint64_t ring, place, missing_at; /* addresses for kernels: slots, place, missing */
     volatile uint32_t *missing;
     uint32_t mask;
@@ -31,40 +37,83 @@ CEDE_API void cede_future_defaults(struct cede_future_config *c)
 
 static void future_free(struct cede_futures *f)
 {
-    if (f->gpu) {
-        if (f->ring)
-            cede_step_gpu_memory_end(f->gpu, f->ring);
-        if (f->missing)
-            cede_step_gpu_pinned_end(f->gpu, (void *)f->missing);
-        cede_step_gpu_close(f->gpu);
-    } else {
-        free((void *)(uintptr_t)f->ring);
-        free((void *)f->missing);
-    }
+    if (f->ring)
+        f->cu.dealloc(f->ring);
+    if (f->missing)
+        f->cu.host_free((void *)f->missing);
+    if (f->module)
+        f->cu.module_unload(f->module);
     free(f->slots);
     free(f);
+}
+
+/* The kernels on the host; their parameters are as cede_future.ptx has them. */
+#define PARAMETER(i, type) (*(type *)params[i])
+
+static void host_place(uint32_t i, void **params)
+{
+    if (i == 0)
+        future_place(PARAMETER(0, uint32_t *), PARAMETER(1, uint32_t), PARAMETER(2, uint32_t));
+}
+
+static void host_store(uint32_t i, void **params)
+{
+    future_store(i, PARAMETER(0, struct future_slot *), PARAMETER(1, uint32_t),
+                 PARAMETER(2, const uint32_t *), PARAMETER(3, uint32_t), PARAMETER(4, uint32_t),
+                 PARAMETER(5, const char *), PARAMETER(6, int64_t), PARAMETER(7, uint32_t));
+}
+
+static void host_resolve(uint32_t i, void **params)
+{
+    future_resolve(i, PARAMETER(0, const struct future_slot *), PARAMETER(1, uint32_t),
+                   PARAMETER(2, uint32_t *), PARAMETER(3, uint32_t), PARAMETER(4, char *),
+                   PARAMETER(5, int64_t), PARAMETER(6, uint32_t));
+}
+
+static const struct {
+    const char *name;
+    host_kernel host;
+} kernels[] = {[FUTURE_PLACE] = {"cede_future_place", host_place},
+               [FUTURE_STORE] = {"cede_future_store", host_store},
+               [FUTURE_RESOLVE] = {"cede_future_resolve", host_resolve}};
+
+static int future_load(struct cede_futures *f)
+{
+    void *context;
+    f->cu = cede_cuda_host;
+    for (unsigned i = 0; !f->gpu && i < FUTURE_KERNELS; i++)
+        f->kernels[i] = (void *)kernels[i].host;
+    int r = f->gpu ? cede_cuda_here(&f->cu, CUDA_STEPS, &context) : 0;
+    if (r == 0 && f->gpu)
+        r = cede_cuda_failed(&f->cu, f->cu.module_load(&f->module, cede_future_ptx),
+                             "load the future map's kernels", &f->error);
+    for (unsigned i = 0; r == 0 && f->gpu && i < FUTURE_KERNELS; i++)
+        r = cede_cuda_failed(&f->cu,
+                             f->cu.module_function(&f->kernels[i], f->module, kernels[i].name),
+                             "find the future map's kernels", &f->error);
+    return r;
 }
 
 static int future_set_up(struct cede_futures *f, const struct cede_future_config *c)
 {
     /* `place` is behind the slots */
     size_t slots = c->slots * sizeof(struct future_slot), bytes = slots + 2 * sizeof(uint32_t);
-    void *words = NULL;
     int r = cede_slots_new(c->slots, &f->slots);
+    f->gpu = !(c->flags & CEDE_FUTURE_NO_GPU);
     f->mask = c->slots - 1;
-    if (r == 0 && c->flags & CEDE_FUTURE_NO_GPU) {
-        f->ring = (uint64_t)(uintptr_t)calloc(1, bytes);
-        words = calloc(1, sizeof(uint32_t));
-        f->missing_at = (uint64_t)(uintptr_t)words;
-        r = f->ring && words ? 0 : -ENOMEM;
-    } else if (r == 0) {
-        r = cede_step_gpu_open(&f->gpu, true, &f->error);
-        if (r == 0)
-            r = cede_step_gpu_memory(f->gpu, bytes, &f->ring, &f->error);
-        if (r == 0)
-            r = cede_step_gpu_pinned(f->gpu, sizeof(uint32_t), &words, &f->missing_at, &f->error);
-    }
-    f->missing = words;
+    if (r == 0)
+        r = future_load(f);
+    if (r == 0)
+        r = cede_cuda_failed(&f->cu, f->cu.alloc(&f->ring, bytes), "allocate GPU memory",
+                             &f->error);
+    /* The default stream clears it, for which non-blocking streams do not wait. */
+    if (r == 0)
+        r = cede_cuda_failed(&f->cu, f->cu.clear(f->ring, 0, bytes), "clear GPU memory", &f->error);
+    if (r == 0)
+        r = cede_cuda_failed(&f->cu, f->cu.stream_sync(NULL), "clear GPU memory", &f->error);
+    if (r == 0)
+        r = cede_cuda_pinned(&f->cu, sizeof(uint32_t), (void **)&f->missing, &f->missing_at,
+                             &f->error);
     f->place = f->ring + slots;
     return r;
 }
@@ -157,8 +206,12 @@ static int future_launch(struct cede_futures *f, enum future_kernel k, unsigned 
                          void *stream)
 {
     struct gpu_error e;
+    unsigned threads = n < THREADS ? n : THREADS;
     WHOLE_CALL;
-    int r = cede_step_gpu_launch(f->gpu, k, n, params, stream, &e);
+    int r = cede_cuda_failed(&f->cu,
+                             f->cu.launch(f->kernels[k], (n + THREADS - 1) / THREADS, 1, 1, threads,
+                                          1, 1, 0, stream, params, NULL),
+                             "launch a kernel of the future map", &e);
     if (r) {
         pthread_mutex_lock(&f->lock);
         f->error = e;
@@ -180,13 +233,7 @@ static int future_put_store(struct cede_futures *f, void *stream, const struct c
     struct cede_future_array v = *a;
     v.stride = v.stride ? v.stride : 1;
     void *params[] = {&f->ring, &f->mask, &place, &tag, &v.n, &v.address, &v.stride, &v.bytes};
-    if (f->gpu)
-        return future_launch(f, FUTURE_STORE, v.n, params, stream);
-    for (uint32_t i = 0; i < v.n; i++)
-        future_store(i, (struct future_slot *)(uintptr_t)f->ring, f->mask,
-                     (const uint32_t *)(uintptr_t)place, tag, v.n,
-                     (const char *)(uintptr_t)v.address, v.stride, v.bytes);
-    return 0;
+    return future_launch(f, FUTURE_STORE, v.n, params, stream);
 }
 
 CEDE_API int cede_future_store(struct cede_futures *f, void *stream,
@@ -209,10 +256,7 @@ CEDE_API int cede_future_place(struct cede_futures *f, void *stream, int64_t sym
     CALL(GIVEN(f) && future_is_symbol(symbol) && SETTINGS(cede_setting("n", n, 0, f->mask + 1)));
     uint32_t tag = (uint32_t)-symbol;
     void *params[] = {&f->place, &tag, &n};
-    if (f->gpu)
-        return future_launch(f, FUTURE_PLACE, 1, params, stream);
-    future_place((uint32_t *)(uintptr_t)f->place, tag, n);
-    return 0;
+    return future_launch(f, FUTURE_PLACE, 1, params, stream);
 }
 
 CEDE_API int cede_future_resolve(struct cede_futures *f, void *stream,
@@ -222,20 +266,14 @@ CEDE_API int cede_future_resolve(struct cede_futures *f, void *stream,
     struct cede_future_array v = *inputs;
     v.stride = v.stride ? v.stride : 1;
     void *params[] = {&f->ring, &f->mask, &f->missing_at, &v.n, &v.address, &v.stride, &v.bytes};
-    if (f->gpu)
-        return future_launch(f, FUTURE_RESOLVE, v.n, params, stream);
-    for (uint32_t i = 0; i < v.n; i++)
-        future_resolve(i, (const struct future_slot *)(uintptr_t)f->ring, f->mask,
-                       (uint32_t *)(uintptr_t)f->missing_at, v.n, (char *)(uintptr_t)v.address,
-                       v.stride, v.bytes);
-    return 0;
+    return future_launch(f, FUTURE_RESOLVE, v.n, params, stream);
 }
 
 /* ---- for the overlap loop -------------------------------------------------------------------- */
 
 bool cede_future_on_gpu(const struct cede_futures *f)
 {
-    return f->gpu != NULL;
+    return f->gpu;
 }
 
 int cede_future_copy_out(struct cede_futures *f, void *stream, int64_t symbol, unsigned n,
@@ -245,11 +283,10 @@ int cede_future_copy_out(struct cede_futures *f, void *stream, int64_t symbol, u
     uint32_t at = (uint32_t)(-symbol - 1) & f->mask;
     for (unsigned done = 0, part; r == 0 && done < n; done += part, at = 0) {
         part = n - done < f->mask + 1 - at ? n - done : f->mask + 1 - at;
-        uint64_t from = f->ring + at * sizeof(*to);
-        if (f->gpu)
-            r = cede_step_gpu_copy_out(f->gpu, to + done, from, part * sizeof(*to), stream, e);
-        else
-            memcpy(to + done, (const void *)(uintptr_t)from, part * sizeof(*to));
+        r = cede_cuda_failed(
+            &f->cu,
+            f->cu.copy_out(to + done, f->ring + at * sizeof(*to), part * sizeof(*to), stream),
+            "copy a step's results", e);
     }
     return r;
 }

@@ -6,8 +6,10 @@
 #include <stdbool.h>
 
 #include "cede/future.h"
+#include "libcede/cuda.h"
 #include "libcede/future_kernels.h"
-#include "libcede/gpus.h"
+
+extern const char cede_future_ptx[]; /* cede_future.ptx */
 
 /* Whether the map is on a GPU. */
 bool cede_future_on_gpu(const struct cede_futures *f);

@@ -1,31 +1,36 @@
-/* Inside libcede: the calls that leases make of the vendor's libraries, which are opened at run
- * time. Knows no policy. All functions may be called from several threads at once. */
+/* Inside libcede: the GPUs of this machine, as leases and cede/memory.h use them: libcuda's and
+ * libnvidia-ml's calls. Knows no policy. A device's primary context is retained when it is first
+ * needed. All functions may be called from several threads at once; they return 0 or -EIO, unless
+ * they say otherwise. */
 #ifndef CEDE_LIBCEDE_GPUS_H
 #define CEDE_LIBCEDE_GPUS_H
 
-#include <stddef.h>
-#include <stdint.h>
-
+#include "cede/memory.h"
+#include "libcede/cuda.h"
 #include "libcede/pure/occupancy.h"
 
 struct cede_gpus;
 
-/* A text for people, where a call fails. */
-struct gpu_error {
-    char text[128];
-};
-
 /* -ENODEV: no driver, or no GPU. -ENOMEM. *out is NULL then. */
 int cede_gpus_open(struct cede_gpus **out, struct gpu_error *e);
+/* For memory: that device alone, which is number 0 in what follows. */
+int cede_gpus_open_one(int ordinal, struct cede_gpus **out, struct gpu_error *e);
 void cede_gpus_close(struct cede_gpus *g);
 
 unsigned cede_gpus_count(const struct cede_gpus *g);
 uint64_t cede_gpus_memory(const struct cede_gpus *g, unsigned device); /* bytes; 0: not known */
-/* What is free now, whichever program has the rest. 0 or -EIO. */
-int cede_gpus_free(struct cede_gpus *g, unsigned device, uint64_t *bytes);
+/* What is free now, whichever program has the rest. */
+int cede_gpus_available(struct cede_gpus *g, unsigned device, uint64_t *bytes, struct gpu_error *e);
+static inline int cede_gpus_free(struct cede_gpus *g, unsigned device, uint64_t *bytes)
+{
+    struct gpu_error why;
+    return cede_gpus_available(g, device, bytes, &why);
+}
+
+/* ---- leases ---------------------------------------------------------------------------------- */
 
 /* A stream in the device's primary context. level 0: the driver's ordinary priority; each more is
- * one higher, as far as the driver goes. 0 or -EIO. */
+ * one higher, as far as the driver goes. */
 int cede_gpus_stream(struct cede_gpus *g, unsigned device, unsigned level, void **out,
                      struct gpu_error *e);
 void cede_gpus_stream_end(struct cede_gpus *g, unsigned device, void *stream);
@@ -35,7 +40,7 @@ void cede_gpus_stream_end(struct cede_gpus *g, unsigned device, void *stream);
 void *cede_gpus_context(const struct cede_gpus *g);
 
 /* A function's occupancy figures, asked in its context (NULL: the first device's primary context).
- * 0 or -EIO. */
+ */
 struct gpu_profile {
     uint32_t threads, blocks_per_sm, sms;
     uint32_t registers;    /* per thread */
@@ -47,5 +52,28 @@ int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsign
 
 /* Percent of NVML's last sampling period in which any kernel ran. -ENOTSUP: not known. */
 int cede_gpus_utilization(struct cede_gpus *g, unsigned device, unsigned *percent);
+
+/* ---- memory: of cede_gpus_open_one() --------------------------------------------------------- */
+
+/* As the daemon's "visible" takes it: "GPU-...", or "": not known. */
+const char *cede_gpus_uuid(const struct cede_gpus *g);
+
+/* -ENOMEM: the driver has too little. */
+int cede_gpus_allocate(struct cede_gpus *g, uint64_t bytes, uint64_t *address, struct gpu_error *e);
+int cede_gpus_deallocate(struct cede_gpus *g, uint64_t address, struct gpu_error *e);
+
+/* Why no range can be moved on this GPU; NULL: it can. */
+const char *cede_gpus_unmanaged(const struct cede_gpus *g);
+/* Advice, as far as the driver knows it. */
+int cede_gpus_advise(struct cede_gpus *g, const struct cede_range *range, struct gpu_error *e);
+/* Begins to move a range to the GPU, in *stream, which is made if it is NULL. */
+int cede_gpus_prefetch(struct cede_gpus *g, const struct cede_range *range, void **stream,
+                       struct gpu_error *e);
+/* Waits for all that was begun in it, and destroys it. */
+int cede_gpus_finish(struct cede_gpus *g, void *stream, struct gpu_error *e);
+
+/* The processes, in no order, without names. How many there are, of which at most n were written.
+ * -ENOTSUP. */
+int cede_gpus_users(struct cede_gpus *g, struct cede_memory_user *users, unsigned n);
 
 #endif

@@ -29,6 +29,8 @@ static int graph_failed(const struct cede_graph *g, int r);
 
 static int graph_configure(struct cede_graph *g, const struct cede_graph_config *config)
 {
+    void *context;
+    int r = 0;
     cede_graph_defaults(&g->config);
     if (config && !SIZED(config->size, *config))
         return -EINVAL;
@@ -44,7 +46,9 @@ static int graph_configure(struct cede_graph *g, const struct cede_graph_config 
     g->n = (unsigned)n;
     const char *wanted = getenv("CEDE_GRAPH");
     g->eager = g->config.flags & CEDE_GRAPH_EAGER || (wanted && strcmp(wanted, "0") == 0);
-    return SAY(g->eager ? 0 : cede_graph_load(&g->cu, &g->device),
+    if (!g->eager && (r = cede_cuda_here(&g->cu, CUDA_GRAPHS, &context)) == 0)
+        r = g->cu.ctx_device(&g->device) ? -ENOSYS : 0;
+    return SAY(r,
                {-ENOSYS, "no libcuda of driver 525 or later, or no context is current: create one "
                          "first, or set CEDE_GRAPH_EAGER"});
 }
@@ -152,7 +156,7 @@ static int graph_run(struct cede_graph *g, unsigned n, unsigned *took)
         if (r <= 0)
             return r ? r : graph_run_eagerly(g, i, n);
     }
-    int code = g->cu.launch(e->exec, g->stream);
+    int code = g->cu.graph_launch(e->exec, g->stream);
     if (code == GRAPH_CUDA_NO_MEMORY) {
         cede_graph_refuse(g, (unsigned)i, CEDE_GRAPH_NO_MEMORY, code);
         return graph_run_eagerly(g, i, n);

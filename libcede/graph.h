@@ -10,41 +10,8 @@
 #include <stdbool.h>
 
 #include "cede/graph.h"
+#include "libcede/cuda.h"
 #include "libcede/pure/graph_plan.h"
-
-struct graph_update_result {
-    int result;
-    void *node, *from;
-};
-
-/* The suffixes are the names under which libcuda exports the present versions of these calls. The
- * newest is cuGraphExecUpdate_v2: CUDA 12.0, driver 525. */
-#define GRAPH_CALLS(X)                                                                             \
-    X(error_name, "cuGetErrorName", (int r, const char **s))                                       \
-    X(ctx_current, "cuCtxGetCurrent", (void **context))                                            \
-    X(ctx_device, "cuCtxGetDevice", (int *device))                                                 \
-    X(trim, "cuDeviceGraphMemTrim", (int device))                                                  \
-    X(synchronize, "cuStreamSynchronize", (void *stream))                                          \
-    X(memory, "cuMemGetInfo_v2", (size_t * free_bytes, size_t * bytes))                            \
-    X(exchange_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                             \
-    X(capturing, "cuStreamIsCapturing", (void *stream, int *status))                               \
-    X(begin, "cuStreamBeginCapture_v2", (void *stream, int mode))                                  \
-    X(end, "cuStreamEndCapture", (void *stream, void **graph))                                     \
-    X(nodes, "cuGraphGetNodes", (void *graph, void **nodes, size_t *n))                            \
-    X(instantiate, "cuGraphInstantiateWithFlags",                                                  \
-      (void **exec, void *graph, unsigned long long flags))                                        \
-    X(update, "cuGraphExecUpdate_v2",                                                              \
-      (void *exec, void *graph, struct graph_update_result *result))                               \
-    X(upload, "cuGraphUpload", (void *exec, void *stream))                                         \
-    X(launch, "cuGraphLaunch", (void *exec, void *stream))                                         \
-    X(exec_destroy, "cuGraphExecDestroy", (void *exec))                                            \
-    X(destroy, "cuGraphDestroy", (void *graph))
-
-struct graph_driver {
-#define X(field, symbol, args) int(*field) args;
-    GRAPH_CALLS(X)
-#undef X
-};
 
 /* What the latest failure was; one word, so that it can be read at any time. */
 enum graph_failure {
@@ -68,7 +35,7 @@ struct graph_entry {
 struct cede_graph {
     atomic_bool busy;
     _Atomic uint64_t epoch; /* of the program's addresses */
-    struct graph_driver cu;
+    struct cuda cu;
     int device;
     bool eager; /* capture nothing */
     struct cede_graph_config config;
@@ -103,9 +70,6 @@ static inline void graph_fail(struct cede_graph *g, enum graph_failure what, uns
 }
 
 /* ---- graph_capture.c ------------------------------------------------------------------------- */
-
-/* -ENOSYS: no libcuda, or too old, or no context is current. device: of the context. */
-int cede_graph_load(struct graph_driver *cu, int *device);
 
 /* The program captures the stream itself. */
 bool cede_graph_captured_outside(const struct cede_graph *g);

@@ -1,11 +1,8 @@
 /* Captures of a graph cache: see graph.h. An attempt that fails ends the capture, so that stream
  * and context work as before, and nothing of the step has run then. Knows no bucket's size but to
  * hand it to the step. */
-#include <dlfcn.h>
 #include <errno.h>
 
-#include "base/symbols.h"
-#include "base/util.h"
 #include "libcede/clock.h"
 #include "libcede/graph.h"
 
@@ -13,19 +10,6 @@
 enum { MODE_THREAD_LOCAL = 1, MODE_RELAXED = 2 };
 /* A step that allocates from a memory pool and leaves the freeing to later can run again. */
 enum { AUTO_FREE_ON_LAUNCH = 1 };
-
-#define X(field, symbol, args) {symbol, offsetof(struct graph_driver, field)},
-static const struct symbol graph_symbols[] = {GRAPH_CALLS(X)};
-#undef X
-
-int cede_graph_load(struct graph_driver *cu, int *device)
-{
-    void *context = NULL, *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!lib || symbols_find(lib, graph_symbols, ARRAY_SIZE(graph_symbols), cu) ||
-        cu->ctx_current(&context) || !context || cu->ctx_device(device))
-        return -ENOSYS;
-    return 0;
-}
 
 bool cede_graph_captured_outside(const struct cede_graph *g)
 {
@@ -82,7 +66,7 @@ static int graph_attempt(struct cede_graph *g, unsigned i, int mode, void **grap
     if (!code && !*own)
         *graph = made;
     else if (made)
-        g->cu.destroy(made);
+        g->cu.graph_destroy(made);
     return code;
 }
 
@@ -105,7 +89,7 @@ static int graph_attempts(struct cede_graph *g, unsigned i, void **graph, int *o
         *own = 0;
         return code;
     }
-    g->cu.destroy(*graph);
+    g->cu.graph_destroy(*graph);
     code = graph_attempt(g, i, MODE_THREAD_LOCAL, graph, own);
     *reason = cede_graph_explain(code, true);
     if (!code && !*own)
@@ -116,7 +100,7 @@ static int graph_attempts(struct cede_graph *g, unsigned i, void **graph, int *o
 static uint64_t graph_free_memory(const struct cede_graph *g)
 {
     size_t available = 0, all = 0;
-    return g->cu.memory(&available, &all) == 0 ? available : 0;
+    return g->cu.info(&available, &all) == 0 ? available : 0;
 }
 
 /* A new executable graph. If the GPU is full, others go first. */
@@ -145,7 +129,7 @@ static int graph_make(struct cede_graph *g, unsigned i, void *graph)
         if (code != GRAPH_CUDA_NO_MEMORY || oldest < 0)
             return code;
         graph_evict(g, (unsigned)oldest);
-        g->cu.synchronize(g->stream); /* one that runs still has its memory */
+        g->cu.stream_sync(g->stream); /* one that runs still has its memory */
         g->cu.trim(g->device);
     }
 }
@@ -154,7 +138,7 @@ static int graph_make(struct cede_graph *g, unsigned i, void *graph)
 static bool graph_update(struct cede_graph *g, unsigned i, void *graph)
 {
     struct graph_entry *e = &g->entries[i];
-    struct graph_update_result why = {0, NULL, NULL};
+    struct cuda_update_result why = {0, NULL, NULL};
     if (!e->exec)
         return false;
     uint64_t start = cede_clock_now_ns();
@@ -204,7 +188,7 @@ static int graph_renew(struct cede_graph *g, unsigned i)
         cede_graph_refuse(g, i, CEDE_GRAPH_EMPTY, 0);
     else if (!code && !graph_update(g, i, graph))
         code = graph_make(g, i, graph);
-    g->cu.destroy(graph);
+    g->cu.graph_destroy(graph);
     if (code)
         cede_graph_refuse(
             g, i, code == GRAPH_CUDA_NO_MEMORY ? CEDE_GRAPH_NO_MEMORY : CEDE_GRAPH_NOT_EXECUTABLE,

@@ -5,7 +5,6 @@
  * lead ends, and a request that came meanwhile pays for two switches (H200, driver 580.159.04,
  * 2026-11-21). A lead ends with its request, keep_ns after the request's work was queued, or when
  * its time is up, whatever became of the program. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,8 +14,8 @@
 #include <sys/prctl.h>
 
 #include "base/cancel_guard.h"
-#include "base/symbols.h"
 #include "libcede/clock.h"
+#include "libcede/cuda.h"
 #include "libcede/lead.h"
 #include "libcede/pure/lead_plan.h"
 
@@ -25,32 +24,8 @@
 /* Oversleep of the thread that is made up for, at most. */
 #define LATE_MAX_NS (500 * NSEC_PER_USEC)
 
-enum { CU_STREAM_NON_BLOCKING = 1, CU_HOST_PORTABLE = 1, CU_HOST_DEVICEMAP = 2 };
-
-#define CALLS(X)                                                                                   \
-    X(ctx_current, "cuCtxGetCurrent", (void **context))                                            \
-    X(ctx_push, "cuCtxPushCurrent_v2", (void *context))                                            \
-    X(ctx_pop, "cuCtxPopCurrent_v2", (void **context))                                             \
-    X(priorities, "cuCtxGetStreamPriorityRange", (int *least, int *greatest))                      \
-    X(module_load, "cuModuleLoadData", (void **module, const void *image))                         \
-    X(module_unload, "cuModuleUnload", (void *module))                                             \
-    X(module_function, "cuModuleGetFunction", (void **f, void *module, const char *name))          \
-    X(stream_create, "cuStreamCreateWithPriority", (void **s, unsigned flags, int priority))       \
-    X(stream_sync, "cuStreamSynchronize", (void *s))                                               \
-    X(stream_destroy, "cuStreamDestroy_v2", (void *s))                                             \
-    X(host_alloc, "cuMemHostAlloc", (void **p, size_t bytes, unsigned flags))                      \
-    X(host_pointer, "cuMemHostGetDevicePointer_v2", (uint64_t * device, void *p, unsigned flags))  \
-    X(host_free, "cuMemFreeHost", (void *p))                                                       \
-    X(launch, "cuLaunchKernel",                                                                    \
-      (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,      \
-       unsigned shared_bytes, void *s, void **params, void **extra))
-
 struct lead {
-    struct {
-#define X(field, symbol, args) int(*field) args;
-        CALLS(X)
-#undef X
-    } cu;
+    struct cuda cu;
     void *context, *module, *lead, *tail, *stream;
     volatile uint32_t *words; /* as cede_lead.ptx has them */
     uint64_t gpu_words;       /* their address there */
@@ -81,7 +56,7 @@ static void lead_launch(struct lead *l)
      * from memory, as asking the driver would break a graph capture in another thread. */
     if (l->words[2] != l->launched)
         return;
-    if (l->cu.ctx_current(&current) || (current != l->context && l->cu.ctx_push(l->context))) {
+    if (l->cu.ctx_current(&current) || (current != l->context && l->cu.push(l->context))) {
         l->broken = true;
         return;
     }
@@ -92,7 +67,7 @@ static void lead_launch(struct lead *l)
     l->launched_ns = cede_clock_now_ns();
     l->gone_ns = l->launched_ns + limit + MARGIN_NS;
     if (current != l->context)
-        l->cu.ctx_pop(&current);
+        l->cu.pop(&current);
 }
 
 /* Sleeps, wakes earlier by the oversleep seen before (virtual machines: up to 0.4 ms), then spins.
@@ -187,21 +162,10 @@ void cede_lead_end(struct lead *l, uint32_t number, bool queued)
     pthread_mutex_unlock(&l->lock);
 }
 
-static int lead_load(struct lead *l)
-{
-    static const struct symbol calls[] = {
-#define X(field, symbol, args) {symbol, offsetof(struct lead, cu.field)},
-        CALLS(X)
-#undef X
-    };
-    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD); /* the program has it, or no CUDA */
-    return lib && !symbols_find(lib, calls, sizeof(calls) / sizeof(*calls), l) ? 0 : -ENOSYS;
-}
-
 static void lead_free(struct lead *l)
 {
     void *other;
-    if (l->context && l->cu.ctx_push(l->context) == 0) {
+    if (l->context && l->cu.push(l->context) == 0) {
         if (l->stream) {
             l->cu.stream_sync(l->stream);
             l->cu.stream_destroy(l->stream);
@@ -210,7 +174,7 @@ static void lead_free(struct lead *l)
             l->cu.module_unload(l->module);
         if (l->words)
             l->cu.host_free((void *)l->words);
-        l->cu.ctx_pop(&other);
+        l->cu.pop(&other);
     }
     pthread_cond_destroy(&l->wake);
     pthread_mutex_destroy(&l->lock);
@@ -224,8 +188,8 @@ static bool lead_set_up(struct lead *l)
     if (l->cu.priorities(&least, &greatest) || l->cu.module_load(&l->module, cede_lead_ptx) ||
         l->cu.module_function(&l->lead, l->module, "cede_lead") ||
         l->cu.module_function(&l->tail, l->module, "cede_tail") ||
-        l->cu.stream_create(&l->stream, CU_STREAM_NON_BLOCKING, greatest) ||
-        l->cu.host_alloc(&words, 3 * sizeof(uint32_t), CU_HOST_PORTABLE | CU_HOST_DEVICEMAP))
+        l->cu.stream_create(&l->stream, CUDA_STREAM_NONBLOCKING, greatest) ||
+        l->cu.host_alloc(&words, 3 * sizeof(uint32_t), CUDA_HOST_PORTABLE | CUDA_HOST_DEVICEMAP))
         return false;
     l->words = words;
     l->words[0] = l->words[1] = l->words[2] = 0;
@@ -250,9 +214,7 @@ int cede_lead_open(uint64_t keep_ns, struct lead **out)
     l->keep_ns = keep_ns;
     cede_clock_cond_init(&l->wake);
     pthread_mutex_init(&l->lock, NULL);
-    int r = lead_load(l);
-    if (!r && (l->cu.ctx_current(&l->context) || !l->context))
-        r = -ENOSYS;
+    int r = cede_cuda_here(&l->cu, CUDA_LEADS, &l->context);
     if (!r && !lead_set_up(l))
         r = -EIO;
     if (!r)

@@ -1,10 +1,11 @@
-/* libcede: opens and closes handles of a GPU's memory, and says what there is; see cede/memory.h,
- * memory.h. */
+/* libcede: the handles of cede/memory.h, and what there is of a GPU's memory; see memory.h. */
 #include "libcede/memory.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <search.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +16,164 @@
 #include "libcede/clock.h"
 #include "libcede/error.h"
 
-#define USERS_MAX 256U
+#define USERS_MAX  256U
+#define GIB(bytes) ((double)(bytes) / (1U << 30))
 
 static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- locks, and failures in words -------------------------------------------------------------
+ */
+
+struct cede_memory cede_memory_table[CEDE_MEMORIES_MAX] = {
+    [0 ... CEDE_MEMORIES_MAX - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                                     .left = PTHREAD_COND_INITIALIZER}};
+
+int cede_memory_compare(const void *a, const void *b)
+{
+    const struct allocation *x = a, *y = b;
+    return (x->address > y->address) - (x->address < y->address);
+}
+
+static bool memory_valid(const struct cede_memory *m)
+{
+    return m >= cede_memory_table && m < cede_memory_table + CEDE_MEMORIES_MAX;
+}
+
+static int memory_closed(void)
+{
+    return cede_fail(-ESHUTDOWN, "the handle is closed, in a forked child too: open another");
+}
+
+int cede_memory_enter(struct cede_memory *m)
+{
+    if (!memory_valid(m))
+        return cede_fail(-EINVAL, "%p is no handle: give what cede_memory_open() has set",
+                         (void *)m);
+    pthread_mutex_lock(&m->lock);
+    if (m->open)
+        return 0;
+    pthread_mutex_unlock(&m->lock);
+    return memory_closed();
+}
+
+__attribute__((format(printf, 4, 5))) static void memory_add(char *text, size_t size, size_t *at,
+                                                             const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = *at < size ? vsnprintf(text + *at, size - *at, format, args) : 0;
+    va_end(args);
+    *at += n > 0 ? (size_t)n : 0;
+}
+
+static void memory_describe(const struct cede_memory *m, char *text, size_t size, size_t *at)
+{
+    const struct cede_memory_statistics *s = m->s;
+    memory_add(
+        text, size, at,
+        "GPU %d: there is room for %.2f GiB of %.2f GiB: %.2f GiB are free, %.2f GiB of them "
+        "are the reserve and %.2f GiB are promised; %u threads wait; this process allocated "
+        "%.2f GiB here",
+        m->config.device, GIB(s->available_bytes), GIB(s->total_bytes), GIB(s->free_bytes),
+        GIB(s->reserve_bytes), GIB(s->promised_bytes), s->waiting, GIB(s->allocated_bytes));
+}
+
+/* A failure in words; see error.h. With the lock held. */
+static int memory_say(const struct cede_memory *m, int r)
+{
+    char text[320];
+    size_t at = 0;
+    if (r == -ESHUTDOWN && !m->open)
+        return memory_closed();
+    if (r == -ENOMEM) {
+        memory_describe(m, text, sizeof(text), &at);
+        return cede_fail(r, "%s; cede_memory_text() says which programs have it", text);
+    }
+    return SAY(r, {-ENOSPC, "there are `capacity` reservations and waits: release some"},
+               {-ESTALE, "the reservation is not of this handle, or was released: release it once"},
+               {-ENODEV, "no GPU is used: allocate from one"}, {-EIO, m->error.text});
+}
+
+void cede_memory_step_out(struct cede_memory *m)
+{
+    m->inside++;
+    pthread_mutex_unlock(&m->lock);
+}
+
+void cede_memory_step_in(struct cede_memory *m)
+{
+    pthread_mutex_lock(&m->lock);
+    if (--m->inside == 0)
+        pthread_cond_broadcast(&m->left);
+}
+
+int cede_memory_leave(struct cede_memory *m, int r)
+{
+    void (*call)(void *arg, enum cede_pressure now) = NULL;
+    void *arg = m->config.arg;
+    int now = m->open ? m->s->pressure : m->pressure;
+    if (now != m->pressure)
+        call = m->config.on_pressure;
+    m->pressure = now;
+    if (call) {
+        cede_memory_step_out(m);
+        call(arg, (enum cede_pressure)now);
+        cede_memory_step_in(m);
+    }
+    r = memory_say(m, r);
+    pthread_mutex_unlock(&m->lock);
+    return r;
+}
+
+/* ---- what is free ---------------------------------------------------------------------------- */
+
+void cede_memory_wake_first(struct cede_memory *m)
+{
+    uint64_t bytes, id = cede_rooms_first(m->rooms, &bytes);
+    if (id && m->data[room_slot(id)].waiter)
+        pthread_cond_signal(&m->data[room_slot(id)].waiter->cond);
+}
+
+void cede_memory_run_events(struct cede_memory *m, uint64_t now_ns)
+{
+    struct room_event e;
+    bool any = false;
+    while (m->open && cede_rooms_step(m->rooms, now_ns, &e)) {
+        struct room_data *h = &m->data[room_slot(e.id)];
+        h->waiter->granted = e.granted;
+        h->waiter->done = true;
+        pthread_cond_signal(&h->waiter->cond);
+        h->waiter = NULL;
+        any = true;
+    }
+    if (any)
+        cede_memory_wake_first(m);
+}
+
+void cede_memory_sample(struct cede_memory *m, bool now)
+{
+    uint64_t bytes = 0, allocated = cede_rooms_allocated(m->rooms);
+    struct gpu_error why;
+    if (!m->gpu || m->sampling ||
+        (!now && m->sampled_ns &&
+         cede_clock_now_ns() < time_after(m->sampled_ns, m->config.polling_us, NSEC_PER_USEC)))
+        return;
+    m->sampling = true;
+    m->stale = false;
+    cede_memory_step_out(m);
+    int r = cede_gpus_available(m->gpu, 0, &bytes, &why);
+    cede_memory_step_in(m);
+    m->sampling = false;
+    m->sampled_ns = cede_clock_now_ns();
+    if (r)
+        m->error = why;
+    else
+        cede_rooms_set_free(m->rooms, bytes, allocated);
+    if (m->open) {
+        cede_memory_run_events(m, m->sampled_ns);
+        cede_memory_wake_first(m);
+    }
+}
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -42,22 +198,13 @@ static void memory_empty(struct cede_memory *m)
         struct allocation *a = *(struct allocation **)m->allocations;
         tdelete(a, &m->allocations, cede_memory_compare);
         if (m->gpu)
-            cede_memory_gpu_release(m->gpu, a->address, &why);
+            cede_gpus_deallocate(m->gpu, a->address, &why);
         free(a);
     }
-    cede_memory_gpu_close(m->gpu);
+    cede_gpus_close(m->gpu);
     cede_rooms_free(m->rooms);
     free(m->data);
-    m->gpu = NULL;
-    m->rooms = NULL;
-    m->data = NULL;
-    m->nallocations = 0;
-    m->needs = (struct needs){0};
-    m->sampling = m->stale = m->asked = false;
-    m->sampled_ns = m->ask_ns = m->daemon_asked = 0;
-    m->pressure = 0;
-    m->prefetched_ranges = m->prefetched_bytes = m->skipped_ranges = 0;
-    m->skipped[0] = m->error.text[0] = '\0';
+    memset(&m->config, 0, sizeof(*m) - offsetof(struct cede_memory, config));
 }
 
 /* The parent's locks and memory are not the child's: its handles are closed. */
@@ -86,30 +233,24 @@ static bool memory_config_valid(const struct cede_memory_config *c)
 static int memory_fill(struct cede_memory *m)
 {
     struct cede_memory_config *c = &m->config;
-    int r = c->flags & CEDE_MEMORY_NO_GPU ? -ENODEV
-                                          : cede_memory_gpu_open(c->device, &m->gpu, &m->error);
+    int r =
+        c->flags & CEDE_MEMORY_NO_GPU ? -ENODEV : cede_gpus_open_one(c->device, &m->gpu, &m->error);
     if (r && m->error.text[0] && (r != -ENODEV || !c->total_bytes))
         return cede_fail(r, "%s", m->error.text);
     if (r && (r != -ENODEV || !c->total_bytes))
         return SAY(r, {-ENODEV, "total_bytes is 0, and no GPU is used: set it"});
-    uint64_t there = m->gpu ? cede_memory_gpu_total(m->gpu) : c->total_bytes;
-    struct rooms_config rooms = {.total_bytes =
-                                     c->total_bytes ? min_u64(c->total_bytes, there) : there,
-                                 .capacity = c->capacity,
-                                 .high = c->high,
-                                 .critical = c->critical};
-    rooms.reserve_bytes = c->reserve_bytes
-                              ? c->reserve_bytes
-                              : (uint64_t)((double)rooms.total_bytes * c->reserve_fraction);
-    if (rooms.reserve_bytes >= rooms.total_bytes)
+    uint64_t there = m->gpu ? cede_gpus_memory(m->gpu, 0) : c->total_bytes;
+    c->total_bytes = c->total_bytes ? min_u64(c->total_bytes, there) : there;
+    if (!c->reserve_bytes)
+        c->reserve_bytes = (uint64_t)((double)c->total_bytes * c->reserve_fraction);
+    if (c->reserve_bytes >= c->total_bytes)
         return cede_fail(-EINVAL, "reserve_bytes is %llu: there are %llu bytes",
-                         (unsigned long long)rooms.reserve_bytes,
-                         (unsigned long long)rooms.total_bytes);
-    r = cede_rooms_new(&rooms, &m->rooms);
+                         (unsigned long long)c->reserve_bytes, (unsigned long long)c->total_bytes);
+    r = cede_rooms_new(c, &m->rooms);
     if (r)
         return r;
-    c->total_bytes = rooms.total_bytes;
-    c->reserve_bytes = rooms.reserve_bytes;
+    m->s = cede_rooms_statistics(m->rooms);
+    m->s->has_gpu = m->gpu != NULL;
     m->data = calloc(c->capacity, sizeof(*m->data));
     return m->data ? 0 : -ENOMEM;
 }
@@ -146,7 +287,7 @@ CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct ce
         m->generation++;
         m->open = true;
         cede_memory_sample(m, true);
-        m->pressure = cede_rooms_view(m->rooms).pressure;
+        m->pressure = m->s->pressure;
         pthread_mutex_unlock(&m->lock);
         *out = m;
     }
@@ -187,7 +328,7 @@ CEDE_API int cede_memory_pressure(struct cede_memory *m)
     if (r)
         return r;
     cede_memory_sample(m, false);
-    r = m->open ? cede_rooms_view(m->rooms).pressure : -ESHUTDOWN;
+    r = m->open ? m->s->pressure : -ESHUTDOWN;
     return cede_memory_leave(m, r);
 }
 
@@ -198,29 +339,7 @@ CEDE_API int cede_memory_get_statistics(struct cede_memory *m, struct cede_memor
     int r = cede_memory_enter(m);
     if (r)
         return r;
-    struct rooms_view v = cede_rooms_view(m->rooms);
-    *out = (struct cede_memory_statistics){
-        .has_gpu = m->gpu != NULL,
-        .pressure = v.pressure,
-        .waiting = v.waiting,
-        .reservations = v.reservations,
-        .allocations = m->nallocations,
-        .total_bytes = m->config.total_bytes,
-        .free_bytes = v.free_bytes,
-        .reserve_bytes = m->config.reserve_bytes,
-        .promised_bytes = v.promised_bytes,
-        .allocated_bytes = v.allocated_bytes,
-        .available_bytes = v.available_bytes,
-        .granted = v.granted,
-        .timed_out = v.timed_out,
-        .waited = v.waited,
-        .longest_wait_us = v.longest_wait_ns / NSEC_PER_USEC,
-        .daemon_asked = m->daemon_asked,
-        .prefetched_ranges = m->prefetched_ranges,
-        .prefetched_bytes = m->prefetched_bytes,
-        .skipped_ranges = m->skipped_ranges,
-    };
-    memcpy(out->skipped, m->skipped, sizeof(out->skipped));
+    *out = *m->s;
     _Static_assert(sizeof(out->error) == sizeof(m->error.text), "one length");
     memcpy(out->error, m->error.text, sizeof(out->error));
     pthread_mutex_unlock(&m->lock);
@@ -254,7 +373,7 @@ static void memory_name(struct cede_memory_user *u)
 static int memory_users(struct cede_memory *m, struct cede_memory_user v[static USERS_MAX])
 {
     cede_memory_step_out(m);
-    int n = m->gpu ? cede_memory_gpu_users(m->gpu, v, USERS_MAX) : -ENOTSUP;
+    int n = m->gpu ? cede_gpus_users(m->gpu, v, USERS_MAX) : -ENOTSUP;
     for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
         v[i].ours = v[i].pid == (int)getpid();
         memory_name(&v[i]);
@@ -293,18 +412,18 @@ CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
     int n = m->open ? memory_users(m, v) : 0;
     bool open = m->open;
     if (open)
-        cede_memory_describe(m, text, size, &at);
+        memory_describe(m, text, size, &at);
     pthread_mutex_unlock(&m->lock);
     if (!open)
-        return cede_memory_closed();
+        return memory_closed();
     for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
-        cede_memory_add(text, size, &at, "%s%s (pid %d%s) has ", i ? ", " : "; ",
-                        v[i].name[0] ? v[i].name : "a process", v[i].pid,
-                        v[i].ours ? ", this process" : "");
+        memory_add(text, size, &at, "%s%s (pid %d%s) has ", i ? ", " : "; ",
+                   v[i].name[0] ? v[i].name : "a process", v[i].pid,
+                   v[i].ours ? ", this process" : "");
         if (v[i].bytes == UINT64_MAX)
-            cede_memory_add(text, size, &at, "an unknown amount");
+            memory_add(text, size, &at, "an unknown amount");
         else
-            cede_memory_add(text, size, &at, "%.2f GiB", MEMORY_GIB(v[i].bytes));
+            memory_add(text, size, &at, "%.2f GiB", GIB(v[i].bytes));
     }
     return 0;
 }

@@ -1,8 +1,6 @@
 /* Inside libcede: a handle of cede_memory_open(), shared by
- *   memory_table.c  the handles, their locks, and their failures in words
- *   memory.c        opening, closing, statistics, users
- *   memory_room.c   waiting for room, allocating, freeing
- *   memory_lease.c  leases with memory, managed ranges, what kernels need
+ *   memory.c       the handles and their locks, statistics, users
+ *   memory_room.c  waiting for room, allocating, freeing, leases with memory
  * Nothing that may take time is asked of the driver or the daemon with the lock held.
  *
  * Handles are slots that are never freed, and a reservation names its handle by slot and
@@ -14,7 +12,7 @@
 #include <stdbool.h>
 
 #include "cede/memory.h"
-#include "libcede/memory_gpu.h"
+#include "libcede/gpus.h"
 #include "libcede/owner.h"
 #include "libcede/pure/needs.h"
 #include "libcede/pure/rooms.h"
@@ -38,22 +36,20 @@ struct cede_memory {
     bool open;
     uint64_t generation;
     unsigned inside; /* threads that wait, or call the driver or the daemon */
+    /* all 0 while it is not open */
     struct cede_memory_config config;
     struct rooms *rooms;
-    struct memory_gpu *gpu; /* NULL: none */
+    struct cede_memory_statistics *s; /* of rooms */
+    struct cede_gpus *gpu;            /* NULL: none */
     struct room_data *data;
     void *allocations; /* struct allocation by address: tsearch(3) */
-    unsigned nallocations;
     struct needs needs;
-    bool sampling;       /* a thread asks the driver what is free */
-    bool stale;          /* something was freed since it was asked */
-    uint64_t sampled_ns; /* 0: never */
-    bool asked;          /* the daemon is to make room */
-    uint64_t ask_ns;     /* when it is asked again */
-    uint64_t daemon_asked;
-    int pressure; /* that was reported */
-    uint64_t prefetched_ranges, prefetched_bytes, skipped_ranges;
-    char skipped[128];
+    bool sampling;          /* a thread asks the driver what is free */
+    bool stale;             /* something was freed since it was asked */
+    uint64_t sampled_ns;    /* 0: never */
+    bool asked;             /* the daemon is to make room */
+    uint64_t ask_ns;        /* when it is asked again */
+    int pressure;           /* that was reported */
     struct gpu_error error; /* the latest */
 };
 
@@ -65,12 +61,6 @@ extern struct cede_memory cede_memory_table[CEDE_MEMORIES_MAX];
 
 /* 0: open, and its lock is held. -EINVAL, -ESHUTDOWN. */
 int cede_memory_enter(struct cede_memory *m);
-int cede_memory_closed(void); /* cede_fail(-ESHUTDOWN) */
-/* What there is, in words, with the lock held. Both add to what is in text up to *at. */
-void cede_memory_describe(const struct cede_memory *m, char *text, size_t size, size_t *at);
-void cede_memory_add(char *text, size_t size, size_t *at, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-#define MEMORY_GIB(bytes) ((double)(bytes) / (1U << 30))
 /* Gives up the lock for a call of the driver or the daemon, and takes it again. The handle may be
  * closed meanwhile, but what it has stays until then. */
 void cede_memory_step_out(struct cede_memory *m);
@@ -80,20 +70,15 @@ void cede_memory_step_in(struct cede_memory *m);
 int cede_memory_leave(struct cede_memory *m, int r);
 int cede_memory_compare(const void *a, const void *b); /* two struct allocation */
 
-/* ---- memory_room.c: with the lock held ---- */
-
-/* Asks the driver what is free, if that is due; now: at once. */
+/* Asks the driver what is free, if that is due; now: at once. With the lock held, as the next two.
+ */
 void cede_memory_sample(struct cede_memory *m, bool now);
-/* Reserves by until_ns, for an owner or NULL. *id: see rooms.h. */
-int cede_memory_wait(struct cede_memory *m, const struct lease_owner *owner, uint64_t bytes,
-                     uint64_t until_ns, uint64_t *id);
-/* Ends a reservation, and wakes the threads whose turn it is. */
-int cede_memory_end(struct cede_memory *m, uint64_t id);
-uint64_t cede_memory_until(const struct cede_memory *m, cede_timeout timeout_us);
-struct cede_reservation cede_memory_reservation(const struct cede_memory *m, uint64_t id,
-                                                uint64_t bytes);
+/* Wakes the threads that get their room by now, or time out. None waits once the handle is closed,
+ * though their reservations do. */
+void cede_memory_run_events(struct cede_memory *m, uint64_t now_ns);
+void cede_memory_wake_first(struct cede_memory *m); /* the first in line */
 
-/* ---- memory_lease.c ---- */
+/* ---- memory_room.c ---- */
 
 /* cede_memory_acquire() for an owner, without ranges. p: NULL: the room alone. */
 int cede_memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease_owner *owner,

@@ -1,8 +1,12 @@
-/* libcede: waits for room in a GPU's memory, allocates and frees; see cede/memory.h, memory.h. The
- * first thread in line looks at what the driver says is free and asks the daemon for room; the
- * others sleep until it is their turn or their time is up. */
+/* libcede: waits for room in a GPU's memory, allocates and frees; leases with memory; see
+ * cede/memory.h, memory.h. The first thread in line looks at what the driver says is free and asks
+ * the daemon for room; the others sleep until it is their turn or their time is up. Of a lease with
+ * memory the room comes first and the lease second, and the ranges move while the lease is waited
+ * for. A thread with a lease allocates from its reservation without waiting; so no thread waits for
+ * a lease that waits for its room. */
 #include <errno.h>
 #include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/cancel_guard.h"
@@ -17,58 +21,6 @@
 #define ASK_NS    NSEC_PER_SEC        /* between two requests for the same room */
 #define REFUSE_NS (10 * NSEC_PER_SEC) /* the same, where the daemon refused */
 
-/* ---- what is free ---------------------------------------------------------------------------- */
-
-static void memory_wake_first(struct cede_memory *m)
-{
-    uint64_t bytes, id = cede_rooms_first(m->rooms, &bytes);
-    if (id && m->data[room_slot(id)].waiter)
-        pthread_cond_signal(&m->data[room_slot(id)].waiter->cond);
-}
-
-/* Wakes the threads that get their room by now, or time out. None waits once the handle is closed,
- * though their reservations do. */
-static void memory_run_events(struct cede_memory *m, uint64_t now_ns)
-{
-    struct room_event e;
-    bool any = false;
-    while (m->open && cede_rooms_step(m->rooms, now_ns, &e)) {
-        struct room_data *h = &m->data[room_slot(e.id)];
-        h->waiter->granted = e.granted;
-        h->waiter->done = true;
-        pthread_cond_signal(&h->waiter->cond);
-        h->waiter = NULL;
-        any = true;
-    }
-    if (any)
-        memory_wake_first(m);
-}
-
-void cede_memory_sample(struct cede_memory *m, bool now)
-{
-    uint64_t bytes = 0, allocated = cede_rooms_allocated(m->rooms);
-    struct gpu_error why;
-    if (!m->gpu || m->sampling ||
-        (!now && m->sampled_ns &&
-         cede_clock_now_ns() < time_after(m->sampled_ns, m->config.polling_us, NSEC_PER_USEC)))
-        return;
-    m->sampling = true;
-    m->stale = false;
-    cede_memory_step_out(m);
-    int r = cede_memory_gpu_free(m->gpu, &bytes, &why);
-    cede_memory_step_in(m);
-    m->sampling = false;
-    m->sampled_ns = cede_clock_now_ns();
-    if (r)
-        m->error = why;
-    else
-        cede_rooms_set_free(m->rooms, bytes, allocated);
-    if (m->open) {
-        memory_run_events(m, m->sampled_ns);
-        memory_wake_first(m);
-    }
-}
-
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
 /* bytes: that are to be free; 0: no longer. */
@@ -78,11 +30,11 @@ static void memory_ask_daemon(struct cede_memory *m, uint64_t bytes, uint64_t no
     m->asked = bytes != 0;
     m->ask_ns = now_ns + ASK_NS;
     cede_memory_step_out(m);
-    int r = cede_link_room(m->config.daemon, cede_memory_gpu_uuid(m->gpu), bytes, why.text,
-                           sizeof(why.text));
+    int r =
+        cede_link_room(m->config.daemon, cede_gpus_uuid(m->gpu), bytes, why.text, sizeof(why.text));
     cede_memory_step_in(m);
     if (bytes && r == 0)
-        m->daemon_asked++;
+        m->s->daemon_asked++;
     if (bytes && r < 0) {
         m->error = why;
         m->asked = false;
@@ -118,6 +70,15 @@ static void memory_sleep(struct cede_memory *m, struct room_waiter *w, bool firs
     pthread_cond_timedwait(&w->cond, &m->lock, &t);
 }
 
+/* Ends a reservation, and wakes the threads whose turn it is. */
+static int memory_end(struct cede_memory *m, uint64_t id)
+{
+    int r = cede_rooms_release(m->rooms, id);
+    if (r == 0)
+        cede_memory_run_events(m, cede_clock_now_ns());
+    return r;
+}
+
 /* Until that reservation, which waits, is granted or times out, or its owner is stopped. */
 static int memory_await(struct cede_memory *m, const struct lease_owner *owner, uint64_t id,
                         uint64_t until_ns)
@@ -130,7 +91,7 @@ static int memory_await(struct cede_memory *m, const struct lease_owner *owner, 
     m->inside++;
     while (m->open && !w.done && !(stopped = owner_stopped(owner))) {
         uint64_t now_ns = cede_clock_now_ns();
-        memory_run_events(m, now_ns);
+        cede_memory_run_events(m, now_ns);
         if (w.done)
             break;
         bool first = cede_rooms_first(m->rooms, &bytes) == id;
@@ -139,7 +100,7 @@ static int memory_await(struct cede_memory *m, const struct lease_owner *owner, 
     }
     if (m->open && !w.done) {
         m->data[room_slot(id)].waiter = NULL;
-        cede_memory_end(m, id);
+        memory_end(m, id);
     }
     if (m->asked && m->open && !cede_rooms_first(m->rooms, &bytes))
         memory_ask_daemon(m, 0, 0);
@@ -150,13 +111,14 @@ static int memory_await(struct cede_memory *m, const struct lease_owner *owner, 
     return r;
 }
 
-uint64_t cede_memory_until(const struct cede_memory *m, cede_timeout timeout_us)
+static uint64_t memory_until(const struct cede_memory *m, cede_timeout timeout_us)
 {
     return timeout_end(timeout_us, cede_clock_now_ns(), m->config.block_timeout_us);
 }
 
-int cede_memory_wait(struct cede_memory *m, const struct lease_owner *owner, uint64_t bytes,
-                     uint64_t until_ns, uint64_t *id)
+/* Reserves by until_ns, for an owner or NULL. *id: see rooms.h. */
+static int memory_wait(struct cede_memory *m, const struct lease_owner *owner, uint64_t bytes,
+                       uint64_t until_ns, uint64_t *id)
 {
     cede_memory_sample(m, false);
     if (m->open && bytes && !cede_rooms_fits(m->rooms, bytes))
@@ -183,14 +145,6 @@ void cede_memory_wake_owners(void)
     }
 }
 
-int cede_memory_end(struct cede_memory *m, uint64_t id)
-{
-    int r = cede_rooms_release(m->rooms, id);
-    if (r == 0)
-        memory_run_events(m, cede_clock_now_ns());
-    return r;
-}
-
 __attribute__((constructor)) static void memory_watch_owners(void)
 {
     static struct owner_waker waker = {.wake = cede_memory_wake_owners};
@@ -199,8 +153,8 @@ __attribute__((constructor)) static void memory_watch_owners(void)
 
 /* ---- reservations ---------------------------------------------------------------------------- */
 
-struct cede_reservation cede_memory_reservation(const struct cede_memory *m, uint64_t id,
-                                                uint64_t bytes)
+static struct cede_reservation memory_reservation(const struct cede_memory *m, uint64_t id,
+                                                  uint64_t bytes)
 {
     return (struct cede_reservation){
         .bytes = bytes,
@@ -235,9 +189,9 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_tim
     int r = cede_memory_enter(m);
     if (r)
         return r;
-    r = cede_memory_wait(m, cede_owner_here(), bytes, cede_memory_until(m, timeout_us), &id);
+    r = memory_wait(m, cede_owner_here(), bytes, memory_until(m, timeout_us), &id);
     if (r == 0)
-        *out = cede_memory_reservation(m, id, bytes);
+        *out = memory_reservation(m, id, bytes);
     return cede_memory_leave(m, r);
 }
 
@@ -250,7 +204,7 @@ CEDE_API int cede_memory_release(const struct cede_reservation *r)
         return cede_fail(-ESTALE, "its handle is closed: memory was freed by that");
     uint64_t id = r->opaque[1], peak = memory_has(m, r) ? cede_rooms_peak(m->rooms, id) : 0;
     uint64_t key = peak ? m->data[room_slot(id)].key : 0;
-    int code = memory_has(m, r) && cede_memory_end(m, id) == 0 ? 0 : -ESTALE;
+    int code = memory_has(m, r) && memory_end(m, id) == 0 ? 0 : -ESTALE;
     if (code == 0 && key)
         cede_needs_learn(&m->needs, key, peak);
     m->stale = true; /* the program's own allocator may have the memory now */
@@ -264,20 +218,20 @@ static int memory_take(struct cede_memory *m, uint64_t id, uint64_t bytes, struc
 {
     struct gpu_error why = {""};
     cede_memory_step_out(m);
-    int r = cede_memory_gpu_allocate(m->gpu, bytes, &a->address, &why);
+    int r = cede_gpus_allocate(m->gpu, bytes, &a->address, &why);
     cede_memory_step_in(m);
     a->bytes = bytes;
     a->reservation = id;
     if (r == 0 && !tsearch(a, &m->allocations, cede_memory_compare)) {
         cede_memory_step_out(m);
-        cede_memory_gpu_release(m->gpu, a->address, &why);
+        cede_gpus_deallocate(m->gpu, a->address, &why);
         cede_memory_step_in(m);
         a->address = 0;
         r = -ENOMEM;
     }
     if (r == 0) {
         cede_rooms_took(m->rooms, bytes);
-        m->nallocations++;
+        m->s->allocations++;
         return 0;
     }
     m->error = why;
@@ -298,7 +252,7 @@ static int memory_allocate(struct cede_memory *m, uint64_t bytes, uint64_t until
                            struct allocation *a)
 {
     uint64_t id;
-    int r = cede_memory_wait(m, cede_owner_here(), bytes, until_ns, &id);
+    int r = memory_wait(m, cede_owner_here(), bytes, until_ns, &id);
     if (r)
         return r;
     for (;;) {
@@ -313,7 +267,7 @@ static int memory_allocate(struct cede_memory *m, uint64_t bytes, uint64_t until
         if (r)
             return r;
     }
-    cede_memory_end(m, id);
+    memory_end(m, id);
     return m->open ? r : -ESHUTDOWN;
 }
 
@@ -349,7 +303,7 @@ CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reser
     else if (from)
         r = memory_allocate_from(m, from, bytes, a);
     else
-        r = memory_allocate(m, bytes, cede_memory_until(m, timeout_us), a);
+        r = memory_allocate(m, bytes, memory_until(m, timeout_us), a);
     if (r == 0)
         *address = a->address;
     else if (r != -ESHUTDOWN || !a || !a->address) /* else closing frees it */
@@ -374,9 +328,9 @@ CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
     struct allocation *a = *(struct allocation **)node;
     struct gpu_error why = {""};
     tdelete(a, &m->allocations, cede_memory_compare);
-    m->nallocations--;
+    m->s->allocations--;
     cede_memory_step_out(m);
-    r = cede_memory_gpu_release(m->gpu, address, &why);
+    r = cede_gpus_deallocate(m->gpu, address, &why);
     cede_memory_step_in(m);
     cede_rooms_freed(m->rooms, a->reservation, a->bytes);
     free(a);
@@ -384,6 +338,154 @@ CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
         m->error = why;
     m->stale = true;
     if (m->open)
-        memory_wake_first(m);
+        cede_memory_wake_first(m);
     return cede_memory_leave(m, r);
+}
+
+/* ---- leases with memory: room, then ranges, then the lease -------------------------------------
+ */
+
+static uint64_t memory_key(const char *kernel, const struct cede_shape *s)
+{
+    const uint64_t shape[] = {s ? s->blocks : 0, s ? s->threads : 0, s ? s->shared_bytes : 0};
+    return cede_needs_key(kernel, shape, 3);
+}
+
+CEDE_API uint64_t cede_memory_need(struct cede_memory *m, const char *kernel,
+                                   const struct cede_shape *shape)
+{
+    if (cede_memory_enter(m) < 0)
+        return 0;
+    uint64_t bytes = cede_needs_get(&m->needs, memory_key(kernel, shape));
+    pthread_mutex_unlock(&m->lock);
+    return bytes;
+}
+
+/* ---- ranges ---------------------------------------------------------------------------------- */
+
+static void memory_skip(struct cede_memory *m, const struct cede_range *range, const char *why)
+{
+    m->s->skipped_ranges++;
+    snprintf(m->s->skipped, sizeof(m->s->skipped), "a range of %llu bytes: %s",
+             (unsigned long long)range->bytes, why);
+}
+
+/* Advises on a range and begins to move it; 0 bytes of it are moved without room for all. *id: of
+ * the room that is kept for it meanwhile; 0: it does not move. With the lock held. */
+static void memory_move(struct cede_memory *m, const struct cede_range *range, void **stream,
+                        uint64_t *id)
+{
+    const char *why = m->gpu ? cede_gpus_unmanaged(m->gpu) : "the handle has no GPU";
+    struct gpu_error e = {""};
+    *id = 0;
+    if (why) {
+        memory_skip(m, range, why);
+        return;
+    }
+    if (memory_wait(m, NULL, range->bytes, 0, id)) {
+        *id = 0;
+        memory_skip(m, range, "the GPU has no room for it now");
+        return;
+    }
+    cede_memory_step_out(m);
+    int advised = cede_gpus_advise(m->gpu, range, &e);
+    struct gpu_error why_not = {""};
+    int r = cede_gpus_prefetch(m->gpu, range, stream, &why_not);
+    cede_memory_step_in(m);
+    if (r || advised)
+        memory_skip(m, range, r ? why_not.text : e.text);
+    if (r == 0) {
+        m->s->prefetched_ranges++;
+        m->s->prefetched_bytes += range->bytes;
+        return;
+    }
+    memory_end(m, *id);
+    *id = 0;
+}
+
+/* Waits until the ranges are there. What the driver says is free then is without them. */
+static void memory_moved(struct cede_memory *m, void *stream, const uint64_t *ids, unsigned n)
+{
+    struct gpu_error why = {""};
+    if (stream) {
+        cede_memory_step_out(m);
+        int r = cede_gpus_finish(m->gpu, stream, &why);
+        cede_memory_step_in(m);
+        if (r)
+            m->error = why;
+        cede_memory_sample(m, true);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (ids[i])
+            memory_end(m, ids[i]);
+    }
+}
+
+/* The parts of a lease with memory, in order: room, ranges, the lease of a pool (NULL: none). */
+static int memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease_owner *owner,
+                        const char *kernel, const struct cede_shape *shape,
+                        const struct cede_range *ranges, unsigned nranges, cede_timeout timeout_us,
+                        struct cede_lease *lease, struct cede_reservation *room)
+{
+    struct cede_shape s = shape ? *shape : (struct cede_shape){0};
+    uint64_t ids[CEDE_RANGES_MAX], id, key = memory_key(kernel, shape);
+    uint64_t until_ns = memory_until(m, timeout_us);
+    void *stream = NULL;
+    if (!s.memory_bytes)
+        s.memory_bytes = cede_needs_get(&m->needs, key);
+    int r = memory_wait(m, owner, s.memory_bytes, until_ns, &id);
+    if (r)
+        return r;
+    m->data[room_slot(id)].key = key;
+    m->inside++; /* a handle that is closed now keeps what it has until the end of this */
+    for (unsigned i = 0; i < nranges; i++)
+        memory_move(m, &ranges[i], &stream, &ids[i]);
+    cede_memory_step_out(m);
+    if (p)
+        r = cede_lease_acquire(p, owner, CEDE_ONLY_DEVICE(m->config.device), kernel, &s,
+                               timeout_left(until_ns, cede_clock_now_ns()), lease);
+    cede_memory_step_in(m);
+    memory_moved(m, stream, ids, nranges);
+    if (r == 0 && !m->open) {
+        if (p)
+            cede_release(lease);
+        r = -ESHUTDOWN;
+    }
+    if (r == 0)
+        *room = memory_reservation(m, id, s.memory_bytes);
+    else if (m->open)
+        memory_end(m, id);
+    if (--m->inside == 0)
+        pthread_cond_broadcast(&m->left);
+    return r;
+}
+
+CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, const char *kernel,
+                                 const struct cede_shape *shape, const struct cede_range *ranges,
+                                 unsigned nranges, cede_timeout timeout_us,
+                                 struct cede_lease *lease, struct cede_reservation *room)
+{
+    WHOLE_CALL;
+    CALL(TIMEOUT(timeout_us) && GIVEN(lease) && GIVEN(room) &&
+         IS(nranges <= CEDE_RANGES_MAX, "%u ranges: give at most CEDE_RANGES_MAX", nranges) &&
+         (nranges == 0 || GIVEN(ranges)));
+    int r = cede_memory_enter(m);
+    if (r)
+        return r;
+    r = cede_lease_check(p, CEDE_ONLY_DEVICE(m->config.device), kernel,
+                         shape); /* not after a wait */
+    if (r == 0)
+        r = memory_lease(m, p, cede_owner_here(), kernel, shape, ranges, nranges, timeout_us, lease,
+                         room);
+    return cede_memory_leave(m, r);
+}
+
+int cede_memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease_owner *owner,
+                      const char *kernel, const struct cede_shape *shape, cede_timeout timeout_us,
+                      struct cede_lease *lease, struct cede_reservation *room)
+{
+    int r = cede_memory_enter(m);
+    return r ? r
+             : cede_memory_leave(
+                   m, memory_lease(m, p, owner, kernel, shape, NULL, 0, timeout_us, lease, room));
 }

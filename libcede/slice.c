@@ -9,10 +9,10 @@
 #include "cede/slice.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/cuda.h"
 #include "libcede/error.h"
 #include "libcede/owner.h"
 #include "libcede/pure/slice_size.h"
-#include "libcede/slice_gpu.h"
 
 #define HOLD_NS       NSEC_PER_MSEC /* between two looks while a job of a higher class waits */
 #define HOLD_LEASE_NS (50 * NSEC_PER_USEC) /* while a lease displaces: those are short */
@@ -21,18 +21,19 @@
 
 #define RING (CEDE_SLICE_DEPTH_MAX + 1U) /* those that run, and the one before them */
 
-/* A slice. Mark 2 k is where its beginning was marked, mark 2 k + 1 its end; k: its index. */
+enum { BEGIN, END };
+
 struct slice {
     uint64_t count;
-    bool follows; /* it begins at the end of the one before it */
+    bool follows;  /* it begins at the end of the one before it */
+    void *mark[2]; /* events at its beginning, if it does not follow, and end */
 };
 
 struct slice_run {
     const struct cede_slice_config *config;
     struct cede_slice_progress *progress;
-    const struct slice_gpu_ops *ops;
-    struct slice_gpu *gpu;
-    void *stream;
+    struct cuda cu;
+    void *stream, *own;             /* own: to be destroyed */
     uint64_t deadline_ns, saved_ns; /* saved_ns: when it was saved last */
     uint64_t wanted_ns;             /* since when a job of a higher class waits; 0: none does */
     uint64_t displaced_ns;          /* since when a lease displaces this one; 0: none does */
@@ -77,14 +78,9 @@ static bool slice_valid(const struct cede_slice_config *c, const struct cede_sli
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-static unsigned slice_begin_mark(uint64_t number)
+static struct slice *slice_at(struct slice_run *s, uint64_t number)
 {
-    return (unsigned)(number % RING) * 2;
-}
-
-static unsigned slice_end_mark(uint64_t number)
-{
-    return slice_begin_mark(number) + 1;
+    return &s->ring[number % RING];
 }
 
 static int slice_driver_failed(struct slice_run *s)
@@ -94,19 +90,26 @@ static int slice_driver_failed(struct slice_run *s)
     return -EIO;
 }
 
+static int slice_mark(struct slice_run *s, void *event)
+{
+    return cede_cuda_failed(&s->cu, s->cu.event_record(event, s->stream), "mark a slice",
+                            &s->error);
+}
+
 /* Launches one more. 0; a negative errno of `launch`; -EIO. */
 static int slice_launch(struct slice_run *s)
 {
     const struct cede_slice_config *c = s->config;
-    struct slice *now = &s->ring[s->next % RING];
-    *now = (struct slice){.count = cede_slice_size_next(&s->size, c->count - s->launched)};
+    struct slice *now = slice_at(s, s->next);
+    now->count = cede_slice_size_next(&s->size, c->count - s->launched);
+    now->follows = false;
     if (s->next > s->first) {
-        int passed = s->ops->passed(s->gpu, slice_end_mark(s->next - 1), &s->error);
+        int passed = cede_cuda_passed(&s->cu, slice_at(s, s->next - 1)->mark[END], &s->error);
         if (passed < 0)
             return slice_driver_failed(s);
         now->follows = !passed;
     }
-    if (!now->follows && s->ops->mark(s->gpu, slice_begin_mark(s->next), &s->error) < 0)
+    if (!now->follows && slice_mark(s, now->mark[BEGIN]) < 0)
         return slice_driver_failed(s);
     int r = c->launch(c->arg, s->launched, now->count, s->stream);
     if (r < 0) {
@@ -116,7 +119,7 @@ static int slice_launch(struct slice_run *s)
                  cede_errno_words(r));
         return r;
     }
-    if (s->ops->mark(s->gpu, slice_end_mark(s->next), &s->error) < 0)
+    if (slice_mark(s, now->mark[END]) < 0)
         return slice_driver_failed(s);
     s->launched += now->count;
     s->next++;
@@ -128,21 +131,21 @@ static int slice_launch(struct slice_run *s)
 static int slice_finish(struct slice_run *s)
 {
     struct cede_slice_progress *p = s->progress;
-    const struct slice *oldest = &s->ring[s->first % RING];
-    unsigned begin = oldest->follows ? slice_end_mark(s->first - 1) : slice_begin_mark(s->first);
+    const struct slice *oldest = slice_at(s, s->first), *before = slice_at(s, s->first - 1);
+    void *begin = oldest->follows ? before->mark[END] : oldest->mark[BEGIN];
     uint64_t count = oldest->count, end = s->first + 1;
-    int r = s->ops->wait(s->gpu, slice_end_mark(s->first), &s->error);
-    while (r == 0 && end < s->next && s->ring[end % RING].follows &&
-           (r = s->ops->passed(s->gpu, slice_end_mark(end), &s->error)) > 0) {
-        count += s->ring[end++ % RING].count;
+    int r = cede_cuda_failed(&s->cu, s->cu.event_sync(oldest->mark[END]), "run a slice", &s->error);
+    while (r == 0 && end < s->next && slice_at(s, end)->follows &&
+           (r = cede_cuda_passed(&s->cu, slice_at(s, end)->mark[END], &s->error)) > 0) {
+        count += slice_at(s, end++)->count;
         r = 0;
     }
     if (r < 0)
         return slice_driver_failed(s);
-    uint64_t took_ns = s->ops->elapsed_ns(s->gpu, begin, slice_end_mark(end - 1));
+    uint64_t took_ns = cede_cuda_elapsed_ns(&s->cu, begin, slice_at(s, end - 1)->mark[END]);
     if (!oldest->follows && s->first)
-        s->idle_ns = saturating_add(
-            s->idle_ns, s->ops->elapsed_ns(s->gpu, slice_end_mark(s->first - 1), begin));
+        s->idle_ns =
+            saturating_add(s->idle_ns, cede_cuda_elapsed_ns(&s->cu, before->mark[END], begin));
     cede_slice_size_add(&s->size, count, end - s->first, took_ns);
     s->gpu_ns = saturating_add(s->gpu_ns, took_ns);
     p->next_count = s->size.next;
@@ -261,6 +264,40 @@ static int slice_loop(struct slice_run *s)
     }
 }
 
+static int slice_open(struct slice_run *s)
+{
+    void *context;
+    const unsigned flags = s->config->flags;
+    int r = 0;
+    s->cu = cede_cuda_host;
+    if (!(flags & CEDE_SLICE_NO_GPU))
+        r = flags & CEDE_SLICE_OPENCL ? cede_cuda_opencl(&s->cu)
+                                      : cede_cuda_here(&s->cu, CUDA_STEPS, &context);
+    if (r == 0 && !s->stream) {
+        r = cede_cuda_failed(&s->cu, s->cu.stream_create(&s->own, CUDA_STREAM_NONBLOCKING, 0),
+                             "create a stream", &s->error);
+        s->stream = s->own;
+    }
+    for (unsigned i = 0; r == 0 && i < 2 * RING; i++)
+        r = cede_cuda_failed(
+            &s->cu, s->cu.event_create(&s->ring[i / 2].mark[i % 2], CUDA_EVENT_BLOCKING_SYNC),
+            "create an event", &s->error);
+    return r;
+}
+
+/* Waits for what is in the stream, so that the program may free what it uses. */
+static void slice_close(struct slice_run *s)
+{
+    if (s->stream && s->ring[0].mark[BEGIN])
+        s->cu.stream_sync(s->stream);
+    for (unsigned i = 0; i < 2 * RING; i++) {
+        if (s->ring[i / 2].mark[i % 2])
+            s->cu.event_destroy(s->ring[i / 2].mark[i % 2]);
+    }
+    if (s->own)
+        s->cu.stream_destroy(s->own);
+}
+
 /* With settings that are valid. A failure is in words in progress->error. */
 static int slice_run(const struct cede_slice_config *config, struct cede_slice_progress *progress)
 {
@@ -268,10 +305,7 @@ static int slice_run(const struct cede_slice_config *config, struct cede_slice_p
     bool saved = !config->save || progress->saved == progress->done;
     if (progress->done == config->count && saved)
         return 0;
-    s.ops = config->flags & CEDE_SLICE_NO_GPU   ? &cede_slice_none
-            : config->flags & CEDE_SLICE_OPENCL ? &cede_slice_opencl
-                                                : &cede_slice_cuda;
-    int r = s.ops->open(2 * RING, &s.stream, &s.gpu, &s.error);
+    int r = slice_open(&s);
     if (r < 0) {
         snprintf(progress->error, sizeof(progress->error), "%s",
                  r == -ENOMEM    ? "no memory"
@@ -280,6 +314,7 @@ static int slice_run(const struct cede_slice_config *config, struct cede_slice_p
                                    "loader, such as the package ocl-icd-libopencl1"
                                  : "there is no CUDA, or no context is current: create one "
                                    "in this thread first, or set CEDE_SLICE_NO_GPU");
+        slice_close(&s);
         return r;
     }
     s.launched = progress->done;
@@ -290,7 +325,7 @@ static int slice_run(const struct cede_slice_config *config, struct cede_slice_p
     r = slice_loop(&s);
     progress->gpu_us += s.gpu_ns / NSEC_PER_USEC;
     progress->idle_us += s.idle_ns / NSEC_PER_USEC;
-    s.ops->close(s.gpu);
+    slice_close(&s);
     return r;
 }
 

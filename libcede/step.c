@@ -12,13 +12,13 @@
 #include "base/cancel_guard.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
+#include "libcede/cuda.h"
 #include "libcede/error.h"
 #include "libcede/future.h"
 #include "libcede/owner.h"
 #include "libcede/pure/step_order.h"
 #include "libcede/pure/step_times.h"
 #include "libcede/queue_take.h"
-#include "libcede/step_gpu.h"
 
 #define LANES (CEDE_STEP_DEPTH_MAX + 1)
 
@@ -33,8 +33,9 @@ struct step_lane {
 
 struct cede_step_loop {
     struct cede_step_config config;
-    struct step_gpu *gpu; /* NULL: none */
-    void *stream;
+    struct cuda cu; /* or the host's calls */
+    bool gpu;
+    void *stream, *own;            /* own: to be destroyed */
     struct step_lane lanes[LANES]; /* by number, of depth + 1 */
     uint64_t launched;             /* number of the last step */
     pthread_mutex_t lock;          /* what follows; `inside` for the others of its thread as well */
@@ -64,18 +65,15 @@ static void step_free(struct cede_step_loop *l)
     for (unsigned i = 0; i < LANES; i++) {
         struct step_lane *n = &l->lanes[i];
         if (n->began)
-            cede_step_gpu_event_end(l->gpu, n->began);
+            l->cu.event_destroy(n->began);
         if (n->ended)
-            cede_step_gpu_event_end(l->gpu, n->ended);
-        if (l->gpu && n->copied)
-            cede_step_gpu_pinned_end(l->gpu, n->copied);
-        else
-            free(n->copied);
+            l->cu.event_destroy(n->ended);
+        if (n->copied)
+            l->cu.host_free(n->copied);
         free(n->result);
     }
-    if (l->gpu && l->stream && !l->config.stream)
-        cede_step_gpu_stream_end(l->gpu, l->stream);
-    cede_step_gpu_close(l->gpu);
+    if (l->own)
+        l->cu.stream_destroy(l->own);
     cede_order_free(l->order);
     free(l->taken);
     free(l);
@@ -83,41 +81,38 @@ static void step_free(struct cede_step_loop *l)
 
 static int step_set_up_lane(struct cede_step_loop *l, struct step_lane *n, struct gpu_error *e)
 {
-    size_t bytes = l->config.batch * sizeof(*n->copied);
-    void *copied = NULL;
-    uint64_t unused;
+    const struct cuda *cu = &l->cu;
+    unsigned flags = l->config.flags & CEDE_STEP_SPIN ? 0 : CUDA_EVENT_BLOCKING_SYNC;
     int r = 0;
     n->step.lane = (unsigned)(n - l->lanes);
     n->step.stream = l->stream;
     if (l->config.futures) {
         n->result = calloc(l->config.batch, sizeof(*n->result));
-        if (l->gpu)
-            r = cede_step_gpu_pinned(l->gpu, bytes, &copied, &unused, e);
-        else
-            copied = calloc(1, bytes);
-        n->copied = copied;
-        if (r == 0 && !(n->result && copied))
-            r = -ENOMEM;
+        r = n->result ? cede_cuda_pinned(cu, l->config.batch * sizeof(*n->copied),
+                                         (void **)&n->copied, NULL, e)
+                      : -ENOMEM;
     }
-    if (r == 0 && l->gpu)
-        r = cede_step_gpu_event(l->gpu, false, &n->began, e);
-    if (r == 0 && l->gpu)
-        r = cede_step_gpu_event(l->gpu, !(l->config.flags & CEDE_STEP_SPIN), &n->ended, e);
-    return r;
+    if (r == 0)
+        r = cede_cuda_failed(cu, cu->event_create(&n->began, 0), "create an event", e);
+    return r ? r : cede_cuda_failed(cu, cu->event_create(&n->ended, flags), "create an event", e);
 }
 
 static int step_set_up(struct cede_step_loop *l)
 {
     const struct cede_step_config *c = &l->config;
     struct gpu_error e;
+    void *context;
     int r = cede_order_new(c->depth, c->batch, c->requests, &l->order);
-    if (r == 0 && !(c->flags & CEDE_STEP_NO_GPU))
-        r = cede_step_gpu_open(&l->gpu, false, &e);
+    l->gpu = !(c->flags & CEDE_STEP_NO_GPU);
+    l->cu = cede_cuda_host;
+    if (r == 0 && l->gpu)
+        r = cede_cuda_here(&l->cu, CUDA_STEPS, &context);
     if (r == 0 && c->queue && !(l->taken = calloc(c->requests, sizeof(*l->taken))))
         r = -ENOMEM;
-    l->stream = c->stream;
-    if (r == 0 && l->gpu && !l->stream)
-        r = cede_step_gpu_stream(l->gpu, &l->stream, &e);
+    if (r == 0 && !c->stream)
+        r = cede_cuda_failed(&l->cu, l->cu.stream_create(&l->own, CUDA_STREAM_NONBLOCKING, 0),
+                             "create a stream", &e);
+    l->stream = c->stream ? c->stream : l->own;
     for (unsigned i = 0; r == 0 && i <= c->depth; i++)
         r = step_set_up_lane(l, &l->lanes[i], &e);
     return r == -EIO ? cede_fail(r, "%s", e.text)
@@ -198,7 +193,6 @@ static void step_tell_left(struct cede_step_loop *l)
 
 CEDE_API int cede_step_close(struct cede_step_loop *l)
 {
-    struct gpu_error e;
     WHOLE_CALL;
     CALL(ALWAYS);
     int r = l ? step_enter(l) : 0;
@@ -207,7 +201,7 @@ CEDE_API int cede_step_close(struct cede_step_loop *l)
     const struct order_step *s;
     while ((s = cede_order_oldest(l->order))) {
         if (step_lane(l, s->number)->marked)
-            (void)cede_step_gpu_wait(l->gpu, step_lane(l, s->number)->ended, &e);
+            (void)l->cu.event_sync(step_lane(l, s->number)->ended);
         cede_order_finish(l->order, 0);
         cede_order_finished(l->order);
     }
@@ -306,19 +300,28 @@ static int step_may_begin(struct cede_step_loop *l)
     return running ? 0 : -ENOBUFS;
 }
 
+static bool step_has_run(struct cede_step_loop *l, uint64_t number)
+{
+    struct gpu_error e;
+    const struct step_lane *n = step_lane(l, number);
+    return !n->marked || cede_cuda_passed(&l->cu, n->ended, &e) != 0;
+}
+
 /* Whether every step has run. */
 static bool step_stream_empty(struct cede_step_loop *l)
 {
-    struct gpu_error e;
-    const struct step_lane *last = step_lane(l, l->launched);
-    return !cede_order_running(l->order) || !last->marked ||
-           cede_step_gpu_done(l->gpu, last->ended, &e) != 0;
+    return !cede_order_running(l->order) || step_has_run(l, l->launched);
+}
+
+static int step_mark(struct cede_step_loop *l, void *event, struct gpu_error *e)
+{
+    return cede_cuda_failed(&l->cu, l->cu.event_record(event, l->stream), "record an event", e);
 }
 
 static int step_launch_marked(struct cede_step_loop *l, struct step_lane *n, struct gpu_error *e)
 {
     struct cede_step *s = &n->step;
-    int r = l->gpu ? cede_step_gpu_record(l->gpu, n->began, l->stream, e) : 0;
+    int r = step_mark(l, n->began, e);
     if (r == 0) {
         r = l->config.launch(l->config.arg, s);
         snprintf(e->text, sizeof(e->text), "step %llu: launch() returned %d",
@@ -329,8 +332,8 @@ static int step_launch_marked(struct cede_step_loop *l, struct step_lane *n, str
         r = cede_future_copy_out(l->config.futures, l->stream, s->symbol, s->n, n->copied, e);
     /* Also after a failure: what was launched before it has to have run at the step's end. */
     struct gpu_error unused;
-    int marked = l->gpu ? cede_step_gpu_record(l->gpu, n->ended, l->stream, r ? &unused : e) : 0;
-    n->marked = l->gpu && marked == 0;
+    int marked = step_mark(l, n->ended, r ? &unused : e);
+    n->marked = marked == 0;
     return r ? r : marked;
 }
 
@@ -405,8 +408,8 @@ static int step_wait(struct cede_step_loop *l, struct step_lane *n, struct gpu_e
     if (!n->marked)
         return 0;
     if (!(l->config.flags & CEDE_STEP_SPIN))
-        return cede_step_gpu_wait(l->gpu, n->ended, e);
-    while ((r = cede_step_gpu_done(l->gpu, n->ended, e)) == 0)
+        return cede_cuda_failed(&l->cu, l->cu.event_sync(n->ended), "run a step", e);
+    while ((r = cede_cuda_passed(&l->cu, n->ended, e)) == 0)
         ;
     return r < 0 ? r : 0;
 }
@@ -433,14 +436,11 @@ static void step_gpu_times(struct cede_step_loop *l, const struct step_lane *n, 
 {
     const struct step_lane *before = step_lane(l, n->step.number - 1);
     *gpu = *gap = 0;
-    if (!n->marked || n->step.error)
+    if (!l->gpu || !n->marked || n->step.error)
         return;
-    int64_t ns = cede_step_gpu_elapsed_ns(l->gpu, n->began, n->ended);
-    *gpu = ns > 0 ? (uint64_t)ns : 0;
-    if (n->follows && before->marked) {
-        ns = cede_step_gpu_elapsed_ns(l->gpu, before->ended, n->began);
-        *gap = ns > 0 ? (uint64_t)ns : 0;
-    }
+    *gpu = cede_cuda_elapsed_ns(&l->cu, n->began, n->ended);
+    if (n->follows && before->marked)
+        *gap = cede_cuda_elapsed_ns(&l->cu, before->ended, n->began);
 }
 
 static void step_count(struct cede_step_loop *l, const struct cede_step *s)
@@ -495,14 +495,6 @@ static int step_finish(struct cede_step_loop *l)
     return r < 0 ? r : 0;
 }
 
-static bool step_has_run(struct cede_step_loop *l)
-{
-    struct gpu_error e;
-    const struct order_step *o = cede_order_oldest(l->order);
-    const struct step_lane *n = step_lane(l, o->number);
-    return !n->marked || cede_step_gpu_done(l->gpu, n->ended, &e) != 0;
-}
-
 /* ---- the loop -------------------------------------------------------------------------------- */
 
 /* Finishes the steps that have to be finished, and those that have run while the GPU has another
@@ -513,7 +505,8 @@ static int step_finish_some(struct cede_step_loop *l, bool launched)
     bool any = false;
     for (unsigned running; (running = cede_order_running(l->order)) > 0; any = true) {
         bool has_to = running == l->config.depth || !(launched || any);
-        if (!has_to && (!step_has_run(l) || (any && step_stream_empty(l))))
+        if (!has_to && (!step_has_run(l, cede_order_oldest(l->order)->number) ||
+                        (any && step_stream_empty(l))))
             break;
         int r = step_finish(l);
         step_tell_left(l);

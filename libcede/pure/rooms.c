@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
-#include "cede/memory.h"
 #include "libcede/pure/times.h"
 
 enum room_state { ROOM_FREE, ROOM_WAITS, ROOM_GRANTED };
@@ -20,10 +19,10 @@ struct room_entry {
 TAILQ_HEAD(room_queue, room_entry);
 
 struct rooms {
-    struct rooms_config c;
+    struct cede_memory_config c;
     struct room_entry *slots;
     struct room_queue queue, unused;
-    struct rooms_view v;
+    struct cede_memory_statistics v;
     uint64_t generation, ever_allocated;
 };
 
@@ -63,7 +62,7 @@ static void rooms_update(struct rooms *r)
                                         r->c.high, r->c.critical, r->v.pressure);
 }
 
-int cede_rooms_new(const struct rooms_config *c, struct rooms **out)
+int cede_rooms_new(const struct cede_memory_config *c, struct rooms **out)
 {
     *out = NULL;
     struct rooms *r = calloc(1, sizeof(*r));
@@ -75,7 +74,8 @@ int cede_rooms_new(const struct rooms_config *c, struct rooms **out)
     }
     r->c = *c;
     r->slots = slots;
-    r->v.free_bytes = c->total_bytes;
+    r->v.total_bytes = r->v.free_bytes = c->total_bytes;
+    r->v.reserve_bytes = c->reserve_bytes;
     rooms_update(r);
     TAILQ_INIT(&r->queue);
     TAILQ_INIT(&r->unused);
@@ -281,7 +281,8 @@ bool cede_rooms_step(struct rooms *r, uint64_t now_ns, struct room_event *out)
         *out = (struct room_event){.id = e->id, .granted = true};
         rooms_dequeue(r, e);
         r->v.granted++;
-        r->v.longest_wait_ns = max_u64(r->v.longest_wait_ns, saturating_sub(now_ns, e->arrival_ns));
+        r->v.longest_wait_us =
+            max_u64(r->v.longest_wait_us, saturating_sub(now_ns, e->arrival_ns) / NSEC_PER_USEC);
         rooms_grant(r, e);
         return true;
     }
@@ -296,7 +297,7 @@ uint64_t cede_rooms_first(const struct rooms *r, uint64_t *bytes)
     return e ? e->id : 0;
 }
 
-struct rooms_view cede_rooms_view(const struct rooms *r)
+struct cede_memory_statistics *cede_rooms_statistics(struct rooms *r)
 {
-    return r->v;
+    return &r->v;
 }

@@ -17,31 +17,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ROOMS_CAPACITY_MAX 65536U
+#include "cede/memory.h"
 
-struct rooms_config {
-    uint64_t total_bytes, reserve_bytes;
-    uint32_t capacity;
-    double high, critical; /* pressure */
-};
+#define ROOMS_CAPACITY_MAX 65536U
 
 struct room_event {
     uint64_t id;
     bool granted; /* else it timed out */
 };
 
-struct rooms_view {
-    uint64_t free_bytes, promised_bytes, allocated_bytes, available_bytes;
-    uint32_t waiting, reservations;
-    uint64_t granted, timed_out, waited, longest_wait_ns;
-    int pressure;
-};
-
 struct rooms;
 
-/* 0 or -ENOMEM. All is free at first. The reserve is less than the total, and 0 < high <= critical
- * <= 1. */
-int cede_rooms_new(const struct rooms_config *c, struct rooms **out);
+/* c: total_bytes, reserve_bytes, capacity, high, critical, within their limits. 0 or -ENOMEM. All
+ * is free at first. */
+int cede_rooms_new(const struct cede_memory_config *c, struct rooms **out);
 void cede_rooms_free(struct rooms *r);
 
 /* What the driver says is free. allocated_bytes: cede_rooms_allocated() before it was asked. */
@@ -85,7 +74,8 @@ static inline uint32_t room_slot(uint64_t id)
     return (uint32_t)(id & (ROOMS_CAPACITY_MAX - 1));
 }
 
-struct rooms_view cede_rooms_view(const struct rooms *r);
+/* What there is. The caller counts in it what happens outside of rooms. */
+struct cede_memory_statistics *cede_rooms_statistics(struct rooms *r);
 
 /* Pressure from the share of memory that is not available and what it was: a threshold counts as
  * passed until the share is PRESSURE_BAND below it. */

@@ -1,20 +1,20 @@
 /* The loop that runs slices, in virtual time: a clock that only the program's functions, sleeps and
- * waits move, and a GPU that is a row of timers in place of slice_cuda.c. */
+ * waits move, and a GPU that is a row of timers in place of cuda_open.c. */
 #include "../random.h"
 #include "../test.h"
 #include "base/util.h"
 #include "cede/slice.h"
 #include "libcede/clock.h"
-#include "libcede/slice_gpu.h"
+#include "libcede/cuda.h"
 
 /* ---- the clock, the GPU, the daemon and the scope -------------------------------------------- */
 
-#define MARKS 32U
+enum { MADE_UP = 999 };
 
 static struct {
     uint64_t now_ns, busy_until_ns, worked_ns;
-    uint64_t passed_ns[MARKS];
-    unsigned marks, open;
+    unsigned open; /* events */
+    bool missing;
     int fail_open, fail_mark, fail_wait; /* the n-th from now; 0: none */
     bool cancelled;
     uint64_t wanted_from_ns, wanted_to_ns, displaced_from_ns, displaced_to_ns;
@@ -45,59 +45,84 @@ int cede_lease_wanted(const struct cede_lease *l)
     return l && gpu.now_ns >= gpu.displaced_from_ns && gpu.now_ns < gpu.displaced_to_ns;
 }
 
-static int timers_open(unsigned marks, void **stream, struct slice_gpu **out, struct gpu_error *e)
+static int timers_made_up(int *n)
 {
-    *out = NULL;
-    assert_true(marks <= MARKS);
-    if (gpu.fail_open) {
-        snprintf(e->text, sizeof(e->text), "cannot create an event: made up");
-        return gpu.fail_open;
-    }
-    *stream = &gpu;
-    *out = (struct slice_gpu *)&gpu;
-    gpu.open++;
+    return *n && --*n == 0 ? MADE_UP : 0;
+}
+
+static int timers_stream(void **s, unsigned flags, int priority)
+{
+    *s = &gpu;
     return 0;
 }
 
-static void timers_close(struct slice_gpu *g)
+static int timers_unused(void *s)
 {
+    return 0;
+}
+
+static int timers_create(void **e, unsigned flags)
+{
+    *e = calloc(1, sizeof(uint64_t));
+    gpu.open++;
+    return timers_made_up(&gpu.fail_open);
+}
+
+static int timers_destroy(void *e)
+{
+    free(e);
     gpu.open--;
+    return 0;
 }
 
-static int timers_fail(int *n, struct gpu_error *e)
+static int timers_record(void *e, void *s)
 {
-    if (!*n || --*n)
-        return 0;
-    snprintf(e->text, sizeof(e->text), "a slice failed: made up");
-    return -EIO;
+    *(uint64_t *)e = max_u64(gpu.now_ns, gpu.busy_until_ns);
+    return timers_made_up(&gpu.fail_mark);
 }
 
-static int timers_mark(struct slice_gpu *g, unsigned i, struct gpu_error *e)
+static int timers_query(void *e)
 {
-    gpu.passed_ns[i] = max_u64(gpu.now_ns, gpu.busy_until_ns);
-    return timers_fail(&gpu.fail_mark, e);
+    return gpu.now_ns >= *(uint64_t *)e ? 0 : CUDA_NOT_READY;
 }
 
-static int timers_passed(struct slice_gpu *g, unsigned i, struct gpu_error *e)
+static int timers_sync(void *e)
 {
-    return gpu.now_ns >= gpu.passed_ns[i];
+    gpu.now_ns = max_u64(gpu.now_ns, *(uint64_t *)e);
+    return timers_made_up(&gpu.fail_wait);
 }
 
-static int timers_wait(struct slice_gpu *g, unsigned i, struct gpu_error *e)
+static int timers_elapsed(float *ms, void *from, void *to)
 {
-    gpu.now_ns = max_u64(gpu.now_ns, gpu.passed_ns[i]);
-    return timers_fail(&gpu.fail_wait, e);
+    *ms = (float)saturating_sub(*(uint64_t *)to, *(uint64_t *)from) / 1e6F;
+    return 0;
 }
 
-static uint64_t timers_elapsed_ns(struct slice_gpu *g, unsigned from, unsigned to)
+static int timers_name(int r, const char **s)
 {
-    return saturating_sub(gpu.passed_ns[to], gpu.passed_ns[from]);
+    *s = r == MADE_UP ? "made up" : NULL;
+    return 0;
 }
 
-const struct slice_gpu_ops cede_slice_cuda = {timers_open,   timers_close, timers_mark,
-                                              timers_passed, timers_wait,  timers_elapsed_ns};
-const struct slice_gpu_ops cede_slice_opencl = {timers_open,   timers_close, timers_mark,
-                                                timers_passed, timers_wait,  timers_elapsed_ns};
+int cede_cuda_here(struct cuda *cu, unsigned use, void **context)
+{
+    *cu = (struct cuda){timers_name,
+                        .stream_create = timers_stream,
+                        .stream_destroy = timers_unused,
+                        .stream_sync = timers_unused,
+                        .event_create = timers_create,
+                        .event_destroy = timers_destroy,
+                        .event_record = timers_record,
+                        .event_query = timers_query,
+                        .event_sync = timers_sync,
+                        .event_elapsed = timers_elapsed};
+    return gpu.missing ? -ENOSYS : 0;
+}
+
+int cede_cuda_opencl(struct cuda *cu)
+{
+    return cede_cuda_here(cu, 0, NULL);
+}
 
 /* ---- a program ------------------------------------------------------------------------------- */
 
@@ -395,7 +420,7 @@ TEST(driver_fails)
     for (int i = 0; i < 3; i++) {
         struct program p = {.each_ns = 100};
         begin(&p, 1000000);
-        gpu.fail_open = i == 0 ? -EIO : 0;
+        gpu.fail_open = i == 0 ? 3 : 0;
         gpu.fail_mark = i == 1 ? 40 : 0;
         gpu.fail_wait = i == 2 ? 40 : 0;
         run(-EIO);
@@ -405,7 +430,7 @@ TEST(driver_fails)
     }
     struct program p = {.each_ns = 100};
     begin(&p, 1000000);
-    gpu.fail_open = -ENOSYS;
+    gpu.missing = true;
     run(-ENOSYS);
     assert_non_null(strstr(at.error, "CEDE_SLICE_NO_GPU"));
 }

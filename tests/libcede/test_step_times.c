@@ -1,13 +1,13 @@
 /* The overlap loop in virtual time: a clock that only the program's functions and waits move, and a
- * GPU that is a row of timers in place of step_cuda.c. What is shown: the orderings of ways to run
+ * GPU that is a row of timers in place of cuda_open.c. What is shown: the orderings of ways to run
  * steps, that overlap hides the work of the CPU, and that the counters are right. */
 #include "../random.h"
 #include "../test.h"
 #include "base/util.h"
 #include "cede/step.h"
 #include "libcede/clock.h"
+#include "libcede/future.h"
 #include "libcede/queue_take.h"
-#include "libcede/step_gpu.h"
 
 /* ---- the clock and the GPU ------------------------------------------------------------------- */
 
@@ -41,89 +41,66 @@ static void cpu_works(uint64_t ns)
     now_ns += ns;
 }
 
-int cede_step_gpu_open(struct step_gpu **out, bool kernels, struct gpu_error *e)
+static int stream_create(void **s, unsigned flags, int priority)
 {
-    *out = (struct step_gpu *)&busy_until_ns;
+    *s = &busy_until_ns;
     return 0;
 }
 
-void cede_step_gpu_close(struct step_gpu *g)
+static int stream_destroy(void *s)
 {
-}
-
-int cede_step_gpu_stream(struct step_gpu *g, void **out, struct gpu_error *e)
-{
-    *out = &busy_until_ns;
     return 0;
 }
 
-void cede_step_gpu_stream_end(struct step_gpu *g, void *stream)
+static int event_create(void **e, unsigned flags)
 {
-}
-
-int cede_step_gpu_event(struct step_gpu *g, bool blocking, void **out, struct gpu_error *e)
-{
-    *out = calloc(1, sizeof(uint64_t));
+    *e = calloc(1, sizeof(uint64_t));
     return 0;
 }
 
-void cede_step_gpu_event_end(struct step_gpu *g, void *event)
+static int event_destroy(void *e)
 {
-    free(event);
-}
-
-int cede_step_gpu_record(struct step_gpu *g, void *event, void *stream, struct gpu_error *e)
-{
-    *(uint64_t *)event = max_u64(now_ns, busy_until_ns);
+    free(e);
     return 0;
 }
 
-int cede_step_gpu_done(struct step_gpu *g, void *event, struct gpu_error *e)
+static int event_record(void *e, void *stream)
 {
-    return *(uint64_t *)event <= now_ns;
-}
-
-int cede_step_gpu_wait(struct step_gpu *g, void *event, struct gpu_error *e)
-{
-    now_ns = max_u64(now_ns, *(uint64_t *)event);
+    *(uint64_t *)e = max_u64(now_ns, busy_until_ns);
     return 0;
 }
 
-int64_t cede_step_gpu_elapsed_ns(struct step_gpu *g, void *from, void *to)
+static int event_query(void *e)
 {
-    return *(int64_t *)to - *(int64_t *)from;
+    return *(uint64_t *)e <= now_ns ? 0 : CUDA_NOT_READY;
 }
 
-int cede_step_gpu_memory(struct step_gpu *g, size_t bytes, uint64_t *address, struct gpu_error *e)
+static int event_sync(void *e)
 {
-    return -EIO; /* there is no map here */
+    now_ns = max_u64(now_ns, *(uint64_t *)e);
+    return 0;
 }
 
-void cede_step_gpu_memory_end(struct step_gpu *g, uint64_t address)
+static int event_elapsed(float *ms, void *from, void *to)
 {
+    *ms = (float)(*(uint64_t *)to - *(uint64_t *)from) / 1e6F;
+    return 0;
 }
 
-int cede_step_gpu_pinned(struct step_gpu *g, size_t bytes, void **out, uint64_t *address,
-                         struct gpu_error *e)
+int cede_cuda_here(struct cuda *cu, unsigned use, void **context)
 {
-    return -EIO;
+    *cu = (struct cuda){.stream_create = stream_create,
+                        .stream_destroy = stream_destroy,
+                        .event_create = event_create,
+                        .event_destroy = event_destroy,
+                        .event_record = event_record,
+                        .event_query = event_query,
+                        .event_sync = event_sync,
+                        .event_elapsed = event_elapsed};
+    return 0;
 }
 
-void cede_step_gpu_pinned_end(struct step_gpu *g, void *p)
-{
-}
-
-int cede_step_gpu_copy_out(struct step_gpu *g, void *to, uint64_t from, size_t bytes, void *stream,
-                           struct gpu_error *e)
-{
-    return -EIO;
-}
-
-int cede_step_gpu_launch(struct step_gpu *g, enum future_kernel k, unsigned n, void **params,
-                         void *stream, struct gpu_error *e)
-{
-    return -EIO;
-}
+const char cede_future_ptx[] = ""; /* there is no map here */
 
 int cede_scope_cancelled(const struct cede_scope *s)
 {

@@ -13,7 +13,11 @@
 static struct rooms *rooms_of(uint64_t total, uint64_t reserve, uint32_t capacity)
 {
     struct rooms *r;
-    const struct rooms_config c = {total, reserve, capacity, 0.75, 0.9};
+    const struct cede_memory_config c = {.total_bytes = total,
+                                         .reserve_bytes = reserve,
+                                         .capacity = capacity,
+                                         .high = 0.75,
+                                         .critical = 0.9};
     assert_int_equal(cede_rooms_new(&c, &r), 0);
     return r;
 }
@@ -69,9 +73,9 @@ static void run_rows(const struct row *v, unsigned n)
             got = cede_rooms_fits(r, v[i].bytes);
             break;
         }
-        if (got != v[i].result || cede_rooms_view(r).available_bytes != v[i].room)
+        if (got != v[i].result || cede_rooms_statistics(r)->available_bytes != v[i].room)
             fail_msg("row %u: %d, room %llu", i, got,
-                     (unsigned long long)cede_rooms_view(r).available_bytes);
+                     (unsigned long long)cede_rooms_statistics(r)->available_bytes);
     }
     cede_rooms_free(r);
 }
@@ -142,7 +146,7 @@ TEST(a_late_word)
     assert_int_equal(cede_rooms_draw(r, id, 40), 0);
     cede_rooms_took(r, 40);
     cede_rooms_set_free(r, 100, before);
-    assert_int_equal(cede_rooms_view(r).available_bytes, 50);
+    assert_int_equal(cede_rooms_statistics(r)->available_bytes, 50);
     assert_int_equal(cede_rooms_peak(r, id), 40);
     assert_int_equal(cede_rooms_release(r, id), 0);
     assert_int_equal(cede_rooms_peak(r, id), 0);
@@ -185,7 +189,7 @@ TEST(nobody_starves)
         while (cede_rooms_step(r, rounds, &e))
             got |= e.id == large && e.granted;
     }
-    assert_int_equal(cede_rooms_view(r).promised_bytes, 80 + 20);
+    assert_int_equal(cede_rooms_statistics(r)->promised_bytes, 80 + 20);
     cede_rooms_free(r);
 }
 
@@ -258,8 +262,8 @@ TEST(sums_are_right)
         }
         for (unsigned k = 0; k < N; k++)
             promised += v[k].id && !v[k].waits ? v[k].bytes - v[k].live : 0;
-        assert_int_equal(cede_rooms_view(r).promised_bytes, promised);
-        assert_int_equal(cede_rooms_view(r).allocated_bytes, live);
+        assert_int_equal(cede_rooms_statistics(r)->promised_bytes, promised);
+        assert_int_equal(cede_rooms_statistics(r)->allocated_bytes, live);
         assert_true(promised + live <= TOTAL - RESERVE);
     }
     cede_rooms_free(r);
