@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/hints_proto.h"
+#include "base/link_proto.h"
 #include "base/shared_page.h"
 #include "base/util.h"
 #include "bench/cost.h"
@@ -50,14 +51,13 @@ static int listen_at(const char *path)
 
 static void hand_over(int listener)
 {
-    char buf[256], text[64];
-    int n =
-        snprintf(text, sizeof(text), "{\"v\":1,\"ok\":true,\"hints\":%d,\"pid\":1}", HINTS_VERSION);
+    const struct link_answer a = {.magic = LINK_MAGIC};
+    char buf[256];
     int page, fd = accept(listener, NULL, NULL);
     if (fd < 0 || recv(fd, buf, sizeof(buf), 0) <= 0 ||
         !shared_page("bench", HINTS_PAGE, false, &page))
         return;
-    send_with_fds(fd, text, (size_t)n, &page, 1);
+    send_with_fds(fd, &a, sizeof(a), &page, 1);
     for (;;)
         pause();
 }

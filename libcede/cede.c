@@ -54,7 +54,7 @@ CEDE_API int cede_set_priority(struct cede *c, cede_stream stream, int priority)
     return set_hint(c, stream, NULL, NULL, &priority);
 }
 
-static int set_job(struct cede *c, int class, int weight)
+static int set_job(struct cede *c, unsigned class, unsigned weight)
 {
     return SAY(c ? cede_link_set(c, class, weight) : 0,
                {-EPERM, "a user may lower class and weight, but not raise them"},
@@ -66,13 +66,13 @@ CEDE_API int cede_set_class(struct cede *c, enum cede_class cls)
     enum job_class class = cede_class_of(cls);
     CALL(IS(class != CLASS_COUNT, "cls is %d: give CEDE_LATENCY, CEDE_NORMAL or CEDE_BATCH",
             (int)cls));
-    return set_job(c, (int)class, -1);
+    return set_job(c, 1 + class, 0);
 }
 
 CEDE_API int cede_set_weight(struct cede *c, unsigned weight)
 {
     CALL(SETTINGS(cede_setting("weight", weight, CEDE_WEIGHT_MIN, CEDE_WEIGHT_MAX)));
-    return set_job(c, -1, (int)weight);
+    return set_job(c, 0, weight);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -94,7 +94,7 @@ CEDE_API int cede_request_begin(struct cede *c, struct cede_request *out, cede_s
         if (r.leading)
             r.lead = cede_lead_begin(c->lead, now, r.expected_ns);
         if (check)
-            cede_link_check(c, 0);
+            cede_link_check(c, false);
     }
     memcpy(out, &r, sizeof(r));
     return 0;
@@ -190,7 +190,7 @@ CEDE_API int cede_wanted(struct cede *c)
     bool wanted = cede_hints_wanted(&c->hints), check = now >= c->check_ns;
     pthread_mutex_unlock(&c->lock);
     if (check)
-        cede_link_check(c, 0);
+        cede_link_check(c, false);
     return wanted;
 }
 
@@ -204,7 +204,7 @@ CEDE_API int cede_share(struct cede *c)
     bool check = now >= c->check_ns;
     pthread_mutex_unlock(&c->lock);
     if (check)
-        cede_link_check(c, 0);
+        cede_link_check(c, false);
     return (int)share;
 }
 _Static_assert(CEDE_SHARE_WHOLE == HINTS_SHARE_WHOLE, "one unit");
@@ -230,7 +230,7 @@ CEDE_API int cede_connect(struct cede **out)
     *out = NULL;
     if (!c)
         return cede_no_memory();
-    c->link.fd = c->link.class = c->link.weight = -1;
+    c->link.fd = -1;
     cede_hints_reset(&c->hints);
     pthread_mutex_init(&c->talk, NULL);
     pthread_mutex_init(&c->lock, NULL);
@@ -239,7 +239,7 @@ CEDE_API int cede_connect(struct cede **out)
         free(c);
         return cede_no_memory();
     }
-    cede_link_check(c, 100);
+    cede_link_check(c, true);
     *out = c;
     return 0;
 }
@@ -261,7 +261,7 @@ CEDE_API int cede_connected(struct cede *c)
 {
     if (!c)
         return 0;
-    cede_link_check(c, 0);
+    cede_link_check(c, false);
     pthread_mutex_lock(&c->lock);
     int yes = c->hints.page != NULL;
     pthread_mutex_unlock(&c->lock);

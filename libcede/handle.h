@@ -6,27 +6,30 @@
 #define CEDE_LIBCEDE_HANDLE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 
+#include "base/link_proto.h"
 #include "libcede/lead.h"
 #include "libcede/pure/hints.h"
 
 /* The connection to the daemon; under `talk`. */
 struct link {
-    int fd;               /* -1: none */
-    dev_t fd_dev;         /* which socket fd is: a program may close descriptors it did not open */
-    ino_t fd_ino;         /* and have the number for another */
-    pid_t pid;            /* of this process, in the daemon's namespace */
-    unsigned answers_due; /* requests sent whose answers have not come */
-    uint64_t asked_ns;    /* when the daemon was asked for a page; not asked again sooner */
-    int class, weight;    /* for the next daemon; -1: nothing to send */
-    bool met;             /* there has been a daemon */
+    int fd;              /* -1: none */
+    dev_t fd_dev;        /* which socket fd is: a program may close descriptors it did not open */
+    ino_t fd_ino;        /* and have the number for another */
+    uint64_t page;       /* of which the page is, for the daemon */
+    uint64_t asked_ns;   /* when the daemon was asked for a page; not asked again sooner */
+    struct link_ask set; /* class and weight for the next daemon; magic 0: none */
+    bool sets;           /* they were sent to this one, whose answer has not come */
+    atomic_bool met;     /* there has been a daemon; read without a lock */
 };
 
 struct cede {
-    struct cede *next;    /* in the list of handles */
-    pthread_mutex_t talk; /* held while the daemon is talked to */
+    LIST_ENTRY(cede) entry; /* in the list of handles */
+    pthread_mutex_t talk;   /* held while the daemon is talked to */
     struct link link;
     pthread_mutex_t lock;    /* all that follows */
     struct cede_hints hints; /* its page is set under both locks */
@@ -40,30 +43,29 @@ struct cede {
 /* cede_request_end(). served: false: it met no deadline, however early it ends. */
 int cede_request_finish(struct cede *c, struct cede_request *in, bool served);
 
-/* ---- link.c: only cede_link_set(), cede_link_room(), cede_link_ask(), and cede_link_check() with
- * a time, ever wait --- */
+/* ---- link.c: only cede_link_set(), cede_link_room(), cede_link_ask(), and cede_link_check() that
+ * waits, ever wait --- */
 
 /* Adds the handle to those that a fork takes care of. 0 or -ENOMEM. */
 int cede_link_add(struct cede *c);
 void cede_link_remove(struct cede *c);
 
-/* Connects if there is no connection, reads what the daemon sent, notices its end. wait_ms: at most
- * so long for a page; 0: does nothing while another thread talks to the daemon. */
-void cede_link_check(struct cede *c, int wait_ms);
+/* Connects if there is no connection, reads what the daemon sent, notices its end. wait: 100 ms at
+ * most for a page; else does nothing while another thread talks to the daemon. */
+void cede_link_check(struct cede *c, bool wait);
 
-/* Sends class and weight (-1: leave as it is), now or to the next daemon. 0, -ETIMEDOUT, or the
- * daemon's errno. */
-int cede_link_set(struct cede *c, int class, int weight);
+/* Sends class (1 and its enum job_class) and weight (0: leave as it is), now or to the next daemon.
+ * 0, -ETIMEDOUT, or the daemon's errno. */
+int cede_link_set(struct cede *c, unsigned class, unsigned weight);
 
 /* Asks the daemon to have `bytes` of that GPU's memory free for this process's job; 0: no longer.
  * gpu: its UUID. Waits 100 ms for the answer at most. 0, -ENOTCONN (no daemon), -ETIMEDOUT, or the
  * daemon's errno; why: in words. */
 int cede_link_room(struct cede *c, const char *gpu, uint64_t bytes, char *why, size_t size);
 
-/* One request that a daemon answers at once: 0, and whether what is asked for is still to come;
- * -ENOTCONN; -EINPROGRESS (no answer within 1 s); or the daemon's errno. */
-int cede_link_ask(struct cede *c, const char *text, bool *waits);
-/* Whether this handle ever had a daemon. */
-bool cede_link_met(struct cede *c);
+/* One request that a daemon answers at once (base/link_proto.h): 0, and whether what is asked for
+ * is still to come; -ENOTCONN; -EINPROGRESS (no answer within 1 s, and it does not happen later);
+ * or the daemon's errno. */
+int cede_link_ask(struct cede *c, struct link_ask *ask, bool *waits);
 
 #endif

@@ -2,7 +2,6 @@
  * daemon again and again, so a daemon that ends meanwhile delays its callers, but never blocks
  * them. */
 #include <errno.h>
-#include <stdio.h>
 
 #include "base/cancel_guard.h"
 #include "libcede/api.h"
@@ -32,16 +31,16 @@ static struct asking asking_begin(struct cede *c)
 
 /* -ENOTCONN: there is no daemon, nor has one come while it could be expected. -EAGAIN: to be asked
  * anew, from the start. */
-static int asking_ask(struct asking *a, const char *text)
+static int asking_ask(struct asking *a, struct link_ask ask)
 {
     const uint64_t now = cede_clock_now_ns();
-    int r = cede_link_ask(a->c, text, &a->waits);
+    int r = cede_link_ask(a->c, &ask, &a->waits);
     a->silent_ns = r != -EINPROGRESS ? 0 : a->silent_ns ? a->silent_ns : now;
     if (r != -ENOTCONN) {
         a->gone_ns = 0;
         return r;
     }
-    if (!cede_link_met(a->c))
+    if (!atomic_load(&a->c->link.met))
         return r;
     a->gone_ns = a->gone_ns ? a->gone_ns : now;
     return now - a->gone_ns < GONE_NS ? -EAGAIN : r;
@@ -59,23 +58,21 @@ static void asking_sleep(struct asking *a, uint64_t left_ns)
     a->sleep_ns += a->sleep_ns / 4;
     a->sleep_ns = a->sleep_ns < LOOK_MAX_NS ? a->sleep_ns : LOOK_MAX_NS;
 }
+_Static_assert(LINK_PAUSE == CEDE_YIELD_PAUSE && LINK_MEMORY == CEDE_YIELD_MEMORY, "same flags");
 
 static int job_yield(struct cede *c, unsigned flags)
 {
     struct asking a = asking_begin(c);
-    bool look = false;
+    struct link_ask ask = {.op = LINK_YIELD, .flags = flags};
     for (;;) {
-        char text[96];
-        snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"yield\"%s%s%s}",
-                 flags & CEDE_YIELD_PAUSE ? ",\"pause\":true" : "",
-                 flags & CEDE_YIELD_MEMORY ? ",\"memory\":true" : "", look ? ",\"look\":true" : "");
-        int r = asking_ask(&a, text);
+        const bool look = ask.flags & LINK_LOOK;
+        int r = asking_ask(&a, ask);
         if (r == 0 && !a.waits)
             return 0;
         const bool again = r == 0 || r == -EAGAIN || r == -EINPROGRESS || (r == -EBUSY && !look);
         if (!again || asking_in_vain(&a) || (r < 0 && cede_clock_now_ns() - a.began_ns >= BUSY_NS))
             return r == -EAGAIN || r == -EINPROGRESS ? -ENOTCONN : r;
-        look = r == 0 || (look && r == -EINPROGRESS);
+        ask.flags = flags | (r == 0 || (look && r == -EINPROGRESS) ? LINK_LOOK : 0);
         asking_sleep(&a, UINT64_MAX);
     }
 }
@@ -99,11 +96,9 @@ static int job_acquire(struct cede *c, cede_timeout timeout_us)
     struct asking a = asking_begin(c);
     const uint64_t end_ns = timeout_end(timeout_us, a.began_ns, CEDE_TIMEOUT_FOREVER);
     for (;;) {
-        char text[96];
         uint64_t left_us = saturating_sub(end_ns, cede_clock_now_ns()) / NSEC_PER_USEC;
-        snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"acquire\",\"wait_us\":%llu}",
-                 (unsigned long long)(left_us < WISH_US ? left_us : WISH_US));
-        r = asking_ask(&a, text);
+        r = asking_ask(&a, (struct link_ask){.op = LINK_ACQUIRE,
+                                             .wait_us = (uint32_t)min_u64(left_us, WISH_US)});
         /* Without a daemon nothing is withheld, and what is in no job has yielded nothing. */
         if (r == -ENOTCONN || r == -ESRCH || (r == 0 && !a.waits))
             return 0;

@@ -134,16 +134,17 @@ static int room_gpu(const struct engine *e, const char *uuid, uint64_t bytes, un
     return error_set(err, -EINVAL, "there is no such GPU: give its UUID in name");
 }
 
-int hints_room(struct hints *h, struct engine *e, const struct caller *who, const char *uuid,
-               uint64_t bytes, struct error *err)
+int hints_room(struct hints *h, struct engine *e, const struct caller *who, uint64_t page,
+               const char *uuid, uint64_t bytes, struct error *err)
 {
     struct page *p = h->pages;
     struct job_view v;
     unsigned gpu;
-    while (p < h->pages + HINTS_PAGES_MAX && !(p->shared && p->connection == who->connection))
+    while (p < h->pages + HINTS_PAGES_MAX && !(p->shared && p->connection == page))
         p++;
-    if (p == h->pages + HINTS_PAGES_MAX)
-        return error_set(err, -ENOTCONN, "this connection has no page: ask for hints first");
+    if (p == h->pages + HINTS_PAGES_MAX || p->proc.pid != who->pid ||
+        p->proc.start_ticks > who->since_ticks)
+        return error_set(err, -ENOTCONN, "this process has no such page: ask for one first");
     if (p->room_until && !bytes) {
         p->room_until = 0;
         room_sum(h, e, p->room_job, p->room_gpu);

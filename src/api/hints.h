@@ -25,12 +25,12 @@ int hints_open(struct hints *h, const struct caller *who, int *fd, struct error 
 void hints_close(struct hints *h, uint64_t connection);
 unsigned hints_count(const struct hints *h);
 
-/* The process's job waits until `bytes` are free on the GPU of that UUID ("": the only one). That
- * ends after 5 s, with bytes = 0, or when the connection closes. -ENOTCONN: the connection has no
- * page. -ESRCH: the process is in no job. -EPERM: the job is not of class latency. -EINVAL: no such
- * GPU, or it is not that large. */
-int hints_room(struct hints *h, struct engine *e, const struct caller *who, const char *uuid,
-               uint64_t bytes, struct error *err);
+/* The job of a process that has that page waits until `bytes` are free on the GPU of that UUID ("":
+ * the only one). That ends after 5 s, with bytes = 0, or when the page's connection closes.
+ * -ENOTCONN: the process has no such page. -ESRCH: the process is in no job. -EPERM: the job is not
+ * of class latency. -EINVAL: no such GPU, or it is not that large. */
+int hints_room(struct hints *h, struct engine *e, const struct caller *who, uint64_t page,
+               const char *uuid, uint64_t bytes, struct error *err);
 
 /* Takes samples for rates; called about once per second while there are pages. */
 void hints_sample(struct hints *h, uint64_t now_ns);

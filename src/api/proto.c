@@ -9,6 +9,7 @@
 
 #include "api/job_terms.h"
 #include "base/json_text.h"
+#include "base/link_proto.h"
 #include "base/text.h"
 
 /* The type of a field in a request. */
@@ -121,12 +122,12 @@ static const struct {
                   .allowed = BIT(F_TARGET) | BIT(F_PAUSE) | BIT(F_MEMORY_TOO) | BIT(F_LOOK)},
     [OP_ACQUIRE] = {"acquire", .done = "acquires", .rights = RIGHTS_TURNS,
                     .allowed = BIT(F_TARGET) | BIT(F_WAIT)},
-    [OP_HINTS] = {"hints", .rights = RIGHTS_ANYBODY},
-    [OP_ROOM] = {"room", .rights = RIGHTS_ANYBODY, .allowed = BIT(F_MEMORY) | BIT(F_NAME)},
     [OP_TRACE] = {"trace", .rights = RIGHTS_ANYBODY},
     [OP_RULES] = {"rules", .rights = RIGHTS_ANYBODY, .allowed = BIT(F_PID) | BIT(F_AFTER)},
     [OP_IDENTITY] = {"identity", .rights = RIGHTS_ADMIN, .allowed = BIT(F_CGROUP) | BIT(F_FACTS),
                      .needed = BIT(F_CGROUP)},
+    [OP_HINTS] = {"hints", .rights = RIGHTS_ANYBODY},
+    [OP_ROOM] = {"room", .rights = RIGHTS_ANYBODY},
 };
 
 /* Stores a number in its member, of 32 or 64 bits. */
@@ -411,11 +412,11 @@ static int parse_object(const json_t *o, struct request *out, struct error *err)
                          PROTO_VERSION);
     const char *op = json_string_value(json_object_get(o, "op"));
     size_t k = 0;
-    while (op && k < ARRAY_SIZE(ops) && strcmp(op, ops[k].name) != 0)
+    while (op && k < OPS_OF_JSON && strcmp(op, ops[k].name) != 0)
         k++;
-    if (!op || k == ARRAY_SIZE(ops)) {
+    if (!op || k == OPS_OF_JSON) {
         char q[TEXT_QUOTE], known[128] = "";
-        for (k = 0; k < ARRAY_SIZE(ops); k++)
+        for (k = 0; k < OPS_OF_JSON; k++)
             list_add(known, sizeof(known), ops[k].name);
         return error_set(err, -EINVAL, "op: '%s' is not one of %s", text_quote(q, op ? op : ""),
                          known);
@@ -426,9 +427,46 @@ static int parse_object(const json_t *o, struct request *out, struct error *err)
     return r < 0 ? r : check_request(out, seen, err);
 }
 
+/* A request of libcede, which is about the process that asks. */
+static int link_parse(const void *message, size_t n, struct request *out, struct error *err)
+{
+    static const enum proto_op link_ops[] = {OP_HINTS, OP_SET, OP_ROOM, OP_YIELD, OP_ACQUIRE};
+    struct link_ask a;
+    out->link = true;
+    if (n != sizeof(a))
+        return error_set(err, -EPROTO, "libcede and ceded are not of the same release");
+    memcpy(&a, message, n);
+    if (a.op >= ARRAY_SIZE(link_ops) || a.flags & ~(LINK_PAUSE | LINK_MEMORY | LINK_LOOK) ||
+        a.wait_us > ACQUIRE_WAIT_US || a.bytes > MEMORY_MAX_BYTES || a.class > CLASS_COUNT ||
+        a.weight > WEIGHT_MAX || (a.op == LINK_SET && !a.class && !a.weight) ||
+        !memchr(a.gpu, '\0', sizeof(a.gpu)))
+        return error_set(err, -EINVAL, "a value in the message of libcede is out of range");
+    out->op = link_ops[a.op];
+    if (a.op == LINK_SET) {
+        out->given = (a.class ? TERM(class) : 0) | (a.weight ? TERM(weight) : 0);
+        out->class = a.class ? (enum job_class)(a.class - 1) : 0;
+        out->weight = a.weight;
+    } else if (a.op == LINK_ROOM) {
+        out->page = a.page;
+        out->memory_bytes = a.bytes;
+        memcpy(out->name, a.gpu, sizeof(a.gpu));
+    } else {
+        out->yields_pause = a.flags & LINK_PAUSE;
+        out->yields_memory = a.flags & LINK_MEMORY;
+        out->look = a.flags & LINK_LOOK;
+        out->has_wait = true;
+        out->wait_us = a.wait_us;
+    }
+    return 0;
+}
+_Static_assert(sizeof(((struct link_ask *)0)->gpu) <= JOB_NAME_MAX, "fits");
+
 int proto_parse(const char *text, size_t n, struct request *out, struct error *err)
 {
+    const uint32_t magic = LINK_MAGIC;
     memset(out, 0, sizeof(*out));
+    if (n >= sizeof(magic) && memcmp(text, &magic, sizeof(magic)) == 0)
+        return link_parse(text, n, out, err);
     if (n > PROTO_MESSAGE_MAX)
         return error_set(err, -EMSGSIZE, "message of more than %d bytes", PROTO_MESSAGE_MAX);
     json_error_t e;

@@ -23,10 +23,6 @@
  *   time that cede top shows
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: shows, or changes all or nothing; keys as in
  *   [policy] of cede.conf
- * - hints: {}: a page on which libcede reports requests
- * - room: {"memory_bytes":N?, "name":S?}: after hints, on the same connection: makes so much memory
- *   free on the GPU with UUID name (without: the only GPU) for this process's job, which must be of
- *   class latency; for 5 s, or until the connection ends. Without memory_bytes: ends that
  * - trace: {}: events from now on
  * - rules: {"pid":N?, "after":N?}: the rules with numbers above N, as many as fit, and their result
  *   for a process
@@ -47,8 +43,6 @@
  * person), "may_set":bool (by this caller)}] and, where there are more than 64, "unmanaged_more":N:
  * unmanaged GPU programs
  * - policy: {"policy":S, "policies":[{"name":, "summary":}], "params":{KEY:X, ...}}
- * - hints: {"hints":N, "pid":N}, and the page's descriptor: base/hints_proto.h of version N; pid
- *   is the asking process
  * - rules: {"rules":[{"number":, "kind":"rule|account", "name":, "conditions":[{"key":, "name":S?
  * (of a variable or label), "wanted":S, and for a process "seen":S, "holds":bool|null (not known
  * yet)}], "class":?, "weight":?, "warning":S? (why it never matches), "matches":bool|null?}],
@@ -56,11 +50,12 @@
  *   again), "outcome":{"by":"rule|environment|others|nothing", "rule":S?, "class":?, "weight":?,
  *   "name":S?, "note":S?}?, "job":N?
  * - identity: {}
- * - room: {}
  * - trace: {"trace":N}, followed by messages as in base/trace_proto.h of version N
  *
  * A job has the fields of api/job_json.c, which cede-json(5) describes, and in a reply to ps
  * "requests" when its programs report them (api/hints.h).
+ *
+ * libcede asks in another form (base/link_proto.h), of which proto_parse() makes the same requests.
  *
  * Messages are not trusted: length, depth, types, ranges and unknown fields are checked here, and
  * nowhere else. No I/O in this file. */
@@ -95,11 +90,12 @@ enum proto_op {
     OP_SWAP_IN,
     OP_YIELD,
     OP_ACQUIRE,
-    OP_HINTS,
-    OP_ROOM,
     OP_TRACE,
     OP_RULES,
-    OP_IDENTITY
+    OP_IDENTITY,
+    OPS_OF_JSON,
+    OP_HINTS = OPS_OF_JSON, /* from here on only of libcede */
+    OP_ROOM
 };
 
 /* The rights that an operation requires: see rights.c. */
@@ -112,6 +108,7 @@ enum op_rights {
 
 struct request {
     enum proto_op op;
+    bool link;      /* it came as a struct link_ask, and is answered by a struct link_answer */
     uint32_t given; /* the terms that are given: TERM() */
     union {
         struct job_terms;
@@ -123,7 +120,7 @@ struct request {
     bool yields_pause, yields_memory, look; /* of yield */
     bool has_wait;                          /* of acquire: */
     uint32_t wait_us;
-    uint64_t memory_bytes; /* of add; 0: not given */
+    uint64_t memory_bytes; /* of add, room; 0: not given */
     uint32_t gpu;
     uint32_t gpus; /* of add: the number to be chosen; 0: the program chooses */
     bool has_gpu, has_visible;
@@ -132,7 +129,8 @@ struct request {
     uint64_t program;             /* of add: a hash of its arguments; 0: not given */
     pid_t pid;                    /* of add, or of target when it is a pid; 0: none */
     uint64_t number;              /* of target "#12", or of "after" */
-    char name[JOB_NAME_MAX];      /* of add, target or policy; "" none */
+    uint64_t page;                /* of room: the connection whose page the program has */
+    char name[JOB_NAME_MAX];      /* of add, target or policy; of room: the GPU's UUID; "" none */
     char cgroup[IDENTITY_CGROUP]; /* of identity */
     char facts[IDENTITY_FACTS];   /* of identity, as pairs */
     uint32_t nfacts;

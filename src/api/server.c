@@ -132,11 +132,11 @@ static void client_disconnect(struct client *c)
 
 /* Sends a reply, with descriptor `with` (-1: none). False: the client does not read, or has gone.
  */
-static bool reply(int fd, const char *text, int with)
+static bool reply(int fd, const char *text, size_t n, int with)
 {
     if (!text)
         return false;
-    size_t n = strlen(text);
+    n = n ? n : strlen(text);
     if (with >= 0)
         return send_with_fds(fd, text, n, &with, 1) == 0;
     return send(fd, text, n, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR) == (ssize_t)n;
@@ -147,7 +147,7 @@ static void refuse(int fd, int code, const char *why)
     struct error err;
     error_set(&err, code, "%s", why);
     _cleanup_free_ char *text = reply_refusal(code, &err);
-    (void)reply(fd, text, -1);
+    (void)reply(fd, text, 0, -1);
 }
 
 static void no_descriptors(int fd)
@@ -253,12 +253,12 @@ static struct client *client_of(const struct server *s, uint64_t connection)
 }
 
 /* Sends the reply. False: the client did not get it and is disconnected. */
-static bool client_deliver(struct client *c, const char *text, int fd)
+static bool client_deliver(struct client *c, const struct verb *v, const char *text)
 {
-    if (fd >= 0)
+    if (v->fd >= 0)
         has_page(c);
     c->asks = false;
-    const bool got = reply(c->fd, text, fd);
+    const bool got = reply(c->fd, text, v->reply_bytes, v->fd);
     if (!got ||
         (!c->backs_off && uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0))
         client_disconnect(c);
@@ -282,7 +282,7 @@ static void answered(struct verb *v, char *text)
     struct ask *a = v->arg;
     struct server *s = a->server;
     struct client *c = s ? client_of(s, a->connection) : NULL;
-    const bool got = c && client_deliver(c, text, v->fd);
+    const bool got = c && client_deliver(c, v, text);
     if (s && !got)
         take_back(v, v->verbs->engine, "the one who asked waits no longer");
     if (!c && v->fd >= 0)
@@ -404,7 +404,7 @@ static bool admit(struct listener *l, int fd, const struct ucred *cred, uid_t pr
                                                                    : no_room(s, principal, admin);
     struct client *c = flood || why ? NULL : calloc(1, sizeof(*c));
     if (flood)
-        (void)reply(fd, s->flood_text, -1);
+        (void)reply(fd, s->flood_text, 0, -1);
     if (why)
         refuse(fd, -EUSERS, why);
     if (!c || uv_poll_init(l->poll.loop, &c->poll, fd) < 0) {

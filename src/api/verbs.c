@@ -11,8 +11,8 @@
 #include "api/rules/rules_reply.h"
 #include "api/take_back.h"
 #include "api/target_find.h"
-#include "base/hints_proto.h"
 #include "base/json_text.h"
+#include "base/link_proto.h"
 #include "base/log.h"
 #include "base/trace_proto.h"
 #include "memory/yield.h"
@@ -186,16 +186,14 @@ static int free_left_behind(struct verb *v, struct engine *e, bool managed)
     return code == -EEXIST ? 0 : code < 0 ? code : 1;
 }
 
-/* Translates the request's pid from the caller's pid namespace. Without a target, yield and acquire
- * are about the caller. */
+/* Translates the request's pid from the caller's pid namespace. Without a target, the request is
+ * about the caller. */
 static int translate(struct verb *v)
 {
     const pid_t asked = v->request.pid;
     const struct request *r = &v->request;
     struct proc_stat st;
-    const bool own =
-        (r->op == OP_YIELD || r->op == OP_ACQUIRE) && !asked && !r->number && !r->name[0];
-    if (own) {
+    if (!asked && !r->number && !r->name[0]) {
         v->request.pid = v->who.pid;
         return v->who.pid > 0 && proc_stat_read(v->who.pid, &st) == 0 &&
                        st.id.start_ticks <= v->who.since_ticks
@@ -324,9 +322,16 @@ static int open_hints(struct verb *v, struct engine *e)
 
 static int make_room(struct verb *v, struct engine *e)
 {
-    return v->verbs->hints ? hints_room(v->verbs->hints, e, &v->who, v->request.name,
-                                        v->request.memory_bytes, &v->error)
+    take_back_note(v, e);
+    return v->verbs->hints ? hints_room(v->verbs->hints, e, &v->who, v->request.page,
+                                        v->request.name, v->request.memory_bytes, &v->error)
                            : no_hints(v);
+}
+
+static void back_room(const struct verb *v, struct engine *e, uint32_t job)
+{
+    struct error none;
+    (void)hints_room(v->verbs->hints, e, &v->who, v->request.page, "", 0, &none);
 }
 
 static int open_trace(struct verb *v, struct engine *e)
@@ -365,12 +370,6 @@ static char *reply_jobs(struct verb *v, struct engine *e)
                     !v->request.brief ? JOB_WHOLE
                     : v->request.sums ? JOB_SUMS
                                       : JOB_BRIEF);
-}
-
-static char *reply_hints(struct verb *v, struct engine *e)
-{
-    return text_of(json_pack("{s:i, s:b, s:i, s:i}", "v", PROTO_VERSION, "ok", 1, "hints",
-                             HINTS_VERSION, "pid", (int)pidns_number(v->who.ns, v->who.pid)));
 }
 
 static char *reply_rules(struct verb *v, struct engine *e)
@@ -432,12 +431,14 @@ static char *reply_steered(struct verb *v, struct engine *e)
     v->command.code = take_back_if_vain(v, e, status, note.text);
     if (v->command.code < 0)
         return NULL;
-    const bool waits = v->op->waits && v->op->waits(v, e);
-    if (!waits && !v->request.look)
+    v->waits = v->op->waits && v->op->waits(v, e);
+    if (!v->waits && !v->request.look)
         log_done(v);
+    if (v->request.link)
+        return NULL; /* answer_link() */
     t->view.job.root.pid = guest_number(&v->who, t->view.job.root);
     json_t *reply = reply_job(&t->view, status < 0 ? note.text : v->note[0] ? v->note : NULL);
-    if (reply && waits)
+    if (reply && v->waits)
         json_object_set_new(reply, "waits", json_true());
     if (reply && v->visible[0])
         json_object_set_new(reply, "visible", json_text(v->visible));
@@ -471,8 +472,8 @@ static const struct operation operations[] = {
     [OP_PS] = {.run = ask_ps, .reply = reply_jobs},
     [OP_RULES] = {.run = ask_ps, .reply = reply_rules},
     [OP_POLICY] = {.run = set_policy, .reply = reply_of_policy, .back = back_policy},
-    [OP_HINTS] = {.run = open_hints, .reply = reply_hints},
-    [OP_ROOM] = {.run = make_room, .reply = reply_done},
+    [OP_HINTS] = {.run = open_hints},
+    [OP_ROOM] = {.run = make_room, .back = back_room},
     [OP_TRACE] = {.run = open_trace, .reply = reply_trace},
     [OP_IDENTITY] = {.run = take_identity, .reply = reply_done},
 #undef STEER
@@ -501,16 +502,25 @@ static int verb_run(struct command *c, struct engine *e)
         return error_set(&v->error, -ECANCELED, "nobody waits for the answer");
     }
     /* The reply has pids of the caller's namespace. */
-    if (!v->who.ns.level && (v->request.op == OP_PS || v->request.op == OP_HINTS || v->request.run))
+    if (!v->who.ns.level && (v->request.op == OP_PS || v->request.run))
         (void)pidns_of(v->who.pid, &v->who.ns);
     return v->op->run(v, e);
+}
+
+static char *answer_link(struct verb *v)
+{
+    struct link_answer *a = malloc(sizeof(*a));
+    if (a)
+        *a = (struct link_answer){LINK_MAGIC, v->command.code, v->waits, 0, v->who.connection};
+    v->reply_bytes = sizeof(*a);
+    return (char *)a;
 }
 
 static void verb_answer(struct command *c, struct engine *e, int code)
 {
     struct verb *v = (struct verb *)c;
     struct verbs *verbs = v->verbs;
-    char *text = code < 0 ? NULL : v->op->reply(v, e);
+    char *text = code < 0 || !v->op->reply ? NULL : v->op->reply(v, e);
     code = v->command.code = code < 0 ? code : v->command.code;
     if (code < 0) {
         if (!v->error.text[0])
@@ -518,8 +528,10 @@ static void verb_answer(struct command *c, struct engine *e, int code)
         log_user(v->who.principal, LOG_DEBUG, "uid %u (pid %d): refused: %s", v->who.uid,
                  (int)v->who.pid, v->error.text);
         free(text);
-        text = reply_refusal(code, &v->error);
+        text = v->request.link ? NULL : reply_refusal(code, &v->error);
     }
+    if (v->request.link)
+        text = answer_link(v);
     if (verbs->batch) {
         v->took_ns = (verbs_cpu_ns(verbs) - verbs->batch_ns) / verbs->batch;
         verbs->answered++;

@@ -26,7 +26,8 @@ struct verbs {
 struct verb;
 struct operation {
     int (*run)(struct verb *v, struct engine *e);
-    char *(*reply)(struct verb *v, struct engine *e); /* NULL: v->command.code, or no memory */
+    /* The JSON; NULL: v->command.code, or no memory. libcede is answered without it. */
+    char *(*reply)(struct verb *v, struct engine *e);
     /* Takes back its changes (api/take_back.h); may be NULL. */
     void (*back)(const struct verb *v, struct engine *e, uint32_t job);
     /* For operations that steer a job: */
@@ -66,6 +67,7 @@ struct verb {
     struct verb_before before;
     bool adopted;              /* its process was in no job before */
     bool again;                /* `cede run` has asked for the same before */
+    bool waits;                /* the client is to ask again */
     bool in_none;              /* its process is in no job, so the reply shows none */
     char note[256];            /* for the reply; "": none */
     char visible[VISIBLE_MAX]; /* for the reply: the GPUs that were chosen */
@@ -75,9 +77,10 @@ struct verb {
      * done, so the verb is dropped. A clock could not replace this, as client and daemon may be in
      * different time namespaces, and a signal may cut a wait short. */
     bool (*awaited)(const struct verb *v);
-    /* Hands the verb back to its owner. reply: malloc'd JSON of at most PROTO_MESSAGE_MAX bytes;
-     * NULL: no memory. */
+    /* Hands the verb back to its owner. reply: malloc'd JSON of at most PROTO_MESSAGE_MAX bytes,
+     * or reply_bytes for libcede; NULL: no memory. */
     void (*done)(struct verb *v, char *reply);
+    size_t reply_bytes;
     void *arg;
     uint64_t took_ns; /* its processor time in the engine; set before done() */
 };

@@ -1,15 +1,15 @@
 /* The page on which a program reports its requests. The program (libcede) writes it; the daemon
  * (src/api/hints.c) reads it, trusts nothing on it that could hurt another job, and writes two of
- * its words. The page comes with the answer to {"op":"hints"}, which has HINTS_VERSION: a program
- * that knows another version writes nothing. */
+ * its words. The page comes with the answer to LINK_HINTS (base/link_proto.h), whose LINK_MAGIC
+ * changes with what is here: programs and daemons of other releases do not understand each other.
+ */
 #ifndef CEDE_BASE_HINTS_PROTO_H
 #define CEDE_BASE_HINTS_PROTO_H
 
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define HINTS_VERSION 2
-#define HINTS_PAGE    65536 /* bytes: a multiple of every architecture's page */
+#define HINTS_PAGE 65536 /* bytes: a multiple of every architecture's page */
 
 /* Times of a request, for traces, in CLOCK_MONOTONIC; lead: that of the kernel which libcede
  * launched ahead of it, 0: none. */

@@ -320,30 +320,37 @@ TEST_OF_HINTS(room)
     struct hints *h = r->h;
     const uint32_t job = 0;
     struct caller a = me(1, false), b = me(2, false);
-    assert_int_equal(hints_room(h, m, &a, "GPU-1", 100, &err), -ENOTCONN);
+    assert_int_equal(hints_room(h, m, &a, a.connection, "GPU-1", 100, &err), -ENOTCONN);
     (void)page_of(r, a);
     (void)page_of(r, b);
-    assert_int_equal(hints_room(h, m, &a, "GPU-1", 100, &err), -EPERM);
+    assert_int_equal(hints_room(h, m, &a, a.connection, "GPU-1", 100, &err), -EPERM);
     assert_non_null(strstr(err.text, "is in class batch: others make room for latency jobs only"));
     assert_int_equal(m->room[job][1], 0);
     m->jobs[job].job.class = CLASS_LATENCY;
-    assert_int_equal(hints_room(h, m, &a, "GPU-2", 100, &err), -EINVAL);
-    assert_int_equal(hints_room(h, m, &a, "", 100, &err), -EINVAL); /* which of two? */
+    assert_int_equal(hints_room(h, m, &a, a.connection, "GPU-2", 100, &err), -EINVAL);
+    assert_int_equal(hints_room(h, m, &a, a.connection, "", 100, &err),
+                     -EINVAL); /* which of two? */
     uint64_t now = monotonic_ns();
-    assert_int_equal(hints_room(h, m, &a, "gpu-1", 100, &err), 0);
-    assert_int_equal(hints_room(h, m, &b, "GPU-1", 200, &err), 0);
+    assert_int_equal(hints_room(h, m, &a, a.connection, "gpu-1", 100, &err), 0);
+    assert_int_equal(hints_room(h, m, &b, b.connection, "GPU-1", 200, &err), 0);
     assert_int_equal(m->room[job][1], 300);
     assert_in_range(m->room_until[job][1], now + NSEC_PER_SEC, now + 10 * NSEC_PER_SEC);
-    assert_int_equal(hints_room(h, m, &a, "GPU-0", 50, &err), 0); /* another GPU now */
+    assert_int_equal(hints_room(h, m, &a, a.connection, "GPU-0", 50, &err),
+                     0); /* another GPU now */
     assert_int_equal(m->room[job][1], 200);
     assert_int_equal(m->room[job][0], 50);
-    assert_int_equal(hints_room(h, m, &a, "", 0, &err), 0);
+    assert_int_equal(hints_room(h, m, &a, a.connection, "", 0, &err), 0);
     assert_int_equal(m->room[job][0], 0);
     fake_gates = 1; /* the only GPU beside a slot of a gate need not be named */
-    assert_int_equal(hints_room(h, m, &a, "", 100, &err), 0);
+    assert_int_equal(hints_room(h, m, &a, a.connection, "", 100, &err), 0);
     assert_int_equal(m->room[job][1], 300);
-    assert_int_equal(hints_room(h, m, &a, "", 0, &err), 0);
+    assert_int_equal(hints_room(h, m, &a, a.connection, "", 0, &err), 0);
     fake_gates = 0;
+    struct caller other = a, before = a;
+    other.pid = 1;
+    before.since_ticks = 0; /* a process that has ended, with the same pid */
+    assert_int_equal(hints_room(h, m, &other, a.connection, "", 100, &err), -ENOTCONN);
+    assert_int_equal(hints_room(h, m, &before, a.connection, "", 100, &err), -ENOTCONN);
     hints_close(h, 2);
     assert_int_equal(m->room[job][1], 0);
 }

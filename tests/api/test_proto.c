@@ -3,6 +3,7 @@
 #include "../json_like.h"
 #include "api/proto.h"
 #include "api/replies.h"
+#include "base/link_proto.h"
 
 static int parse(const char *text, struct request *r, struct error *err)
 {
@@ -39,9 +40,6 @@ static const struct {
      {.op = OP_PAUSE, .name = "x", .has_owner = true, .owner = UINT32_MAX - 1}},
     {"{'op':'resume','target':'train'}", {.op = OP_RESUME, .name = "train"}},
     {"{'op':'resume','target':'#9223372036854775807'}", {.op = OP_RESUME, .number = INT64_MAX}},
-    {"{'op':'room','memory_bytes':5,'name':'GPU-1'}",
-     {.op = OP_ROOM, .memory_bytes = 5, .name = "GPU-1"}},
-    {"{'op':'room'}", {.op = OP_ROOM}}, /* no longer */
     {"{'op':'swap-out','target':'#7'}", {.op = OP_SWAP_OUT, .number = 7}},
     {"{'op':'swap-in','target':3}", {.op = OP_SWAP_IN, .pid = 3}},
     {"{'op':'add','pid':3,'class':'latency','memory_bytes':99999999999,'gpu':2}",
@@ -226,7 +224,8 @@ static const struct {
     {"{'op':'policy','params':{'probe_us':-7}}", "probe_us: a whole"},
     {"{'op':'ps','params':{}}", "unknown field 'params'"},
     {"{'op':'ps','after':-1}", "after:"},
-    {"{'op':'room','pid':3}", "unknown field 'pid'"},
+    {"{'op':'hints'}", "op: 'hints' is not one of"}, /* asked for as libcede does */
+    {"{'op':'room'}", "op: 'room' is not one of"},
 };
 
 /* As they are sent: no messages, and of other versions. */
@@ -270,6 +269,62 @@ TEST(refuses_with_a_reason)
         int got = proto_parse(unread[i].text, strlen(unread[i].text), &r, &err);
         assert_refused(unread[i].text, unread[i].code, unread[i].says, got, &r, &err);
     }
+}
+
+/* As libcede sends them; what of a message is not its operation's has no effect. */
+static const struct {
+    struct link_ask ask;
+    struct request means;
+} of_libcede[] = {
+    {{.op = LINK_HINTS, .class = 1, .page = 7}, {.op = OP_HINTS, .has_wait = true}},
+    {{.op = LINK_SET, .class = 1 + CLASS_BATCH, .gpu = "x", .flags = LINK_LOOK},
+     {.op = OP_SET, .given = TERM(class), .class = CLASS_BATCH}},
+    {{.op = LINK_SET, .class = 1 + CLASS_LATENCY, .weight = 7},
+     {.op = OP_SET, .given = TERM(class) | TERM(weight), .class = CLASS_LATENCY, .weight = 7}},
+    {{.op = LINK_ROOM, .bytes = 5, .page = 7, .gpu = "GPU-1", .weight = 7},
+     {.op = OP_ROOM, .memory_bytes = 5, .page = 7, .name = "GPU-1"}},
+    {{.op = LINK_YIELD, .flags = LINK_PAUSE | LINK_LOOK, .bytes = 5},
+     {.op = OP_YIELD, .yields_pause = true, .look = true, .has_wait = true}},
+    {{.op = LINK_ACQUIRE, .wait_us = ACQUIRE_WAIT_US},
+     {.op = OP_ACQUIRE, .has_wait = true, .wait_us = ACQUIRE_WAIT_US}},
+};
+
+static const struct link_ask not_of_libcede[] = {
+    {.op = LINK_ACQUIRE + 1},
+    {.op = UINT32_MAX},
+    {.op = LINK_SET},
+    {.op = LINK_SET, .class = 1 + CLASS_COUNT},
+    {.op = LINK_SET, .class = UINT32_MAX},
+    {.op = LINK_SET, .weight = WEIGHT_MAX + 1},
+    {.op = LINK_YIELD, .flags = LINK_LOOK << 1},
+    {.op = LINK_ACQUIRE, .wait_us = ACQUIRE_WAIT_US + 1},
+    {.op = LINK_ROOM, .bytes = MEMORY_MAX_BYTES + 1},
+    {.op = LINK_ROOM, .gpu = "0123456789012345678901234567890123456789012345678901234567890123"},
+};
+
+static int parse_link(struct link_ask a, size_t bytes, struct request *r)
+{
+    struct error err = {""};
+    a.magic = LINK_MAGIC;
+    int code = proto_parse((const char *)&a, bytes, r, &err);
+    assert_true((code < 0) == (err.text[0] != '\0'));
+    assert_true(r->link); /* so that the answer is, too */
+    return code;
+}
+
+TEST(reads_libcede)
+{
+    struct request r;
+    for (size_t i = 0; i < ARRAY_SIZE(of_libcede); i++) {
+        struct request want = of_libcede[i].means;
+        want.link = true;
+        assert_int_equal(parse_link(of_libcede[i].ask, sizeof(struct link_ask), &r), 0);
+        assert_memory_equal(&r, &want, sizeof(r));
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(not_of_libcede); i++)
+        assert_int_equal(parse_link(not_of_libcede[i], sizeof(struct link_ask), &r), -EINVAL);
+    for (size_t n = sizeof(uint32_t); n < sizeof(struct link_ask); n++)
+        assert_int_equal(parse_link(of_libcede[0].ask, n, &r), -EPROTO);
 }
 
 TEST(refuses_size_and_depth)

@@ -1,4 +1,6 @@
-/* Yielding and acquiring over the control socket, with a made-up engine behind it. */
+/* Yielding, acquiring and what else libcede asks over the control socket, with a made-up engine
+ * behind it. */
+#include "base/link_proto.h"
 #include "server_env.h"
 
 /* Of the job that the asking process is in, which it need not name. */
@@ -49,4 +51,50 @@ TEST_OF_CLIENT(yields)
     assert_code(e, fd, ENOTSUP, "{'op':'pause','target':'#1'}");
     assert_code(e, fd, EBUSY, "{'op':'swap-out','target':'#1'}");
     assert_int_equal(job->job.yielded, YIELD_PAUSE | YIELD_MEMORY);
+}
+
+static struct link_answer ask_link(struct env *e, int fd, struct link_ask ask)
+{
+    struct link_answer a;
+    ask.magic = LINK_MAGIC;
+    assert_int_equal(send(fd, &ask, sizeof(ask), MSG_NOSIGNAL), sizeof(ask));
+    assert_int_equal(take(e, fd, (char *)&a, sizeof(a)), sizeof(a));
+    assert_int_equal(a.magic, LINK_MAGIC);
+    return a;
+}
+#define LINK(fd, ...) ask_link(e, fd, (struct link_ask){__VA_ARGS__})
+
+/* The page has a connection, and what is asked another one. */
+TEST_OF_CLIENT(serves_libcede)
+{
+    const struct job_view *job = &e->m->jobs[0];
+    const uint64_t *room = &e->m->room[0][0];
+    const uint64_t page = LINK(fd, .op = LINK_HINTS).page;
+    _cleanup_close_ int own = dial(e->path);
+    assert_int_equal(LINK(own, .op = LINK_ACQUIRE).code, -ESRCH);
+    assert_int_equal(LINK(own, .op = LINK_SET, .class = 1 + CLASS_BATCH, .weight = 7).code, 0);
+    assert_true(job->job.root.pid == getpid() && job->job.class == CLASS_BATCH);
+    assert_int_equal(job->job.weight, 7);
+    assert_int_equal(LINK(own, .op = LINK_SET, .class = 1 + CLASS_COUNT).code, -EINVAL);
+    assert_int_equal(LINK(own, .op = LINK_ROOM, .page = page, .bytes = 5).code, -EPERM);
+    assert_int_equal(LINK(own, .op = LINK_SET, .class = 1 + CLASS_LATENCY).code, 0);
+    assert_int_equal(LINK(own, .op = LINK_ROOM, .page = page + 1, .bytes = 5).code, -ENOTCONN);
+    assert_int_equal(LINK(own, .op = LINK_ROOM, .page = page, .bytes = 5, .gpu = "GPU-0").code, 0);
+    assert_int_equal(*room, 5);
+
+    /* What nobody waits for any more does not happen. */
+    const struct link_ask more = {
+        .magic = LINK_MAGIC, .op = LINK_ROOM, .page = page, .bytes = 9, .gpu = "GPU-0"};
+    int gone = dial(e->path);
+    assert_int_equal(send(gone, &more, sizeof(more), 0), sizeof(more));
+    close(gone);
+    turns(e, TURNS);
+    assert_int_equal(*room, 5);
+
+    assert_int_equal(LINK(own, .op = LINK_YIELD, .flags = LINK_MEMORY).waits, 1);
+    assert_int_equal(job->job.yielded, YIELD_CLASS | YIELD_MEMORY);
+    assert_int_equal(LINK(own, .op = LINK_YIELD, .flags = LINK_MEMORY | LINK_LOOK).waits, 1);
+    assert_int_equal(LINK(own, .op = LINK_ACQUIRE, .wait_us = 7).waits, 1);
+    assert_int_equal(e->m->wait_us, 7);
+    assert_code(e, own, 0, "{'op':'ps'}"); /* the same connection */
 }

@@ -5,13 +5,24 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import re
 import shutil
+import struct
 import subprocess
 import tempfile
 import time
 
 PATIENCE_S = 120
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+with open(os.path.join(HERE, "../../src/base/link_proto.h"), encoding="ascii") as link_proto:
+    LINK_MAGIC = int(re.search(r"LINK_MAGIC (0x\w+)U", link_proto.read())[1], 16)
+
+
+def link_ask(op, *words, gpu=b""):
+    """A message as libcede sends it: flags, wait_us, class, weight, bytes, page; LINK_HINTS is 0."""
+    return struct.pack("<6I2Q64s", LINK_MAGIC, op, *words, *(0,) * (6 - len(words)), gpu)
 
 
 def program(name):

@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct request a, b;
     struct error err = {""};
     if (proto_parse((const char *)data, size, &a, &err) < 0) {
-        require(err.text[0] != '\0');
+        require(err.text[0] != '\0' && !a.op && !a.given);
         for (const char *p = err.text; *p; p++)
             require((unsigned char)*p >= ' ' && (unsigned char)*p < 0x7f);
         return 0;
@@ -17,11 +17,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(!(a.given & TERM(weight)) || (a.weight >= WEIGHT_MIN && a.weight <= WEIGHT_MAX));
     require((unsigned)a.class < CLASS_COUNT);
     require((unsigned)a.preempt < PREEMPT_COUNT && a.min_speed <= 100);
+    if (a.link) {
+        require(a.memory_bytes <= MEMORY_MAX_BYTES && a.wait_us <= ACQUIRE_WAIT_US && !a.pid);
+        return 0;
+    }
     require(!a.name[0] || proto_name_ok(a.name));
     if (a.op == OP_IDENTITY)
         require(a.cgroup[0] == '/' && pairs_valid((struct pairs){a.facts, a.nfacts}));
-    else if (a.op != OP_PS && a.op != OP_POLICY && a.op != OP_HINTS && a.op != OP_TRACE &&
-             a.op != OP_RULES && a.op != OP_YIELD && a.op != OP_ACQUIRE)
+    else if (a.op != OP_PS && a.op != OP_POLICY && a.op != OP_TRACE && a.op != OP_RULES &&
+             a.op != OP_YIELD && a.op != OP_ACQUIRE)
         require(a.pid || a.number || a.name[0]);
 
     char *text = proto_format(&a);

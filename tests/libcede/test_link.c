@@ -18,6 +18,7 @@
 #include "api/hints.h"
 #include "api/server.h"
 #include "base/hints_proto.h"
+#include "base/link_proto.h"
 #include "base/shared_page.h"
 #include "cede/cede.h"
 #include "daemon/config.h"
@@ -56,27 +57,44 @@ static int serve(pid_t who)
     return 0;
 }
 
-/* One message and its answer; *fd: a descriptor that came with it, if it is not NULL. */
-static json_t *ask_on(int sock, const char *text, int *fd)
+/* One message and its answer; returns its bytes. *fd: a descriptor that came with it, or -1. */
+static ssize_t exchange(int sock, const void *ask, size_t bytes, void *answer, size_t size, int *fd)
 {
-    static char buf[PROTO_MESSAGE_MAX];
-    struct iovec io = {buf, sizeof(buf)};
+    struct iovec io = {answer, size};
     union {
         char b[CMSG_SPACE(sizeof(int))];
         struct cmsghdr align;
     } c;
     struct msghdr h = {
         .msg_iov = &io, .msg_iovlen = 1, .msg_control = c.b, .msg_controllen = sizeof(c.b)};
-    if (send(sock, text, strlen(text), MSG_NOSIGNAL) < 0)
-        return NULL;
+    if (send(sock, ask, bytes, MSG_NOSIGNAL) < 0)
+        return -1;
     ssize_t n = recvmsg(sock, &h, MSG_CMSG_CLOEXEC);
     const struct cmsghdr *cm = n > 0 ? CMSG_FIRSTHDR(&h) : NULL;
-    if (fd)
-        *fd = -1;
-    if (cm && fd)
+    *fd = -1;
+    if (cm)
         memcpy(fd, CMSG_DATA(cm), sizeof(*fd));
+    return n;
+}
+
+static json_t *ask_ps(int sock)
+{
+    static const char text[] = "{\"v\":1,\"op\":\"ps\"}";
+    static char buf[PROTO_MESSAGE_MAX];
+    int fd;
+    ssize_t n = exchange(sock, text, sizeof(text) - 1, buf, sizeof(buf), &fd);
     return n > 0 ? json_loadb(buf, (size_t)n, 0, NULL) : NULL;
 }
+
+/* As libcede asks; what is answered, or -EPROTO. */
+static int ask_link(int sock, struct link_ask ask, struct link_answer *answer, int *fd)
+{
+    ask.magic = LINK_MAGIC;
+    ssize_t n = exchange(sock, &ask, sizeof(ask), answer, sizeof(*answer), fd);
+    return n == sizeof(*answer) && answer->magic == LINK_MAGIC ? answer->code : -EPROTO;
+}
+
+#define HINTS ((struct link_ask){.op = LINK_HINTS})
 
 static int dial(void)
 {
@@ -123,7 +141,7 @@ static json_t *me(void)
 {
     int fd = dial();
     assert_true(fd >= 0);
-    json_t *all = ask_on(fd, "{\"v\":1,\"op\":\"ps\"}", NULL);
+    json_t *all = ask_ps(fd);
     close(fd);
     assert_non_null(all);
     json_t *job = json_incref(json_array_get(json_object_get(all, "jobs"), 0));
@@ -400,17 +418,14 @@ TEST_WITH(rights, begin_test, end_test)
 TEST_WITH(hostile, begin_test, end_test)
 {
     static const uint64_t evil[] = {0, 1, UINT64_MAX, INT64_MAX, 1ULL << 53, 1ULL << 63};
+    struct link_answer a;
     int fd, none;
     daemon_start();
     int sock = dial();
-    json_t *a = ask_on(sock, "{\"v\":1,\"op\":\"hints\"}", &fd);
-    assert_true(json_is_true(json_object_get(a, "ok")) && fd >= 0);
-    assert_int_equal(json_integer_value(json_object_get(a, "pid")), getpid());
-    json_decref(a);
-    a = ask_on(sock, "{\"v\":1,\"op\":\"hints\"}", &none);
-    assert_int_equal(json_integer_value(json_object_get(a, "errno")), EALREADY);
+    assert_int_equal(ask_link(sock, HINTS, &a, &fd), 0);
+    assert_true(fd >= 0 && a.page && !a.waits);
+    assert_int_equal(ask_link(sock, HINTS, &a, &none), -EALREADY);
     assert_int_equal(none, -1);
-    json_decref(a);
     assert_int_equal(ftruncate(fd, 0), -1); /* it would be the daemon's SIGBUS */
     assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, HINTS_PAGE), 0);
     uint64_t *w = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -440,16 +455,14 @@ TEST_WITH(hostile, begin_test, end_test)
 
 static int takes_all_pages(void)
 {
+    struct link_answer a;
     int fd;
     for (unsigned i = 0; i <= HINTS_PAGES_PER_USER; i++) {
-        json_t *a = ask_on(dial(), "{\"v\":1,\"op\":\"hints\"}", &fd);
         bool last = i == HINTS_PAGES_PER_USER;
-        if (!a || json_integer_value(json_object_get(a, "errno")) != (last ? EUSERS : 0) ||
-            (fd >= 0) == last)
+        if (ask_link(dial(), HINTS, &a, &fd) != (last ? -EUSERS : 0) || (fd >= 0) == last)
             return 2;
     }
-    json_t *a = ask_on(dial(), "{\"v\":1,\"op\":\"ps\"}", NULL);
-    return json_is_true(json_object_get(a, "ok")) ? 0 : 3;
+    return json_is_true(json_object_get(ask_ps(dial()), "ok")) ? 0 : 3;
 }
 
 /* Pages have limits of their own: a user who has all of them can still use the verbs. */
@@ -473,8 +486,8 @@ static int lied_to(void)
 
 static void welcome(int fd, int page, unsigned npages)
 {
-    static const char text[] = "{\"v\":1,\"ok\":true,\"hints\":2,\"pid\":1}";
-    assert_int_equal(send_with_fds(fd, text, sizeof(text) - 1, (int[]){page, page}, npages), 0);
+    const struct link_answer a = {.magic = LINK_MAGIC, .page = 1};
+    assert_int_equal(send_with_fds(fd, &a, sizeof(a), (int[]){page, page}, npages), 0);
 }
 
 struct lie {

@@ -21,11 +21,11 @@ void cede_link_remove(struct cede *c)
 {
 }
 
-void cede_link_check(struct cede *c, int wait_ms)
+void cede_link_check(struct cede *c, bool wait)
 {
 }
 
-int cede_link_set(struct cede *c, int class, int weight)
+int cede_link_set(struct cede *c, unsigned class, unsigned weight)
 {
     return -EPERM;
 }
