@@ -495,12 +495,12 @@ static int step_finish(struct cede_step_loop *l)
     return r < 0 ? r : 0;
 }
 
+/* Without a GPU: not before it has to be finished; `finish` may wait for what `launch` began. */
 static bool step_has_run(struct cede_step_loop *l)
 {
     struct gpu_error e;
-    const struct order_step *o = cede_order_oldest(l->order);
-    const struct step_lane *n = step_lane(l, o->number);
-    return !n->marked || cede_step_gpu_done(l->gpu, n->ended, &e) != 0;
+    const struct step_lane *n = step_lane(l, cede_order_oldest(l->order)->number);
+    return n->marked ? cede_step_gpu_done(l->gpu, n->ended, &e) != 0 : l->gpu || n->step.error;
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
