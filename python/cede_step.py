@@ -26,7 +26,7 @@ computes a step, the CPU schedules and launches the next one, with tokens that a
 
 cede_step_open(3) and cede_future_open(3) describe everything. Tensors are of int32 or int64, with one dimension.
 Needs the library, but no daemon. Create a CUDA context first, in the thread that calls: torch.cuda.init(), and
-torch.cuda.set_device() or any work; or give gpu=False, where all is in host memory and nothing overlaps.
+torch.cuda.set_device() or any work; or give gpu=False, where all is in host memory.
 """
 import array
 import ctypes

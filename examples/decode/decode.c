@@ -1,5 +1,5 @@
-/* A small engine that decodes, in five ways: what each part of an engine's inner loop is worth. The
- * tokens of every request are the same in all of them, or the program fails.
+/* A small engine that decodes, in seven ways: what each part of an engine's inner loop is worth.
+ * The tokens of every request are the same in all of them, or the program fails.
  *
  *     cc *.c $(pkg-config --cflags --libs cede) -lm -ldl -o decode */
 #include <getopt.h>
@@ -11,9 +11,12 @@
 #include "products.h"
 
 static const struct mode modes[] = {
-    {"naive", 1, false, 10},  {"eager", 1, false, 0}, {"graphs", 1, true, 0},
-    {"overlap", 2, false, 0}, {"all", 2, true, 0},
+    {"naive", 1, false, 10, false},   {"eager", 1, false, 0, false}, {"graphs", 1, true, 0, false},
+    {"overlap", 2, false, 0, false},  {"all", 2, true, 0, false},    {"chunks", 1, true, 0, true},
+    {"all-chunks", 2, true, 0, true},
 };
+/* Each request alone, its prompt in one step. */
+static const struct mode whole = {"alone", 1, false, 0, true};
 #define MODES (sizeof(modes) / sizeof(*modes))
 
 enum { OWN, LIBRARY, PLAIN };
@@ -28,7 +31,9 @@ static const char help[] =
     "      --batch N        requests that run at a time (64)\n"
     "      --requests N     in all (128)\n"
     "      --tokens N       of each at most (256)\n"
-    "      --at-once N      rows of a step at most (as --batch)\n"
+    "      --prompt N       tokens of a prompt at most (32)\n"
+    "      --at-once N      requests of a step at most (as --batch)\n"
+    "      --step-tokens N  tokens of a step at most, with prompts in chunks (as --batch)\n"
     "      --schedule-us N  work of the CPU added to each step (0)\n"
     "      --inputs HOW     how a step's inputs get to the GPU: copies (three), copy, or kernel,\n"
     "                       which reads them in the host's memory (copy)\n"
@@ -37,17 +42,17 @@ static const char help[] =
     "                       --batch, so that no row depends on its company; plain: cuBLASLt as it\n"
     "                       is used elsewhere, for the rows that there are (own)\n"
     "      --cublaslt FILE  libcublasLt, where the loader does not find it\n"
-    "      --alone          first run the requests one after the other, then count those that get\n"
-    "                       other tokens in company\n"
+    "      --alone          first run the requests one after the other, each prompt in one step,\n"
+    "                       then count those that get other tokens in company\n"
     "      --prefill N      also N steps of lengths that vary, with graphs and without\n"
-    "      --mode NAME      naive, eager, graphs, overlap or all; may be given again (default: "
-    "each)\n"
+    "      --mode NAME      naive, eager, graphs, overlap or all; chunks: graphs, with prompts in\n"
+    "                       chunks; all-chunks: and overlap; may be given again (default: each)\n"
     "      --json           one object\n";
 
 struct options {
     struct sizes sizes;
     struct run_options run;
-    int requests, tokens, prefill, products;
+    int batch, requests, tokens, prompt, prefill, products;
     const char *device, *cublaslt;
     bool wanted[MODES], alone, json;
 };
@@ -62,6 +67,7 @@ static uint64_t random_of(uint64_t *state)
 static void free_requests(struct request *v, int n)
 {
     for (int i = 0; v && i < n; i++) {
+        free(v[i].prompt);
         free(v[i].tokens);
         free(v[i].pages);
     }
@@ -76,14 +82,15 @@ static struct request *make_requests(const struct options *o)
     struct request *v = calloc((size_t)o->requests, sizeof(*v));
     for (int i = 0; v && i < o->requests; i++) {
         struct request *r = &v[i];
-        r->prompt_tokens = 1 + (int)(random_of(&state) % (PROMPT_MAX / 2));
-        for (int k = 0; k < r->prompt_tokens; k++)
+        r->prompt_tokens = 1 + (int)(random_of(&state) % (uint64_t)o->prompt);
+        r->prompt = calloc((size_t)o->prompt, sizeof(*r->prompt));
+        for (int k = 0; r->prompt && k < r->prompt_tokens; k++)
             r->prompt[k] = (int32_t)(random_of(&state) % (uint64_t)o->sizes.vocabulary);
         r->most = 1 + (int)(random_of(&state) % (uint64_t)o->tokens);
-        r->from_step = i < o->sizes.batch / 2 ? 0 : i;
+        r->from_step = i < o->batch / 2 ? 0 : i;
         r->tokens = calloc((size_t)o->tokens, sizeof(*r->tokens));
         r->pages = calloc((size_t)o->sizes.pages_max, sizeof(*r->pages));
-        failed |= !r->tokens || !r->pages;
+        failed |= !r->prompt || !r->tokens || !r->pages;
     }
     if (failed)
         free_requests(v, o->requests);
@@ -135,11 +142,13 @@ static void print_json(const struct model *m, const struct mode *mode, const str
     printf(" {\"mode\": \"%s\", \"seconds\": %.4f, \"tokens\": %llu, \"tokens_per_s\": %.1f, "
            "\"steps\": %llu, \"step_us\": %.1f, \"cpu_us\": %.1f, \"thread_us\": %.1f, "
            "\"wait_us\": %.1f, "
-           "\"gpu_us\": %.1f, \"hidden\": %.4f, \"gpu_idle\": %.4f, \"surplus\": %llu, ",
+           "\"gpu_us\": %.1f, \"hidden\": %.4f, \"gpu_idle\": %.4f, \"surplus\": %llu, "
+           "\"chunk_steps\": %llu, \"rows_most\": %u, ",
            mode->name, r->seconds, (unsigned long long)r->tokens, (double)r->tokens / r->seconds,
            (unsigned long long)r->steps, r->seconds * 1e6 / steps, r->cpu_us / steps,
            r->thread_us / steps, r->wait_us / steps, r->gpu_us / steps,
-           ratio(r->hidden_us, r->cpu_us), ratio(r->idle_us, gpu), (unsigned long long)r->surplus);
+           ratio(r->hidden_us, r->cpu_us), ratio(r->idle_us, gpu), (unsigned long long)r->surplus,
+           (unsigned long long)r->chunk_steps, r->rows_most);
     print_long(r);
     if (differ >= 0)
         printf("\"differ_from_alone\": %d, ", differ);
@@ -156,7 +165,7 @@ static void print_json(const struct model *m, const struct mode *mode, const str
 static void print_line(const struct mode *mode, const struct run *r, uint64_t hash, int differ)
 {
     const double steps = (double)r->steps, gpu = r->gpu_us + r->idle_us;
-    printf("%-8s %10.1f %9.1f %9.1f %9.1f %7.1f %7.1f %8llu  %016llx", mode->name,
+    printf("%-10s %10.1f %9.1f %9.1f %9.1f %7.1f %7.1f %8llu  %016llx", mode->name,
            (double)r->tokens / r->seconds, r->seconds * 1e6 / steps, r->cpu_us / steps,
            r->launch_p50_us, 100 * ratio(r->hidden_us, r->cpu_us), 100 * ratio(r->idle_us, gpu),
            (unsigned long long)r->surplus, (unsigned long long)hash);
@@ -197,6 +206,11 @@ static int choose(const char *const *names, const char *option, const char *name
     exit(2);
 }
 
+static int larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
 /* Exit status, or -1. */
 static int check_options(struct options *o)
 {
@@ -205,14 +219,15 @@ static int check_options(struct options *o)
         fprintf(stderr, "decode: a head has 64 or 128 numbers: choose --width and --heads so\n");
         return 2;
     }
-    if (o->run.at_once > o->sizes.batch) {
-        fprintf(stderr, "decode: --at-once %d is more than --batch %d\n", o->run.at_once,
-                o->sizes.batch);
+    if (o->run.at_once > o->batch) {
+        fprintf(stderr, "decode: --at-once %d is more than --batch %d\n", o->run.at_once, o->batch);
         return 2;
     }
-    o->run.at_once = o->run.at_once ? o->run.at_once : o->sizes.batch;
-    o->sizes.pages_max = (PROMPT_MAX + o->tokens + PAGE - 1) / PAGE;
-    o->sizes.pages = o->sizes.batch * o->sizes.pages_max * 2;
+    o->run.at_once = o->run.at_once ? o->run.at_once : o->batch;
+    o->run.step_tokens = o->run.step_tokens ? o->run.step_tokens : o->batch;
+    o->sizes.batch = larger(larger(o->batch, o->run.step_tokens), o->alone ? o->prompt : 0);
+    o->sizes.pages_max = (o->prompt + o->tokens + PAGE - 1) / PAGE;
+    o->sizes.pages = o->batch * o->sizes.pages_max * 2;
     o->sizes.wide = o->products != OWN;
     return -1;
 }
@@ -221,25 +236,31 @@ static int check_options(struct options *o)
 static int read_options(int argc, char **argv, struct options *o)
 {
     static const struct option names[] = {
-        {"layers", 1, NULL, 'l'},     {"width", 1, NULL, 'w'},   {"heads", 1, NULL, 'e'},
-        {"vocabulary", 1, NULL, 'v'}, {"batch", 1, NULL, 'b'},   {"requests", 1, NULL, 'r'},
-        {"tokens", 1, NULL, 't'},     {"prefill", 1, NULL, 'p'}, {"schedule-us", 1, NULL, 's'},
-        {"device", 1, NULL, 'd'},     {"mode", 1, NULL, 'm'},    {"json", 0, NULL, 'j'},
-        {"at-once", 1, NULL, 'o'},    {"inputs", 1, NULL, 'i'},  {"spin", 0, NULL, 'S'},
-        {"products", 1, NULL, 'P'},   {"alone", 0, NULL, 'A'},   {"cublaslt", 1, NULL, 'L'},
-        {"help", 0, NULL, 'h'},       {NULL, 0, NULL, 0}};
+        {"layers", 1, NULL, 'l'},      {"width", 1, NULL, 'w'},
+        {"heads", 1, NULL, 'e'},       {"vocabulary", 1, NULL, 'v'},
+        {"batch", 1, NULL, 'b'},       {"requests", 1, NULL, 'r'},
+        {"tokens", 1, NULL, 't'},      {"prefill", 1, NULL, 'p'},
+        {"schedule-us", 1, NULL, 's'}, {"device", 1, NULL, 'd'},
+        {"mode", 1, NULL, 'm'},        {"json", 0, NULL, 'j'},
+        {"at-once", 1, NULL, 'o'},     {"inputs", 1, NULL, 'i'},
+        {"spin", 0, NULL, 'S'},        {"products", 1, NULL, 'P'},
+        {"alone", 0, NULL, 'A'},       {"cublaslt", 1, NULL, 'L'},
+        {"prompt", 1, NULL, 'q'},      {"step-tokens", 1, NULL, 'T'},
+        {"help", 0, NULL, 'h'},        {NULL, 0, NULL, 0}};
     bool any = false;
     for (int c; (c = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
         int *const to = c == 'l'   ? &o->sizes.layers
                         : c == 'w' ? &o->sizes.width
                         : c == 'e' ? &o->sizes.heads
                         : c == 'v' ? &o->sizes.vocabulary
-                        : c == 'b' ? &o->sizes.batch
+                        : c == 'b' ? &o->batch
                         : c == 'r' ? &o->requests
                         : c == 't' ? &o->tokens
                         : c == 's' ? &o->run.schedule_us
                         : c == 'o' ? &o->run.at_once
                         : c == 'p' ? &o->prefill
+                        : c == 'q' ? &o->prompt
+                        : c == 'T' ? &o->run.step_tokens
                                    : NULL;
         if (to)
             *to = number(optarg, c != 's', 1 << 20);
@@ -287,14 +308,15 @@ static void print_head(const struct options *o, const struct device *d, double d
     if (o->json)
         printf("{\"device\": \"%s\", \"layers\": %d, \"width\": %d, \"heads\": %d, "
                "\"vocabulary\": %d, \"batch\": %d, \"requests\": %d, \"tokens\": %d, "
-               "\"at_once\": %d, \"schedule_us\": %d, \"inputs\": \"%s\", \"spins\": %s, "
+               "\"prompt\": %d, \"at_once\": %d, \"step_tokens\": %d, \"schedule_us\": %d, "
+               "\"inputs\": \"%s\", \"spins\": %s, "
                "\"products\": \"%s\", \"products_difference\": %.3g, \"runs\": [",
                d->name, o->sizes.layers, o->sizes.width, o->sizes.heads, o->sizes.vocabulary,
-               o->sizes.batch, o->requests, o->tokens, o->run.at_once, o->run.schedule_us,
-               inputs_names[o->run.inputs], o->run.spins ? "true" : "false",
+               o->batch, o->requests, o->tokens, o->prompt, o->run.at_once, o->run.step_tokens,
+               o->run.schedule_us, inputs_names[o->run.inputs], o->run.spins ? "true" : "false",
                products_names[o->products], difference);
     else
-        printf("%-8s %10s %9s %9s %9s %7s %7s %8s  %s\n", "MODE", "TOKENS/S", "STEP US", "CPU US",
+        printf("%-10s %10s %9s %9s %9s %7s %7s %8s  %s\n", "MODE", "TOKENS/S", "STEP US", "CPU US",
                "LAUNCH US", "HIDDEN%", "IDLE%", "SURPLUS", "DIGEST");
 }
 
@@ -321,13 +343,14 @@ static int run_prefill(const struct options *o, struct model *m)
     return 0;
 }
 
-/* The requests one after the other, as the last mode has them. NULL: it is said what failed. */
+/* The requests one after the other. NULL: it is said what failed. */
 static struct request *run_alone(const struct options *o, struct model *m)
 {
-    const struct run_options one = {.at_once = 1, .inputs = o->run.inputs};
+    const struct run_options one = {
+        .at_once = 1, .step_tokens = o->sizes.batch, .inputs = o->run.inputs};
     struct run unused;
     struct request *v = make_requests(o);
-    if (v && engine_run(m, &modes[MODES - 1], v, o->requests, &one, &unused) == 0)
+    if (v && engine_run(m, &whole, v, o->requests, &one, &unused) == 0)
         return v;
     free_requests(v, o->requests);
     return NULL;
@@ -381,11 +404,12 @@ static int run_modes(const struct options *o, struct model *m, double difference
 
 int main(int argc, char **argv)
 {
-    struct options o = {
-        .sizes = {.layers = 12, .width = 1024, .heads = 16, .vocabulary = 8192, .batch = 64},
-        .run = {.inputs = BY_COPY},
-        .requests = 128,
-        .tokens = 256};
+    struct options o = {.sizes = {.layers = 12, .width = 1024, .heads = 16, .vocabulary = 8192},
+                        .run = {.inputs = BY_COPY},
+                        .batch = 64,
+                        .requests = 128,
+                        .tokens = 256,
+                        .prompt = 32};
     struct products *products = NULL;
     struct device device;
     struct model model;

@@ -15,6 +15,7 @@
 /* What a step brings to the GPU, in memory that stays until it is finished. */
 struct inputs {
     int32_t *token, *position, *pages;
+    unsigned rows; /* the last tokens of requests, then what chunks have before these */
 };
 
 struct engine {
@@ -47,14 +48,14 @@ static double clock_s(clockid_t clock)
 
 /* ---- the loop's functions ---- */
 
-/* A page for its next token. False: all are in use; it waits for others to end. */
-static bool has_page(struct engine *e, struct request *r)
+/* Pages for its next tokens. False: all are in use; it waits for others to end. */
+static bool has_pages(struct engine *e, struct request *r)
 {
-    if (r->position < r->npages * PAGE)
-        return true;
-    if (r->npages == e->model->s.pages_max || !e->nfree)
-        return false;
-    r->pages[r->npages++] = e->free_pages[--e->nfree];
+    while (r->position + r->chunk > r->npages * PAGE) {
+        if (r->npages == e->model->s.pages_max || !e->nfree)
+            return false;
+        r->pages[r->npages++] = e->free_pages[--e->nfree];
+    }
     return true;
 }
 
@@ -75,33 +76,60 @@ static void join(struct engine *e, const struct cede_step *step)
     }
 }
 
+static void put_row(const struct engine *e, struct inputs *in, const struct request *r,
+                    int position, int32_t token)
+{
+    const size_t row = in->rows++;
+    in->position[row] = position;
+    in->token[row] = token;
+    memcpy(in->pages + row * (size_t)e->model->s.pages_max, r->pages,
+           (size_t)r->npages * sizeof(int32_t));
+}
+
+/* The last token that the step takes of a request; and how many, within what is left of *room.
+ * False: none. */
+static bool take(struct engine *e, struct inputs *in, struct request *r, int *room)
+{
+    const int prompt = r->prompt_tokens - r->position;
+    int64_t symbol;
+    r->chunk = !e->mode->chunks || prompt < 1 ? 1 : prompt < *room ? prompt : *room;
+    /* Not more steps than it may have tokens; that it ended before is learnt later. */
+    if (!r->joined || r->ended || 1 - prompt >= r->most || !has_pages(e, r) ||
+        cede_step_add(e->loop, r->id, &symbol) < 0)
+        return false;
+    r->position += r->chunk;
+    *room -= r->chunk;
+    put_row(e, in, r, r->position - 1,
+            prompt > 0 ? r->prompt[r->position - 1]
+            : symbol   ? (int32_t)symbol
+                       : r->tokens[r->got - 1]);
+    return true;
+}
+
 static int schedule(void *arg, struct cede_step *step)
 {
     struct engine *e = arg;
     struct inputs *in = &e->inputs[step->lane];
     const struct sizes *s = &e->model->s;
     const double from = clock_s(CLOCK_MONOTONIC);
-    unsigned n = 0;
+    int room = e->mode->chunks ? e->options->step_tokens : e->options->at_once;
+    int n = 0;
     if (e->options->schedule_us)
         busy_us(e->options->schedule_us);
     join(e, step);
     memset(in->position, 0xff, (size_t)s->batch * sizeof(int32_t));
     memset(in->token, 0, (size_t)s->batch * sizeof(int32_t));
-    for (int i = 0; i < e->joined && n < (unsigned)e->options->at_once; i++) {
-        struct request *r = &e->requests[i];
-        int64_t symbol;
-        /* Not more steps than it may have tokens; that it ended before is learnt later. */
-        if (!r->joined || r->ended || r->position - r->prompt_tokens + 1 >= r->most ||
-            !has_page(e, r) || cede_step_add(e->loop, r->id, &symbol) < 0)
-            continue;
-        in->position[n] = r->position;
-        in->token[n] = r->position < r->prompt_tokens ? r->prompt[r->position]
-                       : symbol                       ? (int32_t)symbol
-                                                      : r->tokens[r->got - 1];
-        memcpy(in->pages + (size_t)n * (size_t)s->pages_max, r->pages,
-               (size_t)r->npages * sizeof(int32_t));
-        r->position++;
-        n++;
+    in->rows = 0;
+    /* Requests that decode come first, then prompts. */
+    for (int i = 0; i < 2 * e->joined && n < e->options->at_once && room > 0; i++) {
+        struct request *r = &e->requests[i % e->joined];
+        if ((r->position < r->prompt_tokens) == (i >= e->joined))
+            n += take(e, in, r, &room);
+    }
+    for (int i = 0; i < n; i++) {
+        const struct request *r = step->user[i];
+        for (int p = r->position - r->chunk; p < r->position - 1; p++)
+            put_row(e, in, r, p, r->prompt[p]);
     }
     step->batch = in;
     e->scheduled_us[step->lane] = (clock_s(CLOCK_MONOTONIC) - from) * 1e6;
@@ -138,17 +166,24 @@ static int launch(void *arg, struct cede_step *step)
 {
     struct engine *e = arg;
     struct model *m = e->model;
+    const struct inputs *in = step->batch;
     const struct cede_future_array inputs = array(m->token, step->n);
     const struct cede_future_array outputs = array(m->chosen, step->n);
     const uint64_t at = e->launches++ % TIMES;
     const double began = clock_s(CLOCK_MONOTONIC);
-    if (bring_inputs(e, step->stream, step->batch))
+    if (bring_inputs(e, step->stream, in))
         return -EIO;
     const double brought = clock_s(CLOCK_MONOTONIC);
     int r = cede_future_resolve(e->futures, step->stream, &inputs);
     const double from = clock_s(CLOCK_MONOTONIC);
-    if (r == 0)
+    m->chunks = in->rows > step->n;
+    if (r == 0 && m->chunks)
+        r = model_step(m, m->device->stream, in->rows) ? -EIO : 0;
+    else if (r == 0)
         r = cede_graph_launch(e->graphs, e->model->device->stream, step->n, NULL);
+    e->run.chunk_steps += m->chunks;
+    e->run.rows_most = in->rows > e->run.rows_most ? in->rows : e->run.rows_most;
+    m->chunks = false;
     e->inputs_us[at] = (float)((brought - began) * 1e6);
     e->launch_us[at] = (float)((clock_s(CLOCK_MONOTONIC) - from) * 1e6);
     return r < 0 ? r : cede_future_store(e->futures, step->stream, &outputs, step->symbol);
@@ -210,7 +245,7 @@ static int open_inputs(struct engine *e)
     if (!p)
         return -ENOMEM;
     for (unsigned i = 0; i <= e->mode->depth; i++, p += rows * row)
-        e->inputs[i] = (struct inputs){p, p + rows, p + 2 * rows};
+        e->inputs[i] = (struct inputs){p, p + rows, p + 2 * rows, 0};
     /* Before the first step all rows are empty. One step of them loads the kernels, and graphs are
      * made of such. */
     memset(e->inputs[0].position, 0xff, rows * sizeof(*p));
@@ -223,7 +258,7 @@ static int open_inputs(struct engine *e)
 static int open_loop(struct engine *e)
 {
     const bool gpu = e->model->device->stream != NULL;
-    const unsigned rows = (unsigned)e->model->s.batch;
+    const unsigned at_once = (unsigned)e->options->at_once;
     struct cede_future_config futures;
     struct cede_step_config config;
     struct cede_graph_config graphs;
@@ -233,12 +268,12 @@ static int open_loop(struct engine *e)
     r = r ? r : cede_future_open(&futures, &e->futures);
     cede_graph_defaults(&graphs);
     graphs.flags = gpu && e->mode->graphs ? 0 : CEDE_GRAPH_EAGER;
-    graphs.max_batch = rows;
+    graphs.max_batch = at_once;
     r = r ? r : cede_graph_open(&graphs, queue_model, e, &e->graphs);
     cede_step_defaults(&config);
     config.flags = !gpu ? CEDE_STEP_NO_GPU : e->options->spins ? CEDE_STEP_SPIN : 0;
     config.depth = e->mode->depth;
-    config.batch = rows;
+    config.batch = at_once;
     config.requests = (unsigned)e->n;
     config.stream = e->model->device->stream;
     config.futures = e->futures;

@@ -1,5 +1,7 @@
 /* Continuous batching: requests come and go while others run, each step decodes one token of each.
- * The loop is libcede's (cede/step.h), and so are the graphs (cede/graph.h). */
+ * Prompts are processed a token a step like what is decoded; or in chunks, of which each step takes
+ * what fits into its number of tokens beside a token of each request that decodes. The loop is
+ * libcede's (cede/step.h), and so are the graphs (cede/graph.h). */
 #ifndef DECODE_ENGINE_H
 #define DECODE_ENGINE_H
 
@@ -7,10 +9,8 @@
 
 #include "model.h"
 
-#define PROMPT_MAX 64
-
 struct request {
-    int32_t prompt[PROMPT_MAX];
+    int32_t *prompt;
     int prompt_tokens, most; /* at most so many tokens, and none after one of the last kind */
     int from_step;           /* it comes then */
     int32_t *tokens;         /* what it got */
@@ -19,6 +19,7 @@ struct request {
     uint64_t id;
     int32_t *pages;
     int npages, position; /* of the next step */
+    int chunk;            /* its tokens in the step that is being scheduled */
     bool joined, ended;
 };
 
@@ -27,6 +28,7 @@ struct mode {
     unsigned depth; /* of the loop: 1: nothing overlaps */
     bool graphs;
     int launch_us; /* as in struct device */
+    bool chunks;   /* prompts in chunks; steps that have any are not launched as graphs */
 };
 
 /* How what a step brings gets to the GPU: token, position and pages each by a copy; all by one
@@ -35,7 +37,8 @@ enum inputs_by { BY_COPIES, BY_COPY, BY_KERNEL };
 
 struct run_options {
     int schedule_us; /* work of the CPU added to each step */
-    int at_once;     /* rows of a step at most */
+    int at_once;     /* requests of a step at most */
+    int step_tokens; /* with chunks: tokens of a step at most */
     enum inputs_by inputs;
     bool spins; /* in place of sleeping until a step has run */
 };
@@ -43,7 +46,9 @@ struct run_options {
 struct run {
     double seconds;
     uint64_t tokens, steps, surplus;
-    double thread_us; /* of the processor, the loop's own work and waiting too */
+    uint64_t chunk_steps; /* those that have more than one token of a request */
+    unsigned rows_most;   /* tokens of the longest step */
+    double thread_us;     /* of the processor, the loop's own work and waiting too */
     double cpu_us, gpu_us, idle_us, hidden_us, wait_us; /* in all */
     uint64_t graphs, eager;                             /* launches */
     double launch_p50_us, launch_p99_us; /* of the model alone, eagerly or as a graph */

@@ -21,6 +21,11 @@ import tables  # pylint: disable=wrong-import-position
 
 PRODUCTS = "own", "library", "plain"
 INPUTS = "copies", "copy", "kernel"
+MODES = "naive", "eager", "graphs", "overlap", "all"
+
+
+def modes(names):
+    return [x for mode in names for x in ("--mode", mode)]
 
 
 def numbers(text):
@@ -99,7 +104,7 @@ class Grid:
         file = ["--cublaslt", self.args.cublaslt] if self.args.cublaslt else []
         n = self.args.together
         cells = [self.decode("--batch", n, "--requests", 2 * n, "--alone", "--products", how, *(how != "own" and file or []),
-                             *(x for mode in ("eager", "graphs", "all") for x in ("--mode", mode))) for how in PRODUCTS]
+                             *modes(("eager", "graphs", "all"))) for how in PRODUCTS]
         return [c for c in cells if c]
 
     def inputs(self):
@@ -109,7 +114,7 @@ class Grid:
         return [c for c in cells if c]
 
     def cell(self, batch, schedule_us):
-        found = self.decode("--batch", batch, "--requests", max(8, 2 * batch), "--schedule-us", schedule_us)
+        found = self.decode("--batch", batch, "--requests", max(8, 2 * batch), "--schedule-us", schedule_us, *modes(MODES))
         if found:
             add_derived(found)
             tables.progress(found)

@@ -183,7 +183,7 @@ static int layer(struct model *m, void *stream, unsigned n, int i)
     if (!r)
         r = linear(m, stream, n,
                    (struct work){m->qkv, m->y, w + QKV * part, .in = width, .out = 3 * width});
-    if (!r)
+    for (int pass = 0; r == 0 && pass <= m->chunks; pass++) /* the first of two only stores */
         r = queue(m, stream, ATTEND, m->s.heads, n, &attend);
     if (!r)
         r = linear(m, stream, n,

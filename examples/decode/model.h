@@ -65,6 +65,8 @@ struct model {
      * the pages. */
     uint64_t token, position, row_pages;
     uint64_t chosen; /* result of a batch: int32_t */
+    /* Rows of a step may be of one request: all keys and values are stored before any row reads. */
+    bool chunks;
     /* NULL: the own kernel. Else y = x W', or y + x W', for n rows; weights are floats. */
     int (*product)(void *arg, void *stream, unsigned n, const struct work *w);
     void *product_arg;

@@ -56,7 +56,10 @@ struct cede_step {
 };
 
 enum cede_step_flags {
-    CEDE_STEP_NO_GPU = 1, /* a step has run when `launch` returns; nothing overlaps */
+    CEDE_STEP_NO_GPU = 1, /* all is in host memory, and symbols' values are there when `launch`
+                             returns. Calls come in the same order as with a GPU, so `finish` can
+                             wait for what `launch` has begun, and the next step was launched
+                             meanwhile */
     CEDE_STEP_SPIN = 2, /* spin instead of sleeping until results are there: saves the wake-up, and
                            keeps a processor busy all the time */
 };

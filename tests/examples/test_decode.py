@@ -26,7 +26,7 @@ def runs(*more, env=None):
 class Decode(unittest.TestCase):
     def test_modes(self):
         modes = runs("--batch", "4")
-        self.assertEqual([r["mode"] for r in modes], ["naive", "eager", "graphs", "overlap", "all"])
+        self.assertEqual([r["mode"] for r in modes], ["naive", "eager", "graphs", "overlap", "all", "chunks", "all-chunks"])
         self.assertEqual(len({r["digest"] for r in modes}), 1)
 
     def test_modes_on_a_gpu(self):
@@ -35,9 +35,21 @@ class Decode(unittest.TestCase):
         modes = {r["mode"]: r for r in runs("--device", "cuda", *options, env=GPU)}
         self.assertEqual({r["digest"] for r in modes.values()}, {on_cpu["digest"]})
         for mode, r in modes.items():
-            overlaps, graphs = mode in ("overlap", "all"), mode in ("graphs", "all")
+            overlaps, graphs = mode in ("overlap", "all", "all-chunks"), mode not in ("naive", "eager", "overlap")
             self.assertEqual((r["surplus"] > 0, r["graphs"] > 0, r["eager"] > 0), (overlaps, graphs, not graphs))
             self.assertEqual(r["captures"], 3 if graphs else 0)
+
+    def test_chunks(self):
+        options = "--requests 24 --tokens 20 --batch 4 --prompt 40 --step-tokens 11 --alone".split()
+        for device, env in (("cpu", None), ("cuda", GPU)):
+            modes = {r["mode"]: r for r in runs("--device", device, *options, env=env)}
+            self.assertEqual({(r["differ_from_alone"], r["digest"]) for r in modes.values()}, {(0, modes["naive"]["digest"])})
+            for mode, r in modes.items():
+                self.assertEqual(r["rows_most"], 11 if "chunks" in mode else 4)
+                self.assertEqual(r["chunk_steps"] > 0, "chunks" in mode)
+                self.assertEqual(r["surplus"] > 0, mode in ("overlap", "all", "all-chunks"))
+            for plain, chunks in (("graphs", "chunks"), ("all", "all-chunks")):
+                self.assertLess(modes[chunks]["steps"], modes[plain]["steps"])
 
     def test_inputs(self):
         options = "--device cuda --mode all --batch 4".split()

@@ -13,8 +13,8 @@ import unittest
 DECODE, STAND_IN = sys.argv[1:3]
 del sys.argv[1:3]
 GPU = dict(os.environ, LD_LIBRARY_PATH=STAND_IN, ASAN_OPTIONS="detect_leaks=0")
-SMALL = ("--device cuda --layers 1 --width 128 --heads 2 --vocabulary 512 --requests 10 --tokens 12 --batch 5 --json "
-         "--mode eager --mode all").split()
+SMALL = ("--device cuda --layers 1 --width 128 --heads 2 --vocabulary 512 --requests 10 --tokens 12 --batch 5 --prompt 5 "
+         "--json --mode eager --mode all").split()
 
 
 class Products(unittest.TestCase):

@@ -124,7 +124,7 @@ class TorchDecode(unittest.TestCase):
                 tokens, result, model = run(mode, gpu=gpu)
                 self.assertEqual(tokens, alone, (mode, gpu))
                 self.assertEqual(set(model.ran), {graphs})
-                self.assertEqual(result.get("surplus", 0) > 0, depth > 1 and gpu, (mode, gpu))
+                self.assertEqual(result.get("surplus", 0) > 0, depth > 1, (mode, gpu))
 
     def test_depths(self):
         alone = run("plain", at_once=1)[0]
@@ -186,7 +186,8 @@ class Loop(unittest.TestCase):
                              left=lambda request, reason: left.append((request, reason)))
             loop.join("a")
             with self.assertRaises(KeyError):
-                loop.once()
+                while loop.once():
+                    pass
             loop.close()
             self.assertEqual([request for request, _ in left], ["a"])
 

@@ -203,7 +203,7 @@ class Scopes(unittest.TestCase):
 
         gone, early = [], cede_scope.Scope(0)
         loop = cede_step.Loop(lambda _: loop.add("a") is not None, lambda _: None, finish,
-                              lambda *a: gone.append(a), gpu=False, scope=cede_scope.Scope(0))
+                              lambda *a: gone.append(a), gpu=False, depth=1, scope=cede_scope.Scope(0))
         self.addCleanup(loop.close)
         loop.join("a", scope=cede_scope.Scope(0))
         loop.join("b", scope=early)

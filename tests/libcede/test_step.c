@@ -87,10 +87,11 @@ TEST(order_of_calls)
         {3, 0, 0, "s1l1s2l2s3l3f1s4l4f2s5l5f3f4f5"},
         {4, 0, 0, "s1l1s2l2s3l3s4l4f1s5l5f2f3f4f5"},
         {2, CEDE_STEP_SPIN, 0, "s1l1s2l2f1s3l3f2s4l4f3s5l5f4f5"},
-        {2, CEDE_STEP_NO_GPU, 0, "s1l1f1s2l2f2s3l3f3s4l4f4s5l5f5"},
+        {2, CEDE_STEP_NO_GPU, 0, "s1l1s2l2f1s3l3f2s4l4f3s5l5f4f5"},
         /* nothing is scheduled behind a step that failed until that is known */
         {3, 0, 2, "s1l1s2l2f1e2s3l3s4l4s5l5f3f4f5"},
         {1, CEDE_STEP_NO_GPU, 2, "s1l1f1s2l2e2s3l3f3s4l4f4s5l5f5"},
+        {3, CEDE_STEP_NO_GPU, 2, "s1l1s2l2f1e2s3l3s4l4s5l5f3f4f5"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct trace t = {.most = 5, .fail_launch = rows[i].fail};

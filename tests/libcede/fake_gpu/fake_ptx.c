@@ -1,6 +1,6 @@
-/* Runs the PTX that libcede brings, thread by thread: as much of PTX as nvcc makes of
- * libcede/cede_future.cu, laid out as scripts/ptx writes it. An instruction that is not known ends
- * the test: add it. */
+/* Runs the PTX that libcede and bench/programs/checkpoint.py bring, thread by thread: as much of
+ * PTX as nvcc makes of libcede/cede_future.cu, laid out as scripts/ptx writes it. An instruction
+ * that is not known ends the test: add it. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -241,6 +241,8 @@ static void run_thread(const struct program *p, struct thread *t)
             return;
         if (strncmp(i->op, "bra", 3) == 0) {
             at = p->labels[i->a[0].value].at - 1;
+        } else if (is(i, "red.global.add.u64")) {
+            *(uint64_t *)(uintptr_t)value_of(t, &i->a[0]) += value_of(t, &i->a[1]);
         } else if (strncmp(i->op, "st.global", 9) == 0) {
             void *to = (void *)(uintptr_t)(value_of(t, &i->a[0]) + (uint64_t)i->a[0].offset);
             uint64_t v = value_of(t, &i->a[1]);

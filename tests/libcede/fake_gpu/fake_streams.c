@@ -136,7 +136,7 @@ void fake_graph_free(struct fake_graph *g)
 int fake_launch_future(const char *text, unsigned blocks, unsigned threads, void **params)
 {
     struct op o = {.kind = KERNEL, .blocks = blocks, .threads = threads};
-    if (strncmp(text, "cede_future_", 12) != 0)
+    if (strncmp(text, "cede_future_", 12) != 0 && strncmp(text, "slice_", 6) != 0)
         return 0;
     snprintf(o.kernel, sizeof(o.kernel), "%.*s", (int)strcspn(text, "("), text);
     fake_cuda.bad += fake_ptx_params(text, params, o.a) > 8;
