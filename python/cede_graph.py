@@ -8,7 +8,8 @@ each of a few sizes (buckets), and then launched as one call.
         with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
             model(inputs[:n])
 
-An exception in the step comes out of launch() or prepare(). Needs the library, but no daemon. One thread at a time may use
+An exception in the step comes out of launch() or prepare(). A positive number that it returns, the driver's error, is in a
+capture the reason why there is no graph. Needs the library, but no daemon. One thread at a time may use
 a cache, with the context current in which it was opened. cede_graph_open(3) describes everything.
 """
 import ctypes

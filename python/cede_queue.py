@@ -78,8 +78,9 @@ class Batch(cede.Given):
             pass
 
     def __exit__(self, kind, *_):
-        if self._of:
-            self._of.done(self, kind is not None)
+        if self._of and kind is None:
+            self._of.done(self)
+        self.release()
         return False
 
 
