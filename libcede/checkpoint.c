@@ -13,10 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/cancel_guard.h"
 #include "base/util.h"
 #include "cede/slice.h"
-#include "libcede/api.h"
 #include "libcede/error.h"
 
 #define CHECKPOINT_VERSION 1U
@@ -162,8 +160,7 @@ CEDE_API int cede_checkpoint_write(struct cede_checkpoint *c, uint64_t done, con
                                    size_t bytes)
 {
     char name[PATH_MAX];
-    WHOLE_CALL;
-    CALL(GIVEN(c));
+    LONG_CALL(GIVEN(c));
     int r = checkpoint_check(c, data, bytes);
     if (r < 0)
         return r;
@@ -269,8 +266,7 @@ CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, voi
 {
     struct stat st;
     struct checkpoint_head h;
-    WHOLE_CALL;
-    CALL(GIVEN(c));
+    LONG_CALL(GIVEN(c));
     int r = checkpoint_check(c, data, bytes);
     if (r < 0)
         return r;

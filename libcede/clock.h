@@ -1,4 +1,4 @@
-/* Inside libcede: the monotonic clock, and timed waits that end by it. */
+/* Inside libcede: the monotonic clock, timed waits that end by it, and locks. */
 #ifndef CEDE_LIBCEDE_CLOCK_H
 #define CEDE_LIBCEDE_CLOCK_H
 
@@ -20,6 +20,21 @@ static inline void cede_clock_cond_init(pthread_cond_t *c)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(c, &monotonic);
     pthread_condattr_destroy(&monotonic);
+}
+
+/* Holds a lock until the block ends. */
+#define HOLD(lock)                                                                                 \
+    __attribute__((cleanup(hold_end), unused)) pthread_mutex_t *const held = hold_begin(lock)
+
+static inline pthread_mutex_t *hold_begin(pthread_mutex_t *lock)
+{
+    pthread_mutex_lock(lock);
+    return lock;
+}
+
+static inline void hold_end(pthread_mutex_t *const *lock)
+{
+    pthread_mutex_unlock(*lock);
 }
 
 static inline struct timespec cede_clock_timespec(uint64_t ns)

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cancel_guard.h"
-#include "libcede/api.h"
+#include "libcede/clock.h"
 #include "libcede/cuda.h"
 #include "libcede/error.h"
 #include "libcede/pure/future_slots.h"
@@ -121,8 +120,7 @@ static int future_set_up(struct cede_futures *f, const struct cede_future_config
 CEDE_API int cede_future_open(const struct cede_future_config *config, struct cede_futures **out)
 {
     struct cede_future_config c;
-    WHOLE_CALL;
-    CALL(GIVEN(out));
+    LONG_CALL(GIVEN(out));
     *out = NULL;
     cede_future_defaults(&c);
     c = config ? *config : c;
@@ -178,10 +176,9 @@ static bool future_is_symbol(int64_t symbol)
 CEDE_API int cede_future_release(struct cede_futures *f, int64_t symbol)
 {
     CALL(GIVEN(f));
-    pthread_mutex_lock(&f->lock);
+    HOLD(&f->lock);
     int r =
         future_is_symbol(symbol) ? cede_slots_release(f->slots, (uint32_t)(-symbol - 1)) : -ENOENT;
-    pthread_mutex_unlock(&f->lock);
     return SAY(r, {-ENOENT, "no reservation has this symbol: release each once"});
 }
 
@@ -190,13 +187,12 @@ CEDE_API int cede_future_get_statistics(struct cede_futures *f, struct cede_futu
 {
     CALL(GIVEN(f) && GIVEN(out) && SIZED(size, *out));
     uint32_t tag = *f->missing;
-    pthread_mutex_lock(&f->lock);
+    HOLD(&f->lock);
     *out =
         (struct cede_future_statistics){.slots = f->slots->slots,
                                         .free = slots_free(f->slots),
                                         .missing = tag == UINT32_MAX ? INT64_MIN : -(int64_t)tag};
     memcpy(out->error, f->error.text, sizeof(out->error));
-    pthread_mutex_unlock(&f->lock);
     return 0;
 }
 

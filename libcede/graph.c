@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cancel_guard.h"
-#include "libcede/api.h"
 #include "libcede/error.h"
 #include "libcede/graph.h"
 
@@ -58,8 +56,7 @@ CEDE_API int cede_graph_open(const struct cede_graph_config *config, cede_graph_
 {
     if (out)
         *out = NULL;
-    WHOLE_CALL;
-    CALL(GIVEN(out) && GIVEN(step));
+    LONG_CALL(GIVEN(out) && GIVEN(step));
     struct cede_graph *g = calloc(1, sizeof(*g));
     if (!g)
         return cede_no_memory();
@@ -174,8 +171,7 @@ static int graph_run(struct cede_graph *g, unsigned n, unsigned *took)
 CEDE_API int cede_graph_launch(struct cede_graph *g, void *stream, unsigned n, unsigned *bucket)
 {
     unsigned took = 0;
-    WHOLE_CALL;
-    CALL(GIVEN(g) && IS(n, "n is 0: give at least 1"));
+    LONG_CALL(GIVEN(g) && IS(n, "n is 0: give at least 1"));
     if (!graph_enter(g, stream))
         return graph_failed(g, -EBUSY);
     int r = graph_failed(g, graph_run(g, n, &took));
@@ -222,8 +218,7 @@ static int graph_prepare_all(struct cede_graph *g)
 
 CEDE_API int cede_graph_prepare(struct cede_graph *g, void *stream, unsigned n)
 {
-    WHOLE_CALL;
-    CALL(GIVEN(g) && SETTINGS(cede_setting("n", n, 0, g->sizes[g->n - 1])));
+    LONG_CALL(GIVEN(g) && SETTINGS(cede_setting("n", n, 0, g->sizes[g->n - 1])));
     if (!graph_enter(g, stream))
         return graph_failed(g, -EBUSY);
     int i = cede_graph_pick(g->sizes, g->n, n);

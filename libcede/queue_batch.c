@@ -2,8 +2,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/cancel_guard.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/pure/request_plan.h"
@@ -217,7 +215,7 @@ int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_t
     WHOLE_CALL;
     if (!SETTINGS(cede_setting("device", device, 0, q->config.devices - 1)))
         return -EINVAL;
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     struct queue_device *d = &q->devices[device];
     uint64_t now = cede_clock_now_ns(), wake_ns;
     const struct lease_owner *here = cede_owner_here();
@@ -247,7 +245,6 @@ int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_t
         b->n = 0;
     if (--q->inside == 0 && q->shut)
         pthread_cond_broadcast(&q->left);
-    pthread_mutex_unlock(&q->lock);
     return SAY(r, {-EAGAIN, "no batch is to run now: ask again after retry_us"},
                {-ETIMEDOUT, "no batch came in time: ask again"},
                {-ECANCELED, "the scope is cancelled: return"},
@@ -297,7 +294,7 @@ static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, b
 int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool failed)
 {
     int r = -ENOENT;
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     uint32_t slots = batch && device < q->config.devices ? q->config.batches : 0;
     for (uint32_t i = device * slots; i < (device + 1) * slots; i++) {
         if (q->slots[i].id != batch)
@@ -308,7 +305,6 @@ int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool f
         queue_end_batch(q, i, now, failed);
         r = 0;
     }
-    pthread_mutex_unlock(&q->lock);
     return SAY(r, {-ENOENT, "the batch does not run: hand it back once, unchanged"});
 }
 

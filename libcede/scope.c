@@ -9,9 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/cancel_guard.h"
 #include "cede/scope.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/owner.h"
@@ -62,6 +60,14 @@ CEDE_API int cede_scope_cancelled(const struct cede_scope *s)
     return s && scope_stopped(s) != 0;
 }
 
+/* To be called without a lock. */
+static void scope_wake_all(void)
+{
+    cede_lease_wake_owners();
+    cede_memory_wake_owners();
+    cede_queue_wake_owners();
+}
+
 /* Drops the tasks that have not begun. */
 static void scope_stop_locked(struct cede_scope *s, int why)
 {
@@ -84,7 +90,7 @@ CEDE_API void cede_scope_cancel(struct cede_scope *s)
     if (!s->joined)
         scope_stop_locked(s, -ECANCELED);
     pthread_mutex_unlock(&s->lock);
-    cede_owner_wake_all();
+    scope_wake_all();
 }
 
 /* Runs the first task; called and left with the lock held, which it gives up for the task. */
@@ -119,7 +125,7 @@ static void scope_run_one(struct cede_scope *s)
             snprintf(s->said, sizeof(s->said), "%s", cede_error_text());
         scope_stop_locked(s, why);
         pthread_mutex_unlock(&s->lock);
-        cede_owner_wake_all(); /* this task still counts as running, so the scope stays */
+        scope_wake_all(); /* this task still counts as running, so the scope stays */
         pthread_mutex_lock(&s->lock);
     }
     if (--s->running == 0)
@@ -129,7 +135,7 @@ static void scope_run_one(struct cede_scope *s)
 static void *scope_thread(void *arg)
 {
     struct cede_scope *s = arg;
-    pthread_mutex_lock(&s->lock);
+    HOLD(&s->lock);
     while (!s->over) {
         if (s->first) {
             scope_run_one(s);
@@ -139,7 +145,6 @@ static void *scope_thread(void *arg)
         pthread_cond_wait(&s->change, &s->lock);
         s->idle--;
     }
-    pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
@@ -271,15 +276,13 @@ static int scope_join(struct cede_scope *s)
 
 CEDE_API int cede_scope_join(struct cede_scope *s)
 {
-    WHOLE_CALL;
-    CALL(ALWAYS);
+    LONG_CALL(ALWAYS);
     return !s ? 0 : scope_inside(s) ? scope_say(-EDEADLK) : scope_join(s);
 }
 
 CEDE_API int cede_scope_close(struct cede_scope *s)
 {
-    WHOLE_CALL;
-    CALL(ALWAYS);
+    LONG_CALL(ALWAYS);
     if (!s || scope_inside(s))
         return s ? scope_say(-EDEADLK) : 0;
     cede_scope_cancel(s);
