@@ -98,13 +98,14 @@ static inline int queue_priority(enum job_class class, bool urgent)
     return urgent ? PRIORITY_URGENT : (int)CLASS_BATCH - (int)class;
 }
 
-static inline bool queue_grants(const struct cede_queue *q)
-{
-    return q->config.pool || q->config.memory;
-}
-
 /* Gives back what there is. Without the lock: a memory may call the program. */
 void cede_queue_give_back(struct queue_grant *g);
+
+/* cede_queue_next() for batches of at most `most` requests. Without the lock. */
+int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_timeout timeout_us,
+                    struct cede_queue_batch *b);
+/* cede_queue_done() of the batch with that id on that device. Without the lock. */
+int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool failed);
 
 /* Wakes a thread that waits for this device; if there is none, or the device takes none now, one
  * for a free device, which may take the request from this one's queue. */

@@ -15,7 +15,7 @@
 #include "libcede/future.h"
 #include "libcede/owner.h"
 #include "libcede/pure/step_order.h"
-#include "libcede/queue_take.h"
+#include "libcede/queue_impl.h"
 
 #define LANES (CEDE_STEP_DEPTH_MAX + 1)
 

@@ -7,7 +7,7 @@
 #include "cede/step.h"
 #include "libcede/clock.h"
 #include "libcede/future.h"
-#include "libcede/queue_take.h"
+#include "libcede/queue_impl.h"
 
 /* ---- the clock and the GPU ------------------------------------------------------------------- */
 
