@@ -7,7 +7,6 @@
  * its time is up, whatever became of the program. */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,16 +191,6 @@ static bool lead_set_up(struct lead *l)
     return l->cu.host_pointer(&l->gpu_words, words, 0) == 0;
 }
 
-static int lead_start_thread(struct lead *l)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int r = pthread_create(&l->thread, NULL, lead_thread, l);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return -r;
-}
-
 int cede_lead_open(uint64_t keep_ns, struct lead **out)
 {
     struct lead *l = calloc(1, sizeof(*l));
@@ -214,7 +203,7 @@ int cede_lead_open(uint64_t keep_ns, struct lead **out)
     if (!r && !lead_set_up(l))
         r = -EIO;
     if (!r)
-        r = lead_start_thread(l);
+        r = thread_start(&l->thread, lead_thread, l);
     if (r)
         lead_free(l);
     else

@@ -4,7 +4,6 @@
  * held when a pool's or another scope's is taken. */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,19 +147,6 @@ static void *scope_thread(void *arg)
     return NULL;
 }
 
-/* Adds a thread with all signals blocked: they are for the program's own threads. If it cannot be
- * started, the others and the thread that joins run the tasks. */
-static void scope_add_thread_locked(struct cede_scope *s)
-{
-    sigset_t all, was;
-    sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &was))
-        return;
-    if (pthread_create(&s->threads[s->nthreads], NULL, scope_thread, s) == 0)
-        s->nthreads++;
-    pthread_sigmask(SIG_SETMASK, &was, NULL);
-}
-
 CEDE_API int cede_scope_open(struct cede_scope **out, struct cede_scope *parent, unsigned threads,
                              cede_timeout timeout_us)
 {
@@ -209,8 +195,10 @@ CEDE_API int cede_scope_fork(struct cede_scope *s, cede_task task, void *arg)
         s->last = &t->next;
         if (s->idle || s->joining)
             pthread_cond_broadcast(&s->change);
-        if (s->nthreads < s->max && (!s->idle || t != s->first))
-            scope_add_thread_locked(s);
+        /* If it cannot be started, the others and the thread that joins run the tasks. */
+        if (s->nthreads < s->max && (!s->idle || t != s->first) &&
+            thread_start(&s->threads[s->nthreads], scope_thread, s) == 0)
+            s->nthreads++;
     }
     pthread_mutex_unlock(&s->lock);
     if (r)
