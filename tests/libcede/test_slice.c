@@ -1,5 +1,5 @@
 /* The loop that runs slices, in virtual time: a clock that only the program's functions, sleeps and
- * waits move, and a GPU that is a row of timers in place of cuda_open.c. */
+ * waits move, and a GPU that is a row of timers in place of libcuda. */
 #include "../random.h"
 #include "../test.h"
 #include "base/util.h"
@@ -104,7 +104,10 @@ static int timers_name(int r, const char **s)
     return 0;
 }
 
-int cede_cuda_here(struct cuda *cu, unsigned use, void **context)
+int __wrap_cede_cuda_here(struct cuda *cu, unsigned use, void **context);
+int __wrap_cede_cuda_opencl(struct cuda *cu);
+
+int __wrap_cede_cuda_here(struct cuda *cu, unsigned use, void **context)
 {
     *cu = (struct cuda){timers_name,
                         .stream_create = timers_stream,
@@ -119,9 +122,9 @@ int cede_cuda_here(struct cuda *cu, unsigned use, void **context)
     return gpu.missing ? -ENOSYS : 0;
 }
 
-int cede_cuda_opencl(struct cuda *cu)
+int __wrap_cede_cuda_opencl(struct cuda *cu)
 {
-    return cede_cuda_here(cu, 0, NULL);
+    return __wrap_cede_cuda_here(cu, 0, NULL);
 }
 
 /* ---- a program ------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* The overlap loop in virtual time: a clock that only the program's functions and waits move, and a
- * GPU that is a row of timers in place of cuda_open.c. What is shown: the orderings of ways to run
+ * GPU that is a row of timers in place of libcuda. What is shown: the orderings of ways to run
  * steps, that overlap hides the work of the CPU, and that the counters are right. */
 #include "../random.h"
 #include "../test.h"
@@ -7,7 +7,7 @@
 #include "cede/step.h"
 #include "libcede/clock.h"
 #include "libcede/future.h"
-#include "libcede/queue_take.h"
+#include "libcede/queue_impl.h"
 
 /* ---- the clock and the GPU ------------------------------------------------------------------- */
 
@@ -87,7 +87,8 @@ static int event_elapsed(float *ms, void *from, void *to)
     return 0;
 }
 
-int cede_cuda_here(struct cuda *cu, unsigned use, void **context)
+int __wrap_cede_cuda_here(struct cuda *cu, unsigned use, void **context);
+int __wrap_cede_cuda_here(struct cuda *cu, unsigned use, void **context)
 {
     *cu = (struct cuda){.stream_create = stream_create,
                         .stream_destroy = stream_destroy,
