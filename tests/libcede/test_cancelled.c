@@ -1,8 +1,5 @@
 /* Threads that are cancelled (pthread_cancel) while they wait in libcede: the wait goes on, nothing
  * stays locked, and the thread ends where it would next. */
-#include <sched.h>
-#include <unistd.h>
-
 #include "cede/graph.h"
 #include "cede/memory.h"
 #include "cede/queue.h"
@@ -31,21 +28,17 @@ static void *waits(void *arg)
  * that it left behind would stop this program: not for ever. */
 static void cancelled_in(int (*call)(void), void (*end)(void))
 {
-    pthread_t t;
-    void *r;
     came_back = began = may_end = false;
     waits_in = call;
     alarm(60);
-    assert_int_equal(pthread_create(&t, NULL, waits, NULL), 0);
-    while (!began)
-        sched_yield();
+    const pthread_t t = start(waits, NULL);
+    UNTIL(began);
     usleep(20000); /* in the wait, or on the way to it */
-    assert_int_equal(pthread_cancel(t), 0);
+    OK(pthread_cancel(t));
     usleep(20000);
     end();
-    assert_int_equal(pthread_join(t, &r), 0);
+    assert_ptr_equal(result_of(t), PTHREAD_CANCELED);
     alarm(0);
-    assert_ptr_equal(r, PTHREAD_CANCELED);
     assert_true(came_back);
 }
 
@@ -57,17 +50,16 @@ static int for_a_lease(void)
 
 static void end_lease(void)
 {
-    assert_int_equal(cede_release(&held), 0);
+    OK(cede_release(&held));
 }
 
 TEST(waiting_for_a_lease)
 {
-    const struct cede_pool_config c = no_gpu(1, 1);
-    pool = open_configured(&c);
-    assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &held), 0);
+    pool = OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = 1);
+    OK(cede_acquire(pool, 0, NULL, NULL, 0, &held));
     cancelled_in(for_a_lease, end_lease);
     assert_int_equal(pool_stats(pool, 0).active, 0);
-    assert_int_equal(cede_pool_close(pool), 0);
+    OK(cede_pool_close(pool));
 }
 
 static int for_a_batch(void)
@@ -79,20 +71,19 @@ static int for_a_batch(void)
 static void submit(void)
 {
     const struct cede_queue_request r = {.cls = CEDE_NORMAL, .deadline_us = 1};
-    assert_int_equal(cede_queue_submit(queue, &r, NULL), 0);
+    OK(cede_queue_submit(queue, &r, NULL));
 }
 
 TEST(waiting_for_a_batch)
 {
-    assert_int_equal(cede_queue_open(NULL, &queue), 0);
+    queue = OPEN(queue);
     cancelled_in(for_a_batch, submit);
     cede_queue_close(queue);
 }
 
 static int runs(struct cede_scope *s, void *arg)
 {
-    while (!may_end)
-        usleep(100);
+    UNTIL(may_end);
     return 0;
 }
 
@@ -109,10 +100,10 @@ static void end_tasks(void)
 TEST(waiting_for_tasks)
 {
     may_end = false;
-    assert_int_equal(cede_scope_open(&scope, NULL, 2, CEDE_TIMEOUT_FOREVER), 0);
-    assert_int_equal(cede_scope_fork(scope, runs, NULL), 0);
+    OK(cede_scope_open(&scope, NULL, 2, CEDE_TIMEOUT_FOREVER));
+    OK(cede_scope_fork(scope, runs, NULL));
     cancelled_in(for_tasks, end_tasks);
-    assert_int_equal(cede_scope_close(scope), 0);
+    OK(cede_scope_close(scope));
 }
 
 static int for_room(void)
@@ -125,19 +116,15 @@ static struct cede_reservation kept;
 
 static void end_reservation(void)
 {
-    assert_int_equal(cede_memory_release(&kept), 0);
+    OK(cede_memory_release(&kept));
 }
 
 TEST(waiting_for_room)
 {
-    struct cede_memory_config c;
-    cede_memory_defaults(&c);
-    c.flags = CEDE_MEMORY_NO_GPU;
-    c.total_bytes = 1000;
-    assert_int_equal(cede_memory_open(&c, &memory), 0);
-    assert_int_equal(cede_memory_reserve(memory, 600, 0, &kept), 0);
+    memory = OPEN(memory, .flags = CEDE_MEMORY_NO_GPU, .total_bytes = 1000);
+    OK(cede_memory_reserve(memory, 600, 0, &kept));
     cancelled_in(for_room, end_reservation);
-    assert_int_equal(cede_memory_close(memory), 0);
+    OK(cede_memory_close(memory));
 }
 
 static struct cede_graph *graph;
@@ -156,12 +143,10 @@ static int in_a_launch(void)
 /* Nor is what calls the program's functions left half-way. */
 TEST(in_a_step_of_a_graph)
 {
-    struct cede_graph_config c;
-    cede_graph_defaults(&c);
-    c.flags = CEDE_GRAPH_EAGER;
-    assert_int_equal(cede_graph_open(&c, graph_step, NULL, &graph), 0);
+    const struct cede_graph_config c = CONFIG(graph, .flags = CEDE_GRAPH_EAGER);
+    OK(cede_graph_open(&c, graph_step, NULL, &graph));
     cancelled_in(in_a_launch, end_tasks);
-    assert_int_equal(cede_graph_launch(graph, NULL, 1, NULL), 0);
+    OK(cede_graph_launch(graph, NULL, 1, NULL));
     cede_graph_close(graph);
 }
 
@@ -182,12 +167,8 @@ static int in_a_loop(void)
 
 TEST(in_a_function_of_a_loop)
 {
-    struct cede_step_config c;
-    cede_step_defaults(&c);
-    c.flags = CEDE_STEP_NO_GPU;
-    c.schedule = loop_schedule;
-    c.launch = c.finish = loop_step;
-    assert_int_equal(cede_step_open(&c, &loop), 0);
+    loop = OPEN(step, .flags = CEDE_STEP_NO_GPU, .schedule = loop_schedule, .launch = loop_step,
+                .finish = loop_step);
     cancelled_in(in_a_loop, end_tasks);
-    assert_int_equal(cede_step_close(loop), 0);
+    OK(cede_step_close(loop));
 }

@@ -258,11 +258,11 @@ TEST(requests_are_reported)
 
 #define WORKERS    3
 #define SUBMITTERS 4
-#define EACH       2000
+#define REQUESTS   2000
 
 static struct cede_queue *shared;
-static atomic_uint given[SUBMITTERS][EACH]; /* how often each came back */
-static atomic_uint admitted[SUBMITTERS][EACH];
+static atomic_uint given[SUBMITTERS][REQUESTS]; /* how often each came back */
+static atomic_uint admitted[SUBMITTERS][REQUESTS];
 static atomic_bool stop;
 
 static void *worker(void *arg)
@@ -282,7 +282,7 @@ static void *worker(void *arg)
 static void *submitter(void *arg)
 {
     unsigned me = (unsigned)(uintptr_t)arg - 1, seed = me;
-    for (unsigned i = 0; i < EACH && !atomic_load(&stop); i++) {
+    for (unsigned i = 0; i < REQUESTS && !atomic_load(&stop); i++) {
         struct cede_queue_ticket t;
         struct cede_queue_request r = {.model = (uint32_t)rand_r(&seed) % 3,
                                        .shape = (uint64_t)rand_r(&seed) % 2,
@@ -342,7 +342,7 @@ TEST(nothing_is_lost)
         assert_int_equal(stats.submitted, stats.ended + stats.failed + stats.cancelled);
         assert_true(stats.submitted > 0);
         for (unsigned i = 0; i < SUBMITTERS; i++) {
-            for (unsigned k = 0; k < EACH; k++) {
+            for (unsigned k = 0; k < REQUESTS; k++) {
                 if (atomic_load(&given[i][k]) != atomic_load(&admitted[i][k]))
                     fail_msg("round %u: %u of %u came back %u times", round, k, i, given[i][k]);
             }

@@ -1,76 +1,49 @@
 /* libcede: every function that waits takes the same time-outs. */
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "cede/memory.h"
 #include "cede/queue.h"
 #include "cede/scope.h"
 #include "cede/slice.h"
 #include "cede/step.h"
+#include "pools.h"
 
 #define SHORT_US 20000
 
 static struct cede_pool *pool;
 static struct cede_memory *memory;
 static struct cede_queue *queue;
-static struct cede_scope *scope;
 static struct cede_step_loop *loop;
 
 static int nothing_step(void *arg, struct cede_step *s)
 {
-    (void)arg, (void)s;
     return 0;
 }
 
 static int nothing_slice(void *arg, uint64_t first, uint64_t count, void *stream)
 {
-    (void)arg, (void)first, (void)count, (void)stream;
     return 0;
 }
 
 /* Room for one lease and for 100 bytes, both taken, and a queue without requests. */
 static int set_up(void **state)
 {
-    struct cede_pool_config p;
-    struct cede_memory_config m;
-    struct cede_step_config s;
     static struct cede_lease held;
     static struct cede_reservation room;
-    (void)state;
-    cede_pool_defaults(&p);
-    p.flags = CEDE_POOL_NO_GPU;
-    p.max_concurrent_streams = 1;
-    p.displace = 0;
-    p.block_timeout_us = SHORT_US;
-    cede_memory_defaults(&m);
-    m.flags = CEDE_MEMORY_NO_GPU;
-    m.total_bytes = 100;
-    m.reserve_fraction = 0;
-    m.block_timeout_us = SHORT_US;
-    cede_step_defaults(&s);
-    s.flags = CEDE_STEP_NO_GPU;
-    s.schedule = s.launch = s.finish = nothing_step;
-    return cede_pool_open(&p, &pool) || cede_memory_open(&m, &memory) ||
-           cede_queue_open(NULL, &queue) || cede_step_open(&s, &loop) ||
-           cede_scope_open(&scope, NULL, 0, CEDE_TIMEOUT_DEFAULT) ||
-           cede_acquire(pool, 0, NULL, NULL, 0, &held) ||
+    pool = OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = 1, .displace = 0,
+                .block_timeout_us = SHORT_US);
+    memory = OPEN(memory, .flags = CEDE_MEMORY_NO_GPU, .total_bytes = 100, .reserve_fraction = 0,
+                  .block_timeout_us = SHORT_US);
+    queue = OPEN(queue);
+    loop = OPEN(step, .flags = CEDE_STEP_NO_GPU, .schedule = nothing_step, .launch = nothing_step,
+                .finish = nothing_step);
+    return cede_acquire(pool, 0, NULL, NULL, 0, &held) ||
            cede_memory_reserve(memory, 100, CEDE_TIMEOUT_NOW, &room);
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     cede_queue_close(queue);
-    cede_scope_close(scope);
     return cede_step_close(loop);
 }
 
@@ -96,26 +69,24 @@ static int by_memory_allocate(cede_timeout t)
 
 static int by_memory_acquire(cede_timeout t)
 {
+    const struct cede_shape shape = {.memory_bytes = 10};
     struct cede_lease l;
     struct cede_reservation r;
-    return cede_memory_acquire(memory, pool, NULL, &(struct cede_shape){.memory_bytes = 10}, NULL,
-                               0, t, &l, &r);
+    return cede_memory_acquire(memory, pool, NULL, &shape, NULL, 0, t, &l, &r);
 }
 
 static int by_queue_next(cede_timeout t)
 {
-    static struct cede_queue_batch b;
+    static _Thread_local struct cede_queue_batch b;
     return cede_queue_next(queue, 0, t, &b);
 }
 
 static int by_scope_open(cede_timeout t)
 {
     struct cede_scope *s;
-    int r = cede_scope_open(&s, NULL, 0, t);
-    if (r == 0) {
-        r = cede_scope_cancelled(s) ? -ETIMEDOUT : 0;
-        cede_scope_close(s);
-    }
+    OK(cede_scope_open(&s, NULL, 0, t));
+    int r = cede_scope_cancelled(s) ? -ETIMEDOUT : 0;
+    cede_scope_close(s);
     return r;
 }
 
@@ -133,11 +104,8 @@ static int by_job_acquire(cede_timeout t)
 static int by_slice(cede_timeout t, size_t at)
 {
     struct cede_slice_progress progress = {0};
-    struct cede_slice_config c;
-    cede_slice_defaults(&c);
-    c.flags = CEDE_SLICE_NO_GPU;
-    c.count = 1;
-    c.launch = nothing_slice;
+    struct cede_slice_config c =
+        CONFIG(slice, .flags = CEDE_SLICE_NO_GPU, .count = 1, .launch = nothing_slice);
     memcpy((char *)&c + at, &t, sizeof(t));
     return cede_slice_run(&c, &progress);
 }
@@ -177,24 +145,16 @@ static uint64_t now_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-static void test_now(void **state)
+TEST(now_and_the_default)
 {
-    (void)state;
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
-        assert_int_equal(calls[i].call(CEDE_TIMEOUT_NOW), calls[i].now);
-    assert_int_equal(by_queue_next(CEDE_TIMEOUT_NOW), -EAGAIN);
-    assert_int_equal(by_queue_next(1), -ETIMEDOUT);
-}
-
-static void test_default(void **state)
-{
-    (void)state;
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        assert_int_equal(calls[i].call(CEDE_TIMEOUT_NOW), calls[i].now);
         uint64_t began = now_us();
         assert_int_equal(calls[i].call(CEDE_TIMEOUT_DEFAULT), calls[i].by_default);
-        if (calls[i].waits)
-            assert_true(now_us() - began >= SHORT_US);
+        assert_true(!calls[i].waits || now_us() - began >= SHORT_US);
     }
+    assert_int_equal(by_queue_next(CEDE_TIMEOUT_NOW), -EAGAIN);
+    assert_int_equal(by_queue_next(1), -ETIMEDOUT);
 }
 
 /* ---- for ever -------------------------------------------------------------------------------- */
@@ -213,35 +173,23 @@ enum { WAITS = sizeof(waits) / sizeof(waits[0]) };
 static void *wait_for(void *arg)
 {
     const struct waiting *w = arg;
-    int r = w->call(w->timeout);
-    return (void *)(intptr_t)r;
+    return (void *)(intptr_t)w->call(w->timeout);
 }
 
 /* They wait past every default until what they wait on is closed. Last, as it closes all. */
-static void test_for_ever(void **state)
+TEST(for_ever)
 {
     pthread_t threads[WAITS];
-    (void)state;
     for (size_t i = 0; i < WAITS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, wait_for, (void *)(uintptr_t)&waits[i]),
-                         0);
-    nanosleep(&(struct timespec){.tv_nsec = 5 * SHORT_US * 1000}, NULL);
+        threads[i] = start(wait_for, &waits[i]);
+    usleep(5 * SHORT_US);
     cede_queue_shutdown(queue);
-    assert_int_equal(cede_pool_close(pool), 0);
-    assert_int_equal(cede_memory_close(memory), 0);
-    for (size_t i = 0; i < WAITS; i++) {
-        void *r;
-        assert_int_equal(pthread_join(threads[i], &r), 0);
-        assert_int_equal((intptr_t)r, -ESHUTDOWN);
-    }
+    OK(cede_pool_close(pool));
+    OK(cede_memory_close(memory));
+    assert_int_equal(join_threads(threads, WAITS, -ESHUTDOWN), WAITS);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_now),
-        cmocka_unit_test(test_default),
-        cmocka_unit_test(test_for_ever),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return test_run(set_up, tear_down);
 }
