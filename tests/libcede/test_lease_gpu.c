@@ -22,7 +22,7 @@ static struct cede_pool *open_pool(unsigned target_utilization)
 /* Everything that was made is gone, and nothing was called in a way that it may not be. */
 static void close_pool(struct cede_pool *p)
 {
-    assert_int_equal(cede_pool_close(p), 0);
+    OK(cede_pool_close(p));
     assert_int_equal(cuda->streams, 0);
     assert_int_equal(cuda->contexts, 0);
     assert_int_equal(cuda->bad, 0);
@@ -36,23 +36,23 @@ TEST(streams_are_kept_and_have_priorities)
     int made = cuda->streams_made;
     assert_int_equal(pool_stats(p, 1).devices, 2);
     assert_true(pool_stats(p, 1).has_gpu);
-    assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &a), 0);
+    OK(cede_acquire(p, 1, NULL, NULL, 0, &a));
     assert_int_equal(a.device, 1);
     assert_non_null(a.stream);
     assert_int_equal(cuda->last_priority, 0);
-    assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &b), 0);
+    OK(cede_acquire(p, 1, NULL, NULL, 0, &b));
     assert_ptr_not_equal(a.stream, b.stream);
-    assert_int_equal(cede_release(&a), 0);
-    assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &c), 0);
+    OK(cede_release(&a));
+    OK(cede_acquire(p, 1, NULL, NULL, 0, &c));
     assert_ptr_equal(a.stream, c.stream);
     assert_int_equal(cuda->streams_made - made, 2);
-    assert_int_equal(cede_acquire(p, 0, NULL, &high, 0, &a), 0);
+    OK(cede_acquire(p, 0, NULL, &high, 0, &a));
     assert_int_equal(cuda->last_priority, -3);
-    assert_int_equal(cede_acquire(p, 0, NULL, &too_high, 0, &a), 0);
+    OK(cede_acquire(p, 0, NULL, &too_high, 0, &a));
     assert_int_equal(cuda->last_priority, -5);
     cuda->last_priority = 0;
-    assert_int_equal(cede_release(&a), 0);
-    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), 0);
+    OK(cede_release(&a));
+    OK(cede_acquire(p, 0, NULL, &due, 0, &b));
     assert_true(b.urgent);
     assert_ptr_equal(b.stream, a.stream); /* the highest too */
     assert_int_equal(cuda->contexts, 2);
@@ -66,7 +66,7 @@ TEST(errno_is_the_programs)
     errno = EDOM;
     struct cede_pool *p = open_pool(100);
     assert_int_equal(errno, EDOM);
-    assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &l), 0);
+    OK(cede_acquire(p, 1, NULL, NULL, 0, &l));
     assert_int_equal(errno, EDOM);
     close_pool(p);
     assert_int_equal(errno, EDOM);
@@ -79,23 +79,23 @@ TEST(occupancy_is_asked_once_and_counts)
     struct cede_lease a, b, c;
     int asked = cuda->occupancy_asked;
     /* 2 of the 4 blocks of 256 threads that an SM could have; 2 of all 16: 1/8 */
-    assert_int_equal(cede_pool_kernel(p, "half", (void *)2), 0);
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &s, 0, &a), 0);
+    OK(cede_pool_kernel(p, "half", (void *)2));
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &s, 0, &a));
     assert_true(pool_stats(p, 0).occupancy == 0.5);
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &s, 0, &b), -EAGAIN);
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, 0, &b), 0);
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, 0, &b));
     assert_true(pool_stats(p, 0).occupancy == 0.625);
-    assert_int_equal(cede_acquire(p, 0, "half", &s, 0, &c), 0); /* rather 0, but 1 has room */
+    OK(cede_acquire(p, 0, "half", &s, 0, &c)); /* rather 0, but 1 has room */
     assert_int_equal(c.device, 1);
     assert_int_equal(cuda->occupancy_asked - asked, 1);
-    assert_int_equal(cede_pool_kernel(p, "half", (void *)2), 0);
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, 0, &b), 0);
+    OK(cede_pool_kernel(p, "half", (void *)2));
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, 0, &b));
     assert_int_equal(cuda->occupancy_asked - asked, 1);
     small.shared_bytes = 100;
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, 0, &b), 0);
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, 0, &b));
     assert_int_equal(cuda->occupancy_asked - asked, 2);
-    assert_int_equal(cede_pool_kernel(p, "half", (void *)1), 0);
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(1), "half", &small, 0, &b), 0);
+    OK(cede_pool_kernel(p, "half", (void *)1));
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(1), "half", &small, 0, &b));
     assert_int_equal(cuda->occupancy_asked - asked, 3);
 
     assert_int_equal(cede_acquire(p, 0, "unheard-of", &s, 0, &b), -ENOENT);
@@ -107,11 +107,11 @@ TEST(occupancy_is_asked_once_and_counts)
     int (*pop)(void **) = (int (*)(void **))(uintptr_t)find("libcuda.so.1", "cuCtxPopCurrent_v2");
     void *second = (char *)find("libcuda.so.1", "fake_contexts") + 1, *was;
     push(second);
-    assert_int_equal(cede_pool_kernel(p, "of the second", (void *)(16 + 2)), 0);
+    OK(cede_pool_kernel(p, "of the second", (void *)(16 + 2)));
     pop(&was);
     assert_int_equal(cede_acquire(p, 1, "of the second", &s, 0, &b), -EAGAIN);
     assert_int_equal(cuda->bad, 0);
-    assert_int_equal(cede_pool_occupancy(p, "by share", 0.8), 0);
+    OK(cede_pool_occupancy(p, "by share", 0.8));
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "by share", NULL, 0, &b), -EAGAIN);
     close_pool(p);
 }
@@ -121,10 +121,10 @@ TEST(memory_counts)
     struct cede_pool *p = open_pool(100);
     struct cede_shape most = {.memory_bytes = 800}, more = {.memory_bytes = 101};
     struct cede_lease a, b;
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &most, 0, &a), 0);
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &most, 0, &a));
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &more, 0, &b), -EAGAIN);
     more.memory_bytes = 100;
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &more, 0, &b), 0);
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &more, 0, &b));
     close_pool(p);
 }
 
@@ -143,15 +143,14 @@ TEST(memory_of_other_programs_counts)
     struct cede_lease a, b;
     pthread_t t;
     cuda->free_bytes = 350;
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, 0, &a), 0);
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, 0, &a));
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, 0, &b), -EAGAIN);
-    assert_int_equal(cede_release(&a), 0);
+    OK(cede_release(&a));
     cuda->free_bytes = 200; /* not even alone */
     usleep(2000);
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, 0, &a), -EAGAIN);
     pthread_create(&t, NULL, gives_back, NULL);
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, CEDE_TIMEOUT_FOREVER, &a),
-                     0);
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, CEDE_TIMEOUT_FOREVER, &a));
     pthread_join(t, NULL);
     cuda->free_bytes = 1000;
     close_pool(p);
@@ -164,14 +163,14 @@ TEST(registers_and_shared_memory_count)
     struct cede_shape s = {.threads = 256};
     struct cede_lease a;
     cuda->registers = 128; /* 2 blocks of 32768: all */
-    assert_int_equal(cede_pool_kernel(p, "registers", (void *)2), 0);
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "registers", &s, 0, &a), 0);
+    OK(cede_pool_kernel(p, "registers", (void *)2));
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(0), "registers", &s, 0, &a));
     assert_true(pool_stats(p, 0).occupancy == 1);
     cuda->registers = 16;
     cuda->static_bytes =
         23976; /* and 1024 that the driver takes: 25000 of 100000, by blocks of 128 */
-    assert_int_equal(cede_pool_kernel(p, "shared", (void *)3), 0);
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(1), "shared", &s, 0, &a), 0);
+    OK(cede_pool_kernel(p, "shared", (void *)3));
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(1), "shared", &s, 0, &a));
     assert_true(pool_stats(p, 1).occupancy > 0.75 && pool_stats(p, 1).occupancy < 0.76);
     cuda->static_bytes = 0;
     close_pool(p);
@@ -196,13 +195,13 @@ TEST(work_is_stolen_by_the_gpu_that_is_free)
     struct cede_lease a, b;
     pthread_t t;
     void *device;
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
-    assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &b), 0);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
+    OK(cede_acquire(p, 1, NULL, NULL, 0, &b));
     pthread_create(&t, NULL, prefers_the_first, p);
     while (pool_stats(p, 0).waiting + pool_stats(p, 1).waiting == 0)
         usleep(1000);
     unsigned waits_for = pool_stats(p, 1).waiting; /* loads are equal */
-    assert_int_equal(cede_release(waits_for ? &a : &b), 0);
+    OK(cede_release(waits_for ? &a : &b));
     pthread_join(t, &device);
     assert_int_equal((intptr_t)device, waits_for ? 0 : 1);
     assert_int_equal(pool_stats(p, 0).stolen + pool_stats(p, 1).stolen, 1);
@@ -225,9 +224,9 @@ TEST(a_thread_has_its_gpu_again)
     struct cede_pool *p = open_pool(100);
     struct cede_lease a;
     pthread_t t;
-    assert_int_equal(pthread_create(&t, NULL, has_the_second_twice, p), 0);
+    OK(pthread_create(&t, NULL, has_the_second_twice, p));
     assert_int_equal(join_threads(&t, 1, 0), 1);
-    assert_int_equal(cede_acquire(p, CEDE_ANY_DEVICE, NULL, NULL, 0, &a), 0);
+    OK(cede_acquire(p, CEDE_ANY_DEVICE, NULL, NULL, 0, &a));
     assert_int_equal(a.device, 0); /* the other thread's is not this one's */
     close_pool(p);
 }
@@ -244,12 +243,12 @@ TEST(displacing_leases_have_streams)
     struct cede_lease l[5];
     for (int twice = 0; twice < 2; twice++) {
         for (int i = 0; i < 4; i++)
-            assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &due, 0, &l[i]), 0);
+            OK(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &due, 0, &l[i]));
         assert_int_equal(cuda->last_priority, -5);
         assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &due, 0, &l[4]), -EAGAIN);
         assert_int_equal(pool_stats(p, 0).displaced, 2 + 2 * twice);
         for (int i = 0; i < 4; i++)
-            assert_int_equal(cede_release(&l[i]), 0);
+            OK(cede_release(&l[i]));
     }
     assert_int_equal(cuda->streams, 4);
     close_pool(p);
@@ -264,7 +263,7 @@ TEST(without_a_stream_there_is_no_lease)
     assert_non_null(strstr(pool_stats(p, 0).error, "CUDA_ERROR_OUT_OF_MEMORY"));
     assert_int_equal(pool_stats(p, 0).active, 0);
     cuda->fail_streams = 0;
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
     close_pool(p);
 }
 
@@ -281,20 +280,20 @@ TEST(utilization_is_looked_at)
     struct cede_lease a, b;
     pthread_t t;
     nvml->percent[0] = 95;
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, 0, &a), 0);
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, 0, &a));
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, 0, &b), -EAGAIN);
     assert_int_equal(pool_stats(p, 0).utilization_percent, 95);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &b), 0);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &b));
     assert_int_equal(b.device, 1);
     pthread_create(&t, NULL, becomes_idle, NULL);
-    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, CEDE_TIMEOUT_FOREVER, &b), 0);
+    OK(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, CEDE_TIMEOUT_FOREVER, &b));
     pthread_join(t, NULL);
     assert_int_equal(pool_stats(p, 0).utilization_percent, 50);
     close_pool(p);
     int asked = nvml->asked;
     p = open_pool(100);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
     assert_int_equal(nvml->asked, asked);
     assert_int_equal(pool_stats(p, 0).utilization_percent, -1);
     close_pool(p);
@@ -309,7 +308,7 @@ TEST(as_many_devices_as_there_are)
     c.devices = 3;
     assert_int_equal(cede_pool_open(&c, &p), -ENODEV);
     c.devices = 1;
-    assert_int_equal(cede_pool_open(&c, &p), 0);
+    OK(cede_pool_open(&c, &p));
     assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &a), -EINVAL);
     close_pool(p);
 }
@@ -333,7 +332,7 @@ TEST(a_child_inherits_nothing)
 {
     struct cede_pool *p = open_pool(100);
     struct cede_lease a;
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
     pid_t child = fork();
     if (child == 0)
         _exit(opens_its_own());
