@@ -2,9 +2,9 @@
  * GPU that is a row of timers in place of step_cuda.c. What is shown: the orderings of ways to run
  * steps, that overlap hides the work of the CPU, and that the counters are right. */
 #include "../random.h"
-#include "../test.h"
 #include "base/util.h"
 #include "cede/step.h"
+#include "fixture.h"
 #include "libcede/clock.h"
 #include "libcede/queue_take.h"
 #include "libcede/step_gpu.h"
@@ -41,105 +41,56 @@ static void cpu_works(uint64_t ns)
     now_ns += ns;
 }
 
-int cede_step_gpu_open(struct step_gpu **out, bool kernels, struct gpu_error *e)
-{
-    *out = (struct step_gpu *)&busy_until_ns;
-    return 0;
-}
+/* What a step of the loop asks for; ANSWER() is all that a function does. */
+#define ANSWER(type, name, parameters, ...)                                                        \
+    type name parameters                                                                           \
+    {                                                                                              \
+        return __VA_ARGS__;                                                                        \
+    }
 
-void cede_step_gpu_close(struct step_gpu *g)
-{
-}
+ANSWER(int, cede_step_gpu_open, (struct step_gpu * *out, bool kernels, struct gpu_error *e),
+       *out = (struct step_gpu *)&busy_until_ns, 0)
+ANSWER(void, cede_step_gpu_close, (struct step_gpu * g), (void)0)
+ANSWER(int, cede_step_gpu_stream, (struct step_gpu * g, void **out, struct gpu_error *e),
+       *out = &busy_until_ns, 0)
+ANSWER(void, cede_step_gpu_stream_end, (struct step_gpu * g, void *stream), (void)0)
+ANSWER(int, cede_step_gpu_event,
+       (struct step_gpu * g, bool blocking, void **out, struct gpu_error *e),
+       *out = calloc(1, sizeof(uint64_t)), 0)
+ANSWER(void, cede_step_gpu_event_end, (struct step_gpu * g, void *event), free(event))
+ANSWER(int, cede_step_gpu_record,
+       (struct step_gpu * g, void *event, void *stream, struct gpu_error *e),
+       *(uint64_t *)event = max_u64(now_ns, busy_until_ns), 0)
+ANSWER(int, cede_step_gpu_done, (struct step_gpu * g, void *event, struct gpu_error *e),
+       *(uint64_t *)event <= now_ns)
+ANSWER(int, cede_step_gpu_wait, (struct step_gpu * g, void *event, struct gpu_error *e),
+       now_ns = max_u64(now_ns, *(uint64_t *)event), 0)
+ANSWER(int64_t, cede_step_gpu_elapsed_ns, (struct step_gpu * g, void *from, void *to),
+       *(int64_t *)to - *(int64_t *)from)
 
-int cede_step_gpu_stream(struct step_gpu *g, void **out, struct gpu_error *e)
-{
-    *out = &busy_until_ns;
-    return 0;
-}
-
-void cede_step_gpu_stream_end(struct step_gpu *g, void *stream)
-{
-}
-
-int cede_step_gpu_event(struct step_gpu *g, bool blocking, void **out, struct gpu_error *e)
-{
-    *out = calloc(1, sizeof(uint64_t));
-    return 0;
-}
-
-void cede_step_gpu_event_end(struct step_gpu *g, void *event)
-{
-    free(event);
-}
-
-int cede_step_gpu_record(struct step_gpu *g, void *event, void *stream, struct gpu_error *e)
-{
-    *(uint64_t *)event = max_u64(now_ns, busy_until_ns);
-    return 0;
-}
-
-int cede_step_gpu_done(struct step_gpu *g, void *event, struct gpu_error *e)
-{
-    return *(uint64_t *)event <= now_ns;
-}
-
-int cede_step_gpu_wait(struct step_gpu *g, void *event, struct gpu_error *e)
-{
-    now_ns = max_u64(now_ns, *(uint64_t *)event);
-    return 0;
-}
-
-int64_t cede_step_gpu_elapsed_ns(struct step_gpu *g, void *from, void *to)
-{
-    return *(int64_t *)to - *(int64_t *)from;
-}
-
-int cede_step_gpu_memory(struct step_gpu *g, size_t bytes, uint64_t *address, struct gpu_error *e)
-{
-    return -EIO; /* there is no map here */
-}
-
-void cede_step_gpu_memory_end(struct step_gpu *g, uint64_t address)
-{
-}
-
-int cede_step_gpu_pinned(struct step_gpu *g, size_t bytes, void **out, uint64_t *address,
-                         struct gpu_error *e)
-{
-    return -EIO;
-}
-
-void cede_step_gpu_pinned_end(struct step_gpu *g, void *p)
-{
-}
-
-int cede_step_gpu_copy_out(struct step_gpu *g, void *to, uint64_t from, size_t bytes, void *stream,
-                           struct gpu_error *e)
-{
-    return -EIO;
-}
-
-int cede_step_gpu_launch(struct step_gpu *g, enum future_kernel k, unsigned n, void **params,
-                         void *stream, struct gpu_error *e)
-{
-    return -EIO;
-}
-
-int cede_scope_cancelled(const struct cede_scope *s)
-{
-    return 0;
-}
-
-int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_timeout timeout_us,
-                    struct cede_queue_batch *b)
-{
-    return -ESHUTDOWN;
-}
-
-int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool failed)
-{
-    return 0;
-}
+/* There is no map here, no scope and no queue. */
+ANSWER(int, cede_step_gpu_memory,
+       (struct step_gpu * g, size_t bytes, uint64_t *address, struct gpu_error *e), -EIO)
+ANSWER(void, cede_step_gpu_memory_end, (struct step_gpu * g, uint64_t address), (void)0)
+ANSWER(int, cede_step_gpu_pinned,
+       (struct step_gpu * g, size_t bytes, void **out, uint64_t *address, struct gpu_error *e),
+       -EIO)
+ANSWER(void, cede_step_gpu_pinned_end, (struct step_gpu * g, void *p), (void)0)
+ANSWER(int, cede_step_gpu_copy_out,
+       (struct step_gpu * g, void *to, uint64_t from, size_t bytes, void *stream,
+        struct gpu_error *e),
+       -EIO)
+ANSWER(int, cede_step_gpu_launch,
+       (struct step_gpu * g, enum future_kernel k, unsigned n, void **params, void *stream,
+        struct gpu_error *e),
+       -EIO)
+ANSWER(int, cede_scope_cancelled, (const struct cede_scope *s), 0)
+ANSWER(int, cede_queue_take,
+       (struct cede_queue * q, unsigned device, uint32_t most, cede_timeout timeout_us,
+        struct cede_queue_batch *b),
+       -ESHUTDOWN)
+ANSWER(int, cede_queue_end, (struct cede_queue * q, uint64_t batch, unsigned device, bool failed),
+       0)
 
 /* ---- a program ------------------------------------------------------------------------------- */
 
@@ -192,19 +143,10 @@ static int finish(void *arg, struct cede_step *s)
 
 static struct cede_step_loop *loop_of(struct program *p, unsigned depth)
 {
-    struct cede_step_config c;
-    struct cede_step_loop *l;
-    cede_step_defaults(&c);
-    c.flags = p->flags;
-    c.depth = depth;
-    c.arg = p;
-    c.schedule = schedule;
-    c.launch = launch;
-    c.finish = finish;
     now_ns = busy_until_ns = 1000 * NSEC_PER_SEC;
     ncpu = ngpu = 0;
-    assert_int_equal(cede_step_open(&c, &l), 0);
-    return l;
+    return OPEN(step, .flags = p->flags, .depth = depth, .arg = p, .schedule = schedule,
+                .launch = launch, .finish = finish);
 }
 
 /* What of the CPU's work was done while the GPU worked. */
@@ -235,10 +177,10 @@ static struct run run_steps(struct program p, unsigned depth)
     p.left = STEPS;
     struct cede_step_loop *l = loop_of(&p, depth);
     uint64_t from = now_ns;
-    assert_int_equal(cede_step_run(l), 0);
+    OK(cede_step_run(l));
     assert_int_equal(p.finished, STEPS);
-    assert_int_equal(cede_step_get_statistics(l, &r.s, sizeof(r.s)), 0);
-    assert_int_equal(cede_step_close(l), 0);
+    r.s = STATS(step, l);
+    OK(cede_step_close(l));
     uint64_t all_us = r.s.schedule_us + r.s.launch_us + r.s.finish_us;
     r.step_ms = (double)(now_ns - from) / MS / STEPS;
     r.hidden = all_us ? (double)r.s.hidden_us / (double)all_us : 1;
@@ -343,7 +285,6 @@ TEST(counters_agree_with_what_was_done)
 {
     for (unsigned run = 0; run < 200; run++) {
         struct program p = program(4, 0, 6);
-        struct cede_step_statistics s;
         unsigned depth = 1 + run % 4;
         uint64_t gpu_ns = 0, work_ns = 0;
         state = run;
@@ -352,10 +293,10 @@ TEST(counters_agree_with_what_was_done)
         unsigned runs = 1 + (unsigned)rnd(5);
         for (unsigned i = 0; i < runs; i++) {
             p.left = 1 + (unsigned)rnd(40);
-            assert_int_equal(cede_step_run(l), 0);
+            OK(cede_step_run(l));
             now_ns += rnd(50 * NSEC_PER_MSEC);
         }
-        assert_int_equal(cede_step_get_statistics(l, &s, sizeof(s)), 0);
+        const struct cede_step_statistics s = STATS(step, l);
         for (unsigned i = 0; i < ngpu; i++)
             gpu_ns += gpu[i].to - gpu[i].from;
         for (unsigned i = 0; i < ncpu; i++)
@@ -370,7 +311,7 @@ TEST(counters_agree_with_what_was_done)
         uint64_t hidden_us = overlap_ns() / NSEC_PER_USEC;
         assert_in_range(s.hidden_us + 2, hidden_us, hidden_us + 4 + 200 * runs);
         assert_true(depth > 1 || s.hidden_us <= 1);
-        assert_int_equal(cede_step_close(l), 0);
+        OK(cede_step_close(l));
     }
 }
 
@@ -384,7 +325,7 @@ TEST(results_do_not_wait_for_a_full_queue)
     assert_int_equal(p.finished, 0);
     assert_int_equal(cede_step_once(l), 1); /* the first ran while the second was scheduled */
     assert_int_equal(p.finished, 1);
-    assert_int_equal(cede_step_close(l), 0);
+    OK(cede_step_close(l));
 }
 
 /* Also where finishing takes as long as a step: then two have run before the second is finished,
@@ -404,14 +345,9 @@ TEST(the_gpu_has_a_step_before_results_are_read)
 
 TEST(nothing_is_hidden_without_a_gpu)
 {
-    struct cede_step_statistics s;
     struct program p = program(4, 1, 0);
     p.flags = CEDE_STEP_NO_GPU;
-    p.left = 10;
-    struct cede_step_loop *l = loop_of(&p, 2);
-    assert_int_equal(cede_step_run(l), 0);
-    assert_int_equal(cede_step_get_statistics(l, &s, sizeof(s)), 0);
-    assert_int_equal(s.schedule_us, 40000);
+    const struct cede_step_statistics s = run_steps(p, 2).s;
+    assert_int_equal(s.schedule_us, STEPS * 4000);
     assert_int_equal(s.hidden_us + s.gpu_us + s.idle_us, 0);
-    assert_int_equal(cede_step_close(l), 0);
 }
