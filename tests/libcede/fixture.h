@@ -46,6 +46,19 @@
 #define handle_of_future cede_futures
 #define handle_of_step   cede_step_loop
 
+/* HAS(stats, (active, 1), (waiting, 0)): these members have these values. */
+#define HAS(of, ...)                                                                               \
+    do {                                                                                           \
+        const __auto_type has_ = of;                                                               \
+        EACH(HAS_NEXT, has_, __VA_ARGS__)                                                          \
+    } while (0)
+#define HAS_NEXT(of, pair) HAS_PAIR(of, HAS_BARE pair)
+#define HAS_BARE(...)      __VA_ARGS__
+#define HAS_PAIR(...)      HAS_MEMBER(__VA_ARGS__)
+#define HAS_MEMBER(of, member, value)                                                              \
+    if (of.member != (typeof(of.member))(value))                                                   \
+        fail_msg("line %d: " #member " is %lld, not " #value, __LINE__, (long long)of.member);
+
 /* STATS(pool, p, 0): those of a handle, and of a device of it. */
 #define STATS(kind, ...)                                                                           \
     ({                                                                                             \

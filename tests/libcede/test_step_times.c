@@ -301,8 +301,7 @@ TEST(counters_agree_with_what_was_done)
             gpu_ns += gpu[i].to - gpu[i].from;
         for (unsigned i = 0; i < ncpu; i++)
             work_ns += cpu[i].to - cpu[i].from;
-        assert_int_equal(s.steps, ngpu);
-        assert_int_equal(s.gpu_us, gpu_ns / NSEC_PER_USEC);
+        HAS(s, (steps, ngpu), (gpu_us, gpu_ns / NSEC_PER_USEC));
         assert_in_range(p.gpu_us, s.gpu_us - s.steps, s.gpu_us);
         assert_in_range(p.idle_us + s.steps, s.idle_us, s.idle_us + s.steps);
         assert_in_range(s.schedule_us + s.finish_us + 2, work_ns / NSEC_PER_USEC,
