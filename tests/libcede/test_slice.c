@@ -1,9 +1,9 @@
 /* The loop that runs slices, in virtual time: a clock that only the program's functions, sleeps and
  * waits move, and a GPU that is a row of timers in place of libcuda. */
 #include "../random.h"
-#include "../test.h"
 #include "base/util.h"
 #include "cede/slice.h"
+#include "fixture.h"
 #include "libcede/clock.h"
 #include "libcede/cuda.h"
 
@@ -208,8 +208,7 @@ TEST(runs)
         c.depth = depth;
         c.checkpoint_us = 0;
         run(0);
-        assert_int_equal(at.done, 200000000);
-        assert_int_equal(at.saved, 200000000);
+        HAS(at, (done, 200000000), (saved, 200000000));
         assert_int_equal(p.saves, 1);
         assert_int_equal(at.slices, p.slices);
         assert_in_range(p.slices, 40000, 40500);
@@ -250,8 +249,7 @@ TEST(stops)
         gpu.cancelled = i == 1;
         run(rows[i].result);
         assert_non_null(strstr(at.error, rows[i].text));
-        assert_int_equal(at.done, p.next);
-        assert_int_equal(at.saved, i == 4 ? 0 : at.done);
+        HAS(at, (done, p.next), (saved, i == 4 ? 0 : at.done));
         assert_int_equal(p.saved, at.saved);
         if (i == 0 ||
             i == 2) { /* 0.5 ms for each of two slices, 3 ms of patience, a look each ms */
