@@ -201,15 +201,6 @@ CEDE_API const char *cede_queue_text(enum cede_queue_answer a)
     return (unsigned)a < ARRAY_SIZE(texts) ? texts[a] : "unknown";
 }
 
-/* Threads that wait for a grant look at `stop`. */
-static void queue_wake_asking(const struct cede_queue *q)
-{
-    if (q->config.pool)
-        cede_lease_wake_owners();
-    if (q->config.memory)
-        cede_memory_wake_owners();
-}
-
 /* The thread that waits for a grant asks again, for the batch that is first now. */
 static void queue_overtake(struct cede_queue *q, uint32_t device, int priority)
 {
@@ -217,7 +208,7 @@ static void queue_overtake(struct cede_queue *q, uint32_t device, int priority)
     if (!d->asking || priority <= d->priority)
         return;
     atomic_store(&d->stop, -EAGAIN);
-    queue_wake_asking(q);
+    cede_queue_wake_asking(q);
 }
 
 /* SLOT_NONE: any. False: no such device. */
@@ -309,17 +300,6 @@ CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
-
-void cede_queue_end_waits(struct cede_queue *q)
-{
-    if (!queue_over(q))
-        return;
-    for (unsigned i = 0; i < q->config.devices; i++) {
-        atomic_store(&q->devices[i].stop, -ESHUTDOWN);
-        pthread_cond_broadcast(&q->devices[i].changed);
-    }
-    queue_wake_asking(q);
-}
 
 void cede_queue_wake_owners(void)
 {

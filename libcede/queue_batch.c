@@ -121,6 +121,25 @@ static int queue_wait_grant(struct cede_queue *q, struct cede_queue_batch *b, ui
     return r == -ETIMEDOUT ? -EAGAIN : r; /* or for want of a stream: it asks again */
 }
 
+void cede_queue_wake_asking(const struct cede_queue *q)
+{
+    if (q->config.pool)
+        cede_lease_wake_owners();
+    if (q->config.memory)
+        cede_memory_wake_owners();
+}
+
+void cede_queue_end_waits(struct cede_queue *q)
+{
+    if (!queue_over(q))
+        return;
+    for (unsigned i = 0; i < q->config.devices; i++) {
+        atomic_store(&q->devices[i].stop, -ESHUTDOWN);
+        pthread_cond_broadcast(&q->devices[i].changed);
+    }
+    cede_queue_wake_asking(q);
+}
+
 /* The batch to run, with a grant for it. *again: the grant was waited for in vain. */
 static int queue_grant(struct cede_queue *q, struct cede_queue_batch *b, uint32_t device,
                        uint32_t *slot, uint64_t end_ns, struct queue_grant *g, bool *again,

@@ -113,6 +113,9 @@ int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_t
 /* cede_queue_done() of the batch with that id on that device. Without the lock. */
 int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool failed);
 
+/* Threads that wait for a grant look at `stop`. */
+void cede_queue_wake_asking(const struct cede_queue *q);
+
 /* Ends what waits for batches if there will be none. */
 void cede_queue_end_waits(struct cede_queue *q);
 

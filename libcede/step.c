@@ -561,9 +561,7 @@ static int step_once(struct cede_step_loop *l)
     r = step_turn(l);
     HOLD(&l->lock);
     l->inside = false;
-    return SAY(r,
-               {-ECANCELED, "the scope is cancelled, or its time-out has passed, and all steps are "
-                            "finished: return"},
+    return SAY(r, {-ECANCELED, "the scope has ended, and so have all steps: return"},
                {-ENOBUFS, "others hold the map's slots: release some, or open a larger map"});
 }
 

@@ -179,13 +179,20 @@ class Queue(cede.Counted):
         return removed
 
     def shutdown(self):
-        """From now on no item goes in or out; returns the items that still waited."""
+        """From now on no item gets in. What waits still comes out; batches() ends when nothing waits any more."""
         self._call("shutdown")
+
+    def reclaim(self):
+        """After shutdown(): takes out the items that still wait, and returns them."""
+        return self._reclaim(self._h)
+
+    def _reclaim(self, raw):
         key, items = ctypes.c_void_p(), []
-        while self._call("reclaim", ctypes.byref(key), but=(errno.ENOENT,)) == 0:
+        while cede._call("queue_reclaim", raw, ctypes.byref(key), but=(errno.ENOENT,)) == 0:
             items.append(self._take(key.value))
         return items
 
     def _end(self, raw):
         """Waits raise Closed. It is freed when no thread uses it any more."""
         cede._call("queue_shutdown", raw)
+        self._reclaim(raw)

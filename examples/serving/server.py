@@ -145,7 +145,8 @@ class Service:
         return item.answer
 
     def close(self):
-        for item in self.queue.shutdown():
+        self.queue.shutdown()
+        for item in self.queue.reclaim():
             item.over.set()
         self.thread.join()
         self.queue.close()

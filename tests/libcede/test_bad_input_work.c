@@ -141,8 +141,8 @@ TEST(scopes)
     ROW(-EBUSY, cede_scope_fork, s, succeeds, NULL);
     ROW(0, cede_scope_close, s);
     ROW(0, cede_scope_open, &s, NULL, 0, 0); /* its deadline has passed */
-    ROW(-ETIMEDOUT, cede_scope_fork, s, succeeds, NULL);
-    ROW(-ECANCELED, cede_scope_close, s);
+    ROW(-ECANCELED, cede_scope_fork, s, succeeds, NULL);
+    ROW(-ETIMEDOUT, cede_scope_close, s);
     ROW(0, cede_scope_open, &s, NULL, 0, CEDE_TIMEOUT_DEFAULT);
     NO_TEXT(cede_scope_cancel, s);
     ROW(-ECANCELED, cede_scope_fork, s, succeeds, NULL);

@@ -346,7 +346,7 @@ static void a_scope_that_goes_cancels_its_children()
     fails(std::errc::invalid_argument, "cede_scope_fork: s is NULL", [&] { from.fork([] {}); });
     static_cast<void>(cede::scope(0, cede::timeout_default).try_join());
     cede::scope late(0, cede::timeout_now);
-    fails(std::errc::timed_out, "deadline", [&] { late.fork([] {}); });
+    fails(std::errc::operation_canceled, "time-out", [&] { late.fork([] {}); });
     to.cancel();
     CHECK(to.cancelled());
     fails(std::errc::operation_canceled, "cancelled", [&] { to.join(); });
@@ -396,11 +396,10 @@ static void the_queue_hands_back_what_was_submitted()
     CHECK(b && !b->try_done() && b->try_done() && q.statistics().ended == 1);
     q.submit(&three);
     q.shutdown();
-    CHECK(!q.next());
     fails(std::errc(ESHUTDOWN), "shut down", [&] { q.submit(&one); });
     int *left = nullptr;
     q.reclaim([&](int *i) { left = i; });
-    CHECK(left == &three);
+    CHECK(left == &three && !q.next());
     cede::queue<int> r = std::move(q);
     CHECK(r.statistics().ended == 1 && q.statistics().ended == 0);
     fails(std::errc::invalid_argument, "q is NULL", [&] { q.submit(&one); });

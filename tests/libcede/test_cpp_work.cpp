@@ -100,7 +100,7 @@ static void what_slices_throw_comes_out()
           std::errc::no_space_on_device);
     CHECK(codes.try_run([](std::uint64_t, std::uint64_t, void *) { throw std::bad_alloc(); }) ==
           std::errc::not_enough_memory);
-    fails(std::errc::no_space_on_device, "`launch` failed for 1 elements from 0 on", [&] {
+    fails(std::errc::no_space_on_device, "`launch` returned -28 for 1 elements from 0 on", [&] {
         codes([](std::uint64_t, std::uint64_t, void *) {
             return std::make_error_code(std::errc::no_space_on_device);
         });
@@ -403,7 +403,7 @@ static void what_functions_of_the_loop_throw_comes_out()
     cede::scope over(0);
     doubling d(1, &over);
     over.cancel();
-    fails(std::errc::operation_canceled, "scope is cancelled", [&] { d.loop->run(); });
+    fails(std::errc::operation_canceled, "the scope has ended", [&] { d.loop->run(); });
 
     cede::step_config c = loop_config();
     cede::step_loop<int> *self = nullptr;

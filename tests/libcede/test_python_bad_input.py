@@ -73,7 +73,7 @@ OBJECTS = {
     "queue": (cede_queue.Queue, [
         ("set_model", 0, 1, 1, 1), (lambda q, *a: q.set_lease(0, *a), "gemm"), ("submit", ANY, 0, 0, 0, 0, 0, 0),
         ("next", 0, NOW), ("done", None, ANY), ("cancel", cede_queue.Ticket(1, 1)), (lambda q, n: q.cancel(cede_queue.Ticket(n, 1)), 1), ("statistics",),
-        (lambda q, d: next(q.batches(d)) if d != 0 or not q._raw or not q._raw.here() else 0, 0), ("shutdown",)]),
+        (lambda q, d: next(q.batches(d)) if d != 0 or not q._raw or not q._raw.here() else 0, 0), ("shutdown",), ("reclaim",)]),
     "scope": (lambda: cede_scope.Scope(0), [("fork", nothing, ANY), ("cancelled",), ("cancel",), ("join",)]),
     "futures": (lambda: cede_step.Futures(gpu=False), [
         ("resolve", 1, 7), ("store", 1, -1, 7), ("store_placed", 1, 7), ("place", -1, 1, 7), ("statistics",)]),

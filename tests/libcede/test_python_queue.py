@@ -45,7 +45,8 @@ class Queue(unittest.TestCase):
             t.join()
         while q.statistics().ended < 800:
             pass
-        self.assertEqual(q.shutdown(), [])
+        q.shutdown()
+        self.assertEqual(q.reclaim(), [])
         for t in servers:
             t.join()
         s = q.statistics()
@@ -94,7 +95,10 @@ class Queue(unittest.TestCase):
         q.done(batch, failed=True)
         with self.assertRaises(OSError):
             q.done(batch)
-        self.assertEqual(q.shutdown(), ["c"])
+        with self.assertRaisesRegex(OSError, "shutdown"):
+            q.reclaim()
+        q.shutdown()
+        self.assertEqual(q.reclaim(), ["c"])
         with self.assertRaises(cede_queue.Closed):
             q.submit("d")
         with self.assertRaises(cede_queue.Closed):

@@ -93,8 +93,8 @@ class Scopes(unittest.TestCase):
                 scope.fork(lambda: [None for _ in iter(scope.cancelled, True)])
         with self.assertRaisesRegex(ValueError, "-1 us is negative"):
             cede_scope.Scope(0, timeout_us=-1)
-        with contextlib.suppress(TimeoutError), cede_scope.Scope(0, timeout_us=cede.TIMEOUT_NOW) as scope:
-            with self.assertRaises(TimeoutError):
+        with self.assertRaises(TimeoutError), cede_scope.Scope(0, timeout_us=cede.TIMEOUT_NOW) as scope:
+            with self.raises_errno(errno.ECANCELED):
                 scope.fork(self.fail)
         parent = cede_scope.Scope(0)
         with self.raises_errno(errno.ECANCELED):

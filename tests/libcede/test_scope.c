@@ -135,8 +135,8 @@ TEST_WITH(the_deadline_is_for_all, begin_test, end_test)
     ends(s, -ETIMEDOUT); /* too late to begin */
     assert_int_equal(begun, 0);
     s = open_scope(1, 0);
-    assert_int_equal(cede_scope_fork(s, count, NULL), -ETIMEDOUT);
-    ends(s, 0); /* nothing was asked, nothing is late */
+    assert_int_equal(cede_scope_fork(s, count, NULL), -ECANCELED);
+    ends(s, -ETIMEDOUT);
 }
 
 static int spread(struct cede_scope *s, void *arg)
@@ -306,10 +306,9 @@ TEST_WITH(all_that_waits_ends_with_its_scope, begin_test, end_test)
     OK(cede_acquire(pool, 0, NULL, NULL, 0, &lease[1]));
     for (int late = 0; late < 2; late++) {
         s = open_scope(4, late ? 50000 : CEDE_TIMEOUT_FOREVER);
-        const int result = late ? -ETIMEDOUT : -ECANCELED;
-        fork_all(s, 2, waits_for_a_lease, result);
-        fork_all(s, 1, waits_for_a_batch, result);
-        fork_all(s, 1, waits_for_room, result);
+        fork_all(s, 2, waits_for_a_lease, -ECANCELED);
+        fork_all(s, 1, waits_for_a_batch, -ECANCELED);
+        fork_all(s, 1, waits_for_room, -ECANCELED);
         if (!late)
             fork_all(s, 1, fails_once_all_wait, 0);
         assert_int_equal(cede_scope_join(s), late ? -ETIMEDOUT : -EDOM);

@@ -228,11 +228,11 @@ TEST(stops)
         const char *what;
         int result;
         const char *text;
-    } rows[] = {{"deadline", -ETIMEDOUT, "deadline"},
+    } rows[] = {{"time-out", -ETIMEDOUT, "time-out"},
                 {"scope", -ECANCELED, "scope"},
                 {"wanted", -EAGAIN, "higher class"},
                 {"launch", -ENOEXEC, "from "},
-                {"save", -ENOSPC, "`save` failed after"}};
+                {"save", -ENOSPC, "`save` returned "}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct program p = {.each_ns = 100, .launch_ns = 5000};
         begin(&p, 200000000);
