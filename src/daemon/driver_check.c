@@ -18,10 +18,12 @@
 
 #define CHECKED  (GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_PREEMPT)
 #define WITHHELD (CHECKED | GPU_CAP_SWAP)
-#define LIMIT_MS 30000  /* doctor's whole measurement takes less than 10 s on an H200 */
-#define LEAVE_MS 3000   /* from SIGTERM to SIGKILL: it ends its programs meanwhile */
-#define KILL_MS  1000   /* from SIGKILL to giving up on it */
-#define AGAIN_MS 600000 /* before a check without a result is repeated */
+#define LIMIT_MS 30000 /* doctor's whole measurement takes less than 10 s on an H200 */
+#define LEAVE_MS 3000  /* from SIGTERM to SIGKILL: it ends its programs meanwhile */
+#define KILL_MS  1000  /* from SIGKILL to giving up on it */
+#define AGAIN_MS 10000 /* before a check without a result is repeated; doubled, up to 11 minutes   \
+                        */
+#define DOUBLE 6U
 
 static void check_next(struct check *c);
 
@@ -235,7 +237,7 @@ static void check_next(struct check *c)
         c->due = 0;
     }
     if (c->failed)
-        uv_timer_start(&c->timer, on_again, AGAIN_MS, 0);
+        uv_timer_start(&c->timer, on_again, AGAIN_MS << min_u64(c->repeats++, DOUBLE), 0);
     engine_quiesce(c->engine, false);
     c->changed(c->arg);
 }

@@ -22,7 +22,8 @@ struct check {
     struct engine *engine; /* NULL: check_begin() was not called */
     uv_loop_t *loop;
     uint32_t due, failed; /* GPUs, bit masks: to be checked; checked without a result */
-    unsigned gpu;         /* the GPU that is being checked */
+    unsigned repeats;
+    unsigned gpu; /* the GPU that is being checked */
     struct gpu_info info[DEVICE_GPUS_MAX];
     char device[16], state[160]; /* the GPU's driver; the directory of findings, or "" */
     const char *soft;

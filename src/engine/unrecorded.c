@@ -16,11 +16,9 @@
 #define PASS_NS      (2 * NSEC_PER_MSEC)   /* least time between ticks that scan */
 #define LEAVING_NS   NSEC_PER_SEC          /* for processes that are left when the engine ends */
 #define ASKED_NS     (200 * NSEC_PER_MSEC) /* how long a person waits for one process */
-/* After a failed list or search, which is doubled each time: up to 40 s for a list, which is cheap
- * and finds what is suspended, and up to 11 minutes for a search, which may wait for a minute. */
-#define AGAIN_NS      (5 * NSEC_PER_SEC)
-#define LIST_DOUBLE   3U
-#define SEARCH_DOUBLE 7U
+/* After a failed list or search, which is doubled each time, up to 40 s. */
+#define AGAIN_NS (5 * NSEC_PER_SEC)
+#define DOUBLE   3U
 
 /* The timeslice that the program or the driver gave the group, as far as it can be known: no
  * program or driver is known to set the shortest one, one above the default, or one of the
@@ -36,9 +34,9 @@ static uint64_t survey_timeslice(const struct survey *s, const struct model *m,
     return ours ? gpu->timeslice_default_us : g->timeslice_us;
 }
 
-static uint64_t survey_again(struct survey *s, const struct model *m, unsigned most)
+static uint64_t survey_again(struct survey *s, const struct model *m)
 {
-    return m->now + (AGAIN_NS << min_u64(s->failures++, most));
+    return m->now + (AGAIN_NS << min_u64(s->failures++, DOUBLE));
 }
 
 /* A process was not treated: all are listed again later. */
@@ -46,7 +44,7 @@ static void survey_lost(struct survey *s, const struct model *m)
 {
     s->lost = true;
     if (s->list_at == TIME_NEVER)
-        s->list_at = survey_again(s, m, LIST_DOUBLE);
+        s->list_at = survey_again(s, m);
 }
 
 /* Adds a process that is to be treated. */
@@ -236,7 +234,7 @@ static void begin_search(struct survey *s, struct model *m)
         if (r < 0)
             swapper_detach(&s->search);
     }
-    s->search_at = r < 0 ? survey_again(s, m, SEARCH_DOUBLE) : TIME_NEVER;
+    s->search_at = r < 0 ? survey_again(s, m) : TIME_NEVER;
     if (r < 0)
         log_say(LOG_WARNING,
                 "what is swapped out cannot be searched for now, and will be again: %s",
@@ -279,6 +277,7 @@ uint64_t survey_due(struct survey *s, struct model *m)
     if (!s->lost) {
         journal_complete(m->journal, JOURNAL_GROUPS_MISSING);
         s->listed = false;
+        s->failures = 0;
     }
     return again;
 }
@@ -305,7 +304,7 @@ void survey_take(struct survey *s, struct model *m)
         journal_complete(m->journal, JOURNAL_SWAPS_MISSING);
         return;
     }
-    s->search_at = survey_again(s, m, SEARCH_DOUBLE);
+    s->search_at = survey_again(s, m);
     log_say(LOG_WARNING, "perhaps not all that is swapped out was found; a search follows: %s",
             err.text[0] ? err.text : strerror(-r));
 }

@@ -232,7 +232,8 @@ void check_up(void)
     pid_t running[PROCESSES], off[PROCESSES];
     size_t nrunning = 0, noff = 0;
     uint64_t odd_us = 0;
-    if (!EVENTUALLY(journal_is_complete()))
+    /* A check of the driver that hangs with it takes 34 s, in which nothing is looked for. */
+    if (!EVENTUALLY(journal_is_complete()) && !EVENTUALLY(journal_is_complete()))
         fail_msg("the journal stays incomplete");
     for (struct load *l = c.loads; l < c.loads + LOADS; l++) {
         if (l->pid)

@@ -236,8 +236,9 @@ E2E(killed)
     await_said("off: timeslices, suspension, preemption at block ends, swapping (the check ended "
                "without a result)");
     assert_int_equal(children_named(d.pid, "cede-check").n, 0);
-    ceded_stop(&d);
     assert_int_equal(access(in_dir(FINDINGS_FILE), F_OK), -1); /* no result, nothing kept */
+    await_said(WORKS);                                         /* it is repeated 10 s later */
+    ceded_stop(&d);
 }
 
 /* One that hangs is killed, and ceded answers meanwhile. */
