@@ -2,8 +2,8 @@
  * first task that fails cancels the rest; when the scope has been joined, every task has ended and
  * every lease that tasks took is released. See cede_scope_open(3).
  *
- * A scope ends when a task fails, when it or its parent is cancelled, or when its time-out has
- * passed. That is cooperative: a running task checks cede_scope_cancelled() and returns; a task
+ * A scope ends when a task fails, when it is cancelled, when its time-out has passed, or with its
+ * parent. That is cooperative: a running task checks cede_scope_cancelled() and returns; a task
  * that has not begun never begins. Calls of libcede in a task that wait for a lease, for memory or
  * for a batch, run slices or a loop's step, or add a task return -ECANCELED from then on, and
  * cede_error_text() says why; -ETIMEDOUT is always the call's own time-out. What counts is the
