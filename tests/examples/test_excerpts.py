@@ -22,24 +22,25 @@ C = "#include <err.h>\n#include <errno.h>\n#include <inttypes.h>\n#include <stdi
 CPP = "#include <cede/cede.hpp>\n#include <thread>\n#include <vector>\nusing namespace std::chrono_literals;\n"
 CUDA = """extern void *kernel, *stream, **params; extern unsigned n; int cuLaunchKernel(void *, unsigned, unsigned, unsigned,
     unsigned, unsigned, unsigned, unsigned, void *, void **, void **);"""
-UNDECLARED = {
-    ("docs/libcede.md", C): "",
-    ("docs/libcede.md", CPP): "void work(void *);",
-    ("docs/graphs.md", C): CUDA + "extern int model;",
-    ("docs/graphs.md", CPP): CUDA + "int step(void *, unsigned);",
-    ("docs/memory.md", C): """extern struct cede_pool *pool; extern struct cede_shape shape; extern struct cede_lease lease;
+UNDECLARED = {C: {
+    "docs/libcede.md": "",
+    "docs/graphs.md": CUDA + "extern int model;",
+    "docs/memory.md": """extern struct cede_pool *pool; extern struct cede_shape shape; extern struct cede_lease lease;
         extern struct cede_reservation room; extern uint64_t bytes, scratch, scratch_bytes, timeout_us;""",
-    ("docs/memory.md", CPP): """extern cede::memory memory; extern cede::pool pool; extern cede::shape shape;
-        extern cede_range weights; extern std::uint64_t scratch_bytes;""",
-    ("man/cede_memory_open.3", C): "extern uint64_t bytes;",
-    ("man/cede_slice_run.3", C): """enum { WORK, COUNT }; extern int r, state[9], save(void *, uint64_t),
+    "man/cede_memory_open.3": "extern uint64_t bytes;",
+    "man/cede_slice_run.3": """enum { WORK, COUNT }; extern int r, state[9], save(void *, uint64_t),
         launch(void *, uint64_t, uint64_t, void *);""",
-    ("include/cede/graph.hpp", CPP): "using CUstream = void *;" + CUDA,
-    ("include/cede/slice.hpp", CPP): """extern cede::client client; extern double state[9];
+}, CPP: {
+    "docs/libcede.md": "void work(void *);",
+    "docs/graphs.md": CUDA + "int step(void *, unsigned);",
+    "docs/memory.md": """extern cede::memory memory; extern cede::pool pool; extern cede::shape shape;
+        extern cede_range weights; extern std::uint64_t scratch_bytes;""",
+    "include/cede/graph.hpp": "using CUstream = void *;" + CUDA,
+    "include/cede/slice.hpp": """extern cede::client client; extern double state[9];
         extern std::uint64_t n, version; void launch(std::uint64_t, std::uint64_t, void *);""",
-    ("include/cede/step.hpp", CPP): """struct request { std::uint64_t id; std::int64_t token; bool ends(std::int64_t); };
+    "include/cede/step.hpp": """struct request { std::uint64_t id; std::int64_t token; bool ends(std::int64_t); };
         extern std::vector<request *> running; void input(unsigned, std::int64_t), launch(void *);""",
-}
+}}
 
 
 def excerpts(name, language):
@@ -73,17 +74,22 @@ class Excerpts(unittest.TestCase):
             self.assertTrue(any(squeezed(block).strip() in s for s in sources), block)
 
     def test_excerpts_compile(self):
-        for (name, language), undeclared in UNDECLARED.items():
-            outside, inside = excerpts(name, language)
+        for language, files in UNDECLARED.items():
             compiler, *args = ["cc", "-xc", "-std=gnu11"] if language is C else ["c++", "-xc++", "-std=c++17"]
             if not shutil.which(compiler):
                 continue
-            args += ["-Wall", "-Wextra", "-Werror", "-Wno-unused", "-fsyntax-only", "-I" + os.path.join(TOP, "include"), "-"]
-            source = "%s%s\n%s\nvoid excerpt(void)\n{\n%s\n}\n" % (language, undeclared, outside, inside)
-            with self.subTest(file=name, compiler=compiler):
-                self.assertIn("cede", inside)
-                said = subprocess.run([compiler, *args], input=source, text=True, capture_output=True)
-                self.assertEqual(said.returncode, 0, source + said.stderr)
+            args += ["-Wall", "-Wextra", "-Werror", "-Wno-unused", "-fsyntax-only", "-I" + os.path.join(TOP, "include")]
+            source = language
+            for i, (name, undeclared) in enumerate(files.items()):
+                outside, inside = excerpts(name, language)
+                self.assertIn("cede", inside, name)
+                source += "namespace excerpts%d\n{\n" % i if language is CPP else ""
+                source += '#line 1 "%s: excerpts"\n%s\n%s\nvoid excerpt%d(void)\n{\n%s\n}\n' % (
+                    name, undeclared, outside, i, inside)
+                source += "}\n" if language is CPP else ""
+            said = subprocess.run([compiler, *args, "-"], input=source, text=True, capture_output=True)
+            with self.subTest(compiler=compiler):
+                self.assertEqual(said.returncode, 0, said.stderr)
 
 
 unittest.main()
