@@ -86,15 +86,15 @@ struct cede_step_config {
     void *arg;                /* for the functions below */
 
     /* Fills in a step: step->batch, and its requests by cede_step_add(). 1: the step is to be
-     * launched. 0: there is nothing to run now. Anything else is an error, which cede_step_once()
-     * returns: a negative errno as it is, others as -EIO. */
+     * launched. 0: there is nothing to run now. Negative: an error, which cede_step_once() returns.
+     */
     int (*schedule)(void *arg, struct cede_step *step);
     /* Puts the step's work into step->stream and does not wait for it: cede_future_resolve() on the
      * inputs, the model, cede_future_store() of one result for each request (any number if it has
      * none, as after a part of a prompt). Not 0, such as a CUresult: the step has failed. */
     int (*launch)(void *arg, struct cede_step *step);
     /* Called in the order of steps when one has run, or failed, once for each that was scheduled.
-     * Requests that end leave: cede_step_leave(). Not 0: an error, as `schedule`. */
+     * Requests that end leave: cede_step_leave(). Not 0: as a negative `schedule`. */
     int (*finish)(void *arg, struct cede_step *step);
     /* NULL, or called once for each request that joined, when no step has it any more and its
      * buffers may be freed. reason: cede_step_leave()'s; -ECANCELED: its scope has ended;
