@@ -60,6 +60,12 @@ static inline int cede_succeed(void)
 
 /* An errno value below 0 in words; what the program returns may be none. */
 const char *cede_errno_words(int r);
+/* What a function of the program returned: 0, or an errno value below 0. Above 0 may be a driver's
+ * error. */
+static inline int cede_returned(int r)
+{
+    return r > 0 || r <= -4096 ? -EIO : r;
+}
 
 /* Returns r. If it is below 0 and has no text yet, the text is that of its row, else the errno
  * value's own. */

@@ -257,7 +257,8 @@ static int lease_refused(const struct cede_pool *p, int device, const char *kern
 }
 
 /* In words. lacks: what it waited for. */
-static int lease_failed(const struct cede_pool *p, int r, enum lease_wait lacks)
+static int lease_failed(const struct cede_pool *p, const struct lease_owner *owner, int r,
+                        enum lease_wait lacks)
 {
     static const char *const texts[] = {
         [WAIT_QUEUE] = "other leases wait before it",
@@ -265,17 +266,16 @@ static int lease_failed(const struct cede_pool *p, int r, enum lease_wait lacks)
         [WAIT_OCCUPANCY] = "the active leases fill the GPU, by max_total_occupancy",
         [WAIT_MEMORY] = "the GPU has too little free memory",
         [WAIT_UTILIZATION] = "the GPU is busier than target_utilization_percent",
-        [WAIT_STREAM] = "all streams have a lease",
+        [WAIT_STREAM] = "all streams have a lease, for stream_timeout_us",
     };
     if (!p->open)
         return cede_pool_closed();
+    r = cede_owner_fail(owner, r);
     if (lacks && (r == -EAGAIN || r == -ETIMEDOUT))
         return cede_fail(r, "%s: %s: release leases, or %s",
                          r == -EAGAIN ? "it would have to wait" : "no lease in time", texts[lacks],
                          r == -EAGAIN ? "give a time-out" : "wait longer");
-    return SAY(r, {-ECANCELED, "the scope is cancelled: open another"},
-               {-ETIMEDOUT, "the scope's deadline has passed: open another"},
-               {-ESHUTDOWN, "the queue is shut down: stop asking"},
+    return SAY(r, {-ESHUTDOWN, "the queue is shut down: stop asking"},
                {-ENOSPC, "the pool has `capacity` leases: release some, or open it with more"});
 }
 
@@ -338,7 +338,7 @@ static int lease_acquire(struct cede_pool *p, struct lease_owner *owner, int dev
 out:
     if (mine.reported)
         cede_request_finish(p->config.cede, &mine.request, false);
-    return lease_failed(p, r, w.event.wait);
+    return lease_failed(p, owner, r, w.event.wait);
 }
 
 static const struct cede_shape no_shape;

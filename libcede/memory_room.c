@@ -104,7 +104,10 @@ static int memory_await(struct cede_memory *m, const struct lease_owner *owner, 
     }
     if (m->asked && m->open && !cede_rooms_first(m->rooms, &bytes))
         memory_ask_daemon(m, 0, 0);
-    int r = !m->open ? -ESHUTDOWN : w.granted ? 0 : w.done ? -ENOMEM : stopped;
+    int r = !m->open    ? -ESHUTDOWN
+            : w.granted ? 0
+            : w.done    ? -ENOMEM
+                        : cede_owner_fail(owner, stopped);
     if (--m->inside == 0)
         pthread_cond_broadcast(&m->left);
     pthread_cond_destroy(&w.cond);

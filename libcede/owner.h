@@ -38,6 +38,11 @@ static inline int owner_stopped(const struct lease_owner *o)
     return o ? o->stopped(o) : 0;
 }
 
+/* What a call that waited for the owner returns in place of r. Where r is -ETIMEDOUT or -ECANCELED
+ * and a scope has ended: -ECANCELED, with a text, so that -ETIMEDOUT means the call's own time-out
+ * alone. */
+int cede_owner_fail(const struct lease_owner *o, int r);
+
 /* What has threads wait for an owner (pools, memories, queues) makes them ask whether it is
  * stopped. Each registers once, before main(). */
 struct owner_waker {

@@ -299,6 +299,7 @@ static void queue_cancelled(struct cede_queue *q, uint64_t ticket)
     queue_report_end(q, ticket, false);
     q->s.waiting--;
     q->s.cancelled++;
+    cede_queue_end_waits(q);
 }
 
 CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
@@ -315,9 +316,10 @@ CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
-static void queue_shut(struct cede_queue *q)
+void cede_queue_end_waits(struct cede_queue *q)
 {
-    q->shut = true;
+    if (!queue_over(q))
+        return;
     for (unsigned i = 0; i < q->config.devices; i++) {
         atomic_store(&q->devices[i].stop, -ESHUTDOWN);
         pthread_cond_broadcast(&q->devices[i].changed);
@@ -350,7 +352,8 @@ CEDE_API void cede_queue_shutdown(struct cede_queue *q)
     if (!q)
         return;
     pthread_mutex_lock(&q->lock);
-    queue_shut(q);
+    q->shut = true;
+    cede_queue_end_waits(q);
     pthread_mutex_unlock(&q->lock);
 }
 
@@ -381,7 +384,8 @@ CEDE_API void cede_queue_close(struct cede_queue *q)
     LIST_REMOVE(q, link);
     pthread_mutex_unlock(&list_lock);
     pthread_mutex_lock(&q->lock);
-    queue_shut(q);
+    q->shut = q->closed = true;
+    cede_queue_end_waits(q);
     while (q->inside)
         pthread_cond_wait(&q->left, &q->lock);
     for (uint32_t i = 0; i < q->nreported; i++)

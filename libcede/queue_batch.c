@@ -132,10 +132,11 @@ static int queue_grant(struct cede_queue *q, struct cede_queue_batch *b, uint32_
         struct cede_shape shape;
         uint64_t now = cede_clock_now_ns();
         uint32_t n = g->most;
-        if (!q->shut)
+        if (!queue_over(q))
             atomic_store(&q->devices[device].stop, 0);
-        r = q->shut ? -ESHUTDOWN
-                    : cede_requests_next_batch(q->requests, device, now, q->out, &n, slot, wake_ns);
+        r = queue_over(q)
+                ? -ESHUTDOWN
+                : cede_requests_next_batch(q->requests, device, now, q->out, &n, slot, wake_ns);
         if (r)
             break;
         queue_describe(q, device, n, now, b, &shape);
@@ -144,7 +145,7 @@ static int queue_grant(struct cede_queue *q, struct cede_queue_batch *b, uint32_
         queue_give_back(q, g);
         have = shape.priority;
         r = queue_ask(q, b, &shape, 0, g);
-        if (q->shut)
+        if (q->closed)
             r = -ESHUTDOWN;
         if (r == 0)
             return 0;
@@ -177,6 +178,7 @@ static void queue_start(struct cede_queue *q, uint32_t slot, uint64_t now,
     q->s.waiting -= b->n;
     q->s.running += b->n;
     q->s.batches++;
+    cede_queue_end_waits(q);
 }
 
 static int queue_try_next(struct cede_queue *q, unsigned device, uint32_t most, uint64_t now,
@@ -189,7 +191,7 @@ static int queue_try_next(struct cede_queue *q, unsigned device, uint32_t most, 
     bool again = false;
     int r;
     *wake_ns = TIME_NEVER;
-    if (q->shut)
+    if (queue_over(q))
         return -ESHUTDOWN;
     if (d->asking)
         return -EBUSY;
@@ -245,12 +247,12 @@ int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_t
     }
     if (r)
         b->n = 0;
-    if (--q->inside == 0 && q->shut)
+    if (--q->inside == 0 && q->closed)
         pthread_cond_broadcast(&q->left);
     pthread_mutex_unlock(&q->lock);
-    return SAY(r, {-EAGAIN, "no batch is to run now: ask again after retry_us"},
+    return SAY(cede_owner_fail(here, r),
+               {-EAGAIN, "no batch is to run now: ask again after retry_us"},
                {-ETIMEDOUT, "no batch came in time: ask again"},
-               {-ECANCELED, "the scope is cancelled: return"},
                {-ESHUTDOWN, "the queue is shut down: stop asking"});
 }
 

@@ -70,7 +70,7 @@ struct cede_queue {
     struct queue_model models[CEDE_QUEUE_MODELS + 1]; /* the last: of all other models */
     uint64_t batches;                                 /* so far */
     unsigned inside;                                  /* threads in cede_queue_next() */
-    bool shut;
+    bool shut, closed; /* no request gets in; no batch gets out either */
     struct cede_queue_statistics s;
     struct request out[CEDE_QUEUE_BATCH_MAX];
 };
@@ -98,6 +98,12 @@ static inline int queue_priority(enum job_class class, bool urgent)
     return urgent ? PRIORITY_URGENT : (int)CLASS_BATCH - (int)class;
 }
 
+/* No batch will be handed out. */
+static inline bool queue_over(const struct cede_queue *q)
+{
+    return q->closed || (q->shut && !q->s.waiting);
+}
+
 static inline bool queue_grants(const struct cede_queue *q)
 {
     return q->config.pool || q->config.memory;
@@ -105,6 +111,9 @@ static inline bool queue_grants(const struct cede_queue *q)
 
 /* Gives back what there is. Without the lock: a memory may call the program. */
 void cede_queue_give_back(struct queue_grant *g);
+
+/* Ends what waits for batches if there will be none. */
+void cede_queue_end_waits(struct cede_queue *q);
 
 /* Wakes a thread that waits for this device; if there is none, or the device takes none now, one
  * for a free device, which may take the request from this one's queue. */

@@ -16,8 +16,6 @@
 #include "libcede/error.h"
 #include "libcede/owner.h"
 
-#define ERRNO_MAX 4095
-
 struct task {
     struct task *next;
     cede_task call;
@@ -110,13 +108,15 @@ static void scope_run_one(struct cede_scope *s)
     cede_owner_frames = f.outer;
 
     why = scope_stopped(s); /* a task that ends after the stop is not the first failure */
-    /* -EDEADLK says that a scope was not joined, so none that was may return it. */
-    if (!why && r < 0)
-        why = r == -EDEADLK || r < -ERRNO_MAX ? -EIO : r;
+    const bool failed = !why && r;
+    if (failed) /* -EDEADLK says that a scope was not joined, so none that was may return it */
+        why = r == -EDEADLK ? -EIO : cede_returned(r);
     pthread_mutex_lock(&s->lock);
     if (why) {
-        if (!s->result && why == cede_call_now.code)
+        if (failed && !s->result && r == cede_call_now.code)
             snprintf(s->said, sizeof(s->said), "%s", cede_error_text());
+        else if (failed && !s->result)
+            snprintf(s->said, sizeof(s->said), "it returned %d: %s", r, cede_errno_words(why));
         scope_stop_locked(s, why);
         pthread_mutex_unlock(&s->lock);
         cede_owner_wake_all(); /* this task still counts as running, so the scope stays */
@@ -186,7 +186,7 @@ static int scope_say(int r)
 {
     return SAY(r, {-EBUSY, "the scope was joined: open another"},
                {-ECANCELED, "the scope was cancelled: open another to go on"},
-               {-ETIMEDOUT, "the scope's deadline has passed: open another to go on"},
+               {-ETIMEDOUT, "the scope's time-out has passed: open another to go on"},
                {-EDEADLK, "a task of the scope calls it: leave that to the scope's owner"});
 }
 
@@ -199,6 +199,8 @@ CEDE_API int cede_scope_fork(struct cede_scope *s, cede_task task, void *arg)
     *t = (struct task){.call = task, .arg = arg};
     pthread_mutex_lock(&s->lock);
     int r = s->over ? -EBUSY : scope_stopped(s);
+    if (r == -ETIMEDOUT)
+        scope_stop_locked(s, r); /* cede_scope_join() says so, too */
     if (!r) {
         *s->last = t;
         s->last = &t->next;
@@ -210,7 +212,7 @@ CEDE_API int cede_scope_fork(struct cede_scope *s, cede_task task, void *arg)
     pthread_mutex_unlock(&s->lock);
     if (r)
         free(t);
-    return scope_say(r);
+    return scope_say(cede_owner_fail(&s->owner, r));
 }
 
 /* The calling thread runs a task of the scope, or of one within it. */

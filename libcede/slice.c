@@ -112,12 +112,12 @@ static int slice_launch(struct slice_run *s)
     if (!now->follows && slice_mark(s, now->mark[BEGIN]) < 0)
         return slice_driver_failed(s);
     int r = c->launch(c->arg, s->launched, now->count, s->stream);
-    if (r < 0) {
+    if (r) {
         snprintf(s->progress->error, sizeof(s->progress->error),
-                 "`launch` failed for %llu elements from %llu on: %s",
+                 "`launch` returned %d for %llu elements from %llu on: %s", r,
                  (unsigned long long)now->count, (unsigned long long)s->launched,
                  cede_errno_words(r));
-        return r;
+        return cede_returned(r);
     }
     if (slice_mark(s, now->mark[END]) < 0)
         return slice_driver_failed(s);
@@ -181,12 +181,14 @@ static int slice_look(struct slice_run *s)
     char *error = s->progress->error;
     const size_t room = sizeof(s->progress->error);
     if (cede_scope_cancelled(c->scope) || owner_stopped(cede_owner_here())) {
-        snprintf(error, room, "the scope is cancelled: call again with another to go on");
+        snprintf(
+            error, room,
+            "the scope is cancelled, or its time-out has passed: call again in another to go on");
         return -ECANCELED;
     }
     uint64_t now = s->deadline_ns != TIME_NEVER || c->cede || c->lease ? cede_clock_now_ns() : 0;
     if (now >= s->deadline_ns) {
-        snprintf(error, room, "the deadline has passed: call again to go on");
+        snprintf(error, room, "the time-out has passed: call again to go on");
         return -ETIMEDOUT;
     }
     if (!cede_wanted(c->cede)) {
@@ -210,10 +212,10 @@ static int slice_save(struct slice_run *s)
     if (!c->save || p->saved == p->done)
         return 0;
     int r = c->save(c->arg, p->done);
-    if (r < 0) {
-        snprintf(p->error, sizeof(p->error), "`save` failed after %llu elements: %s",
+    if (r) {
+        snprintf(p->error, sizeof(p->error), "`save` returned %d after %llu elements: %s", r,
                  (unsigned long long)p->done, cede_errno_words(r));
-        return r;
+        return cede_returned(r);
     }
     p->saved = p->done;
     s->saved_ns = cede_clock_now_ns();

@@ -326,7 +326,7 @@ static int step_launch_marked(struct cede_step_loop *l, struct step_lane *n, str
         r = l->config.launch(l->config.arg, s);
         snprintf(e->text, sizeof(e->text), "step %llu: launch() returned %d",
                  (unsigned long long)s->number, r);
-        r = r < 0 ? r : 0;
+        r = cede_returned(r);
     }
     if (r == 0 && s->symbol)
         r = cede_future_copy_out(l->config.futures, l->stream, s->symbol, s->n, n->copied, e);
@@ -492,7 +492,7 @@ static int step_finish(struct cede_step_loop *l)
     cede_order_finished(l->order);
     cede_times_finished(&l->times, wait_ns, finish_ns, gpu, gap, empty);
     pthread_mutex_unlock(&l->lock);
-    return r < 0 ? r : 0;
+    return r ? cede_fail(cede_returned(r), "`finish` returned %d: %s", r, cede_errno_words(r)) : 0;
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -513,7 +513,7 @@ static int step_finish_some(struct cede_step_loop *l, bool launched)
         int r = step_finish(l);
         step_tell_left(l);
         if (r < 0)
-            return cede_fail(r, "`finish` returned %d: %s", r, cede_errno_words(r));
+            return r;
     }
     return any;
 }
@@ -556,7 +556,9 @@ static int step_once(struct cede_step_loop *l)
     pthread_mutex_lock(&l->lock);
     l->inside = false;
     pthread_mutex_unlock(&l->lock);
-    return SAY(r, {-ECANCELED, "the loop's scope is cancelled, and all steps are finished"},
+    return SAY(r,
+               {-ECANCELED, "the scope is cancelled, or its time-out has passed, and all steps are "
+                            "finished: return"},
                {-ENOBUFS, "others hold the map's slots: release some, or open a larger map"});
 }
 

@@ -3,7 +3,7 @@
     import cede
     client = cede.Client(deadline_us=20000)
     client.lead_cuda()
-    with client.request(expected_us=3000) as request:
+    with client.request(queued_in_us=3000) as request:
         prepare()           # 3 ms
         launch(); request.queued()
         wait()
@@ -13,18 +13,21 @@ Without a daemon every call has the same effect on the program. Without the libr
 nothing; what a program builds on raises NoLibrary when it is made: Pool here, all of the other modules. All modules have
 the same rules: errors of the caller raise ValueError, or TypeError for a wrong type and for a setting that there is not;
 what is closed raises Closed; all else OSError (PermissionError: a user may lower class and weight, but not raise them)
-and MemoryError, with the text of libcede. Objects may be used from several threads. cede(3) describes every call.
+and MemoryError, with the text of libcede. A function of the program, such as a task, a step or launch(), fails by an
+exception or by the number that it returns: a negative errno, or what a driver returns; None, 0 and what is no number
+are success. Objects may be used from several threads. cede(3) describes every call.
 """
 import contextlib
 import ctypes
 import difflib
 import errno
+import numbers
 import os
+import re
 import threading
 
 LATENCY, NORMAL, BATCH = -1, 0, 1
 TIMEOUT_NOW, TIMEOUT_DEFAULT, TIMEOUT_FOREVER = 0, -2**63, 2**63 - 1  # cede_timeout, in microseconds
-REPORT_ALL = 2  # a flag of Pool: leases without a deadline are requests, too
 JOB = ctypes.c_size_t(-1).value  # all streams; else a stream of PyTorch, or a handle
 
 
@@ -36,8 +39,25 @@ class Closed(ValueError):
     """The object was closed or shut down, or it is the parent's, in a forked child."""
 
 
-class _Request(ctypes.Structure):
-    _fields_ = [("opaque", ctypes.c_uint64 * 8)]
+_TYPES = dict(i=ctypes.c_int, I=ctypes.c_uint, q=ctypes.c_int64, Q=ctypes.c_uint64, N=ctypes.c_size_t, d=ctypes.c_double,
+              c=ctypes.c_char, P=ctypes.c_void_p)
+
+
+def _fields(*parts):
+    """Fields of a struct: in a text each letter, with a number for arrays, is the type of the names that follow it."""
+    fields, kind = [], None
+    for word in sum((part.split() if isinstance(part, str) else [part] for part in parts), []):
+        if not isinstance(word, str):
+            fields.append(word)
+        elif word[0] in _TYPES and (len(word) == 1 or word[1:].isdigit()):
+            kind = _TYPES[word[0]] * int(word[1:]) if word[1:] else _TYPES[word[0]]
+        else:
+            fields.append((word, kind))
+    return fields
+
+
+def _struct(*parts):
+    return type("Struct", (ctypes.Structure,), {"_fields_": _fields(*parts)})
 
 
 class Figures(ctypes.Structure):
@@ -50,22 +70,30 @@ class Figures(ctypes.Structure):
 
 class Statistics(Figures):
     """Requests since the client was made; times in microseconds."""
-    _fields_ = [(name, ctypes.c_uint64) for name in (
-        "begun", "ended", "with_deadline", "deadlines_met", "p50_us", "p99_us", "max_us")]
+    _fields_ = _fields("Q begun ended with_deadline deadlines_met p50_us p99_us max_us")
 
 
-def _fill(struct, of, settings, own=()):
-    """Puts settings into the struct by name. of: what they are settings of. own: fields that are none."""
-    known = [name for name, *_ in struct._fields_ if name not in own]
+_HELP = {"cls": ": give cede.LATENCY, cede.NORMAL or cede.BATCH"}  # for what has the wrong type
+
+
+def _fill(struct, of, settings, own=(), flags=()):
+    """Puts settings into the struct by name. of: what they are settings of. own: fields that are none. flags: names of
+    settings that are true or false, with their bits; that of `gpu` is set if it is false."""
+    known = [name for name, *_ in struct._fields_ if name not in own] + [*flags]
     for name, value in settings.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             raise TypeError(f"{of} has no setting {name}: " + (f"did you mean {near[0]}?" if near else
                                                                "there are " + ", ".join(known)))
+        if name in flags:
+            if not isinstance(value, bool):
+                raise TypeError(f"{of}: {name} is {value!r}: give True or False")
+            struct.flags |= flags[name] if value != (name == "gpu") else 0
+            continue
         try:
             setattr(struct, name, value)
         except TypeError as e:
-            raise TypeError(f"{of}: {name} is {value!r}: {e}") from None
+            raise TypeError(f"{of}: {name} is {value!r}: {e}{_HELP.get(name, '')}") from None
         if getattr(struct, name) != value:  # cut off, or no number
             raise ValueError(f"{of}: {name} is {value}: out of range")
     return struct
@@ -78,15 +106,25 @@ def _number(kind):
         def from_param(cls, value):
             number = kind(value)
             if number.value != value:
-                raise OverflowError(f"{value} is out of range")
+                raise OverflowError("out of range")
             return number
     return Number
 
 
-# Types of arguments by the letters of the struct module; p: a pointer that libcede has made, *: one to what it reads or
-# writes, f: a number in full.
-_LETTERS = dict(zip("iIQqN", map(_number, (ctypes.c_int, ctypes.c_uint, ctypes.c_uint64, ctypes.c_int64, ctypes.c_size_t))),
-                p=ctypes.c_void_p, s=ctypes.c_char_p, f=ctypes.c_double, **{"*": ctypes.c_void_p})
+class _Text(ctypes.c_char_p):
+    """A type of arguments that are texts, or None."""
+    @classmethod
+    def from_param(cls, value):
+        if value is not None and not isinstance(value, str):
+            raise TypeError("a text is expected")
+        if value and "\0" in value:
+            raise OverflowError("a text has no zeros")
+        return None if value is None else value.encode()
+
+
+# Types of arguments. p: a pointer that libcede has made, *: one to what it reads or writes.
+_LETTERS = {**{letter: _number(_TYPES[letter]) for letter in "iIQqN"}, "d": ctypes.c_double, "s": _Text,
+            **dict.fromkeys("p*", ctypes.c_void_p)}
 
 _PATH, _lib, _why = os.environ.get("CEDE_LIBRARY") or "libcede.so.0", None, ""
 try:
@@ -109,15 +147,16 @@ def _need(of):
 
 
 def _declare(result=ctypes.c_int, **calls):
-    """Functions of libcede, each with letters for its arguments, and what they return."""
-    for name, letters in calls.items() if _lib else ():
-        f = getattr(_lib, "cede_" + name)
-        f.argtypes, f.restype = [_LETTERS[letter] for letter in letters], result
+    """Functions of libcede, each with its arguments, a letter and a name that errors have, and what they return."""
+    for name, arguments in calls.items() if _lib else ():
+        f, arguments = getattr(_lib, "cede_" + name), arguments.split()
+        f.argtypes, f.restype, f.names = [_LETTERS[a[0]] for a in arguments], result, [a[1:] for a in arguments]
 
 
-_declare(connect="*", connected="p", set_class="pi", set_weight="pI", set_deadline="pNQ", set_laxity="pNQ", set_priority="pNi",
-         request_begin="p*NQQ", request_queued="p*", request_end="p*", lead_cuda="pQ", wanted="p", share="p", job_yield="pI",
-         job_acquire="pq", get_statistics="p*N")
+_declare(connect="*", connected="p", set_class="p icls", set_weight="p Iweight", set_deadline="p Nstream Qdeadline_us",
+         set_laxity="p Nstream Qlaxity_us", set_priority="p Nstream ipriority", wanted="p", share="p", job_yield="p I",
+         request_begin="p * Nstream Qqueued_in_us Qdeadline_us", request_queued="p *", request_end="p *",
+         lead_cuda="p Qkeep_us", job_acquire="p qtimeout_us", get_statistics="p * N")
 _declare(None, close="p")
 
 _ERRORS = {errno.EINVAL: ValueError, errno.ENOMEM: MemoryError, errno.ESHUTDOWN: Closed}
@@ -127,29 +166,24 @@ _ANY = range(4096)
 def _error(result):
     """The exception for what the latest call of this thread returned."""
     why = _lib.cede_error_text().decode(errors="replace") or os.strerror(-result)
+    for name, here in (r"CEDE_\w*(NO_GPU|EAGER)", "gpu=False"), (r"CEDE_(?=LATENCY|NORMAL|BATCH|TIMEOUT)", "cede."):
+        why = re.sub(name, here, why)  # as Python spells it
     return _ERRORS[-result](why) if -result in _ERRORS else OSError(-result, why)
 
 
 def _call(name, *args, but=()):
     """Calls libcede. What that returns, if it is no error, or one of `but`; else raises the exception for it."""
+    function = getattr(_lib, "cede_" + name)
     try:
-        result = getattr(_lib, "cede_" + name)(*args)
+        result = function(*args)
     except ctypes.ArgumentError as e:
-        raise (ValueError if "OverflowError" in str(e) else TypeError)(f"cede_{name}: {e}") from None
+        number, kind, why = re.match(r"argument (\d+): (?:<class ')?(\w+)(?:'>)?: (.*)", str(e)).groups()
+        argument, value = function.names[int(number) - 1], args[int(number) - 1]
+        raise (ValueError if kind == "OverflowError" else TypeError)(
+            f"cede_{name}: {argument} is {value!r}: {why}{_HELP.get(argument, '')}") from None
     if result and result < 0 and -result not in but:
         raise _error(result)
     return result
-
-
-def _name(kernel):
-    """As libcede takes it: a text, or None."""
-    if kernel is None:
-        return None
-    if not isinstance(kernel, str):
-        raise TypeError(f"a kernel's name is a text, not {kernel!r}")
-    if "\0" in kernel:
-        raise ValueError(f"a kernel's name has no zeros: {kernel!r}")
-    return kernel.encode()
 
 
 class _Raw(ctypes.c_void_p):
@@ -174,20 +208,57 @@ class _Raw(ctypes.c_void_p):
 _used = {}
 
 
-class Handle:
+def _returned(what, value):
+    """What libcede gets of what a function of the program has returned. Raises OSError if that means a failure."""
+    number = int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else 0
+    if what == "step":  # libcede knows the driver's errors in captures
+        return number
+    if number < 0 or number and what != "schedule":
+        code = errno.EIO if number > 0 else min(-number, 4095)
+        raise OSError(code, f"{what}() returned {number}, a failure ({os.strerror(code)}): return None or 0 for success")
+    return bool(value) if what == "schedule" else 0
+
+
+class _Calls:
+    """Calls of the program's functions by libcede."""
+    _raised = None
+
+    def _run(self, what, function, *args):
+        """Calls a function of the program. What libcede gets; after a failure a negative errno, and _raise() raises it."""
+        try:
+            return _returned(what, function(*args))
+        except BaseException as e:  # pylint: disable=broad-except
+            self._raised = self._raised or e
+            return -(getattr(e, "errno", None) if getattr(e, "errno", None) in _ANY[1:] else errno.EIO)
+
+    def _raise(self, result=0):
+        """What the latest call returned, unless that is an error, or a function has failed."""
+        error, self._raised = self._raised or (_error(result) if result < 0 else None), None
+        if error:
+            raise error
+        return result
+
+
+class Handle(_Calls):
     """What is open until close(), the end of its `with` block, or until it is forgotten. Later calls, and those of a
     forked child on what its parent has opened, raise Closed; what is to be given back then is gone already."""
     _prefix = ""  # of its functions' names in libcede
-    _Config = _Statistics = None
-    _own = ()  # fields of _Config that are no settings
+    _Config = None
+    _own, _flags = (), {}  # fields of _Config that are no settings; settings that are bits of `flags`
     _forks = False  # whether it can be used in a forked child
-    _raw = _raised = None
+    _raw = None
+
+    def __init_subclass__(cls):
+        if "_Config" in vars(cls):
+            cls._own = "size", "flags", *cls._own
+            names = [name for name, *_ in cls._Config._fields_ if name not in cls._own] + [*cls._flags]
+            cls.__doc__ = f"{cls.__doc__}\n\n    settings: {', '.join(names)}"
 
     def _configure(self, settings):
         _need(type(self).__name__)
         config = self._Config()
         getattr(_lib, f"cede_{self._prefix}defaults")(ctypes.byref(config))
-        return _fill(config, type(self).__name__, settings, ("size", *self._own))
+        return _fill(config, type(self).__name__, settings, self._own, self._flags)
 
     def _open(self, name, *args, uses=()):
         """Calls a function of libcede, with ... where the handle goes. uses: handles that have to outlive it."""
@@ -207,27 +278,6 @@ class Handle:
 
     def _call(self, name, *args, but=()):
         return _call(self._prefix + name, self._h, *args, but=but)
-
-    def _run(self, function, *args):
-        """Calls a function of the program. Its value; or a negative error, and _raise() has the exception."""
-        try:
-            return function(*args)
-        except BaseException as e:  # pylint: disable=broad-except
-            self._raised = self._raised or e
-            return -errno.EIO
-
-    def _raise(self, result=0):
-        """What the latest call returned, unless that is an error, or a function has raised something."""
-        error, self._raised = self._raised or (_error(result) if result < 0 else None), None
-        if error:
-            raise error
-        return result
-
-    def statistics(self, *of):
-        """What repr() shows by name."""
-        s = self._Statistics()
-        self._call("get_statistics", *of, ctypes.byref(s), ctypes.sizeof(s))
-        return s
 
     def _end(self, raw):
         """At close(); true: it stays open."""
@@ -251,6 +301,38 @@ class Handle:
         self.close()
 
 
+class Counted(Handle):
+    """A Handle with statistics."""
+    _Statistics = None
+
+    def statistics(self, *of):
+        """What repr() shows by name."""
+        s = self._Statistics()
+        self._call("get_statistics", *of, ctypes.byref(s), ctypes.sizeof(s))
+        return s
+
+
+class Given:
+    """What release(), the end of its `with` block, or its last reference gives back. Once more does nothing."""
+    _of = None  # what it is of, until it is given back
+
+    def release(self):
+        """Its work has to have ended."""
+        of, self._of = self._of, None
+        if of:
+            self._back(of)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.release()
+        return False
+
+    def __del__(self):
+        self.release()
+
+
 def _a(value, kind, what):
     """The value, if it is None or of the kind."""
     if value is not None and not isinstance(value, kind):
@@ -267,6 +349,9 @@ def _function(value, what):
     if not callable(value):
         raise TypeError(f"{what}: a function is expected, not {value!r}")
     return value
+
+
+_Request = _struct("Q8 opaque")
 
 
 class Request:
@@ -291,7 +376,7 @@ class Request:
         return False
 
 
-class Client(Handle):
+class Client(Counted):
     """Class and weight of this job, and its requests. Without the library every call does nothing. The handle is freed
     once other threads' calls, and what was opened with it, have ended."""
     _Statistics, _forks = Statistics, True
@@ -326,9 +411,10 @@ class Client(Handle):
         """Among jobs with requests due the highest runs first; above 0 for root only."""
         self._call("set_priority", _stream_handle(stream), priority)
 
-    def request(self, expected_us=0, deadline_us=0, stream=JOB):
-        """`with client.request(...):` around the work of one request."""
-        return Request(self, _stream_handle(stream), expected_us, deadline_us)
+    def request(self, queued_in_us=0, deadline_us=0, stream=JOB):
+        """For `with` alone: `with client.request(...):` around the work of one request. queued_in_us: until its first
+        work on the GPU is queued."""
+        return Request(self, _stream_handle(stream), queued_in_us, deadline_us)
 
     def lead_cuda(self, keep_us=0):
         """Lets the GPU switch to this program while a request prepares. To be called with the CUDA context
@@ -405,17 +491,18 @@ def _stream_handle(stream):
     return handle
 
 
-def _wait(event):
-    if event is not None:
-        event.synchronize()
+def _after(event, release=lambda: None):
+    """Waits for the event, if there is one."""
+    try:
+        if event is not None:
+            event.synchronize()
+    finally:
+        release()
 
 
 class Lease(ctypes.Structure):
-    """Room on a GPU: .device, and .stream for torch.cuda.ExternalStream(); None without a GPU. `room`: of one that was
-    acquired with memory (cede_memory)."""
-    room = None
-    _fields_ = [("stream", ctypes.c_void_p), ("device", ctypes.c_int), ("urgent", ctypes.c_int),
-                ("opaque", ctypes.c_uint64 * 2)]
+    """Room on a GPU: .device, and .stream for torch.cuda.ExternalStream(); None without a GPU."""
+    _fields_ = _fields("P stream i device urgent Q2 opaque")
 
     def wanted(self):
         """Whether an urgent lease displaces others on this one's GPU: hold the next kernels back until it does not."""
@@ -427,160 +514,121 @@ class Lease(ctypes.Structure):
         block's work, not for the stream or the device. PyTorch's rules for tensors on several streams hold
         (Tensor.record_stream). Without a GPU, and without `stream`, it does nothing."""
         # Threads share PyTorch's default stream: if that went on behind this lease, other leases would begin behind it.
-        return _in_stream(self, stream, _wait, follow=False)
+        return _in_stream(self, stream, _after, follow=False)
 
 
-class _Shape(ctypes.Structure):
-    _fields_ = [("blocks", ctypes.c_uint), ("threads", ctypes.c_uint),
-                ("shared_bytes", ctypes.c_uint), ("priority", ctypes.c_int),
-                ("memory_bytes", ctypes.c_uint64), ("due_us", ctypes.c_uint64)]
+class HeldLease(Given, Lease):
+    """A Lease of Pool.acquire() and its like. `room`: of one that was acquired with memory (cede_memory)."""
+    room = None
+
+    def _back(self, _):
+        _lib.cede_release(ctypes.byref(self))
+        if self.room:
+            self.room.release()
 
 
-class _PoolConfig(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t)] + [(n, ctypes.c_uint) for n in (
-        "flags", "devices", "capacity", "max_concurrent_streams", "streams", "target_utilization_percent")] + [
-            (n, ctypes.c_uint64) for n in ("utilization_polling_us", "age_us", "urgent_us")] + [
-                (n, ctypes.c_int64) for n in ("block_timeout_us", "stream_timeout_us")] + [
-            (n, ctypes.c_double) for n in (
-                "max_total_occupancy", "unknown_occupancy", "memory_reserve_fraction", "max_slowdown")] + [
-                    ("displace", ctypes.c_uint), ("reserved", ctypes.c_uint), ("cede", ctypes.c_void_p)]
+_Shape = _struct("I blocks threads shared_bytes i priority Q memory_bytes due_us")
+_PoolConfig = _struct("N size I flags devices capacity max_concurrent_streams streams target_utilization_percent",
+                      "Q utilization_polling_us age_us urgent_us q block_timeout_us stream_timeout_us",
+                      "d max_total_occupancy unknown_occupancy memory_reserve_fraction max_slowdown",
+                      "I displace reserved P client")
 
 
 class PoolStatistics(Figures):
     """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest, as bytes."""
-    _fields_ = [("devices", ctypes.c_uint), ("has_gpu", ctypes.c_int), ("utilization_percent", ctypes.c_int),
-                ("active", ctypes.c_uint), ("waiting", ctypes.c_uint), ("limit", ctypes.c_uint),
-                ("occupancy", ctypes.c_double), ("started", ctypes.c_uint64),
-                ("timed_out", ctypes.c_uint64), ("stolen", ctypes.c_uint64),
-                ("displaced", ctypes.c_uint64), ("busy_us", ctypes.c_uint64),
-                ("reserved", ctypes.c_uint64 * 4), ("error", ctypes.c_char * 128)]
+    _fields_ = _fields("I devices i has_gpu utilization_percent I active waiting limit d occupancy"
+                       " Q started timed_out stolen displaced busy_us Q4 reserved c128 error")
 
 
 class Profile(Figures):
     """What a kernel takes; cede_acquire(3) describes it. limit: 1 threads, 2 registers, 3 shared memory, 4 blocks."""
-    _fields_ = [("occupancy", ctypes.c_double)] + [(name, ctypes.c_uint) for name in (
-        "registers", "shared_bytes", "blocks_per_sm", "sms", "limit", "reserved")]
+    _fields_ = _fields("d occupancy I registers shared_bytes blocks_per_sm sms limit reserved")
 
 
-_declare(pool_open="**", pool_close="p", pool_occupancy="psf", pool_kernel="psN", acquire="pis*q*", release="*",
-         lease_wanted="*", pool_profile="ps**N", pool_get_statistics="pi*N")
+_declare(pool_open="* *", pool_close="p", pool_occupancy="p sname dshare", pool_kernel="p sname Nfunction", release="*",
+         acquire="p idevice skernel * qtimeout_us *", lease_wanted="*", pool_profile="p sname * * N",
+         pool_get_statistics="p idevice * N")
 _declare(None, pool_defaults="*")
 
 
-def _release(lease):
-    if any(lease.opaque):
-        _lib.cede_release(ctypes.byref(lease))
-    if lease.room:
-        lease.room.release()
+class _Block:
+    """What is taken for the time of a block, `with` or `async with`. The last of args is a timeout."""
 
+    def __init__(self, take, *args):
+        self._take, self._args = take, args
 
-class _Held:
-    """A lease for the time of a block, `with` or `async with`. take: acquires it; the last of args is a timeout."""
-
-    def __init__(self, take, args):
-        self._take, self._args, self._lease = take, args, None
+    def _begin(self, given):
+        self._given = given
+        return given
 
     def __enter__(self):
-        if self._lease is None:
-            self._lease = self._take(*self._args)
-        return self._lease
+        return self._begin(self._take(*self._args))
 
     def __exit__(self, *_):
-        lease, self._lease = self._lease, None
-        _release(lease)
+        self._given.release()
         return False
 
     async def __aenter__(self):
-        if self._lease is None:
-            try:
-                self._lease = self._take(*self._args[:-1], TIMEOUT_NOW)
-            except (BlockingIOError, MemoryError):
-                if self._args[-1] == TIMEOUT_NOW:
-                    raise
-                self._lease = await self._wait()
-        return self._lease
+        try:
+            given = self._take(*self._args[:-1], TIMEOUT_NOW)
+        except (BlockingIOError, MemoryError):
+            if self._args[-1] == TIMEOUT_NOW:
+                raise
+            given = await self._wait()
+        return self._begin(given)
 
-    async def __aexit__(self, *_):
-        return self.__exit__()
+    async def __aexit__(self, *error):
+        return self.__exit__(*error)
 
     async def _wait(self):
         """Waits in a thread of its own: those of the loop's executor may be needed by the programs that hold
         leases, to give them back. A lease that comes after the task was cancelled is released."""
         import asyncio  # pylint: disable=import-outside-toplevel
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-
-        def arrived(lease, error):
-            if future.cancelled():
-                if lease:
-                    _release(lease)
-            elif error:
-                future.set_exception(error)
-            else:
-                future.set_result(lease)
+        from concurrent import futures  # pylint: disable=import-outside-toplevel
+        comes = futures.Future()
+        comes.set_running_or_notify_cancel()  # the wait itself goes on
 
         def wait():
-            lease = error = None
             try:
-                lease = self._take(*self._args)
+                comes.set_result(self._take(*self._args))
             except Exception as e:  # for the task
-                error = e
-            try:
-                loop.call_soon_threadsafe(arrived, lease, error)
-            except RuntimeError:  # the loop is closed
-                if lease:
-                    _release(lease)
+                comes.set_exception(e)
 
         threading.Thread(target=wait, daemon=True).start()
         try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and not future.exception():
-                _release(future.result())
+            return await asyncio.wrap_future(comes)
+        except BaseException:
+            comes.add_done_callback(lambda c: c.exception() or c.result().release())
             raise
 
 
 _task = threading.local()  # depth: of the scopes whose tasks this thread runs (cede_scope)
 
 
-class _Streamed:
-    """A held lease whose stream, or another, is PyTorch's current one in the block. The lease is released when the work
-    of the block has run; the block waits for that in tasks of a scope alone, with which their leases end."""
+class _Streamed(_Block):
+    """A lease of a _Block whose stream, or another, is PyTorch's current one in the block. The lease is released when the
+    work of the block has run; the block waits for that in tasks of a scope alone, with which their leases end."""
 
-    def __init__(self, held, stream, pool):
-        self._held, self._stream, self._pool = held, stream, pool
+    def __init__(self, block, stream, pool):
+        super().__init__(block._take, *block._args)
+        self._stream, self._pool = stream, pool
 
-    def _begin(self, lease):
-        self._block = _in_stream(lease, self._stream, self._ended)
+    def _begin(self, given):
+        self._block = _in_stream(given, self._stream, lambda event: self._ended(event, given.release))
         self._block.__enter__()
-        return lease
+        return given
 
-    def _ended(self, event):
-        release = self._held.__exit__
-        if event is not None and not getattr(_task, "depth", 0):
-            self._pool._later(event, release)
-            return
-        try:
-            _wait(event)
-        finally:
-            release()
-
-    def __enter__(self):
-        return self._begin(self._held.__enter__())
+    def _ended(self, event, release):
+        (_after if event is None or getattr(_task, "depth", 0) else self._pool._later)(event, release)
 
     def __exit__(self, *error):
         return self._block.__exit__(*error)
 
-    async def __aenter__(self):
-        return self._begin(await self._held.__aenter__())
 
-    async def __aexit__(self, *error):
-        return self._block.__exit__(*error)
-
-
-class Pool(Handle):
+class Pool(Counted):
     """Leases for the threads of this program; cede_acquire(3) describes the settings. client: a Client
-    that leases with a deadline, or with flags=REPORT_ALL all leases, are reported to as requests.
+    that leases with a deadline, or with report_all=True all leases, are reported to as requests. gpu=False: as without
+    a GPU.
 
         pool = cede.Pool(max_concurrent_streams=4)
         with pool.lease(device=0):                       # PyTorch's current stream is the lease's; waits for nothing
@@ -593,30 +641,33 @@ class Pool(Handle):
 
     `async with pool.acquire(...)` does not block the event loop. A task that is cancelled while it waits keeps
     its place in the queue until then; the lease is released as it comes.
-    """
 
-    _prefix, _Config, _Statistics, _own = "pool_", _PoolConfig, PoolStatistics, ("reserved", "cede")
+    What a lease is for, `kernel` and shape: the name of one that occupancy() or kernel() knows; blocks, threads,
+    shared_bytes, priority, memory_bytes, due_us. device: the preferred GPU, or with only=True the only one; -1: any."""
+
+    _prefix, _Config, _Statistics, _own = "pool_", _PoolConfig, PoolStatistics, ("reserved", "client")
+    _flags = {"gpu": 1, "report_all": 2}
 
     def __init__(self, client=None, **settings):
-        self._lock, self._threads = threading.Lock(), None  # which wait for events
+        from concurrent import futures  # pylint: disable=import-outside-toplevel
         config = self._configure(settings)
-        self._capacity = config.capacity
-        config.cede = handle = _of(client, Client, "client")
+        self._threads = futures.ThreadPoolExecutor(max(config.capacity, 1), "cede-lease")  # which wait for events
+        config.client = handle = _of(client, Client, "client")
         self._open("pool_open", ctypes.byref(config), ..., uses=handle)
 
-    def occupancy(self, kernel, share):
-        """A lease for `kernel` takes this share of a GPU's warps, 0 to 1."""
-        self._call("occupancy", _name(kernel), share)
+    def occupancy(self, name, share):
+        """A lease for the kernel `name` takes this share of a GPU's warps, 0 to 1."""
+        self._call("occupancy", name, share)
 
     def kernel(self, name, function):
-        """The driver computes what a lease for `name` takes, from its shape. function: a CUfunction, as a number,
+        """The driver computes what a lease for the kernel `name` takes, from its shape. function: a CUfunction, as a number,
         whose context is current."""
-        self._call("kernel", _name(name), function)
+        self._call("kernel", name, function)
 
-    def profile(self, kernel, **shape):
-        """What a lease for `kernel` and this shape takes: a Profile."""
+    def profile(self, name, **shape):
+        """What a lease for the kernel `name` and this shape takes: a Profile."""
         shape, out = _fill(_Shape(), "a lease", shape), Profile()
-        self._call("profile", _name(kernel), ctypes.byref(shape), ctypes.byref(out), ctypes.sizeof(out))
+        self._call("profile", name, ctypes.byref(shape), ctypes.byref(out), ctypes.sizeof(out))
         return out
 
     def statistics(self, device=0):
@@ -624,32 +675,26 @@ class Pool(Handle):
         return super().statistics(device)
 
     def try_acquire(self, device=-1, kernel=None, only=False, **shape):
-        """Does not wait. None, or a lease for one `with`:
-
-            held = pool.try_acquire(device=0)
-            if held:
-                with held as lease: ...
-        """
-        held = self.acquire(device, kernel, TIMEOUT_NOW, only, **shape)
+        """A HeldLease, or None: there is no room now."""
         try:
-            held.__enter__()
+            return self.acquire(device, kernel, TIMEOUT_NOW, only, **shape).__enter__()
         except BlockingIOError:
             return None
-        return held
 
     def acquire(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, **shape):
-        """`with pool.acquire(...) as lease:`. Raises TimeoutError; BlockingIOError with a timeout of 0; in a
-        task of a cede_scope.Scope OSError ECANCELED as soon as that is cancelled."""
-        if only and device >= 0:
-            device |= 0x10000
-        return _Held(self._acquire, (device, _name(kernel), _fill(_Shape(), "a lease", shape), timeout_us))
+        """For `with` alone, which waits: `with pool.acquire(...) as lease:`. Raises TimeoutError; BlockingIOError with a
+        timeout of 0; in a task of a cede_scope.Scope OSError ECANCELED as soon as that has ended."""
+        if only and device < 0:
+            raise ValueError(f"cede_acquire: device is {device}: only=True is for one device")
+        return _Block(self._acquire, device | 0x10000 if only else device, kernel, _fill(_Shape(), "a lease", shape),
+                      timeout_us)
 
     def lease(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, stream=None, **shape):
-        """acquire(), and Lease.torch() without its wait: `with pool.lease(...) as lease:` makes the lease's stream
-        PyTorch's current one, or with `stream` that one: a stream of PyTorch, whose GPU it is then for, or CURRENT. At
-        the end of the block an event is recorded; the stream that was current before goes on behind it, and the lease
-        is released when it occurs. Neither the host nor the device waits, except in a task of a scope, which ends with
-        its work. What the host reads afterwards it waits for as always: tensor.cpu(), event.synchronize().
+        """For `with` alone: acquire(), and Lease.torch() without its wait. `with pool.lease(...) as lease:` makes the
+        lease's stream PyTorch's current one, or with `stream` that one: a stream of PyTorch, whose GPU it is then for, or
+        CURRENT. At the end of the block an event is recorded; the stream that was current before goes on behind it, and
+        the lease is released when it occurs. Neither the host nor the device waits, except in a task of a scope, which
+        ends with its work. What the host reads afterwards it waits for as always: tensor.cpu(), event.synchronize().
         In `async with` do not await inside the block, unless `stream` is CURRENT."""
         if stream is not None and stream is not CURRENT:
             if not hasattr(stream, "cuda_stream"):
@@ -659,32 +704,19 @@ class Pool(Handle):
 
     def _later(self, event, release):
         """Has a thread wait for the event and then release the lease. After close() it has ended."""
-        def wait():
-            try:
-                event.synchronize()
-            finally:
-                release()
-
-        raw = self._raw
-        if raw is not None and raw.here():
-            with self._lock:
-                if self._raw is not None:
-                    if not self._threads:
-                        from concurrent import futures  # pylint: disable=import-outside-toplevel
-                        self._threads = futures.ThreadPoolExecutor(self._capacity, "cede-lease")
-                    self._threads.submit(wait)
-                    return
-        release()
+        try:
+            if self._h:
+                self._threads.submit(_after, event, release)
+        except (Closed, RuntimeError):
+            release()
 
     def _acquire(self, device, kernel, shape, timeout_us):
-        lease = Lease()
+        lease = HeldLease()
         _call("acquire", self._h, device, kernel, ctypes.byref(shape), timeout_us, ctypes.byref(lease))
+        lease._of = self
         return lease
 
     def _end(self, raw):
         """All leases end. Their work still runs to its end."""
-        with self._lock:
-            self._raw = None
-            if self._threads:
-                self._threads.shutdown(wait=False)
+        self._threads.shutdown(wait=False)
         raw.end()

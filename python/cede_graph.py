@@ -8,64 +8,57 @@ each of a few sizes (buckets), and then launched as one call.
         with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
             model(inputs[:n])
 
-An exception in the step comes out of launch() or prepare(). Needs the library, but no daemon. One thread at a time may use
+An exception in the step comes out of launch() or prepare(). A positive number that it returns, the driver's error, is in a
+capture the reason why there is no graph. Needs the library, but no daemon. One thread at a time may use
 a cache, with the context current in which it was opened. cede_graph_open(3) describes everything.
 """
 import ctypes
 
 import cede
 
-EAGER = 1  # a flag of Cache: captures nothing, and needs no GPU
-
-_uint, _u64, _p = ctypes.c_uint, ctypes.c_uint64, ctypes.c_void_p
-_STEP = ctypes.CFUNCTYPE(ctypes.c_int, _p, _p, _uint)
+_STEP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
 
 
-class _Config(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("flags", _uint), ("max_batch", _uint), ("nbuckets", _uint),
-                ("buckets", ctypes.POINTER(_uint)), ("warmups", _uint), ("max_graphs", _uint), ("max_bytes", _u64)]
+_Config = cede._struct("N size I flags max_batch nbuckets P buckets I warmups max_graphs Q max_bytes")
 
 
 class Bucket(cede.Figures):
     """One size of a cache. `refused`: not 0 if it runs without a graph; why() has the reason."""
-    _fields_ = [("size", _uint), ("captured", ctypes.c_int), ("refused", ctypes.c_int), ("cuda_error", ctypes.c_int),
-                ("nodes", _uint), ("launched", _u64), ("eager", _u64), ("bytes", _u64)]
+    _fields_ = cede._fields("I size i captured refused cuda_error I nodes Q launched eager bytes")
 
     def why(self):
+        """Why it runs without a graph; "" if it does not."""
         return cede._lib.cede_graph_text(self.refused).decode()
 
 
 class Statistics(cede.Figures):
-    _fields_ = [(name, _uint) for name in ("buckets", "graphs", "refused")] + [(name, _u64) for name in (
-        "launched", "eager", "warmups", "too_large", "captures", "retried", "refusals", "updates", "rebuilds", "evictions",
-        "bytes", "capture_us", "saved_us")] + [("error", ctypes.c_char * 256)]
+    _fields_ = cede._fields("I buckets graphs refused Q launched eager warmups too_large captures retried refusals updates"
+                            " rebuilds evictions bytes capture_us saved_us c256 error")
 
 
-cede._declare(graph_open="**p*", graph_prepare="ppI", graph_launch="ppI*", graph_get_bucket="pI*N", graph_get_statistics="p*N")
+cede._declare(graph_open="* * p *", graph_prepare="p pstream In", graph_launch="p pstream In *", graph_get_bucket="p In * N",
+              graph_get_statistics="p * N")
 cede._declare(None, graph_defaults="*", graph_changed="p", graph_close="p")
-cede._declare(ctypes.c_char_p, graph_text="i")
+cede._declare(ctypes.c_char_p, graph_text="irefused")
 
 
-class Cache(cede.Handle):
-    """Settings: the fields of struct cede_graph_config by name; buckets: sizes, ascending, in place of max_batch."""
-    _prefix, _Config, _Statistics, _own = "graph_", _Config, Statistics, ("nbuckets", "buckets")
+class Cache(cede.Counted):
+    """buckets: sizes, ascending, in place of max_batch. gpu=False: captures nothing, and needs no GPU."""
+    _prefix, _Config, _Statistics, _own, _flags = "graph_", _Config, Statistics, ("nbuckets", "buckets"), {"gpu": 1}
 
     def __init__(self, step, buckets=(), **settings):
         config = self._configure(settings)
-        self._step, function = cede._function(step, "step"), _STEP(self._on_step)
-        sizes = (_uint * len(buckets))(*buckets)
+        cede._function(step, "step")
+        function = _STEP(lambda _, stream, n: self._run("step", step, stream or 0, n))
+        sizes = (ctypes.c_uint * len(buckets))(*buckets)
         if list(sizes) != list(buckets):
             raise ValueError(f"buckets are {buckets}: out of range")
-        config.buckets, config.nbuckets, self._uses = sizes, len(sizes), function
+        config.buckets, config.nbuckets, self._uses = ctypes.cast(sizes, ctypes.c_void_p), len(sizes), function
         self._open("graph_open", ctypes.byref(config), function, None, ...)
-
-    def _on_step(self, _, stream, n):
-        result = self._run(self._step, stream or 0, n)
-        return result if isinstance(result, int) else 0
 
     def launch(self, stream, n):
         """Runs the step for a batch of n. The size of the graph; 0: the step ran without one."""
-        bucket = _uint()
+        bucket = ctypes.c_uint()
         self._raise(self._call("launch", cede._stream_handle(stream), n, ctypes.byref(bucket), but=cede._ANY))
         return bucket.value
 

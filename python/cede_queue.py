@@ -3,17 +3,16 @@ in what batch, and refuses at once a request that would be late.
 
     import cede_queue
     q = cede_queue.Queue(batch_max=16, batch_wait_us=2000)
-    ...
     try:                                     # any thread
         q.submit(request, model=0, deadline_us=50000)
     except cede_queue.Refused as why: ...
-    ...
     for batch in q.batches(device=0):        # the thread that runs the models
         run(batch.model, batch.items)
 
 cede_queue_open(3) describes everything. Closed: the queue was shut down. Needs the library, but no
 daemon and no GPU. A call that waits lets other threads run.
 """
+import collections
 import ctypes
 import errno
 import threading
@@ -26,88 +25,88 @@ FIFO, PRIORITY, EDF, LAXITY = range(4)
 RUNS, WAITS, FULL, ALONE, BEHIND, OTHERS = range(6)
 BATCH_MAX = 128
 
-_u64, _uint, _p = ctypes.c_uint64, ctypes.c_uint, ctypes.c_void_p
-
-
-class _Config(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("policy", ctypes.c_int), ("k", _uint), ("devices", _uint),
-                ("batches", _uint), ("capacity", _uint), ("admit", ctypes.c_int), ("urgent_us", _u64),
-                ("quantile", ctypes.c_double), ("batch_max", _uint), ("batch_wait_us", _u64),
-                ("expected_us", _u64), ("cede", _p), ("pool", _p), ("memory", ctypes.POINTER(_p))]
-
-
-class _Request(ctypes.Structure):
-    _fields_ = [("model", ctypes.c_uint32), ("shape", _u64), ("cls", ctypes.c_int),
-                ("deadline_us", _u64), ("after_us", _u64), ("device", ctypes.c_int), ("user", _p)]
-
-
-class _Ticket(ctypes.Structure):
-    _fields_ = [("id", _u64), ("answer", ctypes.c_int), ("device", _uint), ("urgent", ctypes.c_int)]
-
-
-class _Batch(ctypes.Structure):
-    _fields_ = [("id", _u64), ("shape", _u64), ("model", ctypes.c_uint32), ("device", ctypes.c_uint32),
-                ("n", ctypes.c_uint32), ("lane", ctypes.c_uint32), ("urgent", ctypes.c_int), ("expected_us", _u64),
-                ("retry_us", ctypes.c_int64), ("ticket", _u64 * BATCH_MAX), ("user", _p * BATCH_MAX),
-                ("lease", cede.Lease), ("room_bytes", _u64), ("room", _u64 * 2)]
+_Config = cede._struct("N size i policy I k devices batches capacity i admit Q urgent_us d quantile I batch_max",
+                       "Q batch_wait_us expected_us P client pool memory")
+_Request = cede._struct("I model Q shape i cls Q deadline_us after_us i device P user")
+_Ticket = cede._struct("Q id i answer I device i urgent")
+_Batch = cede._struct("Q id shape I model device n lane i urgent Q expected_us q retry_us",
+                      f"Q{BATCH_MAX} ticket P{BATCH_MAX} user", ("lease", cede.Lease), "Q room_bytes Q2 room")
 
 
 class Statistics(cede.Figures):
     """See cede_queue_open(3)."""
-    _fields_ = [(name, _u64) for name in (
-        "submitted", "ended", "failed", "cancelled", "batches", "late", "full", "alone", "behind",
-        "others", "waiting", "running", "busy_us", "p50_us", "p99_us")]
+    _fields_ = cede._fields("Q submitted ended failed cancelled batches late full alone behind others waiting running"
+                            " busy_us p50_us p99_us")
 
 
-cede._declare(queue_open="**", queue_set_model="pIIQQ", queue_set_lease="pIs*", queue_submit="p**", queue_next="pIq*",
-              queue_done="p*i", queue_cancel="pQ", queue_reclaim="p*", queue_get_statistics="p*N")
+cede._declare(queue_open="* *", queue_set_model="p Imodel Ibatch_max Qbatch_wait_us Qexpected_us", queue_cancel="p Qid",
+              queue_set_lease="p Imodel skernel *", queue_submit="p * *", queue_next="p Idevice qtimeout_us *",
+              queue_done="p * i", queue_reclaim="p *", queue_get_statistics="p * N")
 cede._declare(None, queue_defaults="*", queue_shutdown="p", queue_close="p")
 cede._declare(ctypes.c_char_p, queue_text="i")
 
+Ticket = collections.namedtuple("Ticket", "id key")
 
-class Refused(Exception):
-    """The request was refused; `answer` is FULL, ALONE, BEHIND or OTHERS, and the text is the reason."""
+
+class Refused(OSError):
+    """The request was refused: errno is EBUSY, `answer` is FULL, ALONE, BEHIND or OTHERS, and the text is the reason."""
 
     def __init__(self, answer):
-        super().__init__(cede._lib.cede_queue_text(answer).decode())
+        super().__init__(errno.EBUSY, cede._lib.cede_queue_text(answer).decode())
         self.answer = answer
 
-
-class Batch:
-    """Requests to run together now: `items` as they were submitted, all of `model` and `shape`. `lease`: with a pool,
-    the cede.Lease to run them on, until done(); else None. `lane`: from 0, different for all batches that run on a
-    device, for buffers and graphs. `room_bytes`: with memory, what the GPU has for it until done()."""
-
-    def __init__(self, raw, items):
-        self._raw, self.items = raw, items
-        self.model, self.shape, self.device = raw.model, raw.shape, raw.device
-        self.urgent, self.expected_us, self.lane = bool(raw.urgent), raw.expected_us, raw.lane
-        self.room_bytes = raw.room_bytes
-        self.lease = raw.lease if any(raw.lease.opaque) else None
+    def __str__(self):
+        return self.strerror
 
 
-class Queue(cede.Handle):
-    """Settings: the fields of struct cede_queue_config by name. client: a cede.Client on which requests are
-    reported. memory: a cede_memory.Memory for each device, where each batch has room. pool: a cede.Pool, of which each
-    batch has a lease:
+class Batch(cede.Given):
+    """Requests to run together now: `items` as they were submitted, all of `model` and `shape`, for `device`. `lease`:
+    with a pool, the cede.Lease to run them on, until done(); else None. `lane`: from 0, different for all batches that
+    run on a device, for buffers and graphs. `room_bytes`: with memory, what the GPU has for it until done(). `urgent`: one
+    has little slack. `expected_us`: estimated run time. Without done() it has failed; `with batch:` is done at its end."""
+
+    def __init__(self, raw, items, queue=None):
+        self._raw, self.items, self._of = raw, items, queue
+        for name in ("model", "shape", "device", "lane", "expected_us", "room_bytes"):
+            setattr(self, name, getattr(raw, name))
+        self.urgent, self.lease = bool(raw.urgent), raw.lease if any(raw.lease.opaque) else None
+
+    def _back(self, queue):
+        try:
+            queue.done(self, failed=True)
+        except (Closed, OSError):  # it has ended with the queue
+            pass
+
+    def __exit__(self, kind, *_):
+        if self._of and kind is None:
+            self._of.done(self)
+        self.release()
+        return False
+
+
+class Queue(cede.Counted):
+    """client: a cede.Client on which requests are reported. memory: a cede_memory.Memory for each device, where each batch
+    has room. pool: a cede.Pool, of which each batch has a lease:
 
         for batch in queue.batches(device=0):      # in as many threads as batches are to run at a time
             with batch.lease.torch():
                 model(batch.items)
 
     The queue holds a reference to each submitted item until it comes out."""
-    _prefix, _Config, _Statistics, _own = "queue_", _Config, Statistics, ("cede", "pool", "memory")
+    _prefix, _Config, _Statistics, _own = "queue_", _Config, Statistics, ("client", "pool", "memory")
 
     def __init__(self, client=None, pool=None, memory=(), **settings):
         config = self._configure(settings)
-        config.cede = handle = cede._of(client, cede.Client, "client")
+        config.client = handle = cede._of(client, cede.Client, "client")
         config.pool = cede._of(pool, cede.Pool, "pool")
+        memory = [memory] if isinstance(memory, cede_memory.Memory) else list(memory or ())
         if memory:
             if len(memory) != config.devices:
                 raise ValueError(f"{config.devices} devices need as many memories, not {len(memory)}")
-            config.memory = (_p * len(memory))(*(cede._of(m, cede_memory.Memory, "memory") for m in memory))
+            handles = (ctypes.c_void_p * len(memory))(*(cede._of(m, cede_memory.Memory, "memory") for m in memory))
+            config.memory = ctypes.addressof(handles)
         self._uses = pool, memory  # are not forgotten before
-        self._lock, self._items, self._last = threading.Lock(), {}, 0
+        self._lock, self._items, self._last, self._devices = threading.Lock(), {}, 0, config.devices
         self._open("queue_open", ctypes.byref(config), ..., uses=handle)
 
     def set_model(self, model, batch_max=32, batch_wait_us=10000, expected_us=1000):
@@ -117,10 +116,12 @@ class Queue(cede.Handle):
     def set_lease(self, model, kernel=None, **shape):
         """What leases for batches of one model are asked for: a kernel's name, which the pool has to know before, and
         what one request takes; see cede_queue_set_lease(3). FileNotFoundError: the pool does not know the kernel."""
-        self._call("set_lease", model, cede._name(kernel), ctypes.byref(cede._fill(cede._Shape(), "a lease", shape)))
+        self._call("set_lease", model, kernel, ctypes.byref(cede._fill(cede._Shape(), "a lease", shape)))
 
     def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, device=-1):
-        """Returns a ticket for cancel(). device: the preferred one, from 0. Raises Refused or Closed."""
+        """Returns a Ticket for cancel(). device: the preferred one, from 0; -1: any. Raises Refused or Closed."""
+        if device != -1 and not 0 <= device < self._devices:
+            raise ValueError(f"cede_queue_submit: device is {device}: give 0 to {self._devices - 1}, or -1 for any")
         handle, ticket, request = self._h, _Ticket(), cede._fill(_Request(), "a request", {
             "model": model, "shape": shape, "cls": cls, "deadline_us": deadline_us, "after_us": after_us,
             "device": device | 0x20000})
@@ -134,21 +135,21 @@ class Queue(cede.Handle):
         except BaseException:
             self._take(key)
             raise
-        return ticket.id, key
+        return Ticket(ticket.id, key)
 
     def _take(self, key):
         with self._lock:
             return self._items.pop(key, None)
 
     def next(self, device=0, timeout_us=cede.TIMEOUT_DEFAULT):
-        """A Batch, or None after the timeout. Raises Closed."""
+        """A Batch, or None after the timeout. Raises Closed; in a task of a scope that has ended OSError ECANCELED."""
         return self._next(device, timeout_us, (errno.EAGAIN, errno.ETIMEDOUT))
 
     def _next(self, device, timeout_us, but=()):
         raw = _Batch()
         if self._call("next", device, timeout_us, ctypes.byref(raw), but=but) < 0:
             return None
-        return Batch(raw, [self._take(raw.user[i]) for i in range(raw.n)])
+        return Batch(raw, [self._take(raw.user[i]) for i in range(raw.n)], self)
 
     def done(self, batch, failed=False):
         """The batch has ended; its run time is learned unless it failed."""
@@ -156,25 +157,22 @@ class Queue(cede.Handle):
         if not isinstance(batch, Batch):
             raise TypeError(f"a Batch is expected, not {batch!r}")
         cede._call("queue_done", handle, ctypes.byref(batch._raw), bool(failed))
+        batch._of = None
 
     def batches(self, device=0):
         """Yields batches until shutdown(); each is done when the loop asks for the next, and has failed if the loop is
-        left, by an exception or break. TimeoutError: in a task of a scope, past its deadline."""
+        left, by an exception or break. OSError ECANCELED: in a task of a scope that has ended."""
         while self._h:
             try:
                 batch = self._next(device, cede.TIMEOUT_FOREVER)
             except Closed:
                 return
-            failed = True
-            try:
+            with batch:
                 yield batch
-                failed = False
-            finally:
-                self.done(batch, failed)
 
     def cancel(self, ticket):
         """True: the request was removed. False: it runs, or has ended."""
-        number, key = ticket
+        number, key = cede._a(ticket, Ticket, "ticket")
         removed = self._call("cancel", number, but=(errno.EBUSY, errno.ENOENT)) == 0
         if removed:
             self._take(key)
@@ -183,7 +181,7 @@ class Queue(cede.Handle):
     def shutdown(self):
         """From now on no item goes in or out; returns the items that still waited."""
         self._call("shutdown")
-        key, items = _p(), []
+        key, items = ctypes.c_void_p(), []
         while self._call("reclaim", ctypes.byref(key), but=(errno.ENOENT,)) == 0:
             items.append(self._take(key.value))
         return items

@@ -10,10 +10,10 @@
             return model(item)
 
 The end of the block waits for all tasks. The first task that raises cancels the others, and its exception comes out of
-the block; an exception in the block itself cancels the tasks too. A scope is also cancelled by its deadline
-(TimeoutError), by cancel() and with its parent (OSError ECANCELED). A task that runs checks scope.cancelled() and
-returns; one that has not begun never begins; one that waits for a lease, for memory or for a
-batch gets OSError ECANCELED.
+the block; an exception in the block itself cancels the tasks too. A task also fails by a number that it returns, as
+cede's rules say. A scope ends early by timeout_us, too (TimeoutError), by cancel() and with its parent (OSError
+ECANCELED). A task that runs checks scope.cancelled() and returns; one that has not begun never begins; one that waits
+for a lease, for memory or for a batch gets OSError ECANCELED, whatever has ended the scope.
 
 `scope=` of cede_slice.run(), cede_step.Loop() and its join() end with a scope as well.
 cede_scope_open(3) describes everything. Needs the library, but no daemon and no GPU.
@@ -30,7 +30,7 @@ import cede
 _TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
-cede._declare(scope_open="*pIq", scope_fork="p*p", scope_cancelled="p", scope_join="p", scope_close="p")
+cede._declare(scope_open="* p Ithreads qtimeout_us", scope_fork="p * p", scope_cancelled="p", scope_join="p", scope_close="p")
 cede._declare(None, scope_cancel="p")
 
 _scopes = weakref.WeakSet()
@@ -69,8 +69,7 @@ class Scope(cede.Handle):
         cede._task.depth = getattr(cede._task, "depth", 0) + 1
         try:
             with self._current():
-                task(*args)
-            return 0
+                return cede._returned("task", task(*args))
         except BaseException as e:  # pylint: disable=broad-except
             with self._lock:
                 if not self._raised and not self.cancelled():  # what follows a stop is no reason

@@ -29,71 +29,53 @@ import os
 import cede
 import cede_scope
 
-_u64, _uint, _int, _p = ctypes.c_uint64, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p
-_LAUNCH = ctypes.CFUNCTYPE(_int, _p, _u64, _u64, _p)
-_SAVE = ctypes.CFUNCTYPE(_int, _p, _u64)
+_u64, _p = ctypes.c_uint64, ctypes.c_void_p
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, _p, _u64, _u64, _p)
+_SAVE = ctypes.CFUNCTYPE(ctypes.c_int, _p, _u64)
 
 
-class _Config(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("flags", _uint), ("depth", _uint), ("target_us", _u64), ("count", _u64),
-                ("multiple", _u64), ("checkpoint_us", _u64), ("timeout_us", ctypes.c_int64), ("scope", _p),
-                ("cede", _p), ("patience_us", ctypes.c_int64), ("lease", _p), ("stream", _p), ("arg", _p), ("launch", _LAUNCH), ("save", _SAVE)]
+_Config = cede._struct("N size I flags depth Q target_us count multiple checkpoint_us q timeout_us P scope client",
+                       "q patience_us P lease stream arg", ("launch", _LAUNCH), ("save", _SAVE))
+_File = cede._struct(("path", ctypes.c_char_p), "Q work c512 error")
 
 
 class Progress(cede.Figures):
     """How far a computation is. Set `done` from a checkpoint; then hand it to each run() as the last one left it."""
-    _fields_ = [(name, _u64) for name in ("done", "saved", "next_count", "slices", "gpu_us", "idle_us")] + [
-        ("error", ctypes.c_char * 256), ("reserved", _u64 * 4)]
+    _fields_ = cede._fields("Q done saved next_count slices gpu_us idle_us c256 error Q4 reserved")
 
 
-class _File(ctypes.Structure):
-    _fields_ = [("path", ctypes.c_char_p), ("work", _u64), ("error", ctypes.c_char * 512)]
-
-
-cede._declare(slice_run="**", checkpoint_write="*Q*N", checkpoint_read="***N")
+cede._declare(slice_run="* *", checkpoint_write="* Qdone * N", checkpoint_read="* * * N")
 cede._declare(None, slice_defaults="*")
 
 
-def run(progress, count, launch, save=None, *, client=None, lease=None, scope=None, stream=None, gpu=True, **settings):
+def run(progress, count, launch, save=None, *, client=None, lease=None, scope=None, stream=None, **settings):
     """Runs elements progress.done to count - 1. True: all are done, and saved. False: a job of a higher class waits, or
     the deadline (timeout_us) has passed; what was done is saved, and the next call goes on. OSError: the driver failed.
     lease: a cede.Lease that the run holds; no slice begins while an urgent lease displaces it. scope: a
     cede_scope.Scope, whose end ends the run with OSError ECANCELED; what was done is saved. stream: one of PyTorch,
     cede.CURRENT, or a handle; without it the lease's, or one of the run's own.
-    An exception in launch() or save() ends the run, and comes out of it. settings: depth, target_us, multiple,
-    checkpoint_us, patience_us, timeout_us."""
+    An exception in launch() or save() ends the run, and comes out of it; so does a number that means a failure.
+    settings: depth, target_us, multiple, checkpoint_us, patience_us, timeout_us, gpu."""
     cede._need("cede_slice.run()")
-    config, raised = _Config(), []
+    config, calls = _Config(), cede._Calls()
     cede._lib.cede_slice_defaults(ctypes.byref(config))
     if not isinstance(progress, Progress):
         raise TypeError(f"progress: a Progress is expected, not {progress!r}")
-    own = ("size", "flags", "scope", "cede", "lease", "stream", "arg", "launch", "save")
-    cede._fill(config, "cede_slice.run()", {"count": count, **settings}, own)
-
-    def call(function, *args):
-        try:
-            function(*args)
-            return 0
-        except BaseException as e:  # pylint: disable=broad-except
-            raised.append(e)
-            return -errno.EIO
-
-    config.flags, config.stream = 0 if gpu else 1, cede._stream_handle(stream)
+    own = ("size", "flags", "scope", "client", "lease", "stream", "arg", "launch", "save")
+    cede._fill(config, "cede_slice.run()", {"count": count, **settings}, own, {"gpu": 1})
+    config.stream = cede._stream_handle(stream)
     handles = cede._of(scope, cede_scope.Scope, "scope"), cede._of(client, cede.Client, "client")  # outlive the run
-    config.scope, config.cede = handles
+    config.scope, config.client = handles
     if cede._a(lease, cede.Lease, "lease") is not None:
         config.lease = ctypes.cast(ctypes.pointer(lease), _p)
         config.stream = config.stream or lease.stream
     cede._function(launch, "launch")
-    config.launch = _LAUNCH(lambda _, first, n, on: call(launch, first, n, on))
+    config.launch = _LAUNCH(lambda _, first, n, on: calls._run("launch", launch, first, n, on))
     if save is not None:
         cede._function(save, "save")
-        config.save = _SAVE(lambda _, done: call(save, done))
+        config.save = _SAVE(lambda _, done: calls._run("save", save, done))
     result = cede._call("slice_run", ctypes.byref(config), ctypes.byref(progress), but=cede._ANY)
-    if raised:
-        raise raised[0]
-    if result < 0 and result not in (-errno.EAGAIN, -errno.ETIMEDOUT):
-        raise cede._error(result)
+    calls._raise(0 if result in (-errno.EAGAIN, -errno.ETIMEDOUT) else result)
     return result == 0
 
 

@@ -40,62 +40,48 @@ import cede_scope
 
 DEPTH_MAX = 4
 
-_u64, _i64, _uint, _int, _p = ctypes.c_uint64, ctypes.c_int64, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p
+_u64, _i64, _int, _p = ctypes.c_uint64, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p
 
 
-class _Step(ctypes.Structure):
-    _fields_ = [("number", _u64), ("batch", _p), ("stream", _p), ("lane", _uint), ("n", _uint),
-                ("user", ctypes.POINTER(_p)), ("symbol", _i64), ("error", _int),
-                ("result", ctypes.POINTER(_i64)), ("surplus", ctypes.POINTER(ctypes.c_ubyte)),
-                ("gpu_us", _u64), ("idle_us", _u64)]
-
-
+_Step = cede._struct("Q number P batch stream I lane n P user q symbol i error", ("result", ctypes.POINTER(_i64)),
+                     ("surplus", ctypes.POINTER(ctypes.c_ubyte)), "Q gpu_us idle_us")
 _STEP = ctypes.CFUNCTYPE(_int, _p, ctypes.POINTER(_Step))
 _LEFT = ctypes.CFUNCTYPE(None, _p, _p, _int)
 _JOINED = ctypes.CFUNCTYPE(None, _p, ctypes.POINTER(cede_queue._Batch), _u64)
 
 
-class _Config(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("flags", _uint), ("depth", _uint), ("batch", _uint),
-                ("requests", _uint), ("stream", _p), ("futures", _p), ("scope", _p), ("queue", _p), ("device", _uint), ("arg", _p),
-                ("schedule", _STEP), ("launch", _STEP), ("finish", _STEP), ("left", _LEFT), ("joined", _JOINED)]
-
-
-class _FutureConfig(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("flags", _uint), ("slots", _uint)]
-
-
-class _Array(ctypes.Structure):
-    _fields_ = [("address", _u64), ("stride", _i64), ("n", _uint), ("bytes", _uint)]
+_Config = cede._struct("N size I flags depth batch requests P stream futures scope queue I device P arg",
+                       ("schedule", _STEP), ("launch", _STEP), ("finish", _STEP), ("left", _LEFT), ("joined", _JOINED))
+_FutureConfig = cede._struct("N size I flags slots")
+_Array = cede._struct("Q address q stride I n bytes")
 
 
 class Statistics(cede.Figures):
     """See cede/step.h; times in microseconds."""
-    _fields_ = [(name, _u64) for name in (
-        "steps", "failed", "results", "surplus", "joined", "left", "blocked", "schedule_us", "launch_us",
-        "finish_us", "wait_us", "hidden_us", "gpu_us", "idle_us")] + [
-            ("running", _uint), ("requests", _uint), ("error", ctypes.c_char * 128)]
+    _fields_ = cede._fields("Q steps failed results surplus joined left blocked schedule_us launch_us finish_us wait_us"
+                            " hidden_us gpu_us idle_us I running requests c128 error")
 
 
 class FutureStatistics(cede.Figures):
     """See cede/future.h."""
-    _fields_ = [("slots", _uint), ("free", _uint), ("missing", _i64), ("error", ctypes.c_char * 128)]
+    _fields_ = cede._fields("I slots free q missing c128 error")
 
 
-cede._declare(step_open="**", step_close="p", step_join="pppq*", step_leave="pQi", step_add="pQ*", step_once="p",
-              step_get_statistics="p*N", future_open="**", future_store="pp*q", future_resolve="pp*", future_store_placed="pp*",
-              future_place="ppqI", future_get_statistics="p*N")
+cede._declare(step_open="* *", step_close="p", step_join="p p p qtimeout_us *", step_leave="p Q ireason", step_add="p Q *",
+              step_once="p", step_get_statistics="p * N", future_open="* *", future_store="p pstream * qsymbol",
+              future_resolve="p pstream *", future_store_placed="p pstream *", future_place="p pstream qsymbol In",
+              future_reserve="p In *", future_release="p qsymbol", future_get_statistics="p * N")
 cede._declare(None, step_defaults="*", future_defaults="*", future_close="p")
 
 
-class Futures(cede.Handle):
+class Futures(cede.Counted):
     """A future map. slots: a power of two; 2 * depth - 1 batches never hold a step back. With gpu=False values are also
     whole numbers, sequences of them, and what has a buffer of them. To be closed when all work that uses it has ended."""
-    _prefix, _Config, _Statistics, _own = "future_", _FutureConfig, FutureStatistics, ("flags",)
+    _prefix, _Config, _Statistics, _flags = "future_", _FutureConfig, FutureStatistics, {"gpu": 1}
 
-    def __init__(self, slots=4096, gpu=True, **settings):
-        config, self._gpu = self._configure({"slots": slots, **settings}), gpu
-        config.flags = 0 if gpu else 1
+    def __init__(self, slots=4096, **settings):
+        config = self._configure({"slots": slots, **settings})
+        self._gpu = not config.flags
         self._open("future_open", ctypes.byref(config), ...)
 
     def _put(self, name, values, stream, *args):
@@ -137,7 +123,19 @@ class Futures(cede.Handle):
         self._put("store_placed", values, stream)
 
     def place(self, symbol, n, stream=None):
+        """Before each launch of such a graph: it stores n values, the first under this symbol."""
         self._call("place", cede._stream_handle(stream), symbol, n)
+
+    def reserve(self, n):
+        """Slots for n values: the symbol of the first; those of others count down. OSError EAGAIN: fewer are free. For
+        steps without a Loop, which does this itself."""
+        symbol = _i64()
+        self._call("reserve", n, ctypes.byref(symbol))
+        return symbol.value
+
+    def release(self, symbol):
+        """Frees what reserve() returned this symbol for, once all work that names its symbols has run."""
+        self._call("release", symbol)
 
 
 class Step:
@@ -147,16 +145,16 @@ class Step:
 
     def __init__(self, raw):
         self.number, self.lane, self.stream = raw.number, raw.lane, raw.stream
-        self.requests, self.results, self.surplus, self.error = [], None, [], 0
-        self.gpu_us = self.idle_us = 0
+        self.requests, self.results, self.surplus = [], None, []
 
     @property
     def n(self):
         return len(self.requests)
 
 
-class Loop(cede.Handle):
-    """The functions are called by once(); an exception in one of them comes out of it. left: called with a
+class Loop(cede.Counted):
+    """The functions are called by once(); an exception in one of them, or OSError for a number that means a failure,
+    comes out of it. What schedule() returns says whether there is something to run. left: called with a
     request and a reason when no step has it any more. Requests are objects that can be keys of a dict. stream: one of
     PyTorch, cede.CURRENT, or a handle; without it the loop makes one. scope: a cede_scope.Scope; once it is cancelled,
     no step is scheduled, and once() raises OSError ECANCELED. queue: a cede_queue.Queue, of whose `device` the loop takes
@@ -164,19 +162,19 @@ class Loop(cede.Handle):
     batch.room_bytes is kept until it has left."""
 
     _prefix, _Config, _Statistics = "step_", _Config, Statistics
-    _own = ("flags", "stream", "futures", "scope", "queue", "arg", "schedule", "launch", "finish", "left", "joined")
+    _own = ("stream", "futures", "scope", "queue", "arg", "schedule", "launch", "finish", "left", "joined")
+    _flags = {"gpu": 1, "spin": 2}
 
     def __init__(self, schedule, launch, finish, left=None, *, futures=None, stream=None, scope=None, queue=None, joined=None,
-                 gpu=True, spin=False, **settings):
+                 **settings):
         self._config = c = self._configure(settings)  # holds the functions
-        self._schedule, self._launch, self._finish, self._left, self._joined = schedule, launch, finish, left, joined
-        for name in ("schedule", "launch", "finish"):
-            cede._function(getattr(self, "_" + name), name)
-            setattr(c, name, _STEP(getattr(self, "_on_" + name)))
+        self._left, self._joined = left, joined
+        for name, function in (("schedule", schedule), ("launch", launch), ("finish", finish)):
+            call = name, cede._function(function, name)
+            setattr(c, name, _STEP(lambda _, raw, call=call: self._on(*call, raw.contents)))
         c.left = _LEFT(self._on_left if left is None else cede._function(left, "left") and self._on_left)
-        self._lock, self._ids, self._users, self._last = threading.Lock(), {}, {}, 0
-        self._steps = {}
-        c.flags, c.stream = (0 if gpu else 1) | (2 if spin else 0), cede._stream_handle(stream)
+        self._lock, self._ids, self._users, self._last, self._steps = threading.Lock(), {}, {}, 0, {}
+        c.stream = cede._stream_handle(stream)
         uses = (cede._of(scope, cede_scope.Scope, "scope"), cede._of(futures, Futures, "futures"),
                 cede._of(queue, cede_queue.Queue, "queue"))
         c.scope, c.futures, c.queue = uses
@@ -187,26 +185,17 @@ class Loop(cede.Handle):
         self._uses = scope, futures, queue  # are not forgotten before
         self._open("step_open", ctypes.byref(c), ..., uses=uses)
 
-    def _on_schedule(self, _, raw):
-        step = Step(raw.contents)
-        self._scheduling = step
-        r = self._run(self._schedule, step)
-        self._steps[step.lane] = step
-        return r if isinstance(r, int) and r < 0 else bool(r)
-
-    def _on_launch(self, _, raw):
-        step = self._steps[raw.contents.lane]
-        step.symbol = raw.contents.symbol
-        r = self._run(self._launch, step)
-        return r if isinstance(r, int) and r < 0 else 0
-
-    def _on_finish(self, _, raw):
-        step, n = self._steps.pop(raw.contents.lane), raw.contents.n
-        step.error, step.gpu_us, step.idle_us = raw.contents.error, raw.contents.gpu_us, raw.contents.idle_us
-        step.surplus = [bool(v) for v in raw.contents.surplus[:n]]
-        step.results = raw.contents.result[:n] if raw.contents.result else None
-        r = self._run(self._finish, step)
-        return r if isinstance(r, int) and r < 0 else 0
+    def _on(self, what, function, raw):
+        """Calls schedule, launch or finish."""
+        if what == "schedule":
+            self._steps[raw.lane] = self._scheduling = Step(raw)
+        step = self._steps[raw.lane]
+        step.symbol, step.error, step.gpu_us, step.idle_us = raw.symbol, raw.error, raw.gpu_us, raw.idle_us
+        if what == "finish":
+            del self._steps[raw.lane]
+            step.surplus = [bool(v) for v in raw.surplus[:raw.n]]
+            step.results = raw.result[:raw.n] if raw.result else None
+        return self._run(what, function, step)
 
     def _on_joined(self, _, raw, number):
         key = raw.contents.user[0]
@@ -214,14 +203,14 @@ class Loop(cede.Handle):
         with self._lock:
             self._users[key], self._ids[request] = (request, None), number
         if self._joined:
-            self._run(self._joined, request, cede_queue.Batch(raw.contents, [request]))
+            self._run("joined", self._joined, request, cede_queue.Batch(raw.contents, [request]))
 
     def _on_left(self, _, key, reason):
         with self._lock:
             request, _ = self._users.pop(key)
             del self._ids[request]
         if self._left:
-            self._run(self._left, request, reason)
+            self._run("left", self._left, request, reason)
 
     def join(self, request, timeout_us=cede.TIMEOUT_DEFAULT, scope=None):
         """It can be scheduled from the next step on; from any thread. With a scope it leaves when that is cancelled.
@@ -259,6 +248,11 @@ class Loop(cede.Handle):
     def once(self):
         """False: there is nothing to do, and nothing runs."""
         return self._raise(self._call("once", but=cede._ANY)) > 0
+
+    def run(self):
+        """once() until there is nothing to do; with a queue, until that is shut down and every request has left."""
+        while self.once():
+            pass
 
     def _end(self, raw):
         with self._lock:  # calls of other threads have ended, and later ones raise Closed

@@ -85,7 +85,7 @@ class Cede:
     """cede's queue: one device, a lease for each batch."""
 
     def __init__(self, workers, admit, one_s, soft):
-        self.pool = cede.Pool(flags=int(soft), devices=1, max_concurrent_streams=workers, target_utilization_percent=100)
+        self.pool = cede.Pool(gpu=not soft, devices=1, max_concurrent_streams=workers, target_utilization_percent=100)
         self.queue = cede_queue.Queue(pool=self.pool, policy=cede_queue.EDF, admit=int(admit), batches=workers,
                                       capacity=1 << 16, batch_max=BATCH, batch_wait_us=round(FIXED_WAIT_S * 1e6),
                                       expected_us=max(1, round(one_s * 1e6)))

@@ -94,7 +94,7 @@ class Service:
             print(f"class not set: {e.strerror}: start this with cede run, or as root",
                   file=sys.stderr)
         # One thread runs the models, so the other limits of a pool do not matter here.
-        self.pool = cede.Pool(devices=1, flags=0 if args.model == "bert" else 1, target_utilization_percent=100)
+        self.pool = cede.Pool(devices=1, gpu=args.model == "bert", target_utilization_percent=100)
         self.queue = cede_queue.Queue(pool=self.pool, policy=getattr(cede_queue, args.policy.upper()),
                                       admit=args.admit)
         self.models = []

@@ -157,18 +157,16 @@ int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *batch, 
  * was. */
 int cede_queue_cancel(struct cede_queue *q, uint64_t ticket);
 
-/* Makes the queue accept no further request: cede_queue_submit() returns -ESHUTDOWN.
- * cede_queue_next() goes on with the requests that wait, and returns -ESHUTDOWN when none does, so
- * threads that call it until then have served all. */
+/* Makes the queue accept no further request. What waits is still handed out; after that threads in
+ * cede_queue_next() get -ESHUTDOWN. To end at once, take out what waits: cede_queue_reclaim(). */
 void cede_queue_shutdown(struct cede_queue *q);
 
-/* Removes one waiting request after a shutdown and gives its user pointer, for a program that ends
- * at once: until -ENOENT, then nothing waits any more. -EBUSY: the queue is not shut down. -ENOENT:
- * none is left. */
+/* Removes one waiting request after a shutdown and gives its user pointer, so that its owner can be
+ * informed. -EBUSY: the queue is not shut down. -ENOENT: none is left. */
 int cede_queue_reclaim(struct cede_queue *q, void **user);
 
-/* Shuts the queue down, drops what still waits, waits until no thread is in cede_queue_next(), and
- * frees it. NULL is allowed. */
+/* Shuts the queue down, hands out no batch any more, waits until no thread is in cede_queue_next(),
+ * and frees it. NULL is allowed. */
 void cede_queue_close(struct cede_queue *q);
 
 struct cede_queue_statistics {

@@ -24,7 +24,7 @@ import threading, cede
 c = cede.Client(cls=cede.BATCH, weight=5, deadline_us=3600000000)
 def work():
     for _ in range(50):
-        with c.request(expected_us=1, stream=7):
+        with c.request(queued_in_us=1, stream=7):
             pass
 threads = [threading.Thread(target=work) for _ in range(4)]
 [t.start() for t in threads]

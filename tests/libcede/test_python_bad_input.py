@@ -20,7 +20,7 @@ import cede_step
 
 WRONG = (object(), 1.5, [None], {"a": 1}, cede, math.nan)
 ABSURD = (None, b"bytes", "text\0", "", -1, -2, 2**31, 2**32, 2**63, 2**64, 2**70, -2**63 - 1, math.inf, True)
-EXCEPTIONS = (TypeError, ValueError, OSError, MemoryError, cede_queue.Refused)
+EXCEPTIONS = (TypeError, ValueError, OSError, MemoryError)
 FILE = tempfile.NamedTemporaryFile()  # pylint: disable=consider-using-with
 
 
@@ -60,46 +60,46 @@ OBJECTS = {
         ("set_class", 1), ("set_weight", 100), ("set_deadline", 5, 7), ("set_laxity", 5, 7), ("set_priority", 0, 7),
         (lambda c, *a: c.request(*a).__enter__(), 1, 1, 7), ("lead_cuda", 0), ("job_acquire", NOW), ("job_yield", ANY, ANY),
         ("connected",), ("wanted",), ("share",), ("statistics",)]),
-    "pool": (lambda: cede.Pool(flags=1), [
+    "pool": (lambda: cede.Pool(gpu=False), [
         ("occupancy", "gemm", 0.5), ("kernel", "gemm", 1), ("profile", "gemm"), ("statistics", 0), ("try_acquire", 0, "gemm"),
         (lambda p, *a: p.acquire(*a).__enter__(), 0, "gemm", NOW, ANY),
         (lambda p, *a: p.acquire(timeout_us=0, **dict(zip(LEASE, a))).__enter__(), *LEASE.values()),
         (lambda p, s: p.lease(stream=s).__enter__(), None)]),
-    "memory": (lambda: cede_memory.Memory(flags=1, total_bytes=1000), [
+    "memory": (lambda: cede_memory.Memory(gpu=False, total_bytes=1000), [
         ("can_allocate", 1), (lambda m, *a: m.allocate(*a), 1, NOW, None), (lambda m, *a: m.reserve(*a).__enter__(), 1, NOW),
         (lambda m, *a: m.acquire(POOL, *a).__enter__(), "gemm", NOW), (lambda m, p: m.acquire(p, timeout_us=0).__enter__(), None),
         (lambda m, *r: m.acquire(POOL, None, 0, [r]).__enter__(), 4096, 1, 1),
         (lambda m, r: m.acquire(POOL, None, 0, r).__enter__(), ()), ("pressure",), ("text",), ("statistics",)]),
     "queue": (cede_queue.Queue, [
         ("set_model", 0, 1, 1, 1), (lambda q, *a: q.set_lease(0, *a), "gemm"), ("submit", ANY, 0, 0, 0, 0, 0, 0),
-        ("next", 0, NOW), ("done", None, ANY), ("cancel", (1, 1)), (lambda q, n: q.cancel((n, 1)), 1), ("statistics",),
+        ("next", 0, NOW), ("done", None, ANY), ("cancel", cede_queue.Ticket(1, 1)), (lambda q, n: q.cancel(cede_queue.Ticket(n, 1)), 1), ("statistics",),
         (lambda q, d: next(q.batches(d)) if d != 0 or not q._raw or not q._raw.here() else 0, 0), ("shutdown",)]),
     "scope": (lambda: cede_scope.Scope(0), [("fork", nothing, ANY), ("cancelled",), ("cancel",), ("join",)]),
     "futures": (lambda: cede_step.Futures(gpu=False), [
         ("resolve", 1, 7), ("store", 1, -1, 7), ("store_placed", 1, 7), ("place", -1, 1, 7), ("statistics",)]),
     "loop": (loop, [
         ("join", ANY, NOW, None), (leave, 0), ("add", ANY), ("once",), ("statistics",)]),
-    "cache": (lambda: cede_graph.Cache(nothing, flags=cede_graph.EAGER), [
+    "cache": (lambda: cede_graph.Cache(nothing, gpu=False), [
         ("launch", 7, 1), ("prepare", 7, 1), ("changed",), ("bucket", 1), ("statistics",)]),
 }
-POOL = cede.Pool(flags=1)
+POOL = cede.Pool(gpu=False)
 POOL.occupancy("gemm", 0.1)
 NEW = [  # calls that make something
-    (lambda *a: cede.Client(*a), 1, 100, 1), (lambda c: cede.Pool(c, flags=1), None),
-    (lambda c, p: cede_memory.Memory(c, p, flags=1, total_bytes=1), None, nothing),
+    (lambda *a: cede.Client(*a), 1, 100, 1), (lambda c: cede.Pool(c, gpu=False), None),
+    (lambda c, p: cede_memory.Memory(c, p, gpu=False, total_bytes=1), None, nothing),
     (lambda *a: cede_queue.Queue(*a), None, None, ()), (lambda m: cede_queue.Queue(memory=[m]), None),
     (lambda *a: cede_scope.Scope(*a), 0, 0, None), (lambda f: cede_step.Loop(f, f, f, gpu=False), nothing),
     (lambda f, s, g: loop(futures=f, scope=s, left=g), None, None, nothing), (lambda s: loop(stream=s), None),
-    (lambda f, b: cede_graph.Cache(f, b, flags=1), nothing, ()), (lambda b: cede_graph.Cache(nothing, [b], flags=1), 1),
+    (lambda f, b: cede_graph.Cache(f, b, gpu=False), nothing, ()), (lambda b: cede_graph.Cache(nothing, [b], gpu=False), 1),
     (run, None, 1, nothing, nothing), (lambda c, s, le: run(client=c, scope=s, lease=le), None, None, None),
     (lambda p, w: cede_slice.Checkpoint(p, w).read(bytearray()), FILE.name, 1),
     (lambda n, d: cede_slice.Checkpoint(FILE.name, 1).write(n, d), 1, b""),
     (lambda d: cede_slice.Checkpoint(FILE.name, 1).read(d), bytearray())]
 SETTINGS = [  # classes with settings by name, and where one is not of them
-    (lambda **s: cede.Pool(**{"flags": 1, **s}), cede.Pool), (lambda **s: cede_queue.Queue(**s), cede_queue.Queue),
-    (lambda **s: cede_memory.Memory(**{"flags": 1, "total_bytes": 1, **s}), cede_memory.Memory), (loop, cede_step.Loop),
+    (lambda **s: cede.Pool(**{"gpu": False, **s}), cede.Pool), (lambda **s: cede_queue.Queue(**s), cede_queue.Queue),
+    (lambda **s: cede_memory.Memory(**{"gpu": False, "total_bytes": 1, **s}), cede_memory.Memory), (loop, cede_step.Loop),
     (lambda **s: cede_step.Futures(gpu=False, **s), cede_step.Futures),
-    (lambda **s: cede_graph.Cache(nothing, **{"flags": 1, **s}), cede_graph.Cache)]
+    (lambda **s: cede_graph.Cache(nothing, **{"gpu": False, **s}), cede_graph.Cache)]
 
 
 def calls(name):
@@ -173,15 +173,18 @@ class BadInput(unittest.TestCase):
 
     def test_settings(self):
         for make, kind in SETTINGS:
-            for name in ("size", "unheard_of", *kind._own):
+            for name in ("unheard_of", *kind._own):
                 if name not in inspect.signature(kind.__init__).parameters:
                     with self.assertRaisesRegex(TypeError, f"{kind.__name__} has no setting {name}: (did you mean|there are) "):
                         make(**{name: 1})
             for name, *_ in kind._Config._fields_:
-                for value in WRONG + ABSURD if name not in ("size", *kind._own) else ():
+                for value in WRONG + ABSURD if name not in kind._own else ():
                     with self.subTest(kind=kind.__name__, setting=name, value=repr(value)):
                         must = value is not None and not isinstance(value, (int, float)) or value != value
                         self.refused(name, must, make, **{name: value})
+            for name in kind._flags:
+                for value in WRONG + ABSURD[:-1]:
+                    self.refused(name, True, make, **{name: value})
         for wrong, near in (("max_concurent_streams", "max_concurrent_streams"), ("stream", "streams")):
             with self.assertRaisesRegex(TypeError, f"did you mean {near}"):
                 cede.Pool(**{wrong: 1})
@@ -189,6 +192,23 @@ class BadInput(unittest.TestCase):
                            (lambda **s: cede_queue.Queue().set_lease(0, **s), "scope")):
             with self.assertRaisesRegex(TypeError, "has no setting " + name):
                 call(**{name: 1})
+
+    def test_texts_name_the_argument(self):
+        client, queue = cede.Client(), cede_queue.Queue(devices=2)
+        for call, text in (
+                (lambda: client.request(deadline_us=-1).__enter__(), "cede_request_begin: deadline_us is -1: out of range"),
+                (lambda: client.set_class("batch"), "cls is 'batch': .*: give cede.LATENCY, cede.NORMAL or cede.BATCH"),
+                (lambda: queue.submit(1, cls="batch"), "a request: cls is 'batch': .*: give cede.LATENCY"),
+                (lambda: queue.submit(1, device=5), "cede_queue_submit: device is 5: give 0 to 1, or -1 for any"),
+                (lambda: queue.cancel("x"), "ticket: a Ticket is expected, not 'x'"),
+                (lambda: POOL.acquire("gemm").__enter__(), "cede_acquire: device is 'gemm'"),
+                (lambda: POOL.acquire(only=True), "device is -1: only=True is for one device"),
+                (lambda: POOL.acquire(5, only=True).__enter__(), "no device 5"),
+                (lambda: client.set_class(9), "cls is 9: give cede.LATENCY, cede.NORMAL or cede.BATCH"),
+                (lambda: queue.next(0, -1), "give 0 or more, cede.TIMEOUT_DEFAULT or cede.TIMEOUT_FOREVER"),
+                (lambda: cede.Pool(gpu=0), "Pool: gpu is 0: give True or False")):
+            with self.assertRaisesRegex((TypeError, ValueError), text):
+                call()
 
     def each_is_closed(self, objects, text):
         for name, o in objects.items():
@@ -204,7 +224,7 @@ class BadInput(unittest.TestCase):
         self.each_is_closed(objects, "this .* is closed")
 
     def test_closed_while_a_thread_waits(self):
-        pool, memory, queue = cede.Pool(flags=1, max_concurrent_streams=1), OBJECTS["memory"][0](), cede_queue.Queue()
+        pool, memory, queue = cede.Pool(gpu=False, max_concurrent_streams=1), OBJECTS["memory"][0](), cede_queue.Queue()
         held, room, raised = pool.try_acquire(), memory.reserve(900), []
         room.__enter__()
 
@@ -232,7 +252,7 @@ class BadInput(unittest.TestCase):
     def test_forked(self):
         objects = {name: make() for name, (make, _) in OBJECTS.items()}
         client = objects.pop("client")
-        for name in ("queue", "pool", "scope", "loop"):  # as if another thread had it
+        for name in ("queue", "scope", "loop"):  # as if another thread had it
             objects[name]._lock.acquire()
         child = os.fork()
         if not child:
@@ -245,7 +265,7 @@ class BadInput(unittest.TestCase):
                 faulthandler.dump_traceback()
                 os._exit(2)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
-        for name in ("queue", "pool", "scope", "loop"):
+        for name in ("queue", "scope", "loop"):
             objects[name]._lock.release()
         for o in objects.values():
             o.close()

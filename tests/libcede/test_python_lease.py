@@ -6,13 +6,15 @@ import unittest
 from unittest import mock
 
 import cede
+import cede_memory
+import cede_queue
 
 LONG_US = 60 * 10**6
 
 
 class Leases(unittest.TestCase):
     def setUp(self):
-        self.pool = cede.Pool(flags=1, max_concurrent_streams=1)
+        self.pool = cede.Pool(gpu=False, max_concurrent_streams=1)
         self.addCleanup(self.pool.close)
 
     def active(self):
@@ -27,7 +29,7 @@ class Leases(unittest.TestCase):
 
     def test_urgent_ones_displace(self):
         with cede.Client() as client:
-            pool = cede.Pool(client, flags=1, max_concurrent_streams=1)
+            pool = cede.Pool(client, gpu=False, max_concurrent_streams=1)
             self.addCleanup(pool.close)
             with pool.acquire() as first:
                 self.assertFalse(first.wanted())
@@ -37,14 +39,14 @@ class Leases(unittest.TestCase):
                     self.assertEqual((urgent.urgent, pool.statistics().displaced), (1, 1))
                 self.assertFalse(first.wanted())
             self.assertEqual((client.statistics().begun, client.statistics().ended), (1, 1))
-            everything = cede.Pool(client, flags=1 | cede.REPORT_ALL)
+            everything = cede.Pool(client, gpu=False, report_all=True)
             self.addCleanup(everything.close)
             with everything.acquire():
                 self.assertEqual(client.statistics().begun, 2)
 
     def test_pools_that_are_forgotten_are_closed(self):
         for _ in range(65):
-            pool = cede.Pool(flags=1)
+            pool = cede.Pool(gpu=False)
             with pool.acquire():
                 pass
 
@@ -58,9 +60,8 @@ class Leases(unittest.TestCase):
         with noted("cede_pool_close"), noted("cede_close"):
             for first in (0, 1):
                 ring = [cede.Client()]
-                ring.insert(first, cede.Pool(ring[0], flags=1 | cede.REPORT_ALL))
-                ring[first].try_acquire()  # whose request is open
-                ring.append(ring)
+                ring.insert(first, cede.Pool(ring[0], gpu=False, report_all=True))
+                ring += [ring, ring[first].try_acquire()]  # whose request is open
                 del ring
                 gc.collect()
         self.assertEqual(closed, ["cede_pool_close", "cede_close"] * 2)
@@ -83,6 +84,17 @@ class Leases(unittest.TestCase):
             self.pool.try_acquire(kernel="unheard-of")
         with self.assertRaises(ValueError):
             self.pool.try_acquire(device=-2)
+
+    def test_what_nobody_refers_to_is_given_back(self):
+        memory, queue = cede_memory.Memory(gpu=False, total_bytes=1000), cede_queue.Queue(pool=self.pool)
+        queue.submit("a")
+        for take in (self.pool.try_acquire, lambda: self.pool.acquire().__enter__(), lambda: memory.reserve(1).__enter__(),
+                     lambda: memory.acquire(self.pool, memory_bytes=1).__enter__(), queue.next):
+            taken = take()
+            self.assertGreater(self.active() + memory.statistics().reservations, 0)
+            del taken
+            self.assertEqual(self.active() + memory.statistics().reservations, 0)
+        self.assertEqual((queue.statistics().running, queue.statistics().failed), (0, 1))
 
     def test_threads(self):
         done = []

@@ -1,5 +1,7 @@
 """python/cede_memory.py without a GPU; with the library and without."""
 import asyncio
+import errno
+import os
 import threading
 import unittest
 import weakref
@@ -10,7 +12,7 @@ import cede_memory
 
 class Memory(unittest.TestCase):
     def memory(self, **settings):
-        m = cede_memory.Memory(flags=1, total_bytes=1000, **settings)
+        m = cede_memory.Memory(gpu=False, total_bytes=1000, **settings)
         self.addCleanup(m.close)
         return m
 
@@ -22,9 +24,9 @@ class Memory(unittest.TestCase):
             with m.reserve(800):
                 self.assertFalse(m.can_allocate(101))
                 self.assertEqual(m.statistics().promised_bytes, 800)
-                with self.assertRaisesRegex(MemoryError, "GPU 0: there is room for"):
-                    with m.reserve(200, timeout_us=1000):
-                        pass
+                with self.assertRaises(MemoryError) as e, m.reserve(200, timeout_us=1000):
+                    self.fail()
+                self.assertEqual(str(e.exception), "cede_memory_reserve: " + m.text())
                 raise KeyError
         self.assertEqual((m.statistics().promised_bytes, m.statistics().timed_out), (0, 1))
 
@@ -45,7 +47,7 @@ class Memory(unittest.TestCase):
         self.assertEqual(order, ["first", "second"])
 
     def test_leases_with_memory(self):
-        m, pool = self.memory(), cede.Pool(flags=1, max_concurrent_streams=1)
+        m, pool = self.memory(), cede.Pool(gpu=False, max_concurrent_streams=1)
         self.addCleanup(pool.close)
         pool.occupancy("gemm", 0.1)
 
@@ -67,7 +69,7 @@ class Memory(unittest.TestCase):
                     lease.room.release()
                 self.assertEqual(held(), (1, 0))
                 raise KeyError
-        self.assertEqual(held(), (0, 0))
+        self.assertEqual((held(), m.need("gemm", blocks=1)), ((0, 0), 0))
         for error, kernel, ranges in ((ValueError, None, [(1, 1)] * 65), (FileNotFoundError, "unheard-of", ())):
             with self.assertRaises(error):
                 with m.acquire(pool, kernel, ranges=ranges):
@@ -86,6 +88,12 @@ class Memory(unittest.TestCase):
                 await task
         asyncio.run(main())
         self.assertEqual(held(), (0, 0))
+
+    def test_users(self):
+        try:
+            self.assertEqual([u.pid for u in self.memory().users() if u.ours], [os.getpid()])
+        except OSError as e:
+            self.assertEqual(e.errno, errno.ENOTSUP)
 
     def test_pressure(self):
         seen = []
@@ -106,7 +114,7 @@ class Memory(unittest.TestCase):
 
     def test_those_that_are_forgotten_are_closed(self):
         for _ in range(65):
-            m = cede_memory.Memory(flags=1, total_bytes=1000)
+            m = cede_memory.Memory(gpu=False, total_bytes=1000)
             with m.reserve(900):
                 pass
 

@@ -1,5 +1,6 @@
 """python/cede_queue.py, from threads and with what goes wrong."""
 import ctypes
+import errno
 import threading
 import unittest
 import weakref
@@ -55,8 +56,8 @@ class Queue(unittest.TestCase):
         self.assertEqual(client.statistics().ended, 800)
 
     def test_batches_have_room(self):
-        memory = cede_memory.Memory(flags=1, total_bytes=1000)
-        q = cede_queue.Queue(memory=[memory], batches=4, batch_wait_us=0)
+        memory = cede_memory.Memory(gpu=False, total_bytes=1000)
+        q = cede_queue.Queue(memory=memory, batches=4, batch_wait_us=0)
         with self.assertRaisesRegex(MemoryError, "1001 bytes"):
             q.set_lease(0, memory_bytes=1001)
         q.set_lease(0, memory_bytes=400)
@@ -78,7 +79,8 @@ class Queue(unittest.TestCase):
         ticket = q.submit("a")  # an idle queue would take the next one all the same
         with self.assertRaises(cede_queue.Refused) as why:
             q.submit("late", deadline_us=1000)
-        self.assertEqual(why.exception.answer, cede_queue.ALONE)
+        self.assertEqual((why.exception.answer, why.exception.errno), (cede_queue.ALONE, errno.EBUSY))
+        self.assertIsInstance(why.exception, OSError)
         self.assertIn("deadline", str(why.exception))
         q.submit("b")
         self.assertTrue(q.cancel(ticket))

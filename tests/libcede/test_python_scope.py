@@ -9,6 +9,7 @@ import threading
 import unittest
 
 import cede
+import cede_graph
 import cede_scope
 import cede_slice
 import cede_step
@@ -38,7 +39,7 @@ class Scopes(unittest.TestCase):
         meet = threading.Barrier(3)
         with cede_scope.Scope(2) as scope:
             for _ in range(3):
-                scope.fork(meet.wait)
+                scope.fork(lambda: meet.wait() < 0)
 
     def test_the_first_exception_comes_out(self):
         done = []
@@ -92,7 +93,7 @@ class Scopes(unittest.TestCase):
                 scope.fork(lambda: [None for _ in iter(scope.cancelled, True)])
         with self.assertRaisesRegex(ValueError, "-1 us is negative"):
             cede_scope.Scope(0, timeout_us=-1)
-        with cede_scope.Scope(0, timeout_us=cede.TIMEOUT_NOW) as scope:
+        with contextlib.suppress(TimeoutError), cede_scope.Scope(0, timeout_us=cede.TIMEOUT_NOW) as scope:
             with self.assertRaises(TimeoutError):
                 scope.fork(self.fail)
         parent = cede_scope.Scope(0)
@@ -124,10 +125,12 @@ class Scopes(unittest.TestCase):
         gc.collect()
 
     def test_leases(self):
-        pool = cede.Pool(flags=1, max_concurrent_streams=1)
+        pool = cede.Pool(gpu=False, max_concurrent_streams=1)
         self.addCleanup(pool.close)
+        kept = []
         with cede_scope.Scope(0) as scope:
-            scope.fork(lambda: pool.try_acquire())  # which nobody releases
+            self.assertFalse(hasattr(scope, "statistics"))
+            scope.fork(lambda: kept.append(pool.try_acquire()))  # which nobody releases
             scope.fork(lambda: self.assertEqual(pool.statistics().active, 1))
         self.assertEqual(pool.statistics().active, 0)
 
@@ -145,6 +148,37 @@ class Scopes(unittest.TestCase):
             with cede_scope.Scope(0) as scope, pool.acquire(kernel=None):
                 raise KeyError
         self.assertEqual(pool.statistics().active, 0)
+
+    def test_numbers_that_functions_return(self):
+        """None, 0 and what is no number are success, everywhere."""
+        def task(value):
+            with cede_scope.Scope(0) as scope:
+                scope.fork(lambda: value)
+
+        def run(**functions):
+            cede_slice.run(cede_slice.Progress(), 1, **{"launch": lambda *_: None, **functions}, gpu=False)
+
+        def loop(**functions):
+            to_do = [True]
+            functions = {"schedule": lambda _: bool(to_do) and to_do.pop() and made.add("a") is not None,
+                         "launch": lambda _: None, "finish": lambda _: None, **functions}
+            made = cede_step.Loop(**functions, gpu=False)
+            made.join("a")
+            try:
+                made.run()
+            finally:
+                made.close()
+
+        for what, call in (("task", task), ("launch", lambda v: run(launch=lambda *_: v)), ("save", lambda v: run(save=lambda _: v)),
+                           ("launch", lambda v: loop(launch=lambda _: v)), ("finish", lambda v: loop(finish=lambda _: v)),
+                           ("schedule", lambda v: loop(schedule=lambda _: v and v == -5 and v)),
+                           ("step", lambda v: cede_graph.Cache(lambda *_: v, gpu=False).launch(7, 1))):
+            for value in (None, 0, False, True, "text", []):
+                call(value)
+            for value, code in ((-errno.ENOSPC, errno.ENOSPC), (700, errno.EIO)) if what != "schedule" else ((-5, 5),):
+                with self.subTest(what=what, value=value), self.assertRaisesRegex(OSError, f"{what}.*{abs(value)}|No space") as e:
+                    call(value)
+                self.assertEqual(e.exception.errno, code)
 
     def test_slices_end_with_a_scope(self):
         progress = cede_slice.Progress()

@@ -42,7 +42,7 @@ class Slices(unittest.TestCase):
 
     def test_gives_way_to_an_urgent_lease(self):
         """No slice begins while a lease displaces that of the run, which patience allows it for ever."""
-        pool = cede.Pool(flags=1, max_concurrent_streams=1)
+        pool = cede.Pool(gpu=False, max_concurrent_streams=1)
         self.addCleanup(pool.close)
         released, threads = [], []
 

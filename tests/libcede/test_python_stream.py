@@ -64,7 +64,7 @@ class Torch:
 
 class Streams(unittest.TestCase):
     def setUp(self):
-        self.pool = cede.Pool(flags=1)
+        self.pool = cede.Pool(gpu=False)
         self.addCleanup(self.pool.close)
         self.torch = Torch()
         patch = mock.patch.dict(sys.modules, torch=types.SimpleNamespace(cuda=self.torch))
@@ -156,7 +156,7 @@ class Streams(unittest.TestCase):
     def test_a_pool_that_is_closed_meanwhile(self):
         with self.pool.lease(stream=cede.CURRENT):
             self.pool.close()
-        pool = cede.Pool(flags=1)
+        pool = cede.Pool(gpu=False)
         with pool.lease(stream=cede.CURRENT):
             pass
         pool.close()
@@ -216,7 +216,7 @@ class Streams(unittest.TestCase):
         self.assertEqual(self.torch.log, ["5000 waits for a", "event in 5000"])
 
     def test_memory_is_kept_until_the_work_has_run(self):
-        memory = cede_memory.Memory(flags=1, total_bytes=1000)
+        memory = cede_memory.Memory(gpu=False, total_bytes=1000)
         self.addCleanup(memory.close)
         self.with_stream(memory)
         with memory.lease(self.pool, memory_bytes=800) as lease:

@@ -76,14 +76,14 @@ class Allocations(unittest.TestCase):
                 with self.assertRaisesRegex(MemoryError, "cede_memory_allocate: GPU 0: there is room for"):
                     memory.allocate(400, timeout_us=0)
             self.assertEqual(memory.statistics().allocations, 0)
-            a.free()
+            a.release()
             with memory.reserve(800) as room:
                 b = memory.allocate(700, timeout_us=0, room=room)
                 self.assertEqual(memory.statistics().promised_bytes, 100)
             memory.allocate(100)  # is forgotten
             self.assertEqual(memory.statistics().allocations, 1)
-        b.free()  # is freed with its memory
-        with cede_memory.Memory(flags=1, total_bytes=1000) as memory:
+        b.release()  # is freed with its memory
+        with cede_memory.Memory(gpu=False, total_bytes=1000) as memory:
             with self.assertRaisesRegex(OSError, "no GPU"):
                 memory.allocate(1)
 
@@ -103,6 +103,9 @@ class Numbers(unittest.TestCase):
             futures.store_placed((8, 9))
             self.assertEqual(futures.resolve([-6, -7]), [8, 9])
             self.assertEqual(futures.resolve(-20), 0)
+            symbol = futures.reserve(2)
+            self.assertEqual(futures.statistics().free, 62)
+            futures.release(symbol)
             self.assertEqual(repr(futures.statistics()), "FutureStatistics(slots=64, free=64, missing=-20, error=b'')")
             for value, error in ((2**63, ValueError), (1.5, TypeError), ("1", TypeError), ((-3,), TypeError)):
                 with self.assertRaises(error):
@@ -144,8 +147,7 @@ class Numbers(unittest.TestCase):
         futures = cede_step.Futures(64, gpu=False)
         with cede_step.Loop(schedule, launch, finish, futures=futures, batch=4, gpu=False) as loop:
             loop.join("a")
-            while loop.once():
-                pass
+            loop.run()
             self.assertEqual(found[:5], [1, 2, 3, 4, 5])
             self.assertIn("joined=1, left=1", repr(loop.statistics()))
 
@@ -172,7 +174,7 @@ class Numbers(unittest.TestCase):
                     loop.leave(request)
                     del rooms[request]
 
-        memory = cede_memory.Memory(total_bytes=1000, flags=1)
+        memory = cede_memory.Memory(total_bytes=1000, gpu=False)
         queue = cede_queue.Queue(memory=[memory], batches=2)
         queue.set_lease(0, memory_bytes=100)
         futures = cede_step.Futures(64, gpu=False)
