@@ -13,14 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/cancel_guard.h"
 #include "base/util.h"
 #include "cede/slice.h"
-#include "libcede/api.h"
 #include "libcede/error.h"
 
 #define CHECKPOINT_VERSION 1U
-#define CHECKPOINT_PART    (1UL << 30) /* of one write(): Linux takes less than 2 GiB */
 
 #define TRIES 100 /* to get PATH.new, while other processes rename it */
 
@@ -79,26 +76,25 @@ static struct checkpoint_head checkpoint_head(const struct cede_checkpoint *c, u
 static int checkpoint_check(struct cede_checkpoint *c, const void *data, size_t bytes)
 {
     c->error[0] = '\0';
-    if (!c->path || !c->path[0] || (bytes && !data))
-        return checkpoint_failed(c, -EINVAL,
-                                 "a checkpoint needs a path, and data where it has "
-                                 "bytes: set `path`");
-    return 0;
+    return c->path && c->path[0] && (data || !bytes)
+               ? 0
+               : checkpoint_failed(c, -EINVAL,
+                                   "a checkpoint needs a path, and data where it has "
+                                   "bytes: set `path`");
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* 0, or -1 and errno. */
 static int checkpoint_put(int fd, const void *data, size_t bytes)
 {
     const char *p = data;
-    while (bytes > 0) {
-        ssize_t n = write(fd, p, min_u64(bytes, CHECKPOINT_PART));
-        if (n < 0 && errno == EINTR)
-            continue;
+    for (ssize_t n; bytes > 0; p += n, bytes -= (size_t)n) {
+        errno = EIO; /* where nothing is written */
+        while ((n = write(fd, p, bytes)) < 0 && errno == EINTR)
+            ;
         if (n <= 0)
-            return n < 0 ? -errno : -EIO;
-        p += n;
-        bytes -= (size_t)n;
+            return -1;
     }
     return 0;
 }
@@ -162,8 +158,7 @@ CEDE_API int cede_checkpoint_write(struct cede_checkpoint *c, uint64_t done, con
                                    size_t bytes)
 {
     char name[PATH_MAX];
-    WHOLE_CALL;
-    CALL(GIVEN(c));
+    LONG_CALL(GIVEN(c));
     int r = checkpoint_check(c, data, bytes);
     if (r < 0)
         return r;
@@ -176,14 +171,9 @@ CEDE_API int cede_checkpoint_write(struct cede_checkpoint *c, uint64_t done, con
     if (fd < 0)
         return fd;
     const struct checkpoint_head h = checkpoint_head(c, done, data, bytes);
-    r = ftruncate(fd, 0) < 0 ? -errno : checkpoint_put(fd, &h, sizeof(h));
-    if (r == 0)
-        r = checkpoint_put(fd, data, bytes);
-    if (r == 0 && fsync(fd) < 0)
+    if (ftruncate(fd, 0) < 0 || checkpoint_put(fd, &h, sizeof(h)) < 0 ||
+        checkpoint_put(fd, data, bytes) < 0 || fsync(fd) < 0 || rename(name, c->path) < 0) {
         r = -errno;
-    if (r == 0 && rename(name, c->path) < 0)
-        r = -errno;
-    if (r < 0) {
         unlink(name); /* so that it takes no room on a full disk */
         return checkpoint_failed(c, r,
                                  "cannot write %s (%zu bytes): %s; the former checkpoint is "
@@ -206,7 +196,7 @@ static ssize_t checkpoint_get(int fd, void *data, size_t bytes)
 {
     size_t got = 0;
     while (got < bytes) {
-        ssize_t n = read(fd, (char *)data + got, min_u64(bytes - got, CHECKPOINT_PART));
+        ssize_t n = read(fd, (char *)data + got, bytes - got);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -269,8 +259,7 @@ CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, voi
 {
     struct stat st;
     struct checkpoint_head h;
-    WHOLE_CALL;
-    CALL(GIVEN(c));
+    LONG_CALL(GIVEN(c));
     int r = checkpoint_check(c, data, bytes);
     if (r < 0)
         return r;
@@ -286,12 +275,9 @@ CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, voi
     if (!S_ISREG(st.st_mode))
         return checkpoint_failed(c, -EBADMSG, "%s is no file: give another path", c->path);
     ssize_t got = checkpoint_get(fd, &h, sizeof(h));
-    if (got >= 0) {
-        r = checkpoint_accept(c, &h, (size_t)got, (uint64_t)st.st_size, bytes);
-        if (r < 0)
-            return r;
-        got = checkpoint_get(fd, data, bytes);
-    }
+    if (got >= 0 && (r = checkpoint_accept(c, &h, (size_t)got, (uint64_t)st.st_size, bytes)) < 0)
+        return r;
+    got = got < 0 ? got : checkpoint_get(fd, data, bytes);
     if (got < 0)
         return checkpoint_failed(c, (int)got, "cannot read the checkpoint %s: %s", c->path,
                                  strerror((int)-got));

@@ -1,8 +1,7 @@
 /* Inside libcede: libcuda, which is never linked but opened at run time, and never closed once
  * open, as it leaves threads and exit handlers behind. One table of its calls; what uses it has a
- * copy, with the calls of that use. Where there is no GPU the host's calls stand in (cuda_host.c),
- * and OpenCL's for slices (cuda_opencl.c). Knows no policy; all calls may be made from several
- * threads at once. */
+ * copy, with the calls of that use. Where there is no GPU the host's calls stand in, and OpenCL's
+ * for slices. Knows no policy; all calls may be made from several threads at once. */
 #ifndef CEDE_LIBCEDE_CUDA_H
 #define CEDE_LIBCEDE_CUDA_H
 
@@ -25,7 +24,7 @@ struct cuda_update_result {
 
 /* What calls are needed for. */
 enum { CUDA_LEASES = 1, CUDA_MEMORY = 2, CUDA_STEPS = 4, CUDA_LEADS = 8, CUDA_GRAPHS = 16 };
-enum { CUDA_GPUS = CUDA_LEASES | CUDA_MEMORY, CUDA_ANY = 31 };
+enum { CUDA_GPUS = CUDA_LEASES | CUDA_MEMORY, CUDA_OWN = CUDA_STEPS | CUDA_LEADS, CUDA_ANY = 31 };
 
 /* Uses, name, and the name under which libcuda exports the present version; the newest is
  * cuGraphExecUpdate_v2: CUDA 12.0, driver 525. Calls without a use may be missing, and are for
@@ -71,16 +70,14 @@ enum { CUDA_GPUS = CUDA_LEASES | CUDA_MEMORY, CUDA_ANY = 31 };
     X(CUDA_STEPS, clear, "cuMemsetD8_v2", (uint64_t address, unsigned char v, size_t bytes))       \
     X(CUDA_STEPS, copy_out, "cuMemcpyDtoHAsync_v2",                                                \
       (void *to, uint64_t from, size_t bytes, void *s))                                            \
-    X(CUDA_STEPS | CUDA_LEADS, host_alloc, "cuMemHostAlloc",                                       \
-      (void **p, size_t bytes, unsigned flags))                                                    \
-    X(CUDA_STEPS | CUDA_LEADS, host_pointer, "cuMemHostGetDevicePointer_v2",                       \
+    X(CUDA_OWN, host_alloc, "cuMemHostAlloc", (void **p, size_t bytes, unsigned flags))            \
+    X(CUDA_OWN, host_pointer, "cuMemHostGetDevicePointer_v2",                                      \
       (uint64_t * address, void *p, unsigned flags))                                               \
-    X(CUDA_STEPS | CUDA_LEADS, host_free, "cuMemFreeHost", (void *p))                              \
-    X(CUDA_STEPS | CUDA_LEADS, module_load, "cuModuleLoadData", (void **m, const void *image))     \
-    X(CUDA_STEPS | CUDA_LEADS, module_unload, "cuModuleUnload", (void *m))                         \
-    X(CUDA_STEPS | CUDA_LEADS, module_function, "cuModuleGetFunction",                             \
-      (void **f, void *m, const char *name))                                                       \
-    X(CUDA_STEPS | CUDA_LEADS, launch, "cuLaunchKernel",                                           \
+    X(CUDA_OWN, host_free, "cuMemFreeHost", (void *p))                                             \
+    X(CUDA_OWN, module_load, "cuModuleLoadData", (void **m, const void *image))                    \
+    X(CUDA_OWN, module_unload, "cuModuleUnload", (void *m))                                        \
+    X(CUDA_OWN, module_function, "cuModuleGetFunction", (void **f, void *m, const char *name))     \
+    X(CUDA_OWN, launch, "cuLaunchKernel",                                                          \
       (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,      \
        unsigned shared_bytes, void *s, void **params, void **extra))                               \
     X(CUDA_GRAPHS, trim, "cuDeviceGraphMemTrim", (int device))                                     \

@@ -14,7 +14,9 @@
 #include <errno.h>
 #include <stdbool.h>
 
+#include "base/cancel_guard.h"
 #include "cede/cede.h"
+#include "libcede/api.h"
 
 /* What this thread is in. Small and initial-exec: see lease.c. */
 struct cede_call {
@@ -45,6 +47,12 @@ static inline void cede_call_end(const struct cede_call *outer)
         cede_call_begin(__func__);                                                                 \
     if (!(needs))                                                                                  \
     return -EINVAL
+
+/* The same of a function that may wait, or that calls the driver, the daemon or functions of the
+ * program. */
+#define LONG_CALL(needs)                                                                           \
+    WHOLE_CALL;                                                                                    \
+    CALL(needs)
 
 /* Sets the text of the call that this thread is in, if it is in one that can fail; the call's name
  * stands in front. Returns r, which is below 0. */

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cancel_guard.h"
-#include "libcede/api.h"
+#include "libcede/clock.h"
 #include "libcede/cuda.h"
 #include "libcede/error.h"
 #include "libcede/pure/future_slots.h"
@@ -77,20 +76,25 @@ static const struct {
                [FUTURE_STORE] = {"cede_future_store", host_store},
                [FUTURE_RESOLVE] = {"cede_future_resolve", host_resolve}};
 
+static int future_failed(struct cede_futures *f, int r, const char *what)
+{
+    return cede_cuda_failed(&f->cu, r, what, &f->error);
+}
+
 static int future_load(struct cede_futures *f)
 {
     void *context;
     f->cu = cede_cuda_host;
-    for (unsigned i = 0; !f->gpu && i < FUTURE_KERNELS; i++)
+    for (unsigned i = 0; i < FUTURE_KERNELS; i++)
         f->kernels[i] = (void *)kernels[i].host;
-    int r = f->gpu ? cede_cuda_here(&f->cu, CUDA_STEPS, &context) : 0;
-    if (r == 0 && f->gpu)
-        r = cede_cuda_failed(&f->cu, f->cu.module_load(&f->module, cede_future_ptx),
-                             "load the future map's kernels", &f->error);
-    for (unsigned i = 0; r == 0 && f->gpu && i < FUTURE_KERNELS; i++)
-        r = cede_cuda_failed(&f->cu,
-                             f->cu.module_function(&f->kernels[i], f->module, kernels[i].name),
-                             "find the future map's kernels", &f->error);
+    if (!f->gpu)
+        return 0;
+    int r = cede_cuda_here(&f->cu, CUDA_STEPS, &context)
+                ?: future_failed(f, f->cu.module_load(&f->module, cede_future_ptx),
+                                 "load the future map's kernels");
+    for (unsigned i = 0; r == 0 && i < FUTURE_KERNELS; i++)
+        r = future_failed(f, f->cu.module_function(&f->kernels[i], f->module, kernels[i].name),
+                          "find the future map's kernels");
     return r;
 }
 
@@ -98,21 +102,14 @@ static int future_set_up(struct cede_futures *f, const struct cede_future_config
 {
     /* `place` is behind the slots */
     size_t slots = c->slots * sizeof(struct future_slot), bytes = slots + 2 * sizeof(uint32_t);
-    int r = cede_slots_new(c->slots, &f->slots);
     f->gpu = !(c->flags & CEDE_FUTURE_NO_GPU);
     f->mask = c->slots - 1;
-    if (r == 0)
-        r = future_load(f);
-    if (r == 0)
-        r = cede_cuda_failed(&f->cu, f->cu.alloc(&f->ring, bytes), "allocate GPU memory",
-                             &f->error);
-    /* The default stream clears it, for which non-blocking streams do not wait. */
-    if (r == 0)
-        r = cede_cuda_failed(&f->cu, f->cu.clear(f->ring, 0, bytes), "clear GPU memory", &f->error);
-    if (r == 0)
-        r = cede_cuda_failed(&f->cu, f->cu.stream_sync(NULL), "clear GPU memory", &f->error);
-    if (r == 0)
-        r = cede_cuda_pinned(&f->cu, sizeof(uint32_t), (void **)&f->missing, &f->missing_at,
+    /* The default stream clears the memory, for which non-blocking streams do not wait. */
+    int r = cede_slots_new(c->slots, &f->slots) ?: future_load(f) ?:
+            future_failed(f, f->cu.alloc(&f->ring, bytes), "allocate GPU memory") ?:
+            future_failed(f, f->cu.clear(f->ring, 0, bytes), "clear GPU memory") ?:
+            future_failed(f, f->cu.stream_sync(NULL), "clear GPU memory") ?:
+            cede_cuda_pinned(&f->cu, sizeof(uint32_t), (void **)&f->missing, &f->missing_at,
                              &f->error);
     f->place = f->ring + slots;
     return r;
@@ -121,8 +118,7 @@ static int future_set_up(struct cede_futures *f, const struct cede_future_config
 CEDE_API int cede_future_open(const struct cede_future_config *config, struct cede_futures **out)
 {
     struct cede_future_config c;
-    WHOLE_CALL;
-    CALL(GIVEN(out));
+    LONG_CALL(GIVEN(out));
     *out = NULL;
     cede_future_defaults(&c);
     c = config ? *config : c;
@@ -178,10 +174,9 @@ static bool future_is_symbol(int64_t symbol)
 CEDE_API int cede_future_release(struct cede_futures *f, int64_t symbol)
 {
     CALL(GIVEN(f));
-    pthread_mutex_lock(&f->lock);
+    HOLD(&f->lock);
     int r =
         future_is_symbol(symbol) ? cede_slots_release(f->slots, (uint32_t)(-symbol - 1)) : -ENOENT;
-    pthread_mutex_unlock(&f->lock);
     return SAY(r, {-ENOENT, "no reservation has this symbol: release each once"});
 }
 
@@ -190,13 +185,12 @@ CEDE_API int cede_future_get_statistics(struct cede_futures *f, struct cede_futu
 {
     CALL(GIVEN(f) && GIVEN(out) && SIZED(size, *out));
     uint32_t tag = *f->missing;
-    pthread_mutex_lock(&f->lock);
+    HOLD(&f->lock);
     *out =
         (struct cede_future_statistics){.slots = f->slots->slots,
                                         .free = slots_free(f->slots),
                                         .missing = tag == UINT32_MAX ? INT64_MIN : -(int64_t)tag};
     memcpy(out->error, f->error.text, sizeof(out->error));
-    pthread_mutex_unlock(&f->lock);
     return 0;
 }
 

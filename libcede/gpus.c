@@ -83,11 +83,17 @@ static int gpus_enter(struct cede_gpus *g, unsigned device, struct gpu_error *e)
     return r ? r : gpus_failed(g, g->cu.push(d->context), "make the context current", device, e);
 }
 
-static void gpus_leave(struct cede_gpus *g)
+/* Returns r. */
+static int gpus_leave(const struct cede_gpus *g, int r)
 {
     void *was;
     g->cu.pop(&was);
+    return r;
 }
+
+/* A call of the driver in the device's primary context. */
+#define IN_CONTEXT(g, device, e, what, call)                                                       \
+    (gpus_enter(g, device, e) ?: gpus_leave(g, gpus_failed(g, call, what, device, e)))
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -159,12 +165,8 @@ static int gpus_start(struct cede_gpus *g, int ordinal, struct gpu_error *e)
             return -ENODEV;
     }
     gpus_find_nvml(g);
-    if (ordinal < 0)
-        return 0;
-    int r = gpus_enter(g, 0, e); /* memory is of the primary context, so that has to be there */
-    if (r == 0)
-        gpus_leave(g);
-    return r;
+    /* Memory is of the primary context, so that has to be there. */
+    return ordinal < 0 ? 0 : gpus_enter(g, 0, e) ?: gpus_leave(g, 0);
 }
 
 static int gpus_open(int ordinal, struct cede_gpus **out, struct gpu_error *e)
@@ -220,10 +222,7 @@ uint64_t cede_gpus_memory(const struct cede_gpus *g, unsigned device)
 int cede_gpus_available(struct cede_gpus *g, unsigned device, uint64_t *bytes, struct gpu_error *e)
 {
     size_t available = 0, all = 0;
-    if (gpus_enter(g, device, e))
-        return -EIO;
-    int r = gpus_failed(g, g->cu.info(&available, &all), "ask for free memory", device, e);
-    gpus_leave(g);
+    int r = IN_CONTEXT(g, device, e, "ask for free memory", g->cu.info(&available, &all));
     *bytes = available;
     return r;
 }
@@ -233,22 +232,14 @@ int cede_gpus_available(struct cede_gpus *g, unsigned device, uint64_t *bytes, s
 int cede_gpus_stream(struct cede_gpus *g, unsigned device, unsigned level, void **out,
                      struct gpu_error *e)
 {
-    int r = gpus_enter(g, device, e);
-    if (r)
-        return r;
-    r = gpus_failed(g, g->cu.stream_create(out, CUDA_STREAM_NONBLOCKING, -(int)level),
-                    "create a stream", device, e);
-    gpus_leave(g);
-    return r;
+    return IN_CONTEXT(g, device, e, "create a stream",
+                      g->cu.stream_create(out, CUDA_STREAM_NONBLOCKING, -(int)level));
 }
 
 void cede_gpus_stream_end(struct cede_gpus *g, unsigned device, void *stream)
 {
     struct gpu_error why;
-    if (gpus_enter(g, device, &why))
-        return;
-    g->cu.stream_destroy(stream);
-    gpus_leave(g);
+    (void)IN_CONTEXT(g, device, &why, "destroy a stream", g->cu.stream_destroy(stream));
 }
 
 void *cede_gpus_context(const struct cede_gpus *g)
@@ -294,8 +285,7 @@ int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsign
         gpus_failed(g, g->cu.function(&fixed, FUNCTION_SHARED, function),
                     "ask for a kernel's shared memory", 0, e);
     struct sm_limits sm = gpus_limits(g, d);
-    gpus_leave(g);
-    if (failed)
+    if (gpus_leave(g, failed))
         return -EIO;
     if (blocks < 1 || sms < 1 || !sm.threads) {
         snprintf(e->text, sizeof(e->text),
@@ -337,20 +327,13 @@ const char *cede_gpus_unmanaged(const struct cede_gpus *g)
 
 int cede_gpus_allocate(struct cede_gpus *g, uint64_t bytes, uint64_t *address, struct gpu_error *e)
 {
-    if (gpus_enter(g, 0, e))
-        return -EIO;
-    int code = g->cu.alloc(address, bytes), r = gpus_failed(g, code, "allocate memory", 0, e);
-    gpus_leave(g);
+    int code = 0, r = IN_CONTEXT(g, 0, e, "allocate memory", code = g->cu.alloc(address, bytes));
     return code == CUDA_NO_MEMORY ? -ENOMEM : r;
 }
 
 int cede_gpus_deallocate(struct cede_gpus *g, uint64_t address, struct gpu_error *e)
 {
-    if (gpus_enter(g, 0, e))
-        return -EIO;
-    int r = gpus_failed(g, g->cu.dealloc(address), "free memory", 0, e);
-    gpus_leave(g);
-    return r;
+    return IN_CONTEXT(g, 0, e, "free memory", g->cu.dealloc(address));
 }
 
 int cede_gpus_advise(struct cede_gpus *g, const struct cede_range *range, struct gpu_error *e)
@@ -380,27 +363,21 @@ int cede_gpus_prefetch(struct cede_gpus *g, const struct cede_range *range, void
                        struct gpu_error *e)
 {
     const struct cuda_location here = {LOCATION_DEVICE, g->gpus[0].device};
-    int r = 0;
-    if (gpus_enter(g, 0, e))
-        return -EIO;
-    if (!*stream)
-        r = g->cu.stream_create(stream, CUDA_STREAM_NONBLOCKING, 0);
-    if (r)
+    const uint64_t at = range->address, bytes = range->bytes;
+    int r = *stream ? 0 : cede_gpus_stream(g, 0, 0, stream, e);
+    if (r) {
         *stream = NULL;
-    else
-        r = g->cu.prefetch2 ? g->cu.prefetch2(range->address, range->bytes, here, 0, *stream)
-                            : g->cu.prefetch(range->address, range->bytes, here.id, *stream);
-    gpus_leave(g);
-    return gpus_failed(g, r, "prefetch a range", 0, e);
+        return r;
+    }
+    return IN_CONTEXT(g, 0, e, "prefetch a range",
+                      g->cu.prefetch2 ? g->cu.prefetch2(at, bytes, here, 0, *stream)
+                                      : g->cu.prefetch(at, bytes, here.id, *stream));
 }
 
 int cede_gpus_finish(struct cede_gpus *g, void *stream, struct gpu_error *e)
 {
-    if (gpus_enter(g, 0, e))
-        return -EIO;
-    int r = gpus_failed(g, g->cu.stream_sync(stream), "wait for a prefetch", 0, e);
-    g->cu.stream_destroy(stream);
-    gpus_leave(g);
+    int r = IN_CONTEXT(g, 0, e, "wait for a prefetch", g->cu.stream_sync(stream));
+    cede_gpus_stream_end(g, 0, stream);
     return r;
 }
 

@@ -7,7 +7,6 @@
  * its time is up, whatever became of the program. */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +93,7 @@ static void *lead_thread(void *arg)
     struct lead *l = arg;
     prctl(PR_SET_NAME, "cede-lead");
     prctl(PR_SET_TIMERSLACK, 1UL);
-    pthread_mutex_lock(&l->lock);
+    HOLD(&l->lock);
     while (!l->stop) {
         if (!l->planned)
             pthread_cond_wait(&l->wake, &l->lock);
@@ -103,7 +102,6 @@ static void *lead_thread(void *arg)
         else
             lead_launch(l);
     }
-    pthread_mutex_unlock(&l->lock);
     return NULL;
 }
 
@@ -112,7 +110,7 @@ uint32_t cede_lead_begin(struct lead *l, uint64_t now, uint64_t expected_ns)
     struct lead_plan p;
     uint32_t number = 0;
     WHOLE_CALL;
-    pthread_mutex_lock(&l->lock);
+    HOLD(&l->lock);
     l->waiting++;
     /* While work runs or a lead is out, the GPU is with this program, or will be. */
     bool here = l->running || now < l->gone_ns;
@@ -127,14 +125,13 @@ uint32_t cede_lead_begin(struct lead *l, uint64_t now, uint64_t expected_ns)
         else
             pthread_cond_signal(&l->wake);
     }
-    pthread_mutex_unlock(&l->lock);
     return number;
 }
 
 uint64_t cede_lead_queued(struct lead *l, uint32_t number, uint64_t now, uint64_t expected_ns)
 {
     uint64_t launched_ns = 0;
-    pthread_mutex_lock(&l->lock);
+    HOLD(&l->lock);
     l->waiting -= l->waiting > 0;
     l->running++;
     cede_lead_learn(&l->timing, (int64_t)(now - expected_ns));
@@ -143,13 +140,12 @@ uint64_t cede_lead_queued(struct lead *l, uint32_t number, uint64_t now, uint64_
         l->words[1] = number;
         launched_ns = number == l->launched ? l->launched_ns : 0;
     }
-    pthread_mutex_unlock(&l->lock);
     return launched_ns;
 }
 
 void cede_lead_end(struct lead *l, uint32_t number, bool queued)
 {
-    pthread_mutex_lock(&l->lock);
+    HOLD(&l->lock);
     unsigned *count = queued ? &l->running : &l->waiting;
     *count -= *count > 0;
     if (number && number == l->number) {
@@ -159,7 +155,6 @@ void cede_lead_end(struct lead *l, uint32_t number, bool queued)
             l->gone_ns = 0;
         }
     }
-    pthread_mutex_unlock(&l->lock);
 }
 
 static void lead_free(struct lead *l)
@@ -196,16 +191,6 @@ static bool lead_set_up(struct lead *l)
     return l->cu.host_pointer(&l->gpu_words, words, 0) == 0;
 }
 
-static int lead_start_thread(struct lead *l)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int r = pthread_create(&l->thread, NULL, lead_thread, l);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return -r;
-}
-
 int cede_lead_open(uint64_t keep_ns, struct lead **out)
 {
     struct lead *l = calloc(1, sizeof(*l));
@@ -218,7 +203,7 @@ int cede_lead_open(uint64_t keep_ns, struct lead **out)
     if (!r && !lead_set_up(l))
         r = -EIO;
     if (!r)
-        r = lead_start_thread(l);
+        r = thread_start(&l->thread, lead_thread, l);
     if (r)
         lead_free(l);
     else

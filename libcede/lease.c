@@ -476,9 +476,3 @@ void cede_lease_wake_owners(void)
         pthread_mutex_unlock(&p->lock);
     }
 }
-
-__attribute__((constructor)) static void lease_watch_owners(void)
-{
-    static struct owner_waker waker = {.wake = cede_lease_wake_owners};
-    cede_owner_add_waker(&waker);
-}

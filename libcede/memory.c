@@ -11,8 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cancel_guard.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 
@@ -261,8 +259,7 @@ CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct ce
     struct cede_memory_config c;
     struct cede_memory *m = cede_memory_table;
     int r = 0;
-    WHOLE_CALL;
-    CALL(GIVEN(out));
+    LONG_CALL(GIVEN(out));
     *out = NULL;
     cede_memory_defaults(&c);
     c = config ? *config : c;
@@ -297,8 +294,7 @@ CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct ce
 
 CEDE_API int cede_memory_close(struct cede_memory *m)
 {
-    WHOLE_CALL;
-    CALL(ALWAYS);
+    LONG_CALL(ALWAYS);
     pthread_mutex_lock(&handles_lock);
     if (cede_memory_enter(m) < 0) {
         pthread_mutex_unlock(&handles_lock);
@@ -322,8 +318,7 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
 
 CEDE_API int cede_memory_pressure(struct cede_memory *m)
 {
-    WHOLE_CALL;
-    CALL(ALWAYS);
+    LONG_CALL(ALWAYS);
     int r = cede_memory_enter(m);
     if (r)
         return r;
@@ -387,8 +382,7 @@ static int memory_users(struct cede_memory *m, struct cede_memory_user v[static 
 CEDE_API int cede_memory_users(struct cede_memory *m, struct cede_memory_user *users, unsigned n)
 {
     struct cede_memory_user v[USERS_MAX];
-    WHOLE_CALL;
-    CALL(n == 0 || GIVEN(users));
+    LONG_CALL(n == 0 || GIVEN(users));
     int r = cede_memory_enter(m);
     if (r)
         return r;
@@ -403,8 +397,7 @@ CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
 {
     struct cede_memory_user v[USERS_MAX];
     size_t at = 0;
-    WHOLE_CALL;
-    CALL(GIVEN(text) && IS(size, "size is 0: give that of the text"));
+    LONG_CALL(GIVEN(text) && IS(size, "size is 0: give that of the text"));
     int r = cede_memory_enter(m);
     if (r)
         return r;

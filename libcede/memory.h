@@ -14,7 +14,6 @@
 #include "cede/memory.h"
 #include "libcede/gpus.h"
 #include "libcede/owner.h"
-#include "libcede/pure/needs.h"
 #include "libcede/pure/rooms.h"
 
 struct room_waiter {

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/cancel_guard.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/handle.h"
@@ -148,12 +146,6 @@ void cede_memory_wake_owners(void)
     }
 }
 
-__attribute__((constructor)) static void memory_watch_owners(void)
-{
-    static struct owner_waker waker = {.wake = cede_memory_wake_owners};
-    cede_owner_add_waker(&waker);
-}
-
 /* ---- reservations ---------------------------------------------------------------------------- */
 
 static struct cede_reservation memory_reservation(const struct cede_memory *m, uint64_t id,
@@ -172,8 +164,7 @@ static bool memory_has(const struct cede_memory *m, const struct cede_reservatio
 
 CEDE_API int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes)
 {
-    WHOLE_CALL;
-    CALL(ALWAYS);
+    LONG_CALL(ALWAYS);
     int r = cede_memory_enter(m);
     if (r)
         return r;
@@ -187,8 +178,7 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_tim
                                  struct cede_reservation *out)
 {
     uint64_t id;
-    WHOLE_CALL;
-    CALL(TIMEOUT(timeout_us) && GIVEN(out) && MEMORY_SOME(bytes));
+    LONG_CALL(TIMEOUT(timeout_us) && GIVEN(out) && MEMORY_SOME(bytes));
     int r = cede_memory_enter(m);
     if (r)
         return r;
@@ -200,8 +190,7 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_tim
 
 CEDE_API int cede_memory_release(const struct cede_reservation *r)
 {
-    WHOLE_CALL;
-    CALL(GIVEN(r) && IS(r->opaque[0], "the reservation is all 0: give one that was set"));
+    LONG_CALL(GIVEN(r) && IS(r->opaque[0], "the reservation is all 0: give one that was set"));
     struct cede_memory *m = &cede_memory_table[r->opaque[0] % CEDE_MEMORIES_MAX];
     if (cede_memory_enter(m) < 0)
         return cede_fail(-ESTALE, "its handle is closed: memory was freed by that");
@@ -295,8 +284,7 @@ static int memory_allocate_from(struct cede_memory *m, const struct cede_reserva
 CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reservation *from,
                                   uint64_t bytes, cede_timeout timeout_us, uint64_t *address)
 {
-    WHOLE_CALL;
-    CALL(TIMEOUT(timeout_us) && GIVEN(address) && MEMORY_SOME(bytes));
+    LONG_CALL(TIMEOUT(timeout_us) && GIVEN(address) && MEMORY_SOME(bytes));
     int r = cede_memory_enter(m);
     if (r)
         return r;
@@ -317,8 +305,7 @@ CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reser
 CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
 {
     const struct allocation key = {.address = address};
-    WHOLE_CALL;
-    CALL(ALWAYS);
+    LONG_CALL(ALWAYS);
     int r = cede_memory_enter(m);
     if (r)
         return r;
@@ -468,10 +455,9 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
                                  unsigned nranges, cede_timeout timeout_us,
                                  struct cede_lease *lease, struct cede_reservation *room)
 {
-    WHOLE_CALL;
-    CALL(TIMEOUT(timeout_us) && GIVEN(lease) && GIVEN(room) &&
-         IS(nranges <= CEDE_RANGES_MAX, "%u ranges: give at most CEDE_RANGES_MAX", nranges) &&
-         (nranges == 0 || GIVEN(ranges)));
+    LONG_CALL(TIMEOUT(timeout_us) && GIVEN(lease) && GIVEN(room) &&
+              IS(nranges <= CEDE_RANGES_MAX, "%u ranges: give at most CEDE_RANGES_MAX", nranges) &&
+              (nranges == 0 || GIVEN(ranges)));
     int r = cede_memory_enter(m);
     if (r)
         return r;

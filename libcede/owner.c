@@ -18,17 +18,3 @@ int cede_owner_fail(const struct lease_owner *o, int r)
                      why == -ECANCELED ? "the scope is cancelled"
                                        : "the scope's time-out has passed");
 }
-
-static struct owner_waker *wakers;
-
-void cede_owner_add_waker(struct owner_waker *w)
-{
-    w->next = wakers;
-    wakers = w;
-}
-
-void cede_owner_wake_all(void)
-{
-    for (const struct owner_waker *w = wakers; w; w = w->next)
-        w->wake();
-}

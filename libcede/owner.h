@@ -43,16 +43,6 @@ static inline int owner_stopped(const struct lease_owner *o)
  * alone. */
 int cede_owner_fail(const struct lease_owner *o, int r);
 
-/* What has threads wait for an owner (pools, memories, queues) makes them ask whether it is
- * stopped. Each registers once, before main(). */
-struct owner_waker {
-    void (*wake)(void); /* takes locks */
-    struct owner_waker *next;
-};
-void cede_owner_add_waker(struct owner_waker *w);
-/* Wakes all of these. To be called without a lock. */
-void cede_owner_wake_all(void);
-
 /* cede_acquire() for an owner, or NULL. What stopped() returns as soon as it is not 0. */
 int cede_lease_acquire(struct cede_pool *p, struct lease_owner *owner, int device,
                        const char *kernel, const struct cede_shape *shape, cede_timeout timeout_us,
@@ -62,9 +52,10 @@ int cede_lease_acquire(struct cede_pool *p, struct lease_owner *owner, int devic
 int cede_lease_check(struct cede_pool *p, int device, const char *kernel,
                      const struct cede_shape *shape);
 
-/* Their threads ask whether their owner is stopped. */
+/* Their threads that wait for an owner ask whether it is stopped. They take locks. */
 void cede_lease_wake_owners(void);
 void cede_memory_wake_owners(void);
+void cede_queue_wake_owners(void);
 
 /* Releases what an owner still has of any pool. */
 void cede_lease_release_all(const struct lease_owner *owner);

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cancel_guard.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/queue_impl.h"
@@ -145,10 +143,8 @@ CEDE_API int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned
                                   uint64_t batch_wait_us, uint64_t expected_us)
 {
     CALL(GIVEN(q) && SETTINGS(cede_setting("model", model, 0, CEDE_QUEUE_MODELS - 1)));
-    pthread_mutex_lock(&q->lock);
-    int r = queue_set_models(q, model, model, batch_max, batch_wait_us, expected_us);
-    pthread_mutex_unlock(&q->lock);
-    return r;
+    HOLD(&q->lock);
+    return queue_set_models(q, model, model, batch_max, batch_wait_us, expected_us);
 }
 
 /* How many requests of so many bytes a batch may have, on any device. */
@@ -182,12 +178,11 @@ CEDE_API int cede_queue_set_lease(struct cede_queue *q, unsigned model, const ch
         r = queue_most(q, shape->memory_bytes, &most);
     if (r)
         return r;
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     struct queue_model *m = &q->models[model];
     m->most = most;
     snprintf(m->kernel, sizeof(m->kernel), "%s", kernel ? kernel : "");
     m->shape = shape ? *shape : (struct cede_shape){0};
-    pthread_mutex_unlock(&q->lock);
     return 0;
 }
 
@@ -305,11 +300,10 @@ static void queue_cancelled(struct cede_queue *q, uint64_t ticket)
 CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
 {
     CALL(GIVEN(q));
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     int r = cede_requests_cancel(q->requests, ticket);
     if (r == 0)
         queue_cancelled(q, ticket);
-    pthread_mutex_unlock(&q->lock);
     return SAY(r, {-EBUSY, "the request runs: wait for its batch"},
                {-ENOENT, "no waiting request has this ticket: it has ended, or never was"});
 }
@@ -327,7 +321,7 @@ void cede_queue_end_waits(struct cede_queue *q)
     queue_wake_asking(q);
 }
 
-static void queue_wake_owners(void)
+void cede_queue_wake_owners(void)
 {
     struct cede_queue *q;
     pthread_mutex_lock(&list_lock);
@@ -341,20 +335,13 @@ static void queue_wake_owners(void)
     pthread_mutex_unlock(&list_lock);
 }
 
-__attribute__((constructor)) static void queue_watch_owners(void)
-{
-    static struct owner_waker waker = {.wake = queue_wake_owners};
-    cede_owner_add_waker(&waker);
-}
-
 CEDE_API void cede_queue_shutdown(struct cede_queue *q)
 {
     if (!q)
         return;
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     q->shut = true;
     cede_queue_end_waits(q);
-    pthread_mutex_unlock(&q->lock);
 }
 
 CEDE_API int cede_queue_reclaim(struct cede_queue *q, void **user)
@@ -362,7 +349,7 @@ CEDE_API int cede_queue_reclaim(struct cede_queue *q, void **user)
     struct request w;
     int r = -ENOENT;
     CALL(GIVEN(q) && GIVEN(user));
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     if (!q->shut) {
         r = -EBUSY;
     } else if (cede_requests_reclaim(q->requests, &w)) {
@@ -370,7 +357,6 @@ CEDE_API int cede_queue_reclaim(struct cede_queue *q, void **user)
         queue_cancelled(q, w.id);
         r = 0;
     }
-    pthread_mutex_unlock(&q->lock);
     return SAY(r, {-EBUSY, "the queue is not shut down: call cede_queue_shutdown() first"},
                {-ENOENT, "no waiting request is left"});
 }
@@ -405,10 +391,9 @@ CEDE_API int cede_queue_get_statistics(struct cede_queue *q, struct cede_queue_s
                                        size_t size)
 {
     CALL(GIVEN(q) && GIVEN(out) && SIZED(size, *out));
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     *out = q->s;
     out->p50_us = cede_estimate_get(&q->latency, 0.5, 0) / NSEC_PER_USEC;
     out->p99_us = cede_estimate_get(&q->latency, 0.99, 0) / NSEC_PER_USEC;
-    pthread_mutex_unlock(&q->lock);
     return 0;
 }

@@ -2,13 +2,10 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/cancel_guard.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/pure/request_plan.h"
 #include "libcede/queue_impl.h"
-#include "libcede/queue_take.h"
 
 #define POLL_NS NSEC_PER_MSEC /* until a caller that does not wait asks for room again */
 
@@ -102,6 +99,8 @@ static void queue_give_back(struct cede_queue *q, struct queue_grant *g)
 static bool queue_serves(const struct cede_queue *q, const struct queue_grant *g, int have,
                          const struct cede_shape *shape)
 {
+    if (!q->config.pool && !q->config.memory)
+        return true;
     return (!q->config.pool || g->lease.opaque[0]) &&
            (!q->config.memory ||
             (g->room.opaque[0] && shape->memory_bytes && shape->memory_bytes <= g->room.bytes)) &&
@@ -181,32 +180,23 @@ static void queue_start(struct cede_queue *q, uint32_t slot, uint64_t now,
     cede_queue_end_waits(q);
 }
 
-static int queue_try_next(struct cede_queue *q, unsigned device, uint32_t most, uint64_t now,
-                          uint64_t end_ns, struct cede_queue_batch *b, uint64_t *wake_ns)
+static int queue_try_next(struct cede_queue *q, unsigned device, uint32_t most, uint64_t end_ns,
+                          struct cede_queue_batch *b, uint64_t *wake_ns)
 {
     struct queue_device *d = &q->devices[device];
     struct queue_grant grant = {.most = most};
-    struct cede_shape unused;
-    uint32_t n = most, slot;
+    uint32_t slot;
     bool again = false;
-    int r;
     *wake_ns = TIME_NEVER;
     if (queue_over(q))
         return -ESHUTDOWN;
     if (d->asking)
         return -EBUSY;
-    if (queue_grants(q)) {
-        d->asking = true;
-        r = queue_grant(q, b, device, &slot, end_ns, &grant, &again, wake_ns);
-        d->asking = false;
-        now = cede_clock_now_ns();
-    } else {
-        r = cede_requests_next_batch(q->requests, device, now, q->out, &n, &slot, wake_ns);
-        if (r == 0)
-            queue_describe(q, device, n, now, b, &unused);
-    }
+    d->asking = true;
+    int r = queue_grant(q, b, device, &slot, end_ns, &grant, &again, wake_ns);
+    d->asking = false;
     if (r == 0)
-        queue_start(q, slot, now, b, &grant);
+        queue_start(q, slot, cede_clock_now_ns(), b, &grant);
     if (d->waiters && q->config.batches > 1 && (again || (r != -EAGAIN && r != -EBUSY)))
         pthread_cond_signal(&d->changed); /* another thread may have the next one */
     return r;
@@ -219,16 +209,15 @@ int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_t
     WHOLE_CALL;
     if (!SETTINGS(cede_setting("device", device, 0, q->config.devices - 1)))
         return -EINVAL;
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     struct queue_device *d = &q->devices[device];
     uint64_t now = cede_clock_now_ns(), wake_ns;
     const struct lease_owner *here = cede_owner_here();
     uint64_t end = min_u64(timeout_end(timeout_us, now, CEDE_TIMEOUT_FOREVER),
                            here && timeout_us ? here->deadline_ns : TIME_NEVER);
     q->inside++;
-    while (
-        (r = owner_stopped(here)) == 0 &&
-        ((r = queue_try_next(q, device, most, now, end, b, &wake_ns)) == -EAGAIN || r == -EBUSY)) {
+    while ((r = owner_stopped(here)) == 0 &&
+           ((r = queue_try_next(q, device, most, end, b, &wake_ns)) == -EAGAIN || r == -EBUSY)) {
         now = cede_clock_now_ns();
         if (now >= end) {
             b->retry_us = timeout_left(wake_ns, now);
@@ -243,13 +232,11 @@ int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_t
         else
             pthread_cond_timedwait(&d->changed, &q->lock, &t);
         d->waiters--;
-        now = cede_clock_now_ns();
     }
     if (r)
         b->n = 0;
     if (--q->inside == 0 && q->closed)
         pthread_cond_broadcast(&q->left);
-    pthread_mutex_unlock(&q->lock);
     return SAY(cede_owner_fail(here, r),
                {-EAGAIN, "no batch is to run now: ask again after retry_us"},
                {-ETIMEDOUT, "no batch came in time: ask again"},
@@ -299,7 +286,7 @@ static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, b
 int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool failed)
 {
     int r = -ENOENT;
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     uint32_t slots = batch && device < q->config.devices ? q->config.batches : 0;
     for (uint32_t i = device * slots; i < (device + 1) * slots; i++) {
         if (q->slots[i].id != batch)
@@ -310,7 +297,6 @@ int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool f
         queue_end_batch(q, i, now, failed);
         r = 0;
     }
-    pthread_mutex_unlock(&q->lock);
     return SAY(r, {-ENOENT, "the batch does not run: hand it back once, unchanged"});
 }
 

@@ -104,13 +104,14 @@ static inline bool queue_over(const struct cede_queue *q)
     return q->closed || (q->shut && !q->s.waiting);
 }
 
-static inline bool queue_grants(const struct cede_queue *q)
-{
-    return q->config.pool || q->config.memory;
-}
-
 /* Gives back what there is. Without the lock: a memory may call the program. */
 void cede_queue_give_back(struct queue_grant *g);
+
+/* cede_queue_next() for batches of at most `most` requests. Without the lock. */
+int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_timeout timeout_us,
+                    struct cede_queue_batch *b);
+/* cede_queue_done() of the batch with that id on that device. Without the lock. */
+int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool failed);
 
 /* Ends what waits for batches if there will be none. */
 void cede_queue_end_waits(struct cede_queue *q);

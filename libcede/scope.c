@@ -4,14 +4,11 @@
  * held when a pool's or another scope's is taken. */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/cancel_guard.h"
 #include "cede/scope.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/owner.h"
@@ -60,6 +57,14 @@ CEDE_API int cede_scope_cancelled(const struct cede_scope *s)
     return s && scope_stopped(s) != 0;
 }
 
+/* To be called without a lock. */
+static void scope_wake_all(void)
+{
+    cede_lease_wake_owners();
+    cede_memory_wake_owners();
+    cede_queue_wake_owners();
+}
+
 /* Drops the tasks that have not begun. */
 static void scope_stop_locked(struct cede_scope *s, int why)
 {
@@ -82,7 +87,7 @@ CEDE_API void cede_scope_cancel(struct cede_scope *s)
     if (!s->joined)
         scope_stop_locked(s, -ECANCELED);
     pthread_mutex_unlock(&s->lock);
-    cede_owner_wake_all();
+    scope_wake_all();
 }
 
 /* Runs the first task; called and left with the lock held, which it gives up for the task. */
@@ -119,7 +124,7 @@ static void scope_run_one(struct cede_scope *s)
             snprintf(s->said, sizeof(s->said), "it returned %d: %s", r, cede_errno_words(why));
         scope_stop_locked(s, why);
         pthread_mutex_unlock(&s->lock);
-        cede_owner_wake_all(); /* this task still counts as running, so the scope stays */
+        scope_wake_all(); /* this task still counts as running, so the scope stays */
         pthread_mutex_lock(&s->lock);
     }
     if (--s->running == 0)
@@ -129,7 +134,7 @@ static void scope_run_one(struct cede_scope *s)
 static void *scope_thread(void *arg)
 {
     struct cede_scope *s = arg;
-    pthread_mutex_lock(&s->lock);
+    HOLD(&s->lock);
     while (!s->over) {
         if (s->first) {
             scope_run_one(s);
@@ -139,21 +144,7 @@ static void *scope_thread(void *arg)
         pthread_cond_wait(&s->change, &s->lock);
         s->idle--;
     }
-    pthread_mutex_unlock(&s->lock);
     return NULL;
-}
-
-/* Adds a thread with all signals blocked: they are for the program's own threads. If it cannot be
- * started, the others and the thread that joins run the tasks. */
-static void scope_add_thread_locked(struct cede_scope *s)
-{
-    sigset_t all, was;
-    sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &was))
-        return;
-    if (pthread_create(&s->threads[s->nthreads], NULL, scope_thread, s) == 0)
-        s->nthreads++;
-    pthread_sigmask(SIG_SETMASK, &was, NULL);
 }
 
 CEDE_API int cede_scope_open(struct cede_scope **out, struct cede_scope *parent, unsigned threads,
@@ -206,8 +197,10 @@ CEDE_API int cede_scope_fork(struct cede_scope *s, cede_task task, void *arg)
         s->last = &t->next;
         if (s->idle || s->joining)
             pthread_cond_broadcast(&s->change);
-        if (s->nthreads < s->max && (!s->idle || t != s->first))
-            scope_add_thread_locked(s);
+        /* If it cannot be started, the others and the thread that joins run the tasks. */
+        if (s->nthreads < s->max && (!s->idle || t != s->first) &&
+            thread_start(&s->threads[s->nthreads], scope_thread, s) == 0)
+            s->nthreads++;
     }
     pthread_mutex_unlock(&s->lock);
     if (r)
@@ -273,15 +266,13 @@ static int scope_join(struct cede_scope *s)
 
 CEDE_API int cede_scope_join(struct cede_scope *s)
 {
-    WHOLE_CALL;
-    CALL(ALWAYS);
+    LONG_CALL(ALWAYS);
     return !s ? 0 : scope_inside(s) ? scope_say(-EDEADLK) : scope_join(s);
 }
 
 CEDE_API int cede_scope_close(struct cede_scope *s)
 {
-    WHOLE_CALL;
-    CALL(ALWAYS);
+    LONG_CALL(ALWAYS);
     if (!s || scope_inside(s))
         return s ? scope_say(-EDEADLK) : 0;
     cede_scope_cancel(s);

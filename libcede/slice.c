@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/cancel_guard.h"
 #include "cede/slice.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/cuda.h"
 #include "libcede/error.h"
@@ -334,8 +332,7 @@ static int slice_run(const struct cede_slice_config *config, struct cede_slice_p
 CEDE_API int cede_slice_run(const struct cede_slice_config *config,
                             struct cede_slice_progress *progress)
 {
-    WHOLE_CALL;
-    CALL(GIVEN(config) && GIVEN(progress));
+    LONG_CALL(GIVEN(config) && GIVEN(progress));
     progress->error[0] = '\0';
     if (!slice_valid(config, progress)) {
         const char *text = cede_error_text();

@@ -1,6 +1,6 @@
 /* libcede: the overlap loop; see cede/step.h. Calls the program's functions and the GPU in the
- * order that the pure part says (pure/step_order.h); times are summed up by pure/step_times.h. The
- * lock is for what other threads call, and is never held while the program or the GPU is called. */
+ * order that the pure part says (pure/step_order.h). The lock is for what other threads call, and
+ * is never held while the program or the GPU is called. */
 #include "cede/step.h"
 
 #include <errno.h>
@@ -9,16 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cancel_guard.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/cuda.h"
 #include "libcede/error.h"
 #include "libcede/future.h"
 #include "libcede/owner.h"
 #include "libcede/pure/step_order.h"
-#include "libcede/pure/step_times.h"
-#include "libcede/queue_take.h"
+#include "libcede/queue_impl.h"
 
 #define LANES (CEDE_STEP_DEPTH_MAX + 1)
 
@@ -40,12 +37,17 @@ struct cede_step_loop {
     uint64_t launched;             /* number of the last step */
     pthread_mutex_t lock;          /* what follows; `inside` for the others of its thread as well */
     struct step_order *order;
-    struct step_times times;
-    struct cede_step_statistics s;
-    uint64_t *taken; /* with a queue: by a request's slot, its batch */
-    bool inside;     /* a thread is in cede_step_once() or cede_step_close() */
-    bool scheduling; /* `schedule` is called */
-    bool failed;     /* step `launched` was not launched; what follows waits for its end */
+    struct cede_step_statistics s; /* its times in ns, until they are asked for */
+    /* CPU time is exposed while the GPU has nothing to do: between the end of a step and the
+     * beginning of the next, and while a step is launched into an empty stream. The rest of it is
+     * hidden. */
+    uint64_t exposed_ns;
+    uint64_t last_ns; /* of `finish`, since the end of the latest step */
+    bool going;       /* a step was launched since there was nothing to do */
+    uint64_t *taken;  /* with a queue: by a request's slot, its batch */
+    bool inside;      /* a thread is in cede_step_once() or cede_step_close() */
+    bool scheduling;  /* `schedule` is called */
+    bool failed;      /* step `launched` was not launched; what follows waits for its end */
 };
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -142,8 +144,7 @@ static bool step_valid(const struct cede_step_config *c)
 
 CEDE_API int cede_step_open(const struct cede_step_config *config, struct cede_step_loop **out)
 {
-    WHOLE_CALL;
-    CALL(GIVEN(out));
+    LONG_CALL(GIVEN(out));
     *out = NULL;
     if (!GIVEN(config) || !step_valid(config))
         return -EINVAL;
@@ -164,10 +165,9 @@ CEDE_API int cede_step_open(const struct cede_step_config *config, struct cede_s
 /* -EDEADLK: one of the program's functions calls. */
 static int step_enter(struct cede_step_loop *l)
 {
-    pthread_mutex_lock(&l->lock);
+    HOLD(&l->lock);
     int r = l->inside ? -EDEADLK : 0;
     l->inside = true;
-    pthread_mutex_unlock(&l->lock);
     return SAY(r, {-EDEADLK, "a function of the program calls it: return from that first"});
 }
 
@@ -193,8 +193,7 @@ static void step_tell_left(struct cede_step_loop *l)
 
 CEDE_API int cede_step_close(struct cede_step_loop *l)
 {
-    WHOLE_CALL;
-    CALL(ALWAYS);
+    LONG_CALL(ALWAYS);
     int r = l ? step_enter(l) : 0;
     if (!l || r)
         return r;
@@ -223,30 +222,27 @@ CEDE_API int cede_step_join(struct cede_step_loop *l, void *user, struct cede_sc
     CALL(TIMEOUT(timeout_us) && GIVEN(l) && GIVEN(id) &&
          IS(!l->config.queue, "the loop takes its requests from its queue: submit them there"));
     uint64_t deadline = timeout_end(timeout_us, cede_clock_now_ns(), CEDE_TIMEOUT_FOREVER);
-    pthread_mutex_lock(&l->lock);
+    HOLD(&l->lock);
     int r = cede_order_join(l->order, user, scope, deadline, id);
     l->s.joined += r == 0;
-    pthread_mutex_unlock(&l->lock);
     return SAY(r, {-ENOSPC, "`requests` have joined: try again when one has left"});
 }
 
 CEDE_API int cede_step_leave(struct cede_step_loop *l, uint64_t id, int reason)
 {
     CALL(GIVEN(l));
-    pthread_mutex_lock(&l->lock);
-    int r = cede_order_leave(l->order, id, reason);
-    pthread_mutex_unlock(&l->lock);
-    return SAY(r, {-ENOENT, "no request of this id has joined, or it has left: leave once"});
+    HOLD(&l->lock);
+    return SAY(cede_order_leave(l->order, id, reason),
+               {-ENOENT, "no request of this id has joined, or it has left: leave once"});
 }
 
 CEDE_API int cede_step_add(struct cede_step_loop *l, uint64_t id, int64_t *symbol)
 {
     int64_t unwanted;
     CALL(GIVEN(l));
-    pthread_mutex_lock(&l->lock);
-    int r = l->scheduling ? cede_order_add(l->order, id, symbol ? symbol : &unwanted) : -EPERM;
-    pthread_mutex_unlock(&l->lock);
-    return SAY(r, {-EPERM, "only `schedule` may add requests: call it there"},
+    HOLD(&l->lock);
+    return SAY(l->scheduling ? cede_order_add(l->order, id, symbol ? symbol : &unwanted) : -EPERM,
+               {-EPERM, "only `schedule` may add requests: call it there"},
                {-EALREADY, "the request is in this step: add it once"},
                {-ENOENT, "no request of this id has joined, or it has left"},
                {-ENOSPC, "`batch` requests are in this step: leave the others to the next"});
@@ -294,9 +290,8 @@ static int step_may_begin(struct cede_step_loop *l)
     cede_future_get_statistics(l->config.futures, &s, sizeof(s));
     if (s.free >= l->config.batch)
         return 1;
-    pthread_mutex_lock(&l->lock);
+    HOLD(&l->lock);
     l->s.blocked += running > 0;
-    pthread_mutex_unlock(&l->lock);
     return running ? 0 : -ENOBUFS;
 }
 
@@ -339,9 +334,8 @@ static int step_launch_marked(struct cede_step_loop *l, struct step_lane *n, str
 
 static void step_note_error(struct cede_step_loop *l, const struct gpu_error *e)
 {
-    pthread_mutex_lock(&l->lock);
+    HOLD(&l->lock);
     memcpy(l->s.error, e->text, sizeof(l->s.error));
-    pthread_mutex_unlock(&l->lock);
 }
 
 static void step_launch(struct cede_step_loop *l, const struct order_step *o, uint64_t schedule_ns)
@@ -363,7 +357,12 @@ static void step_launch(struct cede_step_loop *l, const struct order_step *o, ui
         step_note_error(l, &e);
     pthread_mutex_lock(&l->lock);
     cede_order_launched(l->order, s->symbol);
-    n->follows = cede_times_launched(&l->times, schedule_ns, launch_ns, empty);
+    n->follows = l->going;
+    l->s.schedule_us += schedule_ns;
+    l->s.launch_us += launch_ns;
+    l->exposed_ns += (empty ? launch_ns : 0) + (n->follows ? 0 : schedule_ns);
+    l->last_ns = 0; /* it is in the gap that will be seen */
+    l->going = true;
     pthread_mutex_unlock(&l->lock);
     l->launched = o->number;
     l->failed = s->error != 0;
@@ -490,7 +489,12 @@ static int step_finish(struct cede_step_loop *l)
     uint64_t finish_ns = cede_clock_now_ns() - from;
     pthread_mutex_lock(&l->lock);
     cede_order_finished(l->order);
-    cede_times_finished(&l->times, wait_ns, finish_ns, gpu, gap, empty);
+    l->s.wait_us += wait_ns;
+    l->s.finish_us += finish_ns;
+    l->s.gpu_us += gpu;
+    l->s.idle_us += gap;
+    l->exposed_ns += gap;
+    l->last_ns = empty ? l->last_ns + finish_ns : 0;
     pthread_mutex_unlock(&l->lock);
     return r ? cede_fail(cede_returned(r), "`finish` returned %d: %s", r, cede_errno_words(r)) : 0;
 }
@@ -540,7 +544,9 @@ static int step_turn(struct cede_step_loop *l)
     done |= r > 0;
     if (!done) {
         pthread_mutex_lock(&l->lock);
-        cede_times_idle(&l->times);
+        l->exposed_ns += l->last_ns;
+        l->last_ns = 0;
+        l->going = false;
         pthread_mutex_unlock(&l->lock);
     }
     return done ? 1 : stopped ? -ECANCELED : 0;
@@ -553,9 +559,8 @@ static int step_once(struct cede_step_loop *l)
     if (r)
         return r;
     r = step_turn(l);
-    pthread_mutex_lock(&l->lock);
+    HOLD(&l->lock);
     l->inside = false;
-    pthread_mutex_unlock(&l->lock);
     return SAY(r,
                {-ECANCELED, "the scope is cancelled, or its time-out has passed, and all steps are "
                             "finished: return"},
@@ -581,17 +586,16 @@ CEDE_API int cede_step_get_statistics(struct cede_step_loop *l, struct cede_step
                                       size_t size)
 {
     CALL(GIVEN(l) && GIVEN(out) && SIZED(size, *out));
-    pthread_mutex_lock(&l->lock);
+    HOLD(&l->lock);
+    uint64_t *const times[] = {&out->schedule_us, &out->launch_us, &out->finish_us, &out->wait_us,
+                               &out->hidden_us,   &out->gpu_us,    &out->idle_us};
     *out = l->s;
-    out->schedule_us = l->times.schedule / NSEC_PER_USEC;
-    out->launch_us = l->times.launch / NSEC_PER_USEC;
-    out->finish_us = l->times.finish / NSEC_PER_USEC;
-    out->wait_us = l->times.wait / NSEC_PER_USEC;
-    out->hidden_us = l->gpu ? cede_times_hidden(&l->times) / NSEC_PER_USEC : 0;
-    out->gpu_us = l->times.gpu / NSEC_PER_USEC;
-    out->idle_us = l->times.idle / NSEC_PER_USEC;
+    if (l->gpu)
+        out->hidden_us =
+            saturating_sub(out->schedule_us + out->launch_us + out->finish_us, l->exposed_ns);
+    for (unsigned i = 0; i < ARRAY_SIZE(times); i++)
+        *times[i] /= NSEC_PER_USEC;
     out->running = cede_order_running(l->order);
     out->requests = cede_order_requests(l->order);
-    pthread_mutex_unlock(&l->lock);
     return 0;
 }

@@ -3,8 +3,6 @@
  * them. */
 #include <errno.h>
 
-#include "base/cancel_guard.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/handle.h"
@@ -79,9 +77,8 @@ static int job_yield(struct cede *c, unsigned flags)
 
 CEDE_API int cede_job_yield(struct cede *c, unsigned flags)
 {
-    WHOLE_CALL;
-    CALL(IS(!(flags & ~(unsigned)(CEDE_YIELD_PAUSE | CEDE_YIELD_MEMORY)),
-            "flags is %#x: give CEDE_YIELD_PAUSE, CEDE_YIELD_MEMORY or 0", flags));
+    LONG_CALL(IS(!(flags & ~(unsigned)(CEDE_YIELD_PAUSE | CEDE_YIELD_MEMORY)),
+                 "flags is %#x: give CEDE_YIELD_PAUSE, CEDE_YIELD_MEMORY or 0", flags));
     return SAY(c ? job_yield(c, flags) : 0,
                {-ENOTCONN, "there is no daemon, or it does not answer: start ceded"},
                {-EBUSY, "the move found no room, as others moved or started: try again"},
@@ -112,8 +109,7 @@ static int job_acquire(struct cede *c, cede_timeout timeout_us)
 
 CEDE_API int cede_job_acquire(struct cede *c, cede_timeout timeout_us)
 {
-    WHOLE_CALL;
-    CALL(TIMEOUT(timeout_us));
+    LONG_CALL(TIMEOUT(timeout_us));
     return SAY(c ? job_acquire(c, timeout_us) : 0,
                {-EPERM, "an administrator made the job yield: ask for `cede acquire`"},
                {-ETIMEDOUT, "other jobs did not make room in time: wait longer"});

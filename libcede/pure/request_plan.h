@@ -79,4 +79,31 @@ static inline void request_plan_lane(struct request_plan *p, uint64_t free_ns)
 bool cede_request_plan_step(struct request_plan *p, const struct request *q);
 uint64_t cede_request_plan_slack(const struct request_plan *p);
 
+/* ---- batches --------------------------------------------------------------------------------- */
+
+/* How many of the waiting requests to run as one batch, and when: a decision for one model on one
+ * free device. A batch starts when it is full, when the most urgent request that can still meet its
+ * deadline has no slack left, or when a request has waited for wait_ns. It is the largest batch
+ * that meets that deadline. A more urgent arrival overtakes the waiting requests and may make one
+ * of them late. Requests that are late whatever happens fill the rest of a batch and delay no
+ * other. */
+struct batch_params {
+    uint32_t max;             /* requests in a batch; at least 1 */
+    uint64_t run_ns, each_ns; /* a batch of n runs for run_ns + (n - 1) each_ns */
+    uint64_t wait_ns;         /* a request waits no longer, whatever its slack */
+};
+
+struct batch_choice {
+    uint32_t n, first; /* these start now, from the first on, all around; n is 0: wait */
+    uint64_t wake_ns;  /* until then, if nothing arrives */
+};
+
+/* due: in order of deadline. */
+struct batch_choice cede_batch_decide(const struct batch_params *p,
+                                      const struct request *const *due, uint32_t n,
+                                      uint64_t now_ns);
+
+/* n: at least 1. */
+uint64_t cede_batch_run_ns(uint64_t run_ns, uint64_t each_ns, uint32_t n);
+
 #endif

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
-#include "libcede/pure/batcher.h"
 #include "libcede/pure/request_plan.h"
 #include "libcede/pure/times.h"
 
@@ -18,7 +17,7 @@ enum request_state { REQUEST_FREE, REQUEST_WAITS, REQUEST_RUNS };
 
 /* A node's number is the lower half of its requests' ids. */
 struct node {
-    struct request q; /* free: the id that its next request gets */
+    struct request q; /* first; free: the id that its next request gets */
     enum request_state state;
     struct device *device;  /* it waits there */
     uint64_t mark;          /* that of struct requests: it is in the batch considered now */
@@ -358,15 +357,14 @@ void cede_requests_no_room(struct requests *r, uint32_t device)
     d->lanes = d->running > 1 ? d->running : 1;
 }
 
-/* ---- batches: combines the policy's order with the batcher's decision ------------------------ */
+/* ---- batches: the policy's order, and what runs together ------------------------------------- */
 
 /* Waiting requests that could run together; the policy's choice is nodes[0]. */
 struct party {
     const struct device *on, *from; /* that is to run them, and in whose queue they wait */
     uint32_t n, max;
     struct node *nodes[BATCH_MAX];
-    struct batch_request reqs[BATCH_MAX]; /* in order of deadline */
-    uint32_t order[BATCH_MAX];            /* their indices in nodes */
+    const struct request *due[BATCH_MAX]; /* theirs, in order of deadline */
 };
 
 static void party_gather(struct party *p, struct node *first, uint32_t room)
@@ -383,24 +381,26 @@ static void party_gather(struct party *p, struct node *first, uint32_t room)
     for (uint32_t i = 0; i < p->n; i++) {
         const struct request *w = &p->nodes[i]->q;
         uint32_t at = i;
-        for (; at && p->reqs[at - 1].deadline_ns > w->deadline_ns; at--) {
-            p->reqs[at] = p->reqs[at - 1];
-            p->order[at] = p->order[at - 1];
-        }
-        p->reqs[at] = (struct batch_request){w->arrival_ns, w->deadline_ns};
-        p->order[at] = i;
+        for (; at && p->due[at - 1]->deadline_ns > w->deadline_ns; at--)
+            p->due[at] = p->due[at - 1];
+        p->due[at] = w;
     }
 }
 
-/* Marks n of the party, the policy's choice among them. */
-static void party_mark(struct requests *r, const struct party *p, const uint32_t *pick, uint32_t n)
+/* Marks n of the party in order of deadline, from the first on, and the policy's choice instead of
+ * the last if it is not among them. Returns n. */
+static uint32_t party_mark(struct requests *r, const struct party *p, uint32_t first, uint32_t n)
 {
+    struct node *last = p->nodes[0];
     r->mark++;
-    for (uint32_t i = 0; i < n; i++)
-        p->nodes[p->order[pick[i]]]->mark = r->mark;
+    for (uint32_t i = 0; i < n; i++) {
+        last = (struct node *)p->due[(first + i) % p->n];
+        last->mark = r->mark;
+    }
     if (p->nodes[0]->mark != r->mark)
-        p->nodes[p->order[pick[n - 1]]]->mark = 0;
+        last->mark = 0;
     p->nodes[0]->mark = r->mark;
+    return n;
 }
 
 /* When the marked requests, n of them, end if they start now. */
@@ -474,13 +474,12 @@ static uint32_t party_decide(struct requests *r, const struct party *p, bool oth
                              uint64_t now_ns, uint64_t *until_ns)
 {
     const struct request *q = &p->nodes[0]->q;
-    uint32_t pick[BATCH_MAX];
     struct batch_params b = {.max = p->max,
                              .run_ns = q->run_ns + request_margin_ns(q, q->run_ns),
                              .each_ns = q->each_ns + request_margin_ns(q, q->each_ns),
                              .wait_ns = q->wait_ns};
     *until_ns = TIME_NEVER;
-    struct batch_choice c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);
+    struct batch_choice c = cede_batch_decide(&b, p->due, p->n, now_ns);
     if (c.n == 0) {
         uint32_t late;
         uint64_t slack = saturating_sub(party_slack_ns(r, p, now_ns, &late), r->urgent_ns);
@@ -488,27 +487,21 @@ static uint32_t party_decide(struct requests *r, const struct party *p, bool oth
         if (*until_ns > now_ns)
             return 0;
         b.max = p->n; /* full: it starts */
-        c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);
+        c = cede_batch_decide(&b, p->due, p->n, now_ns);
     }
-    if (!others && party_overload(r, p, now_ns)) {
-        for (uint32_t i = 0; i < p->n; i++)
-            pick[i] = i;
-        party_mark(r, p, pick, p->n);
-        return p->n;
-    }
+    if (!others && party_overload(r, p, now_ns))
+        return party_mark(r, p, 0, p->n);
     /* The largest batch that makes no other request late. The policy's choice alone runs whatever
      * the effect, unless it overtakes. */
     for (uint32_t n = c.n; n; n--) {
-        party_mark(r, p, pick, n);
+        party_mark(r, p, c.first, n);
         if ((c.n == 1 && !others) || !party_harms(r, p, n, now_ns))
             return n;
     }
     if (others)
         return 0;
-    if (p->nodes[0] != TAILQ_FIRST(&p->from->queue)) {
-        party_mark(r, p, pick, c.n);
-        return c.n;
-    }
+    if (p->nodes[0] != TAILQ_FIRST(&p->from->queue))
+        return party_mark(r, p, c.first, c.n);
     uint32_t n = party_in_order(r, p, now_ns);
     r->mark++;
     for (uint32_t i = 0; i < n; i++)

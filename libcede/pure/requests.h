@@ -54,11 +54,12 @@ uint32_t cede_requests_slots(const struct requests *r);
 int cede_requests_submit(struct requests *r, const struct request *q, uint64_t now_ns,
                          struct cede_queue_ticket *out);
 /* The batch that a free device is to run now. out, *n: room, and the size of the batch. Its first
- * request is the policy's choice, the rest the batcher's (batcher.h); a smaller batch is taken
- * where a larger one would make another request late. Requests are held on a free device only while
- * no other kind can run without harm, and no later than urgent_us before one would be late by it.
- * 0: it is in *slot, from device * c.batches on; -EBUSY: no slot is free; -EAGAIN: *wake_ns is when
- * to ask again if nothing arrives (TIME_NEVER: none waits); -EINVAL: no such device, or no room. */
+ * request is the policy's choice, the rest those that cede_batch_decide() takes (request_plan.h); a
+ * smaller batch is taken where a larger one would make another request late. Requests are held on a
+ * free device only while no other kind can run without harm, and no later than urgent_us before one
+ * would be late by it. 0: it is in *slot, from device * c.batches on; -EBUSY: no slot is free;
+ * -EAGAIN: *wake_ns is when to ask again if nothing arrives (TIME_NEVER: none waits); -EINVAL: no
+ * such device, or no room. */
 int cede_requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns,
                              struct request *out, uint32_t *n, uint32_t *slot, uint64_t *wake_ns);
 /* Forgets one request of the batch that has ended. False: there is none left, and the slot is

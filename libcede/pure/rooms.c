@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/queue.h>
 
+#include "base/fnv.h"
 #include "libcede/pure/times.h"
 
 enum room_state { ROOM_FREE, ROOM_WAITS, ROOM_GRANTED };
@@ -300,4 +302,35 @@ uint64_t cede_rooms_first(const struct rooms *r, uint64_t *bytes)
 struct cede_memory_statistics *cede_rooms_statistics(struct rooms *r)
 {
     return &r->v;
+}
+
+/* ---- needs ----------------------------------------------------------------------------------- */
+
+uint64_t cede_needs_key(const char *kernel, const uint64_t *shape, unsigned n)
+{
+    uint64_t h = fnv(FNV_START, kernel, kernel ? strlen(kernel) : 0);
+    h = fnv(h, shape, n * sizeof(*shape));
+    return h ? h : 1;
+}
+
+static uint32_t needs_slot(uint64_t key)
+{
+    return (uint32_t)(key * 0x9e3779b97f4a7c15U >> 32) & (NEEDS - 1);
+}
+
+uint64_t cede_needs_get(const struct needs *n, uint64_t key)
+{
+    uint32_t i = needs_slot(key);
+    return n->v[i].key == key ? n->v[i].bytes : 0;
+}
+
+void cede_needs_learn(struct needs *n, uint64_t key, uint64_t bytes)
+{
+    uint32_t i = needs_slot(key);
+    uint64_t *known = &n->v[i].bytes;
+    if (n->v[i].key != key || bytes >= *known)
+        *known = bytes;
+    else
+        *known -= (*known - bytes) / 8;
+    n->v[i].key = key;
 }

@@ -4,17 +4,16 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "cede/step.h"
 #include "libcede/pure/times.h"
 
 #define DEPTHS (CEDE_STEP_DEPTH_MAX + 1) /* slots: a step may be begun while `depth` run */
-#define NONE   UINT32_MAX
 
 struct order_member {
     uint32_t generation;
     uint32_t steps; /* that have it and are not finished */
-    uint32_t next;  /* in the list of free ones, or of those that have left */
     uint32_t index; /* in step `latest` */
     bool used, left;
     int reason;
@@ -23,7 +22,9 @@ struct order_member {
     uint64_t deadline_ns;
     const struct cede_scope *scope;
     void *user;
+    STAILQ_ENTRY(order_member) link; /* among the free ones, or those that have left */
 };
+STAILQ_HEAD(order_list, order_member);
 
 struct order_block {
     int64_t symbol;
@@ -36,8 +37,8 @@ struct step_order {
     struct order_step steps[DEPTHS];    /* by number */
     struct order_block blocks[DEPTHS];  /* of finished steps */
     unsigned nblocks, njoined;
-    unsigned watched;               /* requests with a scope or a deadline that have not left */
-    uint32_t free, gone, last_gone; /* lists */
+    unsigned watched;             /* requests with a scope or a deadline that have not left */
+    struct order_list free, gone; /* gone: they have left, and no step has them */
     struct order_member *members;
 };
 
@@ -51,7 +52,7 @@ int cede_order_new(unsigned depth, unsigned batch, unsigned requests, struct ste
     struct step_order *o = calloc(1, sizeof(*o));
     if (!o)
         return -ENOMEM;
-    *o = (struct step_order){.depth = depth, .batch = batch, .requests = requests, .gone = NONE};
+    *o = (struct step_order){.depth = depth, .batch = batch, .requests = requests};
     o->members = calloc(requests, sizeof(*o->members));
     bool made = o->members;
     for (unsigned i = 0; i <= depth; i++) {
@@ -65,8 +66,10 @@ int cede_order_new(unsigned depth, unsigned batch, unsigned requests, struct ste
         cede_order_free(o);
         return -ENOMEM;
     }
+    STAILQ_INIT(&o->free);
+    STAILQ_INIT(&o->gone);
     for (uint32_t i = 0; i < requests; i++)
-        o->members[i].next = i + 1 < requests ? i + 1 : NONE;
+        STAILQ_INSERT_TAIL(&o->free, &o->members[i], link);
     *out = o;
     return 0;
 }
@@ -94,11 +97,10 @@ static bool order_watched(const struct order_member *m)
 int cede_order_join(struct step_order *o, void *user, const struct cede_scope *scope,
                     uint64_t deadline_ns, uint64_t *id)
 {
-    uint32_t i = o->free;
-    if (i == NONE)
+    struct order_member *m = STAILQ_FIRST(&o->free);
+    if (!m)
         return -ENOSPC;
-    struct order_member *m = &o->members[i];
-    o->free = m->next;
+    STAILQ_REMOVE_HEAD(&o->free, link);
     o->njoined++;
     *m = (struct order_member){.generation = m->generation + 1,
                                .used = true,
@@ -106,7 +108,7 @@ int cede_order_join(struct step_order *o, void *user, const struct cede_scope *s
                                .scope = scope,
                                .user = user};
     o->watched += order_watched(m);
-    *id = (uint64_t)m->generation << 32 | (i + 1);
+    *id = (uint64_t)m->generation << 32 | (uint64_t)(m - o->members + 1);
     return 0;
 }
 
@@ -119,25 +121,13 @@ static struct order_member *order_find(const struct step_order *o, uint64_t id)
     return m->used && !m->left && m->generation == id >> 32 ? m : NULL;
 }
 
-/* It has left, and no step has it. */
-static void order_gone(struct step_order *o, struct order_member *m)
-{
-    uint32_t i = (uint32_t)(m - o->members);
-    if (o->gone == NONE)
-        o->gone = i;
-    else
-        o->members[o->last_gone].next = i;
-    o->last_gone = i;
-    m->next = NONE;
-}
-
 static void order_leave(struct step_order *o, struct order_member *m, int reason)
 {
     m->left = true;
     o->watched -= order_watched(m);
     m->reason = reason;
     if (!m->steps)
-        order_gone(o, m);
+        STAILQ_INSERT_TAIL(&o->gone, m, link);
 }
 
 int cede_order_leave(struct step_order *o, uint64_t id, int reason)
@@ -175,17 +165,15 @@ void cede_order_leave_all(struct step_order *o, int reason)
 
 bool cede_order_take_left(struct step_order *o, void **user, int *reason, uint32_t *slot)
 {
-    if (o->gone == NONE)
+    struct order_member *m = STAILQ_FIRST(&o->gone);
+    if (!m)
         return false;
-    uint32_t i = o->gone;
-    struct order_member *m = &o->members[i];
     *user = m->user;
     *reason = m->reason;
-    *slot = i;
-    o->gone = m->next;
-    m->next = o->free;
+    *slot = (uint32_t)(m - o->members);
+    STAILQ_REMOVE_HEAD(&o->gone, link);
+    STAILQ_INSERT_HEAD(&o->free, m, link);
     m->used = false;
-    o->free = i;
     o->njoined--;
     return true;
 }
@@ -240,7 +228,7 @@ static void order_drop(struct step_order *o, struct order_step *s)
     for (unsigned i = 0; i < s->n; i++) {
         struct order_member *m = &o->members[s->member[i]];
         if (--m->steps == 0 && m->left)
-            order_gone(o, m);
+            STAILQ_INSERT_TAIL(&o->gone, m, link);
     }
 }
 

@@ -16,9 +16,15 @@ static inline struct cede_pool *open_one(void)
 }
 
 void row_seen(const char *name);
-void row(const char *name, long long expected, long long result, int line);
+void row(const char *name, const char *arguments, long long expected, long long result, int line);
 
-#define ROW(expected, f, ...) row(#f, expected, f(__VA_ARGS__), __LINE__)
+#define ROW(expected, f, ...) row(#f, #__VA_ARGS__, expected, f(__VA_ARGS__), __LINE__)
+/* Rows of one function, each with the result and the arguments. */
+#define ROWS(f, ...)               EACH(ROWS_NEXT, f, __VA_ARGS__)
+#define ROWS_NEXT(f, row)          ROWS_CALL(f, ROWS_BARE row);
+#define ROWS_BARE(...)             __VA_ARGS__
+#define ROWS_CALL(...)             ROWS_ROW(__VA_ARGS__)
+#define ROWS_ROW(f, expected, ...) ROW(expected, f, __VA_ARGS__)
 /* Functions that cannot fail: that they return is all there is to see. */
 #define NO_TEXT(f, ...) (row_seen(#f), f(__VA_ARGS__))
 

@@ -60,7 +60,7 @@ void open_cache(unsigned max_batch, unsigned warmups)
 {
     f.c.max_batch = max_batch;
     f.c.warmups = warmups;
-    assert_int_equal(cede_graph_open(&f.c, step, &f.s, &f.g), 0);
+    OK(cede_graph_open(&f.c, step, &f.s, &f.g));
     f.s.g = f.g;
 }
 
@@ -75,7 +75,7 @@ void reopen_cache(unsigned word)
 struct cede_graph_statistics statistics_of(struct cede_graph *g)
 {
     struct cede_graph_statistics s;
-    assert_int_equal(cede_graph_get_statistics(g, &s, sizeof(s)), 0);
+    OK(cede_graph_get_statistics(g, &s, sizeof(s)));
     return s;
 }
 
@@ -87,14 +87,14 @@ struct cede_graph_statistics statistics(void)
 struct cede_graph_bucket bucket(unsigned n)
 {
     struct cede_graph_bucket b;
-    assert_int_equal(cede_graph_get_bucket(f.g, n, &b, sizeof(b)), 0);
+    OK(cede_graph_get_bucket(f.g, n, &b, sizeof(b)));
     return b;
 }
 
 unsigned launch(unsigned n)
 {
     unsigned took = 99;
-    assert_int_equal(cede_graph_launch(f.g, f.stream, n, &took), 0);
+    OK(cede_graph_launch(f.g, f.stream, n, &took));
     return took;
 }
 

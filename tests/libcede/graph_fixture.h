@@ -5,11 +5,11 @@
 
 #include <pthread.h>
 
-#include "../test.h"
 #include "bench/graph_add.h"
 #include "bench/graph_rig.h"
 #include "cede/graph.h"
 #include "fake_gpu.h"
+#include "fixture.h"
 #include "libcede/clock.h"
 
 #define FREE_BYTES (1 << 20)

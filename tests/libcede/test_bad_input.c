@@ -20,7 +20,7 @@ void row_seen(const char *name)
     seen[i] = name;
 }
 
-void row(const char *name, long long expected, long long result, int line)
+void row(const char *name, const char *arguments, long long expected, long long result, int line)
 {
     const char *text = cede_error_text();
     const size_t n = strlen(name);
@@ -28,8 +28,8 @@ void row(const char *name, long long expected, long long result, int line)
         strncmp(text, name, n) == 0 && strncmp(text + n, ": ", 2) == 0 && text[n + 2];
     row_seen(name);
     if (result != expected || (result < 0 ? !named : text[0] != '\0'))
-        fail_msg("line %d: %s() returned %lld, not %lld, and says '%s'", line, name, result,
-                 expected, text);
+        fail_msg("line %d: %s(%s) returned %lld, not %lld, and says '%s'", line, name, arguments,
+                 result, expected, text);
 }
 
 /* ---- cede.h: a handle of NULL is allowed ----------------------------------------------------- */
@@ -39,15 +39,11 @@ TEST(requests)
     cede_handle *c = NULL;
     struct cede_request r = {{0}};
     struct cede_statistics s;
-    ROW(-EINVAL, cede_connect, NULL);
-    ROW(0, cede_connect, &c);
-    ROW(0, cede_set_class, NULL, CEDE_BATCH);
-    ROW(-EINVAL, cede_set_class, NULL, (enum cede_class)2);
-    ROW(-EINVAL, cede_set_class, c, (enum cede_class)INT_MIN);
-    ROW(0, cede_set_weight, NULL, CEDE_WEIGHT_MAX);
-    ROW(-EINVAL, cede_set_weight, NULL, 0);
-    ROW(-EINVAL, cede_set_weight, c, CEDE_WEIGHT_MAX + 1);
-    ROW(-EINVAL, cede_set_weight, c, UINT_MAX);
+    ROWS(cede_connect, (-EINVAL, NULL), (0, &c));
+    ROWS(cede_set_class, (0, NULL, CEDE_BATCH), (-EINVAL, NULL, (enum cede_class)2),
+         (-EINVAL, c, (enum cede_class)INT_MIN));
+    ROWS(cede_set_weight, (0, NULL, CEDE_WEIGHT_MAX), (-EINVAL, NULL, 0),
+         (-EINVAL, c, CEDE_WEIGHT_MAX + 1), (-EINVAL, c, UINT_MAX));
     ROW(0, cede_set_deadline, NULL, 1, 1);
     ROW(0, cede_set_laxity, NULL, 1, 1);
     ROW(0, cede_set_priority, NULL, 1, 1);
@@ -59,32 +55,24 @@ TEST(requests)
     ROW(0, cede_set_laxity, c, CEDE_JOB, UINT64_MAX);
     ROW(0, cede_set_priority, c, CEDE_JOB, INT_MIN);
     ROW(-EINVAL, cede_request_begin, c, NULL, CEDE_JOB, 0, 0);
-    ROW(-EINVAL, cede_request_queued, c, NULL);
-    ROW(-EINVAL, cede_request_queued, NULL, &r);
-    ROW(-EINVAL, cede_request_end, c, NULL);
-    ROW(-EINVAL, cede_request_end, NULL, &r);
+    ROWS(cede_request_queued, (-EINVAL, c, NULL), (-EINVAL, NULL, &r));
+    ROWS(cede_request_end, (-EINVAL, c, NULL), (-EINVAL, NULL, &r));
     ROW(0, cede_request_begin, NULL, &r, CEDE_JOB, UINT64_MAX, UINT64_MAX);
     ROW(0, cede_request_end, NULL, &r);
     ROW(0, cede_request_begin, c, &r, CEDE_JOB, UINT64_MAX, UINT64_MAX);
     ROW(0, cede_request_queued, c, &r);
-    ROW(0, cede_request_end, c, &r);
-    ROW(-EINVAL, cede_request_end, c, &r);
+    ROWS(cede_request_end, (0, c, &r), (-EINVAL, c, &r));
     memset(&r, 0xA5, sizeof(r));
     ROW(-EINVAL, cede_request_queued, c, &r);
     ROW(-EINVAL, cede_request_end, c, &r);
-    ROW(0, cede_lead_cuda, NULL, 0);
-    ROW(-EINVAL, cede_lead_cuda, NULL, UINT64_MAX);
-    ROW(-EINVAL, cede_lead_cuda, c, 10001);
-    ROW(-ENOSYS, cede_lead_cuda, c, 0);
+    ROWS(cede_lead_cuda, (0, NULL, 0), (-EINVAL, NULL, UINT64_MAX), (-EINVAL, c, 10001),
+         (-ENOSYS, c, 0));
     SIZES(cede_get_statistics, &s, c);
     ROW(0, cede_get_statistics, NULL, &s, sizeof(s));
-    ROW(0, cede_job_yield, NULL, 0);
-    ROW(-EINVAL, cede_job_yield, NULL, 4);
-    ROW(-EINVAL, cede_job_yield, c, UINT_MAX);
-    ROW(-ENOTCONN, cede_job_yield, c, 0);
-    ROW(-EINVAL, cede_job_acquire, NULL, -1);
-    ROW(-EINVAL, cede_job_acquire, c, INT64_MIN + 1);
-    ROW(0, cede_job_acquire, c, CEDE_TIMEOUT_FOREVER);
+    ROWS(cede_job_yield, (0, NULL, 0), (-EINVAL, NULL, 4), (-EINVAL, c, UINT_MAX),
+         (-ENOTCONN, c, 0));
+    ROWS(cede_job_acquire, (-EINVAL, NULL, -1), (-EINVAL, c, INT64_MIN + 1),
+         (0, c, CEDE_TIMEOUT_FOREVER));
     assert_int_equal(NO_TEXT(cede_connected, NULL), 0);
     assert_int_equal(NO_TEXT(cede_wanted, NULL), 0);
     assert_int_equal(NO_TEXT(cede_share, NULL), CEDE_SHARE_WHOLE);
@@ -140,8 +128,8 @@ static void pool_is_closed(struct cede_pool *p, const struct cede_lease *held)
     struct cede_pool_statistics s;
     struct cede_profile f;
     struct cede_lease l;
-    ROW(-ESHUTDOWN, cede_acquire, p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
-    ROW(-ESHUTDOWN, cede_acquire, p, 0, NULL, NULL, 0, &l);
+    ROWS(cede_acquire, (-ESHUTDOWN, p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l),
+         (-ESHUTDOWN, p, 0, NULL, NULL, 0, &l));
     ROW(-ESHUTDOWN, cede_pool_kernel, p, "k", &l);
     ROW(-ESHUTDOWN, cede_pool_profile, p, "k", NULL, &f, sizeof(f));
     ROW(-ESHUTDOWN, cede_pool_occupancy, p, "k", 0.5);
@@ -180,20 +168,15 @@ TEST(leases)
     }
     for (unsigned i = 0; i < ARRAY_SIZE(devices); i++)
         ROW(-EINVAL, cede_acquire, p, devices[i], NULL, NULL, 0, &l);
-    ROW(-EINVAL, cede_acquire, p, 0, NULL, NULL, -1, &l);
-    ROW(-EINVAL, cede_acquire, p, 0, NULL, NULL, 0, NULL);
-    ROW(-ENOENT, cede_acquire, p, 0, "", NULL, 0, &l);
-    ROW(-ENOENT, cede_acquire, p, 0, "k", NULL, 0, &l);
-    ROW(-EINVAL, cede_pool_kernel, p, "k", NULL);
-    ROW(-EINVAL, cede_pool_kernel, p, NULL, &l);
-    ROW(-EINVAL, cede_pool_occupancy, p, NULL, 0.5);
-    ROW(-EINVAL, cede_pool_occupancy, p, "", 0.5);
-    ROW(-EINVAL, cede_pool_occupancy, p,
-        &(char[65]){"a name of more than 63 bytes:64-----"
-                    "----------------------------"}[0],
-        0.5);
-    ROW(-EINVAL, cede_pool_occupancy, p, "k", 1.1);
-    ROW(-EINVAL, cede_pool_occupancy, p, "k", NAN);
+    ROWS(cede_acquire, (-EINVAL, p, 0, NULL, NULL, -1, &l), (-EINVAL, p, 0, NULL, NULL, 0, NULL),
+         (-ENOENT, p, 0, "", NULL, 0, &l), (-ENOENT, p, 0, "k", NULL, 0, &l));
+    ROWS(cede_pool_kernel, (-EINVAL, p, "k", NULL), (-EINVAL, p, NULL, &l));
+    ROWS(cede_pool_occupancy, (-EINVAL, p, NULL, 0.5), (-EINVAL, p, "", 0.5),
+         (-EINVAL, p,
+          &(char[65]){"a name of more than 63 bytes:64-----"
+                      "----------------------------"}[0],
+          0.5),
+         (-EINVAL, p, "k", 1.1), (-EINVAL, p, "k", NAN));
     ROW(0, cede_pool_kernel, p, "conv", &l);
     ROW(-EINVAL, cede_acquire, p, 0, "conv", NULL, 0, &l);
     ROW(-EINVAL, cede_pool_profile, p, NULL, NULL, &f, sizeof(f));
@@ -204,11 +187,10 @@ TEST(leases)
     for (int i = 1; i < CEDE_KERNELS_MAX; i++)
         ROW(0, cede_pool_occupancy, p, (char[]){(char)('a' + i % 26), (char)('a' + i / 26), 0}, 0);
     ROW(-ENOSPC, cede_pool_occupancy, p, "one more", 0.5);
-    ROW(-EINVAL, cede_pool_get_statistics, p, INT_MIN, &s, sizeof(s));
-    ROW(-EINVAL, cede_pool_get_statistics, p, 2, &s, sizeof(s));
+    ROWS(cede_pool_get_statistics, (-EINVAL, p, INT_MIN, &s, sizeof(s)),
+         (-EINVAL, p, 2, &s, sizeof(s)));
     SIZES(cede_pool_get_statistics, &s, p, 0);
-    ROW(-EINVAL, cede_release, NULL);
-    ROW(-EINVAL, cede_release, &zero);
+    ROWS(cede_release, (-EINVAL, NULL), (-EINVAL, &zero));
     memset(&garbage, 0xA5, sizeof(garbage));
     ROW(-ESTALE, cede_release, &garbage);
     assert_int_equal(NO_TEXT(cede_lease_wanted, NULL), 0);
@@ -216,10 +198,8 @@ TEST(leases)
     assert_int_equal(cede_lease_wanted(&garbage), 0);
     const struct cede_lease first = take(p), second = take(p);
     const struct cede_shape most = {UINT_MAX, UINT_MAX, UINT_MAX, INT_MAX, UINT64_MAX, UINT64_MAX};
-    ROW(-EAGAIN, cede_acquire, p, 0, NULL, &most, 0, &l);
-    ROW(-ETIMEDOUT, cede_acquire, p, 0, NULL, &most, 1, &l);
-    ROW(0, cede_release, &second);
-    ROW(-ESTALE, cede_release, &second);
+    ROWS(cede_acquire, (-EAGAIN, p, 0, NULL, &most, 0, &l), (-ETIMEDOUT, p, 0, NULL, &most, 1, &l));
+    ROWS(cede_release, (0, &second), (-ESTALE, &second));
     pid_t child = fork();
     if (child == 0) {
         pool_is_closed(p, &first);
@@ -314,45 +294,34 @@ TEST(room)
     memory_is_closed(NULL, NULL, -EINVAL);
     memory_is_closed((void *)&c, NULL, -EINVAL);
     ROW(0, cede_memory_can_allocate, m, UINT64_MAX);
-    ROW(-EINVAL, cede_memory_reserve, m, 0, 0, &r);
-    ROW(-EINVAL, cede_memory_reserve, m, 1, -1, &r);
-    ROW(-EINVAL, cede_memory_reserve, m, 1, 0, NULL);
-    ROW(-ENOMEM, cede_memory_reserve, m, UINT64_MAX, CEDE_TIMEOUT_FOREVER, &r);
-    ROW(0, cede_memory_reserve, m, 500, 0, &held);
-    ROW(-ENOMEM, cede_memory_reserve, m, 500, 1, &r);
-    ROW(-EINVAL, cede_memory_allocate, m, NULL, 0, 0, &a);
-    ROW(-EINVAL, cede_memory_allocate, m, NULL, 1, -1, &a);
-    ROW(-EINVAL, cede_memory_allocate, m, NULL, 1, 0, NULL);
-    ROW(-ENODEV, cede_memory_allocate, m, &held, UINT64_MAX, 0, &a);
-    ROW(-ENOENT, cede_memory_free, m, 0);
-    ROW(-ENOENT, cede_memory_free, m, UINT64_MAX);
-    ROW(-EINVAL, cede_memory_release, NULL);
-    ROW(-EINVAL, cede_memory_release, &zero);
+    ROWS(cede_memory_reserve, (-EINVAL, m, 0, 0, &r), (-EINVAL, m, 1, -1, &r),
+         (-EINVAL, m, 1, 0, NULL), (-ENOMEM, m, UINT64_MAX, CEDE_TIMEOUT_FOREVER, &r),
+         (0, m, 500, 0, &held), (-ENOMEM, m, 500, 1, &r));
+    ROWS(cede_memory_allocate, (-EINVAL, m, NULL, 0, 0, &a), (-EINVAL, m, NULL, 1, -1, &a),
+         (-EINVAL, m, NULL, 1, 0, NULL), (-ENODEV, m, &held, UINT64_MAX, 0, &a));
+    ROWS(cede_memory_free, (-ENOENT, m, 0), (-ENOENT, m, UINT64_MAX));
+    ROWS(cede_memory_release, (-EINVAL, NULL), (-EINVAL, &zero));
     memset(&garbage, 0xA5, sizeof(garbage));
     ROW(-ESTALE, cede_memory_release, &garbage);
-    ROW(-ENOTSUP, cede_memory_users, m, &u, 1);
-    ROW(-EINVAL, cede_memory_users, m, NULL, UINT_MAX);
-    ROW(-ENOTSUP, cede_memory_users, m, NULL, 0);
-    ROW(-EINVAL, cede_memory_text, m, NULL, 1);
-    ROW(-EINVAL, cede_memory_text, m, text, 0);
-    ROW(0, cede_memory_text, m, text, 1);
+    ROWS(cede_memory_users, (-ENOTSUP, m, &u, 1), (-EINVAL, m, NULL, UINT_MAX),
+         (-ENOTSUP, m, NULL, 0));
+    ROWS(cede_memory_text, (-EINVAL, m, NULL, 1), (-EINVAL, m, text, 0), (0, m, text, 1));
     assert_int_equal(text[0], '\0');
     SIZES(cede_memory_get_statistics, &s, m);
     ROW(0, cede_memory_get_statistics, m, &s, sizeof(s));
     assert_string_equal(s.error, "");
-    ROW(-EINVAL, cede_memory_acquire, m, NULL, NULL, NULL, NULL, 0, 0, &l, &r);
-    ROW(-EINVAL, cede_memory_acquire, m, p, NULL, NULL, NULL, 0, -1, &l, &r);
-    ROW(-EINVAL, cede_memory_acquire, m, p, NULL, NULL, NULL, 0, 0, NULL, &r);
-    ROW(-EINVAL, cede_memory_acquire, m, p, NULL, NULL, NULL, 0, 0, &l, NULL);
-    ROW(-EINVAL, cede_memory_acquire, m, p, NULL, NULL, NULL, 1, 0, &l, &r);
-    ROW(-EINVAL, cede_memory_acquire, m, p, NULL, NULL, &range, UINT_MAX, 0, &l, &r);
-    ROW(-ENOENT, cede_memory_acquire, m, p, "k", NULL, NULL, 0, 0, &l, &r);
-    ROW(-ENOMEM, cede_memory_acquire, m, p, NULL, &(struct cede_shape){.memory_bytes = UINT64_MAX},
-        NULL, 0, CEDE_TIMEOUT_FOREVER, &l, &r);
-    ROW(0, cede_memory_acquire, m, p, NULL, NULL, &range, 1, 0, &l, &r);
+    ROWS(cede_memory_acquire, (-EINVAL, m, NULL, NULL, NULL, NULL, 0, 0, &l, &r),
+         (-EINVAL, m, p, NULL, NULL, NULL, 0, -1, &l, &r),
+         (-EINVAL, m, p, NULL, NULL, NULL, 0, 0, NULL, &r),
+         (-EINVAL, m, p, NULL, NULL, NULL, 0, 0, &l, NULL),
+         (-EINVAL, m, p, NULL, NULL, NULL, 1, 0, &l, &r),
+         (-EINVAL, m, p, NULL, NULL, &range, UINT_MAX, 0, &l, &r),
+         (-ENOENT, m, p, "k", NULL, NULL, 0, 0, &l, &r),
+         (-ENOMEM, m, p, NULL, &(struct cede_shape){.memory_bytes = UINT64_MAX}, NULL, 0,
+          CEDE_TIMEOUT_FOREVER, &l, &r),
+         (0, m, p, NULL, NULL, &range, 1, 0, &l, &r));
     ROW(-ENOSPC, cede_memory_reserve, m, 1, 0, &zero);
-    ROW(0, cede_memory_release, &r);
-    ROW(-ESTALE, cede_memory_release, &r);
+    ROWS(cede_memory_release, (0, &r), (-ESTALE, &r));
     pid_t child = fork();
     if (child == 0) {
         memory_is_closed(m, &held, -ESHUTDOWN);

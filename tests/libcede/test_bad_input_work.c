@@ -42,19 +42,13 @@ TEST(queues)
     ROW(0, cede_queue_open, &c, &alone);
     c.pool = p;
     ROW(0, cede_queue_open, &c, &q);
-    ROW(-EINVAL, cede_queue_set_model, NULL, 0, 1, 1, 1);
-    ROW(-EINVAL, cede_queue_set_model, q, CEDE_QUEUE_MODELS, 1, 1, 1);
-    ROW(-EINVAL, cede_queue_set_model, q, 0, 0, 1, 1);
-    ROW(-EINVAL, cede_queue_set_model, q, 0, UINT_MAX, 1, 1);
-    ROW(-EINVAL, cede_queue_set_model, q, 0, 1, UINT64_MAX, 1);
-    ROW(-EINVAL, cede_queue_set_model, q, 0, 1, 1, 0);
-    ROW(-EINVAL, cede_queue_set_lease, NULL, 0, NULL, NULL);
-    ROW(-EINVAL, cede_queue_set_lease, q, UINT_MAX, NULL, NULL);
-    ROW(-EINVAL, cede_queue_set_lease, alone, 0, NULL, NULL);
-    ROW(-ENOENT, cede_queue_set_lease, q, 0, "k", NULL);
-    ROW(0, cede_queue_set_lease, q, 0, NULL, &most);
-    ROW(-EINVAL, cede_queue_submit, NULL, &r, &t);
-    ROW(-EINVAL, cede_queue_submit, q, NULL, &t);
+    ROWS(cede_queue_set_model, (-EINVAL, NULL, 0, 1, 1, 1),
+         (-EINVAL, q, CEDE_QUEUE_MODELS, 1, 1, 1), (-EINVAL, q, 0, 0, 1, 1),
+         (-EINVAL, q, 0, UINT_MAX, 1, 1), (-EINVAL, q, 0, 1, UINT64_MAX, 1),
+         (-EINVAL, q, 0, 1, 1, 0));
+    ROWS(cede_queue_set_lease, (-EINVAL, NULL, 0, NULL, NULL), (-EINVAL, q, UINT_MAX, NULL, NULL),
+         (-EINVAL, alone, 0, NULL, NULL), (-ENOENT, q, 0, "k", NULL), (0, q, 0, NULL, &most));
+    ROWS(cede_queue_submit, (-EINVAL, NULL, &r, &t), (-EINVAL, q, NULL, &t));
     r.cls = (enum cede_class)INT_MAX;
     ROW(-EINVAL, cede_queue_submit, q, &r, &t);
     r.cls = CEDE_NORMAL;
@@ -84,29 +78,17 @@ TEST(batches)
     c.capacity = c.batch_max = 1;
     c.pool = p;
     ROW(0, cede_queue_open, &c, &q);
-    ROW(-EINVAL, cede_queue_next, NULL, 0, 0, &b);
-    ROW(-EINVAL, cede_queue_next, q, 1, 0, &b);
-    ROW(-EINVAL, cede_queue_next, q, UINT_MAX, 0, &b);
-    ROW(-EINVAL, cede_queue_next, q, 0, -1, &b);
-    ROW(-EINVAL, cede_queue_next, q, 0, 0, NULL);
-    ROW(-EAGAIN, cede_queue_next, q, 0, 0, &b);
-    ROW(-ETIMEDOUT, cede_queue_next, q, 0, 1, &b);
-    ROW(-EINVAL, cede_queue_done, NULL, &b, 0);
-    ROW(-EINVAL, cede_queue_done, q, NULL, 0);
-    ROW(-ENOENT, cede_queue_done, q, &b, 0);
-    ROW(-ENOENT, cede_queue_done, q, &other, INT_MIN);
-    ROW(-EINVAL, cede_queue_cancel, NULL, 1);
-    ROW(-ENOENT, cede_queue_cancel, q, 0);
-    ROW(-ENOENT, cede_queue_cancel, q, UINT64_MAX);
-    ROW(0, cede_queue_submit, q, &r, &t);
-    ROW(-EBUSY, cede_queue_submit, q, &r, NULL);
+    ROWS(cede_queue_next, (-EINVAL, NULL, 0, 0, &b), (-EINVAL, q, 1, 0, &b),
+         (-EINVAL, q, UINT_MAX, 0, &b), (-EINVAL, q, 0, -1, &b), (-EINVAL, q, 0, 0, NULL),
+         (-EAGAIN, q, 0, 0, &b), (-ETIMEDOUT, q, 0, 1, &b));
+    ROWS(cede_queue_done, (-EINVAL, NULL, &b, 0), (-EINVAL, q, NULL, 0), (-ENOENT, q, &b, 0),
+         (-ENOENT, q, &other, INT_MIN));
+    ROWS(cede_queue_cancel, (-EINVAL, NULL, 1), (-ENOENT, q, 0), (-ENOENT, q, UINT64_MAX));
+    ROWS(cede_queue_submit, (0, q, &r, &t), (-EBUSY, q, &r, NULL));
     ROW(0, cede_queue_next, q, 0, CEDE_TIMEOUT_FOREVER, &b);
     ROW(-EBUSY, cede_queue_cancel, q, t.id);
-    ROW(0, cede_queue_done, q, &b, 0);
-    ROW(-ENOENT, cede_queue_done, q, &b, 0);
-    ROW(-EINVAL, cede_queue_reclaim, NULL, &user);
-    ROW(-EINVAL, cede_queue_reclaim, q, NULL);
-    ROW(-EBUSY, cede_queue_reclaim, q, &user);
+    ROWS(cede_queue_done, (0, q, &b, 0), (-ENOENT, q, &b, 0));
+    ROWS(cede_queue_reclaim, (-EINVAL, NULL, &user), (-EINVAL, q, NULL), (-EBUSY, q, &user));
     SIZES(cede_queue_get_statistics, &s, q);
     ROW(-EINVAL, cede_queue_get_statistics, NULL, &s, sizeof(s));
     ROW(0, cede_queue_submit, q, &r, &t);
@@ -117,8 +99,7 @@ TEST(batches)
     cede_queue_shutdown(q);
     ROW(-ESHUTDOWN, cede_queue_next, q, 0, CEDE_TIMEOUT_FOREVER, &b);
     ROW(-ESHUTDOWN, cede_queue_submit, q, &r, NULL);
-    ROW(0, cede_queue_reclaim, q, &user);
-    ROW(-ENOENT, cede_queue_reclaim, q, &user);
+    ROWS(cede_queue_reclaim, (0, q, &user), (-ENOENT, q, &user));
     assert_non_null(NO_TEXT(cede_queue_text, (enum cede_queue_answer)INT_MIN));
     NO_TEXT(cede_queue_close, NULL);
     cede_queue_close(q);
@@ -145,15 +126,12 @@ TEST(scopes)
 {
     struct cede_scope *s;
     scope_pool = open_one();
-    ROW(-EINVAL, cede_scope_open, NULL, NULL, 0, 0);
-    ROW(-EINVAL, cede_scope_open, &s, NULL, 0, -1);
-    ROW(-EINVAL, cede_scope_open, &s, NULL, CEDE_SCOPE_THREADS_MAX + 1, 1);
-    ROW(-EINVAL, cede_scope_open, &s, NULL, UINT_MAX, 1);
+    ROWS(cede_scope_open, (-EINVAL, NULL, NULL, 0, 0), (-EINVAL, &s, NULL, 0, -1),
+         (-EINVAL, &s, NULL, CEDE_SCOPE_THREADS_MAX + 1, 1), (-EINVAL, &s, NULL, UINT_MAX, 1));
     assert_null(s);
     ROW(0, cede_scope_open, &s, NULL, 0, CEDE_TIMEOUT_FOREVER);
-    ROW(-EINVAL, cede_scope_fork, NULL, succeeds, NULL);
-    ROW(-EINVAL, cede_scope_fork, s, NULL, NULL);
-    ROW(0, cede_scope_fork, s, fails_with_a_text, NULL);
+    ROWS(cede_scope_fork, (-EINVAL, NULL, succeeds, NULL), (-EINVAL, s, NULL, NULL),
+         (0, s, fails_with_a_text, NULL));
     ROW(-EINVAL, cede_scope_join, s);
     assert_non_null(
         strstr(cede_error_text(), "a task failed: cede_acquire: the pool has no device"));
@@ -200,26 +178,22 @@ TEST(graphs)
     NO_TEXT(cede_graph_defaults, &c);
     ROW(-ENOSYS, cede_graph_open, &c, graph_step, NULL, &g);
     c.flags = CEDE_GRAPH_EAGER;
-    ROW(-EINVAL, cede_graph_open, &c, graph_step, NULL, NULL);
-    ROW(-EINVAL, cede_graph_open, &c, NULL, NULL, &g);
+    ROWS(cede_graph_open, (-EINVAL, &c, graph_step, NULL, NULL), (-EINVAL, &c, NULL, NULL, &g));
     REFUSED(c, ROW(-EINVAL, cede_graph_open, &bad, graph_step, NULL, &g), BAD(size, 8),
             BAD(flags, UINT_MAX), BAD(max_batch, 0), BAD(max_batch, UINT_MAX), BAD(nbuckets, 3),
             BAD(nbuckets, UINT_MAX), BAD(warmups, UINT_MAX));
     assert_null(g);
     ROW(0, cede_graph_open, &c, graph_step, &g, &g);
-    ROW(-EINVAL, cede_graph_launch, NULL, NULL, 1, NULL);
-    ROW(-EINVAL, cede_graph_launch, g, NULL, 0, NULL);
-    ROW(0, cede_graph_launch, g, NULL, UINT_MAX, NULL);
+    ROWS(cede_graph_launch, (-EINVAL, NULL, NULL, 1, NULL), (-EINVAL, g, NULL, 0, NULL),
+         (0, g, NULL, UINT_MAX, NULL));
     graph_result = -ENOSPC;
     ROW(-ENOSPC, cede_graph_launch, g, NULL, 1, NULL);
     graph_result = INT_MAX;
     ROW(-EIO, cede_graph_launch, g, NULL, 1, NULL);
-    ROW(-EINVAL, cede_graph_prepare, NULL, NULL, 1);
-    ROW(-EINVAL, cede_graph_prepare, g, NULL, UINT_MAX);
-    ROW(0, cede_graph_prepare, g, NULL, 0);
-    ROW(-EINVAL, cede_graph_get_bucket, NULL, 1, &b, sizeof(b));
-    ROW(-EINVAL, cede_graph_get_bucket, g, 0, &b, sizeof(b));
-    ROW(-EINVAL, cede_graph_get_bucket, g, UINT_MAX, &b, sizeof(b));
+    ROWS(cede_graph_prepare, (-EINVAL, NULL, NULL, 1), (-EINVAL, g, NULL, UINT_MAX),
+         (0, g, NULL, 0));
+    ROWS(cede_graph_get_bucket, (-EINVAL, NULL, 1, &b, sizeof(b)), (-EINVAL, g, 0, &b, sizeof(b)),
+         (-EINVAL, g, UINT_MAX, &b, sizeof(b)));
     SIZES(cede_graph_get_bucket, &b, g, 1);
     ROW(-EINVAL, cede_graph_get_statistics, NULL, &s, sizeof(s));
     SIZES(cede_graph_get_statistics, &s, g);
@@ -255,39 +229,27 @@ TEST(maps)
     wrong[3].bytes = UINT_MAX;
     wrong[4].n = 5;
     cede_future_defaults(&c);
-    ROW(-ENOSYS, cede_future_open, &c, &f);
-    ROW(-EINVAL, cede_future_open, &c, NULL);
+    ROWS(cede_future_open, (-ENOSYS, &c, &f), (-EINVAL, &c, NULL));
     REFUSED(c, ROW(-EINVAL, cede_future_open, &bad, &f), BAD(size, 0), BAD(flags, UINT_MAX),
             BAD(slots, 0), BAD(slots, 3), BAD(slots, UINT_MAX), BAD(slots, 1U << 31));
     f = open_map(4);
-    ROW(-EINVAL, cede_future_reserve, NULL, 1, &symbol);
-    ROW(-EINVAL, cede_future_reserve, f, 0, &symbol);
-    ROW(-EINVAL, cede_future_reserve, f, 5, &symbol);
-    ROW(-EINVAL, cede_future_reserve, f, UINT_MAX, &symbol);
-    ROW(-EINVAL, cede_future_reserve, f, 1, NULL);
-    ROW(0, cede_future_reserve, f, 4, &symbol);
-    ROW(-EAGAIN, cede_future_reserve, f, 1, &(int64_t){0});
-    ROW(-EINVAL, cede_future_release, NULL, symbol);
-    ROW(-ENOENT, cede_future_release, f, 0);
-    ROW(-ENOENT, cede_future_release, f, INT64_MIN);
-    ROW(-ENOENT, cede_future_release, f, symbol - 1);
-    ROW(-EINVAL, cede_future_store, NULL, NULL, &a, symbol);
-    ROW(-EINVAL, cede_future_store, f, NULL, NULL, symbol);
-    ROW(-EINVAL, cede_future_store, f, NULL, &a, 0);
-    ROW(-EINVAL, cede_future_store, f, NULL, &a, INT64_MIN);
-    ROW(-EINVAL, cede_future_store_placed, NULL, NULL, &a);
-    ROW(-EINVAL, cede_future_store_placed, f, NULL, NULL);
-    ROW(-EINVAL, cede_future_resolve, NULL, NULL, &a);
-    ROW(-EINVAL, cede_future_resolve, f, NULL, NULL);
+    ROWS(cede_future_reserve, (-EINVAL, NULL, 1, &symbol), (-EINVAL, f, 0, &symbol),
+         (-EINVAL, f, 5, &symbol), (-EINVAL, f, UINT_MAX, &symbol), (-EINVAL, f, 1, NULL),
+         (0, f, 4, &symbol), (-EAGAIN, f, 1, &(int64_t){0}));
+    ROWS(cede_future_release, (-EINVAL, NULL, symbol), (-ENOENT, f, 0), (-ENOENT, f, INT64_MIN),
+         (-ENOENT, f, symbol - 1));
+    ROWS(cede_future_store, (-EINVAL, NULL, NULL, &a, symbol), (-EINVAL, f, NULL, NULL, symbol),
+         (-EINVAL, f, NULL, &a, 0), (-EINVAL, f, NULL, &a, INT64_MIN));
+    ROWS(cede_future_store_placed, (-EINVAL, NULL, NULL, &a), (-EINVAL, f, NULL, NULL));
+    ROWS(cede_future_resolve, (-EINVAL, NULL, NULL, &a), (-EINVAL, f, NULL, NULL));
     for (unsigned i = 0; i < 5; i++)
         ROW(-EINVAL, cede_future_store, f, NULL, &wrong[i], symbol);
     for (unsigned i = 0; i < 4; i++) {
         ROW(-EINVAL, cede_future_store_placed, f, NULL, &wrong[i]);
         ROW(-EINVAL, cede_future_resolve, f, NULL, &wrong[i]);
     }
-    ROW(-EINVAL, cede_future_place, NULL, NULL, symbol, 1);
-    ROW(-EINVAL, cede_future_place, f, NULL, 0, 1);
-    ROW(-EINVAL, cede_future_place, f, NULL, symbol, UINT_MAX);
+    ROWS(cede_future_place, (-EINVAL, NULL, NULL, symbol, 1), (-EINVAL, f, NULL, 0, 1),
+         (-EINVAL, f, NULL, symbol, UINT_MAX));
     ROW(-EINVAL, cede_future_get_statistics, NULL, &s, sizeof(s));
     SIZES(cede_future_get_statistics, &s, f);
     assert_string_equal(s.error, "");
@@ -303,9 +265,8 @@ static int schedule_result;
 
 static int in_schedule(void *arg, struct cede_step *step)
 {
-    ROW(-ENOENT, cede_step_add, loop, UINT64_MAX, NULL);
-    ROW(0, cede_step_add, loop, joined, NULL);
-    ROW(-EALREADY, cede_step_add, loop, joined, NULL);
+    ROWS(cede_step_add, (-ENOENT, loop, UINT64_MAX, NULL), (0, loop, joined, NULL),
+         (-EALREADY, loop, joined, NULL));
     ROW(-EDEADLK, cede_step_once, loop);
     ROW(-EDEADLK, cede_step_run, loop);
     ROW(-EDEADLK, cede_step_close, loop);
@@ -340,15 +301,11 @@ TEST(loops)
             BAD(finish, NULL));
     c.requests = 1;
     ROW(0, cede_step_open, &c, &loop);
-    ROW(-EINVAL, cede_step_join, NULL, NULL, NULL, 0, &id);
-    ROW(-EINVAL, cede_step_join, loop, NULL, NULL, -1, &id);
-    ROW(-EINVAL, cede_step_join, loop, NULL, NULL, 0, NULL);
-    ROW(0, cede_step_join, loop, NULL, NULL, CEDE_TIMEOUT_FOREVER, &joined);
-    ROW(-ENOSPC, cede_step_join, loop, NULL, NULL, CEDE_TIMEOUT_FOREVER, &id);
-    ROW(-EINVAL, cede_step_leave, NULL, joined, 0);
-    ROW(-ENOENT, cede_step_leave, loop, UINT64_MAX, INT_MIN);
-    ROW(-EINVAL, cede_step_add, NULL, joined, NULL);
-    ROW(-EPERM, cede_step_add, loop, joined, NULL);
+    ROWS(cede_step_join, (-EINVAL, NULL, NULL, NULL, 0, &id), (-EINVAL, loop, NULL, NULL, -1, &id),
+         (-EINVAL, loop, NULL, NULL, 0, NULL), (0, loop, NULL, NULL, CEDE_TIMEOUT_FOREVER, &joined),
+         (-ENOSPC, loop, NULL, NULL, CEDE_TIMEOUT_FOREVER, &id));
+    ROWS(cede_step_leave, (-EINVAL, NULL, joined, 0), (-ENOENT, loop, UINT64_MAX, INT_MIN));
+    ROWS(cede_step_add, (-EINVAL, NULL, joined, NULL), (-EPERM, loop, joined, NULL));
     ROW(-EINVAL, cede_step_once, NULL);
     ROW(-EINVAL, cede_step_run, NULL);
     schedule_result = -ENXIO;
@@ -359,8 +316,7 @@ TEST(loops)
     ROW(-EINVAL, cede_step_get_statistics, NULL, &s, sizeof(s));
     SIZES(cede_step_get_statistics, &s, loop);
     assert_string_equal(s.error, "");
-    ROW(0, cede_step_close, NULL);
-    ROW(0, cede_step_close, loop);
+    ROWS(cede_step_close, (0, NULL), (0, loop));
     cede_future_close(f);
 }
 
@@ -384,9 +340,7 @@ TEST(slices)
     NO_TEXT(cede_slice_defaults, &c);
     c.launch = launch;
     c.count = 100;
-    ROW(-EINVAL, cede_slice_run, NULL, &p);
-    ROW(-EINVAL, cede_slice_run, &c, NULL);
-    ROW(-ENOSYS, cede_slice_run, &c, &p);
+    ROWS(cede_slice_run, (-EINVAL, NULL, &p), (-EINVAL, &c, NULL), (-ENOSYS, &c, &p));
     c.flags = CEDE_SLICE_NO_GPU;
     REFUSED(c, ROW(-EINVAL, cede_slice_run, &bad, &p), BAD(size, 8), BAD(launch, NULL),
             BAD(flags, 3), BAD(flags, UINT_MAX), BAD(flags, CEDE_SLICE_OPENCL), BAD(depth, 0),
@@ -421,6 +375,5 @@ TEST(checkpoints)
         ROW(rows[i].code, cede_checkpoint_read, &c, &done, state, 1);
     }
     ROW(-EINVAL, cede_checkpoint_write, &c, 1, NULL, SIZE_MAX);
-    ROW(-EINVAL, cede_checkpoint_read, &c, &done, NULL, SIZE_MAX);
-    ROW(-EINVAL, cede_checkpoint_read, &c, NULL, state, 1);
+    ROWS(cede_checkpoint_read, (-EINVAL, &c, &done, NULL, SIZE_MAX), (-EINVAL, &c, NULL, state, 1));
 }

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "../random.h"
-#include "../test.h"
 #include "base/util.h"
 #include "cede/slice.h"
+#include "fixture.h"
 
 /* ---- calls that fail, or in which the process is killed -------------------------------------- */
 
@@ -162,22 +162,22 @@ TEST_WITH(comes_back, begin_test, end_test)
     for (size_t n = 0; n < 100; n++) {
         fill(data, n, 3);
         shorter = n % 2;
-        assert_int_equal(cede_checkpoint_write(&c, UINT64_MAX - n, n ? data : NULL, n), 0);
-        assert_int_equal(cede_checkpoint_read(&c, &done, out, n), 0);
+        OK(cede_checkpoint_write(&c, UINT64_MAX - n, n ? data : NULL, n));
+        OK(cede_checkpoint_read(&c, &done, out, n));
         assert_true(done == UINT64_MAX - n);
         assert_memory_equal(out, data, n);
         assert_int_equal(access(beside, F_OK), -1);
     }
     fill(data, sizeof(data), 1);
-    assert_int_equal(cede_checkpoint_write(&c, 5, data, sizeof(data)), 0);
-    assert_int_equal(cede_checkpoint_read(&c, &done, out, sizeof(out)), 0);
+    OK(cede_checkpoint_write(&c, 5, data, sizeof(data)));
+    OK(cede_checkpoint_read(&c, &done, out, sizeof(out)));
     assert_memory_equal(out, data, sizeof(out));
     /* In the current directory. */
     c.path = "state";
-    assert_int_equal(chdir(dir), 0);
+    OK(chdir(dir));
     write_state(9, 6);
     assert_true(is_state(9, 6));
-    assert_int_equal(chdir("/"), 0);
+    OK(chdir("/"));
 }
 
 TEST_WITH(damaged, begin_test, end_test)
@@ -301,9 +301,9 @@ TEST_WITH(really_full, begin_test, end_test)
     struct rlimit was, few = {.rlim_cur = 50000};
     write_state(1, 1000);
     signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    OK(getrlimit(RLIMIT_FSIZE, &was));
     few.rlim_max = was.rlim_max;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    OK(setrlimit(RLIMIT_FSIZE, &few));
     int r = cede_checkpoint_write(&c, 2000, data, sizeof(data));
     setrlimit(RLIMIT_FSIZE, &was);
     assert_int_equal(r, -EFBIG);
@@ -323,34 +323,34 @@ TEST_WITH(in_the_way, begin_test, end_test)
     uint64_t done = 0;
     snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", dir);
     put_file(elsewhere, "precious", 8);
-    assert_int_equal(symlink(elsewhere, path), 0);
+    OK(symlink(elsewhere, path));
     not_written(-ELOOP, "symbolic link");
     assert_int_equal(cede_checkpoint_read(&c, &done, out, BYTES), -ELOOP);
     assert_non_null(strstr(c.error, "symbolic link"));
-    assert_int_equal(unlink(path), 0);
-    assert_int_equal(symlink(elsewhere, beside), 0);
+    OK(unlink(path));
+    OK(symlink(elsewhere, beside));
     not_written(-ELOOP, "symbolic link");
-    assert_int_equal(unlink(beside), 0);
-    assert_int_equal(link(elsewhere, beside), 0);
+    OK(unlink(beside));
+    OK(link(elsewhere, beside));
     not_written(-EEXIST, "remove it");
-    assert_int_equal(unlink(beside), 0);
+    OK(unlink(beside));
     assert_int_equal(get_file(elsewhere, text, sizeof(text)), 8);
     assert_string_equal(text, "precious");
 
-    assert_int_equal(mkfifo(beside, 0600), 0); /* nobody reads it: this does not wait */
+    OK(mkfifo(beside, 0600)); /* nobody reads it: this does not wait */
     not_written(-ENXIO, beside);
     int reader = open(beside, O_RDONLY | O_NONBLOCK);
     not_written(-EEXIST, "remove it");
     close(reader);
-    assert_int_equal(unlink(beside), 0);
-    assert_int_equal(mkdir(path, 0700), 0);
+    OK(unlink(beside));
+    OK(mkdir(path, 0700));
     not_written(-EEXIST, "no file");
     assert_int_equal(cede_checkpoint_read(&c, &done, out, BYTES), -EBADMSG);
-    assert_int_equal(rmdir(path), 0);
-    assert_int_equal(mkfifo(path, 0600), 0);
+    OK(rmdir(path));
+    OK(mkfifo(path, 0600));
     not_written(-EEXIST, "no file");
     assert_int_equal(cede_checkpoint_read(&c, &done, out, BYTES), -EBADMSG);
-    assert_int_equal(unlink(path), 0);
+    OK(unlink(path));
 
     c.path = "/nowhere-at-all/state";
     not_written(-ENOENT, "/nowhere-at-all/state.new");
@@ -361,8 +361,8 @@ TEST_WITH(in_the_way, begin_test, end_test)
 TEST_WITH(no_permission, begin_test, end_test)
 {
     write_state(1, 1000);
-    assert_int_equal(chmod(path, 0600), 0);
-    assert_int_equal(chmod(dir, 0555), 0);
+    OK(chmod(path, 0600));
+    OK(chmod(dir, 0555));
     int status;
     pid_t pid = fork();
     if (pid == 0) {
@@ -379,7 +379,7 @@ TEST_WITH(no_permission, begin_test, end_test)
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    assert_int_equal(chmod(dir, 0755), 0);
+    OK(chmod(dir, 0755));
     assert_true(is_state(1, 1000));
 }
 
@@ -388,7 +388,7 @@ TEST_WITH(two_writers, begin_test, end_test)
 {
     write_state(1, 1000);
     int fd = open(beside, O_WRONLY | O_CREAT, 0600);
-    assert_int_equal(flock(fd, LOCK_EX), 0);
+    OK(flock(fd, LOCK_EX));
     not_written(-EBUSY, "path of its own");
     assert_true(is_state(1, 1000));
     close(fd);
@@ -408,7 +408,7 @@ TEST_WITH(two_writers, begin_test, end_test)
         unsigned char data[BYTES];
         uint64_t done = 0;
         int status = 0;
-        assert_int_equal(cede_checkpoint_read(&c, &done, out, BYTES), 0);
+        OK(cede_checkpoint_read(&c, &done, out, BYTES));
         fill(data, BYTES, out[0]);
         assert_memory_equal(out, data, BYTES);
         assert_true(out[0] < 2 && (done == 1000 || (done == 1001 && out[0] == 1)));

@@ -1,9 +1,9 @@
 /* The future map without a GPU, and on the stand-in for libcuda: values and inputs of any type and
  * stride, graphs, symbols without a value. */
 #include "../random.h"
-#include "../test.h"
 #include "cede/future.h"
 #include "fake_gpu.h"
+#include "fixture.h"
 
 static char context[2];
 
@@ -14,7 +14,7 @@ static struct cede_futures *map_of(unsigned slots, unsigned flags)
     cede_future_defaults(&c);
     c.slots = slots;
     c.flags = flags;
-    assert_int_equal(cede_future_open(&c, &f), 0);
+    OK(cede_future_open(&c, &f));
     assert_non_null(f);
     return f;
 }
@@ -29,7 +29,7 @@ static void close_map(struct cede_futures *f)
 static struct cede_future_statistics stats(struct cede_futures *f)
 {
     struct cede_future_statistics s;
-    assert_int_equal(cede_future_get_statistics(f, &s, sizeof(s)), 0);
+    OK(cede_future_get_statistics(f, &s, sizeof(s)));
     return s;
 }
 
@@ -49,10 +49,10 @@ TEST(refusals)
     fake_cuda.current = context;
     fake_cuda.fail_launch = 1;
     f = map_of(4, 0);
-    assert_int_equal(cede_future_reserve(f, 4, &symbol), 0);
+    OK(cede_future_reserve(f, 4, &symbol));
     assert_int_equal(cede_future_store(f, NULL, &a, symbol), -EIO);
     assert_non_null(strstr(stats(f).error, "cannot launch"));
-    assert_int_equal(cede_future_release(f, symbol), 0);
+    OK(cede_future_release(f, symbol));
     assert_int_equal(cede_future_release(f, symbol), -ENOENT);
     assert_int_equal(stats(f).free, 4);
     close_map(f);
@@ -100,7 +100,7 @@ TEST(any_type_and_stride)
                 set(from, b, i, (int64_t)rnd(100000) - (b == 8 ? 50000 : 1000));
             for (unsigned i = 0; i < 4 * MOST; i++)
                 set(to, c, i, (int64_t)i);
-            assert_int_equal(cede_future_reserve(f, n, &first), 0);
+            OK(cede_future_reserve(f, n, &first));
             memcpy(want, to, sizeof(to));
             for (unsigned i = 0; i < m; i++) {
                 unsigned k = (unsigned)rnd(n);
@@ -112,11 +112,11 @@ TEST(any_type_and_stride)
             }
             struct cede_future_array values = array((char *)from + at * b, n, b, s);
             struct cede_future_array inputs = array((char *)to + bt * c, m, c, t);
-            assert_int_equal(cede_future_store(f, NULL, &values, first), 0);
-            assert_int_equal(cede_future_resolve(f, NULL, &inputs), 0);
+            OK(cede_future_store(f, NULL, &values, first));
+            OK(cede_future_resolve(f, NULL, &inputs));
             fake_drain();
             assert_memory_equal(to, want, sizeof(to));
-            assert_int_equal(cede_future_release(f, first), 0);
+            OK(cede_future_release(f, first));
         }
         assert_int_equal(stats(f).missing, 0);
         close_map(f);
@@ -132,17 +132,17 @@ TEST(a_large_step)
     struct cede_future_array v = array(values, 1000, 4, 0), in = array(inputs, 1000, 8, 0);
     for (unsigned round = 0; round < 3; round++) {
         int64_t first;
-        assert_int_equal(cede_future_reserve(f, 1000, &first), 0);
+        OK(cede_future_reserve(f, 1000, &first));
         for (unsigned i = 0; i < 1000; i++) {
             values[i] = (int32_t)(round * 5000 + i);
             inputs[i] = cede_future_symbol(first, 999 - i);
         }
-        assert_int_equal(cede_future_store(f, NULL, &v, first), 0);
-        assert_int_equal(cede_future_resolve(f, NULL, &in), 0);
+        OK(cede_future_store(f, NULL, &v, first));
+        OK(cede_future_resolve(f, NULL, &in));
         fake_drain();
         for (unsigned i = 0; i < 1000; i++)
             assert_int_equal(inputs[i], values[999 - i]);
-        assert_int_equal(cede_future_release(f, first), 0);
+        OK(cede_future_release(f, first));
     }
     assert_int_equal(stats(f).missing, 0);
     close_map(f);
@@ -219,7 +219,7 @@ TEST(graphs)
             }
             cuMemcpyHtoDAsync_v2((uint64_t)(uintptr_t)values, staged[k][0], sizeof(values), NULL);
             cuMemcpyHtoDAsync_v2((uint64_t)(uintptr_t)inputs, staged[k][1], sizeof(inputs), NULL);
-            assert_int_equal(cede_future_place(f, NULL, first[k], n), 0);
+            OK(cede_future_place(f, NULL, first[k], n));
             fake_replay(g);
         }
         for (unsigned k = 0; k < 3; k++) {
@@ -227,7 +227,7 @@ TEST(graphs)
             assert_memory_equal(inputs, expected[k], sizeof(inputs));
         }
         for (unsigned k = 0; k < 3; k++)
-            assert_int_equal(cede_future_release(f, first[k]), 0);
+            OK(cede_future_release(f, first[k]));
     }
     assert_int_equal(stats(f).missing, 0);
     fake_graph_free(g);

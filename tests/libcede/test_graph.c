@@ -20,25 +20,14 @@ TEST_WITH(a_launch_takes_the_smallest_bucket, set_up, tear_down)
     for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
         print_message("launch %u\n", i);
         assert_int_equal(launch(cases[i].n), cases[i].took);
-        assert_int_equal(f.s.calls, cases[i].calls);
-        assert_int_equal(f.s.last_n, cases[i].last_n);
+        HAS(f, (s.calls, cases[i].calls), (s.last_n, cases[i].last_n));
         assert_int_equal(rig_word(&rig, 0), i + 1); /* each launch ran the step once */
     }
     struct cede_graph_statistics t = statistics();
-    assert_int_equal(t.buckets, 4);
-    assert_int_equal(t.graphs, 3);
-    assert_int_equal(t.refused, 0);
-    assert_int_equal(t.launched, 6);
-    assert_int_equal(t.eager, 5);
-    assert_int_equal(t.warmups, 3);
-    assert_int_equal(t.too_large, 2);
-    assert_int_equal(t.captures, 3);
-    assert_int_equal(t.retried, 0);
+    HAS(t, (buckets, 4), (graphs, 3), (refused, 0), (launched, 6), (eager, 5), (warmups, 3),
+        (too_large, 2), (captures, 3), (retried, 0));
     assert_string_equal(t.error, "");
-    assert_int_equal(bucket(3).launched, 4);
-    assert_int_equal(bucket(3).eager, 1);
-    assert_int_equal(bucket(3).size, 4);
-    assert_int_equal(bucket(3).nodes, 4);
+    HAS(bucket(3), (launched, 4), (eager, 1), (size, 4), (nodes, 4));
     assert_true(bucket(3).captured);
     assert_false(bucket(2).captured);
 }
@@ -51,14 +40,14 @@ TEST_WITH(buckets_are_prepared, set_up, tear_down)
     open_cache(0, 2);
     int uploads = gpu->uploads;
     assert_int_equal(f.s.calls, 0);
-    assert_int_equal(cede_graph_prepare(f.g, f.stream, 4), 0);
+    OK(cede_graph_prepare(f.g, f.stream, 4));
     assert_int_equal(f.s.calls, 3);
     assert_int_equal(statistics().graphs, 1);
-    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
+    OK(cede_graph_prepare(f.g, f.stream, 0));
     assert_int_equal(f.s.calls, 9);
     assert_int_equal(statistics().graphs, 3);
     assert_int_equal(gpu->uploads - uploads, 3);
-    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
+    OK(cede_graph_prepare(f.g, f.stream, 0));
     assert_int_equal(f.s.calls, 9);
     assert_int_equal(rig_word(&rig, 0), 6); /* the warm-ups ran, and nothing else */
     assert_string_equal(launches("1 6"), "2 6");
@@ -77,8 +66,7 @@ TEST_WITH(without_warmups_a_lazy_library_costs_a_second_attempt, set_up, tear_do
     gpu->lazy = 1;
     assert_int_equal(launch(1), 1);
     assert_int_equal(gpu->begun - begun, 3);
-    assert_int_equal(statistics().retried, 1);
-    assert_int_equal(statistics().refusals, 0);
+    HAS(statistics(), (retried, 1), (refusals, 0));
     assert_int_equal(rig_word(&rig, 0), 1);
 }
 
@@ -90,10 +78,9 @@ TEST_WITH(nothing_is_captured_if_so_wished, set_up, tear_down)
         setenv("CEDE_GRAPH", by_flag ? "1" : "0", 1);
         f.c.flags = by_flag ? CEDE_GRAPH_EAGER : 0;
         reopen_cache(by_flag);
-        assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
+        OK(cede_graph_prepare(f.g, f.stream, 0));
         assert_string_equal(launches("1 1"), "0 0");
-        assert_int_equal(statistics().eager, 2);
-        assert_int_equal(statistics().refused, 0);
+        HAS(statistics(), (eager, 2), (refused, 0));
         assert_int_equal(rig_word(&rig, by_flag), 2);
     }
     unsetenv("CEDE_GRAPH");
@@ -108,10 +95,10 @@ TEST_WITH(without_a_context, set_up, tear_down)
     rig.cu.pop(&context);
     assert_int_equal(cede_graph_open(&f.c, step, &f.s, &g), -ENOSYS);
     bad = f.c, bad.flags = CEDE_GRAPH_EAGER;
-    assert_int_equal(cede_graph_open(&bad, step, &f.s, &g), 0);
+    OK(cede_graph_open(&bad, step, &f.s, &g));
     cede_graph_close(g);
     rig.cu.push(context);
-    assert_int_equal(cede_graph_open(NULL, step, &f.s, &g), 0);
+    OK(cede_graph_open(NULL, step, &f.s, &g));
     assert_int_equal(statistics_of(g).buckets, 8); /* up to 128 */
     cede_graph_close(g);
 }
@@ -122,7 +109,7 @@ TEST_WITH(a_capture_of_the_programs_own_is_left_alone, set_up, tear_down)
     void *graph = NULL;
     open_cache(1, 0);
     assert_int_equal(rig.cu.begin(f.stream, RIG_THREAD_LOCAL), 0);
-    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
+    OK(cede_graph_prepare(f.g, f.stream, 0));
     assert_int_equal(launch(1), 0);
     assert_int_equal(rig.cu.end(f.stream, &graph), 0);
     assert_int_equal(rig.cu.graph_destroy(graph), 0);
@@ -147,8 +134,8 @@ TEST_WITH(what_the_driver_refuses_runs_eagerly, set_up, tear_down)
         gpu->fail_instantiate = cases[i].instantiate;
         gpu->fail_upload = cases[i].upload;
         assert_string_equal(launches("1 1"), "0 0");
-        assert_int_equal(bucket(1).refused, cases[i].reason);
-        assert_int_equal(bucket(1).cuda_error, cases[i].instantiate + cases[i].upload);
+        HAS(bucket(1), (refused, cases[i].reason),
+            (cuda_error, cases[i].instantiate + cases[i].upload));
         assert_int_equal(statistics().refusals, 1);
         assert_int_equal(rig_word(&rig, i), 2);
     }
@@ -196,8 +183,7 @@ TEST_WITH(attempts_are_put_together, set_up, tear_down)
         print_message("case %u\n", i);
         assert_int_equal(cede_graph_launch(f.g, f.stream, 1, NULL), cases[i].result);
         assert_int_equal(f.s.calls, cases[i].calls);
-        assert_int_equal(bucket(1).cuda_error, cases[i].code);
-        assert_int_equal(bucket(1).refused, cases[i].reason);
+        HAS(bucket(1), (cuda_error, cases[i].code), (refused, cases[i].reason));
         assert_int_equal(rig_word(&rig, i), cases[i].result == 0);
         assert_int_equal(statistics().retried, !cases[i].result && !cases[i].code);
     }
@@ -239,7 +225,7 @@ TEST_WITH(a_captured_bucket_allocates_nothing, set_up, tear_down)
     unsigned before = allocations;
     open_cache(4, 0);
     assert_true(allocations > before); /* they are counted */
-    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
+    OK(cede_graph_prepare(f.g, f.stream, 0));
     before = allocations;
     for (unsigned i = 0; i < 1000; i++)
         assert_int_not_equal(launch(1 + i % 4), 0);
@@ -267,10 +253,10 @@ TEST_WITH(errno_stays, set_up, tear_down)
 {
     errno = ERANGE;
     f.c.max_batch = 2;
-    assert_int_equal(cede_graph_open(&f.c, changes_errno, &f.s, &f.g), 0);
-    assert_int_equal(cede_graph_launch(f.g, f.stream, 1, NULL), 0);
-    assert_int_equal(cede_graph_launch(f.g, f.stream, 1, NULL), 0);
-    assert_int_equal(cede_graph_prepare(f.g, f.stream, 2), 0);
+    OK(cede_graph_open(&f.c, changes_errno, &f.s, &f.g));
+    OK(cede_graph_launch(f.g, f.stream, 1, NULL));
+    OK(cede_graph_launch(f.g, f.stream, 1, NULL));
+    OK(cede_graph_prepare(f.g, f.stream, 2));
     f.s.error = -ENOENT;
     assert_int_equal(cede_graph_launch(f.g, f.stream, 3, NULL), -ENOENT);
     assert_int_equal(errno, ERANGE);
@@ -328,11 +314,11 @@ TEST_WITH(caches_of_threads_are_independent, set_up, tear_down)
     for (unsigned i = 0; i < THREADS; i++) {
         w[i] = (struct worker){.s = {.each = 1, .word = i}};
         assert_int_equal(rig.cu.stream_create(&w[i].stream, RIG_NON_BLOCKING), 0);
-        assert_int_equal(cede_graph_open(&f.c, step, &w[i].s, &w[i].g), 0);
+        OK(cede_graph_open(&f.c, step, &w[i].s, &w[i].g));
     }
-    assert_int_equal(pthread_create(&watcher, NULL, watches, w), 0);
+    OK(pthread_create(&watcher, NULL, watches, w));
     for (unsigned i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&w[i].thread, NULL, works, &w[i]), 0);
+        OK(pthread_create(&w[i].thread, NULL, works, &w[i]));
     for (unsigned i = 0; i < THREADS; i++)
         pthread_join(w[i].thread, NULL);
     ended = true;

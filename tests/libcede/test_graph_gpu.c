@@ -13,7 +13,38 @@
 
 static struct rig rig;
 
-/* What a step has to do with. The step adds 1 to word 0. */
+/* What a step does, one thing after the other up to the first error. */
+enum act {
+    END,
+    ADD, /* 1 to word 0 */
+    SYNCHRONIZE,
+    SYNCHRONIZE_AND_HIDE, /* its error */
+    QUERY,
+    SYNCHRONIZE_CONTEXT,
+    RECORD,
+    RECORD_ON_THE_SIDE,
+    WAIT_FOR_EVENT,
+    QUERY_EVENT,
+    ALLOCATE,
+    ALLOCATE_ONCE,
+    ALLOCATE_OF_POOL,
+    LOAD,
+    LAUNCH_LOADED,
+    ADD_IN_LEGACY,
+    ADD_ON_THE_SIDE,
+    AWAIT_EVENT,
+    AWAIT_EVENT_ON_THE_SIDE,
+    AWAIT_EVENT_IF_CAPTURED,
+    END_CAPTURE_OR_ADD,
+    PASS_CAPTURE_ON,
+    FAIL,
+    THREAD_SYNCHRONIZES,
+    THREAD_ALLOCATES,
+    THREAD_CAPTURES,
+    THREAD_ENDS,
+};
+
+/* What it has to do it with. */
 struct scene {
     void *stream, *side; /* both wait for the legacy default stream */
     void *event;
@@ -21,6 +52,9 @@ struct scene {
     rig_pointer once;
     void *module, *late; /* a kernel that no launch has loaded */
     pthread_t thread;
+    enum act by_thread;
+    void *captured; /* by the thread, in this mode */
+    int mode;
     sem_t begun, go_on;
     int thread_error;
 };
@@ -31,299 +65,189 @@ static bool is_captured(void *stream)
     return rig.cu.capturing(stream, &status) || status != 0;
 }
 
-static int add(struct scene *s)
+static int end_capture(void *stream)
 {
-    return rig_add(&rig, s->stream, 0, 1);
+    void *graph = NULL;
+    int r = rig.cu.end(stream, &graph);
+    if (graph)
+        rig.cu.graph_destroy(graph);
+    return r;
+}
+
+static int not_ready(int r)
+{
+    return r == 600 ? 0 : r; /* is no error */
+}
+
+/* ---- other threads --------------------------------------------------------------------------- */
+
+static int act(struct scene *s, enum act what);
+
+/* Acts, or captures on a stream until it is told to go on. */
+static void *in_thread(void *arg)
+{
+    struct scene *s = arg;
+    rig.cu.push(rig.context);
+    if (s->by_thread) {
+        s->thread_error = act(s, s->by_thread);
+        return NULL;
+    }
+    s->thread_error =
+        rig.cu.begin(s->captured, s->mode) ?: rig.cu.event_record(s->event, s->captured);
+    sem_post(&s->begun);
+    sem_wait(&s->go_on);
+    s->thread_error = s->thread_error ?: end_capture(s->captured);
+    return NULL;
+}
+
+static int beside(struct scene *s, enum act what)
+{
+    s->by_thread = what;
+    if (pthread_create(&s->thread, NULL, in_thread, s))
+        abort();
+    if (what)
+        pthread_join(s->thread, NULL);
+    else
+        sem_wait(&s->begun);
+    return 0;
+}
+
+static int capture_beside(struct scene *s, void *stream, int mode)
+{
+    s->captured = stream;
+    s->mode = mode;
+    return beside(s, END);
+}
+
+static int end_beside(struct scene *s)
+{
+    sem_post(&s->go_on);
+    pthread_join(s->thread, NULL);
+    return 0;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static int step_good(struct scene *s)
-{
-    return add(s);
-}
-
-static int step_synchronizes(struct scene *s)
-{
-    return add(s) ?: rig.cu.stream_synchronize(s->stream);
-}
-
-static int step_queries(struct scene *s)
-{
-    int r = add(s), q = rig.cu.stream_query(s->stream);
-    return r ?: (q == 600 ? 0 : q); /* not ready is no error */
-}
-
-static int step_synchronizes_context(struct scene *s)
-{
-    return add(s) ?: rig.cu.ctx_synchronize();
-}
-
-static int step_hides_its_error(struct scene *s)
-{
-    int r = add(s);
-    rig.cu.stream_synchronize(s->stream);
-    return r;
-}
-
-static int step_returns_errno(struct scene *s)
-{
-    return step_synchronizes(s) ? -EIO : 0;
-}
-
-static int step_waits_for_its_event(struct scene *s)
-{
-    int r = add(s) ?: rig.cu.event_record(s->event, s->stream);
-    return r ?: rig.cu.event_synchronize(s->event);
-}
-
-static int step_queries_its_event(struct scene *s)
-{
-    int r = add(s) ?: rig.cu.event_record(s->event, s->stream);
-    int q = rig.cu.event_query(s->event);
-    return r ?: (q == 600 ? 0 : q);
-}
-
-static int step_allocates(struct scene *s)
+static int allocate(struct scene *s)
 {
     rig_pointer p;
-    int r = rig.cu.mem_alloc(&p, 1 << 20);
-    return r ? r : add(s) ?: rig.cu.mem_free(p);
+    return rig.cu.mem_alloc(&p, 1 << 20) ?: rig.cu.mem_free(p);
 }
 
-static int step_allocates_once(struct scene *s)
-{
-    return (s->once ? 0 : rig.cu.mem_alloc(&s->once, 1 << 20)) ?: add(s);
-}
-
-static int step_uses_a_pool(struct scene *s)
+static int allocate_of_pool(struct scene *s)
 {
     rig_pointer p;
-    int r = rig.cu.mem_alloc_async(&p, 1 << 20, s->stream);
-    return r ? r : add(s) ?: rig.cu.mem_free_async(p, s->stream);
+    return rig.cu.mem_alloc_async(&p, 1 << 20, s->stream)
+               ?: act(s, ADD) ?: rig.cu.mem_free_async(p, s->stream);
 }
 
-static int step_loads_late(struct scene *s)
+static int load(struct scene *s)
+{
+    return rig.cu.module_load(&s->module, graph_add_ptx)
+               ?: rig.cu.module_function(&s->late, s->module, "graph_add");
+}
+
+static int launch_loaded(struct scene *s)
 {
     uint32_t number = 1;
     void *params[] = {&rig.words, &number};
     return rig.cu.launch(s->late, 1, 1, 1, 1, 1, 1, 0, s->stream, params, NULL);
 }
 
-static int step_uses_legacy(struct scene *s)
-{
-    return add(s) ?: rig_add(&rig, NULL, 1, 1);
-}
-
-static int step_waits_outside(struct scene *s)
-{
-    return rig.cu.stream_wait(s->stream, s->event, 0) ?: add(s);
-}
-
-static int step_forks(struct scene *s, bool join)
-{
-    int r = add(s) ?: rig.cu.event_record(s->event, s->stream);
-    r = r ?: rig.cu.stream_wait(s->side, s->event, 0);
-    r = r ?: rig_add(&rig, s->side, 1, 1);
-    if (!join)
-        return r;
-    r = r ?: rig.cu.event_record(s->event, s->side);
-    return r ?: rig.cu.stream_wait(s->stream, s->event, 0);
-}
-
-static int step_joins(struct scene *s)
-{
-    return step_forks(s, true);
-}
-
-static int step_does_not_join(struct scene *s)
-{
-    return step_forks(s, false);
-}
-
-static int step_waits_for_another_capture(struct scene *s)
-{
-    return (is_captured(s->stream) ? rig.cu.stream_wait(s->stream, s->event, 0) : 0) ?: add(s);
-}
-
-static int step_ends_the_capture(struct scene *s)
-{
-    void *graph = NULL;
-    if (!is_captured(s->stream))
-        return add(s);
-    if (rig.cu.end(s->stream, &graph) == 0)
-        rig.cu.graph_destroy(graph);
-    return 0;
-}
-
-static int step_does_nothing(struct scene *s)
-{
-    return 0;
-}
-
-static int step_has_an_error_of_its_own(struct scene *s)
-{
-    return -EPROTO;
-}
-
-/* ---- other threads --------------------------------------------------------------------------- */
-
-static void *synchronizes(void *arg)
-{
-    struct scene *s = arg;
-    rig.cu.push(rig.context);
-    s->thread_error = rig.cu.stream_synchronize(s->stream);
-    return NULL;
-}
-
-static void *allocates(void *arg)
-{
-    struct scene *s = arg;
-    rig_pointer p = 0;
-    rig.cu.push(rig.context);
-    s->thread_error = rig.cu.mem_alloc(&p, 1 << 20);
-    if (!s->thread_error)
-        rig.cu.mem_free(p);
-    return NULL;
-}
-
-static int step_beside(struct scene *s, void *(*f)(void *))
-{
-    int r = add(s);
-    if (pthread_create(&s->thread, NULL, f, s) == 0)
-        pthread_join(s->thread, NULL);
-    return r;
-}
-
-static int step_is_synchronized(struct scene *s)
-{
-    return step_beside(s, synchronizes);
-}
-
-static int step_beside_an_allocation(struct scene *s)
-{
-    return step_beside(s, allocates);
-}
-
-/* Captures on a stream until it is told to go on. */
-static void capture_meanwhile(struct scene *s, void *stream, int mode)
-{
-    void *graph = NULL;
-    rig.cu.push(rig.context);
-    s->thread_error = rig.cu.begin(stream, mode) ?: rig.cu.event_record(s->event, stream);
-    sem_post(&s->begun);
-    sem_wait(&s->go_on);
-    s->thread_error = s->thread_error ?: rig.cu.end(stream, &graph);
-    if (graph)
-        rig.cu.graph_destroy(graph);
-}
-
-static void *captures_the_stream(void *arg)
-{
-    struct scene *s = arg;
-    capture_meanwhile(s, s->stream, RIG_THREAD_LOCAL);
-    return NULL;
-}
-
-static void *captures_elsewhere(void *arg)
-{
-    struct scene *s = arg;
-    capture_meanwhile(s, s->side, RIG_GLOBAL);
-    return NULL;
-}
-
-static void start(struct scene *s, void *(*f)(void *))
-{
-    if (pthread_create(&s->thread, NULL, f, s))
-        abort();
-    sem_wait(&s->begun);
-}
-
-static void stop(struct scene *s)
-{
-    sem_post(&s->go_on);
-    pthread_join(s->thread, NULL);
-}
-
 /* The first call is in the capture, and hands the stream to another thread. */
-static int step_passes_it_on(struct scene *s)
+static int pass_capture_on(struct scene *s)
 {
-    void *graph = NULL;
-    if (s->calls == 1) {
-        if (rig.cu.end(s->stream, &graph) == 0)
-            rig.cu.graph_destroy(graph);
-        start(s, captures_the_stream);
-        return 0;
+    if (s->calls > 1)
+        return end_beside(s) ?: act(s, ADD);
+    end_capture(s->stream);
+    return capture_beside(s, s->stream, RIG_THREAD_LOCAL);
+}
+
+static int act(struct scene *s, enum act what)
+{
+    switch (what) {
+#define DOES(what, ...)                                                                            \
+    case what:                                                                                     \
+        return __VA_ARGS__;
+        DOES(END, 0)
+        DOES(ADD, rig_add(&rig, s->stream, 0, 1))
+        DOES(SYNCHRONIZE, rig.cu.stream_synchronize(s->stream))
+        DOES(SYNCHRONIZE_AND_HIDE, rig.cu.stream_synchronize(s->stream) * 0)
+        DOES(QUERY, not_ready(rig.cu.stream_query(s->stream)))
+        DOES(SYNCHRONIZE_CONTEXT, rig.cu.ctx_synchronize())
+        DOES(RECORD, rig.cu.event_record(s->event, s->stream))
+        DOES(RECORD_ON_THE_SIDE, rig.cu.event_record(s->event, s->side))
+        DOES(WAIT_FOR_EVENT, rig.cu.event_synchronize(s->event))
+        DOES(QUERY_EVENT, not_ready(rig.cu.event_query(s->event)))
+        DOES(ALLOCATE, allocate(s))
+        DOES(ALLOCATE_ONCE, s->once ? 0 : rig.cu.mem_alloc(&s->once, 1 << 20))
+        DOES(ALLOCATE_OF_POOL, allocate_of_pool(s))
+        DOES(LOAD, load(s))
+        DOES(LAUNCH_LOADED, launch_loaded(s))
+        DOES(ADD_IN_LEGACY, rig_add(&rig, NULL, 1, 1))
+        DOES(ADD_ON_THE_SIDE, rig_add(&rig, s->side, 1, 1))
+        DOES(AWAIT_EVENT_IF_CAPTURED, is_captured(s->stream) ? act(s, AWAIT_EVENT) : 0)
+        DOES(AWAIT_EVENT, rig.cu.stream_wait(s->stream, s->event, 0))
+        DOES(AWAIT_EVENT_ON_THE_SIDE, rig.cu.stream_wait(s->side, s->event, 0))
+        DOES(END_CAPTURE_OR_ADD, is_captured(s->stream) ? end_capture(s->stream), 0 : act(s, ADD))
+        DOES(PASS_CAPTURE_ON, pass_capture_on(s))
+        DOES(FAIL, -EPROTO)
+        DOES(THREAD_SYNCHRONIZES, beside(s, SYNCHRONIZE))
+        DOES(THREAD_ALLOCATES, beside(s, ALLOCATE))
+        DOES(THREAD_CAPTURES, capture_beside(s, s->side, RIG_GLOBAL))
+        DOES(THREAD_ENDS, end_beside(s))
+#undef DOES
     }
-    stop(s);
-    return add(s);
+    return -EINVAL;
 }
 
 /* ---- cases ----------------------------------------------------------------------------------- */
 
-static void elsewhere(struct scene *s)
-{
-    start(s, captures_elsewhere);
-}
-
-static void record(struct scene *s)
-{
-    rig.cu.event_record(s->event, s->side);
-}
-
-static void load(struct scene *s)
-{
-    if (rig.cu.module_load(&s->module, graph_add_ptx) ||
-        rig.cu.module_function(&s->late, s->module, "graph_add"))
-        abort();
-}
-
 /* If reason is CEDE_GRAPH_NOT_REFUSED: it is captured, and launched as a graph. */
 static const struct scenario {
     const char *name;
-    int (*step)(struct scene *s);
     enum cede_graph_reason reason;
-    int result;                     /* of the launch */
-    void (*before)(struct scene *); /* in place of a warm-up */
-    void (*after)(struct scene *);
-    bool legacy; /* the cache is on the legacy default stream */
+    enum act step[7];
+    enum act before; /* in place of a warm-up */
+    enum act after;
+    int result;    /* of the launch */
+    bool as_errno; /* the step returns -EIO in place of the driver's error */
+    bool legacy;   /* the cache is on the legacy default stream */
 } scenarios[] = {
-#define GOOD(name_, step_, ...)                                                                    \
-    {                                                                                              \
-        .name = (name_), .step = (step_), ##__VA_ARGS__                                            \
-    }
-#define BAD(name_, step_, why_, ...)                                                               \
-    {                                                                                              \
-        .name = (name_), .step = (step_), .reason = (why_), ##__VA_ARGS__                          \
-    }
-    GOOD("nothing", step_good),
-    GOOD("fork and join", step_joins),
-    GOOD("allocation of a pool", step_uses_a_pool),
-    GOOD("allocation, once", step_allocates_once, .before = record),
-    GOOD("kernel loaded late", step_loads_late, .before = load),
-    GOOD("allocation of another thread", step_beside_an_allocation),
-    GOOD("global capture of another thread", step_good, .before = elsewhere, .after = stop),
-    BAD("stream synchronized", step_synchronizes, CEDE_GRAPH_SYNCHRONIZES),
-    BAD("stream queried", step_queries, CEDE_GRAPH_SYNCHRONIZES),
-    BAD("context synchronized", step_synchronizes_context, CEDE_GRAPH_SYNCHRONIZES),
-    BAD("error returned as errno", step_returns_errno, CEDE_GRAPH_INVALIDATED),
-    BAD("error not returned", step_hides_its_error, CEDE_GRAPH_INVALIDATED),
-    BAD("synchronized by another thread", step_is_synchronized, CEDE_GRAPH_INVALIDATED),
-    BAD("event of its own, synchronized", step_waits_for_its_event, CEDE_GRAPH_CAPTURED_EVENT),
-    BAD("event of its own, queried", step_queries_its_event, CEDE_GRAPH_CAPTURED_EVENT),
-    BAD("allocation", step_allocates, CEDE_GRAPH_UNSAFE_CALL),
-    BAD("launch on the legacy stream", step_uses_legacy, CEDE_GRAPH_DEFAULT_STREAM),
-    BAD("cache on the legacy stream", step_good, CEDE_GRAPH_DEFAULT_STREAM, .legacy = true),
-    BAD("event from outside", step_waits_outside, CEDE_GRAPH_OUTSIDE_EVENT, .before = record),
-    BAD("event of another capture", step_waits_for_another_capture, CEDE_GRAPH_MERGES,
-        .before = elsewhere, .after = stop),
-    BAD("fork not joined", step_does_not_join, CEDE_GRAPH_UNJOINED),
-    BAD("capture ended", step_ends_the_capture, CEDE_GRAPH_UNMATCHED),
-    BAD("capture of another thread", step_passes_it_on, CEDE_GRAPH_OTHER_THREAD, .before = record),
-    BAD("nothing queued", step_does_nothing, CEDE_GRAPH_EMPTY),
-    GOOD("error of its own", step_has_an_error_of_its_own, .result = -EPROTO, .before = record),
-#undef GOOD
-#undef BAD
+    {"nothing", 0, .step = {ADD}},
+    {"fork and join", 0,
+     .step = {ADD, RECORD, AWAIT_EVENT_ON_THE_SIDE, ADD_ON_THE_SIDE, RECORD_ON_THE_SIDE,
+              AWAIT_EVENT}},
+    {"allocation of a pool", 0, .step = {ALLOCATE_OF_POOL}},
+    {"allocation, once", 0, .step = {ALLOCATE_ONCE, ADD}, .before = RECORD_ON_THE_SIDE},
+    {"kernel loaded late", 0, .step = {LAUNCH_LOADED}, .before = LOAD},
+    {"allocation of another thread", 0, .step = {ADD, THREAD_ALLOCATES}},
+    {"global capture of another thread", 0, .step = {ADD}, .before = THREAD_CAPTURES,
+     .after = THREAD_ENDS},
+    {"stream synchronized", CEDE_GRAPH_SYNCHRONIZES, .step = {ADD, SYNCHRONIZE}},
+    {"stream queried", CEDE_GRAPH_SYNCHRONIZES, .step = {ADD, QUERY}},
+    {"context synchronized", CEDE_GRAPH_SYNCHRONIZES, .step = {ADD, SYNCHRONIZE_CONTEXT}},
+    {"error returned as errno", CEDE_GRAPH_INVALIDATED, .step = {ADD, SYNCHRONIZE},
+     .as_errno = true},
+    {"error not returned", CEDE_GRAPH_INVALIDATED, .step = {ADD, SYNCHRONIZE_AND_HIDE}},
+    {"synchronized by another thread", CEDE_GRAPH_INVALIDATED, .step = {ADD, THREAD_SYNCHRONIZES}},
+    {"event of its own, synchronized", CEDE_GRAPH_CAPTURED_EVENT,
+     .step = {ADD, RECORD, WAIT_FOR_EVENT}},
+    {"event of its own, queried", CEDE_GRAPH_CAPTURED_EVENT, .step = {ADD, RECORD, QUERY_EVENT}},
+    {"allocation", CEDE_GRAPH_UNSAFE_CALL, .step = {ALLOCATE, ADD}},
+    {"launch on the legacy stream", CEDE_GRAPH_DEFAULT_STREAM, .step = {ADD, ADD_IN_LEGACY}},
+    {"cache on the legacy stream", CEDE_GRAPH_DEFAULT_STREAM, .step = {ADD}, .legacy = true},
+    {"event from outside", CEDE_GRAPH_OUTSIDE_EVENT, .step = {AWAIT_EVENT, ADD},
+     .before = RECORD_ON_THE_SIDE},
+    {"event of another capture", CEDE_GRAPH_MERGES, .step = {AWAIT_EVENT_IF_CAPTURED, ADD},
+     .before = THREAD_CAPTURES, .after = THREAD_ENDS},
+    {"fork not joined", CEDE_GRAPH_UNJOINED,
+     .step = {ADD, RECORD, AWAIT_EVENT_ON_THE_SIDE, ADD_ON_THE_SIDE}},
+    {"capture ended", CEDE_GRAPH_UNMATCHED, .step = {END_CAPTURE_OR_ADD}},
+    {"capture of another thread", CEDE_GRAPH_OTHER_THREAD, .step = {PASS_CAPTURE_ON},
+     .before = RECORD_ON_THE_SIDE},
+    {"nothing queued", CEDE_GRAPH_EMPTY, .step = {END}},
+    {"error of its own", 0, .step = {FAIL}, .before = RECORD_ON_THE_SIDE, .result = -EPROTO},
 };
 
 struct run {
@@ -334,8 +258,11 @@ struct run {
 static int run_step(void *arg, void *stream, unsigned n)
 {
     struct run *r = arg;
+    int error = 0;
     r->scene.calls++;
-    return r->what->step(&r->scene);
+    for (const enum act *a = r->what->step; *a && !error; a++)
+        error = act(&r->scene, *a);
+    return error && r->what->as_errno ? -EIO : error;
 }
 
 static int run_good(void *arg, void *stream, unsigned n)
@@ -370,7 +297,7 @@ static const char *judge(const struct scenario *w, const struct cede_graph_bucke
                          unsigned took, uint32_t ran)
 {
     bool graph = !w->result && w->reason == CEDE_GRAPH_NOT_REFUSED;
-    uint32_t want = w->result || w->step == step_does_nothing ? 0 : 1;
+    uint32_t want = !w->result && w->step[0];
     if (result != w->result)
         return "the launch gave another result";
     if (b->refused != w->reason)
@@ -397,17 +324,15 @@ static const char *play(const struct scenario *w)
     void *stream = w->legacy ? NULL : r.scene.stream;
     cede_graph_defaults(&c);
     c.max_batch = 1;
-    c.warmups = w->before == NULL;
+    c.warmups = !w->before;
     if (cede_graph_open(&c, run_step, &r, &g))
         return "no cache";
     if (c.warmups && cede_graph_launch(g, stream, 1, &took))
         return "the warm-up failed";
     uint32_t before = rig_word(&rig, 0);
-    if (w->before)
-        w->before(&r.scene);
+    act(&r.scene, w->before);
     int result = cede_graph_launch(g, stream, 1, &took);
-    if (w->after)
-        w->after(&r.scene);
+    act(&r.scene, w->after);
     uint32_t ran = rig_word(&rig, 0) - before;
     cede_graph_get_bucket(g, 1, &b, sizeof(b));
     cede_graph_get_statistics(g, &stats, sizeof(stats));

@@ -9,8 +9,7 @@ TEST_WITH(the_least_recently_used_graph_goes, set_up, tear_down)
     f.c.max_graphs = 2;
     open_cache(8, 0);
     assert_string_equal(launches("1 2 1 4"), "1 2 1 4"); /* 4 in place of 2 */
-    assert_int_equal(statistics().evictions, 1);
-    assert_int_equal(statistics().graphs, 2);
+    HAS(statistics(), (evictions, 1), (graphs, 2));
     assert_false(bucket(2).captured);
     assert_int_equal(bucket(2).nodes, 0);
     /* One has to be wanted twice before it comes back, and then four times. */
@@ -51,9 +50,8 @@ TEST_WITH(preparing_stops_where_one_is_too_large, set_up, tear_down)
     gpu->node_bytes = 1000;
     f.c.max_bytes = 7500;
     open_cache(16, 0);
-    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
-    assert_int_equal(statistics().bytes, 7000);
-    assert_int_equal(statistics().evictions, 0);
+    OK(cede_graph_prepare(f.g, f.stream, 0));
+    HAS(statistics(), (bytes, 7000), (evictions, 0));
     assert_int_equal(bucket(8).refused, CEDE_GRAPH_NO_MEMORY);
     assert_int_equal(bucket(16).refused, CEDE_GRAPH_NOT_REFUSED);
 }
@@ -62,17 +60,15 @@ TEST_WITH(preparing_stops_at_the_limits, set_up, tear_down)
 {
     f.c.max_graphs = 2;
     open_cache(8, 0);
-    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
-    assert_int_equal(statistics().captures, 2);
-    assert_int_equal(statistics().evictions, 0);
+    OK(cede_graph_prepare(f.g, f.stream, 0));
+    HAS(statistics(), (captures, 2), (evictions, 0));
     assert_true(bucket(2).captured);
     gpu->node_bytes = 1000;
     f.c.max_graphs = 0;
     f.c.max_bytes = 5000;
     reopen_cache(1);
-    assert_int_equal(cede_graph_prepare(f.g, f.stream, 0), 0);
-    assert_int_equal(statistics().captures, 3);
-    assert_int_equal(statistics().bytes, 4000);
+    OK(cede_graph_prepare(f.g, f.stream, 0));
+    HAS(statistics(), (captures, 3), (bytes, 4000));
 }
 
 TEST_WITH(a_full_gpu_takes_graphs_from_others, set_up, tear_down)
@@ -84,16 +80,13 @@ TEST_WITH(a_full_gpu_takes_graphs_from_others, set_up, tear_down)
     assert_int_equal(statistics().evictions, 1);
     assert_false(bucket(2).captured);
     assert_int_equal(launch(8), 0); /* all others are gone, and still */
-    assert_int_equal(bucket(8).refused, CEDE_GRAPH_NO_MEMORY);
-    assert_int_equal(bucket(8).cuda_error, 2);
+    HAS(bucket(8), (refused, CEDE_GRAPH_NO_MEMORY), (cuda_error, 2));
     assert_non_null(strstr(statistics().error, "CUDA_ERROR_OUT_OF_MEMORY (2)"));
     assert_int_equal(statistics().graphs, 0);
     gpu->free_bytes = FREE_BYTES;
-    assert_int_equal(cede_graph_prepare(f.g, f.stream, 8), 0); /* on request it is tried again */
+    OK(cede_graph_prepare(f.g, f.stream, 8)); /* on request it is tried again */
     assert_int_equal(launch(8), 8);
-    assert_int_equal(bucket(8).refused, CEDE_GRAPH_NOT_REFUSED);
-    assert_int_equal(bucket(8).cuda_error, 0);
-    assert_int_equal(bucket(8).nodes, 8);
+    HAS(bucket(8), (refused, CEDE_GRAPH_NOT_REFUSED), (cuda_error, 0), (nodes, 8));
     assert_int_equal(rig_word(&rig, 0), 5);
 }
 
@@ -109,8 +102,7 @@ TEST_WITH(memory_of_evicted_graphs_is_waited_for, set_up, tear_down)
         gpu->node_bytes = 1000;
         gpu->free_bytes = 6500;
         assert_string_equal(launches("1 2 4"), "1 2 4");
-        assert_int_equal(statistics().evictions, uses_pool ? 2 : 1);
-        assert_int_equal(statistics().refusals, 0);
+        HAS(statistics(), (evictions, uses_pool ? 2 : 1), (refusals, 0));
     }
     f.c.max_graphs = 1;
     reopen_cache(2);
@@ -149,26 +141,21 @@ TEST_WITH(graphs_are_updated_in_place, set_up, tear_down)
     assert_int_equal(gpu->instantiated, made);
     assert_int_equal(gpu->uploads, uploads + 1);
     struct cede_graph_statistics t = statistics();
-    assert_int_equal(t.captures, 2);
-    assert_int_equal(t.updates, 1);
-    assert_int_equal(t.rebuilds, 0);
-    assert_int_equal(t.saved_us, 3000);
+    HAS(t, (captures, 2), (updates, 1), (rebuilds, 0), (saved_us, 3000));
     assert_int_equal(t.capture_us - first_us, 6000);
 
     gpu->fail_update = 1;
     f.s.word = 5;
     cede_graph_changed(f.g);
     cede_graph_changed(f.g); /* as good as once */
-    assert_int_equal(cede_graph_prepare(f.g, f.stream, 2), 0);
+    OK(cede_graph_prepare(f.g, f.stream, 2));
     gpu->fail_update = 0;
     f.s.each = 2;
     cede_graph_changed(f.g);
     assert_int_equal(launch(2), 2);
     assert_int_equal(bucket(2).nodes, 4);
     t = statistics();
-    assert_int_equal(t.updates, 1);
-    assert_int_equal(t.rebuilds, 2);
-    assert_int_equal(t.evictions, 0);
+    HAS(t, (updates, 1), (rebuilds, 2), (evictions, 0));
     assert_int_equal(rig_word(&rig, 5), 1);
 }
 

@@ -1,8 +1,8 @@
 /* When leads are launched, in virtual time; and what is launched, on a stand-in for libcuda. */
 #include <time.h>
 
-#include "../test.h"
 #include "fake_gpu.h"
+#include "fixture.h"
 #include "libcede/clock.h"
 #include "libcede/lead.h"
 #include "libcede/pure/lead_plan.h"
@@ -69,8 +69,7 @@ TEST(test_outliers)
         for (unsigned k = 0; k < 64; k++)
             cede_lead_learn(&t, k < cases[i].outliers ? cases[i].late_us * US : 0);
         assert_true(cede_lead_plan(&t, MS, 2 * MS, &p));
-        assert_int_equal(p.launch_ns, (2000 - AHEAD) * US);
-        assert_int_equal(p.wait_ns, (AHEAD + cases[i].wait_us) * US);
+        HAS(p, (launch_ns, (2000 - AHEAD) * US), (wait_ns, (AHEAD + cases[i].wait_us) * US));
         for (unsigned k = 0; k < 1000; k++)
             cede_lead_learn(&t, 0);
         assert_true(cede_lead_plan(&t, MS, 2 * MS, &p));
@@ -117,9 +116,7 @@ TEST_WITH(test_launch, begin_test, end_test)
     assert_ptr_equal(f[0].context, context);
     assert_ptr_equal(f[0].stream, f[1].stream);
     assert_int_equal(gpu->last_priority, -5); /* the highest */
-    assert_int_equal(f[0].number, a);
-    assert_int_equal(f[0].limit_ns, 500 * US);
-    assert_int_equal(f[0].keep_ns, 100 * US);
+    HAS(f[0], (number, a), (limit_ns, 500 * US), (keep_ns, 100 * US));
     assert_true((int32_t)(f[0].words[0] - a) < 0 && (int32_t)(f[0].words[1] - a) < 0);
 
     assert_in_range(cede_lead_queued(l, a, now + 200 * US, now + 200 * US), now,
@@ -140,9 +137,9 @@ TEST_WITH(test_overlap, begin_test, end_test)
     assert_int_equal(b, 0);
     cede_lead_queued(l, a, now, now);
     cede_lead_end(l, a, true);
-    assert_int_not_equal(gpu->launch[0].words[0], a);      /* b's work is to come */
-    assert_int_equal(cede_lead_queued(l, b, now, now), 0); /* it had none */
-    assert_int_equal(cede_lead_begin(l, now, now), 0);     /* b runs: the GPU is here */
+    assert_int_not_equal(gpu->launch[0].words[0], a); /* b's work is to come */
+    OK(cede_lead_queued(l, b, now, now));             /* it had none */
+    OK(cede_lead_begin(l, now, now));                 /* b runs: the GPU is here */
     cede_lead_end(l, 0, false);
     cede_lead_end(l, b, true);
     now += 10 * (uint64_t)MS; /* a's lead is long gone */
@@ -211,7 +208,7 @@ TEST_WITH(test_broken, begin_test, end_test)
     uint32_t a = cede_lead_begin(*fixture, now, now);
     cede_lead_end(*fixture, a, false);
     now += 10 * (uint64_t)MS;
-    assert_int_equal(cede_lead_begin(*fixture, now, now), 0);
+    OK(cede_lead_begin(*fixture, now, now));
     assert_int_equal(gpu->n, 1);
 }
 

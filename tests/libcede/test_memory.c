@@ -13,39 +13,21 @@ static struct fake_cuda *cuda;
 static struct fake_nvml *nvml;
 static struct fake_memory *gpu;
 
-static struct cede_memory_config config(void)
-{
-    struct cede_memory_config c;
-    cede_memory_defaults(&c);
-    c.polling_us = 1000;
-    return c;
-}
-
 static struct cede_memory *m;
 
 static int begin_test(void **unused)
 {
-    const struct cede_memory_config c = config();
-    return cede_memory_open(&c, &m);
-}
-
-/* In place of the one that is open, which has been closed. */
-static void open_as(const struct cede_memory_config *c)
-{
-    assert_int_equal(cede_memory_open(c, &m), 0);
+    m = OPEN(memory, .polling_us = 1000);
+    return 0;
 }
 
 /* Nothing is left on the GPU, and nothing was called in a way that it may not be. */
 static void close_memory(void)
 {
-    assert_int_equal(cede_memory_close(m), 0);
+    OK(cede_memory_close(m));
     m = NULL;
-    assert_int_equal(cuda->allocated, 0);
-    assert_int_equal(gpu->allocated_bytes, 0);
-    assert_int_equal(cuda->streams, 0);
-    assert_int_equal(cuda->contexts, 0);
-    assert_int_equal(cuda->pushed, 0);
-    assert_int_equal(cuda->bad, 0);
+    OK(cuda->allocated | cuda->streams | cuda->contexts | cuda->pushed | cuda->bad);
+    OK(gpu->allocated_bytes);
 }
 
 static int end_test(void **unused)
@@ -58,16 +40,29 @@ static int end_test(void **unused)
 
 static struct cede_memory_statistics stats(void)
 {
-    struct cede_memory_statistics s;
-    assert_int_equal(cede_memory_get_statistics(m, &s, sizeof(s)), 0);
-    return s;
+    return STATS(memory, m);
 }
 
-static uint64_t allocate(uint64_t bytes)
+/* What an allocation from r, or from no reservation, returns. */
+static int try_allocate(const struct cede_reservation *r, uint64_t bytes)
 {
     uint64_t address;
-    assert_int_equal(cede_memory_allocate(m, NULL, bytes, 0, &address), 0);
+    return cede_memory_allocate(m, r, bytes, 0, &address);
+}
+
+static uint64_t allocate(const struct cede_reservation *r, uint64_t bytes)
+{
+    uint64_t address;
+    OK(cede_memory_allocate(m, r, bytes, 0, &address));
     return address;
+}
+
+static struct cede_reservation reserve(uint64_t bytes)
+{
+    struct cede_reservation r;
+    OK(cede_memory_reserve(m, bytes, 0, &r));
+    assert_int_equal(r.bytes, bytes);
+    return r;
 }
 
 /* Longer ago than what is known of them may be old. */
@@ -77,46 +72,34 @@ static void others_have(uint64_t bytes)
     usleep(3000);
 }
 
-static void await_waiting(unsigned n)
-{
-    while (stats().waiting != n)
-        sched_yield();
-}
-
 TEST_WITH(room_is_what_others_leave, begin_test, end_test)
 {
-    struct cede_reservation r;
-    uint64_t a, b;
     assert_true(stats().has_gpu);
     assert_int_equal(stats().reserve_bytes, 100);
     assert_int_equal(cede_memory_can_allocate(m, 900), 1);
     assert_int_equal(cede_memory_can_allocate(m, 901), 0);
-    a = allocate(300);
-    assert_int_equal(cede_memory_reserve(m, 200, 0, &r), 0);
-    assert_int_equal(r.bytes, 200);
+    const uint64_t a = allocate(NULL, 300);
+    const struct cede_reservation r = reserve(200);
     assert_int_equal(stats().available_bytes, 400);
     assert_int_equal(cede_memory_can_allocate(m, 401), 0);
     others_have(150);
-    assert_int_equal(cede_memory_allocate(m, NULL, 300, 0, &b), -ENOMEM);
-    assert_int_equal(cede_memory_allocate(m, NULL, 250, 0, &b), 0);
-    assert_int_equal(cede_memory_allocate(m, NULL, 901, CEDE_TIMEOUT_FOREVER, &b), -ENOMEM);
-    assert_int_equal(stats().allocations, 2);
-    assert_int_equal(stats().allocated_bytes, 550);
-    assert_int_equal(cede_memory_free(m, a), 0);
+    assert_int_equal(try_allocate(NULL, 300), -ENOMEM);
+    allocate(NULL, 250);
+    assert_int_equal(cede_memory_allocate(m, NULL, 901, CEDE_TIMEOUT_FOREVER, &(uint64_t){0}),
+                     -ENOMEM);
+    HAS(stats(), (allocations, 2), (allocated_bytes, 550));
+    OK(cede_memory_free(m, a));
     assert_int_equal(cede_memory_free(m, a), -ENOENT);
-    assert_int_equal(cede_memory_allocate(m, &(struct cede_reservation){0}, 1, 0, &b), -ESTALE);
-    assert_int_equal(cede_memory_allocate(m, NULL, 300, 0, &a), 0);
-    struct cede_memory *closed = m;
+    assert_int_equal(try_allocate(&(struct cede_reservation){0}, 1), -ESTALE);
+    allocate(NULL, 300);
     close_memory(); /* frees what is left */
     assert_int_equal(cede_memory_release(&r), -ESTALE);
-    assert_int_equal(cede_memory_can_allocate(closed, 1), -ESHUTDOWN);
 }
 
 TEST_WITH(no_such_gpu, begin_test, end_test)
 {
-    struct cede_memory_config c = config();
+    const struct cede_memory_config c = CONFIG(memory, .device = 2);
     struct cede_memory *none = (void *)1;
-    c.device = 2;
     assert_int_equal(cede_memory_open(&c, &none), -ENODEV);
     assert_null(none);
     assert_int_equal(cuda->contexts, 1);
@@ -124,56 +107,38 @@ TEST_WITH(no_such_gpu, begin_test, end_test)
 
 TEST_WITH(without_a_gpu, NULL, end_test)
 {
-    struct cede_memory_config c = config();
-    struct cede_reservation r, q;
-    uint64_t a;
-    c.flags = CEDE_MEMORY_NO_GPU;
-    c.total_bytes = 2000;
-    open_as(&c);
+    m = OPEN(memory, .flags = CEDE_MEMORY_NO_GPU, .total_bytes = 2000);
     assert_false(stats().has_gpu);
-    assert_int_equal(cede_memory_reserve(m, 1800, 0, &r), 0);
-    assert_int_equal(cede_memory_reserve(m, 1, 1000, &q), -ENOMEM);
+    const struct cede_reservation r = reserve(1800);
+    assert_int_equal(cede_memory_reserve(m, 1, 1000, &(struct cede_reservation){0}), -ENOMEM);
     assert_int_equal(stats().timed_out, 1);
-    assert_int_equal(cede_memory_allocate(m, NULL, 1, 0, &a), -ENODEV);
-    assert_int_equal(cede_memory_users(m, NULL, 0), -ENOTSUP);
-    assert_int_equal(cede_memory_release(&r), 0);
-    assert_int_equal(cede_memory_release(&r), -ESTALE);
+    OK(cede_memory_release(&r));
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static _Atomic unsigned turn;
-
 struct wish {
     uint64_t bytes, address;
-    unsigned turn;
-    int result;
 };
 
 static void *wait_for_room(void *arg)
 {
     struct wish *w = arg;
-    w->result = cede_memory_allocate(m, NULL, w->bytes, 60 * S, &w->address);
-    w->turn = turn++;
-    return NULL;
+    return (void *)(intptr_t)cede_memory_allocate(m, NULL, w->bytes, 60 * S, &w->address);
 }
 
 /* The large one is first in line: small ones that would fit come after it. */
 TEST_WITH(in_order_of_arrival, begin_test, end_test)
 {
     struct wish large = {.bytes = 800}, small = {.bytes = 50};
-    pthread_t t[2];
-    uint64_t a = allocate(300);
-    assert_int_equal(pthread_create(&t[0], NULL, wait_for_room, &large), 0);
-    await_waiting(1);
+    const uint64_t a = allocate(NULL, 300);
+    pthread_t t[2] = {start(wait_for_room, &large)};
+    UNTIL(stats().waiting == 1);
     assert_int_equal(cede_memory_can_allocate(m, 50), 0);
-    assert_int_equal(pthread_create(&t[1], NULL, wait_for_room, &small), 0);
-    await_waiting(2);
-    assert_int_equal(cede_memory_free(m, a), 0);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_join(t[i], NULL), 0);
-    assert_int_equal(large.result, 0);
-    assert_int_equal(small.result, 0);
+    t[1] = start(wait_for_room, &small);
+    UNTIL(stats().waiting == 2);
+    OK(cede_memory_free(m, a));
+    assert_int_equal(join_threads(t, 2, 0), 2);
     assert_int_equal(stats().waited, 2);
 }
 
@@ -181,13 +146,11 @@ TEST_WITH(in_order_of_arrival, begin_test, end_test)
 TEST_WITH(others_make_room, begin_test, end_test)
 {
     struct wish w = {.bytes = 500};
-    pthread_t t;
     gpu->others = 800;
-    assert_int_equal(pthread_create(&t, NULL, wait_for_room, &w), 0);
-    await_waiting(1);
+    const pthread_t t = start(wait_for_room, &w);
+    UNTIL(stats().waiting);
     gpu->others = 0;
-    assert_int_equal(pthread_join(t, NULL), 0);
-    assert_int_equal(w.result, 0);
+    OK(result_of(t));
 }
 
 /* The driver says that there is room and then has none, as when another process was faster. */
@@ -195,12 +158,12 @@ TEST_WITH(the_driver_refuses, begin_test, end_test)
 {
     uint64_t a;
     gpu->fail_allocations = 3;
-    assert_int_equal(cede_memory_allocate(m, NULL, 500, 60 * S, &a), 0);
+    OK(cede_memory_allocate(m, NULL, 500, 60 * S, &a));
     assert_int_equal(gpu->fail_allocations, 0);
     assert_int_equal(stats().promised_bytes, 0);
     gpu->fail_allocations = 1 << 20;
     assert_int_equal(cede_memory_allocate(m, NULL, 300, 20000, &a), -ENOMEM);
-    assert_int_equal(cede_memory_allocate(m, NULL, 300, 0, &a), -ENOMEM);
+    assert_int_equal(try_allocate(NULL, 300), -ENOMEM);
     assert_non_null(strstr(stats().error, "cannot allocate memory on GPU 0: "
                                           "CUDA_ERROR_OUT_OF_MEMORY (2)"));
     gpu->fail_allocations = 0;
@@ -209,8 +172,7 @@ TEST_WITH(the_driver_refuses, begin_test, end_test)
 
 TEST_WITH(closed_in_a_child, begin_test, end_test)
 {
-    struct cede_reservation r;
-    assert_int_equal(cede_memory_reserve(m, 100, 0, &r), 0);
+    const struct cede_reservation r = reserve(100);
     pid_t child = fork();
     if (child == 0) {
         struct cede_memory *own;
@@ -218,29 +180,26 @@ TEST_WITH(closed_in_a_child, begin_test, end_test)
               cede_memory_open(NULL, &own) != 0 || cede_memory_can_allocate(own, 900) != 1);
     }
     child_ends_well(child);
-    assert_int_equal(cede_memory_release(&r), 0);
+    OK(cede_memory_release(&r));
 }
 
 TEST_WITH(allocations_from_a_reservation, begin_test, end_test)
 {
-    struct cede_reservation r, other;
-    uint64_t a, b, c;
-    assert_int_equal(cede_memory_reserve(m, 500, 0, &r), 0);
-    assert_int_equal(cede_memory_reserve(m, 300, 0, &other), 0);
-    assert_int_equal(cede_memory_allocate(m, &r, 400, 0, &a), 0);
-    assert_int_equal(cede_memory_allocate(m, &r, 201, 0, &b), -ENOMEM);
-    assert_int_equal(cede_memory_allocate(m, &r, 200, 0, &b), 0); /* 100 more than reserved */
+    const struct cede_reservation r = reserve(500), other = reserve(300);
+    const uint64_t a = allocate(&r, 400);
+    assert_int_equal(try_allocate(&r, 201), -ENOMEM);
+    const uint64_t b = allocate(&r, 200); /* 100 more than reserved */
     assert_int_equal(stats().promised_bytes, 300);
-    assert_int_equal(cede_memory_release(&other), 0);
-    assert_int_equal(cede_memory_free(m, a), 0);
+    OK(cede_memory_release(&other));
+    OK(cede_memory_free(m, a));
     assert_int_equal(stats().promised_bytes, 300);
     gpu->fail_allocations = 1;
-    assert_int_equal(cede_memory_allocate(m, &r, 300, 0, &c), -ENOMEM);
+    assert_int_equal(try_allocate(&r, 300), -ENOMEM);
     assert_int_equal(stats().promised_bytes, 300);
-    assert_int_equal(cede_memory_release(&r), 0);
-    assert_int_equal(cede_memory_allocate(m, &r, 1, 0, &c), -ESTALE);
+    OK(cede_memory_release(&r));
+    assert_int_equal(try_allocate(&r, 1), -ESTALE);
     assert_int_equal(stats().allocated_bytes, 200);
-    assert_int_equal(cede_memory_free(m, b), 0);
+    OK(cede_memory_free(m, b));
     assert_int_equal(cede_memory_can_allocate(m, 900), 1);
 }
 
@@ -259,19 +218,16 @@ static void note_pressure(void *arg, enum cede_pressure now)
     if (now == CEDE_PRESSURE_CRITICAL && p->cache) {
         uint64_t a = p->cache;
         p->cache = 0;
-        assert_int_equal(cede_memory_free(m, a), 0);
+        OK(cede_memory_free(m, a));
     }
 }
 
 TEST_WITH(pressure_is_reported, NULL, end_test)
 {
     struct noted p = {.n = 0};
-    struct cede_memory_config c = config();
-    c.on_pressure = note_pressure;
-    c.arg = &p;
-    open_as(&c);
+    m = OPEN(memory, .polling_us = 1000, .on_pressure = note_pressure, .arg = &p);
     assert_int_equal(cede_memory_pressure(m), CEDE_PRESSURE_LOW);
-    p.cache = allocate(200);
+    p.cache = allocate(NULL, 200);
     others_have(500);
     assert_int_equal(cede_memory_pressure(m), CEDE_PRESSURE_HIGH);
     others_have(650);
@@ -298,99 +254,95 @@ TEST_WITH(who_has_it, begin_test, end_test)
     assert_int_equal(cede_memory_users(m, u, 2), 3);
     assert_true(u[0].ours && u[0].pid == getpid() && u[0].bytes == 1ULL << 30 && u[0].name[0]);
     assert_true(!u[1].ours && u[1].pid == 999999999 && !u[1].name[0]);
-    assert_int_equal(cede_memory_text(m, text, sizeof(text)), 0);
+    OK(cede_memory_text(m, text, sizeof(text)));
     assert_non_null(strstr(text, "GPU 0: there is room for 0.00 GiB of 0.00 GiB"));
     assert_non_null(strstr(text, ", this process) has 1.00 GiB, a process (pid 999999999) has an "
                                  "unknown amount, "));
     assert_non_null(strstr(text, "(pid 1) has 5.00 GiB"));
-    assert_int_equal(cede_memory_text(m, small, sizeof(small)), 0);
+    OK(cede_memory_text(m, small, sizeof(small)));
     assert_string_equal(small, "GPU 0: th");
     nvml->processes = 0;
 }
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
-static void give_back(struct cede_lease *l, struct cede_reservation *r)
+static const struct cede_shape of_gemm = {.blocks = 4, .threads = 32};
+static struct cede_pool *pool;
+static struct cede_lease lease;
+static struct cede_reservation room;
+
+/* Sets both if it succeeds. */
+static int acquire(const char *kernel)
 {
-    assert_int_equal(cede_release(l), 0);
-    assert_int_equal(cede_memory_release(r), 0);
+    struct cede_lease l;
+    struct cede_reservation r;
+    int code = cede_memory_acquire(m, pool, kernel, &of_gemm, NULL, 0, 0, &l, &r);
+    if (code)
+        return code;
+    lease = l;
+    room = r;
+    return 0;
+}
+
+static void give_back(void)
+{
+    OK(cede_release(&lease));
+    OK(cede_memory_release(&room));
 }
 
 TEST_WITH(leases_learn_their_need, begin_test, end_test)
 {
-    struct cede_pool_config c;
-    struct cede_shape shape = {.blocks = 4, .threads = 32};
-    struct cede_lease l, second;
-    struct cede_reservation r, q;
-    uint64_t a, b;
-    cede_pool_defaults(&c);
-    c.target_utilization_percent = 100;
-    c.max_concurrent_streams = 1;
-    struct cede_pool *p = open_configured(&c);
-    assert_int_equal(cede_pool_occupancy(p, "gemm", 0.1), 0);
-    assert_int_equal(cede_memory_acquire(m, p, "gemm", &shape, NULL, 0, 0, &l, &r), 0);
-    assert_int_equal(l.device, 0);
-    assert_int_equal(r.bytes, 0);
-    assert_int_equal(cede_memory_allocate(m, &r, 500, 0, &a), 0);
-    assert_int_equal(cede_memory_allocate(m, &r, 100, 0, &b), 0);
-    assert_int_equal(cede_memory_free(m, b), 0);
-    /* The pool has no room: what was reserved for it comes back. */
-    assert_int_equal(cede_memory_acquire(m, p, "gemm", &shape, NULL, 0, 0, &second, &q), -EAGAIN);
+    pool = OPEN(pool, .target_utilization_percent = 100, .max_concurrent_streams = 1);
+    OK(cede_pool_occupancy(pool, "gemm", 0.1));
+    OK(acquire("gemm"));
+    assert_int_equal(lease.device, 0);
+    assert_int_equal(room.bytes, 0);
+    const uint64_t a = allocate(&room, 500);
+    OK(cede_memory_free(m, allocate(&room, 100)));
+    assert_int_equal(acquire("gemm"), -EAGAIN); /* what was reserved for it comes back */
     assert_int_equal(stats().reservations, 1);
-    assert_int_equal(cede_memory_free(m, a), 0);
-    give_back(&l, &r);
-    assert_int_equal(cede_memory_need(m, "gemm", &shape), 600);
-    assert_int_equal(cede_memory_need(m, "conv", &shape), 0);
-    assert_int_equal(cede_memory_acquire(m, p, "gemm", &shape, NULL, 0, 0, &l, &r), 0);
-    assert_int_equal(r.bytes, 600);
-    assert_int_equal(cede_memory_acquire(m, p, "gemm", &shape, NULL, 0, 0, &second, &q), -ENOMEM);
-    assert_int_equal(
-        cede_memory_acquire(m, p, "none", &shape, NULL, 0, CEDE_TIMEOUT_FOREVER, &second, &q),
-        -ENOENT); /* without a wait for the room */
+    OK(cede_memory_free(m, a));
+    give_back();
+    assert_int_equal(cede_memory_need(m, "gemm", &of_gemm), 600);
+    assert_int_equal(cede_memory_need(m, "conv", &of_gemm), 0);
+    OK(acquire("gemm"));
+    assert_int_equal(room.bytes, 600);
+    assert_int_equal(acquire("gemm"), -ENOMEM);
+    assert_int_equal(acquire("none"), -ENOENT);
     assert_int_equal(stats().promised_bytes, 600);
-    give_back(&l, &r);
-    assert_int_equal(cede_pool_close(p), 0);
-    assert_int_equal(cede_memory_acquire(m, p, NULL, NULL, NULL, 0, 0, &l, &r), -ESHUTDOWN);
+    give_back();
+    OK(cede_pool_close(pool));
 }
 
 TEST_WITH(ranges_are_there_first, begin_test, end_test)
 {
-    struct cede_pool_config c;
-    const struct cede_range good = {4096, 300, CEDE_RANGE_READ_MOSTLY | CEDE_RANGE_PREFER_DEVICE},
-                            ranges[] = {good, {4096, 700, 0}, {0, 10, 0}};
-    struct cede_lease l;
-    struct cede_reservation r;
-    cede_pool_defaults(&c);
-    c.flags = CEDE_POOL_NO_GPU;
-    struct cede_pool *p = open_configured(&c);
+    static const struct cede_range ranges[] = {
+        {4096, 300, CEDE_RANGE_READ_MOSTLY | CEDE_RANGE_PREFER_DEVICE}, {4096, 700, 0}, {0, 10, 0}};
+    /* No room for the second beside the first; the driver refuses the third. */
+    static const char *const skipped[] = {
+        "", "a range of 700 bytes: the GPU has no room for it now",
+        "a range of 10 bytes: cannot prefetch a range", "no concurrent managed access"};
+    pool = OPEN(pool, .flags = CEDE_POOL_NO_GPU);
     int synchronized = gpu->synchronized;
     gpu->prefetched = 0;
-    assert_int_equal(cede_memory_acquire(m, p, NULL, NULL, ranges, 1, 0, &l, &r), 0);
-    assert_int_equal(gpu->prefetched, 300);
+    for (unsigned n = 1; n <= 4; n++) {
+        if (n == 4) {
+            close_memory();
+            cuda->unmanaged = 1;
+            begin_test(NULL);
+        }
+        OK(cede_memory_acquire(m, pool, NULL, NULL, ranges, n == 4 ? 1 : n, 0, &lease, &room));
+        assert_int_equal(gpu->prefetched, 300 * (n == 4 ? 3 : n));
+        assert_non_null(strstr(stats().skipped, skipped[n - 1]));
+        assert_true(n > 1 || !stats().skipped[0]);
+        assert_int_equal(stats().skipped_ranges, n == 4 ? 1 : n * (n - 1) / 2);
+        give_back();
+        assert_int_equal(stats().promised_bytes, 0);
+        cuda->unmanaged = 0;
+    }
     assert_int_equal(gpu->advised, 1 << 1 | 1 << 3);
-    assert_int_equal(gpu->synchronized, synchronized + 1);
-    assert_int_equal(stats().prefetched_ranges, 1);
-    assert_string_equal(stats().skipped, "");
-    give_back(&l, &r);
-    /* No room for the second beside the first; the driver refuses the third. */
-    assert_int_equal(cede_memory_acquire(m, p, NULL, NULL, ranges, 2, 0, &l, &r), 0);
-    assert_string_equal(stats().skipped, "a range of 700 bytes: the GPU has no room for it now");
-    give_back(&l, &r);
-    assert_int_equal(cede_memory_acquire(m, p, NULL, NULL, ranges, 3, 0, &l, &r), 0);
-    assert_non_null(strstr(stats().skipped, "a range of 10 bytes: cannot prefetch a range"));
-    assert_int_equal(stats().skipped_ranges, 3);
-    assert_int_equal(stats().prefetched_bytes, 900);
-    assert_int_equal(stats().promised_bytes, 0);
-    give_back(&l, &r);
-    close_memory();
-    cuda->unmanaged = 1;
-    begin_test(NULL);
-    assert_int_equal(cede_memory_acquire(m, p, NULL, NULL, ranges, 1, 0, &l, &r), 0);
-    cuda->unmanaged = 0;
-    assert_int_equal(gpu->prefetched, 900);
-    assert_non_null(strstr(stats().skipped, "no concurrent managed access"));
-    give_back(&l, &r);
-    assert_int_equal(cede_pool_close(p), 0);
+    assert_int_equal(gpu->synchronized, synchronized + 3);
+    OK(cede_pool_close(pool));
     assert_true(!gpu->old_calls == !getenv("CEDE_FAKE_OLD"));
 }
 
@@ -458,11 +410,9 @@ TEST_WITH(sums_are_right, begin_test, end_test)
     over = true;
     assert_int_equal(join_threads(t, 64, 1), 64);
     s = stats();
-    assert_int_equal(s.allocations + s.reservations + s.waiting, 0);
-    assert_int_equal(s.allocated_bytes + s.promised_bytes, 0);
-    assert_int_equal(cuda->allocated, 0);
-    assert_int_equal(gpu->allocated_bytes, 0);
-    assert_int_equal(gpu->refused, 0); /* never was more given out than there was */
+    OK(s.allocations + s.reservations + s.waiting + s.allocated_bytes + s.promised_bytes);
+    OK(gpu->allocated_bytes);
+    OK(gpu->refused); /* never was more given out than there was */
     gpu->others = 0;
     print_message("%llu operations, %llu without room; %llu waited, %llu us at most\n",
                   (unsigned long long)done, (unsigned long long)in_vain,

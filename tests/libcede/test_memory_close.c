@@ -1,8 +1,6 @@
 /* Closing a handle of a GPU's memory while other threads are in calls on it, on the stand-ins of
  * test_memory.c. */
-#include <sched.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "cede/memory.h"
 #include "fake_gpu/fake_gpu.h"
@@ -13,14 +11,6 @@
 
 static struct cede_memory *memory;
 static struct cede_pool *pool;
-
-static struct cede_memory_config config(void)
-{
-    struct cede_memory_config c;
-    cede_memory_defaults(&c);
-    c.polling_us = 1000;
-    return c;
-}
 
 static void *wait_for_room(void *arg)
 {
@@ -42,47 +32,33 @@ static void *close_memory(void *arg)
     return (void *)(intptr_t)cede_memory_close(memory);
 }
 
-static int result_of(pthread_t t)
-{
-    void *r;
-    assert_int_equal(pthread_join(t, &r), 0);
-    return (int)(intptr_t)r;
-}
-
 /* What a thread keeps for its range would be room for another thread, which has gone with its stack
  * by then. */
 TEST(room_is_given_to_no_thread_that_has_gone)
 {
-    const struct cede_memory_config c = config();
-    const struct cede_pool_config one = no_gpu(1, 1);
-    struct cede_memory_statistics s;
     struct cede_lease held;
     pthread_attr_t attr;
-    pthread_t lease, room, closer;
+    pthread_t room;
     void *stack =
         mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     assert_ptr_not_equal(stack, MAP_FAILED);
-    pool = open_configured(&one);
-    assert_int_equal(cede_acquire(pool, CEDE_ANY_DEVICE, NULL, NULL, 0, &held), 0);
-    assert_int_equal(cede_memory_open(&c, &memory), 0);
-    assert_int_equal(pthread_create(&lease, NULL, wait_for_lease, NULL), 0);
-    while (!pool_stats(pool, 0).waiting)
-        sched_yield();
-    assert_int_equal(pthread_attr_init(&attr), 0);
-    assert_int_equal(pthread_attr_setstack(&attr, stack, STACK), 0);
-    assert_int_equal(pthread_create(&room, &attr, wait_for_room, NULL), 0);
-    do {
-        sched_yield();
-        assert_int_equal(cede_memory_get_statistics(memory, &s, sizeof(s)), 0);
-    } while (!s.waiting);
-    assert_int_equal(pthread_create(&closer, NULL, close_memory, NULL), 0);
+    pool = OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = 1);
+    OK(cede_acquire(pool, CEDE_ANY_DEVICE, NULL, NULL, 0, &held));
+    memory = OPEN(memory, .polling_us = 1000);
+    const pthread_t lease = start(wait_for_lease, NULL);
+    until_waiting(pool, 1);
+    OK(pthread_attr_init(&attr));
+    OK(pthread_attr_setstack(&attr, stack, STACK));
+    OK(pthread_create(&room, &attr, wait_for_room, NULL));
+    UNTIL(STATS(memory, memory).waiting);
+    const pthread_t closer = start(close_memory, NULL);
     assert_int_equal(result_of(room), -ESHUTDOWN);
-    assert_int_equal(munmap(stack, STACK), 0);
-    assert_int_equal(cede_release(&held), 0);
+    OK(munmap(stack, STACK));
+    OK(cede_release(&held));
     assert_int_equal(result_of(lease), -ESHUTDOWN);
-    assert_int_equal(result_of(closer), 0);
-    assert_int_equal(pool_stats(pool, 0).active, 0);
-    assert_int_equal(cede_pool_close(pool), 0);
+    OK(result_of(closer));
+    OK(pool_stats(pool, 0).active);
+    OK(cede_pool_close(pool));
     pthread_attr_destroy(&attr);
 }
 
@@ -105,18 +81,14 @@ static void *notice_pressure(void *arg)
 TEST(closing_waits_for_on_pressure)
 {
     struct fake_memory *gpu = find("libcuda.so.1", "fake_memory");
-    struct cede_memory_config c = config();
-    pthread_t t;
-    c.on_pressure = while_it_is_closed;
     errno = EDOM;
-    assert_int_equal(cede_memory_open(&c, &memory), 0);
+    memory = OPEN(memory, .polling_us = 1000, .on_pressure = while_it_is_closed);
     assert_int_equal(errno, EDOM); /* whatever the driver does */
     gpu->others = 950;
     usleep(3000); /* what the driver said is too old then */
-    assert_int_equal(pthread_create(&t, NULL, notice_pressure, NULL), 0);
-    while (!inside)
-        sched_yield();
-    assert_int_equal(cede_memory_close(memory), 0);
+    const pthread_t t = start(notice_pressure, NULL);
+    UNTIL(inside);
+    OK(cede_memory_close(memory));
     closed = true;
     assert_int_equal(result_of(t), CEDE_PRESSURE_CRITICAL);
     assert_false(late);

@@ -23,7 +23,7 @@ static struct cede_queue_config plain(enum cede_queue_policy policy)
 static struct cede_queue *open_queue(const struct cede_queue_config *c)
 {
     struct cede_queue *q;
-    assert_int_equal(cede_queue_open(c, &q), 0);
+    OK(cede_queue_open(c, &q));
     return q;
 }
 
@@ -32,7 +32,7 @@ static uint64_t add(struct cede_queue *q, uint32_t model, enum cede_class cls, u
     struct cede_queue_request r = {
         .model = model, .cls = cls, .deadline_us = deadline_us, .user = &batch.user[model]};
     struct cede_queue_ticket t;
-    assert_int_equal(cede_queue_submit(q, &r, &t), 0);
+    OK(cede_queue_submit(q, &r, &t));
     assert_true(t.answer == CEDE_QUEUE_RUNS || t.answer == CEDE_QUEUE_WAITS);
     return t.id;
 }
@@ -49,9 +49,9 @@ static enum cede_queue_answer refused(struct cede_queue *q, uint64_t deadline_us
 /* Model of the next batch, which is then done. */
 static uint32_t next_model(struct cede_queue *q)
 {
-    assert_int_equal(cede_queue_next(q, 0, 0, &batch), 0);
+    OK(cede_queue_next(q, 0, 0, &batch));
     assert_ptr_equal(batch.user[0], &batch.user[batch.model]);
-    assert_int_equal(cede_queue_done(q, &batch, 0), 0);
+    OK(cede_queue_done(q, &batch, 0));
     return batch.model;
 }
 
@@ -90,7 +90,7 @@ TEST(the_preferred_device)
     struct cede_queue *q = open_queue(&c);
     for (unsigned i = 0; i < 4; i++) {
         const struct cede_queue_request r = {.device = device[i]};
-        assert_int_equal(cede_queue_submit(q, &r, &t), 0);
+        OK(cede_queue_submit(q, &r, &t));
         assert_int_equal(t.device, where[i]);
     }
     cede_queue_close(q);
@@ -103,7 +103,7 @@ TEST(a_zeroed_request_is_of_class_normal)
     struct cede_queue_config c = plain(CEDE_PRIORITY);
     struct cede_queue *q = open_queue(&c);
     add(q, 2, CEDE_BATCH, 0);
-    assert_int_equal(cede_queue_submit(q, &zeroed, NULL), 0);
+    OK(cede_queue_submit(q, &zeroed, NULL));
     add(q, 1, CEDE_LATENCY, 0);
     assert_int_equal(next_model(q), 1);
     assert_int_equal(next_model(q), 0);
@@ -130,13 +130,10 @@ TEST(refusals)
     next_model(q); /* and it learns that model 0 takes next to nothing */
     struct cede_queue_request r = {.deadline_us = 10000 * MS};
     struct cede_queue_ticket t;
-    assert_int_equal(cede_queue_submit(q, &r, &t), 0);
-    assert_int_equal(cede_queue_get_statistics(q, &s, sizeof(s)), 0);
+    OK(cede_queue_submit(q, &r, &t));
+    OK(cede_queue_get_statistics(q, &s, sizeof(s)));
     assert_int_equal(s.alone + s.behind * 10 + s.others * 100 + s.full * 1000, 1111);
-    assert_int_equal(s.submitted, 3);
-    assert_int_equal(s.ended, 1);
-    assert_int_equal(s.waiting, 2);
-    assert_int_equal(s.late, 0);
+    HAS(s, (submitted, 3), (ended, 1), (waiting, 2), (late, 0));
     assert_true(s.p50_us <= s.p99_us);
     cede_queue_close(q);
 }
@@ -148,8 +145,8 @@ TEST(a_failed_batch_teaches_nothing)
     c.expected_us = 1000000 * MS;
     struct cede_queue *q = open_queue(&c);
     add(q, 0, CEDE_NORMAL, 0);
-    assert_int_equal(cede_queue_next(q, 0, 0, &batch), 0);
-    assert_int_equal(cede_queue_done(q, &batch, 1), 0);
+    OK(cede_queue_next(q, 0, 0, &batch));
+    OK(cede_queue_done(q, &batch, 1));
     add(q, 0, CEDE_NORMAL, 0); /* so that the queue is not idle */
     assert_int_equal(refused(q, 10000 * MS), CEDE_QUEUE_ALONE);
     cede_queue_close(q);
@@ -166,9 +163,9 @@ TEST(a_slow_batch_does_not_refuse_for_ever)
     c.expected_us = 1;
     struct cede_queue *q = open_queue(&c);
     add(q, 0, CEDE_NORMAL, 0);
-    assert_int_equal(cede_queue_next(q, 0, 0, &batch), 0);
+    OK(cede_queue_next(q, 0, 0, &batch));
     usleep(40000);
-    assert_int_equal(cede_queue_done(q, &batch, 0), 0);
+    OK(cede_queue_done(q, &batch, 0));
     add(q, 1, CEDE_NORMAL, 0); /* else the queue is idle, and takes it at once */
     assert_int_equal(refused(q, 20000), CEDE_QUEUE_ALONE);
     while (tries++ < 1000 && cede_queue_submit(q, &r, &t) == -EBUSY)
@@ -191,17 +188,15 @@ TEST(batches)
     assert_true(batch.retry_us > 0 && batch.retry_us <= (cede_timeout)(1000000 * MS));
     assert_int_equal(cede_queue_next(q, 0, 1, &batch), -ETIMEDOUT);
     add(q, 0, CEDE_NORMAL, 0);
-    assert_int_equal(cede_queue_next(q, 0, CEDE_TIMEOUT_FOREVER, &batch), 0);
-    assert_int_equal(batch.n, 4);
-    assert_int_equal(batch.model, 0);
+    OK(cede_queue_next(q, 0, CEDE_TIMEOUT_FOREVER, &batch));
+    HAS(batch, (n, 4), (model, 0));
     assert_int_equal(cede_queue_next(q, 0, 0, &batch), -EAGAIN); /* the device is taken */
-    assert_int_equal(cede_queue_set_model(q, 2, 8, 0, 1000), 0);
+    OK(cede_queue_set_model(q, 2, 8, 0, 1000));
     cede_queue_close(q);
     q = open_queue(&c);
-    assert_int_equal(cede_queue_set_model(q, 2, 8, 1, 1000), 0);
+    OK(cede_queue_set_model(q, 2, 8, 1, 1000));
     add(q, 2, CEDE_NORMAL, 0);
-    assert_int_equal(cede_queue_next(q, 0, CEDE_TIMEOUT_FOREVER, &batch),
-                     0); /* no other request comes */
+    OK(cede_queue_next(q, 0, CEDE_TIMEOUT_FOREVER, &batch)); /* no other request comes */
     assert_int_equal(batch.n, 1);
     cede_queue_close(q);
 }
@@ -211,10 +206,10 @@ TEST(tickets)
     struct cede_queue_config c = plain(CEDE_FIFO);
     struct cede_queue *q = open_queue(&c);
     uint64_t a = add(q, 0, CEDE_NORMAL, 0), b = add(q, 1, CEDE_NORMAL, 0);
-    assert_int_equal(cede_queue_next(q, 0, 0, &batch), 0);
+    OK(cede_queue_next(q, 0, 0, &batch));
     assert_true(batch.ticket[0] == a);
     assert_int_equal(cede_queue_cancel(q, a), -EBUSY);
-    assert_int_equal(cede_queue_cancel(q, b), 0);
+    OK(cede_queue_cancel(q, b));
     assert_int_equal(cede_queue_cancel(q, b), -ENOENT);
     assert_int_equal(cede_queue_cancel(q, UINT64_MAX), -ENOENT);
     struct cede_queue_batch wrong = batch;
@@ -222,7 +217,7 @@ TEST(tickets)
     assert_int_equal(cede_queue_done(q, &wrong, 0), -ENOENT);
     wrong.device = 9;
     assert_int_equal(cede_queue_done(q, &wrong, 0), -ENOENT);
-    assert_int_equal(cede_queue_done(q, &batch, 0), 0);
+    OK(cede_queue_done(q, &batch, 0));
     assert_int_equal(cede_queue_done(q, &batch, 0), -ENOENT);
     assert_int_equal(cede_queue_cancel(q, a), -ENOENT);
     uint64_t again = add(q, 0, CEDE_NORMAL, 0); /* in the same place, another ticket */
@@ -233,7 +228,7 @@ TEST(tickets)
 TEST(requests_are_reported)
 {
     struct cede_queue_config c = plain(CEDE_EDF);
-    assert_int_equal(cede_connect(&c.cede), 0);
+    OK(cede_connect(&c.cede));
     struct cede_queue *q = open_queue(&c);
     add(q, 0, CEDE_NORMAL, 1000000 * MS);
     add(q, 1, CEDE_NORMAL, 0);
@@ -243,12 +238,12 @@ TEST(requests_are_reported)
     /* What fails, is cancelled or still waits at the end was not served in time. */
     struct cede_queue_request soon = {.deadline_us = 1000000 * MS};
     struct cede_queue_ticket t;
-    assert_int_equal(cede_queue_submit(q, &soon, NULL), 0);
-    assert_int_equal(cede_queue_next(q, 0, 0, &batch), 0);
-    assert_int_equal(cede_queue_done(q, &batch, 1), 0);
-    assert_int_equal(cede_queue_submit(q, &soon, &t), 0);
-    assert_int_equal(cede_queue_cancel(q, t.id), 0);
-    assert_int_equal(cede_queue_submit(q, &soon, NULL), 0);
+    OK(cede_queue_submit(q, &soon, NULL));
+    OK(cede_queue_next(q, 0, 0, &batch));
+    OK(cede_queue_done(q, &batch, 1));
+    OK(cede_queue_submit(q, &soon, &t));
+    OK(cede_queue_cancel(q, t.id));
+    OK(cede_queue_submit(q, &soon, NULL));
     cede_queue_close(q);
     assert_string_equal(reported(c.cede), "5 begun, 5 ended, 4 due, 1 met");
     cede_close(c.cede);
@@ -258,11 +253,11 @@ TEST(requests_are_reported)
 
 #define WORKERS    3
 #define SUBMITTERS 4
-#define EACH       2000
+#define REQUESTS   2000
 
 static struct cede_queue *shared;
-static atomic_uint given[SUBMITTERS][EACH]; /* how often each came back */
-static atomic_uint admitted[SUBMITTERS][EACH];
+static atomic_uint given[SUBMITTERS][REQUESTS]; /* how often each came back */
+static atomic_uint admitted[SUBMITTERS][REQUESTS];
 static atomic_bool stop;
 
 static void *worker(void *arg)
@@ -282,7 +277,7 @@ static void *worker(void *arg)
 static void *submitter(void *arg)
 {
     unsigned me = (unsigned)(uintptr_t)arg - 1, seed = me;
-    for (unsigned i = 0; i < EACH && !atomic_load(&stop); i++) {
+    for (unsigned i = 0; i < REQUESTS && !atomic_load(&stop); i++) {
         struct cede_queue_ticket t;
         struct cede_queue_request r = {.model = (uint32_t)rand_r(&seed) % 3,
                                        .shape = (uint64_t)rand_r(&seed) % 2,
@@ -342,7 +337,7 @@ TEST(nothing_is_lost)
         assert_int_equal(stats.submitted, stats.ended + stats.failed + stats.cancelled);
         assert_true(stats.submitted > 0);
         for (unsigned i = 0; i < SUBMITTERS; i++) {
-            for (unsigned k = 0; k < EACH; k++) {
+            for (unsigned k = 0; k < REQUESTS; k++) {
                 if (atomic_load(&given[i][k]) != atomic_load(&admitted[i][k]))
                     fail_msg("round %u: %u of %u came back %u times", round, k, i, given[i][k]);
             }

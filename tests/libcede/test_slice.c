@@ -1,9 +1,9 @@
 /* The loop that runs slices, in virtual time: a clock that only the program's functions, sleeps and
- * waits move, and a GPU that is a row of timers in place of cuda_open.c. */
+ * waits move, and a GPU that is a row of timers in place of libcuda. */
 #include "../random.h"
-#include "../test.h"
 #include "base/util.h"
 #include "cede/slice.h"
+#include "fixture.h"
 #include "libcede/clock.h"
 #include "libcede/cuda.h"
 
@@ -104,7 +104,10 @@ static int timers_name(int r, const char **s)
     return 0;
 }
 
-int cede_cuda_here(struct cuda *cu, unsigned use, void **context)
+int __wrap_cede_cuda_here(struct cuda *cu, unsigned use, void **context);
+int __wrap_cede_cuda_opencl(struct cuda *cu);
+
+int __wrap_cede_cuda_here(struct cuda *cu, unsigned use, void **context)
 {
     *cu = (struct cuda){timers_name,
                         .stream_create = timers_stream,
@@ -119,9 +122,9 @@ int cede_cuda_here(struct cuda *cu, unsigned use, void **context)
     return gpu.missing ? -ENOSYS : 0;
 }
 
-int cede_cuda_opencl(struct cuda *cu)
+int __wrap_cede_cuda_opencl(struct cuda *cu)
 {
-    return cede_cuda_here(cu, 0, NULL);
+    return __wrap_cede_cuda_here(cu, 0, NULL);
 }
 
 /* ---- a program ------------------------------------------------------------------------------- */
@@ -205,8 +208,7 @@ TEST(runs)
         c.depth = depth;
         c.checkpoint_us = 0;
         run(0);
-        assert_int_equal(at.done, 200000000);
-        assert_int_equal(at.saved, 200000000);
+        HAS(at, (done, 200000000), (saved, 200000000));
         assert_int_equal(p.saves, 1);
         assert_int_equal(at.slices, p.slices);
         assert_in_range(p.slices, 40000, 40500);
@@ -247,8 +249,7 @@ TEST(stops)
         gpu.cancelled = i == 1;
         run(rows[i].result);
         assert_non_null(strstr(at.error, rows[i].text));
-        assert_int_equal(at.done, p.next);
-        assert_int_equal(at.saved, i == 4 ? 0 : at.done);
+        HAS(at, (done, p.next), (saved, i == 4 ? 0 : at.done));
         assert_int_equal(p.saved, at.saved);
         if (i == 0 ||
             i == 2) { /* 0.5 ms for each of two slices, 3 ms of patience, a look each ms */

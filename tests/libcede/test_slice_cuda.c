@@ -3,10 +3,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "../test.h"
 #include "base/util.h"
 #include "cede/slice.h"
 #include "fake_gpu.h"
+#include "fixture.h"
 
 static char context[2];
 
@@ -80,8 +80,7 @@ static int begin_test(void **unused)
 static int end_test(void **unused)
 {
     fake_drain();
-    assert_int_equal(fake_cuda.streams, 0);
-    assert_int_equal(fake_cuda.events, 0);
+    HAS(fake_cuda, (streams, 0), (events, 0));
     assert_int_equal(fake_cuda.modules, 0); /* nothing of the future map was loaded */
     return 0;
 }
@@ -94,7 +93,7 @@ TEST_WITH(runs, begin_test, end_test)
         struct cede_slice_config c = config_of(&p, 50000);
         c.depth = depth;
         c.target_us = 50; /* the stand-in takes 1 us for each thing in a stream */
-        assert_int_equal(cede_slice_run(&c, &at), 0);
+        OK(cede_slice_run(&c, &at));
         assert_int_equal(at.done, 50000);
         assert_int_equal(p.saved, 50000);
         assert_true(at.slices > 10 && at.gpu_us >= at.slices);
@@ -106,7 +105,7 @@ TEST_WITH(runs, begin_test, end_test)
     struct cede_slice_config c = config_of(&p, 5000);
     char stream;
     c.stream = &stream;
-    assert_int_equal(cede_slice_run(&c, &at), 0);
+    OK(cede_slice_run(&c, &at));
     assert_int_equal(fake_cuda.bad, 0);
 }
 
@@ -169,14 +168,14 @@ TEST_WITH(threads, begin_test, end_test)
     struct cede *client;
     memset(r, 0, sizeof(r));
     setenv("CEDE_DIR", "/nowhere-at-all", 1);
-    assert_int_equal(cede_connect(&client), 0);
+    OK(cede_connect(&client));
     for (unsigned i = 0; i < 4; i++)
-        assert_int_equal(cede_scope_open(&r[i].scope, NULL, 0, CEDE_TIMEOUT_FOREVER), 0);
+        OK(cede_scope_open(&r[i].scope, NULL, 0, CEDE_TIMEOUT_FOREVER));
     for (unsigned i = 0; i < 4; i++) {
         r[i].client = client; /* of all */
         r[i].p.at_once = true;
         r[i].p.cancels = i % 2 ? r[(i + 2) % 4].scope : NULL;
-        assert_int_equal(pthread_create(&r[i].thread, NULL, run_thread, &r[i]), 0);
+        OK(pthread_create(&r[i].thread, NULL, run_thread, &r[i]));
     }
     for (unsigned i = 0; i < 4; i++) {
         pthread_join(r[i].thread, NULL);

@@ -1,5 +1,5 @@
 /* Requests and statistics of libcede in virtual time; no daemon, no connection. */
-#include "../test.h"
+#include "fixture.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
 
@@ -49,16 +49,16 @@ static int end_test(void **state)
 static struct cede_statistics stats(struct cede *c)
 {
     struct cede_statistics s;
-    assert_int_equal(cede_get_statistics(c, &s, sizeof(s)), 0);
+    OK(cede_get_statistics(c, &s, sizeof(s)));
     return s;
 }
 
 static void request(struct cede *c, uint64_t took_us, uint64_t deadline_us)
 {
     struct cede_request r;
-    assert_int_equal(cede_request_begin(c, &r, CEDE_JOB, 0, deadline_us), 0);
+    OK(cede_request_begin(c, &r, CEDE_JOB, 0, deadline_us));
     now += took_us * US;
-    assert_int_equal(cede_request_end(c, &r), 0);
+    OK(cede_request_end(c, &r));
 }
 
 /* Over ten orders of magnitude: never below the true value, at most 1/16 + 1 us above. */
@@ -67,7 +67,7 @@ TEST_WITH(quantiles, begin_test, end_test)
     struct cede *c = *fixture;
     for (uint64_t us = 1; us < 500000000; us = us * 5 / 3 + 1) {
         struct cede *one;
-        assert_int_equal(cede_connect(&one), 0);
+        OK(cede_connect(&one));
         request(one, us, 0);
         request(one, 600000000, 0); /* so that the first one's bucket is not cut at the maximum */
         assert_in_range(stats(one).p50_us, us, us + us / 16 + 1);
@@ -88,17 +88,15 @@ TEST_WITH(deadlines, begin_test, end_test)
     request(c, 100, 100);
     request(c, 101, 100);
     request(c, 100, 0); /* has none */
-    assert_int_equal(cede_set_deadline(c, CEDE_JOB, 50), 0);
-    assert_int_equal(cede_set_deadline(c, 7, 200), 0);
+    OK(cede_set_deadline(c, CEDE_JOB, 50));
+    OK(cede_set_deadline(c, 7, 200));
     struct cede_request r;
-    assert_int_equal(cede_request_begin(c, &r, 7, 0, 0), 0);
+    OK(cede_request_begin(c, &r, 7, 0, 0));
     now += 150 * US;
-    assert_int_equal(cede_request_end(c, &r), 0); /* the stream's holds */
-    request(c, 60, 0);                            /* the job's does not */
+    OK(cede_request_end(c, &r)); /* the stream's holds */
+    request(c, 60, 0);           /* the job's does not */
     struct cede_statistics s = stats(c);
-    assert_int_equal(s.ended, 5);
-    assert_int_equal(s.with_deadline, 4);
-    assert_int_equal(s.deadlines_met, 2);
+    HAS(s, (ended, 5), (with_deadline, 4), (deadlines_met, 2));
     assert_int_equal(atomic_load(&page.due), 4);
     assert_int_equal(atomic_load(&page.met), 2);
     assert_int_equal(atomic_load(&page.deadline_us), 50);
@@ -109,26 +107,26 @@ TEST_WITH(due_first, begin_test, end_test)
 {
     struct cede *c = *fixture;
     struct cede_request r[3];
-    assert_int_equal(cede_set_deadline(c, CEDE_JOB, 500), 0);
-    assert_int_equal(cede_set_laxity(c, CEDE_JOB, 400), 0);
-    assert_int_equal(cede_set_priority(c, CEDE_JOB, 3), 0);
-    assert_int_equal(cede_set_laxity(c, 7, 150), 0);
-    assert_int_equal(cede_set_priority(c, 8, 0), 0);
+    OK(cede_set_deadline(c, CEDE_JOB, 500));
+    OK(cede_set_laxity(c, CEDE_JOB, 400));
+    OK(cede_set_priority(c, CEDE_JOB, 3));
+    OK(cede_set_laxity(c, 7, 150));
+    OK(cede_set_priority(c, 8, 0));
     static const struct {
         cede_stream stream;
         uint64_t deadline_us, need_us;
         int priority;
     } table[] = {{CEDE_JOB, 0, 100, 3}, {7, 200, 50, 3}, {8, 100, 0, 0}};
     for (unsigned i = 0; i < 3; i++) { /* each is due before the last */
-        assert_int_equal(cede_request_begin(c, &r[i], table[i].stream, 0, table[i].deadline_us), 0);
+        OK(cede_request_begin(c, &r[i], table[i].stream, 0, table[i].deadline_us));
         assert_int_equal(atomic_load(&page.need_us), table[i].need_us);
         assert_int_equal(atomic_load(&page.priority), table[i].priority);
     }
-    assert_int_equal(cede_request_end(c, &r[2]), 0);
+    OK(cede_request_end(c, &r[2]));
     assert_int_equal(atomic_load(&page.earliest_ns), now + 200 * US);
     assert_int_equal(atomic_load(&page.need_us), 50);
-    assert_int_equal(cede_request_end(c, &r[0]), 0);
-    assert_int_equal(cede_request_end(c, &r[1]), 0);
+    OK(cede_request_end(c, &r[0]));
+    OK(cede_request_end(c, &r[1]));
     assert_int_equal(atomic_load(&page.earliest_ns), 0);
     assert_int_equal(atomic_load(&page.priority), 0);
 }
@@ -140,8 +138,7 @@ TEST_WITH(earliest, begin_test, end_test)
     static struct cede_request r[HINTS_OPEN_MAX + 20];
     unsigned n = HINTS_OPEN_MAX + 20;
     for (unsigned i = 0; i < n; i++)
-        assert_int_equal(
-            cede_request_begin(c, &r[i], CEDE_JOB, 0, 1000 + (i * 37) % HINTS_OPEN_MAX), 0);
+        OK(cede_request_begin(c, &r[i], CEDE_JOB, 0, 1000 + (i * 37) % HINTS_OPEN_MAX));
     for (unsigned k = 0; k < n; k++) {
         uint64_t least = 0;
         for (unsigned i = 0; i < HINTS_OPEN_MAX; i++) {
@@ -150,19 +147,18 @@ TEST_WITH(earliest, begin_test, end_test)
                 least = due;
         }
         assert_int_equal(atomic_load(&page.earliest_ns), least);
-        assert_int_equal(cede_request_end(c, &r[(k * 101) % n]), 0);
+        OK(cede_request_end(c, &r[(k * 101) % n]));
     }
     assert_int_equal(atomic_load(&page.earliest_ns), 0);
-    assert_int_equal(stats(c).ended, n);
-    assert_int_equal(stats(c).deadlines_met, n);
+    HAS(stats(c), (ended, n), (deadlines_met, n));
 }
 
 TEST_WITH(far_deadlines_and_a_daemon_that_refuses, begin_test, end_test)
 {
     struct cede *c = *fixture;
     struct cede_request r;
-    assert_int_equal(cede_request_begin(c, &r, CEDE_JOB, UINT64_MAX, UINT64_MAX), 0);
-    assert_int_equal(cede_request_end(c, &r), 0);
+    OK(cede_request_begin(c, &r, CEDE_JOB, UINT64_MAX, UINT64_MAX));
+    OK(cede_request_end(c, &r));
     assert_int_equal(stats(c).with_deadline, 0);         /* as far off as that is never */
     assert_int_equal(cede_set_weight(c, 10000), -EPERM); /* as the daemon said */
 }
@@ -178,7 +174,7 @@ TEST_WITH(requests_for_a_trace, begin_test, end_test)
         cede_request_begin(c, &r, 0, 0, 0);
         assert_int_equal(page.ndone, i);
         now += i * US;
-        assert_int_equal(cede_request_end(c, &r), 0);
+        OK(cede_request_end(c, &r));
         assert_int_equal(page.ndone, i + 1);
         assert_int_equal(page.done[i % HINTS_DONE].begun_ns, began);
         assert_int_equal(page.done[i % HINTS_DONE].ended_ns, now);
@@ -195,7 +191,7 @@ TEST_WITH(requests_for_a_trace, begin_test, end_test)
     cede_hints_set_page(&c->hints, NULL);
     uint64_t n = page.ndone;
     cede_request_begin(c, &r, 0, 0, 0);
-    assert_int_equal(cede_request_end(c, &r), 0);
+    OK(cede_request_end(c, &r));
     assert_int_equal(page.ndone, n);
 }
 
@@ -206,8 +202,7 @@ TEST_WITH(share, begin_test, end_test)
     struct cede *c = *fixture;
     assert_int_equal(cede_share(NULL), CEDE_SHARE_WHOLE);
     assert_int_equal(cede_share(c), CEDE_SHARE_WHOLE);
-    assert_int_equal(page.looks, HINTS_LOOKS_SHARE);
-    assert_int_equal(page.share, 0);
+    HAS(page, (looks, HINTS_LOOKS_SHARE), (share, 0));
     cede_wanted(c);
     assert_int_equal(page.looks, HINTS_LOOKS_SHARE | HINTS_LOOKS_WANTED);
     for (uint32_t s = 1; s <= CEDE_SHARE_WHOLE; s += 333) {

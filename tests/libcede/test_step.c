@@ -10,7 +10,7 @@ static char context[2];
 static struct cede_step_statistics step_stats(struct cede_step_loop *l)
 {
     struct cede_step_statistics s;
-    assert_int_equal(cede_step_get_statistics(l, &s, sizeof(s)), 0);
+    OK(cede_step_get_statistics(l, &s, sizeof(s)));
     return s;
 }
 
@@ -96,15 +96,15 @@ TEST(order_of_calls)
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct trace t = {.most = 5, .fail_launch = rows[i].fail};
         struct cede_step_config c = tracing(&t, rows[i].depth, rows[i].flags);
-        assert_int_equal(cede_step_open(&c, &t.loop), 0);
-        assert_int_equal(cede_step_run(t.loop), 0);
+        OK(cede_step_open(&c, &t.loop));
+        OK(cede_step_run(t.loop));
         assert_string_equal(t.text, rows[i].want);
-        assert_int_equal(cede_step_once(t.loop), 0);
+        OK(cede_step_once(t.loop));
         assert_int_equal(step_stats(t.loop).steps, 5);
         assert_int_equal(step_stats(t.loop).failed, rows[i].fail != 0);
         if (rows[i].fail)
             assert_string_equal(step_stats(t.loop).error, "step 2: launch() returned -74");
-        assert_int_equal(cede_step_close(t.loop), 0);
+        OK(cede_step_close(t.loop));
         assert_int_equal(fake_cuda.bad + fake_cuda.events + fake_cuda.streams, 0);
     }
 }
@@ -123,7 +123,7 @@ TEST(a_driver_without_memory)
         assert_null(f);
         assert_int_equal(fake_cuda.memory + fake_cuda.pinned + fake_cuda.modules, 0);
     }
-    assert_int_equal(cede_future_open(NULL, &f), 0);
+    OK(cede_future_open(NULL, &f));
     c.futures = f;
     for (int i = 1; i <= 9; i++) {
         fake_cuda.fail_make = i; /* three lanes: memory and two events each */
@@ -137,8 +137,8 @@ TEST(a_driver_without_memory)
     fake_cuda.fail_streams = 1;
     assert_int_equal(cede_step_open(&c, &t.loop), -EIO);
     fake_cuda.fail_streams = 0;
-    assert_int_equal(cede_step_open(&c, &t.loop), 0);
-    assert_int_equal(cede_step_close(t.loop), 0);
+    OK(cede_step_open(&c, &t.loop));
+    OK(cede_step_close(t.loop));
     cede_future_close(f);
     assert_int_equal(fake_cuda.memory + fake_cuda.pinned + fake_cuda.modules + fake_cuda.bad, 0);
 }
@@ -174,8 +174,8 @@ TEST(a_step_without_results_fails)
     open_toy(&c, 2, 0, 3, 64);
     cede_step_close(toy.loop);
     c.launch = forgets_to_store;
-    assert_int_equal(cede_step_open(&c, &toy.loop), 0);
-    assert_int_equal(cede_step_run(toy.loop), 0);
+    OK(cede_step_open(&c, &toy.loop));
+    OK(cede_step_run(toy.loop));
     assert_int_equal(toy.requests[0].reason, -ENODATA);
     assert_non_null(strstr(step_stats(toy.loop).error, "cede_future_store()"));
     close_toy();
@@ -200,8 +200,8 @@ TEST(a_cancelled_loop_finishes_what_runs)
     struct cede_step_config c;
     open_toy(&c, 3, 0, REQUESTS, 64);
     cede_step_close(toy.loop);
-    assert_int_equal(cede_scope_open(&c.scope, NULL, 0, CEDE_TIMEOUT_FOREVER), 0);
-    assert_int_equal(cede_step_open(&c, &toy.loop), 0);
+    OK(cede_scope_open(&c.scope, NULL, 0, CEDE_TIMEOUT_FOREVER));
+    OK(cede_step_open(&c, &toy.loop));
     for (unsigned i = 0; i < 20; i++)
         assert_int_equal(cede_step_once(toy.loop), 1);
     uint64_t launched = step_stats(toy.loop).steps + step_stats(toy.loop).running;
@@ -220,12 +220,12 @@ TEST(slots_that_others_hold)
     struct cede_step_config c;
     int64_t symbol;
     open_toy(&c, 2, 0, 5, 16);
-    assert_int_equal(cede_future_reserve(toy.futures, 9, &symbol), 0);
+    OK(cede_future_reserve(toy.futures, 9, &symbol));
     assert_int_equal(cede_step_run(toy.loop), -ENOBUFS);
     assert_int_equal(toy.joined, 0); /* nobody was asked for a step */
-    assert_int_equal(cede_future_release(toy.futures, symbol), 0);
+    OK(cede_future_release(toy.futures, symbol));
     while (toy.gone < 5)
-        assert_int_equal(cede_step_run(toy.loop), 0);
+        OK(cede_step_run(toy.loop));
     close_toy();
 }
 
@@ -315,13 +315,13 @@ static void serve_from_a_queue(bool cancel)
     cede_memory_defaults(&mc);
     mc.flags = CEDE_MEMORY_NO_GPU;
     mc.total_bytes = 1000;
-    assert_int_equal(cede_memory_open(&mc, &memory), 0);
+    OK(cede_memory_open(&mc, &memory));
     cede_queue_defaults(&qc);
     qc.memory = &memory;
     qc.batches = 8;
     qc.batch_wait_us = 0;
-    assert_int_equal(cede_queue_open(&qc, &served.queue), 0);
-    assert_int_equal(cede_queue_set_lease(served.queue, 0, NULL, &room), 0);
+    OK(cede_queue_open(&qc, &served.queue));
+    OK(cede_queue_set_lease(served.queue, 0, NULL, &room));
     cede_step_defaults(&c);
     c.flags = CEDE_STEP_NO_GPU;
     c.queue = served.queue;
@@ -329,16 +329,16 @@ static void serve_from_a_queue(bool cancel)
     c.left = serve_left;
     assert_int_equal(cede_step_open(&c, &served.loop), -EINVAL);
     c.joined = serve_joined;
-    assert_int_equal(cede_step_open(&c, &served.loop), 0);
+    OK(cede_step_open(&c, &served.loop));
     assert_int_equal(cede_step_join(served.loop, NULL, NULL, CEDE_TIMEOUT_FOREVER, &id), -EINVAL);
-    assert_int_equal(cede_scope_open(&scope, NULL, 1, CEDE_TIMEOUT_FOREVER), 0);
-    assert_int_equal(cede_scope_fork(scope, serve, NULL), 0); /* it may wait before the first */
+    OK(cede_scope_open(&scope, NULL, 1, CEDE_TIMEOUT_FOREVER));
+    OK(cede_scope_fork(scope, serve, NULL)); /* it may wait before the first */
     for (unsigned i = 0; i < n; i++) {
         struct cede_queue_request r = {.user = &served.requests[i]};
-        assert_int_equal(cede_queue_submit(served.queue, &r, NULL), 0);
+        OK(cede_queue_submit(served.queue, &r, NULL));
     }
     do
-        assert_int_equal(cede_queue_get_statistics(served.queue, &q, sizeof(q)), 0);
+        OK(cede_queue_get_statistics(served.queue, &q, sizeof(q)));
     while (q.ended + q.failed < n);
     if (cancel)
         cede_scope_cancel(scope);
@@ -352,9 +352,9 @@ static void serve_from_a_queue(bool cancel)
         assert_int_equal(served.requests[i].left, 1);
         assert_int_equal(served.requests[i].reason, i == 5 ? -EIO : 0);
     }
-    assert_int_equal(cede_step_close(served.loop), 0);
+    OK(cede_step_close(served.loop));
     cede_queue_close(served.queue);
-    assert_int_equal(cede_memory_get_statistics(memory, &m, sizeof(m)), 0);
+    OK(cede_memory_get_statistics(memory, &m, sizeof(m)));
     assert_int_equal(m.reservations, 0);
     cede_memory_close(memory);
 }
@@ -383,11 +383,9 @@ static void run_toy(unsigned seed, unsigned depth, bool disturbed, struct outcom
     if (seed % 4 < 2)
         toy_capture(&toy);
     while (toy.arrived < toy.arrivals)
-        assert_int_equal(cede_step_run(toy.loop), 0);
+        OK(cede_step_run(toy.loop));
     struct cede_step_statistics s = step_stats(toy.loop);
-    assert_int_equal(s.requests, 0);
-    assert_int_equal(s.joined, 60);
-    assert_int_equal(s.left, 60);
+    HAS(s, (requests, 0), (joined, 60), (left, 60));
     close_toy();
     fake_cuda.fail_work = 0;
     out->surplus += toy.surplus;
@@ -413,8 +411,7 @@ TEST(tokens_are_the_same_at_all_depths)
                       depth, (unsigned long long)calm.surplus, (unsigned long long)calm.blocked,
                       (unsigned long long)rough.ended, (unsigned long long)rough.cancelled,
                       (unsigned long long)rough.failed);
-        assert_int_equal(calm.ended, 60 * 60);
-        assert_int_equal(calm.failed, 0);
+        HAS(calm, (ended, 60 * 60), (failed, 0));
         assert_int_equal(calm.surplus > 0, depth > 1);
         assert_int_equal(calm.blocked > 0, depth > 1);
         assert_true(rough.cancelled > 0 && rough.failed > 0 && rough.ended > 1000);
@@ -473,15 +470,15 @@ TEST(other_threads_join_and_leave)
     c.schedule = guests_schedule;
     c.launch = c.finish = guests_step;
     c.left = guests_left;
-    assert_int_equal(cede_step_open(&c, &g.loop), 0);
+    OK(cede_step_open(&c, &g.loop));
     for (int i = 0; i < 2; i++)
         pthread_create(&threads[i], NULL, guests_thread, &g);
     while (g.left < 1000)
-        assert_int_equal(cede_step_once(g.loop), 0);
+        OK(cede_step_once(g.loop));
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     assert_int_equal(step_stats(g.loop).joined, 1000);
-    assert_int_equal(cede_step_close(g.loop), 0);
+    OK(cede_step_close(g.loop));
     assert_int_equal(g.left, 1000);
 }
 

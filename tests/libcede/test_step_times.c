@@ -1,13 +1,13 @@
 /* The overlap loop in virtual time: a clock that only the program's functions and waits move, and a
- * GPU that is a row of timers in place of cuda_open.c. What is shown: the orderings of ways to run
+ * GPU that is a row of timers in place of libcuda. What is shown: the orderings of ways to run
  * steps, that overlap hides the work of the CPU, and that the counters are right. */
 #include "../random.h"
-#include "../test.h"
 #include "base/util.h"
 #include "cede/step.h"
+#include "fixture.h"
 #include "libcede/clock.h"
 #include "libcede/future.h"
-#include "libcede/queue_take.h"
+#include "libcede/queue_impl.h"
 
 /* ---- the clock and the GPU ------------------------------------------------------------------- */
 
@@ -87,7 +87,8 @@ static int event_elapsed(float *ms, void *from, void *to)
     return 0;
 }
 
-int cede_cuda_here(struct cuda *cu, unsigned use, void **context)
+int __wrap_cede_cuda_here(struct cuda *cu, unsigned use, void **context);
+int __wrap_cede_cuda_here(struct cuda *cu, unsigned use, void **context)
 {
     *cu = (struct cuda){.stream_create = stream_create,
                         .stream_destroy = stream_destroy,
@@ -169,19 +170,10 @@ static int finish(void *arg, struct cede_step *s)
 
 static struct cede_step_loop *loop_of(struct program *p, unsigned depth)
 {
-    struct cede_step_config c;
-    struct cede_step_loop *l;
-    cede_step_defaults(&c);
-    c.flags = p->flags;
-    c.depth = depth;
-    c.arg = p;
-    c.schedule = schedule;
-    c.launch = launch;
-    c.finish = finish;
     now_ns = busy_until_ns = 1000 * NSEC_PER_SEC;
     ncpu = ngpu = 0;
-    assert_int_equal(cede_step_open(&c, &l), 0);
-    return l;
+    return OPEN(step, .flags = p->flags, .depth = depth, .arg = p, .schedule = schedule,
+                .launch = launch, .finish = finish);
 }
 
 /* What of the CPU's work was done while the GPU worked. */
@@ -212,10 +204,10 @@ static struct run run_steps(struct program p, unsigned depth)
     p.left = STEPS;
     struct cede_step_loop *l = loop_of(&p, depth);
     uint64_t from = now_ns;
-    assert_int_equal(cede_step_run(l), 0);
+    OK(cede_step_run(l));
     assert_int_equal(p.finished, STEPS);
-    assert_int_equal(cede_step_get_statistics(l, &r.s, sizeof(r.s)), 0);
-    assert_int_equal(cede_step_close(l), 0);
+    r.s = STATS(step, l);
+    OK(cede_step_close(l));
     uint64_t all_us = r.s.schedule_us + r.s.launch_us + r.s.finish_us;
     r.step_ms = (double)(now_ns - from) / MS / STEPS;
     r.hidden = all_us ? (double)r.s.hidden_us / (double)all_us : 1;
@@ -320,7 +312,6 @@ TEST(counters_agree_with_what_was_done)
 {
     for (unsigned run = 0; run < 200; run++) {
         struct program p = program(4, 0, 6);
-        struct cede_step_statistics s;
         unsigned depth = 1 + run % 4;
         uint64_t gpu_ns = 0, work_ns = 0;
         state = run;
@@ -329,16 +320,15 @@ TEST(counters_agree_with_what_was_done)
         unsigned runs = 1 + (unsigned)rnd(5);
         for (unsigned i = 0; i < runs; i++) {
             p.left = 1 + (unsigned)rnd(40);
-            assert_int_equal(cede_step_run(l), 0);
+            OK(cede_step_run(l));
             now_ns += rnd(50 * NSEC_PER_MSEC);
         }
-        assert_int_equal(cede_step_get_statistics(l, &s, sizeof(s)), 0);
+        const struct cede_step_statistics s = STATS(step, l);
         for (unsigned i = 0; i < ngpu; i++)
             gpu_ns += gpu[i].to - gpu[i].from;
         for (unsigned i = 0; i < ncpu; i++)
             work_ns += cpu[i].to - cpu[i].from;
-        assert_int_equal(s.steps, ngpu);
-        assert_int_equal(s.gpu_us, gpu_ns / NSEC_PER_USEC);
+        HAS(s, (steps, ngpu), (gpu_us, gpu_ns / NSEC_PER_USEC));
         assert_in_range(p.gpu_us, s.gpu_us - s.steps, s.gpu_us);
         assert_in_range(p.idle_us + s.steps, s.idle_us, s.idle_us + s.steps);
         assert_in_range(s.schedule_us + s.finish_us + 2, work_ns / NSEC_PER_USEC,
@@ -347,7 +337,7 @@ TEST(counters_agree_with_what_was_done)
         uint64_t hidden_us = overlap_ns() / NSEC_PER_USEC;
         assert_in_range(s.hidden_us + 2, hidden_us, hidden_us + 4 + 200 * runs);
         assert_true(depth > 1 || s.hidden_us <= 1);
-        assert_int_equal(cede_step_close(l), 0);
+        OK(cede_step_close(l));
     }
 }
 
@@ -361,7 +351,7 @@ TEST(results_do_not_wait_for_a_full_queue)
     assert_int_equal(p.finished, 0);
     assert_int_equal(cede_step_once(l), 1); /* the first ran while the second was scheduled */
     assert_int_equal(p.finished, 1);
-    assert_int_equal(cede_step_close(l), 0);
+    OK(cede_step_close(l));
 }
 
 /* Also where finishing takes as long as a step: then two have run before the second is finished,
@@ -381,14 +371,9 @@ TEST(the_gpu_has_a_step_before_results_are_read)
 
 TEST(nothing_is_hidden_without_a_gpu)
 {
-    struct cede_step_statistics s;
     struct program p = program(4, 1, 0);
     p.flags = CEDE_STEP_NO_GPU;
-    p.left = 10;
-    struct cede_step_loop *l = loop_of(&p, 2);
-    assert_int_equal(cede_step_run(l), 0);
-    assert_int_equal(cede_step_get_statistics(l, &s, sizeof(s)), 0);
-    assert_int_equal(s.schedule_us, 40000);
+    const struct cede_step_statistics s = run_steps(p, 2).s;
+    assert_int_equal(s.schedule_us, STEPS * 4000);
     assert_int_equal(s.hidden_us + s.gpu_us + s.idle_us, 0);
-    assert_int_equal(cede_step_close(l), 0);
 }

@@ -6,9 +6,9 @@
 #define CEDE_TESTS_LIBCEDE_TOY_ENGINE_H
 
 #include "../random.h"
-#include "../test.h"
 #include "cede/step.h"
 #include "fake_gpu.h"
+#include "fixture.h"
 
 #define TOKENS   40U /* of a request at most */
 #define REQUESTS 300U
@@ -105,7 +105,7 @@ static void toy_join(struct toy *t, struct toy_request *r)
     r->token = (int32_t)number * 7;
     r->most = 1 + number % TOKENS;
     if (t->cancel && rnd(2))
-        assert_int_equal(cede_scope_open(&r->scope, NULL, 0, CEDE_TIMEOUT_FOREVER), 0);
+        OK(cede_scope_open(&r->scope, NULL, 0, CEDE_TIMEOUT_FOREVER));
     int code = cede_step_join(t->loop, r, r->scope, late ? 0 : CEDE_TIMEOUT_FOREVER, &r->id);
     assert_int_equal(code, 0);
     r->joined = true;
@@ -168,14 +168,14 @@ static int toy_launch(void *arg, struct cede_step *s)
     cuMemcpyHtoDAsync_v2((uint64_t)(uintptr_t)&t->now, w, sizeof(*w), s->stream);
     cuMemcpyHtoDAsync_v2((uint64_t)(uintptr_t)t->inputs, w->inputs, sizeof(w->inputs), s->stream);
     if (t->graph) {
-        assert_int_equal(cede_future_place(t->futures, s->stream, s->symbol, s->n), 0);
+        OK(cede_future_place(t->futures, s->stream, s->symbol, s->n));
         fake_replay(t->graph);
     } else {
-        assert_int_equal(cede_future_resolve(t->futures, s->stream, &in), 0);
+        OK(cede_future_resolve(t->futures, s->stream, &in));
         cuLaunchHostFunc(s->stream, toy_model, t);
         if (t->fail && rnd(t->fail) == 0)
             return -EBADMSG; /* some of it is in the stream */
-        assert_int_equal(cede_future_store(t->futures, s->stream, &out, s->symbol), 0);
+        OK(cede_future_store(t->futures, s->stream, &out, s->symbol));
     }
     if (t->fail && rnd(t->fail) == 0)
         fake_cuda.fail_work = 1 + (int)rnd(6);
@@ -197,7 +197,7 @@ static int toy_finish(void *arg, struct cede_step *s)
         r->token = (int32_t)s->result[i];
         if (toy_is_end(r, s->result[i])) {
             r->ended = true;
-            assert_int_equal(cede_step_leave(t->loop, r->id, 0), 0);
+            OK(cede_step_leave(t->loop, r->id, 0));
         }
     }
     fake_run(t->late ? 0 : (unsigned)rnd(6));
@@ -241,7 +241,7 @@ static void toy_open(struct toy *t, struct cede_step_config *c, unsigned slots)
     struct cede_future_config f;
     cede_future_defaults(&f);
     f.slots = slots;
-    assert_int_equal(cede_future_open(&f, &t->futures), 0);
+    OK(cede_future_open(&f, &t->futures));
     c->batch = BATCH;
     c->requests = 16;
     c->futures = t->futures;
@@ -250,15 +250,15 @@ static void toy_open(struct toy *t, struct cede_step_config *c, unsigned slots)
     c->launch = toy_launch;
     c->finish = toy_finish;
     c->left = toy_left;
-    assert_int_equal(cede_step_open(c, &t->loop), 0);
+    OK(cede_step_open(c, &t->loop));
 }
 
 static void toy_close(struct toy *t)
 {
     struct cede_future_statistics s;
-    assert_int_equal(cede_step_close(t->loop), 0);
+    OK(cede_step_close(t->loop));
     assert_int_equal(t->gone, t->joined);
-    assert_int_equal(cede_future_get_statistics(t->futures, &s, sizeof(s)), 0);
+    OK(cede_future_get_statistics(t->futures, &s, sizeof(s)));
     assert_int_equal(s.free, s.slots);
     assert_int_equal(s.missing, 0);
     cede_future_close(t->futures);

@@ -52,11 +52,7 @@ static void *top(void)
     return depth ? stack[depth - 1] : fake_cuda.current;
 }
 
-CALL(cuInit, unsigned flags)
-{
-    change_errno();
-    return OK;
-}
+DOES(cuInit, (unsigned flags), change_errno())
 
 CALL(cuGetErrorName, int r, const char **s)
 {
@@ -66,11 +62,7 @@ CALL(cuGetErrorName, int r, const char **s)
     return *s ? OK : BAD_VALUE;
 }
 
-CALL(cuDeviceGetCount, int *n)
-{
-    *n = 2;
-    return OK;
-}
+DOES(cuDeviceGetCount, (int *n), *n = 2)
 
 CALL(cuDeviceGet, int *d, int ordinal)
 {
@@ -78,17 +70,9 @@ CALL(cuDeviceGet, int *d, int ordinal)
     return ordinal == 0 || ordinal == 1 ? OK : BAD_VALUE;
 }
 
-CALL(cuDeviceGetName, char *name, int length, int d)
-{
-    snprintf(name, (size_t)length, "stand-in");
-    return OK;
-}
+DOES(cuDeviceGetName, (char *name, int length, int d), snprintf(name, (size_t)length, "stand-in"))
 
-CALL(cuDriverGetVersion, int *version)
-{
-    *version = 12000;
-    return OK;
-}
+DOES(cuDriverGetVersion, (int *version), *version = 12000)
 
 CALL(cuDeviceGetAttribute, int *v, int attribute, int d)
 {
@@ -103,23 +87,14 @@ CALL(cuDeviceGetAttribute, int *v, int attribute, int d)
     return d == 40 || d == 41 ? OK : BAD_VALUE;
 }
 
-CALL(cuDeviceTotalMem_v2, size_t *bytes, int d)
-{
-    *bytes = 1000;
-    return OK;
-}
+DOES(cuDeviceTotalMem_v2, (unsigned long *bytes, int d), *bytes = 1000)
 
-CALL(cuDeviceGetPCIBusId, char *s, int len, int d)
-{
-    snprintf(s, (size_t)len, "0000:%02x:00.0", d);
-    return OK;
-}
+DOES(cuDeviceGetPCIBusId, (char *s, int len, int d), snprintf(s, (size_t)len, "0000:%02x:00.0", d))
 
-CALL(cuFuncGetAttribute, int *v, int attribute, void *f)
-{
-    *v = attribute == 4 ? fake_cuda.registers : attribute == 1 ? fake_cuda.static_bytes : 0;
-    return OK;
-}
+DOES(cuFuncGetAttribute, (int *v, int attribute, void *f),
+     *v = attribute == 4   ? fake_cuda.registers
+          : attribute == 1 ? fake_cuda.static_bytes
+                           : 0)
 
 CALL(cuDevicePrimaryCtxRetain, void **c, int d)
 {
@@ -128,17 +103,9 @@ CALL(cuDevicePrimaryCtxRetain, void **c, int d)
     return OK;
 }
 
-CALL(cuDevicePrimaryCtxRelease_v2, int d)
-{
-    fake_cuda.contexts--;
-    return OK;
-}
+DOES(cuDevicePrimaryCtxRelease_v2, (int d), fake_cuda.contexts--)
 
-CALL(cuCtxGetCurrent, void **c)
-{
-    *c = top();
-    return OK;
-}
+DOES(cuCtxGetCurrent, (void **c), *c = top())
 
 CALL(cuCtxPushCurrent_v2, void *c)
 {
@@ -247,11 +214,8 @@ CALL(cuMemHostAlloc, void **p, size_t bytes, unsigned flags)
     return OK;
 }
 
-CALL(cuMemHostGetDevicePointer_v2, unsigned long long *d, void *p, unsigned flags)
-{
-    *d = (unsigned long long)(uintptr_t)p;
-    return OK;
-}
+DOES(cuMemHostGetDevicePointer_v2, (unsigned long long *d, void *p, unsigned flags),
+     *d = (unsigned long long)(uintptr_t)p)
 
 CALL(cuMemFreeHost, void *p)
 {

@@ -11,6 +11,23 @@
 #define CALL(name, ...)                                                                            \
     int name(__VA_ARGS__);                                                                         \
     int name(__VA_ARGS__)
+/* A whole one, that returns this; that does this and succeeds; that returns this, found while the
+ * file's lock is held. */
+#define GIVES(name, parameters, ...)                                                               \
+    int name parameters;                                                                           \
+    int name parameters                                                                            \
+    {                                                                                              \
+        return (__VA_ARGS__);                                                                      \
+    }
+#define DOES(name, parameters, ...)                                                                \
+    int name parameters;                                                                           \
+    int name parameters                                                                            \
+    {                                                                                              \
+        __VA_ARGS__;                                                                               \
+        return 0;                                                                                  \
+    }
+#define LOCKED(name, parameters, ...)                                                              \
+    GIVES(name, parameters, pthread_mutex_lock(&lock), unlocked((__VA_ARGS__)))
 
 struct fake_launch {
     char kernel[16];

@@ -88,64 +88,86 @@ static int unlocked(int r)
     return r;
 }
 
+/* OK, or why not, which makes the capture invalid. */
+static int spoil(struct fake_capture *c, int r)
+{
+    if (!c)
+        return OK;
+    c->invalid = true;
+    return r;
+}
+
 /* A call that is potentially unsafe, such as an allocation. */
 static int unsafe_call(void)
 {
     int r = OK;
-    for (unsigned i = 0; i < CAPTURES_MAX && thread_mode != RELAXED; i++) {
-        struct fake_capture *c = &captures[i];
+    for (struct fake_capture *c = captures; c < captures + CAPTURES_MAX; c++) {
         bool own = c->origin && pthread_equal(c->thread, pthread_self());
-        if ((own && c->mode != RELAXED) ||
-            (c->origin && !own && c->mode == GLOBAL && thread_mode == GLOBAL)) {
-            c->invalid = true;
-            r = UNSUPPORTED;
-        }
+        if (thread_mode != RELAXED &&
+            ((own && c->mode != RELAXED) ||
+             (c->origin && !own && c->mode == GLOBAL && thread_mode == GLOBAL)))
+            r = spoil(c, UNSUPPORTED);
+    }
+    return r;
+}
+
+/* A call in the legacy stream, or one that waits for all streams. */
+static int global_call(bool blocking_only, int why)
+{
+    int r = OK;
+    for (struct fake_capture *c = captures; c < captures + CAPTURES_MAX; c++) {
+        if (c->origin && (c->origin->blocking || !blocking_only))
+            r = spoil(c, why);
     }
     return r;
 }
 
 static int legacy_call(void)
 {
-    int r = OK;
-    for (unsigned i = 0; i < CAPTURES_MAX; i++) {
-        if (captures[i].origin && captures[i].origin->blocking) {
-            captures[i].invalid = true;
-            r = IMPLICIT;
-        }
-    }
-    return r;
+    return global_call(true, IMPLICIT);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-CALL(cuMemGetInfo_v2, size_t *available, size_t *all)
+CALL(cuMemGetInfo_v2, unsigned long *available, size_t *all)
 {
     *available = fake_cuda.free_bytes;
     *all = fake_cuda.free_bytes;
     return OK;
 }
 
-CALL(cuMemAlloc_v2, unsigned long long *p, size_t bytes)
+static int allocate(unsigned long long *p, size_t bytes)
 {
-    pthread_mutex_lock(&lock);
-    int r = unsafe_call();
-    if (r == OK) {
-        *p = (unsigned long long)(uintptr_t)calloc(1, bytes);
-        fake_cuda.allocated++;
-    }
-    return unlocked(r);
+    if (unsafe_call() != OK)
+        return UNSUPPORTED;
+    *p = (unsigned long long)(uintptr_t)calloc(1, bytes);
+    fake_cuda.allocated++;
+    return OK;
 }
 
-CALL(cuMemFree_v2, unsigned long long p)
+static int release(unsigned long long p)
 {
-    pthread_mutex_lock(&lock);
-    int r = unsafe_call();
-    if (r == OK) {
-        free((void *)(uintptr_t)p);
-        fake_cuda.allocated--;
-    }
-    return unlocked(r);
+    if (unsafe_call() != OK)
+        return UNSUPPORTED;
+    free((void *)(uintptr_t)p);
+    fake_cuda.allocated--;
+    return OK;
 }
+
+static int copy(void *to, const void *from, size_t bytes)
+{
+    if (legacy_call() != OK)
+        return IMPLICIT;
+    memcpy(to, from, bytes);
+    return OK;
+}
+
+LOCKED(cuMemAlloc_v2, (unsigned long long *p, size_t bytes), allocate(p, bytes))
+LOCKED(cuMemFree_v2, (unsigned long long p), release(p))
+LOCKED(cuMemcpyHtoD_v2, (unsigned long long to, const void *from, size_t bytes),
+       copy((void *)(uintptr_t)to, from, bytes))
+LOCKED(cuMemcpyDtoH_v2, (void *to, unsigned long long from, size_t bytes),
+       copy(to, (const void *)(uintptr_t)from, bytes))
 
 /* 0, or what a capture of the stream makes of the call. */
 static int add_node(void *stream, struct node node)
@@ -163,133 +185,62 @@ static int add_node(void *stream, struct node node)
 
 static int pool_call(void *stream)
 {
-    pthread_mutex_lock(&lock);
-    return unlocked(capture_of(stream) ? add_node(stream, (struct node){NULL, NULL, 0}) : OK);
+    return capture_of(stream) ? add_node(stream, (struct node){NULL, NULL, 0}) : OK;
 }
 
-CALL(cuMemAllocAsync, unsigned long long *p, size_t bytes, void *stream)
-{
-    *p = 4096;
-    return pool_call(stream);
-}
-
-CALL(cuMemFreeAsync, unsigned long long p, void *stream)
-{
-    return pool_call(stream);
-}
-
-CALL(cuMemcpyHtoD_v2, unsigned long long to, const void *from, size_t bytes)
-{
-    pthread_mutex_lock(&lock);
-    int r = legacy_call();
-    if (r == OK)
-        memcpy((void *)(uintptr_t)to, from, bytes);
-    return unlocked(r);
-}
-
-CALL(cuMemcpyDtoH_v2, void *to, unsigned long long from, size_t bytes)
-{
-    pthread_mutex_lock(&lock);
-    int r = legacy_call();
-    if (r == OK)
-        memcpy(to, (const void *)(uintptr_t)from, bytes);
-    return unlocked(r);
-}
+LOCKED(cuMemAllocAsync, (unsigned long long *p, size_t bytes, void *stream), *p = 4096,
+       pool_call(stream))
+LOCKED(cuMemFreeAsync, (unsigned long long p, void *stream), pool_call(stream))
 
 /* ---- streams and events ---------------------------------------------------------------------- */
 
-CALL(cuCtxSynchronize, void)
+LOCKED(cuCtxSynchronize, (void), global_call(false, UNSUPPORTED))
+
+static int ask_stream(const void *stream)
 {
-    int r = OK;
-    pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < CAPTURES_MAX; i++) {
-        if (captures[i].origin) {
-            captures[i].invalid = true;
-            r = UNSUPPORTED;
-        }
-    }
-    return unlocked(r);
+    return is_legacy(stream) ? legacy_call() : spoil(capture_of(stream), UNSUPPORTED);
 }
 
-static int ask_stream(void *stream)
+static int synchronize(const void *stream)
 {
-    int r = OK;
-    if (is_legacy(stream)) {
-        r = legacy_call();
-    } else if (capture_of(stream)) {
-        capture_of(stream)->invalid = true;
-        r = UNSUPPORTED;
-    }
-    return r;
-}
-
-CALL(cuStreamSynchronize, void *stream)
-{
-    pthread_mutex_lock(&lock);
     int r = ask_stream(stream);
     if (r == OK) {
         fake_cuda.free_bytes += atomic_exchange(&fake_cuda.running_bytes, 0);
         fake_cuda.pool_bytes += atomic_exchange(&fake_cuda.running_pool_bytes, 0);
     }
-    return unlocked(r);
+    return r;
 }
 
-CALL(cuStreamQuery, void *stream)
+static int record(struct event *e, struct fake_stream *stream)
 {
-    pthread_mutex_lock(&lock);
-    return unlocked(ask_stream(stream));
-}
-
-CALL(cuEventCreate, void **event, unsigned flags)
-{
-    *event = calloc(1, sizeof(struct event));
-    return OK;
-}
-
-CALL(cuEventDestroy_v2, void *event)
-{
-    free(event);
-    return OK;
-}
-
-CALL(cuEventRecord, struct event *e, void *stream)
-{
-    pthread_mutex_lock(&lock);
-    struct fake_capture *c = capture_of(stream);
-    int r = c && c->invalid ? INVALIDATED : OK;
+    const struct fake_capture *c = capture_of(stream);
     *e = (struct event){.recorded = true, .capture = c ? c->id : 0, .stream = stream};
-    return unlocked(r);
+    return c && c->invalid ? INVALIDATED : OK;
 }
 
 static int ask_event(const struct event *e)
 {
-    pthread_mutex_lock(&lock);
-    struct fake_capture *c = e->capture ? capture_by_id(e->capture) : NULL;
-    if (c)
-        c->invalid = true;
-    return unlocked(c ? CAPTURED_EVENT : OK);
+    return spoil(e->capture ? capture_by_id(e->capture) : NULL, CAPTURED_EVENT);
 }
 
-CALL(cuEventQuery, const struct event *e)
-{
-    return ask_event(e);
-}
-
-CALL(cuEventSynchronize, const struct event *e)
-{
-    return ask_event(e);
-}
+LOCKED(cuStreamSynchronize, (void *stream), synchronize(stream))
+LOCKED(cuStreamQuery, (void *stream), ask_stream(stream))
+DOES(cuEventCreate, (void **event, unsigned flags), *event = calloc(1, sizeof(struct event)))
+DOES(cuEventDestroy_v2, (void *event), free(event))
+LOCKED(cuEventRecord, (void *e, void *stream), record(e, stream))
+LOCKED(cuEventQuery, (const struct event *e), ask_event(e))
+LOCKED(cuEventSynchronize, (const struct event *e), ask_event(e))
 
 static int wait_event(struct fake_stream *s, const struct event *e)
 {
     struct fake_capture *c = s->capture, *its = e->capture ? capture_by_id(e->capture) : NULL;
+    if (!e->recorded)
+        return OK;
     if (c && c->invalid)
         return INVALIDATED;
     if (c && c != its) {
-        c->invalid = true;
-        if (its)
-            its->invalid = true;
-        return its ? MERGE : ISOLATION;
+        spoil(its, MERGE);
+        return spoil(c, its ? MERGE : ISOLATION);
     }
     if (c) { /* what was done up to the event is joined */
         for (unsigned i = 0; i < c->nstreams; i++)
@@ -302,11 +253,7 @@ static int wait_event(struct fake_stream *s, const struct event *e)
     return OK;
 }
 
-CALL(cuStreamWaitEvent, struct fake_stream *s, const struct event *e, unsigned flags)
-{
-    pthread_mutex_lock(&lock);
-    return unlocked(e->recorded ? wait_event(s, e) : OK);
-}
+LOCKED(cuStreamWaitEvent, (void *s, const struct event *e, unsigned flags), wait_event(s, e))
 
 /* ---- captures -------------------------------------------------------------------------------- */
 
@@ -318,24 +265,20 @@ CALL(cuThreadExchangeStreamCaptureMode, int *mode)
     return OK;
 }
 
-CALL(cuStreamIsCapturing, void *stream, int *status)
+static int status_of(const struct fake_capture *c)
 {
-    pthread_mutex_lock(&lock);
-    struct fake_capture *c = capture_of(stream);
-    *status = !c ? 0 : c->invalid ? 2 : 1;
-    return unlocked(OK);
+    return !c ? 0 : c->invalid ? 2 : 1;
 }
 
-CALL(cuStreamBeginCapture_v2, struct fake_stream *s, int mode)
+static int begin_capture(struct fake_stream *s, int mode)
 {
     unsigned i = 0;
     if (is_legacy(s))
         return UNSUPPORTED;
-    pthread_mutex_lock(&lock);
     while (i < CAPTURES_MAX && captures[i].origin)
         i++;
     if (s->capture || i == CAPTURES_MAX)
-        return unlocked(ILLEGAL_STATE);
+        return ILLEGAL_STATE;
     fake_cuda.begun++;
     captures[i] = (struct fake_capture){.origin = s,
                                         .id = ++capture_ids,
@@ -343,20 +286,19 @@ CALL(cuStreamBeginCapture_v2, struct fake_stream *s, int mode)
                                         .thread = pthread_self(),
                                         .graph = calloc(1, sizeof(struct graph))};
     s->capture = &captures[i];
-    return unlocked(OK);
+    return OK;
 }
 
-CALL(cuStreamEndCapture, struct fake_stream *s, void **graph)
+static int end_capture(struct fake_stream *s, void **graph)
 {
-    pthread_mutex_lock(&lock);
     struct fake_capture *c = capture_of(s);
     *graph = NULL;
     if (!c)
-        return unlocked(ILLEGAL_STATE);
+        return ILLEGAL_STATE;
     if (c->origin != s)
-        return unlocked(UNMATCHED);
+        return UNMATCHED;
     if (c->mode != RELAXED && !pthread_equal(c->thread, pthread_self()))
-        return unlocked(WRONG_THREAD);
+        return WRONG_THREAD;
     int r = c->invalid ? INVALIDATED : OK;
     for (unsigned i = 0; i < c->nstreams; i++) {
         r = r == OK && c->unjoined[i] ? UNJOINED : r;
@@ -370,43 +312,44 @@ CALL(cuStreamEndCapture, struct fake_stream *s, void **graph)
     }
     s->capture = NULL;
     c->origin = NULL;
-    return unlocked(r);
+    return r;
 }
+
+LOCKED(cuStreamIsCapturing, (void *stream, int *status), *status = status_of(capture_of(stream)),
+       OK)
+LOCKED(cuStreamBeginCapture_v2, (void *s, int mode), begin_capture(s, mode))
+LOCKED(cuStreamEndCapture, (void *s, void **graph), end_capture(s, graph))
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
-CALL(cuGraphGetNodes, const struct graph *g, void **nodes, size_t *n)
-{
-    *n = g->n;
-    return OK;
-}
+DOES(cuGraphGetNodes, (const struct graph *g, void **nodes, size_t *n), *n = g->n)
 
-CALL(cuGraphDestroy, struct graph *g)
+CALL(cuGraphDestroy, void *g)
 {
     fake_cuda.graphs--;
     free(g);
     return OK;
 }
 
-CALL(cuGraphInstantiateWithFlags, struct exec **out, const struct graph *g,
-     unsigned long long flags)
+static int instantiate(struct exec **out, const struct graph *g)
 {
-    pthread_mutex_lock(&lock);
-    int r = unsafe_call();
     uint64_t bytes = g->n * fake_cuda.node_bytes;
-    if (r == OK && fake_cuda.fail_instantiate)
-        r = fake_cuda.fail_instantiate;
-    if (r == OK && bytes > fake_cuda.free_bytes)
-        r = NO_MEMORY;
-    if (r == OK) {
-        *out = malloc(sizeof(**out));
-        **out = (struct exec){.graph = *g, .bytes = bytes};
-        fake_cuda.free_bytes -= bytes;
-        fake_cuda.execs++;
-        fake_cuda.instantiated++;
-    }
-    return unlocked(r);
+    if (unsafe_call() != OK)
+        return UNSUPPORTED;
+    if (fake_cuda.fail_instantiate)
+        return fake_cuda.fail_instantiate;
+    if (bytes > fake_cuda.free_bytes)
+        return NO_MEMORY;
+    *out = malloc(sizeof(**out));
+    **out = (struct exec){.graph = *g, .bytes = bytes};
+    fake_cuda.free_bytes -= bytes;
+    fake_cuda.execs++;
+    fake_cuda.instantiated++;
+    return OK;
 }
+
+LOCKED(cuGraphInstantiateWithFlags, (void *out, const struct graph *g, unsigned long long flags),
+       instantiate(out, g))
 
 CALL(cuDeviceGraphMemTrim, int device)
 {

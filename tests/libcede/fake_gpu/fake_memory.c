@@ -68,11 +68,7 @@ CALL(cuMemFree_v2, unsigned long long address)
     return OK;
 }
 
-CALL(cuStreamSynchronize, void *s)
-{
-    fake_memory.synchronized++;
-    return OK;
-}
+DOES(cuStreamSynchronize, (void *s), fake_memory.synchronized++)
 
 CALL(cuDeviceGetUuid_v2, unsigned char uuid[16], int d)
 {

@@ -150,11 +150,7 @@ int fake_fails_to_make(void)
     return fake_cuda.fail_make && --fake_cuda.fail_make == 0;
 }
 
-CALL(cuStreamSynchronize, void *s)
-{
-    fake_drain();
-    return OK;
-}
+DOES(cuStreamSynchronize, (void *s), fake_drain())
 
 CALL(cuEventCreate, void **e, unsigned flags)
 {

@@ -1,4 +1,4 @@
-/* Sets of requests for the tests of their order and of batches. */
+/* Sets of requests for the tests of their order and of batches, and devices that run them. */
 #ifndef CEDE_TESTS_LIBCEDE_PURE_SETS_H
 #define CEDE_TESTS_LIBCEDE_PURE_SETS_H
 
@@ -6,8 +6,11 @@
 #include <stdlib.h>
 
 #include "libcede/pure/requests.h"
+#include "libcede/pure/times.h"
 
 #define POLICIES 4U
+#define SET_MAX  20000U
+#define DEVICES  2U
 
 static inline struct cede_queue_config with_policy(enum cede_queue_policy policy, uint32_t capacity)
 {
@@ -60,12 +63,93 @@ static inline int by_arrival(const void *a, const void *b)
     return (x->arrival_ns > y->arrival_ns) - (x->arrival_ns < y->arrival_ns);
 }
 
+static struct request set[SET_MAX];
+static int64_t late[SET_MAX]; /* end - deadline; INT64_MIN: refused */
+
 /* In order of arrival, each with a pointer to it. */
-static inline void number(struct request *set, uint32_t n)
+static inline void number(uint32_t n)
 {
     qsort(set, n, sizeof(*set), by_arrival);
     for (uint32_t i = 0; i < n; i++)
         set[i].user = &set[i];
+}
+
+struct outcome {
+    uint32_t ran, late, refused, batches;
+    uint64_t end_ns, busy_ns[DEVICES];
+};
+
+/* A device and its batch. */
+struct simulated {
+    struct request out[CEDE_QUEUE_BATCH_MAX];
+    uint32_t n;
+    uint64_t end_ns, wake_ns;
+};
+
+static inline void end_simulated(struct requests *r, uint32_t device, struct simulated *d,
+                                 struct outcome *o)
+{
+    for (uint32_t k = 0; k < d->n; k++) {
+        int64_t by = (int64_t)(d->end_ns - d->out[k].deadline_ns);
+        late[(struct request *)d->out[k].user - set] = by;
+        o->late += d->end_ns > d->out[k].deadline_ns;
+    }
+    o->ran += d->n;
+    o->end_ns = d->end_ns;
+    assert_int_equal(end_batch(r, device), d->n);
+    d->n = 0;
+}
+
+static inline void begin_simulated(struct requests *r, uint32_t device, uint64_t now, uint32_t most,
+                                   struct simulated *d, struct outcome *o)
+{
+    uint32_t n = most, slot;
+    int e = cede_requests_next_batch(r, device, now, d->out, &n, &slot, &d->wake_ns);
+    assert_true(e == 0 ? n > 0 : e == -EAGAIN && d->wake_ns > now);
+    if (e)
+        return;
+    const uint64_t run_ns = d->out[0].run_ns + (n - 1) * d->out[0].each_ns;
+    d->n = n;
+    d->end_ns = now + run_ns;
+    o->busy_ns[device] += run_ns;
+    o->batches++;
+    for (uint32_t k = 1; k < n; k++)
+        assert_true(d->out[k].shape == d->out[0].shape);
+    assert_true(n == 1 || n <= d->out[0].batch_max);
+}
+
+/* Runs set[0..n), in order of arrival, for exactly their estimates, `most` in a batch. */
+static inline struct outcome simulate(struct cede_queue_config p, uint64_t prefer_ns, uint32_t n,
+                                      uint32_t most)
+{
+    static struct simulated devices[DEVICES];
+    struct outcome o = {0};
+    struct requests *r;
+    p.capacity = n; /* room for more costs time, most of it under sanitizers */
+    assert_int_equal(cede_requests_new(&p, prefer_ns, &r), 0);
+    memset(devices, 0, sizeof(devices));
+    for (uint32_t i = 0, guard = 0;; guard++) {
+        assert_true(guard < 20 * SET_MAX); /* it never spins without getting on */
+        uint64_t now = i < n ? set[i].arrival_ns : TIME_NEVER;
+        for (uint32_t d = 0; d < p.devices; d++)
+            now = min_u64(now, devices[d].n ? devices[d].end_ns : devices[d].wake_ns);
+        if (now == TIME_NEVER)
+            break;
+        for (uint32_t d = 0; d < p.devices; d++) {
+            if (devices[d].n && devices[d].end_ns == now)
+                end_simulated(r, d, &devices[d], &o);
+        }
+        for (; i < n && set[i].arrival_ns == now; i++) {
+            late[i] = INT64_MIN;
+            o.refused += submit(r, set[i], now).device == SLOT_NONE;
+        }
+        for (uint32_t d = 0; d < p.devices; d++) {
+            if (!devices[d].n)
+                begin_simulated(r, d, now, most, &devices[d], &o);
+        }
+    }
+    cede_requests_free(r);
+    return o;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* Estimates, learned run times, and the batcher in virtual time under generated loads. */
 #include "../../test.h"
-#include "libcede/pure/batcher.h"
+#include "libcede/pure/request_plan.h"
 
 #include <math.h>
 
@@ -66,16 +66,16 @@ TEST(keys_are_apart_and_bounded)
 
 /* The waiting requests in order of deadline. */
 struct line {
-    struct batch_request wait[N];
+    const struct request *wait[N];
     uint32_t index[N], n;
     bool due[N]; /* by index: it waits by choice, so it has to be met */
 };
 
 /* A request that is overtaken may become late. */
-static void line_insert(struct line *l, struct batch_request r, uint32_t index)
+static void line_insert(struct line *l, const struct request *r, uint32_t index)
 {
     uint32_t at = l->n++;
-    for (; at && l->wait[at - 1].deadline_ns > r.deadline_ns; at--) {
+    for (; at && l->wait[at - 1]->deadline_ns > r->deadline_ns; at--) {
         l->wait[at] = l->wait[at - 1];
         l->index[at] = l->index[at - 1];
     }
@@ -86,15 +86,15 @@ static void line_insert(struct line *l, struct batch_request r, uint32_t index)
 }
 
 /* Takes out a batch that ends at end_ns; how many of it are late. */
-static uint32_t line_remove(struct line *l, const uint32_t *pick, uint32_t n, uint64_t end_ns)
+static uint32_t line_remove(struct line *l, struct batch_choice c, uint64_t end_ns)
 {
     bool gone[N] = {false};
     uint32_t late = 0, kept = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        assert_false(gone[pick[i]]);
-        gone[pick[i]] = true;
-        late += end_ns > l->wait[pick[i]].deadline_ns;
-        assert_false(l->due[l->index[pick[i]]] && end_ns > l->wait[pick[i]].deadline_ns);
+    for (uint32_t i = 0; i < c.n; i++) {
+        uint32_t at = (c.first + i) % l->n;
+        gone[at] = true;
+        late += end_ns > l->wait[at]->deadline_ns;
+        assert_false(l->due[l->index[at]] && end_ns > l->wait[at]->deadline_ns);
     }
     for (uint32_t i = 0; i < l->n; i++) {
         if (!gone[i]) {
@@ -106,7 +106,7 @@ static uint32_t line_remove(struct line *l, const uint32_t *pick, uint32_t n, ui
     return late;
 }
 
-static struct batch_params random_load(struct batch_request *all)
+static struct batch_params random_load(struct request *all)
 {
     struct batch_params p = {.max = 1 + (uint32_t)rnd(16), .wait_ns = 10 * (uint64_t)MS};
     p.run_ns = 1 + rnd(5 * MS);
@@ -114,7 +114,7 @@ static struct batch_params random_load(struct batch_request *all)
     uint64_t t = 0, gap = 1 + rnd(3 * MS), slack = 1 + rnd(60 * MS);
     for (uint32_t i = 0; i < N; i++) {
         t += rnd(8) ? rnd(2 * gap) : 0;
-        all[i] = (struct batch_request){.arrival_ns = t, .deadline_ns = t + rnd(2 * slack)};
+        all[i] = (struct request){.arrival_ns = t, .deadline_ns = t + rnd(2 * slack)};
     }
     return p;
 }
@@ -126,18 +126,18 @@ TEST(never_late_when_a_smaller_batch_was_possible)
     uint32_t full = 0, partial = 0, guaranteed = 0, lost = 0;
     for (uint64_t seed = 1; seed <= 300; seed++) {
         state = seed;
-        struct batch_request all[N];
+        struct request all[N];
         struct batch_params p = random_load(all);
         struct line l = {.n = 0};
-        uint32_t pick[16], next = 0, done = 0;
+        uint32_t next = 0, done = 0;
         uint64_t now = 0;
         while (done < N) {
             for (; next < N && all[next].arrival_ns <= now; next++)
-                line_insert(&l, all[next], next);
+                line_insert(&l, &all[next], next);
             uint32_t first = 0;
-            while (first < l.n && now + p.run_ns > l.wait[first].deadline_ns)
+            while (first < l.n && now + p.run_ns > l.wait[first]->deadline_ns)
                 assert_false(l.due[l.index[first++]]); /* none that could be met became late */
-            struct batch_choice c = cede_batch_decide(&p, l.wait, l.n, now, pick);
+            struct batch_choice c = cede_batch_decide(&p, l.wait, l.n, now);
             if (!c.n) {
                 uint64_t then = next < N ? all[next].arrival_ns : TIME_NEVER;
                 assert_true(c.wake_ns > now);
@@ -150,11 +150,11 @@ TEST(never_late_when_a_smaller_batch_was_possible)
             partial += c.n < p.max;
             now += cede_batch_run_ns(p.run_ns, p.each_ns, c.n);
             if (first < l.n) { /* the one that could be met runs, and in time */
-                assert_int_equal(pick[0], first);
-                assert_true(now <= l.wait[first].deadline_ns);
+                assert_int_equal(c.first, first);
+                assert_true(now <= l.wait[first]->deadline_ns);
                 guaranteed++;
             }
-            lost += line_remove(&l, pick, c.n, now);
+            lost += line_remove(&l, c, now);
             done += c.n;
         }
     }
@@ -225,20 +225,21 @@ TEST(run_times_that_refuse_are_forgotten)
 TEST(decisions)
 {
     struct batch_params p = {.max = 3, .run_ns = 15, .each_ns = 5, .wait_ns = 1000};
-    struct batch_request q[4] = {{0, 100}, {0, 200}, {0, TIME_NEVER}, {0, TIME_NEVER}};
-    uint32_t pick[3];
-    struct batch_choice c = cede_batch_decide(&p, q, 0, 0, pick);
+    static const struct request a = {.deadline_ns = 100}, b = {.deadline_ns = 200},
+                                never = {.deadline_ns = TIME_NEVER};
+    const struct request *const q[] = {&a, &b, &never, &never};
+    struct batch_choice c = cede_batch_decide(&p, q, 0, 0);
     assert_true(c.n == 0 && c.wake_ns == TIME_NEVER);
-    c = cede_batch_decide(&p, q, 2, 0, pick);
+    c = cede_batch_decide(&p, q, 2, 0);
     assert_true(c.n == 0 && c.wake_ns == 80); /* 100 less a batch of two */
-    assert_int_equal(cede_batch_decide(&p, q, 2, 80, pick).n, 2);
-    assert_int_equal(cede_batch_decide(&p, q, 2, 81, pick).n, 1); /* two would be too late */
-    assert_int_equal(cede_batch_decide(&p, q, 4, 0, pick).n, 3);  /* full */
-    c = cede_batch_decide(&p, q, 2, 90, pick); /* the first is lost: it rides along, last */
+    assert_int_equal(cede_batch_decide(&p, q, 2, 80).n, 2);
+    assert_int_equal(cede_batch_decide(&p, q, 2, 81).n, 1); /* two would be too late */
+    assert_int_equal(cede_batch_decide(&p, q, 4, 0).n, 3);  /* full */
+    c = cede_batch_decide(&p, q, 2, 90); /* the first is lost: it rides along, last */
     assert_true(c.n == 0 && c.wake_ns == 180);
-    c = cede_batch_decide(&p, q, 2, 180, pick);
-    assert_true(c.n == 2 && pick[0] == 1 && pick[1] == 0);
-    c = cede_batch_decide(&p, q + 2, 1, 0, pick); /* no deadline: not for ever */
+    c = cede_batch_decide(&p, q, 2, 180);
+    assert_true(c.n == 2 && c.first == 1);
+    c = cede_batch_decide(&p, q + 2, 1, 0); /* no deadline: not for ever */
     assert_true(c.n == 0 && c.wake_ns == 1000);
-    assert_int_equal(cede_batch_decide(&p, q + 2, 1, 1000, pick).n, 1);
+    assert_int_equal(cede_batch_decide(&p, q + 2, 1, 1000).n, 1);
 }

@@ -8,7 +8,7 @@
 
 #define MS   1000000U
 #define SETS 300U
-#define MAX  20000U
+#define MAX  SET_MAX
 
 static double normal(void)
 {
@@ -16,57 +16,15 @@ static double normal(void)
     return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
 
-static struct request sets[MAX];
-static int64_t late[MAX]; /* end - deadline; INT64_MIN: refused */
-
 static struct cede_queue_config with_set(enum cede_queue_policy policy)
 {
     return with_policy(policy, MAX);
 }
 
-/* Runs sets[0..n), in order of arrival, for exactly their estimates. busy: for
- * each device. */
-static void run_preferring(struct cede_queue_config p, uint64_t prefer_ns, uint32_t n,
-                           uint64_t *busy)
+/* One by one. */
+static struct outcome run(struct cede_queue_config p, uint32_t n)
 {
-    uint64_t end[4] = {0}, i_of[4] = {0};
-    bool runs[4] = {false};
-    struct requests *r;
-    p.capacity = n; /* room for more costs time, most of it under sanitizers */
-    assert_int_equal(cede_requests_new(&p, prefer_ns, &r), 0);
-    for (uint32_t i = 0;;) {
-        uint64_t now = i < n ? sets[i].arrival_ns : TIME_NEVER;
-        for (uint32_t d = 0; d < p.devices; d++)
-            now = runs[d] && end[d] < now ? end[d] : now;
-        if (now == TIME_NEVER)
-            break;
-        for (uint32_t d = 0; d < p.devices; d++) {
-            if (!runs[d] || end[d] != now)
-                continue;
-            late[i_of[d]] = (int64_t)(now - sets[i_of[d]].deadline_ns);
-            assert_int_equal(end_batch(r, d), 1);
-            runs[d] = false;
-        }
-        for (; i < n && sets[i].arrival_ns == now; i++) {
-            late[i] = INT64_MIN;
-            submit(r, sets[i], now);
-        }
-        for (uint32_t d = 0; d < p.devices; d++) {
-            struct request q;
-            if (runs[d] || next_one(r, d, now, &q))
-                continue;
-            runs[d] = true;
-            i_of[d] = (uint64_t)((struct request *)q.user - sets);
-            end[d] = now + q.run_ns;
-            busy[d] += q.run_ns;
-        }
-    }
-    cede_requests_free(r);
-}
-
-static void run(struct cede_queue_config p, uint32_t n, uint64_t *busy)
-{
-    run_preferring(p, REQUESTS_PREFER_NS, n, busy);
+    return simulate(p, REQUESTS_PREFER_NS, n, 1);
 }
 
 /* A set that a schedule without preemption meets: requests one after the other, each released some
@@ -80,24 +38,16 @@ static uint32_t feasible(uint64_t *longest)
         uint64_t c = MS / 10 + rnd(rnd(8) ? MS : 10 * MS), early = rnd(20) * rnd(MS),
                  spare = rnd(20) * rnd(MS);
         t += c / 8 + rnd(c / 8 + 1); /* at least 1/9 of the time is idle */
-        sets[i] = (struct request){.arrival_ns = t - early,
-                                   .deadline_ns = t + c + spare,
-                                   .run_ns = c,
-                                   .preferred = SLOT_NONE};
+        set[i] = (struct request){.arrival_ns = t - early,
+                                  .deadline_ns = t + c + spare,
+                                  .run_ns = c,
+                                  .preferred = SLOT_NONE};
         t += c;
         sum += c;
         *longest = c > *longest ? c : *longest;
     }
     assert_true(sum * 10 < (t - 200 * MS) * 9);
     return n;
-}
-
-static uint32_t missed(uint32_t n)
-{
-    uint32_t m = 0;
-    for (uint32_t i = 0; i < n; i++)
-        m += late[i] > 0;
-    return m;
 }
 
 /* Requests released earlier have earlier deadlines: then the order of deadlines is an optimal one
@@ -107,21 +57,19 @@ TEST(edf_meets_what_is_feasible_in_order)
 {
     uint32_t others = 0;
     for (state = 1000; state < 1000 + SETS; state++) {
-        uint64_t seed = state, longest, busy[4] = {0};
+        uint64_t seed = state, longest;
         uint32_t n = feasible(&longest);
         for (uint32_t i = n - 1; i-- > 0;) {
-            if (sets[i].arrival_ns > sets[i + 1].arrival_ns)
-                sets[i].arrival_ns = sets[i + 1].arrival_ns;
+            if (set[i].arrival_ns > set[i + 1].arrival_ns)
+                set[i].arrival_ns = set[i + 1].arrival_ns;
         }
         for (uint32_t i = 1; i < n; i++) {
-            if (sets[i].deadline_ns < sets[i - 1].deadline_ns)
-                sets[i].deadline_ns = sets[i - 1].deadline_ns;
+            if (set[i].deadline_ns < set[i - 1].deadline_ns)
+                set[i].deadline_ns = set[i - 1].deadline_ns;
         }
-        number(sets, n);
-        run(with_set(CEDE_EDF), n, busy);
-        assert_int_equal(missed(n), 0);
-        run(with_set(CEDE_LAXITY), n, busy);
-        others += missed(n);
+        number(n);
+        assert_int_equal(run(with_set(CEDE_EDF), n).late, 0);
+        others += run(with_set(CEDE_LAXITY), n).late;
         state = seed;
     }
     assert_true(others > 0); /* the sets are hard enough that an order of another kind fails */
@@ -132,19 +80,19 @@ TEST(edf_is_late_by_less_than_one_request)
 {
     uint32_t fifo = 0;
     for (state = 5000; state < 5000 + SETS; state++) {
-        uint64_t seed = state, longest, busy[4] = {0};
+        uint64_t seed = state, longest;
         uint32_t n = feasible(&longest);
-        number(sets, n);
-        run(with_set(CEDE_EDF), n, busy);
+        number(n);
+        run(with_set(CEDE_EDF), n);
         for (uint32_t i = 0; i < n; i++)
             assert_true(late[i] < (int64_t)longest);
-        run(with_set(CEDE_FIFO), n, busy);
+        run(with_set(CEDE_FIFO), n);
         for (uint32_t i = 0; i < n; i++)
             fifo += late[i] >= (int64_t)longest;
         for (uint32_t i = 0; i < n; i++)
-            sets[i].deadline_ns += longest;
-        run(with_set(CEDE_EDF), n, busy); /* so with that much more slack it meets all */
-        assert_int_equal(missed(n), 0);
+            set[i].deadline_ns += longest;
+        /* So with that much more slack it meets all. */
+        assert_int_equal(run(with_set(CEDE_EDF), n).late, 0);
         state = seed;
     }
     assert_true(fifo > 0);
@@ -222,12 +170,12 @@ static void bursts(uint64_t seed, unsigned load, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t m = (uint32_t)rnd(4);
         t += gap * exp(2.0 * normal());
-        sets[i] = (struct request){.user = &sets[i],
-                                   .arrival_ns = (uint64_t)t,
-                                   .deadline_ns = (uint64_t)t + 10 * runs[m],
-                                   .run_ns = runs[m],
-                                   .class = (enum job_class)(m % CLASS_COUNT),
-                                   .preferred = SLOT_NONE};
+        set[i] = (struct request){.user = &set[i],
+                                  .arrival_ns = (uint64_t)t,
+                                  .deadline_ns = (uint64_t)t + 10 * runs[m],
+                                  .run_ns = runs[m],
+                                  .class = (enum job_class)(m % CLASS_COUNT),
+                                  .preferred = SLOT_NONE};
     }
 }
 
@@ -247,9 +195,7 @@ TEST(edf_has_the_best_p99_lateness_and_k_edf_the_same_with_fewer_late)
         unsigned misses[POLICIES + 1];
         bursts(77 + load, load, MAX); /* the same for each */
         for (unsigned policy = 0; policy <= POLICIES; policy++) {
-            uint64_t busy[4] = {0};
-            run(nth(policy), MAX, busy);
-            misses[policy] = missed(MAX);
+            misses[policy] = run(nth(policy), MAX).late;
             qsort(late, MAX, sizeof(late[0]), by_value);
             p99[policy] = late[MAX / 100 * 99];
             print_message("load %u %% policy %u: p99 lateness %.2f ms, %u late\n", load, policy,
@@ -273,10 +219,9 @@ TEST(k_edf_has_about_the_best_p99_latency)
             double best = INFINITY, p99 = 0;
             bursts(1000 * load + seed, load, N);
             for (unsigned policy = 0; policy <= POLICIES; policy++) {
-                uint64_t busy[4] = {0};
-                run(nth(policy), N, busy);
+                run(nth(policy), N);
                 for (uint32_t i = 0; i < N; i++)
-                    late[i] += (int64_t)(sets[i].deadline_ns - sets[i].arrival_ns);
+                    late[i] += (int64_t)(set[i].deadline_ns - set[i].arrival_ns);
                 qsort(late, N, sizeof(late[0]), by_value);
                 p99 = (double)late[N / 100 * 99];
                 best = policy < POLICIES && p99 < best ? p99 : best;
@@ -290,53 +235,24 @@ TEST(k_edf_has_about_the_best_p99_latency)
     }
 }
 
-/* No admitted request is late, and some are refused. One device and two. */
-TEST(admitted_requests_are_met)
-{
-    static const enum cede_queue_policy policies[] = {CEDE_FIFO, CEDE_PRIORITY, CEDE_EDF};
-    for (unsigned k = 0; k < 6; k++) {
-        uint32_t refused = 0;
-        for (state = 100; state < 100 + SETS; state++) {
-            uint64_t seed = state, longest, busy[4] = {0};
-            uint32_t n = feasible(&longest);
-            for (uint32_t i = 0; i < n; i++) {
-                sets[i].arrival_ns /= 3; /* about three times what one device can do */
-                sets[i].deadline_ns = sets[i].arrival_ns + sets[i].run_ns + rnd(10 * MS);
-                sets[i].class = (enum job_class)rnd(CLASS_COUNT);
-            }
-            number(sets, n);
-            struct cede_queue_config p = with_set(policies[k % 3]);
-            p.admit = true;
-            p.devices = 1 + k / 3;
-            run(p, n, busy);
-            assert_int_equal(missed(n), 0);
-            for (uint32_t i = 0; i < n; i++)
-                refused += late[i] == INT64_MIN;
-            state = seed;
-        }
-        assert_true(refused > 0);
-    }
-}
-
 /* Nine of ten prefer device 0, so strongly that only stealing can help. */
 TEST(stealing_evens_a_skewed_load)
 {
-    uint64_t t = 0, busy[4] = {0};
+    uint64_t t = 0;
     state = 3;
     for (uint32_t i = 0; i < MAX; i++) {
         t += rnd(MS);
-        sets[i] = (struct request){.user = &sets[i],
-                                   .arrival_ns = t,
-                                   .deadline_ns = t + 50 * MS,
-                                   .run_ns = MS / 2 + rnd(MS),
-                                   .preferred = rnd(10) == 0};
+        set[i] = (struct request){.user = &set[i],
+                                  .arrival_ns = t,
+                                  .deadline_ns = t + 50 * MS,
+                                  .run_ns = MS / 2 + rnd(MS),
+                                  .preferred = rnd(10) == 0};
     }
     struct cede_queue_config p = with_set(CEDE_EDF);
     p.devices = 2;
-    run_preferring(p, TIME_NEVER, MAX, busy);
-    uint64_t more = busy[0] > busy[1] ? busy[0] : busy[1];
-    uint64_t less = busy[0] + busy[1] - more;
-    print_message("busy: %.1f and %.1f ms\n", (double)busy[0] / MS, (double)busy[1] / MS);
+    const struct outcome o = simulate(p, TIME_NEVER, MAX, 1);
+    uint64_t more = max_u64(o.busy_ns[0], o.busy_ns[1]), less = o.busy_ns[0] + o.busy_ns[1] - more;
+    print_message("busy: %.1f and %.1f ms\n", (double)more / MS, (double)less / MS);
     assert_true(less * 100 >= more * 95);
 }
 

@@ -2,7 +2,6 @@
 #include "../../random.h"
 #include "../../test.h"
 #include "libcede/pure/run_times.h"
-#include "libcede/pure/times.h"
 #include "sets.h"
 
 #define MS   1000000ULL
@@ -10,59 +9,9 @@
 #define LONG 2000U /* requests of the longest set */
 #define SETS 150U
 
-static struct request set[LONG];
-
-struct outcome {
-    uint32_t ran, late, refused, batches;
-    uint64_t end_ns;
-};
-
 static struct outcome run(const struct cede_queue_config *p, uint32_t n)
 {
-    struct request out[2][CEDE_QUEUE_BATCH_MAX];
-    uint32_t runs[2] = {0};
-    uint64_t end[2] = {0}, wake[2] = {0};
-    struct outcome o = {0};
-    struct requests *r = make_requests(p);
-    for (uint32_t i = 0, guard = 0;; guard++) {
-        assert_true(guard < 20 * LONG); /* it never spins without getting on */
-        uint64_t now = i < n ? set[i].arrival_ns : TIME_NEVER;
-        for (uint32_t d = 0; d < p->devices; d++) {
-            uint64_t t = runs[d] ? end[d] : wake[d];
-            now = t < now ? t : now;
-        }
-        if (now == TIME_NEVER)
-            break;
-        for (uint32_t d = 0; d < p->devices; d++) {
-            if (!runs[d] || end[d] != now)
-                continue;
-            for (uint32_t k = 0; k < runs[d]; k++)
-                o.late += now > out[d][k].deadline_ns;
-            o.ran += runs[d];
-            o.end_ns = now;
-            assert_int_equal(end_batch(r, d), runs[d]);
-            runs[d] = 0;
-        }
-        for (; i < n && set[i].arrival_ns == now; i++)
-            o.refused += submit(r, set[i], now).device == SLOT_NONE;
-        for (uint32_t d = 0; d < p->devices; d++) {
-            uint32_t room = CEDE_QUEUE_BATCH_MAX, slot;
-            if (runs[d])
-                continue;
-            int e = cede_requests_next_batch(r, d, now, out[d], &room, &slot, &wake[d]);
-            assert_true(e == 0 ? room > 0 : e == -EAGAIN && wake[d] > now);
-            if (e)
-                continue;
-            runs[d] = room;
-            end[d] = now + out[d][0].run_ns + (room - 1) * out[d][0].each_ns;
-            o.batches++;
-            for (uint32_t k = 1; k < room; k++)
-                assert_true(out[d][k].shape == out[d][0].shape);
-            assert_true(room == 1 || room <= out[d][0].batch_max);
-        }
-    }
-    cede_requests_free(r);
-    return o;
+    return simulate(*p, REQUESTS_PREFER_NS, n, CEDE_QUEUE_BATCH_MAX);
 }
 
 /* Three kinds of different cost; about three times what can be met one by one. */
@@ -82,7 +31,7 @@ static void overload(uint32_t batch_max)
                                   .preferred = SLOT_NONE};
         set[i].deadline_ns = rnd(10) ? set[i].deadline_ns : TIME_NEVER;
     }
-    number(set, MAX);
+    number(MAX);
 }
 
 /* Held or not, in batches or not, under each policy and on one device or two: admitted

@@ -5,7 +5,6 @@
 #include "base/job_terms.h"
 #include "base/util.h"
 #include "cede/memory.h"
-#include "libcede/pure/needs.h"
 #include "libcede/pure/rooms.h"
 
 #define NEVER TIME_NEVER
