@@ -5,7 +5,6 @@
  *     cc leases.c $(pkg-config --cflags --libs cede) -o leases */
 #include <cede/scope.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 static struct cede_pool *pool;
@@ -28,21 +27,21 @@ int main(void)
     struct cede_pool_statistics st;
     struct cede_scope *s;
     cede_pool_defaults(&config);
-    int r = cede_pool_open(&config, &pool);
-    if (r < 0) {
-        fprintf(stderr, "cannot open a pool: %s\n", strerror(-r));
+    if (cede_pool_open(&config, &pool) < 0 || cede_scope_open(&s, NULL, 8, 10000000) < 0) {
+        fprintf(stderr, "%s\n", cede_error_text());
         return 1;
     }
     cede_pool_occupancy(pool, "gemm", 0.3); /* or cede_pool_kernel() with its CUfunction */
-    r = cede_scope_open(&s, NULL, 8, 10000000);
-    for (int i = 0; r == 0 && i < 100; i++)
-        r = cede_scope_fork(s, infer, i % 10 ? NULL : &pool);
-    int failed = cede_scope_join(s);
+    for (int i = 0; i < 100; i++)
+        if (cede_scope_fork(s, infer, i % 10 ? NULL : &pool) < 0)
+            cede_scope_cancel(s);
+    int r = cede_scope_join(s);
+    if (r < 0)
+        fprintf(stderr, "%s\n", cede_error_text()); /* why the first task failed */
     cede_scope_close(s);
     cede_pool_get_statistics(pool, 0, &st, sizeof(st));
     printf("%llu leases on the first of %u GPUs%s, %s\n", (unsigned long long)st.started,
-           st.devices, st.has_gpu ? "" : " (none is there)",
-           r || failed ? strerror(-(r ? r : failed)) : "ok");
+           st.devices, st.has_gpu ? "" : " (none is there)", r < 0 ? "failed" : "ok");
     cede_pool_close(pool);
-    return r || failed;
+    return r < 0;
 }

@@ -5,7 +5,6 @@
 #include <cede/cede.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 int main(int argc, char **argv)
@@ -13,9 +12,8 @@ int main(int argc, char **argv)
     int n = argc > 1 ? atoi(argv[1]) : 100;
     struct cede *c;
     struct cede_statistics s;
-    int r = cede_connect(&c); /* succeeds without a daemon too */
-    if (r < 0) {
-        fprintf(stderr, "cannot make a handle: %s\n", strerror(-r));
+    if (cede_connect(&c) < 0) { /* succeeds without a daemon too */
+        fprintf(stderr, "%s\n", cede_error_text());
         return 1;
     }
     cede_set_deadline(c, CEDE_JOB, 20000); /* each request is due 20 ms after it began */

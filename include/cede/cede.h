@@ -2,16 +2,16 @@
  * be reported when it begins, when it is due, and when it ends. See cede(3).
  *
  * cede also schedules programs that do not use libcede, and libcede works without cede: without a
- * daemon, or after it ends, a call has the same effect on the caller and returns the same. A daemon
- * that starts later is found by the next hint after at most one second.
+ * daemon, or after it ends, hints are dropped, and the calls that give them succeed. A daemon that
+ * starts later is found by the next hint after at most one second.
  *
  * Thread-safe: all functions may be called from several threads at once, except cede_close(), which
  * no other call on the handle may overlap. No function may be called from a signal handler. After
  * fork() handles work in the child and begin there with empty statistics.
  *
- * A handle of NULL is allowed everywhere, and then calls do nothing. Functions that return int
- * return 0 or a negative errno, unless they say otherwise; none changes errno. Times are
- * microseconds. */
+ * A handle of NULL is allowed everywhere, and then calls check their arguments and do nothing.
+ * Functions that return int return 0 or a negative errno (of <errno.h>, which these headers do not
+ * include), unless they say otherwise; none changes errno. Times are microseconds. */
 #ifndef CEDE_CEDE_H
 #define CEDE_CEDE_H
 
@@ -47,10 +47,10 @@ typedef int64_t cede_timeout;
 #define CEDE_TIMEOUT_FOREVER INT64_MAX
 
 /* Why the calling thread's latest call failed: which call, what is wrong with what, and what to do,
- * as in "cede_queue_open: batches is 99: give 0 to 16". "": it did not fail, or there was no memory
- * for a text. That is of the latest call of any function of libcede that can return a negative
- * errno; one that succeeds takes the text of an earlier one away. Never NULL; valid until the
- * thread's next such call. */
+ * as in "cede_queue_open: batches is 257: give 0 to 256". "": it did not fail, or there was no
+ * memory for a text. That is of the latest call of any function of libcede that can return a
+ * negative errno; one that succeeds takes the text of an earlier one away. Never NULL; valid until
+ * the thread's next such call. */
 const char *cede_error_text(void);
 
 #define CEDE_WEIGHT_MIN 1
@@ -99,11 +99,11 @@ struct cede_request {
     uint64_t opaque[8];
 };
 
-/* A request begins; work for the GPU follows. expected_us: from now until its first work is queued;
- * 0: at once, or not known. deadline_us: from now; 0: the default of cede_set_deadline(). Never
- * waits for the daemon. -EINVAL: r is NULL. */
+/* A request begins; work for the GPU follows. queued_in_us: from now until its first work is
+ * queued; 0: at once, or not known. deadline_us: from now; 0: the default of cede_set_deadline().
+ * Never waits for the daemon. -EINVAL: r is NULL. */
 int cede_request_begin(cede_handle *c, struct cede_request *r, cede_stream stream,
-                       uint64_t expected_us, uint64_t deadline_us);
+                       uint64_t queued_in_us, uint64_t deadline_us);
 
 /* The request's first GPU work has been queued. Optional; makes pre-preemption (cede_lead_cuda())
  * more precise. -EINVAL, -ESTALE: as cede_request_end(). */
@@ -117,7 +117,7 @@ int cede_request_end(cede_handle *c, struct cede_request *r);
  * prepares, so that the request's work does not wait for the switch (180 us on an H200, driver
  * 580.159.04). It is called once per handle, with the CUDA context of that work current. libcede
  * then runs one thread and, per request, a kernel of one thread on a separate stream. It works best
- * if expected_us is 350 us or more, given or learned from cede_request_queued().
+ * if queued_in_us is 350 us or more, given or learned from cede_request_queued().
  *
  * The program keeps the GPU until the request ends, but at most keep_us (0: 100; at most 10000)
  * after cede_request_queued(), and at most 1 ms if that is not called. A synchronization of the
@@ -165,7 +165,8 @@ struct cede_statistics {
     uint64_t begun, ended;   /* requests */
     uint64_t with_deadline;  /* ended requests that had a deadline */
     uint64_t deadlines_met;  /* those of them that met it */
-    uint64_t p50_us, p99_us; /* from begin to end, at most 1/16 or 1 us too high; 0: none ended */
+    uint64_t p50_us, p99_us; /* from begin to end, of all requests, at most 1/16 or 1 us too high;
+                                0: none ended */
     uint64_t max_us;
 };
 

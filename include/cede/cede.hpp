@@ -10,8 +10,10 @@
  * empty std::optional, which has to be looked at. Codes are errno values, as in the C headers:
  * compare with std::errc.
  *
- * Times are std::chrono's. A deadline of 0 is none, one below 0 has passed. A time-out below 0, but
- * for timeout_default, is EINVAL.
+ * Times are std::chrono's. A deadline of 0 is none, one below 0 has passed. A time-out of 0 is no
+ * wait, one below 0, but for timeout_default, is EINVAL. What C takes as (device, kernel, shape) is
+ * (kernel, shape, device) here, with defaults. cede_memory_users() and functions that return a text
+ * are called as in C, with handle().
  *
  * Thread-safe as the calls of libcede are; an object must not be moved or destroyed while another
  * thread uses it. */
@@ -137,11 +139,9 @@ class client
     {
         return static_cast<double>(::cede_share(c_.get())) / CEDE_SHARE_WHOLE;
     }
-    ::cede_statistics statistics() const noexcept
+    ::cede_statistics statistics() const
     {
-        ::cede_statistics s{};
-        ::cede_get_statistics(c_.get(), &s, sizeof(s));
-        return s;
+        return detail::statistics<::cede_statistics>(::cede_get_statistics, c_.get());
     }
     ::cede_handle *handle() const noexcept
     {
@@ -155,17 +155,18 @@ class client
     std::unique_ptr<::cede_handle, detail::closer<::cede_handle, ::cede_close>> c_;
 };
 
-/* A request, which ends with this object. The client has to outlive it. It cannot be moved, but
- * `auto r = request(c)` and emplace(c) of a std::optional work. */
+/* A request, which ends with this object. queued_in: from now until its first work is queued. The
+ * client has to outlive it. It cannot be moved, but `auto r = request(c)` and emplace(c) of a
+ * std::optional work. */
 class request
 {
   public:
-    explicit request(client &c, microseconds expected = microseconds(0),
+    explicit request(client &c, microseconds queued_in = microseconds(0),
                      microseconds deadline = microseconds(0),
                      ::cede_stream stream = whole_job) noexcept
         : c_(c.handle())
     {
-        ::cede_request_begin(c_, &r_, stream, detail::span_us(expected),
+        ::cede_request_begin(c_, &r_, stream, detail::span_us(queued_in),
                              detail::deadline_us(deadline));
     }
     request(const request &) = delete;

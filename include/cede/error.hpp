@@ -120,6 +120,14 @@ template <class F, class... A> int result_of(F &f, A... args)
     }
 }
 
+/* Reads the statistics S by one of libcede's functions for it. */
+template <class S, class F, class... A> S statistics(F get, A... of)
+{
+    S s;
+    check(get(of..., &s, sizeof(s)));
+    return s;
+}
+
 template <class T, auto Close> struct closer {
     void operator()(T *p) const noexcept
     {

@@ -15,7 +15,8 @@
  * Thread-safe: all functions may be called from several threads at once, except
  * cede_future_close(), which no other call on the map may overlap. The CUDA context in which the
  * map was opened has to be current. No function may be called from a signal handler, or in a forked
- * child on its parent's map. Functions that return int return 0 or a negative errno. */
+ * child on its parent's map. Functions that return int return 0 or a negative errno, and none
+ * changes errno. */
 #ifndef CEDE_FUTURE_H
 #define CEDE_FUTURE_H
 

@@ -100,11 +100,9 @@ class futures
     {
         detail::check(try_resolve(stream, inputs));
     }
-    ::cede_future_statistics statistics() const noexcept
+    ::cede_future_statistics statistics() const
     {
-        ::cede_future_statistics s{};
-        ::cede_future_get_statistics(f_.get(), &s, sizeof(s));
-        return s;
+        return detail::statistics<::cede_future_statistics>(::cede_future_get_statistics, f_.get());
     }
     ::cede_futures *handle() const noexcept
     {

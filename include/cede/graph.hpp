@@ -1,11 +1,11 @@
 /* libcede for C++17: CUDA graphs of a program's step, one for each batch size. cede/graph.h
  * describes every call; see also cede/cede.hpp.
  *
- *     cede::graph_cache graphs(stream, [&](void *s, unsigned n) {
+ *     cede::graph_cache graphs([&](void *s, unsigned n) {
  *         return cuLaunchKernel(kernel, n, 1, 1, 256, 1, 1, 0, CUstream(s), params, nullptr);
  *     });
- *     graphs.prepare();                // captures all buckets now
- *     graphs.launch(n);                // the smallest one that fits
+ *     graphs.prepare(stream);          // captures all buckets now
+ *     graphs.launch(stream, n);        // the smallest one that fits
  */
 #ifndef CEDE_GRAPH_HPP
 #define CEDE_GRAPH_HPP
@@ -104,11 +104,9 @@ class graph_cache
             return std::nullopt;
         return b;
     }
-    ::cede_graph_statistics statistics() const noexcept
+    ::cede_graph_statistics statistics() const
     {
-        ::cede_graph_statistics s{};
-        ::cede_graph_get_statistics(handle(), &s, sizeof(s));
-        return s;
+        return detail::statistics<::cede_graph_statistics>(::cede_graph_get_statistics, handle());
     }
     ::cede_graph *handle() const noexcept
     {

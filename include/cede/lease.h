@@ -36,22 +36,25 @@ enum cede_pool_flags {
 struct cede_pool_config {
     size_t size; /* of this struct; set by cede_pool_defaults() */
     unsigned flags;
-    unsigned devices;                    /* 0: all visible GPUs; 1 without a GPU */
+    unsigned devices;                    /* 0: all visible GPUs, or 1 without a GPU. Without a GPU a
+                                            pool has as many as this says, at most 4096 */
     unsigned capacity;                   /* 1024 leases, held and waiting; at most 65536 */
     unsigned max_concurrent_streams;     /* 16 leases per GPU; at most 65536 */
-    unsigned streams;                    /* per GPU; 0: max_concurrent_streams */
+    unsigned streams;                    /* per GPU; 0: max_concurrent_streams; at most 65536 */
     unsigned target_utilization_percent; /* 100: not checked */
     uint64_t utilization_polling_us;     /* 200000 */
     uint64_t age_us;                     /* 1000000: a lease that has waited this long is first */
     uint64_t urgent_us;                  /* 1000: a lease with less slack is urgent */
     cede_timeout block_timeout_us;       /* 5000000: CEDE_TIMEOUT_DEFAULT; not that itself */
-    cede_timeout stream_timeout_us;      /* 1000000: the same for a stream alone */
+    cede_timeout stream_timeout_us;      /* 1000000: the longest wait of a lease that lacks a stream
+                                            alone, also with CEDE_TIMEOUT_FOREVER */
     double max_total_occupancy;     /* 2 GPUs full of work: one runs, one is queued; at most 64 */
     double unknown_occupancy;       /* 0.25 of a GPU: of a lease whose kernel is not known, until
                                        known kernels give a mean; 0: always 0 */
     double memory_reserve_fraction; /* 0.1 of a GPU's memory */
-    double max_slowdown;            /* 0: max_concurrent_streams does not adapt */
-    unsigned displace;              /* 2 urgent leases per GPU start beyond the limits; 0: none */
+    double max_slowdown;            /* 0: max_concurrent_streams does not adapt; else 1 to 1e6 */
+    unsigned displace;              /* 2 urgent leases per GPU start beyond the limits; 0: none; at
+                                       most 65536 */
     unsigned reserved;
     cede_handle *cede; /* NULL; else a handle that outlives the pool, on which leases with a
                           deadline are reported as requests */
@@ -61,7 +64,8 @@ struct cede_pool_config {
 void cede_pool_defaults(struct cede_pool_config *c);
 
 /* config: NULL for the defaults. On failure *out is NULL. -EINVAL: something out of range. -EMFILE:
- * CEDE_POOLS_MAX pools are open. -ENODEV: fewer GPUs than config->devices. -ENOMEM. */
+ * CEDE_POOLS_MAX pools are open. -ENODEV: there are GPUs, but fewer than config->devices. -ENOMEM.
+ */
 int cede_pool_open(const struct cede_pool_config *config, struct cede_pool **out);
 
 /* Closes the pool: waiting calls return -ESHUTDOWN, and are waited for. Held leases end, and their
@@ -126,16 +130,16 @@ struct cede_lease {
 };
 
 #define CEDE_ANY_DEVICE     (-1)
-#define CEDE_ONLY_DEVICE(d) ((d) | 0x10000) /* d and no other; plain d is a preference */
+#define CEDE_ONLY_DEVICE(d) ((d) | 0x10000) /* d, from 0, and no other; plain d is a preference */
 
 /* Waits for at most timeout_us for room on a GPU. kernel: a registered name, or NULL for one that
  * is not known. The caller then makes the device's primary context current, puts its work into
  * out->stream, waits for it, and releases the lease. *out is written on success only. -EAGAIN: it
  * would have to wait, and timeout_us is 0. -EINVAL: out is NULL, no such device or time-out, or a
- * shape without threads. -ECANCELED: the calling task's scope is cancelled (cede/scope.h), with
- * which the lease ends, too. -EIO: the driver made no stream or computed no occupancy. -ENOENT: no
- * such kernel is registered. -ENOSPC: `capacity` is reached. -ESHUTDOWN: the pool is not open, or
- * was closed meanwhile. -ETIMEDOUT. */
+ * shape without threads. -ECANCELED: the scope of the calling task has ended (cede/scope.h).
+ * Leases of a task end with its scope, too. -EIO: the driver made no stream or computed no
+ * occupancy. -ENOENT: no such kernel is registered. -ENOSPC: `capacity` is reached. -ESHUTDOWN: the
+ * pool is not open, or was closed meanwhile. -ETIMEDOUT. */
 int cede_acquire(struct cede_pool *p, int device, const char *kernel,
                  const struct cede_shape *shape, cede_timeout timeout_us, struct cede_lease *out);
 

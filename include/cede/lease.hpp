@@ -20,6 +20,16 @@ struct shape {
     microseconds due{0};
 };
 
+namespace detail
+{
+
+inline ::cede_shape raw(const shape &s) noexcept
+{
+    return {s.blocks, s.threads, s.shared_bytes, s.priority, s.memory_bytes, deadline_us(s.due)};
+}
+
+} // namespace detail
+
 /* Room on a GPU and a stream for it. Work in the stream has to end before the lease is released. */
 class lease : public detail::held<::cede_lease, ::cede_release>
 {
@@ -47,7 +57,7 @@ class lease : public detail::held<::cede_lease, ::cede_release>
     friend class memory;
 };
 
-/* Settings, with the defaults of cede_pool_defaults(). */
+/* Settings, with the defaults of cede_pool_defaults(). `client` is a client's handle(). */
 struct pool_config : ::cede_pool_config {
     pool_config() noexcept
     {
@@ -81,20 +91,20 @@ class pool
     {
         detail::check(try_kernel(name, function));
     }
-    [[nodiscard]] std::error_code try_occupancy(const char *name, double share) noexcept
+    [[nodiscard]] std::error_code try_occupancy(const char *name, double occupancy) noexcept
     {
-        return detail::code(::cede_pool_occupancy(p_.get(), name, share));
+        return detail::code(::cede_pool_occupancy(p_.get(), name, occupancy));
     }
-    void occupancy(const char *name, double share)
+    void occupancy(const char *name, double occupancy)
     {
-        detail::check(try_occupancy(name, share));
+        detail::check(try_occupancy(name, occupancy));
     }
 
     /* What a lease for this kernel and shape takes. */
     [[nodiscard]] cede_profile profile(const char *name, const shape &s = {}) const
     {
         cede_profile out;
-        const ::cede_shape c = raw(s);
+        const ::cede_shape c = detail::raw(s);
         detail::check(::cede_pool_profile(p_.get(), name, &c, &out, sizeof(out)));
         return out;
     }
@@ -117,13 +127,10 @@ class pool
             return std::nullopt;
         return l;
     }
-    /* Figures of a device; empty: no such device, or the pool was moved from. */
-    std::optional<::cede_pool_statistics> statistics(int device = 0) const noexcept
+    ::cede_pool_statistics statistics(int device = 0) const
     {
-        ::cede_pool_statistics s{};
-        if (::cede_pool_get_statistics(p_.get(), device, &s, sizeof(s)) < 0)
-            return std::nullopt;
-        return s;
+        return detail::statistics<::cede_pool_statistics>(::cede_pool_get_statistics, p_.get(),
+                                                          device);
     }
     ::cede_pool *handle() const noexcept
     {
@@ -131,19 +138,13 @@ class pool
     }
 
   private:
-    friend class memory;
     explicit pool(::cede_pool *p) noexcept : p_(p)
     {
-    }
-    static ::cede_shape raw(const shape &s) noexcept
-    {
-        return {s.blocks,   s.threads,      s.shared_bytes,
-                s.priority, s.memory_bytes, detail::deadline_us(s.due)};
     }
     int take(int device, const char *kernel, const shape &s, microseconds timeout,
              lease &out) noexcept
     {
-        const ::cede_shape c = raw(s);
+        const ::cede_shape c = detail::raw(s);
         return ::cede_acquire(p_.get(), device, kernel, &c, timeout.count(), &out.raw_);
     }
     std::unique_ptr<::cede_pool, detail::closer<::cede_pool, ::cede_pool_close>> p_;

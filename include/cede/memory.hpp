@@ -14,7 +14,7 @@
 namespace cede
 {
 
-/* Settings, with the defaults of cede_memory_defaults(). */
+/* Settings, with the defaults of cede_memory_defaults(). `client` is a client's handle(). */
 struct memory_config : ::cede_memory_config {
     memory_config() noexcept
     {
@@ -86,6 +86,14 @@ class memory
         detail::check(::cede_memory_open(&config, &m));
         m_.reset(m);
     }
+    [[nodiscard]] static std::optional<memory> try_open(const memory_config &config = {},
+                                                        std::error_code *why = nullptr) noexcept
+    {
+        ::cede_memory *m;
+        if (detail::failed(::cede_memory_open(&config, &m), why))
+            return std::nullopt;
+        return memory(m);
+    }
     bool can_allocate(std::uint64_t bytes) const noexcept
     {
         return ::cede_memory_can_allocate(m_.get(), bytes) == 1;
@@ -109,12 +117,25 @@ class memory
     }
     allocation allocate(std::uint64_t bytes, microseconds timeout = timeout_default)
     {
-        return allocate_from(nullptr, bytes, timeout);
+        allocation a;
+        check(take(nullptr, bytes, timeout, a), "cede_memory_allocate");
+        return a;
+    }
+    [[nodiscard]] std::optional<allocation> try_allocate(std::uint64_t bytes,
+                                                         microseconds timeout = timeout_now,
+                                                         std::error_code *why = nullptr) noexcept
+    {
+        allocation a;
+        if (detail::failed(take(nullptr, bytes, timeout, a), why))
+            return std::nullopt;
+        return a;
     }
     /* Does not wait. */
     allocation allocate(const reservation &from, std::uint64_t bytes)
     {
-        return allocate_from(from.handle(), bytes, microseconds(0));
+        allocation a;
+        check(take(from.handle(), bytes, timeout_now, a), "cede_memory_allocate");
+        return a;
     }
     /* Waits for room and for a lease of the pool: see cede_memory_acquire(). Ranges of managed
      * memory are on the GPU afterwards. Throws as reserve() and pool::acquire(). */
@@ -139,13 +160,14 @@ class memory
     /* The bytes that leases of this kernel and shape are expected to allocate; 0: not known. */
     std::uint64_t need(const char *kernel, const shape &s = {}) const noexcept
     {
-        const ::cede_shape c = pool::raw(s);
+        const ::cede_shape c = detail::raw(s);
         return ::cede_memory_need(m_.get(), kernel, &c);
     }
-    enum ::cede_pressure pressure() const noexcept
+    enum ::cede_pressure pressure() const
     {
         int r = ::cede_memory_pressure(m_.get());
-        return r < 0 ? CEDE_PRESSURE_LOW : static_cast<enum ::cede_pressure>(r);
+        detail::check(r);
+        return static_cast<enum ::cede_pressure>(r);
     }
     std::string text() const
     {
@@ -153,12 +175,9 @@ class memory
         static_cast<void>(::cede_memory_text(m_.get(), t, sizeof(t)));
         return t;
     }
-    std::optional<::cede_memory_statistics> statistics() const noexcept
+    ::cede_memory_statistics statistics() const
     {
-        ::cede_memory_statistics s{};
-        if (::cede_memory_get_statistics(m_.get(), &s, sizeof(s)) < 0)
-            return std::nullopt;
-        return s;
+        return detail::statistics<::cede_memory_statistics>(::cede_memory_get_statistics, m_.get());
     }
     ::cede_memory *handle() const noexcept
     {
@@ -166,22 +185,22 @@ class memory
     }
 
   private:
+    explicit memory(::cede_memory *m) noexcept : m_(m)
+    {
+    }
     int take(pool &p, const char *kernel, const shape &s, const std::vector<::cede_range> &ranges,
              microseconds timeout, memory_lease &out) noexcept
     {
-        const ::cede_shape c = pool::raw(s);
+        const ::cede_shape c = detail::raw(s);
         return ::cede_memory_acquire(m_.get(), p.handle(), kernel, &c, ranges.data(),
                                      static_cast<unsigned>(ranges.size()), timeout.count(),
                                      &out.lease.raw_, &out.room.raw_);
     }
-    allocation allocate_from(const ::cede_reservation *from, std::uint64_t bytes,
-                             microseconds timeout)
+    int take(const ::cede_reservation *from, std::uint64_t bytes, microseconds timeout,
+             allocation &out) noexcept
     {
-        allocation a;
-        a.raw_.of = m_.get();
-        check(::cede_memory_allocate(m_.get(), from, bytes, timeout.count(), &a.raw_.opaque[0]),
-              "cede_memory_allocate");
-        return a;
+        out.raw_.of = m_.get();
+        return ::cede_memory_allocate(m_.get(), from, bytes, timeout.count(), &out.raw_.opaque[0]);
     }
     void check(int r, const char *call) const
     {

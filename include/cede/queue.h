@@ -10,7 +10,7 @@
  * Thread-safe: all functions may be called from several threads at once, except cede_queue_close(),
  * which no other call but cede_queue_next() may overlap. No function may be called from a signal
  * handler, or in a forked child on its parent's queue. Functions that return int return 0 or a
- * negative errno. Times are microseconds, and deadlines count from now. */
+ * negative errno, and none changes errno. Times are microseconds, and deadlines count from now. */
 #ifndef CEDE_QUEUE_H
 #define CEDE_QUEUE_H
 
@@ -142,10 +142,10 @@ struct cede_queue_batch {
  * until it has room there. The lease's stream has a priority by the best class in the batch, and
  * the highest if the batch is urgent. Until both are there the requests stay in the queue, and
  * others may join or overtake them. Several threads may ask for one device: each gets a batch, up
- * to `batches`. In a task of a scope the call ends with the scope (cede/scope.h). -EAGAIN: none
- * now, with a timeout of 0. -EINVAL: no such device or time-out. -ENOSPC, -EIO: as cede_acquire();
- * the requests stay in the queue. -ESHUTDOWN: this queue, the pool or the memory is closed.
- * -ETIMEDOUT. */
+ * to `batches`. -EAGAIN: none now, with a time-out of 0. -ECANCELED: the scope of the calling task
+ * has ended (cede/scope.h): return. -EINVAL: no such device or time-out. -ENOSPC, -EIO: as
+ * cede_acquire(); the requests stay in the queue. -ESHUTDOWN: the queue is shut down and nothing
+ * waits in it any more, or the pool or the memory is closed. -ETIMEDOUT: none in time. */
 int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout timeout_us,
                     struct cede_queue_batch *batch);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cede/error.hpp"
+#include "cede/lease.hpp"
 #include "cede/queue.h"
 
 namespace cede
@@ -32,7 +33,7 @@ class refused : public error
     ::cede_queue_answer answer_;
 };
 
-/* Settings, with the defaults of cede_queue_defaults(). `cede` is a client's handle(). */
+/* Settings, with the defaults of cede_queue_defaults(). `client` is a client's handle(). */
 struct queue_config : ::cede_queue_config {
     queue_config() noexcept
     {
@@ -176,11 +177,12 @@ template <class T> class queue
     /* Kernel and shape for leases of a model's batches. EINVAL: out of range, or there is no pool.
      * ENOENT: register the kernel with the pool first. */
     [[nodiscard]] std::error_code try_set_lease(unsigned model, const char *kernel,
-                                                const ::cede_shape &one = {}) noexcept
+                                                const shape &one = {}) noexcept
     {
-        return detail::code(::cede_queue_set_lease(q_.get(), model, kernel, &one));
+        const ::cede_shape c = detail::raw(one);
+        return detail::code(::cede_queue_set_lease(q_.get(), model, kernel, &c));
     }
-    void set_lease(unsigned model, const char *kernel, const ::cede_shape &one = {})
+    void set_lease(unsigned model, const char *kernel, const shape &one = {})
     {
         detail::check(try_set_lease(model, kernel, one));
     }
@@ -219,9 +221,10 @@ template <class T> class queue
         return r == 0;
     }
 
-    /* Waits for a batch; empty: the queue is shut down, or there was none in time. Throws EINVAL,
-     * and the pool's errors: ENOSPC, EIO. */
-    std::optional<batch<T>> next(unsigned device = 0, microseconds timeout = timeout_forever)
+    /* Waits for a batch. Empty: there was none in time, or the queue is shut down and nothing waits
+     * in it any more; only the latter without a time-out. Throws ECANCELED (the scope of the
+     * calling task has ended: return), EINVAL, and the pool's errors: ENOSPC, EIO. */
+    std::optional<batch<T>> next(int device = 0, microseconds timeout = timeout_forever)
     {
         std::error_code why;
         std::optional<batch<T>> b = try_next(device, timeout, &why);
@@ -230,7 +233,7 @@ template <class T> class queue
             detail::check(r);
         return b;
     }
-    [[nodiscard]] std::optional<batch<T>> try_next(unsigned device = 0,
+    [[nodiscard]] std::optional<batch<T>> try_next(int device = 0,
                                                    microseconds timeout = timeout_now,
                                                    std::error_code *why = nullptr) noexcept
     {
@@ -242,22 +245,21 @@ template <class T> class queue
         return b;
     }
 
+    /* No further request is accepted; next() goes on with those that wait. */
     void shutdown() noexcept
     {
         ::cede_queue_shutdown(q_.get());
     }
-    /* After shutdown(): removes each waiting request and calls f(T *) for it. */
+    /* After shutdown(), to end at once: removes each waiting request and calls f(T *) for it. */
     template <class F> void reclaim(F &&f)
     {
         void *item;
         while (::cede_queue_reclaim(q_.get(), &item) == 0)
             f(static_cast<T *>(item));
     }
-    ::cede_queue_statistics statistics() const noexcept
+    ::cede_queue_statistics statistics() const
     {
-        ::cede_queue_statistics s{};
-        ::cede_queue_get_statistics(q_.get(), &s, sizeof(s));
-        return s;
+        return detail::statistics<::cede_queue_statistics>(::cede_queue_get_statistics, q_.get());
     }
     ::cede_queue *handle() const noexcept
     {

@@ -1,5 +1,6 @@
 /* libcede for C++17: scopes. cede/scope.h describes every call; see also cede/cede.hpp. A task is
- * any callable. It fails by an exception, or by returning an int or std::error_code. */
+ * any callable. It fails by an exception, or by returning an int that is not 0 or a
+ * std::error_code. */
 #ifndef CEDE_SCOPE_HPP
 #define CEDE_SCOPE_HPP
 
@@ -16,8 +17,9 @@
 namespace cede
 {
 
-/* The destructor cancels the scope unless it was joined, and waits for running tasks. Tasks use the
- * scope by reference, so it must not be moved once it has tasks. */
+/* timeout: after which the scope ends; timeout_now refuses every task. The destructor cancels the
+ * scope unless it was joined, and waits for running tasks. Tasks use the scope by reference, so it
+ * must not be moved once it has tasks. */
 class scope
 {
   public:

@@ -1,6 +1,6 @@
 /* libcede: a long computation in slices, and checkpoints of it. Work of `count` elements runs as
  * kernel launches that each take about 0.5 ms, whatever the kernel and the GPU. Between slices it
- * can be cancelled, reach a deadline, or yield to a job of a higher class; then it is saved, and
+ * can be cancelled, reach its time-out, or yield to a job of a higher class; then it is saved, and
  * goes on later, in another process or on another GPU. See cede_slice_run(3) and docs/slices.md,
  * which says when slices are of no use.
  *
@@ -8,8 +8,8 @@
  * functions are called on the thread that called, with no lock held.
  *
  * Thread-safe: all functions may be called from several threads at once, each with separate
- * structs. No function may be called from a signal handler. Functions return 0 or a negative errno.
- * Times are microseconds. */
+ * structs. No function may be called from a signal handler. Functions return 0 or a negative errno,
+ * and none changes errno. Times are microseconds. */
 #ifndef CEDE_SLICE_H
 #define CEDE_SLICE_H
 
@@ -39,9 +39,9 @@ struct cede_slice_config {
     uint64_t count;          /* 0: elements of the whole work */
     uint64_t multiple;       /* 1: a slice is a multiple of it, except the last */
     uint64_t checkpoint_us;  /* 10000000: between calls of `save`; 0: only when the run stops */
-    cede_timeout timeout_us; /* CEDE_TIMEOUT_FOREVER, as the default: the deadline, from the call of
+    cede_timeout timeout_us; /* CEDE_TIMEOUT_FOREVER, as the default: the time-out, from the call of
                                 cede_slice_run() */
-    struct cede_scope *scope;       /* NULL; else no slice begins once it is cancelled */
+    struct cede_scope *scope;       /* NULL; else no slice begins once it has ended */
     cede_handle *cede;              /* NULL; else no slice begins while cede_wanted() */
     cede_timeout patience_us;       /* 100000, as the default: longest wait for cede_wanted() */
     const struct cede_lease *lease; /* NULL; else no slice begins while cede_lease_wanted(), for at
@@ -50,10 +50,11 @@ struct cede_slice_config {
     void *arg;                      /* for the functions below */
 
     /* Puts elements first to first + count - 1 into the stream, in order after earlier slices, and
-     * does not wait. Negative: nothing was put there, and the run stops with this error. */
+     * does not wait. Returns 0; anything else, a negative errno or (as -EIO) a CUresult, means that
+     * nothing was put there, and the run stops with this error. */
     int (*launch)(void *arg, uint64_t first, uint64_t count, void *stream);
     /* NULL, or: saves the state after `done` elements, as a rule by cede_checkpoint_write().
-     * Nothing runs in the stream meanwhile. Negative: the run stops with this error. */
+     * Nothing runs in the stream meanwhile. Not 0: the run stops with this error, as `launch`. */
     int (*save)(void *arg, uint64_t done);
 };
 /* config must not be NULL. */
@@ -75,7 +76,7 @@ struct cede_slice_progress {
 /* Runs slices until all elements are done, or until one of the first four errors. It then waits for
  * the queued slices (depth * target_us), and saves what is not saved. 0: all is done, and saved.
  * -EAGAIN: a job of a higher class has waited (cede_wanted()) for longer than patience_us.
- * -ECANCELED: the scope is cancelled, or past its deadline. -ETIMEDOUT: the deadline has passed.
+ * -ECANCELED: the scope, or that of the calling task, has ended. -ETIMEDOUT: timeout_us has passed.
  * Errors that `launch` or `save` returned. After all of these another call goes on from there.
  * -EINVAL: a setting out of range, or `launch` is missing. -EIO that is not `launch`'s or `save`'s:
  * the driver refused or a slice failed; the GPU's state is lost and not saved, and a new process

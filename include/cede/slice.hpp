@@ -5,7 +5,7 @@
  *     cede::slice_run run;
  *     run.progress.done = file.read(state, sizeof(state)).value_or(0);
  *     run.config.count = n;
- *     run.config.cede = client.handle();
+ *     run.config.client = client.handle();
  *     while (!run(launch, [&](std::uint64_t done) { file.write(done, state, sizeof(state)); }))
  *         std::this_thread::sleep_for(1s);     // a job of a higher class waits: it is saved
  */
@@ -24,8 +24,8 @@
 namespace cede
 {
 
-/* Settings, with the defaults of cede_slice_defaults(). `scope`, `cede` and `lease` are handle()s.
- * slice_run sets the functions and `arg`. */
+/* Settings, with the defaults of cede_slice_defaults(). `scope`, `client` and `lease` are
+ * handle()s. slice_run sets the functions and `arg`. */
 struct slice_config : ::cede_slice_config {
     slice_config() noexcept
     {
@@ -33,8 +33,8 @@ struct slice_config : ::cede_slice_config {
     }
 };
 
-/* Settings and progress of a computation. Functions return nothing, an int or a std::error_code; an
- * exception or a failure that one returns ends the run. */
+/* Settings and progress of a computation. Functions return nothing, an int (0: success) or a
+ * std::error_code; an exception or a failure that one returns ends the run. */
 class slice_run
 {
   public:
@@ -42,9 +42,9 @@ class slice_run
     ::cede_slice_progress progress{};
 
     /* launch(first, count, stream) puts elements into the stream, save(done) saves the state.
-     * True: all is done, and saved. False: a job of a higher class waits, or the deadline has
-     * passed; another call goes on. Throws a function's exception, else an error with libcede's
-     * message; ECANCELED: the scope is cancelled. */
+     * True: all is done, and saved. False: a job of a higher class waits, or timeout_us has passed;
+     * another call goes on. Throws a function's exception, else an error with libcede's message;
+     * ECANCELED: the scope has ended. */
     template <class Launch, class Save> bool operator()(Launch &&launch, Save &&save)
     {
         return finished(run(&launch, &save));

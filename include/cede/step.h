@@ -17,7 +17,8 @@
  * from any thread at any time, and from the program's functions. cede_step_add() is for `schedule`
  * alone. No other call may overlap cede_step_close(). The CUDA context in which the loop was opened
  * has to be current. No function may be called from a signal handler, or in a forked child on its
- * parent's loop. They return 0 or a negative errno, unless they say otherwise. Times are us. */
+ * parent's loop. They return 0 or a negative errno, unless they say otherwise, and none changes
+ * errno. Times are us. */
 #ifndef CEDE_STEP_H
 #define CEDE_STEP_H
 
@@ -76,10 +77,11 @@ struct cede_step_config {
     struct cede_futures *futures; /* NULL: no symbols, and no results. A map that outlives the loop,
                                      with slots for `batch` values; with 2 * depth - 1 times as many
                                      no step waits for slots */
-    struct cede_scope *scope; /* NULL; else, once it is cancelled, no step is scheduled any more.
-                                 The scope whose task calls cede_step_once() counts anyway */
+    struct cede_scope *scope;     /* NULL; else, once it has ended, no step is scheduled any more.
+                                     The scope whose task calls cede_step_once() counts anyway */
     struct cede_queue *queue; /* NULL; else the loop takes its requests from it, as `requests` and
-                                 the queue's `batches` allow, and cede_step_join() is refused */
+                                 the queue's `batches` allow, cede_step_join() returns -EINVAL, and
+                                 `joined` has to be given */
     unsigned device;          /* 0: of the queue's, whose requests it takes */
     void *arg;                /* for the functions below */
 
@@ -89,27 +91,28 @@ struct cede_step_config {
     int (*schedule)(void *arg, struct cede_step *step);
     /* Puts the step's work into step->stream and does not wait for it: cede_future_resolve() on the
      * inputs, the model, cede_future_store() of one result for each request (any number if it has
-     * none, as after a part of a prompt). Negative: the step has failed. */
+     * none, as after a part of a prompt). Not 0, such as a CUresult: the step has failed. */
     int (*launch)(void *arg, struct cede_step *step);
     /* Called in the order of steps when one has run, or failed, once for each that was scheduled.
-     * Requests that end leave: cede_step_leave(). Negative: as `schedule`. */
+     * Requests that end leave: cede_step_leave(). Not 0: as a negative `schedule`. */
     int (*finish)(void *arg, struct cede_step *step);
     /* NULL, or called once for each request that joined, when no step has it any more and its
-     * buffers may be freed. reason: cede_step_leave()'s; -ECANCELED or -ETIMEDOUT: its scope or
-     * deadline; or the error of a step. */
+     * buffers may be freed. reason: cede_step_leave()'s; -ECANCELED: its scope has ended;
+     * -ETIMEDOUT: its time-out has passed; or the error of a step. */
     void (*left)(void *arg, void *user, int reason);
-    /* With a queue: called before the first step that may have this request. taken: a batch of one
-     * with its room, which the loop reports done when the request has left, and as failed if the
-     * reason is not 0. id: for cede_step_add(). */
+    /* NULL, but with a queue: called before the first step that may have this request. taken: a
+     * batch of one with its room, which the loop reports done when the request has left, and as
+     * failed if the reason is not 0. id: for cede_step_add(). */
     void (*joined)(void *arg, const struct cede_queue_batch *taken, uint64_t id);
 };
 /* config must not be NULL. */
 void cede_step_defaults(struct cede_step_config *config);
 
 /* Opens a loop in the calling thread's current CUDA context. On failure *out is NULL. -EINVAL: a
- * setting out of range, a function is missing, the map is too small, or one of map and loop is on
- * the GPU and the other is not. -EIO: the driver refused. -ENOMEM. -ENOSYS: there is no CUDA, or no
- * context is current: create one first, or set CEDE_STEP_NO_GPU. */
+ * setting out of range, a function is missing, one of `queue` and `joined` is given alone, the map
+ * is too small, or one of map and loop is on the GPU and the other is not. -EIO: the driver
+ * refused. -ENOMEM. -ENOSYS: there is no CUDA, or no context is current: create one first, or set
+ * CEDE_STEP_NO_GPU. */
 int cede_step_open(const struct cede_step_config *config, struct cede_step_loop **out);
 
 /* Waits for running steps without finishing them, makes all requests leave (-ECANCELED), and frees
@@ -117,10 +120,10 @@ int cede_step_open(const struct cede_step_config *config, struct cede_step_loop 
 int cede_step_close(struct cede_step_loop *l);
 
 /* Adds a request, to be scheduled from the next step on. user: comes back with each step. scope:
- * NULL, or one that outlives the request, which leaves when the scope is cancelled. timeout_us:
- * after which the request leaves; CEDE_TIMEOUT_FOREVER, which is the default: never. Both are
- * checked between steps. *id: for the calls below. -EINVAL: NULL, or no such time-out. -ENOSPC:
- * `requests` have joined: try again when one has left. */
+ * NULL, or one that outlives the request, which leaves when the scope has ended. timeout_us: after
+ * which the request leaves; CEDE_TIMEOUT_FOREVER, which is the default: never. Both are checked
+ * between steps. *id: for the calls below. -EINVAL: NULL, no such time-out, or the loop has a
+ * queue. -ENOSPC: `requests` have joined: try again when one has left. */
 int cede_step_join(struct cede_step_loop *l, void *user, struct cede_scope *scope,
                    cede_timeout timeout_us, uint64_t *id);
 
@@ -138,9 +141,10 @@ int cede_step_add(struct cede_step_loop *l, uint64_t id, int64_t *symbol);
  * scheduled, it then finishes the oldest step; steps that have run while the GPU has another one
  * are finished too. 1: something was done. 0: there is nothing to do, and nothing runs: wait for a
  * request, then call again. With a queue it waits for its next request itself, and 0 means that the
- * queue is shut down. Negative: the error of a function (running steps are kept for the next
- * call); -ECANCELED: the loop's scope is cancelled, and every step is finished; -EDEADLK: called by
- * one of the program's functions; -ENOBUFS: other users of the map hold its slots. */
+ * queue is shut down and all its requests have left. Negative: the error of a function (running
+ * steps are kept for the next call); -ECANCELED: the scope of the loop, or of the calling task, has
+ * ended, and every step is finished; -EDEADLK: called by one of the program's functions; -ENOBUFS:
+ * other users of the map hold its slots. */
 int cede_step_once(struct cede_step_loop *l);
 
 /* Calls cede_step_once() until it returns 0 or an error, and returns that. With a queue: until that

@@ -17,7 +17,8 @@
  *                 if (!s.error() && !s.surplus(i) && s[i]->ends(s.result(i)))
  *                     loop.leave(s[i]->id);
  *         });
- *     request.id = loop.join(&request);
+ *     request r;
+ *     r.id = loop.join(&r);
  *     loop.run();
  */
 #ifndef CEDE_STEP_HPP
@@ -93,15 +94,15 @@ template <class T> class step
     ::cede_step *s_;
 };
 
-/* Requests are pointers, which come back with each step. Functions return nothing, an int or a
- * std::error_code; `schedule` returns a bool, or an int as in C. An exception counts as a failure
- * of its function, and once() throws it; another call goes on. The destructor waits for running
- * steps, and makes all requests leave. */
+/* Requests are pointers, which come back with each step. Functions return nothing, an int (0:
+ * success) or a std::error_code; `schedule` returns a bool, or an int as in C. An exception counts
+ * as a failure of its function, and once() throws it; another call goes on. The destructor waits
+ * for running steps, and makes all requests leave. */
 template <class T> class step_loop
 {
   public:
-    /* left(request, reason), and with a queue joined(request, id, batch): see struct
-     * cede_step_config. */
+    /* left(request, reason); with a queue, joined(request, id, batch) has to be given, without one
+     * it must not: see struct cede_step_config. */
     template <class Schedule, class Launch, class Finish>
     step_loop(
         const step_config &config, Schedule &&schedule, Launch &&launch, Finish &&finish,
@@ -156,7 +157,7 @@ template <class T> class step_loop
     }
 
     /* False: there is nothing to do, and nothing runs. Throws a function's exception, else an
-     * error: its errno value, ECANCELED (the scope), EDEADLK, ENOBUFS. */
+     * error: its errno value, ECANCELED (the scope has ended), EDEADLK, ENOBUFS. */
     bool once()
     {
         detail::calls during;
@@ -179,11 +180,9 @@ template <class T> class step_loop
             *did = r > 0;
         return detail::code(r < 0 ? r : during.result());
     }
-    ::cede_step_statistics statistics() const noexcept
+    ::cede_step_statistics statistics() const
     {
-        ::cede_step_statistics s{};
-        ::cede_step_get_statistics(handle(), &s, sizeof(s));
-        return s;
+        return detail::statistics<::cede_step_statistics>(::cede_step_get_statistics, handle());
     }
     ::cede_step_loop *handle() const noexcept
     {

@@ -186,7 +186,8 @@ static void a_step_becomes_graphs()
     fails(std::errc::invalid_argument, "n is 0", [&] { g.launch(stream, 0); });
     fails(std::errc::invalid_argument, "n is 5: give 0 to 4", [&] { g.prepare(stream, 5); });
     cede::graph_cache moved = std::move(g);
-    CHECK(moved.launch(stream, 1) == 1 && !g.bucket(1) && g.statistics().buckets == 0);
+    CHECK(moved.launch(stream, 1) == 1 && !g.bucket(1));
+    fails(std::errc::invalid_argument, "g is NULL", [&] { g.statistics(); });
     fails(std::errc::invalid_argument, "g is NULL", [&] { g.launch(stream, 1); });
 
     /* Another takes its place: its graphs go before its step does, with what is in that. */
@@ -443,7 +444,7 @@ static void futures_give_symbols()
     CHECK(!f->try_release(*symbol) &&
           f->try_release(*symbol) == std::errc::no_such_file_or_directory);
     cede::futures moved = std::move(*f);
-    CHECK(f->try_resolve(nullptr, to) == std::errc::invalid_argument && f->statistics().slots == 0);
+    CHECK(f->try_resolve(nullptr, to) == std::errc::invalid_argument);
 }
 
 /* A loop that takes its requests from a queue, until that is shut down. */

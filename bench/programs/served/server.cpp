@@ -144,5 +144,5 @@ void serve_cede(run &r)
     scope.join();         /* throws what a task threw */
     for (unsigned m = 0; m < MODELS; m++)
         r.queues[m] = queues[m].statistics();
-    r.pool = *pool.statistics();
+    r.pool = pool.statistics();
 }
