@@ -89,8 +89,7 @@ TEST(order_of_calls)
         OK(cede_step_run(t.loop));
         assert_string_equal(t.text, rows[i].want);
         OK(cede_step_once(t.loop));
-        assert_int_equal(STATS(step, t.loop).steps, 5);
-        assert_int_equal(STATS(step, t.loop).failed, rows[i].fail != 0);
+        HAS(STATS(step, t.loop), (steps, 5), (failed, rows[i].fail != 0));
         if (rows[i].fail)
             assert_string_equal(STATS(step, t.loop).error, "step 2: launch() returned -74");
         OK(cede_step_close(t.loop));
