@@ -28,27 +28,30 @@ void row(const char *name, const char *arguments, long long expected, long long 
 /* Functions that cannot fail: that they return is all there is to see. */
 #define NO_TEXT(f, ...) (row_seen(#f), f(__VA_ARGS__))
 
-/* Rows with `bad` for the settings: `good`, each time with one that is out of range. `config` is
- * their type. */
+/* Rows with `bad` for the settings: `good`, each time with one that is out of range, by any of
+ * these values. `config` is their type. */
 struct bad_setting {
-    size_t at, size;
-    const void *value;
+    size_t at, size, n;
+    const void *values;
 };
-#define BAD(field, v)                                                                              \
+#define BAD(field, ...)                                                                            \
     {                                                                                              \
-        offsetof(config, field), sizeof(((config *)0)->field), &(typeof(((config *)0)->field))     \
+        offsetof(config, field), sizeof(((config *)0)->field),                                     \
+            ARRAY_SIZE(((typeof(((config *)0)->field)[]){__VA_ARGS__})),                           \
+            (typeof(((config *)0)->field)[])                                                       \
         {                                                                                          \
-            v                                                                                      \
+            __VA_ARGS__                                                                            \
         }                                                                                          \
     }
 #define REFUSED(good, row, ...)                                                                    \
     do {                                                                                           \
         const struct bad_setting settings[] = {__VA_ARGS__};                                       \
-        for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {                                        \
-            typeof(good) bad = good;                                                               \
-            memcpy((char *)&bad + settings[i].at, settings[i].value, settings[i].size);            \
-            row;                                                                                   \
-        }                                                                                          \
+        for (const struct bad_setting *s_ = settings; s_ < settings + ARRAY_SIZE(settings); s_++)  \
+            for (size_t k = 0; k < s_->n; k++) {                                                   \
+                typeof(good) bad = good;                                                           \
+                memcpy((char *)&bad + s_->at, (const char *)s_->values + k * s_->size, s_->size);  \
+                row;                                                                               \
+            }                                                                                      \
     } while (0)
 
 /* Rows with other sizes than that of the struct, which is the last argument but one. */

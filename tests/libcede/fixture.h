@@ -56,7 +56,7 @@
 #define HAS_BARE(...)      __VA_ARGS__
 #define HAS_PAIR(...)      HAS_MEMBER(__VA_ARGS__)
 #define HAS_MEMBER(of, member, value)                                                              \
-    if (of.member != (typeof(of.member))(value))                                                   \
+    if (of.member != (typeof(of.member + 0))(value))                                               \
         fail_msg("line %d: " #member " is %lld, not " #value, __LINE__, (long long)of.member);
 
 /* STATS(pool, p, 0): those of a handle, and of a device of it. */

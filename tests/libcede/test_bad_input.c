@@ -32,6 +32,16 @@ void row(const char *name, const char *arguments, long long expected, long long 
                  result, expected, text);
 }
 
+#define IN_CHILD(...)                                                                              \
+    do {                                                                                           \
+        pid_t child = fork();                                                                      \
+        if (child == 0) {                                                                          \
+            __VA_ARGS__;                                                                           \
+            _exit(0);                                                                              \
+        }                                                                                          \
+        child_ends_well(child);                                                                    \
+    } while (0)
+
 /* ---- cede.h: a handle of NULL is allowed ----------------------------------------------------- */
 
 TEST(requests)
@@ -79,15 +89,8 @@ TEST(requests)
     assert_string_equal(NO_TEXT(cede_error_text), "");
     NO_TEXT(cede_close, NULL);
     cede_request_begin(c, &r, CEDE_JOB, 0, 0);
-    pid_t child = fork();
-    if (child == 0) {
-        ROW(-ESTALE, cede_request_queued, c, &r);
-        ROW(-ESTALE, cede_request_end, c, &r);
-        ROW(0, cede_request_begin, c, &r, CEDE_JOB, 0, 0);
-        ROW(0, cede_request_end, c, &r);
-        _exit(0);
-    }
-    child_ends_well(child);
+    IN_CHILD(ROW(-ESTALE, cede_request_queued, c, &r); ROW(-ESTALE, cede_request_end, c, &r);
+             ROW(0, cede_request_begin, c, &r, CEDE_JOB, 0, 0); ROW(0, cede_request_end, c, &r));
     cede_close(c);
 }
 
@@ -99,16 +102,14 @@ TEST(settings_of_pools)
     struct cede_pool_config good = no_gpu(1, 1);
     struct cede_pool *p, *many[CEDE_POOLS_MAX];
     ROW(-EINVAL, cede_pool_open, &good, NULL);
-    REFUSED(good, ROW(-EINVAL, cede_pool_open, &bad, &p), BAD(size, 0), BAD(size, SIZE_MAX),
-            BAD(flags, 4), BAD(flags, UINT_MAX), BAD(devices, UINT_MAX), BAD(capacity, 0),
-            BAD(capacity, UINT_MAX), BAD(max_concurrent_streams, 0),
-            BAD(max_concurrent_streams, UINT_MAX), BAD(streams, UINT_MAX),
+    REFUSED(good, ROW(-EINVAL, cede_pool_open, &bad, &p), BAD(size, 0, SIZE_MAX),
+            BAD(flags, 4, UINT_MAX), BAD(devices, UINT_MAX), BAD(capacity, 0, UINT_MAX),
+            BAD(max_concurrent_streams, 0, UINT_MAX), BAD(streams, UINT_MAX),
             BAD(target_utilization_percent, 101), BAD(urgent_us, UINT64_MAX),
             BAD(block_timeout_us, CEDE_TIMEOUT_DEFAULT), BAD(stream_timeout_us, -1),
-            BAD(max_total_occupancy, 64.001), BAD(max_total_occupancy, NAN),
-            BAD(unknown_occupancy, 1.1), BAD(unknown_occupancy, NAN),
-            BAD(memory_reserve_fraction, 1), BAD(memory_reserve_fraction, -INFINITY),
-            BAD(max_slowdown, 0.5), BAD(max_slowdown, NAN), BAD(displace, UINT_MAX));
+            BAD(max_total_occupancy, 64.001, NAN), BAD(unknown_occupancy, 1.1, NAN),
+            BAD(memory_reserve_fraction, 1, -INFINITY), BAD(max_slowdown, 0.5, NAN),
+            BAD(displace, UINT_MAX));
     good.devices = 4096;
     good.capacity = good.max_concurrent_streams = good.displace = 65536;
     ROW(0, cede_pool_open, &good, &p);
@@ -200,22 +201,15 @@ TEST(leases)
     const struct cede_shape most = {UINT_MAX, UINT_MAX, UINT_MAX, INT_MAX, UINT64_MAX, UINT64_MAX};
     ROWS(cede_acquire, (-EAGAIN, p, 0, NULL, &most, 0, &l), (-ETIMEDOUT, p, 0, NULL, &most, 1, &l));
     ROWS(cede_release, (0, &second), (-ESTALE, &second));
-    pid_t child = fork();
-    if (child == 0) {
-        pool_is_closed(p, &first);
-        _exit(0);
-    }
-    child_ends_well(child);
+    IN_CHILD(pool_is_closed(p, &first));
     ROW(0, cede_pool_close, p);
     pool_is_closed(p, &first);
 }
 
 TEST(a_pool_that_is_full)
 {
-    struct cede_pool_config c = no_gpu(1, 2);
+    struct cede_pool *p = OPEN(pool, .flags = CEDE_POOL_NO_GPU, .capacity = 1);
     struct cede_lease l;
-    c.capacity = 1;
-    struct cede_pool *p = open_configured(&c);
     take(p);
     ROW(-ENOSPC, cede_acquire, p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l);
     ROW(0, cede_pool_close, p);
@@ -248,12 +242,7 @@ static void memory_is_closed(struct cede_memory *m, const struct cede_reservatio
 
 static struct cede_memory_config some_memory(void)
 {
-    struct cede_memory_config c;
-    NO_TEXT(cede_memory_defaults, &c);
-    c.flags = CEDE_MEMORY_NO_GPU;
-    c.total_bytes = 1000;
-    c.capacity = 2;
-    return c;
+    return CONFIG(memory, .flags = CEDE_MEMORY_NO_GPU, .total_bytes = 1000, .capacity = 2);
 }
 
 TEST(settings_of_memory)
@@ -261,13 +250,13 @@ TEST(settings_of_memory)
     typedef struct cede_memory_config config;
     struct cede_memory_config c = some_memory();
     struct cede_memory *m, *many[CEDE_MEMORIES_MAX];
+    NO_TEXT(cede_memory_defaults, &(struct cede_memory_config){0});
     ROW(-EINVAL, cede_memory_open, &c, NULL);
     REFUSED(c, ROW(-EINVAL, cede_memory_open, &bad, &m), BAD(size, 0), BAD(flags, UINT_MAX),
-            BAD(device, -1), BAD(capacity, 0), BAD(capacity, UINT_MAX),
+            BAD(device, -1), BAD(capacity, 0, UINT_MAX),
             BAD(block_timeout_us, CEDE_TIMEOUT_DEFAULT), BAD(polling_us, 0),
-            BAD(reserve_bytes, 1000), BAD(reserve_bytes, UINT64_MAX), BAD(reserve_fraction, 1),
-            BAD(reserve_fraction, NAN), BAD(high, 0), BAD(high, 0.95), BAD(high, NAN),
-            BAD(critical, 1.1), BAD(critical, NAN));
+            BAD(reserve_bytes, 1000, UINT64_MAX), BAD(reserve_fraction, 1, NAN),
+            BAD(high, 0, 0.95, NAN), BAD(critical, 1.1, NAN));
     c.total_bytes = 0;
     ROW(-ENODEV, cede_memory_open, &c, &m);
     c.total_bytes = UINT64_MAX;
@@ -322,12 +311,7 @@ TEST(room)
          (0, m, p, NULL, NULL, &range, 1, 0, &l, &r));
     ROW(-ENOSPC, cede_memory_reserve, m, 1, 0, &zero);
     ROWS(cede_memory_release, (0, &r), (-ESTALE, &r));
-    pid_t child = fork();
-    if (child == 0) {
-        memory_is_closed(m, &held, -ESHUTDOWN);
-        _exit(0);
-    }
-    child_ends_well(child);
+    IN_CHILD(memory_is_closed(m, &held, -ESHUTDOWN));
     ROW(0, cede_pool_close, p);
     ROW(-ESHUTDOWN, cede_memory_acquire, m, p, NULL, NULL, NULL, 0, 0, &l, &r);
     ROW(0, cede_memory_close, m);

@@ -17,12 +17,10 @@ TEST(settings_of_queues)
     NO_TEXT(cede_queue_defaults, &c);
     ROW(-EINVAL, cede_queue_open, NULL, NULL);
     REFUSED(c, ROW(-EINVAL, cede_queue_open, &bad, &q), BAD(size, 0),
-            BAD(policy, (enum cede_queue_policy)99), BAD(policy, (enum cede_queue_policy) - 1),
-            BAD(k, 0), BAD(devices, 0), BAD(devices, UINT_MAX), BAD(batches, UINT_MAX),
-            BAD(capacity, 0), BAD(capacity, UINT_MAX), BAD(urgent_us, UINT64_MAX), BAD(quantile, 0),
-            BAD(quantile, 1), BAD(quantile, NAN), BAD(batch_max, 0), BAD(batch_max, UINT_MAX),
-            BAD(batch_wait_us, UINT64_MAX), BAD(expected_us, 0), BAD(expected_us, UINT64_MAX),
-            BAD(pool, (void *)&c));
+            BAD(policy, (enum cede_queue_policy)99, (enum cede_queue_policy) - 1), BAD(k, 0),
+            BAD(devices, 0, UINT_MAX), BAD(batches, UINT_MAX), BAD(capacity, 0, UINT_MAX),
+            BAD(urgent_us, UINT64_MAX), BAD(quantile, 0, 1, NAN), BAD(batch_max, 0, UINT_MAX),
+            BAD(batch_wait_us, UINT64_MAX), BAD(expected_us, 0, UINT64_MAX), BAD(pool, (void *)&c));
     c.pool = p;
     REFUSED(c, ROW(-EINVAL, cede_queue_open, &bad, &q), BAD(devices, 2));
     ROW(0, cede_pool_close, p);
@@ -180,8 +178,8 @@ TEST(graphs)
     c.flags = CEDE_GRAPH_EAGER;
     ROWS(cede_graph_open, (-EINVAL, &c, graph_step, NULL, NULL), (-EINVAL, &c, NULL, NULL, &g));
     REFUSED(c, ROW(-EINVAL, cede_graph_open, &bad, graph_step, NULL, &g), BAD(size, 8),
-            BAD(flags, UINT_MAX), BAD(max_batch, 0), BAD(max_batch, UINT_MAX), BAD(nbuckets, 3),
-            BAD(nbuckets, UINT_MAX), BAD(warmups, UINT_MAX));
+            BAD(flags, UINT_MAX), BAD(max_batch, 0, UINT_MAX), BAD(nbuckets, 3, UINT_MAX),
+            BAD(warmups, UINT_MAX));
     assert_null(g);
     ROW(0, cede_graph_open, &c, graph_step, &g, &g);
     ROWS(cede_graph_launch, (-EINVAL, NULL, NULL, 1, NULL), (-EINVAL, g, NULL, 0, NULL),
@@ -207,13 +205,7 @@ TEST(graphs)
 
 static struct cede_futures *open_map(unsigned slots)
 {
-    struct cede_futures *f;
-    struct cede_future_config c;
-    NO_TEXT(cede_future_defaults, &c);
-    c.flags = CEDE_FUTURE_NO_GPU;
-    c.slots = slots;
-    ROW(0, cede_future_open, &c, &f);
-    return f;
+    return OPEN(future, .flags = CEDE_FUTURE_NO_GPU, .slots = slots);
 }
 
 TEST(maps)
@@ -228,10 +220,10 @@ TEST(maps)
     wrong[0].address = wrong[1].n = wrong[2].bytes = 0;
     wrong[3].bytes = UINT_MAX;
     wrong[4].n = 5;
-    cede_future_defaults(&c);
+    NO_TEXT(cede_future_defaults, &c);
     ROWS(cede_future_open, (-ENOSYS, &c, &f), (-EINVAL, &c, NULL));
     REFUSED(c, ROW(-EINVAL, cede_future_open, &bad, &f), BAD(size, 0), BAD(flags, UINT_MAX),
-            BAD(slots, 0), BAD(slots, 3), BAD(slots, UINT_MAX), BAD(slots, 1U << 31));
+            BAD(slots, 0, 3, UINT_MAX, 1U << 31));
     f = open_map(4);
     ROWS(cede_future_reserve, (-EINVAL, NULL, 1, &symbol), (-EINVAL, f, 0, &symbol),
          (-EINVAL, f, 5, &symbol), (-EINVAL, f, UINT_MAX, &symbol), (-EINVAL, f, 1, NULL),
@@ -296,9 +288,8 @@ TEST(loops)
     c.flags = CEDE_STEP_NO_GPU;
     ROW(-EINVAL, cede_step_open, &c, NULL);
     REFUSED(c, ROW(-EINVAL, cede_step_open, &bad, &loop), BAD(size, 0), BAD(flags, UINT_MAX),
-            BAD(depth, 0), BAD(depth, UINT_MAX), BAD(batch, 0), BAD(batch, 5), BAD(batch, UINT_MAX),
-            BAD(requests, 0), BAD(requests, UINT_MAX), BAD(schedule, NULL), BAD(launch, NULL),
-            BAD(finish, NULL));
+            BAD(depth, 0, UINT_MAX), BAD(batch, 0, 5, UINT_MAX), BAD(requests, 0, UINT_MAX),
+            BAD(schedule, NULL), BAD(launch, NULL), BAD(finish, NULL));
     c.requests = 1;
     ROW(0, cede_step_open, &c, &loop);
     ROWS(cede_step_join, (-EINVAL, NULL, NULL, NULL, 0, &id), (-EINVAL, loop, NULL, NULL, -1, &id),
@@ -343,9 +334,9 @@ TEST(slices)
     ROWS(cede_slice_run, (-EINVAL, NULL, &p), (-EINVAL, &c, NULL), (-ENOSYS, &c, &p));
     c.flags = CEDE_SLICE_NO_GPU;
     REFUSED(c, ROW(-EINVAL, cede_slice_run, &bad, &p), BAD(size, 8), BAD(launch, NULL),
-            BAD(flags, 3), BAD(flags, UINT_MAX), BAD(flags, CEDE_SLICE_OPENCL), BAD(depth, 0),
-            BAD(depth, UINT_MAX), BAD(target_us, 0), BAD(target_us, UINT64_MAX), BAD(multiple, 0),
-            BAD(timeout_us, -1), BAD(patience_us, INT64_MIN + 1));
+            BAD(flags, 3, UINT_MAX, CEDE_SLICE_OPENCL), BAD(depth, 0, UINT_MAX),
+            BAD(target_us, 0, UINT64_MAX), BAD(multiple, 0), BAD(timeout_us, -1),
+            BAD(patience_us, INT64_MIN + 1));
     REFUSED(c, ROW(-ENOSPC, cede_slice_run, &bad, &p), BAD(arg, &c), BAD(save, save));
     p = (struct cede_slice_progress){0};
     REFUSED(c, ROW(-ETIMEDOUT, cede_slice_run, &bad, &p), BAD(timeout_us, 0));

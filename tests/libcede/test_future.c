@@ -9,28 +9,13 @@ static char context[2];
 
 static struct cede_futures *map_of(unsigned slots, unsigned flags)
 {
-    struct cede_future_config c;
-    struct cede_futures *f;
-    cede_future_defaults(&c);
-    c.slots = slots;
-    c.flags = flags;
-    OK(cede_future_open(&c, &f));
-    assert_non_null(f);
-    return f;
+    return OPEN(future, .slots = slots, .flags = flags);
 }
 
 static void close_map(struct cede_futures *f)
 {
     cede_future_close(f);
-    assert_int_equal(fake_cuda.memory + fake_cuda.pinned + fake_cuda.modules, 0);
-    assert_int_equal(fake_cuda.bad, 0);
-}
-
-static struct cede_future_statistics stats(struct cede_futures *f)
-{
-    struct cede_future_statistics s;
-    OK(cede_future_get_statistics(f, &s, sizeof(s)));
-    return s;
+    OK(fake_cuda.memory + fake_cuda.pinned + fake_cuda.modules + fake_cuda.bad);
 }
 
 static struct cede_future_array array(void *p, unsigned n, unsigned bytes, int64_t stride)
@@ -51,16 +36,15 @@ TEST(refusals)
     f = map_of(4, 0);
     OK(cede_future_reserve(f, 4, &symbol));
     assert_int_equal(cede_future_store(f, NULL, &a, symbol), -EIO);
-    assert_non_null(strstr(stats(f).error, "cannot launch"));
+    assert_non_null(strstr(STATS(future, f).error, "cannot launch"));
     OK(cede_future_release(f, symbol));
     assert_int_equal(cede_future_release(f, symbol), -ENOENT);
-    assert_int_equal(stats(f).free, 4);
+    assert_int_equal(STATS(future, f).free, 4);
     close_map(f);
 }
 
 TEST(symbols_go_round)
 {
-    assert_int_equal(cede_future_symbol(-1, 0), -1);
     assert_int_equal(cede_future_symbol(-7, 3), -10);
     assert_int_equal(cede_future_symbol(-CEDE_FUTURE_POSITIONS, 0), -CEDE_FUTURE_POSITIONS);
     assert_int_equal(cede_future_symbol(-CEDE_FUTURE_POSITIONS, 1), -1);
@@ -118,7 +102,7 @@ TEST(any_type_and_stride)
             assert_memory_equal(to, want, sizeof(to));
             OK(cede_future_release(f, first));
         }
-        assert_int_equal(stats(f).missing, 0);
+        assert_int_equal(STATS(future, f).missing, 0);
         close_map(f);
     }
 }
@@ -144,52 +128,43 @@ TEST(a_large_step)
             assert_int_equal(inputs[i], values[999 - i]);
         OK(cede_future_release(f, first));
     }
-    assert_int_equal(stats(f).missing, 0);
+    OK(STATS(future, f).missing);
     close_map(f);
+}
+
+/* Resolved inputs: 0 for a symbol without a value, which is `missing` then. */
+static void resolved(struct cede_futures *f, int64_t *inputs, const int64_t *want, int64_t missing)
+{
+    const struct cede_future_array in = array(inputs, 4, 8, 0);
+    OK(cede_future_resolve(f, NULL, &in));
+    fake_drain();
+    assert_memory_equal(inputs, want, 4 * sizeof(*want));
+    assert_int_equal(STATS(future, f).missing, missing);
 }
 
 TEST(symbols_without_a_value)
 {
     struct cede_futures *f = map_of(4, 0);
     int32_t values[4] = {10, 11, 12, 13};
-    int64_t inputs[4], first, second;
-    struct cede_future_array v = array(values, 4, 4, 0), in = array(inputs, 4, 8, 0);
+    int64_t first, second;
+    struct cede_future_array v = array(values, 4, 4, 0);
     cede_future_reserve(f, 4, &first);
-    inputs[0] = first, inputs[1] = 5, inputs[2] = first - 1, inputs[3] = 6;
     v.n = 1; /* the second is not stored */
     cede_future_store(f, NULL, &v, first);
-    cede_future_resolve(f, NULL, &in);
-    fake_drain();
-    assert_int_equal(inputs[0], 10);
-    assert_int_equal(inputs[1], 5);
-    assert_int_equal(inputs[2], 0);
-    assert_int_equal(stats(f).missing, first - 1);
+    resolved(f, (int64_t[]){first, 5, first - 1, 6}, (int64_t[]){10, 5, 0, 6}, first - 1);
     /* a symbol of before, whose slot another has now */
     cede_future_release(f, first);
     cede_future_reserve(f, 4, &second);
     v.n = 4;
     cede_future_store(f, NULL, &v, second);
-    inputs[0] = first;
-    cede_future_resolve(f, NULL, &in);
-    fake_drain();
-    assert_int_equal(inputs[0], 0);
-    assert_int_equal(stats(f).missing, first);
+    resolved(f, (int64_t[]){first, 5, 0, 6}, (int64_t[]){0, 5, 0, 6}, first);
     /* a graph with room for more values than there are this time */
     cede_future_release(f, second);
     cede_future_reserve(f, 4, &first);
     cede_future_place(f, NULL, first, 2);
     cede_future_store_placed(f, NULL, &v);
-    inputs[0] = first - 1, inputs[2] = first - 2;
-    cede_future_resolve(f, NULL, &in);
-    fake_drain();
-    assert_int_equal(inputs[0], 11);
-    assert_int_equal(inputs[2], 0);
-    assert_int_equal(stats(f).missing, first - 2);
-    inputs[0] = INT64_MIN;
-    cede_future_resolve(f, NULL, &in);
-    fake_drain();
-    assert_int_equal(inputs[0], 0);
-    assert_int_equal(stats(f).missing, INT64_MIN);
+    resolved(f, (int64_t[]){first - 1, 5, first - 2, 6}, (int64_t[]){11, 5, 0, 6}, first - 2);
+    resolved(f, (int64_t[]){INT64_MIN, 5, 0, 6}, (int64_t[]){0, 5, 0, 6}, INT64_MIN);
     close_map(f);
 }
 
@@ -229,7 +204,7 @@ TEST(graphs)
         for (unsigned k = 0; k < 3; k++)
             OK(cede_future_release(f, first[k]));
     }
-    assert_int_equal(stats(f).missing, 0);
+    assert_int_equal(STATS(future, f).missing, 0);
     fake_graph_free(g);
     close_map(f);
 }

@@ -306,24 +306,21 @@ static void *watches(void *arg)
 TEST_WITH(caches_of_threads_are_independent, set_up, tear_down)
 {
     struct worker w[THREADS];
-    void *bad;
-    pthread_t watcher;
     f.c.max_batch = 4;
     f.c.max_graphs = 2;
     ended = false;
     for (unsigned i = 0; i < THREADS; i++) {
         w[i] = (struct worker){.s = {.each = 1, .word = i}};
-        assert_int_equal(rig.cu.stream_create(&w[i].stream, RIG_NON_BLOCKING), 0);
+        OK(rig.cu.stream_create(&w[i].stream, RIG_NON_BLOCKING));
         OK(cede_graph_open(&f.c, step, &w[i].s, &w[i].g));
     }
-    OK(pthread_create(&watcher, NULL, watches, w));
+    const pthread_t watcher = start(watches, w);
     for (unsigned i = 0; i < THREADS; i++)
-        OK(pthread_create(&w[i].thread, NULL, works, &w[i]));
+        w[i].thread = start(works, &w[i]);
     for (unsigned i = 0; i < THREADS; i++)
-        pthread_join(w[i].thread, NULL);
+        result_of(w[i].thread);
     ended = true;
-    pthread_join(watcher, &bad);
-    assert_null(bad);
+    OK(result_of(watcher));
     for (unsigned i = 0; i < THREADS; i++) {
         struct cede_graph_statistics t = statistics_of(w[i].g);
         assert_int_equal(w[i].launched, ROUNDS);

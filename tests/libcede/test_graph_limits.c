@@ -10,8 +10,7 @@ TEST_WITH(the_least_recently_used_graph_goes, set_up, tear_down)
     open_cache(8, 0);
     assert_string_equal(launches("1 2 1 4"), "1 2 1 4"); /* 4 in place of 2 */
     HAS(statistics(), (evictions, 1), (graphs, 2));
-    assert_false(bucket(2).captured);
-    assert_int_equal(bucket(2).nodes, 0);
+    HAS(bucket(2), (captured, false), (nodes, 0));
     /* One has to be wanted twice before it comes back, and then four times. */
     assert_string_equal(launches("1 2 2 2"), "1 0 0 2"); /* in place of 4 */
     assert_string_equal(launches("1 4 4 4"), "1 0 0 4"); /* in place of 2 */

@@ -34,8 +34,7 @@ TEST(streams_are_kept_and_have_priorities)
     struct cede_lease a, b, c;
     struct cede_shape high = {.priority = 3}, too_high = {.priority = 99}, due = {.due_us = 1};
     int made = cuda->streams_made;
-    assert_int_equal(pool_stats(p, 1).devices, 2);
-    assert_true(pool_stats(p, 1).has_gpu);
+    HAS(pool_stats(p, 1), (devices, 2), (has_gpu, true));
     OK(cede_acquire(p, 1, NULL, NULL, 0, &a));
     assert_int_equal(a.device, 1);
     assert_non_null(a.stream);

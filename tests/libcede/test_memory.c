@@ -74,8 +74,7 @@ static void others_have(uint64_t bytes)
 
 TEST_WITH(room_is_what_others_leave, begin_test, end_test)
 {
-    assert_true(stats().has_gpu);
-    assert_int_equal(stats().reserve_bytes, 100);
+    HAS(stats(), (has_gpu, true), (reserve_bytes, 100));
     assert_int_equal(cede_memory_can_allocate(m, 900), 1);
     assert_int_equal(cede_memory_can_allocate(m, 901), 0);
     const uint64_t a = allocate(NULL, 300);

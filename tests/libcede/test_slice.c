@@ -182,11 +182,7 @@ static void begin(struct program *p, uint64_t count)
     memset(&gpu, 0, sizeof(gpu));
     memset(&at, 0, sizeof(at));
     gpu.now_ns = NSEC_PER_SEC;
-    cede_slice_defaults(&c);
-    c.count = count;
-    c.arg = p;
-    c.launch = launch;
-    c.save = save;
+    c = CONFIG(slice, .count = count, .arg = p, .launch = launch, .save = save);
 }
 
 static void run(int result)
@@ -224,16 +220,16 @@ TEST(runs)
 /* Each reason to stop: at once but for what is queued, saved, and it goes on from there. */
 TEST(stops)
 {
+    enum { DEADLINE, SCOPE, WANTED, LAUNCH, SAVE, REASONS };
     static const struct {
-        const char *what;
         int result;
         const char *text;
-    } rows[] = {{"time-out", -ETIMEDOUT, "time-out"},
-                {"scope", -ECANCELED, "scope"},
-                {"wanted", -EAGAIN, "higher class"},
-                {"launch", -ENOEXEC, "from "},
-                {"save", -ENOSPC, "`save` returned "}};
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+    } rows[REASONS] = {{-ETIMEDOUT, "time-out"},
+                       {-ECANCELED, "scope"},
+                       {-EAGAIN, "higher class"},
+                       {-ENOEXEC, "from "},
+                       {-ENOSPC, "`save` returned "}};
+    for (unsigned i = 0; i < REASONS; i++) {
         struct program p = {.each_ns = 100, .launch_ns = 5000};
         begin(&p, 200000000);
         const uint64_t began = gpu.now_ns;
@@ -241,18 +237,18 @@ TEST(stops)
         c.scope = (struct cede_scope *)&p;
         c.patience_us = 3000;
         gpu.wanted_to_ns = UINT64_MAX;
-        gpu.wanted_from_ns = i == 2 ? began + NSEC_PER_SEC : UINT64_MAX;
-        c.timeout_us = i == 0 ? 1000000 : CEDE_TIMEOUT_FOREVER;
-        p.fail_launch = i == 3 ? 2000 : 0;
-        p.fail_save = i == 4;
-        c.checkpoint_us = i == 4 ? 1000000 : 0;
-        gpu.cancelled = i == 1;
+        gpu.wanted_from_ns = i == WANTED ? began + NSEC_PER_SEC : UINT64_MAX;
+        c.timeout_us = i == DEADLINE ? 1000000 : CEDE_TIMEOUT_FOREVER;
+        p.fail_launch = i == LAUNCH ? 2000 : 0;
+        p.fail_save = i == SAVE;
+        c.checkpoint_us = i == SAVE ? 1000000 : 0;
+        gpu.cancelled = i == SCOPE;
         run(rows[i].result);
         assert_non_null(strstr(at.error, rows[i].text));
-        HAS(at, (done, p.next), (saved, i == 4 ? 0 : at.done));
+        HAS(at, (done, p.next), (saved, i == SAVE ? 0 : p.next));
         assert_int_equal(p.saved, at.saved);
-        if (i == 0 ||
-            i == 2) { /* 0.5 ms for each of two slices, 3 ms of patience, a look each ms */
+        if (i == DEADLINE || i == WANTED) {
+            /* 0.5 ms for each of two slices, 3 ms of patience, a look each ms */
             assert_in_range(p.launched_at_ns - began, NSEC_PER_SEC / 2, NSEC_PER_SEC + 10000);
             assert_true(gpu.now_ns - began < NSEC_PER_SEC + (i ? 5100000 : 1100000));
         }
@@ -269,51 +265,42 @@ TEST(stops)
     }
 }
 
-/* A higher class that waits for less than the patience: no slice begins meanwhile, none is saved
- * for it, and the run goes on by itself. */
-TEST(holds)
+/* A higher class, or a lease that displaces the run's, for less than the patience: no slice begins
+ * meanwhile but one per patience for a lease, nothing is saved for it, and the run goes on by
+ * itself, at once. What displaces another's lease does not matter. */
+TEST(gives_way)
 {
-    for (int patient = 0; patient < 2; patient++) {
+    static const struct {
+        bool lease, mine;
+        int64_t patience_us;
+        uint64_t ms, least_ms; /* that it lasts; that the run waits */
+    } rows[] = {{false, true, 50000, 40, 38},
+                {false, true, CEDE_TIMEOUT_FOREVER, 100000, 99998},
+                {true, true, 10000, 100, 89},
+                {true, true, CEDE_TIMEOUT_FOREVER, 100, 98},
+                {true, false, 10000, 100000, 0}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct cede_lease mine = {.device = 0};
         struct program p = {.each_ns = 100};
         begin(&p, 20000000);
-        c.cede = (struct cede *)&p;
-        c.patience_us = patient ? CEDE_TIMEOUT_FOREVER : 50000;
-        gpu.wanted_from_ns = gpu.now_ns + NSEC_PER_SEC;
-        gpu.wanted_to_ns = gpu.wanted_from_ns + (patient ? 100 * NSEC_PER_SEC : 40 * NSEC_PER_MSEC);
+        const uint64_t began = gpu.now_ns, from = began + NSEC_PER_SEC,
+                       to = from + rows[i].ms * NSEC_PER_MSEC;
         c.checkpoint_us = 0;
-        uint64_t began = gpu.now_ns;
+        c.patience_us = rows[i].patience_us;
+        if (rows[i].lease) {
+            c.lease = rows[i].mine ? &mine : NULL;
+            gpu.displaced_from_ns = from;
+            gpu.displaced_to_ns = to;
+        } else {
+            c.cede = (struct cede *)&p;
+            gpu.wanted_from_ns = from;
+            gpu.wanted_to_ns = to;
+        }
         run(0);
         assert_int_equal(p.saves, 1);
         assert_int_equal(at.done, 20000000);
-        assert_true(gpu.now_ns - began >
-                    gpu.worked_ns + (gpu.wanted_to_ns - gpu.wanted_from_ns) - 2 * NSEC_PER_MSEC);
-    }
-}
-
-/* While a lease displaces the run's no slice begins but one per patience; nothing is saved for it,
- * and the run goes on at once when it is over. */
-TEST(gives_way_to_leases)
-{
-    for (int patient = 0; patient < 2; patient++) {
-        const struct cede_lease mine = {.device = 0};
-        struct program p = {.each_ns = 100}, without = p;
-        begin(&p, 20000000);
-        c.checkpoint_us = 0;
-        c.lease = &mine;
-        c.patience_us = patient ? CEDE_TIMEOUT_FOREVER : 10000;
-        gpu.displaced_from_ns = gpu.now_ns + NSEC_PER_SEC;
-        gpu.displaced_to_ns = gpu.displaced_from_ns + 100 * NSEC_PER_MSEC;
-        uint64_t began = gpu.now_ns;
-        run(0);
-        assert_int_equal(p.saves, 1);
-        uint64_t waited = gpu.now_ns - began - gpu.worked_ns;
-        assert_in_range(waited, (patient ? 98 : 89) * NSEC_PER_MSEC, 101 * NSEC_PER_MSEC);
-        begin(&without, 20000000);
-        c.checkpoint_us = 0;
-        gpu.displaced_to_ns = UINT64_MAX; /* another's lease */
-        began = gpu.now_ns;
-        run(0);
-        assert_true(gpu.now_ns - began < gpu.worked_ns + NSEC_PER_MSEC);
+        assert_in_range(gpu.now_ns - began - gpu.worked_ns, rows[i].least_ms * NSEC_PER_MSEC,
+                        (rows[i].mine ? rows[i].ms + 1 : 1) * NSEC_PER_MSEC);
     }
 }
 

@@ -1,6 +1,5 @@
 /* Slices on the stand-in for libcuda, which runs what is in a stream as late as it may; runs that
  * fail anywhere; and, without a GPU, runs of several threads, cancelled from another one. */
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/util.h"
@@ -61,13 +60,7 @@ static int save(void *arg, uint64_t done)
 
 static struct cede_slice_config config_of(struct program *p, uint64_t count)
 {
-    struct cede_slice_config c;
-    cede_slice_defaults(&c);
-    c.count = count;
-    c.arg = p;
-    c.launch = launch;
-    c.save = save;
-    return c;
+    return CONFIG(slice, .count = count, .arg = p, .launch = launch, .save = save);
 }
 
 static int begin_test(void **unused)
@@ -80,7 +73,7 @@ static int begin_test(void **unused)
 static int end_test(void **unused)
 {
     fake_drain();
-    HAS(fake_cuda, (streams, 0), (events, 0));
+    OK(fake_cuda.streams | fake_cuda.events);
     assert_int_equal(fake_cuda.modules, 0); /* nothing of the future map was loaded */
     return 0;
 }
@@ -175,10 +168,10 @@ TEST_WITH(threads, begin_test, end_test)
         r[i].client = client; /* of all */
         r[i].p.at_once = true;
         r[i].p.cancels = i % 2 ? r[(i + 2) % 4].scope : NULL;
-        OK(pthread_create(&r[i].thread, NULL, run_thread, &r[i]));
+        r[i].thread = start(run_thread, &r[i]);
     }
     for (unsigned i = 0; i < 4; i++) {
-        pthread_join(r[i].thread, NULL);
+        result_of(r[i].thread);
         assert_true(r[i].result == 0 || (i % 2 && r[i].result == -ECANCELED));
         assert_true(r[i].p.saved == r[i].done && (r[i].result || r[i].done == 200000));
     }

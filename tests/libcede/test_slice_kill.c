@@ -55,18 +55,12 @@ static int compute(void)
 {
     struct program p = {.checkpoint = {.path = path, .work = COUNT}};
     struct cede_slice_progress at = {.done = 0};
-    struct cede_slice_config c;
+    const struct cede_slice_config c =
+        CONFIG(slice, .flags = CEDE_SLICE_NO_GPU, .count = COUNT, .target_us = 5,
+               .checkpoint_us = 50, .arg = &p, .launch = launch, .save = save);
     int r = cede_checkpoint_read(&p.checkpoint, &at.done, &p.sums, sizeof(p.sums));
     if (r < 0 && r != -ENOENT)
         return 1;
-    cede_slice_defaults(&c);
-    c.flags = CEDE_SLICE_NO_GPU;
-    c.count = COUNT;
-    c.target_us = 5;
-    c.checkpoint_us = 50;
-    c.arg = &p;
-    c.launch = launch;
-    c.save = save;
     return cede_slice_run(&c, &at) == 0 ? 0 : 2;
 }
 

@@ -185,8 +185,7 @@ TEST_WITH(requests_for_a_trace, begin_test, end_test)
     cede_hints_led(&h, now + 100 * US, now + 400 * US);
     assert_true(cede_hints_end(&c->hints, &h, true, now + 900 * US));
     const struct hints_done *d = &page.done[(page.ndone - 1) % HINTS_DONE];
-    assert_int_equal(d->lead_ns, now + 100 * US);
-    assert_int_equal(d->lead_end_ns, now + 400 * US);
+    HAS(*d, (lead_ns, now + 100 * US), (lead_end_ns, now + 400 * US));
     /* Nowhere without a page. */
     cede_hints_set_page(&c->hints, NULL);
     uint64_t n = page.ndone;

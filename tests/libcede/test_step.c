@@ -1,18 +1,10 @@
 /* The overlap loop on the stand-in for libcuda, which runs what is in a stream as late as it may:
  * the order of calls, what is learnt late, and tokens that are the same at all depths. */
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "toy_engine.h"
 
 static char context[2];
-
-static struct cede_step_statistics step_stats(struct cede_step_loop *l)
-{
-    struct cede_step_statistics s;
-    OK(cede_step_get_statistics(l, &s, sizeof(s)));
-    return s;
-}
 
 /* ---- the order of calls ---------------------------------------------------------------------- */
 
@@ -22,6 +14,11 @@ struct trace {
     int fail_launch; /* of this step */
     struct cede_step_loop *loop;
 };
+
+static int no_step(void *arg, struct cede_step *s)
+{
+    return 0;
+}
 
 static void note(struct trace *t, char what, uint64_t number)
 {
@@ -64,15 +61,8 @@ static int trace_finish(void *arg, struct cede_step *s)
 
 static struct cede_step_config tracing(struct trace *t, unsigned depth, unsigned flags)
 {
-    struct cede_step_config c;
-    cede_step_defaults(&c);
-    c.depth = depth;
-    c.flags = flags;
-    c.arg = t;
-    c.schedule = trace_schedule;
-    c.launch = trace_launch;
-    c.finish = trace_finish;
-    return c;
+    return CONFIG(step, .depth = depth, .flags = flags, .arg = t, .schedule = trace_schedule,
+                  .launch = trace_launch, .finish = trace_finish);
 }
 
 TEST(order_of_calls)
@@ -100,10 +90,9 @@ TEST(order_of_calls)
         OK(cede_step_run(t.loop));
         assert_string_equal(t.text, rows[i].want);
         OK(cede_step_once(t.loop));
-        assert_int_equal(step_stats(t.loop).steps, 5);
-        assert_int_equal(step_stats(t.loop).failed, rows[i].fail != 0);
+        HAS(STATS(step, t.loop), (steps, 5), (failed, rows[i].fail != 0));
         if (rows[i].fail)
-            assert_string_equal(step_stats(t.loop).error, "step 2: launch() returned -74");
+            assert_string_equal(STATS(step, t.loop).error, "step 2: launch() returned -74");
         OK(cede_step_close(t.loop));
         assert_int_equal(fake_cuda.bad + fake_cuda.events + fake_cuda.streams, 0);
     }
@@ -143,23 +132,23 @@ TEST(a_driver_without_memory)
     assert_int_equal(fake_cuda.memory + fake_cuda.pinned + fake_cuda.modules + fake_cuda.bad, 0);
 }
 
-static int forgets_to_store(void *arg, struct cede_step *s)
-{
-    return 0;
-}
-
-/* The toy of a test, with so many requests to come. */
+/* The toy of a test, with that many requests to come. */
 static struct toy toy;
 
-static void open_toy(struct cede_step_config *c, unsigned depth, unsigned flags, unsigned arrivals,
-                     unsigned slots)
+static struct cede_step_config open_toy(unsigned depth, unsigned flags, unsigned arrivals,
+                                        unsigned slots)
 {
-    cede_step_defaults(c);
-    c->depth = depth;
-    c->flags = flags;
+    struct cede_step_config c = CONFIG(step, .depth = depth, .flags = flags);
     memset(&toy, 0, sizeof(toy));
     toy.arrivals = arrivals;
-    toy_open(&toy, c, slots);
+    toy_open(&toy, &c, slots);
+    return c;
+}
+
+static void reopen_toy(const struct cede_step_config *c)
+{
+    cede_step_close(toy.loop);
+    OK(cede_step_open(c, &toy.loop));
 }
 
 static void close_toy(void)
@@ -170,14 +159,12 @@ static void close_toy(void)
 
 TEST(a_step_without_results_fails)
 {
-    struct cede_step_config c;
-    open_toy(&c, 2, 0, 3, 64);
-    cede_step_close(toy.loop);
-    c.launch = forgets_to_store;
-    OK(cede_step_open(&c, &toy.loop));
+    struct cede_step_config c = open_toy(2, 0, 3, 64);
+    c.launch = no_step; /* which stores nothing */
+    reopen_toy(&c);
     OK(cede_step_run(toy.loop));
     assert_int_equal(toy.requests[0].reason, -ENODATA);
-    assert_non_null(strstr(step_stats(toy.loop).error, "cede_future_store()"));
+    assert_non_null(strstr(STATS(step, toy.loop).error, "cede_future_store()"));
     close_toy();
 }
 
@@ -185,9 +172,8 @@ TEST(a_step_without_results_fails)
 TEST(closing_in_the_middle)
 {
     for (unsigned run = 0; run < 40; run++) {
-        struct cede_step_config c;
         state = run;
-        open_toy(&c, 1 + run % 4, 0, 20, 64);
+        open_toy(1 + run % 4, 0, 20, 64);
         for (unsigned i = 0; i < 3 + run % 7; i++)
             cede_step_once(toy.loop);
         assert_true(toy.joined > toy.gone);
@@ -197,18 +183,16 @@ TEST(closing_in_the_middle)
 
 TEST(a_cancelled_loop_finishes_what_runs)
 {
-    struct cede_step_config c;
-    open_toy(&c, 3, 0, REQUESTS, 64);
-    cede_step_close(toy.loop);
+    struct cede_step_config c = open_toy(3, 0, REQUESTS, 64);
     OK(cede_scope_open(&c.scope, NULL, 0, CEDE_TIMEOUT_FOREVER));
-    OK(cede_step_open(&c, &toy.loop));
+    reopen_toy(&c);
     for (unsigned i = 0; i < 20; i++)
         assert_int_equal(cede_step_once(toy.loop), 1);
-    uint64_t launched = step_stats(toy.loop).steps + step_stats(toy.loop).running;
+    uint64_t launched = STATS(step, toy.loop).steps + STATS(step, toy.loop).running;
     cede_scope_cancel(c.scope);
     assert_int_equal(cede_step_run(toy.loop), -ECANCELED);
-    assert_int_equal(step_stats(toy.loop).steps, launched);
-    assert_true(step_stats(toy.loop).requests > 0);
+    assert_int_equal(STATS(step, toy.loop).steps, launched);
+    assert_true(STATS(step, toy.loop).requests > 0);
     close_toy();
     cede_scope_close(c.scope);
 }
@@ -217,9 +201,8 @@ TEST(a_cancelled_loop_finishes_what_runs)
  */
 TEST(slots_that_others_hold)
 {
-    struct cede_step_config c;
     int64_t symbol;
-    open_toy(&c, 2, 0, 5, 16);
+    open_toy(2, 0, 5, 16);
     OK(cede_future_reserve(toy.futures, 9, &symbol));
     assert_int_equal(cede_step_run(toy.loop), -ENOBUFS);
     assert_int_equal(toy.joined, 0); /* nobody was asked for a step */
@@ -268,11 +251,6 @@ static int serve_schedule(void *arg, struct cede_step *s)
     return n > 0;
 }
 
-static int serve_launch(void *arg, struct cede_step *s)
-{
-    return 0;
-}
-
 static int serve_finish(void *arg, struct cede_step *s)
 {
     for (unsigned i = 0; i < s->n; i++) {
@@ -298,35 +276,20 @@ static int serve(struct cede_scope *s, void *arg)
     return cede_step_run(served.loop);
 }
 
-/* scope: the last request is not there, and the loop waits for it until the scope is cancelled. */
+/* cancel: the last request is not there, and the loop waits for it until its scope is cancelled. */
 static void serve_from_a_queue(bool cancel)
 {
-    struct cede_memory_config mc;
-    struct cede_queue_config qc;
-    struct cede_step_config c;
-    struct cede_memory *memory;
-    struct cede_memory_statistics m;
-    struct cede_queue_statistics q;
-    struct cede_scope *scope;
     const struct cede_shape room = {.memory_bytes = 400};
     const unsigned n = cancel ? ASKED - 1 : ASKED;
+    struct cede_memory *memory = OPEN(memory, .flags = CEDE_MEMORY_NO_GPU, .total_bytes = 1000);
+    struct cede_scope *scope;
     uint64_t id;
     memset(&served, 0, sizeof(served));
-    cede_memory_defaults(&mc);
-    mc.flags = CEDE_MEMORY_NO_GPU;
-    mc.total_bytes = 1000;
-    OK(cede_memory_open(&mc, &memory));
-    cede_queue_defaults(&qc);
-    qc.memory = &memory;
-    qc.batches = 8;
-    qc.batch_wait_us = 0;
-    OK(cede_queue_open(&qc, &served.queue));
+    served.queue = OPEN(queue, .memory = &memory, .batches = 8, .batch_wait_us = 0);
     OK(cede_queue_set_lease(served.queue, 0, NULL, &room));
-    cede_step_defaults(&c);
-    c.flags = CEDE_STEP_NO_GPU;
-    c.queue = served.queue;
-    c.schedule = serve_schedule, c.launch = serve_launch, c.finish = serve_finish;
-    c.left = serve_left;
+    struct cede_step_config c =
+        CONFIG(step, .flags = CEDE_STEP_NO_GPU, .queue = served.queue, .schedule = serve_schedule,
+               .launch = no_step, .finish = serve_finish, .left = serve_left);
     assert_int_equal(cede_step_open(&c, &served.loop), -EINVAL);
     c.joined = serve_joined;
     OK(cede_step_open(&c, &served.loop));
@@ -337,25 +300,18 @@ static void serve_from_a_queue(bool cancel)
         struct cede_queue_request r = {.user = &served.requests[i]};
         OK(cede_queue_submit(served.queue, &r, NULL));
     }
-    do
-        OK(cede_queue_get_statistics(served.queue, &q, sizeof(q)));
-    while (q.ended + q.failed < n);
+    UNTIL(STATS(queue, served.queue).ended + STATS(queue, served.queue).failed == n);
     if (cancel)
         cede_scope_cancel(scope);
     assert_int_equal(cede_scope_join(scope), cancel ? -ECANCELED : 0);
     assert_int_equal(cede_scope_close(scope), cancel ? -ECANCELED : 0);
-    assert_int_equal(served.gone, n);
-    assert_true(served.most == 2); /* as there is room for */
-    assert_int_equal(q.failed, 1);
-    for (unsigned i = 0; i < n; i++) {
-        assert_int_equal(served.requests[i].joined, 1);
-        assert_int_equal(served.requests[i].left, 1);
-        assert_int_equal(served.requests[i].reason, i == 5 ? -EIO : 0);
-    }
+    HAS(served, (gone, n), (most, 2)); /* as there is room for */
+    assert_int_equal(STATS(queue, served.queue).failed, 1);
+    for (unsigned i = 0; i < n; i++)
+        HAS(served.requests[i], (joined, 1), (left, 1), (reason, i == 5 ? -EIO : 0));
     OK(cede_step_close(served.loop));
     cede_queue_close(served.queue);
-    OK(cede_memory_get_statistics(memory, &m, sizeof(m)));
-    assert_int_equal(m.reservations, 0);
+    OK(STATS(memory, memory).reservations);
     cede_memory_close(memory);
 }
 
@@ -374,9 +330,8 @@ struct outcome {
 static void run_toy(unsigned seed, unsigned depth, bool disturbed, struct outcome *out)
 {
     static const unsigned slots[] = {8, 16, 64};
-    struct cede_step_config c;
     state = seed;
-    open_toy(&c, depth, seed & 1 ? CEDE_STEP_SPIN : 0, 60, slots[seed % 3]);
+    open_toy(depth, seed & 1 ? CEDE_STEP_SPIN : 0, 60, slots[seed % 3]);
     toy.late = seed % 5 < 3;
     toy.cancel = disturbed ? 5 : 0;
     toy.fail = disturbed && seed % 3 == 0 ? 40 : 0;
@@ -384,7 +339,7 @@ static void run_toy(unsigned seed, unsigned depth, bool disturbed, struct outcom
         toy_capture(&toy);
     while (toy.arrived < toy.arrivals)
         OK(cede_step_run(toy.loop));
-    struct cede_step_statistics s = step_stats(toy.loop);
+    struct cede_step_statistics s = STATS(step, toy.loop);
     HAS(s, (requests, 0), (joined, 60), (left, 60));
     close_toy();
     fake_cuda.fail_work = 0;
@@ -426,16 +381,6 @@ struct guests {
     atomic_uint left;
 };
 
-static int guests_schedule(void *arg, struct cede_step *s)
-{
-    return 0;
-}
-
-static int guests_step(void *arg, struct cede_step *s)
-{
-    return 0;
-}
-
 static void guests_left(void *arg, void *user, int reason)
 {
     struct guests *g = arg;
@@ -446,14 +391,13 @@ static void guests_left(void *arg, void *user, int reason)
 static void *guests_thread(void *arg)
 {
     struct guests *g = arg;
-    struct cede_step_statistics s;
     for (unsigned joined = 0; joined < 500;) {
         uint64_t id;
         if (cede_step_join(g->loop, g, NULL, joined % 2 ? 0 : CEDE_TIMEOUT_FOREVER, &id) == 0) {
             joined++;
             cede_step_leave(g->loop, id, -EINTR);
         }
-        cede_step_get_statistics(g->loop, &s, sizeof(s));
+        STATS(step, g->loop);
     }
     return NULL;
 }
@@ -461,23 +405,13 @@ static void *guests_thread(void *arg)
 TEST(other_threads_join_and_leave)
 {
     struct guests g = {0};
-    struct cede_step_config c;
-    pthread_t threads[2];
-    cede_step_defaults(&c);
-    c.flags = CEDE_STEP_NO_GPU;
-    c.requests = 4;
-    c.arg = &g;
-    c.schedule = guests_schedule;
-    c.launch = c.finish = guests_step;
-    c.left = guests_left;
-    OK(cede_step_open(&c, &g.loop));
-    for (int i = 0; i < 2; i++)
-        pthread_create(&threads[i], NULL, guests_thread, &g);
+    g.loop = OPEN(step, .flags = CEDE_STEP_NO_GPU, .requests = 4, .arg = &g, .schedule = no_step,
+                  .launch = no_step, .finish = no_step, .left = guests_left);
+    const pthread_t threads[2] = {start(guests_thread, &g), start(guests_thread, &g)};
     while (g.left < 1000)
         OK(cede_step_once(g.loop));
-    for (int i = 0; i < 2; i++)
-        pthread_join(threads[i], NULL);
-    assert_int_equal(step_stats(g.loop).joined, 1000);
+    join_threads(threads, 2, 0);
+    assert_int_equal(STATS(step, g.loop).joined, 1000);
     OK(cede_step_close(g.loop));
     assert_int_equal(g.left, 1000);
 }

@@ -238,10 +238,7 @@ static void toy_check(const struct toy *t)
 
 static void toy_open(struct toy *t, struct cede_step_config *c, unsigned slots)
 {
-    struct cede_future_config f;
-    cede_future_defaults(&f);
-    f.slots = slots;
-    OK(cede_future_open(&f, &t->futures));
+    t->futures = OPEN(future, .slots = slots);
     c->batch = BATCH;
     c->requests = 16;
     c->futures = t->futures;

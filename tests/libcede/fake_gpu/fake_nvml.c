@@ -16,37 +16,24 @@ struct process {
     unsigned instances[2];
 };
 
-int nvmlInit_v2(void);
-int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, struct process *v);
-int nvmlShutdown(void);
-int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **d);
-int nvmlDeviceGetUtilizationRates(void *d, struct rates *out);
+GIVES(nvmlInit_v2, (void), 0)
+GIVES(nvmlShutdown, (void), 0)
 
-int nvmlInit_v2(void)
-{
-    return 0;
-}
-
-int nvmlShutdown(void)
-{
-    return 0;
-}
-
-int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **d)
+CALL(nvmlDeviceGetHandleByPciBusId_v2, const char *bus, void **d)
 {
     long n = strtol(bus + 5, NULL, 16) - 40;
     *d = n == 0 || n == 1 ? &fake_nvml.percent[n] : NULL;
     return *d ? 0 : 6;
 }
 
-int nvmlDeviceGetUtilizationRates(void *d, struct rates *out)
+CALL(nvmlDeviceGetUtilizationRates, void *d, struct rates *out)
 {
     fake_nvml.asked++;
     out->gpu = (unsigned)*(atomic_int *)d;
     return 0;
 }
 
-int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, struct process *v)
+CALL(nvmlDeviceGetComputeRunningProcesses_v3, void *d, unsigned *n, struct process *v)
 {
     unsigned there = d == &fake_nvml.percent[0] ? fake_nvml.processes : 0, most = *n;
     *n = there;

@@ -235,20 +235,11 @@ CALL(cuMemsetD8_v2, uint64_t address, unsigned char value, size_t bytes)
     return OK;
 }
 
-CALL(cuMemcpyDtoHAsync_v2, void *to, uint64_t from, size_t bytes, void *stream)
-{
-    put(&(struct op){.kind = COPY, .a = {(uint64_t)(uintptr_t)to, from, bytes}});
-    return OK;
-}
+DOES(cuMemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t bytes, void *stream),
+     put(&(struct op){.kind = COPY, .a = {(uint64_t)(uintptr_t)to, from, bytes}}))
 
-CALL(cuMemcpyHtoDAsync_v2, uint64_t to, const void *from, size_t bytes, void *stream)
-{
-    put(&(struct op){.kind = COPY, .a = {to, (uint64_t)(uintptr_t)from, bytes}});
-    return OK;
-}
+DOES(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, void *stream),
+     put(&(struct op){.kind = COPY, .a = {to, (uint64_t)(uintptr_t)from, bytes}}))
 
-CALL(cuLaunchHostFunc, void *stream, void (*call)(void *), void *arg)
-{
-    put(&(struct op){.kind = HOST, .call = call, .a = {(uint64_t)(uintptr_t)arg}});
-    return OK;
-}
+DOES(cuLaunchHostFunc, (void *stream, void (*call)(void *), void *arg),
+     put(&(struct op){.kind = HOST, .call = call, .a = {(uint64_t)(uintptr_t)arg}}))

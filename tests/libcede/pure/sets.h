@@ -66,12 +66,10 @@ static inline int by_arrival(const void *a, const void *b)
 static struct request set[SET_MAX];
 static int64_t late[SET_MAX]; /* end - deadline; INT64_MIN: refused */
 
-/* In order of arrival, each with a pointer to it. */
-static inline void number(uint32_t n)
+/* In order of arrival. */
+static inline void sort_set(uint32_t n)
 {
     qsort(set, n, sizeof(*set), by_arrival);
-    for (uint32_t i = 0; i < n; i++)
-        set[i].user = &set[i];
 }
 
 struct outcome {
@@ -141,6 +139,7 @@ static inline struct outcome simulate(struct cede_queue_config p, uint64_t prefe
         }
         for (; i < n && set[i].arrival_ns == now; i++) {
             late[i] = INT64_MIN;
+            set[i].user = &set[i];
             o.refused += submit(r, set[i], now).device == SLOT_NONE;
         }
         for (uint32_t d = 0; d < p.devices; d++) {

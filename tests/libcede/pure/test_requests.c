@@ -67,7 +67,7 @@ TEST(edf_meets_what_is_feasible_in_order)
             if (set[i].deadline_ns < set[i - 1].deadline_ns)
                 set[i].deadline_ns = set[i - 1].deadline_ns;
         }
-        number(n);
+        sort_set(n);
         assert_int_equal(run(with_set(CEDE_EDF), n).late, 0);
         others += run(with_set(CEDE_LAXITY), n).late;
         state = seed;
@@ -82,7 +82,7 @@ TEST(edf_is_late_by_less_than_one_request)
     for (state = 5000; state < 5000 + SETS; state++) {
         uint64_t seed = state, longest;
         uint32_t n = feasible(&longest);
-        number(n);
+        sort_set(n);
         run(with_set(CEDE_EDF), n);
         for (uint32_t i = 0; i < n; i++)
             assert_true(late[i] < (int64_t)longest);
@@ -170,8 +170,7 @@ static void bursts(uint64_t seed, unsigned load, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t m = (uint32_t)rnd(4);
         t += gap * exp(2.0 * normal());
-        set[i] = (struct request){.user = &set[i],
-                                  .arrival_ns = (uint64_t)t,
+        set[i] = (struct request){.arrival_ns = (uint64_t)t,
                                   .deadline_ns = (uint64_t)t + 10 * runs[m],
                                   .run_ns = runs[m],
                                   .class = (enum job_class)(m % CLASS_COUNT),
@@ -242,8 +241,7 @@ TEST(stealing_evens_a_skewed_load)
     state = 3;
     for (uint32_t i = 0; i < MAX; i++) {
         t += rnd(MS);
-        set[i] = (struct request){.user = &set[i],
-                                  .arrival_ns = t,
+        set[i] = (struct request){.arrival_ns = t,
                                   .deadline_ns = t + 50 * MS,
                                   .run_ns = MS / 2 + rnd(MS),
                                   .preferred = rnd(10) == 0};

@@ -31,7 +31,7 @@ static void overload(uint32_t batch_max)
                                   .preferred = SLOT_NONE};
         set[i].deadline_ns = rnd(10) ? set[i].deadline_ns : TIME_NEVER;
     }
-    number(MAX);
+    sort_set(MAX);
 }
 
 /* Held or not, in batches or not, under each policy and on one device or two: admitted
