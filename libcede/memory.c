@@ -319,9 +319,7 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
 CEDE_API int cede_memory_pressure(struct cede_memory *m)
 {
     LONG_CALL(ALWAYS);
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     cede_memory_sample(m, false);
     r = m->open ? m->s->pressure : -ESHUTDOWN;
     return cede_memory_leave(m, r);
@@ -331,9 +329,7 @@ CEDE_API int cede_memory_get_statistics(struct cede_memory *m, struct cede_memor
                                         size_t size)
 {
     CALL(GIVEN(out) && SIZED(size, *out));
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     *out = *m->s;
     _Static_assert(sizeof(out->error) == sizeof(m->error.text), "one length");
     memcpy(out->error, m->error.text, sizeof(out->error));
@@ -383,9 +379,7 @@ CEDE_API int cede_memory_users(struct cede_memory *m, struct cede_memory_user *u
 {
     struct cede_memory_user v[USERS_MAX];
     LONG_CALL(n == 0 || GIVEN(users));
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     r = memory_users(m, v);
     if (r > 0 && n)
         memcpy(users, v, min_u64(min_u64((uint64_t)r, n), USERS_MAX) * sizeof(*v));
@@ -398,9 +392,7 @@ CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
     struct cede_memory_user v[USERS_MAX];
     size_t at = 0;
     LONG_CALL(GIVEN(text) && IS(size, "size is 0: give that of the text"));
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     cede_memory_sample(m, false);
     int n = m->open ? memory_users(m, v) : 0;
     bool open = m->open;

@@ -157,16 +157,18 @@ static int slice_finish(struct slice_run *s)
 
 enum { GO_ON = 0, HOLD = 1 }; /* or a negative errno: stop */
 
+/* Whether the run has waited since then, which is now if it is 0, for no longer than it may. */
+static bool slice_waits(const struct slice_run *s, uint64_t now, uint64_t *since)
+{
+    *since = *since ? *since : now;
+    return now < timeout_end(s->config->patience_us, *since, PATIENCE_US);
+}
+
 /* Whether a lease displaces the run's. Nothing has to be given back for that, so a run that has
  * waited for as long as it may does not stop: it has a slice in between. */
 static bool slice_displaced(struct slice_run *s, uint64_t now)
 {
-    if (!cede_lease_wanted(s->config->lease)) {
-        s->displaced_ns = 0;
-        return false;
-    }
-    s->displaced_ns = s->displaced_ns ? s->displaced_ns : now;
-    if (now < timeout_end(s->config->patience_us, s->displaced_ns, PATIENCE_US))
+    if (cede_lease_wanted(s->config->lease) && slice_waits(s, now, &s->displaced_ns))
         return true;
     s->displaced_ns = 0;
     return false;
@@ -191,8 +193,7 @@ static int slice_look(struct slice_run *s)
         s->wanted_ns = 0;
         return slice_displaced(s, now) ? HOLD : GO_ON;
     }
-    s->wanted_ns = s->wanted_ns ? s->wanted_ns : now;
-    if (now < timeout_end(c->patience_us, s->wanted_ns, PATIENCE_US))
+    if (slice_waits(s, now, &s->wanted_ns))
         return HOLD;
     snprintf(error, room,
              "a job of a higher class waits: free what it may need, and call again when "
