@@ -258,20 +258,18 @@ CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct ce
     static bool watching; /* forks */
     struct cede_memory_config c;
     struct cede_memory *m = cede_memory_table;
-    int r = 0;
     LONG_CALL(GIVEN(out));
     *out = NULL;
     cede_memory_defaults(&c);
     c = config ? *config : c;
     if (!memory_config_valid(&c))
         return -EINVAL;
-    pthread_mutex_lock(&handles_lock);
+    HOLD(&handles_lock);
     while (m < cede_memory_table + CEDE_MEMORIES_MAX && m->open) /* written under both locks */
         m++;
-    if (m == cede_memory_table + CEDE_MEMORIES_MAX)
-        r = -EMFILE;
-    else if (!watching)
-        r = -pthread_atfork(NULL, NULL, memory_in_child);
+    int r = m == cede_memory_table + CEDE_MEMORIES_MAX ? -EMFILE
+            : watching                                 ? 0
+                       : -pthread_atfork(NULL, NULL, memory_in_child);
     watching |= r == 0;
     if (r == 0) {
         m->config = c;
@@ -279,27 +277,24 @@ CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct ce
         if (r)
             memory_empty(m);
     }
-    if (r == 0) {
-        pthread_mutex_lock(&m->lock);
-        m->generation++;
-        m->open = true;
-        cede_memory_sample(m, true);
-        m->pressure = m->s->pressure;
-        pthread_mutex_unlock(&m->lock);
-        *out = m;
-    }
-    pthread_mutex_unlock(&handles_lock);
-    return SAY(r, {-EMFILE, "CEDE_MEMORIES_MAX are open: close one"});
+    if (r)
+        return SAY(r, {-EMFILE, "CEDE_MEMORIES_MAX are open: close one"});
+    pthread_mutex_lock(&m->lock);
+    m->generation++;
+    m->open = true;
+    cede_memory_sample(m, true);
+    m->pressure = m->s->pressure;
+    pthread_mutex_unlock(&m->lock);
+    *out = m;
+    return cede_succeed();
 }
 
 CEDE_API int cede_memory_close(struct cede_memory *m)
 {
     LONG_CALL(ALWAYS);
-    pthread_mutex_lock(&handles_lock);
-    if (cede_memory_enter(m) < 0) {
-        pthread_mutex_unlock(&handles_lock);
+    HOLD(&handles_lock);
+    if (cede_memory_enter(m) < 0)
         return -EINVAL;
-    }
     m->open = false;
     m->generation++;
     for (uint32_t i = 0; i < m->config.capacity; i++) {
@@ -310,7 +305,6 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
         pthread_cond_wait(&m->left, &m->lock);
     pthread_mutex_unlock(&m->lock);
     memory_empty(m);
-    pthread_mutex_unlock(&handles_lock);
     return 0;
 }
 
