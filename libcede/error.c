@@ -8,11 +8,15 @@
 #include <string.h>
 
 #include "libcede/api.h"
+#include "libcede/owner.h"
 #include "libcede/pure/times.h"
 
 #define TEXT_MAX 512
 
+/* initial-exec: other models call the dynamic linker, and libcede needs libc alone. */
 _Thread_local struct cede_call cede_call_now __attribute__((tls_model("initial-exec")));
+_Thread_local const struct owner_frame *cede_owner_frames
+    __attribute__((tls_model("initial-exec")));
 
 /* Texts are not _Thread_local: a library that is opened at run time has little room for that. */
 static pthread_once_t error_once = PTHREAD_ONCE_INIT;

@@ -83,7 +83,6 @@ static int gpus_enter(struct cede_gpus *g, unsigned device, struct gpu_error *e)
     return r ? r : gpus_failed(g, g->cu.push(d->context), "make the context current", device, e);
 }
 
-/* Returns r. */
 static int gpus_leave(const struct cede_gpus *g, int r)
 {
     void *was;

@@ -233,10 +233,9 @@ static int memory_fill(struct cede_memory *m)
     struct cede_memory_config *c = &m->config;
     int r =
         c->flags & CEDE_MEMORY_NO_GPU ? -ENODEV : cede_gpus_open_one(c->device, &m->gpu, &m->error);
-    if (r && m->error.text[0] && (r != -ENODEV || !c->total_bytes))
-        return cede_fail(r, "%s", m->error.text);
     if (r && (r != -ENODEV || !c->total_bytes))
-        return SAY(r, {-ENODEV, "total_bytes is 0, and no GPU is used: set it"});
+        return m->error.text[0] ? cede_fail(r, "%s", m->error.text)
+                                : SAY(r, {-ENODEV, "total_bytes is 0, and no GPU is used: set it"});
     uint64_t there = m->gpu ? cede_gpus_memory(m->gpu, 0) : c->total_bytes;
     c->total_bytes = c->total_bytes ? min_u64(c->total_bytes, there) : there;
     if (!c->reserve_bytes)

@@ -1,6 +1,7 @@
 /* libcede: the loop that runs work in slices; see cede/slice.h. No thread, no lock: all state is of
  * one call, or the caller's. How large slices are is pure/slice_size.c's. */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -81,11 +82,20 @@ static struct slice *slice_at(struct slice_run *s, uint64_t number)
     return &s->ring[number % RING];
 }
 
+__attribute__((format(printf, 3, 4))) static int slice_fail(struct slice_run *s, int r,
+                                                            const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->progress->error, sizeof(s->progress->error), format, args);
+    va_end(args);
+    return r;
+}
+
 static int slice_driver_failed(struct slice_run *s)
 {
-    snprintf(s->progress->error, sizeof(s->progress->error),
-             "%s: go on from the latest checkpoint, in a new process", s->error.text);
-    return -EIO;
+    return slice_fail(s, -EIO, "%s: go on from the latest checkpoint, in a new process",
+                      s->error.text);
 }
 
 static int slice_mark(struct slice_run *s, void *event)
@@ -110,13 +120,10 @@ static int slice_launch(struct slice_run *s)
     if (!now->follows && slice_mark(s, now->mark[BEGIN]) < 0)
         return slice_driver_failed(s);
     int r = c->launch(c->arg, s->launched, now->count, s->stream);
-    if (r < 0) {
-        snprintf(s->progress->error, sizeof(s->progress->error),
-                 "`launch` failed for %llu elements from %llu on: %s",
-                 (unsigned long long)now->count, (unsigned long long)s->launched,
-                 cede_errno_words(r));
-        return r;
-    }
+    if (r < 0)
+        return slice_fail(s, r, "`launch` failed for %llu elements from %llu on: %s",
+                          (unsigned long long)now->count, (unsigned long long)s->launched,
+                          cede_errno_words(r));
     if (slice_mark(s, now->mark[END]) < 0)
         return slice_driver_failed(s);
     s->launched += now->count;
@@ -174,31 +181,24 @@ static bool slice_displaced(struct slice_run *s, uint64_t now)
     return false;
 }
 
-/* Whether a slice may begin. */
 static int slice_look(struct slice_run *s)
 {
     const struct cede_slice_config *c = s->config;
-    char *error = s->progress->error;
-    const size_t room = sizeof(s->progress->error);
-    if (cede_scope_cancelled(c->scope) || owner_stopped(cede_owner_here())) {
-        snprintf(error, room, "the scope is cancelled: call again with another to go on");
-        return -ECANCELED;
-    }
+    if (cede_scope_cancelled(c->scope) || owner_stopped(cede_owner_here()))
+        return slice_fail(s, -ECANCELED,
+                          "the scope is cancelled: call again with another to go on");
     uint64_t now = s->deadline_ns != TIME_NEVER || c->cede || c->lease ? cede_clock_now_ns() : 0;
-    if (now >= s->deadline_ns) {
-        snprintf(error, room, "the deadline has passed: call again to go on");
-        return -ETIMEDOUT;
-    }
+    if (now >= s->deadline_ns)
+        return slice_fail(s, -ETIMEDOUT, "the deadline has passed: call again to go on");
     if (!cede_wanted(c->cede)) {
         s->wanted_ns = 0;
         return slice_displaced(s, now) ? HOLD : GO_ON;
     }
     if (slice_waits(s, now, &s->wanted_ns))
         return HOLD;
-    snprintf(error, room,
-             "a job of a higher class waits: free what it may need, and call again when "
-             "cede_wanted() is 0");
-    return -EAGAIN;
+    return slice_fail(s, -EAGAIN,
+                      "a job of a higher class waits: free what it may need, and call "
+                      "again when cede_wanted() is 0");
 }
 
 static int slice_save(struct slice_run *s)
@@ -209,11 +209,9 @@ static int slice_save(struct slice_run *s)
     if (!c->save || p->saved == p->done)
         return 0;
     int r = c->save(c->arg, p->done);
-    if (r < 0) {
-        snprintf(p->error, sizeof(p->error), "`save` failed after %llu elements: %s",
-                 (unsigned long long)p->done, cede_errno_words(r));
-        return r;
-    }
+    if (r < 0)
+        return slice_fail(s, r, "`save` failed after %llu elements: %s",
+                          (unsigned long long)p->done, cede_errno_words(r));
     p->saved = p->done;
     s->saved_ns = cede_clock_now_ns();
     return 0;
@@ -306,15 +304,14 @@ static int slice_run(const struct cede_slice_config *config, struct cede_slice_p
         return 0;
     int r = slice_open(&s);
     if (r < 0) {
-        snprintf(progress->error, sizeof(progress->error), "%s",
-                 r == -ENOMEM    ? "no memory"
-                 : r == -EIO     ? s.error.text
-                 : config->flags ? "libOpenCL.so.1 cannot be opened: install an OpenCL "
-                                   "loader, such as the package ocl-icd-libopencl1"
-                                 : "there is no CUDA, or no context is current: create one "
-                                   "in this thread first, or set CEDE_SLICE_NO_GPU");
         slice_close(&s);
-        return r;
+        return slice_fail(&s, r, "%s",
+                          r == -ENOMEM    ? "no memory"
+                          : r == -EIO     ? s.error.text
+                          : config->flags ? "libOpenCL.so.1 cannot be opened: install an OpenCL "
+                                            "loader, such as the package ocl-icd-libopencl1"
+                                          : "there is no CUDA, or no context is current: create "
+                                            "one in this thread first, or set CEDE_SLICE_NO_GPU");
     }
     s.launched = progress->done;
     s.saved_ns = cede_clock_now_ns();
