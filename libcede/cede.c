@@ -4,9 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cancel_guard.h"
 #include "base/probe.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/handle.h"
@@ -30,10 +28,9 @@ static int set_hint(struct cede *c, cede_stream stream, const uint64_t *deadline
 {
     if (!c)
         return 0;
-    pthread_mutex_lock(&c->lock);
-    int r = cede_hints_set(&c->hints, stream, deadline_us, laxity_us, priority);
-    pthread_mutex_unlock(&c->lock);
-    return SAY(r, {-ENOSPC, "CEDE_STREAMS_MAX streams have settings: give CEDE_JOB"});
+    HOLD(&c->lock);
+    return SAY(cede_hints_set(&c->hints, stream, deadline_us, laxity_us, priority),
+               {-ENOSPC, "CEDE_STREAMS_MAX streams have settings: give CEDE_JOB"});
 }
 
 CEDE_API int cede_set_deadline(struct cede *c, cede_stream stream, uint64_t deadline_us)
@@ -162,8 +159,7 @@ CEDE_API int cede_request_end(struct cede *c, struct cede_request *in)
 CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)
 {
     struct lead *l = NULL;
-    WHOLE_CALL;
-    CALL(SETTINGS(cede_setting("keep_us", (double)keep_us, 0, LEAD_KEEP_MAX_US)));
+    LONG_CALL(SETTINGS(cede_setting("keep_us", (double)keep_us, 0, LEAD_KEEP_MAX_US)));
     const char *wanted = getenv("CEDE_LEAD");
     if (!c || (wanted && strcmp(wanted, "0") == 0))
         return 0;
@@ -215,9 +211,8 @@ CEDE_API int cede_get_statistics(struct cede *c, struct cede_statistics *out, si
     memset(out, 0, sizeof(*out));
     if (!c)
         return 0;
-    pthread_mutex_lock(&c->lock);
+    HOLD(&c->lock);
     *out = cede_hints_statistics(&c->hints);
-    pthread_mutex_unlock(&c->lock);
     return 0;
 }
 
@@ -262,8 +257,6 @@ CEDE_API int cede_connected(struct cede *c)
     if (!c)
         return 0;
     cede_link_check(c, false);
-    pthread_mutex_lock(&c->lock);
-    int yes = c->hints.page != NULL;
-    pthread_mutex_unlock(&c->lock);
-    return yes;
+    HOLD(&c->lock);
+    return c->hints.page != NULL;
 }

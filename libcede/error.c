@@ -8,11 +8,15 @@
 #include <string.h>
 
 #include "libcede/api.h"
+#include "libcede/owner.h"
 #include "libcede/pure/times.h"
 
 #define TEXT_MAX 512
 
+/* initial-exec: other models call the dynamic linker, and libcede needs libc alone. */
 _Thread_local struct cede_call cede_call_now __attribute__((tls_model("initial-exec")));
+_Thread_local const struct owner_frame *cede_owner_frames
+    __attribute__((tls_model("initial-exec")));
 
 /* Texts are not _Thread_local: a library that is opened at run time has little room for that. */
 static pthread_once_t error_once = PTHREAD_ONCE_INIT;
@@ -62,6 +66,16 @@ CEDE_API const char *cede_error_text(void)
 const char *cede_errno_words(int r)
 {
     return r < 0 && r > -4096 ? strerror(-r) : "no errno value";
+}
+
+int cede_owner_fail(const struct lease_owner *o, int r)
+{
+    const int why = r == -ETIMEDOUT || r == -ECANCELED ? owner_stopped(o) : 0;
+    if (why != -ETIMEDOUT && why != -ECANCELED)
+        return why ? why : r;
+    return cede_fail(-ECANCELED, "%s: return",
+                     why == -ECANCELED ? "the scope is cancelled"
+                                       : "the scope's time-out has passed");
 }
 
 int cede_no_memory(void)

@@ -11,7 +11,6 @@
 
 extern const char cede_future_ptx[]; /* cede_future.ptx */
 
-/* Whether the map is on a GPU. */
 bool cede_future_on_gpu(const struct cede_futures *f);
 
 /* Puts a copy of n slots into the stream. 0 or -EIO. */

@@ -1,7 +1,7 @@
 /* What the kernels of the future map do, once, for all that run them: CUDA (cede_future.cu, from
  * which scripts/ptx makes the PTX that libcede has), OpenCL (tests), and the host, for maps without
- * a GPU. So it is written in what the three languages share: fixed
- * types, no headers but stdint.h, no library.
+ * a GPU. So it is written in what the three languages share: fixed types, no headers but stdint.h,
+ * no library.
  *
  * A position is a symbol's, -symbol - 1. `place` is two words: the tag of a block's first value,
  * and how many values it has. */
@@ -83,24 +83,6 @@ FUTURE_FN void future_resolve(U32 i, GLOBAL const struct future_slot *slots, U32
     else
         *(GLOBAL I32 *)at = (I32)value;
 }
-
-#ifdef __OPENCL_VERSION__
-__kernel void cede_future_place(GLOBAL U32 *place, U32 tag, U32 n)
-{
-    future_place(place, tag, n);
-}
-__kernel void cede_future_store(GLOBAL struct future_slot *slots, U32 mask, GLOBAL const U32 *place,
-                                U32 tag, U32 n, GLOBAL const char *values, I64 stride, U32 bytes)
-{
-    future_store((U32)get_global_id(0), slots, mask, place, tag, n, values, stride, bytes);
-}
-__kernel void cede_future_resolve(GLOBAL const struct future_slot *slots, U32 mask,
-                                  GLOBAL U32 *missing, U32 n, GLOBAL char *inputs, I64 stride,
-                                  U32 bytes)
-{
-    future_resolve((U32)get_global_id(0), slots, mask, missing, n, inputs, stride, bytes);
-}
-#endif
 
 #undef FUTURE_FN
 #undef GLOBAL

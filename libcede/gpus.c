@@ -83,7 +83,6 @@ static int gpus_enter(struct cede_gpus *g, unsigned device, struct gpu_error *e)
     return r ? r : gpus_failed(g, g->cu.push(d->context), "make the context current", device, e);
 }
 
-/* Returns r. */
 static int gpus_leave(const struct cede_gpus *g, int r)
 {
     void *was;
@@ -145,7 +144,6 @@ static int gpus_find(struct cede_gpus *g, unsigned i, int ordinal, struct gpu_er
     return 0;
 }
 
-/* ordinal: -1: all. */
 static int gpus_start(struct cede_gpus *g, int ordinal, struct gpu_error *e)
 {
     int n = 1;
@@ -169,7 +167,7 @@ static int gpus_start(struct cede_gpus *g, int ordinal, struct gpu_error *e)
     return ordinal < 0 ? 0 : gpus_enter(g, 0, e) ?: gpus_leave(g, 0);
 }
 
-static int gpus_open(int ordinal, struct cede_gpus **out, struct gpu_error *e)
+int cede_gpus_open_one(int ordinal, struct cede_gpus **out, struct gpu_error *e)
 {
     struct cede_gpus *g = calloc(1, sizeof(*g));
     *out = NULL;
@@ -182,16 +180,6 @@ static int gpus_open(int ordinal, struct cede_gpus **out, struct gpu_error *e)
     else
         *out = g;
     return r;
-}
-
-int cede_gpus_open(struct cede_gpus **out, struct gpu_error *e)
-{
-    return gpus_open(-1, out, e);
-}
-
-int cede_gpus_open_one(int ordinal, struct cede_gpus **out, struct gpu_error *e)
-{
-    return gpus_open(ordinal, out, e);
 }
 
 void cede_gpus_close(struct cede_gpus *g)

@@ -98,7 +98,6 @@ static bool graph_captured_outside(const struct cede_graph *g)
     return g->cu.capturing(g->stream, &status) == 0 && status != 0;
 }
 
-/* Takes an entry's graph away, if it has one. */
 static void graph_drop(struct cede_graph *g, unsigned i)
 {
     struct graph_entry *e = &g->entries[i];
@@ -398,7 +397,6 @@ static void graph_error_text(const struct cede_graph *g, char *out, size_t size)
                  what == GRAPH_FAILED_STEP ? "run the step" : "launch the graph", batch, number);
 }
 
-/* A failure in words. */
 static int graph_failed(const struct cede_graph *g, int r)
 {
     char text[256] = "";

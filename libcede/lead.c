@@ -179,16 +179,12 @@ static void lead_free(struct lead *l)
 static bool lead_set_up(struct lead *l)
 {
     int least = 0, greatest = 0;
-    void *words = NULL;
-    if (l->cu.priorities(&least, &greatest) || l->cu.module_load(&l->module, cede_lead_ptx) ||
-        l->cu.module_function(&l->lead, l->module, "cede_lead") ||
-        l->cu.module_function(&l->tail, l->module, "cede_tail") ||
-        l->cu.stream_create(&l->stream, CUDA_STREAM_NONBLOCKING, greatest) ||
-        l->cu.host_alloc(&words, 3 * sizeof(uint32_t), CUDA_HOST_PORTABLE | CUDA_HOST_DEVICEMAP))
-        return false;
-    l->words = words;
-    l->words[0] = l->words[1] = l->words[2] = 0;
-    return l->cu.host_pointer(&l->gpu_words, words, 0) == 0;
+    struct gpu_error why;
+    return !l->cu.priorities(&least, &greatest) && !l->cu.module_load(&l->module, cede_lead_ptx) &&
+           !l->cu.module_function(&l->lead, l->module, "cede_lead") &&
+           !l->cu.module_function(&l->tail, l->module, "cede_tail") &&
+           !l->cu.stream_create(&l->stream, CUDA_STREAM_NONBLOCKING, greatest) &&
+           !cede_cuda_pinned(&l->cu, 3 * sizeof(uint32_t), (void **)&l->words, &l->gpu_words, &why);
 }
 
 int cede_lead_open(uint64_t keep_ns, struct lead **out)

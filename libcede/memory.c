@@ -233,10 +233,9 @@ static int memory_fill(struct cede_memory *m)
     struct cede_memory_config *c = &m->config;
     int r =
         c->flags & CEDE_MEMORY_NO_GPU ? -ENODEV : cede_gpus_open_one(c->device, &m->gpu, &m->error);
-    if (r && m->error.text[0] && (r != -ENODEV || !c->total_bytes))
-        return cede_fail(r, "%s", m->error.text);
     if (r && (r != -ENODEV || !c->total_bytes))
-        return SAY(r, {-ENODEV, "total_bytes is 0, and no GPU is used: set it"});
+        return m->error.text[0] ? cede_fail(r, "%s", m->error.text)
+                                : SAY(r, {-ENODEV, "total_bytes is 0, and no GPU is used: set it"});
     uint64_t there = m->gpu ? cede_gpus_memory(m->gpu, 0) : c->total_bytes;
     c->total_bytes = c->total_bytes ? min_u64(c->total_bytes, there) : there;
     if (!c->reserve_bytes)
@@ -258,20 +257,18 @@ CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct ce
     static bool watching; /* forks */
     struct cede_memory_config c;
     struct cede_memory *m = cede_memory_table;
-    int r = 0;
     LONG_CALL(GIVEN(out));
     *out = NULL;
     cede_memory_defaults(&c);
     c = config ? *config : c;
     if (!memory_config_valid(&c))
         return -EINVAL;
-    pthread_mutex_lock(&handles_lock);
+    HOLD(&handles_lock);
     while (m < cede_memory_table + CEDE_MEMORIES_MAX && m->open) /* written under both locks */
         m++;
-    if (m == cede_memory_table + CEDE_MEMORIES_MAX)
-        r = -EMFILE;
-    else if (!watching)
-        r = -pthread_atfork(NULL, NULL, memory_in_child);
+    int r = m == cede_memory_table + CEDE_MEMORIES_MAX ? -EMFILE
+            : watching                                 ? 0
+                       : -pthread_atfork(NULL, NULL, memory_in_child);
     watching |= r == 0;
     if (r == 0) {
         m->config = c;
@@ -279,27 +276,24 @@ CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct ce
         if (r)
             memory_empty(m);
     }
-    if (r == 0) {
-        pthread_mutex_lock(&m->lock);
-        m->generation++;
-        m->open = true;
-        cede_memory_sample(m, true);
-        m->pressure = m->s->pressure;
-        pthread_mutex_unlock(&m->lock);
-        *out = m;
-    }
-    pthread_mutex_unlock(&handles_lock);
-    return SAY(r, {-EMFILE, "CEDE_MEMORIES_MAX are open: close one"});
+    if (r)
+        return SAY(r, {-EMFILE, "CEDE_MEMORIES_MAX are open: close one"});
+    pthread_mutex_lock(&m->lock);
+    m->generation++;
+    m->open = true;
+    cede_memory_sample(m, true);
+    m->pressure = m->s->pressure;
+    pthread_mutex_unlock(&m->lock);
+    *out = m;
+    return cede_succeed();
 }
 
 CEDE_API int cede_memory_close(struct cede_memory *m)
 {
     LONG_CALL(ALWAYS);
-    pthread_mutex_lock(&handles_lock);
-    if (cede_memory_enter(m) < 0) {
-        pthread_mutex_unlock(&handles_lock);
+    HOLD(&handles_lock);
+    if (cede_memory_enter(m) < 0)
         return -EINVAL;
-    }
     m->open = false;
     m->generation++;
     for (uint32_t i = 0; i < m->config.capacity; i++) {
@@ -310,7 +304,6 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
         pthread_cond_wait(&m->left, &m->lock);
     pthread_mutex_unlock(&m->lock);
     memory_empty(m);
-    pthread_mutex_unlock(&handles_lock);
     return 0;
 }
 
@@ -319,9 +312,7 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
 CEDE_API int cede_memory_pressure(struct cede_memory *m)
 {
     LONG_CALL(ALWAYS);
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     cede_memory_sample(m, false);
     r = m->open ? m->s->pressure : -ESHUTDOWN;
     return cede_memory_leave(m, r);
@@ -331,9 +322,7 @@ CEDE_API int cede_memory_get_statistics(struct cede_memory *m, struct cede_memor
                                         size_t size)
 {
     CALL(GIVEN(out) && SIZED(size, *out));
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     *out = *m->s;
     _Static_assert(sizeof(out->error) == sizeof(m->error.text), "one length");
     memcpy(out->error, m->error.text, sizeof(out->error));
@@ -383,9 +372,7 @@ CEDE_API int cede_memory_users(struct cede_memory *m, struct cede_memory_user *u
 {
     struct cede_memory_user v[USERS_MAX];
     LONG_CALL(n == 0 || GIVEN(users));
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     r = memory_users(m, v);
     if (r > 0 && n)
         memcpy(users, v, min_u64(min_u64((uint64_t)r, n), USERS_MAX) * sizeof(*v));
@@ -398,9 +385,7 @@ CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
     struct cede_memory_user v[USERS_MAX];
     size_t at = 0;
     LONG_CALL(GIVEN(text) && IS(size, "size is 0: give that of the text"));
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     cede_memory_sample(m, false);
     int n = m->open ? memory_users(m, v) : 0;
     bool open = m->open;

@@ -60,6 +60,10 @@ extern struct cede_memory cede_memory_table[CEDE_MEMORIES_MAX];
 
 /* 0: open, and its lock is held. -EINVAL, -ESHUTDOWN. */
 int cede_memory_enter(struct cede_memory *m);
+#define ENTER(m)                                                                                   \
+    int r = cede_memory_enter(m);                                                                  \
+    if (r)                                                                                         \
+    return r
 /* Gives up the lock for a call of the driver or the daemon, and takes it again. The handle may be
  * closed meanwhile, but what it has stays until then. */
 void cede_memory_step_out(struct cede_memory *m);

@@ -165,9 +165,7 @@ static bool memory_has(const struct cede_memory *m, const struct cede_reservatio
 CEDE_API int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes)
 {
     LONG_CALL(ALWAYS);
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     cede_memory_sample(m, false);
     if (m->open && m->stale && !cede_rooms_fits(m->rooms, bytes))
         cede_memory_sample(m, true);
@@ -179,9 +177,7 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_tim
 {
     uint64_t id;
     LONG_CALL(TIMEOUT(timeout_us) && GIVEN(out) && MEMORY_SOME(bytes));
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     r = memory_wait(m, cede_owner_here(), bytes, memory_until(m, timeout_us), &id);
     if (r == 0)
         *out = memory_reservation(m, id, bytes);
@@ -285,9 +281,7 @@ CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reser
                                   uint64_t bytes, cede_timeout timeout_us, uint64_t *address)
 {
     LONG_CALL(TIMEOUT(timeout_us) && GIVEN(address) && MEMORY_SOME(bytes));
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     struct allocation *a = m->gpu ? calloc(1, sizeof(*a)) : NULL;
     if (!a)
         r = m->gpu ? -ENOMEM : -ENODEV;
@@ -306,9 +300,7 @@ CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
 {
     const struct allocation key = {.address = address};
     LONG_CALL(ALWAYS);
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     void *node = tfind(&key, &m->allocations, cede_memory_compare);
     if (!node) {
         pthread_mutex_unlock(&m->lock);
@@ -458,9 +450,7 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
     LONG_CALL(TIMEOUT(timeout_us) && GIVEN(lease) && GIVEN(room) &&
               IS(nranges <= CEDE_RANGES_MAX, "%u ranges: give at most CEDE_RANGES_MAX", nranges) &&
               (nranges == 0 || GIVEN(ranges)));
-    int r = cede_memory_enter(m);
-    if (r)
-        return r;
+    ENTER(m);
     r = cede_lease_check(p, CEDE_ONLY_DEVICE(m->config.device), kernel,
                          shape); /* not after a wait */
     if (r == 0)

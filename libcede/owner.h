@@ -18,7 +18,8 @@ struct lease_owner {
     atomic_bool has; /* it has had a lease */
 };
 
-/* The owners whose tasks a thread runs, innermost first. */
+/* The owners whose tasks a thread runs, innermost first; in error.c, where what a thread is in is.
+ */
 struct owner_frame {
     struct lease_owner *owner;
     const struct owner_frame *outer;

@@ -274,9 +274,8 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
     pthread_mutex_lock(&q->lock);
     int r = q->shut ? -ESHUTDOWN : queue_submit(q, request, preferred, ticket, cede_clock_now_ns());
     pthread_mutex_unlock(&q->lock);
-    if (r == -EBUSY)
-        return cede_fail(r, "%s", cede_queue_text(ticket->answer));
-    return SAY(r, {-ESHUTDOWN, "the queue is shut down: open another"});
+    return SAY(r, {-EBUSY, cede_queue_text(ticket->answer)},
+               {-ESHUTDOWN, "the queue is shut down: open another"});
 }
 
 /* A waiting request has been taken out. */

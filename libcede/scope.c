@@ -172,7 +172,6 @@ CEDE_API int cede_scope_open(struct cede_scope **out, struct cede_scope *parent,
     return 0;
 }
 
-/* A failure in words. */
 static int scope_say(int r)
 {
     return SAY(r, {-EBUSY, "the scope was joined: open another"},
@@ -220,7 +219,6 @@ static bool scope_inside(const struct cede_scope *s)
     return false;
 }
 
-/* Sleeps until something changes, or the deadline. */
 static void scope_sleep_locked(struct cede_scope *s)
 {
     if (s->owner.deadline_ns == TIME_NEVER || s->result) {

@@ -1,6 +1,7 @@
 /* libcede: the loop that runs work in slices; see cede/slice.h. No thread, no lock: all state is of
  * one call, or the caller's. How large slices are is pure/slice_size.c's. */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -81,11 +82,20 @@ static struct slice *slice_at(struct slice_run *s, uint64_t number)
     return &s->ring[number % RING];
 }
 
+__attribute__((format(printf, 3, 4))) static int slice_fail(struct slice_run *s, int r,
+                                                            const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->progress->error, sizeof(s->progress->error), format, args);
+    va_end(args);
+    return r;
+}
+
 static int slice_driver_failed(struct slice_run *s)
 {
-    snprintf(s->progress->error, sizeof(s->progress->error),
-             "%s: go on from the latest checkpoint, in a new process", s->error.text);
-    return -EIO;
+    return slice_fail(s, -EIO, "%s: go on from the latest checkpoint, in a new process",
+                      s->error.text);
 }
 
 static int slice_mark(struct slice_run *s, void *event)
@@ -110,13 +120,10 @@ static int slice_launch(struct slice_run *s)
     if (!now->follows && slice_mark(s, now->mark[BEGIN]) < 0)
         return slice_driver_failed(s);
     int r = c->launch(c->arg, s->launched, now->count, s->stream);
-    if (r) {
-        snprintf(s->progress->error, sizeof(s->progress->error),
-                 "`launch` returned %d for %llu elements from %llu on: %s", r,
-                 (unsigned long long)now->count, (unsigned long long)s->launched,
-                 cede_errno_words(r));
-        return cede_returned(r);
-    }
+    if (r)
+        return slice_fail(
+            s, cede_returned(r), "`launch` returned %d for %llu elements from %llu on: %s", r,
+            (unsigned long long)now->count, (unsigned long long)s->launched, cede_errno_words(r));
     if (slice_mark(s, now->mark[END]) < 0)
         return slice_driver_failed(s);
     s->launched += now->count;
@@ -157,49 +164,42 @@ static int slice_finish(struct slice_run *s)
 
 enum { GO_ON = 0, HOLD = 1 }; /* or a negative errno: stop */
 
+/* Whether the run has waited since then, which is now if it is 0, for no longer than it may. */
+static bool slice_waits(const struct slice_run *s, uint64_t now, uint64_t *since)
+{
+    *since = *since ? *since : now;
+    return now < timeout_end(s->config->patience_us, *since, PATIENCE_US);
+}
+
 /* Whether a lease displaces the run's. Nothing has to be given back for that, so a run that has
  * waited for as long as it may does not stop: it has a slice in between. */
 static bool slice_displaced(struct slice_run *s, uint64_t now)
 {
-    if (!cede_lease_wanted(s->config->lease)) {
-        s->displaced_ns = 0;
-        return false;
-    }
-    s->displaced_ns = s->displaced_ns ? s->displaced_ns : now;
-    if (now < timeout_end(s->config->patience_us, s->displaced_ns, PATIENCE_US))
+    if (cede_lease_wanted(s->config->lease) && slice_waits(s, now, &s->displaced_ns))
         return true;
     s->displaced_ns = 0;
     return false;
 }
 
-/* Whether a slice may begin. */
 static int slice_look(struct slice_run *s)
 {
     const struct cede_slice_config *c = s->config;
-    char *error = s->progress->error;
-    const size_t room = sizeof(s->progress->error);
-    if (cede_scope_cancelled(c->scope) || owner_stopped(cede_owner_here())) {
-        snprintf(
-            error, room,
-            "the scope is cancelled, or its time-out has passed: call again in another to go on");
-        return -ECANCELED;
-    }
+    if (cede_scope_cancelled(c->scope) || owner_stopped(cede_owner_here()))
+        return slice_fail(s, -ECANCELED,
+                          "the scope is cancelled, or its time-out has passed: call again in "
+                          "another to go on");
     uint64_t now = s->deadline_ns != TIME_NEVER || c->cede || c->lease ? cede_clock_now_ns() : 0;
-    if (now >= s->deadline_ns) {
-        snprintf(error, room, "the time-out has passed: call again to go on");
-        return -ETIMEDOUT;
-    }
+    if (now >= s->deadline_ns)
+        return slice_fail(s, -ETIMEDOUT, "the time-out has passed: call again to go on");
     if (!cede_wanted(c->cede)) {
         s->wanted_ns = 0;
         return slice_displaced(s, now) ? HOLD : GO_ON;
     }
-    s->wanted_ns = s->wanted_ns ? s->wanted_ns : now;
-    if (now < timeout_end(c->patience_us, s->wanted_ns, PATIENCE_US))
+    if (slice_waits(s, now, &s->wanted_ns))
         return HOLD;
-    snprintf(error, room,
-             "a job of a higher class waits: free what it may need, and call again when "
-             "cede_wanted() is 0");
-    return -EAGAIN;
+    return slice_fail(s, -EAGAIN,
+                      "a job of a higher class waits: free what it may need, and call "
+                      "again when cede_wanted() is 0");
 }
 
 static int slice_save(struct slice_run *s)
@@ -210,11 +210,9 @@ static int slice_save(struct slice_run *s)
     if (!c->save || p->saved == p->done)
         return 0;
     int r = c->save(c->arg, p->done);
-    if (r) {
-        snprintf(p->error, sizeof(p->error), "`save` returned %d after %llu elements: %s", r,
-                 (unsigned long long)p->done, cede_errno_words(r));
-        return cede_returned(r);
-    }
+    if (r)
+        return slice_fail(s, cede_returned(r), "`save` returned %d after %llu elements: %s", r,
+                          (unsigned long long)p->done, cede_errno_words(r));
     p->saved = p->done;
     s->saved_ns = cede_clock_now_ns();
     return 0;
@@ -307,15 +305,14 @@ static int slice_run(const struct cede_slice_config *config, struct cede_slice_p
         return 0;
     int r = slice_open(&s);
     if (r < 0) {
-        snprintf(progress->error, sizeof(progress->error), "%s",
-                 r == -ENOMEM    ? "no memory"
-                 : r == -EIO     ? s.error.text
-                 : config->flags ? "libOpenCL.so.1 cannot be opened: install an OpenCL "
-                                   "loader, such as the package ocl-icd-libopencl1"
-                                 : "there is no CUDA, or no context is current: create one "
-                                   "in this thread first, or set CEDE_SLICE_NO_GPU");
         slice_close(&s);
-        return r;
+        return slice_fail(&s, r, "%s",
+                          r == -ENOMEM    ? "no memory"
+                          : r == -EIO     ? s.error.text
+                          : config->flags ? "libOpenCL.so.1 cannot be opened: install an OpenCL "
+                                            "loader, such as the package ocl-icd-libopencl1"
+                                          : "there is no CUDA, or no context is current: create "
+                                            "one in this thread first, or set CEDE_SLICE_NO_GPU");
     }
     s.launched = progress->done;
     s.saved_ns = cede_clock_now_ns();

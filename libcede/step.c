@@ -117,9 +117,9 @@ static int step_set_up(struct cede_step_loop *l)
     l->stream = c->stream ? c->stream : l->own;
     for (unsigned i = 0; r == 0 && i <= c->depth; i++)
         r = step_set_up_lane(l, &l->lanes[i], &e);
-    return r == -EIO ? cede_fail(r, "%s", e.text)
-                     : SAY(r, {-ENOSYS, "there is no CUDA, or no context is current: create one "
-                                        "first, or set CEDE_STEP_NO_GPU"});
+    return SAY(r, {-EIO, e.text},
+               {-ENOSYS, "there is no CUDA, or no context is current: create one first, or set "
+                         "CEDE_STEP_NO_GPU"});
 }
 
 static bool step_valid(const struct cede_step_config *c)
@@ -302,7 +302,6 @@ static bool step_has_run(struct cede_step_loop *l, uint64_t number)
     return !n->marked || cede_cuda_passed(&l->cu, n->ended, &e) != 0;
 }
 
-/* Whether every step has run. */
 static bool step_stream_empty(struct cede_step_loop *l)
 {
     return !cede_order_running(l->order) || step_has_run(l, l->launched);
@@ -429,7 +428,6 @@ static int step_read_results(struct step_lane *n, struct gpu_error *e)
     return 0;
 }
 
-/* Its times on the GPU. */
 static void step_gpu_times(struct cede_step_loop *l, const struct step_lane *n, uint64_t *gpu,
                            uint64_t *gap)
 {
@@ -452,7 +450,6 @@ static void step_count(struct cede_step_loop *l, const struct cede_step *s)
     }
 }
 
-/* Waits for the oldest step and finishes it. */
 static int step_finish(struct cede_step_loop *l)
 {
     const struct order_step *o = cede_order_oldest(l->order);

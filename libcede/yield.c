@@ -22,11 +22,6 @@ struct asking {
     bool waits;         /* it is not done yet */
 };
 
-static struct asking asking_begin(struct cede *c)
-{
-    return (struct asking){.c = c, .began_ns = cede_clock_now_ns(), .sleep_ns = LOOK_MIN_NS};
-}
-
 /* -ENOTCONN: there is no daemon, nor has one come while it could be expected. -EAGAIN: to be asked
  * anew, from the start. */
 static int asking_ask(struct asking *a, struct link_ask ask)
@@ -44,23 +39,16 @@ static int asking_ask(struct asking *a, struct link_ask ask)
     return now - a->gone_ns < GONE_NS ? -EAGAIN : r;
 }
 
-static bool asking_in_vain(const struct asking *a)
-{
-    return a->silent_ns && cede_clock_now_ns() - a->silent_ns >= SILENT_NS;
-}
-
 static void asking_sleep(struct asking *a, uint64_t left_ns)
 {
-    const uint64_t ns = a->sleep_ns < left_ns ? a->sleep_ns : left_ns;
-    cede_clock_sleep_ns(ns);
-    a->sleep_ns += a->sleep_ns / 4;
-    a->sleep_ns = a->sleep_ns < LOOK_MAX_NS ? a->sleep_ns : LOOK_MAX_NS;
+    cede_clock_sleep_ns(min_u64(a->sleep_ns, left_ns));
+    a->sleep_ns = min_u64(a->sleep_ns + a->sleep_ns / 4, LOOK_MAX_NS);
 }
 _Static_assert(LINK_PAUSE == CEDE_YIELD_PAUSE && LINK_MEMORY == CEDE_YIELD_MEMORY, "same flags");
 
 static int job_yield(struct cede *c, unsigned flags)
 {
-    struct asking a = asking_begin(c);
+    struct asking a = {.c = c, .began_ns = cede_clock_now_ns(), .sleep_ns = LOOK_MIN_NS};
     struct link_ask ask = {.op = LINK_YIELD, .flags = flags};
     for (;;) {
         const bool look = ask.flags & LINK_LOOK;
@@ -68,7 +56,9 @@ static int job_yield(struct cede *c, unsigned flags)
         if (r == 0 && !a.waits)
             return 0;
         const bool again = r == 0 || r == -EAGAIN || r == -EINPROGRESS || (r == -EBUSY && !look);
-        if (!again || asking_in_vain(&a) || (r < 0 && cede_clock_now_ns() - a.began_ns >= BUSY_NS))
+        const uint64_t now = cede_clock_now_ns();
+        const bool in_vain = a.silent_ns && now - a.silent_ns >= SILENT_NS;
+        if (!again || in_vain || (r < 0 && now - a.began_ns >= BUSY_NS))
             return r == -EAGAIN || r == -EINPROGRESS ? -ENOTCONN : r;
         ask.flags = flags | (r == 0 || (look && r == -EINPROGRESS) ? LINK_LOOK : 0);
         asking_sleep(&a, UINT64_MAX);
@@ -90,7 +80,7 @@ CEDE_API int cede_job_yield(struct cede *c, unsigned flags)
 static int job_acquire(struct cede *c, cede_timeout timeout_us)
 {
     int r;
-    struct asking a = asking_begin(c);
+    struct asking a = {.c = c, .began_ns = cede_clock_now_ns(), .sleep_ns = LOOK_MIN_NS};
     const uint64_t end_ns = timeout_end(timeout_us, a.began_ns, CEDE_TIMEOUT_FOREVER);
     for (;;) {
         uint64_t left_us = saturating_sub(end_ns, cede_clock_now_ns()) / NSEC_PER_USEC;

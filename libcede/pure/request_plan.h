@@ -11,6 +11,7 @@
 #include "libcede/pure/requests.h"
 #include "libcede/pure/times.h"
 
+/* At first without a batch, and due_ns and slack_ns TIME_NEVER. */
 struct request_plan {
     const struct request *first; /* of the current batch; NULL: there is none yet */
     uint32_t n;                  /* its size */
@@ -18,7 +19,7 @@ struct request_plan {
     uint64_t run_ns;             /* how long it runs */
     uint64_t due_ns;             /* earliest deadline that it meets */
     uint64_t slack_ns;           /* by which all may begin later without missing a deadline more */
-    uint32_t lanes;
+    uint32_t lanes;              /* at most CEDE_QUEUE_BATCHES_MAX */
     uint64_t end_ns[CEDE_QUEUE_BATCHES_MAX]; /* of each lane's last batch */
 };
 
@@ -60,19 +61,6 @@ static inline bool request_before(enum cede_queue_policy policy, const struct re
     if (policy == CEDE_LAXITY && request_latest_start(a) != request_latest_start(b))
         return request_latest_start(a) < request_latest_start(b);
     return a->arrival_ns < b->arrival_ns;
-}
-
-static inline void request_plan_begin(struct request_plan *p)
-{
-    p->first = NULL;
-    p->n = p->lane = p->lanes = 0;
-    p->due_ns = p->slack_ns = TIME_NEVER;
-}
-
-/* One more lane, which is free from then on; at most CEDE_QUEUE_BATCHES_MAX. */
-static inline void request_plan_lane(struct request_plan *p, uint64_t free_ns)
-{
-    p->end_ns[p->lanes++] = free_ns;
 }
 
 /* Adds the next request. True: it meets its deadline, whatever is added later. */

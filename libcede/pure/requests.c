@@ -137,15 +137,17 @@ static void requests_plan(struct request_plan *p, const struct requests *r, cons
                           uint32_t min_lanes, uint64_t now_ns)
 {
     uint32_t left = d->running;
-    request_plan_begin(p);
+    p->first = NULL;
+    p->n = p->lane = p->lanes = 0;
+    p->due_ns = p->slack_ns = TIME_NEVER;
     for (uint32_t i = 0; left && i < r->c.batches; i++) {
         if (TAILQ_EMPTY(&d->slots[i].batch))
             continue;
-        request_plan_lane(p, max_u64(now_ns, d->slots[i].end_ns));
+        p->end_ns[p->lanes++] = max_u64(now_ns, d->slots[i].end_ns);
         left--;
     }
     while (p->lanes < d->lanes || p->lanes < min_lanes)
-        request_plan_lane(p, now_ns);
+        p->end_ns[p->lanes++] = now_ns;
 }
 
 /* ---- admission and placement ----------------------------------------------------------------- */

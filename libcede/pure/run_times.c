@@ -10,14 +10,13 @@
 #include "libcede/pure/times.h"
 
 #define KINDS      256U
-#define WAYS       8U    /* slots that a kind may be in */
 #define WHOLE      1000U /* of ratios */
 #define MARGIN_MAX (1000U * WHOLE)
 #define SIZES      8U /* of batches, learned apart: 1, 2, 3 to 4, 5 to 8 ... 65 to 128 */
 
 /* Batches of one model and shape. */
 struct run_kind {
-    uint64_t key, used;       /* used: tick; 0: the slot is free */
+    struct keyed;
     uint64_t usual_ns[SIZES]; /* medians; 0: not known */
     uint32_t refused;         /* requests since a batch ran */
     struct run_time line;
@@ -39,17 +38,9 @@ struct run_times *cede_run_times_new(double quantile)
     return t;
 }
 
-/* SplitMix64's finalizer (Steele, Lea, Flood 2014). */
-static uint64_t run_times_mix(uint64_t h)
-{
-    h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9U;
-    h = (h ^ (h >> 27)) * 0x94d049bb133111ebU;
-    return h ^ (h >> 31);
-}
-
 uint64_t cede_run_times_key(uint32_t model, uint64_t shape)
 {
-    return run_times_mix(run_times_mix(shape) + model + 1);
+    return (shape + 1) * 0x9e3779b97f4a7c15U + model;
 }
 
 /* run_ns: the usual time of the smallest batches seen. each_ns: such that larger batches seen took
@@ -72,21 +63,17 @@ static void run_times_fit(struct run_kind *g, uint64_t expected_ns)
     g->line.each_ns = batches ? min_u64(each_ns, run_ns) : run_ns;
 }
 
-/* The kind's slot, or that of the least recently used of those that share its slots. */
 static struct run_kind *run_times_kind(struct run_times *t, uint64_t key, uint64_t expected_ns)
 {
-    struct run_kind *take = &t->kinds[key % KINDS];
-    for (unsigned i = 0; i < WAYS; i++) {
-        struct run_kind *g = &t->kinds[(key + i) % KINDS];
-        if (g->used && g->key == key) {
-            g->used = ++t->tick;
-            return g;
-        }
-        take = g->used < take->used ? g : take;
+    bool found = false;
+    struct run_kind *g =
+        (struct run_kind *)cede_keyed_find(t->kinds, KINDS, sizeof(*g), key, &found);
+    if (!found) {
+        *g = (struct run_kind){.key = key};
+        run_times_fit(g, expected_ns);
     }
-    *take = (struct run_kind){.key = key, .used = ++t->tick};
-    run_times_fit(take, expected_ns);
-    return take;
+    g->used = ++t->tick;
+    return g;
 }
 
 struct run_time cede_run_times_get(struct run_times *t, uint64_t key, uint64_t expected_ns)

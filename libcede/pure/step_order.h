@@ -32,7 +32,6 @@ int cede_order_leave(struct step_order *o, uint64_t id, int reason);
  * -ECANCELED. */
 void cede_order_expire(struct step_order *o, uint64_t now_ns,
                        int (*stopped)(const struct cede_scope *scope));
-/* All leave. */
 void cede_order_leave_all(struct step_order *o, int reason);
 /* Forgets a request that has left and that no step has. *slot: of its id. False: there is none. */
 bool cede_order_take_left(struct step_order *o, void **user, int *reason, uint32_t *slot);

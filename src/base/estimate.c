@@ -2,7 +2,6 @@
 #include "base/estimate.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/buckets.h"
@@ -51,7 +50,7 @@ uint64_t cede_estimate_typical(const struct estimate *e, double q, uint64_t unkn
 }
 
 struct slot {
-    uint64_t key, used;
+    struct keyed;
     struct estimate e;
 };
 
@@ -79,29 +78,34 @@ void cede_estimates_free(struct estimates *s)
     free(s);
 }
 
-/* The slot of a key; if it has none, the slot to take. splitmix64's finalizer spreads keys. */
-static uint32_t find(const struct estimates *s, uint64_t key, bool *found)
+/* splitmix64's finalizer spreads keys. */
+struct keyed *cede_keyed_find(void *all, uint32_t n, size_t bytes, uint64_t key, bool *found)
 {
     uint64_t h = key;
     h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9U;
     h = (h ^ (h >> 27)) * 0x94d049bb133111ebU;
     h ^= h >> 31;
-    uint32_t at = (uint32_t)(h % s->n), take = at;
-    for (uint32_t i = 0; i < WAYS && i < s->n; i++) {
-        uint32_t p = (at + i) % s->n;
-        *found = s->slots[p].used && s->slots[p].key == key;
+    struct keyed *take = NULL;
+    for (uint32_t i = 0; i < WAYS && i < n; i++) {
+        struct keyed *k = (struct keyed *)((char *)all + (h % n + i) % n * bytes);
+        *found = k->used && k->key == key;
         if (*found)
-            return p;
-        if (s->slots[p].used < s->slots[take].used)
-            take = p;
+            return k;
+        if (!take || k->used < take->used)
+            take = k;
     }
     return take;
+}
+
+static struct slot *estimates_find(const struct estimates *s, uint64_t key, bool *found)
+{
+    return (struct slot *)cede_keyed_find((void *)s->slots, s->n, sizeof(s->slots[0]), key, found);
 }
 
 void cede_estimates_add(struct estimates *s, uint64_t key, uint64_t run_ns)
 {
     bool found = false;
-    struct slot *p = &s->slots[find(s, key, &found)];
+    struct slot *p = estimates_find(s, key, &found);
     if (!found)
         *p = (struct slot){.key = key};
     p->used = ++s->tick;
@@ -111,6 +115,6 @@ void cede_estimates_add(struct estimates *s, uint64_t key, uint64_t run_ns)
 uint64_t cede_estimates_get(const struct estimates *s, uint64_t key, double q, uint64_t unknown_ns)
 {
     bool found = false;
-    uint32_t p = find(s, key, &found);
-    return found ? cede_estimate_get(&s->slots[p].e, q, unknown_ns) : unknown_ns;
+    const struct slot *p = estimates_find(s, key, &found);
+    return found ? cede_estimate_get(&p->e, q, unknown_ns) : unknown_ns;
 }

@@ -11,6 +11,8 @@
 #ifndef CEDE_BASE_ESTIMATE_H
 #define CEDE_BASE_ESTIMATE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define EST_BUCKETS 496U /* all of uint64_t */
@@ -31,6 +33,13 @@ uint64_t cede_estimate_get(const struct estimate *e, double q, uint64_t unknown_
  * more than four times the median. What held up one run, such as the loading of a kernel or another
  * program, says nothing about the next; a quantile near 1 of few runs would be that one run. */
 uint64_t cede_estimate_typical(const struct estimate *e, double q, uint64_t unknown_ns);
+
+/* Of n structs of so many bytes, kept by key, which begin with this: the one of a key, or of the
+ * few that it may be in the one used least recently, which is to be taken for it. */
+struct keyed {
+    uint64_t key, used; /* used: a tick that rises with each use; 0: the struct is free */
+};
+struct keyed *cede_keyed_find(void *all, uint32_t n, size_t bytes, uint64_t key, bool *found);
 
 /* Estimators by key. A new key replaces, of the few keys whose slots it may use, the one that got a
  * sample least recently. */

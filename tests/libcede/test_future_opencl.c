@@ -30,10 +30,21 @@ static cl_context context;
 static cl_command_queue queue;
 static cl_kernel place, store, resolve;
 
+static const char kernels[] =
+    "__kernel void cede_future_place(__global uint *place, uint tag, uint n)"
+    "{future_place(place, tag, n);}"
+    "__kernel void cede_future_store(__global struct future_slot *slots, uint mask,"
+    " __global const uint *place, uint tag, uint n, __global const char *values, long stride,"
+    " uint bytes)"
+    "{future_store(get_global_id(0), slots, mask, place, tag, n, values, stride, bytes);}"
+    "__kernel void cede_future_resolve(__global const struct future_slot *slots, uint mask,"
+    " __global uint *missing, uint n, __global char *inputs, long stride, uint bytes)"
+    "{future_resolve(get_global_id(0), slots, mask, missing, n, inputs, stride, bytes);}";
+
 static void begin(const char *path)
 {
     static char text[16384];
-    const char *source = text;
+    const char *source[] = {text, kernels};
     cl_platform_id platform;
     cl_device_id device;
     cl_int r;
@@ -50,7 +61,7 @@ static void begin(const char *path)
     OK(r);
     queue = clCreateCommandQueue(context, device, 0, &r);
     OK(r);
-    cl_program p = clCreateProgramWithSource(context, 1, &source, NULL, &r);
+    cl_program p = clCreateProgramWithSource(context, 2, source, NULL, &r);
     OK(r);
     OK(clBuildProgram(p, 1, &device, "-cl-std=CL1.2", NULL, NULL));
     place = clCreateKernel(p, "cede_future_place", &r);
