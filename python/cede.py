@@ -446,6 +446,16 @@ class _PoolConfig(ctypes.Structure):
                     ("displace", ctypes.c_uint), ("reserved", ctypes.c_uint), ("cede", ctypes.c_void_p)]
 
 
+class LeaseWaits(Figures):
+    """How many leases waited for one thing, and how long."""
+    _fields_ = [(n, ctypes.c_uint64) for n in ("leases", "total_us", "max_us")]
+
+
+class PoolWaits(Figures):
+    """By what leases waited for; `none`: they did not wait."""
+    _fields_ = [(n, LeaseWaits) for n in ("none", "class_", "limit", "occupancy", "memory", "utilization", "stream")]
+
+
 class PoolStatistics(Figures):
     """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest, as bytes."""
     _fields_ = [("devices", ctypes.c_uint), ("has_gpu", ctypes.c_int), ("utilization_percent", ctypes.c_int),
@@ -453,7 +463,7 @@ class PoolStatistics(Figures):
                 ("occupancy", ctypes.c_double), ("started", ctypes.c_uint64),
                 ("timed_out", ctypes.c_uint64), ("stolen", ctypes.c_uint64),
                 ("displaced", ctypes.c_uint64), ("busy_us", ctypes.c_uint64),
-                ("reserved", ctypes.c_uint64 * 4), ("error", ctypes.c_char * 128)]
+                ("waits", PoolWaits), ("reserved", ctypes.c_uint64 * 4), ("error", ctypes.c_char * 128)]
 
 _declare(pool_open="**", pool_close="p", pool_occupancy="psf", pool_kernel="psN", acquire="pis*q*", release="*",
          lease_wanted="*", pool_get_statistics="pi*N")
