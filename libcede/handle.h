@@ -43,6 +43,9 @@ struct cede {
 /* cede_request_end(). served: false: it met no deadline, however early it ends. */
 int cede_request_finish(struct cede *c, struct cede_request *in, bool served);
 
+/* What was decided on a lease: result 0, or why there is none. True: cede_link_check() is due. */
+bool cede_lease_report(struct cede *c, const struct lease_event *e, const char *kernel, int result);
+
 /* ---- link.c: only cede_link_set(), cede_link_room(), cede_link_ask(), and cede_link_check() that
  * waits, ever wait --- */
 

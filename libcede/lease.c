@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "base/cancel_guard.h"
+#include "base/probe.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
@@ -147,7 +148,7 @@ static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, 
     int r = !p->open ? -ESHUTDOWN : w->done && w->event.wait ? -ETIMEDOUT : 0;
     if (!r && !w->done) {
         r = owner_stopped(w->owner);
-        cede_leases_cancel(p->leases, id);
+        cede_leases_cancel(p->leases, id, cede_clock_now_ns(), &w->event);
         p->data[lease_slot(id)].waiter = NULL;
         lease_run_events(p, cede_clock_now_ns());
     }
@@ -261,7 +262,7 @@ static int lease_failed(const struct cede_pool *p, const struct lease_owner *own
                         enum lease_wait lacks)
 {
     static const char *const texts[] = {
-        [WAIT_QUEUE] = "other leases wait before it",
+        [WAIT_CLASS] = "other leases wait before it",
         [WAIT_COUNT] = "max_concurrent_streams leases are active",
         [WAIT_OCCUPANCY] = "the active leases fill the GPU, by max_total_occupancy",
         [WAIT_MEMORY] = "the GPU has too little free memory",
@@ -277,6 +278,19 @@ static int lease_failed(const struct cede_pool *p, const struct lease_owner *own
                          r == -EAGAIN ? "give a time-out" : "wait longer");
     return SAY(r, {-ESHUTDOWN, "the queue is shut down: stop asking"},
                {-ENOSPC, "the pool has `capacity` leases: release some, or open it with more"});
+}
+
+/* Reports how long a lease waited, and why. Once a second this looks for the daemon, so it gives up
+ * the lock. */
+static void lease_decided(struct cede_pool *p, const struct lease_event *e, const char *kernel,
+                          int result)
+{
+    PROBE(lease, kernel, e->waited_us, e->waited_for, e->occupancy, e->device, result);
+    if (!p->config.cede || !cede_lease_report(p->config.cede, e, kernel, result))
+        return;
+    cede_pool_step_out(p);
+    cede_link_check(p->config.cede, false);
+    cede_pool_step_in(p);
 }
 
 static int lease_acquire(struct cede_pool *p, struct lease_owner *owner, int device,
@@ -334,8 +348,11 @@ static int lease_acquire(struct cede_pool *p, struct lease_owner *owner, int dev
                                .device = (int)w.event.device,
                                .urgent = w.event.urgent,
                                .opaque = {pool, w.event.id}};
+    lease_decided(p, &w.event, kernel, 0);
     return 0;
 out:
+    if (w.event.id && p->open)
+        lease_decided(p, &w.event, kernel, r);
     if (mine.reported)
         cede_request_finish(p->config.cede, &mine.request, false);
     return lease_failed(p, owner, r, w.event.wait);

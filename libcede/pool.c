@@ -46,16 +46,7 @@ static void pool_empty(struct cede_pool *p)
     free(p->data);
     free(p->idle);
     free(p->kernels);
-    p->leases = NULL;
-    p->gpus = NULL;
-    p->devices = NULL;
-    p->data = NULL;
-    p->idle = NULL;
-    p->kernels = NULL;
-    p->started = 0;
-    p->polling = p->reading = false;
-    p->memory_ns = 0;
-    p->error.text[0] = '\0';
+    memset(&p->leases, 0, sizeof(*p) - offsetof(struct cede_pool, leases));
 }
 
 /* The parent's locks and streams are not the child's: its pools are closed, what they had is left
@@ -155,11 +146,6 @@ CEDE_API int cede_pool_open(const struct cede_pool_config *config, struct cede_p
     return SAY(r, {-EMFILE, "CEDE_POOLS_MAX pools are open: close one"});
 }
 
-static bool pool_valid(const struct cede_pool *p)
-{
-    return p >= cede_pool_table && p < cede_pool_table + CEDE_POOLS_MAX;
-}
-
 bool cede_pool_try_enter(struct cede_pool *p)
 {
     pthread_mutex_lock(&p->lock);
@@ -182,7 +168,7 @@ int cede_pool_closed(void)
 
 int cede_pool_enter(struct cede_pool *p)
 {
-    if (!pool_valid(p))
+    if (p < cede_pool_table || p >= cede_pool_table + CEDE_POOLS_MAX)
         return cede_fail(-EINVAL, "%p is no pool: give what cede_pool_open() has set", (void *)p);
     return cede_pool_try_enter(p) ? 0 : cede_pool_closed();
 }
@@ -294,6 +280,7 @@ CEDE_API int cede_pool_get_statistics(struct cede_pool *p, int device,
         .displaced = v.displaced,
         .busy_us = v.busy_ns / NSEC_PER_USEC,
     };
+    memcpy(out->waits, v.waits, sizeof(out->waits));
     _Static_assert(sizeof(out->error) == sizeof(p->error.text), "one length");
     memcpy(out->error, p->error.text, sizeof(out->error));
     pthread_mutex_unlock(&p->lock);

@@ -53,7 +53,7 @@ struct cede_pool {
     uint64_t generation;
     unsigned inside; /* threads that wait, or call the driver */
     struct cede_pool_config config;
-    struct leases *leases;
+    struct leases *leases;    /* from here on all is 0 while the pool is not open */
     struct cede_gpus *gpus;   /* the driver; NULL: none */
     struct pool_gpu *devices; /* config.devices */
     struct lease_data *data;

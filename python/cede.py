@@ -534,10 +534,20 @@ _PoolConfig = _struct("N size I flags devices capacity max_concurrent_streams st
                       "I displace reserved P client")
 
 
+class LeaseWaits(Figures):
+    """How many leases waited for one thing, and how long."""
+    _fields_ = _fields("Q leases total_us max_us")
+
+
+class PoolWaits(Figures):
+    """By what leases waited for; `none`: they did not wait."""
+    _fields_ = [(n, LeaseWaits) for n in ("none", "class_", "limit", "occupancy", "memory", "utilization", "stream")]
+
+
 class PoolStatistics(Figures):
     """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest, as bytes."""
     _fields_ = _fields("I devices i has_gpu utilization_percent I active waiting limit d occupancy"
-                       " Q started timed_out stolen displaced busy_us Q4 reserved c128 error")
+                       " Q started timed_out stolen displaced busy_us", ("waits", PoolWaits), "Q4 reserved c128 error")
 
 
 class Profile(Figures):

@@ -21,7 +21,8 @@ struct metric {
     const char *help;
 };
 
-/* object: the object of the job that has the key; NULL: the job itself. */
+/* object: the object of the job that has the key; NULL: the job itself. A value that is an object
+ * has a sample for each of its members, with the label "reason". */
 struct job_metric {
     struct metric m;
     const char *object, *key;
@@ -43,105 +44,56 @@ struct metrics_out {
     size_t jobs;
 };
 
+#define M(name, unit, kind, help)                                                                  \
+    {                                                                                              \
+        name, unit, kind, help                                                                     \
+    }
 static const struct job_metric job_metrics[] = {
-    {{"cede_job_known_seconds", "seconds", COUNTER, "Time since ceded knows the job."},
-     "counts",
-     "known_s",
-     1,
+    {M("cede_job_known_seconds", "seconds", COUNTER, "Time since ceded knows the job."), "counts",
+     "known_s", 1, AS_TOLD},
+    {M("cede_job_queued_seconds", "seconds", COUNTER, "Time waited for GPU memory."), "counts",
+     "queued_s", 1, AS_TOLD},
+    {M("cede_job_paused_seconds", "seconds", COUNTER, "Time paused."), "counts", "paused_s", 1,
      AS_TOLD},
-    {{"cede_job_queued_seconds", "seconds", COUNTER, "Time waited for GPU memory."},
-     "counts",
-     "queued_s",
-     1,
+    {M("cede_job_swapped_seconds", "seconds", COUNTER, "Time out of GPU memory or on the way."),
+     "counts", "swapped_s", 1, AS_TOLD},
+    {M("cede_job_swaps", NULL, COUNTER, "How often the job left GPU memory."), "counts", "swaps", 1,
      AS_TOLD},
-    {{"cede_job_paused_seconds", "seconds", COUNTER, "Time paused."},
-     "counts",
-     "paused_s",
-     1,
-     AS_TOLD},
-    {{"cede_job_swapped_seconds", "seconds", COUNTER, "Time out of GPU memory or on the way."},
-     "counts",
-     "swapped_s",
-     1,
-     AS_TOLD},
-    {{"cede_job_swaps", NULL, COUNTER, "How often the job left GPU memory."},
-     "counts",
-     "swaps",
-     1,
-     AS_TOLD},
-    {{"cede_swap_bytes", "bytes", COUNTER, "GPU memory moved to host memory."},
-     "counts",
-     "swapped_out_bytes",
-     1,
-     AS_TOLD},
-    {{"cede_job_memory_bytes", "bytes", GAUGE, "GPU memory of the job."},
-     NULL,
-     "memory_bytes",
-     1,
+    {M("cede_swap_bytes", "bytes", COUNTER, "GPU memory moved to host memory."), "counts",
+     "swapped_out_bytes", 1, AS_TOLD},
+    {M("cede_job_memory_bytes", "bytes", GAUGE, "GPU memory of the job."), NULL, "memory_bytes", 1,
      ZERO_IS_UNKNOWN},
-    {{"cede_job_swapped_bytes", "bytes", GAUGE, "GPU memory of the job that is in host memory."},
-     NULL,
-     "swapped_bytes",
-     1,
-     ABSENT_IS_ZERO},
-    {{"cede_job_busy_ratio", "ratio", GAUGE, "GPU time lately; 1 is a whole GPU."},
-     NULL,
-     "busy",
-     1,
+    {M("cede_job_swapped_bytes", "bytes", GAUGE, "GPU memory of the job that is in host memory."),
+     NULL, "swapped_bytes", 1, ABSENT_IS_ZERO},
+    {M("cede_job_busy_ratio", "ratio", GAUGE, "GPU time lately; 1 is a whole GPU."), NULL, "busy",
+     1, AS_TOLD},
+    {M("cede_job_speed_ratio", "ratio", GAUGE,
+       "Speed beside the others in the MPS server; 1 is as alone."),
+     "mps", "speed", 1, AS_TOLD},
+    {M("cede_job_speed_error_ratio", "ratio", GAUGE,
+       "Standard deviation of cede_job_speed_ratio; above 0.15 it says nothing."),
+     "mps", "speed_error", 1, AS_TOLD},
+    {M("cede_job_processes", NULL, GAUGE, "Processes of the job that use a GPU."), NULL,
+     "processes", 1, AS_TOLD},
+    {M("cede_job_requests", NULL, COUNTER, "Requests begun, as the job's programs reported."),
+     "requests", "begun", 1, AS_TOLD},
+    {M("cede_job_requests_ended", NULL, COUNTER, "Requests ended."), "requests", "ended", 1,
      AS_TOLD},
-    {{"cede_job_speed_ratio", "ratio", GAUGE,
-      "Speed beside the others in the MPS server; 1 is as alone."},
-     "mps",
-     "speed",
-     1,
-     AS_TOLD},
-    {{"cede_job_speed_error_ratio", "ratio", GAUGE,
-      "Standard deviation of cede_job_speed_ratio; above 0.15 it says nothing."},
-     "mps",
-     "speed_error",
-     1,
-     AS_TOLD},
-    {{"cede_job_processes", NULL, GAUGE, "Processes of the job that use a GPU."},
-     NULL,
-     "processes",
-     1,
-     AS_TOLD},
-    {{"cede_job_requests", NULL, COUNTER, "Requests begun, as the job's programs reported."},
-     "requests",
-     "begun",
-     1,
-     AS_TOLD},
-    {{"cede_job_requests_ended", NULL, COUNTER, "Requests ended."},
-     "requests",
-     "ended",
-     1,
-     AS_TOLD},
-    {{"cede_job_requests_due", NULL, COUNTER, "Requests ended that had a deadline."},
-     "requests",
-     "due",
-     1,
-     AS_TOLD},
-    {{"cede_job_requests_met", NULL, COUNTER, "Requests ended that met their deadline."},
-     "requests",
-     "met",
-     1,
-     AS_TOLD},
-    {{"cede_job_requests_open", NULL, GAUGE, "Requests begun and not ended."},
-     "requests",
-     "open",
-     1,
-     AS_TOLD},
-    {{"cede_job_deadline_seconds", "seconds", GAUGE, "Time allowed for each burst of GPU work."},
-     NULL,
-     "deadline_us",
-     1e-6,
-     AS_TOLD},
-    {{"cede_job_due_seconds", "seconds", GAUGE,
-      "Time until the deadline of what the job does now; below 0 it has passed."},
-     "due",
-     "in_us",
-     1e-6,
-     AS_TOLD},
+    {M("cede_job_requests_due", NULL, COUNTER, "Requests ended that had a deadline."), "requests",
+     "due", 1, AS_TOLD},
+    {M("cede_job_requests_met", NULL, COUNTER, "Requests ended that met their deadline."),
+     "requests", "met", 1, AS_TOLD},
+    {M("cede_job_requests_open", NULL, GAUGE, "Requests begun and not ended."), "requests", "open",
+     1, AS_TOLD},
+    {M("cede_job_leases", NULL, COUNTER, "Leases of libcede, by what they waited for."), "leases",
+     "count", 1, AS_TOLD},
+    {M("cede_job_lease_wait_seconds", "seconds", COUNTER, "Time that leases of libcede waited."),
+     "leases", "waited_s", 1, AS_TOLD},
+    {M("cede_job_deadline_seconds", "seconds", GAUGE, "Time allowed for each burst of GPU work."),
+     NULL, "deadline_us", 1e-6, AS_TOLD},
+    {M("cede_job_due_seconds", "seconds", GAUGE,
+       "Time until the deadline of what the job does now; below 0 it has passed."),
+     "due", "in_us", 1e-6, AS_TOLD},
 };
 
 static const struct gpu_metric gpu_metrics[] = {
@@ -260,29 +212,34 @@ static const json_t *metrics_job(const struct metrics_out *o, size_t i)
     return json_array_get(json_object_get(o->ps, "jobs"), i);
 }
 
-/* False: the value is not known, and there is no sample. */
-static bool job_value(const json_t *job, const struct job_metric *m, double *value)
+static void put_job_sample(const struct metrics_out *o, const struct job_metric *m, size_t job,
+                           const char *reason, const json_t *v)
 {
-    const json_t *v = json_object_get(m->object ? json_object_get(job, m->object) : job, m->key);
-    *value = json_number_value(v) * m->scale;
-    if (!json_is_number(v))
-        return m->zero == ABSENT_IS_ZERO;
-    return m->zero != ZERO_IS_UNKNOWN || json_number_value(v) > 0;
+    put_sample_name(o, &m->m);
+    fprintf(o->f, "{%s", o->labels[job]);
+    if (reason)
+        put_next_label(o->f, "reason", reason);
+    fputc('}', o->f);
+    put_value(o, json_number_value(v) * m->scale);
 }
 
 static void put_job_metric(const struct metrics_out *o, const struct job_metric *m)
 {
     bool head = false;
     for (size_t i = 0; i < o->jobs; i++) {
-        double value;
-        if (!job_value(metrics_job(o, i), m, &value))
-            continue;
+        const json_t *job = metrics_job(o, i), *part;
+        const json_t *v =
+            json_object_get(m->object ? json_object_get(job, m->object) : job, m->key);
+        const char *reason;
+        if (json_is_number(v) ? m->zero == ZERO_IS_UNKNOWN && json_number_value(v) <= 0
+                              : !json_is_object(v) && m->zero != ABSENT_IS_ZERO)
+            continue; /* it is not known */
         if (!head)
             put_head(o, &m->m);
         head = true;
-        put_sample_name(o, &m->m);
-        fprintf(o->f, "{%s}", o->labels[i]);
-        put_value(o, value);
+        if (!json_is_object(v))
+            put_job_sample(o, m, i, NULL, v);
+        json_object_foreach((json_t *)v, reason, part) put_job_sample(o, m, i, reason, part);
     }
 }
 

@@ -153,6 +153,23 @@ int cede_release(const struct cede_lease *lease);
  * lease does so, or this one has ended. Never waits. */
 int cede_lease_wanted(const struct cede_lease *lease);
 
+/* What kept leases from starting at once. */
+enum cede_lease_wait {
+    CEDE_WAIT_NONE,        /* nothing: they did not wait */
+    CEDE_WAIT_CLASS,       /* leases before them: of a higher priority, urgent, or older */
+    CEDE_WAIT_LIMIT,       /* max_concurrent_streams, as adapted */
+    CEDE_WAIT_OCCUPANCY,   /* max_total_occupancy */
+    CEDE_WAIT_MEMORY,      /* memory, less the reserve */
+    CEDE_WAIT_UTILIZATION, /* target_utilization_percent */
+    CEDE_WAIT_STREAM,      /* streams */
+    CEDE_WAITS
+};
+
+/* Leases that started, timed out or were cancelled, and how long they waited for it. */
+struct cede_lease_waits {
+    uint64_t leases, total_us, max_us;
+};
+
 struct cede_pool_statistics {
     unsigned devices;            /* of the pool */
     int has_gpu;                 /* 0: streams are NULL */
@@ -164,6 +181,7 @@ struct cede_pool_statistics {
     uint64_t stolen;             /* of those started: moved here from another device's queue */
     uint64_t displaced;          /* of those started: urgent ones beyond the limits */
     uint64_t busy_us;            /* time with an active lease */
+    struct cede_lease_waits waits[CEDE_WAITS]; /* by enum cede_lease_wait */
     uint64_t reserved[4];
     char error[128]; /* the driver's latest error; "": none */
 };

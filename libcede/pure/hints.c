@@ -7,7 +7,8 @@
 #include "base/buckets.h"
 #include "libcede/pure/times.h"
 
-#define NOT_LISTED UINT64_MAX
+#define NOT_LISTED            UINT64_MAX
+#define PUT(at, field, value) atomic_store_explicit(&(at)->field, value, memory_order_relaxed)
 
 /* ---- histogram ------------------------------------------------------------------------------- */
 
@@ -53,24 +54,32 @@ static void hints_publish(const struct cede_hints *h)
         if (r->deadline_ns && (!first || r->deadline_ns < first->deadline_ns))
             first = r;
     }
-#define PUT(field, value) atomic_store_explicit(&p->field, value, memory_order_relaxed)
-    PUT(begun, h->begun);
-    PUT(ended, h->ended);
-    PUT(due, h->due);
-    PUT(met, h->met);
-    PUT(need_us, first ? first->need_us : 0);
-    PUT(priority, first ? first->priority : 0);
-    PUT(earliest_ns, first ? first->deadline_ns : 0);
-    PUT(deadline_us, h->job.deadline_us);
-    PUT(looks, h->looks);
-#undef PUT
+    PUT(p, begun, h->begun);
+    PUT(p, ended, h->ended);
+    PUT(p, due, h->due);
+    PUT(p, met, h->met);
+    PUT(p, need_us, first ? first->need_us : 0);
+    PUT(p, priority, first ? first->priority : 0);
+    PUT(p, earliest_ns, first ? first->deadline_ns : 0);
+    PUT(p, deadline_us, h->job.deadline_us);
+    PUT(p, looks, h->looks);
 }
+
+static void hints_publish_waits(const struct cede_hints *h)
+{
+    for (unsigned i = 0; h->page && i < CEDE_WAITS; i++) {
+        PUT(h->page, waits[i].leases, h->waits[i].leases);
+        PUT(h->page, waits[i].total_us, h->waits[i].total_us);
+    }
+}
+_Static_assert(CEDE_WAITS == HINTS_WAITS, "the same");
 
 struct hints_page *cede_hints_set_page(struct cede_hints *h, struct hints_page *page)
 {
     struct hints_page *old = h->page;
     h->page = page;
     hints_publish(h);
+    hints_publish_waits(h);
     return old;
 }
 
@@ -99,6 +108,7 @@ bool cede_hints_wanted(struct cede_hints *h)
 void cede_hints_reset(struct cede_hints *h)
 {
     h->begun = h->ended = h->due = h->met = h->max_ns = 0;
+    memset(h->waits, 0, sizeof(h->waits));
     memset(h->open, 0, sizeof(h->open));
     h->open_end = 0;
     memset(h->histogram, 0, sizeof(h->histogram));
@@ -205,13 +215,31 @@ static void hints_publish_done(const struct cede_hints *h, const struct hint_req
     uint64_t n = atomic_load_explicit(&p->ndone, memory_order_relaxed);
     struct hints_done *d = &p->done[n % HINTS_DONE];
     uint64_t lead_ns = r->lead_for_ns ? r->begun_ns + r->lead_after_ns : 0;
-#define PUT(field, value) atomic_store_explicit(&d->field, value, memory_order_relaxed)
-    PUT(begun_ns, r->begun_ns);
-    PUT(ended_ns, now_ns);
-    PUT(lead_ns, lead_ns);
-    PUT(lead_end_ns, lead_ns + r->lead_for_ns);
-#undef PUT
+    PUT(d, begun_ns, r->begun_ns);
+    PUT(d, ended_ns, now_ns);
+    PUT(d, lead_ns, lead_ns);
+    PUT(d, lead_end_ns, lead_ns + r->lead_for_ns);
     atomic_store_explicit(&p->ndone, n + 1, memory_order_release);
+}
+
+void cede_hints_lease(struct cede_hints *h, const struct lease_event *e, const char *kernel,
+                      int result, uint64_t now_ns)
+{
+    struct hints_page *p = h->page;
+    lease_waits_add(&h->waits[e->waited_for], e->waited_us);
+    hints_publish_waits(h);
+    if (!p || e->waited_for == WAIT_NONE)
+        return;
+    uint64_t n = atomic_load_explicit(&p->nleases, memory_order_relaxed), name[HINTS_KERNEL] = {0};
+    struct hints_lease *d = &p->leases[n % HINTS_LEASES];
+    if (kernel)
+        memcpy(name, kernel, min_u64(strlen(kernel), sizeof(name)));
+    PUT(d, asked_ns, saturating_sub(now_ns, e->waited_us * NSEC_PER_USEC));
+    PUT(d, ended_ns, now_ns);
+    PUT(d, what, hints_lease_what(e->waited_for, (unsigned)(result != 0), e->device, e->occupancy));
+    for (unsigned i = 0; i < HINTS_KERNEL; i++)
+        PUT(d, kernel[i], name[i]);
+    atomic_store_explicit(&p->nleases, n + 1, memory_order_release);
 }
 
 bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, bool served,

@@ -10,6 +10,7 @@
 #include "base/hints_proto.h"
 #include "base/job_terms.h"
 #include "cede/cede.h"
+#include "libcede/pure/leases.h"
 
 /* The class that programs and the daemon know by another number; CLASS_COUNT: there is none such.
  */
@@ -45,6 +46,7 @@ struct cede_hints {
     uint64_t generation; /* one more in a forked child: requests of the parent are not its own */
     uint32_t looks;      /* HINTS_LOOKS_...: the program has called cede_wanted(), cede_share() */
     uint64_t begun, ended, due, met, max_ns;
+    struct cede_lease_waits waits[CEDE_WAITS];
     struct due_request open[HINTS_OPEN_MAX];
     uint32_t open_end; /* all entries from here on are free */
     uint32_t nstreams;
@@ -79,6 +81,10 @@ void cede_hints_led(struct hint_request *r, uint64_t launched_ns, uint64_t now_n
  * is not counted. */
 bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, bool served,
                     uint64_t now_ns);
+
+/* What was decided on a lease of this kernel (NULL: not known); result: 0, or why there is none. */
+void cede_hints_lease(struct cede_hints *h, const struct lease_event *e, const char *kernel,
+                      int result, uint64_t now_ns);
 
 /* What the daemon says on the page. */
 bool cede_hints_wanted(struct cede_hints *h);

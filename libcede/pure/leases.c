@@ -21,6 +21,7 @@ struct lease_entry {
     uint32_t device;                                /* it runs on it, or waits in its queue */
     TAILQ_ENTRY(lease_entry) link;                  /* in the queue, or among the free slots */
     enum lease_state state;
+    enum lease_wait wait;  /* when it was asked for */
     bool displaces, known; /* known: its occupancy is no estimate */
 };
 TAILQ_HEAD(lease_queue, lease_entry);
@@ -228,7 +229,12 @@ static enum lease_wait leases_wait_now(const struct leases *l, const struct leas
                                        const struct lease_entry *s, uint64_t now_ns)
 {
     const struct lease_entry *h = leases_head(l, g, !s->ask.memory_bytes, now_ns);
-    return h && leases_before(l, h, s, now_ns) ? WAIT_QUEUE : leases_wait(l, g, s, now_ns);
+    if (!h || !leases_before(l, h, s, now_ns))
+        return leases_wait(l, g, s, now_ns);
+    const bool outranks = h->ask.priority > s->ask.priority ||
+                          (leases_urgent(l, h, now_ns) && !leases_urgent(l, s, now_ns));
+    enum lease_wait why = outranks ? WAIT_CLASS : leases_wait(l, g, h, now_ns);
+    return why == WAIT_NONE ? WAIT_CLASS : why;
 }
 
 static bool leases_less_loaded(const struct lease_gpu *a, const struct lease_gpu *b)
@@ -249,9 +255,21 @@ static void leases_enqueue(struct leases *l, struct lease_entry *s, uint32_t dev
     l->waiting++;
 }
 
-static void leases_dequeue(struct leases *l, struct lease_entry *s)
+static struct lease_event leases_event(const struct leases *l, const struct lease_entry *s,
+                                       uint32_t device, uint64_t now_ns)
+{
+    return (struct lease_event){.id = s->id,
+                                .device = device,
+                                .urgent = leases_urgent(l, s, now_ns),
+                                .occupancy = s->ask.occupancy,
+                                .waited_for = s->wait,
+                                .waited_us = saturating_sub(now_ns, s->arrival_ns) / NSEC_PER_USEC};
+}
+
+static void leases_dequeue(struct leases *l, struct lease_entry *s, uint64_t now_ns)
 {
     struct lease_gpu *g = &l->gpus[s->device];
+    lease_waits_add(&g->v.waits[s->wait], saturating_sub(now_ns, s->arrival_ns) / NSEC_PER_USEC);
     TAILQ_REMOVE(&g->queue, s, link);
     g->v.waiting--;
     l->waiting--;
@@ -293,7 +311,9 @@ static void leases_start(struct leases *l, struct lease_entry *s, uint32_t devic
         leases_know(l, s->ask.occupancy);
     if (s->state == SLOT_WAITS) {
         g->v.stolen += s->device != device;
-        leases_dequeue(l, s);
+        leases_dequeue(l, s, now_ns);
+    } else {
+        g->v.waits[WAIT_NONE].leases++;
     }
     if (!g->v.active)
         g->busy_since_ns = now_ns;
@@ -323,7 +343,7 @@ static uint32_t leases_place(const struct leases *l, const struct lease_entry *s
     uint32_t last = s->ask.last < l->c.devices ? s->ask.last : 0, can = SLOT_NONE;
     uint32_t least = s->ask.preferred == SLOT_NONE ? last : s->ask.preferred;
     *why =
-        s->ask.preferred == SLOT_NONE ? WAIT_QUEUE : leases_wait_now(l, &l->gpus[least], s, now_ns);
+        s->ask.preferred == SLOT_NONE ? WAIT_CLASS : leases_wait_now(l, &l->gpus[least], s, now_ns);
     if (*why == WAIT_NONE || s->ask.only)
         return least;
     for (uint32_t i = 0; i < l->c.devices; i++) {
@@ -357,17 +377,17 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
         a->deadline_ns == TIME_NEVER
             ? TIME_NEVER
             : saturating_sub(a->deadline_ns, cede_estimates_get(l->times, a->key, 0.99, 0));
-    uint32_t device = leases_place(l, s, now_ns, &out->wait);
-    bool displaces = out->wait != WAIT_NONE && leases_displaces(l, &l->gpus[device], s, now_ns);
+    uint32_t device = leases_place(l, s, now_ns, &s->wait);
+    bool displaces = s->wait != WAIT_NONE && leases_displaces(l, &l->gpus[device], s, now_ns);
     if (displaces)
-        out->wait = WAIT_NONE;
-    if (out->wait != WAIT_NONE && a->until_ns <= now_ns)
+        s->wait = WAIT_NONE;
+    out->wait = s->wait;
+    if (s->wait != WAIT_NONE && a->until_ns <= now_ns)
         return -EAGAIN;
     TAILQ_REMOVE(&l->unused, s, link);
-    out->id = s->id;
-    out->device = device;
-    out->urgent = leases_urgent(l, s, now_ns);
-    if (out->wait == WAIT_NONE) {
+    *out = leases_event(l, s, device, now_ns);
+    out->wait = s->wait;
+    if (s->wait == WAIT_NONE) {
         leases_start(l, s, device, displaces, now_ns);
         return 0;
     }
@@ -407,12 +427,13 @@ int cede_leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
     return 0;
 }
 
-int cede_leases_cancel(struct leases *l, uint64_t id)
+int cede_leases_cancel(struct leases *l, uint64_t id, uint64_t now_ns, struct lease_event *out)
 {
     struct lease_entry *s = leases_find(l, id, SLOT_WAITS);
     if (!s)
         return -ENOENT;
-    leases_dequeue(l, s);
+    *out = leases_event(l, s, s->device, now_ns);
+    leases_dequeue(l, s, now_ns);
     leases_free_slot(l, s);
     return 0;
 }
@@ -444,10 +465,10 @@ static bool leases_expire(struct leases *l, uint64_t limit_ns, struct lease_even
             if (s->ask.until_ns > limit_ns && !lacks)
                 continue;
             enum lease_wait why = lacks ? WAIT_STREAM : leases_wait(l, g, s, limit_ns);
-            *out = (struct lease_event){
-                .id = s->id, .device = SLOT_NONE, .wait = why == WAIT_NONE ? WAIT_QUEUE : why};
+            *out = leases_event(l, s, d, limit_ns);
+            out->wait = why == WAIT_NONE ? WAIT_CLASS : why;
             g->v.timed_out++;
-            leases_dequeue(l, s);
+            leases_dequeue(l, s, limit_ns);
             leases_free_slot(l, s);
             return true;
         }
@@ -488,8 +509,7 @@ static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_eve
         else if ((displaces = !s || why != WAIT_NONE))
             s = leases_displacer(l, g, now_ns);
         if (s) {
-            *out = (struct lease_event){
-                .id = s->id, .device = d, .urgent = leases_urgent(l, s, now_ns)};
+            *out = leases_event(l, s, d, now_ns);
             leases_start(l, s, d, displaces, now_ns);
             return true;
         }

@@ -53,22 +53,26 @@ struct lease_ask {
     bool only;             /* on no other than the preferred device */
 };
 
-/* What a lease waits for. */
+/* What a lease waits for. Of one that others of its priority are before, what the first of those
+ * waits for. */
 enum lease_wait {
-    WAIT_NONE,
-    WAIT_QUEUE, /* leases before it */
-    WAIT_COUNT,
-    WAIT_OCCUPANCY,
-    WAIT_MEMORY,
-    WAIT_UTILIZATION,
-    WAIT_STREAM,
+    WAIT_NONE = CEDE_WAIT_NONE,
+    WAIT_CLASS = CEDE_WAIT_CLASS,
+    WAIT_COUNT = CEDE_WAIT_LIMIT,
+    WAIT_OCCUPANCY = CEDE_WAIT_OCCUPANCY,
+    WAIT_MEMORY = CEDE_WAIT_MEMORY,
+    WAIT_UTILIZATION = CEDE_WAIT_UTILIZATION,
+    WAIT_STREAM = CEDE_WAIT_STREAM,
 };
 
 struct lease_event {
     uint64_t id;
-    uint32_t device;      /* that it started on */
+    uint32_t device;      /* that it started on, or waited for */
     enum lease_wait wait; /* WAIT_NONE: it started; else it timed out */
     bool urgent;
+    uint32_t occupancy;         /* millionths, its own or an estimate */
+    enum lease_wait waited_for; /* when it was asked for */
+    uint64_t waited_us;
 };
 
 struct leases;
@@ -85,7 +89,7 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
 /* Ends a started lease. -ENOENT: there is none of that id. */
 int cede_leases_release(struct leases *l, uint64_t id, uint64_t now_ns);
 /* Ends a waiting lease. -ENOENT: there is none of that id. */
-int cede_leases_cancel(struct leases *l, uint64_t id);
+int cede_leases_cancel(struct leases *l, uint64_t id, uint64_t now_ns, struct lease_event *out);
 
 /* The next event until now: a waiting lease started, or timed out. To be called until it returns
  * false after each of the other calls, and at cede_leases_next_ns(). A lease that could start at
@@ -120,7 +124,15 @@ struct lease_view {
     uint64_t memory_bytes;
     uint64_t started, stolen, displaced, timed_out; /* since cede_leases_new() */
     uint64_t busy_ns;                               /* time with a started lease */
+    struct cede_lease_waits waits[CEDE_WAITS];      /* by what they waited for */
 };
+static inline void lease_waits_add(struct cede_lease_waits *w, uint64_t waited_us)
+{
+    w->leases++;
+    w->total_us += waited_us;
+    w->max_us = w->max_us > waited_us ? w->max_us : waited_us;
+}
+
 /* device has to exist. */
 struct lease_view cede_leases_view(const struct leases *l, uint32_t device, uint64_t now_ns);
 

@@ -31,7 +31,7 @@ struct page {
     struct proc_id proc;
     uid_t principal;
     bool admin;
-    uint64_t ndone;                            /* requests that hints_requests() has seen */
+    uint64_t ndone, nleases;                   /* that hints_requests() has seen */
     uint64_t room_job, room_bytes, room_until; /* the memory that it waits for */
     unsigned room_gpu;
     bool stopped; /* by ^Z or a debugger, so its deadline does not count */
@@ -394,24 +394,70 @@ static bool request_read(const struct page *p, uint64_t number, struct hints_req
     return true;
 }
 
-void hints_requests(struct hints *h,
-                    void (*fn)(void *arg, uint64_t job, const struct hints_request *q), void *arg)
+/* The same of a lease that has waited. */
+static bool lease_read(const struct page *p, uint64_t number, struct hints_wait *out)
 {
-    uint64_t now = monotonic_ns();
+    const struct hints_lease *d = &p->shared->leases[number % HINTS_LEASES];
+    out->asked_ns = time_word(&d->asked_ns);
+    out->ended_ns = time_word(&d->ended_ns);
+    out->what = atomic_load_explicit(&d->what, memory_order_relaxed);
+    for (unsigned i = 0; i < HINTS_KERNEL; i++)
+        out->kernel[i] = atomic_load_explicit(&d->kernel[i], memory_order_relaxed);
+    atomic_thread_fence(memory_order_acquire);
+    return time_word(&p->shared->nleases) < number + HINTS_LEASES && out->asked_ns &&
+           out->ended_ns >= out->asked_ns;
+}
+
+/* The first entry of a ring that was not seen, and the end of those that are there. */
+static uint64_t ring_next(const _Atomic uint64_t *count, uint64_t ring, uint64_t *seen,
+                          uint64_t *end)
+{
+    uint64_t first = *seen;
+    *end = *seen = min_u64(atomic_load_explicit(count, memory_order_acquire), TIME_MAX);
+    return *end > first + ring ? *end - ring : first;
+}
+
+void hints_requests(struct hints *h, const struct hints_reader *to)
+{
+    uint64_t now = monotonic_ns(), end;
     for (unsigned i = 0; h->n && i < HINTS_PAGES_MAX; i++) {
         struct page *p = &h->pages[i];
         struct hints_request q;
+        struct hints_wait w;
         if (!p->shared)
             continue;
-        uint64_t n =
-            min_u64(atomic_load_explicit(&p->shared->ndone, memory_order_acquire), TIME_MAX);
-        uint64_t at = n > p->ndone + HINTS_DONE ? n - HINTS_DONE : p->ndone;
-        p->ndone = n;
-        for (; fn && p->job && at < n; at++) {
+        uint64_t at = ring_next(&p->shared->ndone, HINTS_DONE, &p->ndone, &end);
+        for (; to && p->job && at < end; at++) {
             if (request_read(p, at, &q) && q.ended_ns <= now)
-                fn(arg, p->job, &q);
+                to->request(to->arg, p->job, &q);
+        }
+        at = ring_next(&p->shared->nleases, HINTS_LEASES, &p->nleases, &end);
+        for (; to && p->job && at < end; at++) {
+            if (lease_read(p, at, &w) && w.ended_ns <= now)
+                to->lease(to->arg, p->job, &w);
         }
     }
+}
+
+json_t *hints_leases_of(const struct hints *h, uint64_t job)
+{
+    json_t *count = json_object(), *waited = json_object();
+    uint64_t all = 0;
+    for (unsigned w = 0; w < HINTS_WAITS; w++) {
+        uint64_t leases = 0, us = 0;
+        for (unsigned i = 0; job && i < HINTS_PAGES_MAX; i++) {
+            const struct page *p = &h->pages[i];
+            leases += p->shared && p->job == job ? word(&p->shared->waits[w].leases) : 0;
+            us += p->shared && p->job == job ? word(&p->shared->waits[w].total_us) : 0;
+        }
+        all |= leases;
+        json_object_set_new(count, hints_wait_names[w], json_integer((json_int_t)leases));
+        json_object_set_new(waited, hints_wait_names[w], json_real((double)us / 1e6));
+    }
+    json_t *leases = json_pack("{s:o, s:o}", "count", count, "waited_s", waited);
+    if (!all)
+        json_decref(leases);
+    return all ? leases : NULL;
 }
 
 json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns)

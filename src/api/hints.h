@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "api/rights.h"
+#include "base/hints_proto.h"
 #include "engine/engine.h"
 
 #define HINTS_PAGES_MAX      256
@@ -47,20 +48,32 @@ void hints_tell_wanted(struct hints *h, struct engine *e, uint64_t now_ns);
  * Returns when to do so again, TIME_NEVER without pages. h may be NULL. */
 uint64_t hints_tell_share(struct hints *h, struct engine *e, uint64_t now_ns);
 
-/* Calls fn for requests of all programs that have ended since the last call; of a program with more
- * than HINTS_DONE only for the last ones. fn NULL: skips them. */
 struct hints_request {
     uint64_t begun_ns, ended_ns;
     uint64_t lead_ns, lead_end_ns; /* 0: no lead; else between the two above */
 };
-void hints_requests(struct hints *h,
-                    void (*fn)(void *arg, uint64_t job, const struct hints_request *q), void *arg);
+struct hints_wait {
+    uint64_t asked_ns, ended_ns, what, kernel[HINTS_KERNEL]; /* what, kernel: unchecked */
+};
+struct hints_reader {
+    void (*request)(void *arg, uint64_t job, const struct hints_request *q);
+    void (*lease)(void *arg, uint64_t job, const struct hints_wait *w);
+    void *arg;
+};
+/* Calls these for requests of all programs that have ended since the last call, and for leases that
+ * have waited; of a program with more than HINTS_DONE, HINTS_LEASES only for the last ones. to
+ * NULL: skips them. */
+void hints_requests(struct hints *h, const struct hints_reader *to);
 
 /* Determines which job each page belongs to now; called before hints_of(). */
 void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns);
 /* The sums of a job's programs: {"programs":, "begun":, "ended":, "open":, "per_s":, "due":,
  * "met":, "next_due_us":N|null}. NULL: none reports anything. */
 json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns);
+
+/* What the job's leases waited for: {"count":, "waited_s":}, each an object with a number for each
+ * reason. NULL: no lease was reported. */
+json_t *hints_leases_of(const struct hints *h, uint64_t job);
 
 /* For accounting: requests that ended, those of them with a deadline, and those that met it. */
 struct hints_sums {

@@ -115,6 +115,9 @@ static json_t *job_and_requests(const struct job_view *view, const struct hints 
     json_t *requests = hints ? hints_of(hints, view->number, now_ns) : NULL;
     if (requests)
         json_object_set_new(job, "requests", requests);
+    json_t *leases = hints ? hints_leases_of(hints, view->number) : NULL;
+    if (leases)
+        json_object_set_new(job, "leases", leases);
     return job;
 }
 

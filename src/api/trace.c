@@ -171,7 +171,7 @@ static void traces_put(struct traces *t, struct tracer *only, const struct trace
             continue;
         struct trace_event own = *ev;
         if (!shows_job(r, owner)) {
-            if (ev->kind == TRACE_REQUEST)
+            if (ev->kind == TRACE_REQUEST || ev->kind == TRACE_LEASE)
                 continue;
             if (ev->kind == TRACE_JOB) /* the whole array, as the whole structure is sent */
                 memset(own.text, 0, sizeof(own.text));
@@ -363,20 +363,33 @@ struct request_target {
     uint32_t slot;
 };
 
+static void put_of_program(struct request_target *to, const struct trace_event *ev)
+{
+    if (to->job != ev->job)
+        to->slot = model_job_by_number(engine_model(to->engine), ev->job);
+    to->job = ev->job;
+    const uint32_t slot = to->slot;
+    if (slot < JOURNAL_JOBS && to->traces->seen[slot].number == ev->job)
+        traces_put(to->traces, NULL, ev, to->traces->seen[slot].uid);
+}
+
 static void put_request(void *arg, uint64_t job, const struct hints_request *q)
 {
-    struct request_target *to = arg;
-    if (to->job != job)
-        to->slot = model_job_by_number(engine_model(to->engine), job);
-    to->job = job;
-    const uint32_t slot = to->slot;
-    if (slot >= JOURNAL_JOBS || to->traces->seen[slot].number != job)
-        return;
     struct trace_event ev = {.kind = TRACE_REQUEST, .at_ns = q->begun_ns, .job = job};
     ev.v[0] = q->ended_ns;
     ev.v[1] = q->lead_ns;
     ev.v[2] = q->lead_end_ns;
-    traces_put(to->traces, NULL, &ev, to->traces->seen[slot].uid);
+    put_of_program(arg, &ev);
+}
+
+static void put_lease(void *arg, uint64_t job, const struct hints_wait *w)
+{
+    struct trace_event ev = {.kind = TRACE_LEASE, .at_ns = w->asked_ns, .job = job};
+    ev.v[0] = w->ended_ns;
+    ev.v[1] = w->what;
+    _Static_assert(sizeof(w->kernel) < sizeof(ev.text), "ends with 0");
+    memcpy(ev.text, w->kernel, sizeof(w->kernel));
+    put_of_program(arg, &ev);
 }
 
 /* ---- sending ---- */
@@ -433,6 +446,7 @@ static void stop_recording(struct traces *t)
 static void traces_collect(struct traces *t, struct engine *e, struct hints *h, uint64_t now)
 {
     struct request_target to = {.traces = t, .engine = e};
+    const struct hints_reader reader = {put_request, put_lease, &to};
     bool counters = now >= t->counters_at;
     if (counters) {
         t->counters_at = now + COUNTER_NS;
@@ -445,7 +459,7 @@ static void traces_collect(struct traces *t, struct engine *e, struct hints *h, 
     end_jobs(t, now);
     if (h) {
         hints_assign(h, e, now);
-        hints_requests(h, t->takes_requests ? put_request : NULL, &to);
+        hints_requests(h, t->takes_requests ? &reader : NULL);
         t->takes_requests = true;
     }
     for_each_tracer(t, r)

@@ -4,7 +4,7 @@
  *
  * A tracer has a bounded buffer; events that do not fit are lost and counted. One that takes
  * nothing for five seconds is cut off and then gets only that count, if it reads again. The daemon
- * never waits. Every user may trace; names and requests of a job are for its owner and
+ * never waits. Every user may trace; names, requests and leases of a job are for its owner and
  * administrators only. Not thread-safe. */
 #ifndef CEDE_API_TRACE_H
 #define CEDE_API_TRACE_H

@@ -18,6 +18,27 @@ struct hints_done {
 };
 #define HINTS_DONE 1024U
 
+/* A lease that waited: from when to when, in CLOCK_MONOTONIC; for what, and with what result; and
+ * the beginning of its kernel's name. */
+#define HINTS_KERNEL 5U
+struct hints_lease {
+    _Atomic uint64_t asked_ns, ended_ns, what, kernel[HINTS_KERNEL];
+};
+#define HINTS_LEASES 256U
+
+/* What leases wait for, as enum cede_lease_wait of cede/lease.h. */
+#define HINTS_WAITS 7U
+static const char *const hints_wait_names[HINTS_WAITS] = {
+    "none", "class", "limit", "occupancy", "memory", "utilization", "stream"};
+
+/* failed: it did not start. device: of the pool. occupancy: in millionths. */
+#define hints_lease_what(why, failed, device, occupancy)                                           \
+    ((uint64_t)(occupancy) << 32 | (uint64_t)(device) << 16 | (failed) << 8 | (why))
+#define hints_lease_why(what)       ((what)&0xff)
+#define hints_lease_failed(what)    ((what) >> 8 & 1)
+#define hints_lease_device(what)    ((what) >> 16 & 0xffff)
+#define hints_lease_occupancy(what) ((what) >> 32)
+
 struct hints_page {
     _Atomic uint64_t begun, ended; /* numbers of requests since the program began */
     _Atomic uint64_t due, met;     /* ended requests that had a deadline, and those in time */
@@ -37,6 +58,12 @@ struct hints_page {
     /* The share of the GPU that the program can expect, and when the daemon wrote that, as
      * hints_share_word() puts them together; 0: not known. The daemon never reads this word. */
     _Atomic uint64_t share;
+    /* Leases by what they waited for, and the latest that waited, as requests above. */
+    struct {
+        _Atomic uint64_t leases, total_us;
+    } waits[HINTS_WAITS];
+    _Atomic uint64_t nleases;
+    struct hints_lease leases[HINTS_LEASES];
 };
 _Static_assert(sizeof(struct hints_page) <= HINTS_PAGE, "fits");
 

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#define TRACE_VERSION 1
+#define TRACE_VERSION 2
 #define TRACE_TEXT    72
 #define TRACE_BATCH   256 /* events of a message, at most */
 
@@ -22,6 +22,7 @@ enum trace_kind {
     TRACE_BUSY,    /* share of GPU time lately, over all GPUs; v: per million of one GPU */
     TRACE_PART,    /* of gpu's work at the highest clock; v: enum gpu_part, per million */
     TRACE_REQUEST, /* of job, at_ns to v[0]; v[1] to v[2]: its lead, 0: it had none */
+    TRACE_LEASE,   /* of job waited, at_ns to v[0]; text: its kernel; v[1]: hints_lease_what() */
     TRACE_LOST,    /* v: so many events were lost before this one; 1: and this is the last */
     TRACE_NOTE,    /* text: what the receiver should know */
     TRACE_KINDS

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/gpu_parts.h"
+#include "base/hints_proto.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "gpu/ops.h"
@@ -24,6 +25,7 @@ enum track {
     TRACK_BUSY,
     TRACK_REQUEST,
     TRACK_LEAD,
+    TRACK_LEASE,
 };
 #define OF_MAX ((1ULL << 48) - 1)
 
@@ -31,7 +33,8 @@ struct tracked_job {
     uint64_t number; /* 0: none */
     char label[TRACE_TEXT + 32];
     bool shown, in_state;
-    uint64_t busy_until[LANES], leads_until[LANES]; /* ns; 0: no such track yet */
+    /* ns; 0: no such track yet */
+    uint64_t busy_until[LANES], leads_until[LANES], leases_until[LANES];
 };
 
 struct tracks {
@@ -198,6 +201,26 @@ static void take_request(struct tracks *t, struct tracked_job *j, const struct t
         put_slice(t, track_of(TRACK_LEAD, j->number, lane), "lead", lead_ns, lead_end_ns, flow);
 }
 
+static void take_lease(struct tracks *t, struct tracked_job *j, const struct trace_event *ev)
+{
+    const uint64_t end_ns = max_u64(ev->v[0], ev->at_ns), what = ev->v[1];
+    if (hints_lease_why(what) >= HINTS_WAITS)
+        return;
+    unsigned lane =
+        lane_for(t, j->leases_until, TRACK_LEASE, j->number, "lease waits", ev->at_ns, end_ns);
+    if (lane == LANES)
+        return;
+    const struct perfetto_arg args[] = {
+        {"waited for", hints_wait_names[hints_lease_why(what)], 0},
+        {"result", hints_lease_failed(what) ? "no lease" : "started", 0},
+        {"device", NULL, hints_lease_device(what)},
+        {"occupancy, per million", NULL, hints_lease_occupancy(what)}};
+    const uint64_t track = track_of(TRACK_LEASE, j->number, lane);
+    const char *name = ev->text[0] ? ev->text : "lease";
+    perfetto_begin(t->out, &(struct perfetto_event){ev->at_ns, track, name, 0, args, 4});
+    perfetto_end(t->out, track, end_ns);
+}
+
 static void take_of_job(struct tracks *t, const struct trace_event *ev)
 {
     struct tracked_job *j = job_of_event(t, ev);
@@ -222,6 +245,9 @@ static void take_of_job(struct tracks *t, const struct trace_event *ev)
         break;
     case TRACE_REQUEST:
         take_request(t, j, ev);
+        break;
+    case TRACE_LEASE:
+        take_lease(t, j, ev);
         break;
     default:
         break;

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "../idle_child.h"
+#include "../json_like.h"
 #include "api/hints.h"
 #include "base/hints_proto.h"
 #include "fake_engine.h"
@@ -242,9 +243,10 @@ TEST_OF_HINTS(shares)
 }
 
 struct taken {
-    unsigned n;
+    unsigned n, leases;
     uint64_t job;
     struct hints_request last;
+    struct hints_wait lease;
 };
 
 static void take_request(void *arg, uint64_t job, const struct hints_request *q)
@@ -258,9 +260,17 @@ static void take_request(void *arg, uint64_t job, const struct hints_request *q)
                                 q->lead_end_ns <= q->ended_ns));
 }
 
+static void take_lease(void *arg, uint64_t job, const struct hints_wait *w)
+{
+    struct taken *t = arg;
+    t->leases++;
+    t->lease = *w;
+    assert_true(w->asked_ns && w->ended_ns >= w->asked_ns && w->ended_ns <= monotonic_ns());
+}
+
 static unsigned taken_from(struct hints *h, struct taken *t)
 {
-    hints_requests(h, take_request, t);
+    hints_requests(h, &(struct hints_reader){take_request, take_lease, t});
     return t->n;
 }
 
@@ -280,7 +290,7 @@ TEST_OF_HINTS(requests_that_ended)
     hints_assign(h, r->m, monotonic_ns());
     struct taken t = {.n = 0};
     put_done(p, 100, 200, 0, 0);
-    hints_requests(h, NULL, NULL);
+    hints_requests(h, NULL);
     assert_int_equal(taken_from(h, &t), 0);
     put_done(p, 300, 400, 310, 350);
     assert_int_equal(taken_from(h, &t), 1);
@@ -309,6 +319,37 @@ TEST_OF_HINTS(requests_that_ended)
         p->ndone = wild[i];
         t.n = 0;
         assert_true(taken_from(h, &t) <= HINTS_DONE);
+    }
+}
+
+/* The same of leases that waited, and the sums of all. */
+TEST_OF_HINTS(leases)
+{
+    struct hints *h = r->h;
+    struct hints_page *p = page_of(r, me(1, false)), *other = page_of(r, me(2, false));
+    struct taken t = {.n = 0};
+    hints_assign(h, r->m, monotonic_ns());
+    assert_null(hints_leases_of(h, 1));
+    p->waits[4].leases = 2;
+    p->waits[4].total_us = 1500000;
+    other->waits[4].leases = other->waits[0].leases = UINT64_MAX;
+    json_t *all = hints_leases_of(h, 1);
+    assert_like(all, "{'waited_s':{'memory':1.5,'class':0.0},'count':{'stream':0}}");
+    assert_int_equal(json_get_int(json_object_get(all, "count"), "memory"), 2 + (1LL << 53));
+    json_decref(all);
+    assert_null(hints_leases_of(h, 2));
+    p->leases[p->nleases++] = (struct hints_lease){5, 7, 9, {1, 2, 3, 4, UINT64_MAX}};
+    taken_from(h, &t);
+    assert_int_equal(t.leases, 1);
+    assert_int_equal(t.lease.what, 9);
+    assert_int_equal(t.lease.kernel[4], UINT64_MAX);
+    const uint64_t wild[] = {UINT64_MAX, 0, 1ULL << 62, 7, UINT64_MAX - HINTS_LEASES};
+    for (unsigned i = 0; i < sizeof(wild) / sizeof(wild[0]); i++) {
+        p->nleases = wild[i];
+        p->leases[i] = (struct hints_lease){wild[i], wild[4 - i], UINT64_MAX, {0}};
+        t.leases = 0;
+        taken_from(h, &t);
+        assert_true(t.leases <= HINTS_LEASES);
     }
 }
 

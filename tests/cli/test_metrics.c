@@ -12,6 +12,7 @@
     "'memory_bytes':1073741824,'swapped_bytes':5,'deadline_us':20000,'due':{'in_us':-1500000},"    \
     "'mps':{'unit':3,'speed':0.75,'speed_error':0.01},"                                            \
     "'requests':{'programs':1,'begun':11,'ended':10,'open':1,'due':9,'met':8},"                    \
+    "'leases':{'count':{'none':6,'memory':2},'waited_s':{'memory':0.25}},"                         \
     "'counts':{'known_s':100.5,'queued_s':1.5,'paused_s':2.5,'swapped_s':3.5,'swaps':4,"           \
     "'swapped_out_bytes':4096,'gpus':[{'gpu':0,'gpu_s':12.5,'exact_s':10.25,'allowed_s':20,"       \
     "'waited_s':30.125,'turns':40,'preempted':5}]}}"
@@ -76,6 +77,9 @@ TEST(every_metric)
         "cede_job_requests_due_total" L "} 9",
         "cede_job_requests_met_total" L "} 8",
         "cede_job_requests_open" L "} 1",
+        "cede_job_leases_total" L ",reason=\"none\"} 6",
+        "cede_job_leases_total" L ",reason=\"memory\"} 2",
+        "cede_job_lease_wait_seconds_total" L ",reason=\"memory\"} 0.25",
         "cede_job_deadline_seconds" L "} 0.02",
         "cede_job_due_seconds" L "} -1.5",
         "cede_job_gpu_seconds_total" L ON_GPU ",exact=\"true\"} 10.25",
@@ -130,6 +134,7 @@ TEST(what_is_not_known)
     assert_null(strstr(text, "cede_job_memory_bytes"));
     assert_null(strstr(text, "cede_job_speed"));
     assert_null(strstr(text, "cede_job_requests"));
+    assert_null(strstr(text, "cede_job_lease"));
     assert_null(strstr(text, "cede_job_gpu_seconds"));
     has_line(text, "cede_job_swapped_bytes{number=\"9\",name=\"n\",class=\"normal\","
                    "user=\"4000000001\"} 0");

@@ -17,7 +17,7 @@ PROBES = {
     "job": [8, -4, 4, 4], "plan": [8, 8],
     "suspend": [8, -4, 4, 8], "suspend_done": [8, -4, 4, -4],
     "resume": [8, -4, 4, 8], "resume_done": [8, -4, 4, -4],
-    "swap": [8, 4], "request": [8, 8, 8],
+    "swap": [8, 4], "request": [8, 8, 8], "lease": [8, 8, 4, 4, 4, -4],
 }
 SCRIPT = os.path.join(SOURCE, "agents/bpftrace/suspensions.bt")
 
@@ -47,7 +47,7 @@ class Probes(OnSoft):
 
     def test_arguments(self):
         self.assertEqual(probes_of(CEDE), PROBES)
-        self.assertEqual(probes_of(LIBCEDE), {"request": PROBES["request"]})
+        self.assertEqual(probes_of(LIBCEDE), {name: PROBES[name] for name in ("request", "lease")})
 
     def test_page(self):
         with open(os.path.join(SOURCE, "docs/observe.md"), encoding="utf8") as f:

@@ -1,5 +1,5 @@
 /* Leases of a program are requests for the daemon: in `cede ps`, `cede metrics`, `cede acct` and
- * `cede trace`, with how many met their deadlines. */
+ * `cede trace`, with how many met their deadlines; and what they waited for is there, too. */
 #include "cede/lease.h"
 #include "fixture.h"
 
@@ -9,7 +9,7 @@ static void take(struct cede_pool *p, uint64_t due_us, int64_t timeout_us, int e
                  struct cede_lease *out)
 {
     const struct cede_shape shape = {.due_us = due_us};
-    if (cede_acquire(p, 0, NULL, &shape, timeout_us, out) != expected)
+    if (cede_acquire(p, 0, "attention", &shape, timeout_us, out) != expected)
         _exit(2);
 }
 
@@ -19,14 +19,18 @@ static void take(struct cede_pool *p, uint64_t due_us, int64_t timeout_us, int e
 static void serve(void)
 {
     struct cede_pool_config config;
-    struct cede_pool *p;
-    struct cede_lease held, none;
+    struct cede_pool *p, *unreported;
+    struct cede_lease held, other, none;
     SPAWN("small", "cede", "load", "latency", "--device", "soft", "--name", "small", "--kernel-us",
           "1000", "--period-us", "10000");
     cede_pool_defaults(&config);
     config.flags = CEDE_POOL_NO_GPU | CEDE_POOL_REPORT_ALL;
     config.max_concurrent_streams = 1;
-    if (cede_connect(&config.cede) || cede_pool_open(&config, &p))
+    if (cede_connect(&config.cede) || cede_pool_open(&config, &p) ||
+        cede_pool_occupancy(p, "attention", 0.5))
+        _exit(1);
+    config.flags = CEDE_POOL_NO_GPU;
+    if (cede_pool_open(&config, &unreported) || cede_pool_occupancy(unreported, "attention", 0.5))
         _exit(1);
     while (!cede_connected(config.cede))
         nap_ms(5);
@@ -42,7 +46,9 @@ static void serve(void)
     cede_release(&held);
     for (;; nap_ms(5)) {
         take(p, 60000000, CEDE_TIMEOUT_FOREVER, 0, &held);
-        nap_ms(5);
+        take(unreported, 0, 0, 0, &other);
+        take(unreported, 0, 5000, -ETIMEDOUT, &none); /* no request, as it is not due */
+        cede_release(&other);
         cede_release(&held);
     }
 }
@@ -68,7 +74,7 @@ static void check_metric(const char *name, int value)
         fail_msg("%s is not %d: %.120s", name, value, line ? line : result.out);
 }
 
-static bool trace_shows_requests(void)
+static bool trace_shows(const char *words)
 {
     static char text[1 << 20];
     CEDE("trace", "-o", in_dir("trace"), "-t", "500ms");
@@ -76,7 +82,7 @@ static bool trace_shows_requests(void)
     assert_non_null(f);
     size_t n = fread(text, 1, sizeof(text), f);
     fclose(f);
-    return memmem(text, n, "requests", strlen("requests"));
+    return memmem(text, n, words, strlen(words));
 }
 
 E2E(leases_are_requests)
@@ -97,9 +103,17 @@ E2E(leases_are_requests)
     check_metric("requests_due_total", MET + MISSED);
     check_metric("requests_met_total", MET);
     check_metric("requests_open", 1);
-    assert_false(trace_shows_requests());
+    assert_int_equal(said_by("ps", "jobs.0.leases.count.none"), MET + PLAIN + 1);
+    assert_int_equal(said_by("ps", "jobs.0.leases.count.limit"), MISSED);
+    CEDE("metrics");
+    assert_non_null(strstr(result.out, ",reason=\"limit\"} 3\n"));
+    assert_non_null(strstr(result.out, "\ncede_job_lease_wait_seconds_total{"));
+    assert_false(trace_shows("requests"));
+    assert_false(trace_shows("attention"));
     assert_int_equal(kill(program, SIGCONT), 0);
-    AWAIT(trace_shows_requests());
+    AWAIT(trace_shows("requests"));
+    AWAIT(trace_shows("attention"));
+    assert_true(trace_shows("lease waits") && trace_shows("no lease") && trace_shows("limit"));
     for (size_t n = children_of(program, small, 8); n; n--)
         kill(small[n - 1], SIGKILL);
     slay_child(program);

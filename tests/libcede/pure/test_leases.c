@@ -85,7 +85,7 @@ static void run_ones(const struct cede_pool_config *p, uint64_t memory)
         while (cede_leases_step(leases, now, &e)) {
             struct one *o = &ones[by_slot[lease_slot(e.id)]];
             assert_true(o->id == e.id && o->fate == WAITING);
-            assert_int_equal(cede_leases_cancel(leases, o->id), -ENOENT);
+            assert_int_equal(cede_leases_cancel(leases, o->id, now, &e), -ENOENT);
             assert_true(now <= o->ask.until_ns);
             o->fate = e.wait == WAIT_NONE ? RUNNING : LATE;
             o->device = e.device;
@@ -155,10 +155,10 @@ TEST_LEASES(timeouts_are_exact)
     struct lease_ask second = ask(10), third = ask(10);
     second.until_ns = 5 * MS;
     third.until_ns = 9 * MS;
-    uint64_t b = waits(second, 1, WAIT_COUNT), c = waits(third, 2, WAIT_QUEUE);
+    uint64_t b = waits(second, 1, WAIT_COUNT), c = waits(third, 2, WAIT_COUNT);
     nothing_happens(5 * MS - 1);
     assert_int_equal(cede_leases_next_ns(leases), 5 * MS);
-    happens(5 * MS, b, WAIT_COUNT);
+    assert_int_equal(happens(5 * MS, b, WAIT_COUNT).waited_us, 4999);
     nothing_happens(9 * MS - 1);
     assert_int_equal(cede_leases_next_ns(leases), 9 * MS);
     released(a, 9 * MS);
@@ -166,7 +166,7 @@ TEST_LEASES(timeouts_are_exact)
     assert_int_equal(cede_leases_next_ns(leases), TIME_NEVER);
     uint64_t d = waits(second = third, 9 * MS - 1, WAIT_COUNT); /* no step in time */
     released(c, 10 * MS);
-    happens(10 * MS, d, WAIT_QUEUE);
+    happens(10 * MS, d, WAIT_CLASS);
     struct lease_event e;
     third.until_ns = 10 * MS;
     uint64_t f = started(ask(10), 10 * MS, 0);
@@ -187,9 +187,9 @@ TEST_LEASES(a_missing_stream_has_a_timeout_of_its_own)
     p.stream_timeout_us = 10000;
     make(p);
     uint64_t a = started(ask(80), 0, 0);
-    uint64_t big = waits(ask(20), 0, WAIT_OCCUPANCY), small = waits(ask(10), 0, WAIT_QUEUE);
+    uint64_t big = waits(ask(20), 0, WAIT_OCCUPANCY), small = waits(ask(10), 0, WAIT_OCCUPANCY);
     nothing_happens(50 * MS); /* that is not for want of a stream */
-    assert_int_equal(cede_leases_cancel(leases, big), 0);
+    assert_int_equal(cede_leases_cancel(leases, big, 0, &(struct lease_event){0}), 0);
     nothing_happens(60 * MS);
     assert_int_equal(cede_leases_next_ns(leases), 70 * MS);
     nothing_happens(70 * MS - 1);
@@ -202,12 +202,12 @@ TEST_LEASES(larger_than_the_limit_runs_alone)
     struct cede_pool_config p = params();
     make(p);
     uint64_t whole = started(ask(100), 0, 0);
-    uint64_t small = waits(ask(1), 1, WAIT_OCCUPANCY), next = waits(ask(100), 2, WAIT_QUEUE);
+    uint64_t small = waits(ask(1), 1, WAIT_OCCUPANCY), next = waits(ask(100), 2, WAIT_OCCUPANCY);
     assert_int_equal(cede_leases_release(leases, small, 5), -ENOENT);
     released(whole, 5);
     happens(5, small, WAIT_NONE);
     nothing_happens(6);
-    waits(ask(1), 7, WAIT_QUEUE); /* does not pass the large one */
+    waits(ask(1), 7, WAIT_OCCUPANCY); /* does not pass the large one */
     nothing_happens(7);
     released(small, 8);
     happens(8, next, WAIT_NONE);
@@ -227,9 +227,9 @@ TEST_LEASES(first_is_by_urgency_priority_and_arrival)
     struct lease_ask high = ask(10), due = known;
     high.priority = 3;
     due.deadline_ns = 60 * MS;
-    uint64_t n1 = waits(ask(10), 21 * MS, WAIT_COUNT), n2 = waits(ask(10), 21 * MS, WAIT_QUEUE),
-             d = waits(due, 22 * MS, WAIT_QUEUE), h1 = waits(high, 23 * MS, WAIT_COUNT),
-             h2 = waits(high, 24 * MS, WAIT_QUEUE);
+    uint64_t n1 = waits(ask(10), 21 * MS, WAIT_COUNT), n2 = waits(ask(10), 21 * MS, WAIT_COUNT),
+             d = waits(due, 22 * MS, WAIT_COUNT), h1 = waits(high, 23 * MS, WAIT_COUNT),
+             h2 = waits(high, 24 * MS, WAIT_COUNT);
     released(a, 30 * MS);
     happens(30 * MS, h1, WAIT_NONE); /* the one with a deadline has time yet */
     released(h1, 45 * MS);
@@ -238,6 +238,57 @@ TEST_LEASES(first_is_by_urgency_priority_and_arrival)
     for (int i = 0; i < 3; i++) {
         released(order[i], 46 * MS);
         happens(46 * MS, order[i + 1], WAIT_NONE);
+    }
+}
+
+/* Why a lease had to wait, and for how long: in its event and in the sums of its GPU. Another lease
+ * is active, and one of priority `before` waits before it (-1: none). */
+TEST_LEASES(what_a_lease_waited_for)
+{
+    static const struct {
+        uint32_t limit, streams, percent, utilization;
+        uint64_t bytes;
+        int32_t before;
+        enum lease_wait why;
+    } rows[] = {
+        {3, 3, 10, 80, 800, -1, WAIT_NONE},  {1, 3, 10, 0, 0, -1, WAIT_COUNT},
+        {3, 1, 10, 0, 0, -1, WAIT_STREAM},   {3, 3, 81, 0, 0, -1, WAIT_OCCUPANCY},
+        {3, 3, 10, 0, 801, -1, WAIT_MEMORY}, {3, 3, 10, 81, 0, -1, WAIT_UTILIZATION},
+        {1, 3, 10, 0, 0, 1, WAIT_CLASS},     {1, 3, 10, 0, 0, 0, WAIT_COUNT},
+        {3, 3, 10, 0, 0, 1, WAIT_CLASS},     {3, 3, 10, 0, 0, 0, WAIT_OCCUPANCY},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct cede_pool_config p = params();
+        struct lease_ask a = ask(rows[i].percent), first = ask(10), before = ask(81);
+        struct lease_event e, gone;
+        p.max_concurrent_streams = rows[i].limit;
+        p.streams = rows[i].streams;
+        make(p);
+        cede_leases_set_memory(leases, 0, 1000, 1000);
+        cede_leases_set_utilization(leases, 0, rows[i].utilization);
+        first.memory_bytes = 100;
+        a.memory_bytes = rows[i].bytes;
+        before.priority = rows[i].before;
+        const uint64_t held = started(first, 0, 0);
+        uint64_t id = rows[i].before < 0
+                          ? 0
+                          : waits(before, 0, rows[i].limit == 1 ? WAIT_COUNT : WAIT_OCCUPANCY);
+        int r = cede_leases_ask(leases, &a, MS, &e);
+        assert_int_equal(r, rows[i].why ? -EINPROGRESS : 0);
+        assert_int_equal(e.wait, rows[i].why);
+        if (id)
+            assert_int_equal(cede_leases_cancel(leases, id, 2 * MS, &gone), 0);
+        released(held, 5 * MS);
+        if (r)
+            e = happens(5 * MS, e.id, WAIT_NONE);
+        assert_int_equal(e.waited_for, rows[i].why);
+        assert_int_equal(e.waited_us, r ? 4000 : 0);
+        assert_int_equal(e.occupancy, a.occupancy);
+        struct cede_lease_waits w = view(0).waits[rows[i].why];
+        const bool both = id && gone.waited_for == rows[i].why;
+        assert_int_equal(w.leases, r && !both ? 1 : 2);
+        assert_int_equal(w.total_us, (r ? 4000 : 0) + (both ? 2000 : 0));
+        assert_int_equal(w.max_us, r ? 4000 : 0);
     }
 }
 
@@ -270,7 +321,7 @@ TEST_LEASES(no_lease_starves)
             end[k] = TIME_NEVER;
             id[k] = 0;
             if (!low && now >= from)
-                low = waits(big, from = now, WAIT_QUEUE);
+                low = waits(big, from = now, WAIT_CLASS);
             while (cede_leases_step(leases, now, &e)) {
                 in |= e.id == low;
                 for (uint32_t i = 0; i < 6; i++)

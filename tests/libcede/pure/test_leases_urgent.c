@@ -85,8 +85,8 @@ TEST_LEASES(what_displacing_does_not_pass)
     nothing_happens(1);
     released(started(big, 2, 0), 2); /* occupancy, utilization; and it passes w */
     memory.memory_bytes = 400;
-    waits(memory, 3, WAIT_QUEUE); /* not that: it would take what w waits for */
-    assert_int_equal(cede_leases_cancel(leases, w), 0);
+    waits(memory, 3, WAIT_MEMORY); /* not that: it would take what w waits for */
+    assert_int_equal(cede_leases_cancel(leases, w, 0, &(struct lease_event){0}), 0);
     p.displace = 0;
     p.max_concurrent_streams = 1;
     make(p);
@@ -257,16 +257,16 @@ TEST_LEASES(leases_without_memory_pass_one_that_lacks_it)
     uint64_t a = waits(needs(500), 0, WAIT_MEMORY);
     uint64_t b = started(ask(10), 1, 0), c = started(ask(10), 2, 0);
     uint64_t d = waits(ask(10), 3, WAIT_COUNT);
-    waits(needs(1), 3, WAIT_QUEUE); /* not one that would take what it waits for */
+    waits(needs(1), 3, WAIT_MEMORY); /* not one that would take what it waits for */
     released(b, 4);
     happens(4, d, WAIT_NONE);
     nothing_happens(4);
     cede_leases_set_memory(leases, 0, 1000, 1000);
     nothing_happens(5);
-    uint64_t e = waits(ask(10), 5, WAIT_QUEUE); /* it lacks no memory any more */
+    uint64_t e = waits(ask(10), 5, WAIT_COUNT); /* it lacks no memory any more */
     released(c, 6);
     happens(6, a, WAIT_NONE);
-    assert_int_equal(cede_leases_cancel(leases, e), 0);
+    assert_int_equal(cede_leases_cancel(leases, e, 0, &(struct lease_event){0}), 0);
 }
 
 /* ---- occupancy ------------------------------------------------------------------------------- */
