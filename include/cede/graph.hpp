@@ -1,11 +1,11 @@
 /* libcede for C++17: CUDA graphs of a program's step, one for each batch size. cede/graph.h
  * describes every call; see also cede/cede.hpp.
  *
- *     cede::graph_cache graphs(stream, [&](void *s, unsigned n) {
+ *     cede::graph_cache graphs([&](void *s, unsigned n) {
  *         return cuLaunchKernel(kernel, n, 1, 1, 256, 1, 1, 0, CUstream(s), params, nullptr);
  *     });
- *     graphs.prepare();                // captures all buckets now
- *     graphs.launch(n);                // the smallest one that fits
+ *     graphs.prepare(stream);          // captures all buckets now
+ *     graphs.launch(stream, n);        // the smallest one that fits
  */
 #ifndef CEDE_GRAPH_HPP
 #define CEDE_GRAPH_HPP
