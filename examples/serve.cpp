@@ -1,83 +1,80 @@
-/* A server loop in C++17: it admits requests that will be in time, runs them in batches on leases
- * of the GPUs, and ends as a whole if one part of it fails. Runs without a GPU and without a daemon
- * too. A sleep stands for the work.
- *
- *     c++ -std=c++17 serve.cpp $(pkg-config --cflags --libs cede) -o serve */
+/* A server in C++17: POST /v1/model, and in the header Deadline-Ms how long the answer may take.
+ * What would be late gets 503 at once. The rest runs in batches, several at a time, each with a
+ * stream, room in the GPU's memory and the CUDA graphs of its lane. At SIGTERM batches run to their
+ * end, and what waits gets 503. Runs without ceded and without a GPU, too: docs/serving.md. */
+#include "serve_http.h"
+#include "serve_model.h"
 #include <cede/cede.hpp>
 #include <cstdio>
-#include <thread>
 #include <vector>
 
-using namespace std::chrono_literals;
+static const unsigned LANES = 3; /* batches at a time */
 
-struct question {
-    int number;
-    bool answered = false;
-};
-
-/* Hands in requests, as a socket would. A request that would be late is refused at once. Throws
- * nothing, so that the queue is shut down at its end, and run() ends too. */
-static void receive(const cede::scope &scope, cede::queue<question> &queue,
-                    std::vector<question> &questions) noexcept
+static void on_request(void *queue, http_request *q)
 {
     cede::admission a;
-    a.deadline = 50ms;
-    for (question &q : questions) {
-        if (scope.cancelled())
-            break;
-        auto ticket = queue.try_submit(&q, a); /* submit() would throw cede::refused */
-        if (ticket && !ticket->id)
-            std::fprintf(stderr, "request %d: %s\n", q.number, cede_queue_text(ticket->answer));
-        std::this_thread::sleep_for(200us);
-    }
-    while (queue.statistics().waiting && !scope.cancelled())
-        std::this_thread::sleep_for(1ms);
-    queue.shutdown(); /* reclaim() would hand back what still waits */
+    a.deadline = std::chrono::microseconds(q->deadline_us);
+    const auto ticket = static_cast<cede::queue<http_request> *>(queue)->try_submit(q, a);
+    if (!ticket || !ticket->id)
+        http_answer(q, 503, "{\"error\": \"%s\"}\n", cede_error_text());
 }
 
-/* Runs one batch after the other until the queue is shut down. */
-static void run(cede::queue<question> &queue)
-{
-    while (auto batch = queue.next()) {
-        /* The batch has a lease. If this throws, the batch is reported as failed, its lease is
-         * released, and the scope is cancelled. */
-        std::this_thread::sleep_for(1ms); /* in place of: work on batch->stream(), and its end */
-        for (question *q : *batch)
-            q->answered = true;
-        batch->done();
-    }
-}
-
-int main()
+int main(int, char **argv)
 try {
-    std::vector<question> questions;
-    for (int i = 0; i < 100; i++)
-        questions.push_back({i});
-    cede::client client; /* first: the queue reports requests on it */
+    cede::client client;
     cede::pool pool;
-    pool.occupancy("gemm", 0.3); /* or kernel() with its CUfunction */
+    if (model_open(pool.handle()))
+        return 1;
+    cede::memory_config room;
+    room.total_bytes = 1 << 30; /* at most */
+    cede::memory memory(room);
+    cede_memory *const memories[] = {memory.handle()};
     cede::queue_config config;
     config.admit = 1;
-    config.batch_max = 8;
-    config.batch_wait_us = 500;
+    config.batches = LANES;
+    config.batch_max = MODEL_BATCH;
+    config.batch_wait_us = 2000;
     config.cede = client.handle();
     config.pool = pool.handle();
-    cede::queue<question> queue(config);
-    queue.set_lease(0, "gemm");
-
-    cede::scope scope(3, 10s);
-    scope.fork([&] { receive(scope, queue, questions); });
-    for (int i = 0; i < 2; i++) /* as many batches at a time, where the GPU has room */
-        scope.fork([&] { run(queue); });
-    scope.join(); /* throws what a task threw */
-
-    int answered = 0;
-    for (const question &q : questions)
-        answered += q.answered;
-    std::printf("%d requests answered in %llu batches\n", answered,
-                static_cast<unsigned long long>(queue.statistics().batches));
-    return 0;
+    config.memory = memories;
+    cede::queue<http_request> queue(config);
+    queue.set_lease(0, "model", model_row_shape);
+    cede::graph_config sizes;
+    sizes.max_batch = MODEL_BATCH;
+    sizes.flags = model_stream ? 0 : CEDE_GRAPH_EAGER;
+    std::vector<model_row *> rows;
+    std::vector<cede::graph_cache> graphs;
+    for (unsigned i = 0; i < LANES; i++) {
+        rows.push_back(model_rows());
+        auto step = [row = rows[i]](void *s, unsigned n) { return model_step(row, s, n); };
+        graphs.emplace_back(step, sizes).prepare(model_stream);
+    }
+    auto run = [&] { /* batches, until the queue is shut down; an exception cancels the scope */
+                     int r = model_thread();
+                     while (auto batch = queue.next()) {
+                         const unsigned lane = batch->info().lane, n = batch->info().n;
+                         model_row *row = rows[lane];
+                         for (const http_request *q : *batch)
+                             row++->input = model_input(q->body);
+                         r = r ? r : graphs[lane].try_launch(batch->stream(), n).value();
+                         r = r ? r : model_wait(batch->stream());
+                         row = rows[lane];
+                         for (http_request *q : *batch)
+                             http_answer(q, r ? 500 : 200, "{\"output\": [[%u]]}\n", row++->output);
+                         if (r)
+                             throw cede::error(-EIO, "the model failed");
+                         batch->done(); /* lease and room go back */
+                     }
+    };
+    cede::scope scope(LANES);
+    for (unsigned i = 0; i < LANES; i++)
+        scope.fork(run);
+    http *http = http_serve(argv[1], "/v1/model", on_request, &queue, scope.handle());
+    queue.shutdown();
+    queue.reclaim([](http_request *q) { http_answer(q, 503, "{\"error\": \"it ends\"}\n"); });
+    const int failed = http_close(http); /* when all are answered */
+    scope.join();                        /* throws what a task threw */
+    return failed;
 } catch (const std::exception &e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
+    return std::fprintf(stderr, "serve: %s\n", e.what()), 1;
 }

@@ -1,66 +1,80 @@
-"""A server loop in Python: it admits requests that will be in time, runs them in batches on leases of the GPUs, and
-ends as a whole if one part of it fails. Runs without a GPU and without a daemon too. A sleep stands for the work.
-
-    python3 serve.py          # CEDE_LIBRARY: the path of libcede.so.0, if it is not installed
-"""
-import pathlib
+"""A server in Python: POST /v1/model, and in the header Deadline-Ms how long the answer may take. What would be late gets
+503 at once. The rest runs in batches, several at a time, each with a stream, room in the GPU's memory and the CUDA graphs
+of its lane. At SIGTERM batches run to their end, and what waits gets 503. Neither ceded nor a GPU has to be there."""
+import http.server
+import json
+import signal
 import sys
-import time
+import threading
+import weakref
 
-# For the source tree.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-
+sys.path.append(sys.path[0] + "/../python")  # for the source tree
 import cede
+import cede_graph
+import cede_memory
 import cede_queue
 import cede_scope
+import serve_model
 
 
-class Question:
-    def __init__(self, number):
-        self.number, self.answer = number, None
+class Handler(http.server.BaseHTTPRequestHandler):
+    """A connection, in a thread; and its request, which is what the queue has."""
+    protocol_version, wbufsize, disable_nagle_algorithm, log_message = "HTTP/1.1", -1, True, lambda *_: None
+    open = weakref.WeakSet()  # those whose clients wait
+
+    def do_POST(self):
+        self.open.add(self)
+        self.text, self.answered = self.rfile.read(int(self.headers.get("Content-Length", 0))), threading.Event()
+        try:
+            queue.submit(self, deadline_us=round(1000 * float(self.headers.get("Deadline-Ms", 0))))
+        except (cede_queue.Refused, cede.Closed) as why:
+            self.answer(503, {"error": str(why)})
+        self.answered.wait()
+        self.send_response(self.status if self.path == "/v1/model" else 404)
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+        self.wfile.flush()
+        self.open.discard(self)
+
+    def answer(self, status, value):
+        self.status, self.body = status, json.dumps(value).encode()
+        self.answered.set()
 
 
-def receive(scope, queue, questions):
-    """Hands in requests, as a socket would. A request that would be late is refused at once."""
-    try:
-        for q in questions:
-            if scope.cancelled():
-                break
-            try:
-                queue.submit(q, deadline_us=50000)
-            except cede_queue.Refused as why:
-                print(f"request {q.number}: {why}", file=sys.stderr)
-            time.sleep(200e-6)
-        while queue.statistics().waiting and not scope.cancelled():
-            time.sleep(1e-3)
-    finally:
-        queue.shutdown()  # returns what still waits
-
-
-def run(queue):
-    """Runs one batch after the other until the queue is shut down. If this raises, the batch is reported as failed, its
-    lease is released, and the scope is cancelled."""
+def run():
+    """A task of the scope: runs batches until the queue is shut down. An exception cancels the scope."""
     for batch in queue.batches():
-        with batch.lease.torch():  # on a GPU PyTorch's current stream is the lease's
-            time.sleep(1e-3)  # in place of: model(batch.items)
-        for q in batch.items:
-            q.answer = True
+        lane, answers = lanes[batch.lane], [(500, {"error": "the model failed"})] * len(batch.items)
+        try:
+            lane.write([request.text for request in batch.items])
+            with batch.lease.torch():  # waits for the batch at its end
+                graphs[batch.lane].launch(batch.lease.stream, len(batch.items))
+            answers = [(200, {"output": [[number]]}) for number in lane.read(len(batch.items))]
+        finally:
+            for request, answer in zip(batch.items, answers):
+                request.answer(*answer)
 
 
-def main():
-    questions = [Question(i) for i in range(100)]
-    client = cede.Client()  # the queue reports requests on it
-    pool = cede.Pool()
-    pool.occupancy("gemm", 0.3)
-    queue = cede_queue.Queue(client, pool, admit=True, batch_max=8, batch_wait_us=500)
-    queue.set_lease(0, "gemm")
-    with cede_scope.Scope(threads=3, timeout_us=10 * 10**6) as scope:
-        scope.fork(receive, scope, queue, questions)
-        for _ in range(2):  # as many batches at a time, where the GPU has room
-            scope.fork(run, queue)
-    answered = sum(q.answer is not None for q in questions)
-    print(f"{answered} requests answered in {queue.statistics().batches} batches")
-
-
-if __name__ == "__main__":
-    main()
+LANES = 3  # batches at a time
+http.server.ThreadingHTTPServer.request_queue_size = 1024
+server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 8000), Handler)
+ended, client, pool, memory = threading.Event(), cede.Client(), cede.Pool(), cede_memory.Memory(total_bytes=1 << 30)
+pool.occupancy("model", serve_model.OCCUPANCY)
+queue = cede_queue.Queue(client, pool, [memory], admit=1, batches=LANES, batch_max=serve_model.BATCH, batch_wait_us=2000)
+queue.set_lease(0, "model", memory_bytes=serve_model.BYTES)
+lanes, flags = [serve_model.Lane() for _ in range(LANES)], 0 if serve_model.GPU else cede_graph.EAGER
+graphs = [cede_graph.Cache(lane.step, max_batch=serve_model.BATCH, flags=flags) for lane in lanes]
+signal.signal(signal.SIGTERM, lambda *_: ended.set())
+with cede_scope.Scope(LANES) as scope:  # its end raises what a task raised
+    for i in range(LANES):
+        graphs[i].prepare(lanes[i].stream)
+        scope.fork(run)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(f"listening on 127.0.0.1:{server.server_port}", file=sys.stderr, flush=True)
+    while not ended.wait(0.1) and not scope.cancelled():
+        pass
+    for request in queue.shutdown():
+        request.answer(503, {"error": "the server ends"})
+while Handler.open:  # answers are being sent
+    threading.Event().wait(0.001)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Clients of server.py. --rate: requests per second, whatever the answers (open loop; latency counts from when a
-request was due). --clients: clients that each send a request when they have the answer to the one before (closed loop,
-which saturates). Prints JSON lines and one last object, as cede-load does.
+"""Clients of server.py, and of ../serve.c, serve.cpp and serve.py. --rate: requests per second, whatever the answers
+(open loop; latency counts from when a request was due); with --poisson at random times. --clients: clients that each send
+a request when they have the answer to the one before (closed loop, which saturates). Prints JSON lines and one last
+object, as cede-load does.
 
     clients.py http://127.0.0.1:8001/ high --rate 10 --seconds 30
     clients.py http://127.0.0.1:8002/ low --clients 16
+    clients.py http://127.0.0.1:8000/v1 model --rate 200 --poisson --deadline-ms 50 --seconds 10
 """
 import argparse
 import http.client
@@ -12,6 +14,7 @@ import json
 import math
 import os
 import queue
+import random
 import signal
 import sys
 import threading
@@ -20,7 +23,6 @@ import urllib.parse
 
 WORDS = "the quick brown fox jumps over a lazy dog and comes back in the evening".split()
 DOCUMENTS = 10
-WORKERS = 32
 EVERY_S = 0.05  # between lines
 
 stop = threading.Event()
@@ -76,8 +78,9 @@ class Tally:
     def final(self, model):
         seconds = time.monotonic() - self.start
         v = sorted(self.latencies)
-        out = {"role": "clients", "model": model, "requests": self.n, "refused": self.refused,
-               "failed": self.failed, "late": self.late, "seconds": seconds,
+        out = {"role": "clients", "model": model, "sent": self.n + self.refused + self.failed, "requests": self.n,
+               "in_time": self.n - self.late, "refused": self.refused, "failed": self.failed, "late": self.late,
+               "seconds": seconds,
                "rate": self.n / seconds if seconds > 0 else 0}
         for p in (50, 90, 99):
             out[f"p{p}_us"] = v[max(0, -(-len(v) * p // 100) - 1)] if v else None
@@ -94,7 +97,9 @@ class Connection:
 
     def __init__(self, url, args):
         self.url, self.model, self.c = url, args.model, None
+        self.path = url.path.rstrip("/") + "/" + args.model
         extra = {"deadline_ms": args.deadline_ms} if args.deadline_ms else {}
+        self.headers = {"Deadline-Ms": f"{args.deadline_ms:g}"} if args.deadline_ms else {}
         self.bodies = [json.dumps({"texts": texts(n, args.texts, args.words), **extra})
                        for n in range(DOCUMENTS)]
 
@@ -107,7 +112,7 @@ class Connection:
         try:
             if self.c is None:
                 self.c = http.client.HTTPConnection(self.url.hostname, self.url.port, timeout=60)
-            self.c.request("POST", "/" + self.model, self.bodies[document])
+            self.c.request("POST", self.path, self.bodies[document], self.headers)
             answer = self.c.getresponse()
             value = json.loads(answer.read())
             if answer.status not in (200, 503):
@@ -129,18 +134,18 @@ def open_loop(args, tally, connect):
             status, output = c.ask(document)
             tally.answer(document, status, output, (time.monotonic() - due) * 1e6)
 
-    workers = [threading.Thread(target=worker, daemon=True) for _ in range(WORKERS)]
+    workers = [threading.Thread(target=worker, daemon=True) for _ in range(args.workers)]
     for w in workers:
         w.start()
-    n, start = 0, time.monotonic()
+    n, due, rng = 0, time.monotonic(), random.Random(1)
     while not stop.is_set() and (not args.seconds or n < args.seconds * args.rate):
         n += 1
-        due = start + n / args.rate
+        due += rng.expovariate(args.rate) if args.poisson else 1 / args.rate
         left = due - time.monotonic()
         if left > 0.002:  # the host may wake late, which is not the server's doing
             stop.wait(left - 0.0015)
         while time.monotonic() < due and not stop.is_set():
-            pass
+            time.sleep(0)  # the workers run
         if not stop.is_set():
             due_queue.put((n % DOCUMENTS, due))
     for _ in workers:
@@ -175,6 +180,8 @@ def main():
     how = p.add_mutually_exclusive_group(required=True)
     how.add_argument("--rate", type=float, help="requests per second")
     how.add_argument("--clients", type=int, help="each with one request at a time")
+    p.add_argument("--poisson", action="store_true", help="--rate at random times")
+    p.add_argument("--workers", type=int, default=32, help="connections of --rate")
     p.add_argument("--seconds", type=float, default=0, help="0: until SIGTERM")
     p.add_argument("--deadline-ms", type=float, default=0)
     p.add_argument("--texts", type=int, default=1, help="in a request")
@@ -185,8 +192,8 @@ def main():
     if (args.rate is not None and not 0 < args.rate <= 1e5) or \
             (args.clients is not None and not 1 <= args.clients <= 1000):
         p.error("--rate: up to 100000; --clients: from 1 to 1000")
-    if not (1 <= args.texts <= 256 and 1 <= args.words <= 510 and args.deadline_ms >= 0):
-        p.error("--texts: 1 to 256; --words: 1 to 510; --deadline-ms: from 0")
+    if not (1 <= args.workers <= 1000 and 1 <= args.texts <= 256 and 1 <= args.words <= 510 and args.deadline_ms >= 0):
+        p.error("--workers: 1 to 1000; --texts: 1 to 256; --words: 1 to 510; --deadline-ms: from 0")
     for s in (signal.SIGTERM, signal.SIGINT):
         signal.signal(s, lambda *_: stop.set())
     url = urllib.parse.urlsplit(args.url)

@@ -64,9 +64,9 @@ def squeezed(text):
 
 class Excerpts(unittest.TestCase):
     def test_excerpts_are_in_the_examples(self):
-        sources = [squeezed(read(f)) for f in ("examples/step.c", "examples/decode/engine.c", "examples/serve.cpp",
-                                               "examples/serve.py", "bench/programs/served/server.cpp",
-                                               "bench/programs/served/server.py")]
+        sources = [squeezed(read(f)) for f in ("examples/step.c", "examples/decode/engine.c", "examples/serve.c",
+                                               "examples/serve.cpp", "examples/serve.py",
+                                               "bench/programs/served/server.cpp", "bench/programs/served/server.py")]
         blocks = re.findall(r"(?:^ {4}.*\n)+", read("docs/serving.md"), re.MULTILINE)
         code = [b for b in blocks if re.search(r"[;}:]$", b, re.MULTILINE)]
         self.assertGreaterEqual(len(code), 15)

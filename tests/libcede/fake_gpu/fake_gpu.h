@@ -118,5 +118,7 @@ extern char fake_contexts[2]; /* of the GPUs */
 
 /* A launch of a kernel that fake_graph.c knows: a CUresult; else -1. */
 int fake_graph_launch(void *f, void *stream, void **params);
+/* Of a test that has another kernel with an address and a number: what it does. */
+__attribute__((weak)) void fake_graph_run(uint32_t *words, uint32_t number);
 
 #endif

@@ -392,7 +392,9 @@ CALL(cuGraphExecUpdate_v2, struct exec *e, const struct graph *g, int *result)
 
 static void run_node(const struct node *n)
 {
-    if (n->kernel)
+    if (n->kernel && fake_graph_run)
+        fake_graph_run(n->word, n->number);
+    else if (n->kernel)
         *n->word += n->number;
 }
 
@@ -426,7 +428,7 @@ static int launch_add(void *f, void *stream, void **params)
 
 int fake_graph_launch(void *f, void *stream, void **params)
 {
-    if (strncmp(f, "graph_add", 9) != 0)
+    if (!fake_graph_run && strncmp(f, "graph_add", 9) != 0)
         return -1;
     pthread_mutex_lock(&lock);
     return unlocked(launch_add(f, stream, params));
