@@ -74,7 +74,8 @@ with cede_scope.Scope(LANES) as scope:  # its end raises what a task raised
     print(f"listening on 127.0.0.1:{server.server_port}", file=sys.stderr, flush=True)
     while not ended.wait(0.1) and not scope.cancelled():
         pass
-    for request in queue.shutdown():
+    queue.shutdown()
+    for request in queue.reclaim():
         request.answer(503, {"error": "the server ends"})
 while Handler.open:  # answers are being sent
     threading.Event().wait(0.001)
