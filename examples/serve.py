@@ -1,6 +1,5 @@
-"""A server in Python: POST /v1/model, and in the header Deadline-Ms how long the answer may take. What would be late gets
-503 at once. The rest runs in batches, several at a time, each with a stream, room in the GPU's memory and the CUDA graphs
-of its lane. At SIGTERM batches run to their end, and what waits gets 503. Neither ceded nor a GPU has to be there."""
+"""A server in Python: POST /v1/model, with its deadline in the header Deadline-Ms. What would be late gets 503 at once. The
+rest runs in batches, several at a time, each with a stream, room in memory and the CUDA graphs of its lane: serving.md."""
 import http.server
 import json
 import signal

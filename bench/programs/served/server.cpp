@@ -141,7 +141,7 @@ void serve_cede(run &r)
     r.over = true;
     for (auto &queue : queues)
         queue.shutdown();
-    scope.join();         /* throws what a task threw */
+    scope.join(); /* throws what a task threw */
     for (unsigned m = 0; m < MODELS; m++)
         r.queues[m] = queues[m].statistics();
     r.pool = pool.statistics();
