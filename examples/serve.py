@@ -6,8 +6,8 @@ import json
 import signal
 import sys
 import threading
+import time
 import weakref
-
 sys.path.append(sys.path[0] + "/../python")  # for the source tree
 import cede
 import cede_graph
@@ -72,9 +72,9 @@ with cede_scope.Scope(LANES) as scope:  # its end raises what a task raised
         scope.fork(run)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"listening on 127.0.0.1:{server.server_port}", file=sys.stderr, flush=True)
-    while not ended.wait(0.1) and not scope.cancelled():
-        pass
+    while not ended.is_set() and not scope.cancelled():  # wait() has a lock that the signal's set() would wait for
+        time.sleep(0.05)
     for request in queue.shutdown():
         request.answer(503, {"error": "the server ends"})
 while Handler.open:  # answers are being sent
-    threading.Event().wait(0.001)
+    time.sleep(0.001)
