@@ -2,6 +2,7 @@
  * tests/libcede/fake_gpu does not know. Says at the end what ran. */
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "../../../examples/serve_model.h"
 #include "fake_gpu.h"
@@ -9,6 +10,7 @@
 static __attribute__((constructor)) void begin(void)
 {
     fake_cuda.free_bytes = 1 << 30;
+    fake_cuda.fail_graph_launch = getenv("CEDE_FAKE_FAIL") ? 719 : 0;
 }
 
 static __attribute__((destructor)) void end(void)
