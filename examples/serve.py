@@ -5,8 +5,8 @@ import json
 import signal
 import sys
 import threading
+import time
 import weakref
-
 sys.path.append(sys.path[0] + "/../python")  # for the source tree
 import cede
 import cede_graph
@@ -62,8 +62,8 @@ ended, client, pool, memory = threading.Event(), cede.Client(), cede.Pool(), ced
 pool.occupancy("model", serve_model.OCCUPANCY)
 queue = cede_queue.Queue(client, pool, [memory], admit=1, batches=LANES, batch_max=serve_model.BATCH, batch_wait_us=2000)
 queue.set_lease(0, "model", memory_bytes=serve_model.BYTES)
-lanes, flags = [serve_model.Lane() for _ in range(LANES)], 0 if serve_model.GPU else cede_graph.EAGER
-graphs = [cede_graph.Cache(lane.step, max_batch=serve_model.BATCH, flags=flags) for lane in lanes]
+lanes = [serve_model.Lane() for _ in range(LANES)]
+graphs = [cede_graph.Cache(lane.step, max_batch=serve_model.BATCH, gpu=serve_model.GPU) for lane in lanes]
 signal.signal(signal.SIGTERM, lambda *_: ended.set())
 with cede_scope.Scope(LANES) as scope:  # its end raises what a task raised
     for i in range(LANES):
@@ -71,10 +71,10 @@ with cede_scope.Scope(LANES) as scope:  # its end raises what a task raised
         scope.fork(run)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"listening on 127.0.0.1:{server.server_port}", file=sys.stderr, flush=True)
-    while not ended.wait(0.1) and not scope.cancelled():
-        pass
+    while not ended.is_set() and not scope.cancelled():  # wait() has a lock that the signal's set() would wait for
+        time.sleep(0.05)
     queue.shutdown()
     for request in queue.reclaim():
         request.answer(503, {"error": "the server ends"})
 while Handler.open:  # answers are being sent
-    threading.Event().wait(0.001)
+    time.sleep(0.001)
