@@ -10,7 +10,7 @@ except ImportError:
     GPU = False
 
 BATCH, OCCUPANCY, BYTES = 16, 0.5, 1 << 20  # rows at a time; of a batch; GPU memory that a row needs while it runs
-WIDTH, LAYERS, WORDS, STEPS = 8192, 400, 1000, 1000000  # layers: 8 of them, again and again
+WIDTH, LAYERS, WORDS, STEPS = 8192, 100, 1000, 1000000  # layers: 8 of them, again and again
 if GPU:
     weights = torch.randn(8, WIDTH, WIDTH, dtype=torch.half, device="cuda") / WIDTH**0.5
     words = torch.randn(WORDS, WIDTH, dtype=torch.half, device="cuda")
