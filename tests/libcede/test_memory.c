@@ -1,6 +1,7 @@
 /* A GPU's memory by libcede on stand-ins for libcuda and libnvidia-ml with 1000 bytes, of which 100
  * are the reserve. Needs their folders in LD_LIBRARY_PATH. CEDE_MEMORY_SECONDS=60: how long threads
  * allocate at random. */
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -8,6 +9,8 @@
 #include "fake_gpu/fake_gpu.h"
 #include "fake_gpu/find.h"
 #include "pools.h"
+
+#define STACK ((size_t)1 << 20)
 
 static struct fake_cuda *cuda;
 static struct fake_nvml *nvml;
@@ -343,6 +346,81 @@ TEST_WITH(ranges_are_there_first, begin_test, end_test)
     assert_int_equal(gpu->synchronized, synchronized + 3);
     OK(cede_pool_close(pool));
     assert_true(!gpu->old_calls == !getenv("CEDE_FAKE_OLD"));
+}
+
+/* ---- closed while threads are in calls --------------------------------------------------------
+ */
+
+static void *wait_for_lease(void *arg)
+{
+    const struct cede_range range = {4096, 300, 0};
+    struct cede_lease l;
+    struct cede_reservation r;
+    return (void *)(intptr_t)cede_memory_acquire(m, pool, NULL, NULL, &range, 1, 60 * S, &l, &r);
+}
+
+static void *closes(void *arg)
+{
+    return (void *)(intptr_t)cede_memory_close(m);
+}
+
+/* What a thread keeps for its range would be room for another thread, which has gone with its stack
+ * by then. */
+TEST_WITH(room_is_given_to_no_thread_that_has_gone, begin_test, NULL)
+{
+    struct cede_lease held;
+    pthread_attr_t attr;
+    pthread_t asking;
+    void *stack =
+        mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    assert_ptr_not_equal(stack, MAP_FAILED);
+    pool = OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = 1);
+    OK(cede_acquire(pool, CEDE_ANY_DEVICE, NULL, NULL, 0, &held));
+    const pthread_t leasing = start(wait_for_lease, NULL);
+    until_waiting(pool, 1);
+    OK(pthread_attr_init(&attr));
+    OK(pthread_attr_setstack(&attr, stack, STACK));
+    OK(pthread_create(&asking, &attr, wait_for_room, &(struct wish){.bytes = 900}));
+    UNTIL(stats().waiting);
+    const pthread_t closer = start(closes, NULL);
+    assert_int_equal(result_of(asking), -ESHUTDOWN);
+    OK(munmap(stack, STACK));
+    OK(cede_release(&held));
+    assert_int_equal(result_of(leasing), -ESHUTDOWN);
+    OK(result_of(closer));
+    OK(pool_stats(pool, 0).active);
+    OK(cede_pool_close(pool));
+    pthread_attr_destroy(&attr);
+}
+
+static _Atomic bool inside, closed, late;
+
+static void while_it_is_closed(void *arg, enum cede_pressure now)
+{
+    inside = true;
+    for (int i = 0; i < 50 && !closed; i++)
+        usleep(1000);
+    late = closed;
+}
+
+static void *notice_pressure(void *arg)
+{
+    return (void *)(intptr_t)cede_memory_pressure(m);
+}
+
+/* on_pressure is called without a lock; what it uses may be freed once the handle is closed. */
+TEST_WITH(closing_waits_for_on_pressure, NULL, end_test)
+{
+    errno = EDOM;
+    m = OPEN(memory, .polling_us = 1000, .on_pressure = while_it_is_closed);
+    assert_int_equal(errno, EDOM); /* whatever the driver does */
+    others_have(950);
+    const pthread_t t = start(notice_pressure, NULL);
+    UNTIL(inside);
+    close_memory();
+    closed = true;
+    assert_int_equal(result_of(t), CEDE_PRESSURE_CRITICAL);
+    assert_false(late);
 }
 
 /* ---- many threads ---------------------------------------------------------------------------- */
