@@ -18,14 +18,12 @@ class Memory(unittest.TestCase):
         m = self.memory()
         self.assertTrue(m.can_allocate(900))
         self.assertFalse(m.can_allocate(901))
-        with self.assertRaises(KeyError):
-            with m.reserve(800):
-                self.assertFalse(m.can_allocate(101))
-                self.assertEqual(m.statistics().promised_bytes, 800)
-                with self.assertRaisesRegex(MemoryError, "GPU 0: there is room for"):
-                    with m.reserve(200, timeout_us=1000):
-                        pass
-                raise KeyError
+        with self.assertRaises(KeyError), m.reserve(800):
+            self.assertFalse(m.can_allocate(101))
+            self.assertEqual(m.statistics().promised_bytes, 800)
+            with self.assertRaisesRegex(MemoryError, "GPU 0: there is room for"), m.reserve(200, timeout_us=1000):
+                pass
+            raise KeyError
         self.assertEqual((m.statistics().promised_bytes, m.statistics().timed_out), (0, 1))
 
     def test_a_thread_waits(self):
@@ -69,9 +67,8 @@ class Memory(unittest.TestCase):
                 raise KeyError
         self.assertEqual(held(), (0, 0))
         for error, kernel, ranges in ((ValueError, None, [(1, 1)] * 65), (FileNotFoundError, "unheard-of", ())):
-            with self.assertRaises(error):
-                with m.acquire(pool, kernel, ranges=ranges):
-                    self.fail()
+            with self.assertRaises(error), m.acquire(pool, kernel, ranges=ranges):
+                self.fail()
 
         async def waits():
             async with m.acquire(pool, memory_bytes=900):

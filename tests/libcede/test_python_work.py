@@ -82,9 +82,8 @@ class Allocations(unittest.TestCase):
             memory.allocate(100)  # is forgotten
             self.assertEqual(memory.statistics().allocations, 1)
         b.free()  # is freed with its memory
-        with cede_memory.Memory(flags=1, total_bytes=1000) as memory:
-            with self.assertRaisesRegex(OSError, "no GPU"):
-                memory.allocate(1)
+        with cede_memory.Memory(flags=1, total_bytes=1000) as memory, self.assertRaisesRegex(OSError, "no GPU"):
+            memory.allocate(1)
 
 
 class Numbers(unittest.TestCase):
