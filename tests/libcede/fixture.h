@@ -11,8 +11,10 @@
 
 #define S INT64_C(1000000) /* in microseconds */
 
-#define OK(call)    assert_int_equal(call, 0)
-#define UNTIL(what) while (!(what) && usleep(100) == 0)
+#define OK(call) assert_int_equal(call, 0)
+#define UNTIL(what)                                                                                \
+    while (!(what))                                                                                \
+    usleep(100)
 
 /* EACH(m, x, a, b) is m(x, a) m(x, b), for up to 27 arguments. */
 #define EACH(m, x, ...)         __VA_OPT__(EACH_27(EACH_NEXT(m, x, __VA_ARGS__)))
@@ -23,8 +25,8 @@
 #define EACH_AGAIN()            EACH_NEXT
 #define EACH_END                ()
 
-/* CONFIG(pool, .devices = 2) has these settings and else the defaults; OPEN(pool, .devices = 2) is
- * a handle with them. Kinds are pool, memory, queue, graph, future and step. */
+/* CONFIG(pool, .devices = 2) has these settings and else the defaults, of whatever has some;
+ * OPEN(pool, .devices = 2) is a handle with them, of the kinds below. */
 #define CONFIG(kind, ...)                                                                          \
     ({                                                                                             \
         struct cede_##kind##_config config_;                                                       \

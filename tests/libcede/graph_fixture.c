@@ -14,22 +14,17 @@ uint64_t cede_clock_now_ns(void)
 }
 
 /* Calls of malloc() and the like from libcede; see the tests' link arguments. */
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
+#define COUNTED(name, parameters, ...)                                                             \
+    void *__real_##name parameters;                                                                \
+    void *__wrap_##name parameters;                                                                \
+    void *__wrap_##name parameters                                                                 \
+    {                                                                                              \
+        allocations++;                                                                             \
+        return __real_##name(__VA_ARGS__);                                                         \
+    }
 
-void *__wrap_malloc(size_t n)
-{
-    allocations++;
-    return __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    allocations++;
-    return __real_calloc(n, size);
-}
+COUNTED(malloc, (size_t n), n)
+COUNTED(calloc, (size_t n, size_t size), n, size)
 
 int step(void *arg, void *stream, unsigned n)
 {
@@ -72,16 +67,9 @@ void reopen_cache(unsigned word)
     open_cache(f.c.max_batch, f.c.warmups);
 }
 
-struct cede_graph_statistics statistics_of(struct cede_graph *g)
-{
-    struct cede_graph_statistics s;
-    OK(cede_graph_get_statistics(g, &s, sizeof(s)));
-    return s;
-}
-
 struct cede_graph_statistics statistics(void)
 {
-    return statistics_of(f.g);
+    return STATS(graph, f.g);
 }
 
 struct cede_graph_bucket bucket(unsigned n)

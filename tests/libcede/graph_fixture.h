@@ -3,8 +3,6 @@
 #ifndef CEDE_TESTS_LIBCEDE_GRAPH_FIXTURE_H
 #define CEDE_TESTS_LIBCEDE_GRAPH_FIXTURE_H
 
-#include <pthread.h>
-
 #include "bench/graph_add.h"
 #include "bench/graph_rig.h"
 #include "cede/graph.h"
@@ -46,7 +44,6 @@ void open_cache(unsigned max_batch, unsigned warmups);
 /* Another one begins anew, with another word to count in. */
 void reopen_cache(unsigned word);
 
-struct cede_graph_statistics statistics_of(struct cede_graph *g);
 struct cede_graph_statistics statistics(void);
 struct cede_graph_bucket bucket(unsigned n);
 /* Succeeds. The bucket that was taken; 0: it ran eagerly. */

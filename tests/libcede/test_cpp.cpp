@@ -383,11 +383,14 @@ static void the_queue_hands_back_what_was_submitted()
     CHECK(why == std::errc::device_or_resource_busy);
     a.device = 64;
     fails(std::errc::invalid_argument, "cede_queue_submit: ", [&] { q.submit(&three, a); });
+    CHECK(!q.try_submit(&three, a, &why) && why == std::errc::invalid_argument);
     fails(std::errc::invalid_argument, "device is 1: give 0 to 0", [&] { q.next(1); });
     CHECK(q.cancel(second) && q.try_cancel(second) == std::errc::no_such_file_or_directory);
     throws(1, [&] {
         auto b = q.next();
-        CHECK(b && b->size() == 1 && *b->begin() == &one);
+        CHECK(b && b->size() == 1);
+        for (int *i : *b)
+            CHECK(i == &one);
         cede::batch<int> moved = std::move(*b);
         CHECK(b->size() == 0 && b->try_done() == std::errc::invalid_argument && moved.size() == 1);
         CHECK(q.statistics().running == 1 && !q.try_next(0, 0us, &why));
@@ -406,6 +409,7 @@ static void the_queue_hands_back_what_was_submitted()
     cede::queue<int> r = std::move(q);
     CHECK(r.statistics().ended == 1);
     fails(std::errc::invalid_argument, "q is NULL", [&] { q.submit(&one); });
+    fails(std::errc::invalid_argument, "cede_queue_next: q is NULL", [&] { q.next(); });
 }
 
 int main()

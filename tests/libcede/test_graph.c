@@ -99,7 +99,7 @@ TEST_WITH(without_a_context, set_up, tear_down)
     cede_graph_close(g);
     rig.cu.push(context);
     OK(cede_graph_open(NULL, step, &f.s, &g));
-    assert_int_equal(statistics_of(g).buckets, 8); /* up to 128 */
+    assert_int_equal(STATS(graph, g).buckets, 8); /* up to 128 */
     cede_graph_close(g);
 }
 
@@ -322,7 +322,7 @@ TEST_WITH(caches_of_threads_are_independent, set_up, tear_down)
     ended = true;
     OK(result_of(watcher));
     for (unsigned i = 0; i < THREADS; i++) {
-        struct cede_graph_statistics t = statistics_of(w[i].g);
+        struct cede_graph_statistics t = STATS(graph, w[i].g);
         assert_int_equal(w[i].launched, ROUNDS);
         assert_int_equal(t.launched + t.eager, ROUNDS);
         assert_true(t.launched > 0);

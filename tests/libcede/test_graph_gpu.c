@@ -13,36 +13,39 @@
 
 static struct rig rig;
 
-/* What a step does, one thing after the other up to the first error. */
-enum act {
-    END,
-    ADD, /* 1 to word 0 */
-    SYNCHRONIZE,
-    SYNCHRONIZE_AND_HIDE, /* its error */
-    QUERY,
-    SYNCHRONIZE_CONTEXT,
-    RECORD,
-    RECORD_ON_THE_SIDE,
-    WAIT_FOR_EVENT,
-    QUERY_EVENT,
-    ALLOCATE,
-    ALLOCATE_ONCE,
-    ALLOCATE_OF_POOL,
-    LOAD,
-    LAUNCH_LOADED,
-    ADD_IN_LEGACY,
-    ADD_ON_THE_SIDE,
-    AWAIT_EVENT,
-    AWAIT_EVENT_ON_THE_SIDE,
-    AWAIT_EVENT_IF_CAPTURED,
-    END_CAPTURE_OR_ADD,
-    PASS_CAPTURE_ON,
-    FAIL,
-    THREAD_SYNCHRONIZES,
-    THREAD_ALLOCATES,
-    THREAD_CAPTURES,
-    THREAD_ENDS,
-};
+/* What a step does, one thing after the other up to the first error: each with its code. */
+#define ACTS(X)                                                                                    \
+    X(END, 0)                                                                                      \
+    X(ADD, rig_add(&rig, s->stream, 0, 1)) /* to word 0 */                                         \
+    X(ADD_IN_LEGACY, rig_add(&rig, NULL, 1, 1))                                                    \
+    X(ADD_ON_THE_SIDE, rig_add(&rig, s->side, 1, 1))                                               \
+    X(SYNCHRONIZE, rig.cu.stream_synchronize(s->stream))                                           \
+    X(SYNCHRONIZE_AND_HIDE, rig.cu.stream_synchronize(s->stream) * 0)                              \
+    X(SYNCHRONIZE_CONTEXT, rig.cu.ctx_synchronize())                                               \
+    X(QUERY, not_ready(rig.cu.stream_query(s->stream)))                                            \
+    X(RECORD, rig.cu.event_record(s->event, s->stream))                                            \
+    X(RECORD_ON_THE_SIDE, rig.cu.event_record(s->event, s->side))                                  \
+    X(WAIT_FOR_EVENT, rig.cu.event_synchronize(s->event))                                          \
+    X(QUERY_EVENT, not_ready(rig.cu.event_query(s->event)))                                        \
+    X(AWAIT_EVENT, rig.cu.stream_wait(s->stream, s->event, 0))                                     \
+    X(AWAIT_EVENT_ON_THE_SIDE, rig.cu.stream_wait(s->side, s->event, 0))                           \
+    X(AWAIT_EVENT_IF_CAPTURED, is_captured(s->stream) ? act(s, AWAIT_EVENT) : 0)                   \
+    X(ALLOCATE, allocate(s))                                                                       \
+    X(ALLOCATE_ONCE, s->once ? 0 : rig.cu.mem_alloc(&s->once, 1 << 20))                            \
+    X(ALLOCATE_OF_POOL, allocate_of_pool(s))                                                       \
+    X(LOAD, load(s))                                                                               \
+    X(LAUNCH_LOADED, launch_loaded(s))                                                             \
+    X(END_CAPTURE_OR_ADD, is_captured(s->stream) ? end_capture(s->stream), 0 : act(s, ADD))        \
+    X(PASS_CAPTURE_ON, pass_capture_on(s))                                                         \
+    X(FAIL, -EPROTO)                                                                               \
+    X(THREAD_SYNCHRONIZES, beside(s, SYNCHRONIZE))                                                 \
+    X(THREAD_ALLOCATES, beside(s, ALLOCATE))                                                       \
+    X(THREAD_CAPTURES, capture_beside(s, s->side, RIG_GLOBAL))                                     \
+    X(THREAD_ENDS, end_beside(s))
+
+#define NAME(name, ...) name,
+enum act { ACTS(NAME) };
+#undef NAME
 
 /* What it has to do it with. */
 struct scene {
@@ -166,37 +169,11 @@ static int pass_capture_on(struct scene *s)
 static int act(struct scene *s, enum act what)
 {
     switch (what) {
-#define DOES(what, ...)                                                                            \
-    case what:                                                                                     \
+#define DO(name, ...)                                                                              \
+    case name:                                                                                     \
         return __VA_ARGS__;
-        DOES(END, 0)
-        DOES(ADD, rig_add(&rig, s->stream, 0, 1))
-        DOES(SYNCHRONIZE, rig.cu.stream_synchronize(s->stream))
-        DOES(SYNCHRONIZE_AND_HIDE, rig.cu.stream_synchronize(s->stream) * 0)
-        DOES(QUERY, not_ready(rig.cu.stream_query(s->stream)))
-        DOES(SYNCHRONIZE_CONTEXT, rig.cu.ctx_synchronize())
-        DOES(RECORD, rig.cu.event_record(s->event, s->stream))
-        DOES(RECORD_ON_THE_SIDE, rig.cu.event_record(s->event, s->side))
-        DOES(WAIT_FOR_EVENT, rig.cu.event_synchronize(s->event))
-        DOES(QUERY_EVENT, not_ready(rig.cu.event_query(s->event)))
-        DOES(ALLOCATE, allocate(s))
-        DOES(ALLOCATE_ONCE, s->once ? 0 : rig.cu.mem_alloc(&s->once, 1 << 20))
-        DOES(ALLOCATE_OF_POOL, allocate_of_pool(s))
-        DOES(LOAD, load(s))
-        DOES(LAUNCH_LOADED, launch_loaded(s))
-        DOES(ADD_IN_LEGACY, rig_add(&rig, NULL, 1, 1))
-        DOES(ADD_ON_THE_SIDE, rig_add(&rig, s->side, 1, 1))
-        DOES(AWAIT_EVENT_IF_CAPTURED, is_captured(s->stream) ? act(s, AWAIT_EVENT) : 0)
-        DOES(AWAIT_EVENT, rig.cu.stream_wait(s->stream, s->event, 0))
-        DOES(AWAIT_EVENT_ON_THE_SIDE, rig.cu.stream_wait(s->side, s->event, 0))
-        DOES(END_CAPTURE_OR_ADD, is_captured(s->stream) ? end_capture(s->stream), 0 : act(s, ADD))
-        DOES(PASS_CAPTURE_ON, pass_capture_on(s))
-        DOES(FAIL, -EPROTO)
-        DOES(THREAD_SYNCHRONIZES, beside(s, SYNCHRONIZE))
-        DOES(THREAD_ALLOCATES, beside(s, ALLOCATE))
-        DOES(THREAD_CAPTURES, capture_beside(s, s->side, RIG_GLOBAL))
-        DOES(THREAD_ENDS, end_beside(s))
-#undef DOES
+        ACTS(DO)
+#undef DO
     }
     return -EINVAL;
 }

@@ -103,9 +103,8 @@ static void wait_launches(unsigned n)
 }
 
 /* A lead and, on the same stream, its tail. */
-TEST_WITH(test_launch, begin_test, end_test)
+TEST_IN(test_launch, struct lead *l, begin_test, end_test)
 {
-    struct lead *l = *fixture;
     uint64_t now = cede_clock_now_ns();
     uint32_t a = cede_lead_begin(l, now, now + 200 * US);
     assert_int_not_equal(a, 0);
@@ -128,9 +127,8 @@ TEST_WITH(test_launch, begin_test, end_test)
 }
 
 /* Of overlapping requests the first has the lead, which ends when none waits for work any more. */
-TEST_WITH(test_overlap, begin_test, end_test)
+TEST_IN(test_overlap, struct lead *l, begin_test, end_test)
 {
-    struct lead *l = *fixture;
     uint64_t now = cede_clock_now_ns();
     uint32_t a = cede_lead_begin(l, now, now), b = cede_lead_begin(l, now, now);
     assert_int_not_equal(a, 0);
@@ -148,19 +146,18 @@ TEST_WITH(test_overlap, begin_test, end_test)
 }
 
 /* From a thread that has another context current, or none. */
-TEST_WITH(test_context, begin_test, end_test)
+TEST_IN(test_context, struct lead *l, begin_test, end_test)
 {
     uint64_t now = cede_clock_now_ns();
     gpu->current = &context[1];
-    assert_int_not_equal(cede_lead_begin(*fixture, now, now), 0);
+    assert_int_not_equal(cede_lead_begin(l, now, now), 0);
     assert_ptr_equal(gpu->launch[0].context, &context[0]);
     assert_int_equal(gpu->pushed, 0);
 }
 
 /* Far ahead: the thread launches it in time, unless the request came sooner, or never will. */
-TEST_WITH(test_later, begin_test, end_test)
+TEST_IN(test_later, struct lead *l, begin_test, end_test)
 {
-    struct lead *l = *fixture;
     uint64_t now = cede_clock_now_ns();
     uint32_t a = cede_lead_begin(l, now, now + 20 * (uint64_t)MS);
     assert_int_not_equal(a, 0);
@@ -182,9 +179,8 @@ TEST_WITH(test_later, begin_test, end_test)
 }
 
 /* In a suspended program a lead does not end: no other is launched until it has. */
-TEST_WITH(test_suspended, begin_test, end_test)
+TEST_IN(test_suspended, struct lead *l, begin_test, end_test)
 {
-    struct lead *l = *fixture;
     uint64_t now = cede_clock_now_ns();
     gpu->busy = 1;
     cede_lead_end(l, cede_lead_begin(l, now, now), false);
@@ -201,14 +197,14 @@ TEST_WITH(test_suspended, begin_test, end_test)
 }
 
 /* A program that lost its context is left alone from then on. */
-TEST_WITH(test_broken, begin_test, end_test)
+TEST_IN(test_broken, struct lead *l, begin_test, end_test)
 {
     uint64_t now = cede_clock_now_ns();
     gpu->fail_launch = 2;
-    uint32_t a = cede_lead_begin(*fixture, now, now);
-    cede_lead_end(*fixture, a, false);
+    uint32_t a = cede_lead_begin(l, now, now);
+    cede_lead_end(l, a, false);
     now += 10 * (uint64_t)MS;
-    OK(cede_lead_begin(*fixture, now, now));
+    OK(cede_lead_begin(l, now, now));
     assert_int_equal(gpu->n, 1);
 }
 

@@ -77,9 +77,8 @@ class Leases(unittest.TestCase):
         with held as lease:
             self.assertEqual(lease.device, 0)
         self.assertEqual(self.active(), 0)
-        with self.assertRaises(KeyError):
-            with self.pool.try_acquire():
-                raise KeyError
+        with self.assertRaises(KeyError), self.pool.try_acquire():
+            raise KeyError
         self.assertEqual(self.active(), 0)
         self.pool.occupancy("gemm", 0.5)
         with self.pool.try_acquire(kernel="gemm") as lease:
@@ -113,9 +112,8 @@ class Leases(unittest.TestCase):
 
     def test_statistics(self):
         with self.pool.acquire():
-            with self.assertRaises(TimeoutError):
-                with self.pool.acquire(timeout_us=1):
-                    self.fail()
+            with self.assertRaises(TimeoutError), self.pool.acquire(timeout_us=1):
+                self.fail()
             s = self.pool.statistics(0)
             self.assertEqual((s.devices, s.has_gpu, s.active, s.waiting, s.limit, s.started, s.timed_out, s.error),
                              (1, 0, 1, 0, 1, 1, 1, b""))

@@ -47,11 +47,10 @@ class Scopes(unittest.TestCase):
         def fails():
             raise KeyError("the model is gone")
 
-        with self.assertRaisesRegex(KeyError, "the model is gone"):
-            with cede_scope.Scope(0) as scope:
-                scope.fork(fails)
-                for i in range(5):
-                    scope.fork(done.append, i)
+        with self.assertRaisesRegex(KeyError, "the model is gone"), cede_scope.Scope(0) as scope:
+            scope.fork(fails)
+            for i in range(5):
+                scope.fork(done.append, i)
         self.assertEqual((done, scope._tasks), ([], {}))
 
         seen = []
@@ -78,38 +77,32 @@ class Scopes(unittest.TestCase):
         self.assertEqual(scope._tasks, {})
 
     def test_what_cancels(self):
-        with self.assertRaises(KeyError):
-            with cede_scope.Scope(0) as scope:
+        with self.assertRaises(KeyError), cede_scope.Scope(0) as scope:
+            scope.fork(self.fail)
+            raise KeyError
+        with self.raises_errno(errno.ECANCELED), cede_scope.Scope(0) as scope:
+            scope.cancel()
+            self.assertTrue(scope.cancelled())
+            with self.raises_errno(errno.ECANCELED):
                 scope.fork(self.fail)
-                raise KeyError
-        with self.raises_errno(errno.ECANCELED):
-            with cede_scope.Scope(0) as scope:
-                scope.cancel()
-                self.assertTrue(scope.cancelled())
-                with self.raises_errno(errno.ECANCELED):
-                    scope.fork(self.fail)
-        with self.assertRaises(TimeoutError):
-            with cede_scope.Scope(0, timeout_us=1000) as scope:
-                scope.fork(lambda: [None for _ in iter(scope.cancelled, True)])
+        with self.assertRaises(TimeoutError), cede_scope.Scope(0, timeout_us=1000) as scope:
+            scope.fork(lambda: [None for _ in iter(scope.cancelled, True)])
         with self.assertRaises(TimeoutError), cede_scope.Scope(0, timeout_us=cede.TIMEOUT_NOW) as scope:
             with self.raises_errno(errno.ECANCELED):
                 scope.fork(self.fail)
         parent = cede_scope.Scope(0)
-        with self.raises_errno(errno.ECANCELED):
-            with cede_scope.Scope(0, parent=parent) as scope:
-                scope.fork(self.fail)
-                parent.cancel()
-                self.assertTrue(scope.cancelled())
+        with self.raises_errno(errno.ECANCELED), cede_scope.Scope(0, parent=parent) as scope:
+            scope.fork(self.fail)
+            parent.cancel()
+            self.assertTrue(scope.cancelled())
         parent.close()
 
     def test_a_task_cannot_wait_for_its_scope(self):
-        with self.raises_errno(errno.EDEADLK):
-            with cede_scope.Scope(0) as scope:
-                scope.fork(scope.join)
-        with self.raises_errno(errno.ECANCELED):
-            with cede_scope.Scope(0) as scope:
-                scope.fork(scope.close)
-                scope.fork(self.fail)
+        with self.raises_errno(errno.EDEADLK), cede_scope.Scope(0) as scope:
+            scope.fork(scope.join)
+        with self.raises_errno(errno.ECANCELED), cede_scope.Scope(0) as scope:
+            scope.fork(scope.close)
+            scope.fork(self.fail)
 
     def test_one_that_is_forgotten(self):
         cede_scope.Scope(0).fork(self.fail)
@@ -129,15 +122,13 @@ class Scopes(unittest.TestCase):
             with pool.acquire(timeout_us=LONG_US):
                 self.fail()
 
-        with pool.acquire(), self.raises_errno(errno.ECANCELED):
-            with cede_scope.Scope(1) as scope:
-                scope.fork(waits)
-                while not pool.statistics().waiting:
-                    pass
-                scope.cancel()
-        with self.assertRaises(KeyError):
-            with cede_scope.Scope(0) as scope, pool.acquire(kernel=None):
-                raise KeyError
+        with pool.acquire(), self.raises_errno(errno.ECANCELED), cede_scope.Scope(1) as scope:
+            scope.fork(waits)
+            while not pool.statistics().waiting:
+                pass
+            scope.cancel()
+        with self.assertRaises(KeyError), cede_scope.Scope(0) as scope, pool.acquire(kernel=None):
+            raise KeyError
         self.assertEqual(pool.statistics().active, 0)
 
     def test_numbers_that_functions_return(self):

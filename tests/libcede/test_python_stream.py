@@ -84,8 +84,10 @@ class Streams(unittest.TestCase):
     def active(self):
         return self.pool.statistics().active
 
-    def until_active(self, n):
-        while self.active() != n:  # the test's own limit of time ends it
+    def work_ends(self, event, leases):
+        """That of this event; then there are this many leases. The test's own limit of time ends the wait."""
+        self.torch.events[event].occurred.set()
+        while self.active() != leases:
             pass
 
     def test_the_lease_ends_with_its_work_and_nothing_waits(self):
@@ -95,8 +97,7 @@ class Streams(unittest.TestCase):
         self.assertEqual(self.torch.main.cuda_stream, 0xA)
         self.assertEqual(self.torch.log, ["5000 waits for a", "event in 5000", "a waits for the event in 5000"])
         self.assertEqual(self.active(), 1)
-        self.torch.events[0].occurred.set()
-        self.until_active(0)
+        self.work_ends(0, 0)
 
     def test_the_stream_that_is_current(self):
         self.with_stream(self.pool)
@@ -106,8 +107,7 @@ class Streams(unittest.TestCase):
                 self.assertEqual(self.torch.main.cuda_stream, 0xA)
             self.assertEqual(self.torch.log, ["event in a"])
             self.assertEqual(self.active(), 1)
-            self.torch.events[-1].occurred.set()
-            self.until_active(0)
+            self.work_ends(-1, 0)
 
     def test_another_stream(self):
         """It decides the GPU, and is used without a GPU too."""
@@ -115,33 +115,26 @@ class Streams(unittest.TestCase):
             self.assertEqual(self.torch.main.cuda_stream, 0xB)
         self.assertEqual(self.torch.log, ["b waits for a", "event in b", "a waits for the event in b"])
         self.torch.events[0].occurred.set()
-        with self.assertRaises(ValueError):
-            with self.pool.lease(stream=self.torch.ExternalStream(0xB, device=1)):
-                self.fail()
+        with self.assertRaises(ValueError), self.pool.lease(stream=self.torch.ExternalStream(0xB, device=1)):
+            self.fail()
 
     def test_a_long_lease_holds_up_no_other(self):
         for _ in range(3):
             with self.pool.lease(stream=cede.CURRENT):
                 pass
         self.assertEqual(self.active(), 3)
-        self.torch.events[2].occurred.set()
-        self.until_active(2)
-        self.torch.events[0].occurred.set()
-        self.until_active(1)
-        self.torch.events[1].occurred.set()
-        self.until_active(0)
+        self.work_ends(2, 2)
+        self.work_ends(0, 1)
+        self.work_ends(1, 0)
 
     def test_exceptions(self):
-        with self.assertRaises(KeyError):
-            with self.pool.lease(stream=cede.CURRENT):
-                raise KeyError
+        with self.assertRaises(KeyError), self.pool.lease(stream=cede.CURRENT):
+            raise KeyError
         self.assertEqual(self.active(), 1)
-        self.torch.events[0].occurred.set()
-        self.until_active(0)
+        self.work_ends(0, 0)
         self.torch.fail = True
-        with self.assertRaises(RuntimeError):
-            with self.pool.lease(stream=cede.CURRENT):
-                pass
+        with self.assertRaises(RuntimeError), self.pool.lease(stream=cede.CURRENT):
+            pass
         self.assertEqual(self.active(), 0)
         with mock.patch.dict(sys.modules, torch=None), self.assertRaises(ImportError):
             with self.pool.lease(stream=cede.CURRENT):
@@ -168,8 +161,7 @@ class Streams(unittest.TestCase):
                 self.assertEqual(self.active(), 1)
                 await asyncio.sleep(0)
         asyncio.run(main())
-        self.torch.events[0].occurred.set()
-        self.until_active(0)
+        self.work_ends(0, 0)
 
     def test_tasks_of_a_scope_end_with_their_work(self):
         reached = threading.Event()
@@ -206,10 +198,9 @@ class Streams(unittest.TestCase):
             with self.pool.acquire() as lease, lease.torch() as s:
                 self.assertIsNone(s)
             self.assertEqual(self.torch.log, [])
-            with self.assertRaises(KeyError):
-                with cede.Lease(stream=0x5000, device=1).torch() as s:
-                    self.assertEqual((s.cuda_stream, s.device.index, waits), (0x5000, 1, []))
-                    raise KeyError
+            with self.assertRaises(KeyError), cede.Lease(stream=0x5000, device=1).torch() as s:
+                self.assertEqual((s.cuda_stream, s.device.index, waits), (0x5000, 1, []))
+                raise KeyError
         self.assertEqual(waits, self.torch.events)
         self.assertEqual(len(waits), 1)
         # Nothing is queued in the default stream, behind which the leases of other threads would begin.
@@ -222,8 +213,7 @@ class Streams(unittest.TestCase):
         with memory.lease(self.pool, memory_bytes=800) as lease:
             self.assertEqual((lease.room.bytes, self.torch.main.cuda_stream), (800, 0x5000))
         self.assertEqual((self.active(), memory.statistics().promised_bytes), (1, 800))
-        self.torch.events[0].occurred.set()
-        self.until_active(0)
+        self.work_ends(0, 0)
         while memory.statistics().promised_bytes:
             pass
 

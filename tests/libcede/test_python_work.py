@@ -83,9 +83,8 @@ class Allocations(unittest.TestCase):
             memory.allocate(100)  # is forgotten
             self.assertEqual(memory.statistics().allocations, 1)
         b.release()  # is freed with its memory
-        with cede_memory.Memory(gpu=False, total_bytes=1000) as memory:
-            with self.assertRaisesRegex(OSError, "no GPU"):
-                memory.allocate(1)
+        with cede_memory.Memory(gpu=False, total_bytes=1000) as memory, self.assertRaisesRegex(OSError, "no GPU"):
+            memory.allocate(1)
 
 
 class Numbers(unittest.TestCase):

@@ -242,6 +242,7 @@ TEST_WITH(two_may_join, begin_test, end_test)
     fork_all(s, 1, until_cancelled, 0);
     const pthread_t t[2] = {start(join_it, s), start(join_it, s)};
     UNTIL(begun);
+    usleep(10000); /* in their waits, or on the way to them */
     cede_scope_cancel(s);
     assert_int_equal(join_threads(t, 2, -ECANCELED), 2);
     cede_scope_close(s);

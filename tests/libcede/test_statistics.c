@@ -62,9 +62,8 @@ static void request(struct cede *c, uint64_t took_us, uint64_t deadline_us)
 }
 
 /* Over ten orders of magnitude: never below the true value, at most 1/16 + 1 us above. */
-TEST_WITH(quantiles, begin_test, end_test)
+TEST_IN(quantiles, struct cede *c, begin_test, end_test)
 {
-    struct cede *c = *fixture;
     for (uint64_t us = 1; us < 500000000; us = us * 5 / 3 + 1) {
         struct cede *one;
         OK(cede_connect(&one));
@@ -82,9 +81,8 @@ TEST_WITH(quantiles, begin_test, end_test)
     assert_int_equal(s.max_us, 1000);
 }
 
-TEST_WITH(deadlines, begin_test, end_test)
+TEST_IN(deadlines, struct cede *c, begin_test, end_test)
 {
-    struct cede *c = *fixture;
     request(c, 100, 100);
     request(c, 101, 100);
     request(c, 100, 0); /* has none */
@@ -97,15 +95,12 @@ TEST_WITH(deadlines, begin_test, end_test)
     request(c, 60, 0);           /* the job's does not */
     struct cede_statistics s = stats(c);
     HAS(s, (ended, 5), (with_deadline, 4), (deadlines_met, 2));
-    assert_int_equal(atomic_load(&page.due), 4);
-    assert_int_equal(atomic_load(&page.met), 2);
-    assert_int_equal(atomic_load(&page.deadline_us), 50);
+    HAS(page, (due, 4), (met, 2), (deadline_us, 50));
 }
 
 /* The page has the request with the earliest deadline: its stream's settings, or else the job's. */
-TEST_WITH(due_first, begin_test, end_test)
+TEST_IN(due_first, struct cede *c, begin_test, end_test)
 {
-    struct cede *c = *fixture;
     struct cede_request r[3];
     OK(cede_set_deadline(c, CEDE_JOB, 500));
     OK(cede_set_laxity(c, CEDE_JOB, 400));
@@ -119,22 +114,18 @@ TEST_WITH(due_first, begin_test, end_test)
     } table[] = {{CEDE_JOB, 0, 100, 3}, {7, 200, 50, 3}, {8, 100, 0, 0}};
     for (unsigned i = 0; i < 3; i++) { /* each is due before the last */
         OK(cede_request_begin(c, &r[i], table[i].stream, 0, table[i].deadline_us));
-        assert_int_equal(atomic_load(&page.need_us), table[i].need_us);
-        assert_int_equal(atomic_load(&page.priority), table[i].priority);
+        HAS(page, (need_us, table[i].need_us), (priority, table[i].priority));
     }
     OK(cede_request_end(c, &r[2]));
-    assert_int_equal(atomic_load(&page.earliest_ns), now + 200 * US);
-    assert_int_equal(atomic_load(&page.need_us), 50);
+    HAS(page, (earliest_ns, now + 200 * US), (need_us, 50));
     OK(cede_request_end(c, &r[0]));
     OK(cede_request_end(c, &r[1]));
-    assert_int_equal(atomic_load(&page.earliest_ns), 0);
-    assert_int_equal(atomic_load(&page.priority), 0);
+    HAS(page, (earliest_ns, 0), (priority, 0));
 }
 
 /* Any order of ends, and more open ones than there are places. */
-TEST_WITH(earliest, begin_test, end_test)
+TEST_IN(earliest, struct cede *c, begin_test, end_test)
 {
-    struct cede *c = *fixture;
     static struct cede_request r[HINTS_OPEN_MAX + 20];
     unsigned n = HINTS_OPEN_MAX + 20;
     for (unsigned i = 0; i < n; i++)
@@ -146,16 +137,15 @@ TEST_WITH(earliest, begin_test, end_test)
             if (r[i].opaque[0] && (!least || due < least))
                 least = due;
         }
-        assert_int_equal(atomic_load(&page.earliest_ns), least);
+        assert_int_equal(page.earliest_ns, least);
         OK(cede_request_end(c, &r[(k * 101) % n]));
     }
-    assert_int_equal(atomic_load(&page.earliest_ns), 0);
+    assert_int_equal(page.earliest_ns, 0);
     HAS(stats(c), (ended, n), (deadlines_met, n));
 }
 
-TEST_WITH(far_deadlines_and_a_daemon_that_refuses, begin_test, end_test)
+TEST_IN(far_deadlines_and_a_daemon_that_refuses, struct cede *c, begin_test, end_test)
 {
-    struct cede *c = *fixture;
     struct cede_request r;
     OK(cede_request_begin(c, &r, CEDE_JOB, UINT64_MAX, UINT64_MAX));
     OK(cede_request_end(c, &r));
@@ -165,9 +155,8 @@ TEST_WITH(far_deadlines_and_a_daemon_that_refuses, begin_test, end_test)
 
 /* What `cede trace` shows of requests: each that ended, the last ones if there are many; and the
  * lead of one. */
-TEST_WITH(requests_for_a_trace, begin_test, end_test)
+TEST_IN(requests_for_a_trace, struct cede *c, begin_test, end_test)
 {
-    struct cede *c = *fixture;
     struct cede_request r;
     for (uint64_t i = 0; i < HINTS_DONE + 10; i++) {
         uint64_t began = now;
@@ -196,9 +185,8 @@ TEST_WITH(requests_for_a_trace, begin_test, end_test)
 
 /* The daemon's word counts while it is fresh and makes sense; the program only says that it looks.
  */
-TEST_WITH(share, begin_test, end_test)
+TEST_IN(share, struct cede *c, begin_test, end_test)
 {
-    struct cede *c = *fixture;
     assert_true(cede_share(NULL) == 1);
     assert_true(cede_share(c) == 1);
     HAS(page, (looks, HINTS_LOOKS_SHARE), (share, 0));
