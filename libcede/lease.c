@@ -3,9 +3,7 @@
  * timeouts, a releasing one wakes those that may start. */
 #include <errno.h>
 
-#include "base/cancel_guard.h"
 #include "base/probe.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/handle.h"
@@ -95,9 +93,10 @@ static void lease_read_memory(struct cede_pool *p, uint64_t now_ns, uint64_t age
     p->reading = true;
     p->memory_ns = now_ns;
     for (unsigned d = 0; d < p->config.devices && p->open; d++) {
+        struct gpu_error why;
         uint64_t bytes = 0;
         cede_pool_step_out(p);
-        int r = cede_gpus_free(p->gpus, d, &bytes);
+        int r = cede_gpus_available(p->gpus, d, &bytes, &why);
         cede_pool_step_in(p);
         if (!p->open)
             return;
@@ -423,8 +422,7 @@ CEDE_API int cede_pool_profile(struct cede_pool *p, const char *name,
                                const struct cede_shape *shape, struct cede_profile *out,
                                size_t size)
 {
-    WHOLE_CALL;
-    CALL(GIVEN(name) && GIVEN(out) && SIZED(size, *out));
+    LONG_CALL(GIVEN(name) && GIVEN(out) && SIZED(size, *out));
     int r = cede_pool_enter(p);
     if (r)
         return r;

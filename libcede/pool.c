@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cancel_guard.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/handle.h"
@@ -113,21 +111,18 @@ CEDE_API int cede_pool_open(const struct cede_pool_config *config, struct cede_p
     static bool watching; /* forks */
     struct cede_pool_config c;
     struct cede_pool *p = cede_pool_table;
-    int r = 0;
-    WHOLE_CALL;
-    CALL(GIVEN(out));
+    LONG_CALL(GIVEN(out));
     *out = NULL;
     cede_pool_defaults(&c);
     c = config ? *config : c;
     if (!pool_config_valid(&c))
         return -EINVAL;
-    pthread_mutex_lock(&table_lock);
+    HOLD(&table_lock);
     while (p < cede_pool_table + CEDE_POOLS_MAX && p->open) /* written under both locks */
         p++;
-    if (p == cede_pool_table + CEDE_POOLS_MAX)
-        r = -EMFILE;
-    else if (!watching)
-        r = -pthread_atfork(NULL, NULL, pool_in_child);
+    int r = p == cede_pool_table + CEDE_POOLS_MAX ? -EMFILE
+            : watching                            ? 0
+                                                  : -pthread_atfork(NULL, NULL, pool_in_child);
     watching |= r == 0;
     if (r == 0) {
         p->config = c;
@@ -135,15 +130,14 @@ CEDE_API int cede_pool_open(const struct cede_pool_config *config, struct cede_p
         if (r)
             pool_empty(p);
     }
-    if (r == 0) {
-        pthread_mutex_lock(&p->lock);
-        p->generation++;
-        p->open = true;
-        pthread_mutex_unlock(&p->lock);
-        *out = p;
-    }
-    pthread_mutex_unlock(&table_lock);
-    return SAY(r, {-EMFILE, "CEDE_POOLS_MAX pools are open: close one"});
+    if (r)
+        return SAY(r, {-EMFILE, "CEDE_POOLS_MAX pools are open: close one"});
+    pthread_mutex_lock(&p->lock);
+    p->generation++;
+    p->open = true;
+    pthread_mutex_unlock(&p->lock);
+    *out = p;
+    return cede_succeed();
 }
 
 bool cede_pool_try_enter(struct cede_pool *p)
@@ -188,13 +182,10 @@ void cede_pool_step_in(struct cede_pool *p)
 
 CEDE_API int cede_pool_close(struct cede_pool *p)
 {
-    WHOLE_CALL;
-    CALL(ALWAYS);
-    pthread_mutex_lock(&table_lock);
-    if (cede_pool_enter(p) < 0) {
-        pthread_mutex_unlock(&table_lock);
+    LONG_CALL(ALWAYS);
+    HOLD(&table_lock);
+    if (cede_pool_enter(p) < 0)
         return -EINVAL;
-    }
     p->open = false;
     p->generation++;
     for (uint32_t i = 0; i < p->config.capacity; i++) {
@@ -218,7 +209,6 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
             cede_gpus_stream_end(p->gpus, p->data[i].device, p->data[i].stream);
     }
     pool_empty(p);
-    pthread_mutex_unlock(&table_lock);
     return 0;
 }
 
@@ -240,8 +230,7 @@ static int pool_set_kernel(struct cede_pool *p, const char *name, void *function
 
 CEDE_API int cede_pool_kernel(struct cede_pool *p, const char *name, void *function)
 {
-    WHOLE_CALL;
-    CALL(GIVEN(function) && GIVEN(name));
+    LONG_CALL(GIVEN(function) && GIVEN(name));
     return pool_set_kernel(p, name, function, 0);
 }
 

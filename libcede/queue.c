@@ -271,9 +271,8 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
             "device is %#x: give CEDE_PREFER_DEVICE() of one of %u, or 0",
             (unsigned)request->device, q->config.devices));
     ticket = ticket ? ticket : &unwanted;
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     int r = q->shut ? -ESHUTDOWN : queue_submit(q, request, preferred, ticket, cede_clock_now_ns());
-    pthread_mutex_unlock(&q->lock);
     return SAY(r, {-EBUSY, cede_queue_text(ticket->answer)},
                {-ESHUTDOWN, "the queue is shut down: open another"});
 }
