@@ -363,12 +363,8 @@ int cede_lease_check(struct cede_pool *p, int device, const char *kernel,
                      const struct cede_shape *shape)
 {
     const struct lease_kernel *f;
-    int r = cede_pool_enter(p);
-    if (r)
-        return r;
-    r = lease_refused(p, device, kernel, shape ? shape : &no_shape, &f);
-    pthread_mutex_unlock(&p->lock);
-    return r;
+    POOL_ENTER(p);
+    return lease_refused(p, device, kernel, shape ? shape : &no_shape, &f);
 }
 
 int cede_lease_acquire(struct cede_pool *p, struct lease_owner *owner, int device,
@@ -378,12 +374,8 @@ int cede_lease_acquire(struct cede_pool *p, struct lease_owner *owner, int devic
     WHOLE_CALL;
     if (!TIMEOUT(timeout_us) || !GIVEN(out))
         return -EINVAL;
-    int r = cede_pool_enter(p);
-    if (r)
-        return r;
-    r = lease_acquire(p, owner, device, kernel, shape ? shape : &no_shape, timeout_us, out);
-    pthread_mutex_unlock(&p->lock);
-    return r;
+    POOL_ENTER(p);
+    return lease_acquire(p, owner, device, kernel, shape ? shape : &no_shape, timeout_us, out);
 }
 
 CEDE_API int cede_acquire(struct cede_pool *p, int device, const char *kernel,
@@ -423,12 +415,8 @@ CEDE_API int cede_pool_profile(struct cede_pool *p, const char *name,
                                size_t size)
 {
     LONG_CALL(GIVEN(name) && GIVEN(out) && SIZED(size, *out));
-    int r = cede_pool_enter(p);
-    if (r)
-        return r;
-    r = lease_profile(p, name, shape ? shape : &no_shape, out);
-    pthread_mutex_unlock(&p->lock);
-    return r;
+    POOL_ENTER(p);
+    return lease_profile(p, name, shape ? shape : &no_shape, out);
 }
 
 /* ---- releasing ------------------------------------------------------------------------------- */

@@ -217,13 +217,10 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
 /* function: NULL, or the kernel's, whose context is current. */
 static int pool_set_kernel(struct cede_pool *p, const char *name, void *function, double occupancy)
 {
-    int r = cede_pool_enter(p);
-    if (r)
-        return r;
+    POOL_ENTER(p);
     r = cede_kernels_set(p->kernels, name, function,
                          function && p->gpus ? cede_gpus_context(p->gpus) : NULL,
                          (uint32_t)(occupancy * LEASE_WHOLE + 0.5));
-    pthread_mutex_unlock(&p->lock);
     return SAY(r, {-EINVAL, "a name of 0 or of more than 63 bytes: give one of 1 to 63"},
                {-ENOSPC, "the pool has CEDE_KERNELS_MAX kernels: use fewer names"});
 }
@@ -247,13 +244,9 @@ CEDE_API int cede_pool_get_statistics(struct cede_pool *p, int device,
                                       struct cede_pool_statistics *out, size_t size)
 {
     CALL(GIVEN(out) && SIZED(size, *out));
-    int r = cede_pool_enter(p);
-    if (!r && (device < 0 || (unsigned)device >= p->config.devices)) {
-        r = cede_pool_no_device(p, device);
-        pthread_mutex_unlock(&p->lock);
-    }
-    if (r)
-        return r;
+    POOL_ENTER(p);
+    if (device < 0 || (unsigned)device >= p->config.devices)
+        return cede_pool_no_device(p, device);
     struct lease_view v = cede_leases_view(p->leases, (uint32_t)device, cede_clock_now_ns());
     *out = (struct cede_pool_statistics){
         .devices = p->config.devices,
@@ -272,6 +265,5 @@ CEDE_API int cede_pool_get_statistics(struct cede_pool *p, int device,
     memcpy(out->waits, v.waits, sizeof(out->waits));
     _Static_assert(sizeof(out->error) == sizeof(p->error.text), "one length");
     memcpy(out->error, p->error.text, sizeof(out->error));
-    pthread_mutex_unlock(&p->lock);
     return 0;
 }
