@@ -45,7 +45,7 @@ static double ns_each(unsigned waiting, unsigned batch, int admit, struct cede *
     c.batch_max = batch;
     c.batch_wait_us = 0;
     c.admit = admit;
-    c.cede = cede;
+    c.client = cede;
     c.expected_us = 1;
     if (cede_queue_open(&c, &r.q) < 0)
         return -1;

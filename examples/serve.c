@@ -55,7 +55,7 @@ int main(int argc, char **argv)
     config.batch_wait_us = 2000;
     config.memory = &memory;
     room.total_bytes = 1 << 30; /* at most */
-    int r = cede_connect(&config.cede);
+    int r = cede_connect(&config.client);
     r = r ? r : cede_pool_open(NULL, &config.pool);
     r = r ? r : model_open(config.pool);
     r = r ? r : cede_memory_open(&room, &memory);

@@ -1,7 +1,6 @@
-/* A server in C++17: POST /v1/model, and in the header Deadline-Ms how long the answer may take.
- * What would be late gets 503 at once. The rest runs in batches, several at a time, each with a
- * stream, room in the GPU's memory and the CUDA graphs of its lane. At SIGTERM batches run to their
- * end, and what waits gets 503. Runs without ceded and without a GPU, too: docs/serving.md. */
+/* A server in C++17: POST /v1/model, with its deadline in the header Deadline-Ms. What would be
+ * late gets 503 at once. The rest runs in batches, several at a time, each with a stream, room in
+ * memory and the CUDA graphs of its lane. Without ceded and without a GPU, too: docs/serving.md. */
 #include "serve_http.h"
 #include "serve_model.h"
 #include <cede/cede.hpp>
@@ -34,11 +33,12 @@ try {
     config.batches = LANES;
     config.batch_max = MODEL_BATCH;
     config.batch_wait_us = 2000;
-    config.cede = client.handle();
+    config.client = client.handle();
     config.pool = pool.handle();
     config.memory = memories;
     cede::queue<http_request> queue(config);
-    queue.set_lease(0, "model", model_row_shape);
+    const cede_shape &one = model_row_shape;
+    queue.set_lease(0, "model", {one.blocks, one.threads, 0, 0, one.memory_bytes, {}});
     cede::graph_config sizes;
     sizes.max_batch = MODEL_BATCH;
     sizes.flags = model_stream ? 0 : CEDE_GRAPH_EAGER;
@@ -49,22 +49,22 @@ try {
         auto step = [row = rows[i]](void *s, unsigned n) { return model_step(row, s, n); };
         graphs.emplace_back(step, sizes).prepare(model_stream);
     }
-    auto run = [&] { /* batches, until the queue is shut down; an exception cancels the scope */
-                     int r = model_thread();
-                     while (auto batch = queue.next()) {
-                         const unsigned lane = batch->info().lane, n = batch->info().n;
-                         model_row *row = rows[lane];
-                         for (const http_request *q : *batch)
-                             row++->input = model_input(q->body);
-                         r = r ? r : graphs[lane].try_launch(batch->stream(), n).value();
-                         r = r ? r : model_wait(batch->stream());
-                         row = rows[lane];
-                         for (http_request *q : *batch)
-                             http_answer(q, r ? 500 : 200, "{\"output\": [[%u]]}\n", row++->output);
-                         if (r)
-                             throw cede::error(-EIO, "the model failed");
-                         batch->done(); /* lease and room go back */
-                     }
+    /* Runs batches until none will come. An exception cancels the scope. */
+    auto run = [&] {
+        int r = model_thread();
+        while (auto batch = queue.next()) {
+            const unsigned lane = batch->info().lane, n = batch->info().n;
+            model_row *in = rows[lane], *out = in;
+            for (const http_request *q : *batch)
+                in++->input = model_input(q->body);
+            r = r ? r : graphs[lane].try_launch(batch->stream(), n).value();
+            r = r ? r : model_wait(batch->stream());
+            for (http_request *q : *batch)
+                http_answer(q, r ? 500 : 200, "{\"output\": [[%u]]}\n", out++->output);
+            if (r)
+                throw cede::error(-EIO, "the model failed");
+            batch->done(); /* lease and room go back */
+        }
     };
     cede::scope scope(LANES);
     for (unsigned i = 0; i < LANES; i++)

@@ -1,13 +1,12 @@
-"""A server in Python: POST /v1/model, and in the header Deadline-Ms how long the answer may take. What would be late gets
-503 at once. The rest runs in batches, several at a time, each with a stream, room in the GPU's memory and the CUDA graphs
-of its lane. At SIGTERM batches run to their end, and what waits gets 503. Neither ceded nor a GPU has to be there."""
+"""A server in Python: POST /v1/model, with its deadline in the header Deadline-Ms. What would be late gets 503 at once. The
+rest runs in batches, several at a time, each with a stream, room in memory and the CUDA graphs of its lane: serving.md."""
 import http.server
 import json
 import signal
 import sys
 import threading
+import time
 import weakref
-
 sys.path.append(sys.path[0] + "/../python")  # for the source tree
 import cede
 import cede_graph
@@ -63,8 +62,8 @@ ended, client, pool, memory = threading.Event(), cede.Client(), cede.Pool(), ced
 pool.occupancy("model", serve_model.OCCUPANCY)
 queue = cede_queue.Queue(client, pool, [memory], admit=1, batches=LANES, batch_max=serve_model.BATCH, batch_wait_us=2000)
 queue.set_lease(0, "model", memory_bytes=serve_model.BYTES)
-lanes, flags = [serve_model.Lane() for _ in range(LANES)], 0 if serve_model.GPU else cede_graph.EAGER
-graphs = [cede_graph.Cache(lane.step, max_batch=serve_model.BATCH, flags=flags) for lane in lanes]
+lanes = [serve_model.Lane() for _ in range(LANES)]
+graphs = [cede_graph.Cache(lane.step, max_batch=serve_model.BATCH, gpu=serve_model.GPU) for lane in lanes]
 signal.signal(signal.SIGTERM, lambda *_: ended.set())
 with cede_scope.Scope(LANES) as scope:  # its end raises what a task raised
     for i in range(LANES):
@@ -72,9 +71,10 @@ with cede_scope.Scope(LANES) as scope:  # its end raises what a task raised
         scope.fork(run)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"listening on 127.0.0.1:{server.server_port}", file=sys.stderr, flush=True)
-    while not ended.wait(0.1) and not scope.cancelled():
-        pass
-    for request in queue.shutdown():
+    while not ended.is_set() and not scope.cancelled():  # wait() has a lock that the signal's set() would wait for
+        time.sleep(0.05)
+    queue.shutdown()
+    for request in queue.reclaim():
         request.answer(503, {"error": "the server ends"})
 while Handler.open:  # answers are being sent
-    threading.Event().wait(0.001)
+    time.sleep(0.001)

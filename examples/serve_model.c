@@ -12,7 +12,7 @@
 const struct cede_shape model_row_shape = {16 /* blocks */, 256 /* threads */, 0, 0, 1 << 20, 0};
 void *model_stream;
 static void *cuda, *context, *kernel;
-static unsigned steps = 500000; /* of a row */
+static unsigned steps = 1000000; /* of a row */
 static const char ptx[] =
     ".version 6.0\n.target sm_52\n.address_size 64\n"
     ".visible .entry model(.param .u64 p_rows, .param .u32 p_steps)\n{\n"

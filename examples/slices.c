@@ -127,10 +127,10 @@ int main(int argc, char **argv)
     config.arg = &c;
     config.launch = launch;
     config.save = save;
-    cede_connect(&config.cede);
+    cede_connect(&config.client);
     while ((r = cede_slice_run(&config, &at)) == -EAGAIN) { /* saved; or end here, to free memory */
         printf("gives way at %.1f %%\n", 100.0 * (double)at.done / (double)config.count);
-        while (cede_wanted(config.cede))
+        while (cede_wanted(config.client))
             usleep(100000);
     }
     if (r < 0) {
@@ -144,6 +144,6 @@ int main(int argc, char **argv)
            16.0 * (double)inside / (double)config.count, (unsigned long long)inside,
            (unsigned long long)config.count, (unsigned long long)at.slices,
            at.slices ? (double)at.gpu_us / (double)at.slices : 0);
-    cede_close(config.cede);
+    cede_close(config.client);
     return 0;
 }

@@ -198,10 +198,10 @@ CEDE_API int cede_wanted(struct cede *c)
     return wanted;
 }
 
-CEDE_API int cede_share(struct cede *c)
+CEDE_API double cede_share(struct cede *c)
 {
     if (!c)
-        return CEDE_SHARE_WHOLE;
+        return 1;
     uint64_t now = cede_clock_now_ns();
     pthread_mutex_lock(&c->lock);
     uint32_t share = cede_hints_share(&c->hints, now);
@@ -209,9 +209,8 @@ CEDE_API int cede_share(struct cede *c)
     pthread_mutex_unlock(&c->lock);
     if (check)
         cede_link_check(c, false);
-    return (int)share;
+    return (double)share / HINTS_SHARE_WHOLE;
 }
-_Static_assert(CEDE_SHARE_WHOLE == HINTS_SHARE_WHOLE, "one unit");
 
 CEDE_API int cede_get_statistics(struct cede *c, struct cede_statistics *out, size_t size)
 {

@@ -166,7 +166,7 @@ static int lease_end(struct cede_pool *p, uint64_t id)
     if (h->stream)
         pool_idle(p, h->device, h->level)[p->devices[h->device].idle[h->level]++] = h->stream;
     if (h->reported)
-        cede_request_finish(p->config.cede, &h->request, true);
+        cede_request_finish(p->config.client, &h->request, true);
     *h = (struct lease_data){0};
     p->started--;
     lease_run_events(p, now_ns);
@@ -210,7 +210,7 @@ static int lease_equip(struct cede_pool *p, const struct lease_event *e, struct 
 static bool lease_reports(const struct cede_pool *p, const struct lease_owner *owner,
                           const struct cede_shape *s)
 {
-    return p->config.cede && (s->due_us || p->config.flags & CEDE_POOL_REPORT_ALL) &&
+    return p->config.client && (s->due_us || p->config.flags & CEDE_POOL_REPORT_ALL) &&
            !(owner && owner->reports);
 }
 
@@ -220,7 +220,7 @@ static bool lease_reports(const struct cede_pool *p, const struct lease_owner *o
 static bool lease_report(struct cede_pool *p, const struct cede_shape *s, struct lease_data *h)
 {
     cede_pool_step_out(p);
-    cede_request_begin(p->config.cede, &h->request, CEDE_JOB, 0, s->due_us);
+    cede_request_begin(p->config.client, &h->request, CEDE_JOB, 0, s->due_us);
     cede_pool_step_in(p);
     h->reported = true;
     return p->open;
@@ -285,10 +285,10 @@ static void lease_decided(struct cede_pool *p, const struct lease_event *e, cons
                           int result)
 {
     PROBE(lease, kernel, e->waited_us, e->waited_for, e->occupancy, e->device, result);
-    if (!p->config.cede || !cede_lease_report(p->config.cede, e, kernel, result))
+    if (!p->config.client || !cede_lease_report(p->config.client, e, kernel, result))
         return;
     cede_pool_step_out(p);
-    cede_link_check(p->config.cede, false);
+    cede_link_check(p->config.client, false);
     cede_pool_step_in(p);
 }
 
@@ -353,7 +353,7 @@ out:
     if (w.event.id && p->open)
         lease_decided(p, &w.event, kernel, r);
     if (mine.reported)
-        cede_request_finish(p->config.cede, &mine.request, false);
+        cede_request_finish(p->config.client, &mine.request, false);
     return lease_failed(p, owner, r, w.event.wait);
 }
 

@@ -29,7 +29,7 @@ static void memory_ask_daemon(struct cede_memory *m, uint64_t bytes, uint64_t no
     m->ask_ns = now_ns + ASK_NS;
     cede_memory_step_out(m);
     int r =
-        cede_link_room(m->config.daemon, cede_gpus_uuid(m->gpu), bytes, why.text, sizeof(why.text));
+        cede_link_room(m->config.client, cede_gpus_uuid(m->gpu), bytes, why.text, sizeof(why.text));
     cede_memory_step_in(m);
     if (bytes && r == 0)
         m->s->daemon_asked++;
@@ -51,7 +51,7 @@ static bool memory_look(struct cede_memory *m, uint64_t bytes, uint64_t now_ns)
         cede_memory_sample(m, true);
         return true;
     }
-    if (m->gpu && m->config.daemon && now_ns >= m->ask_ns) {
+    if (m->gpu && m->config.client && now_ns >= m->ask_ns) {
         memory_ask_daemon(m, bytes, now_ns);
         return true;
     }

@@ -196,7 +196,7 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
         pthread_cond_wait(&p->left, &p->lock);
     for (uint32_t i = 0; i < p->config.capacity; i++) {
         if (p->data[i].reported)
-            cede_request_finish(p->config.cede, &p->data[i].request, true);
+            cede_request_finish(p->config.client, &p->data[i].request, true);
     }
     pthread_mutex_unlock(&p->lock);
     for (unsigned i = 0; p->gpus && i < p->config.devices * POOL_LEVELS; i++) {

@@ -37,7 +37,7 @@ struct lease_data {
     void *stream;
     uint32_t device;
     uint32_t level;
-    bool reported; /* as a request, to config.cede */
+    bool reported; /* as a request, to config.client */
     struct cede_request request;
 };
 

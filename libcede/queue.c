@@ -97,7 +97,7 @@ static int queue_set_up(struct cede_queue *q)
                 : 0;
     if (r)
         return r;
-    q->nreported = c->cede ? cede_requests_slots(q->requests) : 0;
+    q->nreported = c->client ? cede_requests_slots(q->requests) : 0;
     q->times = cede_run_times_new(c->quantile);
     /* Of both there is one at least: queue_config_valid(). */
     q->devices = calloc(c->devices, sizeof(*q->devices));                  // NOLINT(*UnixAPI)
@@ -128,7 +128,7 @@ CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede
     pthread_cond_init(&q->left, NULL);
     for (unsigned i = 0; i < c.devices; i++) {
         q->devices[i].owner = (struct lease_owner){
-            .deadline_ns = TIME_NEVER, .stopped = queue_owner_stopped, .reports = c.cede != NULL};
+            .deadline_ns = TIME_NEVER, .stopped = queue_owner_stopped, .reports = c.client != NULL};
         q->devices[i].memory = c.memory ? c.memory[i] : NULL;
         cede_clock_cond_init(&q->devices[i].changed);
     }
@@ -250,12 +250,12 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
     if (code)
         return code;
     if (q->nreported)
-        cede_request_begin(q->config.cede, &q->reported[(uint32_t)ticket->id], CEDE_JOB, 0,
+        cede_request_begin(q->config.client, &q->reported[(uint32_t)ticket->id], CEDE_JOB, 0,
                            r.deadline_ns == TIME_NEVER ? 0 : in->deadline_us);
     q->s.submitted++;
     q->s.waiting++;
-    cede_queue_wake(q, ticket->device);
-    queue_overtake(q, ticket->device, queue_priority(r.class, ticket->urgent));
+    cede_queue_wake(q, (uint32_t)ticket->device);
+    queue_overtake(q, (uint32_t)ticket->device, queue_priority(r.class, ticket->urgent));
     return 0;
 }
 

@@ -37,7 +37,7 @@ static void queue_describe(const struct cede_queue *q, uint32_t device, uint32_t
     enum job_class class = CLASS_BATCH;
     b->model = first->model;
     b->shape = first->shape;
-    b->device = device;
+    b->device = (int)device;
     b->n = n;
     b->expected_us = run_ns / NSEC_PER_USEC;
     for (uint32_t i = 0; i < n; i++) {
@@ -68,11 +68,10 @@ static int queue_ask(struct cede_queue *q, const struct cede_queue_batch *b,
     const char *kernel = name[0] ? name : NULL;
     d->priority = shape->priority;
     pthread_mutex_unlock(&q->lock);
-    int r = d->memory
-                ? cede_memory_lease(d->memory, q->config.pool, &d->owner, kernel, shape, timeout_us,
-                                    &g->lease, &g->room)
-                : cede_lease_acquire(q->config.pool, &d->owner, CEDE_ONLY_DEVICE((int)b->device),
-                                     kernel, shape, timeout_us, &g->lease);
+    int r = d->memory ? cede_memory_lease(d->memory, q->config.pool, &d->owner, kernel, shape,
+                                          timeout_us, &g->lease, &g->room)
+                      : cede_lease_acquire(q->config.pool, &d->owner, CEDE_ONLY_DEVICE(b->device),
+                                           kernel, shape, timeout_us, &g->lease);
     pthread_mutex_lock(&q->lock);
     return r == -ENOMEM ? (timeout_us ? -ETIMEDOUT : -EAGAIN) : r;
 }
@@ -113,10 +112,10 @@ static int queue_wait_grant(struct cede_queue *q, struct cede_queue_batch *b, ui
 {
     uint64_t now = cede_clock_now_ns();
     cede_requests_put_back(q->requests, slot);
-    cede_requests_no_room(q->requests, b->device);
+    cede_requests_no_room(q->requests, (uint32_t)b->device);
     if (now >= end_ns)
         return -EAGAIN;
-    cede_queue_wake(q, b->device); /* a free device may take it */
+    cede_queue_wake(q, (uint32_t)b->device); /* a free device may take it */
     int r = queue_ask(q, b, shape, timeout_left(end_ns, now), g);
     return r == -ETIMEDOUT ? -EAGAIN : r; /* or for want of a stream: it asks again */
 }
@@ -221,7 +220,7 @@ static int queue_try_next(struct cede_queue *q, unsigned device, uint32_t most, 
     return r;
 }
 
-int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_timeout timeout_us,
+int cede_queue_take(struct cede_queue *q, int device, uint32_t most, cede_timeout timeout_us,
                     struct cede_queue_batch *b)
 {
     int r;
@@ -236,7 +235,8 @@ int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_t
                            here && timeout_us ? here->deadline_ns : TIME_NEVER);
     q->inside++;
     while ((r = owner_stopped(here)) == 0 &&
-           ((r = queue_try_next(q, device, most, end, b, &wake_ns)) == -EAGAIN || r == -EBUSY)) {
+           ((r = queue_try_next(q, (uint32_t)device, most, end, b, &wake_ns)) == -EAGAIN ||
+            r == -EBUSY)) {
         now = cede_clock_now_ns();
         if (now >= end) {
             b->retry_us = timeout_left(wake_ns, now);
@@ -262,7 +262,7 @@ int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_t
                {-ESHUTDOWN, "the queue is shut down: stop asking"});
 }
 
-CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout timeout_us,
+CEDE_API int cede_queue_next(struct cede_queue *q, int device, cede_timeout timeout_us,
                              struct cede_queue_batch *b)
 {
     CALL(TIMEOUT(timeout_us) && GIVEN(q) && GIVEN(b));
@@ -273,8 +273,8 @@ CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout
  * long than too short. */
 static uint64_t queue_solo_ns(const struct cede_queue *q, const struct queue_slot *t, uint64_t now)
 {
-    unsigned now_share = queue_share(q), share = t->share > now_share ? t->share : now_share;
-    return (uint64_t)((double)(now - t->start_ns) * share / CEDE_SHARE_WHOLE);
+    double now_share = queue_share(q), share = t->share > now_share ? t->share : now_share;
+    return (uint64_t)((double)(now - t->start_ns) * share);
 }
 
 static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, bool failed)
@@ -302,12 +302,13 @@ static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, b
         pthread_cond_signal(&d->changed);
 }
 
-int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool failed)
+int cede_queue_end(struct cede_queue *q, uint64_t batch, int device, bool failed)
 {
     int r = -ENOENT;
     HOLD(&q->lock);
-    uint32_t slots = batch && device < q->config.devices ? q->config.batches : 0;
-    for (uint32_t i = device * slots; i < (device + 1) * slots; i++) {
+    const uint32_t at = (uint32_t)device;
+    uint32_t slots = batch && at < q->config.devices ? q->config.batches : 0;
+    for (uint32_t i = at * slots; i < (at + 1) * slots; i++) {
         if (q->slots[i].id != batch)
             continue;
         const uint64_t now = cede_clock_now_ns();

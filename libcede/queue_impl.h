@@ -39,7 +39,7 @@ struct queue_grant {
 struct queue_slot {
     uint64_t id; /* 0: none */
     uint64_t start_ns;
-    unsigned share; /* cede_share() when it started */
+    double share; /* cede_share() when it started */
     struct queue_grant grant;
 };
 
@@ -80,17 +80,17 @@ static inline const struct queue_model *queue_model(const struct cede_queue *q, 
     return &q->models[model < CEDE_QUEUE_MODELS ? model : CEDE_QUEUE_MODELS];
 }
 
-/* Of the GPU's time, in thousandths, what other programs leave to this one. */
-static inline unsigned queue_share(const struct cede_queue *q)
+/* Of the GPU's time what other programs leave to this one. */
+static inline double queue_share(const struct cede_queue *q)
 {
-    return (unsigned)cede_share(q->config.cede);
+    return cede_share(q->config.client);
 }
 
 /* served: false: it met no deadline, however early it ends. */
 static inline void queue_report_end(struct cede_queue *q, uint64_t ticket, bool served)
 {
     if (q->nreported)
-        cede_request_finish(q->config.cede, &q->reported[(uint32_t)ticket], served);
+        cede_request_finish(q->config.client, &q->reported[(uint32_t)ticket], served);
 }
 
 static inline int queue_priority(enum job_class class, bool urgent)
@@ -108,10 +108,10 @@ static inline bool queue_over(const struct cede_queue *q)
 void cede_queue_give_back(struct queue_grant *g);
 
 /* cede_queue_next() for batches of at most `most` requests. Without the lock. */
-int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_timeout timeout_us,
+int cede_queue_take(struct cede_queue *q, int device, uint32_t most, cede_timeout timeout_us,
                     struct cede_queue_batch *b);
 /* cede_queue_done() of the batch with that id on that device. Without the lock. */
-int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool failed);
+int cede_queue_end(struct cede_queue *q, uint64_t batch, int device, bool failed);
 
 /* Threads that wait for a grant look at `stop`. */
 void cede_queue_wake_asking(const struct cede_queue *q);

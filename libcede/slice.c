@@ -188,10 +188,10 @@ static int slice_look(struct slice_run *s)
         return slice_fail(s, -ECANCELED,
                           "the scope is cancelled, or its time-out has passed: call again in "
                           "another to go on");
-    uint64_t now = s->deadline_ns != TIME_NEVER || c->cede || c->lease ? cede_clock_now_ns() : 0;
+    uint64_t now = s->deadline_ns != TIME_NEVER || c->client || c->lease ? cede_clock_now_ns() : 0;
     if (now >= s->deadline_ns)
         return slice_fail(s, -ETIMEDOUT, "the time-out has passed: call again to go on");
-    if (!cede_wanted(c->cede)) {
+    if (!cede_wanted(c->client)) {
         s->wanted_ns = 0;
         return slice_displaced(s, now) ? HOLD : GO_ON;
     }

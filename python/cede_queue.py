@@ -28,8 +28,8 @@ BATCH_MAX = 128
 _Config = cede._struct("N size i policy I k devices batches capacity i admit Q urgent_us d quantile I batch_max",
                        "Q batch_wait_us expected_us P client pool memory")
 _Request = cede._struct("I model Q shape i cls Q deadline_us after_us i device P user")
-_Ticket = cede._struct("Q id i answer I device i urgent")
-_Batch = cede._struct("Q id shape I model device n lane i urgent Q expected_us q retry_us",
+_Ticket = cede._struct("Q id i answer device urgent")
+_Batch = cede._struct("Q id shape I model i device I n lane i urgent Q expected_us q retry_us",
                       f"Q{BATCH_MAX} ticket P{BATCH_MAX} user", ("lease", cede.Lease), "Q room_bytes Q2 room")
 
 
@@ -40,7 +40,7 @@ class Statistics(cede.Figures):
 
 
 cede._declare(queue_open="* *", queue_set_model="p Imodel Ibatch_max Qbatch_wait_us Qexpected_us", queue_cancel="p Qid",
-              queue_set_lease="p Imodel skernel *", queue_submit="p * *", queue_next="p Idevice qtimeout_us *",
+              queue_set_lease="p Imodel skernel *", queue_submit="p * *", queue_next="p idevice qtimeout_us *",
               queue_done="p * i", queue_reclaim="p *", queue_get_statistics="p * N")
 cede._declare(None, queue_defaults="*", queue_shutdown="p", queue_close="p")
 cede._declare(ctypes.c_char_p, queue_text="i")

@@ -50,7 +50,7 @@ _LEFT = ctypes.CFUNCTYPE(None, _p, _p, _int)
 _JOINED = ctypes.CFUNCTYPE(None, _p, ctypes.POINTER(cede_queue._Batch), _u64)
 
 
-_Config = cede._struct("N size I flags depth batch requests P stream futures scope queue I device P arg",
+_Config = cede._struct("N size I flags depth batch requests P stream futures scope queue i device P arg",
                        ("schedule", _STEP), ("launch", _STEP), ("finish", _STEP), ("left", _LEFT), ("joined", _JOINED))
 _FutureConfig = cede._struct("N size I flags slots")
 _Array = cede._struct("Q address q stride I n bytes")

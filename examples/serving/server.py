@@ -24,6 +24,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import zlib
 
 # For the source tree. Installed, Python finds cede, and programs is next to the parent of this folder.
@@ -255,9 +256,10 @@ def main():
         children += drive(port, args.drive)
         if ended.is_set():  # the signal came before they were listed
             on_signal()
-    # Never for long in one call: a signal that another thread got is answered when it returns.
-    while not ended.wait(0.1) and (not children or any(c.poll() is None for c in children)):
-        pass
+    # Never for long in one call: a signal that another thread got is answered when it returns. Not ended.wait(): the
+    # signal's set() would wait for its lock.
+    while not ended.is_set() and (not children or any(c.poll() is None for c in children)):
+        time.sleep(0.1)
     for c in children:
         status |= c.wait() != 0
     server.shutdown()

@@ -135,13 +135,12 @@ int cede_lead_cuda(cede_handle *c, uint64_t keep_us);
  * the daemon look, so its answer is 0. */
 int cede_wanted(cede_handle *c);
 
-/* The share of the GPU that this process can expect now, in thousandths, 1 to CEDE_SHARE_WHOLE: the
+/* The share of the GPU that this process can expect now, up to 1, which is all of it: the
  * time that jobs of higher classes left in the last second, shared by weight with those jobs of the
  * same class that use their part; of several GPUs, the least. The daemon computes it about once per
- * second from the first call on. CEDE_SHARE_WHOLE until then, without a daemon, and if c is NULL.
+ * second from the first call on. 1 until then, without a daemon, and if c is NULL.
  * Never waits. */
-#define CEDE_SHARE_WHOLE 1000
-int cede_share(cede_handle *c);
+double cede_share(cede_handle *c);
 
 /* This process's job yields the GPU until cede_job_acquire(): it joins the batch class; with
  * CEDE_YIELD_PAUSE it is suspended, too; with CEDE_YIELD_MEMORY its GPU memory moves to host

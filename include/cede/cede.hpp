@@ -137,7 +137,7 @@ class client
     /* The share of the GPU, up to 1, that this process can expect: see cede_share(). */
     double share() const noexcept
     {
-        return static_cast<double>(::cede_share(c_.get())) / CEDE_SHARE_WHOLE;
+        return ::cede_share(c_.get());
     }
     ::cede_statistics statistics() const
     {

@@ -56,7 +56,7 @@ struct cede_pool_config {
     unsigned displace;              /* 2 urgent leases per GPU start beyond the limits; 0: none; at
                                        most 65536 */
     unsigned reserved;
-    cede_handle *cede; /* NULL; else a handle that outlives the pool, on which leases with a
+    cede_handle *client; /* NULL; else a handle that outlives the pool, on which leases with a
                           deadline are reported as requests */
 };
 

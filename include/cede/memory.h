@@ -56,7 +56,7 @@ struct cede_memory_config {
     void *arg;
     /* NULL, or a handle that outlives this one, for latency jobs: while a thread waits, the daemon
      * is asked to make room by swapping batch jobs out. */
-    cede_handle *daemon;
+    cede_handle *client;
 };
 
 /* c must not be NULL. */

@@ -50,9 +50,9 @@ struct cede_queue_config {
     unsigned batch_max;     /* 32 requests; 1: no batches */
     uint64_t batch_wait_us; /* 10000: a request is held at most this long for others to join */
     uint64_t expected_us;   /* 1000: run time of one request, until some were seen */
-    cede_handle *cede;      /* NULL; else requests are reported on this handle, which has to outlive
-                               the queue. Admission then knows how much of the GPU other programs
-                               leave (cede_share()) */
+    cede_handle *client;    /* NULL; else requests are reported on this handle, which has to outlive
+                             the queue. Admission then knows how much of the GPU other programs
+                             leave (cede_share()) */
     struct cede_pool *pool; /* NULL; else each batch has a lease of this pool, whose devices are the
                                queue's, and which has to outlive the queue */
     struct cede_memory *const *memory; /* NULL; else a handle for each device: each batch has room
@@ -110,8 +110,8 @@ const char *cede_queue_text(enum cede_queue_answer answer);
 struct cede_queue_ticket {
     uint64_t id; /* 0: refused */
     enum cede_queue_answer answer;
-    unsigned device; /* in whose queue it is; an idle device may take it from there */
-    int urgent;      /* 1: its slack is below urgent_us */
+    int device; /* in whose queue it is; an idle device may take it from there */
+    int urgent; /* 1: its slack is below urgent_us */
 };
 
 /* Submits a request; never waits. ticket: may be NULL. -EBUSY: refused, and ticket->answer is why.
@@ -123,7 +123,9 @@ int cede_queue_submit(struct cede_queue *q, const struct cede_queue_request *req
  * cede_queue_done() unchanged. */
 struct cede_queue_batch {
     uint64_t id, shape;
-    uint32_t model, device, n;
+    uint32_t model;
+    int device;
+    uint32_t n;
     uint32_t lane; /* 0 to `batches` - 1, different for all batches that run on a device: an index
                       for the program's buffers and graph caches */
     int urgent;    /* 1: the slack of one of them is below urgent_us */
@@ -146,7 +148,7 @@ struct cede_queue_batch {
  * has ended (cede/scope.h): return. -EINVAL: no such device or time-out. -ENOSPC, -EIO: as
  * cede_acquire(); the requests stay in the queue. -ESHUTDOWN: the queue is shut down and nothing
  * waits in it any more, or the pool or the memory is closed. -ETIMEDOUT: none in time. */
-int cede_queue_next(struct cede_queue *q, unsigned device, cede_timeout timeout_us,
+int cede_queue_next(struct cede_queue *q, int device, cede_timeout timeout_us,
                     struct cede_queue_batch *batch);
 
 /* Reports the end of a batch, and releases its lease and its room. The queue learns the run time

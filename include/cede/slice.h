@@ -42,7 +42,7 @@ struct cede_slice_config {
     cede_timeout timeout_us; /* CEDE_TIMEOUT_FOREVER, as the default: the time-out, from the call of
                                 cede_slice_run() */
     struct cede_scope *scope;       /* NULL; else no slice begins once it has ended */
-    cede_handle *cede;              /* NULL; else no slice begins while cede_wanted() */
+    cede_handle *client;            /* NULL; else no slice begins while cede_wanted() */
     cede_timeout patience_us;       /* 100000, as the default: longest wait for cede_wanted() */
     const struct cede_lease *lease; /* NULL; else no slice begins while cede_lease_wanted(), for at
                                        most patience_us before the next */

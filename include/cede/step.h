@@ -82,7 +82,7 @@ struct cede_step_config {
     struct cede_queue *queue; /* NULL; else the loop takes its requests from it, as `requests` and
                                  the queue's `batches` allow, cede_step_join() returns -EINVAL, and
                                  `joined` has to be given */
-    unsigned device;          /* 0: of the queue's, whose requests it takes */
+    int device;               /* 0: of the queue's, whose requests it takes */
     void *arg;                /* for the functions below */
 
     /* Fills in a step: step->batch, and its requests by cede_step_add(). 1: the step is to be

@@ -244,7 +244,7 @@ int cede_requests_submit(struct requests *r, const struct request *q, uint64_t n
     if ((unsigned)q->class >= CLASS_COUNT || q->run_ns > UINT64_MAX / 4 || q->each_ns > q->run_ns ||
         (q->preferred != SLOT_NONE && q->preferred >= r->c.devices))
         return -EINVAL;
-    *out = (struct cede_queue_ticket){.device = SLOT_NONE,
+    *out = (struct cede_queue_ticket){.device = CEDE_ANY_DEVICE,
                                       .urgent = request_latest_start(q) <
                                                 saturating_add(now_ns, r->urgent_ns)};
     uint32_t device = 0;
@@ -255,7 +255,7 @@ int cede_requests_submit(struct requests *r, const struct request *q, uint64_t n
     struct node *n = TAILQ_FIRST(&r->unused);
     TAILQ_REMOVE(&r->unused, n, link);
     out->id = n->q.id;
-    out->device = device;
+    out->device = (int)device;
     n->q = *q;
     n->q.id = out->id;
     n->device = d;

@@ -9,10 +9,11 @@
 #include "cede/cede.h"
 #include "libcede/pure/times.h"
 
-#define KINDS      256U
-#define WHOLE      1000U /* of ratios */
-#define MARGIN_MAX (1000U * WHOLE)
-#define SIZES      8U /* of batches, learned apart: 1, 2, 3 to 4, 5 to 8 ... 65 to 128 */
+#define SHARE_LEAST 0.001
+#define KINDS       256U
+#define WHOLE       1000U /* of ratios */
+#define MARGIN_MAX  (1000U * WHOLE)
+#define SIZES       8U /* of batches, learned apart: 1, 2, 3 to 4, 5 to 8 ... 65 to 128 */
 
 /* Batches of one model and shape. */
 struct run_kind {
@@ -81,11 +82,11 @@ struct run_time cede_run_times_get(struct run_times *t, uint64_t key, uint64_t e
     return run_times_kind(t, key, expected_ns)->line;
 }
 
-struct run_time cede_run_time_shared(struct run_time t, unsigned share)
+struct run_time cede_run_time_shared(struct run_time t, double share)
 {
-    if (share >= CEDE_SHARE_WHOLE)
+    if (share >= 1)
         return t;
-    double longer = (double)CEDE_SHARE_WHOLE / (share ? share : 1);
+    double longer = 1 / (share > SHARE_LEAST ? share : SHARE_LEAST);
     return (struct run_time){min_u64((uint64_t)((double)t.run_ns * longer), FAR_NS),
                              min_u64((uint64_t)((double)t.each_ns * longer), FAR_NS), t.margin};
 }

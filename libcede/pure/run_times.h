@@ -22,8 +22,8 @@ uint64_t cede_run_times_key(uint32_t model, uint64_t shape);
 
 /* expected_ns: one request alone, while nothing was learned. */
 struct run_time cede_run_times_get(struct run_times *t, uint64_t key, uint64_t expected_ns);
-/* With this share of the device, in thousandths (CEDE_SHARE_WHOLE: all of it). */
-struct run_time cede_run_time_shared(struct run_time t, unsigned share);
+/* With this share of the device, up to 1. */
+struct run_time cede_run_time_shared(struct run_time t, double share);
 /* A batch of n, up to 128, ran for ran_ns. */
 void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_t ran_ns);
 

@@ -26,13 +26,13 @@ static void serve(void)
     cede_pool_defaults(&config);
     config.flags = CEDE_POOL_NO_GPU | CEDE_POOL_REPORT_ALL;
     config.max_concurrent_streams = 1;
-    if (cede_connect(&config.cede) || cede_pool_open(&config, &p) ||
+    if (cede_connect(&config.client) || cede_pool_open(&config, &p) ||
         cede_pool_occupancy(p, "attention", 0.5))
         _exit(1);
     config.flags = CEDE_POOL_NO_GPU;
     if (cede_pool_open(&config, &unreported) || cede_pool_occupancy(unreported, "attention", 0.5))
         _exit(1);
-    while (!cede_connected(config.cede))
+    while (!cede_connected(config.client))
         nap_ms(5);
     for (int i = 0; i < MET + PLAIN; i++) {
         take(p, i < MET ? 60000000 : 0, CEDE_TIMEOUT_FOREVER, 0, &held);

@@ -20,31 +20,31 @@ static void serve(void)
         _exit(1);
     config.admit = 1;
     config.expected_us = 10000;
-    config.cede = c;
+    config.client = c;
     const struct cede_queue_request last_of_all = {.cls = CEDE_BATCH}; /* the queue is not idle */
     if (cede_queue_open(&config, &q) || cede_queue_submit(q, &last_of_all, NULL))
         _exit(1);
     for (;; nap_ms(100)) {
         const struct cede_queue_request r = {.cls = CEDE_LATENCY, .deadline_us = 15000};
         struct cede_queue_ticket t;
-        int share = cede_share(c);
+        double share = cede_share(c);
         cede_queue_submit(q, &r, &t);
         if (t.id)
             cede_queue_cancel(q, t.id);
-        if (dprintf(out, "%d %d\n", share, (int)t.answer) < 0)
+        if (dprintf(out, "%f %d\n", share, (int)t.answer) < 0)
             _exit(1);
     }
 }
 
 /* The last whole line. */
-static bool last(int *share, int *answer)
+static bool last(double *share, int *answer)
 {
     char *text = strdup(contents("server.out")), *end = text ? strrchr(text, '\n') : NULL;
     bool is = false;
     if (end) {
         *end = '\0';
         char *line = strrchr(text, '\n');
-        is = sscanf(line ? line + 1 : text, "%d %d", share, answer) == 2;
+        is = sscanf(line ? line + 1 : text, "%lf %d", share, answer) == 2;
     }
     free(text);
     return is;
@@ -52,7 +52,8 @@ static bool last(int *share, int *answer)
 
 E2E(two_latency_jobs)
 {
-    int share = 0, answer = -1;
+    double share = 0;
+    int answer = -1;
     configure(200, "");
     struct ceded d = ceded_start();
     pid_t server = in_a_child(serve);
@@ -61,13 +62,13 @@ E2E(two_latency_jobs)
     pid_t other = LOAD("other", "latency", "--kernel-us", "4000", "--period-us", "5000");
     CEDE("set", pid_text(other), "-c", "latency");
     AWAIT(last(&share, &answer) && answer == CEDE_QUEUE_ALONE);
-    printf("beside another latency job: %d of 1000\n", share);
-    assert_true(share < 667);
-    AWAIT(last(&share, &answer) && share >= 480); /* at least its half */
+    printf("beside another latency job: %.3f\n", share);
+    assert_true(share < 0.667);
+    AWAIT(last(&share, &answer) && share >= 0.48); /* at least its half */
     json_decref(load_end("other", other));
-    AWAIT(last(&share, &answer) && answer == CEDE_QUEUE_RUNS && share > 950);
+    AWAIT(last(&share, &answer) && answer == CEDE_QUEUE_RUNS && share > 0.95);
     ceded_kill(&d); /* what it said last grows old */
-    AWAIT(last(&share, &answer) && share == CEDE_SHARE_WHOLE);
+    AWAIT(last(&share, &answer) && share == 1);
     pid_t small[8];
     for (size_t n = children_of(server, small, 8); n; n--)
         kill(small[n - 1], SIGKILL);

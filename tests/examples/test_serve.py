@@ -26,9 +26,9 @@ TABLE = [(PYTHON, NOTHING)] + [([s], NOTHING) for s in SERVERS] + [([s], STAND_I
 
 
 class Server:
-    def __init__(self, command, libraries):
+    def __init__(self, command, libraries, **env):
         self.command, self.env = command, dict(os.environ, LD_LIBRARY_PATH=libraries, CUDA_VISIBLE_DEVICES="",
-                                               PYTHONDONTWRITEBYTECODE="1")
+                                               PYTHONDONTWRITEBYTECODE="1", **env)
 
     def start(self, port):
         return subprocess.Popen([*self.command, str(port)], stderr=subprocess.PIPE, text=True, env=self.env)
@@ -109,6 +109,16 @@ class Serve(unittest.TestCase):
                 err = self.end(server)
                 if libraries == STAND_IN:
                     self.assertRegex(err, "^[1-9][0-9]* graphs of 15 were launched, and 15 kernels without one; 0 bad calls$")
+
+    def test_the_model_fails(self):
+        fails = [sys.executable, "-c", "import serve_model; serve_model.Sleep.read = None; import serve"]
+        for command in [fails] + [[s] for s in SERVERS]:
+            with self.subTest(command=command), Server(command, STAND_IN if command != fails else NOTHING, CEDE_FAKE_FAIL="1",
+                                                       PYTHONPATH=f"{EXAMPLES}:{EXAMPLES.parent}/python") as server:
+                self.assertEqual(next(answers(server.post(b"x")))[0], 500)
+                err = server.p.communicate(timeout=30)[1]
+                self.assertRegex(err, "serve: cede_scope_join: |serve: the model failed|TypeError: ")
+                self.assertEqual(server.p.returncode, 1)
 
 
 unittest.main()

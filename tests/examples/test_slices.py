@@ -5,6 +5,7 @@ usage: test_slices.py PROGRAM [CEDE]"""
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,12 +26,17 @@ def area(output):
 
 class Slices(unittest.TestCase):
     def setUp(self):
-        self.dir = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-        self.addCleanup(self.dir.cleanup)
-        self.env = dict(os.environ, CEDE_DIR=self.dir.name)
+        self.dir = tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+        self.addCleanup(self.remove)
+        self.env = dict(os.environ, CEDE_DIR=self.dir)
+
+    def remove(self):
+        """What restores after the daemon may still be ending, with files there."""
+        while os.path.exists(self.dir):
+            shutil.rmtree(self.dir, ignore_errors=True)
 
     def args(self, name, side=SIDE):
-        return [PROGRAM, os.path.join(self.dir.name, name), side]
+        return [PROGRAM, os.path.join(self.dir, name), side]
 
     def run_it(self, name, side=SIDE):
         return subprocess.run(self.args(name, side), env=self.env, text=True, timeout=120, stdout=subprocess.PIPE,
@@ -55,16 +61,16 @@ class Slices(unittest.TestCase):
         self.assertEqual(last.returncode, 0, last.stderr)
         self.assertNotIn("begins at 0.0 %", last.stdout)
         self.assertEqual(area(last.stdout), area(whole.stdout))
-        self.assertEqual(sorted(os.listdir(self.dir.name)), ["killed", "whole"])
+        self.assertEqual(sorted(os.listdir(self.dir)), ["killed", "whole"])
 
     @unittest.skipUnless(CEDE, "the gate is not built")
     def test_gives_way(self):
         self.env.update(CEDE_GATE_CPU="1")
-        log, begun = os.path.join(self.dir.name, "log"), time.monotonic()
+        log, begun = os.path.join(self.dir, "log"), time.monotonic()
         gave, low = [], None
         daemon = subprocess.Popen([CEDE, "daemon", "--device", "gate"], env=self.env, stderr=subprocess.DEVNULL)
         try:
-            while not os.path.exists(os.path.join(self.dir.name, "socket")):
+            while not os.path.exists(os.path.join(self.dir, "socket")):
                 self.assertLess(time.monotonic(), begun + PATIENCE_S)
                 time.sleep(0.01)
             with open(log, "w", encoding="utf-8") as out:  # longer than the test

@@ -165,7 +165,7 @@ static void open_pool(void)
     spoil(&c, sizeof(c));
     c.flags = CEDE_POOL_NO_GPU;
     c.block_timeout_us = c.stream_timeout_us = 20;
-    c.cede = OR_NULL(at.c);
+    c.client = OR_NULL(at.c);
     if (CALL(cede_pool_open, &c, &p) == 0) {
         cede_pool_close(*old); /* or it was before */
         *old = p;
@@ -183,7 +183,7 @@ static void open_memory(void)
     c.flags = CEDE_MEMORY_NO_GPU;
     c.block_timeout_us = 20;
     c.on_pressure = OR_NULL(pressure);
-    c.daemon = OR_NULL(at.c);
+    c.client = OR_NULL(at.c);
     if (CALL(cede_memory_open, &c, &m) == 0) {
         cede_memory_close(*old);
         *old = m;
@@ -200,7 +200,7 @@ static void open_queue(struct cede_queue **q)
     c.batch_wait_us = 10;
     spoil(&c, sizeof(c));
     c.pool = PICK(at.pools);
-    c.cede = OR_NULL(at.c);
+    c.client = OR_NULL(at.c);
     c.memory = OR_NULL(memory);
     CALL(cede_queue_open, &c, q);
 }
@@ -255,7 +255,7 @@ static void run_slices(void)
     c.launch = launch;
     c.save = OR_NULL(save);
     c.scope = PICK(at.scopes);
-    c.cede = OR_NULL(at.c);
+    c.client = OR_NULL(at.c);
     c.lease = OR_NULL(&PICK(at.leases));
     at.progress.done = number();
     CALL(cede_slice_run, OR_NULL(&c), OR_NULL(&at.progress));

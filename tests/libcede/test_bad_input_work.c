@@ -69,7 +69,7 @@ TEST(batches)
                                    .after_us = UINT64_MAX,
                                    .deadline_us = UINT64_MAX};
     struct cede_queue_ticket t;
-    struct cede_queue_batch b = {0}, other = {.id = UINT64_MAX, .device = UINT_MAX};
+    struct cede_queue_batch b = {0}, other = {.id = UINT64_MAX, .device = INT_MIN};
     struct cede_queue_statistics s;
     void *user;
     cede_queue_defaults(&c);
@@ -77,7 +77,7 @@ TEST(batches)
     c.pool = p;
     ROW(0, cede_queue_open, &c, &q);
     ROWS(cede_queue_next, (-EINVAL, NULL, 0, 0, &b), (-EINVAL, q, 1, 0, &b),
-         (-EINVAL, q, UINT_MAX, 0, &b), (-EINVAL, q, 0, -1, &b), (-EINVAL, q, 0, 0, NULL),
+         (-EINVAL, q, INT_MIN, 0, &b), (-EINVAL, q, 0, -1, &b), (-EINVAL, q, 0, 0, NULL),
          (-EAGAIN, q, 0, 0, &b), (-ETIMEDOUT, q, 0, 1, &b));
     ROWS(cede_queue_done, (-EINVAL, NULL, &b, 0), (-EINVAL, q, NULL, 0), (-ENOENT, q, &b, 0),
          (-ENOENT, q, &other, INT_MIN));

@@ -109,28 +109,28 @@ TEST(leases_with_a_deadline_are_reported)
     struct cede_pool_config c = no_gpu(1, 1);
     struct cede_shape due = {.due_us = 60 * S};
     struct cede_lease a, b;
-    assert_int_equal(cede_connect(&c.cede), 0);
+    assert_int_equal(cede_connect(&c.client), 0);
     struct cede_pool *p = open_configured(&c);
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
-    assert_string_equal(reported(c.cede), "0 begun, 0 ended, 0 due, 0 met");
+    assert_string_equal(reported(c.client), "0 begun, 0 ended, 0 due, 0 met");
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 1000, &b), -ETIMEDOUT);
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), -EAGAIN);
-    assert_string_equal(reported(c.cede), "1 begun, 1 ended, 1 due, 0 met");
+    assert_string_equal(reported(c.client), "1 begun, 1 ended, 1 due, 0 met");
     assert_int_equal(cede_release(&a), 0);
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &a), 0);
-    assert_string_equal(reported(c.cede), "2 begun, 1 ended, 1 due, 0 met");
+    assert_string_equal(reported(c.client), "2 begun, 1 ended, 1 due, 0 met");
     assert_int_equal(cede_release(&a), 0);
-    assert_string_equal(reported(c.cede), "2 begun, 2 ended, 2 due, 1 met");
+    assert_string_equal(reported(c.client), "2 begun, 2 ended, 2 due, 1 met");
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &a), 0);
     assert_int_equal(cede_pool_close(p), 0);
-    assert_string_equal(reported(c.cede), "3 begun, 3 ended, 3 due, 2 met");
+    assert_string_equal(reported(c.client), "3 begun, 3 ended, 3 due, 2 met");
     c.flags |= CEDE_POOL_REPORT_ALL;
     p = open_configured(&c);
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, S, &a), 0);
     assert_int_equal(cede_release(&a), 0);
-    assert_string_equal(reported(c.cede), "4 begun, 4 ended, 3 due, 2 met");
+    assert_string_equal(reported(c.client), "4 begun, 4 ended, 3 due, 2 met");
     assert_int_equal(cede_pool_close(p), 0);
-    cede_close(c.cede);
+    cede_close(c.client);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */

@@ -173,7 +173,7 @@ TEST(requests_are_reported)
 {
     cede_handle *c;
     OK(cede_connect(&c));
-    struct cede_queue *q = QUEUE(.cede = c);
+    struct cede_queue *q = QUEUE(.client = c);
     add(q, 0, CEDE_NORMAL, 1000000 * MS);
     add(q, 1, CEDE_NORMAL, 0);
     run_next(q, 0);

@@ -145,18 +145,18 @@ TEST(a_request_is_reported_once)
     struct cede_queue_config qc;
     struct cede_queue_request due = {.deadline_us = 60 * S};
     cede_queue_defaults(&qc);
-    assert_int_equal(cede_connect(&pc.cede), 0);
+    assert_int_equal(cede_connect(&pc.client), 0);
     pc.flags |= CEDE_POOL_REPORT_ALL;
     qc.batch_max = 1;
-    qc.cede = pc.cede;
+    qc.client = pc.client;
     qc.pool = pool = open_configured(&pc);
     assert_int_equal(cede_queue_open(&qc, &queue), 0);
     assert_int_equal(cede_queue_submit(queue, &due, NULL), 0);
     assert_int_equal(next(&batch[0]), 0);
     done(&batch[0]);
-    assert_string_equal(reported(pc.cede), "1 begun, 1 ended, 1 due, 1 met");
+    assert_string_equal(reported(pc.client), "1 begun, 1 ended, 1 due, 1 met");
     close_both(0);
-    cede_close(pc.cede);
+    cede_close(pc.client);
 }
 
 TEST(as_many_as_the_pool_has_room_for)

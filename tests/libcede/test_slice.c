@@ -233,7 +233,7 @@ TEST(stops)
         struct program p = {.each_ns = 100, .launch_ns = 5000};
         begin(&p, 200000000);
         const uint64_t began = gpu.now_ns;
-        c.cede = (struct cede *)&p;
+        c.client = (struct cede *)&p;
         c.scope = (struct cede_scope *)&p;
         c.patience_us = 3000;
         gpu.wanted_to_ns = UINT64_MAX;
@@ -292,7 +292,7 @@ TEST(gives_way)
             gpu.displaced_from_ns = from;
             gpu.displaced_to_ns = to;
         } else {
-            c.cede = (struct cede *)&p;
+            c.client = (struct cede *)&p;
             gpu.wanted_from_ns = from;
             gpu.wanted_to_ns = to;
         }

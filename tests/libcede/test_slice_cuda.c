@@ -148,7 +148,7 @@ static void *run_thread(void *arg)
     struct cede_slice_config c = config_of(&r->p, 200000);
     c.flags = CEDE_SLICE_NO_GPU;
     c.scope = r->scope;
-    c.cede = r->client;
+    c.client = r->client;
     r->result = cede_slice_run(&c, &at);
     r->done = at.done;
     return NULL;

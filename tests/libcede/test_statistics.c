@@ -199,27 +199,27 @@ TEST_WITH(requests_for_a_trace, begin_test, end_test)
 TEST_WITH(share, begin_test, end_test)
 {
     struct cede *c = *fixture;
-    assert_int_equal(cede_share(NULL), CEDE_SHARE_WHOLE);
-    assert_int_equal(cede_share(c), CEDE_SHARE_WHOLE);
+    assert_true(cede_share(NULL) == 1);
+    assert_true(cede_share(c) == 1);
     HAS(page, (looks, HINTS_LOOKS_SHARE), (share, 0));
     cede_wanted(c);
     assert_int_equal(page.looks, HINTS_LOOKS_SHARE | HINTS_LOOKS_WANTED);
-    for (uint32_t s = 1; s <= CEDE_SHARE_WHOLE; s += 333) {
+    for (uint32_t s = 1; s <= HINTS_SHARE_WHOLE; s += 333) {
         page.share = hints_share_word(now, s);
-        assert_int_equal(cede_share(c), s);
+        assert_true(cede_share(c) == s / 1000.0);
     }
     page.share = hints_share_word(now, 250);
     now += HINTS_SHARE_NS;
-    assert_int_equal(cede_share(c), 250);
+    assert_true(cede_share(c) == 0.25);
     now += MS;
-    assert_int_equal(cede_share(c), CEDE_SHARE_WHOLE);
+    assert_true(cede_share(c) == 1);
     const uint64_t nonsense[] = {hints_share_word(now, 0), hints_share_word(now, 1001), UINT64_MAX,
                                  hints_share_word(now + 10 * MS, 250), 250};
     for (unsigned i = 0; i < ARRAY_SIZE(nonsense); i++) {
         page.share = nonsense[i];
-        assert_int_equal(cede_share(c), CEDE_SHARE_WHOLE);
+        assert_true(cede_share(c) == 1);
     }
     page.share = hints_share_word(now, 250);
     cede_hints_set_page(&c->hints, NULL);
-    assert_int_equal(cede_share(c), CEDE_SHARE_WHOLE);
+    assert_true(cede_share(c) == 1);
 }

@@ -108,13 +108,13 @@ int cede_scope_cancelled(const struct cede_scope *s)
     return 0;
 }
 
-int cede_queue_take(struct cede_queue *q, unsigned device, uint32_t most, cede_timeout timeout_us,
+int cede_queue_take(struct cede_queue *q, int device, uint32_t most, cede_timeout timeout_us,
                     struct cede_queue_batch *b)
 {
     return -ESHUTDOWN;
 }
 
-int cede_queue_end(struct cede_queue *q, uint64_t batch, unsigned device, bool failed)
+int cede_queue_end(struct cede_queue *q, uint64_t batch, int device, bool failed)
 {
     return 0;
 }

@@ -116,7 +116,7 @@ void serve_cede(run &r)
     cede::queue_config config;
     config.admit = 1;
     config.quantile = 0.95; /* run times vary with what runs beside */
-    config.cede = client.handle();
+    config.client = client.handle();
     config.pool = pool.handle();
     std::vector<cede::queue<request>> queues; /* one per deadline */
     for (unsigned m = 0; m < MODELS; m++) {
@@ -140,8 +140,8 @@ void serve_cede(run &r)
         std::this_thread::sleep_for(1ms);
     r.over = true;
     for (auto &queue : queues)
-        queue.shutdown(); /* reclaim() would hand back what still waits */
-    scope.join();         /* throws what a task threw */
+        queue.shutdown();
+    scope.join(); /* throws what a task threw */
     for (unsigned m = 0; m < MODELS; m++)
         r.queues[m] = queues[m].statistics();
     r.pool = pool.statistics();

@@ -130,7 +130,7 @@ def serve_cede(r):
         finally:
             r.over = True
             for queue in queues:
-                queue.shutdown()  # returns what still waits
+                queue.shutdown()
     r.queues, r.pool = [q.statistics() for q in queues], pool.statistics()
     for queue in queues:
         queue.close()

@@ -37,7 +37,7 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("pid %d\n", (int)getpid());
     cede_memory_defaults(&c);
-    int r = argc == 3 ? cede_connect(&c.daemon) : -1;
+    int r = argc == 3 ? cede_connect(&c.client) : -1;
     r = r ? r : cede_memory_open(&c, &memory);
     r = r ? r : pthread_create(&t, NULL, report, NULL);
     if (r) {

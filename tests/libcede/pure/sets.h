@@ -33,7 +33,7 @@ static inline struct cede_queue_ticket submit(struct requests *r, struct request
 {
     struct cede_queue_ticket t;
     int code = cede_requests_submit(r, &q, now_ns, &t);
-    assert_true(code == 0 ? t.id != 0 : code == -EBUSY && t.id == 0 && t.device == SLOT_NONE);
+    assert_true(code == 0 ? t.id != 0 : code == -EBUSY && t.id == 0 && t.device == CEDE_ANY_DEVICE);
     return t;
 }
 
@@ -140,7 +140,7 @@ static inline struct outcome simulate(struct cede_queue_config p, uint64_t prefe
         for (; i < n && set[i].arrival_ns == now; i++) {
             late[i] = INT64_MIN;
             set[i].user = &set[i];
-            o.refused += submit(r, set[i], now).device == SLOT_NONE;
+            o.refused += submit(r, set[i], now).device == CEDE_ANY_DEVICE;
         }
         for (uint32_t d = 0; d < p.devices; d++) {
             if (!devices[d].n)

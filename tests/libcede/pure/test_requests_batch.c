@@ -311,7 +311,7 @@ static struct outcome waver(int admit, unsigned load_percent)
                                 .margin = t.margin,
                                 .preferred = SLOT_NONE,
                                 .user = &runs[n++]};
-            o.refused += submit(r, q, now).device == SLOT_NONE;
+            o.refused += submit(r, q, now).device == CEDE_ANY_DEVICE;
         }
         uint32_t room = 1;
         if (ends == TIME_NEVER &&
@@ -343,17 +343,17 @@ TEST(a_smaller_share)
     const struct run_time solo = {10 * MS, 2 * MS, 0};
     p.admit = 1;
     struct requests *r = make_requests(&p);
-    for (unsigned share = CEDE_SHARE_WHOLE; share >= 250; share /= 2) {
+    for (double share = 1; share >= 0.25; share /= 2) {
         struct run_time t = cede_run_time_shared(solo, share);
-        assert_true(t.run_ns == solo.run_ns * CEDE_SHARE_WHOLE / share);
-        assert_true(t.each_ns == solo.each_ns * CEDE_SHARE_WHOLE / share);
+        assert_true(t.run_ns == (uint64_t)((double)solo.run_ns / share));
+        assert_true(t.each_ns == (uint64_t)((double)solo.each_ns / share));
         struct request q = {.deadline_ns = 20 * MS,
                             .run_ns = t.run_ns,
                             .preferred = SLOT_NONE,
                             .each_ns = t.each_ns};
         enum cede_queue_answer a = submit(r, q, 0).answer;
-        assert_int_equal(a, share == 1000  ? CEDE_QUEUE_RUNS
-                            : share == 500 ? CEDE_QUEUE_BEHIND
+        assert_int_equal(a, share == 1     ? CEDE_QUEUE_RUNS
+                            : share == 0.5 ? CEDE_QUEUE_BEHIND
                                            : CEDE_QUEUE_ALONE);
     }
     assert_true(cede_run_time_shared(solo, 0).run_ns >= 1000 * solo.run_ns);
