@@ -308,11 +308,8 @@ static int lease_acquire(struct cede_pool *p, struct lease_owner *owner, int dev
     struct lease_data mine = {0};
     struct gpu_profile profile;
     const struct lease_kernel *f;
-    int r = lease_refused(p, device, kernel, s, &f);
-    if (!r)
-        r = owner_stopped(owner);
-    if (!r)
-        r = lease_measure(p, f, s, &a, &profile);
+    int r = lease_refused(p, device, kernel, s, &f) ?: owner_stopped(owner) ?:
+            lease_measure(p, f, s, &a, &profile);
     const bool reports = lease_reports(p, owner, s);
     if (!r && reports && timeout_us && !lease_report(p, s, &mine))
         r = -ESHUTDOWN;
