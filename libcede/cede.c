@@ -159,11 +159,9 @@ CEDE_API int cede_request_end(struct cede *c, struct cede_request *in)
 bool cede_lease_report(struct cede *c, const struct lease_event *e, const char *kernel, int result)
 {
     uint64_t now = cede_clock_now_ns();
-    pthread_mutex_lock(&c->lock);
+    HOLD(&c->lock);
     cede_hints_lease(&c->hints, e, kernel, result, now);
-    bool check = now >= c->check_ns;
-    pthread_mutex_unlock(&c->lock);
-    return check;
+    return now >= c->check_ns;
 }
 
 CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)

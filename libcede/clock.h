@@ -38,6 +38,9 @@ static inline int thread_start(pthread_t *out, void *(*run)(void *), void *arg)
 #define HOLD(lock)                                                                                 \
     __attribute__((cleanup(hold_end), unused)) pthread_mutex_t *const held = hold_begin(lock)
 
+/* The same of a lock that is held already. */
+#define HELD(lock) __attribute__((cleanup(hold_end), unused)) pthread_mutex_t *const held = (lock)
+
 static inline pthread_mutex_t *hold_begin(pthread_mutex_t *lock)
 {
     pthread_mutex_lock(lock);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libcede/api.h"
 #include "libcede/owner.h"
 #include "libcede/pure/times.h"
 

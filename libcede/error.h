@@ -16,7 +16,9 @@
 
 #include "base/cancel_guard.h"
 #include "cede/cede.h"
-#include "libcede/api.h"
+
+/* Marks a function that the shared library exports; all others are hidden. */
+#define CEDE_API __attribute__((visibility("default")))
 
 /* What this thread is in. Small and initial-exec: see lease.c. */
 struct cede_call {

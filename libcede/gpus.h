@@ -24,11 +24,6 @@ unsigned cede_gpus_count(const struct cede_gpus *g);
 uint64_t cede_gpus_memory(const struct cede_gpus *g, unsigned device); /* bytes; 0: not known */
 /* What is free now, whichever program has the rest. */
 int cede_gpus_available(struct cede_gpus *g, unsigned device, uint64_t *bytes, struct gpu_error *e);
-static inline int cede_gpus_free(struct cede_gpus *g, unsigned device, uint64_t *bytes)
-{
-    struct gpu_error why;
-    return cede_gpus_available(g, device, bytes, &why);
-}
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 

@@ -3,9 +3,7 @@
  * timeouts, a releasing one wakes those that may start. */
 #include <errno.h>
 
-#include "base/cancel_guard.h"
 #include "base/probe.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/handle.h"
@@ -95,9 +93,10 @@ static void lease_read_memory(struct cede_pool *p, uint64_t now_ns, uint64_t age
     p->reading = true;
     p->memory_ns = now_ns;
     for (unsigned d = 0; d < p->config.devices && p->open; d++) {
+        struct gpu_error why;
         uint64_t bytes = 0;
         cede_pool_step_out(p);
-        int r = cede_gpus_free(p->gpus, d, &bytes);
+        int r = cede_gpus_available(p->gpus, d, &bytes, &why);
         cede_pool_step_in(p);
         if (!p->open)
             return;
@@ -309,11 +308,8 @@ static int lease_acquire(struct cede_pool *p, struct lease_owner *owner, int dev
     struct lease_data mine = {0};
     struct gpu_profile profile;
     const struct lease_kernel *f;
-    int r = lease_refused(p, device, kernel, s, &f);
-    if (!r)
-        r = owner_stopped(owner);
-    if (!r)
-        r = lease_measure(p, f, s, &a, &profile);
+    int r = lease_refused(p, device, kernel, s, &f) ?: owner_stopped(owner) ?:
+            lease_measure(p, f, s, &a, &profile);
     const bool reports = lease_reports(p, owner, s);
     if (!r && reports && timeout_us && !lease_report(p, s, &mine))
         r = -ESHUTDOWN;
@@ -364,12 +360,8 @@ int cede_lease_check(struct cede_pool *p, int device, const char *kernel,
                      const struct cede_shape *shape)
 {
     const struct lease_kernel *f;
-    int r = cede_pool_enter(p);
-    if (r)
-        return r;
-    r = lease_refused(p, device, kernel, shape ? shape : &no_shape, &f);
-    pthread_mutex_unlock(&p->lock);
-    return r;
+    POOL_ENTER(p);
+    return lease_refused(p, device, kernel, shape ? shape : &no_shape, &f);
 }
 
 int cede_lease_acquire(struct cede_pool *p, struct lease_owner *owner, int device,
@@ -379,12 +371,8 @@ int cede_lease_acquire(struct cede_pool *p, struct lease_owner *owner, int devic
     WHOLE_CALL;
     if (!TIMEOUT(timeout_us) || !GIVEN(out))
         return -EINVAL;
-    int r = cede_pool_enter(p);
-    if (r)
-        return r;
-    r = lease_acquire(p, owner, device, kernel, shape ? shape : &no_shape, timeout_us, out);
-    pthread_mutex_unlock(&p->lock);
-    return r;
+    POOL_ENTER(p);
+    return lease_acquire(p, owner, device, kernel, shape ? shape : &no_shape, timeout_us, out);
 }
 
 CEDE_API int cede_acquire(struct cede_pool *p, int device, const char *kernel,
@@ -423,14 +411,9 @@ CEDE_API int cede_pool_profile(struct cede_pool *p, const char *name,
                                const struct cede_shape *shape, struct cede_profile *out,
                                size_t size)
 {
-    WHOLE_CALL;
-    CALL(GIVEN(name) && GIVEN(out) && SIZED(size, *out));
-    int r = cede_pool_enter(p);
-    if (r)
-        return r;
-    r = lease_profile(p, name, shape ? shape : &no_shape, out);
-    pthread_mutex_unlock(&p->lock);
-    return r;
+    LONG_CALL(GIVEN(name) && GIVEN(out) && SIZED(size, *out));
+    POOL_ENTER(p);
+    return lease_profile(p, name, shape ? shape : &no_shape, out);
 }
 
 /* ---- releasing ------------------------------------------------------------------------------- */

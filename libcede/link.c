@@ -181,9 +181,8 @@ static void link_check(struct cede *c, uint64_t wait_ns)
     }
     uint64_t now = cede_clock_now_ns();
     bool soon = c->link.fd >= 0 && !c->hints.page && now - c->link.asked_ns < CHECK_NS;
-    pthread_mutex_lock(&c->lock);
+    HOLD(&c->lock);
     c->check_ns = now + (soon ? CHECK_ASKED_NS : CHECK_NS);
-    pthread_mutex_unlock(&c->lock);
 }
 
 void cede_link_check(struct cede *c, bool wait)
@@ -222,7 +221,7 @@ static int link_ask(struct cede *c, struct link_ask *ask, uint64_t wait_ns, bool
 int cede_link_ask(struct cede *c, struct link_ask *ask, bool *waits)
 {
     WHOLE_CALL;
-    pthread_mutex_lock(&c->talk);
+    HOLD(&c->talk);
     const bool room = ask->op == LINK_ROOM;
     link_check(c, room ? 0 : FIND_NS);
     int r = link_ask(c, ask, room ? ROOM_NS : ASK_NS, waits);
@@ -234,7 +233,6 @@ int cede_link_ask(struct cede *c, struct link_ask *ask, bool *waits)
         c->link.set = *ask;
         r = 0;
     }
-    pthread_mutex_unlock(&c->talk);
     return r;
 }
 
@@ -303,12 +301,11 @@ static void link_in_child(void)
 int cede_link_add(struct cede *c)
 {
     static bool watching; /* forks */
-    pthread_mutex_lock(&list_lock);
+    HOLD(&list_lock);
     int r = watching ? 0 : -pthread_atfork(link_before_fork, link_after_fork, link_in_child);
     watching |= r == 0;
     if (r == 0)
         LIST_INSERT_HEAD(&list, c, entry);
-    pthread_mutex_unlock(&list_lock);
     return r;
 }
 

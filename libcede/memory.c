@@ -32,11 +32,6 @@ int cede_memory_compare(const void *a, const void *b)
     return (x->address > y->address) - (x->address < y->address);
 }
 
-static bool memory_valid(const struct cede_memory *m)
-{
-    return m >= cede_memory_table && m < cede_memory_table + CEDE_MEMORIES_MAX;
-}
-
 static int memory_closed(void)
 {
     return cede_fail(-ESHUTDOWN, "the handle is closed, in a forked child too: open another");
@@ -44,7 +39,7 @@ static int memory_closed(void)
 
 int cede_memory_enter(struct cede_memory *m)
 {
-    if (!memory_valid(m))
+    if (m < cede_memory_table || m >= cede_memory_table + CEDE_MEMORIES_MAX)
         return cede_fail(-EINVAL, "%p is no handle: give what cede_memory_open() has set",
                          (void *)m);
     pthread_mutex_lock(&m->lock);
@@ -386,14 +381,12 @@ CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
     size_t at = 0;
     LONG_CALL(GIVEN(text) && IS(size, "size is 0: give that of the text"));
     ENTER(m);
+    HELD(&m->lock);
     cede_memory_sample(m, false);
     int n = m->open ? memory_users(m, v) : 0;
-    bool open = m->open;
-    if (open)
-        memory_describe(m, text, size, &at);
-    pthread_mutex_unlock(&m->lock);
-    if (!open)
+    if (!m->open)
         return memory_closed();
+    memory_describe(m, text, size, &at);
     for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
         memory_add(text, size, &at, "%s%s (pid %d%s) has ", i ? ", " : "; ",
                    v[i].name[0] ? v[i].name : "a process", v[i].pid,

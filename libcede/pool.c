@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cancel_guard.h"
-#include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/handle.h"
@@ -113,21 +111,18 @@ CEDE_API int cede_pool_open(const struct cede_pool_config *config, struct cede_p
     static bool watching; /* forks */
     struct cede_pool_config c;
     struct cede_pool *p = cede_pool_table;
-    int r = 0;
-    WHOLE_CALL;
-    CALL(GIVEN(out));
+    LONG_CALL(GIVEN(out));
     *out = NULL;
     cede_pool_defaults(&c);
     c = config ? *config : c;
     if (!pool_config_valid(&c))
         return -EINVAL;
-    pthread_mutex_lock(&table_lock);
+    HOLD(&table_lock);
     while (p < cede_pool_table + CEDE_POOLS_MAX && p->open) /* written under both locks */
         p++;
-    if (p == cede_pool_table + CEDE_POOLS_MAX)
-        r = -EMFILE;
-    else if (!watching)
-        r = -pthread_atfork(NULL, NULL, pool_in_child);
+    int r = p == cede_pool_table + CEDE_POOLS_MAX ? -EMFILE
+            : watching                            ? 0
+                                                  : -pthread_atfork(NULL, NULL, pool_in_child);
     watching |= r == 0;
     if (r == 0) {
         p->config = c;
@@ -135,15 +130,14 @@ CEDE_API int cede_pool_open(const struct cede_pool_config *config, struct cede_p
         if (r)
             pool_empty(p);
     }
-    if (r == 0) {
-        pthread_mutex_lock(&p->lock);
-        p->generation++;
-        p->open = true;
-        pthread_mutex_unlock(&p->lock);
-        *out = p;
-    }
-    pthread_mutex_unlock(&table_lock);
-    return SAY(r, {-EMFILE, "CEDE_POOLS_MAX pools are open: close one"});
+    if (r)
+        return SAY(r, {-EMFILE, "CEDE_POOLS_MAX pools are open: close one"});
+    pthread_mutex_lock(&p->lock);
+    p->generation++;
+    p->open = true;
+    pthread_mutex_unlock(&p->lock);
+    *out = p;
+    return cede_succeed();
 }
 
 bool cede_pool_try_enter(struct cede_pool *p)
@@ -188,13 +182,10 @@ void cede_pool_step_in(struct cede_pool *p)
 
 CEDE_API int cede_pool_close(struct cede_pool *p)
 {
-    WHOLE_CALL;
-    CALL(ALWAYS);
-    pthread_mutex_lock(&table_lock);
-    if (cede_pool_enter(p) < 0) {
-        pthread_mutex_unlock(&table_lock);
+    LONG_CALL(ALWAYS);
+    HOLD(&table_lock);
+    if (cede_pool_enter(p) < 0)
         return -EINVAL;
-    }
     p->open = false;
     p->generation++;
     for (uint32_t i = 0; i < p->config.capacity; i++) {
@@ -218,7 +209,6 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
             cede_gpus_stream_end(p->gpus, p->data[i].device, p->data[i].stream);
     }
     pool_empty(p);
-    pthread_mutex_unlock(&table_lock);
     return 0;
 }
 
@@ -227,21 +217,17 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
 /* function: NULL, or the kernel's, whose context is current. */
 static int pool_set_kernel(struct cede_pool *p, const char *name, void *function, double occupancy)
 {
-    int r = cede_pool_enter(p);
-    if (r)
-        return r;
+    POOL_ENTER(p);
     r = cede_kernels_set(p->kernels, name, function,
                          function && p->gpus ? cede_gpus_context(p->gpus) : NULL,
                          (uint32_t)(occupancy * LEASE_WHOLE + 0.5));
-    pthread_mutex_unlock(&p->lock);
     return SAY(r, {-EINVAL, "a name of 0 or of more than 63 bytes: give one of 1 to 63"},
                {-ENOSPC, "the pool has CEDE_KERNELS_MAX kernels: use fewer names"});
 }
 
 CEDE_API int cede_pool_kernel(struct cede_pool *p, const char *name, void *function)
 {
-    WHOLE_CALL;
-    CALL(GIVEN(function) && GIVEN(name));
+    LONG_CALL(GIVEN(function) && GIVEN(name));
     return pool_set_kernel(p, name, function, 0);
 }
 
@@ -258,13 +244,9 @@ CEDE_API int cede_pool_get_statistics(struct cede_pool *p, int device,
                                       struct cede_pool_statistics *out, size_t size)
 {
     CALL(GIVEN(out) && SIZED(size, *out));
-    int r = cede_pool_enter(p);
-    if (!r && (device < 0 || (unsigned)device >= p->config.devices)) {
-        r = cede_pool_no_device(p, device);
-        pthread_mutex_unlock(&p->lock);
-    }
-    if (r)
-        return r;
+    POOL_ENTER(p);
+    if (device < 0 || (unsigned)device >= p->config.devices)
+        return cede_pool_no_device(p, device);
     struct lease_view v = cede_leases_view(p->leases, (uint32_t)device, cede_clock_now_ns());
     *out = (struct cede_pool_statistics){
         .devices = p->config.devices,
@@ -283,6 +265,5 @@ CEDE_API int cede_pool_get_statistics(struct cede_pool *p, int device,
     memcpy(out->waits, v.waits, sizeof(out->waits));
     _Static_assert(sizeof(out->error) == sizeof(p->error.text), "one length");
     memcpy(out->error, p->error.text, sizeof(out->error));
-    pthread_mutex_unlock(&p->lock);
     return 0;
 }

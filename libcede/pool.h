@@ -83,6 +83,12 @@ extern struct cede_pool cede_pool_table[CEDE_POOLS_MAX];
 
 /* 0: the pool is open, and its lock is held. -EINVAL: it is no pool. -ESHUTDOWN: it is closed. */
 int cede_pool_enter(struct cede_pool *p);
+/* Returns if the pool is not open; else its lock is held until the block ends. */
+#define POOL_ENTER(p)                                                                              \
+    int r = cede_pool_enter(p);                                                                    \
+    if (r)                                                                                         \
+        return r;                                                                                  \
+    HELD(&(p)->lock)
 bool cede_pool_try_enter(struct cede_pool *p); /* the same of a slot, without a text */
 
 /* Failures in words; see error.h. */

@@ -85,18 +85,16 @@ static int queue_set_up(struct cede_queue *q)
     struct cede_pool_statistics s;
     c->batches = c->batches ? c->batches : c->pool ? BATCHES_DEFAULT : 1;
     int r =
-        queue_set_models(q, 0, CEDE_QUEUE_MODELS, c->batch_max, c->batch_wait_us, c->expected_us);
-    if (r == 0)
-        r = cede_requests_new(c, REQUESTS_PREFER_NS, &q->requests);
-    if (r == 0 && c->pool &&
-        cede_pool_get_statistics(c->pool, (int)c->devices - 1, &s, sizeof(s)) < 0)
-        r = cede_fail(-EINVAL, "the pool is closed, or has fewer than %u devices", c->devices);
-    for (unsigned d = 0; r == 0 && c->memory && d < c->devices; d++)
-        r = cede_memory_can_allocate(c->memory[d], 0) < 0
-                ? cede_fail(-EINVAL, "memory[%u] is not open", d)
-                : 0;
+        queue_set_models(q, 0, CEDE_QUEUE_MODELS, c->batch_max, c->batch_wait_us, c->expected_us)
+            ?: cede_requests_new(c, REQUESTS_PREFER_NS, &q->requests);
     if (r)
         return r;
+    if (c->pool && cede_pool_get_statistics(c->pool, (int)c->devices - 1, &s, sizeof(s)) < 0)
+        return cede_fail(-EINVAL, "the pool is closed, or has fewer than %u devices", c->devices);
+    for (unsigned d = 0; c->memory && d < c->devices; d++) {
+        if (cede_memory_can_allocate(c->memory[d], 0) < 0)
+            return cede_fail(-EINVAL, "memory[%u] is not open", d);
+    }
     q->nreported = c->client ? cede_requests_slots(q->requests) : 0;
     q->times = cede_run_times_new(c->quantile);
     /* Of both there is one at least: queue_config_valid(). */
@@ -271,9 +269,8 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
             "device is %#x: give CEDE_PREFER_DEVICE() of one of %u, or 0",
             (unsigned)request->device, q->config.devices));
     ticket = ticket ? ticket : &unwanted;
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     int r = q->shut ? -ESHUTDOWN : queue_submit(q, request, preferred, ticket, cede_clock_now_ns());
-    pthread_mutex_unlock(&q->lock);
     return SAY(r, {-EBUSY, cede_queue_text(ticket->answer)},
                {-ESHUTDOWN, "the queue is shut down: open another"});
 }

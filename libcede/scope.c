@@ -36,8 +36,9 @@ struct cede_scope {
 };
 
 /* Why no task of the scope is to go on; 0: they may. Takes no lock. */
-static int scope_stopped(const struct cede_scope *s)
+static int scope_stopped(const struct lease_owner *o)
 {
+    const struct cede_scope *s = (const struct cede_scope *)o;
     if (s->owner.deadline_ns != TIME_NEVER && cede_clock_now_ns() >= s->owner.deadline_ns)
         return -ETIMEDOUT;
     for (; s; s = s->parent) {
@@ -47,14 +48,9 @@ static int scope_stopped(const struct cede_scope *s)
     return 0;
 }
 
-static int scope_owner_stopped(const struct lease_owner *o)
-{
-    return scope_stopped((const struct cede_scope *)o);
-}
-
 CEDE_API int cede_scope_cancelled(const struct cede_scope *s)
 {
-    return s && scope_stopped(s) != 0;
+    return s && scope_stopped(&s->owner) != 0;
 }
 
 /* To be called without a lock. */
@@ -94,7 +90,7 @@ CEDE_API void cede_scope_cancel(struct cede_scope *s)
 static void scope_run_one(struct cede_scope *s)
 {
     struct task t = *s->first;
-    int why = scope_stopped(s);
+    int why = scope_stopped(&s->owner);
     if (why) {
         scope_stop_locked(s, why);
         return;
@@ -112,7 +108,7 @@ static void scope_run_one(struct cede_scope *s)
     int r = t.call(s, t.arg);
     cede_owner_frames = f.outer;
 
-    why = scope_stopped(s); /* a task that ends after the stop is not the first failure */
+    why = scope_stopped(&s->owner); /* a task that ends after the stop is not the first failure */
     const bool failed = !why && r;
     if (failed) /* -EDEADLK says that a scope was not joined, so none that was may return it */
         why = r == -EDEADLK ? -EIO : cede_returned(r);
@@ -159,7 +155,7 @@ CEDE_API int cede_scope_open(struct cede_scope **out, struct cede_scope *parent,
     struct cede_scope *s = calloc(1, sizeof(*s) + threads * sizeof(s->threads[0]));
     if (!s)
         return cede_no_memory();
-    s->owner.stopped = scope_owner_stopped;
+    s->owner.stopped = scope_stopped;
     s->parent = parent;
     s->max = threads;
     s->last = &s->first;
@@ -188,7 +184,7 @@ CEDE_API int cede_scope_fork(struct cede_scope *s, cede_task task, void *arg)
         return cede_no_memory();
     *t = (struct task){.call = task, .arg = arg};
     pthread_mutex_lock(&s->lock);
-    int r = s->over ? -EBUSY : scope_stopped(s);
+    int r = s->over ? -EBUSY : scope_stopped(&s->owner);
     if (r == -ETIMEDOUT)
         scope_stop_locked(s, r); /* cede_scope_join() says so, too */
     if (!r) {

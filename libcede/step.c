@@ -94,9 +94,8 @@ static int step_set_up_lane(struct cede_step_loop *l, struct step_lane *n, struc
                                          (void **)&n->copied, NULL, e)
                       : -ENOMEM;
     }
-    if (r == 0)
-        r = cede_cuda_failed(cu, cu->event_create(&n->began, 0), "create an event", e);
-    return r ? r : cede_cuda_failed(cu, cu->event_create(&n->ended, flags), "create an event", e);
+    return r ?: cede_cuda_failed(cu, cu->event_create(&n->began, 0), "create an event", e) ?:
+           cede_cuda_failed(cu, cu->event_create(&n->ended, flags), "create an event", e);
 }
 
 static int step_set_up(struct cede_step_loop *l)

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#include "libcede/api.h"
+#include "libcede/error.h"
 
 #define BATCH_MAX    (1U << 30)
 #define EVICTION_MAX 10U /* more double nothing any more */

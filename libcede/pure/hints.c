@@ -2,6 +2,7 @@
 #include "libcede/pure/hints.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/buckets.h"
@@ -19,7 +20,7 @@ static uint64_t hints_us(uint64_t ns)
 
 static uint64_t hints_quantile_us(const struct cede_hints *h, unsigned percent)
 {
-    uint64_t rank = (h->ended * percent + 99) / 100, seen = 0;
+    uint64_t rank = (h->s.ended * percent + 99) / 100, seen = 0;
     for (unsigned b = 0; rank && b < HINTS_BUCKETS; b++) {
         seen += h->histogram[b];
         if (seen >= rank)
@@ -30,15 +31,11 @@ static uint64_t hints_quantile_us(const struct cede_hints *h, unsigned percent)
 
 struct cede_statistics cede_hints_statistics(const struct cede_hints *h)
 {
-    return (struct cede_statistics){
-        .begun = h->begun,
-        .ended = h->ended,
-        .with_deadline = h->due,
-        .deadlines_met = h->met,
-        .p50_us = hints_quantile_us(h, 50),
-        .p99_us = hints_quantile_us(h, 99),
-        .max_us = hints_us(h->max_ns),
-    };
+    struct cede_statistics s = h->s;
+    s.p50_us = hints_quantile_us(h, 50);
+    s.p99_us = hints_quantile_us(h, 99);
+    s.max_us = hints_us(h->max_ns);
+    return s;
 }
 
 /* ---- the page -------------------------------------------------------------------------------- */
@@ -54,10 +51,10 @@ static void hints_publish(const struct cede_hints *h)
         if (r->deadline_ns && (!first || r->deadline_ns < first->deadline_ns))
             first = r;
     }
-    PUT(p, begun, h->begun);
-    PUT(p, ended, h->ended);
-    PUT(p, due, h->due);
-    PUT(p, met, h->met);
+    PUT(p, begun, h->s.begun);
+    PUT(p, ended, h->s.ended);
+    PUT(p, due, h->s.with_deadline);
+    PUT(p, met, h->s.deadlines_met);
     PUT(p, need_us, first ? first->need_us : 0);
     PUT(p, priority, first ? first->priority : 0);
     PUT(p, earliest_ns, first ? first->deadline_ns : 0);
@@ -107,11 +104,7 @@ bool cede_hints_wanted(struct cede_hints *h)
 
 void cede_hints_reset(struct cede_hints *h)
 {
-    h->begun = h->ended = h->due = h->met = h->max_ns = 0;
-    memset(h->waits, 0, sizeof(h->waits));
-    memset(h->open, 0, sizeof(h->open));
-    h->open_end = 0;
-    memset(h->histogram, 0, sizeof(h->histogram));
+    memset(&h->s, 0, sizeof(*h) - offsetof(struct cede_hints, s));
 }
 
 /* ---- job and streams ------------------------------------------------------------------------- */
@@ -193,7 +186,7 @@ void cede_hints_begin(struct cede_hints *h, cede_stream stream, uint64_t now_ns,
         out->deadline_ns = now_ns + deadline_us * NSEC_PER_USEC;
         out->index = hints_list(h, s, out->deadline_ns, deadline_us);
     }
-    h->begun++;
+    h->s.begun++;
     hints_publish(h);
 }
 
@@ -249,9 +242,9 @@ bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, bool ser
     if (r->generation != h->generation)
         return false;
     hints_unlist(h, r->index);
-    h->ended++;
-    h->due += r->deadline_ns != 0;
-    h->met += served && r->deadline_ns && now_ns <= r->deadline_ns;
+    h->s.ended++;
+    h->s.with_deadline += r->deadline_ns != 0;
+    h->s.deadlines_met += served && r->deadline_ns && now_ns <= r->deadline_ns;
     h->max_ns = max_u64(took_ns, h->max_ns);
     h->histogram[min_u64(bucket_of(took_ns, HINTS_BITS), HINTS_BUCKETS - 1)]++;
     hints_publish(h);

@@ -45,12 +45,13 @@ struct cede_hints {
     struct hints_page *page; /* NULL: no daemon reads */
     uint64_t generation; /* one more in a forked child: requests of the parent are not its own */
     uint32_t looks;      /* HINTS_LOOKS_...: the program has called cede_wanted(), cede_share() */
-    uint64_t begun, ended, due, met, max_ns;
+    uint32_t nstreams;
+    struct stream_hint job, streams[CEDE_STREAMS_MAX];
+    struct cede_statistics s; /* but for times. From here on: what cede_hints_reset() forgets */
+    uint64_t max_ns;
     struct cede_lease_waits waits[CEDE_WAITS];
     struct due_request open[HINTS_OPEN_MAX];
     uint32_t open_end; /* all entries from here on are free */
-    uint32_t nstreams;
-    struct stream_hint job, streams[CEDE_STREAMS_MAX];
     uint64_t histogram[HINTS_BUCKETS];
 };
 

@@ -38,13 +38,6 @@ static struct room_entry *rooms_find(const struct rooms *r, uint64_t id)
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-static uint64_t rooms_available(const struct rooms *r)
-{
-    uint64_t own = saturating_sub(r->c.total_bytes, r->v.allocated_bytes);
-    return saturating_sub(min_u64(r->v.free_bytes, own),
-                          saturating_add(r->c.reserve_bytes, r->v.promised_bytes));
-}
-
 int cede_rooms_pressure(double share, double high, double critical, int was)
 {
     const double at[] = {0, high, critical};
@@ -58,7 +51,9 @@ int cede_rooms_pressure(double share, double high, double critical, int was)
 
 static void rooms_update(struct rooms *r)
 {
-    r->v.available_bytes = rooms_available(r);
+    uint64_t own = saturating_sub(r->c.total_bytes, r->v.allocated_bytes);
+    r->v.available_bytes = saturating_sub(min_u64(r->v.free_bytes, own),
+                                          saturating_add(r->c.reserve_bytes, r->v.promised_bytes));
     uint64_t usable = r->c.total_bytes - r->c.reserve_bytes;
     r->v.pressure = cede_rooms_pressure(1 - (double)r->v.available_bytes / (double)usable,
                                         r->c.high, r->c.critical, r->v.pressure);
@@ -181,12 +176,6 @@ int cede_rooms_release(struct rooms *r, uint64_t id)
     return 0;
 }
 
-/* What an entry keeps: all of it, or what is drawn if that is more. */
-static uint64_t rooms_kept(uint64_t bytes, uint64_t drawn)
-{
-    return max_u64(bytes, drawn);
-}
-
 int cede_rooms_draw(struct rooms *r, uint64_t id, uint64_t bytes)
 {
     struct room_entry *e = rooms_find(r, id);
@@ -194,7 +183,8 @@ int cede_rooms_draw(struct rooms *r, uint64_t id, uint64_t bytes)
         return -ENOENT;
     if (bytes > r->c.total_bytes)
         return -ENOMEM;
-    uint64_t more = rooms_kept(e->bytes, e->drawn + bytes) - rooms_kept(e->bytes, e->drawn);
+    /* An entry keeps all of it, or what is drawn if that is more. */
+    uint64_t more = max_u64(e->bytes, e->drawn + bytes) - max_u64(e->bytes, e->drawn);
     if (more && !cede_rooms_fits(r, more))
         return -ENOMEM;
     e->drawn += bytes;
