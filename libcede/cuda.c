@@ -12,7 +12,7 @@
 #include "base/util.h"
 #include "libcede/clock.h"
 
-static int cuda_find(struct cuda *cu, unsigned use, int how, struct gpu_error *e)
+int cede_cuda_open(struct cuda *cu, unsigned use, struct gpu_error *e)
 {
     static const struct {
         unsigned uses;
@@ -22,7 +22,7 @@ static int cuda_find(struct cuda *cu, unsigned use, int how, struct gpu_error *e
         CUDA_CALLS(X)
 #undef X
     };
-    void *lib = dlopen("libcuda.so.1", RTLD_NOW | how);
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW | (use & CUDA_GPUS ? RTLD_LOCAL : RTLD_NOLOAD));
     e->text[0] = '\0';
     for (size_t i = 0; lib && i < ARRAY_SIZE(calls); i++) {
         unsigned uses = calls[i].uses;
@@ -38,17 +38,11 @@ static int cuda_find(struct cuda *cu, unsigned use, int how, struct gpu_error *e
     return lib ? 0 : -ENODEV;
 }
 
-int cede_cuda_open(struct cuda *cu, unsigned use, struct gpu_error *e)
-{
-    return cuda_find(cu, use, RTLD_LOCAL, e);
-}
-
 int cede_cuda_here(struct cuda *cu, unsigned use, void **context)
 {
     struct gpu_error why;
     *context = NULL;
-    return cuda_find(cu, use, RTLD_NOLOAD, &why) || cu->ctx_current(context) || !*context ? -ENOSYS
-                                                                                          : 0;
+    return cede_cuda_open(cu, use, &why) || cu->ctx_current(context) || !*context ? -ENOSYS : 0;
 }
 
 int cede_cuda_failed(const struct cuda *cu, int r, const char *what, struct gpu_error *e)
