@@ -12,7 +12,7 @@
 #include "base/util.h"
 #include "libcede/clock.h"
 
-static int cuda_find(struct cuda *cu, unsigned use, int how, struct gpu_error *e)
+int cede_cuda_open(struct cuda *cu, unsigned use, struct gpu_error *e)
 {
     static const struct {
         unsigned uses;
@@ -22,7 +22,7 @@ static int cuda_find(struct cuda *cu, unsigned use, int how, struct gpu_error *e
         CUDA_CALLS(X)
 #undef X
     };
-    void *lib = dlopen("libcuda.so.1", RTLD_NOW | how);
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW | (use & CUDA_GPUS ? RTLD_LOCAL : RTLD_NOLOAD));
     e->text[0] = '\0';
     for (size_t i = 0; lib && i < ARRAY_SIZE(calls); i++) {
         unsigned uses = calls[i].uses;
@@ -38,17 +38,11 @@ static int cuda_find(struct cuda *cu, unsigned use, int how, struct gpu_error *e
     return lib ? 0 : -ENODEV;
 }
 
-int cede_cuda_open(struct cuda *cu, unsigned use, struct gpu_error *e)
-{
-    return cuda_find(cu, use, RTLD_LOCAL, e);
-}
-
 int cede_cuda_here(struct cuda *cu, unsigned use, void **context)
 {
     struct gpu_error why;
     *context = NULL;
-    return cuda_find(cu, use, RTLD_NOLOAD, &why) || cu->ctx_current(context) || !*context ? -ENOSYS
-                                                                                          : 0;
+    return cede_cuda_open(cu, use, &why) || cu->ctx_current(context) || !*context ? -ENOSYS : 0;
 }
 
 int cede_cuda_failed(const struct cuda *cu, int r, const char *what, struct gpu_error *e)
@@ -123,20 +117,28 @@ static int host_pointer(uint64_t *address, void *p, unsigned flags)
     return 0;
 }
 
-static int host_event_create(void **e, unsigned flags)
+/* An event. */
+struct mark {
+    void *event; /* of OpenCL; NULL: passed */
+    uint64_t ns; /* when it was seen to be passed; until then, when it was put there */
+};
+
+static int mark_create(void **e, unsigned flags)
 {
-    return host_alloc(e, sizeof(uint64_t), 0);
+    return host_alloc(e, sizeof(struct mark), 0);
 }
 
 static int host_event_record(void *e, void *s)
 {
-    *(uint64_t *)e = cede_clock_now_ns();
+    ((struct mark *)e)->ns = cede_clock_now_ns();
     return 0;
 }
 
-static int host_event_elapsed(float *ms, void *from, void *to)
+/* `from` may be of the empty stream, and was passed when it was put there. */
+static int mark_elapsed(float *ms, void *from, void *to)
 {
-    *ms = (float)((double)saturating_sub(*(uint64_t *)to, *(uint64_t *)from) / 1e6);
+    const struct mark *a = from, *b = to;
+    *ms = (float)((double)saturating_sub(b->ns, a->ns) / 1e6);
     return 0;
 }
 
@@ -178,12 +180,12 @@ const struct cuda cede_cuda_host = {
     .stream_create = host_stream_create,
     .stream_destroy = host_done,
     .stream_sync = host_done,
-    .event_create = host_event_create,
+    .event_create = mark_create,
     .event_destroy = host_free,
     .event_record = host_event_record,
     .event_query = host_done,
     .event_sync = host_done,
-    .event_elapsed = host_event_elapsed,
+    .event_elapsed = mark_elapsed,
     .clear = host_clear,
     .copy_out = host_copy_out,
     .host_alloc = host_alloc,
@@ -216,24 +218,13 @@ static struct cl {
 static pthread_once_t cl_once = PTHREAD_ONCE_INIT;
 static bool cl_found;
 
-struct cl_mark {
-    void *event; /* NULL: passed */
-    uint64_t ns; /* when it was seen to be passed; until then, when it was put there */
-};
-
 static int cl_error_name(int r, const char **s)
 {
     *s = "OpenCL error";
     return 0;
 }
 
-static int cl_mark_create(void **e, unsigned flags)
-{
-    *e = calloc(1, sizeof(struct cl_mark));
-    return *e ? 0 : HOST_NO_MEMORY;
-}
-
-static void cl_release(struct cl_mark *m)
+static void cl_release(struct mark *m)
 {
     if (m->event)
         cl.release(m->event);
@@ -249,16 +240,16 @@ static int cl_mark_destroy(void *e)
 
 static int cl_mark_record(void *e, void *queue)
 {
-    struct cl_mark *m = e;
+    struct mark *m = e;
     cl_release(m);
-    int r = cl.marker(queue, 0, NULL, &m->event);
+    int r = cl.marker(queue, 0, NULL, &m->event) ?: cl.flush(queue);
     m->ns = cede_clock_now_ns();
-    return r ? r : cl.flush(queue);
+    return r;
 }
 
 static int cl_mark_query(void *e)
 {
-    struct cl_mark *m = e;
+    struct mark *m = e;
     int32_t status = COMPLETE;
     int r = m->event ? cl.info(m->event, EXECUTION_STATUS, sizeof(status), &status, NULL) : 0;
     if (r || status != COMPLETE)
@@ -271,23 +262,10 @@ static int cl_mark_query(void *e)
 
 static int cl_mark_sync(void *e)
 {
-    struct cl_mark *m = e;
+    struct mark *m = e;
     if (m->event)
         cl.wait(1, &m->event); /* its error is the event's status, too */
     return cl_mark_query(e);
-}
-
-/* `from` may be of the empty stream, and was passed when it was put there. */
-static int cl_mark_elapsed(float *ms, void *from, void *to)
-{
-    const struct cl_mark *a = from, *b = to;
-    *ms = (float)((double)saturating_sub(b->ns, a->ns) / 1e6);
-    return 0;
-}
-
-static int cl_finish(void *queue)
-{
-    return cl.finish(queue);
 }
 
 static void cl_find(void)
@@ -303,14 +281,14 @@ static void cl_find(void)
 
 int cede_cuda_opencl(struct cuda *cu)
 {
+    pthread_once(&cl_once, cl_find);
     *cu = (struct cuda){.error_name = cl_error_name,
-                        .stream_sync = cl_finish,
-                        .event_create = cl_mark_create,
+                        .stream_sync = cl.finish,
+                        .event_create = mark_create,
                         .event_destroy = cl_mark_destroy,
                         .event_record = cl_mark_record,
                         .event_query = cl_mark_query,
                         .event_sync = cl_mark_sync,
-                        .event_elapsed = cl_mark_elapsed};
-    pthread_once(&cl_once, cl_find);
+                        .event_elapsed = mark_elapsed};
     return cl_found ? 0 : -ENOSYS;
 }

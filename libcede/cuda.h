@@ -106,10 +106,10 @@ enum { CUDA_NO_MEMORY = 2, CUDA_NOT_READY = 600, HOST_NO_MEMORY = 1 << 20 };
 enum { CUDA_STREAM_NONBLOCKING = 1, CUDA_EVENT_BLOCKING_SYNC = 1 };
 enum { CUDA_HOST_PORTABLE = 1, CUDA_HOST_DEVICEMAP = 2 };
 
-/* Opens libcuda for one use. 0; -ENODEV: it is not installed, which is no failure and has no text,
- * or lacks a call. */
+/* Opens libcuda for one use; other than for leases and memory, only where the program has it open.
+ * 0; -ENODEV: it is not there, which is no failure and has no text, or lacks a call. */
 int cede_cuda_open(struct cuda *cu, unsigned use, struct gpu_error *e);
-/* The same where the program has it open, and a context current. 0 or -ENOSYS. */
+/* The same, where a context is current. 0 or -ENOSYS. */
 int cede_cuda_here(struct cuda *cu, unsigned use, void **context);
 
 /* What of one use runs at once on the host: streams, events, memory, and kernels, which are a
