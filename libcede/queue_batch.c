@@ -282,7 +282,7 @@ static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, b
     struct queue_slot *t = &q->slots[slot];
     struct queue_device *d = &q->devices[slot / q->config.batches];
     struct request w;
-    uint32_t n = 0;
+    uint32_t n = 0, late = 0;
     for (; cede_requests_end(q->requests, slot, &w); n++) {
         queue_report_end(q, w.id, !failed);
         q->s.running--;
@@ -290,13 +290,14 @@ static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, b
         if (failed)
             continue;
         q->s.ended++;
-        q->s.late += now > w.deadline_ns;
+        late += now > w.deadline_ns;
         cede_estimate_add(&q->latency, now - w.arrival_ns);
     }
+    q->s.late += late;
     q->s.busy_us += (now - t->start_ns) / NSEC_PER_USEC;
     if (!failed)
         cede_run_times_learn(q->times, cede_run_times_key(w.model, w.shape), n,
-                             queue_solo_ns(q, t, now));
+                             queue_solo_ns(q, t, now), late);
     d->running--;
     if (d->waiters)
         pthread_cond_signal(&d->changed);

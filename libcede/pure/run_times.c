@@ -13,6 +13,7 @@
 #define KINDS       256U
 #define WHOLE       1000U /* of ratios */
 #define MARGIN_MAX  (1000U * WHOLE)
+#define EASED_MOST  (3 * WHOLE / 4)
 #define SIZES       8U /* of batches, learned apart: 1, 2, 3 to 4, 5 to 8 ... 65 to 128 */
 
 /* Batches of one model and shape. */
@@ -20,6 +21,7 @@ struct run_kind {
     struct keyed;
     uint64_t usual_ns[SIZES]; /* medians; 0: not known */
     uint32_t refused;         /* requests since a batch ran */
+    uint32_t eased;           /* thousandths of the margin that are left out */
     struct run_time line;
     struct estimate sizes[SIZES];
     struct estimate ratio; /* of run times to what the line said, in thousandths */
@@ -91,7 +93,8 @@ struct run_time cede_run_time_shared(struct run_time t, double share)
                              min_u64((uint64_t)((double)t.each_ns * longer), FAR_NS), t.margin};
 }
 
-void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_t ran_ns)
+void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_t ran_ns,
+                          uint32_t late)
 {
     unsigned size = n < 2 ? 0 : 32U - (unsigned)__builtin_clz(n - 1);
     struct run_kind *g = run_times_kind(t, key, ran_ns);
@@ -102,7 +105,9 @@ void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_
     const double line = (double)g->line.run_ns + (double)(n ? n - 1 : 0) * (double)g->line.each_ns;
     cede_estimate_add(&g->ratio, (uint64_t)((double)ran_ns * WHOLE / (line > 1 ? line : 1)));
     uint64_t most = cede_estimate_typical(&g->ratio, t->quantile, WHOLE);
-    g->line.margin = (uint32_t)min_u64(saturating_sub(most, WHOLE), MARGIN_MAX);
+    g->eased = late ? g->eased - g->eased / 4 : (uint32_t)min_u64(g->eased + 4, EASED_MOST);
+    g->line.margin =
+        (uint32_t)min_u64(saturating_sub(most, WHOLE) * (WHOLE - g->eased) / WHOLE, MARGIN_MAX);
 }
 
 void cede_run_times_refused(struct run_times *t, uint64_t key, uint64_t expected_ns)

@@ -14,8 +14,10 @@ struct run_time {
     uint32_t margin;
 };
 
-/* quantile: of the times seen, within which a batch is to end with its margin. For free(). NULL: no
- * memory. */
+/* quantile: of the times seen, within which a batch is to end with its margin. Requests need less
+ * of it, as few meet a long batch at their last moment: while none is late the margin shrinks by up
+ * to three quarters, and each batch with a late one brings a quarter of that back. For free().
+ * NULL: no memory. */
 struct run_times *cede_run_times_new(double quantile);
 
 uint64_t cede_run_times_key(uint32_t model, uint64_t shape);
@@ -24,8 +26,9 @@ uint64_t cede_run_times_key(uint32_t model, uint64_t shape);
 struct run_time cede_run_times_get(struct run_times *t, uint64_t key, uint64_t expected_ns);
 /* With this share of the device, up to 1. */
 struct run_time cede_run_time_shared(struct run_time t, double share);
-/* A batch of n, up to 128, ran for ran_ns. */
-void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_t ran_ns);
+/* A batch of n, up to 128, ran for ran_ns, and `late` of its requests were late. */
+void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_t ran_ns,
+                          uint32_t late);
 
 /* A request was refused as no batch of one is fast enough for it. What was learned of a kind is
  * forgotten when that has happened CEDE_RUN_TIMES_REFUSED times and nothing of the kind has run

@@ -300,7 +300,7 @@ static struct outcome waver(int admit, unsigned load_percent)
         if (now == ends) {
             o.ran += now <= out.deadline_ns;
             o.late += now > out.deadline_ns;
-            cede_run_times_learn(times, key, 1, *(uint64_t *)out.user);
+            cede_run_times_learn(times, key, 1, *(uint64_t *)out.user, now > out.deadline_ns);
             assert_int_equal(end_batch(r, 0), 1);
             ends = TIME_NEVER;
         } else {
