@@ -77,7 +77,7 @@ CEDE_API int cede_set_weight(struct cede *c, unsigned weight)
 CEDE_API int cede_request_begin(struct cede *c, struct cede_request *out, cede_stream stream,
                                 uint64_t expected_us, uint64_t deadline_us)
 {
-    CALL(GIVEN(out));
+    CALL(GIVEN_AS(out, "r"));
     uint64_t now = cede_clock_now_ns();
     struct reported_request r = {
         .state = REQUEST_OPEN,
@@ -113,7 +113,7 @@ static int reported_request(const struct cede_request *in, struct reported_reque
 CEDE_API int cede_request_queued(struct cede *c, struct cede_request *in)
 {
     struct reported_request r;
-    CALL(GIVEN(in));
+    CALL(GIVEN_AS(in, "r"));
     int code = reported_request(in, &r);
     if (code || !c)
         return request_say(code);
@@ -152,7 +152,7 @@ int cede_request_finish(struct cede *c, struct cede_request *in, bool served)
 
 CEDE_API int cede_request_end(struct cede *c, struct cede_request *in)
 {
-    CALL(GIVEN(in));
+    CALL(GIVEN_AS(in, "r"));
     return request_say(cede_request_finish(c, in, true));
 }
 

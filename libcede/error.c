@@ -107,7 +107,8 @@ bool cede_settings_check(const struct cede_setting *s)
 {
     for (; s->name; s++) {
         if (s->most < s->least && s->value != 0)
-            return IS(false, "flags has %#x, which this release does not know", (unsigned)s->value);
+            return IS(false, "flags has %#x, which this release does not know: leave it out",
+                      (unsigned)s->value);
         if (s->most >= s->least && !(s->value >= s->least && s->value <= s->most))
             return IS(false, "%s is %.15g: give %.15g to %.15g", s->name, s->value, s->least,
                       s->most);

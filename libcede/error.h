@@ -93,13 +93,14 @@ int cede_say(int r, const struct cede_saying *rows);
 /* A condition of the caller's own, in words. */
 #define IS(condition, ...) ((condition) || ((void)cede_fail(-EINVAL, __VA_ARGS__), false))
 
-#define GIVEN(pointer) IS((pointer) != NULL, "%s is NULL: it has to be given", #pointer)
+#define GIVEN(pointer)          GIVEN_AS(pointer, #pointer)
+#define GIVEN_AS(pointer, name) /* as the header calls it */                                       \
+    IS((pointer) != NULL, "%s is NULL: it has to be given", name)
 
 /* Whether a struct has the size that this release knows. */
 #define SIZED(size, type)                                                                          \
-    IS((size) == sizeof(type),                                                                     \
-       "size is %zu: give %zu, as the *_defaults() functions and sizeof do", (size_t)(size),       \
-       sizeof(type))
+    IS((size) == sizeof(type), "size is %zu: give %zu, the sizeof of this release's struct",       \
+       (size_t)(size), sizeof(type))
 
 /* Whether a time-out is one: see cede_timeout. */
 bool cede_timeout_valid(const char *name, cede_timeout t);

@@ -84,7 +84,8 @@ static int memory_say(const struct cede_memory *m, int r)
     }
     return SAY(r, {-ENOSPC, "there are `capacity` reservations and waits: release some"},
                {-ESTALE, "the reservation is not of this handle, or was released: release it once"},
-               {-ENODEV, "no GPU is used: allocate from one"}, {-EIO, m->error.text});
+               {-ENODEV, "the handle has no GPU: open one without CEDE_MEMORY_NO_GPU"},
+               {-EIO, m->error.text});
 }
 
 void cede_memory_step_out(struct cede_memory *m)

@@ -265,7 +265,7 @@ int cede_queue_take(struct cede_queue *q, int device, uint32_t most, cede_timeou
 CEDE_API int cede_queue_next(struct cede_queue *q, int device, cede_timeout timeout_us,
                              struct cede_queue_batch *b)
 {
-    CALL(TIMEOUT(timeout_us) && GIVEN(q) && GIVEN(b));
+    CALL(TIMEOUT(timeout_us) && GIVEN(q) && GIVEN_AS(b, "batch"));
     return cede_queue_take(q, device, CEDE_QUEUE_BATCH_MAX, timeout_us, b);
 }
 
@@ -323,6 +323,6 @@ int cede_queue_end(struct cede_queue *q, uint64_t batch, int device, bool failed
 
 CEDE_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *b, int failed)
 {
-    CALL(GIVEN(q) && GIVEN(b));
+    CALL(GIVEN(q) && GIVEN_AS(b, "batch"));
     return cede_queue_end(q, b->id, b->device, failed != 0);
 }
