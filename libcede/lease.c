@@ -385,14 +385,17 @@ CEDE_API int cede_acquire(struct cede_pool *p, int device, const char *kernel,
 
 /* ---- profiles -------------------------------------------------------------------------------- */
 
-static int lease_profile(struct cede_pool *p, const char *name, const struct cede_shape *s,
-                         struct cede_profile *out)
+CEDE_API int cede_pool_profile(struct cede_pool *p, const char *name,
+                               const struct cede_shape *shape, struct cede_profile *out,
+                               size_t size)
 {
+    const struct cede_shape *s = shape ? shape : &no_shape;
     const struct lease_kernel *f;
     struct lease_ask a;
     struct gpu_profile g;
-    int r = lease_refused(p, CEDE_ANY_DEVICE, name, s, &f);
-    r = r ? r : lease_measure(p, f, s, &a, &g);
+    LONG_CALL(GIVEN(name) && GIVEN(out) && SIZED(size, *out));
+    POOL_ENTER(p);
+    r = lease_refused(p, CEDE_ANY_DEVICE, name, s, &f) ?: lease_measure(p, f, s, &a, &g);
     if (r)
         return p->open ? r : cede_pool_closed();
     if (a.occupancy == LEASE_UNKNOWN)
@@ -405,15 +408,6 @@ static int lease_profile(struct cede_pool *p, const char *name, const struct ced
     if (g.sms)
         cede_occupancy_blocks(&g.sm, g.threads, g.registers, g.shared_bytes, &out->limit);
     return 0;
-}
-
-CEDE_API int cede_pool_profile(struct cede_pool *p, const char *name,
-                               const struct cede_shape *shape, struct cede_profile *out,
-                               size_t size)
-{
-    LONG_CALL(GIVEN(name) && GIVEN(out) && SIZED(size, *out));
-    POOL_ENTER(p);
-    return lease_profile(p, name, shape ? shape : &no_shape, out);
 }
 
 /* ---- releasing ------------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ static LIST_HEAD(, cede_queue) list = LIST_HEAD_INITIALIZER(list);
 CEDE_API void cede_queue_defaults(struct cede_queue_config *c)
 {
     *c = (struct cede_queue_config){.size = sizeof(*c),
-                                    .policy = CEDE_EDF,
+                                    .policy = CEDE_QUEUE_EDF,
                                     .k = 16,
                                     .devices = 1,
                                     .capacity = 1024,
@@ -70,8 +70,8 @@ static int queue_owner_stopped(const struct lease_owner *o)
 static bool queue_config_valid(const struct cede_queue_config *c)
 {
     return SIZED(c->size, *c) &&
-           SETTINGS(SETTING(c, policy, CEDE_FIFO, CEDE_LAXITY), SETTING(c, k, 1, UINT32_MAX),
-                    SETTING(c, devices, 1, REQUESTS_DEVICES_MAX),
+           SETTINGS(SETTING(c, policy, CEDE_QUEUE_FIFO, CEDE_QUEUE_LAXITY),
+                    SETTING(c, k, 1, UINT32_MAX), SETTING(c, devices, 1, REQUESTS_DEVICES_MAX),
                     SETTING(c, batches, 0, CEDE_QUEUE_BATCHES_MAX),
                     SETTING(c, capacity, 1, REQUESTS_CAPACITY_MAX),
                     SETTING(c, urgent_us, 0, MOST_US)) &&

@@ -29,17 +29,18 @@ struct cede_queue;
 #define CEDE_QUEUE_BATCHES_MAX 256 /* at a time, per device */
 
 enum cede_queue_policy {
-    CEDE_FIFO,
-    CEDE_PRIORITY, /* by class, then in order of arrival */
-    CEDE_EDF,      /* earliest deadline first */
-    CEDE_LAXITY,   /* as CEDE_PRIORITY, but requests with less slack than urgent_us run first */
+    CEDE_QUEUE_FIFO,
+    CEDE_QUEUE_PRIORITY, /* by class, then in order of arrival */
+    CEDE_QUEUE_EDF,      /* earliest deadline first */
+    CEDE_QUEUE_LAXITY,   /* as CEDE_QUEUE_PRIORITY, but requests with less slack than urgent_us run
+                            first */
 };
 
 /* Settings, which cede_queue_defaults() fills in. The comments give the defaults. */
 struct cede_queue_config {
     size_t size;                   /* of this struct; set by cede_queue_defaults() */
-    enum cede_queue_policy policy; /* CEDE_EDF */
-    unsigned k;                    /* 16: search depth of CEDE_EDF; 1: plain EDF */
+    enum cede_queue_policy policy; /* CEDE_QUEUE_EDF */
+    unsigned k;                    /* 16: search depth of CEDE_QUEUE_EDF; 1: plain EDF */
     unsigned devices;              /* 1; at most 64 */
     unsigned batches;              /* 0: 1 batch at a time per device, with a pool 8 */
     unsigned capacity;             /* 1024 waiting requests; at most 1048576 */

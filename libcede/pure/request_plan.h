@@ -54,11 +54,11 @@ static inline uint64_t request_latest_start(const struct request *q)
 static inline bool request_before(enum cede_queue_policy policy, const struct request *a,
                                   const struct request *b)
 {
-    if ((policy == CEDE_PRIORITY || policy == CEDE_LAXITY) && a->class != b->class)
+    if ((policy == CEDE_QUEUE_PRIORITY || policy == CEDE_QUEUE_LAXITY) && a->class != b->class)
         return a->class < b->class;
-    if (policy == CEDE_EDF && a->deadline_ns != b->deadline_ns)
+    if (policy == CEDE_QUEUE_EDF && a->deadline_ns != b->deadline_ns)
         return a->deadline_ns < b->deadline_ns;
-    if (policy == CEDE_LAXITY && request_latest_start(a) != request_latest_start(b))
+    if (policy == CEDE_QUEUE_LAXITY && request_latest_start(a) != request_latest_start(b))
         return request_latest_start(a) < request_latest_start(b);
     return a->arrival_ns < b->arrival_ns;
 }

@@ -1,5 +1,5 @@
-/* See requests.h. Each device's queue is a list in the policy's order; CEDE_LAXITY and CEDE_EDF
- * with k > 1 make their exceptions from it when a request is taken. */
+/* See requests.h. Each device's queue is a list in the policy's order; CEDE_QUEUE_LAXITY and
+ * CEDE_QUEUE_EDF with k > 1 make their exceptions from it when a request is taken. */
 #include "libcede/pure/requests.h"
 
 #include <errno.h>
@@ -114,12 +114,12 @@ static struct node *requests_choose(const struct requests *r, const struct devic
     uint32_t seen = 0;
     uint64_t least = saturating_add(now_ns, r->urgent_ns);
     const struct request *head = &best->q;
-    if (r->c.policy != CEDE_EDF && r->c.policy != CEDE_LAXITY)
+    if (r->c.policy != CEDE_QUEUE_EDF && r->c.policy != CEDE_QUEUE_LAXITY)
         return best;
     for (struct node *at = best; at; at = TAILQ_NEXT(at, link)) {
         const struct request *q = &at->q;
         uint64_t end = saturating_add(now_ns, q->run_ns);
-        if (r->c.policy == CEDE_LAXITY) {
+        if (r->c.policy == CEDE_QUEUE_LAXITY) {
             best = request_latest_start(q) < least ? at : best;
             least = min_u64(request_latest_start(q), least);
         } else if (seen++ == r->c.k) {

@@ -42,10 +42,10 @@ static void run_next(struct cede_queue *q, int failed)
 TEST(order)
 {
     static const uint32_t expected[][4] = {
-        [CEDE_FIFO] = {0, 1, 2, 3},
-        [CEDE_PRIORITY] = {2, 1, 0, 3}, /* 1 is of class normal, as nobody said otherwise */
-        [CEDE_EDF] = {3, 0, 2, 1},
-        [CEDE_LAXITY] = {3, 2, 1, 0}, /* 3 has less than urgent_us to spare */
+        [CEDE_QUEUE_FIFO] = {0, 1, 2, 3},
+        [CEDE_QUEUE_PRIORITY] = {2, 1, 0, 3}, /* 1 is of class normal, as nobody said otherwise */
+        [CEDE_QUEUE_EDF] = {3, 0, 2, 1},
+        [CEDE_QUEUE_LAXITY] = {3, 2, 1, 0}, /* 3 has less than urgent_us to spare */
     };
     for (unsigned p = 0; p < 4; p++) {
         struct cede_queue *q =
@@ -152,7 +152,7 @@ TEST(batches)
 
 TEST(tickets)
 {
-    struct cede_queue *q = QUEUE(.policy = CEDE_FIFO);
+    struct cede_queue *q = QUEUE(.policy = CEDE_QUEUE_FIFO);
     uint64_t a = add(q, 0, CEDE_NORMAL, 0), b = add(q, 1, CEDE_NORMAL, 0);
     OK(cede_queue_next(q, 0, 0, &batch));
     assert_true(batch.ticket[0] == a);

@@ -161,7 +161,7 @@ TEST(a_request_is_reported_once)
 
 TEST(as_many_as_the_pool_has_room_for)
 {
-    open_both(2, CEDE_FIFO);
+    open_both(2, CEDE_QUEUE_FIFO);
     for (uint32_t i = 0; i < 3; i++)
         add(i, CEDE_NORMAL);
     for (uint32_t i = 0; i < 2; i++) {
@@ -187,7 +187,7 @@ TEST(as_many_as_the_pool_has_room_for)
 TEST(as_many_as_occupancy_allows)
 {
     const struct cede_shape shape = {.blocks = 4, .memory_bytes = 1};
-    open_both(8, CEDE_FIFO);
+    open_both(8, CEDE_QUEUE_FIFO);
     assert_int_equal(cede_pool_occupancy(pool, "gemm", 0.4), 0);
     assert_int_equal(cede_queue_set_lease(queue, 0, "gemm", &shape), 0);
     for (int i = 0; i < 3; i++)
@@ -211,7 +211,7 @@ static void refuses(int r, unsigned model, const char *kernel, const char *words
 /* Where it is said, and not in the thread that asks for a batch. */
 TEST(what_can_never_be_leased_is_refused_at_once)
 {
-    open_both(8, CEDE_FIFO);
+    open_both(8, CEDE_QUEUE_FIFO);
     refuses(-ENOENT, 0, "gem", "'gem': register it first");
     refuses(-ENOENT, 0, "", "''");
     refuses(-EINVAL, CEDE_QUEUE_MODELS, NULL, "model");
@@ -255,7 +255,7 @@ static bool the_queue_is_first(unsigned wait_us)
     struct worker w, other;
     struct cede_lease held;
     pthread_t a, b;
-    open_both(1, CEDE_PRIORITY);
+    open_both(1, CEDE_QUEUE_PRIORITY);
     assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &held), 0);
     assert_int_equal(pthread_create(&b, NULL, take_lease, &other), 0);
     until_waiting(pool, 1);
@@ -302,7 +302,7 @@ TEST(shut_down_while_waiting)
     struct cede_lease held;
     pthread_t a;
     void *user;
-    open_both(1, CEDE_EDF);
+    open_both(1, CEDE_QUEUE_EDF);
     assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &held), 0);
     add(0, CEDE_BATCH);
     assert_int_equal(pthread_create(&a, NULL, take_batch, &w), 0);
@@ -319,7 +319,7 @@ TEST(shut_down_while_waiting)
 
 TEST(a_pool_that_is_closed)
 {
-    open_both(1, CEDE_EDF);
+    open_both(1, CEDE_QUEUE_EDF);
     add(0, CEDE_NORMAL);
     assert_int_equal(next(&batch[0]), 0);
     add(0, CEDE_NORMAL);
@@ -346,7 +346,7 @@ static void *work(void *arg)
 TEST(threads)
 {
     pthread_t t[6];
-    open_both(3, CEDE_PRIORITY);
+    open_both(3, CEDE_QUEUE_PRIORITY);
     start_threads(t, 6, work);
     for (uint32_t i = 0; i < REQUESTS;) {
         struct cede_queue_request r = {.model = i % 3, .cls = (enum cede_class)((int)(i % 3) - 1)};
@@ -382,7 +382,7 @@ int __wrap_cede_lease_acquire(struct cede_pool *p, const struct lease_owner *own
 
 TEST(shut_down_while_a_lease_comes)
 {
-    open_both(1, CEDE_FIFO);
+    open_both(1, CEDE_QUEUE_FIFO);
     add(0, CEDE_NORMAL);
     shut_now = queue;
     assert_int_equal(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[0]), 0);

@@ -68,8 +68,8 @@ TEST(edf_meets_what_is_feasible_in_order)
                 set[i].deadline_ns = set[i - 1].deadline_ns;
         }
         sort_set(n);
-        assert_int_equal(run(with_set(CEDE_EDF), n).late, 0);
-        others += run(with_set(CEDE_LAXITY), n).late;
+        assert_int_equal(run(with_set(CEDE_QUEUE_EDF), n).late, 0);
+        others += run(with_set(CEDE_QUEUE_LAXITY), n).late;
         state = seed;
     }
     assert_true(others > 0); /* the sets are hard enough that an order of another kind fails */
@@ -83,16 +83,16 @@ TEST(edf_is_late_by_less_than_one_request)
         uint64_t seed = state, longest;
         uint32_t n = feasible(&longest);
         sort_set(n);
-        run(with_set(CEDE_EDF), n);
+        run(with_set(CEDE_QUEUE_EDF), n);
         for (uint32_t i = 0; i < n; i++)
             assert_true(late[i] < (int64_t)longest);
-        run(with_set(CEDE_FIFO), n);
+        run(with_set(CEDE_QUEUE_FIFO), n);
         for (uint32_t i = 0; i < n; i++)
             fifo += late[i] >= (int64_t)longest;
         for (uint32_t i = 0; i < n; i++)
             set[i].deadline_ns += longest;
         /* So with that much more slack it meets all. */
-        assert_int_equal(run(with_set(CEDE_EDF), n).late, 0);
+        assert_int_equal(run(with_set(CEDE_QUEUE_EDF), n).late, 0);
         state = seed;
     }
     assert_true(fifo > 0);
@@ -149,9 +149,9 @@ static uint32_t conference(enum cede_queue_policy policy, uint32_t *frames_late)
 TEST(laxity_meets_both_deadlines)
 {
     uint32_t frames = 0;
-    assert_false(conference(CEDE_LAXITY, &frames));
+    assert_false(conference(CEDE_QUEUE_LAXITY, &frames));
     assert_int_equal(frames, 0);
-    assert_true(conference(CEDE_PRIORITY, &frames)); /* the transcription never gets a turn */
+    assert_true(conference(CEDE_QUEUE_PRIORITY, &frames)); /* the transcription never gets a turn */
     assert_int_equal(frames, 0);
 }
 
@@ -182,7 +182,7 @@ static void bursts(uint64_t seed, unsigned load, uint32_t n)
 static struct cede_queue_config nth(unsigned policy)
 {
     struct cede_queue_config p =
-        with_set(policy < POLICIES ? (enum cede_queue_policy)policy : CEDE_EDF);
+        with_set(policy < POLICIES ? (enum cede_queue_policy)policy : CEDE_QUEUE_EDF);
     p.k = policy < POLICIES ? 1 : 16;
     return p;
 }
@@ -201,10 +201,10 @@ TEST(edf_has_the_best_p99_lateness_and_k_edf_the_same_with_fewer_late)
                           (double)p99[policy] / MS, misses[policy]);
         }
         for (unsigned policy = 0; policy < POLICIES; policy++)
-            assert_true(p99[CEDE_EDF] <= p99[policy] &&
+            assert_true(p99[CEDE_QUEUE_EDF] <= p99[policy] &&
                         p99[POLICIES] <= p99[policy] + p99[policy] / 100);
-        assert_true(misses[POLICIES] * 10 < misses[CEDE_EDF] * 9);
-        assert_true(misses[POLICIES] < misses[CEDE_FIFO]);
+        assert_true(misses[POLICIES] * 10 < misses[CEDE_QUEUE_EDF] * 9);
+        assert_true(misses[POLICIES] < misses[CEDE_QUEUE_FIFO]);
     }
 }
 
@@ -246,7 +246,7 @@ TEST(stealing_evens_a_skewed_load)
                                   .run_ns = MS / 2 + rnd(MS),
                                   .preferred = rnd(10) == 0};
     }
-    struct cede_queue_config p = with_set(CEDE_EDF);
+    struct cede_queue_config p = with_set(CEDE_QUEUE_EDF);
     p.devices = 2;
     const struct outcome o = simulate(p, TIME_NEVER, MAX, 1);
     uint64_t more = max_u64(o.busy_ns[0], o.busy_ns[1]), less = o.busy_ns[0] + o.busy_ns[1] - more;
@@ -256,7 +256,7 @@ TEST(stealing_evens_a_skewed_load)
 
 TEST(answers)
 {
-    struct cede_queue_config p = with_set(CEDE_EDF);
+    struct cede_queue_config p = with_set(CEDE_QUEUE_EDF);
     struct requests *r = NULL;
     p.devices = 2;
     p.capacity = 3;

@@ -38,7 +38,8 @@ static void overload(uint32_t batch_max)
  * requests are met; and batches admit more. */
 TEST(admitted_requests_are_met)
 {
-    static const enum cede_queue_policy policies[] = {CEDE_FIFO, CEDE_PRIORITY, CEDE_EDF};
+    static const enum cede_queue_policy policies[] = {CEDE_QUEUE_FIFO, CEDE_QUEUE_PRIORITY,
+                                                      CEDE_QUEUE_EDF};
     for (unsigned k = 0; k < 6; k++) {
         uint64_t ran = 0, singly = 0, batches = 0, refused = 0;
         for (uint64_t seed = 0; seed < SETS; seed++) {
@@ -72,7 +73,7 @@ TEST(overload_is_worked_off_in_batches)
 {
     for (unsigned policy = 0; policy < POLICIES; policy++) {
         struct cede_queue_config p = with_policy((enum cede_queue_policy)policy, MAX);
-        p.k = policy == CEDE_EDF ? 16 : 1;
+        p.k = policy == CEDE_QUEUE_EDF ? 16 : 1;
         state = 7;
         overload(1);
         struct outcome one = run(&p, MAX);
@@ -88,7 +89,7 @@ TEST(overload_is_worked_off_in_batches)
  * is met. Batches that each meet the first deadline alone would be too small for that. */
 TEST(a_backlog_does_not_last)
 {
-    struct cede_queue_config p = with_policy(CEDE_EDF, LONG);
+    struct cede_queue_config p = with_policy(CEDE_QUEUE_EDF, LONG);
     uint64_t at = 0;
     for (uint32_t i = 0; i < LONG; i++) {
         bool soon = rnd(4) == 0;
@@ -121,7 +122,7 @@ static struct request of(uint64_t kind, uint64_t at, uint64_t due, uint64_t run_
 
 static struct requests *fresh(uint64_t urgent_us)
 {
-    struct cede_queue_config p = with_policy(CEDE_EDF, MAX);
+    struct cede_queue_config p = with_policy(CEDE_QUEUE_EDF, MAX);
     p.urgent_us = urgent_us;
     return make_requests(&p);
 }
@@ -224,7 +225,7 @@ TEST(a_batch_leaves_others_their_time)
  * two have run together, and until the device had no room for the second. */
 TEST(lanes)
 {
-    struct cede_queue_config p = with_policy(CEDE_EDF, MAX);
+    struct cede_queue_config p = with_policy(CEDE_QUEUE_EDF, MAX);
     struct request out, q = {.deadline_ns = 15 * MS, .run_ns = 10 * MS, .preferred = SLOT_NONE};
     uint32_t slot[3], n = 1;
     uint64_t wake;
@@ -280,7 +281,7 @@ TEST(put_back)
  * many of LONG are in time, and how many late. */
 static struct outcome waver(int admit, unsigned load_percent)
 {
-    struct cede_queue_config p = with_policy(CEDE_EDF, LONG);
+    struct cede_queue_config p = with_policy(CEDE_QUEUE_EDF, LONG);
     struct run_times *times = cede_run_times_new(0.99);
     const uint64_t key = cede_run_times_key(1, 0);
     struct outcome o = {0};
@@ -339,7 +340,7 @@ TEST(admission_when_run_times_waver)
 /* Other programs take half of the GPU: what is in time alone is refused, as it would be late. */
 TEST(a_smaller_share)
 {
-    struct cede_queue_config p = with_policy(CEDE_EDF, MAX);
+    struct cede_queue_config p = with_policy(CEDE_QUEUE_EDF, MAX);
     const struct run_time solo = {10 * MS, 2 * MS, 0};
     p.admit = 1;
     struct requests *r = make_requests(&p);
