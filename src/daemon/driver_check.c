@@ -21,10 +21,9 @@
 #define LIMIT_MS 30000 /* doctor's whole measurement takes less than 10 s on an H200 */
 #define LEAVE_MS 3000  /* from SIGTERM to SIGKILL: it ends its programs meanwhile */
 #define KILL_MS  1000  /* from SIGKILL to giving up on it */
-#define AGAIN_MS                                                                                   \
-    10000 /* before a check without a result is repeated; doubled, up to 11 minutes                \
-           */
-#define DOUBLE 6U
+/* Before a check without a result is repeated: doubled each time, up to 11 minutes. */
+#define AGAIN_MS 10000U
+#define DOUBLE   6U
 
 static void check_next(struct check *c);
 
