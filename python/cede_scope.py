@@ -93,7 +93,7 @@ class Scope(cede.Handle):
             raise
 
     def cancelled(self):
-        """Whether tasks are to return: one failed, the deadline has passed, or it or its parent was cancelled."""
+        """Whether tasks are to return: one failed, its time-out has passed, or it or its parent was cancelled."""
         return bool(self._call("cancelled"))
 
     def cancel(self):
