@@ -205,7 +205,7 @@ static enum cede_queue_answer requests_fits(const struct requests *r, uint32_t d
 static enum cede_queue_answer requests_check(const struct requests *r, const struct request *q,
                                              uint64_t now_ns, uint32_t *device)
 {
-    if (r->waiting == r->c.capacity)
+    if (r->waiting >= r->c.capacity) /* more where a batch came back */
         return CEDE_QUEUE_FULL;
     *device = requests_place(r, q, now_ns);
     if (!r->c.admit)

@@ -255,6 +255,24 @@ TEST(lanes)
     cede_requests_free(r);
 }
 
+/* A queue that filled up while a batch was out is full when that comes back. */
+TEST(put_back_into_a_full_queue)
+{
+    struct cede_queue_config p = with_policy(CEDE_QUEUE_FIFO, 4);
+    struct requests *r = make_requests(&p);
+    struct next a;
+    for (unsigned i = 0; i < 4; i++)
+        add(r, of(1, 0, TIME_NEVER, MS));
+    assert_int_equal(next_batch(r, MS, &a), 0);
+    assert_int_equal(a.n, 4);
+    for (unsigned i = 0; i < 4; i++)
+        add(r, of(1, 0, TIME_NEVER, MS));
+    cede_requests_put_back(r, 0);
+    for (unsigned i = 0; i < cede_requests_slots(r); i++)
+        assert_int_equal(submit(r, of(1, 0, TIME_NEVER, MS), 0).answer, CEDE_QUEUE_FULL);
+    cede_requests_free(r);
+}
+
 /* A batch that gets no lease waits as before: in its order, and as part of what is to do. */
 TEST(put_back)
 {
