@@ -317,6 +317,9 @@ CEDE_API void cede_queue_shutdown(struct cede_queue *q)
         return;
     HOLD(&q->lock);
     q->shut = true;
+    cede_requests_hurry(q->requests);
+    for (unsigned i = 0; i < q->config.devices; i++)
+        pthread_cond_broadcast(&q->devices[i].changed);
     cede_queue_end_waits(q);
 }
 

@@ -80,7 +80,7 @@ class Scope(cede.Handle):
 
     def fork(self, task, *args):
         """Adds a task, from any thread and from tasks; they begin in this order. OSError EBUSY: the scope was joined;
-        ECANCELED; TimeoutError."""
+        ECANCELED: it has ended."""
         handle = self._h
         with self._lock:
             self._last += 1

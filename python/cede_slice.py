@@ -50,7 +50,7 @@ cede._declare(None, slice_defaults="*")
 
 def run(progress, count, launch, save=None, *, client=None, lease=None, scope=None, stream=None, **settings):
     """Runs elements progress.done to count - 1. True: all are done, and saved. False: a job of a higher class waits, or
-    the deadline (timeout_us) has passed; what was done is saved, and the next call goes on. OSError: the driver failed.
+    timeout_us has passed; what was done is saved, and the next call goes on. OSError: the driver failed.
     lease: a cede.Lease that the run holds; no slice begins while an urgent lease displaces it. scope: a
     cede_scope.Scope, whose end ends the run with OSError ECANCELED; what was done is saved. stream: one of PyTorch,
     cede.CURRENT, or a handle; without it the lease's, or one of the run's own.

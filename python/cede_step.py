@@ -198,6 +198,9 @@ class Loop(cede.Counted):
         return self._run(what, function, step)
 
     def _on_joined(self, _, raw, number):
+        self._run("joined", self._take, raw, number)
+
+    def _take(self, raw, number):
         key = raw.contents.user[0]
         request = self._uses[2]._take(key)
         with self._lock:

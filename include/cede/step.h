@@ -140,11 +140,12 @@ int cede_step_add(struct cede_step_loop *l, uint64_t id, int64_t *symbol);
 /* Schedules and launches a step if fewer than `depth` are unfinished. If `depth` are, or none was
  * scheduled, it then finishes the oldest step; steps that have run while the GPU has another one
  * are finished too. 1: something was done. 0: there is nothing to do, and nothing runs: wait for a
- * request, then call again. With a queue it waits for its next request itself, and 0 means that the
- * queue is shut down and all its requests have left. Negative: the error of a function (running
- * steps are kept for the next call); -ECANCELED: the scope of the loop, or of the calling task, has
- * ended, and every step is finished; -EDEADLK: called by one of the program's functions; -ENOBUFS:
- * other users of the map hold its slots. */
+ * request, then call again. While a loop with a queue has no request it waits
+ * for one itself; 0 then means that the queue is shut down and all have left, or that `schedule`
+ * had nothing for those it has. Negative: the error of a function (running steps are kept for the
+ * next call); -ECANCELED: the scope of the loop, or of the calling task, has ended, and every step
+ * is finished; -EDEADLK: called by one of the program's functions; -ENOBUFS: other users of the map
+ * hold its slots. */
 int cede_step_once(struct cede_step_loop *l);
 
 /* Calls cede_step_once() until it returns 0 or an error, and returns that. With a queue: until that

@@ -105,6 +105,13 @@ class Queue(unittest.TestCase):
         self.assertEqual(q._items, {})
         q.close()
 
+    def test_nothing_is_held_once_no_other_can_come(self):
+        with cede_queue.Queue(batch_max=4, batch_wait_us=10**9) as q:
+            q.submit("a")
+            self.assertIsNone(q.next(timeout_us=cede.TIMEOUT_NOW))
+            q.shutdown()
+            self.assertEqual([batch.items for batch in q.batches()], [["a"]])
+
     def test_what_is_refused_is_not_kept(self):
         with cede_queue.Queue() as q:
             for bad in ({"cls": 9}, {"model": "none"}, {"model": 2**32}):
