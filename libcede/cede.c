@@ -75,13 +75,13 @@ CEDE_API int cede_set_weight(struct cede *c, unsigned weight)
 /* ---- requests -------------------------------------------------------------------------------- */
 
 CEDE_API int cede_request_begin(struct cede *c, struct cede_request *out, cede_stream stream,
-                                uint64_t expected_us, uint64_t deadline_us)
+                                uint64_t queued_in_us, uint64_t deadline_us)
 {
     CALL(GIVEN_AS(out, "r"));
     uint64_t now = cede_clock_now_ns();
     struct reported_request r = {
         .state = REQUEST_OPEN,
-        .expected_ns = now + (expected_us < FAR_US ? expected_us * NSEC_PER_USEC : 0)};
+        .expected_ns = now + (queued_in_us < FAR_US ? queued_in_us * NSEC_PER_USEC : 0)};
     if (c) {
         pthread_mutex_lock(&c->lock);
         cede_hints_begin(&c->hints, stream, now, deadline_us, &r.hint);

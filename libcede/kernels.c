@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/fnv.h"
 #include "libcede/pure/leases.h"
 
 static uint64_t kernels_mix(uint64_t h, uint64_t v)
@@ -15,9 +16,7 @@ static uint64_t kernels_mix(uint64_t h, uint64_t v)
 /* The slot of a name, or the free one where it would be; -1: neither. */
 static int kernels_slot(const struct kernels *k, const char *name)
 {
-    uint64_t h = 14695981039346656037U; /* FNV-1a */
-    for (const char *c = name; *c; c++)
-        h = (h ^ (unsigned char)*c) * 1099511628211U;
+    const uint64_t h = fnv(FNV_START, name, strlen(name));
     for (unsigned i = 0; i < CEDE_KERNELS_MAX; i++) {
         unsigned at = (unsigned)((h + i) % CEDE_KERNELS_MAX);
         if (!k->v[at].key || strcmp(k->v[at].name, name) == 0)

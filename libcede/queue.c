@@ -304,8 +304,7 @@ void cede_queue_wake_owners(void)
     LIST_FOREACH(q, &list, link)
     {
         pthread_mutex_lock(&q->lock);
-        for (unsigned i = 0; q->inside && i < q->config.devices; i++)
-            pthread_cond_broadcast(&q->devices[i].changed);
+        queue_wake_all(q);
         pthread_mutex_unlock(&q->lock);
     }
     pthread_mutex_unlock(&list_lock);
@@ -317,9 +316,8 @@ CEDE_API void cede_queue_shutdown(struct cede_queue *q)
         return;
     HOLD(&q->lock);
     q->shut = true;
-    cede_requests_hurry(q->requests);
-    for (unsigned i = 0; i < q->config.devices; i++)
-        pthread_cond_broadcast(&q->devices[i].changed);
+    cede_requests_drain(q->requests);
+    queue_wake_all(q);
     cede_queue_end_waits(q);
 }
 

@@ -132,10 +132,9 @@ void cede_queue_end_waits(struct cede_queue *q)
 {
     if (!queue_over(q))
         return;
-    for (unsigned i = 0; i < q->config.devices; i++) {
+    for (unsigned i = 0; i < q->config.devices; i++)
         atomic_store(&q->devices[i].stop, -ESHUTDOWN);
-        pthread_cond_broadcast(&q->devices[i].changed);
-    }
+    queue_wake_all(q);
     cede_queue_wake_asking(q);
 }
 
@@ -149,11 +148,11 @@ static int queue_grant(struct cede_queue *q, struct cede_queue_batch *b, uint32_
         struct cede_shape shape;
         uint64_t now = cede_clock_now_ns();
         uint32_t n = g->most;
-        if (!queue_over(q))
-            atomic_store(&q->devices[device].stop, 0);
-        r = queue_over(q)
-                ? -ESHUTDOWN
-                : cede_requests_next_batch(q->requests, device, now, q->out, &n, slot, wake_ns);
+        r = -ESHUTDOWN;
+        if (queue_over(q))
+            break;
+        atomic_store(&q->devices[device].stop, 0);
+        r = cede_requests_next_batch(q->requests, device, now, q->out, &n, slot, wake_ns);
         if (r)
             break;
         queue_describe(q, device, n, now, b, &shape);

@@ -104,6 +104,13 @@ static inline bool queue_over(const struct cede_queue *q)
     return q->closed || (q->shut && !q->s.waiting);
 }
 
+/* Its threads look again. */
+static inline void queue_wake_all(struct cede_queue *q)
+{
+    for (unsigned i = 0; i < q->config.devices; i++)
+        pthread_cond_broadcast(&q->devices[i].changed);
+}
+
 /* Gives back what there is. Without the lock: a memory may call the program. */
 void cede_queue_give_back(struct queue_grant *g);
 

@@ -62,12 +62,12 @@ static void hints_publish(const struct cede_hints *h)
     PUT(p, looks, h->looks);
 }
 
-static void hints_publish_waits(const struct cede_hints *h)
+static void hints_publish_wait(const struct cede_hints *h, unsigned what)
 {
-    for (unsigned i = 0; h->page && i < CEDE_WAITS; i++) {
-        PUT(h->page, waits[i].leases, h->waits[i].leases);
-        PUT(h->page, waits[i].total_us, h->waits[i].total_us);
-    }
+    if (!h->page)
+        return;
+    PUT(h->page, waits[what].leases, h->waits[what].leases);
+    PUT(h->page, waits[what].total_us, h->waits[what].total_us);
 }
 _Static_assert(CEDE_WAITS == HINTS_WAITS, "the same");
 
@@ -76,7 +76,8 @@ struct hints_page *cede_hints_set_page(struct cede_hints *h, struct hints_page *
     struct hints_page *old = h->page;
     h->page = page;
     hints_publish(h);
-    hints_publish_waits(h);
+    for (unsigned i = 0; i < CEDE_WAITS; i++)
+        hints_publish_wait(h, i);
     return old;
 }
 
@@ -220,7 +221,7 @@ void cede_hints_lease(struct cede_hints *h, const struct lease_event *e, const c
 {
     struct hints_page *p = h->page;
     lease_waits_add(&h->waits[e->waited_for], e->waited_us);
-    hints_publish_waits(h);
+    hints_publish_wait(h, e->waited_for);
     if (!p || e->waited_for == WAIT_NONE)
         return;
     uint64_t n = atomic_load_explicit(&p->nleases, memory_order_relaxed), name[HINTS_KERNEL] = {0};

@@ -31,6 +31,7 @@
 #include <stdint.h>
 
 #include "base/job_terms.h"
+#include "base/util.h"
 #include "cede/lease.h"
 
 #define LEASE_DEVICES_MAX  4096U
@@ -130,7 +131,7 @@ static inline void lease_waits_add(struct cede_lease_waits *w, uint64_t waited_u
 {
     w->leases++;
     w->total_us += waited_us;
-    w->max_us = w->max_us > waited_us ? w->max_us : waited_us;
+    w->max_us = max_u64(w->max_us, waited_us);
 }
 
 /* device has to exist. */

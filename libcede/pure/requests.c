@@ -48,7 +48,7 @@ struct requests {
     uint32_t nnodes, waiting;
     struct node_list unused;
     uint64_t mark;     /* of the batch considered last */
-    bool hurry;        /* batches do not wait to be filled */
+    bool draining;     /* batches do not wait to be filled */
     uint64_t worst_ns; /* about the 99th percentile of the lateness */
 };
 
@@ -354,9 +354,9 @@ void cede_requests_put_back(struct requests *r, uint32_t slot)
     }
 }
 
-void cede_requests_hurry(struct requests *r)
+void cede_requests_drain(struct requests *r)
 {
-    r->hurry = true;
+    r->draining = true;
 }
 
 void cede_requests_no_room(struct requests *r, uint32_t device)
@@ -485,7 +485,7 @@ static uint32_t party_decide(struct requests *r, const struct party *p, bool oth
     struct batch_params b = {.max = p->max,
                              .run_ns = q->run_ns + request_margin_ns(q, q->run_ns),
                              .each_ns = q->each_ns + request_margin_ns(q, q->each_ns),
-                             .wait_ns = r->hurry ? 0 : q->wait_ns};
+                             .wait_ns = r->draining ? 0 : q->wait_ns};
     *until_ns = TIME_NEVER;
     struct batch_choice c = cede_batch_decide(&b, p->due, p->n, now_ns);
     if (c.n == 0) {

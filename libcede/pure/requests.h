@@ -50,8 +50,8 @@ void cede_requests_free(struct requests *r);
 /* The lower halves of all ids are below this. */
 uint32_t cede_requests_slots(const struct requests *r);
 
-/* From now on no batch waits to be filled. */
-void cede_requests_hurry(struct requests *r);
+/* No request comes any more, so no batch waits to be filled. */
+void cede_requests_drain(struct requests *r);
 
 /* 0; -EBUSY: refused, and out->answer is why; -EINVAL: class, device or run time out of range. */
 int cede_requests_submit(struct requests *r, const struct request *q, uint64_t now_ns,
