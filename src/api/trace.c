@@ -356,14 +356,14 @@ static void put_parts(struct traces *t, struct engine *e, uint64_t now)
     }
 }
 
-struct request_target {
+struct trace_target {
     struct traces *traces;
     const struct engine *engine;
     uint64_t job; /* of the last request, which saves a search among all jobs for most */
     uint32_t slot;
 };
 
-static void put_of_program(struct request_target *to, const struct trace_event *ev)
+static void put_of_program(struct trace_target *to, const struct trace_event *ev)
 {
     if (to->job != ev->job)
         to->slot = model_job_by_number(engine_model(to->engine), ev->job);
@@ -445,7 +445,7 @@ static void stop_recording(struct traces *t)
 
 static void traces_collect(struct traces *t, struct engine *e, struct hints *h, uint64_t now)
 {
-    struct request_target to = {.traces = t, .engine = e};
+    struct trace_target to = {.traces = t, .engine = e};
     const struct hints_reader reader = {put_request, put_lease, &to};
     bool counters = now >= t->counters_at;
     if (counters) {

@@ -4,30 +4,19 @@
 #include "base/util.h"
 #include "cede/slice.h"
 #include "fixture.h"
-#include "libcede/clock.h"
-#include "libcede/cuda.h"
+#include "timers.h"
 
 /* ---- the clock, the GPU, the daemon and the scope -------------------------------------------- */
 
-enum { MADE_UP = 999 };
-
 static struct {
-    uint64_t now_ns, busy_until_ns, worked_ns;
-    unsigned open; /* events */
-    bool missing;
-    int fail_open, fail_mark, fail_wait; /* the n-th from now; 0: none */
+    uint64_t worked_ns;
     bool cancelled;
     uint64_t wanted_from_ns, wanted_to_ns, displaced_from_ns, displaced_to_ns;
 } gpu;
 
-uint64_t cede_clock_now_ns(void)
-{
-    return gpu.now_ns;
-}
-
 void cede_clock_sleep_ns(uint64_t ns)
 {
-    gpu.now_ns += ns;
+    timers.now_ns += ns;
 }
 
 int cede_scope_cancelled(const struct cede_scope *s)
@@ -37,91 +26,15 @@ int cede_scope_cancelled(const struct cede_scope *s)
 
 int cede_wanted(struct cede *c)
 {
-    return c && gpu.now_ns >= gpu.wanted_from_ns && gpu.now_ns < gpu.wanted_to_ns;
+    return c && timers.now_ns >= gpu.wanted_from_ns && timers.now_ns < gpu.wanted_to_ns;
 }
 
 int cede_lease_wanted(const struct cede_lease *l)
 {
-    return l && gpu.now_ns >= gpu.displaced_from_ns && gpu.now_ns < gpu.displaced_to_ns;
+    return l && timers.now_ns >= gpu.displaced_from_ns && timers.now_ns < gpu.displaced_to_ns;
 }
 
-static int timers_made_up(int *n)
-{
-    return *n && --*n == 0 ? MADE_UP : 0;
-}
-
-static int timers_stream(void **s, unsigned flags, int priority)
-{
-    *s = &gpu;
-    return 0;
-}
-
-static int timers_unused(void *s)
-{
-    return 0;
-}
-
-static int timers_create(void **e, unsigned flags)
-{
-    *e = calloc(1, sizeof(uint64_t));
-    gpu.open++;
-    return timers_made_up(&gpu.fail_open);
-}
-
-static int timers_destroy(void *e)
-{
-    free(e);
-    gpu.open--;
-    return 0;
-}
-
-static int timers_record(void *e, void *s)
-{
-    *(uint64_t *)e = max_u64(gpu.now_ns, gpu.busy_until_ns);
-    return timers_made_up(&gpu.fail_mark);
-}
-
-static int timers_query(void *e)
-{
-    return gpu.now_ns >= *(uint64_t *)e ? 0 : CUDA_NOT_READY;
-}
-
-static int timers_sync(void *e)
-{
-    gpu.now_ns = max_u64(gpu.now_ns, *(uint64_t *)e);
-    return timers_made_up(&gpu.fail_wait);
-}
-
-static int timers_elapsed(float *ms, void *from, void *to)
-{
-    *ms = (float)saturating_sub(*(uint64_t *)to, *(uint64_t *)from) / 1e6F;
-    return 0;
-}
-
-static int timers_name(int r, const char **s)
-{
-    *s = r == MADE_UP ? "made up" : NULL;
-    return 0;
-}
-
-int __wrap_cede_cuda_here(struct cuda *cu, unsigned use, void **context);
 int __wrap_cede_cuda_opencl(struct cuda *cu);
-
-int __wrap_cede_cuda_here(struct cuda *cu, unsigned use, void **context)
-{
-    *cu = (struct cuda){timers_name,
-                        .stream_create = timers_stream,
-                        .stream_destroy = timers_unused,
-                        .stream_sync = timers_unused,
-                        .event_create = timers_create,
-                        .event_destroy = timers_destroy,
-                        .event_record = timers_record,
-                        .event_query = timers_query,
-                        .event_sync = timers_sync,
-                        .event_elapsed = timers_elapsed};
-    return gpu.missing ? -ENOSYS : 0;
-}
-
 int __wrap_cede_cuda_opencl(struct cuda *cu)
 {
     return __wrap_cede_cuda_here(cu, 0, NULL);
@@ -146,16 +59,16 @@ static int launch(void *arg, uint64_t first, uint64_t count, void *stream)
         return -ENOEXEC;
     assert_int_equal(first, p->next); /* each once, in order */
     assert_true(count > 0);
-    assert_true(p->no_gpu ? stream == NULL : stream == &gpu);
+    assert_true(p->no_gpu ? stream == NULL : stream == &timers);
     p->next += count;
     p->slices++;
     p->largest = max_u64(p->largest, count);
     uint64_t ns = (uint64_t)((double)count * p->each_ns);
-    gpu.now_ns += p->launch_ns;
-    p->launched_at_ns = gpu.now_ns;
-    gpu.busy_until_ns = max_u64(gpu.now_ns, gpu.busy_until_ns) + ns;
+    timers.now_ns += p->launch_ns;
+    p->launched_at_ns = timers.now_ns;
+    timers.busy_until_ns = max_u64(timers.now_ns, timers.busy_until_ns) + ns;
     if (p->no_gpu)
-        gpu.now_ns = gpu.busy_until_ns;
+        timers.now_ns = timers.busy_until_ns;
     gpu.worked_ns += ns;
     return 0;
 }
@@ -163,11 +76,11 @@ static int launch(void *arg, uint64_t first, uint64_t count, void *stream)
 static int save(void *arg, uint64_t done)
 {
     struct program *p = arg;
-    assert_true(gpu.busy_until_ns <= gpu.now_ns); /* nothing runs */
+    assert_true(timers.busy_until_ns <= timers.now_ns); /* nothing runs */
     assert_int_equal(done, p->next);
     if (p->fail_save && --p->fail_save == 0)
         return -ENOSPC;
-    gpu.now_ns += p->save_ns;
+    timers.now_ns += p->save_ns;
     p->saves++;
     p->saved = done;
     return 0;
@@ -180,15 +93,16 @@ static struct cede_slice_progress at;
 static void begin(struct program *p, uint64_t count)
 {
     memset(&gpu, 0, sizeof(gpu));
+    memset(&timers, 0, sizeof(timers));
     memset(&at, 0, sizeof(at));
-    gpu.now_ns = NSEC_PER_SEC;
+    timers.now_ns = NSEC_PER_SEC;
     c = CONFIG(slice, .count = count, .arg = p, .launch = launch, .save = save);
 }
 
 static void run(int result)
 {
     assert_int_equal(cede_slice_run(&c, &at), result);
-    assert_int_equal(gpu.open, 0);
+    assert_int_equal(timers.open, 0);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
@@ -200,7 +114,7 @@ TEST(runs)
     for (unsigned depth = 1; depth <= CEDE_SLICE_DEPTH_MAX; depth++) {
         struct program p = {.each_ns = 100, .launch_ns = 5000};
         begin(&p, 200000000);
-        uint64_t began = gpu.now_ns;
+        uint64_t began = timers.now_ns;
         c.depth = depth;
         c.checkpoint_us = 0;
         run(0);
@@ -209,7 +123,7 @@ TEST(runs)
         assert_int_equal(at.slices, p.slices);
         assert_in_range(p.slices, 40000, 40500);
         assert_in_range(p.largest, depth == 1 ? 4900 : 5000, 5000);
-        double lost = (double)(gpu.now_ns - began) / (double)gpu.worked_ns - 1;
+        double lost = (double)(timers.now_ns - began) / (double)gpu.worked_ns - 1;
         assert_true(depth == 1 ? lost > 0.009 : lost < 0.001);
         assert_in_range(at.gpu_us, 20000000, depth == 1 ? 20300000 : 20001000);
         assert_true(at.idle_us < 1000);
@@ -232,7 +146,7 @@ TEST(stops)
     for (unsigned i = 0; i < REASONS; i++) {
         struct program p = {.each_ns = 100, .launch_ns = 5000};
         begin(&p, 200000000);
-        const uint64_t began = gpu.now_ns;
+        const uint64_t began = timers.now_ns;
         c.client = (struct cede *)&p;
         c.scope = (struct cede_scope *)&p;
         c.patience_us = 3000;
@@ -250,7 +164,7 @@ TEST(stops)
         if (i == DEADLINE || i == WANTED) {
             /* 0.5 ms for each of two slices, 3 ms of patience, a look each ms */
             assert_in_range(p.launched_at_ns - began, NSEC_PER_SEC / 2, NSEC_PER_SEC + 10000);
-            assert_true(gpu.now_ns - began < NSEC_PER_SEC + (i ? 5100000 : 1100000));
+            assert_true(timers.now_ns - began < NSEC_PER_SEC + (i ? 5100000 : 1100000));
         }
         uint64_t done = at.done, slices = p.slices;
         c.timeout_us = CEDE_TIMEOUT_FOREVER;
@@ -283,7 +197,7 @@ TEST(gives_way)
         const struct cede_lease mine = {.device = 0};
         struct program p = {.each_ns = 100};
         begin(&p, 20000000);
-        const uint64_t began = gpu.now_ns, from = began + NSEC_PER_SEC,
+        const uint64_t began = timers.now_ns, from = began + NSEC_PER_SEC,
                        to = from + rows[i].ms * NSEC_PER_MSEC;
         c.checkpoint_us = 0;
         c.patience_us = rows[i].patience_us;
@@ -299,7 +213,7 @@ TEST(gives_way)
         run(0);
         assert_int_equal(p.saves, 1);
         assert_int_equal(at.done, 20000000);
-        assert_in_range(gpu.now_ns - began - gpu.worked_ns, rows[i].least_ms * NSEC_PER_MSEC,
+        assert_in_range(timers.now_ns - began - gpu.worked_ns, rows[i].least_ms * NSEC_PER_MSEC,
                         (rows[i].mine ? rows[i].ms + 1 : 1) * NSEC_PER_MSEC);
     }
 }
@@ -380,8 +294,8 @@ static int jumping(void *arg, uint64_t first, uint64_t count, void *stream)
     int r = launch(arg, first, count, stream);
     uint64_t by = rnd(2) ? rnd(NSEC_PER_SEC) : rnd(1ULL << 61);
     if (p->slices % 4 == 0) /* backwards, too */
-        gpu.now_ns = rnd(2) ? gpu.now_ns + by : saturating_sub(gpu.now_ns, by);
-    gpu.busy_until_ns = gpu.now_ns;
+        timers.now_ns = rnd(2) ? timers.now_ns + by : saturating_sub(timers.now_ns, by);
+    timers.busy_until_ns = timers.now_ns;
     return r;
 }
 
@@ -408,9 +322,9 @@ TEST(driver_fails)
     for (int i = 0; i < 3; i++) {
         struct program p = {.each_ns = 100};
         begin(&p, 1000000);
-        gpu.fail_open = i == 0 ? 3 : 0;
-        gpu.fail_mark = i == 1 ? 40 : 0;
-        gpu.fail_wait = i == 2 ? 40 : 0;
+        timers.fail_open = i == 0 ? 3 : 0;
+        timers.fail_mark = i == 1 ? 40 : 0;
+        timers.fail_wait = i == 2 ? 40 : 0;
         run(-EIO);
         assert_non_null(strstr(at.error, "made up"));
         assert_true(i == 0 || strstr(at.error, "checkpoint"));
@@ -418,7 +332,7 @@ TEST(driver_fails)
     }
     struct program p = {.each_ns = 100};
     begin(&p, 1000000);
-    gpu.missing = true;
+    timers.missing = true;
     run(-ENOSYS);
     assert_non_null(strstr(at.error, "CEDE_SLICE_NO_GPU"));
 }

@@ -5,18 +5,11 @@
 #include "base/util.h"
 #include "cede/step.h"
 #include "fixture.h"
-#include "libcede/clock.h"
 #include "libcede/future.h"
 #include "libcede/queue_impl.h"
+#include "timers.h"
 
 /* ---- the clock and the GPU ------------------------------------------------------------------- */
-
-static uint64_t now_ns, busy_until_ns; /* when what is in the stream has run */
-
-uint64_t cede_clock_now_ns(void)
-{
-    return now_ns;
-}
 
 /* An interval of the CPU's or the GPU's work. */
 struct span {
@@ -28,77 +21,17 @@ static unsigned ncpu, ngpu;
 
 static void gpu_works(uint64_t ns)
 {
-    uint64_t from = max_u64(now_ns, busy_until_ns);
+    uint64_t from = max_u64(timers.now_ns, timers.busy_until_ns);
     assert_true(ngpu < SPANS);
-    busy_until_ns = from + ns;
-    gpu[ngpu++] = (struct span){from, busy_until_ns};
+    timers.busy_until_ns = from + ns;
+    gpu[ngpu++] = (struct span){from, timers.busy_until_ns};
 }
 
 static void cpu_works(uint64_t ns)
 {
     assert_true(ncpu < SPANS);
-    cpu[ncpu++] = (struct span){now_ns, now_ns + ns};
-    now_ns += ns;
-}
-
-static int stream_create(void **s, unsigned flags, int priority)
-{
-    *s = &busy_until_ns;
-    return 0;
-}
-
-static int stream_destroy(void *s)
-{
-    return 0;
-}
-
-static int event_create(void **e, unsigned flags)
-{
-    *e = calloc(1, sizeof(uint64_t));
-    return 0;
-}
-
-static int event_destroy(void *e)
-{
-    free(e);
-    return 0;
-}
-
-static int event_record(void *e, void *stream)
-{
-    *(uint64_t *)e = max_u64(now_ns, busy_until_ns);
-    return 0;
-}
-
-static int event_query(void *e)
-{
-    return *(uint64_t *)e <= now_ns ? 0 : CUDA_NOT_READY;
-}
-
-static int event_sync(void *e)
-{
-    now_ns = max_u64(now_ns, *(uint64_t *)e);
-    return 0;
-}
-
-static int event_elapsed(float *ms, void *from, void *to)
-{
-    *ms = (float)(*(uint64_t *)to - *(uint64_t *)from) / 1e6F;
-    return 0;
-}
-
-int __wrap_cede_cuda_here(struct cuda *cu, unsigned use, void **context);
-int __wrap_cede_cuda_here(struct cuda *cu, unsigned use, void **context)
-{
-    *cu = (struct cuda){.stream_create = stream_create,
-                        .stream_destroy = stream_destroy,
-                        .event_create = event_create,
-                        .event_destroy = event_destroy,
-                        .event_record = event_record,
-                        .event_query = event_query,
-                        .event_sync = event_sync,
-                        .event_elapsed = event_elapsed};
-    return 0;
+    cpu[ncpu++] = (struct span){timers.now_ns, timers.now_ns + ns};
+    timers.now_ns += ns;
 }
 
 const char cede_future_ptx[] = ""; /* there is no map here */
@@ -153,7 +86,7 @@ static int launch(void *arg, struct cede_step *s)
     for (unsigned i = 0; i < p->kernels; i++) {
         cpu_works(varied(p, p->launch_ns / p->kernels));
         gpu_works(step_ns / p->kernels);
-        now_ns = p->naive ? busy_until_ns : now_ns;
+        timers.now_ns = p->naive ? timers.busy_until_ns : timers.now_ns;
     }
     return 0;
 }
@@ -170,7 +103,7 @@ static int finish(void *arg, struct cede_step *s)
 
 static struct cede_step_loop *loop_of(struct program *p, unsigned depth)
 {
-    now_ns = busy_until_ns = 1000 * NSEC_PER_SEC;
+    timers.now_ns = timers.busy_until_ns = 1000 * NSEC_PER_SEC;
     ncpu = ngpu = 0;
     return OPEN(step, .flags = p->flags, .depth = depth, .arg = p, .schedule = schedule,
                 .launch = launch, .finish = finish);
@@ -203,13 +136,13 @@ static struct run run_steps(struct program p, unsigned depth)
     struct run r;
     p.left = STEPS;
     struct cede_step_loop *l = loop_of(&p, depth);
-    uint64_t from = now_ns;
+    uint64_t from = timers.now_ns;
     OK(cede_step_run(l));
     assert_int_equal(p.finished, STEPS);
     r.s = STATS(step, l);
     OK(cede_step_close(l));
     uint64_t all_us = r.s.schedule_us + r.s.launch_us + r.s.finish_us;
-    r.step_ms = (double)(now_ns - from) / MS / STEPS;
+    r.step_ms = (double)(timers.now_ns - from) / MS / STEPS;
     r.hidden = all_us ? (double)r.s.hidden_us / (double)all_us : 1;
     /* Of several kernels the first run while the others of the step are launched: no overlap. */
     if (p.kernels == 1)
@@ -321,7 +254,7 @@ TEST(counters_agree_with_what_was_done)
         for (unsigned i = 0; i < runs; i++) {
             p.left = 1 + (unsigned)rnd(40);
             OK(cede_step_run(l));
-            now_ns += rnd(50 * NSEC_PER_MSEC);
+            timers.now_ns += rnd(50 * NSEC_PER_MSEC);
         }
         const struct cede_step_statistics s = STATS(step, l);
         for (unsigned i = 0; i < ngpu; i++)
