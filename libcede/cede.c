@@ -53,9 +53,10 @@ CEDE_API int cede_set_priority(struct cede *c, cede_stream stream, int priority)
 
 static int set_job(struct cede *c, unsigned class, unsigned weight)
 {
-    return SAY(c ? cede_link_set(c, class, weight) : 0,
-               {-EPERM, "a user may lower class and weight, but not raise them"},
-               {-ETIMEDOUT, "the daemon did not answer, and will not do it later: try again"});
+    return SAY(
+        c ? cede_link_set(c, class, weight) : 0,
+        {-EPERM, "a user may lower class and weight, but not raise them: ask an administrator"},
+        {-ETIMEDOUT, "the daemon did not answer, and will not do it later: try again"});
 }
 
 CEDE_API int cede_set_class(struct cede *c, enum cede_class cls)
@@ -167,7 +168,7 @@ bool cede_lease_report(struct cede *c, const struct lease_event *e, const char *
 CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)
 {
     struct lead *l = NULL;
-    LONG_CALL(SETTINGS(cede_setting("keep_us", (double)keep_us, 0, LEAD_KEEP_MAX_US)));
+    LONG_CALL(SETTINGS(cede_setting("keep_us", keep_us, 0, LEAD_KEEP_MAX_US)));
     const char *wanted = getenv("CEDE_LEAD");
     if (!c || (wanted && strcmp(wanted, "0") == 0))
         return 0;

@@ -19,6 +19,8 @@
 
 #define CHECKPOINT_VERSION 1U
 
+#define MAY_WRITE "see that its directory is there and may be written"
+
 #define TRIES 100 /* to get PATH.new, while other processes rename it */
 
 /* The beginning of a file, in the machine's byte order; the state follows. Magic and version stay
@@ -76,11 +78,14 @@ static struct checkpoint_head checkpoint_head(const struct cede_checkpoint *c, u
 static int checkpoint_check(struct cede_checkpoint *c, const void *data, size_t bytes)
 {
     c->error[0] = '\0';
-    return c->path && c->path[0] && (data || !bytes)
-               ? 0
-               : checkpoint_failed(c, -EINVAL,
-                                   "a checkpoint needs a path, and data where it has "
-                                   "bytes: set `path`");
+    if (!c->path || !c->path[0] || (!data && bytes))
+        return checkpoint_failed(c, -EINVAL,
+                                 "a checkpoint needs a path, and data where it has bytes: set "
+                                 "`path`");
+    if (strlen(c->path) + sizeof(".new") > PATH_MAX)
+        return checkpoint_failed(c, -ENAMETOOLONG, "the path has %zu bytes: give a shorter one",
+                                 strlen(c->path));
+    return 0;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -105,8 +110,8 @@ static int checkpoint_look(struct cede_checkpoint *c)
     struct stat st;
     if (lstat(c->path, &st) < 0)
         return errno == ENOENT ? 0
-                               : checkpoint_failed(c, -errno, "cannot look at %s: %s", c->path,
-                                                   strerror(errno));
+                               : checkpoint_failed(c, -errno, "cannot look at %s (%s): " MAY_WRITE,
+                                                   c->path, strerror(errno));
     if (S_ISLNK(st.st_mode))
         return checkpoint_failed(c, -ELOOP,
                                  "%s is a symbolic link: remove it, or give the path that it leads "
@@ -127,13 +132,15 @@ static int checkpoint_open_new(struct cede_checkpoint *c, const char *name)
         if (fd < 0)
             return checkpoint_failed(c, -errno,
                                      errno == ELOOP ? "%s is a symbolic link (%s): remove it"
-                                                    : "cannot create %s: %s",
+                                                    : "cannot create %s (%s): " MAY_WRITE,
                                      name, strerror(errno));
         int locked = flock(fd, LOCK_EX | LOCK_NB);
         if (locked < 0 && errno == EWOULDBLOCK)
             break;
         if (locked < 0 || fstat(fd, &ours) < 0)
-            return checkpoint_failed(c, -errno, "cannot lock %s: %s", name, strerror(errno));
+            return checkpoint_failed(c, -errno,
+                                     "cannot lock %s (%s): give a path on another file system",
+                                     name, strerror(errno));
         if (!S_ISREG(ours.st_mode) || ours.st_nlink > 1)
             return checkpoint_failed(c, -EEXIST, "%s is something else: remove it", name);
         if (lstat(name, &there) == 0 && there.st_ino == ours.st_ino && there.st_dev == ours.st_dev)
@@ -162,8 +169,7 @@ CEDE_API int cede_checkpoint_write(struct cede_checkpoint *c, uint64_t done, con
     int r = checkpoint_check(c, data, bytes);
     if (r < 0)
         return r;
-    if ((size_t)snprintf(name, sizeof(name), "%s.new", c->path) >= sizeof(name))
-        return checkpoint_failed(c, -ENAMETOOLONG, "the path of the checkpoint is too long");
+    snprintf(name, sizeof(name), "%s.new", c->path);
     r = checkpoint_look(c);
     if (r < 0)
         return r;
@@ -176,15 +182,15 @@ CEDE_API int cede_checkpoint_write(struct cede_checkpoint *c, uint64_t done, con
         r = -errno;
         unlink(name); /* so that it takes no room on a full disk */
         return checkpoint_failed(c, r,
-                                 "cannot write %s (%zu bytes): %s; the former checkpoint is "
-                                 "still there%s",
+                                 "cannot write %s (%zu bytes, %s): %s, and save again; the former "
+                                 "checkpoint is still there",
                                  name, bytes + sizeof(h), strerror(-r),
-                                 r == -ENOSPC || r == -EDQUOT ? ". Make room, and save again" : "");
+                                 r == -ENOSPC || r == -EDQUOT ? "make room" : "look at its disk");
     }
     r = checkpoint_sync_directory(c->path);
     return r < 0 ? checkpoint_failed(c, r,
-                                     "cannot sync the directory of %s: %s; after a loss of "
-                                     "power the former checkpoint may be there",
+                                     "cannot sync the directory of %s (%s): save again; after a "
+                                     "loss of power the former checkpoint may be there",
                                      c->path, strerror(-r))
                  : 0;
 }
@@ -264,13 +270,14 @@ CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, voi
     if (r < 0)
         return r;
     if (!done)
-        return checkpoint_failed(c, -EINVAL, "nowhere to put how much is done");
+        return checkpoint_failed(c, -EINVAL, "done is NULL: it has to be given");
     _cleanup_close_ int fd = open(c->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
         return checkpoint_failed(c, -errno,
                                  errno == ELOOP ? "%s is a symbolic link (%s): give the path that "
                                                   "it leads to"
-                                                : "cannot open the checkpoint %s: %s",
+                                                : "cannot open the checkpoint %s (%s): give "
+                                                  "one that is there and may be read",
                                  c->path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return checkpoint_failed(c, -EBADMSG, "%s is no file: give another path", c->path);
@@ -279,8 +286,9 @@ CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, voi
         return r;
     got = got < 0 ? got : checkpoint_get(fd, data, bytes);
     if (got < 0)
-        return checkpoint_failed(c, (int)got, "cannot read the checkpoint %s: %s", c->path,
-                                 strerror((int)-got));
+        return checkpoint_failed(c, (int)got,
+                                 "cannot read the checkpoint %s (%s): restore it from a copy",
+                                 c->path, strerror((int)-got));
     if ((size_t)got != bytes)
         return checkpoint_damaged(c, "cut off");
     if (checkpoint_sum(data, bytes) != h.state_sum)

@@ -1,6 +1,7 @@
 /* See error.h. */
 #include "libcede/error.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -67,14 +68,17 @@ const char *cede_errno_words(int r)
     return r < 0 && r > -4096 ? strerror(-r) : "no errno value";
 }
 
+const char *cede_stopped_text(int why)
+{
+    return why == -ETIMEDOUT ? "the scope's time-out has passed" : "the scope is cancelled";
+}
+
 int cede_owner_fail(const struct lease_owner *o, int r)
 {
     const int why = r == -ETIMEDOUT || r == -ECANCELED ? owner_stopped(o) : 0;
     if (why != -ETIMEDOUT && why != -ECANCELED)
         return why ? why : r;
-    return cede_fail(-ECANCELED, "%s: return",
-                     why == -ECANCELED ? "the scope is cancelled"
-                                       : "the scope's time-out has passed");
+    return cede_fail(-ECANCELED, "%s: return", cede_stopped_text(why));
 }
 
 int cede_no_memory(void)
@@ -95,13 +99,16 @@ int cede_say(int r, const struct cede_saying *rows)
                : cede_fail(r, "%s", rows->text ? rows->text : cede_errno_words(r));
 }
 
-bool cede_timeout_valid(const char *name, cede_timeout t)
+bool cede_timeout_valid(const char *name, cede_timeout t, bool has_default)
 {
-    return IS(timeout_valid(t),
-              "a %s of %lld us is negative: give 0 or more, CEDE_TIMEOUT_DEFAULT or "
-              "CEDE_TIMEOUT_FOREVER",
-              name, (long long)t);
+    if (t != CEDE_TIMEOUT_DEFAULT)
+        return IS(t >= 0, "a %s of %lld us is negative: give 0 or more%s or CEDE_TIMEOUT_FOREVER",
+                  name, (long long)t, has_default ? ", CEDE_TIMEOUT_DEFAULT" : ",");
+    return IS(has_default, "%s is CEDE_TIMEOUT_DEFAULT: give 0 or more, or CEDE_TIMEOUT_FOREVER",
+              name);
 }
+
+#define DIGITS(v) ((v) > -1e15L && (v) < 1e15L ? 15 : 20) /* for %Lg: large integers are whole */
 
 bool cede_settings_check(const struct cede_setting *s)
 {
@@ -109,9 +116,13 @@ bool cede_settings_check(const struct cede_setting *s)
         if (s->most < s->least && s->value != 0)
             return IS(false, "flags has %#x, which this release does not know: leave it out",
                       (unsigned)s->value);
-        if (s->most >= s->least && !(s->value >= s->least && s->value <= s->most))
-            return IS(false, "%s is %.15g: give %.15g to %.15g", s->name, s->value, s->least,
-                      s->most);
+        if (s->most < s->least || (s->value >= s->least && s->value <= s->most))
+            continue;
+        char most[32] = "or more"; /* where nobody gives too much by mistake */
+        if (s->value >= s->least || s->most < INT_MAX)
+            snprintf(most, sizeof(most), "to %.*Lg", DIGITS(s->most), s->most);
+        return IS(false, "%s is %.*Lg: give %.15Lg %s", s->name, DIGITS(s->value), s->value,
+                  s->least, most);
     }
     return true;
 }

@@ -15,10 +15,8 @@
 #include <stdbool.h>
 
 #include "base/cancel_guard.h"
+#include "base/util.h"
 #include "cede/cede.h"
-
-/* Marks a function that the shared library exports; all others are hidden. */
-#define CEDE_API __attribute__((visibility("default")))
 
 /* What this thread is in. Small and initial-exec: see lease.c. */
 struct cede_call {
@@ -77,6 +75,12 @@ static inline int cede_returned(int r)
     return r > 0 || r <= -4096 ? -EIO : r;
 }
 
+/* The same for a call that returns -EAGAIN, -ECANCELED and -ETIMEDOUT where nothing has failed. */
+static inline int cede_returned_no_stop(int r)
+{
+    return r == -EAGAIN || r == -ECANCELED || r == -ETIMEDOUT ? -EIO : cede_returned(r);
+}
+
 /* Returns r. If it is below 0 and has no text yet, the text is that of its row, else the errno
  * value's own. */
 struct cede_saying {
@@ -102,24 +106,25 @@ int cede_say(int r, const struct cede_saying *rows);
     IS((size) == sizeof(type), "size is %zu: give %zu, the sizeof of this release's struct",       \
        (size_t)(size), sizeof(type))
 
-/* Whether a time-out is one: see cede_timeout. */
-bool cede_timeout_valid(const char *name, cede_timeout t);
-#define TIMEOUT(t) cede_timeout_valid(#t, t)
+/* Whether a time-out is one: see cede_timeout. has_default: false for what is the default itself.
+ */
+bool cede_timeout_valid(const char *name, cede_timeout t, bool has_default);
+#define TIMEOUT(t)                             cede_timeout_valid(#t, t, true)
+#define TIMEOUT_SETTING(c, field, has_default) cede_timeout_valid(#field, (c)->field, has_default)
 
 /* Whether all settings are within their limits. FLAGS: those that there are. */
 struct cede_setting {
     const char *name;
-    double value, least, most; /* most < least: value has unknown flags */
+    long double value, least, most; /* most < least: value has unknown flags */
 };
 bool cede_settings_check(const struct cede_setting *rows);
-static inline struct cede_setting cede_setting(const char *name, double v, double least,
-                                               double most)
+static inline struct cede_setting cede_setting(const char *name, long double v, long double least,
+                                               long double most)
 {
     return (struct cede_setting){name, v, least, most};
 }
-#define SETTING(c, field, least, most)                                                             \
-    cede_setting(#field, (double)(c)->field, (double)(least), (double)(most))
-#define FLAGS(c, known) cede_setting("flags", (double)((c)->flags & ~(unsigned)(known)), 0, -1)
+#define SETTING(c, field, least, most) cede_setting(#field, (c)->field, least, most)
+#define FLAGS(c, known)                cede_setting("flags", (c)->flags & ~(unsigned)(known), 0, -1)
 #define SETTINGS(...)                                                                              \
     cede_settings_check((const struct cede_setting[]){__VA_ARGS__, {NULL, 0, 0, 0}})
 

@@ -329,7 +329,8 @@ static int graph_configure(struct cede_graph *g, const struct cede_graph_config 
         return -EINVAL;
     int n = cede_graph_sizes(c, g->sizes);
     if (n < 0)
-        return SAY(n, {-EINVAL, "max_batch, or each of `buckets`, is not 1 to 2^30, ascending"});
+        return SAY(n, {-EINVAL,
+                       "max_batch, or one of buckets, is out of range: give 1 to 2^30, ascending"});
     g->n = (unsigned)n;
     for (unsigned i = 0; i < g->n; i++)
         g->entries[i].b.size = g->sizes[i];

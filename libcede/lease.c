@@ -242,7 +242,7 @@ static int lease_refused(const struct cede_pool *p, int device, const char *kern
     *f = kernel ? cede_kernels_find(p->kernels, kernel) : NULL;
     if (device < CEDE_ANY_DEVICE || device >= 2 * ONLY ||
         (device >= 0 && ((unsigned)device & (ONLY - 1)) >= p->config.devices))
-        return cede_pool_no_device(p, device >= 0 ? device & (ONLY - 1) : device);
+        return cede_pool_no_device(p, device & -2 * ONLY ? device : (int16_t)device);
     if (kernel && !*f)
         return cede_fail(-ENOENT,
                          "the pool knows no kernel '%.63s': register it first, with "
@@ -266,7 +266,7 @@ static int lease_failed(const struct cede_pool *p, const struct lease_owner *own
         [WAIT_OCCUPANCY] = "the active leases fill the GPU, by max_total_occupancy",
         [WAIT_MEMORY] = "the GPU has too little free memory",
         [WAIT_UTILIZATION] = "the GPU is busier than target_utilization_percent",
-        [WAIT_STREAM] = "all streams have a lease, for stream_timeout_us",
+        [WAIT_STREAM] = "all streams have a lease",
     };
     if (!p->open)
         return cede_pool_closed();
@@ -274,7 +274,9 @@ static int lease_failed(const struct cede_pool *p, const struct lease_owner *own
     if (lacks && (r == -EAGAIN || r == -ETIMEDOUT))
         return cede_fail(r, "%s: %s: release leases, or %s",
                          r == -EAGAIN ? "it would have to wait" : "no lease in time", texts[lacks],
-                         r == -EAGAIN ? "give a time-out" : "wait longer");
+                         r == -EAGAIN           ? "give a time-out"
+                         : lacks == WAIT_STREAM ? "set stream_timeout_us or streams"
+                                                : "wait longer");
     return SAY(r, {-ESHUTDOWN, "the queue is shut down: stop asking"},
                {-ENOSPC, "the pool has `capacity` leases: release some, or open it with more"});
 }

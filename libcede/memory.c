@@ -14,8 +14,7 @@
 #include "libcede/clock.h"
 #include "libcede/error.h"
 
-#define USERS_MAX  256U
-#define GIB(bytes) ((double)(bytes) / (1U << 30))
+#define USERS_MAX 256U
 
 static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -49,6 +48,22 @@ int cede_memory_enter(struct cede_memory *m)
     return memory_closed();
 }
 
+struct size_text {
+    char s[24];
+};
+
+static struct size_text size_text(uint64_t bytes)
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB"};
+    struct size_text t;
+    double v = (double)bytes;
+    unsigned unit = 0;
+    for (; v >= 1024 && unit + 1 < ARRAY_SIZE(units); unit++)
+        v /= 1024;
+    snprintf(t.s, sizeof(t.s), "%.*f %s", unit ? 2 : 0, v, units[unit]);
+    return t;
+}
+
 __attribute__((format(printf, 4, 5))) static void memory_add(char *text, size_t size, size_t *at,
                                                              const char *format, ...)
 {
@@ -64,23 +79,26 @@ static void memory_describe(const struct cede_memory *m, char *text, size_t size
     const struct cede_memory_statistics *s = m->s;
     memory_add(
         text, size, at,
-        "GPU %d: there is room for %.2f GiB of %.2f GiB: %.2f GiB are free, %.2f GiB of them "
-        "are the reserve and %.2f GiB are promised; %u threads wait; this process allocated "
-        "%.2f GiB here",
-        m->config.device, GIB(s->available_bytes), GIB(s->total_bytes), GIB(s->free_bytes),
-        GIB(s->reserve_bytes), GIB(s->promised_bytes), s->waiting, GIB(s->allocated_bytes));
+        "GPU %d: there is room for %s of %s: %s are free, %s of them are the reserve and %s are "
+        "promised; %u threads wait; this process allocated %s here",
+        m->config.device, size_text(s->available_bytes).s, size_text(s->total_bytes).s,
+        size_text(s->free_bytes).s, size_text(s->reserve_bytes).s, size_text(s->promised_bytes).s,
+        s->waiting, size_text(s->allocated_bytes).s);
 }
 
 /* A failure in words; see error.h. With the lock held. */
-static int memory_say(const struct cede_memory *m, int r)
+static int memory_say(const struct cede_memory *m, int r, uint64_t bytes)
 {
-    char text[320];
-    size_t at = 0;
     if (r == -ESHUTDOWN && !m->open)
         return memory_closed();
-    if (r == -ENOMEM) {
-        memory_describe(m, text, sizeof(text), &at);
-        return cede_fail(r, "%s; cede_memory_text() says which programs have it", text);
+    if (r == -ENOMEM && bytes) {
+        const uint64_t most = m->s->total_bytes - m->s->reserve_bytes;
+        return bytes > most ? cede_fail(r, "there is never room for %s: ask for at most %s",
+                                        size_text(bytes).s, size_text(most).s)
+                            : cede_fail(r,
+                                        "no room for %s, but for %s: free some, or wait longer; "
+                                        "cede_memory_text() says which programs have it",
+                                        size_text(bytes).s, size_text(m->s->available_bytes).s);
     }
     return SAY(r, {-ENOSPC, "there are `capacity` reservations and waits: release some"},
                {-ESTALE, "the reservation is not of this handle, or was released: release it once"},
@@ -101,7 +119,7 @@ void cede_memory_step_in(struct cede_memory *m)
         pthread_cond_broadcast(&m->left);
 }
 
-int cede_memory_leave(struct cede_memory *m, int r)
+int cede_memory_leave(struct cede_memory *m, int r, uint64_t bytes)
 {
     void (*call)(void *arg, enum cede_pressure now) = NULL;
     void *arg = m->config.arg;
@@ -114,7 +132,7 @@ int cede_memory_leave(struct cede_memory *m, int r)
         call(arg, (enum cede_pressure)now);
         cede_memory_step_in(m);
     }
-    r = memory_say(m, r);
+    r = memory_say(m, r, bytes);
     pthread_mutex_unlock(&m->lock);
     return r;
 }
@@ -218,10 +236,10 @@ static bool memory_config_valid(const struct cede_memory_config *c)
     return SIZED(c->size, *c) &&
            SETTINGS(FLAGS(c, CEDE_MEMORY_NO_GPU), SETTING(c, device, 0, INT_MAX),
                     SETTING(c, capacity, 1, ROOMS_CAPACITY_MAX),
-                    SETTING(c, block_timeout_us, 0, INT64_MAX),
                     SETTING(c, polling_us, 1, UINT64_MAX),
-                    SETTING(c, reserve_fraction, 0, 0.999999), SETTING(c, high, 1e-6, 1),
-                    SETTING(c, critical, c->high, 1));
+                    SETTING(c, reserve_fraction, 0, 0.999999), SETTING(c, high, 1e-4, 1),
+                    SETTING(c, critical, c->high, 1)) &&
+           TIMEOUT_SETTING(c, block_timeout_us, false);
 }
 
 static int memory_fill(struct cede_memory *m)
@@ -237,7 +255,7 @@ static int memory_fill(struct cede_memory *m)
     if (!c->reserve_bytes)
         c->reserve_bytes = (uint64_t)((double)c->total_bytes * c->reserve_fraction);
     if (c->reserve_bytes >= c->total_bytes)
-        return cede_fail(-EINVAL, "reserve_bytes is %llu: there are %llu bytes",
+        return cede_fail(-EINVAL, "reserve_bytes is %llu: give less than %llu",
                          (unsigned long long)c->reserve_bytes, (unsigned long long)c->total_bytes);
     r = cede_rooms_new(c, &m->rooms);
     if (r)
@@ -311,7 +329,7 @@ CEDE_API int cede_memory_pressure(struct cede_memory *m)
     ENTER(m);
     cede_memory_sample(m, false);
     r = m->open ? m->s->pressure : -ESHUTDOWN;
-    return cede_memory_leave(m, r);
+    return cede_memory_leave(m, r, 0);
 }
 
 CEDE_API int cede_memory_get_statistics(struct cede_memory *m, struct cede_memory_statistics *out,
@@ -373,7 +391,9 @@ CEDE_API int cede_memory_users(struct cede_memory *m, struct cede_memory_user *u
     if (r > 0 && n)
         memcpy(users, v, min_u64(min_u64((uint64_t)r, n), USERS_MAX) * sizeof(*v));
     pthread_mutex_unlock(&m->lock);
-    return SAY(r, {-ENOTSUP, "libnvidia-ml does not say which processes have memory"});
+    return SAY(r,
+               {-ENOTSUP,
+                "libnvidia-ml does not say which processes have memory: see that it is installed"});
 }
 
 CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
@@ -395,7 +415,7 @@ CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
         if (v[i].bytes == UINT64_MAX)
             memory_add(text, size, &at, "an unknown amount");
         else
-            memory_add(text, size, &at, "%.2f GiB", GIB(v[i].bytes));
+            memory_add(text, size, &at, "%s", size_text(v[i].bytes).s);
     }
     return 0;
 }

@@ -69,8 +69,8 @@ int cede_memory_enter(struct cede_memory *m);
 void cede_memory_step_out(struct cede_memory *m);
 void cede_memory_step_in(struct cede_memory *m);
 /* Ends cede_memory_enter(), and calls on_pressure if the pressure has changed. Returns r, with a
- * text. */
-int cede_memory_leave(struct cede_memory *m, int r);
+ * text. bytes: what was asked for, of calls that take room. */
+int cede_memory_leave(struct cede_memory *m, int r, uint64_t bytes);
 int cede_memory_compare(const void *a, const void *b); /* two struct allocation */
 
 /* Asks the driver what is free, if that is due; now: at once. With the lock held, as the next two.

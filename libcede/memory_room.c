@@ -169,7 +169,7 @@ CEDE_API int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes)
     cede_memory_sample(m, false);
     if (m->open && m->stale && !cede_rooms_fits(m->rooms, bytes))
         cede_memory_sample(m, true);
-    return cede_memory_leave(m, m->open ? cede_rooms_fits(m->rooms, bytes) : -ESHUTDOWN);
+    return cede_memory_leave(m, m->open ? cede_rooms_fits(m->rooms, bytes) : -ESHUTDOWN, 0);
 }
 
 CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_timeout timeout_us,
@@ -181,7 +181,7 @@ CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_tim
     r = memory_wait(m, cede_owner_here(), bytes, memory_until(m, timeout_us), &id);
     if (r == 0)
         *out = memory_reservation(m, id, bytes);
-    return cede_memory_leave(m, r);
+    return cede_memory_leave(m, r, bytes);
 }
 
 CEDE_API int cede_memory_release(const struct cede_reservation *r)
@@ -196,7 +196,7 @@ CEDE_API int cede_memory_release(const struct cede_reservation *r)
     if (code == 0 && key)
         cede_needs_learn(&m->needs, key, peak);
     m->stale = true; /* the program's own allocator may have the memory now */
-    return cede_memory_leave(m, code);
+    return cede_memory_leave(m, code, 0);
 }
 
 /* ---- allocations ----------------------------------------------------------------------------- */
@@ -293,7 +293,7 @@ CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reser
         *address = a->address;
     else if (r != -ESHUTDOWN || !a || !a->address) /* else closing frees it */
         free(a);
-    return cede_memory_leave(m, r);
+    return cede_memory_leave(m, r, a ? bytes : 0);
 }
 
 CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
@@ -321,7 +321,7 @@ CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
     m->stale = true;
     if (m->open)
         cede_memory_wake_first(m);
-    return cede_memory_leave(m, r);
+    return cede_memory_leave(m, r, 0);
 }
 
 /* ---- leases with memory: room, then ranges, then the lease -------------------------------------
@@ -403,7 +403,8 @@ static void memory_moved(struct cede_memory *m, void *stream, const uint64_t *id
     }
 }
 
-/* The parts of a lease with memory, in order: room, ranges, the lease of a pool (NULL: none). */
+/* The parts of a lease with memory, in order: room, ranges, the lease of a pool (NULL: none). Ends
+ * cede_memory_enter(). */
 static int memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease_owner *owner,
                         const char *kernel, const struct cede_shape *shape,
                         const struct cede_range *ranges, unsigned nranges, cede_timeout timeout_us,
@@ -417,7 +418,7 @@ static int memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease
         s.memory_bytes = cede_needs_get(&m->needs, key);
     int r = memory_wait(m, owner, s.memory_bytes, until_ns, &id);
     if (r)
-        return r;
+        return cede_memory_leave(m, r, s.memory_bytes);
     m->data[room_slot(id)].key = key;
     m->inside++; /* a handle that is closed now keeps what it has until the end of this */
     for (unsigned i = 0; i < nranges; i++)
@@ -439,7 +440,7 @@ static int memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease
         memory_end(m, id);
     if (--m->inside == 0)
         pthread_cond_broadcast(&m->left);
-    return r;
+    return cede_memory_leave(m, r, 0);
 }
 
 CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, const char *kernel,
@@ -453,10 +454,9 @@ CEDE_API int cede_memory_acquire(struct cede_memory *m, struct cede_pool *p, con
     ENTER(m);
     r = cede_lease_check(p, CEDE_ONLY_DEVICE(m->config.device), kernel,
                          shape); /* not after a wait */
-    if (r == 0)
-        r = memory_lease(m, p, cede_owner_here(), kernel, shape, ranges, nranges, timeout_us, lease,
-                         room);
-    return cede_memory_leave(m, r);
+    return r ? cede_memory_leave(m, r, 0)
+             : memory_lease(m, p, cede_owner_here(), kernel, shape, ranges, nranges, timeout_us,
+                            lease, room);
 }
 
 int cede_memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease_owner *owner,
@@ -464,7 +464,5 @@ int cede_memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease_o
                       struct cede_lease *lease, struct cede_reservation *room)
 {
     int r = cede_memory_enter(m);
-    return r ? r
-             : cede_memory_leave(
-                   m, memory_lease(m, p, owner, kernel, shape, NULL, 0, timeout_us, lease, room));
+    return r ?: memory_lease(m, p, owner, kernel, shape, NULL, 0, timeout_us, lease, room);
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "cede/lease.h"
+#include "cede/scope.h"
 
 struct lease_owner {
     uint64_t deadline_ns; /* TIME_NEVER: none */
@@ -38,6 +39,10 @@ static inline int owner_stopped(const struct lease_owner *o)
 {
     return o ? o->stopped(o) : 0;
 }
+
+/* Why tasks of the scope are to stop, as stopped() of its owner; of NULL 0. In scope.c. */
+int cede_scope_stopped(const struct cede_scope *s);
+const char *cede_stopped_text(int why); /* in words; why is not 0 */
 
 /* What a call that waited for the owner returns in place of r. Where r is -ETIMEDOUT or -ECANCELED
  * and a scope has ended: -ECANCELED, with a text, so that -ETIMEDOUT means the call's own time-out

@@ -68,13 +68,15 @@ static bool pool_config_valid(const struct cede_pool_config *c)
                     SETTING(c, max_concurrent_streams, 1, LEASE_CAPACITY_MAX),
                     SETTING(c, streams, 0, LEASE_CAPACITY_MAX),
                     SETTING(c, target_utilization_percent, 0, 100),
-                    SETTING(c, urgent_us, 0, MOST_US), SETTING(c, block_timeout_us, 0, INT64_MAX),
-                    SETTING(c, stream_timeout_us, 0, INT64_MAX),
+                    SETTING(c, urgent_us, 0, MOST_US),
                     SETTING(c, max_total_occupancy, 0, LEASE_OCCUPANCY_MAX),
                     SETTING(c, unknown_occupancy, 0, 1),
                     SETTING(c, memory_reserve_fraction, 0, 0.999999),
                     SETTING(c, displace, 0, LEASE_CAPACITY_MAX)) &&
-           (c->max_slowdown == 0 || SETTINGS(SETTING(c, max_slowdown, 1, 1e6)));
+           TIMEOUT_SETTING(c, block_timeout_us, false) &&
+           TIMEOUT_SETTING(c, stream_timeout_us, false) &&
+           IS(c->max_slowdown == 0 || (c->max_slowdown >= 1 && c->max_slowdown <= 1e6),
+              "max_slowdown is %g: give 0 for the default, or 1 to 1000000", c->max_slowdown);
 }
 
 static int pool_fill(struct cede_pool *p)
@@ -85,7 +87,8 @@ static int pool_fill(struct cede_pool *p)
         return r;
     unsigned there = p->gpus ? cede_gpus_count(p->gpus) : 0;
     if (p->gpus && there < c->devices)
-        return cede_fail(-ENODEV, "devices is %u: there are %u GPUs", c->devices, there);
+        return cede_fail(-ENODEV, "devices is %u: give 0 to %u, which there are", c->devices,
+                         there);
     c->devices = c->devices ? c->devices : there ? there : 1;
     r = cede_leases_new(c, &p->leases);
     if (r)

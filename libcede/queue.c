@@ -38,8 +38,8 @@ static int queue_set_models(struct cede_queue *q, unsigned first, unsigned last,
                             uint64_t wait_us, uint64_t expected_us)
 {
     if (!SETTINGS(cede_setting("batch_max", batch_max, 1, CEDE_QUEUE_BATCH_MAX),
-                  cede_setting("batch_wait_us", (double)wait_us, 0, MOST_US),
-                  cede_setting("expected_us", (double)expected_us, 1, MOST_US)))
+                  cede_setting("batch_wait_us", wait_us, 0, MOST_US),
+                  cede_setting("expected_us", expected_us, 1, MOST_US)))
         return -EINVAL;
     for (struct queue_model *m = &q->models[first]; m <= &q->models[last]; m++) {
         m->batch_max = batch_max;
@@ -90,10 +90,12 @@ static int queue_set_up(struct cede_queue *q)
     if (r)
         return r;
     if (c->pool && cede_pool_get_statistics(c->pool, (int)c->devices - 1, &s, sizeof(s)) < 0)
-        return cede_fail(-EINVAL, "the pool is closed, or has fewer than %u devices", c->devices);
+        return cede_fail(-EINVAL,
+                         "the pool is closed, or has fewer than %u devices: open one with as many",
+                         c->devices);
     for (unsigned d = 0; c->memory && d < c->devices; d++) {
         if (cede_memory_can_allocate(c->memory[d], 0) < 0)
-            return cede_fail(-EINVAL, "memory[%u] is not open", d);
+            return cede_fail(-EINVAL, "memory[%u] is closed: open it first", d);
     }
     q->nreported = c->client ? cede_requests_slots(q->requests) : 0;
     q->times = cede_run_times_new(c->quantile);
@@ -156,7 +158,7 @@ static int queue_most(const struct cede_queue *q, uint64_t bytes, uint32_t *most
         uint64_t n = saturating_sub(s.total_bytes, s.reserve_bytes) / bytes;
         if (n == 0)
             return cede_fail(-ENOMEM,
-                             "a request needs %llu bytes, and device %u never has more than %llu",
+                             "memory_bytes is %llu: give at most what device %u ever has, %llu",
                              (unsigned long long)bytes, d,
                              (unsigned long long)saturating_sub(s.total_bytes, s.reserve_bytes));
         *most = (uint32_t)min_u64(*most, n);
@@ -191,10 +193,12 @@ CEDE_API const char *cede_queue_text(enum cede_queue_answer a)
     static const char *const texts[] = {
         [CEDE_QUEUE_RUNS] = "runs now",
         [CEDE_QUEUE_WAITS] = "waits in the queue",
-        [CEDE_QUEUE_FULL] = "refused: the queue is full",
-        [CEDE_QUEUE_ALONE] = "refused: it could not meet its deadline even if it ran at once",
-        [CEDE_QUEUE_BEHIND] = "refused: it would miss its deadline behind the requests before it",
-        [CEDE_QUEUE_OTHERS] = "refused: an admitted request would miss its deadline",
+        [CEDE_QUEUE_FULL] = "the queue is full: submit it later, or raise capacity",
+        [CEDE_QUEUE_ALONE] = "it could not meet its deadline even if it ran at once: give it more "
+                             "time",
+        [CEDE_QUEUE_BEHIND] = "it would miss its deadline behind the requests before it: submit it "
+                              "later, or give it more time",
+        [CEDE_QUEUE_OTHERS] = "an admitted request would miss its deadline: submit it later",
     };
     return (unsigned)a < ARRAY_SIZE(texts) ? texts[a] : "unknown";
 }
@@ -291,8 +295,9 @@ CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
     int r = cede_requests_cancel(q->requests, ticket);
     if (r == 0)
         queue_cancelled(q, ticket);
-    return SAY(r, {-EBUSY, "the request runs: wait for its batch"},
-               {-ENOENT, "no waiting request has this ticket: it has ended, or never was"});
+    return SAY(
+        r, {-EBUSY, "the request runs: wait for its batch"},
+        {-ENOENT, "no waiting request has this ticket: give that of one that has not ended"});
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
@@ -335,7 +340,7 @@ CEDE_API int cede_queue_reclaim(struct cede_queue *q, void **user)
         r = 0;
     }
     return SAY(r, {-EBUSY, "the queue is not shut down: call cede_queue_shutdown() first"},
-               {-ENOENT, "no waiting request is left"});
+               {-ENOENT, "no waiting request is left: close the queue"});
 }
 
 CEDE_API void cede_queue_close(struct cede_queue *q)

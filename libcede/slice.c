@@ -68,8 +68,7 @@ static bool slice_valid(const struct cede_slice_config *c, const struct cede_sli
            SETTINGS(SETTING(c, depth, 1, CEDE_SLICE_DEPTH_MAX),
                     SETTING(c, target_us, 1, CEDE_SLICE_TARGET_MAX_US),
                     SETTING(c, multiple, 1, UINT64_MAX)) &&
-           cede_timeout_valid("timeout_us", c->timeout_us) &&
-           cede_timeout_valid("patience_us", c->patience_us) &&
+           TIMEOUT_SETTING(c, timeout_us, true) && TIMEOUT_SETTING(c, patience_us, true) &&
            IS(p->done <= c->count && p->saved <= p->done,
               "the progress is not of this work: begin with one that is all 0, except `done` from "
               "a checkpoint");
@@ -121,9 +120,10 @@ static int slice_launch(struct slice_run *s)
         return slice_driver_failed(s);
     int r = c->launch(c->arg, s->launched, now->count, s->stream);
     if (r)
-        return slice_fail(
-            s, cede_returned(r), "`launch` returned %d for %llu elements from %llu on: %s", r,
-            (unsigned long long)now->count, (unsigned long long)s->launched, cede_errno_words(r));
+        return slice_fail(s, cede_returned_no_stop(r),
+                          "`launch` returned %d for %llu elements from %llu on: %s", r,
+                          (unsigned long long)now->count, (unsigned long long)s->launched,
+                          cede_errno_words(r));
     if (slice_mark(s, now->mark[END]) < 0)
         return slice_driver_failed(s);
     s->launched += now->count;
@@ -184,10 +184,10 @@ static bool slice_displaced(struct slice_run *s, uint64_t now)
 static int slice_look(struct slice_run *s)
 {
     const struct cede_slice_config *c = s->config;
-    if (cede_scope_cancelled(c->scope) || owner_stopped(cede_owner_here()))
-        return slice_fail(s, -ECANCELED,
-                          "the scope is cancelled, or its time-out has passed: call again in "
-                          "another to go on");
+    const int stopped = cede_scope_stopped(c->scope) ?: owner_stopped(cede_owner_here());
+    if (stopped)
+        return slice_fail(s, -ECANCELED, "%s: call again in another to go on",
+                          cede_stopped_text(stopped));
     uint64_t now = s->deadline_ns != TIME_NEVER || c->client || c->lease ? cede_clock_now_ns() : 0;
     if (now >= s->deadline_ns)
         return slice_fail(s, -ETIMEDOUT, "the time-out has passed: call again to go on");
@@ -211,8 +211,8 @@ static int slice_save(struct slice_run *s)
         return 0;
     int r = c->save(c->arg, p->done);
     if (r)
-        return slice_fail(s, cede_returned(r), "`save` returned %d after %llu elements: %s", r,
-                          (unsigned long long)p->done, cede_errno_words(r));
+        return slice_fail(s, cede_returned_no_stop(r), "`save` returned %d after %llu elements: %s",
+                          r, (unsigned long long)p->done, cede_errno_words(r));
     p->saved = p->done;
     s->saved_ns = cede_clock_now_ns();
     return 0;
@@ -307,7 +307,7 @@ static int slice_run(const struct cede_slice_config *config, struct cede_slice_p
     if (r < 0) {
         slice_close(&s);
         return slice_fail(&s, r, "%s",
-                          r == -ENOMEM    ? "no memory"
+                          r == -ENOMEM    ? "too little memory: free some"
                           : r == -EIO     ? s.error.text
                           : config->flags ? "libOpenCL.so.1 cannot be opened: install an OpenCL "
                                             "loader, such as the package ocl-icd-libopencl1"

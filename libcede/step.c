@@ -124,7 +124,6 @@ static int step_set_up(struct cede_step_loop *l)
 static bool step_valid(const struct cede_step_config *c)
 {
     struct cede_future_statistics s = {0};
-    bool gpu = !(c->flags & CEDE_STEP_NO_GPU);
     return SIZED(c->size, *c) &&
            SETTINGS(FLAGS(c, CEDE_STEP_NO_GPU | CEDE_STEP_SPIN),
                     SETTING(c, depth, 1, CEDE_STEP_DEPTH_MAX),
@@ -133,11 +132,15 @@ static bool step_valid(const struct cede_step_config *c)
            IS(c->schedule && c->launch && c->finish,
               "schedule, launch or finish is NULL: give all three") &&
            IS(!c->queue == !c->joined, "of queue and joined one is NULL: give both, or none") &&
+           SETTINGS(SETTING(c, device, 0, c->queue ? c->queue->config.devices - 1 : 0)) &&
+           IS(!c->queue || !c->queue->config.pool, "queue has a pool, of which each request would "
+                                                   "have a lease until it leaves: open the "
+                                                   "queue without") &&
            (!c->futures ||
             (cede_future_get_statistics(c->futures, &s, sizeof(s)) == 0 &&
              IS(s.slots >= c->batch, "the map has %u slots: give one with at least `batch`, %u",
                 s.slots, c->batch) &&
-             IS(cede_future_on_gpu(c->futures) == gpu,
+             IS(cede_future_on_gpu(c->futures) == !(c->flags & CEDE_STEP_NO_GPU),
                 "of map and loop one is on the GPU: open both with CEDE_..._NO_GPU, or none")));
 }
 
@@ -243,7 +246,7 @@ CEDE_API int cede_step_add(struct cede_step_loop *l, uint64_t id, int64_t *symbo
     return SAY(l->scheduling ? cede_order_add(l->order, id, symbol ? symbol : &unwanted) : -EPERM,
                {-EPERM, "only `schedule` may add requests: call it there"},
                {-EALREADY, "the request is in this step: add it once"},
-               {-ENOENT, "no request of this id has joined, or it has left"},
+               {-ENOENT, "no request of this id has joined, or it has left: leave it out"},
                {-ENOSPC, "`batch` requests are in this step: leave the others to the next"});
 }
 
@@ -384,7 +387,8 @@ static int step_begin(struct cede_step_loop *l)
     r = l->config.schedule(l->config.arg, s);
     uint64_t schedule_ns = cede_clock_now_ns() - from;
     if (r < 0)
-        cede_fail(r, "`schedule` returned %d: %s", r, cede_errno_words(r));
+        r = cede_fail(cede_returned_no_stop(r), "`schedule` returned %d: %s", r,
+                      cede_errno_words(r));
 
     pthread_mutex_lock(&l->lock);
     l->scheduling = false;
@@ -492,7 +496,9 @@ static int step_finish(struct cede_step_loop *l)
     l->exposed_ns += gap;
     l->last_ns = empty ? l->last_ns + finish_ns : 0;
     pthread_mutex_unlock(&l->lock);
-    return r ? cede_fail(cede_returned(r), "`finish` returned %d: %s", r, cede_errno_words(r)) : 0;
+    return r ? cede_fail(cede_returned_no_stop(r), "`finish` returned %d: %s", r,
+                         cede_errno_words(r))
+             : 0;
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -520,10 +526,11 @@ static int step_finish_some(struct cede_step_loop *l, bool launched)
 
 static int step_turn(struct cede_step_loop *l)
 {
-    bool stopped = cede_scope_cancelled(l->config.scope) || owner_stopped(cede_owner_here());
+    const struct lease_owner *here = cede_owner_here();
+    int stopped = cede_scope_stopped(l->config.scope) ?: owner_stopped(here);
     int r = l->config.queue && !stopped ? step_take(l) : 0;
-    if (r == -ECANCELED || r == -ETIMEDOUT)
-        stopped = true;
+    if (r == -ECANCELED)
+        stopped = owner_stopped(here) ?: r;
     else if (r && r != -ESHUTDOWN)
         return r;
     pthread_mutex_lock(&l->lock);
@@ -531,21 +538,17 @@ static int step_turn(struct cede_step_loop *l)
     pthread_mutex_unlock(&l->lock);
     step_tell_left(l);
     r = stopped ? 0 : step_begin(l);
-    if (r < 0)
-        return r;
-    bool done = r > 0;
-    r = step_finish_some(l, done);
-    if (r < 0)
-        return r;
-    done |= r > 0;
-    if (!done) {
-        pthread_mutex_lock(&l->lock);
-        l->exposed_ns += l->last_ns;
-        l->last_ns = 0;
-        l->going = false;
-        pthread_mutex_unlock(&l->lock);
-    }
-    return done ? 1 : stopped ? -ECANCELED : 0;
+    int finished = r < 0 ? r : step_finish_some(l, r);
+    if (r || finished)
+        return finished < 0 ? finished : 1;
+    pthread_mutex_lock(&l->lock);
+    l->exposed_ns += l->last_ns;
+    l->last_ns = 0;
+    l->going = false;
+    pthread_mutex_unlock(&l->lock);
+    return stopped ? cede_fail(-ECANCELED, "%s, and all steps have ended: return",
+                               cede_stopped_text(stopped))
+                   : 0;
 }
 
 static int step_once(struct cede_step_loop *l)
@@ -557,8 +560,7 @@ static int step_once(struct cede_step_loop *l)
     r = step_turn(l);
     HOLD(&l->lock);
     l->inside = false;
-    return SAY(r, {-ECANCELED, "the scope has ended, and so have all steps: return"},
-               {-ENOBUFS, "others hold the map's slots: release some, or open a larger map"});
+    return SAY(r, {-ENOBUFS, "others hold the map's slots: release some, or open a larger map"});
 }
 
 CEDE_API int cede_step_once(struct cede_step_loop *l)

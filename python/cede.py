@@ -694,9 +694,7 @@ class Pool(Counted):
     def acquire(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, **shape):
         """For `with` alone, which waits: `with pool.acquire(...) as lease:`. Raises TimeoutError; BlockingIOError with a
         timeout of 0; in a task of a cede_scope.Scope OSError ECANCELED as soon as that has ended."""
-        if only and device < 0:
-            raise ValueError(f"cede_acquire: device is {device}: only=True is for one device")
-        return _Block(self._acquire, device | 0x10000 if only else device, kernel, _fill(_Shape(), "a lease", shape),
+        return _Block(self._acquire, device + 0x10000 if only else device, kernel, _fill(_Shape(), "a lease", shape),
                       timeout_us)
 
     def lease(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, stream=None, **shape):

@@ -90,8 +90,8 @@ class Memory(cede.Counted):
     def _call(self, name, *args, but=()):
         try:
             return super()._call(name, *args, but=but)
-        except MemoryError:
-            raise MemoryError(f"cede_memory_{name}: {self.text()}") from None
+        except MemoryError as e:
+            raise MemoryError(f"{e}; {self.text()}") from None
 
     def can_allocate(self, bytes):
         """Whether there is room for so much now."""

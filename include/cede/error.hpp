@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <cstdint>
 #include <exception>
 #include <new>
@@ -28,7 +27,7 @@ inline constexpr int any_device = -1;
 /* An argument for this device and no other; a plain number is a preference. */
 constexpr int only_device(int device)
 {
-    return device < 0 || device > 0xffff ? INT_MIN : device | 0x10000;
+    return CEDE_ONLY_DEVICE(device);
 }
 /* How long a call may wait: 0 or more, or one of these; see cede_timeout. */
 inline constexpr microseconds timeout_now{CEDE_TIMEOUT_NOW};

@@ -102,8 +102,7 @@ class memory
     reservation reserve(std::uint64_t bytes, microseconds timeout = timeout_default)
     {
         reservation r;
-        check(::cede_memory_reserve(m_.get(), bytes, timeout.count(), &r.raw_),
-              "cede_memory_reserve");
+        check(::cede_memory_reserve(m_.get(), bytes, timeout.count(), &r.raw_));
         return r;
     }
     [[nodiscard]] std::optional<reservation> try_reserve(std::uint64_t bytes,
@@ -118,7 +117,7 @@ class memory
     allocation allocate(std::uint64_t bytes, microseconds timeout = timeout_default)
     {
         allocation a;
-        check(take(nullptr, bytes, timeout, a), "cede_memory_allocate");
+        check(take(nullptr, bytes, timeout, a));
         return a;
     }
     [[nodiscard]] std::optional<allocation> try_allocate(std::uint64_t bytes,
@@ -134,7 +133,7 @@ class memory
     allocation allocate(const reservation &from, std::uint64_t bytes)
     {
         allocation a;
-        check(take(from.handle(), bytes, timeout_now, a), "cede_memory_allocate");
+        check(take(from.handle(), bytes, timeout_now, a));
         return a;
     }
     /* Waits for room and for a lease of the pool: see cede_memory_acquire(). Ranges of managed
@@ -144,7 +143,7 @@ class memory
                          microseconds timeout = timeout_default)
     {
         memory_lease l;
-        check(take(p, kernel, s, ranges, timeout, l), "cede_memory_acquire");
+        check(take(p, kernel, s, ranges, timeout, l));
         return l;
     }
     [[nodiscard]] std::optional<memory_lease>
@@ -202,10 +201,11 @@ class memory
         out.raw_.of = m_.get();
         return ::cede_memory_allocate(m_.get(), from, bytes, timeout.count(), &out.raw_.opaque[0]);
     }
-    void check(int r, const char *call) const
+    void check(int r) const
     {
+        const std::string why = r == -ENOMEM ? ::cede_error_text() : "";
         if (r == -ENOMEM)
-            throw error(r, std::string(call) + ": " + text());
+            throw error(r, why + "; " + text());
         detail::check(r);
     }
     std::unique_ptr<::cede_memory, detail::closer<::cede_memory, ::cede_memory_close>> m_;

@@ -84,7 +84,7 @@ int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned batch_ma
 int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
                          const struct cede_shape *shape);
 
-/* Device d, counted from 0 as everywhere; other numbers are refused. */
+/* Device d, counted from 0 as everywhere, or CEDE_ANY_DEVICE; other numbers are refused. */
 #define CEDE_PREFER_DEVICE(d) ((d) | 0x20000)
 
 struct cede_queue_request {

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#include "libcede/error.h"
+#include "base/util.h"
 
 #define BATCH_MAX    (1U << 30)
 #define EVICTION_MAX 10U /* more double nothing any more */
@@ -155,6 +155,5 @@ CEDE_API const char *cede_graph_text(enum cede_graph_reason reason)
             "the driver makes no executable graph of the step: see cuda_error for its reason",
         [CEDE_GRAPH_OTHER] = "the driver refused the capture: see cuda_error for its reason",
     };
-    unsigned i = (unsigned)reason;
-    return i < sizeof(texts) / sizeof(*texts) ? texts[i] : "unknown reason";
+    return (unsigned)reason < ARRAY_SIZE(texts) ? texts[reason] : "unknown reason";
 }

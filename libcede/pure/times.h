@@ -9,10 +9,9 @@
 #include "base/util.h"
 #include "cede/cede.h"
 
-#define FAR_NS (1ULL << 62) /* later than this is never: sums of such times do not overflow */
-#define FAR_US (FAR_NS / NSEC_PER_USEC)
-/* The longest time that a setting may have. */
-#define MOST_US ((double)FAR_NS / NSEC_PER_USEC - 1)
+#define FAR_NS  (1ULL << 62) /* later than this is never: sums of such times do not overflow */
+#define FAR_US  (FAR_NS / NSEC_PER_USEC)
+#define MOST_US (FAR_US - 1) /* of a setting */
 
 static inline uint64_t saturating_add(uint64_t a, uint64_t b)
 {
@@ -28,11 +27,6 @@ static inline uint64_t saturating_sub(uint64_t a, uint64_t b)
 static inline uint64_t time_after(uint64_t now_ns, uint64_t n, uint64_t unit_ns)
 {
     return n < FAR_NS / unit_ns ? now_ns + n * unit_ns : TIME_NEVER;
-}
-
-static inline bool timeout_valid(cede_timeout t)
-{
-    return t >= 0 || t == CEDE_TIMEOUT_DEFAULT;
 }
 
 /* When a valid time-out ends that begins now. default_us: what the default stands for, at least 0.

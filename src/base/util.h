@@ -16,6 +16,9 @@
 #define NSEC_PER_MSEC 1000000ULL
 #define NSEC_PER_SEC  1000000000ULL
 
+#define CEDE_API                                                                                   \
+    __attribute__((visibility("default"))) /* exported by a library; others are hidden */
+
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 
 /* An error message: one sentence on what went wrong, on what, and what to do, without a newline.

@@ -270,12 +270,18 @@ static int in_step(void *arg, struct cede_step *step)
     return 0;
 }
 
+static void in_joined(void *arg, const struct cede_queue_batch *taken, uint64_t id)
+{
+}
+
 TEST(loops)
 {
     typedef struct cede_step_config config;
     struct cede_step_config c;
     struct cede_step_statistics s;
     struct cede_futures *f = open_map(4);
+    struct cede_pool *p = open_one();
+    struct cede_queue *q = OPEN(queue, .devices = 1), *with_leases = OPEN(queue, .pool = p);
     uint64_t id;
     NO_TEXT(cede_step_defaults, &c);
     ROW(-EINVAL, cede_step_open, NULL, &loop);
@@ -289,7 +295,14 @@ TEST(loops)
     ROW(-EINVAL, cede_step_open, &c, NULL);
     REFUSED(c, ROW(-EINVAL, cede_step_open, &bad, &loop), BAD(size, 0), BAD(flags, UINT_MAX),
             BAD(depth, 0, UINT_MAX), BAD(batch, 0, 5, UINT_MAX), BAD(requests, 0, UINT_MAX),
-            BAD(schedule, NULL), BAD(launch, NULL), BAD(finish, NULL));
+            BAD(schedule, NULL), BAD(launch, NULL), BAD(finish, NULL), BAD(device, 1, -1),
+            BAD(queue, q));
+    c.joined = in_joined;
+    c.queue = q;
+    REFUSED(c, ROW(-EINVAL, cede_step_open, &bad, &loop), BAD(device, 1), BAD(joined, NULL),
+            BAD(queue, NULL, with_leases));
+    c.queue = NULL;
+    c.joined = NULL;
     c.requests = 1;
     ROW(0, cede_step_open, &c, &loop);
     ROWS(cede_step_join, (-EINVAL, NULL, NULL, NULL, 0, &id), (-EINVAL, loop, NULL, NULL, -1, &id),
@@ -302,12 +315,17 @@ TEST(loops)
     schedule_result = -ENXIO;
     ROW(-ENXIO, cede_step_once, loop);
     ROW(-ENXIO, cede_step_run, loop);
+    schedule_result = -ECANCELED; /* as if its scope had ended */
+    ROW(-EIO, cede_step_once, loop);
     schedule_result = 0;
     ROW(0, cede_step_once, loop);
     ROW(-EINVAL, cede_step_get_statistics, NULL, &s, sizeof(s));
     SIZES(cede_step_get_statistics, &s, loop);
     assert_string_equal(s.error, "");
     ROWS(cede_step_close, (0, NULL), (0, loop));
+    cede_queue_close(q);
+    cede_queue_close(with_leases);
+    ROW(0, cede_pool_close, p);
     cede_future_close(f);
 }
 

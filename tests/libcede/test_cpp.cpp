@@ -4,6 +4,7 @@
 #include "cede/cede.hpp"
 
 #include <atomic>
+#include <climits>
 #include <ios>
 #include <string>
 #include <thread>
@@ -133,8 +134,13 @@ static void memory_is_given_back()
             cede::reservation r = m.reserve(800, 0us);
             CHECK(r && r.bytes() == 800 && m.statistics().promised_bytes == 800);
             CHECK(!m.try_reserve(200) && m.pressure() == CEDE_PRESSURE_HIGH);
-            fails(std::errc::not_enough_memory, "cede_memory_reserve: GPU 0: there is room for",
-                  [&] { m.reserve(200, 0us); });
+            fails(std::errc::not_enough_memory,
+                  "cede_memory_reserve: no room for 200 bytes, but for 100 bytes: ", [&] {
+                      m.reserve(200, 0us);
+                  });
+            fails(std::errc::not_enough_memory,
+                  "never room for 2.00 KiB: ask for at most 900 bytes; GPU 0: there is ",
+                  [&] { m.reserve(2048, 0us); });
             cede::reservation moved = std::move(r);
             CHECK(!r && moved);
             throw 1;
@@ -163,7 +169,7 @@ static void a_lease_has_its_memory()
         cede::memory_lease l = m.acquire(p, nullptr, large, {{4096, 50, CEDE_RANGE_READ_MOSTLY}});
         CHECK(l.lease.stream() && l.room.bytes() == 800 && held(p) == 1);
         CHECK(m.statistics().promised_bytes == 800 && m.statistics().skipped_ranges == 1);
-        fails(std::errc::not_enough_memory, "cede_memory_acquire: GPU 0: there is room for",
+        fails(std::errc::not_enough_memory, "cede_memory_acquire: no room for 800 bytes, ",
               [&] { m.acquire(p, nullptr, large, {}, 0us); });
         CHECK(!m.try_acquire(p, nullptr, small, {}, 0us, &why));
         CHECK(why == std::errc::resource_unavailable_try_again);
@@ -228,7 +234,7 @@ static void errors_say_what_was_wrong()
     many.devices = 3;
     none.size = 7;
     std::error_code why;
-    fails(std::errc::no_such_device, "there are 2 GPUs", [&] { cede::pool p(many); });
+    fails(std::errc::no_such_device, "devices is 3: give 0 to 2, ", [&] { cede::pool p(many); });
     CHECK(!cede::pool::try_open(none, &why) && why == std::errc::invalid_argument);
     auto p = cede::pool::try_open(small_pool(2), &why);
     CHECK(p && !why);

@@ -404,7 +404,7 @@ static void what_functions_of_the_loop_throw_comes_out()
     cede::scope over(0);
     doubling d(1, &over);
     over.cancel();
-    fails(std::errc::operation_canceled, "the scope has ended", [&] { d.loop->run(); });
+    fails(std::errc::operation_canceled, "the scope is cancelled, ", [&] { d.loop->run(); });
 
     cede::step_config c = loop_config();
     cede::step_loop<int> *self = nullptr;

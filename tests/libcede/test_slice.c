@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "cede/slice.h"
 #include "fixture.h"
+#include "libcede/owner.h"
 #include "timers.h"
 
 /* ---- the clock, the GPU, the daemon and the scope -------------------------------------------- */
@@ -19,9 +20,9 @@ void cede_clock_sleep_ns(uint64_t ns)
     timers.now_ns += ns;
 }
 
-int cede_scope_cancelled(const struct cede_scope *s)
+int cede_scope_stopped(const struct cede_scope *s)
 {
-    return s && gpu.cancelled;
+    return s && gpu.cancelled ? -ETIMEDOUT : 0;
 }
 
 int cede_wanted(struct cede *c)
@@ -56,7 +57,7 @@ static int launch(void *arg, uint64_t first, uint64_t count, void *stream)
 {
     struct program *p = arg;
     if (p->fail_launch && --p->fail_launch == 0)
-        return -ENOEXEC;
+        return -EAGAIN;               /* as if a job of a higher class waited */
     assert_int_equal(first, p->next); /* each once, in order */
     assert_true(count > 0);
     assert_true(p->no_gpu ? stream == NULL : stream == &timers);
@@ -139,9 +140,9 @@ TEST(stops)
         int result;
         const char *text;
     } rows[REASONS] = {{-ETIMEDOUT, "time-out"},
-                       {-ECANCELED, "scope"},
+                       {-ECANCELED, "the scope's time-out has passed: "},
                        {-EAGAIN, "higher class"},
-                       {-ENOEXEC, "from "},
+                       {-EIO, "`launch` returned -11 for "},
                        {-ENOSPC, "`save` returned "}};
     for (unsigned i = 0; i < REASONS; i++) {
         struct program p = {.each_ns = 100, .launch_ns = 5000};
