@@ -25,9 +25,12 @@ import numbers
 import os
 import re
 import threading
+import warnings
 
 LATENCY, NORMAL, BATCH = -1, 0, 1
 TIMEOUT_NOW, TIMEOUT_DEFAULT, TIMEOUT_FOREVER = 0, -2**63, 2**63 - 1  # cede_timeout, in microseconds
+# Profile.limit: what keeps more blocks of a kernel off a multiprocessor.
+LIMIT_UNKNOWN, LIMIT_THREADS, LIMIT_REGISTERS, LIMIT_SHARED, LIMIT_BLOCKS = range(5)
 JOB = ctypes.c_size_t(-1).value  # all streams; else a stream of PyTorch, or a handle
 
 
@@ -354,26 +357,22 @@ def _function(value, what):
 _Request = _struct("Q8 opaque")
 
 
-class Request:
-    """One request, as a context manager. It ends with its block, however the block ends."""
+class Request(Given):
+    """One request. It ends with its block, however the block ends."""
 
-    def __init__(self, client, *args):
-        self._handle, self._args, self._raw = client._h if _lib else None, args, _Request()
-
-    def __enter__(self):
-        if self._handle:
-            _call("request_begin", self._handle, ctypes.byref(self._raw), *self._args)
-        return self
+    def __init__(self, handle, *args):
+        self._raw = _Request()
+        if handle:
+            _call("request_begin", handle, ctypes.byref(self._raw), *args)
+        self._of = handle
 
     def queued(self):
         """The request's first GPU work has been queued; see Client.lead_cuda()."""
-        if self._handle:
-            _lib.cede_request_queued(self._handle, ctypes.byref(self._raw))
+        if self._of:
+            _lib.cede_request_queued(self._of, ctypes.byref(self._raw))
 
-    def __exit__(self, *_):
-        if self._handle:
-            _lib.cede_request_end(self._handle, ctypes.byref(self._raw))
-        return False
+    def _back(self, handle):
+        _lib.cede_request_end(handle, ctypes.byref(self._raw))
 
 
 class Client(Counted):
@@ -414,7 +413,10 @@ class Client(Counted):
     def request(self, queued_in_us=0, deadline_us=0, stream=JOB):
         """For `with` alone: `with client.request(...):` around the work of one request. queued_in_us: until its first
         work on the GPU is queued."""
-        return Request(self, _stream_handle(stream), queued_in_us, deadline_us)
+        return _Block(self._request, _stream_handle(stream), queued_in_us, deadline_us, TIMEOUT_NOW)
+
+    def _request(self, *args):
+        return Request(self._h if _lib else None, *args[:-1])
 
     def lead_cuda(self, keep_us=0):
         """Lets the GPU switch to this program while a request prepares. To be called with the CUDA context
@@ -551,7 +553,7 @@ class PoolStatistics(Figures):
 
 
 class Profile(Figures):
-    """What a kernel takes; cede_acquire(3) describes it. limit: 1 threads, 2 registers, 3 shared memory, 4 blocks."""
+    """What a kernel takes; cede_acquire(3) describes it. limit: LIMIT_THREADS and so on."""
     _fields_ = _fields("d occupancy I registers shared_bytes blocks_per_sm sms limit reserved")
 
 
@@ -563,15 +565,21 @@ _declare(None, pool_defaults="*")
 
 class _Block:
     """What is taken for the time of a block, `with` or `async with`. The last of args is a timeout."""
+    _entered = False
 
     def __init__(self, take, *args):
         self._take, self._args = take, args
+
+    def __del__(self, warn=warnings.warn):
+        if not self._entered:  # as of a coroutine that was never awaited
+            warn("`with` is missing: acquire(), lease(), reserve() and request() take nothing before it", RuntimeWarning, 2)
 
     def _begin(self, given):
         self._given = given
         return given
 
     def __enter__(self):
+        self._entered = True
         return self._begin(self._take(*self._args))
 
     def __exit__(self, *_):
@@ -579,6 +587,7 @@ class _Block:
         return False
 
     async def __aenter__(self):
+        self._entered = True
         try:
             given = self._take(*self._args[:-1], TIMEOUT_NOW)
         except (BlockingIOError, MemoryError):
@@ -621,7 +630,7 @@ class _Streamed(_Block):
 
     def __init__(self, block, stream, pool):
         super().__init__(block._take, *block._args)
-        self._stream, self._pool = stream, pool
+        self._stream, self._pool, block._entered = stream, pool, True
 
     def _begin(self, given):
         self._block = _in_stream(given, self._stream, lambda event: self._ended(event, given.release))

@@ -46,6 +46,7 @@ cede._declare(None, queue_defaults="*", queue_shutdown="p", queue_close="p")
 cede._declare(ctypes.c_char_p, queue_text="i")
 
 Ticket = collections.namedtuple("Ticket", "id key")
+Ticket.__doc__ = "Of a request, for Queue.cancel(). id: libcede's, as in C. key: the Queue's, under which it keeps the item."
 
 
 class Refused(OSError):

@@ -158,8 +158,8 @@ class Loop(cede.Counted):
     request and a reason when no step has it any more. Requests are objects that can be keys of a dict. stream: one of
     PyTorch, cede.CURRENT, or a handle; without it the loop makes one. scope: a cede_scope.Scope; once it is cancelled,
     no step is scheduled, and once() raises OSError ECANCELED. queue: a cede_queue.Queue, of whose `device` the loop takes
-    its requests, in place of join(); joined(request, batch) is called before the first step that may have one, and
-    batch.room_bytes is kept until it has left."""
+    its requests, in place of join(); joined(request, batch), which has to be given then, is called before the first step
+    that may have one, and batch.room_bytes is kept until it has left. That queue has no pool."""
 
     _prefix, _Config, _Statistics = "step_", _Config, Statistics
     _own = ("stream", "futures", "scope", "queue", "arg", "schedule", "launch", "finish", "left", "joined")
@@ -178,10 +178,8 @@ class Loop(cede.Counted):
         uses = (cede._of(scope, cede_scope.Scope, "scope"), cede._of(futures, Futures, "futures"),
                 cede._of(queue, cede_queue.Queue, "queue"))
         c.scope, c.futures, c.queue = uses
-        if queue:
-            c.joined = _JOINED(self._on_joined if joined is None else cede._function(joined, "joined") and self._on_joined)
-        elif joined:
-            raise ValueError("cede_step.Loop: joined is called for requests of a queue: give queue too")
+        if joined is not None:
+            c.joined = _JOINED(cede._function(joined, "joined") and self._on_joined)
         self._uses = scope, futures, queue  # are not forgotten before
         self._open("step_open", ctypes.byref(c), ..., uses=uses)
 
@@ -205,8 +203,7 @@ class Loop(cede.Counted):
         request = self._uses[2]._take(key)
         with self._lock:
             self._users[key], self._ids[request] = (request, None), number
-        if self._joined:
-            self._run("joined", self._joined, request, cede_queue.Batch(raw.contents, [request]))
+        self._run("joined", self._joined, request, cede_queue.Batch(raw.contents, [request]))
 
     def _on_left(self, _, key, reason):
         with self._lock:

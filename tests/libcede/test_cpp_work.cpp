@@ -481,13 +481,16 @@ static void a_loop_serves_a_queue()
             if (++gone == 5)
                 queue.shutdown();
         },
-        [](guest *a, std::uint64_t id, const cede_queue_batch &b) {
+        [&](guest *a, std::uint64_t id, const cede_queue_batch &b) {
             a->id = id;
             CHECK(b.n == 1);
+            if (a == all)
+                throw 7;
         });
     loop = &l;
     for (guest &a : all)
         queue.submit(&a);
+    throws(7, [&] { l.run(); });
     l.run();
     CHECK(gone == 5);
     for (const guest &a : all)

@@ -45,7 +45,7 @@ except ValueError:
     print("refused")
 c.close()
 try:
-    c.request()
+    c.request().__enter__()
     print("taken")
 except cede.Closed as e:
     print(e)

@@ -215,6 +215,13 @@ class BadInput(unittest.TestCase):
             with self.assertRaisesRegex((TypeError, ValueError), text):
                 call()
 
+    def test_without_with(self):
+        memory = OBJECTS["memory"][0]()
+        for call in (cede.Client().request, POOL.acquire, POOL.lease, lambda: memory.reserve(1), lambda: memory.acquire(POOL),
+                     lambda: memory.lease(POOL)):
+            with self.assertWarnsRegex(RuntimeWarning, "`with` is missing"):
+                call()
+
     def each_is_closed(self, objects, text):
         for name, o in objects.items():
             for number, (_, call, args) in enumerate(calls(name)):

@@ -190,12 +190,14 @@ class Numbers(unittest.TestCase):
         self.assertEqual({len(tokens) for tokens in found.values()}, {3})
         self.assertEqual((sorted(left), rooms, memory.statistics().promised_bytes), ([("a", 0), ("b", 0)], {}, 0))
         self.assertEqual((queue.statistics().ended, queue.statistics().failed), (2, 0))
-        with cede_step.Loop(schedule, launch, finish, queue=cede_queue.Queue(), gpu=False) as loop:
+        with cede_step.Loop(schedule, launch, finish, queue=cede_queue.Queue(), joined=joined, gpu=False) as loop:
             loop._uses[2].submit([1])
             with self.assertRaisesRegex(TypeError, "unhashable"):
                 loop.once()
-        with self.assertRaisesRegex(ValueError, "give queue too"):
-            cede_step.Loop(schedule, launch, finish, joined=joined, gpu=False)
+        for wrong, text in (({"joined": joined}, "joined one is NULL: give both"), ({"queue": queue}, "joined one is NULL: give both"),
+                            ({"device": 1}, "device is 1: give 0 to 0")):
+            with self.assertRaisesRegex(ValueError, text):
+                cede_step.Loop(schedule, launch, finish, gpu=False, **wrong)
 
 
 unittest.main()
