@@ -234,7 +234,7 @@ static void memory_in_child(void)
 static bool memory_config_valid(const struct cede_memory_config *c)
 {
     return SIZED(c->size, *c) &&
-           SETTINGS(FLAGS(c, CEDE_MEMORY_NO_GPU), SETTING(c, device, 0, INT_MAX),
+           SETTINGS(FLAGS(c, CEDE_MEMORY_NO_GPU), SETTING(c, device, 0, INT_MAX / 2),
                     SETTING(c, capacity, 1, ROOMS_CAPACITY_MAX),
                     SETTING(c, polling_us, 1, UINT64_MAX),
                     SETTING(c, reserve_fraction, 0, 0.999999), SETTING(c, high, 1e-4, 1),

@@ -337,9 +337,11 @@ static void say_error(const struct engine *e, int r)
 {
     struct cede_step_statistics s = {.error = ""};
     struct cede_graph_statistics g = {.error = ""};
+    char text[512];
+    snprintf(text, sizeof(text), "%s", *cede_error_text() ? cede_error_text() : strerror(-r));
     cede_step_get_statistics(e->loop, &s, sizeof(s));
     cede_graph_get_statistics(e->graphs, &g, sizeof(g));
-    fprintf(stderr, "decode: %s: %s. %s. %s\n", e->mode->name, strerror(-r), s.error, g.error);
+    fprintf(stderr, "decode: %s: %s. %s. %s\n", e->mode->name, text, s.error, g.error);
 }
 
 /* A library loads its kernels when they are first used, which cannot be captured. */

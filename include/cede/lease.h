@@ -131,7 +131,7 @@ struct cede_lease {
 
 #define CEDE_ANY_DEVICE (-1)
 /* d, from 0, and no other, so -1 is refused; plain d is a preference */
-#define CEDE_ONLY_DEVICE(d) ((int)((unsigned)(d) + 0x10000U))
+#define CEDE_ONLY_DEVICE(d) ((d) + 0x10000)
 
 /* Waits for at most timeout_us for room on a GPU. kernel: a registered name, or NULL for one that
  * is not known. The caller then makes the device's primary context current, puts its work into

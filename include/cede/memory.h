@@ -81,9 +81,9 @@ struct cede_reservation {
 };
 
 /* Waits for room for at most timeout_us, in order of arrival. *out is written on success only.
- * -ENOMEM: there was no room in time, or there never can be: cede_memory_text() says how much there
- * is and which processes have it. -ECANCELED: the scope of the calling task has ended
- * (cede/scope.h). -EINVAL: 0 bytes, no such time-out, or out is NULL. -ENOSPC: `capacity` is
+ * -ENOMEM: there was no room in time, or there never can be, as the text says; cede_memory_text()
+ * says how much there is and which processes have it. -ECANCELED: the scope of the calling task has
+ * ended (cede/scope.h). -EINVAL: 0 bytes, no such time-out, or out is NULL. -ENOSPC: `capacity` is
  * reached. -ESHUTDOWN: not open, or closed meanwhile. */
 int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, cede_timeout timeout_us,
                         struct cede_reservation *out);

@@ -132,7 +132,7 @@ struct cede_queue_batch {
     int urgent;    /* 1: the slack of one of them is below urgent_us */
     uint64_t expected_us;  /* estimated run time */
     cede_timeout retry_us; /* with -EAGAIN and -ETIMEDOUT: when to ask again, from now, if none is
-                              submitted */
+                              submitted; CEDE_TIMEOUT_FOREVER: not before that, or a batch's end */
     uint64_t ticket[CEDE_QUEUE_BATCH_MAX]; /* the first n are set */
     void *user[CEDE_QUEUE_BATCH_MAX];
     /* With a pool, with memory; else all 0. cede_queue_done() releases both. */

@@ -77,11 +77,11 @@ struct cede_slice_progress {
  * the queued slices (depth * target_us), and saves what is not saved. 0: all is done, and saved.
  * -EAGAIN: a job of a higher class has waited (cede_wanted()) for longer than patience_us.
  * -ECANCELED: the scope, or that of the calling task, has ended. -ETIMEDOUT: timeout_us has passed.
- * Errors that `launch` or `save` returned. After all of these another call goes on from there.
- * -EINVAL: a setting out of range, or `launch` is missing. -EIO that is not `launch`'s or `save`'s:
- * the driver refused or a slice failed; the GPU's state is lost and not saved, and a new process
- * has to go on from the latest checkpoint. -ENOMEM. -ENOSYS: no CUDA, no current context, or no
- * OpenCL. */
+ * Errors that `launch` or `save` returned; in place of these three -EIO. After all of these another
+ * call goes on from there. -EINVAL: a setting out of range, or `launch` is missing. -EIO that is
+ * not `launch`'s or `save`'s: the driver refused or a slice failed; the GPU's state is lost and not
+ * saved, and a new process has to go on from the latest checkpoint. -ENOMEM. -ENOSYS: no CUDA, no
+ * current context, or no OpenCL. */
 int cede_slice_run(const struct cede_slice_config *config, struct cede_slice_progress *progress);
 
 /* ---- a checkpoint in a file ------------------------------------------------------------------ */

@@ -81,8 +81,9 @@ struct cede_step_config {
                                      The scope whose task calls cede_step_once() counts anyway */
     struct cede_queue *queue; /* NULL; else the loop takes its requests from it, as `requests` and
                                  the queue's `batches` allow, cede_step_join() returns -EINVAL, and
-                                 `joined` has to be given */
-    int device;               /* 0: of the queue's, whose requests it takes */
+                                 `joined` has to be given. It has no pool, of which each request
+                                 would have a lease until it leaves */
+    int device;               /* 0: of the queue's, whose requests it takes; 0 without one */
     void *arg;                /* for the functions below */
 
     /* Fills in a step: step->batch, and its requests by cede_step_add(). 1: the step is to be
