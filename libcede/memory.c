@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <search.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,42 +63,20 @@ static struct size_text size_text(uint64_t bytes)
     return t;
 }
 
-__attribute__((format(printf, 4, 5))) static void memory_add(char *text, size_t size, size_t *at,
-                                                             const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = *at < size ? vsnprintf(text + *at, size - *at, format, args) : 0;
-    va_end(args);
-    *at += n > 0 ? (size_t)n : 0;
-}
-
-static void memory_describe(const struct cede_memory *m, char *text, size_t size, size_t *at)
-{
-    const struct cede_memory_statistics *s = m->s;
-    memory_add(
-        text, size, at,
-        "GPU %d: there is room for %s of %s: %s are free, %s of them are the reserve and %s are "
-        "promised; %u threads wait; this process allocated %s here",
-        m->config.device, size_text(s->available_bytes).s, size_text(s->total_bytes).s,
-        size_text(s->free_bytes).s, size_text(s->reserve_bytes).s, size_text(s->promised_bytes).s,
-        s->waiting, size_text(s->allocated_bytes).s);
-}
-
 /* A failure in words; see error.h. With the lock held. */
 static int memory_say(const struct cede_memory *m, int r, uint64_t bytes)
 {
     if (r == -ESHUTDOWN && !m->open)
         return memory_closed();
-    if (r == -ENOMEM && bytes) {
-        const uint64_t most = m->s->total_bytes - m->s->reserve_bytes;
-        return bytes > most ? cede_fail(r, "there is never room for %s: ask for at most %s",
-                                        size_text(bytes).s, size_text(most).s)
-                            : cede_fail(r,
-                                        "no room for %s, but for %s: free some, or wait longer; "
-                                        "cede_memory_text() says which programs have it",
-                                        size_text(bytes).s, size_text(m->s->available_bytes).s);
-    }
+    const uint64_t most = m->open ? m->s->total_bytes - m->s->reserve_bytes : 0;
+    if (r == -ENOMEM && bytes > most)
+        return cede_fail(r, "there is never room for %s: ask for at most %s", size_text(bytes).s,
+                         size_text(most).s);
+    if (r == -ENOMEM && bytes)
+        return cede_fail(r,
+                         "no room for %s (there is %s, and %u other threads wait): free some, or "
+                         "wait longer; cede_memory_text() says which programs have it",
+                         size_text(bytes).s, size_text(m->s->available_bytes).s, m->s->waiting);
     return SAY(r, {-ENOSPC, "there are `capacity` reservations and waits: release some"},
                {-ESTALE, "the reservation is not of this handle, or was released: release it once"},
                {-ENODEV, "the handle has no GPU: open one without CEDE_MEMORY_NO_GPU"},
@@ -399,7 +376,6 @@ CEDE_API int cede_memory_users(struct cede_memory *m, struct cede_memory_user *u
 CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
 {
     struct cede_memory_user v[USERS_MAX];
-    size_t at = 0;
     LONG_CALL(GIVEN(text) && IS(size, "size is 0: give that of the text"));
     ENTER(m);
     HELD(&m->lock);
@@ -407,15 +383,22 @@ CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
     int n = m->open ? memory_users(m, v) : 0;
     if (!m->open)
         return memory_closed();
-    memory_describe(m, text, size, &at);
-    for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
-        memory_add(text, size, &at, "%s%s (pid %d%s) has ", i ? ", " : "; ",
-                   v[i].name[0] ? v[i].name : "a process", v[i].pid,
-                   v[i].ours ? ", this process" : "");
-        if (v[i].bytes == UINT64_MAX)
-            memory_add(text, size, &at, "an unknown amount");
-        else
-            memory_add(text, size, &at, "%s", size_text(v[i].bytes).s);
-    }
+    FILE *f = fmemopen(text, size, "w");
+    if (!f)
+        return cede_no_memory();
+    const struct cede_memory_statistics *s = m->s;
+    fprintf(
+        f,
+        "GPU %d: there is room for %s of %s: %s are free, %s of them are the reserve and %s are "
+        "promised; %u threads wait; this process allocated %s here",
+        m->config.device, size_text(s->available_bytes).s, size_text(s->total_bytes).s,
+        size_text(s->free_bytes).s, size_text(s->reserve_bytes).s, size_text(s->promised_bytes).s,
+        s->waiting, size_text(s->allocated_bytes).s);
+    for (int i = 0; i < n && i < (int)USERS_MAX; i++)
+        fprintf(f, "%s%s (pid %d%s) has %s", i ? ", " : "; ",
+                v[i].name[0] ? v[i].name : "a process", v[i].pid, v[i].ours ? ", this process" : "",
+                v[i].bytes == UINT64_MAX ? "an unknown amount" : size_text(v[i].bytes).s);
+    fclose(f);
+    text[size - 1] = '\0'; /* where it is cut off */
     return 0;
 }

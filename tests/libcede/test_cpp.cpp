@@ -135,9 +135,8 @@ static void memory_is_given_back()
             CHECK(r && r.bytes() == 800 && m.statistics().promised_bytes == 800);
             CHECK(!m.try_reserve(200) && m.pressure() == CEDE_PRESSURE_HIGH);
             fails(std::errc::not_enough_memory,
-                  "cede_memory_reserve: no room for 200 bytes, but for 100 bytes: ", [&] {
-                      m.reserve(200, 0us);
-                  });
+                  "cede_memory_reserve: no room for 200 bytes (there is 100 bytes, ",
+                  [&] { m.reserve(200, 0us); });
             fails(std::errc::not_enough_memory,
                   "never room for 2.00 KiB: ask for at most 900 bytes; GPU 0: there is ",
                   [&] { m.reserve(2048, 0us); });
@@ -169,7 +168,7 @@ static void a_lease_has_its_memory()
         cede::memory_lease l = m.acquire(p, nullptr, large, {{4096, 50, CEDE_RANGE_READ_MOSTLY}});
         CHECK(l.lease.stream() && l.room.bytes() == 800 && held(p) == 1);
         CHECK(m.statistics().promised_bytes == 800 && m.statistics().skipped_ranges == 1);
-        fails(std::errc::not_enough_memory, "cede_memory_acquire: no room for 800 bytes, ",
+        fails(std::errc::not_enough_memory, "cede_memory_acquire: no room for 800 bytes (",
               [&] { m.acquire(p, nullptr, large, {}, 0us); });
         CHECK(!m.try_acquire(p, nullptr, small, {}, 0us, &why));
         CHECK(why == std::errc::resource_unavailable_try_again);

@@ -25,7 +25,7 @@ class Memory(unittest.TestCase):
             self.assertEqual(m.statistics().promised_bytes, 800)
             with self.assertRaises(MemoryError) as e, m.reserve(200, timeout_us=1000):
                 pass
-            self.assertRegex(str(e.exception), "^cede_memory_reserve: no room for 200 bytes, but for 100 bytes: .*; GPU 0: ")
+            self.assertRegex(str(e.exception), "^cede_memory_reserve: no room for 200 bytes .there is 100 bytes, .*; GPU 0: ")
             raise KeyError
         self.assertEqual((m.statistics().promised_bytes, m.statistics().timed_out), (0, 1))
 
