@@ -174,8 +174,7 @@ CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)
         return 0;
     int r = cede_lead_open((keep_us ? keep_us : LEAD_KEEP_US) * NSEC_PER_USEC, &l);
     if (r)
-        return SAY(r, {-ENOSYS, "there is no CUDA, or no context is current: create one first"},
-                   {-EIO, "the driver refused: see that its context works"});
+        return SAY(r, {-ENOSYS, NO_CUDA}, {-EIO, "the driver refused: see that its context works"});
     pthread_mutex_lock(&c->lock);
     bool again = c->lead != NULL;
     if (!again)

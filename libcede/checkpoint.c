@@ -32,9 +32,7 @@ struct checkpoint_head {
     uint64_t state_sum, head_sum; /* head_sum: of all that stands in front of it */
 };
 
-static int checkpoint_failed(struct cede_checkpoint *c, int code, const char *fmt, ...)
-    PRINTF_LIKE(3, 4);
-
+PRINTF_LIKE(3, 4)
 static int checkpoint_failed(struct cede_checkpoint *c, int code, const char *fmt, ...)
 {
     va_list args;

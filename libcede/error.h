@@ -69,17 +69,15 @@ static inline int cede_succeed(void)
 /* An errno value below 0 in words; what the program returns may be none. */
 const char *cede_errno_words(int r);
 /* What a function of the program returned: 0, or an errno value below 0. Above 0 may be a driver's
- * error. */
+ * error, and the calls that call such functions return the others for reasons of their own. */
 static inline int cede_returned(int r)
 {
-    return r > 0 || r <= -4096 ? -EIO : r;
+    const bool ours =
+        r == -EAGAIN || r == -EBUSY || r == -ECANCELED || r == -EDEADLK || r == -ETIMEDOUT;
+    return r > 0 || r <= -4096 || ours ? -EIO : r;
 }
 
-/* The same for a call that returns -EAGAIN, -ECANCELED and -ETIMEDOUT where nothing has failed. */
-static inline int cede_returned_no_stop(int r)
-{
-    return r == -EAGAIN || r == -ECANCELED || r == -ETIMEDOUT ? -EIO : cede_returned(r);
-}
+#define NO_CUDA "there is no CUDA, or no context is current: create one first"
 
 /* Returns r. If it is below 0 and has no text yet, the text is that of its row, else the errno
  * value's own. */

@@ -131,9 +131,7 @@ CEDE_API int cede_future_open(const struct cede_future_config *config, struct ce
         return cede_no_memory();
     int r = future_set_up(f, &c);
     if (r) {
-        SAY(r, {-EIO, f->error.text},
-            {-ENOSYS, "there is no CUDA, or no context is current: create one first, or set "
-                      "CEDE_FUTURE_NO_GPU"});
+        SAY(r, {-EIO, f->error.text}, {-ENOSYS, NO_CUDA ", or set CEDE_FUTURE_NO_GPU"});
         future_free(f);
         return r;
     }

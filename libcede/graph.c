@@ -259,7 +259,7 @@ static int graph_renew(struct cede_graph *g, unsigned i)
     int code = graph_attempts(g, i, &graph, &own, &reason);
     if (own) {
         graph_fail(g, GRAPH_FAILED_STEP, g->sizes[i], own);
-        return own < 0 ? own : -EIO;
+        return cede_returned(own);
     }
     if (code) {
         graph_refuse(g, i, reason, code);
@@ -434,7 +434,7 @@ static int graph_call_step(struct cede_graph *g, unsigned n)
     int r = g->step(g->arg, g->stream, n);
     if (r)
         graph_fail(g, GRAPH_FAILED_STEP, n, r);
-    return r > 0 ? -EIO : r;
+    return cede_returned(r);
 }
 
 /* For a bucket, or with -1 for a batch larger than all of them. */

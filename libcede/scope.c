@@ -115,14 +115,14 @@ static void scope_run_one(struct cede_scope *s)
 
     why = scope_stopped(&s->owner); /* a task that ends after the stop is not the first failure */
     const bool failed = !why && r;
-    if (failed) /* -EDEADLK says that a scope was not joined, so none that was may return it */
-        why = r == -EDEADLK ? -EIO : cede_returned(r);
+    if (failed)
+        why = cede_returned(r);
     pthread_mutex_lock(&s->lock);
     if (why) {
         if (failed && !s->result && r == cede_call_now.code)
             snprintf(s->said, sizeof(s->said), "%s", cede_error_text());
         else if (failed && !s->result)
-            snprintf(s->said, sizeof(s->said), "it returned %d: %s", r, cede_errno_words(why));
+            snprintf(s->said, sizeof(s->said), "it returned %d: %s", r, cede_errno_words(r));
         scope_stop_locked(s, why);
         pthread_mutex_unlock(&s->lock);
         scope_wake_all(); /* this task still counts as running, so the scope stays */

@@ -81,8 +81,8 @@ static struct slice *slice_at(struct slice_run *s, uint64_t number)
     return &s->ring[number % RING];
 }
 
-__attribute__((format(printf, 3, 4))) static int slice_fail(struct slice_run *s, int r,
-                                                            const char *format, ...)
+PRINTF_LIKE(3, 4)
+static int slice_fail(struct slice_run *s, int r, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -120,10 +120,9 @@ static int slice_launch(struct slice_run *s)
         return slice_driver_failed(s);
     int r = c->launch(c->arg, s->launched, now->count, s->stream);
     if (r)
-        return slice_fail(s, cede_returned_no_stop(r),
-                          "`launch` returned %d for %llu elements from %llu on: %s", r,
-                          (unsigned long long)now->count, (unsigned long long)s->launched,
-                          cede_errno_words(r));
+        return slice_fail(
+            s, cede_returned(r), "`launch` returned %d for %llu elements from %llu on: %s", r,
+            (unsigned long long)now->count, (unsigned long long)s->launched, cede_errno_words(r));
     if (slice_mark(s, now->mark[END]) < 0)
         return slice_driver_failed(s);
     s->launched += now->count;
@@ -211,8 +210,8 @@ static int slice_save(struct slice_run *s)
         return 0;
     int r = c->save(c->arg, p->done);
     if (r)
-        return slice_fail(s, cede_returned_no_stop(r), "`save` returned %d after %llu elements: %s",
-                          r, (unsigned long long)p->done, cede_errno_words(r));
+        return slice_fail(s, cede_returned(r), "`save` returned %d after %llu elements: %s", r,
+                          (unsigned long long)p->done, cede_errno_words(r));
     p->saved = p->done;
     s->saved_ns = cede_clock_now_ns();
     return 0;
@@ -311,8 +310,7 @@ static int slice_run(const struct cede_slice_config *config, struct cede_slice_p
                           : r == -EIO     ? s.error.text
                           : config->flags ? "libOpenCL.so.1 cannot be opened: install an OpenCL "
                                             "loader, such as the package ocl-icd-libopencl1"
-                                          : "there is no CUDA, or no context is current: create "
-                                            "one in this thread first, or set CEDE_SLICE_NO_GPU");
+                                          : NO_CUDA ", or set CEDE_SLICE_NO_GPU");
     }
     s.launched = progress->done;
     s.saved_ns = cede_clock_now_ns();

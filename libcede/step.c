@@ -116,9 +116,7 @@ static int step_set_up(struct cede_step_loop *l)
     l->stream = c->stream ? c->stream : l->own;
     for (unsigned i = 0; r == 0 && i <= c->depth; i++)
         r = step_set_up_lane(l, &l->lanes[i], &e);
-    return SAY(r, {-EIO, e.text},
-               {-ENOSYS, "there is no CUDA, or no context is current: create one first, or set "
-                         "CEDE_STEP_NO_GPU"});
+    return SAY(r, {-EIO, e.text}, {-ENOSYS, NO_CUDA ", or set CEDE_STEP_NO_GPU"});
 }
 
 static bool step_valid(const struct cede_step_config *c)
@@ -387,8 +385,7 @@ static int step_begin(struct cede_step_loop *l)
     r = l->config.schedule(l->config.arg, s);
     uint64_t schedule_ns = cede_clock_now_ns() - from;
     if (r < 0)
-        r = cede_fail(cede_returned_no_stop(r), "`schedule` returned %d: %s", r,
-                      cede_errno_words(r));
+        r = cede_fail(cede_returned(r), "`schedule` returned %d: %s", r, cede_errno_words(r));
 
     pthread_mutex_lock(&l->lock);
     l->scheduling = false;
@@ -496,9 +493,7 @@ static int step_finish(struct cede_step_loop *l)
     l->exposed_ns += gap;
     l->last_ns = empty ? l->last_ns + finish_ns : 0;
     pthread_mutex_unlock(&l->lock);
-    return r ? cede_fail(cede_returned_no_stop(r), "`finish` returned %d: %s", r,
-                         cede_errno_words(r))
-             : 0;
+    return r ? cede_fail(cede_returned(r), "`finish` returned %d: %s", r, cede_errno_words(r)) : 0;
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */

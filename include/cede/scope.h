@@ -25,7 +25,8 @@ extern "C" {
 struct cede_scope;
 
 /* A task returns 0, or anything else if it failed: a negative errno; all other values, such as a
- * CUresult, and -EDEADLK count as -EIO. */
+ * CUresult, and -EAGAIN, -EBUSY, -ECANCELED, -EDEADLK and -ETIMEDOUT, which say something else in
+ * cede_scope_join(), count as -EIO. */
 typedef int (*cede_task)(struct cede_scope *s, void *arg);
 
 #define CEDE_SCOPE_THREADS_MAX 1024

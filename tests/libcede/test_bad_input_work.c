@@ -186,8 +186,11 @@ TEST(graphs)
          (0, g, NULL, UINT_MAX, NULL));
     graph_result = -ENOSPC;
     ROW(-ENOSPC, cede_graph_launch, g, NULL, 1, NULL);
+    for (const int *r = (int[]){INT_MAX, INT_MIN, -EBUSY, -EAGAIN, 0}; *r; r++) {
+        graph_result = *r;
+        ROW(-EIO, cede_graph_launch, g, NULL, 1, NULL);
+    }
     graph_result = INT_MAX;
-    ROW(-EIO, cede_graph_launch, g, NULL, 1, NULL);
     ROWS(cede_graph_prepare, (-EINVAL, NULL, NULL, 1), (-EINVAL, g, NULL, UINT_MAX),
          (0, g, NULL, 0));
     ROWS(cede_graph_get_bucket, (-EINVAL, NULL, 1, &b, sizeof(b)), (-EINVAL, g, 0, &b, sizeof(b)),
