@@ -19,8 +19,6 @@
 
 #define CHECKPOINT_VERSION 1U
 
-#define MAY_WRITE "see that its directory is there and may be written"
-
 #define TRIES 100 /* to get PATH.new, while other processes rename it */
 
 /* The beginning of a file, in the machine's byte order; the state follows. Magic and version stay
@@ -40,6 +38,18 @@ static int checkpoint_failed(struct cede_checkpoint *c, int code, const char *fm
     vsnprintf(c->error, sizeof(c->error), fmt, args);
     va_end(args);
     return cede_fail(code, "%s", c->error);
+}
+
+/* What errno says of one of its two paths. */
+static int checkpoint_cannot(struct cede_checkpoint *c, const char *what, const char *path)
+{
+    return errno == ELOOP
+               ? checkpoint_failed(
+                     c, -ELOOP, "%s is a symbolic link: remove it, or give what it leads to", path)
+               : checkpoint_failed(c, -errno,
+                                   "cannot %s %s (%s): see that its directory is there, and that "
+                                   "this program may use it",
+                                   what, path, strerror(errno));
 }
 
 /* FNV-1a over words (Fowler, Noll, Vo), with a shift, without which the high bits of a word reach
@@ -107,14 +117,10 @@ static int checkpoint_look(struct cede_checkpoint *c)
 {
     struct stat st;
     if (lstat(c->path, &st) < 0)
-        return errno == ENOENT ? 0
-                               : checkpoint_failed(c, -errno, "cannot look at %s (%s): " MAY_WRITE,
-                                                   c->path, strerror(errno));
+        return errno == ENOENT ? 0 : checkpoint_cannot(c, "look at", c->path);
+    errno = ELOOP;
     if (S_ISLNK(st.st_mode))
-        return checkpoint_failed(c, -ELOOP,
-                                 "%s is a symbolic link: remove it, or give the path that it leads "
-                                 "to",
-                                 c->path);
+        return checkpoint_cannot(c, "replace", c->path);
     if (!S_ISREG(st.st_mode))
         return checkpoint_failed(c, -EEXIST, "%s is no file: give another path", c->path);
     return 0;
@@ -128,17 +134,12 @@ static int checkpoint_open_new(struct cede_checkpoint *c, const char *name)
         _cleanup_close_ int fd =
             open(name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
         if (fd < 0)
-            return checkpoint_failed(c, -errno,
-                                     errno == ELOOP ? "%s is a symbolic link (%s): remove it"
-                                                    : "cannot create %s (%s): " MAY_WRITE,
-                                     name, strerror(errno));
+            return checkpoint_cannot(c, "create", name);
         int locked = flock(fd, LOCK_EX | LOCK_NB);
         if (locked < 0 && errno == EWOULDBLOCK)
             break;
         if (locked < 0 || fstat(fd, &ours) < 0)
-            return checkpoint_failed(c, -errno,
-                                     "cannot lock %s (%s): give a path on another file system",
-                                     name, strerror(errno));
+            return checkpoint_cannot(c, "lock", name);
         if (!S_ISREG(ours.st_mode) || ours.st_nlink > 1)
             return checkpoint_failed(c, -EEXIST, "%s is something else: remove it", name);
         if (lstat(name, &there) == 0 && there.st_ino == ours.st_ino && there.st_dev == ours.st_dev)
@@ -271,12 +272,9 @@ CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, voi
         return checkpoint_failed(c, -EINVAL, "done is NULL: it has to be given");
     _cleanup_close_ int fd = open(c->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
-        return checkpoint_failed(c, -errno,
-                                 errno == ELOOP ? "%s is a symbolic link (%s): give the path that "
-                                                  "it leads to"
-                                                : "cannot open the checkpoint %s (%s): give "
-                                                  "one that is there and may be read",
-                                 c->path, strerror(errno));
+        return errno == ENOENT
+                   ? checkpoint_failed(c, -ENOENT, "there is no checkpoint %s: begin at 0", c->path)
+                   : checkpoint_cannot(c, "open", c->path);
     if (!S_ISREG(st.st_mode))
         return checkpoint_failed(c, -EBADMSG, "%s is no file: give another path", c->path);
     ssize_t got = checkpoint_get(fd, &h, sizeof(h));
@@ -284,9 +282,7 @@ CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, voi
         return r;
     got = got < 0 ? got : checkpoint_get(fd, data, bytes);
     if (got < 0)
-        return checkpoint_failed(c, (int)got,
-                                 "cannot read the checkpoint %s (%s): restore it from a copy",
-                                 c->path, strerror((int)-got));
+        return checkpoint_cannot(c, "read", c->path);
     if ((size_t)got != bytes)
         return checkpoint_damaged(c, "cut off");
     if (checkpoint_sum(data, bytes) != h.state_sum)

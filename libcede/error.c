@@ -68,17 +68,12 @@ const char *cede_errno_words(int r)
     return r < 0 && r > -4096 ? strerror(-r) : "no errno value";
 }
 
-const char *cede_stopped_text(int why)
-{
-    return why == -ETIMEDOUT ? "the scope's time-out has passed" : "the scope is cancelled";
-}
-
 int cede_owner_fail(const struct lease_owner *o, int r)
 {
     const int why = r == -ETIMEDOUT || r == -ECANCELED ? owner_stopped(o) : 0;
     if (why != -ETIMEDOUT && why != -ECANCELED)
         return why ? why : r;
-    return cede_fail(-ECANCELED, "%s: return", cede_stopped_text(why));
+    return cede_fail(-ECANCELED, "%s: return", STOPPED_TEXT(why));
 }
 
 int cede_no_memory(void)

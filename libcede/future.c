@@ -204,13 +204,11 @@ static int future_launch(struct cede_futures *f, enum future_kernel k, unsigned 
                              f->cu.launch(f->kernels[k], (n + THREADS - 1) / THREADS, 1, 1, threads,
                                           1, 1, 0, stream, params, NULL),
                              "launch a kernel of the future map", &e);
-    if (r) {
-        pthread_mutex_lock(&f->lock);
-        f->error = e;
-        pthread_mutex_unlock(&f->lock);
-        cede_fail(r, "%s", e.text);
-    }
-    return r;
+    if (!r)
+        return 0;
+    HOLD(&f->lock);
+    f->error = e;
+    return cede_fail(r, "%s", e.text);
 }
 
 static bool future_is_array(const struct cede_future_array *a)

@@ -42,7 +42,8 @@ static inline int owner_stopped(const struct lease_owner *o)
 
 /* Why tasks of the scope are to stop, as stopped() of its owner; of NULL 0. In scope.c. */
 int cede_scope_stopped(const struct cede_scope *s);
-const char *cede_stopped_text(int why); /* in words; why is not 0 */
+#define STOPPED_TEXT(why)                                                                          \
+    ((why) == -ETIMEDOUT ? "the scope's time-out has passed" : "the scope is cancelled")
 
 /* What a call that waited for the owner returns in place of r. Where r is -ETIMEDOUT or -ECANCELED
  * and a scope has ended: -ECANCELED, with a text, so that -ETIMEDOUT means the call's own time-out

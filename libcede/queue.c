@@ -90,8 +90,7 @@ static int queue_set_up(struct cede_queue *q)
     if (r)
         return r;
     if (c->pool && cede_pool_get_statistics(c->pool, (int)c->devices - 1, &s, sizeof(s)) < 0)
-        return cede_fail(-EINVAL,
-                         "the pool is closed, or has fewer than %u devices: open one with as many",
+        return cede_fail(-EINVAL, "the pool is closed, or too small: give one of %u devices",
                          c->devices);
     for (unsigned d = 0; c->memory && d < c->devices; d++) {
         if (cede_memory_can_allocate(c->memory[d], 0) < 0)
@@ -295,9 +294,8 @@ CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
     int r = cede_requests_cancel(q->requests, ticket);
     if (r == 0)
         queue_cancelled(q, ticket);
-    return SAY(
-        r, {-EBUSY, "the request runs: wait for its batch"},
-        {-ENOENT, "no waiting request has this ticket: give that of one that has not ended"});
+    return SAY(r, {-EBUSY, "the request runs: wait for its batch"},
+               {-ENOENT, "no waiting request has this ticket: cancel it before it has ended"});
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */

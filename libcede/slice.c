@@ -186,7 +186,7 @@ static int slice_look(struct slice_run *s)
     const int stopped = cede_scope_stopped(c->scope) ?: owner_stopped(cede_owner_here());
     if (stopped)
         return slice_fail(s, -ECANCELED, "%s: call again in another to go on",
-                          cede_stopped_text(stopped));
+                          STOPPED_TEXT(stopped));
     uint64_t now = s->deadline_ns != TIME_NEVER || c->client || c->lease ? cede_clock_now_ns() : 0;
     if (now >= s->deadline_ns)
         return slice_fail(s, -ETIMEDOUT, "the time-out has passed: call again to go on");

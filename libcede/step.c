@@ -542,7 +542,7 @@ static int step_turn(struct cede_step_loop *l)
     l->going = false;
     pthread_mutex_unlock(&l->lock);
     return stopped ? cede_fail(-ECANCELED, "%s, and all steps have ended: return",
-                               cede_stopped_text(stopped))
+                               STOPPED_TEXT(stopped))
                    : 0;
 }
 
