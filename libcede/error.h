@@ -116,13 +116,9 @@ struct cede_setting {
     long double value, least, most; /* most < least: value has unknown flags */
 };
 bool cede_settings_check(const struct cede_setting *rows);
-static inline struct cede_setting cede_setting(const char *name, long double v, long double least,
-                                               long double most)
-{
-    return (struct cede_setting){name, v, least, most};
-}
-#define SETTING(c, field, least, most) cede_setting(#field, (c)->field, least, most)
-#define FLAGS(c, known)                cede_setting("flags", (c)->flags & ~(unsigned)(known), 0, -1)
+#define cede_setting(name, v, least, most) ((struct cede_setting){name, v, least, most})
+#define SETTING(c, field, least, most)     cede_setting(#field, (c)->field, least, most)
+#define FLAGS(c, known)                    cede_setting("flags", (c)->flags & ~(unsigned)(known), 0, -1)
 #define SETTINGS(...)                                                                              \
     cede_settings_check((const struct cede_setting[]){__VA_ARGS__, {NULL, 0, 0, 0}})
 

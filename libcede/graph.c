@@ -83,12 +83,6 @@ static void graph_fail(struct cede_graph *g, enum graph_failure what, unsigned b
     atomic_store_explicit(&g->failure, v, memory_order_relaxed);
 }
 
-/* The handles of the legacy default stream: CU_STREAM_LEGACY, and 0. */
-static bool graph_stream_is_legacy(const void *stream)
-{
-    return (uintptr_t)stream <= 1;
-}
-
 /* ---- captures -------------------------------------------------------------------------------- */
 
 /* The program captures the stream itself. */
@@ -295,7 +289,7 @@ static int graph_capture(struct cede_graph *g, unsigned i)
     uint64_t start = cede_clock_now_ns();
     /* Captures of other threads neither disturb this one nor are disturbed by its allocations. */
     int mode = MODE_THREAD_LOCAL;
-    if (graph_stream_is_legacy(g->stream)) {
+    if ((uintptr_t)g->stream <= 1) { /* the legacy default stream, by 0 or CU_STREAM_LEGACY */
         graph_refuse(g, i, CEDE_GRAPH_DEFAULT_STREAM, 0);
         return 0;
     }
@@ -319,12 +313,11 @@ static int graph_configure(struct cede_graph *g, const struct cede_graph_config 
     void *context;
     int r = 0;
     cede_graph_defaults(&g->config);
-    if (config && !SIZED(config->size, *config))
-        return -EINVAL;
     if (config)
         g->config = *config;
     const struct cede_graph_config *c = &g->config;
-    if (!SETTINGS(FLAGS(c, CEDE_GRAPH_EAGER), SETTING(c, warmups, 0, WARMUPS_MAX),
+    if (!SIZED(c->size, *c) ||
+        !SETTINGS(FLAGS(c, CEDE_GRAPH_EAGER), SETTING(c, warmups, 0, WARMUPS_MAX),
                   SETTING(c, nbuckets, 0, CEDE_GRAPH_BUCKETS_MAX)))
         return -EINVAL;
     int n = cede_graph_sizes(c, g->sizes);

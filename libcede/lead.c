@@ -18,10 +18,9 @@
 #include "libcede/lead.h"
 #include "libcede/pure/lead_plan.h"
 
-#define SOON_NS   (60 * NSEC_PER_USEC)  /* to a launch: not worth waking the thread for */
-#define MARGIN_NS (100 * NSEC_PER_USEC) /* from the end of a lead's time until it is gone */
-/* Oversleep of the thread that is made up for, at most. */
-#define LATE_MAX_NS (500 * NSEC_PER_USEC)
+#define SOON_NS     (60 * NSEC_PER_USEC)  /* to a launch: not worth waking the thread for */
+#define MARGIN_NS   (100 * NSEC_PER_USEC) /* from the end of a lead's time until it is gone */
+#define LATE_MAX_NS (500 * NSEC_PER_USEC) /* of the thread's oversleep is made up for */
 
 struct lead {
     struct cuda cu;

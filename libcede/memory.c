@@ -54,12 +54,10 @@ struct size_text {
 static struct size_text size_text(uint64_t bytes)
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB"};
+    const unsigned unit = bytes >> 30 ? 3 : bytes >> 20 ? 2 : bytes >> 10 ? 1 : 0;
     struct size_text t;
-    double v = (double)bytes;
-    unsigned unit = 0;
-    for (; v >= 1024 && unit + 1 < ARRAY_SIZE(units); unit++)
-        v /= 1024;
-    snprintf(t.s, sizeof(t.s), "%.*f %s", unit ? 2 : 0, v, units[unit]);
+    snprintf(t.s, sizeof(t.s), "%.*f %s", unit ? 2 : 0, (double)bytes / (double)(1U << 10 * unit),
+             units[unit]);
     return t;
 }
 
@@ -368,9 +366,7 @@ CEDE_API int cede_memory_users(struct cede_memory *m, struct cede_memory_user *u
     if (r > 0 && n)
         memcpy(users, v, min_u64(min_u64((uint64_t)r, n), USERS_MAX) * sizeof(*v));
     pthread_mutex_unlock(&m->lock);
-    return SAY(r,
-               {-ENOTSUP,
-                "libnvidia-ml does not say which processes have memory: see that it is installed"});
+    return SAY(r, {-ENOTSUP, "libnvidia-ml does not list processes: see that it is installed"});
 }
 
 CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)

@@ -40,8 +40,11 @@ static inline int owner_stopped(const struct lease_owner *o)
     return o ? o->stopped(o) : 0;
 }
 
-/* Why tasks of the scope are to stop, as stopped() of its owner; of NULL 0. In scope.c. */
-int cede_scope_stopped(const struct cede_scope *s);
+/* The same of a scope, which begins with its owner. */
+static inline int cede_scope_stopped(const struct cede_scope *s)
+{
+    return owner_stopped((const struct lease_owner *)s);
+}
 #define STOPPED_TEXT(why)                                                                          \
     ((why) == -ETIMEDOUT ? "the scope's time-out has passed" : "the scope is cancelled")
 

@@ -154,13 +154,12 @@ static int queue_most(const struct cede_queue *q, uint64_t bytes, uint32_t *most
         int r = cede_memory_get_statistics(q->devices[d].memory, &s, sizeof(s));
         if (r)
             return cede_fail(r, "the memory of device %u is closed: open another queue", d);
-        uint64_t n = saturating_sub(s.total_bytes, s.reserve_bytes) / bytes;
-        if (n == 0)
+        const uint64_t there = saturating_sub(s.total_bytes, s.reserve_bytes);
+        if (there < bytes)
             return cede_fail(-ENOMEM,
                              "memory_bytes is %llu: give at most what device %u ever has, %llu",
-                             (unsigned long long)bytes, d,
-                             (unsigned long long)saturating_sub(s.total_bytes, s.reserve_bytes));
-        *most = (uint32_t)min_u64(*most, n);
+                             (unsigned long long)bytes, d, (unsigned long long)there);
+        *most = (uint32_t)min_u64(*most, there / bytes);
     }
     return 0;
 }

@@ -271,14 +271,6 @@ CEDE_API int cede_queue_next(struct cede_queue *q, int device, cede_timeout time
     return cede_queue_take(q, device, CEDE_QUEUE_BATCH_MAX, timeout_us, b);
 }
 
-/* The run time with the GPU to itself, by the larger of the shares at its start and now: rather too
- * long than too short. */
-static uint64_t queue_solo_ns(const struct cede_queue *q, const struct queue_slot *t, uint64_t now)
-{
-    double now_share = queue_share(q), share = t->share > now_share ? t->share : now_share;
-    return (uint64_t)((double)(now - t->start_ns) * share);
-}
-
 static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, bool failed)
 {
     struct queue_slot *t = &q->slots[slot];
@@ -297,9 +289,12 @@ static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, b
     }
     q->s.late += late;
     q->s.busy_us += (now - t->start_ns) / NSEC_PER_USEC;
+    /* The run time with the GPU to itself, by the larger of the shares at its start and now: rather
+     * too long than too short. */
+    const double now_share = queue_share(q), share = t->share > now_share ? t->share : now_share;
     if (!failed)
         cede_run_times_learn(q->times, cede_run_times_key(w.model, w.shape), n,
-                             queue_solo_ns(q, t, now), late);
+                             (uint64_t)((double)(now - t->start_ns) * share), late);
     d->running--;
     if (d->waiters)
         pthread_cond_signal(&d->changed);

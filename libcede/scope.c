@@ -48,14 +48,9 @@ static int scope_stopped(const struct lease_owner *o)
     return 0;
 }
 
-int cede_scope_stopped(const struct cede_scope *s)
-{
-    return s ? scope_stopped(&s->owner) : 0;
-}
-
 CEDE_API int cede_scope_cancelled(const struct cede_scope *s)
 {
-    return cede_scope_stopped(s) != 0;
+    return s && scope_stopped(&s->owner) != 0;
 }
 
 /* To be called without a lock. */

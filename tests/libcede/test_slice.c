@@ -20,9 +20,9 @@ void cede_clock_sleep_ns(uint64_t ns)
     timers.now_ns += ns;
 }
 
-int cede_scope_stopped(const struct cede_scope *s)
+static int scope_stopped(const struct lease_owner *o)
 {
-    return s && gpu.cancelled ? -ETIMEDOUT : 0;
+    return gpu.cancelled ? -ETIMEDOUT : 0;
 }
 
 int cede_wanted(struct cede *c)
@@ -149,7 +149,7 @@ TEST(stops)
         begin(&p, 200000000);
         const uint64_t began = timers.now_ns;
         c.client = (struct cede *)&p;
-        c.scope = (struct cede_scope *)&p;
+        c.scope = (struct cede_scope *)&(struct lease_owner){.stopped = scope_stopped};
         c.patience_us = 3000;
         gpu.wanted_to_ns = UINT64_MAX;
         gpu.wanted_from_ns = i == WANTED ? began + NSEC_PER_SEC : UINT64_MAX;

@@ -41,11 +41,6 @@ int cede_scope_cancelled(const struct cede_scope *s)
     return 0;
 }
 
-int cede_scope_stopped(const struct cede_scope *s)
-{
-    return 0;
-}
-
 int cede_queue_take(struct cede_queue *q, int device, uint32_t most, cede_timeout timeout_us,
                     struct cede_queue_batch *b)
 {
