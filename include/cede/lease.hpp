@@ -31,7 +31,7 @@ inline ::cede_shape raw(const shape &s) noexcept
 } // namespace detail
 
 /* Room on a GPU and a stream for it. Work in the stream has to end before the lease is released. */
-class lease : public detail::held<::cede_lease, ::cede_release>
+class [[nodiscard]] lease : public detail::held<::cede_lease, ::cede_release>
 {
   public:
     void *stream() const noexcept /* a CUstream; null without a GPU */

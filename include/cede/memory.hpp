@@ -23,7 +23,7 @@ struct memory_config : ::cede_memory_config {
 };
 
 /* Room that is kept until this is destroyed. */
-class reservation : public detail::held<::cede_reservation, ::cede_memory_release>
+class [[nodiscard]] reservation : public detail::held<::cede_reservation, ::cede_memory_release>
 {
   public:
     std::uint64_t bytes() const noexcept
@@ -36,7 +36,7 @@ class reservation : public detail::held<::cede_reservation, ::cede_memory_releas
 };
 
 /* A lease with room for memory::allocate(room, bytes). The lease ends before the room. */
-struct memory_lease {
+struct [[nodiscard]] memory_lease {
     reservation room;
     cede::lease lease;
 
@@ -65,7 +65,7 @@ inline int free_allocated(const allocated *a) noexcept
 } // namespace detail
 
 /* Memory on the GPU, freed by the destructor. Its cede::memory has to outlive it. */
-class allocation : public detail::held<detail::allocated, detail::free_allocated>
+class [[nodiscard]] allocation : public detail::held<detail::allocated, detail::free_allocated>
 {
   public:
     std::uint64_t address() const noexcept /* a CUdeviceptr */

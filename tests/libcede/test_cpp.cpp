@@ -116,7 +116,8 @@ static void a_lease_may_outlive_its_pool()
     cede::pool moved = std::move(*p);
     CHECK(held(moved) == 1);
     fails(std::errc::invalid_argument, "is no pool", [&] { p->statistics(); });
-    fails(std::errc::invalid_argument, "cede_acquire: (nil) is no pool", [&] { p->acquire(); });
+    fails(std::errc::invalid_argument, "cede_acquire: (nil) is no pool",
+          [&] { auto l = p->acquire(); });
     fails(std::errc::invalid_argument, "is no pool", [&] { p->occupancy("x", 0.5); });
 }
 
@@ -136,16 +137,16 @@ static void memory_is_given_back()
             CHECK(!m.try_reserve(200) && m.pressure() == CEDE_PRESSURE_HIGH);
             fails(std::errc::not_enough_memory,
                   "cede_memory_reserve: no room for 200 bytes (there is 100 bytes, ",
-                  [&] { m.reserve(200, 0us); });
+                  [&] { auto none = m.reserve(200, 0us); });
             fails(std::errc::not_enough_memory,
                   "never room for 2.00 KiB: ask for at most 900 bytes; GPU 0: there is ",
-                  [&] { m.reserve(2048, 0us); });
+                  [&] { auto none = m.reserve(2048, 0us); });
             cede::reservation moved = std::move(r);
             CHECK(!r && moved);
             throw 1;
         });
         CHECK(m.can_allocate(900));
-        fails(std::errc::no_such_device, "cede_memory_allocate", [&] { m.allocate(10); });
+        fails(std::errc::no_such_device, "cede_memory_allocate", [&] { auto a = m.allocate(10); });
         late = m.reserve(100);
         cede::memory other = std::move(m);
         CHECK(!m.can_allocate(1) && other.can_allocate(800));
@@ -169,7 +170,7 @@ static void a_lease_has_its_memory()
         CHECK(l.lease.stream() && l.room.bytes() == 800 && held(p) == 1);
         CHECK(m.statistics().promised_bytes == 800 && m.statistics().skipped_ranges == 1);
         fails(std::errc::not_enough_memory, "cede_memory_acquire: no room for 800 bytes (",
-              [&] { m.acquire(p, nullptr, large, {}, 0us); });
+              [&] { auto none = m.acquire(p, nullptr, large, {}, 0us); });
         CHECK(!m.try_acquire(p, nullptr, small, {}, 0us, &why));
         CHECK(why == std::errc::resource_unavailable_try_again);
         kept = std::move(l);
@@ -180,9 +181,9 @@ static void a_lease_has_its_memory()
     kept = {};
     CHECK(held(p) == 0 && m.statistics().promised_bytes == 0);
     fails(std::errc::invalid_argument, "CEDE_RANGES_MAX",
-          [&] { m.acquire(p, nullptr, {}, std::vector<cede_range>(65)); });
+          [&] { auto none = m.acquire(p, nullptr, {}, std::vector<cede_range>(65)); });
     cede::memory other = std::move(m);
-    fails(std::errc::invalid_argument, "is no handle", [&] { m.acquire(p); });
+    fails(std::errc::invalid_argument, "is no handle", [&] { auto none = m.acquire(p); });
     CHECK(other.try_acquire(p) && other.need(nullptr) == 0);
 }
 
@@ -245,8 +246,8 @@ static void errors_say_what_was_wrong()
     fails(std::errc::invalid_argument, "cede_pool_occupancy", [&] { p->occupancy("x", 1.1); });
     fails(std::errc::invalid_argument, "cede_pool_kernel", [&] { p->kernel(nullptr, nullptr); });
     fails(std::errc::no_such_file_or_directory, "the pool knows no kernel 'gem'",
-          [&] { p->acquire("gem"); });
-    fails(std::errc::invalid_argument, "without threads", [&] { p->acquire("conv"); });
+          [&] { auto l = p->acquire("gem"); });
+    fails(std::errc::invalid_argument, "without threads", [&] { auto l = p->acquire("conv"); });
     for (int device : {1, cede::only_device(-1), cede::only_device(0x10000)})
         CHECK(!p->try_acquire("gemm", {}, device, 0us, &why) && why == std::errc::invalid_argument);
     cede::shape due;
@@ -254,7 +255,7 @@ static void errors_say_what_was_wrong()
     CHECK(p->acquire("gemm", due).urgent());
     auto fresh = cede::pool(small_pool(2));
     fixture_fail_streams(1);
-    fails(std::errc::io_error, fresh.statistics().error, [&] { fresh.acquire(); });
+    fails(std::errc::io_error, fresh.statistics().error, [&] { auto l = fresh.acquire(); });
     CHECK(fresh.statistics().error[0]); /* the driver's words, then, were in it */
     fixture_fail_streams(0);
 }
