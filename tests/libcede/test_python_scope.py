@@ -85,7 +85,7 @@ class Scopes(unittest.TestCase):
             self.assertTrue(scope.cancelled())
             with self.raises_errno(errno.ECANCELED):
                 scope.fork(self.fail)
-        with self.assertRaises(TimeoutError), cede_scope.Scope(0, timeout_us=1000) as scope:
+        with self.assertRaises(TimeoutError), cede_scope.Scope(0, timeout_us=100000) as scope:
             scope.fork(lambda: [None for _ in iter(scope.cancelled, True)])
         with self.assertRaises(TimeoutError), cede_scope.Scope(0, timeout_us=cede.TIMEOUT_NOW) as scope:
             with self.raises_errno(errno.ECANCELED):
