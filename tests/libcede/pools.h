@@ -14,7 +14,7 @@ static inline struct cede_pool_config no_gpu(unsigned devices, unsigned streams)
 static inline struct cede_pool *open_configured(const struct cede_pool_config *c)
 {
     struct cede_pool *p;
-    assert_int_equal(cede_pool_open(c, &p), 0);
+    OK(cede_pool_open(c, &p));
     return p;
 }
 
@@ -33,7 +33,7 @@ static inline const char *reported(cede_handle *c)
 {
     static char text[96];
     struct cede_statistics s;
-    assert_int_equal(cede_get_statistics(c, &s, sizeof(s)), 0);
+    OK(cede_get_statistics(c, &s, sizeof(s)));
     snprintf(text, sizeof(text), "%llu begun, %llu ended, %llu due, %llu met",
              (unsigned long long)s.begun, (unsigned long long)s.ended,
              (unsigned long long)s.with_deadline, (unsigned long long)s.deadlines_met);

@@ -108,11 +108,11 @@ TEST_WITH(a_capture_of_the_programs_own_is_left_alone, set_up, tear_down)
 {
     void *graph = NULL;
     open_cache(1, 0);
-    assert_int_equal(rig.cu.begin(f.stream, RIG_THREAD_LOCAL), 0);
+    OK(rig.cu.begin(f.stream, RIG_THREAD_LOCAL));
     OK(cede_graph_prepare(f.g, f.stream, 0));
     assert_int_equal(launch(1), 0);
-    assert_int_equal(rig.cu.end(f.stream, &graph), 0);
-    assert_int_equal(rig.cu.graph_destroy(graph), 0);
+    OK(rig.cu.end(f.stream, &graph));
+    OK(rig.cu.graph_destroy(graph));
     assert_int_equal(rig_word(&rig, 0), 0);
     assert_int_equal(statistics().refusals, 0);
     assert_int_equal(launch(1), 1);

@@ -32,28 +32,28 @@ TEST(a_lease_ends_once)
     struct cede_pool *p = open_pool(1, 2), *q;
     struct cede_lease a, b, first, garbage;
     memset(&garbage, 0xA5, sizeof(garbage));
-    assert_int_equal(cede_acquire(p, CEDE_ANY_DEVICE, NULL, NULL, 0, &a), 0);
+    OK(cede_acquire(p, CEDE_ANY_DEVICE, NULL, NULL, 0, &a));
     assert_null(a.stream);
     first = a;
     assert_int_equal(a.device, 0);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &b), 0);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &b));
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &garbage), -EAGAIN);
     assert_int_equal(cede_release(&garbage), -ESTALE);
-    assert_int_equal(cede_release(&a), 0);
+    OK(cede_release(&a));
     assert_int_equal(cede_release(&a), -ESTALE);
     struct cede_lease again;
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &again), 0); /* in the same slot */
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &again)); /* in the same slot */
     assert_int_equal(cede_release(&a), -ESTALE);
     assert_int_equal(pool_stats(p, 0).active, 2);
-    assert_int_equal(cede_pool_close(p), 0);
+    OK(cede_pool_close(p));
     q = open_pool(1, 2); /* in the same place */
     assert_ptr_equal(p, q);
-    assert_int_equal(cede_acquire(q, 0, NULL, NULL, 0, &a), 0);
+    OK(cede_acquire(q, 0, NULL, NULL, 0, &a));
     assert_int_equal(cede_release(&b), -ESTALE);
     assert_int_equal(cede_release(&again), -ESTALE);
     assert_int_equal(cede_release(&first), -ESTALE);
     assert_int_equal(pool_stats(q, 0).active, 1);
-    assert_int_equal(cede_pool_close(q), 0);
+    OK(cede_pool_close(q));
 }
 
 TEST(it_waits_no_longer_than_told)
@@ -63,14 +63,14 @@ TEST(it_waits_no_longer_than_told)
     c.streams = 1;
     c.block_timeout_us = c.stream_timeout_us = 10000;
     struct cede_pool *p = open_configured(&c);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 1000, &b), -ETIMEDOUT);
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_TIMEOUT_DEFAULT, &b), -ETIMEDOUT);
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &b),
                      -ETIMEDOUT); /* stream */
     assert_int_equal(pool_stats(p, 0).timed_out, 3);
     assert_int_equal(pool_stats(p, 0).waiting, 0);
-    assert_int_equal(cede_pool_close(p), 0);
+    OK(cede_pool_close(p));
 }
 
 /* A waiting lease displaces once its slack is gone, though nothing else happens then; those that it
@@ -82,24 +82,24 @@ TEST(a_waiting_lease_displaces_in_time)
     struct cede_lease a, b, none = {.device = 0};
     c.displace = 1;
     struct cede_pool *p = open_configured(&c);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
-    assert_int_equal(cede_lease_wanted(&a), 0);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
+    OK(cede_lease_wanted(&a));
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), -EAGAIN); /* it has time yet */
-    assert_int_equal(cede_acquire(p, 0, NULL, &due, 60 * S, &b), 0);
+    OK(cede_acquire(p, 0, NULL, &due, 60 * S, &b));
     assert_true(b.urgent);
     assert_int_equal(pool_stats(p, 0).displaced, 1);
     assert_int_equal(pool_stats(p, 0).active, 2);
     assert_int_equal(cede_lease_wanted(&a), 1);
-    assert_int_equal(cede_lease_wanted(&b), 0);
-    assert_int_equal(cede_lease_wanted(NULL), 0);
-    assert_int_equal(cede_lease_wanted(&none), 0);
-    assert_int_equal(cede_release(&b), 0);
-    assert_int_equal(cede_lease_wanted(&a), 0);
+    OK(cede_lease_wanted(&b));
+    OK(cede_lease_wanted(NULL));
+    OK(cede_lease_wanted(&none));
+    OK(cede_release(&b));
+    OK(cede_lease_wanted(&a));
     due.due_us = 1;
-    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), 0); /* a try displaces too */
+    OK(cede_acquire(p, 0, NULL, &due, 0, &b)); /* a try displaces too */
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &none), -EAGAIN);
-    assert_int_equal(cede_pool_close(p), 0);
-    assert_int_equal(cede_lease_wanted(&a), 0);
+    OK(cede_pool_close(p));
+    OK(cede_lease_wanted(&a));
 }
 
 /* With a handle leases with a deadline are requests, from asking to release, however they end. One
@@ -109,27 +109,27 @@ TEST(leases_with_a_deadline_are_reported)
     struct cede_pool_config c = no_gpu(1, 1);
     struct cede_shape due = {.due_us = 60 * S};
     struct cede_lease a, b;
-    assert_int_equal(cede_connect(&c.client), 0);
+    OK(cede_connect(&c.client));
     struct cede_pool *p = open_configured(&c);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
     assert_string_equal(reported(c.client), "0 begun, 0 ended, 0 due, 0 met");
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 1000, &b), -ETIMEDOUT);
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), -EAGAIN);
     assert_string_equal(reported(c.client), "1 begun, 1 ended, 1 due, 0 met");
-    assert_int_equal(cede_release(&a), 0);
-    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &a), 0);
+    OK(cede_release(&a));
+    OK(cede_acquire(p, 0, NULL, &due, 0, &a));
     assert_string_equal(reported(c.client), "2 begun, 1 ended, 1 due, 0 met");
-    assert_int_equal(cede_release(&a), 0);
+    OK(cede_release(&a));
     assert_string_equal(reported(c.client), "2 begun, 2 ended, 2 due, 1 met");
-    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &a), 0);
-    assert_int_equal(cede_pool_close(p), 0);
+    OK(cede_acquire(p, 0, NULL, &due, 0, &a));
+    OK(cede_pool_close(p));
     assert_string_equal(reported(c.client), "3 begun, 3 ended, 3 due, 2 met");
     c.flags |= CEDE_POOL_REPORT_ALL;
     p = open_configured(&c);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, S, &a), 0);
-    assert_int_equal(cede_release(&a), 0);
+    OK(cede_acquire(p, 0, NULL, NULL, S, &a));
+    OK(cede_release(&a));
     assert_string_equal(reported(c.client), "4 begun, 4 ended, 3 due, 2 met");
-    assert_int_equal(cede_pool_close(p), 0);
+    OK(cede_pool_close(p));
     cede_close(c.client);
 }
 
@@ -175,7 +175,7 @@ TEST(never_more_than_the_limit_and_none_lost)
     assert_true(most >= 2 && most <= LIMIT);
     assert_int_equal(pool_stats(shared, 0).started + pool_stats(shared, 1).started, got);
     assert_int_equal(pool_stats(shared, 0).active + pool_stats(shared, 1).waiting, 0);
-    assert_int_equal(cede_pool_close(shared), 0);
+    OK(cede_pool_close(shared));
 }
 
 static struct cede_lease disputed;
@@ -194,12 +194,12 @@ TEST(of_many_releases_one_counts)
     for (int i = 0; i < 50; i++) {
         pthread_t t[4];
         released = 0;
-        assert_int_equal(cede_acquire(shared, 0, NULL, NULL, 0, &disputed), 0);
+        OK(cede_acquire(shared, 0, NULL, NULL, 0, &disputed));
         start_threads(t, 4, release);
         assert_int_equal(join_threads(t, 4, -ESTALE), 3);
         assert_int_equal(released, 1);
     }
-    assert_int_equal(cede_pool_close(shared), 0);
+    OK(cede_pool_close(shared));
 }
 
 static void *acquire_long(void *arg)
@@ -213,10 +213,10 @@ TEST(closing_ends_waiting)
     pthread_t t[3];
     struct cede_lease l;
     shared = open_pool(1, 1);
-    assert_int_equal(cede_acquire(shared, 0, NULL, NULL, 0, &l), 0);
+    OK(cede_acquire(shared, 0, NULL, NULL, 0, &l));
     start_threads(t, 3, acquire_long);
     until_waiting(shared, 3);
-    assert_int_equal(cede_pool_close(shared), 0);
+    OK(cede_pool_close(shared));
     assert_int_equal(join_threads(t, 3, -ESHUTDOWN), 3);
 }
 
@@ -224,7 +224,7 @@ TEST(in_a_child_pools_are_closed)
 {
     struct cede_lease l, m;
     shared = open_pool(1, 1);
-    assert_int_equal(cede_acquire(shared, 0, NULL, NULL, 0, &l), 0);
+    OK(cede_acquire(shared, 0, NULL, NULL, 0, &l));
     pid_t child = fork();
     if (child == 0) {
         const struct cede_pool_config c = no_gpu(1, 1);
@@ -235,6 +235,6 @@ TEST(in_a_child_pools_are_closed)
               cede_release(&m));
     }
     child_ends_well(child);
-    assert_int_equal(cede_release(&l), 0);
-    assert_int_equal(cede_pool_close(shared), 0);
+    OK(cede_release(&l));
+    OK(cede_pool_close(shared));
 }

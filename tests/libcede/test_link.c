@@ -14,7 +14,6 @@
 
 #include "../api/fake_engine.h"
 #include "../descriptors.h"
-#include "../test.h"
 #include "api/hints.h"
 #include "api/server.h"
 #include "base/hints_proto.h"
@@ -22,6 +21,7 @@
 #include "base/shared_page.h"
 #include "cede/cede.h"
 #include "daemon/config.h"
+#include "fixture.h"
 
 #define NOBODY 65534
 
@@ -201,7 +201,7 @@ static struct cede *connect_to_daemon(void)
 {
     struct cede *c;
     daemon_start();
-    assert_int_equal(cede_connect(&c), 0);
+    OK(cede_connect(&c));
     assert_true(eventually(connected, c));
     return c;
 }
@@ -209,7 +209,7 @@ static struct cede *connect_to_daemon(void)
 /* Due in an hour. */
 static void begin_request(struct cede *c, struct cede_request *r)
 {
-    assert_int_equal(cede_request_begin(c, r, CEDE_JOB, 0, 3600000000ULL), 0);
+    OK(cede_request_begin(c, r, CEDE_JOB, 0, 3600000000ULL));
 }
 
 static void work(struct cede *c, unsigned n)
@@ -217,15 +217,8 @@ static void work(struct cede *c, unsigned n)
     for (unsigned i = 0; i < n; i++) {
         struct cede_request r;
         begin_request(c, &r);
-        assert_int_equal(cede_request_end(c, &r), 0);
+        OK(cede_request_end(c, &r));
     }
-}
-
-static void child_ends_well(pid_t child)
-{
-    int status = -1;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
 }
 
 /* Runs f, which says what failed or 0, as a user without rights. */
@@ -243,7 +236,7 @@ static void as_nobody(int (*f)(void))
 static uint64_t ended(struct cede *c)
 {
     struct cede_statistics s;
-    assert_int_equal(cede_get_statistics(c, &s, sizeof(s)), 0);
+    OK(cede_get_statistics(c, &s, sizeof(s)));
     assert_int_equal(s.deadlines_met, s.ended);
     return s.ended;
 }
@@ -253,7 +246,7 @@ TEST_WITH(reports, begin_test, end_test)
     struct cede *c;
     daemon_start();
     assert_int_equal(requests("ended"), -1); /* no program reports any */
-    assert_int_equal(cede_connect(&c), 0);
+    OK(cede_connect(&c));
     assert_true(eventually(connected, c));
     work(c, 10);
     struct cede_request r;
@@ -264,9 +257,9 @@ TEST_WITH(reports, begin_test, end_test)
     assert_int_equal(requests("met"), 10);
     assert_int_equal(requests("open"), 1);
     assert_in_range(requests("next_due_us"), 3000000000LL, 3600000000LL);
-    assert_int_equal(cede_set_class(c, CEDE_BATCH), 0);
+    OK(cede_set_class(c, CEDE_BATCH));
     assert_true(class_is("batch"));
-    assert_int_equal(cede_set_weight(c, 7), 0);
+    OK(cede_set_weight(c, 7));
     json_t *job = me();
     assert_int_equal(json_integer_value(json_object_get(job, "weight")), 7);
     assert_true(class_is("batch")); /* still */
@@ -283,8 +276,8 @@ TEST_WITH(dies, begin_test, end_test)
 {
     struct cede *c;
     struct cede_request r;
-    assert_int_equal(cede_connect(&c), 0);
-    assert_int_equal(cede_connected(c), 0);
+    OK(cede_connect(&c));
+    OK(cede_connected(c));
     work(c, 5);
     daemon_start();
     assert_true(eventually(connected, c));
@@ -292,10 +285,10 @@ TEST_WITH(dies, begin_test, end_test)
     assert_int_equal(requests("ended"), 10);
     begin_request(c, &r);
     daemon_kill();
-    assert_int_equal(cede_request_end(c, &r), 0);
+    OK(cede_request_end(c, &r));
     work(c, 4);
-    assert_int_equal(cede_set_class(c, CEDE_BATCH), 0);
-    assert_int_equal(cede_connected(c), 0);
+    OK(cede_set_class(c, CEDE_BATCH));
+    OK(cede_connected(c));
     daemon_start();
     assert_true(eventually(connected, c));
     assert_true(eventually(batch_now, NULL));
@@ -314,10 +307,10 @@ static bool is_wanted(void *c)
 TEST_WITH(wanted, begin_test, end_test)
 {
     struct cede *c = connect_to_daemon();
-    assert_int_equal(cede_wanted(NULL), 0);
+    OK(cede_wanted(NULL));
     for (int i = 0; i < 20; i++)
         assert_false(is_wanted(c));
-    assert_int_equal(cede_set_class(c, CEDE_BATCH), 0);
+    OK(cede_set_class(c, CEDE_BATCH));
     assert_true(eventually(is_wanted, c));
     pid_t child = fork();
     if (child == 0) /* begins without a page */
@@ -326,7 +319,7 @@ TEST_WITH(wanted, begin_test, end_test)
     daemon_kill();
     for (int i = 0; cede_wanted(c) && i < 4000; i++)
         usleep(5000);
-    assert_int_equal(cede_wanted(c), 0);
+    OK(cede_wanted(c));
     cede_close(c);
 }
 
@@ -334,15 +327,15 @@ TEST_WITH(wanted, begin_test, end_test)
 TEST_WITH(hangs, begin_test, end_test)
 {
     struct cede *c = connect_to_daemon();
-    assert_int_equal(kill(daemon_pid, SIGSTOP), 0);
+    OK(kill(daemon_pid, SIGSTOP));
     assert_int_equal(cede_set_class(c, CEDE_BATCH), -ETIMEDOUT);
     work(c, 100);
     alarm(45); /* a job that yields gives up after 5 s */
     assert_int_equal(cede_job_yield(c, 0), -ENOTCONN);
     alarm(0);
-    assert_int_equal(kill(daemon_pid, SIGCONT), 0);
-    assert_int_equal(cede_set_weight(c, 9), 0); /* the late answer is not taken for this one's */
-    assert_false(class_is("batch"));            /* nor does it happen later */
+    OK(kill(daemon_pid, SIGCONT));
+    OK(cede_set_weight(c, 9));       /* the late answer is not taken for this one's */
+    assert_false(class_is("batch")); /* nor does it happen later */
     assert_int_equal(requests("ended"), 100);
     cede_close(c);
 }
@@ -367,7 +360,7 @@ TEST_WITH(forks, begin_test, end_test)
     if (child == 0)
         _exit(in_child(c, &r));
     child_ends_well(child);
-    assert_int_equal(cede_request_end(c, &r), 0);
+    OK(cede_request_end(c, &r));
     assert_int_equal(cede_connected(c), 1);
     assert_int_equal(requests("ended"), 3);
     cede_close(c);
@@ -380,11 +373,11 @@ TEST_WITH(closed, begin_test, end_test)
     close(first);
     struct cede *c = connect_to_daemon();
     close_range((unsigned)first, ~0U, 0);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    OK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
     assert_int_equal(send(pair[1], "x", 1, 0), 1);
     char x;
     assert_true(eventually(connected, c)); /* anew */
-    assert_int_equal(cede_set_class(c, CEDE_BATCH), 0);
+    OK(cede_set_class(c, CEDE_BATCH));
     work(c, 3);
     assert_int_equal(requests("ended"), 3);
     assert_int_equal(recv(pair[0], &x, 1, MSG_DONTWAIT), 1);
@@ -427,7 +420,7 @@ TEST_WITH(hostile, begin_test, end_test)
     assert_int_equal(ask_link(sock, HINTS, &a, &none), -EALREADY);
     assert_int_equal(none, -1);
     assert_int_equal(ftruncate(fd, 0), -1); /* it would be the daemon's SIGBUS */
-    assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, HINTS_PAGE), 0);
+    OK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, HINTS_PAGE));
     uint64_t *w = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(w != MAP_FAILED);
     uint64_t seed = 1;
@@ -487,7 +480,7 @@ static int lied_to(void)
 static void welcome(int fd, int page, unsigned npages)
 {
     const struct link_answer a = {.magic = LINK_MAGIC, .page = 1};
-    assert_int_equal(send_with_fds(fd, &a, sizeof(a), (int[]){page, page}, npages), 0);
+    OK(send_with_fds(fd, &a, sizeof(a), (int[]){page, page}, npages));
 }
 
 struct lie {
@@ -504,15 +497,15 @@ static void *liar(void *arg)
     const struct timeval patience = {.tv_sec = 10};
     int fd = lied_to(), page = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     char x;
-    assert_int_equal(ftruncate(page, HINTS_PAGE), 0);
+    OK(ftruncate(page, HINTS_PAGE));
     if (lie->floods)
-        assert_int_equal(fcntl(page, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+        OK(fcntl(page, F_ADD_SEALS, F_SEAL_SHRINK));
     welcome(fd, page, lie->npages);
     for (int i = 0; lie->floods && i < 20000 && send(fd, "{}", 2, MSG_NOSIGNAL) == 2; i++)
         ;
     if (lie->shrinks) {
         usleep(5000);
-        assert_int_equal(ftruncate(page, 0), 0);
+        OK(ftruncate(page, 0));
     }
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     atomic_store(&hung_up, recv(fd, &x, 1, 0) == 0 || errno != EAGAIN);
@@ -533,18 +526,18 @@ TEST_WITH(lies, begin_test, end_test)
         pthread_t t;
         size_t before = descriptors(getpid());
         listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof(a)), 0);
-        assert_int_equal(listen(listener, 8), 0);
+        OK(bind(listener, (struct sockaddr *)&a, sizeof(a)));
+        OK(listen(listener, 8));
         atomic_store(&done, false);
-        assert_int_equal(pthread_create(&t, NULL, liar, &what[i]), 0);
-        assert_int_equal(cede_connect(&c), 0);
+        OK(pthread_create(&t, NULL, liar, &what[i]));
+        OK(cede_connect(&c));
         for (int k = 0; k < 20 || (what[i].floods && !atomic_load(&done)); k++) {
             cede_connected(c);
             work(c, 1);
             usleep(1000);
         }
         assert_true(!what[i].floods || atomic_load(&hung_up));
-        assert_int_equal(cede_connected(c), 0);
+        OK(cede_connected(c));
         cede_close(c);
         pthread_join(t, NULL);
         close(listener);
@@ -581,9 +574,9 @@ TEST_WITH(threads, begin_test, end_test)
     struct cede *c;
     pthread_t t[THREADS + 1];
     daemon_start();
-    assert_int_equal(cede_connect(&c), 0);
+    OK(cede_connect(&c));
     for (unsigned i = 0; i <= THREADS; i++)
-        assert_int_equal(pthread_create(&t[i], NULL, i < THREADS ? many : says, c), 0);
+        OK(pthread_create(&t[i], NULL, i < THREADS ? many : says, c));
     for (int i = 0; i < 5; i++) {
         int status = -1;
         pid_t child = fork(); /* in the middle of all that */
@@ -594,7 +587,7 @@ TEST_WITH(threads, begin_test, end_test)
     }
     daemon_kill();
     for (unsigned i = 0; i <= THREADS; i++)
-        assert_int_equal(pthread_join(t[i], NULL), 0);
+        OK(pthread_join(t[i], NULL));
     assert_int_equal(ended(c), THREADS * REQUESTS);
     cede_close(c);
 }

@@ -24,7 +24,7 @@ static void open_both(unsigned streams, enum cede_queue_policy policy)
     q.pool = pool;
     q.policy = policy;
     q.batch_max = 1;
-    assert_int_equal(cede_queue_open(&q, &queue), 0);
+    OK(cede_queue_open(&q, &queue));
 }
 
 /* No lease is left then, but those that a test holds. */
@@ -39,7 +39,7 @@ static void close_both(unsigned held)
 static void add(uint32_t model, enum cede_class cls)
 {
     struct cede_queue_request r = {.model = model, .cls = cls};
-    assert_int_equal(cede_queue_submit(queue, &r, NULL), 0);
+    OK(cede_queue_submit(queue, &r, NULL));
 }
 
 static int next(struct cede_queue_batch *b)
@@ -49,7 +49,7 @@ static int next(struct cede_queue_batch *b)
 
 static void done(struct cede_queue_batch *b)
 {
-    assert_int_equal(cede_queue_done(queue, b, 0), 0);
+    OK(cede_queue_done(queue, b, 0));
 }
 
 static void *waits_for_next(void *arg)
@@ -61,7 +61,7 @@ static void *waits_for_next(void *arg)
 static void asks_the_queue(void *arg, enum cede_pressure now)
 {
     struct cede_queue_statistics s;
-    assert_int_equal(cede_queue_get_statistics(queue, &s, sizeof(s)), 0);
+    OK(cede_queue_get_statistics(queue, &s, sizeof(s)));
     ++*(unsigned *)arg;
 }
 
@@ -82,7 +82,7 @@ static void batches_have_room(bool pooled)
     mc.total_bytes = 1000;
     mc.on_pressure = asks_the_queue;
     mc.arg = &changes;
-    assert_int_equal(cede_memory_open(&mc, &memory), 0);
+    OK(cede_memory_open(&mc, &memory));
     pool = pooled ? open_configured(&pc) : NULL;
     cede_queue_defaults(&qc);
     qc.pool = pool;
@@ -90,11 +90,11 @@ static void batches_have_room(bool pooled)
     qc.batches = 4;
     qc.batch_max = 8;
     qc.batch_wait_us = 0;
-    assert_int_equal(cede_queue_open(&qc, &queue), 0);
+    OK(cede_queue_open(&qc, &queue));
     assert_int_equal(cede_queue_set_lease(queue, 1, NULL, &shape), -ENOMEM);
     assert_non_null(strstr(cede_error_text(), "901 bytes"));
     shape.memory_bytes = 400;
-    assert_int_equal(cede_queue_set_lease(queue, 1, NULL, &shape), 0);
+    OK(cede_queue_set_lease(queue, 1, NULL, &shape));
     for (int i = 0; i < 3; i++)
         add(1, CEDE_NORMAL);
     assert_int_equal(next(&batch[0]), 0);
@@ -103,9 +103,9 @@ static void batches_have_room(bool pooled)
     assert_int_equal(batch[0].lane, 0);
     assert_int_equal(batch[0].lease.opaque[0] != 0, pooled);
     assert_int_equal(next(&batch[1]), -EAGAIN);
-    assert_int_equal(pthread_create(&thread, NULL, waits_for_next, &batch[1]), 0);
+    OK(pthread_create(&thread, NULL, waits_for_next, &batch[1]));
     do
-        assert_int_equal(cede_memory_get_statistics(memory, &m, sizeof(m)), 0);
+        OK(cede_memory_get_statistics(memory, &m, sizeof(m)));
     while (!m.waiting);
     done(&batch[0]);
     pthread_join(thread, &result);
@@ -121,7 +121,7 @@ static void batches_have_room(bool pooled)
     add(1, CEDE_NORMAL);
     assert_int_equal(next(&batch[2]), 0);
     cede_queue_close(queue); /* with what still runs */
-    assert_int_equal(cede_memory_get_statistics(memory, &m, sizeof(m)), 0);
+    OK(cede_memory_get_statistics(memory, &m, sizeof(m)));
     assert_int_equal(m.reservations + m.waiting, 0);
     cede_memory_close(memory);
     if (pooled)
@@ -145,13 +145,13 @@ TEST(a_request_is_reported_once)
     struct cede_queue_config qc;
     struct cede_queue_request due = {.deadline_us = 60 * S};
     cede_queue_defaults(&qc);
-    assert_int_equal(cede_connect(&pc.client), 0);
+    OK(cede_connect(&pc.client));
     pc.flags |= CEDE_POOL_REPORT_ALL;
     qc.batch_max = 1;
     qc.client = pc.client;
     qc.pool = pool = open_configured(&pc);
-    assert_int_equal(cede_queue_open(&qc, &queue), 0);
-    assert_int_equal(cede_queue_submit(queue, &due, NULL), 0);
+    OK(cede_queue_open(&qc, &queue));
+    OK(cede_queue_submit(queue, &due, NULL));
     assert_int_equal(next(&batch[0]), 0);
     done(&batch[0]);
     assert_string_equal(reported(pc.client), "1 begun, 1 ended, 1 due, 1 met");
@@ -165,7 +165,7 @@ TEST(as_many_as_the_pool_has_room_for)
     for (uint32_t i = 0; i < 3; i++)
         add(i, CEDE_NORMAL);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[i]), 0);
+        OK(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[i]));
         assert_int_equal(batch[i].model, i);
         assert_true(batch[i].lease.opaque[0] != 0);
         assert_int_equal(pool_stats(pool, 0).active, i + 1);
@@ -179,7 +179,7 @@ TEST(as_many_as_the_pool_has_room_for)
     assert_int_equal(pool_stats(pool, 0).active, 1);
     assert_int_equal(next(&batch[2]), 0);
     assert_int_equal(batch[2].model, 2);
-    assert_int_equal(cede_queue_done(queue, &batch[2], 1), 0);
+    OK(cede_queue_done(queue, &batch[2], 1));
     assert_int_equal(pool_stats(pool, 0).active, 1);
     close_both(0); /* with batch 1 */
 }
@@ -188,8 +188,8 @@ TEST(as_many_as_occupancy_allows)
 {
     const struct cede_shape shape = {.blocks = 4, .memory_bytes = 1};
     open_both(8, CEDE_QUEUE_FIFO);
-    assert_int_equal(cede_pool_occupancy(pool, "gemm", 0.4), 0);
-    assert_int_equal(cede_queue_set_lease(queue, 0, "gemm", &shape), 0);
+    OK(cede_pool_occupancy(pool, "gemm", 0.4));
+    OK(cede_queue_set_lease(queue, 0, "gemm", &shape));
     for (int i = 0; i < 3; i++)
         add(0, CEDE_NORMAL);
     assert_int_equal(next(&batch[0]), 0);
@@ -217,10 +217,10 @@ TEST(what_can_never_be_leased_is_refused_at_once)
     refuses(-EINVAL, CEDE_QUEUE_MODELS, NULL, "model");
     add(0, CEDE_NORMAL);
     assert_int_equal(next(&batch[0]), 0); /* as by default */
-    assert_int_equal(cede_pool_kernel(pool, "conv", &batch), 0);
+    OK(cede_pool_kernel(pool, "conv", &batch));
     refuses(-EINVAL, 0, "conv", "'conv' is without threads");
-    assert_int_equal(cede_pool_occupancy(pool, "gem", 0.4), 0);
-    assert_int_equal(cede_queue_set_lease(queue, 0, "gem", NULL), 0);
+    OK(cede_pool_occupancy(pool, "gem", 0.4));
+    OK(cede_queue_set_lease(queue, 0, "gem", NULL));
     assert_string_equal(cede_error_text(), "");
     done(&batch[0]);
     close_both(0);
@@ -256,16 +256,16 @@ static bool the_queue_is_first(unsigned wait_us)
     struct cede_lease held;
     pthread_t a, b;
     open_both(1, CEDE_QUEUE_PRIORITY);
-    assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &held), 0);
-    assert_int_equal(pthread_create(&b, NULL, take_lease, &other), 0);
+    OK(cede_acquire(pool, 0, NULL, NULL, 0, &held));
+    OK(pthread_create(&b, NULL, take_lease, &other));
     until_waiting(pool, 1);
     add(0, CEDE_BATCH);
-    assert_int_equal(pthread_create(&a, NULL, take_batch, &w), 0);
+    OK(pthread_create(&a, NULL, take_batch, &w));
     until_waiting(pool, 2);
     add(1, CEDE_LATENCY);
     usleep(wait_us);
     until_waiting(pool, 2);
-    assert_int_equal(cede_release(&held), 0);
+    OK(cede_release(&held));
     int seen = 0; /* whose thread has ended, and so has the lease */
     while (!seen) {
         usleep(200);
@@ -273,14 +273,14 @@ static bool the_queue_is_first(unsigned wait_us)
     }
     bool first = seen == 1 && w.b.model == 1;
     if (seen == 2) {
-        assert_int_equal(cede_release(&other.lease), 0);
+        OK(cede_release(&other.lease));
         pthread_join(a, NULL);
     }
     assert_int_equal(w.result, 0);
     done(&w.b);
     if (seen == 1) {
         pthread_join(b, NULL);
-        assert_int_equal(cede_release(&other.lease), 0);
+        OK(cede_release(&other.lease));
     }
     assert_int_equal(other.result, 0);
     close_both(0);
@@ -303,13 +303,13 @@ TEST(shut_down_while_waiting)
     pthread_t a;
     void *user;
     open_both(1, CEDE_QUEUE_EDF);
-    assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &held), 0);
+    OK(cede_acquire(pool, 0, NULL, NULL, 0, &held));
     add(0, CEDE_BATCH);
-    assert_int_equal(pthread_create(&a, NULL, take_batch, &w), 0);
+    OK(pthread_create(&a, NULL, take_batch, &w));
     until_waiting(pool, 1);
     cede_queue_shutdown(queue); /* what waits may still come out */
     until_waiting(pool, 1);
-    assert_int_equal(cede_queue_reclaim(queue, &user), 0);
+    OK(cede_queue_reclaim(queue, &user));
     pthread_join(a, NULL);
     assert_int_equal(w.result, -ESHUTDOWN);
     assert_int_equal(pool_stats(pool, 0).waiting, 0);
@@ -385,7 +385,7 @@ TEST(shut_down_while_a_lease_comes)
     open_both(1, CEDE_QUEUE_FIFO);
     add(0, CEDE_NORMAL);
     shut_now = queue;
-    assert_int_equal(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[0]), 0);
+    OK(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[0]));
     shut_now = NULL;
     done(&batch[0]);
     assert_int_equal(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[0]), -ESHUTDOWN);

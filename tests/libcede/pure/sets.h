@@ -25,7 +25,7 @@ static inline struct cede_queue_config with_policy(enum cede_queue_policy policy
 static inline struct requests *make_requests(const struct cede_queue_config *c)
 {
     struct requests *r = NULL;
-    assert_int_equal(cede_requests_new(c, REQUESTS_PREFER_NS, &r), 0);
+    OK(cede_requests_new(c, REQUESTS_PREFER_NS, &r));
     return r;
 }
 
@@ -124,7 +124,7 @@ static inline struct outcome simulate(struct cede_queue_config p, uint64_t prefe
     struct outcome o = {0};
     struct requests *r;
     p.capacity = n; /* room for more costs time, most of it under sanitizers */
-    assert_int_equal(cede_requests_new(&p, prefer_ns, &r), 0);
+    OK(cede_requests_new(&p, prefer_ns, &r));
     memset(devices, 0, sizeof(devices));
     for (uint32_t i = 0, guard = 0;; guard++) {
         assert_true(guard < 20 * SET_MAX); /* it never spins without getting on */

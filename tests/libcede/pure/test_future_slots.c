@@ -1,13 +1,13 @@
 /* Which slots of a future map are free: a table, and at random against a model that marks slots. */
 #include "../../random.h"
-#include "../../test.h"
+#include "../fixture.h"
 #include "cede/future.h"
 #include "libcede/pure/future_slots.h"
 
 static struct future_slots *slots_of(uint32_t n)
 {
     struct future_slots *s = NULL;
-    assert_int_equal(cede_slots_new(n, &s), 0);
+    OK(cede_slots_new(n, &s));
     return s;
 }
 
@@ -19,7 +19,7 @@ TEST(sizes)
     free(s);
     s = slots_of(1);
     uint32_t at;
-    assert_int_equal(cede_slots_reserve(s, 1, &at), 0);
+    OK(cede_slots_reserve(s, 1, &at));
     assert_int_equal(cede_slots_reserve(s, 1, &at), -EAGAIN);
     free(s);
 }
@@ -90,7 +90,7 @@ TEST(at_random)
                 }
             } else if (nhave) {
                 unsigned which = (unsigned)rnd(nhave);
-                assert_int_equal(cede_slots_release(s, have[which].at), 0);
+                OK(cede_slots_release(s, have[which].at));
                 for (uint32_t k = 0; k < have[which].n; k++)
                     used[(have[which].at + k) % SLOTS] = false;
                 have[which] = have[--nhave];

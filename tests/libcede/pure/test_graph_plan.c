@@ -1,6 +1,6 @@
 /* Decisions of a graph cache, as tables: buckets, captures, evictions, and what a failed capture
  * means. */
-#include "../../test.h"
+#include "../fixture.h"
 #include "libcede/pure/graph_plan.h"
 
 #define ELEMENTS(a) (sizeof(a) / sizeof(*(a)))

@@ -86,7 +86,7 @@ TEST_LEASES(what_displacing_does_not_pass)
     released(started(big, 2, 0), 2); /* occupancy, utilization; and it passes w */
     memory.memory_bytes = 400;
     waits(memory, 3, WAIT_MEMORY); /* not that: it would take what w waits for */
-    assert_int_equal(cede_leases_cancel(leases, w, 0, &(struct lease_event){0}), 0);
+    OK(cede_leases_cancel(leases, w, 0, &(struct lease_event){0}));
     p.displace = 0;
     p.max_concurrent_streams = 1;
     make(p);
@@ -266,7 +266,7 @@ TEST_LEASES(leases_without_memory_pass_one_that_lacks_it)
     uint64_t e = waits(ask(10), 5, WAIT_COUNT); /* it lacks no memory any more */
     released(c, 6);
     happens(6, a, WAIT_NONE);
-    assert_int_equal(cede_leases_cancel(leases, e, 0, &(struct lease_event){0}), 0);
+    OK(cede_leases_cancel(leases, e, 0, &(struct lease_event){0}));
 }
 
 /* ---- occupancy ------------------------------------------------------------------------------- */
@@ -361,7 +361,7 @@ TEST_LEASES(blocks_of_an_sm)
                          rows[i].hopper);
         assert_int_equal(limit, rows[i].limit);
     }
-    assert_int_equal(cede_occupancy_blocks(&hopper, 0, 32, 0, &limit), 0);
+    OK(cede_occupancy_blocks(&hopper, 0, 32, 0, &limit));
 }
 
 /* The scarcest: warps, registers, shared memory. */

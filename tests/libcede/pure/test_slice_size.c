@@ -1,7 +1,7 @@
 /* How large slices get: kernels of any speed, slices that took much longer than others, clocks that
  * jump, and numbers at the ends of the range. */
 #include "../../random.h"
-#include "../../test.h"
+#include "../fixture.h"
 #include "base/util.h"
 #include "libcede/pure/slice_size.h"
 

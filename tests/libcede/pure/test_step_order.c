@@ -1,7 +1,7 @@
 /* The order of overlapped steps: a table of what requests see, and at random against a model that
  * keeps everything in plain lists and never uses a place twice. */
 #include "../../random.h"
-#include "../../test.h"
+#include "../fixture.h"
 #include "base/util.h"
 #include "cede/future.h"
 #include "libcede/pure/step_order.h"
@@ -10,7 +10,7 @@
 static struct step_order *order_of(unsigned depth, unsigned batch, unsigned requests)
 {
     struct step_order *o = NULL;
-    assert_int_equal(cede_order_new(depth, batch, requests, &o), 0);
+    OK(cede_order_new(depth, batch, requests, &o));
     return o;
 }
 
@@ -58,7 +58,7 @@ static const char *behave(struct step_order *o, const char *t, const uint64_t id
         break;
     case 'L':
     case 'M':
-        assert_int_equal(cede_order_leave(o, id[*t - 'L'], 0), 0);
+        OK(cede_order_leave(o, id[*t - 'L'], 0));
         assert_int_equal(cede_order_leave(o, id[*t - 'L'], 0), -ENOENT);
         break;
     case 'g':
@@ -110,7 +110,7 @@ TEST(behaviours)
         int64_t block = 0;
         print_message("%s\n", rows[i].text);
         for (int k = 0; k < 2; k++)
-            assert_int_equal(cede_order_join(o, &names[k], NULL, TIME_NEVER, &id[k]), 0);
+            OK(cede_order_join(o, &names[k], NULL, TIME_NEVER, &id[k]));
         for (const char *t = rows[i].text; *t; t++) {
             t = behave(o, t, id, &block);
             while (t[1] && t[1] != ' ')
@@ -146,7 +146,7 @@ TEST(scopes_and_deadlines)
     cede_order_finish(o, 0);
     assert_memory_equal(cede_order_begin(o)->surplus, "\0\0\0", 3);
     cede_order_finished(o);
-    assert_int_equal(cede_order_add(o, id[0], &symbol), 0);
+    OK(cede_order_add(o, id[0], &symbol));
     cede_order_abandon(o);
     cede_order_expire(o, 100, stopped);
     assert_true(cede_order_take_left(o, &user, &reason, &slot));
@@ -158,7 +158,7 @@ TEST(scopes_and_deadlines)
     assert_false(cede_order_take_left(o, &user, &reason, &slot));
     /* the place is another's, the id is not */
     for (int i = 0; i < 3; i++)
-        assert_int_equal(cede_order_join(o, &b, NULL, TIME_NEVER, &other), 0);
+        OK(cede_order_join(o, &b, NULL, TIME_NEVER, &other));
     assert_int_equal(cede_order_join(o, &b, NULL, TIME_NEVER, &other), -ENOSPC);
     assert_int_equal(cede_order_leave(o, id[0], 0), -ENOENT);
     cede_order_leave_all(o, -EINTR);
