@@ -38,6 +38,20 @@ static inline int end_test(void **unused)
     return 0;
 }
 
+/* MAKE(.devices = 3): with these settings, and else those of params(). ASK(10, .key = 7): of 10 %,
+ * and so forth. */
+#define MAKE(...)                                                                                  \
+    do {                                                                                           \
+        struct cede_pool_config make_ = params();                                                  \
+        EACH(CONFIG_SET, make_, __VA_ARGS__)                                                       \
+        make(make_);                                                                               \
+    } while (0)
+#define ASK(percent, ...)                                                                          \
+    ({                                                                                             \
+        struct lease_ask ask_ = ask(percent);                                                      \
+        EACH(CONFIG_SET, ask_, __VA_ARGS__)                                                        \
+        ask_;                                                                                      \
+    })
 #define TEST_LEASES(name) TEST_WITH(name, NULL, end_test)
 
 static inline struct lease_ask ask(uint32_t occupancy_percent)
