@@ -56,20 +56,14 @@ TEST(a_lease_ends_once)
     OK(cede_pool_close(q));
 }
 
-TEST(it_waits_no_longer_than_told)
+TEST(a_missing_stream_ends_a_wait_for_ever)
 {
-    struct cede_pool_config c = no_gpu(1, 2);
-    struct cede_lease a, b;
-    c.streams = 1;
-    c.block_timeout_us = c.stream_timeout_us = 10000;
-    struct cede_pool *p = open_configured(&c);
-    OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 1000, &b), -ETIMEDOUT);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_TIMEOUT_DEFAULT, &b), -ETIMEDOUT);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &b),
-                     -ETIMEDOUT); /* stream */
-    assert_int_equal(pool_stats(p, 0).timed_out, 3);
-    assert_int_equal(pool_stats(p, 0).waiting, 0);
+    struct cede_lease l;
+    struct cede_pool *p = OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = 2,
+                               .streams = 1, .stream_timeout_us = 10000, .age_us = 3600 * S);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &l));
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l), -ETIMEDOUT);
+    HAS(pool_stats(p, 0), (timed_out, 1), (waiting, 0));
     OK(cede_pool_close(p));
 }
 
@@ -199,42 +193,5 @@ TEST(of_many_releases_one_counts)
         assert_int_equal(join_threads(t, 4, -ESTALE), 3);
         assert_int_equal(released, 1);
     }
-    OK(cede_pool_close(shared));
-}
-
-static void *acquire_long(void *arg)
-{
-    struct cede_lease l;
-    return (void *)(intptr_t)cede_acquire(shared, 0, NULL, NULL, 60 * S, &l);
-}
-
-TEST(closing_ends_waiting)
-{
-    pthread_t t[3];
-    struct cede_lease l;
-    shared = open_pool(1, 1);
-    OK(cede_acquire(shared, 0, NULL, NULL, 0, &l));
-    start_threads(t, 3, acquire_long);
-    until_waiting(shared, 3);
-    OK(cede_pool_close(shared));
-    assert_int_equal(join_threads(t, 3, -ESHUTDOWN), 3);
-}
-
-TEST(in_a_child_pools_are_closed)
-{
-    struct cede_lease l, m;
-    shared = open_pool(1, 1);
-    OK(cede_acquire(shared, 0, NULL, NULL, 0, &l));
-    pid_t child = fork();
-    if (child == 0) {
-        const struct cede_pool_config c = no_gpu(1, 1);
-        struct cede_pool *own;
-        _exit(cede_release(&l) != -ESTALE ||
-              cede_acquire(shared, 0, NULL, NULL, 0, &m) != -ESHUTDOWN ||
-              cede_pool_open(&c, &own) || cede_acquire(own, 0, NULL, NULL, 0, &m) ||
-              cede_release(&m));
-    }
-    child_ends_well(child);
-    OK(cede_release(&l));
     OK(cede_pool_close(shared));
 }
