@@ -84,8 +84,16 @@ TEST(batches)
     ROWS(cede_queue_cancel, (-EINVAL, NULL, 1), (-ENOENT, q, 0), (-ENOENT, q, UINT64_MAX));
     ROWS(cede_queue_submit, (0, q, &r, &t), (-EBUSY, q, &r, NULL));
     ROW(0, cede_queue_next, q, 0, CEDE_TIMEOUT_FOREVER, &b);
+    other = b;
+    other.id++;
+    assert_int_equal(b.ticket[0], t.id);
     ROW(-EBUSY, cede_queue_cancel, q, t.id);
-    ROWS(cede_queue_done, (0, q, &b, 0), (-ENOENT, q, &b, 0));
+    ROWS(cede_queue_done, (-ENOENT, q, &other, 0), (0, q, &b, 0), (-ENOENT, q, &b, 0));
+    const uint64_t first = t.id;
+    ROW(-ENOENT, cede_queue_cancel, q, first);
+    ROW(0, cede_queue_submit, q, &r, &t);
+    assert_true(t.id != first); /* in the same place */
+    ROWS(cede_queue_cancel, (0, q, t.id), (-ENOENT, q, t.id));
     ROWS(cede_queue_reclaim, (-EINVAL, NULL, &user), (-EINVAL, q, NULL), (-EBUSY, q, &user));
     SIZES(cede_queue_get_statistics, &s, q);
     ROW(-EINVAL, cede_queue_get_statistics, NULL, &s, sizeof(s));

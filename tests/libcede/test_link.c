@@ -1,7 +1,6 @@
 /* libcede and the real control socket. Behind it is a stand-in for the manager, in another process,
  * that is killed and started again. Waits for states, never for times. */
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -9,8 +8,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../api/fake_engine.h"
 #include "../descriptors.h"
@@ -28,15 +25,14 @@
 static char dir[64], path[80];
 static pid_t daemon_pid;
 
-static bool eventually(bool (*f)(void *), void *arg)
-{
-    for (int i = 0; i < 4000; i++) {
-        if (f(arg))
-            return true;
-        usleep(5000);
-    }
-    return false;
-}
+/* Whether something comes true within 20 s. */
+#define EVENTUALLY(what)                                                                           \
+    ({                                                                                             \
+        int i_ = 0;                                                                                \
+        while (!(what) && ++i_ < 4000)                                                             \
+            usleep(5000);                                                                          \
+        i_ < 4000;                                                                                 \
+    })
 
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
@@ -109,12 +105,10 @@ static int dial(void)
     return -1;
 }
 
-static bool answers(void *unused)
+static bool answers(void)
 {
     int fd = dial();
-    if (fd >= 0)
-        close(fd);
-    return fd >= 0;
+    return fd >= 0 && close(fd) == 0;
 }
 
 static void daemon_start(void)
@@ -126,7 +120,7 @@ static void daemon_start(void)
         _exit(serve(me));
     }
     assert_true(daemon_pid > 0);
-    assert_true(eventually(answers, NULL));
+    assert_true(EVENTUALLY(answers()));
 }
 
 static void daemon_kill(void)
@@ -167,11 +161,6 @@ static bool class_is(const char *class)
     return is;
 }
 
-static bool batch_now(void *unused)
-{
-    return class_is("batch");
-}
-
 static int begin_test(void **state)
 {
     snprintf(dir, sizeof(dir), "/tmp/cede-test-link-XXXXXX");
@@ -191,18 +180,23 @@ static int end_test(void **state)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static bool connected(void *c)
-{
-    return cede_connected(c) == 1;
-}
-
-/* A handle that a daemon listens to. */
-static struct cede *connect_to_daemon(void)
+static struct cede *new_handle(void)
 {
     struct cede *c;
-    daemon_start();
     OK(cede_connect(&c));
-    assert_true(eventually(connected, c));
+    return c;
+}
+
+static void daemon_listens(struct cede *c)
+{
+    assert_true(EVENTUALLY(cede_connected(c)));
+}
+
+static struct cede *connect_to_daemon(void)
+{
+    daemon_start();
+    struct cede *c = new_handle();
+    daemon_listens(c);
     return c;
 }
 
@@ -243,13 +237,12 @@ static uint64_t ended(struct cede *c)
 
 TEST_WITH(reports, begin_test, end_test)
 {
-    struct cede *c;
+    struct cede_request r;
     daemon_start();
     assert_int_equal(requests("ended"), -1); /* no program reports any */
-    OK(cede_connect(&c));
-    assert_true(eventually(connected, c));
+    struct cede *c = new_handle();
+    daemon_listens(c);
     work(c, 10);
-    struct cede_request r;
     begin_request(c, &r);
     assert_int_equal(requests("programs"), 1);
     assert_int_equal(requests("begun"), 11);
@@ -265,22 +258,19 @@ TEST_WITH(reports, begin_test, end_test)
     assert_true(class_is("batch")); /* still */
     json_decref(job);
     cede_close(c);
-    for (int i = 0; i < 2000 && requests("programs") == 1; i++)
-        usleep(5000);
-    assert_int_equal(requests("programs"), -1);
+    assert_true(EVENTUALLY(requests("programs") == -1));
 }
 
 /* The same results without a daemon, and when it is killed in the middle; what was set meanwhile
  * reaches the next one. */
 TEST_WITH(dies, begin_test, end_test)
 {
-    struct cede *c;
+    struct cede *c = new_handle();
     struct cede_request r;
-    OK(cede_connect(&c));
     OK(cede_connected(c));
     work(c, 5);
     daemon_start();
-    assert_true(eventually(connected, c));
+    daemon_listens(c);
     work(c, 5);
     assert_int_equal(requests("ended"), 10);
     begin_request(c, &r);
@@ -290,14 +280,14 @@ TEST_WITH(dies, begin_test, end_test)
     OK(cede_set_class(c, CEDE_BATCH));
     OK(cede_connected(c));
     daemon_start();
-    assert_true(eventually(connected, c));
-    assert_true(eventually(batch_now, NULL));
+    daemon_listens(c);
+    assert_true(EVENTUALLY(class_is("batch")));
     assert_int_equal(requests("ended"), 15);
     assert_int_equal(ended(c), 15);
     cede_close(c);
 }
 
-static bool is_wanted(void *c)
+static bool is_wanted(struct cede *c)
 {
     json_decref(me()); /* so that the daemon looks */
     return cede_wanted(c) == 1;
@@ -311,15 +301,13 @@ TEST_WITH(wanted, begin_test, end_test)
     for (int i = 0; i < 20; i++)
         assert_false(is_wanted(c));
     OK(cede_set_class(c, CEDE_BATCH));
-    assert_true(eventually(is_wanted, c));
+    assert_true(EVENTUALLY(is_wanted(c)));
     pid_t child = fork();
     if (child == 0) /* begins without a page */
         _exit(cede_wanted(c));
     child_ends_well(child);
     daemon_kill();
-    for (int i = 0; cede_wanted(c) && i < 4000; i++)
-        usleep(5000);
-    OK(cede_wanted(c));
+    assert_true(EVENTUALLY(!cede_wanted(c)));
     cede_close(c);
 }
 
@@ -345,7 +333,7 @@ static int in_child(struct cede *c, struct cede_request *r)
     if (cede_request_end(c, r) != -ESTALE || ended(c) != 0)
         return 1;
     work(c, 3);
-    if (!eventually(connected, c))
+    if (!EVENTUALLY(cede_connected(c)))
         return 2;
     return ended(c) == 3 ? 0 : 3;
 }
@@ -376,7 +364,7 @@ TEST_WITH(closed, begin_test, end_test)
     OK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
     assert_int_equal(send(pair[1], "x", 1, 0), 1);
     char x;
-    assert_true(eventually(connected, c)); /* anew */
+    daemon_listens(c); /* anew */
     OK(cede_set_class(c, CEDE_BATCH));
     work(c, 3);
     assert_int_equal(requests("ended"), 3);
@@ -391,8 +379,8 @@ TEST_WITH(closed, begin_test, end_test)
 /* Its own process, in no job until then: it may lower, and not raise again. */
 static int lowers_itself(void)
 {
-    struct cede *c;
-    if (cede_connect(&c) < 0 || !eventually(connected, c))
+    struct cede *c = new_handle();
+    if (!EVENTUALLY(cede_connected(c)))
         return 2;
     if (cede_set_class(c, CEDE_BATCH) != 0 || cede_set_class(c, CEDE_NORMAL) != -EPERM ||
         cede_set_weight(c, 200) != -EPERM)
@@ -429,11 +417,9 @@ TEST_WITH(hostile, begin_test, end_test)
             seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
             w[i] = evil[(seed >> 33) % ARRAY_SIZE(evil)];
         }
-        json_t *job = me();
-        const json_t *r = json_object_get(job, "requests"), *v;
+        json_t *job = me(), *r = json_object_get(job, "requests"), *v;
         const char *key;
-        json_object_foreach((json_t *)r, key, v)
-            assert_true(json_is_null(v) || json_number_value(v) >= 0);
+        json_object_foreach(r, key, v) assert_true(json_is_null(v) || json_number_value(v) >= 0);
 #define R(key) json_integer_value(json_object_get(r, key))
         assert_true(R("met") <= R("due") && R("due") <= R("ended") && R("ended") <= R("begun"));
         assert_true(R("begun") <= 1LL << 53);
@@ -522,15 +508,13 @@ TEST_WITH(lies, begin_test, end_test)
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
     for (size_t i = 0; i < ARRAY_SIZE(what); i++) {
-        struct cede *c;
-        pthread_t t;
         size_t before = descriptors(getpid());
         listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         OK(bind(listener, (struct sockaddr *)&a, sizeof(a)));
         OK(listen(listener, 8));
         atomic_store(&done, false);
-        OK(pthread_create(&t, NULL, liar, &what[i]));
-        OK(cede_connect(&c));
+        const pthread_t t = start(liar, &what[i]);
+        struct cede *c = new_handle();
         for (int k = 0; k < 20 || (what[i].floods && !atomic_load(&done)); k++) {
             cede_connected(c);
             work(c, 1);
@@ -539,7 +523,7 @@ TEST_WITH(lies, begin_test, end_test)
         assert_true(!what[i].floods || atomic_load(&hung_up));
         OK(cede_connected(c));
         cede_close(c);
-        pthread_join(t, NULL);
+        OK(result_of(t));
         close(listener);
         unlink(path);
         assert_int_equal(descriptors(getpid()), before);
@@ -571,12 +555,11 @@ static void *says(void *c)
 
 TEST_WITH(threads, begin_test, end_test)
 {
-    struct cede *c;
     pthread_t t[THREADS + 1];
     daemon_start();
-    OK(cede_connect(&c));
+    struct cede *c = new_handle();
     for (unsigned i = 0; i <= THREADS; i++)
-        OK(pthread_create(&t[i], NULL, i < THREADS ? many : says, c));
+        t[i] = start(i < THREADS ? many : says, c);
     for (int i = 0; i < 5; i++) {
         int status = -1;
         pid_t child = fork(); /* in the middle of all that */
@@ -586,8 +569,7 @@ TEST_WITH(threads, begin_test, end_test)
         assert_int_equal(status, SIGKILL);
     }
     daemon_kill();
-    for (unsigned i = 0; i <= THREADS; i++)
-        OK(pthread_join(t[i], NULL));
+    join_threads(t, THREADS + 1, 0);
     assert_int_equal(ended(c), THREADS * REQUESTS);
     cede_close(c);
 }

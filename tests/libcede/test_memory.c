@@ -107,16 +107,6 @@ TEST_WITH(no_such_gpu, begin_test, end_test)
     assert_int_equal(cuda->contexts, 1);
 }
 
-TEST_WITH(without_a_gpu, NULL, end_test)
-{
-    m = OPEN(memory, .flags = CEDE_MEMORY_NO_GPU, .total_bytes = 2000);
-    assert_false(stats().has_gpu);
-    const struct cede_reservation r = reserve(1800);
-    assert_int_equal(cede_memory_reserve(m, 1, 1000, &(struct cede_reservation){0}), -ENOMEM);
-    assert_int_equal(stats().timed_out, 1);
-    OK(cede_memory_release(&r));
-}
-
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 struct wish {

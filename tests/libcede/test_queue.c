@@ -150,25 +150,6 @@ TEST(batches)
     cede_queue_close(q);
 }
 
-TEST(tickets)
-{
-    struct cede_queue *q = QUEUE(.policy = CEDE_QUEUE_FIFO);
-    uint64_t a = add(q, 0, CEDE_NORMAL, 0), b = add(q, 1, CEDE_NORMAL, 0);
-    OK(cede_queue_next(q, 0, 0, &batch));
-    assert_true(batch.ticket[0] == a);
-    assert_int_equal(cede_queue_cancel(q, a), -EBUSY);
-    OK(cede_queue_cancel(q, b));
-    assert_int_equal(cede_queue_cancel(q, b), -ENOENT);
-    struct cede_queue_batch wrong = batch;
-    wrong.id++;
-    assert_int_equal(cede_queue_done(q, &wrong, 0), -ENOENT);
-    OK(cede_queue_done(q, &batch, 0));
-    assert_int_equal(cede_queue_cancel(q, a), -ENOENT);
-    uint64_t again = add(q, 0, CEDE_NORMAL, 0); /* in the same place, another ticket */
-    assert_true(again != a && again != b);
-    cede_queue_close(q);
-}
-
 TEST(requests_are_reported)
 {
     cede_handle *c;

@@ -255,10 +255,8 @@ static const struct waiting {
     int (*call)(cede_timeout t);
     cede_timeout timeout;
 } waits[] = {
-    {by_acquire, CEDE_TIMEOUT_FOREVER},
-    {by_acquire, 60 * S},
-    {by_memory_reserve, CEDE_TIMEOUT_FOREVER},
-    {by_queue_next, CEDE_TIMEOUT_FOREVER},
+    {by_acquire, CEDE_TIMEOUT_FOREVER},        {by_acquire, 60 * S},
+    {by_memory_reserve, CEDE_TIMEOUT_FOREVER}, {by_queue_next, CEDE_TIMEOUT_FOREVER},
     {by_queue_next, CEDE_TIMEOUT_DEFAULT},
 };
 
