@@ -11,8 +11,7 @@
 
 static inline struct cede_pool *open_one(void)
 {
-    const struct cede_pool_config c = no_gpu(1, 1);
-    return open_configured(&c);
+    return OPEN(pool, .flags = CEDE_POOL_NO_GPU, .devices = 1, .max_concurrent_streams = 1);
 }
 
 void row_seen(const char *name);

@@ -11,13 +11,6 @@ static inline struct cede_pool_config no_gpu(unsigned devices, unsigned streams)
                   .max_concurrent_streams = streams);
 }
 
-static inline struct cede_pool *open_configured(const struct cede_pool_config *c)
-{
-    struct cede_pool *p;
-    OK(cede_pool_open(c, &p));
-    return p;
-}
-
 static inline struct cede_pool_statistics pool_stats(struct cede_pool *p, int device)
 {
     return STATS(pool, p, device);
@@ -34,9 +27,8 @@ static inline const char *reported(cede_handle *c)
     static char text[96];
     struct cede_statistics s;
     OK(cede_get_statistics(c, &s, sizeof(s)));
-    snprintf(text, sizeof(text), "%llu begun, %llu ended, %llu due, %llu met",
-             (unsigned long long)s.begun, (unsigned long long)s.ended,
-             (unsigned long long)s.with_deadline, (unsigned long long)s.deadlines_met);
+    snprintf(text, sizeof(text), "%d begun, %d ended, %d due, %d met", (int)s.begun, (int)s.ended,
+             (int)s.with_deadline, (int)s.deadlines_met);
     return text;
 }
 

@@ -27,8 +27,7 @@ TEST_WITH(a_launch_takes_the_smallest_bucket, set_up, tear_down)
     HAS(t, (buckets, 4), (graphs, 3), (refused, 0), (launched, 6), (eager, 5), (warmups, 3),
         (too_large, 2), (captures, 3), (retried, 0));
     assert_string_equal(t.error, "");
-    HAS(bucket(3), (launched, 4), (eager, 1), (size, 4), (nodes, 4));
-    assert_true(bucket(3).captured);
+    HAS(bucket(3), (launched, 4), (eager, 1), (size, 4), (nodes, 4), (captured, true));
     assert_false(bucket(2).captured);
 }
 

@@ -7,24 +7,18 @@
 
 static struct cede_pool *open_pool(unsigned devices, unsigned streams)
 {
-    struct cede_pool_config c = no_gpu(devices, streams);
-    return open_configured(&c);
+    return OPEN(pool, .flags = CEDE_POOL_NO_GPU, .devices = devices,
+                .max_concurrent_streams = streams);
 }
 
 TEST(defaults_are_what_they_are_said_to_be)
 {
-    struct cede_pool_config c;
-    cede_pool_defaults(&c);
-    assert_int_equal(c.max_concurrent_streams, 16);
-    assert_true(c.max_total_occupancy == 2);
-    assert_true(c.unknown_occupancy == 0.25);
-    assert_int_equal(c.target_utilization_percent, 100);
-    assert_int_equal(c.displace, 2);
-    assert_int_equal(c.utilization_polling_us, 200000);
-    assert_int_equal(c.block_timeout_us, 5000000);
-    assert_int_equal(c.stream_timeout_us, 1000000);
+    const struct cede_pool_config c = CONFIG(pool);
+    assert_true(c.max_total_occupancy == 2 && c.unknown_occupancy == 0.25);
+    HAS(c, (max_concurrent_streams, 16), (urgent_us, 1000), (target_utilization_percent, 100),
+        (displace, 2), (utilization_polling_us, 200000), (block_timeout_us, 5000000),
+        (stream_timeout_us, 1000000));
     assert_true(c.memory_reserve_fraction == 0.1);
-    assert_int_equal(c.urgent_us, 1000);
 }
 
 TEST(a_lease_ends_once)
@@ -71,18 +65,16 @@ TEST(a_missing_stream_ends_a_wait_for_ever)
  * displaces see that until it ends. */
 TEST(a_waiting_lease_displaces_in_time)
 {
-    struct cede_pool_config c = no_gpu(1, 1);
     struct cede_shape due = {.due_us = 20000};
     struct cede_lease a, b, none = {.device = 0};
-    c.displace = 1;
-    struct cede_pool *p = open_configured(&c);
+    struct cede_pool *p =
+        OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = 1, .displace = 1);
     OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
     OK(cede_lease_wanted(&a));
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), -EAGAIN); /* it has time yet */
     OK(cede_acquire(p, 0, NULL, &due, 60 * S, &b));
     assert_true(b.urgent);
-    assert_int_equal(pool_stats(p, 0).displaced, 1);
-    assert_int_equal(pool_stats(p, 0).active, 2);
+    HAS(pool_stats(p, 0), (displaced, 1), (active, 2));
     assert_int_equal(cede_lease_wanted(&a), 1);
     OK(cede_lease_wanted(&b));
     OK(cede_lease_wanted(NULL));
@@ -100,31 +92,31 @@ TEST(a_waiting_lease_displaces_in_time)
  * that timed out has met no deadline; a try in vain is no request. */
 TEST(leases_with_a_deadline_are_reported)
 {
-    struct cede_pool_config c = no_gpu(1, 1);
     struct cede_shape due = {.due_us = 60 * S};
     struct cede_lease a, b;
-    OK(cede_connect(&c.client));
-    struct cede_pool *p = open_configured(&c);
+    cede_handle *c;
+    OK(cede_connect(&c));
+    struct cede_pool *p =
+        OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = 1, .client = c);
     OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
-    assert_string_equal(reported(c.client), "0 begun, 0 ended, 0 due, 0 met");
+    assert_string_equal(reported(c), "0 begun, 0 ended, 0 due, 0 met");
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 1000, &b), -ETIMEDOUT);
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), -EAGAIN);
-    assert_string_equal(reported(c.client), "1 begun, 1 ended, 1 due, 0 met");
+    assert_string_equal(reported(c), "1 begun, 1 ended, 1 due, 0 met");
     OK(cede_release(&a));
     OK(cede_acquire(p, 0, NULL, &due, 0, &a));
-    assert_string_equal(reported(c.client), "2 begun, 1 ended, 1 due, 0 met");
+    assert_string_equal(reported(c), "2 begun, 1 ended, 1 due, 0 met");
     OK(cede_release(&a));
-    assert_string_equal(reported(c.client), "2 begun, 2 ended, 2 due, 1 met");
+    assert_string_equal(reported(c), "2 begun, 2 ended, 2 due, 1 met");
     OK(cede_acquire(p, 0, NULL, &due, 0, &a));
     OK(cede_pool_close(p));
-    assert_string_equal(reported(c.client), "3 begun, 3 ended, 3 due, 2 met");
-    c.flags |= CEDE_POOL_REPORT_ALL;
-    p = open_configured(&c);
+    assert_string_equal(reported(c), "3 begun, 3 ended, 3 due, 2 met");
+    p = OPEN(pool, .flags = CEDE_POOL_NO_GPU | CEDE_POOL_REPORT_ALL, .client = c);
     OK(cede_acquire(p, 0, NULL, NULL, S, &a));
     OK(cede_release(&a));
-    assert_string_equal(reported(c.client), "4 begun, 4 ended, 3 due, 2 met");
+    assert_string_equal(reported(c), "4 begun, 4 ended, 3 due, 2 met");
     OK(cede_pool_close(p));
-    cede_close(c.client);
+    cede_close(c);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */

@@ -159,10 +159,8 @@ static void profile_is(struct cede_pool *p, const char *kernel, double least, do
     struct cede_profile f;
     OK(cede_pool_profile(p, kernel, &(struct cede_shape){.threads = 256}, &f, sizeof(f)));
     assert_true(f.occupancy >= least && f.occupancy <= most);
-    assert_int_equal(f.registers, limit ? cuda->registers : 0);
-    assert_int_equal(f.shared_bytes, limit ? cuda->static_bytes : 0);
-    assert_int_equal(f.blocks_per_sm, blocks);
-    assert_int_equal(f.limit, limit);
+    HAS(f, (registers, limit ? cuda->registers : 0), (shared_bytes, limit ? cuda->static_bytes : 0),
+        (blocks_per_sm, blocks), (limit, limit));
 }
 
 /* Registers and static shared memory are the kernel's own; the scarcest counts. */

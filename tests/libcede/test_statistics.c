@@ -165,9 +165,7 @@ TEST_IN(requests_for_a_trace, struct cede *c, begin_test, end_test)
         now += i * US;
         OK(cede_request_end(c, &r));
         assert_int_equal(page.ndone, i + 1);
-        assert_int_equal(page.done[i % HINTS_DONE].begun_ns, began);
-        assert_int_equal(page.done[i % HINTS_DONE].ended_ns, now);
-        assert_int_equal(page.done[i % HINTS_DONE].lead_ns, 0);
+        HAS(page.done[i % HINTS_DONE], (begun_ns, began), (ended_ns, now), (lead_ns, 0));
     }
     struct hint_request h;
     cede_hints_begin(&c->hints, 0, now, 0, &h);
