@@ -14,10 +14,6 @@ struct cede_gpus;
 /* For memory: that device alone, which is number 0 in what follows. For leases, with -1: all.
  * -ENODEV: no driver, or no GPU. -ENOMEM. *out is NULL then. */
 int cede_gpus_open_one(int ordinal, struct cede_gpus **out, struct gpu_error *e);
-static inline int cede_gpus_open(struct cede_gpus **out, struct gpu_error *e)
-{
-    return cede_gpus_open_one(-1, out, e);
-}
 void cede_gpus_close(struct cede_gpus *g);
 
 unsigned cede_gpus_count(const struct cede_gpus *g);

@@ -22,9 +22,7 @@ static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
 /* ---- locks, and failures in words -------------------------------------------------------------
  */
 
-struct cede_memory cede_memory_table[CEDE_MEMORIES_MAX] = {
-    [0 ... CEDE_MEMORIES_MAX - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                                     .left = PTHREAD_COND_INITIALIZER}};
+struct cede_memory cede_memory_table[CEDE_MEMORIES_MAX] = SLOTS(CEDE_MEMORIES_MAX);
 
 int cede_memory_compare(const void *a, const void *b)
 {
@@ -42,11 +40,7 @@ int cede_memory_enter(struct cede_memory *m)
     if (m < cede_memory_table || m >= cede_memory_table + CEDE_MEMORIES_MAX)
         return cede_fail(-EINVAL, "%p is no handle: give what cede_memory_open() has set",
                          (void *)m);
-    pthread_mutex_lock(&m->lock);
-    if (m->open)
-        return 0;
-    pthread_mutex_unlock(&m->lock);
-    return memory_closed();
+    return slot_enter(SLOT(m)) ? 0 : memory_closed();
 }
 
 __attribute__((format(printf, 4, 5))) static void memory_add(char *text, size_t size, size_t *at,
@@ -88,19 +82,6 @@ static int memory_say(const struct cede_memory *m, int r)
                {-EIO, m->error.text});
 }
 
-void cede_memory_step_out(struct cede_memory *m)
-{
-    m->inside++;
-    pthread_mutex_unlock(&m->lock);
-}
-
-void cede_memory_step_in(struct cede_memory *m)
-{
-    pthread_mutex_lock(&m->lock);
-    if (--m->inside == 0)
-        pthread_cond_broadcast(&m->left);
-}
-
 int cede_memory_leave(struct cede_memory *m, int r)
 {
     void (*call)(void *arg, enum cede_pressure now) = NULL;
@@ -110,9 +91,9 @@ int cede_memory_leave(struct cede_memory *m, int r)
         call = m->config.on_pressure;
     m->pressure = now;
     if (call) {
-        cede_memory_step_out(m);
+        slot_step_out(SLOT(m));
         call(arg, (enum cede_pressure)now);
-        cede_memory_step_in(m);
+        slot_step_in(SLOT(m));
     }
     r = memory_say(m, r);
     pthread_mutex_unlock(&m->lock);
@@ -154,9 +135,7 @@ void cede_memory_sample(struct cede_memory *m, bool now)
         return;
     m->sampling = true;
     m->stale = false;
-    cede_memory_step_out(m);
-    int r = cede_gpus_available(m->gpu, 0, &bytes, &why);
-    cede_memory_step_in(m);
+    int r = OUTSIDE(m, cede_gpus_available(m->gpu, 0, &bytes, &why));
     m->sampling = false;
     m->sampled_ns = cede_clock_now_ns();
     if (r)
@@ -201,16 +180,11 @@ static void memory_empty(struct cede_memory *m)
     memset(&m->config, 0, sizeof(*m) - offsetof(struct cede_memory, config));
 }
 
-/* The parent's locks and memory are not the child's: its handles are closed. */
 static void memory_in_child(void)
 {
     pthread_mutex_init(&handles_lock, NULL);
-    for (struct cede_memory *m = cede_memory_table; m < cede_memory_table + CEDE_MEMORIES_MAX;
-         m++) {
-        *m = (struct cede_memory){.generation = m->generation + 1};
-        pthread_mutex_init(&m->lock, NULL);
-        pthread_cond_init(&m->left, NULL);
-    }
+    for (struct cede_memory *m = cede_memory_table; m < cede_memory_table + CEDE_MEMORIES_MAX; m++)
+        slot_in_child(SLOT(m), sizeof(*m));
 }
 
 static bool memory_config_valid(const struct cede_memory_config *c)
@@ -292,10 +266,7 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
         return -EINVAL;
     m->open = false;
     m->generation++;
-    for (uint32_t i = 0; i < m->config.capacity; i++) {
-        if (m->data[i].waiter)
-            pthread_cond_signal(&m->data[i].waiter->cond);
-    }
+    SLOT_WAKE(m, false);
     while (m->inside)
         pthread_cond_wait(&m->left, &m->lock);
     pthread_mutex_unlock(&m->lock);
@@ -352,7 +323,7 @@ static void memory_name(struct cede_memory_user *u)
 /* All that fit into v, in order. With the lock held; gives it up meanwhile. */
 static int memory_users(struct cede_memory *m, struct cede_memory_user v[static USERS_MAX])
 {
-    cede_memory_step_out(m);
+    slot_step_out(SLOT(m));
     int n = m->gpu ? cede_gpus_users(m->gpu, v, USERS_MAX) : -ENOTSUP;
     for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
         v[i].ours = v[i].pid == (int)getpid();
@@ -360,7 +331,7 @@ static int memory_users(struct cede_memory *m, struct cede_memory_user v[static 
     }
     if (n > 0)
         qsort(v, min_u64((uint64_t)n, USERS_MAX), sizeof(*v), memory_by_size);
-    cede_memory_step_in(m);
+    slot_step_in(SLOT(m));
     return n;
 }
 
