@@ -41,6 +41,13 @@ static inline int thread_start(pthread_t *out, void *(*run)(void *), void *arg)
 /* The same of a lock that is held already. */
 #define HELD(lock) __attribute__((cleanup(hold_end), unused)) pthread_mutex_t *const held = (lock)
 
+/* One expression with the lock held. */
+#define LOCKED(lock, expression)                                                                   \
+    ({                                                                                             \
+        HOLD(lock);                                                                                \
+        expression;                                                                                \
+    })
+
 static inline pthread_mutex_t *hold_begin(pthread_mutex_t *lock)
 {
     pthread_mutex_lock(lock);

@@ -95,7 +95,7 @@ static void lease_read_memory(struct cede_pool *p, uint64_t now_ns, uint64_t age
         if (!p->open)
             return;
         if (!r)
-            cede_leases_set_memory(p->leases, d, bytes, cede_gpus_memory(p->gpus, d));
+            cede_leases_set_memory(p->leases, d, bytes, cede_gpus_facts(p->gpus, d)->memory_bytes);
     }
     p->reading = false;
 }

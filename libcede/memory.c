@@ -206,7 +206,7 @@ static int memory_fill(struct cede_memory *m)
     if (r && (r != -ENODEV || !c->total_bytes))
         return m->error.text[0] ? cede_fail(r, "%s", m->error.text)
                                 : SAY(r, {-ENODEV, "total_bytes is 0, and no GPU is used: set it"});
-    uint64_t there = m->gpu ? cede_gpus_memory(m->gpu, 0) : c->total_bytes;
+    uint64_t there = m->gpu ? cede_gpus_facts(m->gpu, 0)->memory_bytes : c->total_bytes;
     c->total_bytes = c->total_bytes ? min_u64(c->total_bytes, there) : there;
     if (!c->reserve_bytes)
         c->reserve_bytes = (uint64_t)((double)c->total_bytes * c->reserve_fraction);

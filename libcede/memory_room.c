@@ -27,8 +27,8 @@ static void memory_ask_daemon(struct cede_memory *m, uint64_t bytes, uint64_t no
     struct gpu_error why = {""};
     m->asked = bytes != 0;
     m->ask_ns = now_ns + ASK_NS;
-    int r = OUTSIDE(m, cede_link_room(m->config.client, cede_gpus_uuid(m->gpu), bytes, why.text,
-                                      sizeof(why.text)));
+    int r = OUTSIDE(m, cede_link_room(m->config.client, cede_gpus_facts(m->gpu, 0)->uuid, bytes,
+                                      why.text, sizeof(why.text)));
     if (bytes && r == 0)
         m->s->daemon_asked++;
     if (bytes && r < 0) {
@@ -346,7 +346,7 @@ static void memory_skip(struct cede_memory *m, const struct cede_range *range, c
 static void memory_move(struct cede_memory *m, const struct cede_range *range, void **stream,
                         uint64_t *id)
 {
-    const char *why = m->gpu ? cede_gpus_unmanaged(m->gpu) : "the handle has no GPU";
+    const char *why = m->gpu ? cede_gpus_facts(m->gpu, 0)->unmanaged : "the handle has no GPU";
     struct gpu_error e = {""};
     *id = 0;
     if (why) {

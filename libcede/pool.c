@@ -91,7 +91,7 @@ static int pool_fill(struct cede_pool *p)
         return -ENOMEM;
     for (unsigned d = 0; d < c->devices; d++) {
         p->devices[d].utilization = -1;
-        uint64_t bytes = p->gpus ? cede_gpus_memory(p->gpus, d) : 0;
+        uint64_t bytes = p->gpus ? cede_gpus_facts(p->gpus, d)->memory_bytes : 0;
         cede_leases_set_memory(p->leases, d, bytes, bytes);
     }
     p->poll_ns = p->gpus && c->target_utilization_percent < 100 ? 0 : FAR_NS;
