@@ -218,15 +218,6 @@ static int memory_take(struct cede_memory *m, uint64_t id, uint64_t bytes, struc
     return r;
 }
 
-/* The driver had less than it said: what it says is not believed until it is asked again, which is
- * not at once. */
-static void memory_distrust(struct cede_memory *m)
-{
-    cede_rooms_set_free(m->rooms, 0, cede_rooms_allocated(m->rooms));
-    m->sampled_ns = cede_clock_now_ns();
-    m->stale = false;
-}
-
 static int memory_allocate(struct cede_memory *m, uint64_t bytes, uint64_t until_ns,
                            struct allocation *a)
 {
@@ -240,7 +231,11 @@ static int memory_allocate(struct cede_memory *m, uint64_t bytes, uint64_t until
             r = memory_take(m, id, bytes, a);
         if (r != -ENOMEM || !m->open)
             break;
-        memory_distrust(m);
+        /* The driver had less than it said, which is not believed until it is asked again, later.
+         */
+        cede_rooms_set_free(m->rooms, 0, cede_rooms_allocated(m->rooms));
+        m->sampled_ns = cede_clock_now_ns();
+        m->stale = false;
         cede_rooms_again(m->rooms, id, until_ns);
         r = memory_await(m, cede_owner_here(), id, until_ns);
         if (r)

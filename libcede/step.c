@@ -437,16 +437,6 @@ static void step_gpu_times(struct cede_step_loop *l, const struct step_lane *n, 
         *gap = cede_cuda_elapsed_ns(&l->cu, before->ended, n->began);
 }
 
-static void step_count(struct cede_step_loop *l, const struct cede_step *s)
-{
-    l->s.steps++;
-    l->s.failed += s->error != 0;
-    for (unsigned i = 0; !s->error && i < s->n; i++) {
-        l->s.results++;
-        l->s.surplus += s->surplus[i];
-    }
-}
-
 static int step_finish(struct cede_step_loop *l)
 {
     const struct order_step *o = cede_order_oldest(l->order);
@@ -472,7 +462,11 @@ static int step_finish(struct cede_step_loop *l)
     cede_order_finish(l->order, s->error);
     s->surplus = o->surplus;
     s->result = s->symbol && !s->error ? n->result : NULL;
-    step_count(l, s);
+    l->s.steps++;
+    l->s.failed += s->error != 0;
+    l->s.results += s->error ? 0 : s->n;
+    for (unsigned i = 0; !s->error && i < s->n; i++)
+        l->s.surplus += s->surplus[i];
     pthread_mutex_unlock(&l->lock);
     int64_t symbol;
     while (cede_order_take_free(l->order, &symbol))

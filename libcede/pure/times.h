@@ -30,11 +30,6 @@ static inline uint64_t time_after(uint64_t now_ns, uint64_t n, uint64_t unit_ns)
     return n < FAR_NS / unit_ns ? now_ns + n * unit_ns : TIME_NEVER;
 }
 
-static inline bool timeout_valid(cede_timeout t)
-{
-    return t >= 0 || t == CEDE_TIMEOUT_DEFAULT;
-}
-
 /* When a valid time-out ends that begins now. default_us: what the default stands for, at least 0.
  */
 static inline uint64_t timeout_end(cede_timeout t, uint64_t now_ns, cede_timeout default_us)
