@@ -117,7 +117,7 @@ CEDE_API int cede_request_queued(struct cede *c, struct cede_request *in)
     int code = reported_request(in, &r);
     if (code || !c)
         return request_say(code);
-    bool stale = LOCKED(&c->lock, r.hint.generation != c->hints.generation);
+    bool stale = HOLDING(&c->lock, r.hint.generation != c->hints.generation);
     if (stale || !r.leading || r.queued)
         return request_say(stale ? -ESTALE : 0);
     uint64_t now = cede_clock_now_ns();
@@ -139,7 +139,7 @@ int cede_request_finish(struct cede *c, struct cede_request *in, bool served)
     memset(in, 0, sizeof(*in));
     if (!c)
         return 0;
-    bool own = LOCKED(&c->lock, cede_hints_end(&c->hints, &r.hint, served, now));
+    bool own = HOLDING(&c->lock, cede_hints_end(&c->hints, &r.hint, served, now));
     PROBE(request, r.hint.begun_ns, now, r.hint.deadline_ns);
     if (own && r.leading)
         cede_lead_end(c->lead, r.lead, r.queued);
@@ -171,7 +171,7 @@ CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)
     if (r)
         return SAY(r, {-ENOSYS, "there is no CUDA, or no context is current: create one first"},
                    {-EIO, "the driver refused: see that its context works"});
-    if (LOCKED(&c->lock, !c->lead && (c->lead = l)))
+    if (HOLDING(&c->lock, !c->lead && (c->lead = l)))
         return 0;
     cede_lead_close(l, false);
     return cede_fail(-EALREADY, "called before for this handle: call it once");

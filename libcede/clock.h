@@ -39,7 +39,7 @@ static inline int thread_start(pthread_t *out, void *(*run)(void *), void *arg)
 #define HELD(lock) __attribute__((cleanup(hold_end), unused)) pthread_mutex_t *const held = (lock)
 
 /* One expression with the lock held. */
-#define LOCKED(lock, expression)                                                                   \
+#define HOLDING(lock, expression)                                                                  \
     ({                                                                                             \
         HOLD(lock);                                                                                \
         expression;                                                                                \

@@ -157,7 +157,7 @@ CEDE_API int cede_future_reserve(struct cede_futures *f, unsigned n, int64_t *sy
 {
     uint32_t position;
     CALL(GIVEN(f) && GIVEN(symbol) && SETTINGS(cede_setting("n", n, 1, f->mask + 1)));
-    int r = LOCKED(&f->lock, cede_slots_reserve(f->slots, n, &position));
+    int r = HOLDING(&f->lock, cede_slots_reserve(f->slots, n, &position));
     if (r == 0)
         *symbol = -(int64_t)position - 1;
     return SAY(r, {-EAGAIN, "fewer than n slots are free: release some first"});
@@ -205,7 +205,7 @@ static int future_launch(struct cede_futures *f, enum future_kernel k, unsigned 
                                           1, 1, 0, stream, params, NULL),
                              "launch a kernel of the future map", &e);
     if (r) {
-        LOCKED(&f->lock, f->error = e);
+        HOLDING(&f->lock, f->error = e);
         cede_fail(r, "%s", e.text);
     }
     return r;

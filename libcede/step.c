@@ -255,7 +255,7 @@ static int step_take(struct cede_step_loop *l)
     struct cede_queue_batch b;
     uint64_t id;
     for (;;) {
-        unsigned joined = LOCKED(&l->lock, cede_order_requests(l->order));
+        unsigned joined = HOLDING(&l->lock, cede_order_requests(l->order));
         if (joined == c->requests)
             return 0;
         bool idle = !joined && !cede_order_running(l->order);
@@ -518,7 +518,7 @@ static int step_turn(struct cede_step_loop *l)
         stopped = true;
     else if (r && r != -ESHUTDOWN)
         return r;
-    LOCKED(&l->lock, cede_order_expire(l->order, cede_clock_now_ns(), cede_scope_cancelled));
+    HOLDING(&l->lock, cede_order_expire(l->order, cede_clock_now_ns(), cede_scope_cancelled));
     step_tell_left(l);
     r = stopped ? 0 : step_begin(l);
     if (r < 0)
