@@ -236,12 +236,9 @@ TEST_WITH(who_has_it, begin_test, end_test)
 {
     struct cede_memory_user u[2];
     char text[800], small[10];
-    nvml->process[0].pid = 1;
-    nvml->process[0].bytes = 5ULL << 30;
-    nvml->process[1].pid = 999999999;
-    nvml->process[1].bytes = UINT64_MAX;
-    nvml->process[2].pid = (unsigned)getpid();
-    nvml->process[2].bytes = 1ULL << 30;
+    const struct fake_process there[] = {
+        {1, 5ULL << 30}, {999999999, UINT64_MAX}, {(unsigned)getpid(), 1ULL << 30}};
+    memcpy(nvml->process, there, sizeof(there));
     nvml->processes = 3;
     assert_int_equal(cede_memory_users(m, u, 2), 3);
     assert_true(u[0].ours && u[0].pid == getpid() && u[0].bytes == 1ULL << 30 && u[0].name[0]);
@@ -266,14 +263,7 @@ static struct cede_reservation room;
 /* Sets both if it succeeds. */
 static int acquire(const char *kernel)
 {
-    struct cede_lease l;
-    struct cede_reservation r;
-    int code = cede_memory_acquire(m, pool, kernel, &of_gemm, NULL, 0, 0, &l, &r);
-    if (code)
-        return code;
-    lease = l;
-    room = r;
-    return 0;
+    return cede_memory_acquire(m, pool, kernel, &of_gemm, NULL, 0, 0, &lease, &room);
 }
 
 static void give_back(void)
@@ -341,8 +331,7 @@ TEST_WITH(ranges_are_there_first, begin_test, end_test)
     assert_true(!gpu->old_calls == !getenv("CEDE_FAKE_OLD"));
 }
 
-/* ---- closed while threads are in calls --------------------------------------------------------
- */
+/* ---- closed while threads are in calls ------------------------------------------------------- */
 
 static void *wait_for_lease(void *arg)
 {
