@@ -37,41 +37,22 @@ static void run_rows(const struct row *v, unsigned n)
     uint64_t ids[16] = {0};
     struct room_event e;
     for (unsigned i = 0; i < n; i++) {
-        int got = 0;
-        switch (v[i].act) {
-        case ASK:
-            got = cede_rooms_ask(r, v[i].bytes, v[i].until, 50, &ids[v[i].id]);
-            break;
-        case RELEASE:
-            got = cede_rooms_release(r, ids[v[i].id]);
-            break;
-        case DRAW:
-            got = cede_rooms_draw(r, ids[v[i].id], v[i].bytes);
-            break;
-        case TOOK:
-            cede_rooms_took(r, v[i].bytes);
-            break;
-        case UNDRAW:
-            cede_rooms_undraw(r, ids[v[i].id], v[i].bytes);
-            break;
-        case AGAIN:
-            cede_rooms_again(r, ids[v[i].id], v[i].until);
-            break;
-        case FREED:
-            cede_rooms_freed(r, ids[v[i].id], v[i].bytes);
-            break;
-        case SAYS:
-            cede_rooms_set_free(r, v[i].bytes, cede_rooms_allocated(r));
-            break;
-        case STEP: /* -1: nothing happens; 0: timed out; 1: granted */
-            got = cede_rooms_step(r, v[i].until, &e) ? e.granted : -1;
-            if (got >= 0)
-                assert_int_equal(e.id, ids[v[i].id]);
-            break;
-        case FITS:
-            got = cede_rooms_fits(r, v[i].bytes);
-            break;
-        }
+        const uint64_t id = ids[v[i].id], bytes = v[i].bytes, until = v[i].until;
+        const enum act act = v[i].act;
+        int got = act == ASK       ? cede_rooms_ask(r, bytes, until, 50, &ids[v[i].id])
+                  : act == RELEASE ? cede_rooms_release(r, id)
+                  : act == DRAW    ? cede_rooms_draw(r, id, bytes)
+                  : act == TOOK    ? (cede_rooms_took(r, bytes), 0)
+                  : act == UNDRAW  ? (cede_rooms_undraw(r, id, bytes), 0)
+                  : act == AGAIN   ? (cede_rooms_again(r, id, until), 0)
+                  : act == FREED   ? (cede_rooms_freed(r, id, bytes), 0)
+                  : act == SAYS    ? (cede_rooms_set_free(r, bytes, cede_rooms_allocated(r)), 0)
+                  : act == FITS    ? cede_rooms_fits(r, bytes)
+                  /* STEP: -1: nothing happens; 0: timed out; 1: granted */
+                  : cede_rooms_step(r, until, &e) ? e.granted
+                                                  : -1;
+        if (act == STEP && got >= 0)
+            assert_int_equal(e.id, id);
         if (got != v[i].result || cede_rooms_statistics(r)->available_bytes != v[i].room)
             fail_msg("row %u: %d, room %llu", i, got,
                      (unsigned long long)cede_rooms_statistics(r)->available_bytes);

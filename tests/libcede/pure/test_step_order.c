@@ -31,44 +31,34 @@ static const char *behave(struct step_order *o, const char *t, const uint64_t id
     int64_t symbol = 0;
     int reason;
     uint32_t slot;
-    const struct order_step *s;
-    switch (*t) {
-    case 'b':
+    const struct order_step *s = cede_order_oldest(o);
+    if (*t == 'b')
         cede_order_begin(o);
-        break;
-    case 'A':
-    case 'B':
+    if (*t == 'A' || *t == 'B') {
         assert_int_equal(cede_order_add(o, id[*t - 'A'], &symbol) != 0, t[1] == 'E');
         assert_int_equal(-symbol, t[1] == 'E' ? 0 : strtol(t + 1, NULL, 10));
-        break;
-    case 'l':
+    }
+    if (*t == 'l')
         cede_order_launched(o, *block -= 10);
-        break;
-    case 'x':
+    if (*t == 'x')
         cede_order_abandon(o);
-        break;
-    case 'f':
-    case 'e':
-        s = cede_order_oldest(o);
+    if (*t == 'L' || *t == 'M') {
+        OK(cede_order_leave(o, id[*t - 'L'], 0));
+        assert_int_equal(cede_order_leave(o, id[*t - 'L'], 0), -ENOENT);
+    }
+    if (*t == 'r') {
+        cede_order_take_free(o, &symbol);
+        assert_int_equal(-symbol, strtol(t + 1, NULL, 10));
+    }
+    if (*t == 'g') {
+        cede_order_take_left(o, &user, &reason, &slot);
+        assert_int_equal(user ? *(char *)user : '-', *++t);
+    } else if (*t == 'f' || *t == 'e') {
         assert_non_null(s);
         cede_order_finish(o, *t == 'e' ? -EIO : 0);
         for (unsigned k = 0; k < s->n; k++)
             assert_int_equal(s->surplus[k], *++t - '0');
         cede_order_finished(o);
-        break;
-    case 'L':
-    case 'M':
-        OK(cede_order_leave(o, id[*t - 'L'], 0));
-        assert_int_equal(cede_order_leave(o, id[*t - 'L'], 0), -ENOENT);
-        break;
-    case 'g':
-        cede_order_take_left(o, &user, &reason, &slot);
-        assert_int_equal(user ? *(char *)user : '-', *++t);
-        break;
-    case 'r':
-        cede_order_take_free(o, &symbol);
-        assert_int_equal(-symbol, strtol(t + 1, NULL, 10));
-        break;
     }
     return t;
 }
