@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "base/util.h"
-#include "pools.h"
+#include "fixture.h"
 
 static inline struct cede_pool *open_one(void)
 {

@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "pools.h"
+#include "fixture.h"
 
 static struct cede_pool *open_pool(unsigned devices, unsigned streams)
 {

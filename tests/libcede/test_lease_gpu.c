@@ -1,8 +1,7 @@
 /* Leases of libcede on stand-ins for libcuda and libnvidia-ml: streams, occupancy, memory and
  * utilization. Needs their folder in LD_LIBRARY_PATH. */
 #include "fake_gpu/fake_gpu.h"
-#include "fake_gpu/find.h"
-#include "pools.h"
+#include "fixture.h"
 
 static struct fake_cuda *cuda;
 static struct fake_nvml *nvml;

@@ -7,8 +7,7 @@
 
 #include "cede/memory.h"
 #include "fake_gpu/fake_gpu.h"
-#include "fake_gpu/find.h"
-#include "pools.h"
+#include "fixture.h"
 
 #define STACK ((size_t)1 << 20)
 

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "pools.h"
+#include "fixture.h"
 
 #define MS 1000ULL /* us */
 

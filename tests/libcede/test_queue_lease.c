@@ -4,7 +4,7 @@
 #include "cede/queue.h"
 
 #include "libcede/owner.h"
-#include "pools.h"
+#include "fixture.h"
 
 static struct cede_queue_batch batch[4];
 

@@ -5,7 +5,7 @@
 #include "cede/memory.h"
 #include "cede/queue.h"
 #include "cede/scope.h"
-#include "pools.h"
+#include "fixture.h"
 
 static atomic_int begun, ended;
 static struct cede_pool *pool;

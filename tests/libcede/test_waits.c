@@ -10,7 +10,7 @@
 #include "cede/scope.h"
 #include "cede/slice.h"
 #include "cede/step.h"
-#include "pools.h"
+#include "fixture.h"
 
 #define SHORT_US 20000
 
