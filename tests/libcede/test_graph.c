@@ -172,6 +172,8 @@ TEST_WITH(attempts_are_put_together, set_up, tear_down)
         {{900, GOES_WELL, GOES_WELL}, 0, 0, CEDE_GRAPH_NOT_REFUSED, 3},
         {{901, GOES_WELL, GOES_WELL}, 0, 0, CEDE_GRAPH_NOT_REFUSED, 3},
         {{-5}, -5, 0, CEDE_GRAPH_NOT_REFUSED, 1},
+        {{899}, -EIO, 0, CEDE_GRAPH_NOT_REFUSED, 1},
+        {{909}, -EIO, 0, CEDE_GRAPH_NOT_REFUSED, 1},
     };
     open_cache(1, 0);
     for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {

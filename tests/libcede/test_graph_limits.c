@@ -23,7 +23,7 @@ TEST_WITH(the_least_recently_used_graph_goes, set_up, tear_down)
 TEST_WITH(memory_is_measured_and_bounded, set_up, tear_down)
 {
     gpu->node_bytes = 1000;
-    f.c.max_bytes = 6500;
+    f.c.max_bytes = 6000;
     open_cache(8, 0);
     assert_string_equal(launches("1 2"), "1 2");
     assert_int_equal(bucket(1).bytes, 1000);
