@@ -232,6 +232,7 @@ TEST(maps)
     ROWS(cede_future_open, (-ENOSYS, &c, &f), (-EINVAL, &c, NULL));
     REFUSED(c, ROW(-EINVAL, cede_future_open, &bad, &f), BAD(size, 0), BAD(flags, UINT_MAX),
             BAD(slots, 0, 3, UINT_MAX, 1U << 31));
+    cede_future_close(open_map(CEDE_FUTURE_SLOTS_MAX));
     f = open_map(4);
     ROWS(cede_future_reserve, (-EINVAL, NULL, 1, &symbol), (-EINVAL, f, 0, &symbol),
          (-EINVAL, f, 5, &symbol), (-EINVAL, f, UINT_MAX, &symbol), (-EINVAL, f, 1, NULL),
