@@ -26,6 +26,15 @@
         }                                                                                          \
     } while (0)
 
+/* What a call makes that sets r. */
+#define MADE(call)                                                                                 \
+    ({                                                                                             \
+        cl_int r;                                                                                  \
+        __auto_type made_ = call;                                                                  \
+        OK(r);                                                                                     \
+        made_;                                                                                     \
+    })
+
 static cl_context context;
 static cl_command_queue queue;
 static cl_kernel place, store, resolve;
@@ -47,7 +56,6 @@ static void begin(const char *path)
     const char *source[] = {text, kernels};
     cl_platform_id platform;
     cl_device_id device;
-    cl_int r;
     FILE *f = fopen(path, "r");
     if (!f || fread(text, 1, sizeof(text) - 1, f) == 0 || !feof(f)) {
         printf("cannot read %s\n", path);
@@ -57,28 +65,19 @@ static void begin(const char *path)
     if (clGetPlatformIDs(1, &platform, NULL) != CL_SUCCESS ||
         clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL) != CL_SUCCESS)
         exit(77);
-    context = clCreateContext(NULL, 1, &device, NULL, NULL, &r);
-    OK(r);
-    queue = clCreateCommandQueue(context, device, 0, &r);
-    OK(r);
-    cl_program p = clCreateProgramWithSource(context, 2, source, NULL, &r);
-    OK(r);
+    context = MADE(clCreateContext(NULL, 1, &device, NULL, NULL, &r));
+    queue = MADE(clCreateCommandQueue(context, device, 0, &r));
+    cl_program p = MADE(clCreateProgramWithSource(context, 2, source, NULL, &r));
     OK(clBuildProgram(p, 1, &device, "-cl-std=CL1.2", NULL, NULL));
-    place = clCreateKernel(p, "cede_future_place", &r);
-    OK(r);
-    store = clCreateKernel(p, "cede_future_store", &r);
-    OK(r);
-    resolve = clCreateKernel(p, "cede_future_resolve", &r);
-    OK(r);
+    place = MADE(clCreateKernel(p, "cede_future_place", &r));
+    store = MADE(clCreateKernel(p, "cede_future_store", &r));
+    resolve = MADE(clCreateKernel(p, "cede_future_resolve", &r));
     OK(clReleaseProgram(p));
 }
 
 static cl_mem buffer(size_t bytes)
 {
-    cl_int r;
-    cl_mem m = clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, NULL, &r);
-    OK(r);
-    return m;
+    return MADE(clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, NULL, &r));
 }
 
 /* The arguments of a kernel; of one that is a buffer of none, value is NULL. */
@@ -154,10 +153,8 @@ static void resolve_block(uint32_t tag)
         int64_t v = (int64_t)rnd(1000);
         if (rnd(2))
             v = -(int64_t)(((tag - 1 + (uint32_t)rnd(SLOTS)) & FUTURE_POSITION_MASK) + 1);
-        if (bytes == 8)
-            ((int64_t *)inputs)[i] = v;
-        else
-            ((int32_t *)inputs)[i] = (int32_t)v;
+        memcpy((char *)inputs + i * bytes, &v,
+               bytes); /* in the machine's byte order, little-endian */
     }
     OK(clEnqueueWriteBuffer(queue, cl_inputs, CL_TRUE, 0, sizeof(inputs), inputs, 0, NULL, NULL));
     const struct argument a[] = {ARG(cl_slots),  ARG(mask),   ARG(cl_missing), ARG(n),
