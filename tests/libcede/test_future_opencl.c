@@ -153,8 +153,10 @@ static void resolve_block(uint32_t tag)
         int64_t v = (int64_t)rnd(1000);
         if (rnd(2))
             v = -(int64_t)(((tag - 1 + (uint32_t)rnd(SLOTS)) & FUTURE_POSITION_MASK) + 1);
-        memcpy((char *)inputs + i * bytes, &v,
-               bytes); /* in the machine's byte order, little-endian */
+        if (bytes == 8)
+            ((int64_t *)inputs)[i] = v;
+        else
+            ((int32_t *)inputs)[i] = (int32_t)v;
     }
     OK(clEnqueueWriteBuffer(queue, cl_inputs, CL_TRUE, 0, sizeof(inputs), inputs, 0, NULL, NULL));
     const struct argument a[] = {ARG(cl_slots),  ARG(mask),   ARG(cl_missing), ARG(n),
