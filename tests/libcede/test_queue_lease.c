@@ -3,8 +3,8 @@
  * times. */
 #include "cede/queue.h"
 
-#include "libcede/owner.h"
 #include "fixture.h"
+#include "libcede/owner.h"
 
 static struct cede_queue_batch batch[4];
 
