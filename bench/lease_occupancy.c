@@ -112,7 +112,7 @@ int occupancy_check(FILE *f, unsigned *cases)
     struct gpu_error e = {""};
     char *text = malloc(TEXT);
     unsigned differ = 0;
-    int r = text && occupancy_load() ? cede_gpus_open(&g, &e) : -ENOMEM;
+    int r = text && occupancy_load() ? cede_gpus_open_one(-1, &g, &e) : -ENOMEM;
     fputs("\"occupancy\":{\"differ\":[", f);
     for (unsigned n = 0; !r && n < ARRAY_SIZE(values) * ARRAY_SIZE(fixed); n++) {
         void *module = NULL, *function = NULL;

@@ -118,9 +118,7 @@ CEDE_API int cede_request_queued(struct cede *c, struct cede_request *in)
     int code = reported_request(in, &r);
     if (code || !c)
         return request_say(code);
-    pthread_mutex_lock(&c->lock);
-    bool stale = r.hint.generation != c->hints.generation;
-    pthread_mutex_unlock(&c->lock);
+    bool stale = HOLDING(&c->lock, r.hint.generation != c->hints.generation);
     if (stale || !r.leading || r.queued)
         return request_say(stale ? -ESTALE : 0);
     uint64_t now = cede_clock_now_ns();
@@ -142,9 +140,7 @@ int cede_request_finish(struct cede *c, struct cede_request *in, bool served)
     memset(in, 0, sizeof(*in));
     if (!c)
         return 0;
-    pthread_mutex_lock(&c->lock);
-    bool own = cede_hints_end(&c->hints, &r.hint, served, now);
-    pthread_mutex_unlock(&c->lock);
+    bool own = HOLDING(&c->lock, cede_hints_end(&c->hints, &r.hint, served, now));
     PROBE(request, r.hint.begun_ns, now, r.hint.deadline_ns);
     if (own && r.leading)
         cede_lead_end(c->lead, r.lead, r.queued);
@@ -175,14 +171,10 @@ CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)
     int r = cede_lead_open((keep_us ? keep_us : LEAD_KEEP_US) * NSEC_PER_USEC, &l);
     if (r)
         return SAY(r, {-ENOSYS, NO_CUDA}, {-EIO, "the driver refused: see that its context works"});
-    pthread_mutex_lock(&c->lock);
-    bool again = c->lead != NULL;
-    if (!again)
-        c->lead = l;
-    pthread_mutex_unlock(&c->lock);
-    if (again)
-        cede_lead_close(l, false);
-    return again ? cede_fail(-EALREADY, "called before for this handle: call it once") : 0;
+    if (HOLDING(&c->lock, !c->lead && (c->lead = l)))
+        return 0;
+    cede_lead_close(l, false);
+    return cede_fail(-EALREADY, "called before for this handle: call it once");
 }
 
 CEDE_API int cede_wanted(struct cede *c)

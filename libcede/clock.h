@@ -34,12 +34,16 @@ static inline int thread_start(pthread_t *out, void *(*run)(void *), void *arg)
     return -r;
 }
 
-/* Holds a lock until the block ends. */
-#define HOLD(lock)                                                                                 \
-    __attribute__((cleanup(hold_end), unused)) pthread_mutex_t *const held = hold_begin(lock)
-
-/* The same of a lock that is held already. */
+/* Holds a lock until the block ends; HELD(): one that is held already. */
+#define HOLD(lock) HELD(hold_begin(lock))
 #define HELD(lock) __attribute__((cleanup(hold_end), unused)) pthread_mutex_t *const held = (lock)
+
+/* One expression with the lock held. */
+#define HOLDING(lock, expression)                                                                  \
+    ({                                                                                             \
+        HOLD(lock);                                                                                \
+        expression;                                                                                \
+    })
 
 static inline pthread_mutex_t *hold_begin(pthread_mutex_t *lock)
 {

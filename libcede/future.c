@@ -155,9 +155,7 @@ CEDE_API int cede_future_reserve(struct cede_futures *f, unsigned n, int64_t *sy
 {
     uint32_t position;
     CALL(GIVEN(f) && GIVEN(symbol) && SETTINGS(cede_setting("n", n, 1, f->mask + 1)));
-    pthread_mutex_lock(&f->lock);
-    int r = cede_slots_reserve(f->slots, n, &position);
-    pthread_mutex_unlock(&f->lock);
+    int r = HOLDING(&f->lock, cede_slots_reserve(f->slots, n, &position));
     if (r == 0)
         *symbol = -(int64_t)position - 1;
     return SAY(r, {-EAGAIN, "fewer than n slots are free: release some first"});
@@ -204,11 +202,11 @@ static int future_launch(struct cede_futures *f, enum future_kernel k, unsigned 
                              f->cu.launch(f->kernels[k], (n + THREADS - 1) / THREADS, 1, 1, threads,
                                           1, 1, 0, stream, params, NULL),
                              "launch a kernel of the future map", &e);
-    if (!r)
-        return 0;
-    HOLD(&f->lock);
-    f->error = e;
-    return cede_fail(r, "%s", e.text);
+    if (r) {
+        HOLDING(&f->lock, f->error = e);
+        cede_fail(r, "%s", e.text);
+    }
+    return r;
 }
 
 static bool future_is_array(const struct cede_future_array *a)

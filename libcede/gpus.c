@@ -43,9 +43,7 @@ struct gpu {
     int ordinal, device;
     void *context; /* NULL: not retained */
     void *nvml;    /* NULL: not known there */
-    uint64_t memory_bytes;
-    const char *unmanaged;
-    char uuid[48];
+    struct gpu_facts facts;
 };
 
 struct cede_gpus {
@@ -120,7 +118,7 @@ static void gpus_find_uuid(const struct cede_gpus *g, struct gpu *d)
     unsigned char b[16] = {0};
     if (!g->cu.uuid || g->cu.uuid(b, d->device) != 0)
         return;
-    char *to = d->uuid + snprintf(d->uuid, sizeof(d->uuid), "GPU-");
+    char *to = d->facts.uuid + snprintf(d->facts.uuid, sizeof(d->facts.uuid), "GPU-");
     for (int i = 0; i < 16; i++)
         to += snprintf(to, 4, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", b[i]);
 }
@@ -134,13 +132,13 @@ static int gpus_find(struct cede_gpus *g, unsigned i, int ordinal, struct gpu_er
     if (gpus_failed(g, g->cu.device_get(&d->device, ordinal), "find the device", i, e))
         return -ENODEV;
     if (g->cu.total(&bytes, d->device) == 0)
-        d->memory_bytes = bytes;
+        d->facts.memory_bytes = bytes;
     gpus_find_uuid(g, d);
     if (g->cu.attribute(&concurrent, CONCURRENT_MANAGED_ACCESS, d->device) != 0 || !concurrent)
-        d->unmanaged = "the device cannot move managed memory while programs run "
-                       "(no concurrent managed access)";
+        d->facts.unmanaged = "the device cannot move managed memory while programs run "
+                             "(no concurrent managed access)";
     else if (!g->cu.prefetch2 && !g->cu.prefetch)
-        d->unmanaged = "the driver has no cuMemPrefetchAsync";
+        d->facts.unmanaged = "the driver has no cuMemPrefetchAsync";
     return 0;
 }
 
@@ -202,9 +200,9 @@ unsigned cede_gpus_count(const struct cede_gpus *g)
     return g->n;
 }
 
-uint64_t cede_gpus_memory(const struct cede_gpus *g, unsigned device)
+const struct gpu_facts *cede_gpus_facts(const struct cede_gpus *g, unsigned device)
 {
-    return g->gpus[device].memory_bytes;
+    return &g->gpus[device].facts;
 }
 
 int cede_gpus_available(struct cede_gpus *g, unsigned device, uint64_t *bytes, struct gpu_error *e)
@@ -302,16 +300,6 @@ int cede_gpus_utilization(struct cede_gpus *g, unsigned device, unsigned *percen
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-
-const char *cede_gpus_uuid(const struct cede_gpus *g)
-{
-    return g->gpus[0].uuid;
-}
-
-const char *cede_gpus_unmanaged(const struct cede_gpus *g)
-{
-    return g->gpus[0].unmanaged;
-}
 
 int cede_gpus_allocate(struct cede_gpus *g, uint64_t bytes, uint64_t *address, struct gpu_error *e)
 {

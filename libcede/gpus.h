@@ -14,14 +14,15 @@ struct cede_gpus;
 /* For memory: that device alone, which is number 0 in what follows. For leases, with -1: all.
  * -ENODEV: no driver, or no GPU. -ENOMEM. *out is NULL then. */
 int cede_gpus_open_one(int ordinal, struct cede_gpus **out, struct gpu_error *e);
-static inline int cede_gpus_open(struct cede_gpus **out, struct gpu_error *e)
-{
-    return cede_gpus_open_one(-1, out, e);
-}
 void cede_gpus_close(struct cede_gpus *g);
 
 unsigned cede_gpus_count(const struct cede_gpus *g);
-uint64_t cede_gpus_memory(const struct cede_gpus *g, unsigned device); /* bytes; 0: not known */
+struct gpu_facts {
+    uint64_t memory_bytes; /* 0: not known */
+    const char *unmanaged; /* why no range can be moved on it; NULL: it can */
+    char uuid[48];         /* as the daemon's "visible" takes it: "GPU-...", or "": not known */
+};
+const struct gpu_facts *cede_gpus_facts(const struct cede_gpus *g, unsigned device);
 /* What is free now, whichever program has the rest. */
 int cede_gpus_available(struct cede_gpus *g, unsigned device, uint64_t *bytes, struct gpu_error *e);
 
@@ -53,15 +54,10 @@ int cede_gpus_utilization(struct cede_gpus *g, unsigned device, unsigned *percen
 
 /* ---- memory: of cede_gpus_open_one() --------------------------------------------------------- */
 
-/* As the daemon's "visible" takes it: "GPU-...", or "": not known. */
-const char *cede_gpus_uuid(const struct cede_gpus *g);
-
 /* -ENOMEM: the driver has too little. */
 int cede_gpus_allocate(struct cede_gpus *g, uint64_t bytes, uint64_t *address, struct gpu_error *e);
 int cede_gpus_deallocate(struct cede_gpus *g, uint64_t address, struct gpu_error *e);
 
-/* Why no range can be moved on this GPU; NULL: it can. */
-const char *cede_gpus_unmanaged(const struct cede_gpus *g);
 /* Advice, as far as the driver knows it. */
 int cede_gpus_advise(struct cede_gpus *g, const struct cede_range *range, struct gpu_error *e);
 /* Begins to move a range to the GPU, in *stream, which is made if it is NULL. */

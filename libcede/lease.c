@@ -35,10 +35,8 @@ static int lease_measure(struct cede_pool *p, const struct lease_kernel *f,
     if (!cede_kernels_profile(p->kernels, f, s, profile)) {
         struct lease_kernel copy = *f;
         struct gpu_error why;
-        cede_pool_step_out(p);
-        int r = cede_gpus_profile(p->gpus, copy.context, copy.function, s->threads, s->shared_bytes,
-                                  profile, &why);
-        cede_pool_step_in(p);
+        int r = OUTSIDE(p, cede_gpus_profile(p->gpus, copy.context, copy.function, s->threads,
+                                             s->shared_bytes, profile, &why));
         if (r)
             p->error = why;
         if (r || !p->open)
@@ -73,9 +71,7 @@ static void lease_poll(struct cede_pool *p, uint64_t now_ns)
     p->poll_ns = time_after(now_ns, p->config.utilization_polling_us, NSEC_PER_USEC);
     for (unsigned d = 0; d < p->config.devices && p->open; d++) {
         unsigned percent = 0;
-        cede_pool_step_out(p);
-        int r = cede_gpus_utilization(p->gpus, d, &percent);
-        cede_pool_step_in(p);
+        int r = OUTSIDE(p, cede_gpus_utilization(p->gpus, d, &percent));
         if (!p->open)
             return;
         p->devices[d].utilization = r ? -1 : (int)percent;
@@ -95,13 +91,11 @@ static void lease_read_memory(struct cede_pool *p, uint64_t now_ns, uint64_t age
     for (unsigned d = 0; d < p->config.devices && p->open; d++) {
         struct gpu_error why;
         uint64_t bytes = 0;
-        cede_pool_step_out(p);
-        int r = cede_gpus_available(p->gpus, d, &bytes, &why);
-        cede_pool_step_in(p);
+        int r = OUTSIDE(p, cede_gpus_available(p->gpus, d, &bytes, &why));
         if (!p->open)
             return;
         if (!r)
-            cede_leases_set_memory(p->leases, d, bytes, cede_gpus_memory(p->gpus, d));
+            cede_leases_set_memory(p->leases, d, bytes, cede_gpus_facts(p->gpus, d)->memory_bytes);
     }
     p->reading = false;
 }
@@ -151,8 +145,7 @@ static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, 
         p->data[lease_slot(id)].waiter = NULL;
         lease_run_events(p, cede_clock_now_ns());
     }
-    if (--p->inside == 0)
-        pthread_cond_broadcast(&p->left);
+    slot_left(SLOT(p));
     pthread_cond_destroy(&w->cond);
     return r;
 }
@@ -194,9 +187,7 @@ static int lease_equip(struct cede_pool *p, const struct lease_event *e, struct 
     }
     struct gpu_error why;
     void *stream = NULL;
-    cede_pool_step_out(p);
-    int r = cede_gpus_stream(p->gpus, e->device, level, &stream, &why);
-    cede_pool_step_in(p);
+    int r = OUTSIDE(p, cede_gpus_stream(p->gpus, e->device, level, &stream, &why));
     h->stream = stream; /* also where the pool was closed: closing destroys it */
     if (!p->open)
         return -ESHUTDOWN;
@@ -219,9 +210,7 @@ static bool lease_reports(const struct cede_pool *p, const struct lease_owner *o
  * daemon, so it gives up the lock; false: the pool was closed meanwhile. */
 static bool lease_report(struct cede_pool *p, const struct cede_shape *s, struct lease_data *h)
 {
-    cede_pool_step_out(p);
-    cede_request_begin(p->config.client, &h->request, CEDE_JOB, 0, s->due_us);
-    cede_pool_step_in(p);
+    OUTSIDE(p, cede_request_begin(p->config.client, &h->request, CEDE_JOB, 0, s->due_us));
     h->reported = true;
     return p->open;
 }
@@ -289,9 +278,9 @@ static void lease_decided(struct cede_pool *p, const struct lease_event *e, cons
     PROBE(lease, kernel, e->waited_us, e->waited_for, e->occupancy, e->device, result);
     if (!p->config.client || !cede_lease_report(p->config.client, e, kernel, result))
         return;
-    cede_pool_step_out(p);
+    slot_step_out(SLOT(p));
     cede_link_check(p->config.client, false);
-    cede_pool_step_in(p);
+    slot_step_in(SLOT(p));
 }
 
 static int lease_acquire(struct cede_pool *p, struct lease_owner *owner, int device,
@@ -418,7 +407,7 @@ CEDE_API int cede_pool_profile(struct cede_pool *p, const char *name,
 static struct cede_pool *lease_pool(const struct cede_lease *lease)
 {
     struct cede_pool *p = &cede_pool_table[lease->opaque[0] % CEDE_POOLS_MAX];
-    if (!cede_pool_try_enter(p))
+    if (!slot_enter(SLOT(p)))
         return NULL;
     if (p->generation == lease->opaque[0] / CEDE_POOLS_MAX)
         return p;
@@ -450,7 +439,7 @@ CEDE_API int cede_lease_wanted(const struct cede_lease *lease)
 void cede_lease_release_all(const struct lease_owner *owner)
 {
     for (struct cede_pool *p = cede_pool_table; p < cede_pool_table + CEDE_POOLS_MAX; p++) {
-        if (!cede_pool_try_enter(p))
+        if (!slot_enter(SLOT(p)))
             continue;
         for (uint32_t i = 0; p->started && i < p->config.capacity; i++) {
             if (p->data[i].id && p->data[i].owner == owner)
@@ -463,12 +452,10 @@ void cede_lease_release_all(const struct lease_owner *owner)
 void cede_lease_wake_owners(void)
 {
     for (struct cede_pool *p = cede_pool_table; p < cede_pool_table + CEDE_POOLS_MAX; p++) {
-        if (!cede_pool_try_enter(p))
+        if (!slot_enter(SLOT(p)))
             continue;
-        for (uint32_t i = 0; p->inside && i < p->config.capacity; i++) {
-            if (p->data[i].waiter && p->data[i].waiter->owner)
-                pthread_cond_signal(&p->data[i].waiter->cond);
-        }
+        if (p->inside)
+            SLOT_WAKE(p, true);
         pthread_mutex_unlock(&p->lock);
     }
 }

@@ -104,9 +104,7 @@ static bool link_intact(const struct cede *c)
 
 static void link_set_page(struct cede *c, struct hints_page *page)
 {
-    pthread_mutex_lock(&c->lock);
-    struct hints_page *old = cede_hints_set_page(&c->hints, page);
-    pthread_mutex_unlock(&c->lock);
+    struct hints_page *old = HOLDING(&c->lock, cede_hints_set_page(&c->hints, page));
     if (old)
         munmap(old, HINTS_PAGE);
 }

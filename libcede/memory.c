@@ -20,9 +20,7 @@ static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
 /* ---- locks, and failures in words -------------------------------------------------------------
  */
 
-struct cede_memory cede_memory_table[CEDE_MEMORIES_MAX] = {
-    [0 ... CEDE_MEMORIES_MAX - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                                     .left = PTHREAD_COND_INITIALIZER}};
+struct cede_memory cede_memory_table[CEDE_MEMORIES_MAX] = SLOTS(CEDE_MEMORIES_MAX);
 
 int cede_memory_compare(const void *a, const void *b)
 {
@@ -40,11 +38,7 @@ int cede_memory_enter(struct cede_memory *m)
     if (m < cede_memory_table || m >= cede_memory_table + CEDE_MEMORIES_MAX)
         return cede_fail(-EINVAL, "%p is no handle: give what cede_memory_open() has set",
                          (void *)m);
-    pthread_mutex_lock(&m->lock);
-    if (m->open)
-        return 0;
-    pthread_mutex_unlock(&m->lock);
-    return memory_closed();
+    return slot_enter(SLOT(m)) ? 0 : memory_closed();
 }
 
 struct size_text {
@@ -81,19 +75,6 @@ static int memory_say(const struct cede_memory *m, int r, uint64_t bytes)
                {-EIO, m->error.text});
 }
 
-void cede_memory_step_out(struct cede_memory *m)
-{
-    m->inside++;
-    pthread_mutex_unlock(&m->lock);
-}
-
-void cede_memory_step_in(struct cede_memory *m)
-{
-    pthread_mutex_lock(&m->lock);
-    if (--m->inside == 0)
-        pthread_cond_broadcast(&m->left);
-}
-
 int cede_memory_leave(struct cede_memory *m, int r, uint64_t bytes)
 {
     void (*call)(void *arg, enum cede_pressure now) = NULL;
@@ -103,9 +84,9 @@ int cede_memory_leave(struct cede_memory *m, int r, uint64_t bytes)
         call = m->config.on_pressure;
     m->pressure = now;
     if (call) {
-        cede_memory_step_out(m);
+        slot_step_out(SLOT(m));
         call(arg, (enum cede_pressure)now);
-        cede_memory_step_in(m);
+        slot_step_in(SLOT(m));
     }
     r = memory_say(m, r, bytes);
     pthread_mutex_unlock(&m->lock);
@@ -147,9 +128,7 @@ void cede_memory_sample(struct cede_memory *m, bool now)
         return;
     m->sampling = true;
     m->stale = false;
-    cede_memory_step_out(m);
-    int r = cede_gpus_available(m->gpu, 0, &bytes, &why);
-    cede_memory_step_in(m);
+    int r = OUTSIDE(m, cede_gpus_available(m->gpu, 0, &bytes, &why));
     m->sampling = false;
     m->sampled_ns = cede_clock_now_ns();
     if (r)
@@ -194,16 +173,11 @@ static void memory_empty(struct cede_memory *m)
     memset(&m->config, 0, sizeof(*m) - offsetof(struct cede_memory, config));
 }
 
-/* The parent's locks and memory are not the child's: its handles are closed. */
 static void memory_in_child(void)
 {
     pthread_mutex_init(&handles_lock, NULL);
-    for (struct cede_memory *m = cede_memory_table; m < cede_memory_table + CEDE_MEMORIES_MAX;
-         m++) {
-        *m = (struct cede_memory){.generation = m->generation + 1};
-        pthread_mutex_init(&m->lock, NULL);
-        pthread_cond_init(&m->left, NULL);
-    }
+    for (struct cede_memory *m = cede_memory_table; m < cede_memory_table + CEDE_MEMORIES_MAX; m++)
+        slot_in_child(SLOT(m), sizeof(*m));
 }
 
 static bool memory_config_valid(const struct cede_memory_config *c)
@@ -225,7 +199,7 @@ static int memory_fill(struct cede_memory *m)
     if (r && (r != -ENODEV || !c->total_bytes))
         return m->error.text[0] ? cede_fail(r, "%s", m->error.text)
                                 : SAY(r, {-ENODEV, "total_bytes is 0, and no GPU is used: set it"});
-    uint64_t there = m->gpu ? cede_gpus_memory(m->gpu, 0) : c->total_bytes;
+    uint64_t there = m->gpu ? cede_gpus_facts(m->gpu, 0)->memory_bytes : c->total_bytes;
     c->total_bytes = c->total_bytes ? min_u64(c->total_bytes, there) : there;
     if (!c->reserve_bytes)
         c->reserve_bytes = (uint64_t)((double)c->total_bytes * c->reserve_fraction);
@@ -285,10 +259,7 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
         return -EINVAL;
     m->open = false;
     m->generation++;
-    for (uint32_t i = 0; i < m->config.capacity; i++) {
-        if (m->data[i].waiter)
-            pthread_cond_signal(&m->data[i].waiter->cond);
-    }
+    SLOT_WAKE(m, false);
     while (m->inside)
         pthread_cond_wait(&m->left, &m->lock);
     pthread_mutex_unlock(&m->lock);
@@ -345,7 +316,7 @@ static void memory_name(struct cede_memory_user *u)
 /* All that fit into v, in order. With the lock held; gives it up meanwhile. */
 static int memory_users(struct cede_memory *m, struct cede_memory_user v[static USERS_MAX])
 {
-    cede_memory_step_out(m);
+    slot_step_out(SLOT(m));
     int n = m->gpu ? cede_gpus_users(m->gpu, v, USERS_MAX) : -ENOTSUP;
     for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
         v[i].ours = v[i].pid == (int)getpid();
@@ -353,7 +324,7 @@ static int memory_users(struct cede_memory *m, struct cede_memory_user v[static 
     }
     if (n > 0)
         qsort(v, min_u64((uint64_t)n, USERS_MAX), sizeof(*v), memory_by_size);
-    cede_memory_step_in(m);
+    slot_step_in(SLOT(m));
     return n;
 }
 

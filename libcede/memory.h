@@ -1,20 +1,15 @@
 /* Inside libcede: a handle of cede_memory_open(), shared by
  *   memory.c       the handles and their locks, statistics, users
  *   memory_room.c  waiting for room, allocating, freeing, leases with memory
- * Nothing that may take time is asked of the driver or the daemon with the lock held.
- *
- * Handles are slots that are never freed, and a reservation names its handle by slot and
- * generation, as leases do (pool.h). Order of locks: table, then a handle's. */
+ */
 #ifndef CEDE_LIBCEDE_MEMORY_H
 #define CEDE_LIBCEDE_MEMORY_H
-
-#include <pthread.h>
-#include <stdbool.h>
 
 #include "cede/memory.h"
 #include "libcede/gpus.h"
 #include "libcede/owner.h"
 #include "libcede/pure/rooms.h"
+#include "libcede/slot.h"
 
 struct room_waiter {
     pthread_cond_t cond;
@@ -30,13 +25,8 @@ struct room_data {
 };
 
 struct cede_memory {
-    pthread_mutex_t lock;
-    pthread_cond_t left; /* no thread is inside any more */
-    bool open;
-    uint64_t generation;
-    unsigned inside; /* threads that wait, or call the driver or the daemon */
-    /* all 0 while it is not open */
-    struct cede_memory_config config;
+    struct slot;
+    struct cede_memory_config config; /* from here on all is 0 while it is not open */
     struct rooms *rooms;
     struct cede_memory_statistics *s; /* of rooms */
     struct cede_gpus *gpu;            /* NULL: none */
@@ -64,10 +54,6 @@ int cede_memory_enter(struct cede_memory *m);
     int r = cede_memory_enter(m);                                                                  \
     if (r)                                                                                         \
     return r
-/* Gives up the lock for a call of the driver or the daemon, and takes it again. The handle may be
- * closed meanwhile, but what it has stays until then. */
-void cede_memory_step_out(struct cede_memory *m);
-void cede_memory_step_in(struct cede_memory *m);
 /* Ends cede_memory_enter(), and calls on_pressure if the pressure has changed. Returns r, with a
  * text. bytes: what was asked for, of calls that take room. */
 int cede_memory_leave(struct cede_memory *m, int r, uint64_t bytes);

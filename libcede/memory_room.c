@@ -27,10 +27,8 @@ static void memory_ask_daemon(struct cede_memory *m, uint64_t bytes, uint64_t no
     struct gpu_error why = {""};
     m->asked = bytes != 0;
     m->ask_ns = now_ns + ASK_NS;
-    cede_memory_step_out(m);
-    int r =
-        cede_link_room(m->config.client, cede_gpus_uuid(m->gpu), bytes, why.text, sizeof(why.text));
-    cede_memory_step_in(m);
+    int r = OUTSIDE(m, cede_link_room(m->config.client, cede_gpus_facts(m->gpu, 0)->uuid, bytes,
+                                      why.text, sizeof(why.text)));
     if (bytes && r == 0)
         m->s->daemon_asked++;
     if (bytes && r < 0) {
@@ -106,8 +104,7 @@ static int memory_await(struct cede_memory *m, const struct lease_owner *owner, 
             : w.granted ? 0
             : w.done    ? -ENOMEM
                         : cede_owner_fail(owner, stopped);
-    if (--m->inside == 0)
-        pthread_cond_broadcast(&m->left);
+    slot_left(SLOT(m));
     pthread_cond_destroy(&w.cond);
     return r;
 }
@@ -136,12 +133,10 @@ void cede_memory_wake_owners(void)
 {
     for (struct cede_memory *m = cede_memory_table; m < cede_memory_table + CEDE_MEMORIES_MAX;
          m++) {
-        if (cede_memory_enter(m) < 0)
+        if (!slot_enter(SLOT(m)))
             continue;
-        for (uint32_t i = 0; m->inside && i < m->config.capacity; i++) {
-            if (m->data[i].waiter && m->data[i].waiter->owner)
-                pthread_cond_signal(&m->data[i].waiter->cond);
-        }
+        if (m->inside)
+            SLOT_WAKE(m, true);
         pthread_mutex_unlock(&m->lock);
     }
 }
@@ -205,15 +200,11 @@ CEDE_API int cede_memory_release(const struct cede_reservation *r)
 static int memory_take(struct cede_memory *m, uint64_t id, uint64_t bytes, struct allocation *a)
 {
     struct gpu_error why = {""};
-    cede_memory_step_out(m);
-    int r = cede_gpus_allocate(m->gpu, bytes, &a->address, &why);
-    cede_memory_step_in(m);
+    int r = OUTSIDE(m, cede_gpus_allocate(m->gpu, bytes, &a->address, &why));
     a->bytes = bytes;
     a->reservation = id;
     if (r == 0 && !tsearch(a, &m->allocations, cede_memory_compare)) {
-        cede_memory_step_out(m);
-        cede_gpus_deallocate(m->gpu, a->address, &why);
-        cede_memory_step_in(m);
+        OUTSIDE(m, cede_gpus_deallocate(m->gpu, a->address, &why));
         a->address = 0;
         r = -ENOMEM;
     }
@@ -225,15 +216,6 @@ static int memory_take(struct cede_memory *m, uint64_t id, uint64_t bytes, struc
     m->error = why;
     cede_rooms_undraw(m->rooms, id, bytes);
     return r;
-}
-
-/* The driver had less than it said: what it says is not believed until it is asked again, which is
- * not at once. */
-static void memory_distrust(struct cede_memory *m)
-{
-    cede_rooms_set_free(m->rooms, 0, cede_rooms_allocated(m->rooms));
-    m->sampled_ns = cede_clock_now_ns();
-    m->stale = false;
 }
 
 static int memory_allocate(struct cede_memory *m, uint64_t bytes, uint64_t until_ns,
@@ -249,7 +231,11 @@ static int memory_allocate(struct cede_memory *m, uint64_t bytes, uint64_t until
             r = memory_take(m, id, bytes, a);
         if (r != -ENOMEM || !m->open)
             break;
-        memory_distrust(m);
+        /* The driver had less than it said, which is not believed until it is asked again, later.
+         */
+        cede_rooms_set_free(m->rooms, 0, cede_rooms_allocated(m->rooms));
+        m->sampled_ns = cede_clock_now_ns();
+        m->stale = false;
         cede_rooms_again(m->rooms, id, until_ns);
         r = memory_await(m, cede_owner_here(), id, until_ns);
         if (r)
@@ -311,9 +297,7 @@ CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
     struct gpu_error why = {""};
     tdelete(a, &m->allocations, cede_memory_compare);
     m->s->allocations--;
-    cede_memory_step_out(m);
-    r = cede_gpus_deallocate(m->gpu, address, &why);
-    cede_memory_step_in(m);
+    r = OUTSIDE(m, cede_gpus_deallocate(m->gpu, address, &why));
     cede_rooms_freed(m->rooms, a->reservation, a->bytes);
     free(a);
     if (r)
@@ -357,7 +341,7 @@ static void memory_skip(struct cede_memory *m, const struct cede_range *range, c
 static void memory_move(struct cede_memory *m, const struct cede_range *range, void **stream,
                         uint64_t *id)
 {
-    const char *why = m->gpu ? cede_gpus_unmanaged(m->gpu) : "the handle has no GPU";
+    const char *why = m->gpu ? cede_gpus_facts(m->gpu, 0)->unmanaged : "the handle has no GPU";
     struct gpu_error e = {""};
     *id = 0;
     if (why) {
@@ -369,11 +353,9 @@ static void memory_move(struct cede_memory *m, const struct cede_range *range, v
         memory_skip(m, range, "the GPU has no room for it now");
         return;
     }
-    cede_memory_step_out(m);
-    int advised = cede_gpus_advise(m->gpu, range, &e);
     struct gpu_error why_not = {""};
-    int r = cede_gpus_prefetch(m->gpu, range, stream, &why_not);
-    cede_memory_step_in(m);
+    int advised = OUTSIDE(m, cede_gpus_advise(m->gpu, range, &e));
+    int r = OUTSIDE(m, cede_gpus_prefetch(m->gpu, range, stream, &why_not));
     if (r || advised)
         memory_skip(m, range, r ? why_not.text : e.text);
     if (r == 0) {
@@ -390,10 +372,7 @@ static void memory_moved(struct cede_memory *m, void *stream, const uint64_t *id
 {
     struct gpu_error why = {""};
     if (stream) {
-        cede_memory_step_out(m);
-        int r = cede_gpus_finish(m->gpu, stream, &why);
-        cede_memory_step_in(m);
-        if (r)
+        if (OUTSIDE(m, cede_gpus_finish(m->gpu, stream, &why)))
             m->error = why;
         cede_memory_sample(m, true);
     }
@@ -423,11 +402,9 @@ static int memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease
     m->inside++; /* a handle that is closed now keeps what it has until the end of this */
     for (unsigned i = 0; i < nranges; i++)
         memory_move(m, &ranges[i], &stream, &ids[i]);
-    cede_memory_step_out(m);
     if (p)
-        r = cede_lease_acquire(p, owner, CEDE_ONLY_DEVICE(m->config.device), kernel, &s,
-                               timeout_left(until_ns, cede_clock_now_ns()), lease);
-    cede_memory_step_in(m);
+        r = OUTSIDE(m, cede_lease_acquire(p, owner, CEDE_ONLY_DEVICE(m->config.device), kernel, &s,
+                                          timeout_left(until_ns, cede_clock_now_ns()), lease));
     memory_moved(m, stream, ids, nranges);
     if (r == 0 && !m->open) {
         if (p)
@@ -438,8 +415,7 @@ static int memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease
         *room = memory_reservation(m, id, s.memory_bytes);
     else if (m->open)
         memory_end(m, id);
-    if (--m->inside == 0)
-        pthread_cond_broadcast(&m->left);
+    slot_left(SLOT(m));
     return cede_memory_leave(m, r, 0);
 }
 

@@ -3,16 +3,13 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "libcede/clock.h"
 #include "libcede/error.h"
 #include "libcede/handle.h"
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-struct cede_pool cede_pool_table[CEDE_POOLS_MAX] = {
-    [0 ... CEDE_POOLS_MAX - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                                  .left = PTHREAD_COND_INITIALIZER}};
+struct cede_pool cede_pool_table[CEDE_POOLS_MAX] = SLOTS(CEDE_POOLS_MAX);
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -47,16 +44,11 @@ static void pool_empty(struct cede_pool *p)
     memset(&p->leases, 0, sizeof(*p) - offsetof(struct cede_pool, leases));
 }
 
-/* The parent's locks and streams are not the child's: its pools are closed, what they had is left
- * alone. */
 static void pool_in_child(void)
 {
     pthread_mutex_init(&table_lock, NULL);
-    for (struct cede_pool *p = cede_pool_table; p < cede_pool_table + CEDE_POOLS_MAX; p++) {
-        *p = (struct cede_pool){.generation = p->generation + 1};
-        pthread_mutex_init(&p->lock, NULL);
-        pthread_cond_init(&p->left, NULL);
-    }
+    for (struct cede_pool *p = cede_pool_table; p < cede_pool_table + CEDE_POOLS_MAX; p++)
+        slot_in_child(SLOT(p), sizeof(*p));
 }
 
 static bool pool_config_valid(const struct cede_pool_config *c)
@@ -82,7 +74,7 @@ static bool pool_config_valid(const struct cede_pool_config *c)
 static int pool_fill(struct cede_pool *p)
 {
     struct cede_pool_config *c = &p->config;
-    int r = c->flags & CEDE_POOL_NO_GPU ? -ENODEV : cede_gpus_open(&p->gpus, &p->error);
+    int r = c->flags & CEDE_POOL_NO_GPU ? -ENODEV : cede_gpus_open_one(-1, &p->gpus, &p->error);
     if (r == -ENOMEM)
         return r;
     unsigned there = p->gpus ? cede_gpus_count(p->gpus) : 0;
@@ -102,7 +94,7 @@ static int pool_fill(struct cede_pool *p)
         return -ENOMEM;
     for (unsigned d = 0; d < c->devices; d++) {
         p->devices[d].utilization = -1;
-        uint64_t bytes = p->gpus ? cede_gpus_memory(p->gpus, d) : 0;
+        uint64_t bytes = p->gpus ? cede_gpus_facts(p->gpus, d)->memory_bytes : 0;
         cede_leases_set_memory(p->leases, d, bytes, bytes);
     }
     p->poll_ns = p->gpus && c->target_utilization_percent < 100 ? 0 : FAR_NS;
@@ -143,15 +135,6 @@ CEDE_API int cede_pool_open(const struct cede_pool_config *config, struct cede_p
     return cede_succeed();
 }
 
-bool cede_pool_try_enter(struct cede_pool *p)
-{
-    pthread_mutex_lock(&p->lock);
-    if (p->open)
-        return true;
-    pthread_mutex_unlock(&p->lock);
-    return false;
-}
-
 int cede_pool_no_device(const struct cede_pool *p, int device)
 {
     return cede_fail(-EINVAL, "the pool has no device %d: give 0 to %u", device,
@@ -167,20 +150,7 @@ int cede_pool_enter(struct cede_pool *p)
 {
     if (p < cede_pool_table || p >= cede_pool_table + CEDE_POOLS_MAX)
         return cede_fail(-EINVAL, "%p is no pool: give what cede_pool_open() has set", (void *)p);
-    return cede_pool_try_enter(p) ? 0 : cede_pool_closed();
-}
-
-void cede_pool_step_out(struct cede_pool *p)
-{
-    p->inside++;
-    pthread_mutex_unlock(&p->lock);
-}
-
-void cede_pool_step_in(struct cede_pool *p)
-{
-    pthread_mutex_lock(&p->lock);
-    if (--p->inside == 0)
-        pthread_cond_broadcast(&p->left);
+    return slot_enter(SLOT(p)) ? 0 : cede_pool_closed();
 }
 
 CEDE_API int cede_pool_close(struct cede_pool *p)
@@ -191,10 +161,7 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
         return -EINVAL;
     p->open = false;
     p->generation++;
-    for (uint32_t i = 0; i < p->config.capacity; i++) {
-        if (p->data[i].waiter)
-            pthread_cond_signal(&p->data[i].waiter->cond);
-    }
+    SLOT_WAKE(p, false);
     while (p->inside)
         pthread_cond_wait(&p->left, &p->lock);
     for (uint32_t i = 0; i < p->config.capacity; i++) {

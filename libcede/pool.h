@@ -1,22 +1,15 @@
 /* Inside libcede: a pool, shared by
  *   pool.c   opening, closing, kernels, statistics
- *   lease.c  acquiring and releasing
- * Nothing that may take time is asked of the driver with a pool's lock held.
- *
- * Pools are slots that are never freed, and a lease names its pool by slot and generation: so a
- * lease can outlive its pool, and releasing it is an error and not a crash. Order of locks: table,
- * then a pool's. */
+ *   lease.c  acquiring and releasing */
 #ifndef CEDE_LIBCEDE_POOL_H
 #define CEDE_LIBCEDE_POOL_H
-
-#include <pthread.h>
-#include <stdbool.h>
 
 #include "cede/lease.h"
 #include "libcede/gpus.h"
 #include "libcede/kernels.h"
 #include "libcede/owner.h"
 #include "libcede/pure/leases.h"
+#include "libcede/slot.h"
 
 #define POOL_LEVELS 6 /* of stream priority: NVIDIA's drivers have 6 */
 
@@ -47,11 +40,7 @@ struct pool_gpu {
 };
 
 struct cede_pool {
-    pthread_mutex_t lock;
-    pthread_cond_t left; /* no thread is inside any more */
-    bool open;           /* while it is not, the table's lock suffices for what follows */
-    uint64_t generation;
-    unsigned inside; /* threads that wait, or call the driver */
+    struct slot;
     struct cede_pool_config config;
     struct leases *leases;    /* from here on all is 0 while the pool is not open */
     struct cede_gpus *gpus;   /* the driver; NULL: none */
@@ -89,15 +78,9 @@ int cede_pool_enter(struct cede_pool *p);
     if (r)                                                                                         \
         return r;                                                                                  \
     HELD(&(p)->lock)
-bool cede_pool_try_enter(struct cede_pool *p); /* the same of a slot, without a text */
 
 /* Failures in words; see error.h. */
 int cede_pool_closed(void);
 int cede_pool_no_device(const struct cede_pool *p, int device);
-
-/* Gives up the lock for a call of the driver, and takes it again. The pool may be closed
- * meanwhile, but what it has stays until then. */
-void cede_pool_step_out(struct cede_pool *p);
-void cede_pool_step_in(struct cede_pool *p);
 
 #endif

@@ -131,9 +131,8 @@ CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede
         q->devices[i].memory = c.memory ? c.memory[i] : NULL;
         cede_clock_cond_init(&q->devices[i].changed);
     }
-    pthread_mutex_lock(&list_lock);
+    HOLD(&list_lock);
     LIST_INSERT_HEAD(&list, q, link);
-    pthread_mutex_unlock(&list_lock);
     *out = q;
     return 0;
 }
@@ -302,14 +301,13 @@ CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
 void cede_queue_wake_owners(void)
 {
     struct cede_queue *q;
-    pthread_mutex_lock(&list_lock);
+    HOLD(&list_lock);
     LIST_FOREACH(q, &list, link)
     {
         pthread_mutex_lock(&q->lock);
         queue_wake_all(q);
         pthread_mutex_unlock(&q->lock);
     }
-    pthread_mutex_unlock(&list_lock);
 }
 
 CEDE_API void cede_queue_shutdown(struct cede_queue *q)
@@ -358,9 +356,8 @@ CEDE_API void cede_queue_close(struct cede_queue *q)
     pthread_mutex_unlock(&q->lock);
     for (unsigned i = 0; i < q->config.devices * q->config.batches; i++)
         cede_queue_give_back(&q->slots[i].grant);
-    for (unsigned i = 0; i < q->config.devices; i++) {
+    for (unsigned i = 0; i < q->config.devices; i++)
         pthread_cond_destroy(&q->devices[i].changed);
-    }
     pthread_cond_destroy(&q->left);
     pthread_mutex_destroy(&q->lock);
     queue_free(q);

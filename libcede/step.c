@@ -256,9 +256,7 @@ static int step_take(struct cede_step_loop *l)
     struct cede_queue_batch b;
     uint64_t id;
     for (;;) {
-        pthread_mutex_lock(&l->lock);
-        unsigned joined = cede_order_requests(l->order);
-        pthread_mutex_unlock(&l->lock);
+        unsigned joined = HOLDING(&l->lock, cede_order_requests(l->order));
         if (joined == c->requests)
             return 0;
         bool idle = !joined && !cede_order_running(l->order);
@@ -440,16 +438,6 @@ static void step_gpu_times(struct cede_step_loop *l, const struct step_lane *n, 
         *gap = cede_cuda_elapsed_ns(&l->cu, before->ended, n->began);
 }
 
-static void step_count(struct cede_step_loop *l, const struct cede_step *s)
-{
-    l->s.steps++;
-    l->s.failed += s->error != 0;
-    for (unsigned i = 0; !s->error && i < s->n; i++) {
-        l->s.results++;
-        l->s.surplus += s->surplus[i];
-    }
-}
-
 static int step_finish(struct cede_step_loop *l)
 {
     const struct order_step *o = cede_order_oldest(l->order);
@@ -475,7 +463,11 @@ static int step_finish(struct cede_step_loop *l)
     cede_order_finish(l->order, s->error);
     s->surplus = o->surplus;
     s->result = s->symbol && !s->error ? n->result : NULL;
-    step_count(l, s);
+    l->s.steps++;
+    l->s.failed += s->error != 0;
+    l->s.results += s->error ? 0 : s->n;
+    for (unsigned i = 0; !s->error && i < s->n; i++)
+        l->s.surplus += s->surplus[i];
     pthread_mutex_unlock(&l->lock);
     int64_t symbol;
     while (cede_order_take_free(l->order, &symbol))
@@ -528,9 +520,7 @@ static int step_turn(struct cede_step_loop *l)
         stopped = owner_stopped(here) ?: r;
     else if (r && r != -ESHUTDOWN)
         return r;
-    pthread_mutex_lock(&l->lock);
-    cede_order_expire(l->order, cede_clock_now_ns(), cede_scope_cancelled);
-    pthread_mutex_unlock(&l->lock);
+    HOLDING(&l->lock, cede_order_expire(l->order, cede_clock_now_ns(), cede_scope_cancelled));
     step_tell_left(l);
     r = stopped ? 0 : step_begin(l);
     int finished = r < 0 ? r : step_finish_some(l, r);

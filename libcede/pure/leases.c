@@ -245,16 +245,6 @@ static bool leases_less_loaded(const struct lease_gpu *a, const struct lease_gpu
 
 /* ---- starting and ending --------------------------------------------------------------------- */
 
-static void leases_enqueue(struct leases *l, struct lease_entry *s, uint32_t device)
-{
-    struct lease_gpu *g = &l->gpus[device];
-    s->state = SLOT_WAITS;
-    s->device = device;
-    TAILQ_INSERT_TAIL(&g->queue, s, link);
-    g->v.waiting++;
-    l->waiting++;
-}
-
 static struct lease_event leases_event(const struct leases *l, const struct lease_entry *s,
                                        uint32_t device, uint64_t now_ns)
 {
@@ -289,16 +279,6 @@ static uint32_t leases_unknown(const struct leases *l)
     return (uint32_t)(l->c.unknown_occupancy * LEASE_WHOLE + 0.5);
 }
 
-static void leases_know(struct leases *l, uint32_t occupancy)
-{
-    if (l->known >= KNOWN_MAX) {
-        l->known /= 2;
-        l->known_occupancy /= 2;
-    }
-    l->known++;
-    l->known_occupancy += occupancy;
-}
-
 static void leases_start(struct leases *l, struct lease_entry *s, uint32_t device, bool displaces,
                          uint64_t now_ns)
 {
@@ -307,8 +287,12 @@ static void leases_start(struct leases *l, struct lease_entry *s, uint32_t devic
     g->v.displacing += displaces;
     g->v.displaced += displaces;
     g->displacing_occupancy += displaces ? s->ask.occupancy : 0;
-    if (s->known)
-        leases_know(l, s->ask.occupancy);
+    if (s->known && l->known >= KNOWN_MAX) {
+        l->known /= 2;
+        l->known_occupancy /= 2;
+    }
+    l->known += s->known;
+    l->known_occupancy += s->known ? s->ask.occupancy : 0;
     if (s->state == SLOT_WAITS) {
         g->v.stolen += s->device != device;
         leases_dequeue(l, s, now_ns);
@@ -391,7 +375,11 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
         leases_start(l, s, device, displaces, now_ns);
         return 0;
     }
-    leases_enqueue(l, s, device);
+    s->state = SLOT_WAITS;
+    s->device = device;
+    TAILQ_INSERT_TAIL(&l->gpus[device].queue, s, link);
+    l->gpus[device].v.waiting++;
+    l->waiting++;
     return -EINPROGRESS;
 }
 

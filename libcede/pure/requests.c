@@ -317,16 +317,6 @@ bool cede_requests_reclaim(struct requests *r, struct request *out)
     return false;
 }
 
-/* The lateness by the estimates is remembered: up by 1/16 of the difference, down by 1/2048, which
- * is about its 99th percentile. */
-static void requests_remember_late(struct requests *r, uint64_t late_ns)
-{
-    if (late_ns > r->worst_ns)
-        r->worst_ns += (late_ns - r->worst_ns + 15) / 16;
-    else
-        r->worst_ns -= r->worst_ns / 2048;
-}
-
 bool cede_requests_end(struct requests *r, uint32_t slot, struct request *out)
 {
     struct slot *s = &r->slots[slot];
@@ -335,7 +325,12 @@ bool cede_requests_end(struct requests *r, uint32_t slot, struct request *out)
         return false;
     TAILQ_REMOVE(&s->batch, n, link);
     *out = requests_forget(r, n);
-    requests_remember_late(r, saturating_sub(s->end_ns, out->deadline_ns));
+    /* Up by 1/16 of the difference, down by 1/2048: about the 99th percentile of the lateness. */
+    uint64_t late_ns = saturating_sub(s->end_ns, out->deadline_ns);
+    if (late_ns > r->worst_ns)
+        r->worst_ns += (late_ns - r->worst_ns + 15) / 16;
+    else
+        r->worst_ns -= r->worst_ns / 2048;
     r->devices[slot / r->c.batches].running -= TAILQ_EMPTY(&s->batch);
     return true;
 }

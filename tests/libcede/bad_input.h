@@ -7,12 +7,11 @@
 #include <math.h>
 
 #include "base/util.h"
-#include "pools.h"
+#include "fixture.h"
 
 static inline struct cede_pool *open_one(void)
 {
-    const struct cede_pool_config c = no_gpu(1, 1);
-    return open_configured(&c);
+    return OPEN(pool, .flags = CEDE_POOL_NO_GPU, .devices = 1, .max_concurrent_streams = 1);
 }
 
 void row_seen(const char *name);

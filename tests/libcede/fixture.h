@@ -1,13 +1,15 @@
-/* What tests of libcede share: handles that are open, their statistics, threads and waits. */
+/* What tests of libcede share: handles that are open, their statistics, threads and waits, the
+ * stand-ins for drivers. */
 #ifndef CEDE_TESTS_LIBCEDE_FIXTURE_H
 #define CEDE_TESTS_LIBCEDE_FIXTURE_H
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "../test.h"
-#include "cede/cede.h"
+#include "cede/lease.h"
 
 #define S INT64_C(1000000) /* in microseconds */
 
@@ -104,6 +106,43 @@ static inline void child_ends_well(pid_t child)
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+}
+
+/* ---- pools ----------------------------------------------------------------------------------- */
+
+static inline struct cede_pool_config no_gpu(unsigned devices, unsigned streams)
+{
+    return CONFIG(pool, .flags = CEDE_POOL_NO_GPU, .devices = devices,
+                  .max_concurrent_streams = streams);
+}
+
+static inline struct cede_pool_statistics pool_stats(struct cede_pool *p, int device)
+{
+    return STATS(pool, p, device);
+}
+
+static inline void until_waiting(struct cede_pool *p, unsigned n)
+{
+    UNTIL(pool_stats(p, 0).waiting == n);
+}
+
+/* What a handle has counted, as in "2 begun, 1 ended, 1 due, 0 met". */
+static inline const char *reported(cede_handle *c)
+{
+    static char text[96];
+    struct cede_statistics s;
+    OK(cede_get_statistics(c, &s, sizeof(s)));
+    snprintf(text, sizeof(text), "%d begun, %d ended, %d due, %d met", (int)s.begun, (int)s.ended,
+             (int)s.with_deadline, (int)s.deadlines_met);
+    return text;
+}
+
+/* What a stand-in for a vendor's library exports. The library stays open. */
+static inline void *find(const char *library, const char *symbol)
+{
+    void *lib = dlopen(library, RTLD_NOW), *p = lib ? dlsym(lib, symbol) : NULL;
+    assert_non_null(p);
+    return p;
 }
 
 #endif

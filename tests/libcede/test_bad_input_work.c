@@ -84,8 +84,16 @@ TEST(batches)
     ROWS(cede_queue_cancel, (-EINVAL, NULL, 1), (-ENOENT, q, 0), (-ENOENT, q, UINT64_MAX));
     ROWS(cede_queue_submit, (0, q, &r, &t), (-EBUSY, q, &r, NULL));
     ROW(0, cede_queue_next, q, 0, CEDE_TIMEOUT_FOREVER, &b);
+    other = b;
+    other.id++;
+    assert_int_equal(b.ticket[0], t.id);
     ROW(-EBUSY, cede_queue_cancel, q, t.id);
-    ROWS(cede_queue_done, (0, q, &b, 0), (-ENOENT, q, &b, 0));
+    ROWS(cede_queue_done, (-ENOENT, q, &other, 0), (0, q, &b, 0), (-ENOENT, q, &b, 0));
+    const uint64_t first = t.id;
+    ROW(-ENOENT, cede_queue_cancel, q, first);
+    ROW(0, cede_queue_submit, q, &r, &t);
+    assert_true(t.id != first); /* in the same place */
+    ROWS(cede_queue_cancel, (0, q, t.id), (-ENOENT, q, t.id));
     ROWS(cede_queue_reclaim, (-EINVAL, NULL, &user), (-EINVAL, q, NULL), (-EBUSY, q, &user));
     SIZES(cede_queue_get_statistics, &s, q);
     ROW(-EINVAL, cede_queue_get_statistics, NULL, &s, sizeof(s));
@@ -227,6 +235,7 @@ TEST(maps)
     ROWS(cede_future_open, (-ENOSYS, &c, &f), (-EINVAL, &c, NULL));
     REFUSED(c, ROW(-EINVAL, cede_future_open, &bad, &f), BAD(size, 0), BAD(flags, UINT_MAX),
             BAD(slots, 0, 3, UINT_MAX, 1U << 31));
+    cede_future_close(open_map(CEDE_FUTURE_SLOTS_MAX));
     f = open_map(4);
     ROWS(cede_future_reserve, (-EINVAL, NULL, 1, &symbol), (-EINVAL, f, 0, &symbol),
          (-EINVAL, f, 5, &symbol), (-EINVAL, f, UINT_MAX, &symbol), (-EINVAL, f, 1, NULL),

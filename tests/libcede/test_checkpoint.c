@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "../random.h"
@@ -266,23 +265,6 @@ TEST_WITH(calls_fail, begin_test, end_test)
             assert_int_equal(access(beside, F_OK), -1); /* takes no room */
         }
     }
-}
-
-/* A limit of the kernel's instead of a made-up error. */
-TEST_WITH(really_full, begin_test, end_test)
-{
-    static unsigned char data[100000];
-    struct rlimit was, few = {.rlim_cur = 50000};
-    write_state(1, 1000);
-    signal(SIGXFSZ, SIG_IGN);
-    OK(getrlimit(RLIMIT_FSIZE, &was));
-    few.rlim_max = was.rlim_max;
-    OK(setrlimit(RLIMIT_FSIZE, &few));
-    int r = cede_checkpoint_write(&c, 2000, data, sizeof(data));
-    setrlimit(RLIMIT_FSIZE, &was);
-    assert_int_equal(r, -EFBIG);
-    assert_true(is_state(1, 1000));
-    assert_int_equal(access(beside, F_OK), -1);
 }
 
 static void not_written(int error, const char *text)

@@ -12,9 +12,6 @@
 
 #include "check.hpp"
 
-/* test_cpp_fixture.c: 1: no stream can be made; 0: they can. */
-extern "C" void fixture_fail_streams(int fail);
-
 using namespace std::chrono_literals;
 
 static_assert(move_only<cede::client> && move_only<cede::pool> && move_only<cede::lease>);
@@ -253,11 +250,6 @@ static void errors_say_what_was_wrong()
     cede::shape due;
     due.due = -1us;
     CHECK(p->acquire("gemm", due).urgent());
-    auto fresh = cede::pool(small_pool(2));
-    fixture_fail_streams(1);
-    fails(std::errc::io_error, fresh.statistics().error, [&] { auto l = fresh.acquire(); });
-    CHECK(fresh.statistics().error[0]); /* the driver's words, then, were in it */
-    fixture_fail_streams(0);
 }
 
 static void a_scope_waits_for_its_tasks()

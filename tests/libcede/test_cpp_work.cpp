@@ -138,17 +138,7 @@ static void checkpoints_are_whole()
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
-struct own_stream {
-    void *handle = nullptr;
-    own_stream()
-    {
-        CHECK(cuStreamCreate(&handle, 1) == 0);
-    }
-    ~own_stream()
-    {
-        CHECK(cuStreamDestroy_v2(handle) == 0);
-    }
-};
+static void *steps; /* the stream of all of them */
 
 static int queue_node(void *stream)
 {
@@ -158,14 +148,12 @@ static int queue_node(void *stream)
 
 static void a_step_becomes_graphs()
 {
-    own_stream own;
-    void *stream = own.handle;
     unsigned calls = 0, last = 0;
     cede::graph_config c, bad;
     c.max_batch = 4;
     bad.warmups = 1001;
     auto step = [&](void *s, unsigned n) {
-        CHECK(s == stream);
+        CHECK(s == steps);
         calls++;
         last = n;
         return queue_node(s);
@@ -175,20 +163,19 @@ static void a_step_becomes_graphs()
           "cede_graph_open: ", [&] { cede::graph_cache g(step, bad); });
     CHECK(!cede::graph_cache::try_open(step, bad, &why) && why);
     cede::graph_cache g(step, c);
-    CHECK(g.launch(stream, 3) == 0 && last == 4 && g.launch(stream, 3) == 4 &&
-          g.bucket(3)->captured);
-    g.prepare(stream);
+    CHECK(g.launch(steps, 3) == 0 && last == 4 && g.launch(steps, 3) == 4 && g.bucket(3)->captured);
+    g.prepare(steps);
     unsigned took = 99, before = calls;
-    CHECK(g.statistics().graphs == 3 && !g.try_launch(stream, 1, &took) && took == 1 &&
+    CHECK(g.statistics().graphs == 3 && !g.try_launch(steps, 1, &took) && took == 1 &&
           calls == before);
     g.changed();
-    CHECK(!g.try_prepare(stream, 1) && calls == before + 1 && !g.bucket(5));
-    fails(std::errc::invalid_argument, "n is 0", [&] { g.launch(stream, 0); });
-    fails(std::errc::invalid_argument, "n is 5: give 0 to 4", [&] { g.prepare(stream, 5); });
+    CHECK(!g.try_prepare(steps, 1) && calls == before + 1 && !g.bucket(5));
+    fails(std::errc::invalid_argument, "n is 0", [&] { g.launch(steps, 0); });
+    fails(std::errc::invalid_argument, "n is 5: give 0 to 4", [&] { g.prepare(steps, 5); });
     cede::graph_cache moved = std::move(g);
-    CHECK(moved.launch(stream, 1) == 1 && !g.bucket(1));
+    CHECK(moved.launch(steps, 1) == 1 && !g.bucket(1));
     fails(std::errc::invalid_argument, "g is NULL", [&] { g.statistics(); });
-    fails(std::errc::invalid_argument, "g is NULL", [&] { g.launch(stream, 1); });
+    fails(std::errc::invalid_argument, "g is NULL", [&] { g.launch(steps, 1); });
 
     /* Another takes its place: its graphs go before its step does, with what is in that. */
     unsigned left = 99;
@@ -197,7 +184,7 @@ static void a_step_becomes_graphs()
     cede::graph_cache first([kernels](void *s, unsigned) { return queue_node(s); }, c);
     cache = &first;
     kernels.reset();
-    first.prepare(stream);
+    first.prepare(steps);
     CHECK(first.statistics().graphs == 3 && left == 99);
     first = cede::graph_cache(step, c);
     CHECK(left == 0);
@@ -208,14 +195,12 @@ static void a_step_becomes_graphs()
         int r = queue_node(s);
         return result(r ? r : cuStreamSynchronize(s));
     });
-    waits.prepare(stream, 1);
-    CHECK(waits.bucket(1)->refused == CEDE_GRAPH_SYNCHRONIZES && waits.launch(stream, 1) == 0);
+    waits.prepare(steps, 1);
+    CHECK(waits.bucket(1)->refused == CEDE_GRAPH_SYNCHRONIZES && waits.launch(steps, 1) == 0);
 }
 
 static void what_a_step_throws_comes_out()
 {
-    own_stream own;
-    void *stream = own.handle;
     int what = 0;
     cede::graph_cache g([&](void *s, unsigned) {
         if (what)
@@ -224,15 +209,15 @@ static void what_a_step_throws_comes_out()
             throw std::runtime_error("not thrown here");
     });
     what = 1;
-    throws(1, [&] { g.launch(stream, 1); });
+    throws(1, [&] { g.launch(steps, 1); });
     what = 2;
-    throws(2, [&] { g.prepare(stream, 1); });
-    CHECK(g.try_launch(stream, 1) == std::errc::io_error &&
-          g.try_prepare(stream) == std::errc::io_error);
+    throws(2, [&] { g.prepare(steps, 1); });
+    CHECK(g.try_launch(steps, 1) == std::errc::io_error &&
+          g.try_prepare(steps) == std::errc::io_error);
     what = 3; /* in a capture: it is warm */
-    throws(3, [&] { g.launch(stream, 1); });
+    throws(3, [&] { g.launch(steps, 1); });
     what = 0;
-    CHECK(g.launch(stream, 1) == 1);
+    CHECK(g.launch(steps, 1) == 1);
 
     /* An exception in a capture that the driver refuses is not the launch's: that runs eagerly. */
     bool warm = false;
@@ -241,18 +226,18 @@ static void what_a_step_throws_comes_out()
             throw cuStreamSynchronize(s) ? 4 : 5;
         return queue_node(s);
     });
-    CHECK(refused.launch(stream, 1) == 0);
+    CHECK(refused.launch(steps, 1) == 0);
     warm = true;
-    throws(5, [&] { refused.launch(stream, 1); });
+    throws(5, [&] { refused.launch(steps, 1); });
     CHECK(refused.bucket(1)->refused != CEDE_GRAPH_NOT_REFUSED);
     cede::graph_cache codes(
         [](void *, unsigned) { return std::make_error_code(std::errc::no_space_on_device); });
     fails(std::errc::no_space_on_device, "cannot run the step for a batch of 1: it returned -28",
-          [&] { codes.launch(stream, 1); });
+          [&] { codes.launch(steps, 1); });
     cede::graph_cache *self = nullptr;
-    cede::graph_cache inner([&](void *, unsigned) { self->launch(stream, 1); });
+    cede::graph_cache inner([&](void *, unsigned) { self->launch(steps, 1); });
     self = &inner;
-    fails(std::errc::device_or_resource_busy, "the step itself", [&] { inner.launch(stream, 1); });
+    fails(std::errc::device_or_resource_busy, "the step itself", [&] { inner.launch(steps, 1); });
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -500,12 +485,13 @@ static void a_loop_serves_a_queue()
 
 int main()
 {
-    CHECK(cuCtxPushCurrent_v2(&fake_contexts[0]) == 0);
+    CHECK(cuCtxPushCurrent_v2(&fake_contexts[0]) == 0 && cuStreamCreate(&steps, 1) == 0);
     slices_run_to_their_end();
     what_slices_throw_comes_out();
     checkpoints_are_whole();
     a_step_becomes_graphs();
     what_a_step_throws_comes_out();
+    CHECK(cuStreamDestroy_v2(steps) == 0);
     futures_give_symbols();
     the_loop_runs_steps();
     what_functions_of_the_loop_throw_comes_out();

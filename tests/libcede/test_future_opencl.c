@@ -26,6 +26,15 @@
         }                                                                                          \
     } while (0)
 
+/* What a call makes that sets r. */
+#define MADE(call)                                                                                 \
+    ({                                                                                             \
+        cl_int r;                                                                                  \
+        __auto_type made_ = call;                                                                  \
+        OK(r);                                                                                     \
+        made_;                                                                                     \
+    })
+
 static cl_context context;
 static cl_command_queue queue;
 static cl_kernel place, store, resolve;
@@ -47,7 +56,6 @@ static void begin(const char *path)
     const char *source[] = {text, kernels};
     cl_platform_id platform;
     cl_device_id device;
-    cl_int r;
     FILE *f = fopen(path, "r");
     if (!f || fread(text, 1, sizeof(text) - 1, f) == 0 || !feof(f)) {
         printf("cannot read %s\n", path);
@@ -57,28 +65,19 @@ static void begin(const char *path)
     if (clGetPlatformIDs(1, &platform, NULL) != CL_SUCCESS ||
         clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL) != CL_SUCCESS)
         exit(77);
-    context = clCreateContext(NULL, 1, &device, NULL, NULL, &r);
-    OK(r);
-    queue = clCreateCommandQueue(context, device, 0, &r);
-    OK(r);
-    cl_program p = clCreateProgramWithSource(context, 2, source, NULL, &r);
-    OK(r);
+    context = MADE(clCreateContext(NULL, 1, &device, NULL, NULL, &r));
+    queue = MADE(clCreateCommandQueue(context, device, 0, &r));
+    cl_program p = MADE(clCreateProgramWithSource(context, 2, source, NULL, &r));
     OK(clBuildProgram(p, 1, &device, "-cl-std=CL1.2", NULL, NULL));
-    place = clCreateKernel(p, "cede_future_place", &r);
-    OK(r);
-    store = clCreateKernel(p, "cede_future_store", &r);
-    OK(r);
-    resolve = clCreateKernel(p, "cede_future_resolve", &r);
-    OK(r);
+    place = MADE(clCreateKernel(p, "cede_future_place", &r));
+    store = MADE(clCreateKernel(p, "cede_future_store", &r));
+    resolve = MADE(clCreateKernel(p, "cede_future_resolve", &r));
     OK(clReleaseProgram(p));
 }
 
 static cl_mem buffer(size_t bytes)
 {
-    cl_int r;
-    cl_mem m = clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, NULL, &r);
-    OK(r);
-    return m;
+    return MADE(clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, NULL, &r));
 }
 
 /* The arguments of a kernel; of one that is a buffer of none, value is NULL. */

@@ -23,12 +23,10 @@ TEST_WITH(a_launch_takes_the_smallest_bucket, set_up, tear_down)
         HAS(f, (s.calls, cases[i].calls), (s.last_n, cases[i].last_n));
         assert_int_equal(rig_word(&rig, 0), i + 1); /* each launch ran the step once */
     }
-    struct cede_graph_statistics t = statistics();
-    HAS(t, (buckets, 4), (graphs, 3), (refused, 0), (launched, 6), (eager, 5), (warmups, 3),
-        (too_large, 2), (captures, 3), (retried, 0));
-    assert_string_equal(t.error, "");
-    HAS(bucket(3), (launched, 4), (eager, 1), (size, 4), (nodes, 4));
-    assert_true(bucket(3).captured);
+    HAS(statistics(), (buckets, 4), (graphs, 3), (refused, 0), (launched, 6), (eager, 5),
+        (warmups, 3), (too_large, 2), (captures, 3), (retried, 0));
+    assert_string_equal(statistics().error, "");
+    HAS(bucket(3), (launched, 4), (eager, 1), (size, 4), (nodes, 4), (captured, true));
     assert_false(bucket(2).captured);
 }
 
@@ -89,13 +87,12 @@ TEST_WITH(nothing_is_captured_if_so_wished, set_up, tear_down)
 
 TEST_WITH(without_a_context, set_up, tear_down)
 {
-    struct cede_graph_config bad;
     struct cede_graph *g;
     void *context;
     rig.cu.pop(&context);
     assert_int_equal(cede_graph_open(&f.c, step, &f.s, &g), -ENOSYS);
-    bad = f.c, bad.flags = CEDE_GRAPH_EAGER;
-    OK(cede_graph_open(&bad, step, &f.s, &g));
+    f.c.flags = CEDE_GRAPH_EAGER;
+    OK(cede_graph_open(&f.c, step, &f.s, &g));
     cede_graph_close(g);
     rig.cu.push(context);
     OK(cede_graph_open(NULL, step, &f.s, &g));
@@ -108,11 +105,11 @@ TEST_WITH(a_capture_of_the_programs_own_is_left_alone, set_up, tear_down)
 {
     void *graph = NULL;
     open_cache(1, 0);
-    assert_int_equal(rig.cu.begin(f.stream, RIG_THREAD_LOCAL), 0);
+    OK(rig.cu.begin(f.stream, RIG_THREAD_LOCAL));
     OK(cede_graph_prepare(f.g, f.stream, 0));
     assert_int_equal(launch(1), 0);
-    assert_int_equal(rig.cu.end(f.stream, &graph), 0);
-    assert_int_equal(rig.cu.graph_destroy(graph), 0);
+    OK(rig.cu.end(f.stream, &graph));
+    OK(rig.cu.graph_destroy(graph));
     assert_int_equal(rig_word(&rig, 0), 0);
     assert_int_equal(statistics().refusals, 0);
     assert_int_equal(launch(1), 1);
@@ -175,6 +172,8 @@ TEST_WITH(attempts_are_put_together, set_up, tear_down)
         {{900, GOES_WELL, GOES_WELL}, 0, 0, CEDE_GRAPH_NOT_REFUSED, 3},
         {{901, GOES_WELL, GOES_WELL}, 0, 0, CEDE_GRAPH_NOT_REFUSED, 3},
         {{-5}, -5, 0, CEDE_GRAPH_NOT_REFUSED, 1},
+        {{899}, -EIO, 0, CEDE_GRAPH_NOT_REFUSED, 1},
+        {{909}, -EIO, 0, CEDE_GRAPH_NOT_REFUSED, 1},
     };
     open_cache(1, 0);
     for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -195,8 +194,7 @@ TEST_WITH(the_threads_mode_is_given_back, set_up, tear_down)
     open_cache(1, 0);
     int mode = RIG_RELAXED;
     rig.cu.exchange_mode(&mode);
-    int was = mode;
-    assert_int_equal(was, RIG_GLOBAL);
+    assert_int_equal(mode, RIG_GLOBAL);
     assert_int_equal(launch(1), 1);
     rig.cu.exchange_mode(&mode);
     assert_int_equal(mode, RIG_RELAXED);

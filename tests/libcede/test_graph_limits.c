@@ -23,7 +23,7 @@ TEST_WITH(the_least_recently_used_graph_goes, set_up, tear_down)
 TEST_WITH(memory_is_measured_and_bounded, set_up, tear_down)
 {
     gpu->node_bytes = 1000;
-    f.c.max_bytes = 6500;
+    f.c.max_bytes = 6000;
     open_cache(8, 0);
     assert_string_equal(launches("1 2"), "1 2");
     assert_int_equal(bucket(1).bytes, 1000);
@@ -95,7 +95,7 @@ TEST_WITH(memory_of_evicted_graphs_is_waited_for, set_up, tear_down)
     open_cache(4, 0);
     for (unsigned uses_pool = 0; uses_pool < 2; uses_pool++) {
         reopen_cache(uses_pool);
-        assert_int_equal(rig.cu.stream_synchronize(f.stream), 0);
+        OK(rig.cu.stream_synchronize(f.stream));
         f.s.uses_pool = uses_pool;
         gpu->busy = 1;
         gpu->node_bytes = 1000;
@@ -105,7 +105,7 @@ TEST_WITH(memory_of_evicted_graphs_is_waited_for, set_up, tear_down)
     }
     f.c.max_graphs = 1;
     reopen_cache(2);
-    assert_int_equal(rig.cu.stream_synchronize(f.stream), 0);
+    OK(rig.cu.stream_synchronize(f.stream));
     gpu->pool_bytes = 0;
     gpu->busy = 0;
     gpu->free_bytes = FREE_BYTES;

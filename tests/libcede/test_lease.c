@@ -3,28 +3,22 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "pools.h"
+#include "fixture.h"
 
 static struct cede_pool *open_pool(unsigned devices, unsigned streams)
 {
-    struct cede_pool_config c = no_gpu(devices, streams);
-    return open_configured(&c);
+    return OPEN(pool, .flags = CEDE_POOL_NO_GPU, .devices = devices,
+                .max_concurrent_streams = streams);
 }
 
 TEST(defaults_are_what_they_are_said_to_be)
 {
-    struct cede_pool_config c;
-    cede_pool_defaults(&c);
-    assert_int_equal(c.max_concurrent_streams, 16);
-    assert_true(c.max_total_occupancy == 2);
-    assert_true(c.unknown_occupancy == 0.25);
-    assert_int_equal(c.target_utilization_percent, 100);
-    assert_int_equal(c.displace, 2);
-    assert_int_equal(c.utilization_polling_us, 200000);
-    assert_int_equal(c.block_timeout_us, 5000000);
-    assert_int_equal(c.stream_timeout_us, 1000000);
+    const struct cede_pool_config c = CONFIG(pool);
+    assert_true(c.max_total_occupancy == 2 && c.unknown_occupancy == 0.25);
+    HAS(c, (max_concurrent_streams, 16), (urgent_us, 1000), (target_utilization_percent, 100),
+        (displace, 2), (utilization_polling_us, 200000), (block_timeout_us, 5000000),
+        (stream_timeout_us, 1000000));
     assert_true(c.memory_reserve_fraction == 0.1);
-    assert_int_equal(c.urgent_us, 1000);
 }
 
 TEST(a_lease_ends_once)
@@ -32,105 +26,97 @@ TEST(a_lease_ends_once)
     struct cede_pool *p = open_pool(1, 2), *q;
     struct cede_lease a, b, first, garbage;
     memset(&garbage, 0xA5, sizeof(garbage));
-    assert_int_equal(cede_acquire(p, CEDE_ANY_DEVICE, NULL, NULL, 0, &a), 0);
+    OK(cede_acquire(p, CEDE_ANY_DEVICE, NULL, NULL, 0, &a));
     assert_null(a.stream);
     first = a;
     assert_int_equal(a.device, 0);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &b), 0);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &b));
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &garbage), -EAGAIN);
     assert_int_equal(cede_release(&garbage), -ESTALE);
-    assert_int_equal(cede_release(&a), 0);
+    OK(cede_release(&a));
     assert_int_equal(cede_release(&a), -ESTALE);
     struct cede_lease again;
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &again), 0); /* in the same slot */
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &again)); /* in the same slot */
     assert_int_equal(cede_release(&a), -ESTALE);
     assert_int_equal(pool_stats(p, 0).active, 2);
-    assert_int_equal(cede_pool_close(p), 0);
+    OK(cede_pool_close(p));
     q = open_pool(1, 2); /* in the same place */
     assert_ptr_equal(p, q);
-    assert_int_equal(cede_acquire(q, 0, NULL, NULL, 0, &a), 0);
+    OK(cede_acquire(q, 0, NULL, NULL, 0, &a));
     assert_int_equal(cede_release(&b), -ESTALE);
     assert_int_equal(cede_release(&again), -ESTALE);
     assert_int_equal(cede_release(&first), -ESTALE);
     assert_int_equal(pool_stats(q, 0).active, 1);
-    assert_int_equal(cede_pool_close(q), 0);
+    OK(cede_pool_close(q));
 }
 
-TEST(it_waits_no_longer_than_told)
+TEST(a_missing_stream_ends_a_wait_for_ever)
 {
-    struct cede_pool_config c = no_gpu(1, 2);
-    struct cede_lease a, b;
-    c.streams = 1;
-    c.block_timeout_us = c.stream_timeout_us = 10000;
-    struct cede_pool *p = open_configured(&c);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 1000, &b), -ETIMEDOUT);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_TIMEOUT_DEFAULT, &b), -ETIMEDOUT);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &b),
-                     -ETIMEDOUT); /* stream */
-    assert_int_equal(pool_stats(p, 0).timed_out, 3);
-    assert_int_equal(pool_stats(p, 0).waiting, 0);
-    assert_int_equal(cede_pool_close(p), 0);
+    struct cede_lease l;
+    struct cede_pool *p = OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = 2,
+                               .streams = 1, .stream_timeout_us = 10000, .age_us = 3600 * S);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &l));
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_TIMEOUT_FOREVER, &l), -ETIMEDOUT);
+    HAS(pool_stats(p, 0), (timed_out, 1), (waiting, 0));
+    OK(cede_pool_close(p));
 }
 
 /* A waiting lease displaces once its slack is gone, though nothing else happens then; those that it
  * displaces see that until it ends. */
 TEST(a_waiting_lease_displaces_in_time)
 {
-    struct cede_pool_config c = no_gpu(1, 1);
     struct cede_shape due = {.due_us = 20000};
     struct cede_lease a, b, none = {.device = 0};
-    c.displace = 1;
-    struct cede_pool *p = open_configured(&c);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
-    assert_int_equal(cede_lease_wanted(&a), 0);
+    struct cede_pool *p =
+        OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = 1, .displace = 1);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
+    OK(cede_lease_wanted(&a));
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), -EAGAIN); /* it has time yet */
-    assert_int_equal(cede_acquire(p, 0, NULL, &due, 60 * S, &b), 0);
+    OK(cede_acquire(p, 0, NULL, &due, 60 * S, &b));
     assert_true(b.urgent);
-    assert_int_equal(pool_stats(p, 0).displaced, 1);
-    assert_int_equal(pool_stats(p, 0).active, 2);
+    HAS(pool_stats(p, 0), (displaced, 1), (active, 2));
     assert_int_equal(cede_lease_wanted(&a), 1);
-    assert_int_equal(cede_lease_wanted(&b), 0);
-    assert_int_equal(cede_lease_wanted(NULL), 0);
-    assert_int_equal(cede_lease_wanted(&none), 0);
-    assert_int_equal(cede_release(&b), 0);
-    assert_int_equal(cede_lease_wanted(&a), 0);
+    OK(cede_lease_wanted(&b));
+    OK(cede_lease_wanted(NULL));
+    OK(cede_lease_wanted(&none));
+    OK(cede_release(&b));
+    OK(cede_lease_wanted(&a));
     due.due_us = 1;
-    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), 0); /* a try displaces too */
+    OK(cede_acquire(p, 0, NULL, &due, 0, &b)); /* a try displaces too */
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &none), -EAGAIN);
-    assert_int_equal(cede_pool_close(p), 0);
-    assert_int_equal(cede_lease_wanted(&a), 0);
+    OK(cede_pool_close(p));
+    OK(cede_lease_wanted(&a));
 }
 
 /* With a handle leases with a deadline are requests, from asking to release, however they end. One
  * that timed out has met no deadline; a try in vain is no request. */
 TEST(leases_with_a_deadline_are_reported)
 {
-    struct cede_pool_config c = no_gpu(1, 1);
     struct cede_shape due = {.due_us = 60 * S};
     struct cede_lease a, b;
-    assert_int_equal(cede_connect(&c.client), 0);
-    struct cede_pool *p = open_configured(&c);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
-    assert_string_equal(reported(c.client), "0 begun, 0 ended, 0 due, 0 met");
+    cede_handle *c;
+    OK(cede_connect(&c));
+    struct cede_pool *p =
+        OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = 1, .client = c);
+    OK(cede_acquire(p, 0, NULL, NULL, 0, &a));
+    assert_string_equal(reported(c), "0 begun, 0 ended, 0 due, 0 met");
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 1000, &b), -ETIMEDOUT);
     assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), -EAGAIN);
-    assert_string_equal(reported(c.client), "1 begun, 1 ended, 1 due, 0 met");
-    assert_int_equal(cede_release(&a), 0);
-    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &a), 0);
-    assert_string_equal(reported(c.client), "2 begun, 1 ended, 1 due, 0 met");
-    assert_int_equal(cede_release(&a), 0);
-    assert_string_equal(reported(c.client), "2 begun, 2 ended, 2 due, 1 met");
-    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &a), 0);
-    assert_int_equal(cede_pool_close(p), 0);
-    assert_string_equal(reported(c.client), "3 begun, 3 ended, 3 due, 2 met");
-    c.flags |= CEDE_POOL_REPORT_ALL;
-    p = open_configured(&c);
-    assert_int_equal(cede_acquire(p, 0, NULL, NULL, S, &a), 0);
-    assert_int_equal(cede_release(&a), 0);
-    assert_string_equal(reported(c.client), "4 begun, 4 ended, 3 due, 2 met");
-    assert_int_equal(cede_pool_close(p), 0);
-    cede_close(c.client);
+    assert_string_equal(reported(c), "1 begun, 1 ended, 1 due, 0 met");
+    OK(cede_release(&a));
+    OK(cede_acquire(p, 0, NULL, &due, 0, &a));
+    assert_string_equal(reported(c), "2 begun, 1 ended, 1 due, 0 met");
+    OK(cede_release(&a));
+    assert_string_equal(reported(c), "2 begun, 2 ended, 2 due, 1 met");
+    OK(cede_acquire(p, 0, NULL, &due, 0, &a));
+    OK(cede_pool_close(p));
+    assert_string_equal(reported(c), "3 begun, 3 ended, 3 due, 2 met");
+    p = OPEN(pool, .flags = CEDE_POOL_NO_GPU | CEDE_POOL_REPORT_ALL, .client = c);
+    OK(cede_acquire(p, 0, NULL, NULL, S, &a));
+    OK(cede_release(&a));
+    assert_string_equal(reported(c), "4 begun, 4 ended, 3 due, 2 met");
+    OK(cede_pool_close(p));
+    cede_close(c);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -175,7 +161,7 @@ TEST(never_more_than_the_limit_and_none_lost)
     assert_true(most >= 2 && most <= LIMIT);
     assert_int_equal(pool_stats(shared, 0).started + pool_stats(shared, 1).started, got);
     assert_int_equal(pool_stats(shared, 0).active + pool_stats(shared, 1).waiting, 0);
-    assert_int_equal(cede_pool_close(shared), 0);
+    OK(cede_pool_close(shared));
 }
 
 static struct cede_lease disputed;
@@ -194,47 +180,10 @@ TEST(of_many_releases_one_counts)
     for (int i = 0; i < 50; i++) {
         pthread_t t[4];
         released = 0;
-        assert_int_equal(cede_acquire(shared, 0, NULL, NULL, 0, &disputed), 0);
+        OK(cede_acquire(shared, 0, NULL, NULL, 0, &disputed));
         start_threads(t, 4, release);
         assert_int_equal(join_threads(t, 4, -ESTALE), 3);
         assert_int_equal(released, 1);
     }
-    assert_int_equal(cede_pool_close(shared), 0);
-}
-
-static void *acquire_long(void *arg)
-{
-    struct cede_lease l;
-    return (void *)(intptr_t)cede_acquire(shared, 0, NULL, NULL, 60 * S, &l);
-}
-
-TEST(closing_ends_waiting)
-{
-    pthread_t t[3];
-    struct cede_lease l;
-    shared = open_pool(1, 1);
-    assert_int_equal(cede_acquire(shared, 0, NULL, NULL, 0, &l), 0);
-    start_threads(t, 3, acquire_long);
-    until_waiting(shared, 3);
-    assert_int_equal(cede_pool_close(shared), 0);
-    assert_int_equal(join_threads(t, 3, -ESHUTDOWN), 3);
-}
-
-TEST(in_a_child_pools_are_closed)
-{
-    struct cede_lease l, m;
-    shared = open_pool(1, 1);
-    assert_int_equal(cede_acquire(shared, 0, NULL, NULL, 0, &l), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        const struct cede_pool_config c = no_gpu(1, 1);
-        struct cede_pool *own;
-        _exit(cede_release(&l) != -ESTALE ||
-              cede_acquire(shared, 0, NULL, NULL, 0, &m) != -ESHUTDOWN ||
-              cede_pool_open(&c, &own) || cede_acquire(own, 0, NULL, NULL, 0, &m) ||
-              cede_release(&m));
-    }
-    child_ends_well(child);
-    assert_int_equal(cede_release(&l), 0);
-    assert_int_equal(cede_pool_close(shared), 0);
+    OK(cede_pool_close(shared));
 }

@@ -1,7 +1,6 @@
 /* libcede and the real control socket. Behind it is a stand-in for the manager, in another process,
  * that is killed and started again. Waits for states, never for times. */
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -9,12 +8,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../api/fake_engine.h"
 #include "../descriptors.h"
-#include "../test.h"
 #include "api/hints.h"
 #include "api/server.h"
 #include "base/hints_proto.h"
@@ -22,21 +18,21 @@
 #include "base/shared_page.h"
 #include "cede/cede.h"
 #include "daemon/config.h"
+#include "fixture.h"
 
 #define NOBODY 65534
 
 static char dir[64], path[80];
 static pid_t daemon_pid;
 
-static bool eventually(bool (*f)(void *), void *arg)
-{
-    for (int i = 0; i < 4000; i++) {
-        if (f(arg))
-            return true;
-        usleep(5000);
-    }
-    return false;
-}
+/* Whether something comes true within 20 s. */
+#define EVENTUALLY(what)                                                                           \
+    ({                                                                                             \
+        int i_ = 0;                                                                                \
+        while (!(what) && ++i_ < 4000)                                                             \
+            usleep(5000);                                                                          \
+        i_ < 4000;                                                                                 \
+    })
 
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
@@ -109,12 +105,10 @@ static int dial(void)
     return -1;
 }
 
-static bool answers(void *unused)
+static bool answers(void)
 {
     int fd = dial();
-    if (fd >= 0)
-        close(fd);
-    return fd >= 0;
+    return fd >= 0 && close(fd) == 0;
 }
 
 static void daemon_start(void)
@@ -126,7 +120,7 @@ static void daemon_start(void)
         _exit(serve(me));
     }
     assert_true(daemon_pid > 0);
-    assert_true(eventually(answers, NULL));
+    assert_true(EVENTUALLY(answers()));
 }
 
 static void daemon_kill(void)
@@ -167,11 +161,6 @@ static bool class_is(const char *class)
     return is;
 }
 
-static bool batch_now(void *unused)
-{
-    return class_is("batch");
-}
-
 static int begin_test(void **state)
 {
     snprintf(dir, sizeof(dir), "/tmp/cede-test-link-XXXXXX");
@@ -191,25 +180,30 @@ static int end_test(void **state)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static bool connected(void *c)
-{
-    return cede_connected(c) == 1;
-}
-
-/* A handle that a daemon listens to. */
-static struct cede *connect_to_daemon(void)
+static struct cede *new_handle(void)
 {
     struct cede *c;
+    OK(cede_connect(&c));
+    return c;
+}
+
+static void daemon_listens(struct cede *c)
+{
+    assert_true(EVENTUALLY(cede_connected(c)));
+}
+
+static struct cede *connect_to_daemon(void)
+{
     daemon_start();
-    assert_int_equal(cede_connect(&c), 0);
-    assert_true(eventually(connected, c));
+    struct cede *c = new_handle();
+    daemon_listens(c);
     return c;
 }
 
 /* Due in an hour. */
 static void begin_request(struct cede *c, struct cede_request *r)
 {
-    assert_int_equal(cede_request_begin(c, r, CEDE_JOB, 0, 3600000000ULL), 0);
+    OK(cede_request_begin(c, r, CEDE_JOB, 0, 3600000000ULL));
 }
 
 static void work(struct cede *c, unsigned n)
@@ -217,15 +211,8 @@ static void work(struct cede *c, unsigned n)
     for (unsigned i = 0; i < n; i++) {
         struct cede_request r;
         begin_request(c, &r);
-        assert_int_equal(cede_request_end(c, &r), 0);
+        OK(cede_request_end(c, &r));
     }
-}
-
-static void child_ends_well(pid_t child)
-{
-    int status = -1;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
 }
 
 /* Runs f, which says what failed or 0, as a user without rights. */
@@ -243,20 +230,19 @@ static void as_nobody(int (*f)(void))
 static uint64_t ended(struct cede *c)
 {
     struct cede_statistics s;
-    assert_int_equal(cede_get_statistics(c, &s, sizeof(s)), 0);
+    OK(cede_get_statistics(c, &s, sizeof(s)));
     assert_int_equal(s.deadlines_met, s.ended);
     return s.ended;
 }
 
 TEST_WITH(reports, begin_test, end_test)
 {
-    struct cede *c;
+    struct cede_request r;
     daemon_start();
     assert_int_equal(requests("ended"), -1); /* no program reports any */
-    assert_int_equal(cede_connect(&c), 0);
-    assert_true(eventually(connected, c));
+    struct cede *c = new_handle();
+    daemon_listens(c);
     work(c, 10);
-    struct cede_request r;
     begin_request(c, &r);
     assert_int_equal(requests("programs"), 1);
     assert_int_equal(requests("begun"), 11);
@@ -264,47 +250,44 @@ TEST_WITH(reports, begin_test, end_test)
     assert_int_equal(requests("met"), 10);
     assert_int_equal(requests("open"), 1);
     assert_in_range(requests("next_due_us"), 3000000000LL, 3600000000LL);
-    assert_int_equal(cede_set_class(c, CEDE_BATCH), 0);
+    OK(cede_set_class(c, CEDE_BATCH));
     assert_true(class_is("batch"));
-    assert_int_equal(cede_set_weight(c, 7), 0);
+    OK(cede_set_weight(c, 7));
     json_t *job = me();
     assert_int_equal(json_integer_value(json_object_get(job, "weight")), 7);
     assert_true(class_is("batch")); /* still */
     json_decref(job);
     cede_close(c);
-    for (int i = 0; i < 2000 && requests("programs") == 1; i++)
-        usleep(5000);
-    assert_int_equal(requests("programs"), -1);
+    assert_true(EVENTUALLY(requests("programs") == -1));
 }
 
 /* The same results without a daemon, and when it is killed in the middle; what was set meanwhile
  * reaches the next one. */
 TEST_WITH(dies, begin_test, end_test)
 {
-    struct cede *c;
+    struct cede *c = new_handle();
     struct cede_request r;
-    assert_int_equal(cede_connect(&c), 0);
-    assert_int_equal(cede_connected(c), 0);
+    OK(cede_connected(c));
     work(c, 5);
     daemon_start();
-    assert_true(eventually(connected, c));
+    daemon_listens(c);
     work(c, 5);
     assert_int_equal(requests("ended"), 10);
     begin_request(c, &r);
     daemon_kill();
-    assert_int_equal(cede_request_end(c, &r), 0);
+    OK(cede_request_end(c, &r));
     work(c, 4);
-    assert_int_equal(cede_set_class(c, CEDE_BATCH), 0);
-    assert_int_equal(cede_connected(c), 0);
+    OK(cede_set_class(c, CEDE_BATCH));
+    OK(cede_connected(c));
     daemon_start();
-    assert_true(eventually(connected, c));
-    assert_true(eventually(batch_now, NULL));
+    daemon_listens(c);
+    assert_true(EVENTUALLY(class_is("batch")));
     assert_int_equal(requests("ended"), 15);
     assert_int_equal(ended(c), 15);
     cede_close(c);
 }
 
-static bool is_wanted(void *c)
+static bool is_wanted(struct cede *c)
 {
     json_decref(me()); /* so that the daemon looks */
     return cede_wanted(c) == 1;
@@ -314,19 +297,17 @@ static bool is_wanted(void *c)
 TEST_WITH(wanted, begin_test, end_test)
 {
     struct cede *c = connect_to_daemon();
-    assert_int_equal(cede_wanted(NULL), 0);
+    OK(cede_wanted(NULL));
     for (int i = 0; i < 20; i++)
         assert_false(is_wanted(c));
-    assert_int_equal(cede_set_class(c, CEDE_BATCH), 0);
-    assert_true(eventually(is_wanted, c));
+    OK(cede_set_class(c, CEDE_BATCH));
+    assert_true(EVENTUALLY(is_wanted(c)));
     pid_t child = fork();
     if (child == 0) /* begins without a page */
         _exit(cede_wanted(c));
     child_ends_well(child);
     daemon_kill();
-    for (int i = 0; cede_wanted(c) && i < 4000; i++)
-        usleep(5000);
-    assert_int_equal(cede_wanted(c), 0);
+    assert_true(EVENTUALLY(!cede_wanted(c)));
     cede_close(c);
 }
 
@@ -334,15 +315,15 @@ TEST_WITH(wanted, begin_test, end_test)
 TEST_WITH(hangs, begin_test, end_test)
 {
     struct cede *c = connect_to_daemon();
-    assert_int_equal(kill(daemon_pid, SIGSTOP), 0);
+    OK(kill(daemon_pid, SIGSTOP));
     assert_int_equal(cede_set_class(c, CEDE_BATCH), -ETIMEDOUT);
     work(c, 100);
     alarm(45); /* a job that yields gives up after 5 s */
     assert_int_equal(cede_job_yield(c, 0), -ENOTCONN);
     alarm(0);
-    assert_int_equal(kill(daemon_pid, SIGCONT), 0);
-    assert_int_equal(cede_set_weight(c, 9), 0); /* the late answer is not taken for this one's */
-    assert_false(class_is("batch"));            /* nor does it happen later */
+    OK(kill(daemon_pid, SIGCONT));
+    OK(cede_set_weight(c, 9));       /* the late answer is not taken for this one's */
+    assert_false(class_is("batch")); /* nor does it happen later */
     assert_int_equal(requests("ended"), 100);
     cede_close(c);
 }
@@ -352,7 +333,7 @@ static int in_child(struct cede *c, struct cede_request *r)
     if (cede_request_end(c, r) != -ESTALE || ended(c) != 0)
         return 1;
     work(c, 3);
-    if (!eventually(connected, c))
+    if (!EVENTUALLY(cede_connected(c)))
         return 2;
     return ended(c) == 3 ? 0 : 3;
 }
@@ -367,7 +348,7 @@ TEST_WITH(forks, begin_test, end_test)
     if (child == 0)
         _exit(in_child(c, &r));
     child_ends_well(child);
-    assert_int_equal(cede_request_end(c, &r), 0);
+    OK(cede_request_end(c, &r));
     assert_int_equal(cede_connected(c), 1);
     assert_int_equal(requests("ended"), 3);
     cede_close(c);
@@ -380,11 +361,11 @@ TEST_WITH(closed, begin_test, end_test)
     close(first);
     struct cede *c = connect_to_daemon();
     close_range((unsigned)first, ~0U, 0);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    OK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
     assert_int_equal(send(pair[1], "x", 1, 0), 1);
     char x;
-    assert_true(eventually(connected, c)); /* anew */
-    assert_int_equal(cede_set_class(c, CEDE_BATCH), 0);
+    daemon_listens(c); /* anew */
+    OK(cede_set_class(c, CEDE_BATCH));
     work(c, 3);
     assert_int_equal(requests("ended"), 3);
     assert_int_equal(recv(pair[0], &x, 1, MSG_DONTWAIT), 1);
@@ -398,8 +379,8 @@ TEST_WITH(closed, begin_test, end_test)
 /* Its own process, in no job until then: it may lower, and not raise again. */
 static int lowers_itself(void)
 {
-    struct cede *c;
-    if (cede_connect(&c) < 0 || !eventually(connected, c))
+    struct cede *c = new_handle();
+    if (!EVENTUALLY(cede_connected(c)))
         return 2;
     if (cede_set_class(c, CEDE_BATCH) != 0 || cede_set_class(c, CEDE_NORMAL) != -EPERM ||
         cede_set_weight(c, 200) != -EPERM)
@@ -427,7 +408,7 @@ TEST_WITH(hostile, begin_test, end_test)
     assert_int_equal(ask_link(sock, HINTS, &a, &none), -EALREADY);
     assert_int_equal(none, -1);
     assert_int_equal(ftruncate(fd, 0), -1); /* it would be the daemon's SIGBUS */
-    assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, HINTS_PAGE), 0);
+    OK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, HINTS_PAGE));
     uint64_t *w = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(w != MAP_FAILED);
     uint64_t seed = 1;
@@ -436,11 +417,9 @@ TEST_WITH(hostile, begin_test, end_test)
             seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
             w[i] = evil[(seed >> 33) % ARRAY_SIZE(evil)];
         }
-        json_t *job = me();
-        const json_t *r = json_object_get(job, "requests"), *v;
+        json_t *job = me(), *r = json_object_get(job, "requests"), *v;
         const char *key;
-        json_object_foreach((json_t *)r, key, v)
-            assert_true(json_is_null(v) || json_number_value(v) >= 0);
+        json_object_foreach(r, key, v) assert_true(json_is_null(v) || json_number_value(v) >= 0);
 #define R(key) json_integer_value(json_object_get(r, key))
         assert_true(R("met") <= R("due") && R("due") <= R("ended") && R("ended") <= R("begun"));
         assert_true(R("begun") <= 1LL << 53);
@@ -487,7 +466,7 @@ static int lied_to(void)
 static void welcome(int fd, int page, unsigned npages)
 {
     const struct link_answer a = {.magic = LINK_MAGIC, .page = 1};
-    assert_int_equal(send_with_fds(fd, &a, sizeof(a), (int[]){page, page}, npages), 0);
+    OK(send_with_fds(fd, &a, sizeof(a), (int[]){page, page}, npages));
 }
 
 struct lie {
@@ -504,15 +483,15 @@ static void *liar(void *arg)
     const struct timeval patience = {.tv_sec = 10};
     int fd = lied_to(), page = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     char x;
-    assert_int_equal(ftruncate(page, HINTS_PAGE), 0);
+    OK(ftruncate(page, HINTS_PAGE));
     if (lie->floods)
-        assert_int_equal(fcntl(page, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+        OK(fcntl(page, F_ADD_SEALS, F_SEAL_SHRINK));
     welcome(fd, page, lie->npages);
     for (int i = 0; lie->floods && i < 20000 && send(fd, "{}", 2, MSG_NOSIGNAL) == 2; i++)
         ;
     if (lie->shrinks) {
         usleep(5000);
-        assert_int_equal(ftruncate(page, 0), 0);
+        OK(ftruncate(page, 0));
     }
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     atomic_store(&hung_up, recv(fd, &x, 1, 0) == 0 || errno != EAGAIN);
@@ -529,24 +508,22 @@ TEST_WITH(lies, begin_test, end_test)
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
     for (size_t i = 0; i < ARRAY_SIZE(what); i++) {
-        struct cede *c;
-        pthread_t t;
         size_t before = descriptors(getpid());
         listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof(a)), 0);
-        assert_int_equal(listen(listener, 8), 0);
+        OK(bind(listener, (struct sockaddr *)&a, sizeof(a)));
+        OK(listen(listener, 8));
         atomic_store(&done, false);
-        assert_int_equal(pthread_create(&t, NULL, liar, &what[i]), 0);
-        assert_int_equal(cede_connect(&c), 0);
+        const pthread_t t = start(liar, &what[i]);
+        struct cede *c = new_handle();
         for (int k = 0; k < 20 || (what[i].floods && !atomic_load(&done)); k++) {
             cede_connected(c);
             work(c, 1);
             usleep(1000);
         }
         assert_true(!what[i].floods || atomic_load(&hung_up));
-        assert_int_equal(cede_connected(c), 0);
+        OK(cede_connected(c));
         cede_close(c);
-        pthread_join(t, NULL);
+        OK(result_of(t));
         close(listener);
         unlink(path);
         assert_int_equal(descriptors(getpid()), before);
@@ -578,12 +555,11 @@ static void *says(void *c)
 
 TEST_WITH(threads, begin_test, end_test)
 {
-    struct cede *c;
     pthread_t t[THREADS + 1];
     daemon_start();
-    assert_int_equal(cede_connect(&c), 0);
+    struct cede *c = new_handle();
     for (unsigned i = 0; i <= THREADS; i++)
-        assert_int_equal(pthread_create(&t[i], NULL, i < THREADS ? many : says, c), 0);
+        t[i] = start(i < THREADS ? many : says, c);
     for (int i = 0; i < 5; i++) {
         int status = -1;
         pid_t child = fork(); /* in the middle of all that */
@@ -593,8 +569,7 @@ TEST_WITH(threads, begin_test, end_test)
         assert_int_equal(status, SIGKILL);
     }
     daemon_kill();
-    for (unsigned i = 0; i <= THREADS; i++)
-        assert_int_equal(pthread_join(t[i], NULL), 0);
+    join_threads(t, THREADS + 1, 0);
     assert_int_equal(ended(c), THREADS * REQUESTS);
     cede_close(c);
 }

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "pools.h"
+#include "fixture.h"
 
 #define MS 1000ULL /* us */
 
@@ -147,25 +147,6 @@ TEST(batches)
     add(q, 2, CEDE_NORMAL, 0);
     OK(cede_queue_next(q, 0, CEDE_TIMEOUT_FOREVER, &batch)); /* no other request comes */
     assert_int_equal(batch.n, 1);
-    cede_queue_close(q);
-}
-
-TEST(tickets)
-{
-    struct cede_queue *q = QUEUE(.policy = CEDE_QUEUE_FIFO);
-    uint64_t a = add(q, 0, CEDE_NORMAL, 0), b = add(q, 1, CEDE_NORMAL, 0);
-    OK(cede_queue_next(q, 0, 0, &batch));
-    assert_true(batch.ticket[0] == a);
-    assert_int_equal(cede_queue_cancel(q, a), -EBUSY);
-    OK(cede_queue_cancel(q, b));
-    assert_int_equal(cede_queue_cancel(q, b), -ENOENT);
-    struct cede_queue_batch wrong = batch;
-    wrong.id++;
-    assert_int_equal(cede_queue_done(q, &wrong, 0), -ENOENT);
-    OK(cede_queue_done(q, &batch, 0));
-    assert_int_equal(cede_queue_cancel(q, a), -ENOENT);
-    uint64_t again = add(q, 0, CEDE_NORMAL, 0); /* in the same place, another ticket */
-    assert_true(again != a && again != b);
     cede_queue_close(q);
 }
 

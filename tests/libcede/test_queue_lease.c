@@ -3,8 +3,8 @@
  * times. */
 #include "cede/queue.h"
 
+#include "fixture.h"
 #include "libcede/owner.h"
-#include "pools.h"
 
 static struct cede_queue_batch batch[4];
 
@@ -14,32 +14,23 @@ static struct cede_queue *queue;
 
 static void open_both(unsigned streams, enum cede_queue_policy policy)
 {
-    struct cede_pool_config p = no_gpu(0, streams);
-    struct cede_queue_config q;
-    p.max_total_occupancy = 0.9;
-    p.unknown_occupancy = 0;
-    p.age_us = 1000000000;
-    pool = open_configured(&p);
-    cede_queue_defaults(&q);
-    q.pool = pool;
-    q.policy = policy;
-    q.batch_max = 1;
-    assert_int_equal(cede_queue_open(&q, &queue), 0);
+    pool = OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = streams,
+                .max_total_occupancy = 0.9, .unknown_occupancy = 0, .age_us = 1000000000);
+    queue = OPEN(queue, .pool = pool, .policy = policy, .batch_max = 1);
 }
 
 /* No lease is left then, but those that a test holds. */
 static void close_both(unsigned held)
 {
     cede_queue_close(queue);
-    assert_int_equal(pool_stats(pool, 0).active, held);
-    assert_int_equal(pool_stats(pool, 0).waiting, 0);
+    HAS(pool_stats(pool, 0), (active, held), (waiting, 0));
     cede_pool_close(pool);
 }
 
 static void add(uint32_t model, enum cede_class cls)
 {
     struct cede_queue_request r = {.model = model, .cls = cls};
-    assert_int_equal(cede_queue_submit(queue, &r, NULL), 0);
+    OK(cede_queue_submit(queue, &r, NULL));
 }
 
 static int next(struct cede_queue_batch *b)
@@ -49,10 +40,10 @@ static int next(struct cede_queue_batch *b)
 
 static void done(struct cede_queue_batch *b)
 {
-    assert_int_equal(cede_queue_done(queue, b, 0), 0);
+    OK(cede_queue_done(queue, b, 0));
 }
 
-static void *waits_for_next(void *arg)
+static void *takes_batch(void *arg)
 {
     return (void *)(intptr_t)cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, arg);
 }
@@ -60,41 +51,24 @@ static void *waits_for_next(void *arg)
 /* The program may ask the queue for its figures when the pressure changes. */
 static void asks_the_queue(void *arg, enum cede_pressure now)
 {
-    struct cede_queue_statistics s;
-    assert_int_equal(cede_queue_get_statistics(queue, &s, sizeof(s)), 0);
+    STATS(queue, queue);
     ++*(unsigned *)arg;
 }
 
 /* 900 bytes of room; requests of 400 take it in batches of two, then one. pooled: with leases. */
 static void batches_have_room(bool pooled)
 {
-    struct cede_pool_config pc = no_gpu(0, 4);
-    struct cede_memory_config mc;
-    struct cede_queue_config qc;
-    struct cede_memory_statistics m;
-    struct cede_memory *memory;
     struct cede_shape shape = {.memory_bytes = 901};
     unsigned changes = 0;
-    pthread_t thread;
-    void *result;
-    cede_memory_defaults(&mc);
-    mc.flags = CEDE_MEMORY_NO_GPU;
-    mc.total_bytes = 1000;
-    mc.on_pressure = asks_the_queue;
-    mc.arg = &changes;
-    assert_int_equal(cede_memory_open(&mc, &memory), 0);
-    pool = pooled ? open_configured(&pc) : NULL;
-    cede_queue_defaults(&qc);
-    qc.pool = pool;
-    qc.memory = &memory;
-    qc.batches = 4;
-    qc.batch_max = 8;
-    qc.batch_wait_us = 0;
-    assert_int_equal(cede_queue_open(&qc, &queue), 0);
+    struct cede_memory *memory = OPEN(memory, .flags = CEDE_MEMORY_NO_GPU, .total_bytes = 1000,
+                                      .on_pressure = asks_the_queue, .arg = &changes);
+    pool = pooled ? OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = 4) : NULL;
+    queue = OPEN(queue, .pool = pool, .memory = &memory, .batches = 4, .batch_max = 8,
+                 .batch_wait_us = 0);
     assert_int_equal(cede_queue_set_lease(queue, 1, NULL, &shape), -ENOMEM);
     assert_non_null(strstr(cede_error_text(), "memory_bytes is 901: give at most "));
     shape.memory_bytes = 400;
-    assert_int_equal(cede_queue_set_lease(queue, 1, NULL, &shape), 0);
+    OK(cede_queue_set_lease(queue, 1, NULL, &shape));
     for (int i = 0; i < 3; i++)
         add(1, CEDE_NORMAL);
     assert_int_equal(next(&batch[0]), 0);
@@ -103,13 +77,10 @@ static void batches_have_room(bool pooled)
     assert_int_equal(batch[0].lane, 0);
     assert_int_equal(batch[0].lease.opaque[0] != 0, pooled);
     assert_int_equal(next(&batch[1]), -EAGAIN);
-    assert_int_equal(pthread_create(&thread, NULL, waits_for_next, &batch[1]), 0);
-    do
-        assert_int_equal(cede_memory_get_statistics(memory, &m, sizeof(m)), 0);
-    while (!m.waiting);
+    const pthread_t thread = start(takes_batch, &batch[1]);
+    UNTIL(STATS(memory, memory).waiting);
     done(&batch[0]);
-    pthread_join(thread, &result);
-    assert_null(result);
+    OK(result_of(thread));
     assert_int_equal(batch[1].n, 1);
     assert_int_equal(batch[1].room.bytes, 400);
     add(1, CEDE_NORMAL);
@@ -121,42 +92,32 @@ static void batches_have_room(bool pooled)
     add(1, CEDE_NORMAL);
     assert_int_equal(next(&batch[2]), 0);
     cede_queue_close(queue); /* with what still runs */
-    assert_int_equal(cede_memory_get_statistics(memory, &m, sizeof(m)), 0);
-    assert_int_equal(m.reservations + m.waiting, 0);
+    HAS(STATS(memory, memory), (reservations, 0), (waiting, 0));
     cede_memory_close(memory);
     if (pooled)
         cede_pool_close(pool);
 }
 
-TEST(batches_have_room_and_leases)
+TEST(batches_have_room_with_leases_and_without)
 {
     batches_have_room(true);
-}
-
-TEST(batches_have_room_alone)
-{
     batches_have_room(false);
 }
 
 /* Queue and pool with one handle: a batch's lease is no further request. */
 TEST(a_request_is_reported_once)
 {
-    struct cede_pool_config pc = no_gpu(0, 1);
-    struct cede_queue_config qc;
-    struct cede_queue_request due = {.deadline_us = 60 * S};
-    cede_queue_defaults(&qc);
-    assert_int_equal(cede_connect(&pc.client), 0);
-    pc.flags |= CEDE_POOL_REPORT_ALL;
-    qc.batch_max = 1;
-    qc.client = pc.client;
-    qc.pool = pool = open_configured(&pc);
-    assert_int_equal(cede_queue_open(&qc, &queue), 0);
-    assert_int_equal(cede_queue_submit(queue, &due, NULL), 0);
+    const struct cede_queue_request due = {.deadline_us = 60 * S};
+    cede_handle *c;
+    OK(cede_connect(&c));
+    pool = OPEN(pool, .flags = CEDE_POOL_NO_GPU | CEDE_POOL_REPORT_ALL, .client = c);
+    queue = OPEN(queue, .batch_max = 1, .client = c, .pool = pool);
+    OK(cede_queue_submit(queue, &due, NULL));
     assert_int_equal(next(&batch[0]), 0);
     done(&batch[0]);
-    assert_string_equal(reported(pc.client), "1 begun, 1 ended, 1 due, 1 met");
+    assert_string_equal(reported(c), "1 begun, 1 ended, 1 due, 1 met");
     close_both(0);
-    cede_close(pc.client);
+    cede_close(c);
 }
 
 TEST(as_many_as_the_pool_has_room_for)
@@ -165,7 +126,7 @@ TEST(as_many_as_the_pool_has_room_for)
     for (uint32_t i = 0; i < 3; i++)
         add(i, CEDE_NORMAL);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[i]), 0);
+        OK(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[i]));
         assert_int_equal(batch[i].model, i);
         assert_true(batch[i].lease.opaque[0] != 0);
         assert_int_equal(pool_stats(pool, 0).active, i + 1);
@@ -179,7 +140,7 @@ TEST(as_many_as_the_pool_has_room_for)
     assert_int_equal(pool_stats(pool, 0).active, 1);
     assert_int_equal(next(&batch[2]), 0);
     assert_int_equal(batch[2].model, 2);
-    assert_int_equal(cede_queue_done(queue, &batch[2], 1), 0);
+    OK(cede_queue_done(queue, &batch[2], 1));
     assert_int_equal(pool_stats(pool, 0).active, 1);
     close_both(0); /* with batch 1 */
 }
@@ -188,8 +149,8 @@ TEST(as_many_as_occupancy_allows)
 {
     const struct cede_shape shape = {.blocks = 4, .memory_bytes = 1};
     open_both(8, CEDE_QUEUE_FIFO);
-    assert_int_equal(cede_pool_occupancy(pool, "gemm", 0.4), 0);
-    assert_int_equal(cede_queue_set_lease(queue, 0, "gemm", &shape), 0);
+    OK(cede_pool_occupancy(pool, "gemm", 0.4));
+    OK(cede_queue_set_lease(queue, 0, "gemm", &shape));
     for (int i = 0; i < 3; i++)
         add(0, CEDE_NORMAL);
     assert_int_equal(next(&batch[0]), 0);
@@ -217,34 +178,19 @@ TEST(what_can_never_be_leased_is_refused_at_once)
     refuses(-EINVAL, CEDE_QUEUE_MODELS, NULL, "model");
     add(0, CEDE_NORMAL);
     assert_int_equal(next(&batch[0]), 0); /* as by default */
-    assert_int_equal(cede_pool_kernel(pool, "conv", &batch), 0);
+    OK(cede_pool_kernel(pool, "conv", &batch));
     refuses(-EINVAL, 0, "conv", "'conv' is without threads");
-    assert_int_equal(cede_pool_occupancy(pool, "gem", 0.4), 0);
-    assert_int_equal(cede_queue_set_lease(queue, 0, "gem", NULL), 0);
+    OK(cede_pool_occupancy(pool, "gem", 0.4));
+    OK(cede_queue_set_lease(queue, 0, "gem", NULL));
     assert_string_equal(cede_error_text(), "");
     done(&batch[0]);
     close_both(0);
 }
 
-struct worker {
-    int result;
-    struct cede_queue_batch b;
-    struct cede_lease lease;
-};
-
-static void *take_batch(void *arg)
+static void *takes_lease(void *arg)
 {
-    struct worker *w = arg;
-    w->result = cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &w->b);
-    return NULL;
-}
-
-static void *take_lease(void *arg)
-{
-    struct worker *w = arg;
     const struct cede_shape s = {.priority = 1};
-    w->result = cede_acquire(pool, 0, NULL, &s, CEDE_TIMEOUT_FOREVER, &w->lease);
-    return NULL;
+    return (void *)(intptr_t)cede_acquire(pool, 0, NULL, &s, CEDE_TIMEOUT_FOREVER, arg);
 }
 
 /* A batch of class batch waits behind another thread of priority 1. A request of class latency
@@ -252,37 +198,34 @@ static void *take_lease(void *arg)
  * the pool had room before the queue had asked. */
 static bool the_queue_is_first(unsigned wait_us)
 {
-    struct worker w, other;
-    struct cede_lease held;
-    pthread_t a, b;
+    struct cede_lease held, other;
+    void *failed;
     open_both(1, CEDE_QUEUE_PRIORITY);
-    assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &held), 0);
-    assert_int_equal(pthread_create(&b, NULL, take_lease, &other), 0);
+    OK(cede_acquire(pool, 0, NULL, NULL, 0, &held));
+    const pthread_t b = start(takes_lease, &other);
     until_waiting(pool, 1);
     add(0, CEDE_BATCH);
-    assert_int_equal(pthread_create(&a, NULL, take_batch, &w), 0);
+    const pthread_t a = start(takes_batch, &batch[0]);
     until_waiting(pool, 2);
     add(1, CEDE_LATENCY);
     usleep(wait_us);
     until_waiting(pool, 2);
-    assert_int_equal(cede_release(&held), 0);
+    OK(cede_release(&held));
     int seen = 0; /* whose thread has ended, and so has the lease */
-    while (!seen) {
-        usleep(200);
-        seen = pthread_tryjoin_np(a, NULL) == 0 ? 1 : pthread_tryjoin_np(b, NULL) == 0 ? 2 : 0;
-    }
-    bool first = seen == 1 && w.b.model == 1;
+    UNTIL((seen = pthread_tryjoin_np(a, &failed) == 0   ? 1
+                  : pthread_tryjoin_np(b, &failed) == 0 ? 2
+                                                        : 0));
+    assert_null(failed);
+    bool first = seen == 1 && batch[0].model == 1;
     if (seen == 2) {
-        assert_int_equal(cede_release(&other.lease), 0);
-        pthread_join(a, NULL);
+        OK(cede_release(&other));
+        OK(result_of(a));
     }
-    assert_int_equal(w.result, 0);
-    done(&w.b);
+    done(&batch[0]);
     if (seen == 1) {
-        pthread_join(b, NULL);
-        assert_int_equal(cede_release(&other.lease), 0);
+        OK(result_of(b));
+        OK(cede_release(&other));
     }
-    assert_int_equal(other.result, 0);
     close_both(0);
     return first;
 }
@@ -298,20 +241,17 @@ TEST(the_most_urgent_request_has_the_lease)
 
 TEST(shut_down_while_waiting)
 {
-    struct worker w;
     struct cede_lease held;
-    pthread_t a;
     void *user;
     open_both(1, CEDE_QUEUE_EDF);
-    assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &held), 0);
+    OK(cede_acquire(pool, 0, NULL, NULL, 0, &held));
     add(0, CEDE_BATCH);
-    assert_int_equal(pthread_create(&a, NULL, take_batch, &w), 0);
+    const pthread_t a = start(takes_batch, &batch[0]);
     until_waiting(pool, 1);
     cede_queue_shutdown(queue); /* what waits may still come out */
     until_waiting(pool, 1);
-    assert_int_equal(cede_queue_reclaim(queue, &user), 0);
-    pthread_join(a, NULL);
-    assert_int_equal(w.result, -ESHUTDOWN);
+    OK(cede_queue_reclaim(queue, &user));
+    assert_int_equal(result_of(a), -ESHUTDOWN);
     assert_int_equal(pool_stats(pool, 0).waiting, 0);
     assert_int_equal(cede_queue_reclaim(queue, &user), -ENOENT);
     close_both(1);
@@ -352,10 +292,7 @@ TEST(threads)
         struct cede_queue_request r = {.model = i % 3, .cls = (enum cede_class)((int)(i % 3) - 1)};
         i += cede_queue_submit(queue, &r, NULL) == 0;
     }
-    struct cede_queue_statistics s;
-    do
-        cede_queue_get_statistics(queue, &s, sizeof(s));
-    while (s.ended < REQUESTS);
+    UNTIL(STATS(queue, queue).ended == REQUESTS);
     cede_queue_shutdown(queue);
     assert_int_equal(join_threads(t, 6, -ESHUTDOWN), 6);
     close_both(0);
@@ -364,13 +301,8 @@ TEST(threads)
 static struct cede_queue *shut_now; /* NULL: none */
 
 /* In place of libcede's own (--wrap): between a lease and its batch. */
-int __real_cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
-                              const char *kernel, const struct cede_shape *shape,
-                              cede_timeout timeout_us, struct cede_lease *out);
-int __wrap_cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
-                              const char *kernel, const struct cede_shape *shape,
-                              cede_timeout timeout_us, struct cede_lease *out);
-int __wrap_cede_lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
+typeof(cede_lease_acquire) __real_cede_lease_acquire, __wrap_cede_lease_acquire;
+int __wrap_cede_lease_acquire(struct cede_pool *p, struct lease_owner *owner, int device,
                               const char *kernel, const struct cede_shape *shape,
                               cede_timeout timeout_us, struct cede_lease *out)
 {
@@ -385,7 +317,7 @@ TEST(shut_down_while_a_lease_comes)
     open_both(1, CEDE_QUEUE_FIFO);
     add(0, CEDE_NORMAL);
     shut_now = queue;
-    assert_int_equal(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[0]), 0);
+    OK(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[0]));
     shut_now = NULL;
     done(&batch[0]);
     assert_int_equal(cede_queue_next(queue, 0, CEDE_TIMEOUT_FOREVER, &batch[0]), -ESHUTDOWN);

@@ -9,11 +9,19 @@
 
 /* ---- the clock, the GPU, the daemon and the scope -------------------------------------------- */
 
+struct span {
+    uint64_t from, to; /* ns */
+};
 static struct {
     uint64_t worked_ns;
     bool cancelled;
-    uint64_t wanted_from_ns, wanted_to_ns, displaced_from_ns, displaced_to_ns;
+    struct span wanted, displaced;
 } gpu;
+
+static bool now_in(struct span s)
+{
+    return timers.now_ns >= s.from && timers.now_ns < s.to;
+}
 
 void cede_clock_sleep_ns(uint64_t ns)
 {
@@ -27,12 +35,12 @@ static int scope_stopped(const struct lease_owner *o)
 
 int cede_wanted(struct cede *c)
 {
-    return c && timers.now_ns >= gpu.wanted_from_ns && timers.now_ns < gpu.wanted_to_ns;
+    return c && now_in(gpu.wanted);
 }
 
 int cede_lease_wanted(const struct cede_lease *l)
 {
-    return l && timers.now_ns >= gpu.displaced_from_ns && timers.now_ns < gpu.displaced_to_ns;
+    return l && now_in(gpu.displaced);
 }
 
 int __wrap_cede_cuda_opencl(struct cuda *cu);
@@ -151,8 +159,7 @@ TEST(stops)
         c.client = (struct cede *)&p;
         c.scope = (struct cede_scope *)&(struct lease_owner){.stopped = scope_stopped};
         c.patience_us = 3000;
-        gpu.wanted_to_ns = UINT64_MAX;
-        gpu.wanted_from_ns = i == WANTED ? began + NSEC_PER_SEC : UINT64_MAX;
+        gpu.wanted = (struct span){i == WANTED ? began + NSEC_PER_SEC : UINT64_MAX, UINT64_MAX};
         c.timeout_us = i == DEADLINE ? 1000000 : CEDE_TIMEOUT_FOREVER;
         p.fail_launch = i == LAUNCH ? 2000 : 0;
         p.fail_save = i == SAVE;
@@ -170,7 +177,7 @@ TEST(stops)
         uint64_t done = at.done, slices = p.slices;
         c.timeout_us = CEDE_TIMEOUT_FOREVER;
         gpu.cancelled = false;
-        gpu.wanted_from_ns = UINT64_MAX;
+        gpu.wanted.from = UINT64_MAX;
         run(0);
         assert_int_equal(at.done, 200000000);
         assert_int_equal(p.saved, 200000000);
@@ -198,19 +205,13 @@ TEST(gives_way)
         const struct cede_lease mine = {.device = 0};
         struct program p = {.each_ns = 100};
         begin(&p, 20000000);
-        const uint64_t began = timers.now_ns, from = began + NSEC_PER_SEC,
-                       to = from + rows[i].ms * NSEC_PER_MSEC;
+        const uint64_t began = timers.now_ns, from = began + NSEC_PER_SEC;
+        const struct span span = {from, from + rows[i].ms * NSEC_PER_MSEC};
         c.checkpoint_us = 0;
         c.patience_us = rows[i].patience_us;
-        if (rows[i].lease) {
-            c.lease = rows[i].mine ? &mine : NULL;
-            gpu.displaced_from_ns = from;
-            gpu.displaced_to_ns = to;
-        } else {
-            c.client = (struct cede *)&p;
-            gpu.wanted_from_ns = from;
-            gpu.wanted_to_ns = to;
-        }
+        c.lease = rows[i].lease && rows[i].mine ? &mine : NULL;
+        c.client = rows[i].lease ? NULL : (struct cede *)&p;
+        *(rows[i].lease ? &gpu.displaced : &gpu.wanted) = span;
         run(0);
         assert_int_equal(p.saves, 1);
         assert_int_equal(at.done, 20000000);

@@ -58,10 +58,16 @@ static int save(void *arg, uint64_t done)
     return 0;
 }
 
-static struct cede_slice_config config_of(struct program *p, uint64_t count)
-{
-    return CONFIG(slice, .count = count, .arg = p, .launch = launch, .save = save);
-}
+/* Of the latest run of a thread. */
+static _Thread_local struct cede_slice_progress progress;
+
+#define RUN(p, elements, ...)                                                                      \
+    ({                                                                                             \
+        const struct cede_slice_config run_ = CONFIG(slice, .count = elements, .arg = p,           \
+                                                     .launch = launch, .save = save, __VA_ARGS__); \
+        progress = (struct cede_slice_progress){.done = 0};                                        \
+        cede_slice_run(&run_, &progress);                                                          \
+    })
 
 static int begin_test(void **unused)
 {
@@ -82,23 +88,17 @@ TEST_WITH(runs, begin_test, end_test)
 {
     for (unsigned depth = 1; depth <= CEDE_SLICE_DEPTH_MAX; depth++) {
         struct program p = {.saved = 0};
-        struct cede_slice_progress at = {.done = 0};
-        struct cede_slice_config c = config_of(&p, 50000);
-        c.depth = depth;
-        c.target_us = 50; /* the stand-in takes 1 us for each thing in a stream */
-        OK(cede_slice_run(&c, &at));
-        assert_int_equal(at.done, 50000);
+        /* the stand-in takes 1 us for each thing in a stream */
+        OK(RUN(&p, 50000, .depth = depth, .target_us = 50));
+        assert_int_equal(progress.done, 50000);
         assert_int_equal(p.saved, 50000);
-        assert_true(at.slices > 10 && at.gpu_us >= at.slices);
+        assert_true(progress.slices > 10 && progress.gpu_us >= progress.slices);
         assert_true(depth == 1 ? p.most_queued == 0 : p.most_queued > 0);
         assert_int_equal(fake_cuda.bad, 0);
     }
     struct program p = {.saved = 0}; /* into the program's own stream, which stays */
-    struct cede_slice_progress at = {.done = 0};
-    struct cede_slice_config c = config_of(&p, 5000);
     char stream;
-    c.stream = &stream;
-    OK(cede_slice_run(&c, &at));
+    OK(RUN(&p, 5000, .stream = &stream));
     assert_int_equal(fake_cuda.bad, 0);
 }
 
@@ -109,12 +109,10 @@ TEST_WITH(fails_anywhere, begin_test, end_test)
     for (int at = 1; at < 60; at++) {
         for (int made = 0; made < 2; made++) {
             struct program p = {.saved = 0};
-            struct cede_slice_progress progress = {.done = 0};
-            struct cede_slice_config c = config_of(&p, 100000);
             begin_test(NULL);
             fake_cuda.fail_make = made ? at : 0;
             fake_cuda.fail_work = made ? 0 : at;
-            int r = cede_slice_run(&c, &progress);
+            int r = RUN(&p, 100000);
             assert_true(r == 0 || r == -EIO);
             failed += r < 0;
             assert_int_equal(progress.error[0] != '\0', r < 0);
@@ -124,12 +122,10 @@ TEST_WITH(fails_anywhere, begin_test, end_test)
     }
     assert_true(failed > 40);
     struct program p = {.saved = 0};
-    struct cede_slice_progress at = {.done = 0};
-    struct cede_slice_config c = config_of(&p, 1000);
     begin_test(NULL);
     fake_cuda.current = NULL;
-    assert_int_equal(cede_slice_run(&c, &at), -ENOSYS);
-    assert_non_null(strstr(at.error, "context"));
+    assert_int_equal(RUN(&p, 1000), -ENOSYS);
+    assert_non_null(strstr(progress.error, "context"));
 }
 
 struct runner {
@@ -144,13 +140,9 @@ struct runner {
 static void *run_thread(void *arg)
 {
     struct runner *r = arg;
-    struct cede_slice_progress at = {.done = 0};
-    struct cede_slice_config c = config_of(&r->p, 200000);
-    c.flags = CEDE_SLICE_NO_GPU;
-    c.scope = r->scope;
-    c.client = r->client;
-    r->result = cede_slice_run(&c, &at);
-    r->done = at.done;
+    r->result =
+        RUN(&r->p, 200000, .flags = CEDE_SLICE_NO_GPU, .scope = r->scope, .client = r->client);
+    r->done = progress.done;
     return NULL;
 }
 

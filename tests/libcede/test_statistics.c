@@ -53,10 +53,11 @@ static struct cede_statistics stats(struct cede *c)
     return s;
 }
 
-static void request(struct cede *c, uint64_t took_us, uint64_t deadline_us)
+#define request(c, ...) request_in(c, CEDE_JOB, __VA_ARGS__)
+static void request_in(struct cede *c, cede_stream stream, uint64_t took_us, uint64_t deadline_us)
 {
     struct cede_request r;
-    OK(cede_request_begin(c, &r, CEDE_JOB, 0, deadline_us));
+    OK(cede_request_begin(c, &r, stream, 0, deadline_us));
     now += took_us * US;
     OK(cede_request_end(c, &r));
 }
@@ -74,11 +75,9 @@ TEST_IN(quantiles, struct cede *c, begin_test, end_test)
     }
     for (unsigned i = 1; i <= 1000; i++)
         request(c, i, 0);
-    struct cede_statistics s = stats(c);
-    assert_int_equal(s.ended, 1000);
-    assert_in_range(s.p50_us, 500, 500 + 500 / 16 + 1);
-    assert_in_range(s.p99_us, 990, 1000);
-    assert_int_equal(s.max_us, 1000);
+    HAS(stats(c), (ended, 1000), (max_us, 1000));
+    assert_in_range(stats(c).p50_us, 500, 500 + 500 / 16 + 1);
+    assert_in_range(stats(c).p99_us, 990, 1000);
 }
 
 TEST_IN(deadlines, struct cede *c, begin_test, end_test)
@@ -88,13 +87,9 @@ TEST_IN(deadlines, struct cede *c, begin_test, end_test)
     request(c, 100, 0); /* has none */
     OK(cede_set_deadline(c, CEDE_JOB, 50));
     OK(cede_set_deadline(c, 7, 200));
-    struct cede_request r;
-    OK(cede_request_begin(c, &r, 7, 0, 0));
-    now += 150 * US;
-    OK(cede_request_end(c, &r)); /* the stream's holds */
-    request(c, 60, 0);           /* the job's does not */
-    struct cede_statistics s = stats(c);
-    HAS(s, (ended, 5), (with_deadline, 4), (deadlines_met, 2));
+    request_in(c, 7, 150, 0); /* the stream's holds */
+    request(c, 60, 0);        /* the job's does not */
+    HAS(stats(c), (ended, 5), (with_deadline, 4), (deadlines_met, 2));
     HAS(page, (due, 4), (met, 2), (deadline_us, 50));
 }
 
@@ -165,9 +160,7 @@ TEST_IN(requests_for_a_trace, struct cede *c, begin_test, end_test)
         now += i * US;
         OK(cede_request_end(c, &r));
         assert_int_equal(page.ndone, i + 1);
-        assert_int_equal(page.done[i % HINTS_DONE].begun_ns, began);
-        assert_int_equal(page.done[i % HINTS_DONE].ended_ns, now);
-        assert_int_equal(page.done[i % HINTS_DONE].lead_ns, 0);
+        HAS(page.done[i % HINTS_DONE], (begun_ns, began), (ended_ns, now), (lead_ns, 0));
     }
     struct hint_request h;
     cede_hints_begin(&c->hints, 0, now, 0, &h);

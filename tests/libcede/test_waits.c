@@ -10,7 +10,7 @@
 #include "cede/scope.h"
 #include "cede/slice.h"
 #include "cede/step.h"
-#include "pools.h"
+#include "fixture.h"
 
 #define SHORT_US 20000
 
@@ -58,7 +58,7 @@ static int set_up(void **state)
 {
     const struct cede_graph_config eager = CONFIG(graph, .flags = CEDE_GRAPH_EAGER);
     pool = OPEN(pool, .flags = CEDE_POOL_NO_GPU, .max_concurrent_streams = 1, .displace = 0,
-                .block_timeout_us = SHORT_US);
+                .block_timeout_us = SHORT_US, .age_us = 3600 * S);
     memory = OPEN(memory, .flags = CEDE_MEMORY_NO_GPU, .total_bytes = 100, .reserve_fraction = 0,
                   .block_timeout_us = SHORT_US);
     queue = OPEN(queue);
@@ -255,9 +255,8 @@ static const struct waiting {
     int (*call)(cede_timeout t);
     cede_timeout timeout;
 } waits[] = {
-    {by_acquire, CEDE_TIMEOUT_FOREVER},
-    {by_memory_reserve, CEDE_TIMEOUT_FOREVER},
-    {by_queue_next, CEDE_TIMEOUT_FOREVER},
+    {by_acquire, CEDE_TIMEOUT_FOREVER},        {by_acquire, 60 * S},
+    {by_memory_reserve, CEDE_TIMEOUT_FOREVER}, {by_queue_next, CEDE_TIMEOUT_FOREVER},
     {by_queue_next, CEDE_TIMEOUT_DEFAULT},
 };
 

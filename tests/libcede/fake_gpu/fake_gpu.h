@@ -71,7 +71,7 @@ struct fake_stream {
 struct fake_nvml {
     atomic_int percent[2], asked;
     unsigned processes; /* on the first GPU */
-    struct {
+    struct fake_process {
         unsigned pid;
         unsigned long long bytes;
     } process[8];

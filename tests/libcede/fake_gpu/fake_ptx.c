@@ -172,17 +172,11 @@ static bool compare(const char *op, uint64_t a, uint64_t b)
     else if (strcmp(type, "s64") != 0)
         fail("unknown type", op);
     bool less = *type == 's' ? (int64_t)a < (int64_t)b : a < b;
-    switch (op[5] << 8 | op[6]) {
-    case 'e' << 8 | 'q':
+    if (strncmp(op + 5, "eq", 2) == 0)
         return a == b;
-    case 'l' << 8 | 'e':
-        return less || a == b;
-    case 'g' << 8 | 'e':
-        return !less;
-    case 'g' << 8 | 't':
-        return !less && a != b;
-    }
-    fail("unknown comparison", op);
+    if (op[5] != 'g' && op[5] != 'l')
+        fail("unknown comparison", op);
+    return (op[6] == 'e' && a == b) || (a != b && less == (op[5] == 'l'));
 }
 
 static bool is(const struct instruction *i, const char *op)
@@ -210,22 +204,18 @@ static uint64_t compute(const struct instruction *i, const struct thread *t)
         return compare(i->op, a, b);
     if (strncmp(i->op, "add", 3) == 0)
         return a + b;
-    if (is(i, "mad.lo.s32"))
-        return a * b + c;
-    if (is(i, "mul.lo.s64") || is(i, "mul.wide.u32"))
-        return a * b;
-    if (is(i, "min.u32"))
-        return a < b ? a : b;
-    if (is(i, "and.b32"))
-        return a & b;
-    if (is(i, "or.pred"))
-        return a | b;
-    if (is(i, "not.b32"))
-        return ~a;
-    if (is(i, "neg.s32"))
-        return -a;
-    if (is(i, "selp.b32"))
-        return c ? a : b;
+    const struct {
+        const char *op;
+        uint64_t result;
+    } others[] = {{"mad.lo.s32", a * b + c}, {"mul.lo.s64", a * b},
+                  {"mul.wide.u32", a * b},   {"min.u32", a < b ? a : b},
+                  {"and.b32", a & b},        {"or.pred", a | b},
+                  {"not.b32", ~a},           {"neg.s32", -a},
+                  {"selp.b32", c ? a : b}};
+    for (unsigned k = 0; k < sizeof(others) / sizeof(*others); k++) {
+        if (is(i, others[k].op))
+            return others[k].result;
+    }
     fail("unknown instruction", i->text);
 }
 

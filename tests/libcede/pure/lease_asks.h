@@ -2,7 +2,7 @@
 #ifndef CEDE_TESTS_LIBCEDE_PURE_LEASE_ASKS_H
 #define CEDE_TESTS_LIBCEDE_PURE_LEASE_ASKS_H
 
-#include "../../test.h"
+#include "../fixture.h"
 #include "libcede/pure/leases.h"
 
 #define MS          1000000ULL
@@ -28,7 +28,7 @@ static inline void make(struct cede_pool_config p)
 {
     cede_leases_free(leases);
     leases = NULL;
-    assert_int_equal(cede_leases_new(&p, &leases), 0);
+    OK(cede_leases_new(&p, &leases));
 }
 
 static inline int end_test(void **unused)
@@ -38,6 +38,20 @@ static inline int end_test(void **unused)
     return 0;
 }
 
+/* MAKE(.devices = 3): with these settings, and else those of params(). ASK(10, .key = 7): of 10 %,
+ * and so forth. */
+#define MAKE(...)                                                                                  \
+    do {                                                                                           \
+        struct cede_pool_config make_ = params();                                                  \
+        EACH(CONFIG_SET, make_, __VA_ARGS__)                                                       \
+        make(make_);                                                                               \
+    } while (0)
+#define ASK(percent, ...)                                                                          \
+    ({                                                                                             \
+        struct lease_ask ask_ = ask(percent);                                                      \
+        EACH(CONFIG_SET, ask_, __VA_ARGS__)                                                        \
+        ask_;                                                                                      \
+    })
 #define TEST_LEASES(name) TEST_WITH(name, NULL, end_test)
 
 static inline struct lease_ask ask(uint32_t occupancy_percent)
@@ -52,7 +66,7 @@ static inline struct lease_ask ask(uint32_t occupancy_percent)
 static inline uint64_t started(struct lease_ask a, uint64_t now, uint32_t device)
 {
     struct lease_event e;
-    assert_int_equal(cede_leases_ask(leases, &a, now, &e), 0);
+    OK(cede_leases_ask(leases, &a, now, &e));
     assert_int_equal(e.device, device);
     return e.id;
 }
@@ -67,7 +81,7 @@ static inline uint64_t waits(struct lease_ask a, uint64_t now, enum lease_wait w
 
 static inline void released(uint64_t id, uint64_t now)
 {
-    assert_int_equal(cede_leases_release(leases, id, now), 0);
+    OK(cede_leases_release(leases, id, now));
 }
 
 /* The next event is this one. */

@@ -12,20 +12,26 @@
 #define SET_MAX  20000U
 #define DEVICES  2U
 
-static inline struct cede_queue_config with_policy(enum cede_queue_policy policy, uint32_t capacity)
-{
-    return (struct cede_queue_config){.policy = policy,
-                                      .k = 16,
-                                      .devices = 1,
-                                      .batches = 1,
-                                      .capacity = capacity,
-                                      .urgent_us = 1000};
-}
+/* With these settings and else such ones; the request is for any device. */
+#define QUEUE(...)                                                                                 \
+    ({                                                                                             \
+        struct cede_queue_config queue_ = {.policy = CEDE_QUEUE_EDF, .k = 16, .devices = 1};       \
+        queue_.batches = 1, queue_.capacity = MAX, queue_.urgent_us = 1000;                        \
+        EACH(CONFIG_SET, queue_, __VA_ARGS__)                                                      \
+        queue_;                                                                                    \
+    })
+#define REQUESTS(...) make_requests(QUEUE(__VA_ARGS__))
+#define REQUEST(...)                                                                               \
+    ({                                                                                             \
+        struct request request_ = {.preferred = SLOT_NONE};                                        \
+        EACH(CONFIG_SET, request_, __VA_ARGS__)                                                    \
+        request_;                                                                                  \
+    })
 
-static inline struct requests *make_requests(const struct cede_queue_config *c)
+static inline struct requests *make_requests(struct cede_queue_config c)
 {
     struct requests *r = NULL;
-    assert_int_equal(cede_requests_new(c, REQUESTS_PREFER_NS, &r), 0);
+    OK(cede_requests_new(&c, REQUESTS_PREFER_NS, &r));
     return r;
 }
 
@@ -124,7 +130,7 @@ static inline struct outcome simulate(struct cede_queue_config p, uint64_t prefe
     struct outcome o = {0};
     struct requests *r;
     p.capacity = n; /* room for more costs time, most of it under sanitizers */
-    assert_int_equal(cede_requests_new(&p, prefer_ns, &r), 0);
+    OK(cede_requests_new(&p, prefer_ns, &r));
     memset(devices, 0, sizeof(devices));
     for (uint32_t i = 0, guard = 0;; guard++) {
         assert_true(guard < 20 * SET_MAX); /* it never spins without getting on */

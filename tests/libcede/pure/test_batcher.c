@@ -1,8 +1,7 @@
-/* Estimates, learned run times, and the batcher in virtual time under generated loads. */
-#include "../../test.h"
+/* Estimates, learned run times, and when a batch starts, as a table; under generated loads that is
+ * in test_requests_batch.c. */
+#include "../fixture.h"
 #include "libcede/pure/request_plan.h"
-
-#include <math.h>
 
 #include "../../random.h"
 #include "base/estimate.h"
@@ -48,7 +47,7 @@ TEST(keys_are_apart_and_bounded)
 {
     struct estimates *e = NULL;
     assert_true(cede_estimates_new(0, &e) < 0);
-    assert_int_equal(cede_estimates_new(64, &e), 0);
+    OK(cede_estimates_new(64, &e));
     cede_estimates_add(e, 1, MS);
     cede_estimates_add(e, 2, 50 * MS);
     assert_true(cede_estimates_get(e, 1, 0.99, 0) < 2 * MS);
@@ -60,105 +59,6 @@ TEST(keys_are_apart_and_bounded)
     }
     assert_true(cede_estimates_get(e, 1, 0.99, 5) == 5); /* its place is another's now */
     cede_estimates_free(e);
-}
-
-#define N 300U
-
-/* The waiting requests in order of deadline. */
-struct line {
-    const struct request *wait[N];
-    uint32_t index[N], n;
-    bool due[N]; /* by index: it waits by choice, so it has to be met */
-};
-
-/* A request that is overtaken may become late. */
-static void line_insert(struct line *l, const struct request *r, uint32_t index)
-{
-    uint32_t at = l->n++;
-    for (; at && l->wait[at - 1]->deadline_ns > r->deadline_ns; at--) {
-        l->wait[at] = l->wait[at - 1];
-        l->index[at] = l->index[at - 1];
-    }
-    for (uint32_t b = at + 1; b < l->n; b++)
-        l->due[l->index[b]] = false;
-    l->wait[at] = r;
-    l->index[at] = index;
-}
-
-/* Takes out a batch that ends at end_ns; how many of it are late. */
-static uint32_t line_remove(struct line *l, struct batch_choice c, uint64_t end_ns)
-{
-    bool gone[N] = {false};
-    uint32_t late = 0, kept = 0;
-    for (uint32_t i = 0; i < c.n; i++) {
-        uint32_t at = (c.first + i) % l->n;
-        gone[at] = true;
-        late += end_ns > l->wait[at]->deadline_ns;
-        assert_false(l->due[l->index[at]] && end_ns > l->wait[at]->deadline_ns);
-    }
-    for (uint32_t i = 0; i < l->n; i++) {
-        if (!gone[i]) {
-            l->wait[kept] = l->wait[i];
-            l->index[kept++] = l->index[i];
-        }
-    }
-    l->n = kept;
-    return late;
-}
-
-static struct batch_params random_load(struct request *all)
-{
-    struct batch_params p = {.max = 1 + (uint32_t)rnd(16), .wait_ns = 10 * (uint64_t)MS};
-    p.run_ns = 1 + rnd(5 * MS);
-    p.run_ns += p.each_ns = 1 + rnd(MS);
-    uint64_t t = 0, gap = 1 + rnd(3 * MS), slack = 1 + rnd(60 * MS);
-    for (uint32_t i = 0; i < N; i++) {
-        t += rnd(8) ? rnd(2 * gap) : 0;
-        all[i] = (struct request){.arrival_ns = t, .deadline_ns = t + rnd(2 * slack)};
-    }
-    return p;
-}
-
-/* One device, one model. The most urgent request that a batch of one would meet now has to be met,
- * whatever it waits for, unless a more urgent one arrives. */
-TEST(never_late_when_a_smaller_batch_was_possible)
-{
-    uint32_t full = 0, partial = 0, guaranteed = 0, lost = 0;
-    for (uint64_t seed = 1; seed <= 300; seed++) {
-        state = seed;
-        struct request all[N];
-        struct batch_params p = random_load(all);
-        struct line l = {.n = 0};
-        uint32_t next = 0, done = 0;
-        uint64_t now = 0;
-        while (done < N) {
-            for (; next < N && all[next].arrival_ns <= now; next++)
-                line_insert(&l, &all[next], next);
-            uint32_t first = 0;
-            while (first < l.n && now + p.run_ns > l.wait[first]->deadline_ns)
-                assert_false(l.due[l.index[first++]]); /* none that could be met became late */
-            struct batch_choice c = cede_batch_decide(&p, l.wait, l.n, now);
-            if (!c.n) {
-                uint64_t then = next < N ? all[next].arrival_ns : TIME_NEVER;
-                assert_true(c.wake_ns > now);
-                now = c.wake_ns < then ? c.wake_ns : then;
-                if (first < l.n)
-                    l.due[l.index[first]] = true;
-                continue;
-            }
-            full += c.n == p.max;
-            partial += c.n < p.max;
-            now += cede_batch_run_ns(p.run_ns, p.each_ns, c.n);
-            if (first < l.n) { /* the one that could be met runs, and in time */
-                assert_int_equal(c.first, first);
-                assert_true(now <= l.wait[first]->deadline_ns);
-                guaranteed++;
-            }
-            lost += line_remove(&l, c, now);
-            done += c.n;
-        }
-    }
-    assert_true(full > 0 && partial > 0 && guaranteed > 0 && lost > 0);
 }
 
 /* Learned times: by model, shape and size of the batch, never below what was seen. */
@@ -242,7 +142,9 @@ TEST(decisions)
 {
     struct batch_params p = {.max = 3, .run_ns = 15, .each_ns = 5, .wait_ns = 1000};
     static const struct request a = {.deadline_ns = 100}, b = {.deadline_ns = 200},
-                                never = {.deadline_ns = TIME_NEVER};
+                                never = {.deadline_ns = TIME_NEVER},
+                                later = {.arrival_ns = 500, .deadline_ns = 5000};
+    const struct request *const older[] = {&later, &never};
     const struct request *const q[] = {&a, &b, &never, &never};
     struct batch_choice c = cede_batch_decide(&p, q, 0, 0);
     assert_true(c.n == 0 && c.wake_ns == TIME_NEVER);
@@ -258,4 +160,5 @@ TEST(decisions)
     c = cede_batch_decide(&p, q + 2, 1, 0); /* no deadline: not for ever */
     assert_true(c.n == 0 && c.wake_ns == 1000);
     assert_int_equal(cede_batch_decide(&p, q + 2, 1, 1000).n, 1);
+    assert_int_equal(cede_batch_decide(&p, older, 2, 600).wake_ns, 1000); /* for any of them */
 }

@@ -1,58 +1,14 @@
-/* Which slots of a future map are free: a table, and at random against a model that marks slots. */
+/* Which slots of a future map are free, at random against a model that marks slots. */
 #include "../../random.h"
-#include "../../test.h"
+#include "../fixture.h"
 #include "cede/future.h"
 #include "libcede/pure/future_slots.h"
 
 static struct future_slots *slots_of(uint32_t n)
 {
     struct future_slots *s = NULL;
-    assert_int_equal(cede_slots_new(n, &s), 0);
+    OK(cede_slots_new(n, &s));
     return s;
-}
-
-TEST(sizes)
-{
-    struct future_slots *s = NULL;
-    s = slots_of(CEDE_FUTURE_SLOTS_MAX);
-    assert_int_equal(slots_free(s), CEDE_FUTURE_SLOTS_MAX);
-    free(s);
-    s = slots_of(1);
-    uint32_t at;
-    assert_int_equal(cede_slots_reserve(s, 1, &at), 0);
-    assert_int_equal(cede_slots_reserve(s, 1, &at), -EAGAIN);
-    free(s);
-}
-
-/* +n: reserves n; -n: releases the n-th reservation. */
-TEST(in_the_order_of_reservations)
-{
-    static const struct {
-        int act, result;
-        uint32_t at, free;
-    } rows[] = {
-        {3, 0, 0, 5},        {4, 0, 3, 1},        {2, -EAGAIN, 0, 1},
-        {9, -EAGAIN, 0, 1},  {-2, 0, 0, 1}, /* waits for the first */
-        {-2, -ENOENT, 0, 1}, {2, -EAGAIN, 0, 1},  {1, 0, 7, 0},
-        {-1, 0, 0, 7},       {-1, -ENOENT, 0, 7}, {7, 0, 8, 0}, /* goes on at slot 0 */
-        {-3, 0, 0, 1},       {-4, 0, 0, 8},
-    };
-    struct future_slots *s = slots_of(8);
-    uint32_t made[8] = {0}, n = 0, at;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        print_message("row %zu\n", i);
-        if (rows[i].act < 0) {
-            assert_int_equal(cede_slots_release(s, made[-rows[i].act - 1]), rows[i].result);
-        } else {
-            assert_int_equal(cede_slots_reserve(s, (uint32_t)rows[i].act, &at), rows[i].result);
-            if (rows[i].result == 0) {
-                assert_int_equal(at, rows[i].at);
-                made[n++] = at;
-            }
-        }
-        assert_int_equal(slots_free(s), rows[i].free);
-    }
-    free(s);
 }
 
 #define SLOTS 64U
@@ -90,7 +46,7 @@ TEST(at_random)
                 }
             } else if (nhave) {
                 unsigned which = (unsigned)rnd(nhave);
-                assert_int_equal(cede_slots_release(s, have[which].at), 0);
+                OK(cede_slots_release(s, have[which].at));
                 for (uint32_t k = 0; k < have[which].n; k++)
                     used[(have[which].at + k) % SLOTS] = false;
                 have[which] = have[--nhave];

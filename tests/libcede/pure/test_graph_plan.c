@@ -1,6 +1,6 @@
-/* Decisions of a graph cache, as tables: buckets, captures, evictions, and what a failed capture
- * means. */
-#include "../../test.h"
+/* Decisions of a graph cache, as tables: sizes of buckets, captures, and what a failed one means.
+ * Which bucket is picked or evicted, and what attempts come to, show test_graph*.c. */
+#include "../fixture.h"
 #include "libcede/pure/graph_plan.h"
 
 #define ELEMENTS(a) (sizeof(a) / sizeof(*(a)))
@@ -40,19 +40,6 @@ TEST(sizes_are_powers_of_two_or_a_list)
     assert_int_equal(cede_graph_sizes(&most, out), 31);
 }
 
-TEST(the_smallest_that_fits_is_picked)
-{
-    static const unsigned sizes[] = {1, 2, 4, 8, 16, 100};
-    for (unsigned n = 1; n <= ELEMENTS(sizes); n++) {
-        for (unsigned batch = 1; batch <= 101; batch++) {
-            int want = -1;
-            for (unsigned i = n; i-- > 0;)
-                want = sizes[i] >= batch ? (int)i : want;
-            assert_int_equal(cede_graph_pick(sizes, n, batch), want);
-        }
-    }
-}
-
 TEST(a_bucket_is_due)
 {
     static const struct {
@@ -68,61 +55,6 @@ TEST(a_bucket_is_due)
         struct graph_use u = {.eager = cases[i].eager, .evictions = cases[i].evictions};
         print_message("case %zu\n", i);
         assert_int_equal(cede_graph_due(&u, cases[i].warmups), cases[i].due);
-    }
-}
-
-TEST(the_least_recently_used_is_evicted)
-{
-    static const struct {
-        struct graph_use u[3];
-        int keep;
-        unsigned max_graphs;
-        uint64_t max_bytes;
-        int victim, oldest;
-    } cases[] = {
-#define G(used_, bytes_) {.ready = true, .used = (used_), .bytes = (bytes_)}
-        {{G(3, 10), G(1, 10), G(2, 10)}, 0, 0, 0, -1, 1}, /* no limits */
-        {{G(3, 10), G(1, 10), G(2, 10)}, 0, 3, 30, -1, 1},
-        {{G(3, 10), G(1, 10), G(2, 10)}, 0, 2, 0, 1, 1},
-        {{G(3, 10), G(1, 10), G(2, 10)}, 1, 2, 0, 2, 2}, /* never the one that is to run now */
-        {{G(3, 10), G(1, 10), G(2, 10)}, 0, 0, 29, 1, 1},
-        {{G(3, 10), {.used = 1, .bytes = 10}, G(2, 10)}, 0, 0, 29, -1, 2}, /* has no graph */
-        {{G(3, 25), {.used = 1, .bytes = 10}, G(2, 10)}, 0, 0, 29, 2, 2},
-        {{G(3, 40), {.used = 1, .bytes = 10}, G(2, 10)}, 0, 0, 29, 0, 2}, /* in vain */
-        {{G(3, 40), {.used = 1}, {.used = 2}}, 0, 0, 29, 0, -1},          /* alone, and too large */
-        {{G(3, 40), {.used = 1}, {.used = 2}}, 0, 1, 40, -1, -1},
-        {{G(3, 0), G(1, 0), G(2, 0)}, 0, 0, 1, -1, 1},
-#undef G
-    };
-    for (size_t i = 0; i < ELEMENTS(cases); i++) {
-        print_message("case %zu\n", i);
-        assert_int_equal(cede_graph_victim(cases[i].u, 3, cases[i].keep, cases[i].max_graphs,
-                                           cases[i].max_bytes),
-                         cases[i].victim);
-        assert_int_equal(cede_graph_oldest(cases[i].u, 3, cases[i].keep), cases[i].oldest);
-    }
-}
-
-TEST(an_attempt_has_one_outcome)
-{
-    static const struct {
-        int step, end, code, own;
-    } cases[] = {
-        {0, 0, 0, 0},       {0, 901, 901, 0}, /* the step returned no error */
-        {900, 901, 900, 0},                   /* it did, and that is exact */
-        {907, 0, 907, 0},                     /* the driver went on, but the step gave up */
-        {901, 904, 904, 0},                   /* the end says more */
-        {901, 901, 901, 0}, {901, 0, 901, 0},  {0, 904, 904, 0},
-        {0, 401, 401, 0},   {14, 901, 901, 0}, /* a library's own number */
-        {-5, 901, 901, 0},                     /* the step's wrapper of a failed call */
-        {-5, 0, 0, -5},                        /* the step's own error */
-        {2, 0, 0, 2},       {899, 0, 0, 899},  {909, 0, 0, 909},
-    };
-    for (size_t i = 0; i < ELEMENTS(cases); i++) {
-        int own = 99;
-        print_message("case %zu\n", i);
-        assert_int_equal(cede_graph_outcome(cases[i].step, cases[i].end, &own), cases[i].code);
-        assert_int_equal(own, cases[i].own);
     }
 }
 

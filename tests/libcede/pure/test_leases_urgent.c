@@ -3,27 +3,13 @@
 #include "lease_asks.h"
 #include "libcede/pure/occupancy.h"
 
-static struct lease_ask due(uint64_t deadline_ns)
-{
-    struct lease_ask a = ask(10);
-    a.deadline_ns = deadline_ns;
-    return a;
-}
-
-static struct lease_ask needs(uint64_t bytes)
-{
-    struct lease_ask a = ask(10);
-    a.memory_bytes = bytes;
-    return a;
-}
+#define DUE(ns, ...) ASK(10, .deadline_ns = (ns), ##__VA_ARGS__)
+#define NEEDS(bytes) ASK(10, .memory_bytes = (bytes))
 
 /* One lease at a time, and up to two urgent ones beyond that. */
 static uint64_t full(void)
 {
-    struct cede_pool_config p = params();
-    p.max_concurrent_streams = 1;
-    p.displace = 2;
-    make(p);
+    MAKE(.max_concurrent_streams = 1, .displace = 2);
     return started(ask(10), 0, 0);
 }
 
@@ -31,8 +17,7 @@ TEST_LEASES(urgent_ones_displace_within_bounds)
 {
     uint64_t a = full();
     uint64_t plain = waits(ask(10), 1, WAIT_COUNT);
-    struct lease_ask now = due(0);
-    now.until_ns = 0; /* a try */
+    const struct lease_ask now = DUE(0, .until_ns = 0); /* a try */
     assert_false(cede_leases_displaced(leases, a));
     uint64_t b = started(now, 2, 0), c = started(now, 2, 0);
     assert_true(cede_leases_displaced(leases, a));
@@ -40,9 +25,8 @@ TEST_LEASES(urgent_ones_displace_within_bounds)
     assert_false(cede_leases_displaced(leases, plain));
     struct lease_event e;
     assert_int_equal(cede_leases_ask(leases, &now, 2, &e), -EAGAIN);
-    assert_int_equal(view(0).displacing, 2);
-    assert_int_equal(view(0).displaced, 2);
-    uint64_t d = waits(due(0), 3, WAIT_COUNT);
+    HAS(view(0), (displacing, 2), (displaced, 2));
+    uint64_t d = waits(DUE(0), 3, WAIT_COUNT);
     nothing_happens(3);
     released(b, 4);
     happens(4, d, WAIT_NONE); /* before the plain one, beyond the limit */
@@ -52,14 +36,13 @@ TEST_LEASES(urgent_ones_displace_within_bounds)
     nothing_happens(5);
     released(a, 6);
     happens(6, plain, WAIT_NONE);
-    assert_int_equal(view(0).displaced, 3);
-    assert_int_equal(view(0).displacing, 0);
+    HAS(view(0), (displaced, 3), (displacing, 0));
 }
 
 TEST_LEASES(a_lease_displaces_once_its_slack_is_gone)
 {
     full();
-    uint64_t later = waits(due(50 * MS), 0, WAIT_COUNT);
+    uint64_t later = waits(DUE(50 * MS), 0, WAIT_COUNT);
     assert_int_equal(cede_leases_look_ns(leases, later, 0), 49 * MS + 1);
     nothing_happens(49 * MS);
     assert_int_equal(cede_leases_next_ns(leases), 49 * MS + 1);
@@ -72,47 +55,34 @@ TEST_LEASES(a_lease_displaces_once_its_slack_is_gone)
 /* Beyond every limit but memory's; and not where that is switched off. */
 TEST_LEASES(what_displacing_does_not_pass)
 {
-    struct cede_pool_config p = params();
-    p.displace = 2;
-    make(p);
+    MAKE(.displace = 2);
     cede_leases_set_memory(leases, 0, 1000, 1000);
-    started(needs(500), 0, 0);
+    started(NEEDS(500), 0, 0);
     cede_leases_set_utilization(leases, 0, 100);
-    struct lease_ask big = due(0), memory = due(0);
-    big.occupancy = LEASE_WHOLE;
-    memory.memory_bytes = 401; /* of 400 beside the reserve */
-    uint64_t w = waits(memory, 1, WAIT_MEMORY);
+    uint64_t w = waits(DUE(0, .memory_bytes = 401), 1, WAIT_MEMORY); /* of 400 with the reserve */
     nothing_happens(1);
-    released(started(big, 2, 0), 2); /* occupancy, utilization; and it passes w */
-    memory.memory_bytes = 400;
-    waits(memory, 3, WAIT_MEMORY); /* not that: it would take what w waits for */
-    assert_int_equal(cede_leases_cancel(leases, w, 0, &(struct lease_event){0}), 0);
-    p.displace = 0;
-    p.max_concurrent_streams = 1;
-    make(p);
+    /* occupancy, utilization; and it passes w */
+    released(started(DUE(0, .occupancy = LEASE_WHOLE), 2, 0), 2);
+    waits(DUE(0, .memory_bytes = 400), 3, WAIT_MEMORY); /* it would take what w waits for */
+    OK(cede_leases_cancel(leases, w, 0, &(struct lease_event){0}));
+    MAKE(.max_concurrent_streams = 1);
     started(ask(1), 0, 0);
-    w = waits(due(0), 1, WAIT_COUNT);
+    w = waits(DUE(0), 1, WAIT_COUNT);
     assert_int_equal(cede_leases_look_ns(leases, w, 1), 1000 * MS + 1);
 }
 
 /* A lease that does so says nothing about the limit that it is beyond. */
 TEST_LEASES(displacing_leaves_the_adaptive_limit)
 {
-    struct cede_pool_config p = params();
-    p.max_slowdown = 1.5;
-    p.max_concurrent_streams = 4;
-    p.max_total_occupancy = 0.05;
-    p.displace = 2;
-    make(p);
-    struct lease_ask a = due(0);
-    a.key = 7;
+    MAKE(.max_slowdown = 1.5, .max_concurrent_streams = 4, .max_total_occupancy = 0.05,
+         .displace = 2);
+    const struct lease_ask a = DUE(0, .key = 7);
     started(ask(1), 0, 0);
     for (uint64_t i = 0; i < 40; i++) {
         uint64_t id = started(a, i * MS, 0);
         released(id, i * MS + (i ? MS / 2 : 10)); /* but for the first, far too long */
     }
-    assert_int_equal(view(0).limit, 4);
-    assert_int_equal(view(0).displaced, 40);
+    HAS(view(0), (limit, 4), (displaced, 40));
 }
 
 /* ---- what has waited long has its turn ------------------------------------------------------- */
@@ -150,11 +120,7 @@ enum { LOW, URGENT, ORDINARY = URGENT + 4, CROWD = ORDINARY + 2 };
 static uint64_t patient_starts(const struct patient *r, uint32_t *late)
 {
     uint64_t id[CROWD] = {0}, end[CROWD] = {0}, next = 0, begun = TIME_NEVER;
-    struct cede_pool_config p = params();
-    p.displace = 2;
-    p.streams = r->streams;
-    p.max_concurrent_streams = r->limit ? r->limit : 16;
-    make(p);
+    MAKE(.displace = 2, .streams = r->streams, .max_concurrent_streams = r->limit ? r->limit : 16);
     cede_leases_set_memory(leases, 0, 1000, 1000);
     cede_leases_set_utilization(leases, 0, r->utilization);
     for (uint64_t now = 0; begun == TIME_NEVER && now < 20000 * MS; now += MS / 2) {
@@ -172,10 +138,9 @@ static uint64_t patient_starts(const struct patient *r, uint32_t *late)
         }
         for (uint32_t i = 0; i < CROWD; i++) {
             const struct party *of = i == LOW ? &r->low : i < ORDINARY ? &r->urgent : &r->ordinary;
-            struct lease_ask a = ask(of->percent);
-            a.memory_bytes = of->bytes;
-            a.priority = i == LOW ? -1 : 1;
-            a.deadline_ns = i != LOW && i < ORDINARY ? now : TIME_NEVER;
+            const struct lease_ask a =
+                ASK(of->percent, .memory_bytes = of->bytes, .priority = i == LOW ? -1 : 1,
+                    .deadline_ns = i != LOW && i < ORDINARY ? now : TIME_NEVER);
             bool due = i == LOW       ? now == 10 * MS
                        : i < ORDINARY ? next <= now
                                       : of->percent && now % (2 * MS) == 0;
@@ -209,7 +174,7 @@ TEST_LEASES(an_aged_lease_starts_while_urgent_ones_never_cease)
 TEST_LEASES(a_lease_is_looked_at_when_it_is_aged)
 {
     uint64_t a = full();
-    started(due(0), 1, 0); /* displaces */
+    started(DUE(0), 1, 0); /* displaces */
     uint64_t low = waits(ask(10), 2, WAIT_COUNT);
     released(a, 3);
     nothing_happens(3);
@@ -222,10 +187,10 @@ TEST_LEASES(a_lease_is_looked_at_when_it_is_aged)
 
 TEST_LEASES(memory_is_what_is_free_now)
 {
-    make(params());
+    MAKE();
     cede_leases_set_memory(leases, 0, 300, 1000); /* others have 700; the reserve is 100 */
-    uint64_t a = started(needs(100), 0, 0);
-    uint64_t b = waits(needs(101), 1, WAIT_MEMORY);
+    uint64_t a = started(NEEDS(100), 0, 0);
+    uint64_t b = waits(NEEDS(101), 1, WAIT_MEMORY);
     cede_leases_set_memory(leases, 0, 200, 1000); /* a has allocated: that counts once */
     nothing_happens(2);
     cede_leases_set_memory(leases, 0, 201, 1000); /* others gave back: with a's, 301 */
@@ -234,30 +199,28 @@ TEST_LEASES(memory_is_what_is_free_now)
     happens(4, b, WAIT_NONE);
     released(b, 5);
     cede_leases_set_memory(leases, 0, 150, 1000); /* others took more than a can have */
-    uint64_t c = waits(needs(51), 6, WAIT_MEMORY);
+    uint64_t c = waits(NEEDS(51), 6, WAIT_MEMORY);
     cede_leases_set_memory(leases, 0, 251, 1000);
     happens(7, c, WAIT_NONE);
     released(c, 8);
     released(a, 8);
     /* alone: without the reserve, but not more than is there */
-    uint64_t d = waits(needs(400), 9, WAIT_MEMORY);
+    uint64_t d = waits(NEEDS(400), 9, WAIT_MEMORY);
     nothing_happens(9);
     cede_leases_set_memory(leases, 0, 400, 1000);
     happens(10, d, WAIT_NONE);
     released(d, 11);
-    released(started(needs(1001), 12, 0), 13); /* larger than the GPU: the driver's to refuse */
+    released(started(NEEDS(1001), 12, 0), 13); /* larger than the GPU: the driver's to refuse */
 }
 
 TEST_LEASES(leases_without_memory_pass_one_that_lacks_it)
 {
-    struct cede_pool_config p = params();
-    p.max_concurrent_streams = 2;
-    make(p);
+    MAKE(.max_concurrent_streams = 2);
     cede_leases_set_memory(leases, 0, 100, 1000);
-    uint64_t a = waits(needs(500), 0, WAIT_MEMORY);
+    uint64_t a = waits(NEEDS(500), 0, WAIT_MEMORY);
     uint64_t b = started(ask(10), 1, 0), c = started(ask(10), 2, 0);
     uint64_t d = waits(ask(10), 3, WAIT_COUNT);
-    waits(needs(1), 3, WAIT_MEMORY); /* not one that would take what it waits for */
+    waits(NEEDS(1), 3, WAIT_MEMORY); /* not one that would take what it waits for */
     released(b, 4);
     happens(4, d, WAIT_NONE);
     nothing_happens(4);
@@ -266,19 +229,15 @@ TEST_LEASES(leases_without_memory_pass_one_that_lacks_it)
     uint64_t e = waits(ask(10), 5, WAIT_COUNT); /* it lacks no memory any more */
     released(c, 6);
     happens(6, a, WAIT_NONE);
-    assert_int_equal(cede_leases_cancel(leases, e, 0, &(struct lease_event){0}), 0);
+    OK(cede_leases_cancel(leases, e, 0, &(struct lease_event){0}));
 }
 
 /* ---- occupancy ------------------------------------------------------------------------------- */
 
 TEST_LEASES(kernels_that_are_not_known_count_the_mean)
 {
-    struct cede_pool_config p = params();
-    p.max_total_occupancy = 64;
-    p.unknown_occupancy = 0.25;
-    make(p);
-    struct lease_ask a = ask(0);
-    a.occupancy = LEASE_UNKNOWN;
+    MAKE(.max_total_occupancy = 64, .unknown_occupancy = 0.25);
+    const struct lease_ask a = ASK(0, .occupancy = LEASE_UNKNOWN);
     started(a, 0, 0);
     assert_int_equal(view(0).occupancy, LEASE_WHOLE / 4);
     started(ask(60), 0, 0);
@@ -290,8 +249,7 @@ TEST_LEASES(kernels_that_are_not_known_count_the_mean)
     uint32_t before = view(0).occupancy;
     started(a, 0, 0);
     assert_true(view(0).occupancy - before > LEASE_WHOLE / 100 * 99);
-    p.unknown_occupancy = 0; /* switched off */
-    make(p);
+    MAKE(.max_total_occupancy = 64); /* switched off */
     started(ask(60), 0, 0);
     started(a, 0, 0);
     assert_int_equal(view(0).occupancy, LEASE_WHOLE / 100 * 60);
@@ -300,9 +258,7 @@ TEST_LEASES(kernels_that_are_not_known_count_the_mean)
 /* Two GPUs' worth: one lease that fills it runs, one is queued behind. */
 TEST_LEASES(occupancy_may_be_more_than_one_gpu)
 {
-    struct cede_pool_config p = params();
-    p.max_total_occupancy = 2;
-    make(p);
+    MAKE(.max_total_occupancy = 2);
     uint64_t a = started(ask(100), 0, 0);
     started(ask(100), 0, 0);
     uint64_t c = waits(ask(1), 0, WAIT_OCCUPANCY);
@@ -312,22 +268,13 @@ TEST_LEASES(occupancy_may_be_more_than_one_gpu)
 
 TEST_LEASES(a_thread_has_its_gpu_again_when_loads_are_equal)
 {
-    struct cede_pool_config p = params();
-    p.devices = 3;
-    p.max_concurrent_streams = 1;
-    make(p);
-    struct lease_ask a = ask(10);
-    a.last = 2;
-    uint64_t first = started(a, 0, 2);
-    a.last = 1;
-    started(a, 0, 1);
-    a.last = 2;
-    started(a, 0, 0); /* not equal: the idle one */
-    a.last = 1;
-    waits(a, 1, WAIT_COUNT);
+    MAKE(.devices = 3, .max_concurrent_streams = 1);
+    uint64_t first = started(ASK(10, .last = 2), 0, 2);
+    started(ASK(10, .last = 1), 0, 1);
+    started(ASK(10, .last = 2), 0, 0); /* not equal: the idle one */
+    waits(ASK(10, .last = 1), 1, WAIT_COUNT);
     assert_int_equal(view(1).waiting, 1);
-    a.last = 7; /* of another pool's time */
-    uint64_t any = waits(a, 1, WAIT_COUNT);
+    uint64_t any = waits(ASK(10, .last = 7), 1, WAIT_COUNT); /* of another pool's time */
     released(first, 2);
     struct lease_event e;
     assert_true(cede_leases_step(leases, 2, &e));
@@ -361,7 +308,7 @@ TEST_LEASES(blocks_of_an_sm)
                          rows[i].hopper);
         assert_int_equal(limit, rows[i].limit);
     }
-    assert_int_equal(cede_occupancy_blocks(&hopper, 0, 32, 0, &limit), 0);
+    OK(cede_occupancy_blocks(&hopper, 0, 32, 0, &limit));
 }
 
 /* The scarcest: warps, registers, shared memory. */

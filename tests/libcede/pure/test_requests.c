@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "../../random.h"
-#include "../../test.h"
+#include "../fixture.h"
 #include "sets.h"
 
 #define MS   1000000U
@@ -14,11 +14,6 @@ static double normal(void)
 {
     double u = ((double)rnd(1U << 30) + 1) / (1U << 30), v = (double)rnd(1U << 30) / (1U << 30);
     return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
-}
-
-static struct cede_queue_config with_set(enum cede_queue_policy policy)
-{
-    return with_policy(policy, MAX);
 }
 
 /* One by one. */
@@ -38,10 +33,7 @@ static uint32_t feasible(uint64_t *longest)
         uint64_t c = MS / 10 + rnd(rnd(8) ? MS : 10 * MS), early = rnd(20) * rnd(MS),
                  spare = rnd(20) * rnd(MS);
         t += c / 8 + rnd(c / 8 + 1); /* at least 1/9 of the time is idle */
-        set[i] = (struct request){.arrival_ns = t - early,
-                                  .deadline_ns = t + c + spare,
-                                  .run_ns = c,
-                                  .preferred = SLOT_NONE};
+        set[i] = REQUEST(.arrival_ns = t - early, .deadline_ns = t + c + spare, .run_ns = c);
         t += c;
         sum += c;
         *longest = c > *longest ? c : *longest;
@@ -59,17 +51,13 @@ TEST(edf_meets_what_is_feasible_in_order)
     for (state = 1000; state < 1000 + SETS; state++) {
         uint64_t seed = state, longest;
         uint32_t n = feasible(&longest);
-        for (uint32_t i = n - 1; i-- > 0;) {
-            if (set[i].arrival_ns > set[i + 1].arrival_ns)
-                set[i].arrival_ns = set[i + 1].arrival_ns;
-        }
-        for (uint32_t i = 1; i < n; i++) {
-            if (set[i].deadline_ns < set[i - 1].deadline_ns)
-                set[i].deadline_ns = set[i - 1].deadline_ns;
-        }
+        for (uint32_t i = n - 1; i-- > 0;)
+            set[i].arrival_ns = min_u64(set[i].arrival_ns, set[i + 1].arrival_ns);
+        for (uint32_t i = 1; i < n; i++)
+            set[i].deadline_ns = max_u64(set[i].deadline_ns, set[i - 1].deadline_ns);
         sort_set(n);
-        assert_int_equal(run(with_set(CEDE_QUEUE_EDF), n).late, 0);
-        others += run(with_set(CEDE_QUEUE_LAXITY), n).late;
+        assert_int_equal(run(QUEUE(.policy = CEDE_QUEUE_EDF), n).late, 0);
+        others += run(QUEUE(.policy = CEDE_QUEUE_LAXITY), n).late;
         state = seed;
     }
     assert_true(others > 0); /* the sets are hard enough that an order of another kind fails */
@@ -83,16 +71,16 @@ TEST(edf_is_late_by_less_than_one_request)
         uint64_t seed = state, longest;
         uint32_t n = feasible(&longest);
         sort_set(n);
-        run(with_set(CEDE_QUEUE_EDF), n);
+        run(QUEUE(.policy = CEDE_QUEUE_EDF), n);
         for (uint32_t i = 0; i < n; i++)
             assert_true(late[i] < (int64_t)longest);
-        run(with_set(CEDE_QUEUE_FIFO), n);
+        run(QUEUE(.policy = CEDE_QUEUE_FIFO), n);
         for (uint32_t i = 0; i < n; i++)
             fifo += late[i] >= (int64_t)longest;
         for (uint32_t i = 0; i < n; i++)
             set[i].deadline_ns += longest;
         /* So with that much more slack it meets all. */
-        assert_int_equal(run(with_set(CEDE_QUEUE_EDF), n).late, 0);
+        assert_int_equal(run(QUEUE(.policy = CEDE_QUEUE_EDF), n).late, 0);
         state = seed;
     }
     assert_true(fifo > 0);
@@ -101,20 +89,16 @@ TEST(edf_is_late_by_less_than_one_request)
 /* due_ns: after its arrival; 0: no deadline. */
 static struct request of(enum job_class class, uint64_t at, uint64_t due_ns, uint64_t run_ns)
 {
-    return (struct request){.arrival_ns = at,
-                            .deadline_ns = due_ns ? at + due_ns : TIME_NEVER,
-                            .run_ns = run_ns,
-                            .class = class,
-                            .preferred = SLOT_NONE};
+    return REQUEST(.arrival_ns = at, .deadline_ns = due_ns ? at + due_ns : TIME_NEVER,
+                   .run_ns = run_ns, .class = class);
 }
 
 /* Frames every 40 ms, 10 ms each; 700 ms of transcription in pieces of 5 ms, due in 3 s; a client
  * without deadlines, of a class between, that takes whatever it gets. */
 static uint32_t conference(enum cede_queue_policy policy, uint32_t *frames_late)
 {
-    struct cede_queue_config p = with_set(policy);
-    p.urgent_us = 300 * MS / 1000; /* frames will take a quarter of what is left to it */
-    struct requests *r = make_requests(&p);
+    /* frames will take a quarter of what is left to it */
+    struct requests *r = REQUESTS(.policy = policy, .urgent_us = 300 * MS / 1000);
     uint64_t left = 700 * MS, frame = 0, now = 0;
     bool piece = false, filler = false;
     uint32_t transcription_late = 0;
@@ -170,21 +154,16 @@ static void bursts(uint64_t seed, unsigned load, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t m = (uint32_t)rnd(4);
         t += gap * exp(2.0 * normal());
-        set[i] = (struct request){.arrival_ns = (uint64_t)t,
-                                  .deadline_ns = (uint64_t)t + 10 * runs[m],
-                                  .run_ns = runs[m],
-                                  .class = (enum job_class)(m % CLASS_COUNT),
-                                  .preferred = SLOT_NONE};
+        set[i] = REQUEST(.arrival_ns = (uint64_t)t, .deadline_ns = (uint64_t)t + 10 * runs[m],
+                         .run_ns = runs[m], .class = (enum job_class)(m % CLASS_COUNT));
     }
 }
 
 /* Each policy with k 1, and after them edf with k 16. */
 static struct cede_queue_config nth(unsigned policy)
 {
-    struct cede_queue_config p =
-        with_set(policy < POLICIES ? (enum cede_queue_policy)policy : CEDE_QUEUE_EDF);
-    p.k = policy < POLICIES ? 1 : 16;
-    return p;
+    return QUEUE(.policy = policy < POLICIES ? (enum cede_queue_policy)policy : CEDE_QUEUE_EDF,
+                 .k = policy < POLICIES ? 1 : 16);
 }
 
 TEST(edf_has_the_best_p99_lateness_and_k_edf_the_same_with_fewer_late)
@@ -241,14 +220,10 @@ TEST(stealing_evens_a_skewed_load)
     state = 3;
     for (uint32_t i = 0; i < MAX; i++) {
         t += rnd(MS);
-        set[i] = (struct request){.arrival_ns = t,
-                                  .deadline_ns = t + 50 * MS,
-                                  .run_ns = MS / 2 + rnd(MS),
-                                  .preferred = rnd(10) == 0};
+        set[i] = REQUEST(.arrival_ns = t, .deadline_ns = t + 50 * MS, .run_ns = MS / 2 + rnd(MS),
+                         .preferred = rnd(10) == 0);
     }
-    struct cede_queue_config p = with_set(CEDE_QUEUE_EDF);
-    p.devices = 2;
-    const struct outcome o = simulate(p, TIME_NEVER, MAX, 1);
+    const struct outcome o = simulate(QUEUE(.devices = 2), TIME_NEVER, MAX, 1);
     uint64_t more = max_u64(o.busy_ns[0], o.busy_ns[1]), less = o.busy_ns[0] + o.busy_ns[1] - more;
     print_message("busy: %.1f and %.1f ms\n", (double)more / MS, (double)less / MS);
     assert_true(less * 100 >= more * 95);
@@ -256,50 +231,38 @@ TEST(stealing_evens_a_skewed_load)
 
 TEST(answers)
 {
-    struct cede_queue_config p = with_set(CEDE_QUEUE_EDF);
-    struct requests *r = NULL;
-    p.devices = 2;
-    p.capacity = 3;
-    p.admit = 1;
-    r = make_requests(&p);
+    struct requests *r = REQUESTS(.devices = 2, .capacity = 3, .admit = 1);
     struct request q = {.deadline_ns = 10 * MS, .run_ns = 4 * MS, .preferred = 1}, out;
     assert_int_equal(next_one(r, 0, 0, &out), -EAGAIN);
     assert_int_equal(end_batch(r, 0), 0);
     assert_false(cede_requests_reclaim(r, &out));
     struct cede_queue_ticket t = submit(r, q, 0);
-    assert_int_equal(t.answer, CEDE_QUEUE_RUNS);
-    assert_int_equal(t.device, 1); /* preferred, as it is no more loaded than the other */
-    assert_false(t.urgent);
+    /* the preferred one, as it is no more loaded than the other */
+    HAS(t, (answer, CEDE_QUEUE_RUNS), (device, 1), (urgent, 0));
     assert_int_equal(next_one(r, 1, 0, &out), 0);
     assert_true(out.id == t.id);
     assert_int_equal(next_one(r, 1, 0, &out), -EBUSY);
     assert_int_equal(cede_requests_cancel(r, t.id), -EBUSY);
     t = submit(r, q, 0);
     assert_int_equal(t.device, 0); /* the least loaded, as the preferred one has too much to do */
-    assert_int_equal(cede_requests_cancel(r, t.id), 0);
+    OK(cede_requests_cancel(r, t.id));
     assert_int_equal(cede_requests_cancel(r, t.id), -ENOENT);
     q.deadline_ns = 4 * MS - 1;
     t = submit(r, q, 0); /* its estimate may be wrong, and costs nobody anything */
-    assert_int_equal(t.answer, CEDE_QUEUE_RUNS);
-    assert_int_equal(t.device, 0);
-    assert_true(t.urgent);
+    HAS(t, (answer, CEDE_QUEUE_RUNS), (device, 0), (urgent, 1));
     assert_int_equal(submit(r, q, 0).answer, CEDE_QUEUE_ALONE); /* the device is not idle now */
-    assert_int_equal(cede_requests_cancel(r, t.id), 0);
+    OK(cede_requests_cancel(r, t.id));
     q.deadline_ns = 0;
     assert_int_equal(submit(r, q, 0).answer, CEDE_QUEUE_ALONE); /* it is late already */
     q.deadline_ns = 4 * MS;
     assert_int_equal(submit(r, q, 0).answer, CEDE_QUEUE_RUNS);
     assert_int_equal(next_one(r, 0, 0, &out), 0);
-    static const struct {
-        uint64_t deadline_ms;
-        enum cede_queue_answer answer;
-    } more[] = {{7, CEDE_QUEUE_BEHIND},
-                {9, CEDE_QUEUE_WAITS},
-                {9, CEDE_QUEUE_WAITS},
-                {8, CEDE_QUEUE_OTHERS}};
+    static const uint64_t deadlines_ms[] = {7, 9, 9, 8};
+    static const enum cede_queue_answer answers[] = {CEDE_QUEUE_BEHIND, CEDE_QUEUE_WAITS,
+                                                     CEDE_QUEUE_WAITS, CEDE_QUEUE_OTHERS};
     for (unsigned i = 0; i < 4; i++) {
-        q.deadline_ns = more[i].deadline_ms * MS;
-        assert_int_equal(submit(r, q, 0).answer, more[i].answer);
+        q.deadline_ns = deadlines_ms[i] * MS;
+        assert_int_equal(submit(r, q, 0).answer, answers[i]);
     }
     q.preferred = 2;
     assert_int_equal(cede_requests_submit(r, &q, 0, &t), -EINVAL);

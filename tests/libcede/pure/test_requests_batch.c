@@ -1,6 +1,6 @@
 /* Batches of requests in virtual time: admitted requests are met, none is held too long. */
 #include "../../random.h"
-#include "../../test.h"
+#include "../fixture.h"
 #include "libcede/pure/run_times.h"
 #include "sets.h"
 
@@ -20,15 +20,9 @@ static void overload(uint32_t batch_max)
     static const uint64_t runs[] = {MS, 2 * MS, 5 * MS}, each[] = {MS / 10, MS, 5 * MS};
     for (uint32_t i = 0; i < MAX; i++) {
         uint64_t g = rnd(3), t = rnd(MAX * 2 * MS / 3);
-        set[i] = (struct request){.arrival_ns = t,
-                                  .deadline_ns = t + runs[g] + rnd(30 * MS),
-                                  .run_ns = runs[g],
-                                  .each_ns = each[g],
-                                  .shape = g,
-                                  .batch_max = batch_max,
-                                  .wait_ns = 5 * MS,
-                                  .class = (enum job_class)rnd(CLASS_COUNT),
-                                  .preferred = SLOT_NONE};
+        set[i] = REQUEST(.arrival_ns = t, .deadline_ns = t + runs[g] + rnd(30 * MS),
+                         .run_ns = runs[g], .each_ns = each[g], .shape = g, .batch_max = batch_max,
+                         .wait_ns = 5 * MS, .class = (enum job_class)rnd(CLASS_COUNT));
         set[i].deadline_ns = rnd(10) ? set[i].deadline_ns : TIME_NEVER;
     }
     sort_set(MAX);
@@ -43,9 +37,8 @@ TEST(admitted_requests_are_met)
     for (unsigned k = 0; k < 6; k++) {
         uint64_t ran = 0, singly = 0, batches = 0, refused = 0;
         for (uint64_t seed = 0; seed < SETS; seed++) {
-            struct cede_queue_config p = with_policy(policies[k % 3], MAX);
-            p.admit = true;
-            p.devices = 1 + k / 3;
+            const struct cede_queue_config p =
+                QUEUE(.policy = policies[k % 3], .admit = true, .devices = 1 + k / 3);
             state = 1000 * k + seed;
             overload(1);
             struct outcome one = run(&p, MAX);
@@ -72,8 +65,8 @@ TEST(admitted_requests_are_met)
 TEST(overload_is_worked_off_in_batches)
 {
     for (unsigned policy = 0; policy < POLICIES; policy++) {
-        struct cede_queue_config p = with_policy((enum cede_queue_policy)policy, MAX);
-        p.k = policy == CEDE_QUEUE_EDF ? 16 : 1;
+        const struct cede_queue_config p =
+            QUEUE(.policy = (enum cede_queue_policy)policy, .k = policy == CEDE_QUEUE_EDF ? 16 : 1);
         state = 7;
         overload(1);
         struct outcome one = run(&p, MAX);
@@ -89,18 +82,14 @@ TEST(overload_is_worked_off_in_batches)
  * is met. Batches that each meet the first deadline alone would be too small for that. */
 TEST(a_backlog_does_not_last)
 {
-    struct cede_queue_config p = with_policy(CEDE_QUEUE_EDF, LONG);
+    const struct cede_queue_config p = QUEUE(.capacity = LONG);
     uint64_t at = 0;
     for (uint32_t i = 0; i < LONG; i++) {
         bool soon = rnd(4) == 0;
         at += i < 250 ? 0 : 155 * MS / 1000 + rnd(400 * MS / 1000);
-        set[i] = (struct request){.arrival_ns = at,
-                                  .deadline_ns = at + (soon ? 14 : 46) * MS,
-                                  .run_ns = 23 * MS / 10,
-                                  .each_ns = 15 * MS / 100,
-                                  .batch_max = 16,
-                                  .wait_ns = 5 * MS,
-                                  .preferred = SLOT_NONE};
+        set[i] = REQUEST(.arrival_ns = at, .deadline_ns = at + (soon ? 14 : 46) * MS,
+                         .run_ns = 23 * MS / 10, .each_ns = 15 * MS / 100, .batch_max = 16,
+                         .wait_ns = 5 * MS);
     }
     struct outcome o = run(&p, LONG);
     printf("%u of %u late\n", o.late, o.ran);
@@ -110,21 +99,8 @@ TEST(a_backlog_does_not_last)
 
 static struct request of(uint64_t kind, uint64_t at, uint64_t due, uint64_t run_ns)
 {
-    return (struct request){.arrival_ns = at,
-                            .deadline_ns = due,
-                            .run_ns = run_ns,
-                            .each_ns = run_ns / 4,
-                            .shape = kind,
-                            .batch_max = 4,
-                            .wait_ns = 10 * MS,
-                            .preferred = SLOT_NONE};
-}
-
-static struct requests *fresh(uint64_t urgent_us)
-{
-    struct cede_queue_config p = with_policy(CEDE_QUEUE_EDF, MAX);
-    p.urgent_us = urgent_us;
-    return make_requests(&p);
+    return REQUEST(.arrival_ns = at, .deadline_ns = due, .run_ns = run_ns, .each_ns = run_ns / 4,
+                   .shape = kind, .batch_max = 4, .wait_ns = 10 * MS);
 }
 
 static void add(struct requests *r, struct request q)
@@ -148,7 +124,7 @@ static int next_batch(struct requests *r, uint64_t now, struct next *b)
 TEST(one_is_held_until_its_slack_is_gone)
 {
     struct next b;
-    struct requests *r = fresh(MS / 1000);
+    struct requests *r = REQUESTS(.urgent_us = MS / 1000);
     assert_int_equal(next_batch(r, 0, &b), -EAGAIN);
     assert_true(b.wake == TIME_NEVER);
     add(r, of(1, 0, 8 * MS, 2 * MS));
@@ -173,7 +149,7 @@ TEST(one_is_held_until_its_slack_is_gone)
 TEST(held_groups_leave_each_other_time)
 {
     struct next b;
-    struct requests *r = fresh(0);
+    struct requests *r = REQUESTS(.urgent_us = 0);
     add(r, of(1, 0, 9 * MS, 3 * MS));
     add(r, of(2, 1, 9 * MS, 3 * MS));
     assert_int_equal(next_batch(r, 1, &b), -EAGAIN);
@@ -195,7 +171,7 @@ TEST(a_free_device_takes_what_does_no_harm)
     for (int harm = 0; harm < 2; harm++) {
         struct next b;
         struct request single = of(2, 1, TIME_NEVER, harm ? 7 * MS : 2 * MS);
-        struct requests *r = fresh(0);
+        struct requests *r = REQUESTS(.urgent_us = 0);
         single.batch_max = 1;
         add(r, of(1, 0, 8 * MS, 2 * MS));
         add(r, single);
@@ -212,7 +188,7 @@ TEST(a_free_device_takes_what_does_no_harm)
 TEST(a_batch_leaves_others_their_time)
 {
     struct next b;
-    struct requests *r = fresh(0);
+    struct requests *r = REQUESTS(.urgent_us = 0);
     for (uint64_t i = 0; i < 4; i++)
         add(r, of(1, i, i ? 40 * MS : 5 * MS, 4 * MS)); /* 4, 5, 6 or 7 ms */
     add(r, of(2, 4, 6 * MS, MS));
@@ -225,17 +201,13 @@ TEST(a_batch_leaves_others_their_time)
  * two have run together, and until the device had no room for the second. */
 TEST(lanes)
 {
-    struct cede_queue_config p = with_policy(CEDE_QUEUE_EDF, MAX);
-    struct request out, q = {.deadline_ns = 15 * MS, .run_ns = 10 * MS, .preferred = SLOT_NONE};
+    struct request out, q = REQUEST(.deadline_ns = 40 * MS, .run_ns = 10 * MS);
     uint32_t slot[3], n = 1;
     uint64_t wake;
-    p.admit = 1;
-    p.batches = 2;
-    struct requests *r = make_requests(&p);
-    q.deadline_ns = 40 * MS;
+    struct requests *r = REQUESTS(.admit = 1, .batches = 2);
     for (unsigned i = 0; i < 2; i++) {
         submit(r, q, 0);
-        assert_int_equal(cede_requests_next_batch(r, 0, 0, &out, &n, &slot[i], &wake), 0);
+        OK(cede_requests_next_batch(r, 0, 0, &out, &n, &slot[i], &wake));
     }
     assert_true(slot[0] == 0 && slot[1] == 1);
     assert_int_equal(cede_requests_next_batch(r, 0, 0, &out, &n, &slot[2], &wake), -EBUSY);
@@ -258,8 +230,7 @@ TEST(lanes)
 /* A queue that filled up while a batch was out is full when that comes back. */
 TEST(put_back_into_a_full_queue)
 {
-    struct cede_queue_config p = with_policy(CEDE_QUEUE_FIFO, 4);
-    struct requests *r = make_requests(&p);
+    struct requests *r = REQUESTS(.policy = CEDE_QUEUE_FIFO, .capacity = 4);
     struct next a;
     for (unsigned i = 0; i < 4; i++)
         add(r, of(1, 0, TIME_NEVER, MS));
@@ -276,7 +247,7 @@ TEST(put_back_into_a_full_queue)
 /* A batch that gets no lease waits as before: in its order, and as part of what is to do. */
 TEST(put_back)
 {
-    struct requests *r = fresh(MS / 1000);
+    struct requests *r = REQUESTS(.urgent_us = MS / 1000);
     struct next a, b;
     for (uint64_t i = 0; i < 4; i++) /* by deadline: 2, 3, 0, 1 */
         add(r, of(1, i, (i < 2 ? 30 : 20) * MS, MS));
@@ -290,7 +261,7 @@ TEST(put_back)
     for (uint32_t i = 0; i < a.n; i++)
         assert_true(a.out[i].id == b.out[i].id);
     cede_requests_put_back(r, 0);
-    assert_int_equal(cede_requests_cancel(r, a.out[0].id), 0);
+    OK(cede_requests_cancel(r, a.out[0].id));
     assert_false(cede_requests_end(r, 0, &a.out[0]));
     cede_requests_free(r);
 }
@@ -299,7 +270,6 @@ TEST(put_back)
  * many of LONG are in time, and how many late. */
 static struct outcome waver(int admit, unsigned load_percent)
 {
-    struct cede_queue_config p = with_policy(CEDE_QUEUE_EDF, LONG);
     struct run_times *times = cede_run_times_new(0.99);
     const uint64_t key = cede_run_times_key(1, 0);
     struct outcome o = {0};
@@ -312,8 +282,7 @@ static struct outcome waver(int admit, unsigned load_percent)
         runs[i] = rnd(100) == 0 ? 20 * MS : rnd(10) == 0 ? 2 * MS : MS / 2 + rnd(2 * MS / 5);
         arrivals[i] = (i ? arrivals[i - 1] : 0) + rnd(2 * MS * 100 / load_percent);
     }
-    p.admit = admit;
-    struct requests *r = make_requests(&p);
+    struct requests *r = REQUESTS(.capacity = LONG, .admit = admit);
     while (n < LONG || ends != TIME_NEVER) {
         now = n < LONG ? min_u64(arrivals[n], ends) : ends;
         if (now == ends) {
@@ -324,12 +293,8 @@ static struct outcome waver(int admit, unsigned load_percent)
             ends = TIME_NEVER;
         } else {
             struct run_time t = cede_run_times_get(times, key, MS);
-            struct request q = {.arrival_ns = now,
-                                .deadline_ns = now + 10 * MS,
-                                .run_ns = t.run_ns,
-                                .margin = t.margin,
-                                .preferred = SLOT_NONE,
-                                .user = &runs[n++]};
+            struct request q = REQUEST(.arrival_ns = now, .deadline_ns = now + 10 * MS,
+                                       .run_ns = t.run_ns, .margin = t.margin, .user = &runs[n++]);
             o.refused += submit(r, q, now).device == CEDE_ANY_DEVICE;
         }
         uint32_t room = 1;
@@ -358,18 +323,14 @@ TEST(admission_when_run_times_waver)
 /* Other programs take half of the GPU: what is in time alone is refused, as it would be late. */
 TEST(a_smaller_share)
 {
-    struct cede_queue_config p = with_policy(CEDE_QUEUE_EDF, MAX);
     const struct run_time solo = {10 * MS, 2 * MS, 0};
-    p.admit = 1;
-    struct requests *r = make_requests(&p);
+    struct requests *r = REQUESTS(.admit = 1);
     for (double share = 1; share >= 0.25; share /= 2) {
         struct run_time t = cede_run_time_shared(solo, share);
         assert_true(t.run_ns == (uint64_t)((double)solo.run_ns / share));
         assert_true(t.each_ns == (uint64_t)((double)solo.each_ns / share));
-        struct request q = {.deadline_ns = 20 * MS,
-                            .run_ns = t.run_ns,
-                            .preferred = SLOT_NONE,
-                            .each_ns = t.each_ns};
+        struct request q =
+            REQUEST(.deadline_ns = 20 * MS, .run_ns = t.run_ns, .each_ns = t.each_ns);
         enum cede_queue_answer a = submit(r, q, 0).answer;
         assert_int_equal(a, share == 1     ? CEDE_QUEUE_RUNS
                             : share == 0.5 ? CEDE_QUEUE_BEHIND

@@ -1,7 +1,7 @@
 /* Room in a GPU's memory, in virtual time: order, starvation, timeouts, the reserve, what the
  * driver says late; a random run whose sums are right. */
 #include "../../random.h"
-#include "../../test.h"
+#include "../fixture.h"
 #include "base/job_terms.h"
 #include "base/util.h"
 #include "cede/memory.h"
@@ -17,7 +17,7 @@ static struct rooms *rooms_of(uint64_t total, uint64_t reserve, uint32_t capacit
                                          .capacity = capacity,
                                          .high = 0.75,
                                          .critical = 0.9};
-    assert_int_equal(cede_rooms_new(&c, &r), 0);
+    OK(cede_rooms_new(&c, &r));
     return r;
 }
 
@@ -37,41 +37,22 @@ static void run_rows(const struct row *v, unsigned n)
     uint64_t ids[16] = {0};
     struct room_event e;
     for (unsigned i = 0; i < n; i++) {
-        int got = 0;
-        switch (v[i].act) {
-        case ASK:
-            got = cede_rooms_ask(r, v[i].bytes, v[i].until, 50, &ids[v[i].id]);
-            break;
-        case RELEASE:
-            got = cede_rooms_release(r, ids[v[i].id]);
-            break;
-        case DRAW:
-            got = cede_rooms_draw(r, ids[v[i].id], v[i].bytes);
-            break;
-        case TOOK:
-            cede_rooms_took(r, v[i].bytes);
-            break;
-        case UNDRAW:
-            cede_rooms_undraw(r, ids[v[i].id], v[i].bytes);
-            break;
-        case AGAIN:
-            cede_rooms_again(r, ids[v[i].id], v[i].until);
-            break;
-        case FREED:
-            cede_rooms_freed(r, ids[v[i].id], v[i].bytes);
-            break;
-        case SAYS:
-            cede_rooms_set_free(r, v[i].bytes, cede_rooms_allocated(r));
-            break;
-        case STEP: /* -1: nothing happens; 0: timed out; 1: granted */
-            got = cede_rooms_step(r, v[i].until, &e) ? e.granted : -1;
-            if (got >= 0)
-                assert_int_equal(e.id, ids[v[i].id]);
-            break;
-        case FITS:
-            got = cede_rooms_fits(r, v[i].bytes);
-            break;
-        }
+        const uint64_t id = ids[v[i].id], bytes = v[i].bytes, until = v[i].until;
+        const enum act act = v[i].act;
+        int got = act == ASK       ? cede_rooms_ask(r, bytes, until, 50, &ids[v[i].id])
+                  : act == RELEASE ? cede_rooms_release(r, id)
+                  : act == DRAW    ? cede_rooms_draw(r, id, bytes)
+                  : act == TOOK    ? (cede_rooms_took(r, bytes), 0)
+                  : act == UNDRAW  ? (cede_rooms_undraw(r, id, bytes), 0)
+                  : act == AGAIN   ? (cede_rooms_again(r, id, until), 0)
+                  : act == FREED   ? (cede_rooms_freed(r, id, bytes), 0)
+                  : act == SAYS    ? (cede_rooms_set_free(r, bytes, cede_rooms_allocated(r)), 0)
+                  : act == FITS    ? cede_rooms_fits(r, bytes)
+                  /* STEP: -1: nothing happens; 0: timed out; 1: granted */
+                  : cede_rooms_step(r, until, &e) ? e.granted
+                                                  : -1;
+        if (act == STEP && got >= 0)
+            assert_int_equal(e.id, id);
         if (got != v[i].result || cede_rooms_statistics(r)->available_bytes != v[i].room)
             fail_msg("row %u: %d, room %llu", i, got,
                      (unsigned long long)cede_rooms_statistics(r)->available_bytes);
@@ -141,16 +122,16 @@ TEST(a_late_word)
 {
     struct rooms *r = rooms_of(100, 10, 4);
     uint64_t id, before = cede_rooms_allocated(r), need;
-    assert_int_equal(cede_rooms_ask(r, 40, 0, 0, &id), 0);
-    assert_int_equal(cede_rooms_draw(r, id, 40), 0);
+    OK(cede_rooms_ask(r, 40, 0, 0, &id));
+    OK(cede_rooms_draw(r, id, 40));
     cede_rooms_took(r, 40);
     cede_rooms_set_free(r, 100, before);
     assert_int_equal(cede_rooms_statistics(r)->available_bytes, 50);
     assert_int_equal(cede_rooms_peak(r, id), 40);
-    assert_int_equal(cede_rooms_release(r, id), 0);
-    assert_int_equal(cede_rooms_peak(r, id), 0);
-    assert_int_equal(cede_rooms_first(r, &need), 0);
-    assert_int_equal(cede_rooms_ask(r, 20, 0, 0, &id), 0);
+    OK(cede_rooms_release(r, id));
+    OK(cede_rooms_peak(r, id));
+    OK(cede_rooms_first(r, &need));
+    OK(cede_rooms_ask(r, 20, 0, 0, &id));
     assert_int_equal(cede_rooms_ask(r, 60, NEVER, 0, &id), -EINPROGRESS);
     assert_int_equal(cede_rooms_first(r, &need), id);
     assert_int_equal(need, 60 + 20 + 10);
@@ -178,12 +159,12 @@ TEST(nobody_starves)
     struct room_event e;
     unsigned rounds = 0;
     for (int i = 0; i < 3; i++)
-        assert_int_equal(cede_rooms_ask(r, 30, NEVER, 0, &held[i]), 0);
+        OK(cede_rooms_ask(r, 30, NEVER, 0, &held[i]));
     assert_int_equal(cede_rooms_ask(r, 80, NEVER, 0, &large), -EINPROGRESS);
     for (bool got = false; !got; rounds++) {
         assert_true(rounds < 4);
         if (rounds < 3)
-            assert_int_equal(cede_rooms_release(r, held[rounds]), 0);
+            OK(cede_rooms_release(r, held[rounds]));
         assert_int_equal(cede_rooms_ask(r, 10, NEVER, rounds, &id), -EINPROGRESS);
         while (cede_rooms_step(r, rounds, &e))
             got |= e.id == large && e.granted;
@@ -200,7 +181,7 @@ TEST(needs_are_learnt)
     assert_true(key != cede_needs_key("gemm", other, 3));
     assert_true(key != cede_needs_key("conv", shape, 3));
     assert_true(cede_needs_key(NULL, NULL, 0) != 0);
-    assert_int_equal(cede_needs_get(&n, key), 0);
+    OK(cede_needs_get(&n, key));
     cede_needs_learn(&n, key, 800);
     cede_needs_learn(&n, key, 900);
     assert_int_equal(cede_needs_get(&n, key), 900);
@@ -235,14 +216,14 @@ TEST(sums_are_right)
             v[i].waits = c == -EINPROGRESS;
         } else if (!v[i].waits && !v[i].live && rnd(2)) {
             bytes = 1 + rnd(v[i].bytes);
-            assert_int_equal(cede_rooms_draw(r, v[i].id, bytes), 0);
+            OK(cede_rooms_draw(r, v[i].id, bytes));
             cede_rooms_took(r, bytes);
             v[i].live = bytes;
         } else {
             if (v[i].live)
                 cede_rooms_freed(r, v[i].id, v[i].live);
             v[i].live = 0;
-            assert_int_equal(cede_rooms_release(r, v[i].id), 0);
+            OK(cede_rooms_release(r, v[i].id));
             v[i].id = 0;
         }
         for (unsigned k = 0; k < N; k++)

@@ -1,7 +1,7 @@
 /* How large slices get: kernels of any speed, slices that took much longer than others, clocks that
  * jump, and numbers at the ends of the range. */
 #include "../../random.h"
-#include "../../test.h"
+#include "../fixture.h"
 #include "base/util.h"
 #include "libcede/pure/slice_size.h"
 
@@ -17,14 +17,20 @@ static double run(struct slice_size *s, double launch_ns, double each_ns)
     return ns;
 }
 
+static struct slice_size begun(uint64_t multiple)
+{
+    struct slice_size s;
+    cede_slice_size_begin(&s, (uint64_t)TARGET_NS, multiple, 0);
+    return s;
+}
+
 /* From nothing known, whatever the kernel: never more than twice the target on the way, and then
  * as long as it. */
 TEST(finds_the_target)
 {
     static const double each[] = {0.0003, 0.01, 1, 37, 1000, 90000, 500000};
     for (size_t i = 0; i < ARRAY_SIZE(each); i++) {
-        struct slice_size s;
-        cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 1, 0);
+        struct slice_size s = begun(1);
         for (int k = 0; k < 60; k++)
             assert_true(run(&s, 4000, each[i]) < 2.1 * TARGET_NS);
         for (int k = 0; k < 10; k++) {
@@ -37,16 +43,12 @@ TEST(finds_the_target)
 /* An element that takes longer than the target: one at a time. */
 TEST(one_at_least)
 {
-    struct slice_size s;
-    cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 1, 0);
-    for (int k = 0; k < 20; k++) {
-        assert_int_equal(cede_slice_size_next(&s, MANY), 1);
-        run(&s, 0, 3 * TARGET_NS);
-    }
-    cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 256, 0);
-    for (int k = 0; k < 20; k++) {
-        assert_int_equal(cede_slice_size_next(&s, MANY), 256);
-        run(&s, 0, TARGET_NS);
+    for (uint64_t least = 1; least <= 256; least += 255) {
+        struct slice_size s = begun(least);
+        for (int k = 0; k < 20; k++) {
+            assert_int_equal(cede_slice_size_next(&s, MANY), least);
+            run(&s, 0, least == 1 ? 3 * TARGET_NS : TARGET_NS);
+        }
     }
 }
 
@@ -56,8 +58,7 @@ TEST(outliers)
 {
     static const uint64_t wrong[] = {0, 1, 2500000, 1ULL << 40, UINT64_MAX};
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
-        struct slice_size s;
-        cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 1, 0);
+        struct slice_size s = begun(1);
         for (int k = 0; k < 40; k++)
             run(&s, 0, 100);
         for (int k = 0; k < 50; k++) {
@@ -75,8 +76,7 @@ TEST(outliers)
 TEST(follows)
 {
     for (int faster = 0; faster < 2; faster++) {
-        struct slice_size s;
-        cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 1, 0);
+        struct slice_size s = begun(1);
         for (int k = 0; k < 40; k++)
             run(&s, 0, 100);
         double each = faster ? 10 : 1000;
@@ -90,9 +90,8 @@ TEST(follows)
 /* Slices of which each second one is ten times as slow by nature: the target holds on average. */
 TEST(unequal)
 {
-    struct slice_size s;
+    struct slice_size s = begun(1);
     double sum = 0;
-    cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 1, 0);
     for (int k = 0; k < 240; k++) {
         double ns = run(&s, 0, k % 2 ? 100 : 1000);
         sum += k < 40 ? 0 : ns;
@@ -103,8 +102,7 @@ TEST(unequal)
 /* Several that were measured together are as large as the mean of them. */
 TEST(together)
 {
-    struct slice_size s;
-    cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 1, 0);
+    struct slice_size s = begun(1);
     cede_slice_size_add(&s, 40, 4, 0);
     assert_int_equal(cede_slice_size_next(&s, MANY), 20);
     for (int k = 0; k < 20; k++)

@@ -1,7 +1,7 @@
 /* The order of overlapped steps: a table of what requests see, and at random against a model that
  * keeps everything in plain lists and never uses a place twice. */
 #include "../../random.h"
-#include "../../test.h"
+#include "../fixture.h"
 #include "base/util.h"
 #include "cede/future.h"
 #include "libcede/pure/step_order.h"
@@ -10,7 +10,7 @@
 static struct step_order *order_of(unsigned depth, unsigned batch, unsigned requests)
 {
     struct step_order *o = NULL;
-    assert_int_equal(cede_order_new(depth, batch, requests, &o), 0);
+    OK(cede_order_new(depth, batch, requests, &o));
     return o;
 }
 
@@ -31,44 +31,34 @@ static const char *behave(struct step_order *o, const char *t, const uint64_t id
     int64_t symbol = 0;
     int reason;
     uint32_t slot;
-    const struct order_step *s;
-    switch (*t) {
-    case 'b':
+    const struct order_step *s = cede_order_oldest(o);
+    if (*t == 'b')
         cede_order_begin(o);
-        break;
-    case 'A':
-    case 'B':
+    if (*t == 'A' || *t == 'B') {
         assert_int_equal(cede_order_add(o, id[*t - 'A'], &symbol) != 0, t[1] == 'E');
         assert_int_equal(-symbol, t[1] == 'E' ? 0 : strtol(t + 1, NULL, 10));
-        break;
-    case 'l':
+    }
+    if (*t == 'l')
         cede_order_launched(o, *block -= 10);
-        break;
-    case 'x':
+    if (*t == 'x')
         cede_order_abandon(o);
-        break;
-    case 'f':
-    case 'e':
-        s = cede_order_oldest(o);
+    if (*t == 'L' || *t == 'M') {
+        OK(cede_order_leave(o, id[*t - 'L'], 0));
+        assert_int_equal(cede_order_leave(o, id[*t - 'L'], 0), -ENOENT);
+    }
+    if (*t == 'r') {
+        cede_order_take_free(o, &symbol);
+        assert_int_equal(-symbol, strtol(t + 1, NULL, 10));
+    }
+    if (*t == 'g') {
+        cede_order_take_left(o, &user, &reason, &slot);
+        assert_int_equal(user ? *(char *)user : '-', *++t);
+    } else if (*t == 'f' || *t == 'e') {
         assert_non_null(s);
         cede_order_finish(o, *t == 'e' ? -EIO : 0);
         for (unsigned k = 0; k < s->n; k++)
             assert_int_equal(s->surplus[k], *++t - '0');
         cede_order_finished(o);
-        break;
-    case 'L':
-    case 'M':
-        assert_int_equal(cede_order_leave(o, id[*t - 'L'], 0), 0);
-        assert_int_equal(cede_order_leave(o, id[*t - 'L'], 0), -ENOENT);
-        break;
-    case 'g':
-        cede_order_take_left(o, &user, &reason, &slot);
-        assert_int_equal(user ? *(char *)user : '-', *++t);
-        break;
-    case 'r':
-        cede_order_take_free(o, &symbol);
-        assert_int_equal(-symbol, strtol(t + 1, NULL, 10));
-        break;
     }
     return t;
 }
@@ -110,7 +100,7 @@ TEST(behaviours)
         int64_t block = 0;
         print_message("%s\n", rows[i].text);
         for (int k = 0; k < 2; k++)
-            assert_int_equal(cede_order_join(o, &names[k], NULL, TIME_NEVER, &id[k]), 0);
+            OK(cede_order_join(o, &names[k], NULL, TIME_NEVER, &id[k]));
         for (const char *t = rows[i].text; *t; t++) {
             t = behave(o, t, id, &block);
             while (t[1] && t[1] != ' ')
@@ -146,7 +136,7 @@ TEST(scopes_and_deadlines)
     cede_order_finish(o, 0);
     assert_memory_equal(cede_order_begin(o)->surplus, "\0\0\0", 3);
     cede_order_finished(o);
-    assert_int_equal(cede_order_add(o, id[0], &symbol), 0);
+    OK(cede_order_add(o, id[0], &symbol));
     cede_order_abandon(o);
     cede_order_expire(o, 100, stopped);
     assert_true(cede_order_take_left(o, &user, &reason, &slot));
@@ -158,7 +148,7 @@ TEST(scopes_and_deadlines)
     assert_false(cede_order_take_left(o, &user, &reason, &slot));
     /* the place is another's, the id is not */
     for (int i = 0; i < 3; i++)
-        assert_int_equal(cede_order_join(o, &b, NULL, TIME_NEVER, &other), 0);
+        OK(cede_order_join(o, &b, NULL, TIME_NEVER, &other));
     assert_int_equal(cede_order_join(o, &b, NULL, TIME_NEVER, &other), -ENOSPC);
     assert_int_equal(cede_order_leave(o, id[0], 0), -ENOENT);
     cede_order_leave_all(o, -EINTR);
