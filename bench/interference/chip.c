@@ -1,7 +1,7 @@
 /* A small GPU as a timing model, for the suite where there is none: blocks, warps and what they
  * wait for, cycle by cycle. Built like an H100, with four SMs and caches and memory in proportion,
- * so that the suite ends in seconds. It knows nothing of plan/interference.h: what the kernels use
- * is counted, as a profiler would.
+ * so that the suite ends in seconds. It knows nothing of model.py: what the kernels use is counted,
+ * as a profiler would.
  *
  * Latencies and rates are those that are commonly measured on an H100; the order in which a
  * scheduler takes warps (the last again, else the oldest) is the one that explains the reference's
@@ -63,6 +63,7 @@ static const struct code {
     {"double3", {{UNIT_OTHER, 3, 1}, {UNIT_FP64, 96, 3}}, 0},
     {"double4", {{UNIT_OTHER, 3, 1}, {UNIT_FP64, 128, 4}}, 0},
     {"product", {{UNIT_OTHER, 44, 2}, {UNIT_STALL, 100, 0}, {UNIT_FP32, 512, 8}}, 6 << 10},
+    {"prefetch", {{UNIT_OTHER, 60, 4}, {UNIT_FP32, 512, 8}}, 12 << 10},
 };
 
 struct kernel {
@@ -420,13 +421,12 @@ static struct kernel_profile counted(const struct stage *s, const struct kernel 
                                .threads = k->c.threads,
                                .shared_bytes = k->code->shared_bytes,
                                .sms = apart ? s->part_sms : 0,
-                               .us = cycles / MHZ,
-                               .share = 1};
-    p.use[RESOURCE_ISSUE] = (double)k->issued / slots;
-    p.use[RESOURCE_FP32] = (double)k->fp32 / slots;
-    p.use[RESOURCE_FP64] = (double)k->fp64 * FP64_INTERVAL / slots;
-    p.use[RESOURCE_L2] = (double)k->l2_seen / lines;
-    p.use[RESOURCE_DRAM] = (double)k->dram / lines;
+                               .us = cycles / MHZ};
+    p.use[USE_ISSUE] = (double)k->issued / slots;
+    p.use[USE_FP32] = (double)k->fp32 / slots;
+    p.use[USE_FP64] = (double)k->fp64 * FP64_INTERVAL / slots;
+    p.use[USE_L2] = (double)k->l2_seen / lines;
+    p.use[USE_DRAM] = (double)k->dram / lines;
     if (k->l1_seen) {
         p.l1_hit = (double)k->l1_hits / (double)k->l1_seen;
         p.l2_hit = (double)k->l2_hits / (double)max_u64(k->l2_seen, 1);
@@ -468,6 +468,5 @@ void stage_chip(struct stage *s)
     *s = (struct stage){.shape = shape, .part_sms = SMS / 2, .meet = meet};
     snprintf(s->name, sizeof(s->name), "timing model");
     s->dram_gbps = CHANNELS / (double)CHANNEL_COST * LINE * MHZ / 1e3;
-    s->l2_gbps = SMS / (double)PORT_COST * LINE * MHZ / 1e3;
-    s->shape.l2_by_dram = 100; /* each SM has a port of its own, and nothing behind it is full */
+    s->l2_gbps = 100 * s->dram_gbps; /* each SM has a port, and nothing behind it is ever full */
 }

@@ -1,8 +1,8 @@
 /* The suite on an NVIDIA GPU.
  *
- * Each kernel is made to take some milliseconds alone; then both are launched together, and the one
- * beside a much longer run of the other. Every block reports when it ran, on which SM and for how
- * many cycles, so that nothing is timed from the CPU. */
+ * Both kernels of a pair are made to take the same few milliseconds alone; then both are launched
+ * together, and the one beside a much longer run of the other. Every block reports when it ran, on
+ * which SM and for how many cycles, so that nothing is timed from the CPU. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
@@ -16,10 +16,12 @@
 #include "bench/kernels.h"
 #include "suite.h"
 
-#define ALONE_MS       4.0
+#define ALONE_MS       4.0  /* at least: of each kernel of a pair */
+#define LAP_MS         20.0 /* of a lap: long beside the gap before the next, some 0.1 ms */
 #define REPEATS        5
 #define WAIT_S         20
 #define BLOCKS_MAX     1024U
+#define LAPS_FIRST     5  /* whose median a kernel's profile has */
 #define CARVEOUT       14 /* percent of the SM's shared memory: the same for all kernels */
 #define CARVEOUT_BYTES (32U << 10)
 #define SM_GROUP       8U /* SMs that a part of the GPU has a multiple of */
@@ -99,16 +101,17 @@ static void die(const char *what, result_t r)
 
 static const struct kind {
     const char *name;
-    double per_step;    /* warp instructions of a thread's step; copy: of one word */
-    double bytes;       /* to and from memory, of a word */
-    enum resource pipe; /* that most of them use */
+    double per_step; /* warp instructions of a thread's step; copy: of one word; 0: a product */
+    double bytes;    /* to and from memory, of a word */
+    enum use pipe;   /* that most of them use; USE_ISSUE: none */
+    double issued;   /* of a product: instructions for each multiplication, by its code */
 } kinds[] = {
-    {"sleep", 3, 0, RESOURCE_NONE},        {"copy", 5.5, 8, RESOURCE_NONE},
-    {"mul1", 32 + 4, 0, RESOURCE_FP32},    {"mul2", 64 + 4, 0, RESOURCE_FP32},
-    {"mul3", 96 + 4, 0, RESOURCE_FP32},    {"mul4", 128 + 4, 0, RESOURCE_FP32},
-    {"double1", 32 + 4, 0, RESOURCE_FP64}, {"double2", 64 + 4, 0, RESOURCE_FP64},
-    {"double3", 96 + 4, 0, RESOURCE_FP64}, {"double4", 128 + 4, 0, RESOURCE_FP64},
-    {"product", 0, 0, RESOURCE_FP32},
+    {"sleep", 3, 0, USE_ISSUE, 0},       {"copy", 5.5, 8, USE_ISSUE, 0},
+    {"mul1", 32 + 4, 0, USE_FP32, 0},    {"mul2", 64 + 4, 0, USE_FP32, 0},
+    {"mul3", 96 + 4, 0, USE_FP32, 0},    {"mul4", 128 + 4, 0, USE_FP32, 0},
+    {"double1", 32 + 4, 0, USE_FP64, 0}, {"double2", 64 + 4, 0, USE_FP64, 0},
+    {"double3", 96 + 4, 0, USE_FP64, 0}, {"double4", 128 + 4, 0, USE_FP64, 0},
+    {"product", 0, 0, USE_FP32, 1.25},   {"prefetch", 0, 0, USE_FP32, 1.12},
 };
 
 struct run {
@@ -117,6 +120,7 @@ struct run {
     void *function, *stream;
     pointer_t report, in, out;
     uint64_t words, steps;
+    double alone_ms; /* of all steps */
     int registers, shared;
 };
 
@@ -193,7 +197,7 @@ static void wait_for(struct run *r)
 static struct timing timing_of(struct run *r, int which, uint64_t *zero_ns)
 {
     struct block_report *v = reports[which];
-    bool seen[1024] = {false};
+    bool seen[SM_NUMBERS] = {false};
     uint64_t first = UINT64_MAX, last = 0;
     struct timing t = {.sms = 0};
     DO(copy_out, v, r->report, r->c.blocks * sizeof(*v));
@@ -201,8 +205,8 @@ static struct timing timing_of(struct run *r, int which, uint64_t *zero_ns)
         first = min_u64(first, v[i].start_ns);
         last = max_u64(last, v[i].end_ns);
         t.cycles += (double)v[i].cycles / r->c.blocks;
-        t.sms += v[i].sm < 1024 && !seen[v[i].sm];
-        seen[v[i].sm % 1024] = true;
+        t.sms += !seen[v[i].sm % SM_NUMBERS];
+        seen[v[i].sm % SM_NUMBERS] = true;
     }
     *zero_ns = *zero_ns ? *zero_ns : first;
     t.start_ms = ((double)first - (double)*zero_ns) / 1e6;
@@ -220,19 +224,36 @@ static struct timing run_alone(struct run *r, int which, uint64_t steps)
     return timing_of(r, which, &zero);
 }
 
-/* Sets the number of steps; ms, and cycles of a block. */
-static double measure_alone(struct run *r, int which, struct timing *last)
+static double step_ms(struct run *r, int which)
 {
-    double v[REPEATS], ms = 0;
+    double ms = 0;
+    uint64_t steps = 1;
     run_alone(r, which, 1); /* loads it */
-    for (r->steps = 1; (ms = run_alone(r, which, r->steps).end_ms) < ALONE_MS / 4; r->steps *= 4)
-        ;
-    r->steps = max_u64(1, (uint64_t)((double)r->steps * ALONE_MS / ms));
+    while ((ms = run_alone(r, which, steps).end_ms) < ALONE_MS / 4)
+        steps *= 4;
+    return ms / (double)steps;
+}
+
+/* Sets the number of steps, and how long they take. */
+static void measure_alone(struct run *r, int which, double one_step_ms, double ms,
+                          struct timing *last)
+{
+    double v[REPEATS];
+    r->steps = max_u64(1, (uint64_t)(ms / one_step_ms + 0.5));
     for (int i = 0; i < REPEATS; i++) {
         *last = run_alone(r, which, r->steps);
         v[i] = last->end_ms;
     }
-    return cost_median(v, REPEATS);
+    r->alone_ms = cost_median(v, REPEATS);
+}
+
+/* The shortest time of whole steps that is ALONE_MS at least. A step of a copy is a pass through
+ * all of its arrays, 2.4 ms on an H200: two kernels take the same time only if both take such a
+ * multiple.
+ */
+static double common_ms(double one_step_ms)
+{
+    return ceil(ALONE_MS / one_step_ms) * one_step_ms;
 }
 
 /* Both once, started together: until both have ended. */
@@ -258,13 +279,13 @@ static double measure_beside(struct run r[2], int which, double *hidden)
     for (int i = 0; i < REPEATS; i++) {
         uint64_t zero = 0;
         start(&r[!which], r[!which].steps * SUITE_LONGER);
-        nanosleep(&(struct timespec){.tv_nsec = (long)(ALONE_MS * 5e5)}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = (long)(r[!which].alone_ms * 5e5)}, NULL);
         start(&r[which], r[which].steps);
         wait_for(&r[which]);
         wait_for(&r[!which]);
         struct timing own = timing_of(&r[which], which, &zero);
         struct timing other = timing_of(&r[!which], !which, &zero);
-        v[i] = own.end_ms - fmin(own.start_ms, other.start_ms + ALONE_MS / 2);
+        v[i] = own.end_ms - fmin(own.start_ms, other.start_ms + r[!which].alone_ms / 2);
         least = fmin(least, (fmin(own.end_ms, other.end_ms) - own.start_ms) /
                                 fmax(own.end_ms - own.start_ms, 1e-6));
     }
@@ -290,16 +311,18 @@ static double part_below(double x, double full, double empty)
  * H200 by who may begin beside whom. */
 static uint32_t driver_division(const struct run *r)
 {
-    return r->shared            ? 32U << 10 /* product: 7 KB each of 4 blocks */
+    return r->shared > 7 << 10  ? 64U << 10 /* prefetch: 13 KB each of 4 blocks, by the same rule */
+           : r->shared          ? 32U << 10 /* product: 7 KB each of 4 blocks */
            : r->c.threads > 512 ? 4U << 10
            : r->c.threads > 256 ? 16U << 10
                                 : 32U << 10;
 }
 
-static struct kernel_profile profile_of(const struct stage *g, const struct run *r, double ms,
+static struct kernel_profile profile_of(const struct stage *g, const struct run *r,
                                         const struct timing *t)
 {
-    double warps = (double)r->c.threads / 32, per_sm = fmax(1, (double)r->c.blocks / g->shape.sms);
+    double ms = r->alone_ms, warps = (double)r->c.threads / 32,
+           per_sm = fmax(1, (double)r->c.blocks / g->shape.sms);
     double steps = (double)r->steps * (r->c.bytes ? (double)r->words / r->c.threads : 1);
     double issue = r->kind->per_step * steps * warps * per_sm / t->cycles / 4;
     double bytes = r->kind->bytes * (double)r->words * r->c.blocks * (double)r->steps;
@@ -309,16 +332,15 @@ static struct kernel_profile profile_of(const struct stage *g, const struct run 
                                .registers = (uint32_t)r->registers,
                                .shared_bytes = (uint32_t)r->shared,
                                .division = r->c.driver_divides ? driver_division(r) : 0,
-                               .us = ms * 1e3,
-                               .share = 1};
-    if (strcmp(r->kind->name, "product") == 0) {
-        k.use[RESOURCE_FP32] =
+                               .us = ms * 1e3};
+    if (r->kind->per_step <= 0) { /* product, prefetch */
+        k.use[USE_FP32] =
             1024.0 * 1024 * 1024 / 32 * (double)r->steps / g->shape.sms / t->cycles / 4;
-        issue = k.use[RESOURCE_FP32] * 1.25; /* one of four is for shared memory */
+        issue = k.use[USE_FP32] * r->kind->issued;
     }
-    k.use[RESOURCE_ISSUE] = fmin(issue, 1);
-    if (r->kind->pipe == RESOURCE_FP64) /* half as wide as the others; four more are the loop's */
-        k.use[RESOURCE_FP64] = fmin(1, 2 * issue * (1 - 4 / r->kind->per_step));
+    k.use[USE_ISSUE] = fmin(issue, 1);
+    if (r->kind->pipe == USE_FP64) /* half as wide as the others; four more are the loop's */
+        k.use[USE_FP64] = fmin(1, 2 * issue * (1 - 4 / r->kind->per_step));
     if (r->c.bytes) {
         double in_l1 = set * ceil((double)r->c.blocks / g->shape.sms) / g->shape.sm_l1_bytes;
         double in_l2 = set * r->c.blocks / (double)g->shape.l2_bytes;
@@ -326,8 +348,8 @@ static struct kernel_profile profile_of(const struct stage *g, const struct run 
         k.l2_bytes = (uint64_t)(set * r->c.blocks);
         k.l1_hit = part_below(in_l1, L1_FULL, L1_EMPTY);
         k.l2_hit = part_below(in_l2, L2_FULL, L2_EMPTY);
-        k.use[RESOURCE_DRAM] = fmin(1, gbps / g->dram_gbps * (1 - k.l2_hit));
-        k.use[RESOURCE_L2] = gbps / g->dram_gbps;
+        k.use[USE_DRAM] = fmin(1, gbps / g->dram_gbps * (1 - k.l2_hit));
+        k.use[USE_L2] = gbps / g->dram_gbps;
     }
     return k;
 }
@@ -335,19 +357,64 @@ static struct kernel_profile profile_of(const struct stage *g, const struct run 
 static void meet(const struct stage *s, const struct contender pair[2], bool apart, struct met *out)
 {
     struct run r[2];
-    double alone[2];
+    double steps_ms[2];
+    for (int i = 0; i < 2; i++) {
+        r[i] = prepare(&pair[i], i, apart);
+        steps_ms[i] = step_ms(&r[i], i);
+    }
     for (int i = 0; i < 2; i++) {
         struct timing t;
-        r[i] = prepare(&pair[i], i, apart);
-        alone[i] = measure_alone(&r[i], i, &t);
-        out->k[i] = profile_of(s, &r[i], alone[i], &t);
+        measure_alone(&r[i], i, steps_ms[i], common_ms(fmax(steps_ms[0], steps_ms[1])), &t);
+        out->k[i] = profile_of(s, &r[i], &t);
         out->k[i].sms = apart ? s->part_sms : 0;
     }
-    out->speedup = (alone[0] + alone[1]) / measure_both(r);
+    out->speedup = (r[0].alone_ms + r[1].alone_ms) / measure_both(r);
     for (int i = 0; i < 2; i++)
-        out->slowdown[i] = measure_beside(r, i, &out->covered[i]) / alone[i];
+        out->slowdown[i] = measure_beside(r, i, &out->covered[i]) / r[i].alone_ms;
     give_back(&r[0]);
     give_back(&r[1]);
+}
+
+/* How the blocks of the last launch were spread. */
+static void spread_of(const struct run *r, int which, struct laps *out)
+{
+    uint64_t first[SM_NUMBERS] = {0}, last[SM_NUMBERS] = {0};
+    for (unsigned i = 0; i < r->c.blocks; i++) {
+        const struct block_report *b = &reports[which][i];
+        unsigned sm = b->sm % SM_NUMBERS;
+        first[sm] = out->sm_blocks[sm]++ ? min_u64(first[sm], b->start_ns) : b->start_ns;
+        last[sm] = max_u64(last[sm], b->end_ns);
+        out->sm_busy_ms[sm] = (double)(last[sm] - first[sm]) / 1e6;
+    }
+}
+
+static void run_laps(const struct stage *s, const struct contender *c, uint64_t *fixed_steps,
+                     double seconds, struct laps *out)
+{
+    struct run r = prepare(c, 0, false);
+    const uint64_t until = monotonic_ns() + (uint64_t)(seconds * 1e9);
+    double first_ms[LAPS_FIRST] = {0};
+    struct timing t;
+    r.steps = *fixed_steps;
+    if (!r.steps) {
+        double one = step_ms(&r, 0);
+        r.steps = max_u64(1, (uint64_t)(LAP_MS / one + 0.5));
+    }
+    while (out->n < LAPS_MAX && (out->n < LAPS_FIRST || monotonic_ns() < until)) {
+        uint64_t zero = 0;
+        start(&r, r.steps);
+        wait_for(&r);
+        t = timing_of(&r, 0, &zero);
+        if (out->n < LAPS_FIRST)
+            first_ms[out->n] = t.end_ms;
+        out->start_ns[out->n] = zero;
+        out->end_ns[out->n++] = zero + (uint64_t)(t.end_ms * 1e6);
+    }
+    spread_of(&r, 0, out);
+    r.alone_ms = cost_median(first_ms, LAPS_FIRST);
+    out->k = profile_of(s, &r, &t);
+    *fixed_steps = r.steps;
+    give_back(&r);
 }
 
 /* ---- set-up ---- */
@@ -364,22 +431,25 @@ static uint32_t half_of(const struct stage *s)
     return s->shape.sms / 2 / SM_GROUP * SM_GROUP;
 }
 
-/* Two halves of the SMs, if the driver has such contexts. */
+/* Two halves of the SMs, if the driver has such contexts: not for each client of an MPS server. */
 static void make_parts(const struct stage *s)
 {
     _Alignas(8) char whole[RESOURCE_BYTES], rest[RESOURCE_BYTES], half[2 * RESOURCE_BYTES];
     unsigned n = 2;
     for (int i = 0; i < 2; i++)
         DO(stream, &streams[i], NON_BLOCKING);
-    if (!cu.green || cu.resource(device, whole, RESOURCE_IS_SM))
+    if (!cu.green || !half_of(s) || cu.resource(device, whole, RESOURCE_IS_SM))
         return;
     if (cu.split(half, &n, whole, rest, 0, half_of(s)) || n < 2)
         return;
     for (int i = 0; i < 2; i++) {
         void *description, *context;
-        DO(describe, &description, half + i * RESOURCE_BYTES, 1);
-        DO(green, &context, description, device, 1);
-        DO(green_stream, &parts[i], context, NON_BLOCKING, 0);
+        if (cu.describe(&description, half + i * RESOURCE_BYTES, 1) ||
+            cu.green(&context, description, device, 1) ||
+            cu.green_stream(&parts[i], context, NON_BLOCKING, 0)) {
+            parts[0] = NULL;
+            return;
+        }
     }
 }
 
@@ -423,17 +493,17 @@ static double most_gbps(const struct stage *s, uint64_t bytes)
         .kernel = "copy", .blocks = 2 * s->shape.sms, .threads = 1024, .bytes = bytes};
     struct run r = prepare(&c, 0, false);
     struct timing t;
-    double ms = measure_alone(&r, 0, &t);
+    double one = step_ms(&r, 0);
+    measure_alone(&r, 0, one, common_ms(one), &t);
     give_back(&r);
-    return 8.0 * (double)r.words * c.blocks * (double)r.steps / ms / 1e6;
+    return 8.0 * (double)r.words * c.blocks * (double)r.steps / r.alone_ms / 1e6;
 }
 
 void stage_gpu(struct stage *s)
 {
-    *s = (struct stage){.meet = meet};
+    *s = (struct stage){.meet = meet, .run_laps = run_laps};
     set_up(s);
     s->dram_gbps = most_gbps(s, 8000ULL * 1000 * 1000);
     s->l2_gbps = most_gbps(s, s->shape.l2_bytes / 4);
-    s->shape.l2_by_dram = s->l2_gbps / s->dram_gbps;
     s->part_sms = parts[0] ? half_of(s) : 0;
 }

@@ -1,19 +1,18 @@
-/* Runs pairs of kernels at the same time, or takes what was measured of them, and predicts by
- * plan/interference.h: the part of the interference suite (suite.py) that is not Python.
+/* Runs kernels, in pairs or one again and again: the part of the interference suite (suite.py) that
+ * is not Python.
  *
- * usage: bench_interference gpu | soft | again
+ * usage: bench_interference gpu | soft
  *
- * gpu: the first NVIDIA GPU (gpu.c). soft: a timing model (chip.c). again: nothing runs, and the
- * first line of standard input is the stage. Else the first line of the output is. Then each line
- * of standard input is a pair of launches, or of kernels as they were measured, and each line of
- * output what came of it:
+ * gpu: the first NVIDIA GPU (gpu.c). soft: a timing model (chip.c). The first line of the output is
+ * the stage. Then each line of standard input is a request, and each line of output its answer:
  *
  *   {"gpu", "sms", "part_sms", "sm": {...}, "l2_bytes", "dram_gbps", "l2_gbps"}
  *   {"launches": [{"kernel", "blocks", "threads", "bytes", "driver_divides"}, ...], "apart"}
- *   {"kernels": [{"blocks", "threads", ...}, ...], "slowdown", "covered", "speedup",
- *    "predicted_slowdown", "predicted_speedup", "limits"} */
+ *   {"kernels": [{"blocks", "threads", ...}, ...], "slowdown", "covered", "speedup"}
+ *   {"laps": {"kernel", "blocks", ...}, "steps", "seconds"}
+ *   {"kernel": {...}, "steps", "start_ns": [...], "end_ns": [...], "sms": [[sm, blocks, ms], ...]}
+ */
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,14 +25,9 @@
 #define KERNEL(X)                                                                                  \
     X(blocks) X(threads) X(registers) X(shared_bytes) X(division) X(sms) X(l1_bytes) X(l2_bytes)
 
-static double number(const json_t *o, const char *key)
+static uint64_t whole(const json_t *o, const char *key)
 {
-    return json_number_value(json_object_get(o, key));
-}
-
-static uint32_t whole(const json_t *o, const char *key)
-{
-    return (uint32_t)number(o, key);
+    return (uint64_t)json_number_value(json_object_get(o, key));
 }
 
 static void answer(json_t *o)
@@ -56,24 +50,17 @@ static json_t *stage_json(const struct stage *s)
                      s->l2_gbps);
 }
 
-static struct gpu_shape shape_from(const json_t *o)
-{
-    const json_t *sm = json_object_get(o, "sm");
-    struct gpu_shape g = {.sms = whole(o, "sms"),
-                          .l2_bytes = (uint64_t)number(o, "l2_bytes"),
-                          .l2_by_dram = number(o, "l2_gbps") / number(o, "dram_gbps")};
-#define X(field) g.sm_##field = whole(sm, #field);
-    SM(X)
-#undef X
-    return g;
-}
-
 static json_t *kernel_json(const struct kernel_profile *k)
 {
+    static const char *const names[] = {
+#define X(name, text) text,
+        USES(X)
+#undef X
+    };
     json_t *use = json_object();
-    for (int r = 1; r < RESOURCE_COUNT; r++) {
-        if (k->use[r] > 0)
-            json_object_set_new(use, resource_name((enum resource)r), json_real(k->use[r]));
+    for (int u = 0; u < USE_COUNT; u++) {
+        if (k->use[u] > 0)
+            json_object_set_new(use, names[u], json_real(k->use[u]));
     }
     json_t *o = json_pack("{s:f,s:f,s:f,s:o}", "us", k->us, "l1_hit", k->l1_hit, "l2_hit",
                           k->l2_hit, "use", use);
@@ -83,104 +70,78 @@ static json_t *kernel_json(const struct kernel_profile *k)
     return o;
 }
 
-static struct kernel_profile kernel_from(const json_t *o)
-{
-    struct kernel_profile k = {
-        .us = number(o, "us"), .l1_hit = number(o, "l1_hit"), .l2_hit = number(o, "l2_hit")};
-#define X(field) k.field = (__typeof__(k.field))number(o, #field);
-    KERNEL(X)
-#undef X
-    for (int r = 1; r < RESOURCE_COUNT; r++)
-        k.use[r] = number(json_object_get(o, "use"), resource_name((enum resource)r));
-    return k;
-}
-
 static struct contender launch_from(const json_t *o)
 {
     return (struct contender){.kernel = json_string_value(json_object_get(o, "kernel")),
-                              .blocks = whole(o, "blocks"),
-                              .threads = whole(o, "threads"),
-                              .bytes = (uint64_t)number(o, "bytes"),
+                              .blocks = (uint32_t)whole(o, "blocks"),
+                              .threads = (uint32_t)whole(o, "threads"),
+                              .bytes = whole(o, "bytes"),
                               .driver_divides = json_is_true(json_object_get(o, "driver_divides"))};
 }
 
-static double fewer(const struct gpu_shape *g, const struct kernel_profile *k)
+static json_t *met_json(const struct stage *s, const json_t *launches, bool apart)
 {
-    return k->sms ? interference_of_fewer_sms(g, k, k->sms) : 1;
+    struct met m = {.speedup = 0};
+    struct contender pair[2];
+    for (size_t i = 0; i < 2; i++)
+        pair[i] = launch_from(json_array_get(launches, i));
+    s->meet(s, pair, apart, &m);
+    return json_pack("{s:[o,o],s:[f,f],s:[f,f],s:f}", "kernels", kernel_json(&m.k[0]),
+                     kernel_json(&m.k[1]), "slowdown", m.slowdown[0], m.slowdown[1], "covered",
+                     m.covered[0], m.covered[1], "speedup", m.speedup);
 }
 
-/* As measured: the slowdown of each beside one run of the other that is longer and began before,
- * relative to alone on the SMs that it may use. What is left when that has ended it does alone. */
-static struct interference predict(const struct gpu_shape *g, const struct kernel_profile k[2])
+static json_t *laps_json(const struct stage *s, const json_t *o)
 {
-    struct interference both, one;
-    interference_estimate(g, k, &both);
-    for (int i = 0; i < 2; i++) {
-        struct kernel_profile pair[2] = {k[0], k[1]};
-        pair[!i].us *= SUITE_LONGER - 0.5;
-        interference_estimate(g, pair, &one);
-        double own = one.slowdown[i] / fewer(g, &k[i]);
-        double other = pair[!i].us / k[i].us * one.slowdown[!i] / fewer(g, &k[!i]);
-        if (one.starves[i])
-            own = 1 + pair[!i].us / k[i].us;
-        else if (own > other && one.limit[i] != RESOURCE_BLOCKS)
-            own = other + 1 - other / own;
-        both.slowdown[i] = own;
-        both.speedup *= i ? fewer(g, &k[i]) : 1;
-        both.limit[i] = one.limit[i];
+    static struct laps l; /* too large for a stack */
+    struct contender c = launch_from(json_object_get(o, "laps"));
+    uint64_t steps = whole(o, "steps");
+    json_t *starts = json_array(), *ends = json_array(), *sms = json_array();
+    memset(&l, 0, sizeof(l));
+    s->run_laps(s, &c, &steps, json_number_value(json_object_get(o, "seconds")), &l);
+    for (uint32_t i = 0; i < l.n; i++) {
+        json_array_append_new(starts, json_integer((json_int_t)l.start_ns[i]));
+        json_array_append_new(ends, json_integer((json_int_t)l.end_ns[i]));
     }
-    return both;
+    for (int i = 0; i < (int)SM_NUMBERS; i++) {
+        if (l.sm_blocks[i])
+            json_array_append_new(sms,
+                                  json_pack("[i,i,f]", i, (int)l.sm_blocks[i], l.sm_busy_ms[i]));
+    }
+    return json_pack("{s:o,s:I,s:o,s:o,s:o}", "kernel", kernel_json(&l.k), "steps",
+                     (json_int_t)steps, "start_ns", starts, "end_ns", ends, "sms", sms);
 }
 
-/* A line of the input; false: it is none. */
+/* A line of the input; false: it is no request that can be met here. */
 static bool answer_line(const struct stage *s, const json_t *o)
 {
-    const json_t *launches = json_object_get(o, "launches"),
-                 *kernels = json_object_get(o, "kernels");
-    struct contender pair[2];
-    struct met m = {.speedup = 0};
-    if (json_array_size(s->meet ? launches : kernels) != 2)
+    const json_t *launches = json_object_get(o, "launches");
+    if (json_array_size(launches) == 2)
+        answer(met_json(s, launches, json_is_true(json_object_get(o, "apart"))));
+    else if (json_is_object(json_object_get(o, "laps")) && s->run_laps)
+        answer(laps_json(s, o));
+    else
         return false;
-    for (size_t i = 0; i < 2; i++) {
-        if (s->meet)
-            pair[i] = launch_from(json_array_get(launches, i));
-        else
-            m.k[i] = kernel_from(json_array_get(kernels, i));
-    }
-    if (s->meet)
-        s->meet(s, pair, json_is_true(json_object_get(o, "apart")), &m);
-    struct interference p = predict(&s->shape, m.k);
-    answer(json_pack("{s:[o,o],s:[f,f],s:[f,f],s:f,s:[f,f],s:f,s:[s,s]}", "kernels",
-                     kernel_json(&m.k[0]), kernel_json(&m.k[1]), "slowdown", m.slowdown[0],
-                     m.slowdown[1], "covered", m.covered[0], m.covered[1], "speedup", m.speedup,
-                     "predicted_slowdown", p.slowdown[0], p.slowdown[1], "predicted_speedup",
-                     p.speedup, "limits", resource_name(p.limit[0]), resource_name(p.limit[1])));
     return true;
 }
 
 int main(int argc, char **argv)
 {
     const char *where = argc == 2 ? argv[1] : "";
-    struct stage s = {.meet = NULL};
-    bool again = strcmp(where, "again") == 0, ok = true;
+    struct stage s;
+    bool ok = true;
     _cleanup_free_ char *line = NULL;
     size_t size = 0;
     if (strcmp(where, "gpu") == 0)
         stage_gpu(&s);
     else if (strcmp(where, "soft") == 0)
         stage_chip(&s);
-    else if (!again)
+    else
         return 2;
-    if (!again)
-        answer(stage_json(&s));
+    answer(stage_json(&s));
     while (ok && getline(&line, &size, stdin) > 0) {
         json_t *o = json_loads(line, 0, NULL);
-        if (again)
-            s.shape = shape_from(o);
-        else
-            ok = answer_line(&s, o);
-        ok &= s.shape.sms > 0;
-        again = false;
+        ok = answer_line(&s, o);
         json_decref(o);
     }
     return ok ? 0 : 2;

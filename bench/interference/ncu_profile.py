@@ -1,6 +1,13 @@
 #!/usr/bin/env python3
 """Shows which kernels a program spends its GPU time in, and what of the GPU each uses, from a table of Nsight Compute. With -o
-it writes a profile for `cede advise` (cede-json(5), A PROFILE)."""
+it writes a profile for model.py, as JSON:
+
+  program  its name
+  busy     above 0 and up to 1: part of its time alone in which one of its kernels runs; absent: not known
+  gpu      integers: sms; of one SM sm_threads, sm_blocks, sm_registers, sm_shared_bytes, sm_l1_bytes; l2_bytes
+  kernels  those with most time first, each with name, calls, us (the mean of a call), share of the program's GPU time, blocks of
+           the grid, threads and shared_bytes of a block, registers of a thread, division (bytes of an SM that are shared memory),
+           l1_hit and l2_hit (from 0 to 1), and use: what it uses, from 0 to 1, by name"""
 import argparse
 import csv
 import json

@@ -1,13 +1,13 @@
-"""Follows the advice of `cede advise`: profiles the programs of speeds.py with Nsight Compute, asks for
+"""Follows the advice of bench/interference/model.py: profiles the programs of speeds.py with Nsight Compute, asks for
 advice on each pair, and measures how fast each of a pair is, by its own count, in turns (default time
 slices), in one MPS server, and there with half of the SMs each. For an NVIDIA GPU that nobody else uses,
-ncu and PyTorch.
+ncu, PyTorch and numpy.
 
-usage: advice.py CEDE FILE [SECONDS]     measures for so many seconds at most (default 240), then profiles; writes FILE,
+usage: advice.py FILE [SECONDS]          measures for so many seconds at most (default 240), then profiles; writes FILE,
                                          the profiler's tables in FILE.ncu, and profiles in `profiles` beside FILE
        advice.py --tables FOLDER KIND... only makes the profiler's tables of these programs
        advice.py --profiles FILE         makes the profiles anew, from the tables
-       advice.py --again CEDE FILE       asks for advice once more, with the profiles; needs no GPU
+       advice.py --again FILE            predicts once more, with the profiles; needs no GPU
        advice.py --step KIND             one step of a program, for the profiler
 """
 import itertools
@@ -21,6 +21,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "interference"))
+import model
 import ncu_profile
 import speeds
 
@@ -76,11 +77,11 @@ def profiles(path):
             print(f"{kind}: no profile: {e}", file=sys.stderr)
 
 
-def advice(cede, path):
+def advice(path):
     """By the pair."""
-    asked = subprocess.run([cede, "advise", "--json", *sorted(profiles_of(path).glob("*.json"))], check=True,
-                           capture_output=True)
-    return {frozenset(p["programs"]): p for p in json.loads(asked.stdout)["pairs"]}
+    read = [json.loads(f.read_text()) for f in sorted(profiles_of(path).glob("*.json"))]
+    told = (model.advise(model.gpu(read[0]["gpu"]), pair) for pair in itertools.combinations(map(model.program, read), 2))
+    return {frozenset(p["programs"]): p for p in told}
 
 
 def worth(pair, mode):
@@ -128,7 +129,7 @@ def utilization(recorder):
     return busy
 
 
-def record(cede, path, seconds):
+def record(path, seconds):
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
         recorders = {}
@@ -148,14 +149,14 @@ def record(cede, path, seconds):
     save(path, {"gpu": gpu, "driver": driver, "date": time.strftime("%Y-%m-%d"), "busy": busy, "pairs": measured})
     tables(f"{path}.ncu", KINDS)
     profiles(path)
-    follow(cede, path)
+    follow(path)
 
 
-def follow(cede, path):
+def follow(path):
     """Sets what is predicted beside what was measured."""
     with open(path, encoding="utf-8") as f:
         result = json.load(f)
-    told = advice(cede, path)
+    told = advice(path)
     for pair in result["pairs"]:
         says = told.get(frozenset(pair["programs"]))
         if says and says["programs"] != pair["programs"]:
@@ -184,12 +185,12 @@ def main():
         step(sys.argv[2])
     elif len(sys.argv) > 3 and sys.argv[1] == "--tables" and not set(sys.argv[3:]) - set(speeds.KINDS):
         tables(sys.argv[2], sys.argv[3:])
-    elif len(sys.argv) == 4 and sys.argv[1] == "--again":
-        follow(*sys.argv[2:])
+    elif len(sys.argv) == 3 and sys.argv[1] == "--again":
+        follow(sys.argv[2])
     elif len(sys.argv) == 3 and sys.argv[1] == "--profiles":
         profiles(sys.argv[2])
-    elif len(sys.argv) in (3, 4) and not sys.argv[1].startswith("-"):
-        record(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) == 4 else 240)
+    elif len(sys.argv) in (2, 3) and not sys.argv[1].startswith("-"):
+        record(sys.argv[1], float(sys.argv[2]) if len(sys.argv) == 3 else 240)
     else:
         sys.exit(__doc__)
 

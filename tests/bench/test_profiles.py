@@ -1,7 +1,8 @@
-"""Profiles of programs, from tables of Nsight Compute in both of its forms; and that `cede advise` reads them.
+"""Profiles of programs, from tables of Nsight Compute in both of its forms; and that model.py reads them.
 
-usage: test_profiles.py CEDE SOURCE"""
+usage: test_profiles.py SOURCE"""
 import csv
+import importlib.util
 import io
 import json
 import pathlib
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-CEDE, SOURCE = sys.argv[1:3]
+SOURCE, = sys.argv[1:]
 TOOL = pathlib.Path(SOURCE, "bench/interference/ncu_profile.py")
 FIXED = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "Device", "CC"]
 TIME, GRID, BLOCK, SMS = "gpu__time_duration.sum", "launch__grid_size", "launch__block_size", "device__attribute_multiprocessor_count"
@@ -82,8 +83,16 @@ class Profiles(unittest.TestCase):
         self.assertIn("train: 2 kernels, on a GPU of 132 SMs", shown)
         self.assertRegex(shown, r"\n 81\.2  15\.0  55\.0   0\.0  25\.0  55\.0 DRAM +2 +1300\.0 +132 +1024 copy\(float \*, int\)\n")
         self.assertIn("a?]0;b: 2 kernels", self.profile(raw(), "--name", "a\033]0;b")[1])
-        advice = subprocess.run([CEDE, "advise", "--json", "p.json", "p.json"], cwd=self.folder, check=True, capture_output=True)
-        self.assertEqual(json.loads(advice.stdout)["pairs"][0]["pool"]["limits"], ["L2 cache"] * 2)
+
+    @unittest.skipUnless(importlib.util.find_spec("numpy"), "python3-numpy is not installed")
+    def test_read(self):
+        sys.path.insert(0, str(TOOL.parent))
+        import model  # pylint: disable=import-outside-toplevel
+        p = self.profile(raw(), "--busy", "60%")[0]
+        program = model.program(p)
+        self.assertEqual((program.name, program.busy), ("train", 0.6))
+        self.assertAlmostEqual(program.kernels.share[0], 0.812373, places=5)
+        self.assertEqual(model.advise(model.gpu(p["gpu"]), [program] * 2)["pool"]["limits"], ["L2 cache"] * 2)
 
     def test_details(self):
         for text in details(), details().replace("\r\n", "\n"):

@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 BUILD, SOURCE, CEDE = sys.argv.pop(3), sys.argv.pop(2), sys.argv.pop(1)
-VERBS = "run set yield acquire ps top trace acct metrics rules policy advise doctor demo bench daemon load softgpu".split()
+VERBS = "run set yield acquire ps top trace acct metrics rules policy doctor demo bench daemon load softgpu".split()
 
 
 def path(*words):

@@ -108,7 +108,8 @@ MULTIPLY(contend_double4, double, 4)
 #define COLS 128
 #define DEEP 8
 
-/* out = in * in; 128 blocks of 128 threads, 8 x 8 numbers a thread. */
+/* out = in * in; 128 blocks of 128 threads, 8 x 8 numbers a thread. There is one warp for each
+ * scheduler, and none to issue from while it waits for memory, which is most of the time. */
 extern "C" __global__ void contend_product(contend_report *all, unsigned long long steps, float *in,
                                            float *out, unsigned long long words)
 {
@@ -144,6 +145,62 @@ extern "C" __global__ void contend_product(contend_report *all, unsigned long lo
         for (int i = 0; i < 8; i++) {
             for (int j = 0; j < 8; j++)
                 out[(row + ty + i) * N + col + tx + j] = sum[i][j];
+        }
+    }
+    ends(all);
+}
+
+static __device__ float4 *four(const float *p)
+{
+    return (float4 *)p;
+}
+
+/* The same product, as libraries compute it: the next part of the matrices is loaded while this one
+ * is multiplied, and shared memory is read four numbers at a time. */
+extern "C" __global__ void contend_prefetch(contend_report *all, unsigned long long steps,
+                                            float *in, float *out, unsigned long long words)
+{
+    __shared__ __align__(16) float a[2][DEEP][ROWS + 4], b[2][DEEP][COLS];
+    const int row = blockIdx.x / (N / COLS) * ROWS, col = blockIdx.x % (N / COLS) * COLS;
+    const int t = threadIdx.x, ty = t / 16 * 4, tx = t % 16 * 4;
+    const float *from_a = in + (row + t / 2) * N + t % 2 * 4,
+                *from_b = in + t / 32 * N + col + t % 32 * 4;
+    begins(all);
+    for (unsigned long long s = 0; s < steps; s++) {
+        float sum[8][8] = {};
+        float4 next = *four(from_a), lower = *four(from_b), upper = *four(from_b + 4 * N);
+        for (int k = 0; k < N; k += DEEP) {
+            const int now = k / DEEP % 2;
+            a[now][t % 2 * 4][t / 2] = next.x;
+            a[now][t % 2 * 4 + 1][t / 2] = next.y;
+            a[now][t % 2 * 4 + 2][t / 2] = next.z;
+            a[now][t % 2 * 4 + 3][t / 2] = next.w;
+            *four(&b[now][t / 32][t % 32 * 4]) = lower;
+            *four(&b[now][t / 32 + 4][t % 32 * 4]) = upper;
+            __syncthreads();
+            const int after = (k + DEEP) % N;
+            next = *four(from_a + after);
+            lower = *four(from_b + after * N);
+            upper = *four(from_b + (after + 4) * N);
+#pragma unroll
+            for (int d = 0; d < DEEP; d++) {
+                float p[8], q[8];
+                *four(p) = *four(&a[now][d][ty]);
+                *four(p + 4) = *four(&a[now][d][ty + ROWS / 2]);
+                *four(q) = *four(&b[now][d][tx]);
+                *four(q + 4) = *four(&b[now][d][tx + COLS / 2]);
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+#pragma unroll
+                    for (int j = 0; j < 8; j++)
+                        sum[i][j] += p[i] * q[j];
+                }
+            }
+        }
+        for (int i = 0; i < 8; i++) {
+            for (int j = 0; j < 8; j++)
+                out[(row + ty + i % 4 + i / 4 * (ROWS / 2)) * N + col + tx + j % 4 +
+                    j / 4 * (COLS / 2)] = sum[i][j];
         }
     }
     ends(all);
