@@ -1,191 +1,361 @@
-/* `cede advise`: which programs fit together on a GPU, by their profiles. */
+/* `cede advise`: which arrangement of programs on a GPU is best, by trying them. */
+#include "cli/advise.h"
+
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
-#include "api/client.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "cli/cells.h"
+#include "cli/choose.h"
 #include "cli/cli.h"
-#include "cli/profile.h"
-#include "plan/advice.h"
+#include "cli/targets.h"
 
-#define PROGRAMS_MAX 40
+#define WINDOW_US     2000000
+#define WINDOW_MAX_US 60000000
+#define VARIES        0.25 /* from here on it is said */
 
 static const char help[] =
-    "usage: cede advise [--json] PROFILE PROFILE...\n"
+    "usage: cede advise [--aim AIM] [--window TIME] [--p99 TIME] [--json] [JOB...]\n"
+    "       cede advise [...] -- COMMAND [ARG...] -- COMMAND [ARG...]\n"
     "\n"
-    "Predicts how fast each two of these programs are together on one GPU, relative to alone, "
-    "what\n"
-    "they contend for most, and whether they should share it in space (a pool) or in time "
-    "(turns).\n"
-    "ncu_profile.py (share/cede/programs, package cede-bench) makes profiles. One that is given "
-    "twice\n"
-    "is two of the same. Where jobs of these names run together now, what ceded measures stands "
-    "below.\n"
+    "Tries how jobs on one GPU go best: for some seconds each one alone and all as they run now,\n"
+    "and if they are in a pool (cede run --pool) together and in turns. Says how fast each goes,\n"
+    "relative to alone, and what to type for the best. Then all is as before, also after ^C.\n"
+    "JOB: pid, job's number '#12' or %12, name or USER/name; without any, all jobs of the GPU.\n"
+    "Programs after -- are started and ended several times: in turns, in a pool, and in a pool\n"
+    "with a part of the multiprocessors each. ceded remembers the result for a week.\n"
     "\n"
-    "      --json  {\"pairs\": [...]}, see cede-json(5)\n"
-    "  -h, --help  this text\n"
+    "      --aim AIM      sum (of speeds, the default), fair (the slowest one's speed), or\n"
+    "                     protect:JOB: first that one's speed (its --min-speed or 90%), then the "
+    "sum\n"
+    "      --window TIME  length of a window (default 2s); most take two\n"
+    "      --p99 TIME     what requests may take that jobs report by libcede\n"
+    "      --json         for programs, see cede-json(5)\n"
+    "  -h, --help         this text\n"
     "\n"
-    "  cede advise train.json serve.json\n";
+    "  cede advise train1 train2\n"
+    "  cede advise -- python3 train1.py -- python3 train2.py\n";
 
-static const char *const advice_names[] = {
-    [ADVICE_TURNS] = "turns", [ADVICE_POOL] = "pool", [ADVICE_SPLIT] = "split"};
-
-/* ---- what `cede ps` says of jobs of these names ---- */
-
-static bool is_told(const json_t *job, const char *name)
+const char *arrangement_name(enum arrangement is)
 {
-    const char *own = json_get_text(job, "name");
-    return own && strcmp(own, name) == 0 &&
-           json_is_number(json_object_get(json_object_get(job, "mps"), "speed"));
+    static const char *const names[] = {[ARRANGE_AS_IS] = "as they run",
+                                        [ARRANGE_FIRST] = "first",
+                                        [ARRANGE_TURNS] = "pool, in turns",
+                                        [ARRANGE_TOGETHER] = "pool, together",
+                                        [ARRANGE_PARTS] = "pool, parts"};
+    return names[is];
 }
 
-/* Whether two jobs run at the same time in one MPS server, with no third. */
-static bool are_together(const json_t *jobs, const json_t *a, const json_t *b)
+/* ---- options ---- */
+
+static int read_time(void *to, const char *name, const char *text, struct error *err)
 {
-    json_int_t unit = json_get_int(json_object_get(a, "mps"), "unit");
-    unsigned there = 0;
-    const json_t *job;
+    uint64_t us;
+    if (parse_duration_us(text, WINDOW_MAX_US, &us) < 0 || us == 0)
+        return error_set(err, -EINVAL, "%s: '%s' is no time from 1us to 60s, as in 2s", name, text);
+    *(uint64_t *)to = us;
+    return 0;
+}
+
+/* protect: its job's text, in *protect. */
+static bool read_aim(const char *text, struct advice_aim *aim, const char **protect)
+{
+    *protect = strncmp(text, "protect:", 8) == 0 && text[8] ? text + 8 : NULL;
+    aim->is = *protect ? AIM_PROTECT : strcmp(text, "fair") == 0 ? AIM_FAIR : AIM_SUM;
+    return aim->is != AIM_SUM || strcmp(text, "sum") == 0;
+}
+
+/* ---- which jobs ---- */
+
+/* The one GPU that a job computes on; < 0: none or several. */
+static int gpu_of(const json_t *job)
+{
+    const json_t *gpus = json_object_get(job, "gpus");
+    return json_array_size(gpus) == 1 ? (int)json_integer_value(json_array_get(gpus, 0)) : -1;
+}
+
+/* Keeps the jobs of the only GPU that has any. */
+static int keep_gpu(json_t *jobs)
+{
+    int gpu = -1;
+    for (size_t i = 0; i < json_array_size(jobs); i++) {
+        const json_t *job = json_array_get(jobs, i);
+        if (gpu_of(job) < 0)
+            json_array_remove(jobs, i--);
+        else if (gpu >= 0 && gpu_of(job) != gpu)
+            return cli_usage("advise", "advise: there are jobs on several GPUs: name those that "
+                                       "are to share one");
+        else
+            gpu = gpu_of(job);
+    }
+    return CLI_OK;
+}
+
+/* Why a job cannot be tried; NULL: it can. */
+static const char *unfit(const json_t *job, int gpu)
+{
+    const char *state = json_get_text(job, "state");
+    return !state || (strcmp(state, "running") != 0 && strcmp(state, "waiting") != 0 &&
+                      strcmp(state, "throttled") != 0)
+               ? "it does not run now"
+           : gpu_of(job) < 0    ? "it is on several GPUs, or on none yet"
+           : gpu_of(job) != gpu ? "it is on another GPU than the first one"
+                                : NULL;
+}
+
+/* Takes the jobs of the reply. CLI_OK, or another status after a message. */
+static int take_jobs(struct advise *a, const json_t *all)
+{
+    const json_t *jobs = json_object_get(all, "jobs"), *job, *pool;
+    const int gpu = gpu_of(json_array_get(jobs, 0));
+    char text[TARGET_TEXT];
     size_t i;
+    if (json_array_size(jobs) < 2 || json_array_size(jobs) > ADVICE_JOBS)
+        return cli_usage("advise", "advise: 2 to %d jobs are needed, and here are %zu", ADVICE_JOBS,
+                         json_array_size(jobs));
     json_array_foreach(jobs, i, job)
     {
-        const json_t *mps = json_object_get(job, "mps");
-        there += mps && json_get_int(mps, "unit") == unit;
-        if ((job == a || job == b) &&
-            (json_get_int(mps, "unit") != unit || json_is_true(json_object_get(mps, "turns"))))
-            return false;
-    }
-    return unit > 0 && there == 2;
-}
-
-static bool measured(const json_t *jobs, const char *a, const char *b, double speeds[2])
-{
-    const json_t *first, *second;
-    size_t i, k;
-    json_array_foreach(jobs, i, first)
-    {
-        json_array_foreach(jobs, k, second)
-        {
-            if (i == k || !is_told(first, a) || !is_told(second, b) ||
-                !are_together(jobs, first, second))
-                continue;
-            speeds[0] = json_get_number(json_object_get(first, "mps"), "speed");
-            speeds[1] = json_get_number(json_object_get(second, "mps"), "speed");
-            return true;
+        const char *class = json_get_text(job, "class"), *why = unfit(job, gpu);
+        if (why) {
+            cli_error("%s: %s", target_text(text, job), why);
+            return CLI_FAILED;
         }
+        pool = json_object_get(json_object_get(job, "mps"), "unit");
+        a->jobs[a->n++] = (struct advised_job){
+            .number = (uint64_t)json_get_int(job, "number"),
+            .memory_bytes = (uint64_t)json_get_int(job, "memory_bytes"),
+            .latency = class && strcmp(class, "latency") == 0,
+            .pooled =
+                pool && json_integer_value(pool) ==
+                            json_get_int(json_object_get(json_array_get(jobs, 0), "mps"), "unit")};
     }
-    return false;
-}
-
-/* ---- output ---- */
-
-static void print_pair(const struct profile *p, const struct profile *q, const struct advised *a,
-                       const double *is)
-{
-    char pair[140], split[32] = "-", words[64], limits[64];
-    const struct interference *i = &a->pool;
-    const char *first = resource_name(i->limit[0]), *second = resource_name(i->limit[1]);
-    snprintf(pair, sizeof(pair), "%s + %s", p->name, q->name);
-    text_show(pair);
-    if (a->split_percent)
-        snprintf(split, sizeof(split), "%5.2f + %.2f", 1 / a->split.slowdown[0],
-                 1 / a->split.slowdown[1]);
-    snprintf(limits, sizeof(limits), i->limit[0] == i->limit[1] ? "%s%.0s" : "%s, %s", first,
-             second);
-    snprintf(words, sizeof(words), "%s", a->advice == ADVICE_POOL ? "--pool" : "turns");
-    if (a->advice == ADVICE_SPLIT)
-        snprintf(words, sizeof(words), "--pool --sm %u%% and --sm %u%%", a->split_percent,
-                 100 - a->split_percent);
-    printf("%-32s %5.2f + %.2f  %5.2f + %.2f  %-12s  %-32s %s\n", pair, 1 / a->turns.slowdown[0],
-           1 / a->turns.slowdown[1], 1 / i->slowdown[0], 1 / i->slowdown[1], split, limits, words);
-    if (is)
-        printf("%-32s %-13s  %5.2f + %.2f\n", "  they run now, and are", "", is[0], is[1]);
-}
-
-static json_t *speeds_json(const struct interference *i)
-{
-    return json_pack("[f,f]", 1 / i->slowdown[0], 1 / i->slowdown[1]);
-}
-
-static json_t *pair_json(const struct profile *p, const struct profile *q, const struct advised *a,
-                         const double *is)
-{
-    json_t *speeds = is ? json_pack("[f,f]", is[0], is[1]) : NULL;
-    json_t *split = a->split_percent ? json_pack("{s:o, s:[i,i]}", "speeds", speeds_json(&a->split),
-                                                 "sm_percent", (int)a->split_percent,
-                                                 100 - (int)a->split_percent)
-                                     : NULL; /* one SM cannot be split */
-    return json_pack("{s:[o,o], s:{s:o}, s:{s:o, s:[s,s]}, s:o*, s:s, s:o*}", "programs",
-                     json_text(p->name), json_text(q->name), "turns", "speeds",
-                     speeds_json(&a->turns), "pool", "speeds", speeds_json(&a->pool), "limits",
-                     resource_name(a->pool.limit[0]), resource_name(a->pool.limit[1]), "split",
-                     split, "advice", advice_names[a->advice], "measured", speeds);
-}
-
-/* Predicts each pair of programs. */
-static void advise_all(const struct profile *v, size_t n, const json_t *jobs, bool json)
-{
-    json_t *pairs = json_array();
-    if (!json)
-        printf("%-32s %-13s  %-12s  %-12s  %-32s %s\n", "PROGRAMS", "IN TURNS", "IN A POOL",
-               "SPLIT", "CONTENDING FOR", "ADVICE");
-    for (size_t i = 0; i < n; i++) {
-        for (size_t k = i + 1; k < n; k++) {
-            const struct program_kernels pair[2] = {{v[i].uses, v[i].n, v[i].busy},
-                                                    {v[k].uses, v[k].n, v[k].busy}};
-            struct advised a;
-            double speeds[2], *is = measured(jobs, v[i].name, v[k].name, speeds) ? speeds : NULL;
-            advise(&v[i].gpu, pair, &a);
-            if (json)
-                json_array_append_new(pairs, pair_json(&v[i], &v[k], &a, is));
-            else
-                print_pair(&v[i], &v[k], &a, is);
-        }
+    if (!cell_has_cap(json_object_get(all, "gpus"), gpu, "counters")) {
+        cli_error("GPU %d has no counters that say what its parts do: NVIDIA GPUs from Hopper on "
+                  "have them (`cede doctor`)",
+                  gpu);
+        return CLI_FAILED;
     }
-    if (json) {
-        json_t *all = json_pack("{s:O}", "pairs", pairs);
-        cli_print_json(all);
-        json_decref(all);
+    a->trial.gpu = (unsigned)gpu;
+    return CLI_OK;
+}
+
+/* Sets the job that the aim protects, and the speed that it is to keep. */
+static int take_protected(struct advise *a, const json_t *all, const char *text)
+{
+    json_t *chosen = json_copy((json_t *)all), *jobs = json_copy(json_object_get(all, "jobs"));
+    char *target = (char *)text;
+    json_object_set_new(chosen, "jobs", jobs);
+    int status = choose_jobs("advise", chosen, &target, 1);
+    const json_t *job = json_array_get(json_object_get(chosen, "jobs"), 0);
+    const double least = json_get_number(job, "min_speed");
+    for (uint32_t i = 0; i < a->n && status == CLI_OK; i++) {
+        if (a->jobs[i].number == (uint64_t)json_get_int(job, "number"))
+            a->aim.protect = i;
     }
-    json_decref(pairs);
+    a->aim.keeps = least > 0 ? least / 100 : 0.9;
+    json_decref(chosen);
+    return status;
+}
+
+/* ---- measuring ---- */
+
+static int measure(struct advise *a, struct error *err)
+{
+    uint64_t jobs[ADVICE_JOBS];
+    bool pooled = true, latency = false;
+    for (uint32_t i = 0; i < a->n; i++) {
+        jobs[i] = a->jobs[i].number;
+        pooled &= a->jobs[i].pooled;
+        latency |= a->jobs[i].latency;
+    }
+    int code = trial_open(&a->trial, a->trial.gpu, jobs, a->n, err);
+    code = code == 0 ? advise_alone(a, false, err) : code;
+    if (pooled) {
+        code = code == 0 ? advise_row(a, ARRANGE_TOGETHER, 0, err) : code;
+        code = code == 0 && !latency ? advise_row(a, ARRANGE_TURNS, 0, err) : code;
+    } else {
+        code = code == 0 ? advise_row(a, ARRANGE_AS_IS, 0, err) : code;
+        if (a->aim.is == AIM_PROTECT)
+            code = code == 0 ? advise_row(a, ARRANGE_FIRST, a->aim.protect, err) : code;
+    }
+    code = code == 0 ? advise_alone(a, true, err) : code;
+    code = code == 0 ? advise_speeds(a, err) : code;
+    if (code == 0 && pooled)
+        code = trial_remember(&a->trial, (uint32_t)lround(a->rows[0].sum.value * 1000), err);
+    trial_close(&a->trial);
+    return code;
+}
+
+/* ---- the result ---- */
+
+/* What to type for a row. */
+static void how_to(const struct advise *a, const struct advice_row *row, char *buf, size_t size)
+{
+    const char *first = a->jobs[row->first].name;
+    char sm[16] = "";
+    if (row->is == ARRANGE_PARTS)
+        snprintf(sm, sizeof(sm), " --sm %u", a->parts_sm);
+    if (row->is == ARRANGE_FIRST)
+        snprintf(buf, size, "cede set %s -c latency, and the others -c batch", first);
+    else if (row->is == ARRANGE_TOGETHER && !a->starts)
+        snprintf(buf, size, "nothing: they are in a pool, where cede lets them run together");
+    else if (row->is == ARRANGE_TURNS)
+        snprintf(buf, size, "start them without --pool; in the pool cede lets them take turns");
+    else if (row->is == ARRANGE_TOGETHER || row->is == ARRANGE_PARTS)
+        snprintf(buf, size, "cede run -c batch --pool%s -- COMMAND, for each", sm);
+    else if (a->starts)
+        snprintf(buf, size, "cede run -c batch -- COMMAND, for each");
+    else
+        snprintf(buf, size, "nothing: leave them as they are");
+}
+
+static void print_row(const struct advise *a, const struct advice_row *row, bool best)
+{
+    char name[64];
+    snprintf(name, sizeof(name), row->is == ARRANGE_FIRST ? "%s first" : "%s",
+             row->is == ARRANGE_FIRST ? a->jobs[row->first].name : arrangement_name(row->is));
+    printf("%c %-18.18s", best ? '>' : ' ', name);
+    for (uint32_t i = 0; i < a->n; i++)
+        printf(" %c%11.2f", row->speed[i].error > SPEED_ERROR_MAX ? '~' : ' ', row->speed[i].value);
+    printf(" %6.2f %6.2f %5.0f%%", row->sum.value, row->least, row->window.idle * 100);
+    for (uint32_t i = 0; i < a->n; i++) {
+        if (row->window.p99_us[i] > 0)
+            printf("  %s p99 %.2f ms", a->jobs[i].name, row->window.p99_us[i] / 1e3);
+    }
+    putchar('\n');
+}
+
+static void print_all(const struct advise *a, uint32_t best)
+{
+    char how[200];
+    bool unsure = false, pooled = a->starts;
+    printf("  %-18s", "SPEED");
+    for (uint32_t i = 0; i < a->n; i++)
+        printf(" %12.12s", a->jobs[i].name);
+    printf(" %6s %6s %6s\n", "SUM", "LEAST", "IDLE");
+    for (uint32_t r = 0; r < a->nrows; r++)
+        print_row(a, &a->rows[r], r == best);
+    for (uint32_t i = 0; i < a->n; i++) {
+        for (uint32_t r = 0; r < a->nrows; r++)
+            unsure |= a->rows[r].speed[i].error > SPEED_ERROR_MAX;
+        pooled |= a->jobs[i].pooled;
+        if (a->jobs[i].alone.varies > VARIES)
+            printf("%s's work varies by %.0f%%: repeat, or give a longer --window\n",
+                   a->jobs[i].name, a->jobs[i].alone.varies * 100);
+    }
+    if (unsure)
+        printf("~: their work is alike, so only the sum is known\n");
+    if (!pooled)
+        printf(
+            "Not tried: a pool, into which no running program can be put. cede advise -- COMMAND "
+            "-- COMMAND\ntries it, or start them with cede run -c batch --pool, and ask again.\n");
+    how_to(a, &a->rows[best], how, sizeof(how));
+    printf("Best: %s\n", how);
+}
+
+static json_t *row_json(const struct advise *a, const struct advice_row *row)
+{
+    json_t *speeds = json_array(), *errors = json_array(), *p99 = json_array();
+    char how[200];
+    how_to(a, row, how, sizeof(how));
+    for (uint32_t i = 0; i < a->n; i++) {
+        json_array_append_new(speeds, json_finite(row->speed[i].value));
+        json_array_append_new(errors, json_finite(row->speed[i].error));
+        json_array_append_new(p99, row->window.p99_us[i] > 0 ? json_real(row->window.p99_us[i])
+                                                             : json_null());
+    }
+    return json_pack("{s:s, s:o*, s:o, s:o, s:f, s:f, s:f, s:o, s:s}", "arrangement",
+                     arrangement_name(row->is), "first",
+                     row->is == ARRANGE_FIRST ? json_integer(row->first) : NULL, "speeds", speeds,
+                     "errors", errors, "sum", row->sum.value, "least", row->least, "idle",
+                     row->window.idle, "p99_us", p99, "how", how);
+}
+
+static json_t *result_json(const struct advise *a, uint32_t best)
+{
+    json_t *jobs = json_array(), *rows = json_array();
+    for (uint32_t i = 0; i < a->n; i++)
+        json_array_append_new(jobs, json_pack("{s:I, s:o, s:I, s:f}", "number",
+                                              (json_int_t)a->jobs[i].number, "name",
+                                              json_text(a->jobs[i].name), "memory_bytes",
+                                              (json_int_t)a->jobs[i].memory_bytes, "varies",
+                                              a->jobs[i].alone.varies));
+    for (uint32_t r = 0; r < a->nrows; r++)
+        json_array_append_new(rows, row_json(a, &a->rows[r]));
+    return json_pack("{s:i, s:f, s:o, s:o, s:i}", "gpu", (int)a->trial.gpu, "window_s",
+                     (double)a->window_ms / 1e3, "jobs", jobs, "rows", rows, "best", (int)best);
+}
+
+static int show(const struct advise *a, bool json)
+{
+    const uint32_t best = advice_best(a->rows, a->nrows, a->n, &a->aim);
+    if (!json) {
+        print_all(a, best);
+        return CLI_OK;
+    }
+    json_t *o = result_json(a, best);
+    int status = cli_print_json(o);
+    json_decref(o);
+    return status;
+}
+
+/* ---- the verb ---- */
+
+static int advise_jobs(struct advise *a, const char *protect, char *const *targets, int n,
+                       bool json)
+{
+    struct error err = {""};
+    struct client c;
+    json_t *all = NULL;
+    int r = client_open(&c, &err);
+    r = r == 0 ? client_ps(&c, false, &all, &err) : r;
+    client_close(&c);
+    int status = r < 0 ? CLI_FAILED
+                 : n   ? choose_jobs("advise", all, targets, n)
+                       : keep_gpu(json_object_get(all, "jobs"));
+    status = status == CLI_OK ? take_jobs(a, all) : status;
+    status = status == CLI_OK && protect ? take_protected(a, all, protect) : status;
+    r = status == CLI_OK ? measure(a, &err) : r;
+    advise_progress(" ");
+    if (r < 0)
+        cli_error("%s%s", err.text, r == -ENOENT ? ": there are no jobs" : "");
+    else if (status == CLI_OK)
+        status = show(a, json);
+    json_decref(all);
+    return r < 0 ? CLI_FAILED : status;
 }
 
 int advise_main(int argc, char **argv)
 {
+    static struct advise a;
     bool json = false;
-    const struct option_row options[] = {{"json", .flag = &json}};
+    const char *aim = "sum", *protect;
+    uint64_t window_us = WINDOW_US, p99_us = 0;
+    const struct option_row options[] = {
+        {"aim", .text = &aim},
+        {"window", .read = read_time, .to = &window_us},
+        {"p99", .read = read_time, .to = &p99_us},
+        {"json", .flag = &json},
+    };
     const struct command_line line = {.program = "cede advise", .help = help};
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
     if (status != OPTIONS_GO_ON)
         return status;
-    size_t n = (size_t)(argc - optind), read = 0;
+    if (!read_aim(aim, &a.aim, &protect))
+        return cli_usage("advise", "advise: --aim is sum, fair or protect:JOB");
+    if (window_us < 500000)
+        return cli_usage("advise", "advise: --window is less than 500ms, in which counters tell "
+                                   "too little");
+    a.window_ms = window_us / 1000;
+    a.aim.p99_us = (double)p99_us;
+    if (strcmp(argv[optind - 1], "--") != 0)
+        return advise_jobs(&a, protect, argv + optind, argc - optind, json);
     struct error err = {""};
-    if (n < 2 || n > PROGRAMS_MAX)
-        return cli_usage("advise", "advise: give 2 to %d profiles, as ncu_profile.py makes them",
-                         PROGRAMS_MAX);
-    struct profile *v = calloc(n, sizeof(*v));
-    int r = v ? 0 : error_set(&err, -ENOMEM, "out of memory");
-    for (; r == 0 && read < n; read += r == 0) {
-        r = profile_load(argv[(size_t)optind + read], &v[read], &err);
-        if (r == 0 && v[read].gpu.sms != v[0].gpu.sms) {
-            r = error_set(&err, -EINVAL, "%s is of a GPU with %u SMs, and %s of one with %u",
-                          argv[optind], v[0].gpu.sms, argv[(size_t)optind + read], v[read].gpu.sms);
-            profile_free(&v[read]);
-        }
-    }
-    json_t *ps = NULL; /* the daemon's reply; NULL: no daemon runs */
-    struct client c;
-    if (r == 0 && client_open(&c, NULL) == 0) {
-        (void)client_ps(&c, false, &ps, NULL);
-        client_close(&c);
-    }
-    if (r == 0)
-        advise_all(v, n, json_object_get(ps, "jobs"), json);
-    else
+    int r = advise_started(&a, argv + optind, argc - optind, &err);
+    advise_progress(" ");
+    if (r < 0)
         cli_error("%s", err.text);
-    json_decref(ps);
-    for (size_t i = 0; i < read; i++)
-        profile_free(&v[i]);
-    free(v);
-    return r == 0 ? CLI_OK : r == -ENOMEM ? CLI_FAILED : CLI_USAGE;
+    return r < 0 ? (r == -EINVAL ? CLI_USAGE : CLI_FAILED) : show(&a, json);
 }

@@ -2,40 +2,87 @@
 #include "plan/advice.h"
 
 #include <math.h>
-#include <stdbool.h>
+#include <string.h>
 
-#define STEP_PERCENT 10U /* finer steps make no difference that is worth telling */
+#define NOTHING 0.003 /* sum of parts up to which a job did not work */
+#define FAIR    0.66  /* least speed relative to turns, as in space_sharing.c */
 
-static bool fair_enough(const struct interference *i)
+static void own_parts(const struct advice_window *w, const struct advice_window *background,
+                      double own[GPU_PARTS])
 {
-    return fmax(i->slowdown[0], i->slowdown[1]) <= 1 / ADVICE_LEAST;
+    for (unsigned p = 0; p < GPU_PARTS; p++)
+        own[p] = fmax(w->parts[p] - background->parts[p], 0);
 }
 
-/* The sum of both speeds, or 0 if one program starves. */
-static double advice_worth(const struct interference *i)
+static double parts_sum(const double *parts)
 {
-    return fair_enough(i) ? interference_sum(i) : 0;
+    double sum = 0;
+    for (unsigned p = 0; p < GPU_PARTS; p++)
+        sum += parts[p];
+    return sum;
 }
 
-void advise(const struct gpu_shape *g, const struct program_kernels pair[2], struct advised *out)
+void advice_add_alone(struct advice_alone *a, const struct advice_window *w,
+                      const struct advice_window *background)
 {
-    *out = (struct advised){.advice = ADVICE_TURNS};
-    interference_with_gaps((double[2]){pair[0].busy, pair[1].busy}, (double[2]){2, 2},
-                           out->turns.slowdown);
-    interference_of_programs(g, pair, 0, &out->pool);
-    for (unsigned percent = STEP_PERCENT; percent < 100; percent += STEP_PERCENT) {
-        uint32_t sms = g->sms * percent / 100;
-        struct interference split;
-        if (!sms || sms == g->sms)
-            continue;
-        interference_of_programs(g, pair, sms, &split);
-        if (!out->split_percent || advice_worth(&split) > advice_worth(&out->split)) {
-            out->split = split;
-            out->split_percent = percent;
-        }
+    double own[GPU_PARTS], before = parts_sum(a->parts);
+    own_parts(w, background, own);
+    if (a->windows && before > 0)
+        a->varies = fmax(a->varies, fabs(parts_sum(own) / before - 1));
+    a->windows++;
+    for (unsigned p = 0; p < GPU_PARTS; p++)
+        a->parts[p] += (own[p] - a->parts[p]) / a->windows;
+}
+
+bool advice_idle(const struct advice_alone *a)
+{
+    return parts_sum(a->parts) <= NOTHING;
+}
+
+void advice_speeds(struct advice_row *row, const struct advice_alone *alone, uint32_t n,
+                   const struct advice_window *background)
+{
+    double profiles[ADVICE_JOBS][GPU_PARTS], own[GPU_PARTS], had = 0;
+    bool told = true;
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(profiles[i], alone[i].parts, sizeof(profiles[i]));
+    own_parts(&row->window, background, own);
+    speeds_estimate(profiles, n, own, row->speed, &row->sum, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        told &= row->speed[i].error <= SPEED_ERROR_MAX;
+        had += row->window.had[i];
     }
-    double pool = advice_worth(&out->pool),
-           parts = out->split_percent ? advice_worth(&out->split) : 0;
-    if (fmax(pool, parts) > interference_sum(&out->turns) + ADVICE_GAIN)
-        out->advice = parts > pool + ADVICE_GAIN ? ADVICE_SPLIT : ADVICE_POOL;
+    row->least = INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!told && row->is < ARRANGE_TOGETHER && had > 0)
+            row->speed[i] =
+                (struct speed){row->sum.value * row->window.had[i] / had, row->sum.error};
+        row->least = fmin(row->least, row->speed[i].value);
+    }
+}
+
+/* What the row is worth; < 0: the aim forbids it, by so much. */
+static double worth(const struct advice_row *r, uint32_t n, const struct advice_aim *aim)
+{
+    double late = 1;
+    for (uint32_t i = 0; i < n && aim->p99_us > 0; i++)
+        late = fmax(late, r->window.p99_us[i] / aim->p99_us);
+    if (late > 1)
+        return 1 - late;
+    if (aim->is == AIM_FAIR)
+        return r->least;
+    const double floor = aim->is == AIM_PROTECT ? aim->keeps : FAIR / n,
+                 is = aim->is == AIM_PROTECT ? r->speed[aim->protect].value : r->least;
+    return is < floor ? is - floor : r->sum.value;
+}
+
+uint32_t advice_best(const struct advice_row *rows, uint32_t nrows, uint32_t n,
+                     const struct advice_aim *aim)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < nrows; i++) {
+        if (worth(&rows[i], n, aim) > worth(&rows[best], n, aim) + ADVICE_GAIN)
+            best = i;
+    }
+    return best;
 }

@@ -1,0 +1,233 @@
+/* `cede advise -- COMMAND -- COMMAND`: starts programs by `cede run`, and ends them. They get the
+ * signal TERM when this process ends, however it ends. See advise.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/child.h"
+#include "base/cli_error.h"
+#include "base/json_text.h"
+#include "cli/advise.h"
+#include "cli/cells.h"
+
+#define BEGINS_S 600 /* until a program works on the GPU */
+#define WORKED_S 5.0 /* of engine time, after which its beginning is over, */
+#define WORKS_S  20  /* or so long since it began to work */
+#define ENDS_NS  (10 * NSEC_PER_SEC)
+#define WORDS    256
+
+struct started {
+    struct advise *a;
+    char **words[ADVICE_JOBS]; /* each ends with NULL */
+    pid_t pids[ADVICE_JOBS];   /* of `cede run`; 0: none */
+    char dir[PATH_MAX];        /* for what they print */
+};
+
+/* The commands, in place. */
+static int read_commands(struct started *s, char **words, int n, struct error *err)
+{
+    struct advise *a = s->a;
+    s->words[0] = words;
+    for (int i = 0; i <= n; i++) {
+        if (i < n && strcmp(words[i], "--") != 0)
+            continue;
+        if (a->n == ADVICE_JOBS || s->words[a->n] == words + i ||
+            words + i - s->words[a->n] > WORDS)
+            return error_set(err, -EINVAL,
+                             "2 to %d commands of at most %d words are needed, each "
+                             "after --",
+                             ADVICE_JOBS, WORDS);
+        words[i] = NULL;
+        a->jobs[a->n].name = s->words[a->n][0];
+        a->n++;
+        if (i < n && a->n < ADVICE_JOBS)
+            s->words[a->n] = words + i + 1;
+    }
+    return a->n < 2 ? error_set(err, -EINVAL,
+                                "one command alone has nothing to share a GPU with: "
+                                "give another one after --")
+                    : 0;
+}
+
+static int start_one(struct started *s, uint32_t i, enum arrangement is, struct error *err)
+{
+    const char *argv[WORDS + 8] = {"cede", "run", "-c", "batch"};
+    char sm[16], log[PATH_MAX + 16];
+    unsigned n = 4;
+    if (is >= ARRANGE_TURNS) {
+        argv[n++] = "--pool";
+        argv[n++] = "--strict";
+    }
+    if (is == ARRANGE_PARTS) {
+        snprintf(sm, sizeof(sm), "--sm=%u", s->a->parts_sm);
+        argv[n++] = sm;
+    }
+    argv[n++] = "--";
+    for (char **w = s->words[i]; *w; w++)
+        argv[n++] = *w;
+    snprintf(log, sizeof(log), "%s/%u.log", s->dir, i + 1);
+    int out = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (out < 0)
+        return error_set(err, -errno, "cannot write %s: %s", log, strerror(errno));
+    int code = child_start(&(struct child_spec){.argv = argv,
+                                                .file = CHILD_SELF,
+                                                .fds = {{-1, 0}, {out, 1}, {out, 2}},
+                                                .group = true,
+                                                .death_signal = SIGTERM},
+                           &s->pids[i]);
+    close(out);
+    return code < 0 ? error_set(err, code, "cannot start %s: %s", s->words[i][0], strerror(-code))
+                    : 0;
+}
+
+/* Ends all; those that do not end by TERM are killed. */
+static void end_all(struct started *s)
+{
+    const uint64_t until = monotonic_ns() + ENDS_NS;
+    for (uint32_t i = 0; i < s->a->n; i++) {
+        if (s->pids[i])
+            kill(-s->pids[i], SIGTERM);
+    }
+    for (uint32_t i = 0; i < s->a->n; i++) {
+        while (s->pids[i] && waitpid(s->pids[i], NULL, WNOHANG) == 0) {
+            if (monotonic_ns() > until)
+                kill(-s->pids[i], SIGKILL);
+            usleep(20000);
+        }
+        s->pids[i] = 0;
+    }
+}
+
+/* The job of `cede run`; *worked_s: engine time so far. NULL: not there yet. */
+static const json_t *job_of(const json_t *all, pid_t runner, double *worked_s)
+{
+    const json_t *job, *g;
+    size_t i, k;
+    *worked_s = 0;
+    json_array_foreach(json_object_get(all, "jobs"), i, job)
+    {
+        if (json_get_int(job, "pid") != runner)
+            continue;
+        json_array_foreach(json_object_get(json_object_get(job, "counts"), "gpus"), k,
+                           g) *worked_s += json_get_number(g, "gpu_s");
+        return job;
+    }
+    return NULL;
+}
+
+/* Takes the number and GPU of a program's job. Whether its beginning is over. */
+static bool take_begun(struct started *s, const json_t *all, uint32_t i, uint64_t *since)
+{
+    double worked;
+    const json_t *job = job_of(all, s->pids[i], &worked), *gpus = json_object_get(job, "gpus");
+    if (!job || worked <= 0)
+        return false;
+    *since = *since ? *since : monotonic_ns();
+    s->a->jobs[i].number = (uint64_t)json_get_int(job, "number");
+    s->a->jobs[i].memory_bytes = (uint64_t)json_get_int(job, "memory_bytes");
+    s->a->trial.gpu = (unsigned)json_integer_value(json_array_get(gpus, 0));
+    return json_array_size(gpus) == 1 &&
+           (worked >= WORKED_S || monotonic_ns() > *since + WORKS_S * NSEC_PER_SEC);
+}
+
+/* Waits until all work as they go on to. */
+static int wait_begun(struct started *s, struct client *c, bool *counters, bool *pools,
+                      struct error *err)
+{
+    const uint64_t until = monotonic_ns() + BEGINS_S * NSEC_PER_SEC;
+    uint64_t since[ADVICE_JOBS] = {0};
+    for (bool begun = false; !begun;) {
+        json_t *all;
+        usleep(200000);
+        begun = true;
+        for (uint32_t i = 0; i < s->a->n; i++) {
+            if (waitpid(s->pids[i], NULL, WNOHANG) != 0) {
+                s->pids[i] = 0;
+                return error_set(err, -ESRCH, "%s has ended: what it printed is in %s/%u.log",
+                                 s->words[i][0], s->dir, i + 1);
+            }
+        }
+        int code = client_ps(c, false, &all, err);
+        if (code < 0)
+            return code;
+        for (uint32_t i = 0; i < s->a->n; i++)
+            begun &= take_begun(s, all, i, &since[i]);
+        const json_t *gpus = json_object_get(all, "gpus");
+        *counters = cell_has_cap(gpus, s->a->trial.gpu, "counters");
+        *pools = cell_has_cap(gpus, s->a->trial.gpu, "pool");
+        json_decref(all);
+        if (monotonic_ns() > until)
+            return error_set(err, -ETIMEDOUT,
+                             "no work on one GPU within %d s: what the programs "
+                             "printed is in %s",
+                             BEGINS_S, s->dir);
+    }
+    return *counters ? 0
+                     : error_set(err, -ENOTSUP, "GPU %u has no counters that say what its parts do",
+                                 s->a->trial.gpu);
+}
+
+/* Starts all for an arrangement, and measures it. */
+static int measure_started(struct started *s, struct client *c, enum arrangement is, bool *pools,
+                           struct error *err)
+{
+    struct advise *a = s->a;
+    uint64_t jobs[ADVICE_JOBS];
+    bool counters = false;
+    int code = 0;
+    advise_progress("starting for: %s", arrangement_name(is));
+    for (uint32_t i = 0; i < a->n && code == 0; i++)
+        code = start_one(s, i, is, err);
+    code = code == 0 ? wait_begun(s, c, &counters, pools, err) : code;
+    for (uint32_t i = 0; i < a->n; i++)
+        jobs[i] = a->jobs[i].number;
+    if (code == 0) {
+        code = trial_open(&a->trial, a->trial.gpu, jobs, a->n, err);
+        code = code == 0 && is == ARRANGE_AS_IS ? advise_alone(a, false, err) : code;
+        code = code == 0 ? advise_row(a, is, 0, err) : code;
+        code = code == 0 && is == ARRANGE_AS_IS ? advise_alone(a, true, err) : code;
+        if (code == 0 && is == ARRANGE_TOGETHER) {
+            code = advise_speeds(a, err);
+            code = code == 0
+                       ? trial_remember(&a->trial,
+                                        (uint32_t)(a->rows[a->nrows - 1].sum.value * 1000), err)
+                       : code;
+        }
+        trial_close(&a->trial);
+    }
+    advise_progress("ending the programs");
+    end_all(s);
+    return code;
+}
+
+int advise_started(struct advise *a, char **commands, int n, struct error *err)
+{
+    static const enum arrangement all[] = {ARRANGE_AS_IS, ARRANGE_TOGETHER, ARRANGE_PARTS};
+    struct started s = {.a = a};
+    struct client c = {.fd = -1};
+    bool pools = false;
+    const char *tmp = getenv("TMPDIR");
+    int code = read_commands(&s, commands, n, err);
+    if (code < 0)
+        return code;
+    snprintf(s.dir, sizeof(s.dir), "%s/cede-advise-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
+    if (!mkdtemp(s.dir))
+        return error_set(err, -errno, "cannot make %s: %s", s.dir, strerror(errno));
+    a->starts = true;
+    a->parts_sm = 100 / a->n;
+    code = client_open(&c, err);
+    for (size_t i = 0; i < ARRAY_SIZE(all) && code == 0 && (i == 0 || pools); i++)
+        code = measure_started(&s, &c, all[i], &pools, err);
+    if (code < 0 && a->nrows) { /* what was measured before counts */
+        cli_error("%s", err->text);
+        code = 0;
+    }
+    end_all(&s);
+    client_close(&c);
+    return code == 0 ? advise_speeds(a, err) : code;
+}
