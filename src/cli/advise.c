@@ -108,9 +108,10 @@ static const char *unfit(const json_t *job, int gpu)
 /* Takes the jobs of the reply. CLI_OK, or another status after a message. */
 static int take_jobs(struct advise *a, const json_t *all)
 {
-    const json_t *jobs = json_object_get(all, "jobs"), *job, *pool;
+    const json_t *jobs = json_object_get(all, "jobs"), *job;
     const int gpu = gpu_of(json_array_get(jobs, 0));
     char text[TARGET_TEXT];
+    json_int_t pool = 0;
     size_t i;
     if (json_array_size(jobs) < 2 || json_array_size(jobs) > ADVICE_JOBS)
         return cli_usage("advise", "advise: 2 to %d jobs are needed, and here are %zu", ADVICE_JOBS,
@@ -122,14 +123,15 @@ static int take_jobs(struct advise *a, const json_t *all)
             cli_error("%s: %s", target_text(text, job), why);
             return CLI_FAILED;
         }
-        pool = json_object_get(json_object_get(job, "mps"), "unit");
-        a->jobs[a->n++] = (struct advised_job){
-            .number = (uint64_t)json_get_int(job, "number"),
-            .memory_bytes = (uint64_t)json_get_int(job, "memory_bytes"),
-            .latency = class && strcmp(class, "latency") == 0,
-            .pooled =
-                pool && json_integer_value(pool) ==
-                            json_get_int(json_object_get(json_array_get(jobs, 0), "mps"), "unit")};
+        struct advised_job *j = &a->jobs[a->n++];
+        const json_int_t unit = json_get_int(json_object_get(job, "mps"), "unit");
+        *j = (struct advised_job){.number = (uint64_t)json_get_int(job, "number"),
+                                  .memory_bytes = (uint64_t)json_get_int(job, "memory_bytes"),
+                                  .latency = class && strcmp(class, "latency") == 0};
+        snprintf(j->name, sizeof(j->name), "%s", json_get_text(job, "name"));
+        text_show(j->name);
+        pool = i ? pool : unit;
+        j->pooled = unit && unit == pool;
     }
     if (!cell_has_cap(json_object_get(all, "gpus"), gpu, "counters")) {
         cli_error("GPU %d has no counters that say what its parts do: NVIDIA GPUs from Hopper on "
@@ -255,6 +257,12 @@ static void print_all(const struct advise *a, uint32_t best)
     printf("Best: %s\n", how);
 }
 
+/* Of a window, by CLOCK_MONOTONIC. */
+static json_t *times_json(uint64_t from_ns, uint64_t to_ns)
+{
+    return json_pack("[f, f]", (double)from_ns / 1e9, (double)to_ns / 1e9);
+}
+
 static json_t *row_json(const struct advise *a, const struct advice_row *row)
 {
     json_t *speeds = json_array(), *errors = json_array(), *p99 = json_array();
@@ -266,22 +274,27 @@ static json_t *row_json(const struct advise *a, const struct advice_row *row)
         json_array_append_new(p99, row->window.p99_us[i] > 0 ? json_real(row->window.p99_us[i])
                                                              : json_null());
     }
-    return json_pack("{s:s, s:o*, s:o, s:o, s:f, s:f, s:f, s:o, s:s}", "arrangement",
+    return json_pack("{s:s, s:o*, s:o, s:o, s:f, s:f, s:f, s:o, s:o, s:s}", "arrangement",
                      arrangement_name(row->is), "first",
                      row->is == ARRANGE_FIRST ? json_integer(row->first) : NULL, "speeds", speeds,
                      "errors", errors, "sum", row->sum.value, "least", row->least, "idle",
-                     row->window.idle, "p99_us", p99, "how", how);
+                     row->window.idle, "p99_us", p99, "window_s",
+                     times_json(row->window.from_ns, row->window.to_ns), "how", how);
 }
 
 static json_t *result_json(const struct advise *a, uint32_t best)
 {
     json_t *jobs = json_array(), *rows = json_array();
-    for (uint32_t i = 0; i < a->n; i++)
-        json_array_append_new(jobs, json_pack("{s:I, s:o, s:I, s:f}", "number",
-                                              (json_int_t)a->jobs[i].number, "name",
-                                              json_text(a->jobs[i].name), "memory_bytes",
-                                              (json_int_t)a->jobs[i].memory_bytes, "varies",
-                                              a->jobs[i].alone.varies));
+    for (uint32_t i = 0; i < a->n; i++) {
+        const struct advised_job *j = &a->jobs[i];
+        json_t *alone = json_array();
+        for (size_t k = 0; k < 2 && j->alone_ns[k][1]; k++)
+            json_array_append_new(alone, times_json(j->alone_ns[k][0], j->alone_ns[k][1]));
+        json_array_append_new(jobs, json_pack("{s:I, s:o, s:I, s:f, s:o}", "number",
+                                              (json_int_t)j->number, "name", json_text(j->name),
+                                              "memory_bytes", (json_int_t)j->memory_bytes, "varies",
+                                              j->alone.varies, "alone_s", alone));
+    }
     for (uint32_t r = 0; r < a->nrows; r++)
         json_array_append_new(rows, row_json(a, &a->rows[r]));
     return json_pack("{s:i, s:f, s:o, s:o, s:i}", "gpu", (int)a->trial.gpu, "window_s",

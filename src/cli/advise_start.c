@@ -12,11 +12,12 @@
 #include "base/child.h"
 #include "base/cli_error.h"
 #include "base/json_text.h"
+#include "base/text.h"
 #include "cli/advise.h"
 #include "cli/cells.h"
 
 #define BEGINS_S 600 /* until a program works on the GPU */
-#define WORKED_S 5.0 /* of engine time, after which its beginning is over, */
+#define WORKED_S 3.0 /* of engine time, after which its beginning is over, */
 #define WORKS_S  20  /* or so long since it began to work */
 #define ENDS_NS  (10 * NSEC_PER_SEC)
 #define WORDS    256
@@ -27,6 +28,16 @@ struct started {
     pid_t pids[ADVICE_JOBS];   /* of `cede run`; 0: none */
     char dir[PATH_MAX];        /* for what they print */
 };
+
+/* "2:train.py" for "python3 train.py": a script says more than its interpreter. */
+static void name_of(char *const *words, uint32_t i, char name[static 64])
+{
+    const char *word =
+                   words[1] && strchr(words[1], '.') && words[1][0] != '-' ? words[1] : words[0],
+               *slash = strrchr(word, '/');
+    snprintf(name, 64, "%u:%s", i + 1, slash ? slash + 1 : word);
+    text_show(name);
+}
 
 /* The commands, in place. */
 static int read_commands(struct started *s, char **words, int n, struct error *err)
@@ -43,7 +54,7 @@ static int read_commands(struct started *s, char **words, int n, struct error *e
                              "after --",
                              ADVICE_JOBS, WORDS);
         words[i] = NULL;
-        a->jobs[a->n].name = s->words[a->n][0];
+        name_of(s->words[a->n], a->n, a->jobs[a->n].name);
         a->n++;
         if (i < n && a->n < ADVICE_JOBS)
             s->words[a->n] = words + i + 1;
@@ -205,6 +216,16 @@ static int measure_started(struct started *s, struct client *c, enum arrangement
     return code;
 }
 
+static void remove_logs(const struct started *s)
+{
+    char log[PATH_MAX + 16];
+    for (uint32_t i = 0; i < s->a->n; i++) {
+        snprintf(log, sizeof(log), "%s/%u.log", s->dir, i + 1);
+        unlink(log);
+    }
+    rmdir(s->dir);
+}
+
 int advise_started(struct advise *a, char **commands, int n, struct error *err)
 {
     static const enum arrangement all[] = {ARRANGE_AS_IS, ARRANGE_TOGETHER, ARRANGE_PARTS};
@@ -223,11 +244,13 @@ int advise_started(struct advise *a, char **commands, int n, struct error *err)
     code = client_open(&c, err);
     for (size_t i = 0; i < ARRAY_SIZE(all) && code == 0 && (i == 0 || pools); i++)
         code = measure_started(&s, &c, all[i], &pools, err);
-    if (code < 0 && a->nrows) { /* what was measured before counts */
+    end_all(&s);
+    client_close(&c);
+    if (code == 0) {
+        remove_logs(&s);
+    } else if (a->nrows) { /* what was measured before counts */
         cli_error("%s", err->text);
         code = 0;
     }
-    end_all(&s);
-    client_close(&c);
     return code == 0 ? advise_speeds(a, err) : code;
 }
