@@ -6,8 +6,8 @@
 
 #include "cli/advise.h"
 
-#define SHORT_MS      400 /* without a latency job */
-#define BACKGROUND_MS 300
+#define SHORT_MS      600 /* without a latency job */
+#define BACKGROUND_MS 500
 
 void advise_progress(const char *format, ...)
 {

@@ -13,7 +13,8 @@
 #define SETTLE_NS (200 * NSEC_PER_MSEC) /* in which queued work of a held job ends */
 #define LATE_NS   (150 * NSEC_PER_MSEC) /* events of a window come so late at most */
 #define RENEW_NS  NSEC_PER_SEC          /* between requests; also the length of a turn */
-#define LASTS_US  2500000               /* of what is asked for, should this process be stopped */
+#define MORE_NS   NSEC_PER_SEC /* by which a window grows that had no report of the counters */
+#define LASTS_US  2500000      /* of what is asked for, should this process be stopped */
 
 int trial_open(struct trial *t, unsigned gpu, const uint64_t *jobs, uint32_t n, struct error *err)
 {
@@ -169,6 +170,7 @@ int trial_window(struct trial *t, const struct trial_way *way, uint64_t ms,
     int code = try_all(t, way, 0, err);
     t->begin_ns = monotonic_ns() + SETTLE_NS;
     t->end_ns = t->begin_ns + ms * NSEC_PER_MSEC;
+    const uint64_t asked_ns = t->end_ns;
     t->parts_ns = 0;
     t->sums = (struct advice_window){.idle = 0};
     memset(t->nrequests, 0, sizeof(t->nrequests));
@@ -178,6 +180,10 @@ int trial_window(struct trial *t, const struct trial_way *way, uint64_t ms,
         code = code == 0 && monotonic_ns() < t->end_ns ? try_all(t, way, turn, err) : code;
     }
     code = code == 0 ? events_until(t, t->end_ns + LATE_NS, err) : code;
+    while (code == 0 && !t->parts_ns && t->end_ns < asked_ns + MORE_NS) {
+        t->end_ns = monotonic_ns();
+        code = events_until(t, t->end_ns + LATE_NS, err);
+    }
     if (code == 0 && t->ended)
         return error_set(err, -ESRCH, "job #%llu has ended meanwhile",
                          (unsigned long long)t->jobs[__builtin_ctz(t->ended)]);
