@@ -16,9 +16,9 @@
 #include "cli/advise.h"
 #include "cli/cells.h"
 
-#define BEGINS_S 600 /* until a program works on the GPU */
-#define WORKED_S 3.0 /* of engine time, after which its beginning is over, */
-#define WORKS_S  20  /* or so long since it began to work */
+#define BEGINS_S 600                 /* until a program works on the GPU */
+#define WORKED_S 3.0                 /* of engine time, after which its beginning is over, */
+#define WORKS_NS (20 * NSEC_PER_SEC) /* or so long since it began to work */
 #define ENDS_NS  (10 * NSEC_PER_SEC)
 #define WORDS    256
 
@@ -26,7 +26,11 @@ struct started {
     struct advise *a;
     char **words[ADVICE_JOBS]; /* each ends with NULL */
     pid_t pids[ADVICE_JOBS];   /* of `cede run`; 0: none */
-    char dir[PATH_MAX];        /* for what they print */
+    bool pooled;
+    uint64_t started_ns;
+    uint64_t works_ns[ADVICE_JOBS];  /* when each began to work on the GPU outside of a pool, */
+    uint64_t begins_ns[ADVICE_JOBS]; /* and how long its beginning took */
+    char dir[PATH_MAX];              /* for what they print */
 };
 
 /* "2:train.py" for "python3 train.py": a script says more than its interpreter. */
@@ -131,19 +135,26 @@ static const json_t *job_of(const json_t *all, pid_t runner, double *worked_s)
     return NULL;
 }
 
-/* Takes the number and GPU of a program's job. Whether its beginning is over. */
-static bool take_begun(struct started *s, const json_t *all, uint32_t i, uint64_t *since)
+/* Takes the number and GPU of a program's job. Whether its beginning is over. The engine time of
+ * clients of an MPS server is the server's, so in a pool it takes as long as the first time. */
+static bool take_begun(struct started *s, const json_t *all, uint32_t i)
 {
     double worked;
+    const uint64_t now = monotonic_ns();
     const json_t *job = job_of(all, s->pids[i], &worked), *gpus = json_object_get(job, "gpus");
-    if (!job || worked <= 0)
+    if (!job || json_array_size(gpus) != 1)
         return false;
-    *since = *since ? *since : monotonic_ns();
     s->a->jobs[i].number = (uint64_t)json_get_int(job, "number");
     s->a->jobs[i].memory_bytes = (uint64_t)json_get_int(job, "memory_bytes");
     s->a->trial.gpu = (unsigned)json_integer_value(json_array_get(gpus, 0));
-    return json_array_size(gpus) == 1 &&
-           (worked >= WORKED_S || monotonic_ns() > *since + WORKS_S * NSEC_PER_SEC);
+    if (s->pooled)
+        return now >= s->started_ns + s->begins_ns[i];
+    if (!s->works_ns[i] && worked > 0)
+        s->works_ns[i] = now;
+    if (!s->works_ns[i] || (worked < WORKED_S && now < s->works_ns[i] + WORKS_NS))
+        return false;
+    s->begins_ns[i] = s->begins_ns[i] ? s->begins_ns[i] : now - s->started_ns;
+    return true;
 }
 
 /* Waits until all work as they go on to. */
@@ -151,7 +162,6 @@ static int wait_begun(struct started *s, struct client *c, bool *counters, bool 
                       struct error *err)
 {
     const uint64_t until = monotonic_ns() + BEGINS_S * NSEC_PER_SEC;
-    uint64_t since[ADVICE_JOBS] = {0};
     for (bool begun = false; !begun;) {
         json_t *all;
         usleep(200000);
@@ -167,7 +177,7 @@ static int wait_begun(struct started *s, struct client *c, bool *counters, bool 
         if (code < 0)
             return code;
         for (uint32_t i = 0; i < s->a->n; i++)
-            begun &= take_begun(s, all, i, &since[i]);
+            begun &= take_begun(s, all, i);
         const json_t *gpus = json_object_get(all, "gpus");
         *counters = cell_has_cap(gpus, s->a->trial.gpu, "counters");
         *pools = cell_has_cap(gpus, s->a->trial.gpu, "pool");
@@ -192,6 +202,8 @@ static int measure_started(struct started *s, struct client *c, enum arrangement
     bool counters = false;
     int code = 0;
     advise_progress("starting for: %s", arrangement_name(is));
+    s->pooled = is >= ARRANGE_TURNS;
+    s->started_ns = monotonic_ns();
     for (uint32_t i = 0; i < a->n && code == 0; i++)
         code = start_one(s, i, is, err);
     code = code == 0 ? wait_begun(s, c, &counters, pools, err) : code;
