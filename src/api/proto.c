@@ -11,6 +11,8 @@
 #include "base/json_text.h"
 #include "base/link_proto.h"
 #include "base/text.h"
+#include "core/trial.h"
+#include "plan/speeds.h"
 
 /* The type of a field in a request. */
 enum field_kind {
@@ -48,6 +50,11 @@ enum {
     F_PARAMS,
     F_CGROUP,
     F_FACTS,
+    F_FOR,
+    F_HELD,
+    F_FIRST,
+    F_LAST,
+    F_TOGETHER,
     FIELDS
 };
 
@@ -90,6 +97,11 @@ static const struct field fields[FIELDS] = {
     [F_PARAMS] = {"params", .kind = KIND_PARAMS},
     [F_CGROUP] = {"cgroup", .kind = KIND_CGROUP},
     [F_FACTS] = {"facts", .kind = KIND_FACTS},
+    [F_FOR] = {"for_us", PLAIN(for_us, 1, TRIAL_MAX_US)},
+    [F_HELD] = {"held", KIND_BOOL, AT(held)},
+    [F_FIRST] = {"first", KIND_BOOL, AT(first)},
+    [F_LAST] = {"last", KIND_BOOL, AT(last)},
+    [F_TOGETHER] = {"together", PLAIN(together, 1, 1000 * SPEED_JOBS)},
 };
 
 #define BIT(f) (1U << (f))
@@ -126,6 +138,10 @@ static const struct {
     [OP_RULES] = {"rules", .rights = RIGHTS_ANYBODY, .allowed = BIT(F_PID) | BIT(F_AFTER)},
     [OP_IDENTITY] = {"identity", .rights = RIGHTS_ADMIN, .allowed = BIT(F_CGROUP) | BIT(F_FACTS),
                      .needed = BIT(F_CGROUP)},
+    [OP_TRY] = {"try", .done = "tried", .rights = RIGHTS_TURNS,
+                .allowed = BIT(F_TARGET) | BIT(F_FOR) | BIT(F_HELD) | BIT(F_FIRST) | BIT(F_LAST) |
+                           BIT(F_TOGETHER),
+                .needed = BIT(F_TARGET) | BIT(F_FOR)},
     [OP_HINTS] = {"hints", .rights = RIGHTS_ANYBODY},
     [OP_ROOM] = {"room", .rights = RIGHTS_ANYBODY},
 };

@@ -18,6 +18,10 @@
  *   nothing, and shows the outcome
  * - acquire: {"target":T?, "wait_us":N?}: gives the job back what it yielded. The caller repeats it
  *   until that is done, each time within N (5 s), or the job loses its position in line
+ * - try: {"target":T, "for_us":N, "held":true?, "first":true?, "last":true?, "together":N?}: for so
+ *   long, or until this connection ends, the job is held, or has class latency or batch. together:
+ *   what all jobs that this connection tries do together in space, in thousandths of one of them
+ *   alone, which the daemon remembers for these programs
  * - ps: {"after":N?, "pid":N?, "brief":true?, "sums":true?}: jobs with numbers above N, as many as
  *   fit, and the job of process pid; brief: without what tables do not show; sums: with the sums of
  *   time that cede top shows
@@ -31,7 +35,7 @@
  *   agent's report of a control group; without facts the last report is forgotten
  *
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
- * - add, set, pause, resume, swap-out, swap-in, yield, acquire: {"job":{...}, "note":S?,
+ * - add, set, pause, resume, swap-out, swap-in, yield, acquire, try: {"job":{...}, "note":S?,
  * "waits":true? (yield, acquire: it is not done yet)}; for add with run also the unmanaged programs
  * as in ps, and "warning":S? (why it cannot be scheduled yet); with gpus "visible":S, for the
  * program's environment
@@ -93,6 +97,7 @@ enum proto_op {
     OP_TRACE,
     OP_RULES,
     OP_IDENTITY,
+    OP_TRY,
     OPS_OF_JSON,
     OP_HINTS = OPS_OF_JSON, /* from here on only of libcede */
     OP_ROOM
@@ -120,6 +125,8 @@ struct request {
     bool yields_pause, yields_memory, look; /* of yield */
     bool has_wait;                          /* of acquire: */
     uint32_t wait_us;
+    bool held, first, last; /* of try: */
+    uint32_t for_us, together;
     uint64_t memory_bytes; /* of add, room; 0: not given */
     uint32_t gpu;
     uint32_t gpus; /* of add: the number to be chosen; 0: the program chooses */

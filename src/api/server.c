@@ -126,6 +126,7 @@ static void client_disconnect(struct client *c)
         hints_close(s->verbs->hints, c->number);
     if (s->verbs->traces)
         traces_close(s->verbs->traces, c->number);
+    engine_try_no_more(s->verbs->engine, c->number);
     s->closing++;
     uv_close((uv_handle_t *)&c->poll, on_client_closed);
 }

@@ -126,6 +126,26 @@ static void back_swap_in(const struct verb *v, struct engine *e, uint32_t job)
         (void)engine_swap_out(e, job, v->who.uid, &err);
 }
 
+/* Trying needs no taking back, because it ends with the connection. A user may lower the class
+ * only.
+ */
+static int change_try(struct verb *v, struct engine *e, struct error *err)
+{
+    const struct request *r = &v->request;
+    const enum job_class class = r->first ? CLASS_LATENCY : CLASS_BATCH;
+    if (class < v->target.view.job.class && r->first && !v->who.admin)
+        return error_set(err, -EPERM,
+                         "raising it to class latency requires root or the administrators' group");
+    const struct job_trial t = {.connection = v->who.connection,
+                                .held = r->held,
+                                .ranked = r->first || r->last,
+                                .class = class};
+    int code = r->held ? engine_may_pause(e, v->target.slot, err) : 0;
+    return code < 0
+               ? code
+               : engine_try(e, v->target.slot, &t, r->for_us * NSEC_PER_USEC, r->together, err);
+}
+
 /* ---- jobs ---- */
 
 static int verb_check(struct verb *v, const struct engine *e, bool managed)
@@ -259,9 +279,10 @@ static int steer(struct verb *v, struct engine *e)
     code = free_left_behind(v, e, managed);
     if (code)
         return code < 0 ? code : 0;
-    if (!managed && (r->op == OP_ACQUIRE || r->look))
-        return error_set(&v->error, -ESRCH, "process %d is in no job, so it has yielded nothing",
-                         (int)r->pid);
+    if (!managed && (r->op == OP_ACQUIRE || r->op == OP_TRY || r->look))
+        return error_set(&v->error, -ESRCH, "process %d is in no job%s", (int)r->pid,
+                         r->op == OP_TRY ? ": `cede set` makes it one"
+                                         : ", so it has yielded nothing");
     if (r->op == OP_ADD || !managed)
         code = verb_adopt(v, e);
     if (code == 0 && v->op->change && (managed || v->op->of_new))
@@ -432,7 +453,7 @@ static char *reply_steered(struct verb *v, struct engine *e)
     if (v->command.code < 0)
         return NULL;
     v->waits = v->op->waits && v->op->waits(v, e);
-    if (!v->waits && !v->request.look)
+    if (!v->waits && !v->request.look && v->request.op != OP_TRY)
         log_done(v);
     if (v->request.link)
         return NULL; /* answer_link() */
@@ -469,6 +490,7 @@ static const struct operation operations[] = {
     [OP_YIELD] = {STEER, .change = change_yield, .of_new = true, .back = back_yield,
                   .waits = yield_waits},
     [OP_ACQUIRE] = {STEER, .change = change_acquire, .waits = acquire_waits},
+    [OP_TRY] = {STEER, .change = change_try},
     [OP_PS] = {.run = ask_ps, .reply = reply_jobs},
     [OP_RULES] = {.run = ask_ps, .reply = reply_rules},
     [OP_POLICY] = {.run = set_policy, .reply = reply_of_policy, .back = back_policy},

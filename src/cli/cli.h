@@ -29,6 +29,7 @@ int policy_main(int argc, char **argv);
 int rules_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
+int advise_main(int argc, char **argv);
 int why_main(int argc, char **argv);
 int trace_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);

@@ -60,6 +60,7 @@ static const struct {
     {"rules", rules_main, "list the rules, or say which one matches a process and why"},
     {"policy", policy_main, "show or change the scheduling policy"},
     {"kube-agent", kube_agent_main, "report the pods of this node to ceded"},
+    {"advise", advise_main, "try how jobs go best on one GPU: in turns, or in a pool"},
     {"doctor", doctor_main, "check what this machine allows, and measure it"},
     {"bench", bench_main, "measure scenarios on this GPU, and report them"},
     {"demo", demo_main, "show what cede does, on this GPU or a software one"},

@@ -184,6 +184,15 @@ struct job_speed {
     bool held;                 /* it is stopped until its turn */
 };
 
+/* What somebody tries with the job for a moment; core/trial.h. */
+struct job_trial {
+    uint64_t until_ns;   /* 0: nothing */
+    uint64_t connection; /* of the one who tries */
+    bool held;
+    bool ranked; /* it has this class meanwhile */
+    enum job_class class;
+};
+
 struct job {
     struct journal_job rec; /* root.pid 0: free */
     bool record_changed;    /* engine_record() is to write the journal's */
@@ -215,6 +224,7 @@ struct job {
     bool wants_changed; /* `wants` of a process changed */
     struct job_demand on[DEVICE_GPUS_MAX];
     struct job_speed speed;
+    struct job_trial trial;
     struct job_counts counts;
     /* core/observe/deadlines.c */
     struct job_due *due; /* NULL: nothing was ever due */
@@ -403,11 +413,11 @@ static inline bool model_job_wished(const struct model *m, const struct job *j)
 {
     return j->wish_ns && m->now < j->wish_until;
 }
-/* Whether no process of it may run: it is paused, or its memory is away. */
+/* Whether no process of it may run: it is paused, held, or its memory is away. */
 static inline bool model_job_off(const struct job *j)
 {
     const enum swap_phase phase = j->swap.phase;
-    return j->rec.paused || phase == SWAP_AWAY || phase == SWAP_ASKED || phase == SWAP_STRANDED;
+    return j->rec.paused || j->trial.held || phase == SWAP_AWAY || phase == SWAP_ASKED || phase == SWAP_STRANDED;
 }
 /* Scans its processes as if they were new. */
 void model_job_rescan(struct model *m, uint32_t job);
@@ -462,7 +472,7 @@ uint32_t model_job_computes(const struct model *m, const struct job *j);
 /* The class of a job's unit: the highest among its jobs that are not paused. */
 static inline enum job_class model_class(const struct model *m, const struct job *j)
 {
-    return j->united ? m->jobs[j->unit].unit_class : j->rec.class;
+    return j->united || j->trial.ranked ? m->jobs[j->unit].unit_class : j->rec.class;
 }
 /* Updates the unit after a job's terms or pause changed. */
 void model_unit_changed(struct model *m, uint32_t job);

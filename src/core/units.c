@@ -67,7 +67,8 @@ void model_unit_changed(struct model *m, uint32_t job)
     struct job *j = &m->jobs[job];
     if (j->unit != job)
         model_unit_changed(m, j->unit);
-    const struct job_terms terms = j->unit == job ? unit_terms(m, job) : j->rec.terms;
+    struct job_terms terms = j->unit == job ? unit_terms(m, job) : j->rec.terms;
+    terms.class = j->trial.ranked ? j->trial.class : terms.class;
     j->unit_class = terms.class;
     model_emit(m, model_terms_event(EV_JOB_CHANGE, job, &terms));
     model_emit(m, (struct sched_event){

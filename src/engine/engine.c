@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/trial.h"
 #include "engine/engine_impl.h"
 
 /* ---- beginning and end ---- */
@@ -195,6 +196,27 @@ int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms,
     if (r == 0)
         reclassify_never(&e->model, job);
     return r;
+}
+
+int engine_try(struct engine *e, uint32_t job, const struct job_trial *t, uint64_t for_ns,
+               uint32_t together, struct error *err)
+{
+    struct model *m = &e->model;
+    struct job_trial now = *t;
+    uint32_t jobs[SPEED_JOBS], n;
+    now.until_ns = m->now + for_ns;
+    int code = trial_set(m, job, &now, err);
+    if (code < 0 || !together)
+        return code;
+    n = trials_of(m, t->connection, m->jobs[job].rec.uid, jobs, SPEED_JOBS);
+    if (n > 1)
+        experience_learn(&e->speeds.experience, experience_key(m, jobs, n), (int)together, m->now);
+    return 0;
+}
+
+void engine_try_no_more(struct engine *e, uint64_t connection)
+{
+    trials_close(&e->model, connection);
 }
 
 int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)

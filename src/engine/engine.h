@@ -145,6 +145,14 @@ int engine_records(struct engine *e, struct error *err);
 /* Writes what has changed to the journal now, before the end of the tick. */
 void engine_record(struct engine *e);
 
+/* Tries something with a job for some time (core/trial.h). together: what all jobs of its user that
+ * this connection tries do together, in thousandths of one of them alone, to be remembered for
+ * speeds_lose() and `cede why`; 0: nothing. */
+int engine_try(struct engine *e, uint32_t job, const struct job_trial *t, uint64_t for_ns,
+               uint32_t together, struct error *err);
+/* The connection is closed: what it tries ends with the next tick. */
+void engine_try_no_more(struct engine *e, uint64_t connection);
+
 /* ---- looking ---- */
 
 /* As model_job_of(); SLOT_NONE also after an error. */

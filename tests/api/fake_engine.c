@@ -234,6 +234,19 @@ void engine_room(struct engine *m, uint32_t job, unsigned gpu, uint64_t bytes, u
     m->room_until[job][gpu] = until_ns;
 }
 
+int engine_try(struct engine *m, uint32_t job, const struct job_trial *t, uint64_t for_ns,
+               uint32_t together, struct error *err)
+{
+    m->tried[job] = *t;
+    m->tried[job].until_ns = for_ns;
+    return 0;
+}
+
+void engine_try_no_more(struct engine *m, uint64_t connection)
+{
+    m->untried = connection;
+}
+
 int engine_pause(struct engine *m, uint32_t job, bool paused, uid_t by)
 {
     m->jobs[job].job.paused = paused;

@@ -324,21 +324,21 @@ ENGINE_TEST(test_experience_ends)
     fclose(file);
     experience_load(&x, f->dir, now);
     for (unsigned k = 0; k <= 8; k++)
-        assert_int_equal(experience_has(&x, k, now), k >= 1 && k <= 7);
-    assert_false(experience_has(&x, 1, now + day * NSEC_PER_SEC));
-    experience_learn(&x, 9, true, now);
+        assert_int_equal(experience_lost(&x, k, now), k >= 1 && k <= 7);
+    assert_false(experience_lost(&x, 1, now + day * NSEC_PER_SEC));
+    experience_learn(&x, 9, 0, now);
     experience_load(&x, f->dir, 2 * now); /* another boot */
-    assert_true(experience_has(&x, 9, 2 * now) && experience_has(&x, 7, 2 * now));
+    assert_true(experience_lost(&x, 9, 2 * now) && experience_lost(&x, 7, 2 * now));
 }
 
 TEST(test_full_experience)
 {
     struct experience x = {.dir = NULL};
     for (uint64_t k = 1; k <= EXPERIENCE_MAX + 10; k++)
-        experience_learn(&x, k, true, k);
+        experience_learn(&x, k, 0, k);
     assert_int_equal(x.n, EXPERIENCE_MAX);
     for (uint64_t k = 1; k <= EXPERIENCE_MAX + 10; k++)
-        assert_int_equal(experience_has(&x, k, k), k > 10);
+        assert_int_equal(experience_lost(&x, k, k), k > 10);
 }
 
 /* Does nothing from now on; returns what it did, for works_as(). */

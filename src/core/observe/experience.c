@@ -13,6 +13,7 @@
 
 #define KEPT_S  (7 * 24 * 3600ULL)
 #define KEPT_NS (KEPT_S * NSEC_PER_SEC)
+#define LOST    970 /* as GAIN in plan/space_sharing.c */
 
 /* The arguments (job.program) are those that `cede run` sent, because a program can delay a read of
  * its /proc files as long as it wants by locking its memory. */
@@ -40,10 +41,16 @@ static uint32_t experience_find(const struct experience *x, uint64_t key)
     return i;
 }
 
-bool experience_has(const struct experience *x, uint64_t key, uint64_t now_ns)
+int experience_of(const struct experience *x, uint64_t key, uint64_t now_ns)
 {
     uint32_t i = experience_find(x, key);
-    return i < x->n && now_ns < x->v[i].until_ns;
+    return i < x->n && now_ns < x->v[i].until_ns ? (int)x->v[i].together : -1;
+}
+
+bool experience_lost(const struct experience *x, uint64_t key, uint64_t now_ns)
+{
+    int together = experience_of(x, key, now_ns);
+    return together >= 0 && together < LOST;
 }
 
 static bool experience_path(const struct experience *x, char *path, const char *suffix)
@@ -68,17 +75,18 @@ static void save(const struct experience *x, uint64_t now_ns)
     }
     for (uint32_t i = 0; i < x->n; i++) {
         if (x->v[i].until_ns > now_ns)
-            fprintf(f, "%016" PRIx64 " %" PRIu64 "\n", x->v[i].key,
-                    (uint64_t)(today + (x->v[i].until_ns - now_ns) / NSEC_PER_SEC));
+            fprintf(f, "%016" PRIx64 " %" PRIu64 " %" PRIu32 "\n", x->v[i].key,
+                    (uint64_t)(today + (x->v[i].until_ns - now_ns) / NSEC_PER_SEC),
+                    x->v[i].together);
     }
     if (fclose(f) != 0 || rename(new, path) != 0)
         unlink(new);
 }
 
-void experience_learn(struct experience *x, uint64_t key, bool lost, uint64_t now_ns)
+void experience_learn(struct experience *x, uint64_t key, int together, uint64_t now_ns)
 {
     uint32_t i = experience_find(x, key);
-    if (i == x->n && !lost)
+    if (together < 0 && !experience_lost(x, key, now_ns))
         return;
     bool full = i == EXPERIENCE_MAX;
     for (uint32_t k = 0; full && k < EXPERIENCE_MAX; k++)
@@ -86,7 +94,8 @@ void experience_learn(struct experience *x, uint64_t key, bool lost, uint64_t no
     x->n += i == x->n;
     x->v[i].key = key;
     x->v[i].until_ns = now_ns + KEPT_NS;
-    if (!lost)
+    x->v[i].together = (uint32_t)together;
+    if (together < 0)
         x->v[i] = x->v[--x->n];
     save(x, now_ns);
 }
@@ -96,6 +105,7 @@ void experience_load(struct experience *x, const char *dir, uint64_t now_ns)
     char path[PATH_MAX];
     const uint64_t today = (uint64_t)time(NULL);
     uint64_t key, until;
+    char line[96];
     *x = (struct experience){.dir = dir};
     int fd = experience_path(x, path, "")
                  ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
@@ -106,9 +116,12 @@ void experience_load(struct experience *x, const char *dir, uint64_t now_ns)
             close(fd);
         return;
     }
-    while (x->n < EXPERIENCE_MAX && fscanf(f, "%16" SCNx64 " %20" SCNu64, &key, &until) == 2) {
-        if (until <= today || until - today > KEPT_S)
-            continue; /* expired, or written while the clock was wrong */
+    while (x->n < EXPERIENCE_MAX && fgets(line, sizeof(line), f)) {
+        uint32_t together = 0;
+        if (sscanf(line, "%16" SCNx64 " %20" SCNu64 " %9" SCNu32, &key, &until, &together) < 2 ||
+            until <= today || until - today > KEPT_S)
+            continue; /* damaged, expired, or written while the clock was wrong */
+        x->v[x->n].together = together;
         x->v[x->n].key = key;
         x->v[x->n++].until_ns = now_ns + (until - today) * NSEC_PER_SEC;
     }

@@ -1,7 +1,7 @@
-/* Remembers which programs (by user, name and arguments) did less together in a pool than in turns,
- * so that they do not lose that time again: the next time one of them does not join the others, or
- * they begin with turns (plan/space_sharing.h) and are tried together later. Kept in a small file
- * in the daemon's directory, and forgotten after a week. */
+/* Remembers what programs (by user, name and arguments) did together in a pool: less than in turns,
+ * so that they do not lose that time again - the next time one of them does not join the others, or
+ * they begin with turns (plan/space_sharing.h) and are tried together later - or as much as `cede
+ * advise` measured. Kept in a small file in the daemon's directory, and forgotten after a week. */
 #ifndef CEDE_CORE_OBSERVE_EXPERIENCE_H
 #define CEDE_CORE_OBSERVE_EXPERIENCE_H
 
@@ -13,6 +13,7 @@ struct experience {
     const char *dir; /* NULL: no file */
     struct {
         uint64_t key, until_ns;
+        uint32_t together; /* sum of their speeds in thousandths; 0: less than in turns */
     } v[EXPERIENCE_MAX];
     uint32_t n;
 };
@@ -21,8 +22,11 @@ struct experience {
 void experience_load(struct experience *x, const char *dir, uint64_t now_ns);
 /* The key of these n jobs together, in any order. */
 uint64_t experience_key(const struct model *m, const uint32_t *slots, uint32_t n);
-bool experience_has(const struct experience *x, uint64_t key, uint64_t now_ns);
-/* lost: in a trial the jobs have done less together than in turns. */
-void experience_learn(struct experience *x, uint64_t key, bool lost, uint64_t now_ns);
+/* In thousandths; -1: not known. */
+int experience_of(const struct experience *x, uint64_t key, uint64_t now_ns);
+/* Whether they did less together than in turns. */
+bool experience_lost(const struct experience *x, uint64_t key, uint64_t now_ns);
+/* together -1: they do not lose, whatever was known. */
+void experience_learn(struct experience *x, uint64_t key, int together, uint64_t now_ns);
 
 #endif

@@ -30,14 +30,17 @@ static bool on_one_gpu(const struct model *m, const struct job *j)
 }
 
 /* The jobs of the only unit that works on this GPU below the latency class. 0 if other jobs work,
- * one must not be held, or users differ: no user's job waits for a measurement of another's. */
+ * one must not be held or is tried, or users differ: no user's job waits for a measurement of another's. */
 static uint32_t find_unit(const struct model *m, unsigned d, uint32_t *jobs)
 {
     uint32_t n = 0, unit = SLOT_NONE;
     uid_t user = 0;
     for_each_job (m, j) {
-        if (j->rec.paused || !(model_job_computes(m, j) >> d & 1) ||
-            model_class(m, j) == CLASS_LATENCY)
+        if (!(model_job_computes(m, j) >> d & 1))
+            continue;
+        if (j->trial.until_ns)
+            return 0;
+        if (j->rec.paused || model_class(m, j) == CLASS_LATENCY)
             continue;
         if (!j->united || j->left_alone || model_class(m, j) != CLASS_BATCH || !on_one_gpu(m, j)) {
             if (!j->on[d].idle || j->united)
@@ -112,7 +115,7 @@ static void adopt_jobs(struct model *m, struct speeds_gpu *g, const struct exper
         g->numbers[i] = m->jobs[jobs[i]].rec.number;
     }
     g->key = n ? experience_key(m, jobs, n) : 0;
-    if (n && experience_has(x, g->key, m->now))
+    if (n && experience_lost(x, g->key, m->now))
         space_begin_turns(&g->space, m->now);
 }
 
@@ -309,7 +312,7 @@ static void tell(struct model *m, struct speeds_gpu *g, struct experience *x,
     }
     int trial = space_told(&g->space, v, g->n, all, m->now);
     if (trial)
-        experience_learn(x, g->key, trial < 0, m->now);
+        experience_learn(x, g->key, trial < 0 ? 0 : -1, m->now);
     see_misfit(m, g, renewed || misfit <= MISFIT);
 }
 
@@ -383,7 +386,7 @@ bool speeds_lose(const struct speeds *s, const struct model *m, uint32_t slot)
         if (!n || n == SPEED_JOBS)
             continue;
         jobs[n++] = slot;
-        if (experience_has(&s->experience, experience_key(m, jobs, n), m->now))
+        if (experience_lost(&s->experience, experience_key(m, jobs, n), m->now))
             return true;
     }
     return false;

@@ -1,0 +1,47 @@
+/* `cede advise`, in parts: what is measured, and how programs are started for it. */
+#ifndef CEDE_CLI_ADVISE_H
+#define CEDE_CLI_ADVISE_H
+
+#include "cli/trial.h"
+
+#define ADVISE_ROWS (ADVICE_JOBS + 4)
+
+struct advise {
+    uint64_t window_ms;
+    struct advice_aim aim;
+    uint32_t n;
+    struct advised_job {
+        uint64_t number;
+        char name[64]; /* of the job, or made of its command */
+        uint64_t memory_bytes;
+        bool latency, pooled;
+        struct advice_alone alone;
+        uint64_t alone_ns[2][2]; /* begin and end of the windows; 0: there was none */
+    } jobs[ADVICE_JOBS];
+    struct trial trial;
+    struct advice_window background;
+    struct advice_row rows[ADVISE_ROWS];
+    uint32_t nrows;
+    uint32_t parts_sm; /* percent of the multiprocessors of each job in ARRANGE_PARTS */
+    bool starts;       /* the programs are started for this */
+};
+
+/* Shows on a terminal what is done now. */
+void advise_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Measures what each job does alone. A latency job is held for less than a second in all, so what
+ * others do without it is measured for a short time only. again: once more, to see what varies. */
+int advise_alone(struct advise *a, bool again, struct error *err);
+/* Measures an arrangement, as another row. */
+int advise_row(struct advise *a, enum arrangement is, uint32_t first, struct error *err);
+/* Fills in the speeds of all rows. -ENODATA: a job did nothing. */
+int advise_speeds(struct advise *a, struct error *err);
+
+/* The same, with two or more programs that are started for it, first in turns and, where the GPU
+ * allows pools, in a pool. commands: separated by "--". */
+int advise_started(struct advise *a, char **commands, int n, struct error *err);
+
+/* The aim's and the rows' words. */
+const char *arrangement_name(enum arrangement is);
+
+#endif

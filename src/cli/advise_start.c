@@ -1,0 +1,268 @@
+/* `cede advise -- COMMAND -- COMMAND`: starts programs by `cede run`, and ends them. They get the
+ * signal TERM when this process ends, however it ends. See advise.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/child.h"
+#include "base/cli_error.h"
+#include "base/json_text.h"
+#include "base/text.h"
+#include "cli/advise.h"
+#include "cli/cells.h"
+
+#define BEGINS_S 600                 /* until a program works on the GPU */
+#define WORKED_S 3.0                 /* of engine time, after which its beginning is over, */
+#define WORKS_NS (20 * NSEC_PER_SEC) /* or so long since it began to work */
+#define ENDS_NS  (10 * NSEC_PER_SEC)
+#define WORDS    256
+
+struct started {
+    struct advise *a;
+    char **words[ADVICE_JOBS]; /* each ends with NULL */
+    pid_t pids[ADVICE_JOBS];   /* of `cede run`; 0: none */
+    bool pooled;
+    uint64_t started_ns;
+    uint64_t works_ns[ADVICE_JOBS];  /* when each began to work on the GPU outside of a pool, */
+    uint64_t begins_ns[ADVICE_JOBS]; /* and how long its beginning took */
+    char dir[PATH_MAX];              /* for what they print */
+};
+
+/* "2:train.py" for "python3 train.py": a script says more than its interpreter. */
+static void name_of(char *const *words, uint32_t i, char name[static 64])
+{
+    const char *word =
+                   words[1] && strchr(words[1], '.') && words[1][0] != '-' ? words[1] : words[0],
+               *slash = strrchr(word, '/');
+    snprintf(name, 64, "%u:%s", i + 1, slash ? slash + 1 : word);
+    text_show(name);
+}
+
+/* The commands, in place. */
+static int read_commands(struct started *s, char **words, int n, struct error *err)
+{
+    struct advise *a = s->a;
+    s->words[0] = words;
+    for (int i = 0; i <= n; i++) {
+        if (i < n && strcmp(words[i], "--") != 0)
+            continue;
+        if (a->n == ADVICE_JOBS || s->words[a->n] == words + i ||
+            words + i - s->words[a->n] > WORDS)
+            return error_set(err, -EINVAL,
+                             "2 to %d commands of at most %d words are needed, each "
+                             "after --",
+                             ADVICE_JOBS, WORDS);
+        words[i] = NULL;
+        name_of(s->words[a->n], a->n, a->jobs[a->n].name);
+        a->n++;
+        if (i < n && a->n < ADVICE_JOBS)
+            s->words[a->n] = words + i + 1;
+    }
+    return a->n < 2 ? error_set(err, -EINVAL,
+                                "one command alone has nothing to share a GPU with: "
+                                "give another one after --")
+                    : 0;
+}
+
+static int start_one(struct started *s, uint32_t i, enum arrangement is, struct error *err)
+{
+    const char *argv[WORDS + 8] = {"cede", "run", "-c", "batch"};
+    char sm[16], log[PATH_MAX + 16];
+    unsigned n = 4;
+    if (is >= ARRANGE_TURNS) {
+        argv[n++] = "--pool";
+        argv[n++] = "--strict";
+    }
+    if (is == ARRANGE_PARTS) {
+        snprintf(sm, sizeof(sm), "--sm=%u", s->a->parts_sm);
+        argv[n++] = sm;
+    }
+    argv[n++] = "--";
+    for (char **w = s->words[i]; *w; w++)
+        argv[n++] = *w;
+    snprintf(log, sizeof(log), "%s/%u.log", s->dir, i + 1);
+    int out = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (out < 0)
+        return error_set(err, -errno, "cannot write %s: %s", log, strerror(errno));
+    int code = child_start(&(struct child_spec){.argv = argv,
+                                                .file = CHILD_SELF,
+                                                .fds = {{-1, 0}, {out, 1}, {out, 2}},
+                                                .group = true,
+                                                .death_signal = SIGTERM},
+                           &s->pids[i]);
+    close(out);
+    return code < 0 ? error_set(err, code, "cannot start %s: %s", s->words[i][0], strerror(-code))
+                    : 0;
+}
+
+/* Ends all; those that do not end by TERM are killed. */
+static void end_all(struct started *s)
+{
+    const uint64_t until = monotonic_ns() + ENDS_NS;
+    for (uint32_t i = 0; i < s->a->n; i++) {
+        if (s->pids[i])
+            kill(-s->pids[i], SIGTERM);
+    }
+    for (uint32_t i = 0; i < s->a->n; i++) {
+        while (s->pids[i] && waitpid(s->pids[i], NULL, WNOHANG) == 0) {
+            if (monotonic_ns() > until)
+                kill(-s->pids[i], SIGKILL);
+            usleep(20000);
+        }
+        s->pids[i] = 0;
+    }
+}
+
+/* The job of `cede run`; *worked_s: engine time so far. NULL: not there yet. */
+static const json_t *job_of(const json_t *all, pid_t runner, double *worked_s)
+{
+    const json_t *job, *g;
+    size_t i, k;
+    *worked_s = 0;
+    json_array_foreach(json_object_get(all, "jobs"), i, job)
+    {
+        if (json_get_int(job, "pid") != runner)
+            continue;
+        json_array_foreach(json_object_get(json_object_get(job, "counts"), "gpus"), k,
+                           g) *worked_s += json_get_number(g, "gpu_s");
+        return job;
+    }
+    return NULL;
+}
+
+/* Takes the number and GPU of a program's job. Whether its beginning is over. The engine time of
+ * clients of an MPS server is the server's, so in a pool it takes as long as the first time. */
+static bool take_begun(struct started *s, const json_t *all, uint32_t i)
+{
+    double worked;
+    const uint64_t now = monotonic_ns();
+    const json_t *job = job_of(all, s->pids[i], &worked), *gpus = json_object_get(job, "gpus");
+    if (!job || json_array_size(gpus) != 1)
+        return false;
+    s->a->jobs[i].number = (uint64_t)json_get_int(job, "number");
+    s->a->jobs[i].memory_bytes = (uint64_t)json_get_int(job, "memory_bytes");
+    s->a->trial.gpu = (unsigned)json_integer_value(json_array_get(gpus, 0));
+    if (s->pooled)
+        return now >= s->started_ns + s->begins_ns[i];
+    if (!s->works_ns[i] && worked > 0)
+        s->works_ns[i] = now;
+    if (!s->works_ns[i] || (worked < WORKED_S && now < s->works_ns[i] + WORKS_NS))
+        return false;
+    s->begins_ns[i] = s->begins_ns[i] ? s->begins_ns[i] : now - s->started_ns;
+    return true;
+}
+
+/* Waits until all work as they go on to. */
+static int wait_begun(struct started *s, struct client *c, bool *counters, bool *pools,
+                      struct error *err)
+{
+    const uint64_t until = monotonic_ns() + BEGINS_S * NSEC_PER_SEC;
+    for (bool begun = false; !begun;) {
+        json_t *all;
+        usleep(200000);
+        begun = true;
+        for (uint32_t i = 0; i < s->a->n; i++) {
+            if (waitpid(s->pids[i], NULL, WNOHANG) != 0) {
+                s->pids[i] = 0;
+                return error_set(err, -ESRCH, "%s has ended: what it printed is in %s/%u.log",
+                                 s->words[i][0], s->dir, i + 1);
+            }
+        }
+        int code = client_ps(c, false, &all, err);
+        if (code < 0)
+            return code;
+        for (uint32_t i = 0; i < s->a->n; i++)
+            begun &= take_begun(s, all, i);
+        const json_t *gpus = json_object_get(all, "gpus");
+        *counters = cell_has_cap(gpus, s->a->trial.gpu, "counters");
+        *pools = cell_has_cap(gpus, s->a->trial.gpu, "pool");
+        json_decref(all);
+        if (monotonic_ns() > until)
+            return error_set(err, -ETIMEDOUT,
+                             "no work on one GPU within %d s: what the programs "
+                             "printed is in %s",
+                             BEGINS_S, s->dir);
+    }
+    return *counters ? 0
+                     : error_set(err, -ENOTSUP, "GPU %u has no counters that say what its parts do",
+                                 s->a->trial.gpu);
+}
+
+/* Starts all for an arrangement, and measures it. */
+static int measure_started(struct started *s, struct client *c, enum arrangement is, bool *pools,
+                           struct error *err)
+{
+    struct advise *a = s->a;
+    uint64_t jobs[ADVICE_JOBS];
+    bool counters = false;
+    int code = 0;
+    advise_progress("starting for: %s", arrangement_name(is));
+    s->pooled = is >= ARRANGE_TURNS;
+    s->started_ns = monotonic_ns();
+    for (uint32_t i = 0; i < a->n && code == 0; i++)
+        code = start_one(s, i, is, err);
+    code = code == 0 ? wait_begun(s, c, &counters, pools, err) : code;
+    for (uint32_t i = 0; i < a->n; i++)
+        jobs[i] = a->jobs[i].number;
+    if (code == 0) {
+        code = trial_open(&a->trial, a->trial.gpu, jobs, a->n, err);
+        code = code == 0 && is == ARRANGE_AS_IS ? advise_alone(a, false, err) : code;
+        code = code == 0 ? advise_row(a, is, 0, err) : code;
+        code = code == 0 && is == ARRANGE_AS_IS ? advise_alone(a, true, err) : code;
+        if (code == 0 && is == ARRANGE_TOGETHER) {
+            code = advise_speeds(a, err);
+            code = code == 0
+                       ? trial_remember(&a->trial,
+                                        (uint32_t)(a->rows[a->nrows - 1].sum.value * 1000), err)
+                       : code;
+        }
+        trial_close(&a->trial);
+    }
+    advise_progress("ending the programs");
+    end_all(s);
+    return code;
+}
+
+static void remove_logs(const struct started *s)
+{
+    char log[PATH_MAX + 16];
+    for (uint32_t i = 0; i < s->a->n; i++) {
+        snprintf(log, sizeof(log), "%s/%u.log", s->dir, i + 1);
+        unlink(log);
+    }
+    rmdir(s->dir);
+}
+
+int advise_started(struct advise *a, char **commands, int n, struct error *err)
+{
+    static const enum arrangement all[] = {ARRANGE_AS_IS, ARRANGE_TOGETHER, ARRANGE_PARTS};
+    struct started s = {.a = a};
+    struct client c = {.fd = -1};
+    bool pools = false;
+    const char *tmp = getenv("TMPDIR");
+    int code = read_commands(&s, commands, n, err);
+    if (code < 0)
+        return code;
+    snprintf(s.dir, sizeof(s.dir), "%s/cede-advise-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
+    if (!mkdtemp(s.dir))
+        return error_set(err, -errno, "cannot make %s: %s", s.dir, strerror(errno));
+    a->starts = true;
+    a->parts_sm = 100 / a->n;
+    code = client_open(&c, err);
+    for (size_t i = 0; i < ARRAY_SIZE(all) && code == 0 && (i == 0 || pools); i++)
+        code = measure_started(&s, &c, all[i], &pools, err);
+    end_all(&s);
+    client_close(&c);
+    if (code == 0) {
+        remove_logs(&s);
+    } else if (a->nrows) { /* what was measured before counts */
+        cli_error("%s", err->text);
+        code = 0;
+    }
+    return code == 0 ? advise_speeds(a, err) : code;
+}

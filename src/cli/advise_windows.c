@@ -1,0 +1,90 @@
+/* What `cede advise` measures; see advise.h. */
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/advise.h"
+
+#define SHORT_MS      600 /* without a latency job */
+#define BACKGROUND_MS 500
+
+void advise_progress(const char *format, ...)
+{
+    char text[100] = "";
+    va_list args;
+    if (!isatty(STDERR_FILENO))
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    fprintf(stderr, "\r%-78.78s\r", text);
+}
+
+static uint32_t all_but(const struct advise *a, uint32_t job)
+{
+    return ((1U << a->n) - 1) & ~(job < a->n ? 1U << job : 0);
+}
+
+static bool holds_latency(const struct advise *a, uint32_t held)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < a->n; i++)
+        any |= held >> i & 1 && a->jobs[i].latency;
+    return any;
+}
+
+int advise_alone(struct advise *a, bool again, struct error *err)
+{
+    struct advice_window w;
+    struct trial_way way = {.held = all_but(a, a->n), .first = TRIAL_NONE};
+    int code = 0;
+    if (!again && !holds_latency(a, way.held)) {
+        advise_progress("what runs besides");
+        code = trial_window(&a->trial, &way, BACKGROUND_MS, &a->background, err);
+    }
+    for (uint32_t i = 0; i < a->n && code == 0; i++) {
+        way.held = all_but(a, i);
+        const bool brief = holds_latency(a, way.held);
+        if (brief && again)
+            continue;
+        advise_progress("%s alone", a->jobs[i].name);
+        code = trial_window(&a->trial, &way,
+                            brief   ? SHORT_MS
+                            : again ? a->window_ms / 2
+                                    : a->window_ms,
+                            &w, err);
+        if (code < 0)
+            break;
+        advice_add_alone(&a->jobs[i].alone, &w, &a->background);
+        a->jobs[i].alone_ns[again][0] = w.from_ns;
+        a->jobs[i].alone_ns[again][1] = w.to_ns;
+    }
+    return code;
+}
+
+int advise_row(struct advise *a, enum arrangement is, uint32_t first, struct error *err)
+{
+    struct advice_row *row = &a->rows[a->nrows];
+    const struct trial_way way = {.first = is == ARRANGE_FIRST ? first : TRIAL_NONE,
+                                  .turns = is == ARRANGE_TURNS};
+    *row = (struct advice_row){.is = is, .first = first};
+    advise_progress("%s", arrangement_name(is));
+    int code = trial_window(&a->trial, &way, a->window_ms * 3 / 2, &row->window, err);
+    a->nrows += code == 0;
+    return code;
+}
+
+int advise_speeds(struct advise *a, struct error *err)
+{
+    struct advice_alone alone[ADVICE_JOBS];
+    for (uint32_t i = 0; i < a->n; i++) {
+        alone[i] = a->jobs[i].alone;
+        if (advice_idle(&alone[i]))
+            return error_set(err, -ENODATA, "%s did nothing on the GPU while it was alone there",
+                             a->jobs[i].name);
+    }
+    for (uint32_t r = 0; r < a->nrows; r++)
+        advice_speeds(&a->rows[r], alone, a->n, &a->background);
+    return 0;
+}
