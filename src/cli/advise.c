@@ -38,16 +38,6 @@ static const char help[] =
     "  cede advise train1 train2\n"
     "  cede advise -- python3 train1.py -- python3 train2.py\n";
 
-const char *arrangement_name(enum arrangement is)
-{
-    static const char *const names[] = {[ARRANGE_AS_IS] = "as they run",
-                                        [ARRANGE_FIRST] = "first",
-                                        [ARRANGE_TURNS] = "pool, in turns",
-                                        [ARRANGE_TOGETHER] = "pool, together",
-                                        [ARRANGE_PARTS] = "pool, parts"};
-    return names[is];
-}
-
 /* ---- options ---- */
 
 static int read_time(void *to, const char *name, const char *text, struct error *err)

@@ -41,7 +41,4 @@ int advise_speeds(struct advise *a, struct error *err);
  * allows pools, in a pool. commands: separated by "--". */
 int advise_started(struct advise *a, char **commands, int n, struct error *err);
 
-/* The aim's and the rows' words. */
-const char *arrangement_name(enum arrangement is);
-
 #endif

@@ -7,6 +7,16 @@
 #define NOTHING 0.003 /* sum of parts up to which a job did not work */
 #define FAIR    0.66  /* least speed relative to turns, as in space_sharing.c */
 
+const char *arrangement_name(enum arrangement is)
+{
+    static const char *const names[] = {[ARRANGE_AS_IS] = "as they run",
+                                        [ARRANGE_FIRST] = "first",
+                                        [ARRANGE_TURNS] = "pool, in turns",
+                                        [ARRANGE_TOGETHER] = "pool, together",
+                                        [ARRANGE_PARTS] = "pool, parts"};
+    return names[is];
+}
+
 static void own_parts(const struct advice_window *w, const struct advice_window *background,
                       double own[GPU_PARTS])
 {

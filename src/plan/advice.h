@@ -39,8 +39,8 @@ enum arrangement {
     ARRANGE_TURNS, /* in a pool, in turns of a second */
     ARRANGE_TOGETHER,
     ARRANGE_PARTS, /* in a pool, each on its part of the multiprocessors */
-    ARRANGEMENTS
 };
+const char *arrangement_name(enum arrangement is); /* for people */
 
 struct advice_row {
     enum arrangement is;
