@@ -6,6 +6,7 @@ torchvision, transformers, CuPy and JAX.
 usage: arrangements.py CEDE FILE [SECONDS [KIND+KIND...]]    adds pairs to FILE for so many seconds (default 540), those that
                                                        it lacks; or these
        arrangements.py --program KIND LOG                    one of the programs
+       arrangements.py --score FILE                          how cede advise and constant rules do; needs no GPU
 """
 import bisect
 import json
@@ -202,9 +203,31 @@ def print_pair(one):
               f" sum {row['sum']:.2f} ({sum(really):.2f}) {marks}", flush=True)
 
 
+def score(path):
+    """A table: the sum of both speeds, by the programs' own count, of what each rule chooses. starved: one program has
+    less than two thirds of a turn. best: the sum is at most WITHIN below that of the best row in which neither is."""
+    with open(path, encoding="utf-8") as f:
+        pairs = json.load(f)["pairs"]
+    rules = {"cede advise": lambda p: p["told"]["best"], "turns": lambda p: 0, "together": lambda p: 1,
+             "halves": lambda p: 2, "the best": lambda p: p["best"]}
+    print(f"{len(pairs)} pairs       mean of sums  starved  best")
+    for name, rule in rules.items():
+        rows = [p["counted"][rule(p)] for p in pairs]
+        starved = sum(min(r) < FAIR / len(r) for r in rows)
+        right = sum(sum(r) >= sum(p["counted"][p["best"]]) - WITHIN and min(r) >= FAIR / len(r)
+                    for r, p in zip(rows, pairs))
+        print(f"{name:14} {sum(map(sum, rows)) / len(rows):10.2f} {starved:8} {right:5}")
+    off = [abs(s - r) for p in pairs for row, really in zip(p["told"]["rows"], p["counted"])
+           for s, r in zip(row["speeds"], really)]
+    print(f"{len(off)} speeds: {sum(e <= WITHIN for e in off)} within {WITHIN} of the programs' count, the worst off by "
+          f"{max(off):.2f}")
+
+
 def main():
     if len(sys.argv) == 4 and sys.argv[1] == "--program":
         program(*sys.argv[2:])
+    elif len(sys.argv) == 3 and sys.argv[1] == "--score":
+        score(sys.argv[2])
     elif len(sys.argv) >= 3 and not sys.argv[1].startswith("-"):
         pairs = [tuple(p.split("+")) for p in sys.argv[4:]] or PAIRS
         record(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else 540, pairs)

@@ -142,6 +142,12 @@ static json_t *speed_json(const struct job_view *v, enum job_detail detail)
     return isfinite(least) ? json_real(least) : NULL;
 }
 
+/* NULL: not known. */
+static json_t *together_json(const struct job_view *v, enum job_detail detail)
+{
+    return v->together < 0 || detail != JOB_WHOLE ? NULL : json_real(v->together / 1e3);
+}
+
 static json_t *why_json(const struct job_view *v, enum job_detail detail)
 {
     json_t *all = detail == JOB_WHOLE ? json_array() : NULL;
@@ -285,6 +291,7 @@ static const struct job_field {
     {"due", MADE, .make = due_json},
     {"mps", MADE, .make = mps_json},
     {"speed", MADE, .make = speed_json},
+    {"together", MADE, .make = together_json},
     {"level", MADE, .make = level_json},
     {"level_name", MADE, .make = level_name_json},
     {"levels", MADE, .make = levels_json},

@@ -178,6 +178,19 @@ static void print_counts(const json_t *counts)
     printf(json_array_size(json_object_get(counts, "gpus")) ? "\n" : " nothing on a GPU\n");
 }
 
+static void print_together(const json_t *job)
+{
+    const json_t *sum = json_object_get(job, "together");
+    const double v = json_number_value(sum);
+    if (v > 0)
+        printf("  in a pool with your batch jobs on its GPU: %.2f of one alone in all, as measured "
+               "before\n",
+               v);
+    else if (sum)
+        printf("  in a pool with your batch jobs on its GPU: less than in turns, as measured "
+               "before\n");
+}
+
 static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
 {
     char name[100];
@@ -206,6 +219,7 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
         else
             print_lower(w);
     }
+    print_together(job);
     print_counts(json_object_get(job, "counts"));
 }
 

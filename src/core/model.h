@@ -417,7 +417,8 @@ static inline bool model_job_wished(const struct model *m, const struct job *j)
 static inline bool model_job_off(const struct job *j)
 {
     const enum swap_phase phase = j->swap.phase;
-    return j->rec.paused || j->trial.held || phase == SWAP_AWAY || phase == SWAP_ASKED || phase == SWAP_STRANDED;
+    return j->rec.paused || j->trial.held || phase == SWAP_AWAY || phase == SWAP_ASKED ||
+           phase == SWAP_STRANDED;
 }
 /* Scans its processes as if they were new. */
 void model_job_rescan(struct model *m, uint32_t job);

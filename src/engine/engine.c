@@ -279,7 +279,7 @@ int engine_place(struct engine *e, uint32_t job, const struct place_wish *w, str
         discovery_all(&e->discovery, &e->model); /* new programs count as well */
         demand_refresh(&e->demand, &e->model);
     }
-    return place_job(&e->names, &e->demand, &e->autoswap, &e->model, job, w, err);
+    return place_job(&e->names, &e->demand, &e->autoswap, &e->speeds, &e->model, job, w, err);
 }
 
 /* Makes a process of a job unmanaged, and keeps what is known of its shared groups. to_rules: it

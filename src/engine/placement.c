@@ -89,7 +89,8 @@ static uint32_t place_large_enough(const struct model *m, const struct place_wis
 }
 
 int place_job(struct place_names *names, const struct demand *x, const struct autoswap *s,
-              struct model *m, uint32_t job, const struct place_wish *wish, struct error *err)
+              const struct speeds *speeds, struct model *m, uint32_t job,
+              const struct place_wish *wish, struct error *err)
 {
     struct job *j = &m->jobs[job];
     struct place p = {.ngangs = 0};
@@ -104,6 +105,10 @@ int place_job(struct place_names *names, const struct demand *x, const struct au
     place_add_gpus(&p, x, m, w.candidates);
     place_add_jobs(&p, s, m);
     place_add_unmanaged(&p, x, m);
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        const int together = speeds_together(speeds, m, job, d, true);
+        p.gpus[d].together = together < 0 ? 0 : together > 0 ? (uint32_t)together : 1;
+    }
     j->rec.placed = place_choose(&p, &w, &j->placed_why);
     if (!j->rec.placed)
         return error_set(err, -EINVAL, "there are no %u GPUs to choose from", w.ngpus);

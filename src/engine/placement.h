@@ -5,6 +5,7 @@
 #define CEDE_ENGINE_PLACEMENT_H
 
 #include "core/observe/demand.h"
+#include "core/observe/speeds.h"
 #include "memory/autoswap.h"
 #include "plan/placement_choice.h"
 
@@ -13,6 +14,7 @@
 void place_moves(struct place_names *names, const struct autoswap *s, struct model *m);
 /* See engine_place(). */
 int place_job(struct place_names *names, const struct demand *x, const struct autoswap *s,
-              struct model *m, uint32_t job, const struct place_wish *wish, struct error *err);
+              const struct speeds *speeds, struct model *m, uint32_t job,
+              const struct place_wish *wish, struct error *err);
 
 #endif

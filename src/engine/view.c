@@ -170,6 +170,10 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     view_slices(&e->model, j, out);
     out->placed_why = j->placed_why;
     view_unit(&e->model, job, out);
+    out->together =
+        out->gpus && j->rec.class == CLASS_BATCH
+            ? speeds_together(&e->speeds, &e->model, job, (unsigned)__builtin_ctz(out->gpus), false)
+            : -1;
     view_due(e, job, out);
     view_swap(j, out);
     out->queued = model_job_waits(j);

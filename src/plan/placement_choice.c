@@ -46,6 +46,7 @@ void place_add(struct place *p, const struct place_job *j)
 struct place_cost {
     uint32_t lacking, chains;
     double worst, load, all;
+    int lost; /* thousandths, by what is known of pools there; < 0: gained */
     uint32_t jobs;
     uint64_t used_s;
 };
@@ -78,6 +79,7 @@ static struct place_cost place_cost(const struct place *p, const struct place_wi
         c.lacking += x->free_bytes < need || x->free_bytes - need < x->promised_bytes;
         c.worst = fmax(c.worst, load[g]);
         c.load += load[g];
+        c.lost += x->together ? 1000 - (int)x->together : 0;
         for (int k = 0; k < CLASS_COUNT; k++)
             c.all += x->weight[k];
         c.jobs += x->jobs;
@@ -98,6 +100,8 @@ static bool place_less(const struct place_cost *a, const struct place_cost *b)
         return a->worst < b->worst;
     if (a->load < b->load || a->load > b->load)
         return a->load < b->load;
+    if (a->lost != b->lost)
+        return a->lost < b->lost;
     if (a->all < b->all || a->all > b->all)
         return a->all < b->all;
     if (a->jobs != b->jobs)

@@ -10,6 +10,8 @@
  *             jobs is not known, that is where its class has the least weight; higher classes come
  *             first, time that jobs leave counts as free, and a GPU with half the multiprocessors
  *             has half the time
+ *   together  the most that the job and those of its user there do together in a pool, as measured
+ *             before; unknown is as one of them alone
  *   all       the least weight of all jobs
  *   jobs      the fewest
  *   used      the GPUs that were busy for the shortest time so far, which decides where jobs are
@@ -37,6 +39,7 @@ struct place_gpu {
     double speed;            /* relative to the fastest GPU; 0 counts as 1 */
     uint64_t used_s;         /* time for which it was busy so far, as far as is known */
     uint64_t promised_bytes; /* free memory that other jobs will take */
+    uint32_t together;       /* in thousandths of one alone; 0: not known */
     /* Set by place_add(): */
     double weight[CLASS_COUNT];
     double busy[CLASS_COUNT];

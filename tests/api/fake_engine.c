@@ -50,7 +50,7 @@ uint32_t fake_engine_put(struct engine *m, pid_t pid, uid_t uid, enum job_class 
     if (slot == FAKE_JOBS)
         return SLOT_NONE;
     struct job_view *v = &m->jobs[slot];
-    *v = (struct job_view){.number = m->next_number++, .busy = -1};
+    *v = (struct job_view){.number = m->next_number++, .busy = -1, .together = -1};
     v->job = (struct journal_job){
         .root = {.pid = pid}, .class = class, .weight = weight, .uid = uid, .number = v->number};
     snprintf(v->job.name, sizeof(v->job.name), "%s", name);

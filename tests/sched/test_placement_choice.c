@@ -58,6 +58,7 @@ struct row {
     } jobs[5];
     uint32_t skip;   /* these are no candidates: bit map */
     double speed[2]; /* 0: not told */
+    uint32_t together[3];
 };
 
 /* clang-format off */
@@ -70,6 +71,12 @@ static const struct row rows[] = {
     {"all idle", 3, B, 1, 1, .why = PLACE_IDLE},
     {"one has a job", 3, B, 1, 2, PLACE_IDLE, .jobs = {ON(B, 1)}},
     {"two have one", 3, B, 1, 4, PLACE_IDLE, .jobs = {ON(B, 1), ON(B, 2)}},
+    {"where they gain in a pool", 3, B, 1, 4, PLACE_LEAST,
+     .jobs = {ON(B, 1), ON(B, 2), ON(B, 4)}, .together = {0, 1100, 1300}},
+    {"not where they lose", 3, B, 1, 2, PLACE_LEAST,
+     .jobs = {ON(B, 1), ON(B, 2), ON(B, 4)}, .together = {900, 0, 1}},
+    {"an idle one comes before a gain", 2, B, 1, 2, PLACE_IDLE,
+     .jobs = {ON(B, 1)}, .together = {1900}},
     {"not where one is of twice the weight", 3, B, 1, 1, PLACE_LEAST,
      .jobs = {ON(B, 1), ON(B, 2), HEAVY(B, 4)}},
     {"nor where two are", 3, B, 1, 2, PLACE_LEAST,
@@ -113,6 +120,8 @@ TEST(single_decisions)
         candidates &= ~r->skip;
         p.gpus[0].speed = r->speed[0];
         p.gpus[1].speed = r->speed[1];
+        for (unsigned g = 0; g < ARRAY_SIZE(r->together); g++)
+            p.gpus[g].together = r->together[g];
         for (size_t i = 0; i < ARRAY_SIZE(r->jobs) && r->jobs[i].map; i++)
             runs_busy(r->jobs[i].class, r->jobs[i].weight, r->jobs[i].map, r->jobs[i].busy);
         uint32_t to = choose(r->class, r->n);

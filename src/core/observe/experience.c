@@ -13,7 +13,6 @@
 
 #define KEPT_S  (7 * 24 * 3600ULL)
 #define KEPT_NS (KEPT_S * NSEC_PER_SEC)
-#define LOST    970 /* as GAIN in plan/space_sharing.c */
 
 /* The arguments (job.program) are those that `cede run` sent, because a program can delay a read of
  * its /proc files as long as it wants by locking its memory. */
@@ -50,7 +49,7 @@ int experience_of(const struct experience *x, uint64_t key, uint64_t now_ns)
 bool experience_lost(const struct experience *x, uint64_t key, uint64_t now_ns)
 {
     int together = experience_of(x, key, now_ns);
-    return together >= 0 && together < LOST;
+    return together >= 0 && together < EXPERIENCE_LEAST;
 }
 
 static bool experience_path(const struct experience *x, char *path, const char *suffix)

@@ -7,7 +7,8 @@
 
 #include "core/model.h"
 
-#define EXPERIENCE_MAX 64
+#define EXPERIENCE_MAX   64
+#define EXPERIENCE_LEAST 970 /* below it they did less than in turns; GAIN in space_sharing.c */
 
 struct experience {
     const char *dir; /* NULL: no file */

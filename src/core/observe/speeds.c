@@ -30,7 +30,8 @@ static bool on_one_gpu(const struct model *m, const struct job *j)
 }
 
 /* The jobs of the only unit that works on this GPU below the latency class. 0 if other jobs work,
- * one must not be held or is tried, or users differ: no user's job waits for a measurement of another's. */
+ * one must not be held or is tried, or users differ: no user's job waits for a measurement of
+ * another's. */
 static uint32_t find_unit(const struct model *m, unsigned d, uint32_t *jobs)
 {
     uint32_t n = 0, unit = SLOT_NONE;
@@ -373,23 +374,29 @@ static uint64_t take_turns(struct model *m, struct speeds_gpu *g, unsigned d)
     return wake;
 }
 
+int speeds_together(const struct speeds *s, const struct model *m, uint32_t slot, unsigned d,
+                    bool clients)
+{
+    uint32_t jobs[SPEED_JOBS] = {slot}, n = 1;
+    for_each_job (m, j) {
+        if (s->experience.n && n < SPEED_JOBS && model_job_slot(m, j) != slot &&
+            (j->is_client || !clients) && !j->rec.paused && j->rec.class == CLASS_BATCH &&
+            j->rec.uid == m->jobs[slot].rec.uid && model_job_computes(m, j) >> d & 1)
+            jobs[n++] = model_job_slot(m, j);
+    }
+    return n > 1 && n < SPEED_JOBS
+               ? experience_of(&s->experience, experience_key(m, jobs, n), m->now)
+               : -1;
+}
+
 bool speeds_lose(const struct speeds *s, const struct model *m, uint32_t slot)
 {
+    bool lose = false;
     for (unsigned d = 0; d < m->ngpus; d++) {
-        uint32_t jobs[SPEED_JOBS], n = 0;
-        for_each_job (m, j) {
-            if (j->is_client && !j->rec.paused && j->rec.class == CLASS_BATCH &&
-                j->rec.uid == m->jobs[slot].rec.uid && n < SPEED_JOBS &&
-                model_job_computes(m, j) >> d & 1)
-                jobs[n++] = model_job_slot(m, j);
-        }
-        if (!n || n == SPEED_JOBS)
-            continue;
-        jobs[n++] = slot;
-        if (experience_lost(&s->experience, experience_key(m, jobs, n), m->now))
-            return true;
+        const int together = speeds_together(s, m, slot, d, true);
+        lose |= together >= 0 && together < EXPERIENCE_LEAST;
     }
-    return false;
+    return lose;
 }
 
 uint64_t speeds_due(struct speeds *s, struct model *m)
