@@ -2,7 +2,7 @@
 #include "cli/advise.h"
 
 #include <errno.h>
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json_text.h"
@@ -15,6 +15,7 @@
 #define WINDOW_US     2000000
 #define WINDOW_MAX_US 60000000
 #define VARIES        0.25 /* from here on it is said */
+#define KEEPS         0.9  /* of its speed, of a job that is protected and has no --min-speed */
 
 static const char help[] =
     "usage: cede advise [--aim AIM] [--window TIME] [--p99 TIME] [--json] [JOB...]\n"
@@ -146,7 +147,7 @@ static int take_protected(struct advise *a, const json_t *all, const char *text)
         if (a->jobs[i].number == (uint64_t)json_get_int(job, "number"))
             a->aim.protect = i;
     }
-    a->aim.keeps = least > 0 ? least / 100 : 0.9;
+    a->aim.keeps = least > 0 ? least / 100 : KEEPS;
     json_decref(chosen);
     return status;
 }
@@ -169,13 +170,12 @@ static int measure(struct advise *a, struct error *err)
         code = code == 0 && !latency ? advise_row(a, ARRANGE_TURNS, 0, err) : code;
     } else {
         code = code == 0 ? advise_row(a, ARRANGE_AS_IS, 0, err) : code;
-        if (a->aim.is == AIM_PROTECT)
-            code = code == 0 ? advise_row(a, ARRANGE_FIRST, a->aim.protect, err) : code;
+        code = code == 0 ? advise_first(a, err) : code;
     }
     code = code == 0 ? advise_alone(a, true, err) : code;
     code = code == 0 ? advise_speeds(a, err) : code;
     if (code == 0 && pooled)
-        code = trial_remember(&a->trial, (uint32_t)lround(a->rows[0].sum.value * 1000), err);
+        code = trial_remember(&a->trial, advice_together(&a->rows[0], a->n), err);
     trial_close(&a->trial);
     return code;
 }
@@ -229,6 +229,10 @@ static void print_all(const struct advise *a, uint32_t best)
     printf(" %6s %6s %6s\n", "SUM", "LEAST", "IDLE");
     for (uint32_t r = 0; r < a->nrows; r++)
         print_row(a, &a->rows[r], r == best);
+    printf("  %-18s", "GPU memory, GiB");
+    for (uint32_t i = 0; i < a->n; i++)
+        printf(" %12.1f", (double)a->jobs[i].memory_bytes / (1 << 30));
+    putchar('\n');
     for (uint32_t i = 0; i < a->n; i++) {
         for (uint32_t r = 0; r < a->nrows; r++)
             unsure |= a->rows[r].speed[i].error > SPEED_ERROR_MAX;
@@ -356,6 +360,14 @@ int advise_main(int argc, char **argv)
     if (strcmp(argv[optind - 1], "--") != 0)
         return advise_jobs(&a, protect, argv + optind, argc - optind, json);
     struct error err = {""};
+    char *end = NULL;
+    if (protect) { /* a command has no job yet, so its number names it */
+        a.aim.protect = (uint32_t)strtoul(protect, &end, 10) - 1;
+        a.aim.keeps = KEEPS;
+    }
+    if (protect && (*end || a.aim.protect >= ADVICE_JOBS))
+        return cli_usage("advise", "advise: --aim protect:%s: give the number of a command, from 1",
+                         protect);
     int r = advise_started(&a, argv + optind, argc - optind, &err);
     advise_progress(" ");
     if (r < 0)

@@ -34,6 +34,9 @@ void advise_progress(const char *format, ...) __attribute__((format(printf, 1, 2
 int advise_alone(struct advise *a, bool again, struct error *err);
 /* Measures an arrangement, as another row. */
 int advise_row(struct advise *a, enum arrangement is, uint32_t first, struct error *err);
+/* The same with the job that the aim protects before all others, if there is one and the caller may
+ * try that; says so if not. */
+int advise_first(struct advise *a, struct error *err);
 /* Fills in the speeds of all rows. -ENODATA: a job did nothing. */
 int advise_speeds(struct advise *a, struct error *err);
 

@@ -63,6 +63,9 @@ static int read_commands(struct started *s, char **words, int n, struct error *e
         if (i < n && a->n < ADVICE_JOBS)
             s->words[a->n] = words + i + 1;
     }
+    if (a->aim.is == AIM_PROTECT && a->aim.protect >= a->n)
+        return error_set(err, -EINVAL, "--aim protect:%u: there are only %u commands",
+                         a->aim.protect + 1, a->n);
     return a->n < 2 ? error_set(err, -EINVAL,
                                 "one command alone has nothing to share a GPU with: "
                                 "give another one after --")
@@ -213,13 +216,15 @@ static int measure_started(struct started *s, struct client *c, enum arrangement
         code = trial_open(&a->trial, a->trial.gpu, jobs, a->n, err);
         code = code == 0 && is == ARRANGE_AS_IS ? advise_alone(a, false, err) : code;
         code = code == 0 ? advise_row(a, is, 0, err) : code;
-        code = code == 0 && is == ARRANGE_AS_IS ? advise_alone(a, true, err) : code;
+        if (code == 0 && is == ARRANGE_AS_IS) {
+            code = advise_first(a, err);
+            code = code == 0 ? advise_alone(a, true, err) : code;
+        }
         if (code == 0 && is == ARRANGE_TOGETHER) {
             code = advise_speeds(a, err);
-            code = code == 0
-                       ? trial_remember(&a->trial,
-                                        (uint32_t)(a->rows[a->nrows - 1].sum.value * 1000), err)
-                       : code;
+            code = code == 0 ? trial_remember(&a->trial,
+                                              advice_together(&a->rows[a->nrows - 1], a->n), err)
+                             : code;
         }
         trial_close(&a->trial);
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cli_error.h"
 #include "cli/advise.h"
 
 #define SHORT_MS      600 /* without a latency job */
@@ -73,6 +74,15 @@ int advise_row(struct advise *a, enum arrangement is, uint32_t first, struct err
     int code = trial_window(&a->trial, &way, a->window_ms * 3 / 2, &row->window, err);
     a->nrows += code == 0;
     return code;
+}
+
+int advise_first(struct advise *a, struct error *err)
+{
+    int code = a->aim.is == AIM_PROTECT ? advise_row(a, ARRANGE_FIRST, a->aim.protect, err) : 0;
+    if (code != -EPERM)
+        return code;
+    cli_error("not tried: %s first: %s", a->jobs[a->aim.protect].name, err->text);
+    return 0;
 }
 
 int advise_speeds(struct advise *a, struct error *err)

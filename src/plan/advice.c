@@ -6,6 +6,7 @@
 
 #define NOTHING 0.003 /* sum of parts up to which a job did not work */
 #define FAIR    0.66  /* least speed relative to turns, as in space_sharing.c */
+#define TURNS   0.93  /* what turns give at least */
 
 const char *arrangement_name(enum arrangement is)
 {
@@ -69,6 +70,12 @@ void advice_speeds(struct advice_row *row, const struct advice_alone *alone, uin
                 (struct speed){row->sum.value * row->window.had[i] / had, row->sum.error};
         row->least = fmin(row->least, row->speed[i].value);
     }
+}
+
+uint32_t advice_together(const struct advice_row *row, uint32_t n)
+{
+    const double sum = row->least < FAIR / n ? fmin(row->sum.value, TURNS) : row->sum.value;
+    return (uint32_t)fmax(lround(sum * 1000), 1);
 }
 
 /* What the row is worth; < 0: the aim forbids it, by so much. */

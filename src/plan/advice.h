@@ -56,6 +56,10 @@ struct advice_row {
 void advice_speeds(struct advice_row *row, const struct advice_alone *alone, uint32_t n,
                    const struct advice_window *background);
 
+/* What all do together, in thousandths of one alone: for ceded to remember. Below what turns give
+ * if one has less than two thirds of its turns. */
+uint32_t advice_together(const struct advice_row *row, uint32_t n);
+
 struct advice_aim {
     enum { AIM_SUM, AIM_FAIR, AIM_PROTECT } is;
     uint32_t protect; /* of AIM_PROTECT: the job, which is to keep this speed */
