@@ -239,6 +239,7 @@ int engine_try(struct engine *m, uint32_t job, const struct job_trial *t, uint64
 {
     m->tried[job] = *t;
     m->tried[job].until_ns = for_ns;
+    m->together = together;
     return 0;
 }
 
