@@ -168,8 +168,11 @@ int trial_window(struct trial *t, const struct trial_way *way, uint64_t ms,
                  struct advice_window *out, struct error *err)
 {
     int code = try_all(t, way, 0, err);
+    const uint64_t round_ns = (way->turns ? t->n : 0) * RENEW_NS, all_ns = ms * NSEC_PER_MSEC;
     t->begin_ns = monotonic_ns() + SETTLE_NS;
-    t->end_ns = t->begin_ns + ms * NSEC_PER_MSEC;
+    t->end_ns = t->begin_ns + all_ns;
+    if (round_ns) /* whole rounds, so that all have as many turns */
+        t->end_ns += (round_ns - all_ns % round_ns) % round_ns;
     const uint64_t asked_ns = t->end_ns;
     t->parts_ns = 0;
     t->sums = (struct advice_window){.idle = 0};
