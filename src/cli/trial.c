@@ -112,6 +112,11 @@ static int events_until(struct trial *t, uint64_t until_ns, struct error *err)
 
 /* ---- windows ---- */
 
+static int say_ended(uint64_t job, struct error *err)
+{
+    return error_set(err, -ESRCH, "job #%llu has ended meanwhile", (unsigned long long)job);
+}
+
 static int try_one(struct trial *t, uint32_t i, const struct request *what, struct error *err)
 {
     struct request r = *what;
@@ -122,6 +127,8 @@ static int try_one(struct trial *t, uint32_t i, const struct request *what, stru
     r.for_us = LASTS_US;
     int code = client_call(&t->client, &r, &reply, &why);
     json_decref(reply);
+    if (code == -ESRCH)
+        return say_ended(t->jobs[i], err);
     return code < 0
                ? error_set(err, code, "job #%llu: %s", (unsigned long long)t->jobs[i], why.text)
                : 0;
@@ -188,8 +195,7 @@ int trial_window(struct trial *t, const struct trial_way *way, uint64_t ms,
         code = events_until(t, t->end_ns + LATE_NS, err);
     }
     if (code == 0 && t->ended)
-        return error_set(err, -ESRCH, "job #%llu has ended meanwhile",
-                         (unsigned long long)t->jobs[__builtin_ctz(t->ended)]);
+        return say_ended(t->jobs[__builtin_ctz(t->ended)], err);
     if (code == 0 && !t->parts_ns)
         return error_set(err, -EIO,
                          "the counters of GPU %u showed nothing: is a profiler using "
