@@ -191,7 +191,7 @@ int trial_window(struct trial *t, const struct trial_way *way, uint64_t ms,
     }
     code = code == 0 ? events_until(t, t->end_ns + LATE_NS, err) : code;
     while (code == 0 && !t->parts_ns && t->end_ns < asked_ns + MORE_NS) {
-        t->end_ns = monotonic_ns();
+        t->end_ns = monotonic_ns() + LATE_NS;
         code = events_until(t, t->end_ns + LATE_NS, err);
     }
     if (code == 0 && t->ended)

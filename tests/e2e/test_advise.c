@@ -454,6 +454,21 @@ E2E(ends_meanwhile)
     await_progress(t.program, 1);
 }
 
+/* A window in which ceded had no time to read the counters becomes longer. */
+E2E(counters_come_late)
+{
+    struct ceded d = ceded_start();
+    struct two t = two_in_time("100");
+    pid_t pid = SPAWN("advise", "cede", "advise", WINDOW);
+    AWAIT((is_held(t.program[0]) && is_held(t.program[1])) || has_ended(pid));
+    kill(d.pid, SIGSTOP);
+    nap_ms(900);
+    kill(d.pid, SIGCONT);
+    if (await_child(pid) != 0)
+        fail_msg("it says: %s", contents("advise.err"));
+    end_two(&t);
+}
+
 E2E(others)
 {
     REPLACE_GPU("--gpus", "2");
