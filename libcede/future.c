@@ -153,7 +153,7 @@ CEDE_API void cede_future_close(struct cede_futures *f)
 
 CEDE_API int cede_future_reserve(struct cede_futures *f, unsigned n, int64_t *symbol)
 {
-    uint32_t position;
+    uint32_t position = 0;
     CALL(GIVEN(f) && GIVEN(symbol) && SETTINGS(cede_setting("n", n, 1, f->mask + 1)));
     int r = HOLDING(&f->lock, cede_slots_reserve(f->slots, n, &position));
     if (r == 0)

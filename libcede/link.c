@@ -155,7 +155,7 @@ static bool link_take_page(struct cede *c, const struct link_answer *answer, int
 static void link_listen(struct cede *c, uint64_t wait_ns)
 {
     while (c->link.fd >= 0) {
-        struct link_answer answer;
+        struct link_answer answer = {0};
         _cleanup_close_ int fd = -1;
         const bool has = c->hints.page != NULL;
         int r = link_receive(c->link.fd, has && !c->link.sets ? 0 : wait_ns, &answer, &fd);

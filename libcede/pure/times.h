@@ -10,8 +10,9 @@
 #include "cede/cede.h"
 
 #define FAR_NS  (1ULL << 62) /* later than this is never: sums of such times do not overflow */
-#define FAR_US  (FAR_NS / NSEC_PER_USEC)
-#define MOST_US (FAR_US - 1) /* of a setting */
+#define FAR_US  4611686018427387ULL /* the same */
+#define MOST_US (FAR_US - 1)        /* of a setting */
+_Static_assert(FAR_US == FAR_NS / NSEC_PER_USEC, "is the same");
 
 static inline uint64_t saturating_add(uint64_t a, uint64_t b)
 {

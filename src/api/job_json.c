@@ -145,7 +145,9 @@ static json_t *speed_json(const struct job_view *v, enum job_detail detail)
 /* NULL: not known. */
 static json_t *together_json(const struct job_view *v, enum job_detail detail)
 {
-    return v->together < 0 || detail != JOB_WHOLE ? NULL : json_real(v->together / 1e3);
+    return !v->together || detail != JOB_WHOLE ? NULL
+           : v->together == 1                  ? json_integer(0)
+                                               : json_real(v->together / 1e3);
 }
 
 static json_t *why_json(const struct job_view *v, enum job_detail detail)

@@ -411,6 +411,8 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
     if (r->release && r->given)
         return error_set(err, -EINVAL, "set: class none takes no %s",
                          terms_names(r->given, false, names, sizeof(names)));
+    if (r->first && r->last)
+        return error_set(err, -EINVAL, "try: first and last exclude each other");
     int code = request_place(r, err);
     return code < 0 ? code : terms_check(r, r->given & TERM(class) ? r->class : CLASS_COUNT, err);
 }

@@ -29,7 +29,7 @@ static const char help[] =
     "with a part of the multiprocessors each. ceded remembers the result for a week.\n"
     "\n"
     "      --aim AIM      sum (of speeds, the default), fair (the slowest one's speed), or\n"
-    "                     protect:JOB: first that one's speed (what it is to keep, or 90%),\n"
+    "                     protect:JOB: first that one's speed (the least it was given, or 90%),\n"
     "                     then the sum\n"
     "      --window TIME  length of a window (default 2s)\n"
     "      --p99 TIME     what requests may take that jobs report by libcede\n"

@@ -21,6 +21,7 @@
 #define WORKS_NS (20 * NSEC_PER_SEC) /* or so long since it began to work */
 #define ENDS_NS  (10 * NSEC_PER_SEC)
 #define WORDS    256
+#define SHOWN    1000 /* bytes of what a program printed */
 
 struct started {
     struct advise *a;
@@ -30,7 +31,7 @@ struct started {
     uint64_t started_ns;
     uint64_t works_ns[ADVICE_JOBS];  /* when each began to work on the GPU outside of a pool, */
     uint64_t begins_ns[ADVICE_JOBS]; /* and how long its beginning took */
-    char dir[PATH_MAX];              /* for what they print */
+    int logs[ADVICE_JOBS];           /* files without a name, for what they print */
 };
 
 /* "2:train.py" for "python3 train.py": a script says more than its interpreter. */
@@ -72,10 +73,34 @@ static int read_commands(struct started *s, char **words, int n, struct error *e
                     : 0;
 }
 
+static int open_log(int *log, struct error *err)
+{
+    char path[PATH_MAX];
+    const char *tmp = getenv("TMPDIR");
+    snprintf(path, sizeof(path), "%s/cede-advise-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
+    *log = mkostemp(path, O_APPEND | O_CLOEXEC);
+    if (*log >= 0)
+        unlink(path);
+    return *log < 0 ? error_set(err, -errno, "cannot make a file %s: %s", path, strerror(errno))
+                    : 0;
+}
+
+/* name: the end of what it printed is shown; NULL: nothing is. */
+static void close_log(int log, const char *name)
+{
+    char text[SHOWN + 1];
+    const off_t size = log > 0 && name ? lseek(log, 0, SEEK_END) : 0;
+    const ssize_t n = size > 0 ? pread(log, text, SHOWN, size > SHOWN ? size - SHOWN : 0) : 0;
+    if (n > 0)
+        fprintf(stderr, "%s printed last:\n%.*s\n", name, (int)n, text);
+    if (log > 0)
+        close(log);
+}
+
 static int start_one(struct started *s, uint32_t i, enum arrangement is, struct error *err)
 {
     const char *argv[WORDS + 8] = {"cede", "run", "-c", "batch"};
-    char sm[16], log[PATH_MAX + 16];
+    char sm[16];
     unsigned n = 4;
     if (is >= ARRANGE_TURNS) {
         argv[n++] = "--pool";
@@ -88,17 +113,12 @@ static int start_one(struct started *s, uint32_t i, enum arrangement is, struct 
     argv[n++] = "--";
     for (char **w = s->words[i]; *w; w++)
         argv[n++] = *w;
-    snprintf(log, sizeof(log), "%s/%u.log", s->dir, i + 1);
-    int out = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (out < 0)
-        return error_set(err, -errno, "cannot write %s: %s", log, strerror(errno));
     int code = child_start(&(struct child_spec){.argv = argv,
                                                 .file = CHILD_SELF,
-                                                .fds = {{-1, 0}, {out, 1}, {out, 2}},
+                                                .fds = {{-1, 0}, {s->logs[i], 1}, {s->logs[i], 2}},
                                                 .group = true,
                                                 .death_signal = SIGTERM},
                            &s->pids[i]);
-    close(out);
     return code < 0 ? error_set(err, code, "cannot start %s: %s", s->words[i][0], strerror(-code))
                     : 0;
 }
@@ -121,19 +141,28 @@ static void end_all(struct started *s)
     }
 }
 
-/* The job of `cede run`; *worked_s: engine time so far. NULL: not there yet. */
-static const json_t *job_of(const json_t *all, pid_t runner, double *worked_s)
+/* Of a job. */
+static double worked_s(const json_t *job)
 {
-    const json_t *job, *g;
-    size_t i, k;
-    *worked_s = 0;
+    double sum = 0;
+    const json_t *g;
+    size_t i;
+    json_array_foreach(json_object_get(json_object_get(job, "counts"), "gpus"), i, g)
+    {
+        sum += json_get_number(g, "gpu_s");
+    }
+    return sum;
+}
+
+/* The job of `cede run`. NULL: not there yet. */
+static const json_t *job_of(const json_t *all, pid_t runner)
+{
+    const json_t *job;
+    size_t i;
     json_array_foreach(json_object_get(all, "jobs"), i, job)
     {
-        if (json_get_int(job, "pid") != runner)
-            continue;
-        json_array_foreach(json_object_get(json_object_get(job, "counts"), "gpus"), k,
-                           g) *worked_s += json_get_number(g, "gpu_s");
-        return job;
+        if (json_get_int(job, "pid") == runner)
+            return job;
     }
     return NULL;
 }
@@ -142,11 +171,11 @@ static const json_t *job_of(const json_t *all, pid_t runner, double *worked_s)
  * clients of an MPS server is the server's, so in a pool it takes as long as the first time. */
 static bool take_begun(struct started *s, const json_t *all, uint32_t i)
 {
-    double worked;
     const uint64_t now = monotonic_ns();
-    const json_t *job = job_of(all, s->pids[i], &worked), *gpus = json_object_get(job, "gpus");
+    const json_t *job = job_of(all, s->pids[i]), *gpus = json_object_get(job, "gpus");
     if (!job || json_array_size(gpus) != 1)
         return false;
+    const double worked = worked_s(job);
     s->a->jobs[i].number = (uint64_t)json_get_int(job, "number");
     s->a->jobs[i].memory_bytes = (uint64_t)json_get_int(job, "memory_bytes");
     s->a->trial.gpu = (unsigned)json_integer_value(json_array_get(gpus, 0));
@@ -172,8 +201,7 @@ static int wait_begun(struct started *s, struct client *c, bool *counters, bool 
         for (uint32_t i = 0; i < s->a->n; i++) {
             if (waitpid(s->pids[i], NULL, WNOHANG) != 0) {
                 s->pids[i] = 0;
-                return error_set(err, -ESRCH, "%s has ended: what it printed is in %s/%u.log",
-                                 s->words[i][0], s->dir, i + 1);
+                return error_set(err, -ESRCH, "%s has ended", s->a->jobs[i].name);
             }
         }
         int code = client_ps(c, false, &all, err);
@@ -186,10 +214,8 @@ static int wait_begun(struct started *s, struct client *c, bool *counters, bool 
         *pools = cell_has_cap(gpus, s->a->trial.gpu, "pool");
         json_decref(all);
         if (monotonic_ns() > until)
-            return error_set(err, -ETIMEDOUT,
-                             "no work on one GPU within %d s: what the programs "
-                             "printed is in %s",
-                             BEGINS_S, s->dir);
+            return error_set(err, -ETIMEDOUT, "not all have worked on one GPU within %d s",
+                             BEGINS_S);
     }
     return *counters ? 0
                      : error_set(err, -ENOTSUP, "GPU %u has no counters that say what its parts do",
@@ -233,39 +259,27 @@ static int measure_started(struct started *s, struct client *c, enum arrangement
     return code;
 }
 
-static void remove_logs(const struct started *s)
-{
-    char log[PATH_MAX + 16];
-    for (uint32_t i = 0; i < s->a->n; i++) {
-        snprintf(log, sizeof(log), "%s/%u.log", s->dir, i + 1);
-        unlink(log);
-    }
-    rmdir(s->dir);
-}
-
 int advise_started(struct advise *a, char **commands, int n, struct error *err)
 {
     static const enum arrangement all[] = {ARRANGE_AS_IS, ARRANGE_TOGETHER, ARRANGE_PARTS};
     struct started s = {.a = a};
     struct client c = {.fd = -1};
     bool pools = false;
-    const char *tmp = getenv("TMPDIR");
     int code = read_commands(&s, commands, n, err);
     if (code < 0)
         return code;
-    snprintf(s.dir, sizeof(s.dir), "%s/cede-advise-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
-    if (!mkdtemp(s.dir))
-        return error_set(err, -errno, "cannot make %s: %s", s.dir, strerror(errno));
+    for (uint32_t i = 0; i < a->n && code == 0; i++)
+        code = open_log(&s.logs[i], err);
     a->starts = true;
     a->parts_sm = 100 / a->n;
-    code = client_open(&c, err);
+    code = code == 0 ? client_open(&c, err) : code;
     for (size_t i = 0; i < ARRAY_SIZE(all) && code == 0 && (i == 0 || pools); i++)
         code = measure_started(&s, &c, all[i], &pools, err);
     end_all(&s);
     client_close(&c);
-    if (code == 0) {
-        remove_logs(&s);
-    } else if (a->nrows) { /* what was measured before counts */
+    for (uint32_t i = 0; i < a->n; i++)
+        close_log(s.logs[i], code < 0 ? a->jobs[i].name : NULL);
+    if (code < 0 && a->nrows) { /* what was measured before counts */
         cli_error("%s", err->text);
         code = 0;
     }

@@ -112,6 +112,11 @@ static int events_until(struct trial *t, uint64_t until_ns, struct error *err)
 
 /* ---- windows ---- */
 
+static int say_ended(uint64_t job, struct error *err)
+{
+    return error_set(err, -ESRCH, "job #%llu has ended meanwhile", (unsigned long long)job);
+}
+
 static int try_one(struct trial *t, uint32_t i, const struct request *what, struct error *err)
 {
     struct request r = *what;
@@ -122,6 +127,8 @@ static int try_one(struct trial *t, uint32_t i, const struct request *what, stru
     r.for_us = LASTS_US;
     int code = client_call(&t->client, &r, &reply, &why);
     json_decref(reply);
+    if (code == -ESRCH)
+        return say_ended(t->jobs[i], err);
     return code < 0
                ? error_set(err, code, "job #%llu: %s", (unsigned long long)t->jobs[i], why.text)
                : 0;
@@ -156,10 +163,10 @@ static void window_end(struct trial *t, struct advice_window *out)
     for (unsigned p = 0; p < GPU_PARTS; p++)
         out->parts[p] /= (double)t->parts_ns;
     for (uint32_t i = 0; i < t->n; i++) {
-        const uint64_t n = min_u64(t->nrequests[i], TRIAL_REQUESTS);
+        const uint64_t n = min_u64(t->nrequests[i], TRIAL_REQUESTS), at = n - (n + 99) / 100;
         out->had[i] /= (double)(t->end_ns - t->begin_ns);
         qsort(t->requests_us[i], n, sizeof(uint64_t), by_size);
-        out->p99_us[i] = n ? (double)t->requests_us[i][(n - 1) * 99 / 100] : 0;
+        out->p99_us[i] = n ? (double)t->requests_us[i][at] : 0;
     }
     out->idle /= (double)(t->end_ns - t->begin_ns);
 }
@@ -168,8 +175,11 @@ int trial_window(struct trial *t, const struct trial_way *way, uint64_t ms,
                  struct advice_window *out, struct error *err)
 {
     int code = try_all(t, way, 0, err);
+    const uint64_t round_ns = (way->turns ? t->n : 0) * RENEW_NS, all_ns = ms * NSEC_PER_MSEC;
     t->begin_ns = monotonic_ns() + SETTLE_NS;
-    t->end_ns = t->begin_ns + ms * NSEC_PER_MSEC;
+    t->end_ns = t->begin_ns + all_ns;
+    if (round_ns) /* whole rounds, so that all have as many turns */
+        t->end_ns += (round_ns - all_ns % round_ns) % round_ns;
     const uint64_t asked_ns = t->end_ns;
     t->parts_ns = 0;
     t->sums = (struct advice_window){.idle = 0};
@@ -181,12 +191,11 @@ int trial_window(struct trial *t, const struct trial_way *way, uint64_t ms,
     }
     code = code == 0 ? events_until(t, t->end_ns + LATE_NS, err) : code;
     while (code == 0 && !t->parts_ns && t->end_ns < asked_ns + MORE_NS) {
-        t->end_ns = monotonic_ns();
+        t->end_ns = monotonic_ns() + LATE_NS;
         code = events_until(t, t->end_ns + LATE_NS, err);
     }
     if (code == 0 && t->ended)
-        return error_set(err, -ESRCH, "job #%llu has ended meanwhile",
-                         (unsigned long long)t->jobs[__builtin_ctz(t->ended)]);
+        return say_ended(t->jobs[__builtin_ctz(t->ended)], err);
     if (code == 0 && !t->parts_ns)
         return error_set(err, -EIO,
                          "the counters of GPU %u showed nothing: is a profiler using "

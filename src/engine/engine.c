@@ -210,7 +210,7 @@ int engine_try(struct engine *e, uint32_t job, const struct job_trial *t, uint64
         return code;
     n = trials_of(m, t->connection, m->jobs[job].rec.uid, jobs, SPEED_JOBS);
     if (n > 1)
-        experience_learn(&e->speeds.experience, experience_key(m, jobs, n), (int)together, m->now);
+        experience_learn(&e->speeds.experience, experience_key(m, jobs, n), together, m->now);
     return 0;
 }
 

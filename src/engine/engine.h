@@ -182,7 +182,7 @@ struct job_view {
     bool speed_told, speed_profiling; /* `speed` is known; it is being measured */
     bool speed_turns;                 /* it takes turns with the others of its unit */
     double speed, speed_error;        /* relative to alone; one standard deviation */
-    int together;                     /* speeds_together() of its first GPU, -1: not known */
+    uint32_t together;                /* speeds_together() of its first GPU */
     uint32_t timeslice_us; /* the longest of its compute groups on the first GPU; 0: the driver's
                               default */
     bool preempt_active;   /* it has a group that is preempted at block ends */

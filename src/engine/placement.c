@@ -105,10 +105,8 @@ int place_job(struct place_names *names, const struct demand *x, const struct au
     place_add_gpus(&p, x, m, w.candidates);
     place_add_jobs(&p, s, m);
     place_add_unmanaged(&p, x, m);
-    for (unsigned d = 0; d < m->ngpus; d++) {
-        const int together = speeds_together(speeds, m, job, d, true);
-        p.gpus[d].together = together < 0 ? 0 : together > 0 ? (uint32_t)together : 1;
-    }
+    for (unsigned d = 0; d < m->ngpus; d++)
+        p.gpus[d].together = speeds_together(speeds, m, job, d, true);
     j->rec.placed = place_choose(&p, &w, &j->placed_why);
     if (!j->rec.placed)
         return error_set(err, -EINVAL, "there are no %u GPUs to choose from", w.ngpus);

@@ -181,7 +181,7 @@ static uint64_t reports_due(struct engine *e)
     return TIME_NEVER;
 }
 
-static uint64_t trials_end_due(struct engine *e)
+static uint64_t tries_due(struct engine *e)
 {
     return trials_due(&e->model);
 }
@@ -299,19 +299,19 @@ static uint64_t room_due(struct engine *e)
 
 /* Each returns when it is due again; TIME_NEVER: only after an event. */
 static uint64_t (*const steps[])(struct engine *e) = {
-    restorer_due,                 /* the state of groups is unsure after a restorer's undo */
-    ended_due,                    /* processes that ended */
-    reports_due,                  /* demand of programs on gated devices */
-    trials_end_due,               /* what was tried for a moment */
-    commands_due,                 /* run() of commands */
-    gated_due,      swappers_due, /* swappers that ended */
-    moves_due,                    /* swapping and yielding that was asked for */
-    commit_asked,   programs_due, /* discovery of processes */
-    groups_due,                   /* scans for channel groups */
-    orphans_due,    gated_due,    /* again, for groups that were found just now */
-    usage_due,                    /* which jobs work */
-    servers_due,    dates_due,    /* MPS servers; deadlines */
-    room_due,       commit_seen,  /* automatic swapping */
+    restorer_due,               /* the state of groups is unsure after a restorer's undo */
+    ended_due,                  /* processes that ended */
+    reports_due,                /* demand of programs on gated devices */
+    commands_due,               /* run() of commands */
+    tries_due,                  /* what was tried for a moment ends */
+    gated_due,    swappers_due, /* swappers that ended */
+    moves_due,                  /* swapping and yielding that was asked for */
+    commit_asked, programs_due, /* discovery of processes */
+    groups_due,                 /* scans for channel groups */
+    orphans_due,  gated_due,    /* again, for groups that were found just now */
+    usage_due,                  /* which jobs work */
+    servers_due,  dates_due,    /* MPS servers; deadlines */
+    room_due,     commit_seen,  /* automatic swapping */
 };
 
 uint64_t engine_tick(struct engine *e, uint64_t now_ns)

@@ -173,7 +173,7 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     out->together =
         out->gpus && j->rec.class == CLASS_BATCH
             ? speeds_together(&e->speeds, &e->model, job, (unsigned)__builtin_ctz(out->gpus), false)
-            : -1;
+            : 0;
     view_due(e, job, out);
     view_swap(j, out);
     out->queued = model_job_waits(j);

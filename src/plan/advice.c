@@ -75,7 +75,7 @@ void advice_speeds(struct advice_row *row, const struct advice_alone *alone, uin
 uint32_t advice_together(const struct advice_row *row, uint32_t n)
 {
     const double sum = row->least < FAIR / n ? fmin(row->sum.value, TURNS) : row->sum.value;
-    return (uint32_t)fmax(lround(sum * 1000), 1);
+    return (uint32_t)fmax(round(sum * 1000), 1);
 }
 
 /* What the row is worth; < 0: the aim forbids it, by so much. */

@@ -50,7 +50,7 @@ uint32_t fake_engine_put(struct engine *m, pid_t pid, uid_t uid, enum job_class 
     if (slot == FAKE_JOBS)
         return SLOT_NONE;
     struct job_view *v = &m->jobs[slot];
-    *v = (struct job_view){.number = m->next_number++, .busy = -1, .together = -1};
+    *v = (struct job_view){.number = m->next_number++, .busy = -1};
     v->job = (struct journal_job){
         .root = {.pid = pid}, .class = class, .weight = weight, .uid = uid, .number = v->number};
     snprintf(v->job.name, sizeof(v->job.name), "%s", name);
@@ -239,6 +239,7 @@ int engine_try(struct engine *m, uint32_t job, const struct job_trial *t, uint64
 {
     m->tried[job] = *t;
     m->tried[job].until_ns = for_ns;
+    m->together = together;
     return 0;
 }
 

@@ -27,7 +27,8 @@ struct engine {
     int unrecorded;    /* of engine_may_record() */
     int status;        /* what engine_job_status() answers */
     struct job_trial tried[FAKE_JOBS];
-    uint64_t untried; /* the connection that engine_try_no_more() had last */
+    uint32_t together; /* of the last engine_try() */
+    uint64_t untried;  /* the connection that engine_try_no_more() had last */
     unsigned applied;
     unsigned applied_paused; /* jobs that were paused when changes were applied last */
     uint64_t wait_us;        /* of the last yield_acquire() */

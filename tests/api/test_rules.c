@@ -455,6 +455,11 @@ static const struct {
     {{.op = OP_ACQUIRE}, JOB(CLASS_BATCH, 1), true}, /* has all that it had */
     {{.op = OP_ACQUIRE}, YIELDED(ME), true},
     {{.op = OP_ACQUIRE}, YIELDED(0), false},
+
+    {{.op = OP_TRY, .held = true}, OTHERS, false},
+    {{.op = OP_TRY, .last = true}, {.owner = OTHER, .managed = true}, false},
+    {{.op = OP_TRY, .held = true}, JOB(CLASS_LATENCY, 500), true},
+    {{.op = OP_TRY}, PAUSED(CLASS_BATCH, 1, 0), true}, /* which stays paused */
 };
 
 TEST(users)

@@ -77,6 +77,48 @@ TEST_OF_CLIENT(verbs_of_no_job)
     assert_int_equal(e->m->end, end);
 }
 
+/* What a request to try something means to the engine, and whose it is. */
+TEST_OF_CLIENT(trials)
+{
+    static const struct {
+        const char *asks;
+        bool held, ranked;
+        enum job_class class;
+    } rows[] = {{"'held':true", true, false, CLASS_BATCH},
+                {"'first':true", false, true, CLASS_LATENCY},
+                {"'last':true", false, true, CLASS_BATCH},
+                {"'held':true,'last':true,'together':7", true, true, CLASS_BATCH},
+                {"'held':false", false, false, CLASS_BATCH}};
+    const struct job_trial *t = &e->m->tried[0];
+    assert_reply(e, fd, ESRCH, "{'error':'*`cede set` makes it one*'}",
+                 "{'op':'try','target':%d,'for_us':5,'held':true}", (int)getpid());
+    assert_int_equal(e->m->jobs[0].number, 0);
+    fake_engine_put(e->m, 2, geteuid(), CLASS_NORMAL, 1, "train");
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        assert_code(e, fd, 0, "{'op':'try','target':'#1','for_us':5,%s}", rows[i].asks);
+        assert_true(t->held == rows[i].held && t->ranked == rows[i].ranked);
+        assert_true(!t->ranked || t->class == rows[i].class);
+        assert_int_equal(t->until_ns, 5000);
+        assert_int_equal(e->m->together, i == 3 ? 7 : 0);
+    }
+    e->m->withheld = GPU_CAP_SUSPEND;
+    assert_code(e, fd, ENOTSUP, "{'op':'try','target':'#1','for_us':5,'held':true}");
+    assert_code(e, fd, 0, "{'op':'try','target':'#1','for_us':5,'last':true}");
+
+    /* Each connection is somebody else, and its end is reported. */
+    const uint64_t first = t->connection;
+    int other = dial(e->path);
+    assert_code(e, other, 0, "{'op':'try','target':'#1','for_us':5}");
+    const uint64_t second = t->connection;
+    assert_true(first && second && first != second);
+    close(other);
+    for (int i = 0; i < TURNS_MORE && e->m->untried != second; i++) {
+        turns(e, 1);
+        usleep(i < TURNS ? 0 : 1000);
+    }
+    assert_int_equal(e->m->untried, second);
+}
+
 /* What a reply says of its job: its user, and the number. */
 static void assert_named(struct env *e, int fd, const char *target, unsigned uid, unsigned number)
 {

@@ -88,6 +88,11 @@ static const struct step of_a_user[] = {
     {"{'op':'swap-in','target':'held'}", EPERM},
     {"{'op':'swap-out','target':SELF}", 0},
     {"{'op':'swap-in','target':SELF}", 0},
+    {"{'op':'try','target':'roots','for_us':5,'held':true}", EPERM},
+    {"{'op':'try','target':SELF,'for_us':5,'held':true}", 0},
+    {"{'op':'try','target':SELF,'for_us':5,'last':true}", 0},
+    {"{'op':'try','target':SELF,'for_us':5,'first':true}", EPERM},
+    {"{'op':'try','target':'urgent','for_us':5,'first':true}", 0},
     {.text = NULL},
 };
 
@@ -250,6 +255,7 @@ TEST_OF_SERVER(other_users)
     fake_engine_put(e->m, 1, 0, CLASS_BATCH, 100, "roots");
     fake_engine_put(e->m, 3, 0, CLASS_BATCH, 100, "both");
     fake_engine_put(e->m, 4, NOBODY, CLASS_BATCH, 100, "both");
+    fake_engine_put(e->m, 5, NOBODY, CLASS_LATENCY, 100, "urgent");
     uint32_t held = fake_engine_put(e->m, 2, NOBODY, CLASS_BATCH, 100, "held");
     e->m->jobs[held].job.paused = 1;
     e->m->jobs[held].swap = "swapped";
@@ -266,6 +272,7 @@ TEST_OF_SERVER(other_users)
     assert_steps(e, 12344, {"{'op':'policy','name':'shares'}", EPERM});
     assert_steps(e, 12345, {"{'op':'policy','name':'shares'}", 0},
                  {"{'op':'set','target':PARENT,'class':'latency'}", 0},
+                 {"{'op':'try','target':'roots','for_us':5,'first':true}", 0},
                  {"{'op':'resume','target':'held'}", 0});
     assert_string_equal(e->m->policy, "shares");
     assert_int_equal(e->m->jobs[held].job.paused, 0);

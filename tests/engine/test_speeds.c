@@ -2,81 +2,8 @@
  * observe/speeds.h. The driver's counters are those of programs that are not stopped. */
 #include <math.h>
 
-#include "clients.h"
 #include "core/observe/experience.h"
-#include "plan/speeds.h"
-
-#define EACH_MS 5
-
-static int count;        /* of programs */
-static unsigned held[3]; /* for how many ms each was while watch() looked last */
-
-/* Programs as of jobs_of(), each of which uses most another part of the GPU, and their speeds
- * beside others; 0: there is none. */
-static void begin(struct fixture *f, const char *letters, double a, double b, double c)
-{
-    static const enum gpu_part parts[] = {PART_FP32, PART_TENSOR_FP16, PART_FP64};
-    const double together[] = {a, b, c};
-    f->d.has_counters = true;
-    jobs_of(f, "priority", 2, letters);
-    for (count = 0; count < 3 && together[count] > 0; count++) {
-        struct mock_group *g = on(f, f->p[count]);
-        g->uses[parts[count]] = 0.5;
-        g->uses[PART_DRAM] += 0.1;
-        g->together = together[count];
-    }
-}
-
-static void begin_three(struct fixture *f)
-{
-    begin(f, "B* B* L", 0.7, 0.4, 1);
-}
-
-static void watch(struct fixture *f, unsigned ms)
-{
-    memset(held, 0, sizeof(held));
-    for (unsigned t = 0; t < ms; t += EACH_MS) {
-        ticks(f, EACH_MS);
-        for (int i = 0; i < count; i++)
-            held[i] += view(f, f->job[i]).signalled ? EACH_MS : 0;
-    }
-}
-
-static void until_held(struct fixture *f, uint32_t job)
-{
-    while (!view(f, job).signalled)
-        ticks(f, EACH_MS);
-}
-
-static void assert_told(struct fixture *f, uint32_t job, double speed)
-{
-    struct job_view v = view(f, job);
-    assert_true(v.speed_told);
-    assert_false(v.speed_profiling);
-    assert_float_equal(v.speed, speed, 0.02);
-    assert_true(v.speed_error < SPEED_ERROR_MAX);
-}
-
-static void assert_all_told(struct fixture *f)
-{
-    for (int i = 0; i < count; i++)
-        assert_told(f, f->job[i], on(f, f->p[i])->together);
-}
-
-static void assert_nobody_held(struct fixture *f)
-{
-    for (int i = 0; i < count; i++)
-        assert_true(reaches(f->p[i], false));
-}
-
-/* In order, with its programs: so that another scene can begin. */
-static void finish(struct fixture *f)
-{
-    stop(f, true);
-    assert_nobody_held(f);
-    for (int i = 0; i < count; i++)
-        end(f, f->p[i]);
-}
+#include "counted.h"
 
 static void keep_speed(struct fixture *f, uint32_t job, uint32_t percent)
 {
@@ -209,13 +136,6 @@ ENGINE_TEST(test_turns)
     assert_nobody_held(f);
 }
 
-static bool take_turns_within(struct fixture *f, unsigned ms)
-{
-    for (unsigned t = 0; t < ms && !view(f, f->job[0]).speed_turns; t += EACH_MS)
-        ticks(f, EACH_MS);
-    return view(f, f->job[0]).speed_turns;
-}
-
 /* One like the second is to stay out while the first is there alone. */
 static void stays_out(struct fixture *f)
 {
@@ -321,21 +241,29 @@ ENGINE_TEST(test_experience_ends)
     FILE *file = fopen(path, "we");
     for (unsigned k = 0; k <= 8; k++) /* ended, ends in 1 to 7 days, cannot be */
         fprintf(file, "%x %llu\n", k, (unsigned long long)(today + k * day - (k < 8)));
+    fprintf(file, "a %llu 970\n", (unsigned long long)(today + day));
     fclose(file);
     experience_load(&x, f->dir, now);
     for (unsigned k = 0; k <= 8; k++)
         assert_int_equal(experience_lost(&x, k, now), k >= 1 && k <= 7);
     assert_false(experience_lost(&x, 1, now + day * NSEC_PER_SEC));
-    experience_learn(&x, 9, 0, now);
+    experience_learn(&x, 9, 1, now);
     experience_load(&x, f->dir, 2 * now); /* another boot */
     assert_true(experience_lost(&x, 9, 2 * now) && experience_lost(&x, 7, 2 * now));
+    assert_int_equal(experience_of(&x, 10, 2 * now), 970);
+    assert_false(experience_lost(&x, 10, 2 * now));
+    assert_int_equal(experience_of(&x, 10, 2 * now + day * NSEC_PER_SEC), 0);
+    experience_learn(&x, 9, 1500, 2 * now);
+    experience_load(&x, f->dir, 2 * now);
+    assert_int_equal(experience_of(&x, 9, 2 * now), 1500);
+    assert_int_equal(experience_of(&x, 9, 3 * now + 7 * day * NSEC_PER_SEC), 0);
 }
 
 TEST(test_full_experience)
 {
     struct experience x = {.dir = NULL};
     for (uint64_t k = 1; k <= EXPERIENCE_MAX + 10; k++)
-        experience_learn(&x, k, 0, k);
+        experience_learn(&x, k, 1, k);
     assert_int_equal(x.n, EXPERIENCE_MAX);
     for (uint64_t k = 1; k <= EXPERIENCE_MAX + 10; k++)
         assert_int_equal(experience_lost(&x, k, k), k > 10);

@@ -40,16 +40,16 @@ static uint32_t experience_find(const struct experience *x, uint64_t key)
     return i;
 }
 
-int experience_of(const struct experience *x, uint64_t key, uint64_t now_ns)
+uint32_t experience_of(const struct experience *x, uint64_t key, uint64_t now_ns)
 {
     uint32_t i = experience_find(x, key);
-    return i < x->n && now_ns < x->v[i].until_ns ? (int)x->v[i].together : -1;
+    return i < x->n && now_ns < x->v[i].until_ns ? x->v[i].together : 0;
 }
 
 bool experience_lost(const struct experience *x, uint64_t key, uint64_t now_ns)
 {
-    int together = experience_of(x, key, now_ns);
-    return together >= 0 && together < EXPERIENCE_LEAST;
+    const uint32_t together = experience_of(x, key, now_ns);
+    return together && together < EXPERIENCE_LEAST;
 }
 
 static bool experience_path(const struct experience *x, char *path, const char *suffix)
@@ -82,10 +82,10 @@ static void save(const struct experience *x, uint64_t now_ns)
         unlink(new);
 }
 
-void experience_learn(struct experience *x, uint64_t key, int together, uint64_t now_ns)
+void experience_learn(struct experience *x, uint64_t key, uint32_t together, uint64_t now_ns)
 {
     uint32_t i = experience_find(x, key);
-    if (together < 0 && !experience_lost(x, key, now_ns))
+    if (!together && !experience_lost(x, key, now_ns))
         return;
     bool full = i == EXPERIENCE_MAX;
     for (uint32_t k = 0; full && k < EXPERIENCE_MAX; k++)
@@ -93,8 +93,8 @@ void experience_learn(struct experience *x, uint64_t key, int together, uint64_t
     x->n += i == x->n;
     x->v[i].key = key;
     x->v[i].until_ns = now_ns + KEPT_NS;
-    x->v[i].together = (uint32_t)together;
-    if (together < 0)
+    x->v[i].together = together;
+    if (!together)
         x->v[i] = x->v[--x->n];
     save(x, now_ns);
 }
@@ -116,7 +116,7 @@ void experience_load(struct experience *x, const char *dir, uint64_t now_ns)
         return;
     }
     while (x->n < EXPERIENCE_MAX && fgets(line, sizeof(line), f)) {
-        uint32_t together = 0;
+        uint32_t together = 1;
         if (sscanf(line, "%16" SCNx64 " %20" SCNu64 " %9" SCNu32, &key, &until, &together) < 2 ||
             until <= today || until - today > KEPT_S)
             continue; /* damaged, expired, or written while the clock was wrong */

@@ -14,7 +14,7 @@ struct experience {
     const char *dir; /* NULL: no file */
     struct {
         uint64_t key, until_ns;
-        uint32_t together; /* sum of their speeds in thousandths; 0: less than in turns */
+        uint32_t together; /* sum of their speeds in thousandths; 1: less than in turns */
     } v[EXPERIENCE_MAX];
     uint32_t n;
 };
@@ -23,11 +23,11 @@ struct experience {
 void experience_load(struct experience *x, const char *dir, uint64_t now_ns);
 /* The key of these n jobs together, in any order. */
 uint64_t experience_key(const struct model *m, const uint32_t *slots, uint32_t n);
-/* In thousandths; -1: not known. */
-int experience_of(const struct experience *x, uint64_t key, uint64_t now_ns);
+/* In thousandths; 0: not known. */
+uint32_t experience_of(const struct experience *x, uint64_t key, uint64_t now_ns);
 /* Whether they did less together than in turns. */
 bool experience_lost(const struct experience *x, uint64_t key, uint64_t now_ns);
-/* together -1: they do not lose, whatever was known. */
-void experience_learn(struct experience *x, uint64_t key, int together, uint64_t now_ns);
+/* together 0: they do not lose, whatever was known. */
+void experience_learn(struct experience *x, uint64_t key, uint32_t together, uint64_t now_ns);
 
 #endif

@@ -313,7 +313,7 @@ static void tell(struct model *m, struct speeds_gpu *g, struct experience *x,
     }
     int trial = space_told(&g->space, v, g->n, all, m->now);
     if (trial)
-        experience_learn(x, g->key, trial < 0 ? 0 : -1, m->now);
+        experience_learn(x, g->key, trial < 0, m->now);
     see_misfit(m, g, renewed || misfit <= MISFIT);
 }
 
@@ -374,8 +374,8 @@ static uint64_t take_turns(struct model *m, struct speeds_gpu *g, unsigned d)
     return wake;
 }
 
-int speeds_together(const struct speeds *s, const struct model *m, uint32_t slot, unsigned d,
-                    bool clients)
+uint32_t speeds_together(const struct speeds *s, const struct model *m, uint32_t slot, unsigned d,
+                         bool clients)
 {
     uint32_t jobs[SPEED_JOBS] = {slot}, n = 1;
     for_each_job (m, j) {
@@ -386,15 +386,15 @@ int speeds_together(const struct speeds *s, const struct model *m, uint32_t slot
     }
     return n > 1 && n < SPEED_JOBS
                ? experience_of(&s->experience, experience_key(m, jobs, n), m->now)
-               : -1;
+               : 0;
 }
 
 bool speeds_lose(const struct speeds *s, const struct model *m, uint32_t slot)
 {
     bool lose = false;
     for (unsigned d = 0; d < m->ngpus; d++) {
-        const int together = speeds_together(s, m, slot, d, true);
-        lose |= together >= 0 && together < EXPERIENCE_LEAST;
+        const uint32_t together = speeds_together(s, m, slot, d, true);
+        lose |= together && together < EXPERIENCE_LEAST;
     }
     return lose;
 }

@@ -43,9 +43,9 @@ struct speeds {
 uint64_t speeds_due(struct speeds *s, struct model *m);
 
 /* What this job and the batch jobs of its user on a GPU, or of these only clients of MPS servers,
- * do together, in thousandths of one of them alone, as far as experience.h has it; else -1. */
-int speeds_together(const struct speeds *s, const struct model *m, uint32_t slot, unsigned d,
-                    bool clients);
+ * do together, in thousandths of one of them alone, as far as experience.h has it; else 0. */
+uint32_t speeds_together(const struct speeds *s, const struct model *m, uint32_t slot, unsigned d,
+                         bool clients);
 
 /* Whether this job and those of its user that share a GPU in space now did less together the last
  * time than they would have in turns. */
