@@ -12,7 +12,7 @@
 
 #define SETTLE_NS (200 * NSEC_PER_MSEC) /* in which queued work of a held job ends */
 #define LATE_NS   (150 * NSEC_PER_MSEC) /* events of a window come so late at most */
-#define RENEW_NS  NSEC_PER_SEC          /* between requests; also the length of a turn */
+#define RENEW_NS  NSEC_PER_SEC          /* between requests; a turn is no longer */
 #define MORE_NS   NSEC_PER_SEC /* by which a window grows that had no report of the counters */
 #define LASTS_US  2500000      /* of what is asked for, should this process be stopped */
 
@@ -167,6 +167,9 @@ static void window_end(struct trial *t, struct advice_window *out)
 int trial_window(struct trial *t, const struct trial_way *way, uint64_t ms,
                  struct advice_window *out, struct error *err)
 {
+    const uint64_t rounds = ms / ((uint64_t)t->n * 1000) + 1, /* each job has as many turns */
+        step_ns = way->turns ? ms * NSEC_PER_MSEC / (rounds * t->n) : RENEW_NS;
+    uint64_t tried_ns = monotonic_ns();
     int code = try_all(t, way, 0, err);
     t->begin_ns = monotonic_ns() + SETTLE_NS;
     t->end_ns = t->begin_ns + ms * NSEC_PER_MSEC;
@@ -176,7 +179,10 @@ int trial_window(struct trial *t, const struct trial_way *way, uint64_t ms,
     memset(t->nrequests, 0, sizeof(t->nrequests));
     code = code == 0 ? events_until(t, t->begin_ns, err) : code;
     for (uint32_t turn = 1; code == 0 && monotonic_ns() < t->end_ns; turn++) {
-        code = events_until(t, min_u64(monotonic_ns() + RENEW_NS, t->end_ns), err);
+        code = events_until(t, min_u64(monotonic_ns() + step_ns, t->end_ns), err);
+        if (code == 0 && monotonic_ns() > tried_ns + LASTS_US * NSEC_PER_USEC)
+            code = error_set(err, -EINTR, "stopped for a while, in which the jobs ran on: repeat");
+        tried_ns = monotonic_ns();
         code = code == 0 && monotonic_ns() < t->end_ns ? try_all(t, way, turn, err) : code;
     }
     code = code == 0 ? events_until(t, t->end_ns + LATE_NS, err) : code;
