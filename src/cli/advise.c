@@ -2,6 +2,7 @@
 #include "cli/advise.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -185,12 +186,12 @@ static int measure(struct advise *a, struct error *err)
 /* What to type for a row. */
 static void how_to(const struct advise *a, const struct advice_row *row, char *buf, size_t size)
 {
-    const char *first = a->jobs[row->first].name;
     char sm[16] = "";
     if (row->is == ARRANGE_PARTS)
         snprintf(sm, sizeof(sm), " --sm %u", a->parts_sm);
     if (row->is == ARRANGE_FIRST)
-        snprintf(buf, size, "cede set %s -c latency, and the others -c batch", first);
+        snprintf(buf, size, "cede set %%%" PRIu64 " -c latency, and the others -c batch",
+                 a->jobs[row->first].number); /* names are users', and a shell may read this */
     else if (row->is == ARRANGE_TOGETHER && !a->starts)
         snprintf(buf, size, "nothing: they are in a pool, where cede lets them run together");
     else if (row->is == ARRANGE_TURNS)
@@ -355,6 +356,8 @@ int advise_main(int argc, char **argv)
     a.aim.p99_us = (double)p99_us;
     if (strcmp(argv[optind - 1], "--") != 0)
         return advise_jobs(&a, protect, argv + optind, argc - optind, json);
+    if (protect)
+        return cli_usage("advise", "advise: --aim protect:JOB is for jobs that run already");
     struct error err = {""};
     int r = advise_started(&a, argv + optind, argc - optind, &err);
     advise_progress(" ");
