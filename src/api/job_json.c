@@ -15,6 +15,8 @@ const char *job_state(const struct job_view *v)
     if (v->job.paused &&
         (!v->groups || v->runnable_groups < v->groups || v->signalled || v->stopped))
         return "paused";
+    if (v->held && v->groups)
+        return "held";
     if (v->groups == 0)
         return v->queued ? "queued" : "starting";
     if (v->stopped)

@@ -2,6 +2,7 @@
 #include "cli/advise.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,8 +89,10 @@ static int keep_gpu(json_t *jobs)
 static const char *unfit(const json_t *job, int gpu)
 {
     const char *state = json_get_text(job, "state");
-    return !state || (strcmp(state, "running") != 0 && strcmp(state, "waiting") != 0 &&
-                      strcmp(state, "throttled") != 0)
+    return !state || strcmp(state, "held") == 0
+               ? "it is tried by somebody else now: wait for some seconds"
+           : strcmp(state, "running") != 0 && strcmp(state, "waiting") != 0 &&
+                   strcmp(state, "throttled") != 0
                ? "it does not run now"
            : gpu_of(job) < 0    ? "it is on several GPUs, or on none yet"
            : gpu_of(job) != gpu ? "it is on another GPU than the first one"
@@ -118,6 +121,7 @@ static int take_jobs(struct advise *a, const json_t *all)
         const json_int_t unit = json_get_int(json_object_get(job, "mps"), "unit");
         *j = (struct advised_job){.number = (uint64_t)json_get_int(job, "number"),
                                   .memory_bytes = (uint64_t)json_get_int(job, "memory_bytes"),
+                                  .class = class ? class : "",
                                   .latency = class && strcmp(class, "latency") == 0};
         snprintf(j->name, sizeof(j->name), "%s", json_get_text(job, "name"));
         text_show(j->name);
@@ -154,6 +158,23 @@ static int take_protected(struct advise *a, const json_t *all, const char *text)
 
 /* ---- measuring ---- */
 
+/* -EAGAIN: somebody has changed a job since it was taken, so that nothing can be said of it. */
+static int unchanged(struct advise *a, struct error *err)
+{
+    int code = 0;
+    for (uint32_t i = 0; i < a->n && code == 0; i++) {
+        json_t *job;
+        code = client_job(&a->trial.client, (json_int_t)a->jobs[i].number, &job, err);
+        const char *class = json_get_text(job, "class"), *state = json_get_text(job, "state");
+        if (code == 0 && (!class || strcmp(class, a->jobs[i].class) != 0 || !state ||
+                          strcmp(state, "paused") == 0 || strncmp(state, "swap", 4) == 0))
+            code = error_set(err, -EAGAIN, "somebody has changed %s meanwhile: repeat",
+                             a->jobs[i].name);
+        json_decref(job);
+    }
+    return code;
+}
+
 static int measure(struct advise *a, struct error *err)
 {
     uint64_t jobs[ADVICE_JOBS];
@@ -173,6 +194,7 @@ static int measure(struct advise *a, struct error *err)
         code = code == 0 ? advise_first(a, err) : code;
     }
     code = code == 0 ? advise_alone(a, true, err) : code;
+    code = code == 0 ? unchanged(a, err) : code;
     code = code == 0 ? advise_speeds(a, err) : code;
     if (code == 0 && pooled)
         code = trial_remember(&a->trial, advice_together(&a->rows[0], a->n), err);
@@ -185,12 +207,12 @@ static int measure(struct advise *a, struct error *err)
 /* What to type for a row. */
 static void how_to(const struct advise *a, const struct advice_row *row, char *buf, size_t size)
 {
-    const char *first = a->jobs[row->first].name;
     char sm[16] = "";
     if (row->is == ARRANGE_PARTS)
         snprintf(sm, sizeof(sm), " --sm %u", a->parts_sm);
     if (row->is == ARRANGE_FIRST)
-        snprintf(buf, size, "cede set %s -c latency, and the others -c batch", first);
+        snprintf(buf, size, "cede set %%%" PRIu64 " -c latency, and the others -c batch",
+                 a->jobs[row->first].number); /* names are users', and a shell may read this */
     else if (row->is == ARRANGE_TOGETHER && !a->starts)
         snprintf(buf, size, "nothing: they are in a pool, where cede lets them run together");
     else if (row->is == ARRANGE_TURNS)

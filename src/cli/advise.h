@@ -14,6 +14,7 @@ struct advise {
         uint64_t number;
         char name[64]; /* of the job, or made of its command */
         uint64_t memory_bytes;
+        const char *class; /* of those that run already */
         bool latency, pooled;
         struct advice_alone alone;
         uint64_t alone_ns[2][2]; /* begin and end of the windows; 0: there was none */

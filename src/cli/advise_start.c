@@ -99,7 +99,7 @@ static void close_log(int log, const char *name)
 
 static int start_one(struct started *s, uint32_t i, enum arrangement is, struct error *err)
 {
-    const char *argv[WORDS + 8] = {"cede", "run", "-c", "batch"};
+    const char *argv[WORDS + 9] = {"cede", "run", "-c", "batch"};
     char sm[16];
     unsigned n = 4;
     if (is >= ARRANGE_TURNS) {
@@ -123,7 +123,14 @@ static int start_one(struct started *s, uint32_t i, enum arrangement is, struct 
                     : 0;
 }
 
-/* Ends all; those that do not end by TERM are killed. */
+/* It stays a zombie, so that its group's number is not used again. */
+static bool has_ended(pid_t pid)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid;
+}
+
+/* Ends all; those that do not end by TERM are killed, also what is left of their groups. */
 static void end_all(struct started *s)
 {
     const uint64_t until = monotonic_ns() + ENDS_NS;
@@ -132,10 +139,14 @@ static void end_all(struct started *s)
             kill(-s->pids[i], SIGTERM);
     }
     for (uint32_t i = 0; i < s->a->n; i++) {
-        while (s->pids[i] && waitpid(s->pids[i], NULL, WNOHANG) == 0) {
+        while (s->pids[i] && !has_ended(s->pids[i])) {
             if (monotonic_ns() > until)
                 kill(-s->pids[i], SIGKILL);
             usleep(20000);
+        }
+        if (s->pids[i]) { /* the number is in use until then */
+            kill(-s->pids[i], SIGKILL);
+            waitpid(s->pids[i], NULL, 0);
         }
         s->pids[i] = 0;
     }
@@ -199,10 +210,8 @@ static int wait_begun(struct started *s, struct client *c, bool *counters, bool 
         usleep(200000);
         begun = true;
         for (uint32_t i = 0; i < s->a->n; i++) {
-            if (waitpid(s->pids[i], NULL, WNOHANG) != 0) {
-                s->pids[i] = 0;
+            if (has_ended(s->pids[i]))
                 return error_set(err, -ESRCH, "%s has ended", s->a->jobs[i].name);
-            }
         }
         int code = client_ps(c, false, &all, err);
         if (code < 0)

@@ -38,11 +38,17 @@ static bool holds_latency(const struct advise *a, uint32_t held)
 int advise_alone(struct advise *a, bool again, struct error *err)
 {
     struct advice_window w;
+    struct advice_alone beside = {.windows = 0};
     struct trial_way way = {.held = all_but(a, a->n), .first = TRIAL_NONE};
     int code = 0;
     if (!again && !holds_latency(a, way.held)) {
         advise_progress("what runs besides");
         code = trial_window(&a->trial, &way, BACKGROUND_MS, &a->background, err);
+        if (code == 0)
+            advice_add_alone(&beside, &a->background, &(struct advice_window){.idle = 0});
+        if (code == 0 && !advice_idle(&beside))
+            cli_error("note: other programs work on this GPU too, so that the speeds may be wrong: "
+                      "name them too, or pause them");
     }
     for (uint32_t i = 0; i < a->n && code == 0; i++) {
         way.held = all_but(a, i);

@@ -27,6 +27,7 @@ static const char help[] =
     "STATE   running\n"
     "        waiting    suspended until its turn\n"
     "        throttled  suspended for some seconds, as a latency job cannot keep its speed\n"
+    "        held       for some seconds, while `cede advise` measures others\n"
     "        paused     by `cede pause`\n"
     "        stopped    by ^Z or a debugger (programs that hold their own work)\n"
     "        queued     waits, before it starts, for the GPU memory that it will take\n"

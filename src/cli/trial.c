@@ -13,8 +13,9 @@
 #define SETTLE_NS (200 * NSEC_PER_MSEC) /* in which queued work of a held job ends */
 #define LATE_NS   (150 * NSEC_PER_MSEC) /* events of a window come so late at most */
 #define RENEW_NS  NSEC_PER_SEC          /* between requests; also the length of a turn */
-#define MORE_NS   NSEC_PER_SEC /* by which a window grows that had no report of the counters */
-#define LASTS_US  2500000      /* of what is asked for, should this process be stopped */
+#define MORE_NS   (4 * NSEC_PER_SEC) /* by which a window grows that had no report of the counters \
+                                      */
+#define LASTS_US 2500000             /* of what is asked for, should this process be stopped */
 
 int trial_open(struct trial *t, unsigned gpu, const uint64_t *jobs, uint32_t n, struct error *err)
 {
@@ -103,7 +104,8 @@ static int events_until(struct trial *t, uint64_t until_ns, struct error *err)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             continue;
         if (n <= 0 || (size_t)n > sizeof(v) || (size_t)n % sizeof(v[0]))
-            return error_set(err, -EPIPE, "ceded has ended: all jobs run as before");
+            return error_set(err, -EPIPE,
+                             "the connection to ceded has ended: all jobs run as before");
         for (size_t i = 0; i < (size_t)n / sizeof(v[0]); i++)
             take_event(t, &v[i]);
     }
@@ -174,6 +176,7 @@ static void window_end(struct trial *t, struct advice_window *out)
 int trial_window(struct trial *t, const struct trial_way *way, uint64_t ms,
                  struct advice_window *out, struct error *err)
 {
+    uint64_t tried_ns = monotonic_ns();
     int code = try_all(t, way, 0, err);
     const uint64_t round_ns = (way->turns ? t->n : 0) * RENEW_NS, all_ns = ms * NSEC_PER_MSEC;
     t->begin_ns = monotonic_ns() + SETTLE_NS;
@@ -187,12 +190,16 @@ int trial_window(struct trial *t, const struct trial_way *way, uint64_t ms,
     code = code == 0 ? events_until(t, t->begin_ns, err) : code;
     for (uint32_t turn = 1; code == 0 && monotonic_ns() < t->end_ns; turn++) {
         code = events_until(t, min_u64(monotonic_ns() + RENEW_NS, t->end_ns), err);
+        if (code == 0 && monotonic_ns() > tried_ns + LASTS_US * NSEC_PER_USEC)
+            code = error_set(err, -EINTR, "stopped for a while, in which the jobs ran on: repeat");
+        tried_ns = monotonic_ns();
         code = code == 0 && monotonic_ns() < t->end_ns ? try_all(t, way, turn, err) : code;
     }
     code = code == 0 ? events_until(t, t->end_ns + LATE_NS, err) : code;
     while (code == 0 && !t->parts_ns && t->end_ns < asked_ns + MORE_NS) {
         t->end_ns = monotonic_ns() + LATE_NS;
-        code = events_until(t, t->end_ns + LATE_NS, err);
+        code = try_all(t, way, 0, err);
+        code = code == 0 ? events_until(t, t->end_ns + LATE_NS, err) : code;
     }
     if (code == 0 && t->ended)
         return say_ended(t->jobs[__builtin_ctz(t->ended)], err);

@@ -49,6 +49,7 @@ static const char *whole_reason(const json_t *job)
                     "swap-in`"},
         {"swapping-out", "its memory is on the way to host memory"},
         {"swapping-in", "its memory is on the way back from host memory"},
+        {"held", "somebody tries what others do without it, for some seconds (cede advise)"},
         {"stopped", "its processes are stopped by a signal or a debugger"},
         {"starting", "it has not opened a GPU yet"},
     };

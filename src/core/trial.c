@@ -13,8 +13,13 @@ static void trial_put(struct model *m, struct job *j, const struct job_trial *t)
 int trial_set(struct model *m, uint32_t job, const struct job_trial *t, struct error *err)
 {
     struct job *j = &m->jobs[job];
-    if (j->trial.until_ns && j->trial.connection != t->connection)
-        return error_set(err, -EBUSY, "somebody else tries it now: wait for some seconds");
+    for_each_job (m, o) {
+        if (o->trial.until_ns > m->now && o->trial.connection != t->connection &&
+            (o == j || (o->rec.uid == j->rec.uid && model_job_gpus(m, o) & model_job_gpus(m, j))))
+            return error_set(err, -EBUSY,
+                             "job #%llu is tried on that GPU now: wait for some seconds",
+                             (unsigned long long)o->rec.number);
+    }
     if (t->ranked && j->is_client)
         return error_set(err, -EINVAL,
                          "it is a client of an MPS server, whose programs have one class together");
@@ -49,8 +54,21 @@ uint32_t trials_of(const struct model *m, uint64_t connection, uid_t uid, uint32
 {
     uint32_t n = 0;
     for_each_job (m, j) {
-        if (j->trial.until_ns && j->trial.connection == connection && j->rec.uid == uid && n < max)
-            jobs[n++] = model_job_slot(m, j);
+        if (!j->trial.until_ns || j->trial.connection != connection)
+            continue;
+        if (j->rec.uid != uid || n == max)
+            return 0;
+        jobs[n++] = model_job_slot(m, j);
     }
     return n;
+}
+
+bool trials_are_all(const struct model *m, uint64_t connection, uint32_t job)
+{
+    for_each_job (m, j) {
+        if (m->jobs[job].united && j->unit == m->jobs[job].unit && !j->rec.paused &&
+            j->trial.connection != connection)
+            return false;
+    }
+    return true;
 }

@@ -10,15 +10,17 @@
 
 #define TRIAL_MAX_US 5000000
 
-/* Begins or changes the trial of a job. -EBUSY: somebody else tries it. -EINVAL: a client of an MPS
- * server has the class of its server. */
+/* Begins or changes the trial of a job. -EBUSY: another connection tries it, or one of the same
+ * user on a GPU of its. -EINVAL: a client of an MPS server has the class of its server. */
 int trial_set(struct model *m, uint32_t job, const struct job_trial *t, struct error *err);
 /* The connection is closed: the next tick ends its trials. */
 void trials_close(struct model *m, uint64_t connection);
 /* Ends the trials whose time is over; returns when the next is. */
 uint64_t trials_due(struct model *m);
-/* The jobs of this user that the connection tries on a GPU, at most max. */
+/* The jobs that the connection tries, if they are at most max and all of this user; else 0. */
 uint32_t trials_of(const struct model *m, uint64_t connection, uid_t uid, uint32_t *jobs,
                    uint32_t max);
+/* Whether the connection tries all jobs of this job's MPS server. */
+bool trials_are_all(const struct model *m, uint64_t connection, uint32_t job);
 
 #endif

@@ -5,7 +5,7 @@ static enum job_where where_is(const struct job *j)
 {
     if (j->swap.phase != SWAP_HERE)
         return WHERE_SWAPPED;
-    if (j->rec.paused)
+    if (j->rec.paused || j->trial.held)
         return WHERE_PAUSED;
     return model_job_waits(j) ? WHERE_QUEUED : WHERE_HERE;
 }

@@ -209,7 +209,7 @@ int engine_try(struct engine *e, uint32_t job, const struct job_trial *t, uint64
     if (code < 0 || !together)
         return code;
     n = trials_of(m, t->connection, m->jobs[job].rec.uid, jobs, SPEED_JOBS);
-    if (n > 1)
+    if (n > 1 && trials_are_all(m, t->connection, job))
         experience_learn(&e->speeds.experience, experience_key(m, jobs, n), together, m->now);
     return 0;
 }

@@ -176,6 +176,7 @@ struct job_view {
     bool throttled;  /* no group is runnable because it is throttled (sched_throttled()) */
     bool is_client;  /* a client of an MPS server */
     bool signalled;  /* it is a client and was paused by a signal */
+    bool held;       /* somebody tries what others do without it (core/trial.h) */
     bool left_alone; /* another client of its server is unmanaged */
     uint64_t unit;   /* number of the job that stands for its unit; 0: it is alone */
     enum job_class unit_class;        /* the highest class in its unit */

@@ -77,6 +77,7 @@ static void view_unit(const struct model *m, uint32_t job, struct job_view *out)
     const struct job *j = &m->jobs[job];
     out->is_client = j->is_client;
     out->left_alone = j->left_alone;
+    out->held = j->trial.held;
     out->unit = j->united ? m->jobs[j->unit].rec.number : 0;
     out->unit_class = model_class(m, j);
     out->speed_told = j->speed.told;

@@ -149,7 +149,7 @@ static bool three_to_one(void)
 
     o = ADVISE("--aim", "protect:b", "a", "b");
     assert_like(o, "{'rows':[{'first':null},{'arrangement':'first','first':1,"
-                   "'how':'cede set b -c latency, and the others -c batch'}]}");
+                   "'how':'cede set %2 -c latency, and the others -c batch'}]}");
     right &= json_get_int(o, "best") == 1 && speed_in(o, "first", "b") > 0.85 &&
              speed_in(o, "first", "a") < 0.15;
     json_decref(o);
@@ -484,7 +484,7 @@ E2E(others)
     CEDE("resume", "b");
     /* One tries a job at a time. */
     pid_t first = await_trial(&t, IN_BACKGROUND("a", "b"));
-    FAILS(1, "somebody else tries it now", "advise", WINDOW, "a", "b");
+    FAILS(1, "wait for some seconds", "advise", WINDOW, "a", "b");
     assert_false(has_ended(first));
     kill(first, SIGKILL);
     await_child(first);

@@ -196,7 +196,7 @@ ENGINE_TEST(test_refused)
     FAILS(-EINVAL, "have one class together", try_as(f, ME, j[1], last, 1000, 0));
     for (int by_close = 0; by_close < 2; by_close++) {
         try_it(f, j[2], hold, 1000);
-        FAILS(-EBUSY, "somebody else tries it", try_as(f, OTHER, j[2], nothing, 1000, 0));
+        FAILS(-EBUSY, "wait for some seconds", try_as(f, OTHER, j[2], nothing, 1000, 0));
         ticks(f, 500);
         assert_false(runs(f, 2));
         if (by_close)
@@ -327,12 +327,15 @@ ENGINE_TEST(test_remembers_its_own)
     begin(f, "B* B* B*", 0.9, 0.8, 0.7);
     engine_release(f->m, j[2]);
     j[2] = add_as(f, p[2], CLASS_BATCH, 1000);
+    ticks(f, 100);
     worked(f, try_as(f, ME, j[0], nothing, 1000, 500)); /* one job alone */
-    worked(f, try_as(f, OTHER, j[1], nothing, 1000, 500));
+    FAILS(-EBUSY, "wait for some seconds", try_as(f, OTHER, j[1], nothing, 1000, 500));
     close_connection(f, ME);
     close_connection(f, OTHER);
     pause_job(f, j[2], true);
+    remember(f, 500); /* of two users */
     assert_false(take_turns_within(f, 5000));
+    count = 2;
     remember(f, 500);
     assert_true(take_turns_within(f, 5000));
 }

@@ -11,8 +11,9 @@
 
 #include "base/fnv.h"
 
-#define KEPT_S  (7 * 24 * 3600ULL)
-#define KEPT_NS (KEPT_S * NSEC_PER_SEC)
+#define KEPT_S   (7 * 24 * 3600ULL)
+#define KEPT_NS  (KEPT_S * NSEC_PER_SEC)
+#define SAVED_NS (60 * NSEC_PER_SEC) /* the file is not written more often for the same */
 
 /* The arguments (job.program) are those that `cede run` sent, because a program can delay a read of
  * its /proc files as long as it wants by locking its memory. */
@@ -26,10 +27,10 @@ static uint64_t key_of(const struct job *j)
 
 uint64_t experience_key(const struct model *m, const uint32_t *slots, uint32_t n)
 {
-    uint64_t sum = 0; /* independent of the order */
+    uint64_t sum = 0; /* independent of the order; users can choose it, so their uid is outside */
     for (uint32_t i = 0; i < n; i++)
         sum += key_of(&m->jobs[slots[i]]);
-    return fnv(sum, &n, sizeof(n));
+    return (uint64_t)m->jobs[slots[0]].rec.uid << 32 | (uint32_t)fnv(sum, &n, sizeof(n));
 }
 
 static uint32_t experience_find(const struct experience *x, uint64_t key)
@@ -82,14 +83,31 @@ static void save(const struct experience *x, uint64_t now_ns)
         unlink(new);
 }
 
+static uint32_t of_same_user(const struct experience *x, uint32_t i)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < x->n; k++)
+        n += x->v[k].key >> 32 == x->v[i].key >> 32;
+    return n;
+}
+
+/* The oldest of the user who has most goes first, so that nobody can have others' forgotten. */
+static bool more_dispensable(const struct experience *x, uint32_t a, uint32_t b)
+{
+    const uint32_t of_a = of_same_user(x, a), of_b = of_same_user(x, b);
+    return of_a == of_b ? x->v[a].until_ns < x->v[b].until_ns : of_a > of_b;
+}
+
 void experience_learn(struct experience *x, uint64_t key, uint32_t together, uint64_t now_ns)
 {
     uint32_t i = experience_find(x, key);
-    if (!together && !experience_lost(x, key, now_ns))
+    if ((!together && !experience_lost(x, key, now_ns)) ||
+        (i < x->n && x->v[i].together == together &&
+         x->v[i].until_ns + SAVED_NS > now_ns + KEPT_NS))
         return;
     bool full = i == EXPERIENCE_MAX;
     for (uint32_t k = 0; full && k < EXPERIENCE_MAX; k++)
-        i = k == 0 || x->v[k].until_ns < x->v[i].until_ns ? k : i;
+        i = k == 0 || more_dispensable(x, k, i) ? k : i;
     x->n += i == x->n;
     x->v[i].key = key;
     x->v[i].until_ns = now_ns + KEPT_NS;

@@ -39,8 +39,6 @@ static uint32_t find_unit(const struct model *m, unsigned d, uint32_t *jobs)
     for_each_job (m, j) {
         if (!(model_job_computes(m, j) >> d & 1))
             continue;
-        if (j->trial.until_ns)
-            return 0;
         if (j->rec.paused || model_class(m, j) == CLASS_LATENCY)
             continue;
         if (!j->united || j->left_alone || model_class(m, j) != CLASS_BATCH || !on_one_gpu(m, j)) {
@@ -53,6 +51,10 @@ static uint32_t find_unit(const struct model *m, unsigned d, uint32_t *jobs)
         unit = j->unit;
         user = j->rec.uid;
         jobs[n++] = model_job_slot(m, j);
+    }
+    for_each_job (m, j) { /* one that is held, too */
+        if (j->trial.until_ns && j->rec.uid == user && model_job_computes(m, j) >> d & 1)
+            return 0;
     }
     return n > 1 ? n : 0;
 }
@@ -244,7 +246,7 @@ static struct space_job space_terms(const struct model *m, const struct speeds_g
     const struct job *j = &m->jobs[g->jobs[i]];
     return (struct space_job){.weight = j->rec.weight,
                               .min_speed = j->rec.min_speed / 100.0,
-                              .unknown = !has_profile(&j->speed)};
+                              .unknown = j->speed.known && !has_profile(&j->speed)};
 }
 
 /* Discards profiles that do not explain the counters any more, because a job has changed what it
