@@ -191,6 +191,7 @@ static void put_single(const struct metrics_out *o, const struct metric *m, doub
 
 static char *job_labels(const json_t *job)
 {
+    static const char *const pod[] = {"namespace", "pod", "container"}; /* as of dcgm-exporter */
     char *text = NULL, user[USER_TEXT];
     size_t n;
     FILE *f = open_memstream(&text, &n);
@@ -200,6 +201,10 @@ static char *job_labels(const json_t *job)
     put_next_label(f, "name", json_get_text(job, "name"));
     put_next_label(f, "class", json_get_text(job, "class"));
     put_next_label(f, "user", user_text(user, (uid_t)json_get_int(job, "uid")));
+    for (size_t i = 0; i < ARRAY_SIZE(pod); i++) {
+        if (json_get_text(job, pod[i]))
+            put_next_label(f, pod[i], json_get_text(job, pod[i]));
+    }
     if (fclose(f) != 0) {
         free(text);
         return NULL;

@@ -277,7 +277,8 @@ static void feed_row(struct acct *a, struct acct_job *x, const struct job_view *
                          .ended = ends,
                          .uid = v->job.uid,
                          .class = x->class,
-                         .workload = x->workload};
+                         .workload = x->workload,
+                         .pod = v->pod};
     uint64_t totals[ACCT_SUMS_COUNT];
     r.begin_s = row_begin(x, r.end_s);
     if (r.end_s < r.begin_s) /* the clock was set back by seconds */

@@ -12,6 +12,7 @@
 #include "engine/counts.h"
 #include "engine/engine.h"
 #include "engine/placement.h"
+#include "engine/pods.h"
 #include "engine/reclassify.h"
 #include "engine/unrecorded.h"
 #include "memory/autoswap.h"
@@ -21,6 +22,7 @@ struct engine {
     struct model model;
     struct discovery discovery;
     struct reclassify reclassify;
+    struct pods pods;
     struct scans scans;
     struct demand demand;
     struct counts counts;

@@ -209,7 +209,8 @@ static uint64_t moves_due(struct engine *e)
 
 static uint64_t programs_due(struct engine *e)
 {
-    const uint64_t next = discovery_due(&e->discovery, &e->model);
+    uint64_t next = discovery_due(&e->discovery, &e->model);
+    next = min_u64(next, pods_due(&e->pods, &e->model));
     return min_u64(next, reclassify_due(&e->reclassify, &e->model, &e->discovery));
 }
 

@@ -35,6 +35,7 @@ static const struct workload in_slurm = {.slurm_job = 77, .unit = "slurmstepd.sc
 #define OF_TRAIN                                                                                   \
     TEXTS("pod\0train-7\0namespace\0research\0priority_class\0low\0label:app\0web\0"               \
           "label:empty\0\0partition\0gpu\0qos\0long")
+#define CONTAINERS TEXTS("container:0123456789abcdef\0web\0container:1123456789abcdef\0side")
 #define WORDS                                                                                      \
     TEXTS("arguments\0python3 train.py --lr 1\0environment:A\0b=c\0environment:E\0\0"              \
           "container_name\0web\0image\0docker.io/library/nginx:1\0namespace\0prod")
@@ -112,6 +113,9 @@ static const struct {
     {"container_name=web", F(0, "", "", .workload = &in_docker, .pending = true), VERDICT_PENDING},
     {"container_name=web", F(0, "", "", .pending = true), VERDICT_NO},
     {"pod=x", F(0, "", "", .workload = &in_pod, .pending = true), VERDICT_PENDING},
+    /* Of a pod's containers the one whose id the control group has. */
+    {"container_name=web", F(0, "", "", .workload = &in_docker, .told = CONTAINERS), VERDICT_YES},
+    {"container_name=side", F(0, "", "", .workload = &in_docker, .told = CONTAINERS), VERDICT_NO},
 };
 
 TEST(matching)
