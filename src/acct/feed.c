@@ -480,7 +480,7 @@ void acct_free(struct acct *a)
     if (!a)
         return;
     if (a->hints)
-        hints_on_close(a->hints, NULL, NULL);
+        hints_on_close(a->hints, NULL, a);
     const uint64_t until = monotonic_ns() + LAST_MS * NSEC_PER_MSEC;
     for (uint64_t now; a->link >= 0 && a->n && (now = monotonic_ns()) < until; queue_send(a)) {
         struct pollfd p = {.fd = a->link, .events = POLLIN};

@@ -76,6 +76,7 @@ static const struct {
     {"{'op':'ps'}", {.op = OP_PS}},
     {"{'op':'ps','after':77}", {.op = OP_PS, .number = 77}},
     {"{'op':'ps','brief':true,'sums':true}", {.op = OP_PS, .brief = true, .sums = true}},
+    {"{'op':'ps','after':3,'summed':true}", {.op = OP_PS, .number = 3, .summed = true}},
     {"{'op':'policy','name':'shares'}", {.op = OP_POLICY, .name = "shares"}},
     /* A cgroup is kept as the kernel writes it. */
     {"{'op':'identity','cgroup':'/a/b/','facts':{'pod':'x','label:a':''}}",
