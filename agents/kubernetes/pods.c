@@ -75,7 +75,8 @@ static void pod_put_fact(struct kube_pod *pod, const char *name, const char *val
  * that other labels cannot take their room. */
 static void pod_put_known_labels(struct kube_pod *pod, const json_t *from)
 {
-    static const char *const known[] = {"class", "weight", "gpu-min", "gpu-max", "pool"};
+    static const char *const known[] = {"class",   "weight",     "gpu-min",
+                                        "gpu-max", "memory-max", "pool"};
     char key[64], name[80];
     for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
         snprintf(key, sizeof(key), PREFIX "%s", known[i]);

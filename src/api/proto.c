@@ -259,9 +259,11 @@ unsigned request_options(struct request *r, struct option_row rows[static REQUES
 {
     const struct term *t;
     unsigned n = 0;
-    for (; (t = term_at(n)); n++)
-        rows[n] = (struct option_row){
-            .name = t->word, .letter = t->letter, .read = request_text, .to = r};
+    for (unsigned i = 0; (t = term_at(i)); i++) {
+        if (t->word)
+            rows[n++] = (struct option_row){
+                .name = t->word, .letter = t->letter, .read = request_text, .to = r};
+    }
     return n;
 }
 

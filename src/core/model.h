@@ -19,6 +19,7 @@
 #include "gpu/ops.h"
 #include "journal/journal.h"
 #include "journal/swapper.h"
+#include "plan/memory_limit.h"
 #include "plan/placement_choice.h"
 #include "plan/sched.h"
 #include "plan/still_starting.h"
@@ -229,6 +230,7 @@ struct job {
     struct job_speed speed;
     struct job_trial trial;
     struct job_counts counts;
+    struct memory_watch memory_watch; /* memory/over.c */
     /* core/observe/deadlines.c */
     struct job_due *due; /* NULL: nothing was ever due */
     uint64_t gpu_ns;     /* engine time seen since `due` exists, of the GPU where it had most */

@@ -16,6 +16,7 @@
 #include "engine/reclassify.h"
 #include "engine/unrecorded.h"
 #include "memory/autoswap.h"
+#include "memory/over.h"
 #include "memory/yield.h"
 
 struct engine {
@@ -29,6 +30,7 @@ struct engine {
     struct switches switches;
     struct swaps swaps;
     struct autoswap autoswap;
+    struct over over;
     struct survey survey;
     struct speeds speeds;
     struct clients clients;

@@ -240,7 +240,7 @@ static uint64_t usage_due(struct engine *e)
     counts_observed(&e->counts, m, &e->demand);
     if (e->demand.fresh)
         deadlines_observe(m);
-    return next;
+    return min_u64(next, over_due(&e->over, m));
 }
 
 static uint64_t servers_due(struct engine *e)

@@ -341,6 +341,7 @@ TEST(administrators)
 #define SWAPPED(by_user, who)                                                                      \
     JOB_WITH(CLASS_LATENCY, 100, .swapped = true, .swapped_by_user = (by_user), .swapped_by = (who))
 #define SPEED(percent) JOB_WITH(CLASS_LATENCY, 100, .min_speed = (percent), .default_speed = 90)
+#define MEMORY(over)   JOB_WITH(CLASS_BATCH, 100, .memory_max_mib = 10, .memory_over = (over))
 #define YIELDED(by)    JOB_WITH(CLASS_LATENCY, 100, .yielded = true, .yielded_by = (by))
 #define NO_JOB         OF(.owner = ME)
 #define OTHERS         OF(.owner = OTHER)
@@ -402,6 +403,13 @@ static const struct {
     {SET_ONE(min_speed, 51), SPEED(50), false},
     {{.op = OP_SET, .given = TERM(min_speed)}, SPEED(50), false}, /* none: the default, 90 % */
     {{.op = OP_ADD, .given = TERM(class)}, SPEED(50), false},
+    /* A limit of memory only falls, and what happens above it only becomes stricter. */
+    {SET_ONE(memory_max_mib, 10), MEMORY(MEMORY_PAUSE), true},
+    {SET_ONE(memory_max_mib, 11), MEMORY(MEMORY_PAUSE), false},
+    {{.op = OP_SET, .given = TERM(memory_max_mib)}, MEMORY(MEMORY_PAUSE), false},
+    {SET_ONE(memory_over, MEMORY_KILL), MEMORY(MEMORY_PAUSE), true},
+    {SET_ONE(memory_over, MEMORY_WARN), MEMORY(MEMORY_PAUSE), false},
+    {SET_ONE(memory_max_mib, 11), JOB(CLASS_BATCH, 100), true},
 
     {ADD(CLASS_LATENCY, 100), BUDGET(1000), false}, /* a part of the job without one */
     {ADD(CLASS_LATENCY, 100), BUDGET(0), true},
