@@ -1,5 +1,5 @@
-"""`--memory-max` on the software GPU: jobs that have more are named, paused or killed, by whatever the limit was set, and
-others are left alone.
+"""`--memory-max` on the software GPU: jobs that have more are named, paused or killed, by whatever the limit was set,
+and others are left alone.
 
 usage: test_memory_max.py CEDE [TEST...]"""
 import json

@@ -27,8 +27,9 @@ def pod(name, qos="Burstable", phase="Running", priority="low", notes=None, labe
     """containers: pairs of a name and an id"""
     return {"metadata": {"name": name, "namespace": namespace, "uid": uid or str(uuid.uuid4()),
                          "annotations": notes or {}, "labels": labels or {}},
-            "spec": {"nodeName": "n1", "priorityClassName": priority}, "status": {"phase": phase, "qosClass": qos, "containerStatuses": [
-                {"name": n, "containerID": "containerd://" + i, "state": {"running": {"startedAt": "2026-11-28T15:20:40Z"}}}
+            "spec": {"nodeName": "n1", "priorityClassName": priority},
+            "status": {"phase": phase, "qosClass": qos, "containerStatuses": [
+                {"name": n, "containerID": "containerd://" + i, "state": {"running": {"startedAt": "2026-11-28"}}}
                 for n, i in containers]}}
 
 
