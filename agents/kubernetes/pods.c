@@ -8,6 +8,7 @@
 
 #include "base/pairs.h"
 #include "base/text.h"
+#include "who/pod_names.h"
 #include "who/rule_conditions.h"
 
 #define PREFIX    "cede.io/"
@@ -74,7 +75,8 @@ static void pod_put_fact(struct kube_pod *pod, const char *name, const char *val
  * that other labels cannot take their room. */
 static void pod_put_known_labels(struct kube_pod *pod, const json_t *from)
 {
-    static const char *const known[] = {"class", "weight", "gpu-min", "gpu-max", "pool"};
+    static const char *const known[] = {"class",   "weight",     "gpu-min",
+                                        "gpu-max", "memory-max", "pool"};
     char key[64], name[80];
     for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
         snprintf(key, sizeof(key), PREFIX "%s", known[i]);
@@ -97,6 +99,31 @@ static void pod_put_labels(struct kube_pod *pod, json_t *from)
             continue;
         snprintf(name, sizeof(name), "label:%s", key);
         pod_put_fact(pod, name, whole_text(value));
+    }
+}
+
+/* The names of containers that run, by the first digits of their ids, "containerd://ID". */
+static void put_containers(struct span status, struct kube_pod *pod)
+{
+    static const char *const lists[] = {"containerStatuses", "initContainerStatuses",
+                                        "ephemeralContainerStatuses"};
+    char id[128], name[POD_PART_MAX], fact[sizeof(CONTAINER_FACT) + CONTAINER_DIGITS];
+    struct span one;
+    unsigned n = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+        const struct span list = span_member(status, lists[i]);
+        for (size_t at = 0; n < KUBE_CONTAINERS_MAX && span_next(list, &at, &one);) {
+            member_text(one, "containerID", id, sizeof(id));
+            member_text(one, "name", name, sizeof(name));
+            const char *digits = strstr(id, "://");
+            digits = digits ? digits + 3 : "";
+            if (!span_member(span_member(one, "state"), "running").n || !name[0] ||
+                strspn(digits, "0123456789abcdef") < CONTAINER_DIGITS)
+                continue;
+            snprintf(fact, sizeof(fact), CONTAINER_FACT "%.*s", CONTAINER_DIGITS, digits);
+            pod_put_fact(pod, fact, name);
+            n++;
+        }
     }
 }
 
@@ -137,21 +164,21 @@ static int read_static(const json_t *notes, struct kube_pod *out)
     return 0;
 }
 
-static void read_facts(struct span meta, struct span spec, json_t *notes, json_t *labels,
-                       struct kube_pod *out)
+static void read_facts(struct span pod, json_t *notes, json_t *labels, struct kube_pod *out)
 {
     static const char *const of_meta[][2] = {{"pod", "name"}, {"namespace", "namespace"}};
     char text[VALUE_MAX + 1];
     for (size_t i = 0; i < ARRAY_SIZE(of_meta); i++) {
-        member_text(meta, of_meta[i][1], text, sizeof(text));
+        member_text(span_member(pod, "metadata"), of_meta[i][1], text, sizeof(text));
         if (text[0])
             pod_put_fact(out, of_meta[i][0], text);
     }
-    member_text(spec, "priorityClassName", text, sizeof(text));
+    member_text(span_member(pod, "spec"), "priorityClassName", text, sizeof(text));
     if (text[0])
         pod_put_fact(out, "priority_class", text);
     pod_put_known_labels(out, notes);
     pod_put_known_labels(out, labels);
+    put_containers(span_member(pod, "status"), out);
     pod_put_labels(out, notes);
     pod_put_labels(out, labels);
 }
@@ -176,7 +203,7 @@ int kube_pod_read(struct span pod, const char *node, struct kube_pod *out)
     if (r == 0)
         r = read_qos(status, out->qos);
     if (r == 0)
-        read_facts(meta, spec, notes, labels, out);
+        read_facts(pod, notes, labels, out);
     json_decref(notes);
     json_decref(labels);
     return r < 0 ? r : out->nfacts ? 0 : -EINVAL;

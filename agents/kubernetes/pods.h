@@ -10,8 +10,9 @@
 #include "base/util.h"
 #include "who/agent_reports.h"
 
-#define KUBE_PODS_MAX   500 /* with two control groups each, fewer than IDENTITIES_MAX */
-#define KUBE_LABELS_MAX 16  /* labels of a pod that begin with cede.io/ */
+#define KUBE_PODS_MAX       500 /* with two control groups each, fewer than IDENTITIES_MAX */
+#define KUBE_LABELS_MAX     16  /* labels of a pod that begin with cede.io/ */
+#define KUBE_CONTAINERS_MAX 8   /* containers of a pod whose names are reported */
 
 enum kube_driver { KUBE_EITHER, KUBE_SYSTEMD, KUBE_CGROUPFS };
 

@@ -22,7 +22,7 @@ struct metric {
 };
 
 /* object: the object of the job that has the key; NULL: the job itself. A value that is an object
- * has a sample for each of its members, with the label "reason". */
+ * has a sample for each of its members, whose name is the label "reason", or "state". */
 struct job_metric {
     struct metric m;
     const char *object, *key;
@@ -49,6 +49,7 @@ struct metrics_out {
         name, unit, kind, help                                                                     \
     }
 static const struct job_metric job_metrics[] = {
+    {M("cede_job_states", NULL, GAUGE, "Jobs by state."), NULL, "states", 1, AS_TOLD},
     {M("cede_job_known_seconds", "seconds", COUNTER, "Time since ceded knows the job."), "counts",
      "known_s", 1, AS_TOLD},
     {M("cede_job_queued_seconds", "seconds", COUNTER, "Time waited for GPU memory."), "counts",
@@ -189,17 +190,23 @@ static void put_single(const struct metrics_out *o, const struct metric *m, doub
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-static char *job_labels(const json_t *job)
+static char *job_labels(const struct metrics_out *o, const json_t *job)
 {
+    static const char *const pod[] = {"namespace", "pod", "container"}; /* as of dcgm-exporter */
     char *text = NULL, user[USER_TEXT];
     size_t n;
     FILE *f = open_memstream(&text, &n);
     if (!f)
         return NULL;
-    fprintf(f, "number=\"%lld\"", (long long)json_get_int(job, "number"));
-    put_next_label(f, "name", json_get_text(job, "name"));
+    if (o->choice->per_job)
+        fprintf(f, "number=\"%lld\",", (long long)json_get_int(job, "number"));
+    put_label(f, "name", json_get_text(job, "name"));
     put_next_label(f, "class", json_get_text(job, "class"));
     put_next_label(f, "user", user_text(user, (uid_t)json_get_int(job, "uid")));
+    for (size_t i = 0; i < ARRAY_SIZE(pod); i++) {
+        if (json_get_text(job, pod[i]))
+            put_next_label(f, pod[i], json_get_text(job, pod[i]));
+    }
     if (fclose(f) != 0) {
         free(text);
         return NULL;
@@ -213,12 +220,12 @@ static const json_t *metrics_job(const struct metrics_out *o, size_t i)
 }
 
 static void put_job_sample(const struct metrics_out *o, const struct job_metric *m, size_t job,
-                           const char *reason, const json_t *v)
+                           const char *part, const json_t *v)
 {
     put_sample_name(o, &m->m);
     fprintf(o->f, "{%s", o->labels[job]);
-    if (reason)
-        put_next_label(o->f, "reason", reason);
+    if (part)
+        put_next_label(o->f, m->object ? "reason" : "state", part);
     fputc('}', o->f);
     put_value(o, json_number_value(v) * m->scale);
 }
@@ -227,10 +234,9 @@ static void put_job_metric(const struct metrics_out *o, const struct job_metric 
 {
     bool head = false;
     for (size_t i = 0; i < o->jobs; i++) {
-        const json_t *job = metrics_job(o, i), *part;
+        const json_t *job = metrics_job(o, i);
         const json_t *v =
             json_object_get(m->object ? json_object_get(job, m->object) : job, m->key);
-        const char *reason;
         if (json_is_number(v) ? m->zero == ZERO_IS_UNKNOWN && json_number_value(v) <= 0
                               : !json_is_object(v) && m->zero != ABSENT_IS_ZERO)
             continue; /* it is not known */
@@ -239,7 +245,10 @@ static void put_job_metric(const struct metrics_out *o, const struct job_metric 
         head = true;
         if (!json_is_object(v))
             put_job_sample(o, m, i, NULL, v);
-        json_object_foreach((json_t *)v, reason, part) put_job_sample(o, m, i, reason, part);
+        for (void *at = json_object_iter((json_t *)v); at;
+             at = json_object_iter_next((json_t *)v, at)) {
+            put_job_sample(o, m, i, json_object_iter_key(at), json_object_iter_value(at));
+        }
     }
 }
 
@@ -341,13 +350,11 @@ static void put_job_info(const struct metrics_out *o)
     }
 }
 
-/* Counts all jobs, also those without separate series. */
-static void put_jobs_by_state(const struct metrics_out *o)
+/* {CLASS:{STATE:N}} of all jobs, also of those without series; the caller's. */
+static json_t *jobs_by_state(const struct metrics_out *o)
 {
-    static const struct metric m = {"cede_jobs", NULL, GAUGE, "Jobs by class and state."};
     json_t *tally = json_object(), *states;
-    const json_t *job, *n;
-    const char *class, *state;
+    const json_t *job;
     size_t i;
     json_array_foreach(json_object_get(o->ps, "jobs"), i, job)
     {
@@ -359,7 +366,17 @@ static void put_jobs_by_state(const struct metrics_out *o)
         states = json_object_get(tally, c);
         json_object_set_new(states, s, json_integer(json_get_int(states, s) + 1));
     }
-    if (i)
+    return tally;
+}
+
+static void put_jobs_by_state(const struct metrics_out *o)
+{
+    static const struct metric m = {"cede_jobs", NULL, GAUGE, "Jobs by class and state."};
+    json_t *told = json_object_get(o->ps, "states"), *states;
+    json_t *tally = o->choice->per_job ? jobs_by_state(o) : json_incref(told);
+    const json_t *n;
+    const char *class, *state;
+    if (json_object_size(tally))
         put_head(o, &m);
     json_object_foreach(tally, class, states)
     {
@@ -436,10 +453,18 @@ static void put_build_info(const struct metrics_out *o)
     put_value(o, 1);
 }
 
+static json_int_t jobs_omitted(const struct metrics_out *o)
+{
+    json_int_t n = json_get_int(o->ps, "omitted");
+    for (size_t i = o->jobs; i < json_array_size(json_object_get(o->ps, "jobs")); i++)
+        n += o->choice->per_job ? 1 : json_get_int(metrics_job(o, i), "jobs");
+    return n;
+}
+
 static void put_daemon(const struct metrics_out *o, const json_t *policy)
 {
     static const struct metric omitted = {"cede_jobs_omitted", NULL, GAUGE,
-                                          "Jobs without series of their own (--max-jobs)."};
+                                          "Jobs without series (--max-jobs)."};
     static const struct metric unmanaged = {"cede_unmanaged_programs", NULL, GAUGE,
                                             "Programs that use a GPU and belong to no job."};
     put_build_info(o);
@@ -451,7 +476,7 @@ static void put_daemon(const struct metrics_out *o, const json_t *policy)
             put_single(o, &policy_metrics[i].m, json_number_value(v));
     }
     put_jobs_by_state(o);
-    put_single(o, &omitted, (double)(json_array_size(json_object_get(o->ps, "jobs")) - o->jobs));
+    put_single(o, &omitted, (double)jobs_omitted(o));
     put_single(o, &unmanaged,
                (double)json_array_size(json_object_get(o->ps, "unmanaged")) +
                    (double)json_get_int(o->ps, "unmanaged_more"));
@@ -464,12 +489,13 @@ static bool put_jobs(struct metrics_out *o)
     o->labels = calloc(n + 1, sizeof(*o->labels));
     bool ok = o->labels;
     for (o->jobs = 0; ok && o->jobs < n; o->jobs += ok) {
-        o->labels[o->jobs] = job_labels(metrics_job(o, o->jobs));
+        o->labels[o->jobs] = job_labels(o, metrics_job(o, o->jobs));
         ok = o->labels[o->jobs];
     }
     if (!ok)
         return false;
-    put_job_info(o);
+    if (o->choice->per_job)
+        put_job_info(o);
     for (size_t i = 0; i < ARRAY_SIZE(job_metrics); i++)
         put_job_metric(o, &job_metrics[i]);
     if (any_on_gpus(o)) {

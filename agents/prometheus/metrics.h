@@ -8,8 +8,9 @@
 #include <stddef.h>
 
 struct metrics_choice {
-    unsigned max_jobs; /* jobs with separate series: those with the lowest numbers */
-    bool pids;         /* cede_job_info has the label pid */
+    unsigned max_jobs; /* jobs, or sums, with series: those with the lowest numbers */
+    bool per_job;      /* ps has jobs, with the label number; else sums of jobs (client_sums()) */
+    bool pids;         /* cede_job_info, which only jobs have, has the label pid */
 };
 
 enum metrics_format {

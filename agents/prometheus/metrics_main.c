@@ -16,7 +16,7 @@
 #define ANSWER_NS    (3 * NSEC_PER_SEC) /* for both of ceded's answers; scrapers wait 10 s */
 
 static const char help[] =
-    "usage: cede metrics [-o FILE | --listen ADDR:PORT] [--max-jobs N] [--pids]\n"
+    "usage: cede metrics [-o FILE | --listen ADDR:PORT] [--per-job [--pids]] [--max-jobs N]\n"
     "\n"
     "Prints what ceded counts as text for Prometheus (OpenMetrics), once.\n"
     "\n"
@@ -25,22 +25,25 @@ static const char help[] =
     "                          in place, - is standard output\n"
     "      --listen ADDR:PORT  serve it over HTTP at /metrics until ended; a socket handed over\n"
     "                          by systemd is served without this option\n"
-    "      --max-jobs N        series of their own for so many jobs, the oldest (500)\n"
-    "      --pids              label pid in cede_job_info\n"
+    "      --per-job           series for each job, with its number, not for all jobs of the same\n"
+    "                          name, class, user and pod together\n"
+    "      --max-jobs N        series for at most N of these, the oldest (500)\n"
+    "      --pids              label pid in cede_job_info, which is there with --per-job\n"
     "  -h, --help              this text\n"
     "\n"
     "  cede metrics -o /var/lib/prometheus/node-exporter/cede.prom\n"
     "  cede metrics --listen 127.0.0.1:9479\n";
 
 /* 0: the caller owns both references. */
-static int metrics_ask(json_t **ps, json_t **policy, struct error *err)
+static int metrics_ask(const struct metrics_choice *choice, json_t **ps, json_t **policy,
+                       struct error *err)
 {
     struct client c;
     *ps = *policy = NULL;
     int r = client_open_until(&c, monotonic_ns() + ANSWER_NS, err);
     if (r < 0)
         return r;
-    r = client_ps(&c, false, ps, err);
+    r = choice->per_job ? client_ps(&c, false, ps, err) : client_sums(&c, ps, err);
     if (r == 0)
         r = client_call(&c, &(struct request){.op = OP_POLICY}, policy, err);
     client_close(&c);
@@ -62,7 +65,7 @@ static void metrics_make(void *ctx, char *texts[METRICS_FORMATS])
     struct metrics_state *s = ctx;
     struct error err = {""};
     json_t *ps, *policy;
-    bool failed = metrics_ask(&ps, &policy, &err) < 0;
+    bool failed = metrics_ask(&s->choice, &ps, &policy, &err) < 0;
     if (failed && !s->failed)
         cli_error("%s", err.text);
     s->failed = failed;
@@ -77,7 +80,7 @@ static int metrics_once(const char *output, const struct metrics_choice *choice)
     struct error err = {""};
     json_t *ps, *policy;
     int status = CLI_OK;
-    if (metrics_ask(&ps, &policy, &err) < 0) {
+    if (metrics_ask(choice, &ps, &policy, &err) < 0) {
         cli_error("%s", err.text);
         status = CLI_FAILED;
     }
@@ -129,6 +132,7 @@ int metrics_main(int argc, char **argv)
     const struct option_row options[] = {{"output", 'o', .text = &output},
                                          {"listen", .text = &where},
                                          {"max-jobs", .read = read_max_jobs, .to = &choice},
+                                         {"per-job", .flag = &choice.per_job},
                                          {"pids", .flag = &choice.pids}};
     const struct command_line line = {.program = "cede metrics", .help = help, .no_operands = true};
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));

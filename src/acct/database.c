@@ -33,6 +33,9 @@ static const char *const migrations[ACCT_VERSION] = {
            "PRIMARY KEY(boot, number, start_ticks, session, piece)) STRICT, WITHOUT ROWID;"
            "CREATE INDEX row_by_end ON row(end_s);",
     "CREATE TABLE lost(session INTEGER PRIMARY KEY, rows INTEGER NOT NULL) STRICT;",
+    "ALTER TABLE row ADD COLUMN namespace TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE row ADD COLUMN pod_name TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE row ADD COLUMN container_name TEXT NOT NULL DEFAULT '';",
 };
 #undef X
 
@@ -41,11 +44,11 @@ static const char *const migrations[ACCT_VERSION] = {
 #define NUMBERS                                                                                    \
     "boot, number, start_ticks, session, piece, begin_s, end_s, ended, uid, class, gpus, "         \
     "slurm_job, " ACCT_SUMS(X)
-#define TEXTS "name, account, unit, container, pod"
+#define TEXTS "name, account, unit, container, pod, namespace, pod_name, container_name"
 static const char put_text[] = "INSERT OR REPLACE INTO row(" NUMBERS TEXTS ") VALUES("
 #undef X
 #define X(id, name) "?,"
-                               "?,?,?,?,?,?,?,?,?,?,?,?," ACCT_SUMS(X) "?,?,?,?,?)";
+                               "?,?,?,?,?,?,?,?,?,?,?,?," ACCT_SUMS(X) "?,?,?,?,?,?,?,?)";
 #undef X
 #define FIXED_NUMBERS 12
 
@@ -259,8 +262,9 @@ static int db_put_row(struct acct_db *db, const struct acct_row *r)
                                            r->class,
                                            r->gpus,
                                            r->workload.slurm_job};
-    const char *const texts[] = {r->name, r->account, r->workload.unit, r->workload.container,
-                                 r->workload.pod};
+    const char *const texts[] = {
+        r->name,         r->account,       r->workload.unit, r->workload.container,
+        r->workload.pod, r->pod.namespace, r->pod.pod,       r->pod.container};
     int at = 0;
     for (size_t i = 0; i < FIXED_NUMBERS; i++)
         sqlite3_bind_int64(db->put, ++at, (sqlite3_int64)fixed[i]);
@@ -335,7 +339,10 @@ static void read_row(sqlite3_stmt *s, struct acct_row *r)
                  {r->account, sizeof(r->account)},
                  {r->workload.unit, sizeof(r->workload.unit)},
                  {r->workload.container, sizeof(r->workload.container)},
-                 {r->workload.pod, sizeof(r->workload.pod)}};
+                 {r->workload.pod, sizeof(r->workload.pod)},
+                 {r->pod.namespace, sizeof(r->pod.namespace)},
+                 {r->pod.pod, sizeof(r->pod.pod)},
+                 {r->pod.container, sizeof(r->pod.container)}};
     *r = (struct acct_row){.jobs = 1, .rows = 1};
     r->boot = sqlite3_column_int64(s, at++);
     r->number = (uint64_t)sqlite3_column_int64(s, at++);

@@ -8,7 +8,7 @@
 #include "base/util.h"
 
 #define ACCT_FILE    "accounts.sqlite"
-#define ACCT_VERSION 2 /* of the tables */
+#define ACCT_VERSION 3 /* of the tables */
 
 struct acct_db;
 

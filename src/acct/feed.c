@@ -277,7 +277,8 @@ static void feed_row(struct acct *a, struct acct_job *x, const struct job_view *
                          .ended = ends,
                          .uid = v->job.uid,
                          .class = x->class,
-                         .workload = x->workload};
+                         .workload = x->workload,
+                         .pod = v->pod};
     uint64_t totals[ACCT_SUMS_COUNT];
     r.begin_s = row_begin(x, r.end_s);
     if (r.end_s < r.begin_s) /* the clock was set back by seconds */
@@ -479,7 +480,7 @@ void acct_free(struct acct *a)
     if (!a)
         return;
     if (a->hints)
-        hints_on_close(a->hints, NULL, NULL);
+        hints_on_close(a->hints, NULL, a);
     const uint64_t until = monotonic_ns() + LAST_MS * NSEC_PER_MSEC;
     for (uint64_t now; a->link >= 0 && a->n && (now = monotonic_ns()) < until; queue_send(a)) {
         struct pollfd p = {.fd = a->link, .events = POLLIN};

@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "base/job_terms.h"
+#include "who/pod_names.h"
 #include "who/workload.h"
 
 /* Sums of a row, each a column of this name. Times in ns; those of GPUs summed over GPUs. */
@@ -50,7 +51,8 @@ struct acct_row {
     uint64_t sums[ACCT_SUMS_COUNT];
     char name[ACCT_NAME_MAX], account[ACCOUNT_NAME_MAX];
     struct workload workload;
-    uint64_t jobs, rows; /* in an answer: the numbers that this sums up */
+    struct pod_names pod; /* as agents reported; workload.pod is the pod's uid */
+    uint64_t jobs, rows;  /* in an answer: the numbers that this sums up */
 };
 
 /* A message from ceded to the recorder. */
@@ -81,7 +83,7 @@ enum acct_by {
 
 #define ACCT_ANYBODY UINT32_MAX
 /* To be changed with these structures, as client and recorder may be of different releases. */
-#define ACCT_PROTO 1
+#define ACCT_PROTO 2
 struct acct_query {
     uint64_t proto;
     int64_t start_s, end_s;   /* rows with some of their time in [start, end) count, whole */

@@ -238,9 +238,8 @@ bool client_ps_page(json_t **all, json_t *page, struct request *r)
     return false;
 }
 
-int client_ps(struct client *c, bool brief, json_t **out, struct error *err)
+static int ps_pages(struct client *c, struct request r, json_t **out, struct error *err)
 {
-    struct request r = {.op = OP_PS, .brief = brief};
     json_t *all = NULL, *page;
     do {
         int code = client_call(c, &r, &page, err);
@@ -251,4 +250,14 @@ int client_ps(struct client *c, bool brief, json_t **out, struct error *err)
     } while (client_ps_page(&all, page, &r));
     *out = all;
     return 0;
+}
+
+int client_ps(struct client *c, bool brief, json_t **out, struct error *err)
+{
+    return ps_pages(c, (struct request){.op = OP_PS, .brief = brief}, out, err);
+}
+
+int client_sums(struct client *c, json_t **out, struct error *err)
+{
+    return ps_pages(c, (struct request){.op = OP_PS, .summed = true}, out, err);
 }

@@ -45,6 +45,8 @@ int client_job(struct client *c, json_int_t number, json_t **job, struct error *
 
 /* *out: jobs and devices in one object, as `cede ps --json` prints it; the caller's reference. */
 int client_ps(struct client *c, bool brief, json_t **out, struct error *err);
+/* The same with sums of jobs (api/job_sums.h) in place of jobs. */
+int client_sums(struct client *c, json_t **out, struct error *err);
 
 /* Adds a reply to r (OP_PS) to *all (NULL: it is the first). True: *r is to be sent again for the
  * next page; false: *all is complete, as from client_ps(). */

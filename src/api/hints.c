@@ -43,8 +43,10 @@ struct hints {
     unsigned n;
     uint64_t assigned_ns, share_ns; /* share_ns: when shares are written next */
     struct engine *asked;           /* the engine, once a page has asked for room */
-    void (*closed)(void *arg, uint64_t job, const struct hints_sums *sums);
-    void *closed_arg;
+    struct {
+        void (*fn)(void *arg, uint64_t job, const struct hints_sums *sums);
+        void *arg;
+    } closed[HINTS_CLOSED];
     struct page pages[HINTS_PAGES_MAX];
 };
 
@@ -67,11 +69,16 @@ struct hints *hints_new(void)
 
 static void page_sum(const struct page *p, struct hints_sums *s)
 {
-    uint64_t ended = min_u64(word(&p->shared->ended), word(&p->shared->begun));
+    uint64_t begun = word(&p->shared->begun), ended = min_u64(word(&p->shared->ended), begun);
     uint64_t due = min_u64(word(&p->shared->due), ended);
+    s->begun += begun;
     s->ended += ended;
     s->due += due;
     s->met += min_u64(word(&p->shared->met), due);
+    for (unsigned w = 0; w < HINTS_WAITS; w++) {
+        s->leases[w] += word(&p->shared->waits[w].leases);
+        s->waited_us[w] += word(&p->shared->waits[w].total_us);
+    }
 }
 
 void hints_sum(const struct hints *h, uint64_t job, struct hints_sums *sums)
@@ -86,8 +93,11 @@ void hints_on_close(struct hints *h,
                     void (*closed)(void *arg, uint64_t job, const struct hints_sums *sums),
                     void *arg)
 {
-    h->closed = closed;
-    h->closed_arg = arg;
+    unsigned i = 0;
+    while (i < HINTS_CLOSED - 1 && h->closed[i].fn && h->closed[i].arg != arg)
+        i++;
+    h->closed[i].fn = closed;
+    h->closed[i].arg = arg;
 }
 
 bool hints_unassigned(const struct hints *h)
@@ -176,10 +186,12 @@ int hints_room(struct hints *h, struct engine *e, const struct caller *who, uint
 
 static void drop(struct hints *h, struct page *p)
 {
-    struct hints_sums sums = {0, 0, 0};
+    struct hints_sums sums = {.begun = 0};
     page_sum(p, &sums);
-    if (h->closed && p->job)
-        h->closed(h->closed_arg, p->job, &sums);
+    for (unsigned i = 0; i < HINTS_CLOSED && p->job; i++) {
+        if (h->closed[i].fn)
+            h->closed[i].fn(h->closed[i].arg, p->job, &sums);
+    }
     const uint64_t job = p->room_job;
     const unsigned gpu = p->room_gpu;
     munmap(p->shared, HINTS_PAGE);

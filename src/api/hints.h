@@ -75,13 +75,17 @@ json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns);
  * reason. NULL: no lease was reported. */
 json_t *hints_leases_of(const struct hints *h, uint64_t job);
 
-/* For accounting: requests that ended, those of them with a deadline, and those that met it. */
+/* For accounting and metrics: requests that began, that ended, those of them with a deadline, and
+ * those that met it; and leases by what they waited for. */
 struct hints_sums {
-    uint64_t ended, due, met;
+    uint64_t begun, ended, due, met;
+    uint64_t leases[HINTS_WAITS], waited_us[HINTS_WAITS];
 };
 /* Adds the numbers of the job's pages. */
 void hints_sum(const struct hints *h, uint64_t job, struct hints_sums *sums);
-/* Sets `closed`, which is called with job and numbers of each page that is dropped; NULL: none. */
+/* `closed` is called with job and numbers of each page that is dropped. HINTS_CLOSED callers at
+ * most, of whom each has another arg; NULL: not any more. */
+#define HINTS_CLOSED 2
 void hints_on_close(struct hints *h,
                     void (*closed)(void *arg, uint64_t job, const struct hints_sums *sums),
                     void *arg);

@@ -21,6 +21,13 @@ static const char *preempt_name(uint32_t v)
     return v < ARRAY_SIZE(names) ? names[v] : NULL;
 }
 
+static const char *over_name(uint32_t v)
+{
+    static const char *const names[] = {
+        [MEMORY_WARN] = "warn", [MEMORY_PAUSE] = "pause", [MEMORY_KILL] = "kill"};
+    return v < ARRAY_SIZE(names) ? names[v] : NULL;
+}
+
 #define AT(member)   .at = offsetof(struct job_terms, member)
 #define PERCENT      NUMBER_PERCENT, 0, 100, 0, "a percentage from 1% to 100%, or 0 for none"
 #define TIME_TO(max) NUMBER_TIME, 0, max
@@ -67,6 +74,17 @@ static const struct term terms[] = {
      .guarded = OF_CLASS(LATENCY), .none = NONE_IS_DEFAULT,
      .refusal = "it is to keep %u%% of its speed now, and you may only lower that; a higher "
                 "speed " ONLY_ADMINS},
+    {"memory_max_mib", "memory-max", 0, AT(memory_max_mib),
+     .number = {NUMBER_MIB, 0, MEMORY_MAX_MIB, 0,
+                "a size such as 8G, or 0 for none; with what happens above it: 8G,warn, 8G,pause "
+                "or 8G,kill"},
+     .said = ", memory-max %.10g MiB", .per = 1, .classes = OF_ALL_CLASSES,
+     .guarded = OF_ALL_CLASSES, .none = NONE_IS_MOST,
+     .refusal = "its memory-max is %u MiB now, and you may only lower it; more " ONLY_ADMINS},
+    {"memory_over", NULL, 0, AT(memory_over), .number.allowed = "warn, pause or kill",
+     .name = over_name, .classes = OF_ALL_CLASSES, .guarded = OF_ALL_CLASSES, .rises = true,
+     .refusal = "what happens above its memory-max you may only change from warn to pause, and to "
+                "kill; less " ONLY_ADMINS},
 };
 
 const struct job_terms terms_default = {.class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT};
@@ -116,7 +134,7 @@ static bool is_word(const char *given, const char *word)
 const struct term *term_of_word(const char *word)
 {
     for_each_term (t) {
-        if (is_word(word, t->word))
+        if (t->word && is_word(word, t->word))
             return t;
     }
     return NULL;
@@ -138,11 +156,20 @@ int number_get(const struct number *n, const char *field, const json_t *v, uint6
     return 0;
 }
 
+static int parse_mib(const char *text, uint64_t hi, uint64_t *out)
+{
+    uint64_t bytes;
+    const int r = parse_bytes(text, hi << 20, &bytes);
+    *out = r == 0 ? bytes >> 20 : 0;
+    return r == 0 && bytes && !*out ? -ERANGE : r; /* 8 for 8G is a mistake */
+}
+
 int number_read(const struct number *n, const char *text, uint64_t *out)
 {
     const uint64_t hi = (uint64_t)n->hi;
     int r = n->unit == NUMBER_TIME      ? parse_duration_us(text, hi, out)
             : n->unit == NUMBER_BYTES   ? parse_bytes(text, hi, out)
+            : n->unit == NUMBER_MIB     ? parse_mib(text, hi, out)
             : n->unit == NUMBER_PERCENT ? parse_percent(text, 0, out)
                                         : parse_u64(text, 0, hi, out);
     const bool low = r == 0 && ((int64_t)*out < n->lo || (*out && (int64_t)*out < n->least));
@@ -156,9 +183,23 @@ static int put(const struct term *t, uint64_t v, struct request *out)
     return 0;
 }
 
+/* "8G,kill": what happens above the limit is a term of its own, which follows in the table. */
+static int read_memory_max(const struct term *t, const char *word, const char *text,
+                           struct request *out, struct error *err)
+{
+    const char *comma = strrchr(text, ',');
+    char size[64];
+    snprintf(size, sizeof(size), "%.*s", (int)min_u64((uint64_t)(comma - text), sizeof(size)),
+             text);
+    const int r = term_read(t + 1, word, comma + 1 + strspn(comma + 1, " "), out, err);
+    return r < 0 ? r : term_read(t, word, size, out, err);
+}
+
 int term_read(const struct term *t, const char *word, const char *text, struct request *out,
               struct error *err)
 {
+    if (t->at == offsetof(struct job_terms, memory_max_mib) && strchr(text, ','))
+        return read_memory_max(t, word, text, out, err);
     const bool detaches = t->name == class_name && out->op == OP_SET; /* class none detaches */
     char q[TEXT_QUOTE];
     uint64_t v = 0;
@@ -210,7 +251,7 @@ const char *terms_names(uint32_t set, bool words, char *buf, size_t size)
 {
     buf[0] = '\0';
     for_each_term (t) {
-        if (set & bit_of(t))
+        if (set & bit_of(t) && (t->word || !words))
             list_add(buf, size, words ? t->word : t->key);
     }
     return buf;

@@ -8,7 +8,7 @@
 
 /* A whole number in messages; people write it with a unit. */
 struct number {
-    enum { NUMBER_PLAIN, NUMBER_TIME, NUMBER_BYTES, NUMBER_PERCENT } unit;
+    enum { NUMBER_PLAIN, NUMBER_TIME, NUMBER_BYTES, NUMBER_MIB, NUMBER_PERCENT } unit;
     int64_t lo, hi;
     int64_t least;       /* the least value besides 0, which means none */
     const char *allowed; /* in messages for people: "a percentage from 1% to 100%" */
@@ -25,7 +25,7 @@ int number_read(const struct number *n, const char *text, uint64_t *out);
 
 struct term {
     const char *key;  /* in messages and in the JSON of a job */
-    const char *word; /* option, or key of the configuration */
+    const char *word; /* option, or key of the configuration; NULL: a part of the one before */
     char letter;      /* option; 0: none */
     size_t at;        /* in struct job_terms */
     struct number number;

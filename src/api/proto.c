@@ -43,6 +43,7 @@ enum {
     F_AFTER,
     F_BRIEF,
     F_SUMS,
+    F_SUMMED,
     F_PAUSE,
     F_MEMORY_TOO,
     F_LOOK,
@@ -90,6 +91,7 @@ static const struct field fields[FIELDS] = {
     [F_AFTER] = {"after", PLAIN(number, 0, INT64_MAX)},
     [F_BRIEF] = {"brief", KIND_BOOL, AT(brief)},
     [F_SUMS] = {"sums", KIND_BOOL, AT(sums)},
+    [F_SUMMED] = {"summed", KIND_BOOL, AT(summed)},
     [F_PAUSE] = {"pause", KIND_BOOL, AT(yields_pause)},
     [F_MEMORY_TOO] = {"memory", KIND_BOOL, AT(yields_memory)},
     [F_LOOK] = {"look", KIND_BOOL, AT(look)},
@@ -124,7 +126,7 @@ static const struct {
     [OP_RESUME] = {"resume", .done = "resumed", .rights = RIGHTS_TURNS, .allowed = BIT(F_TARGET),
                    .needed = BIT(F_TARGET)},
     [OP_PS] = {"ps", .rights = RIGHTS_ANYBODY,
-               .allowed = BIT(F_AFTER) | BIT(F_BRIEF) | BIT(F_SUMS) | BIT(F_PID)},
+               .allowed = BIT(F_AFTER) | BIT(F_BRIEF) | BIT(F_SUMS) | BIT(F_SUMMED) | BIT(F_PID)},
     [OP_POLICY] = {"policy", .rights = RIGHTS_ADMIN, .allowed = BIT(F_NAME) | BIT(F_PARAMS)},
     [OP_SWAP_OUT] = {"swap-out", .done = "swaps out", .rights = RIGHTS_TURNS,
                      .allowed = BIT(F_TARGET), .needed = BIT(F_TARGET)},
@@ -257,9 +259,11 @@ unsigned request_options(struct request *r, struct option_row rows[static REQUES
 {
     const struct term *t;
     unsigned n = 0;
-    for (; (t = term_at(n)); n++)
-        rows[n] = (struct option_row){
-            .name = t->word, .letter = t->letter, .read = request_text, .to = r};
+    for (unsigned i = 0; (t = term_at(i)); i++) {
+        if (t->word)
+            rows[n++] = (struct option_row){
+                .name = t->word, .letter = t->letter, .read = request_text, .to = r};
+    }
     return n;
 }
 

@@ -22,9 +22,9 @@
  *   long, or until this connection ends, the job is held, or has class latency or batch. together:
  *   what all jobs that this connection tries do together in space, in thousandths of one of them
  *   alone, which the daemon remembers for these programs
- * - ps: {"after":N?, "pid":N?, "brief":true?, "sums":true?}: jobs with numbers above N, as many as
- *   fit, and the job of process pid; brief: without what tables do not show; sums: with the sums of
- *   time that cede top shows
+ * - ps: {"after":N?, "pid":N?, "brief":true?, "sums":true?, "summed":true?}: jobs with numbers
+ *   above N, as many as fit, and the job of process pid; brief: without what tables do not show;
+ *   sums: with the sums of time that cede top shows; summed: sums of jobs in place of jobs
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: shows, or changes all or nothing; keys as in
  *   [policy] of cede.conf
  * - trace: {}: events from now on
@@ -121,7 +121,7 @@ struct request {
     };
     bool release; /* of set: class none */
     bool run, started;
-    bool brief, sums;                       /* of ps */
+    bool brief, sums, summed;               /* of ps */
     bool yields_pause, yields_memory, look; /* of yield */
     bool has_wait;                          /* of acquire: */
     uint32_t wait_us;

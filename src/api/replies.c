@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/guest.h"
+#include "api/json_pages.h"
 #include "api/proto.h"
 #include "api/rules/job_spec.h"
 #include "base/json_text.h"
@@ -174,16 +175,10 @@ void reply_add_pool(json_t *reply, struct device_driver *d, const struct rule_li
                                   l ? (json_int_t)l->pool_latency_sm : 100));
 }
 
-/* The texts of jobs, with commas between. */
-struct job_texts {
-    char *text;
-    size_t n, room;
-};
-
 /* Pages go by number, which is not reused as slots are: a job that begins or ends between two pages
  * neither hides another nor shows it twice. all: room for JOURNAL_JOBS. Returns whether jobs are
  * left for another page. */
-static bool add_jobs(struct job_texts *to, const struct engine *e, const struct hints *hints,
+static bool add_jobs(struct json_page *to, const struct engine *e, const struct hints *hints,
                      const struct caller *who, uint64_t after, enum job_detail detail,
                      struct numbered *all)
 {
@@ -194,31 +189,22 @@ static bool add_jobs(struct job_texts *to, const struct engine *e, const struct 
         if (!engine_view(e, all[i].slot, &view) || !guest_reaches(who, view.job.root))
             continue;
         view.job.root.pid = guest_number(who, view.job.root);
-        json_t *job = detail ? job_json(&view, detail) : job_and_requests(&view, hints, now);
-        if (!job) /* no memory */
-            continue;
-        size_t from = to->n + (to->n > 0);
-        size_t size = from < to->room
-                          ? json_dumpb(job, to->text + from, to->room - from, JSON_COMPACT)
-                          : to->room;
-        json_decref(job);
-        if (from + size > to->room)
+        if (!json_page_add(to,
+                           detail ? job_json(&view, detail) : job_and_requests(&view, hints, now)))
             return true;
-        if (from)
-            to->text[to->n] = ',';
-        to->n = from + size;
     }
     return false;
 }
 
 /* Jobs are formatted once, in their place at the end of the reply, because formatting takes most of
  * the time of a list of a thousand jobs. */
-char *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after,
-               uint64_t job_of, enum job_detail detail)
+char *reply_ps(struct engine *e, struct hints *hints, struct job_sums *sums,
+               const struct caller *who, uint64_t after, uint64_t job_of, enum job_detail detail)
 {
     static const char end[] = "],\"more\":false}";
     struct device_driver *d = engine_driver(e);
     struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
+    struct job_sums_now *sum = NULL;
     char *text = malloc(PROTO_MESSAGE_MAX);
     json_t *o = json_pack("{s:i, s:b, s:s, s:s, s:o, s:i}", "v", PROTO_VERSION, "ok", 1, "policy",
                           engine_policy(e), "device", device_name(d), "gpus", gpus_of(e), "pid",
@@ -227,26 +213,31 @@ char *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, 
         engine_watch(e);
         if (hints)
             hints_assign(hints, e, monotonic_ns());
+        sum = sums ? job_sums_collect(sums, e, who) : NULL;
         if (who->guest)
             json_object_set_new(o, "guest", json_true());
         if (job_of)
             json_object_set_new(o, "job_of", json_integer((json_int_t)job_of));
         if (!after)
             reply_add_unmanaged(o, e, who);
+        if (!after && sum)
+            job_sums_add_states(sum, o);
         json_object_set_new(o, "jobs", json_array());
     }
     const size_t head = o && text ? json_dumpb(o, text, PROTO_MESSAGE_MAX, JSON_COMPACT) : 0;
     json_decref(o);
-    if (!all || !head || head + sizeof(end) > PROTO_MESSAGE_MAX) {
+    if (!all || !sum != !sums || !head || head + sizeof(end) > PROTO_MESSAGE_MAX) {
         free(text);
         text = NULL;
     } else {
-        struct job_texts jobs = {text + head - strlen("]}"), 0,
+        struct json_page jobs = {text + head - strlen("]}"), 0,
                                  PROTO_MESSAGE_MAX - head - sizeof(end)};
-        const bool more = add_jobs(&jobs, e, hints, who, after, detail, all);
+        const bool more = sum ? job_sums_put(sum, after, &jobs)
+                              : add_jobs(&jobs, e, hints, who, after, detail, all);
         snprintf(jobs.text + jobs.n, sizeof(end), "],\"more\":%s}", more ? "true" : "false");
     }
     free(all);
+    job_sums_done(sum);
     return text;
 }
 

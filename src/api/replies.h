@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "api/hints.h"
+#include "api/job_sums.h"
 #include "api/rights.h"
 #include "api/rules/rules.h"
 #include "engine/engine.h"
@@ -20,9 +21,10 @@ json_t *job_json(const struct job_view *v, enum job_detail detail);
 json_t *bits_json(uint32_t bits);
 json_t *reply_job(const struct job_view *v, const char *note);
 /* Jobs with numbers above `after`, as many as fit, as text; the first page also has what
- * reply_add_unmanaged() adds. hints may be NULL. Only JOB_WHOLE has requests. */
-char *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after,
-               uint64_t job_of, enum job_detail detail);
+ * reply_add_unmanaged() adds. hints may be NULL. Only JOB_WHOLE has requests. sums: instead of jobs
+ * their sums, in the same way; NULL: jobs. */
+char *reply_ps(struct engine *e, struct hints *hints, struct job_sums *sums,
+               const struct caller *who, uint64_t after, uint64_t job_of, enum job_detail detail);
 /* Adds "unmanaged", and "unmanaged_more" where there are more than UNMANAGED_MAX: the programs that
  * the caller may set come first, those that a person detached last. */
 #define UNMANAGED_MAX 64

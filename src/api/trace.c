@@ -43,6 +43,7 @@ struct seen {
         uint64_t other;
     } on[DEVICE_GPUS_MAX];
     uint64_t memory_bytes, busy;
+    struct pod_names pod;
 };
 
 struct traces {
@@ -171,7 +172,7 @@ static void traces_put(struct traces *t, struct tracer *only, const struct trace
             continue;
         struct trace_event own = *ev;
         if (!shows_job(r, owner)) {
-            if (ev->kind == TRACE_REQUEST || ev->kind == TRACE_LEASE)
+            if (ev->kind == TRACE_REQUEST || ev->kind == TRACE_LEASE || ev->kind == TRACE_POD)
                 continue;
             if (ev->kind == TRACE_JOB) /* the whole array, as the whole structure is sent */
                 memset(own.text, 0, sizeof(own.text));
@@ -194,6 +195,19 @@ static void put_job(struct traces *t, struct tracer *only, const struct job_view
 {
     struct trace_event ev = event_of(TRACE_JOB, now, v->number, v->job.name);
     traces_put(t, only, &ev, v->job.uid);
+}
+
+/* The container's name is the last event, with which the client has all of them. */
+static void put_pod(struct traces *t, struct tracer *only, const struct seen *s, uint64_t now)
+{
+    const char *const names[TRACE_POD_NAMES] = {[TRACE_NAMESPACE] = s->pod.namespace,
+                                                [TRACE_POD_NAME] = s->pod.pod,
+                                                [TRACE_CONTAINER] = s->pod.container};
+    for (unsigned i = 0; i < TRACE_POD_NAMES && s->pod.pod[0]; i++) {
+        struct trace_event ev = event_of(TRACE_POD, now, s->number, names[i]);
+        ev.v[0] = i;
+        traces_put(t, only, &ev, s->uid);
+    }
 }
 
 static void put_state(struct traces *t, struct tracer *only, const struct seen *s, uint64_t now)
@@ -237,6 +251,10 @@ static void compare_job(struct traces *t, struct seen *s, const struct job_view 
         put_job(t, NULL, v, now);
     }
     s->round = t->round;
+    if (memcmp(&s->pod, &v->pod, sizeof(s->pod)) != 0) {
+        s->pod = v->pod;
+        put_pod(t, NULL, s, now);
+    }
     if (strcmp(state, s->state) != 0) {
         s->state = state;
         put_state(t, NULL, s, now);
@@ -301,6 +319,7 @@ static void describe_all(struct traces *t, struct tracer *r, struct engine *e, u
         if (s->number != v.number)
             continue;
         put_job(t, r, &v, now);
+        put_pod(t, r, s, now);
         put_state(t, r, s, now);
         put_numbers(t, r, s, now);
         for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {

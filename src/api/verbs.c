@@ -387,7 +387,12 @@ static char *reply_done(struct verb *v, struct engine *e)
 
 static char *reply_jobs(struct verb *v, struct engine *e)
 {
-    return reply_ps(e, v->verbs->hints, &v->who, v->request.number, v->target.view.number,
+    if (v->request.summed && !v->verbs->sums) {
+        v->command.code = error_set(&v->error, -ENOTSUP, "this daemon does not sum up jobs");
+        return NULL;
+    }
+    return reply_ps(e, v->verbs->hints, v->request.summed ? v->verbs->sums : NULL, &v->who,
+                    v->request.number, v->target.view.number,
                     !v->request.brief ? JOB_WHOLE
                     : v->request.sums ? JOB_SUMS
                                       : JOB_BRIEF);

@@ -10,6 +10,10 @@ enum job_class { CLASS_LATENCY, CLASS_NORMAL, CLASS_BATCH, CLASS_COUNT };
 /* Where a job may be switched out of a GPU: at any instruction, or when its running blocks end. */
 enum preempt_mode { PREEMPT_INSTRUCTION, PREEMPT_BLOCK, PREEMPT_COUNT };
 
+/* What is done with a job that has more GPU memory than its memory-max (plan/memory_limit.h). */
+enum memory_over { MEMORY_WARN, MEMORY_PAUSE, MEMORY_KILL, MEMORY_OVER_COUNT };
+#define MEMORY_MAX_MIB (1U << 30)
+
 #define WEIGHT_MIN     1U
 #define WEIGHT_MAX     10000U
 #define WEIGHT_DEFAULT 100U
@@ -39,8 +43,10 @@ struct job_terms {
     enum preempt_mode preempt; /* of a batch job */
     uint32_t min_speed;        /* percent of its speed alone that a latency job keeps while lower
                                   ones run, or a batch job in an MPS server; 0: none */
-    uint32_t may_promote;      /* no row: an administrator set the deadline, so that it may lift the
-                                  job into the latency class */
+    uint32_t memory_max_mib;   /* the most GPU memory that it may have on a GPU; 0: any */
+    enum memory_over memory_over;
+    uint32_t may_promote; /* no row: an administrator set the deadline, so that it may lift the
+                             job into the latency class */
 };
 /* A set of terms is a bit map: TERM(class) | TERM(weight). */
 #define TERM(member) (1U << offsetof(struct job_terms, member) / sizeof(uint32_t))

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#define TRACE_VERSION 2
+#define TRACE_VERSION 3
 #define TRACE_TEXT    72
 #define TRACE_BATCH   256 /* events of a message, at most */
 
@@ -25,8 +25,10 @@ enum trace_kind {
     TRACE_LEASE,   /* of job waited, at_ns to v[0]; text: its kernel; v[1]: hints_lease_what() */
     TRACE_LOST,    /* v: so many events were lost before this one; 1: and this is the last */
     TRACE_NOTE,    /* text: what the receiver should know */
+    TRACE_POD,     /* of job; v: enum trace_pod; text: its name, not if TRACE_JOB has none */
     TRACE_KINDS
 };
+enum trace_pod { TRACE_NAMESPACE, TRACE_POD_NAME, TRACE_CONTAINER, TRACE_POD_NAMES };
 enum trace_owner { TRACE_NOBODY, TRACE_NO_JOB, TRACE_UNKNOWN };
 
 struct trace_event {

@@ -58,6 +58,9 @@ static const struct acct_field fields[] = {
     {"Unit", "unit", TEXT, ALSO(UNIT), ROW(workload.unit)},
     {"Container", "container", TEXT, JOBS, ROW(workload.container)},
     {"Pod", "pod", TEXT, ALSO(POD), ROW(workload.pod)},
+    {"Namespace", "namespace", TEXT, ALSO(POD), ROW(pod.namespace)},
+    {"PodName", "pod_name", TEXT, ALSO(POD), ROW(pod.pod)},
+    {"ContainerName", "container_name", TEXT, JOBS, ROW(pod.container)},
     {"SlurmJob", "slurm_job", NUMBER, ALSO(SLURM), ROW(workload.slurm_job)},
 };
 
@@ -70,7 +73,8 @@ static const struct {
     [ACCT_BY_NAME] = {"name", "JobName,Jobs,Elapsed,GPUTime,Exact,Waited,Suspended,Preempted"},
     [ACCT_BY_CLASS] = {"class", "Class,Jobs,Elapsed,GPUTime,Exact,Waited,Suspended,Preempted"},
     [ACCT_BY_UNIT] = {"unit", "Unit,Jobs,Elapsed,GPUTime,Exact,Waited,Suspended,Preempted"},
-    [ACCT_BY_POD] = {"pod", "Pod,Jobs,Elapsed,GPUTime,Exact,Waited,Suspended,Preempted"},
+    [ACCT_BY_POD] = {"pod",
+                     "Namespace,PodName,Pod,Jobs,Elapsed,GPUTime,Exact,Waited,Suspended,Preempted"},
     [ACCT_BY_SLURM] = {"slurmjob",
                        "SlurmJob,Jobs,Elapsed,GPUTime,Exact,Waited,Suspended,Preempted"},
 };

@@ -34,7 +34,8 @@
 static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max P%] [-n "
     "NAME]\n"
-    "                [--gpus N|auto] [--memory SIZE [--wait TIME]] [--strict] [-q]\n"
+    "                [--gpus N|auto] [--memory SIZE [--wait TIME]] [--memory-max SIZE[,ACTION]]\n"
+    "                [--strict] [-q]\n"
     "                [--deadline TIME [--laxity TIME]] [--preempt MODE] [--pool[=latency] [--sm "
     "P%] [--min-speed P%]]\n"
     "                [--] COMMAND [ARGUMENT...]\n"
@@ -76,6 +77,10 @@ static const char help[] =
     "      --wait TIME      longest wait for that memory; then it starts anyway (default: 120s "
     "for\n"
     "                       a latency job, else as long as it takes)\n"
+    "      --memory-max SIZE[,warn|pause|kill]  the most memory that it may have on a GPU: in a\n"
+    "                       pool MPS refuses more; elsewhere it is seen within about 0.1 s after\n"
+    "                       the fact, and ceded's log warns (default), or the job is paused or "
+    "killed\n"
     "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
     "      --strict         do not run the command unscheduled, outside of its --pool, nor\n"
     "                       without its --memory or its --gpus\n"
@@ -174,6 +179,7 @@ static int run_parse(int argc, char **argv, struct options *o)
         {"min-speed", .read = request_text, .to = r},
         {"preempt", .read = request_text, .to = r},
         {"memory", .read = request_text, .to = r},
+        {"memory-max", .read = request_text, .to = r},
         {"gpus", .read = request_text, .to = r},
         {"wait", .read = read_wait, .to = &o->wait_us},
         {"pool", .read = run_pool_option, .to = &o->pool, .optional = true},

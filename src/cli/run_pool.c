@@ -90,7 +90,8 @@ int run_pool_join(const struct run_pool *o, const struct request *r, const json_
     const struct pool_terms terms = {.latency = r->class == CLASS_LATENCY,
                                      .may_join = o->latency || json_get_true(said, "latency"),
                                      .sm_percent = o->sm_percent,
-                                     .latency_sm = (unsigned)json_get_int(said, "latency_sm")};
+                                     .latency_sm = (unsigned)json_get_int(said, "latency_sm"),
+                                     .memory_mib = r->memory_max_mib};
     int code = json_get_true(said, "possible")
                    ? pool_join(pool, &terms, NULL, &err)
                    : error_set(&err, -ENOTSUP,

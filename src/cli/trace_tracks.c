@@ -32,6 +32,7 @@ enum track {
 struct tracked_job {
     uint64_t number; /* 0: none */
     char label[TRACE_TEXT + 32];
+    char pod[TRACE_POD_NAMES][TRACE_TEXT];
     bool shown, in_state;
     /* ns; 0: no such track yet */
     uint64_t busy_until[LANES], leads_until[LANES], leases_until[LANES];
@@ -158,6 +159,24 @@ static void take_why(struct tracks *t, const struct tracked_job *j, const struct
                                                       .nargs = n});
 }
 
+/* The names are shown once all have come. */
+static void take_pod(struct tracks *t, struct tracked_job *j, const struct trace_event *ev)
+{
+    if (ev->v[0] >= TRACE_POD_NAMES)
+        return;
+    memcpy(j->pod[ev->v[0]], ev->text, TRACE_TEXT);
+    if (ev->v[0] + 1 < TRACE_POD_NAMES)
+        return;
+    const struct perfetto_arg args[] = {{"namespace", j->pod[TRACE_NAMESPACE], 0},
+                                        {"pod", j->pod[TRACE_POD_NAME], 0},
+                                        {"container", j->pod[TRACE_CONTAINER], 0}};
+    perfetto_instant(t->out, &(struct perfetto_event){.at_ns = ev->at_ns,
+                                                      .track = track_of(TRACK_STATE, j->number, 0),
+                                                      .name = "pod",
+                                                      .args = args,
+                                                      .nargs = j->pod[TRACE_CONTAINER][0] ? 3 : 2});
+}
+
 /* ---- requests ---- */
 
 /* The first track that is free for a request, since slices of one track must nest and requests may
@@ -232,6 +251,9 @@ static void take_of_job(struct tracks *t, const struct trace_event *ev)
         break;
     case TRACE_STATE:
         take_state(t, j, ev);
+        break;
+    case TRACE_POD:
+        take_pod(t, j, ev);
         break;
     case TRACE_WHY:
         take_why(t, j, ev);

@@ -19,9 +19,11 @@
 #include "gpu/ops.h"
 #include "journal/journal.h"
 #include "journal/swapper.h"
+#include "plan/memory_limit.h"
 #include "plan/placement_choice.h"
 #include "plan/sched.h"
 #include "plan/still_starting.h"
+#include "who/pod_names.h"
 
 /* Limits so that users, alone or together, cannot take all JOURNAL_JOBS; administrators have no
  * such limit. */
@@ -206,6 +208,8 @@ struct job {
     uint32_t told;    /* callers who asked for it and have their reply (api/take_back.h) */
     bool was_free;    /* before the job began, no person had detached its process */
     bool facts_came;  /* there are new reports; engine/reclassify.c */
+    bool pod_asked;   /* its pod is to be found; engine/pods.c */
+    struct pod_names pod;
     uint32_t first_process;
     uint32_t account;
     /* units.c */
@@ -226,6 +230,7 @@ struct job {
     struct job_speed speed;
     struct job_trial trial;
     struct job_counts counts;
+    struct memory_watch memory_watch; /* memory/over.c */
     /* core/observe/deadlines.c */
     struct job_due *due; /* NULL: nothing was ever due */
     uint64_t gpu_ns;     /* engine time seen since `due` exists, of the GPU where it had most */

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <uv.h>
 
-#include "acct/feed.h"
 #include "api/rules/job_spec.h"
 #include "base/log.h"
 #include "base/loop_poll.h"
@@ -22,6 +21,7 @@
 #include "base/version.h"
 #include "daemon/config_reader.h"
 #include "daemon/container_socket.h"
+#include "daemon/counting.h"
 #include "daemon/daemonize.h"
 #include "daemon/directory.h"
 #include "daemon/driver_check.h"
@@ -390,25 +390,38 @@ static int open_devices(struct daemon *d, struct error *err)
     return 0;
 }
 
-/* NULL: no accounting records are kept. The daemon works without them. */
-static struct acct *start_accounting(struct daemon *d)
+static int start_counting(struct daemon *d, struct error *err)
 {
-    struct error err = {""};
-    char state[160];
-    if (!d->config.accounts || d->opt.transient)
-        return NULL;
-    int r = cede_state_dir(d->opt.dir, state, sizeof(state), &err);
-    struct acct *a =
-        r < 0 ? NULL
-              : acct_new(&d->loop, d->dir, state, d->config.admin_gid, d->config.keep_days, &err);
-    if (!a)
-        log_say(LOG_WARNING, "no accounting: %s", err.text);
-    return a;
+    return counting_start(&d->loop, d->dir, d->opt.dir, d->config.accounts && !d->opt.transient,
+                          &d->config, &d->acct, &d->verbs.sums, err);
 }
 
 static void on_checked(void *arg)
 {
     daemon_tick(arg);
+}
+
+/* From now on there may be requests. */
+static int open_doors(struct daemon *d, struct error *err)
+{
+    /* Either is NULL without memory: then programs cannot report requests, or nothing is traced. */
+    d->verbs.hints = hints_new();
+    d->verbs.traces = traces_new();
+    d->verbs.engine = d->engine;
+    d->verbs.rules = &d->rules;
+    counting_use_hints(d->acct, d->verbs.sums, d->verbs.hints);
+    rules_name_accounts(&d->rules, d->engine);
+    int r = server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
+    if (r < 0)
+        return r;
+    container_socket_open(d->dir, d->server);
+    r = directory_watch(&d->directory, &d->loop, d->dir, journal_lock_id(d->journal),
+                        directory_lost, d);
+    if (r == -ENOENT)
+        return error_set(err, r, "%s was removed while ceded started", d->dir);
+    if (r < 0)
+        log_say(LOG_WARNING, "cannot watch %s, should it be removed: %s", d->dir, strerror(-r));
+    return 0;
 }
 
 static int start_up(struct daemon *d, struct error *err)
@@ -443,9 +456,10 @@ static int start_up(struct daemon *d, struct error *err)
         return r;
 
     r = daemon_open_loop(d, err);
+    if (r == 0)
+        r = start_counting(d, err);
     if (r < 0)
         return r;
-    d->acct = start_accounting(d);
     if (!d->opt.transient && identifier_init(&d->identifier, &d->loop, on_identity, d) < 0)
         return error_set(err, -ENOMEM, "out of memory");
     identifier_use(&d->identifier, &d->rules, &d->config, &d->principals);
@@ -458,29 +472,13 @@ static int start_up(struct daemon *d, struct error *err)
         .rule_arg = &d->rules,
         .experience = d->dir,
         .stays = true,
-        .job_changed = d->acct ? acct_job_changed : NULL,
-        .job_arg = d->acct,
+        .job_changed = job_sums_changed,
+        .job_arg = d->verbs.sums,
     };
     r = engine_new(d->driver, d->journal, &o, &d->engine, err);
     if (r < 0)
         return r;
-    /* Either is NULL without memory: then programs cannot report requests, or nothing is traced. */
-    d->verbs = (struct verbs){
-        .engine = d->engine, .rules = &d->rules, .hints = hints_new(), .traces = traces_new()};
-    if (d->acct)
-        acct_use_hints(d->acct, d->verbs.hints);
-    rules_name_accounts(&d->rules, d->engine);
-    r = server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
-    if (r < 0)
-        return r;
-    container_socket_open(d->dir, d->server);
-    r = directory_watch(&d->directory, &d->loop, d->dir, journal_lock_id(d->journal),
-                        directory_lost, d);
-    if (r == -ENOENT)
-        return error_set(err, r, "%s was removed while ceded started", d->dir);
-    if (r < 0)
-        log_say(LOG_WARNING, "cannot watch %s, should it be removed: %s", d->dir, strerror(-r));
-    return 0;
+    return open_doors(d, err);
 }
 
 /* Undoes all changes, then dismisses the restorer. Returns the exit status. */
@@ -502,6 +500,7 @@ static int shut_down(struct daemon *d)
                 "again, or end those programs",
                 failed, d->dir);
     hints_free(d->verbs.hints);
+    job_sums_free(d->verbs.sums);
     traces_free(d->verbs.traces);
     device_close(d->driver);
     if (d->journal)

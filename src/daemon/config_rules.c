@@ -139,6 +139,7 @@ static const struct key rule_keys[] = {
     {"budget", .read = read_request},
     {"gpu_min", .read = read_request},
     {"gpu_max", .read = read_request},
+    {"memory_max", .read = read_request},
     {"deadline", .read = read_request},
     {"laxity", .read = read_request},
     {"name", .read = read_request},

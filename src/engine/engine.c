@@ -78,9 +78,11 @@ static void engine_job_changed(struct model *m, uint32_t job, bool ends)
 {
     struct engine *e = (struct engine *)((char *)m - offsetof(struct engine, model));
     struct job_view v;
+    if (!ends)
+        pods_begin(&e->pods, m, job);
     if (ends)
         demand_ended(&e->demand, m, job);
-    if (engine_view(e, job, &v))
+    if (e->job_changed && engine_view(e, job, &v))
         e->job_changed(e->job_arg, job, &v, ends);
 }
 
@@ -99,8 +101,7 @@ int engine_new(struct device_driver *driver, struct journal *journal,
     e->discovery = (struct discovery){.rule = options->rule, .rule_arg = options->rule_arg};
     e->job_changed = options->job_changed;
     e->job_arg = options->job_arg;
-    if (e->job_changed)
-        e->model.job_changed = engine_job_changed;
+    e->model.job_changed = engine_job_changed;
     experience_load(&e->speeds.experience, options->experience, e->model.now);
     engine_set_swap(e, &options->swap);
     e->survey.floor_us = options->params.timeslice_floor_us;
@@ -349,11 +350,13 @@ void engine_look_for_jobs(struct engine *e, bool anew)
     e->reclassify.at = min_u64(e->reclassify.at, e->discovery.at);
 }
 
-void engine_facts_came(struct engine *e)
+void engine_facts_came(struct engine *e, const struct identities *reports)
 {
     model_unmanaged_facts(&e->model);
     engine_look_for_jobs(e, false);
     reclassify_all(&e->reclassify, &e->model, e->discovery.at);
+    e->pods.reports = reports;
+    pods_all(&e->pods, &e->model);
 }
 
 void engine_set_swap(struct engine *e, const struct swap_options *o)

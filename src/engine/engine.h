@@ -20,6 +20,7 @@
 #include "memory/swap.h"
 
 struct engine;
+struct identities; /* who/agent_reports.h */
 struct job_view;
 
 struct engine_options {
@@ -114,8 +115,9 @@ int engine_set_policy(struct engine *e, const char *name);
 int engine_set_params(struct engine *e, const struct sched_params *params);
 /* Makes discovery look at unmanaged programs soon. anew: also at those that no rule took before. */
 void engine_look_for_jobs(struct engine *e, bool anew);
-/* An agent has a new report of a control group: programs and jobs are classified again soon. */
-void engine_facts_came(struct engine *e);
+/* An agent has a new report of a control group: programs and jobs are classified again soon, and
+ * pods of jobs are looked up in `reports`, which have to last as long as the engine. */
+void engine_facts_came(struct engine *e, const struct identities *reports);
 void engine_set_swap(struct engine *e, const struct swap_options *o);
 
 /* ---- a driver that is not known: engine/withhold.c ---- */
@@ -166,7 +168,8 @@ int engine_job_status(const struct engine *e, uint32_t job, struct error *err);
 
 struct job_view {
     uint64_t number;
-    struct journal_job job;         /* name, class, weight, ... */
+    struct journal_job job; /* name, class, weight, ... */
+    struct pod_names pod;
     uint32_t processes;             /* that use a GPU */
     uint32_t gpus;                  /* bit mask of GPU indices */
     uint8_t level[DEVICE_GPUS_MAX]; /* lowest enum device_level of its groups; 0: no groups */

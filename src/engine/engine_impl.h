@@ -12,21 +12,25 @@
 #include "engine/counts.h"
 #include "engine/engine.h"
 #include "engine/placement.h"
+#include "engine/pods.h"
 #include "engine/reclassify.h"
 #include "engine/unrecorded.h"
 #include "memory/autoswap.h"
+#include "memory/over.h"
 #include "memory/yield.h"
 
 struct engine {
     struct model model;
     struct discovery discovery;
     struct reclassify reclassify;
+    struct pods pods;
     struct scans scans;
     struct demand demand;
     struct counts counts;
     struct switches switches;
     struct swaps swaps;
     struct autoswap autoswap;
+    struct over over;
     struct survey survey;
     struct speeds speeds;
     struct clients clients;

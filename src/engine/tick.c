@@ -209,7 +209,8 @@ static uint64_t moves_due(struct engine *e)
 
 static uint64_t programs_due(struct engine *e)
 {
-    const uint64_t next = discovery_due(&e->discovery, &e->model);
+    uint64_t next = discovery_due(&e->discovery, &e->model);
+    next = min_u64(next, pods_due(&e->pods, &e->model));
     return min_u64(next, reclassify_due(&e->reclassify, &e->model, &e->discovery));
 }
 
@@ -239,7 +240,7 @@ static uint64_t usage_due(struct engine *e)
     counts_observed(&e->counts, m, &e->demand);
     if (e->demand.fresh)
         deadlines_observe(m);
-    return next;
+    return min_u64(next, over_due(&e->over, m));
 }
 
 static uint64_t servers_due(struct engine *e)

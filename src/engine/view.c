@@ -147,6 +147,7 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     *out = (struct job_view){
         .number = j->rec.number,
         .job = j->rec,
+        .pod = j->pod,
         .groups = j->ngroups,
         .busy = -1,
     };

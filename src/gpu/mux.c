@@ -315,6 +315,7 @@ static int mux_answer(bool some, int first, struct error *err)
     }
 
 DEFINE_REPORT(usage, usage_list)
+DEFINE_REPORT(memory_used, usage_list)
 DEFINE_REPORT(switches, switch_list)
 DEFINE_REPORT(demand, demand_list)
 
@@ -487,6 +488,7 @@ static const struct device_ops mux_ops = {
     .set_preempt = mux_set_preempt,
     .set_running = mux_set_running,
     .usage = mux_all_usage,
+    .memory_used = mux_all_memory_used,
     .activity = mux_activity,
     .switches = mux_switches,
     .demand = mux_all_demand,

@@ -274,6 +274,10 @@ struct device_ops {
     /* GPU time and memory per process (may be NULL: see GPU_CAP_USAGE). */
     int (*usage)(struct device_driver *d, struct usage_list *out, struct error *err);
 
+    /* The memory per process alone, with a `busy` that says nothing; unlike usage() it begins no
+     * new window of GPU time, and is cheap enough for ten calls per second (may be NULL). */
+    int (*memory_used)(struct device_driver *d, struct usage_list *out, struct error *err);
+
     /* Reports which processes had the compute engine since the last call, for about ten calls per
      * second (may be NULL: see GPU_CAP_ACTIVITY). Processes that are not listed did not have it.
      * The first call starts the record, which stops some seconds after the last call. */

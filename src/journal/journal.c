@@ -69,7 +69,8 @@ static bool job_ok(const struct journal_job *r)
     return r->root.pid > 0 && r->class < CLASS_COUNT && r->weight >= WEIGHT_MIN && r->paused <= 1 &&
            r->weight <= WEIGHT_MAX && r->budget_us <= BUDGET_MAX_US && r->room <= ROOM_NONE &&
            r->may_promote <= 1 && r->gpu_min <= 100 && r->gpu_max <= 100 && r->min_speed <= 100 &&
-           r->memory_bytes <= MEMORY_MAX_BYTES && r->number <= NUMBER_MAX &&
+           r->memory_bytes <= MEMORY_MAX_BYTES && r->memory_max_mib <= MEMORY_MAX_MIB &&
+           r->memory_over < MEMORY_OVER_COUNT && r->number <= NUMBER_MAX &&
            memchr(r->name, '\0', sizeof(r->name)) && memchr(r->account, '\0', sizeof(r->account)) &&
            r->deadline_us <= DEADLINE_MAX_US && r->memory_gpu < DEVICE_GPUS_MAX && yield_ok(r) &&
            r->cgroup.hierarchy <= CGROUP_HIERARCHIES && r->preempt < PREEMPT_COUNT &&

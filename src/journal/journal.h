@@ -44,14 +44,14 @@ struct journal_job {
     uint32_t uid;                   /* of the user who asked for the job */
     uint32_t owner;                 /* uid of the root process */
     uint32_t source;                /* enum job_source */
-    uint32_t paused;                /* 1: a person paused it */
+    uint16_t paused;                /* 1: a person, or its memory-max, paused it */
+    uint16_t room;                  /* enum job_room */
     uint32_t paused_by;             /* that person's uid */
     char account[ACCOUNT_NAME_MAX]; /* "": the account of the principal */
     uint32_t principal;
     struct cgroup cgroup;  /* the control group that it has to itself */
     uint64_t memory_bytes; /* memory that it was said to take of memory_gpu; 0: nothing said */
     uint32_t memory_gpu;
-    uint32_t room;    /* enum job_room */
     uint32_t placed;  /* bit map of GPUs that were chosen for it; 0: none were */
     uint32_t yielded; /* enum job_yield; the fields below say what it had before, and who asked */
     uint32_t yielded_class, yielded_budget_us;

@@ -17,7 +17,7 @@
 
 #define MENDS_MAX     100 /* in a second */
 #define MEND_PAUSE_NS 10000000L
-#define MAGIC         0x4e524a4544454302ULL /* bytes: 02 C E D E J R N; 02: the layout's number */
+#define MAGIC         0x4e524a4544454303ULL /* bytes: 03 C E D E J R N; 03: the layout's number */
 
 /* Makes the header of a journal of this boot and version. */
 static int header_now(struct header *out, struct error *err)

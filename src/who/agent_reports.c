@@ -8,6 +8,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
+#include "who/pod_names.h"
 #include "who/rule_conditions.h"
 
 #define VALUE_MAX 253 /* bytes of a name in Kubernetes */
@@ -131,6 +132,14 @@ struct pairs identities_find(const struct identities *t, const char *proc_cgroup
     return best;
 }
 
+/* "container:ID" */
+static bool is_container(const char *name)
+{
+    const size_t n = strlen(CONTAINER_FACT);
+    return strncmp(name, CONTAINER_FACT, n) == 0 && strlen(name + n) == CONTAINER_DIGITS &&
+           strspn(name + n, "0123456789abcdef") == CONTAINER_DIGITS;
+}
+
 static bool is_known(const char *name)
 {
     static const enum condition_kind told[] = {
@@ -141,7 +150,7 @@ static bool is_known(const char *name)
         if (strcmp(name, condition_name(told[i])) == 0)
             return true;
     }
-    return strncmp(name, "label:", label) == 0 && name[label];
+    return (strncmp(name, "label:", label) == 0 && name[label]) || is_container(name);
 }
 
 int identities_parse(const json_t *o, char facts[static IDENTITY_FACTS], uint32_t *n,
@@ -159,7 +168,7 @@ int identities_parse(const json_t *o, char facts[static IDENTITY_FACTS], uint32_
         if (!is_known(key))
             return error_set(err, -EINVAL,
                              "facts: '%s' is not one of pod, namespace, container_name, image, "
-                             "priority_class, partition, qos, label:KEY",
+                             "priority_class, partition, qos, label:KEY, container:ID",
                              text_quote(q, key));
         if (!text || (!*text && key[0] != 'l') || strlen(text) > VALUE_MAX || !text_plain(text))
             return error_set(err, -EINVAL, "facts: %s: a text of at most %d bytes is needed",

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "who/pod_names.h"
 
 #define HEX "0123456789abcdef"
 /* Ids of runtimes have 64 digits; shorter words of hexadecimal digits occur in other names. */
@@ -113,6 +114,8 @@ static const char *fact_text(const struct condition *c, const struct rule_facts 
     case COND_POD:
     case COND_NAMESPACE:
         text = pairs_get(f->told, names[c->kind]);
+        if (!text && w && c->kind == COND_CONTAINER_NAME)
+            text = pod_container(f->told, w->container);
         if (text || !w || !w->container[0]) /* only processes in containers have these facts */
             return text;
         break;

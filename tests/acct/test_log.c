@@ -1,5 +1,6 @@
-/* Readers that take turns, so that there is always one: the log of the accounts does not grow for
- * as long as they like. */
+/* The accounts' file as SQLite sees it: one that an older cede made, and readers that take turns,
+ * so that there is always one: the log does not grow for as long as they like. */
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,4 +62,60 @@ TEST_OF_ACCOUNTS(readers_in_turns)
         put_rows(db, i);
     assert_true(acct_db_admits(db, 1));
     acct_db_close(db);
+}
+
+static int count_row(void *arg, const struct acct_row *r)
+{
+    unsigned *n = arg;
+    ++*n;
+    assert_int_equal(r->number, 7);
+    assert_string_equal(r->name, "train");
+    assert_string_equal(r->pod.pod, "");
+    return 0;
+}
+
+static int ask_rows(unsigned *n, uint64_t *dropped)
+{
+    const struct acct_query q = {.end_s = 10, .uid = ACCT_ANYBODY, .class = CLASS_COUNT};
+    struct acct_db *db;
+    struct error err;
+    *n = 0;
+    assert_int_equal(acct_db_open_readonly(dir, &db, &err), 0);
+    const int r = acct_db_query(db, &q, ACCT_ANYBODY, count_row, n, dropped, &err);
+    acct_db_close(db);
+    return r;
+}
+
+TEST_OF_ACCOUNTS(older)
+{
+    struct acct_row row = {.number = 7, .begin_s = 1, .end_s = 2, .name = "train"};
+    struct error note, err;
+    struct acct_db *db = open_version(ACCT_VERSION, &note);
+    unsigned n;
+    uint64_t dropped;
+    sqlite3 *sql;
+    assert_int_equal(acct_db_put(db, &row, 1, &err), 0);
+    acct_db_close(db);
+    /* What version 1 did not have yet. */
+    assert_int_equal(sqlite3_open(path_of(ACCT_FILE), &sql), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(sql,
+                                  "ALTER TABLE row DROP COLUMN namespace; "
+                                  "ALTER TABLE row DROP COLUMN pod_name; "
+                                  "ALTER TABLE row DROP COLUMN container_name; "
+                                  "DROP TABLE lost; PRAGMA user_version = 1",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(sql);
+    assert_int_equal(ask_rows(&n, &dropped), -EPROTO);
+    for (int i = 0; i < 2; i++) {
+        db = open_version(ACCT_VERSION, &note);
+        assert_string_equal(note.text, "");
+        assert_int_equal(acct_db_dropped(db, 5, 3, &err), 0);
+        assert_int_equal(acct_db_dropped(db, 6, 4, &err), 0);
+        acct_db_close(db);
+        assert_int_equal(ask_rows(&n, &dropped), 0);
+        assert_int_equal(n, 1);
+        assert_int_equal(dropped, 7);
+    }
+    assert_int_equal(files_like("*damaged*", false), 0);
 }

@@ -112,7 +112,7 @@ FAKE(void engine_switches_end(struct engine *m), fake_recording = false)
 FAKE(int engine_counters(struct engine *m, unsigned gpu, struct gpu_counters *out), return -ENOTSUP)
 FAKE(struct device_driver *engine_driver(const struct engine *m), return &fake_driver)
 FAKE(void engine_look_for_jobs(struct engine *m, bool anew), m->looks += anew)
-FAKE(void engine_facts_came(struct engine *m), m->facts_came++)
+FAKE(void engine_facts_came(struct engine *m, const struct identities *reports), m->facts_came++)
 
 void engine_submit(struct engine *m, struct command *c)
 {

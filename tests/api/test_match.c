@@ -177,3 +177,39 @@ TEST(pods_only_lower)
         assert_int_equal(o.by, pod_words[i].rules ? pod_words[i].by : BY_NONE);
     }
 }
+
+/* Of the rule's limit of 4 GiB, which pauses, and of none. */
+TEST(pods_limit_memory)
+{
+    static const struct {
+        uid_t uid;
+        const char *value;
+        uint32_t mib;
+        enum memory_over over;
+        const char *note;
+    } words[] = {
+        {5, "2G", 2048, MEMORY_PAUSE, ""},
+        {5, "2G,kill", 2048, MEMORY_KILL, ""},
+        {5, "8G,warn", 4096, MEMORY_PAUSE, "only lowers"},
+        {5, "4G,kill", 4096, MEMORY_KILL, ""},
+        {5, "0", 4096, MEMORY_PAUSE, "no size"},
+        {5, "big", 4096, MEMORY_PAUSE, "no size"},
+        {1, "8G,kill", 8192, MEMORY_KILL, ""},
+        {1, "8G", 8192, MEMORY_WARN, ""},
+    };
+    const struct rule rules[] = {rule_of("uid=5;class=batch;memory_max=4G,pause"),
+                                 {.request = {.given = TERM(class), .class = CLASS_BATCH}}};
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        char text[128];
+        size_t n = 0;
+        struct outcome o;
+        pairs_put(text, sizeof(text), &n, "label:cede.io/memory-max", words[i].value);
+        const struct rule_list l = {.rules = rules, .n = 2};
+        const struct rule_facts f = {
+            .uid = words[i].uid, .exe = "", .cgroup = "", .told = {text, n}};
+        classify(&l, &f, &o);
+        assert_int_equal(o.request.memory_max_mib, words[i].mib);
+        assert_int_equal(o.request.memory_over, words[i].over);
+        assert_true(words[i].note[0] ? strstr(o.note, words[i].note) != NULL : !o.note[0]);
+    }
+}

@@ -73,9 +73,11 @@ static const struct {
     {"{'op':'add','pid':5,'preempt':'instruction'}",
      {.op = OP_ADD, .pid = 5, .given = TERM(preempt), .preempt = PREEMPT_INSTRUCTION}},
     {"{'op':'set','target':5,'min_speed':90}", SET_ONE(min_speed, 90)},
+    {"{'op':'set','target':5,'memory_max_mib':8192}", SET_ONE(memory_max_mib, 8192)},
     {"{'op':'ps'}", {.op = OP_PS}},
     {"{'op':'ps','after':77}", {.op = OP_PS, .number = 77}},
     {"{'op':'ps','brief':true,'sums':true}", {.op = OP_PS, .brief = true, .sums = true}},
+    {"{'op':'ps','after':3,'summed':true}", {.op = OP_PS, .number = 3, .summed = true}},
     {"{'op':'policy','name':'shares'}", {.op = OP_POLICY, .name = "shares"}},
     /* A cgroup is kept as the kernel writes it. */
     {"{'op':'identity','cgroup':'/a/b/','facts':{'pod':'x','label:a':''}}",
@@ -191,7 +193,8 @@ static const struct {
     {"{'op':'set','target':1,'gpus':1}", "unknown field 'gpus'"},
     {"{'op':'swap-out','target':1,'weight':5}", "unknown field"},
     {"{'op':'set','target':1}",
-     "class, weight, budget_us, gpu_min, gpu_max, deadline_us, laxity_us, preempt, min_speed"},
+     "class, weight, budget_us, gpu_min, gpu_max, deadline_us, laxity_us, preempt, min_speed, "
+     "memory_max_mib, memory_over"},
     {"{'op':'set','target':1,'gpu_max':101}", "gpu_max: a whole number"},
     {"{'op':'add','pid':1,'gpu_min':60,'gpu_max':50}",
      "gpu-min is 60%, more than gpu-max, which is 50%"},
@@ -461,7 +464,7 @@ static void shows_its_state(struct job_view v)
         {1, 4, 0, 0, 0, "paused"},   {0, 4, 0, 1, 0, "throttled"}, {1, 4, 0, 1, 0, "paused"},
         {1, 0, 0, 0, 0, "paused"},   {1, 4, 4, 0, 0, "running"},   {1, 4, 4, 0, 1, "paused"}};
     for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
-        v.job.paused = states[i].paused;
+        v.job.paused = states[i].paused != 0;
         v.groups = states[i].groups;
         v.runnable_groups = states[i].runnable;
         v.throttled = states[i].rests;
@@ -486,6 +489,7 @@ TEST(shows_a_job)
         .level = {LEVEL_QUEUE, LEVEL_GATE, LEVEL_SLICE},
         .groups = 4,
         .busy = 0.5,
+        .together = -1,
         .error = "no \xc3 right",
     };
     shows_its_state(v);

@@ -35,6 +35,7 @@ static const struct workload in_slurm = {.slurm_job = 77, .unit = "slurmstepd.sc
 #define OF_TRAIN                                                                                   \
     TEXTS("pod\0train-7\0namespace\0research\0priority_class\0low\0label:app\0web\0"               \
           "label:empty\0\0partition\0gpu\0qos\0long")
+#define CONTAINERS TEXTS("container:0123456789abcdef\0web\0container:1123456789abcdef\0side")
 #define WORDS                                                                                      \
     TEXTS("arguments\0python3 train.py --lr 1\0environment:A\0b=c\0environment:E\0\0"              \
           "container_name\0web\0image\0docker.io/library/nginx:1\0namespace\0prod")
@@ -112,6 +113,9 @@ static const struct {
     {"container_name=web", F(0, "", "", .workload = &in_docker, .pending = true), VERDICT_PENDING},
     {"container_name=web", F(0, "", "", .pending = true), VERDICT_NO},
     {"pod=x", F(0, "", "", .workload = &in_pod, .pending = true), VERDICT_PENDING},
+    /* Of a pod's containers the one whose id the control group has. */
+    {"container_name=web", F(0, "", "", .workload = &in_docker, .told = CONTAINERS), VERDICT_YES},
+    {"container_name=side", F(0, "", "", .workload = &in_docker, .told = CONTAINERS), VERDICT_NO},
 };
 
 TEST(matching)
@@ -337,6 +341,7 @@ TEST(administrators)
 #define SWAPPED(by_user, who)                                                                      \
     JOB_WITH(CLASS_LATENCY, 100, .swapped = true, .swapped_by_user = (by_user), .swapped_by = (who))
 #define SPEED(percent) JOB_WITH(CLASS_LATENCY, 100, .min_speed = (percent), .default_speed = 90)
+#define MEMORY(over)   JOB_WITH(CLASS_BATCH, 100, .memory_max_mib = 10, .memory_over = (over))
 #define YIELDED(by)    JOB_WITH(CLASS_LATENCY, 100, .yielded = true, .yielded_by = (by))
 #define NO_JOB         OF(.owner = ME)
 #define OTHERS         OF(.owner = OTHER)
@@ -398,6 +403,13 @@ static const struct {
     {SET_ONE(min_speed, 51), SPEED(50), false},
     {{.op = OP_SET, .given = TERM(min_speed)}, SPEED(50), false}, /* none: the default, 90 % */
     {{.op = OP_ADD, .given = TERM(class)}, SPEED(50), false},
+    /* A limit of memory only falls, and what happens above it only becomes stricter. */
+    {SET_ONE(memory_max_mib, 10), MEMORY(MEMORY_PAUSE), true},
+    {SET_ONE(memory_max_mib, 11), MEMORY(MEMORY_PAUSE), false},
+    {{.op = OP_SET, .given = TERM(memory_max_mib)}, MEMORY(MEMORY_PAUSE), false},
+    {SET_ONE(memory_over, MEMORY_KILL), MEMORY(MEMORY_PAUSE), true},
+    {SET_ONE(memory_over, MEMORY_WARN), MEMORY(MEMORY_PAUSE), false},
+    {SET_ONE(memory_max_mib, 11), JOB(CLASS_BATCH, 100), true},
 
     {ADD(CLASS_LATENCY, 100), BUDGET(1000), false}, /* a part of the job without one */
     {ADD(CLASS_LATENCY, 100), BUDGET(0), true},

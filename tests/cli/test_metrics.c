@@ -24,7 +24,8 @@
     ",'jobs':[" jobs "]}"
 #define POLICY "{'decisions':50,'controls':60,'controls_failed':1}"
 
-static char *make(const char *ps, unsigned max_jobs, bool pids, enum metrics_format format)
+static char *make_of(const char *ps, const struct metrics_choice *choice,
+                     enum metrics_format format)
 {
     char *copy = ps ? strdup(ps) : NULL;
     for (char *c = copy; c && *c; c++)
@@ -34,13 +35,19 @@ static char *make(const char *ps, unsigned max_jobs, bool pids, enum metrics_for
         *c = *c == '\'' ? '"' : *c;
     json_t *o = copy ? json_loads(copy, 0, NULL) : NULL, *p = json_loads(policy, 0, NULL);
     assert_true(!copy || o);
-    const struct metrics_choice choice = {.max_jobs = max_jobs, .pids = pids};
-    char *text = metrics_text(o, p, &choice, format);
+    char *text = metrics_text(o, p, choice, format);
     json_decref(o);
     json_decref(p);
     free(copy);
     assert_non_null(text);
     return text;
+}
+
+/* Of jobs, with their numbers. */
+static char *make(const char *ps, unsigned max_jobs, bool pids, enum metrics_format format)
+{
+    const struct metrics_choice choice = {.max_jobs = max_jobs, .per_job = true, .pids = pids};
+    return make_of(ps, &choice, format);
 }
 
 static void has_line(const char *text, const char *line)
@@ -160,6 +167,33 @@ TEST(the_oldest_have_series)
     text = make(PS(JOB), 0, false, METRICS_OPEN);
     assert_null(strstr(text, "number="));
     assert_null(strstr(text, "cede_job_"));
+    free(text);
+}
+
+/* What ceded sums up: no series is one job's. */
+TEST(sums_of_jobs)
+{
+    static const char ps[] =
+        "{'states':{'batch':{'queued':2,'running':1}},'omitted':4," GPUS ",'jobs':["
+        "{'number':7,'name':'n','class':'batch','uid':4000000001,'namespace':'prod','pod':'p-0',"
+        "'container':'c','jobs':3,'states':{'queued':2,'running':1},'processes':1,'busy':0.5,"
+        "'memory_bytes':9,'counts':{'known_s':3.5,'gpus':[{'gpu':0,'gpu_s':2,'exact_s':2,"
+        "'allowed_s':20,'waited_s':3,'turns':4,'preempted':5}]}},"
+        "{'number':8,'name':'m','class':'batch','uid':4000000001,'jobs':2}]}";
+    const struct metrics_choice choice = {.max_jobs = 1};
+    char *text = make_of(ps, &choice, METRICS_OPEN);
+#define N                                                                                          \
+    "{name=\"n\",class=\"batch\",user=\"4000000001\",namespace=\"prod\",pod=\"p-0\","              \
+    "container=\"c\""
+    has_line(text, "cede_job_states" N ",state=\"queued\"} 2");
+    has_line(text, "cede_job_states" N ",state=\"running\"} 1");
+    has_line(text, "cede_job_known_seconds_total" N "} 3.5");
+    has_line(text, "cede_job_gpu_seconds_total" N ON_GPU ",exact=\"true\"} 2");
+    has_line(text, "cede_jobs{class=\"batch\",state=\"queued\"} 2");
+    has_line(text, "cede_jobs_omitted 6"); /* with the jobs of the sum that is one too many */
+    assert_null(strstr(text, "number="));
+    assert_null(strstr(text, "cede_job_info"));
+    assert_null(strstr(text, "name=\"m\""));
     free(text);
 }
 

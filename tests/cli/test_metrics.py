@@ -38,7 +38,7 @@ class Metrics(OnSoft):
     def both_ran(self):
         text = self.cede("metrics").stdout
         values = re.findall(r"^cede_job_gpu_seconds_total\{.* (\S+)$", text, re.M)
-        return len(set(re.findall(r'^cede_job_gpu_seconds_total\{number="(\d+)"', text, re.M))) == 2 \
+        return len(set(re.findall(r'^cede_job_gpu_seconds_total\{(name="[^,]+"),', text, re.M))) == 2 \
             and sum(map(float, values)) > 0
 
     def serve(self, *args, where="127.0.0.1:0"):
@@ -70,21 +70,52 @@ class Metrics(OnSoft):
         text = self.two_jobs()
         self.assertTrue(text.endswith("\n# EOF\n"))
         self.assertIn("\ncede_up 1\n", text)
-        self.assertRegex(text, r'\ncede_job_info\{number="\d+",name="ser\\"ve\\\\",class="latency"')
+        self.assertRegex(text, r'\ncede_job_states\{name="ser\\"ve\\\\",class="latency",user="[^"]+",state="\w+"\} 1\n')
+        self.assertNotIn("number=", text)
+        self.assertRegex(self.cede("metrics", "--per-job").stdout,
+                         r'\ncede_job_info\{number="\d+",name="ser\\"ve\\\\",class="latency"')
         self.assertRegex(text, r'\ncede_gpu_info\{UUID="[^"]+",gpu="0",')
         self.assertRegex(text, r"\ncede_decisions_total [1-9]")
         self.assertNotIn("pid=", text)
-        self.assertIn('pid="', self.cede("metrics", "--pids").stdout)
-        self.assertIn("\ncede_jobs_omitted 1\n", self.cede("metrics", "--max-jobs", "1").stdout)
+        self.assertIn('pid="', self.cede("metrics", "--per-job", "--pids").stdout)
+        for more in [], ["--per-job"]:
+            self.assertIn("\ncede_jobs_omitted 1\n", self.cede("metrics", "--max-jobs", "1", *more).stdout)
         os.mkdir(self.path("d"))
         self.assertEqual(self.cede("metrics", "-o", self.path("d/m.prom")).returncode, 0)
         self.assertEqual(os.stat(self.path("d/m.prom")).st_mode & 0o7777, 0o644)
         self.assertEqual(os.listdir(self.path("d")), ["m.prom"])
         text = self.read("d/m.prom")
-        self.assertIn("# TYPE cede_job_info gauge\n", text)
+        self.assertIn("# TYPE cede_build_info gauge\n", text)
         if shutil.which("promtool"):
             p = self.run_as("promtool", "check", "metrics", input=text, stdin=None)
             self.assertEqual((p.returncode, p.stdout, p.stderr), (0, "", ""))
+
+    def test_cardinality(self):
+        """64 jobs of one name, one after the other, have the series of one, whose counters never fall."""
+        def series(text):
+            return {s for s in re.findall(r"^(cede_(?:job|swap)_.*) \S+$", text, re.M) if "cede_job_states" not in s}
+
+        def known(text):
+            return float(re.search(r'^cede_job_known_seconds_total\{name="one",.*\} (\S+)$', text, re.M)[1])
+        self.ceded()
+        begun, all_of, last = 0.0, set(), 0.0
+        for i in range(64):
+            job = self.start(CEDE, "run", "-c", "batch", "--name", "one", "--", "sh", "-c", "read -r x",
+                             stdin=subprocess.PIPE)
+            eventually(lambda: "one" in self.jobs(), "no job")
+            for ends in False, True:
+                if ends:
+                    job.communicate("\n", WAIT_S)
+                    eventually(lambda: "one" not in self.jobs(), "it does not end")
+                text = self.cede("metrics").stdout
+                all_of |= series(text)
+                now = known(text)
+                self.assertGreaterEqual(now, last)
+                last = now
+            begun = begun or len(all_of)
+        self.assertGreater(begun, 5)
+        self.assertEqual(len(all_of), begun, "\n".join(sorted(all_of)))
+        self.assertIn('} 0\n', "".join(re.findall(r"^cede_job_processes.*\n", text, re.M)))  # none lives
 
     def test_no_ceded(self):
         r = self.cede("metrics")

@@ -359,10 +359,9 @@ TEST(names_containers_and_units)
 {
 #define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
     static const char *const all[][2] = {
-        {"/system.slice/docker-" ID ".scope", "docker-0123456789ab"},
+        {"/system.slice/docker-" ID ".scope", "0123456789ab"},
         {"/docker/" ID, "0123456789ab"},
-        {"/kubepods.slice/kubepods-pod1.slice/cri-containerd-" ID ".scope",
-         "cri-containerd-0123456789ab"},
+        {"/kubepods.slice/kubepods-pod1.slice/cri-containerd-" ID ".scope", "0123456789ab"},
         {"/system.slice/serve.service", "serve.service"},
         {"/user.slice/user-1000.slice/session-3.scope", "session-3"},
         {"/", ""},

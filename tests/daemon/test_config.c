@@ -288,6 +288,8 @@ static const struct {
     {"[policy]\ndeadline_share = 1\n", 2, {"deadline_share", "0, or 0.001 to 0.95"}},
     {"[policy]\ncopies_apart = 2\n", 2, {"copies_apart", "0 or 1"}},
     {"[policy]\nswitch_loss = 0.6\n", 2, {"switch_loss", "0.001 to 0.5"}},
+    {R "memory_max = 8G,stop\n", 2, {"memory_max", "warn, pause or kill"}},
+    {R "memory_max = 8\n", 2, {"memory_max", "such as 8G"}},
     {R "weight = 0\n", 2, {"weight", "1 to 10000"}},
     {R "weight = 1e3\n", 2, {"weight", "1 to 10000"}},
     {R "gpu_min = 130%\n", 2, {"gpu_min", "1% to 100%"}},

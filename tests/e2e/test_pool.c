@@ -27,6 +27,11 @@ E2E(together_and_gone)
     assert_int_equal(children_named(getpid(), "nvidia-cuda-mps").n, 0);
     assert_int_equal(children_named(getpid(), "cat").n, 0);
     /* The next one begins anew. */
+    setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
+    CEDE("run", "-c", "batch", "--pool", "--memory-max", "2G", "--", "sh", "-c",
+         "echo $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+    assert_string_equal(result.out, "0=2048M,1=2048M\n");
+    unsetenv("CUDA_VISIBLE_DEVICES");
     CEDE("run", "-c", "batch", "--pool", "--sm", "30%", "--", "sh", "-c",
          "echo $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
     assert_true(names_pool(result.out, "/mps 30\n"));

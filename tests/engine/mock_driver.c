@@ -179,6 +179,18 @@ static int usage(struct device_driver *d, struct usage_list *out, struct error *
     return 0;
 }
 
+static int memory_used(struct device_driver *d, struct usage_list *out, struct error *err)
+{
+    struct mock_driver *m = self(d);
+    m->memory_calls++;
+    for_each_context (m, g) {
+        if (g->dg.kind == GROUP_COMPUTE)
+            usage_list_push(out, &(struct gpu_usage){g->dg.proc.pid, g->dg.gpu, -1,
+                                                     g->memory_bytes ? g->memory_bytes : 1 << 20});
+    }
+    return 0;
+}
+
 static int activity(struct device_driver *d, struct activity_list *out, struct error *err)
 {
     struct mock_driver *m = self(d);
@@ -303,6 +315,7 @@ void mock_init(struct mock_driver *d, unsigned ngpus)
         .set_preempt = set_preempt,
         .set_running = set_running,
         .usage = usage,
+        .memory_used = memory_used,
         .activity = activity,
         .switches = switches,
         .counters = counters,

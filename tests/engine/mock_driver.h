@@ -46,7 +46,7 @@ struct mock_driver {
     uint64_t control_ns; /* so long does a call for timeslices take */
     uint32_t gates;      /* bit mask of GPUs that are slots of a gate */
     bool has_usage, has_activity, incomplete, has_counters;
-    unsigned activity_calls, usage_calls, switches_calls;
+    unsigned activity_calls, usage_calls, switches_calls, memory_calls;
     bool has_switches, recording;
     struct switch_list record; /* what switches() tells next */
     bool no_swap;              /* in its caps */

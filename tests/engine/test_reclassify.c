@@ -40,7 +40,7 @@ static int by_reports(void *arg, pid_t pid, struct job_spec *spec)
 static void report(struct fixture *f, struct agent *a)
 {
     a->number++;
-    engine_facts_came(f->m);
+    engine_facts_came(f->m, NULL);
 }
 
 static struct journal_job job_of(struct fixture *f, pid_t pid)
@@ -81,7 +81,7 @@ ENGINE_TEST(test_becomes_another)
     assert_int_equal(job_of(f, p[0]).deadline_us, 30000);
     assert_int_equal(a.answered, 6);
     /* What is no news changes nothing. */
-    engine_facts_came(f->m);
+    engine_facts_came(f->m, NULL);
     ticks(f, 1100);
     assert_int_equal(a.answered, 6);
 }
@@ -98,7 +98,7 @@ ENGINE_TEST(test_one_look)
     assert_int_equal(a.asked, 2);
     a.number++;
     for (int i = 0; i < 200; i++) {
-        engine_facts_came(f->m);
+        engine_facts_came(f->m, NULL);
         tick(f);
     }
     ticks(f, 30);

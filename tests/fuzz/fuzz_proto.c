@@ -16,7 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(a.pid >= 0 && a.number <= INT64_MAX);
     require(!(a.given & TERM(weight)) || (a.weight >= WEIGHT_MIN && a.weight <= WEIGHT_MAX));
     require((unsigned)a.class < CLASS_COUNT);
-    require((unsigned)a.preempt < PREEMPT_COUNT && a.min_speed <= 100);
+    require((unsigned)a.preempt < PREEMPT_COUNT && a.min_speed <= 100 &&
+            (unsigned)a.memory_over < MEMORY_OVER_COUNT && a.memory_max_mib <= MEMORY_MAX_MIB);
     if (a.link) {
         require(a.memory_bytes <= MEMORY_MAX_BYTES && a.wait_us <= ACQUIRE_WAIT_US && !a.pid);
         return 0;

@@ -22,10 +22,15 @@ HIGH = "[rule high]\nnamespace = prod\npriority_class = high\nclass = latency\n"
 LOW = "[rule low]\nnamespace = prod\npriority_class = low\nclass = batch\nweight = 50\n"
 
 
-def pod(name, qos="Burstable", phase="Running", priority="low", notes=None, labels=None, uid=None, namespace="prod"):
+def pod(name, qos="Burstable", phase="Running", priority="low", notes=None, labels=None, uid=None, namespace="prod",
+        containers=()):
+    """containers: pairs of a name and an id"""
     return {"metadata": {"name": name, "namespace": namespace, "uid": uid or str(uuid.uuid4()),
                          "annotations": notes or {}, "labels": labels or {}},
-            "spec": {"nodeName": "n1", "priorityClassName": priority}, "status": {"phase": phase, "qosClass": qos}}
+            "spec": {"nodeName": "n1", "priorityClassName": priority},
+            "status": {"phase": phase, "qosClass": qos, "containerStatuses": [
+                {"name": n, "containerID": "containerd://" + i, "state": {"running": {"startedAt": "2026-11-28"}}}
+                for n, i in containers]}}
 
 
 def uid(p):

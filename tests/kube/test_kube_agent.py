@@ -29,14 +29,20 @@ class Agent(WithStandIn):
 
     def test_facts(self):
         p = pod("web", priority="high", notes={"cede.io/class": "batch", "other.io/x": "y"},
-                labels={"cede.io/team": "a", "cede.io/class": "latency", "app": "web"})
+                labels={"cede.io/team": "a", "cede.io/class": "latency", "app": "web"},
+                containers=(("main", "ab" * 32), ("side", "cd" * 32), ("odd", "../x")))
+        p["status"]["containerStatuses"].append({"name": "ended", "containerID": "cri-o://" + "ef" * 32,
+                                                 "state": {"terminated": {"exitCode": 0}}})
+        p["status"]["initContainerStatuses"] = [{"name": "sidecar", "containerID": "cri-o://" + "01" * 32,
+                                                 "state": {"running": {}}}]
         self.api.change("ADDED", p)
         self.api.change("ADDED", pod("done", phase="Succeeded"))
         r = self.once()
         self.assertEqual((r.returncode, r.stderr), (0, ""))
         self.assertEqual(self.fake.known, {group(p): {
             "pod": "web", "namespace": "prod", "priority_class": "high", "label:cede.io/class": "batch",
-            "label:cede.io/team": "a"}})
+            "label:cede.io/team": "a", "container:" + "ab" * 8: "main", "container:" + "cd" * 8: "side",
+            "container:" + "01" * 8: "sidecar"}})
         self.assertEqual(self.api.asked[0][1]["fieldSelector"], "spec.nodeName=n1")
 
     def test_groups(self):

@@ -2,6 +2,7 @@
 become, and when.
 
 usage: test_kube_ceded.py CEDE [TEST...]"""
+import json
 import unittest
 
 from stand_ins import CEDE, HIGH, LOW, WAIT_S, WithCeded, eventually, group, pod, uid
@@ -31,6 +32,44 @@ class Pods(WithCeded):
         self.agent_of_root()
         self.becomes(programs[-1], **{"class": "batch"})
         self.assertEqual([x.pid for x in programs if self.job(x)], [programs[-1].pid])
+
+    def test_pods_in_figures(self):
+        """Namespace, pod and container of a job are shown wherever its name is, whoever made it a job; also when they
+        come later than the job."""
+        ids = "ab" * 32, "cd" * 32, "ef" * 32
+        p = pod("train-0", containers=zip(("main", "side", "late"), ids))
+        self.begin_ceded("[daemon]\nothers = normal\n")
+        programs = [self.begin_program(f"{group(p)}/{i}") for i in ids[:2]] + [self.begin_program("/elsewhere")]
+        for x in programs:
+            self.becomes(x, **{"class": "normal"})
+        self.assertFalse({"namespace", "pod", "container"} & set(self.job(programs[0])))
+        trace = self.begin("trace", "-o", self.path("trace"))
+        self.api.change("ADDED", p)
+        self.agent_of_root()
+        names = [{"namespace": "prod", "pod": "train-0", "container": c} for c in ("main", "side", "late")]
+        for x, want in zip(programs[:2], names):
+            self.becomes(x, **want)
+        self.assertNotIn("pod", self.job(programs[2]))
+        late = self.begin_program(f"{group(p)}/{ids[2]}")  # the report is there first
+        self.becomes(late, **names[2])
+        top = {j["pid"]: j for j in json.loads(self.cede("top", "--json").stdout)["jobs"]}
+        self.assertEqual({k: top[programs[1].pid][k] for k in names[1]}, names[1])
+        self.assertEqual(top[programs[1].pid]["where"], "train-0/side")
+        self.assertIn(',namespace="prod",pod="train-0",container="side"', self.cede("metrics").stdout)
+        with open(self.path("trace"), "rb") as f:
+            eventually(lambda: b"train-0" in f.read(), "the trace does not name the pod")
+        trace.terminate()
+        number = self.job(late)["number"]
+        late.terminate()
+        def rows():
+            got = self.cede("acct", "--json").stdout
+            return [r for r in json.loads(got)["jobs"] if r["number"] == number] if got else []
+        if "built without SQLite" not in self.cede("acct").stderr:
+            row = eventually(rows, "no accounting")[0]
+            self.assertEqual([row[k] for k in ("namespace", "pod_name", "container_name")], ["prod", "train-0", "late"])
+        self.api.change("DELETED", p)  # a job keeps what it has
+        eventually(lambda: self.outcome(programs[0])["by"] == "others", "the pod is not withdrawn")
+        self.assertTrue(self.is_job(programs[0], **names[0]))
 
     # -- facts that come later than the job ----------------------------------------------------
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/job_terms.h"
 #include "base/text.h"
 
 #define CLASS_VARIABLE  "environment:CEDE_CLASS"
@@ -130,6 +131,25 @@ static bool pod_lowers(struct outcome *o, const char *name, const char *text, ui
     return true;
 }
 
+/* "8G,kill": lowers the limit, or makes it stricter. */
+static void pod_limits_memory(struct outcome *o, const char *text)
+{
+    struct request said = {.given = 0}, *r = &o->request;
+    struct error err;
+    if (term_read(term_of_word("memory-max"), "cede.io/memory-max", text, &said, &err) < 0 ||
+        !said.memory_max_mib) {
+        add_note(o, "cede.io/memory-max", text, "no size such as 8G, or 8G,kill");
+        return;
+    }
+    if (r->memory_max_mib && said.memory_max_mib > r->memory_max_mib)
+        add_note(o, "cede.io/memory-max", text, "a pod only lowers; a rule in cede.conf may raise");
+    if (!r->memory_max_mib || said.memory_max_mib < r->memory_max_mib)
+        r->memory_max_mib = said.memory_max_mib;
+    if (said.memory_over > r->memory_over)
+        r->memory_over = said.memory_over;
+    r->given |= TERM(memory_max_mib) | TERM(memory_over);
+}
+
 /* Annotations and labels are set by the user who made the pod, so they only lower the terms, or
  * give what CEDE_CLASS may give. The same keys are in agents/kubernetes/pods.c. */
 static void by_pod(const struct rule_list *l, struct outcome *o, const struct rule_facts *f)
@@ -139,6 +159,7 @@ static void by_pod(const struct rule_list *l, struct outcome *o, const struct ru
     const char *max = pairs_get(f->told, POD_LABEL "gpu-max");
     const char *min = pairs_get(f->told, POD_LABEL "gpu-min");
     const char *pool = pairs_get(f->told, POD_LABEL "pool");
+    const char *memory = pairs_get(f->told, POD_LABEL "memory-max");
     struct request *r = &o->request;
     enum job_class said;
     if (o->by == BY_NONE) {
@@ -160,6 +181,8 @@ static void by_pod(const struct rule_list *l, struct outcome *o, const struct ru
         add_note(o, "cede.io/gpu-min", min, "a floor is taken from others: a rule may give it");
     else if (min)
         (void)pod_lowers(o, "cede.io/gpu-min", min, 100, r->gpu_min, &r->gpu_min);
+    if (memory)
+        pod_limits_memory(o, memory);
     if (pool)
         add_note(o, "cede.io/pool", pool, NO_POOL);
 }

@@ -173,6 +173,6 @@ int rules_identify(const struct rule_list *l, struct engine *e, const struct cal
         error_set(err, code, "%d control groups are known, and all of them still exist",
                   IDENTITIES_MAX);
     if (code == 0 && identities_number(l->identities) != before)
-        engine_facts_came(e);
+        engine_facts_came(e, l->identities);
     return code;
 }

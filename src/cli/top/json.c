@@ -16,8 +16,9 @@ static void copy_fields(json_t *to, const struct top_row *r, const char *const *
 static json_t *row_json(const struct top_row *r)
 {
     static const char *const of_all[] = {"number", "pid", "name", "uid", "gpus", NULL};
-    static const char *const of_jobs[] = {
-        "class", "weight", "state", "memory_bytes", "mps", "speed", "deadline_us", "due", NULL};
+    static const char *const of_jobs[] = {"class", "weight",      "state",        "namespace",
+                                          "pod",   "container",   "memory_bytes", "mps",
+                                          "speed", "deadline_us", "due",          NULL};
     json_t *o = json_pack("{s:s, s:s*}", "user", r->user, "where", r->where[0] ? r->where : NULL);
     copy_fields(o, r, of_all);
     if (!r->number)

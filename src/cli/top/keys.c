@@ -26,7 +26,7 @@ static const char *const help_lines[] = {
     "WAIT    time in which the job had work and others had the GPU",
     "SPEED   in its MPS server, of what it is alone; ? cannot be told",
     "DUE     in: its work is due in so long; late: by so much; of: time allowed",
-    "WHERE   container or unit",
+    "WHERE   pod, container or unit",
     "STATE   as in `cede ps`; no job: F7 makes it one",
 };
 

@@ -54,6 +54,7 @@ static void source_reply(struct top_source *s, json_t *reply)
     for (size_t i = 0; i < m->nrows; i++) {
         if (!m->rows[i].facts)
             row_facts(&m->rows[i], same_pids);
+        top_pod(m->rows[i].where, m->rows[i].entry);
     }
     top_model_arrange(m);
 }

@@ -318,11 +318,22 @@ void top_where(char buf[static TOP_WHERE], const char *cgroup)
     size_t n = strlen(last), digits = 0;
     for (size_t i = 0; i < n && digits < ID_DIGITS; i++) {
         digits = isxdigit((unsigned char)last[i]) ? digits + 1 : 0;
-        if (digits == ID_DIGITS)
-            n = i + 1 - ID_DIGITS + ID_SHOWN;
+        if (digits == ID_DIGITS) { /* without the runtime's name before it */
+            last += i + 1 - ID_DIGITS;
+            n = ID_SHOWN;
+        }
     }
     if (digits < ID_DIGITS && n > 6 && strcmp(last + n - 6, ".scope") == 0)
         n -= 6;
     snprintf(buf, TOP_WHERE, "%.*s", (int)n, last);
+    text_printable(buf);
+}
+
+void top_pod(char buf[static TOP_WHERE], const json_t *entry)
+{
+    const char *pod = json_get_text(entry, "pod"), *container = json_get_text(entry, "container");
+    if (!pod)
+        return;
+    snprintf(buf, TOP_WHERE, "%s%s%s", pod, container ? "/" : "", container ? container : "");
     text_printable(buf);
 }

@@ -36,6 +36,8 @@ void top_summary(char buf[static TOP_LINE], const struct top_model *m);
 
 /* The container or unit in a path of /proc/PID/cgroup; "": the path names none. */
 void top_where(char buf[static TOP_WHERE], const char *cgroup);
+/* Replaces it by the pod and the container, if the entry of `cede ps` names them. */
+void top_pod(char buf[static TOP_WHERE], const json_t *entry);
 
 /* The contents as JSON, for programs: cede-json(5). NULL: no memory. */
 json_t *top_json(const struct top_model *m);

@@ -31,7 +31,7 @@ static const char help[] =
     "SHARE   GPU time since the look before; 100% is a whole GPU\n"
     "WAIT    time in which the job had work and others had the GPU\n"
     "DUE     in: its work is due in so long; late: by so much; of: time allowed\n"
-    "WHERE   container or unit\n"
+    "WHERE   pod, container or unit\n"
     "Other columns are those of `cede ps`. NO_COLOR in the environment: no colours.\n";
 
 static int plain_print(const struct top_model *m, bool json, bool stream)

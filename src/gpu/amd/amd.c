@@ -561,4 +561,5 @@ const struct device_ops device_amd = {
     .set_timeslice = amd_set_timeslice,
     .set_running = amd_set_running,
     .usage = amd_usage,
+    .memory_used = amd_usage, /* which has no window */
 };

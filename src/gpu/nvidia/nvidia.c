@@ -393,13 +393,13 @@ static void nvidia_forget(struct device_driver *base, pid_t pid)
 
 /* ---- usage and memory ---- */
 
-static int nvidia_usage(struct device_driver *base, struct usage_list *out, struct error *err)
+static int nvidia_memory_used(struct device_driver *base, struct usage_list *out, struct error *err)
 {
     struct nv_driver *d = nv(base);
     if (d->ctl_fd < 0)
         return 0;
     if (!nvml_get(d))
-        return error_set(err, -ENOTSUP, "GPU time per process needs libnvidia-ml.so.1");
+        return error_set(err, -ENOTSUP, "GPU time and memory per process need libnvidia-ml.so.1");
     int r = nvml_processes(d->nvml, &d->gpus, false, out);
     for (size_t i = 0; i < out->n;) {
         if (out->v[i].gpu < d->gpus.n)
@@ -407,9 +407,16 @@ static int nvidia_usage(struct device_driver *base, struct usage_list *out, stru
         else
             out->v[i] = out->v[--out->n];
     }
-    if (r == 0)
-        nvml_busy(d->nvml, &d->gpus, out); /* without it the memory is still reported */
     return r < 0 ? error_set(err, r, "asking NVML for GPU processes: %s", strerror(-r)) : 0;
+}
+
+static int nvidia_usage(struct device_driver *base, struct usage_list *out, struct error *err)
+{
+    struct nv_driver *d = nv(base);
+    const int r = nvidia_memory_used(base, out, err);
+    if (r == 0 && d->ctl_fd >= 0)
+        nvml_busy(d->nvml, &d->gpus, out); /* without it the memory is still reported */
+    return r;
 }
 
 static int nvidia_memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes,
@@ -439,6 +446,7 @@ const struct device_ops device_nvidia = {
     .set_preempt = nv_set_preempt,
     .set_running = nv_set_running,
     .usage = nvidia_usage,
+    .memory_used = nvidia_memory_used,
     .activity = nv_activity,
     .switches = nv_switches,
     .counters = nv_counters,

@@ -345,6 +345,17 @@ static int soft_usage(struct device_driver *base, struct usage_list *out, struct
     return r;
 }
 
+static int soft_memory_used(struct device_driver *base, struct usage_list *out, struct error *err)
+{
+    _cleanup_(sample_free) struct soft_sample l = {.v = NULL};
+    int r = soft_list_compute(soft(base), &l, err);
+    for (size_t i = 0; i < l.n && r == 0; i++) {
+        const struct soft_group *g = &l.v[i];
+        r = usage_list_push(out, &(struct gpu_usage){g->pid, g->gpu, -1, g->memory_bytes});
+    }
+    return r;
+}
+
 static int soft_activity(struct device_driver *base, struct activity_list *out, struct error *err)
 {
     _cleanup_(sample_free) struct soft_sample done = {.v = NULL};
@@ -534,6 +545,7 @@ const struct device_ops device_soft = {
     .set_preempt = soft_set_preempt,
     .set_running = soft_set_running,
     .usage = soft_usage,
+    .memory_used = soft_memory_used,
     .demand = soft_demand,
     .watch = soft_watch,
     .ready = soft_ready,

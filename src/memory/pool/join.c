@@ -18,6 +18,8 @@
 #include "memory/pool/files.h"
 #include "who/procfs.h"
 
+#define POOL_GPUS 16U
+
 /* Gets the user's own directory, even if CEDE_DIR is another user's. */
 static int pool_base(char *dir, size_t size, struct error *err)
 {
@@ -171,6 +173,34 @@ static int pool_limit(unsigned said, unsigned most)
     return setenv(POOL_SM, percent, 1) < 0 ? -ENOMEM : 0;
 }
 
+/* The number of GPUs that CUDA shows to the program, at least 1. */
+static unsigned pool_gpus(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    char path[32] = "/dev/nvidia0";
+    unsigned n = 1;
+    for (const char *c = visible; c && *c; c++)
+        n += *c == ',';
+    while (!visible && n < POOL_GPUS) {
+        snprintf(path, sizeof(path), "/dev/nvidia%u", n);
+        if (access(path, F_OK) < 0)
+            break;
+        n++;
+    }
+    return n < POOL_GPUS ? n : POOL_GPUS;
+}
+
+/* Has the server refuse allocations above the limit; without one the environment's stays. */
+static int pool_memory(uint32_t mib)
+{
+    char text[POOL_GPUS * 24] = "";
+    for (unsigned i = 0; i < pool_gpus() && mib; i++) {
+        const size_t n = strlen(text);
+        snprintf(text + n, sizeof(text) - n, "%s%u=%uM", i ? "," : "", i, mib);
+    }
+    return mib && setenv(POOL_MEMORY, text, 1) < 0 ? -ENOMEM : 0;
+}
+
 /* Locks the file that shows this kind of program to others, and sets the environment. `start` is
  * locked, so that no other program does this at the same time. */
 static int pool_client(struct pool *p, const struct pool_terms *t)
@@ -185,6 +215,7 @@ static int pool_client(struct pool *p, const struct pool_terms *t)
     }
     if (pool_environment(p->dir) < 0 ||
         pool_limit(t->sm_percent, limited ? t->latency_sm : 100) < 0 ||
+        pool_memory(t->memory_mib) < 0 ||
         ((limited || t->latency) && setenv(POOL_PRIORITY, limited ? "1" : "0", 1) < 0))
         return -ENOMEM;
     p->kind = TAKE_FD(kind);

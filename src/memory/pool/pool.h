@@ -31,6 +31,7 @@
  * There are two priorities: 0, normal, and 1, below that. */
 #define POOL_SM       "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 #define POOL_PRIORITY "CUDA_MPS_CLIENT_PRIORITY"
+#define POOL_MEMORY   "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" /* of each process, "0=8192M,1=8192M" */
 
 struct pool {
     char dir[80];     /* MPS adds the names of sockets, which have at most 107 bytes */
@@ -45,6 +46,7 @@ struct pool_terms {
     bool may_join;       /* of a batch program: latency programs may join, as if one were there */
     unsigned sm_percent; /* the most of the GPU's multiprocessors that it may use; 0: all */
     unsigned latency_sm; /* the same for a batch program that latency programs may join */
+    uint32_t memory_mib; /* the most memory that it may have on a GPU; 0: any */
 };
 /* Makes this process a user of its pool, which is started if it is not there, and sets the
  * environment for that. cede: the keeper's executable; NULL: this process's. Waits for at most

@@ -1,0 +1,414 @@
+/* See job_sums.h. A sum is an array of numbers, each modulo 2^64: while a job lives, its numbers
+ * are added when somebody asks, and they are added for good when it ends. */
+#include "api/job_sums.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "api/guest.h"
+#include "api/replies.h"
+#include "base/json_text.h"
+
+#define NONE    UINT32_MAX
+#define KEPT_NS (3600 * NSEC_PER_SEC) /* after its last job; longer than scrapers look back */
+
+enum gpu_sum { GPU_EXACT, GPU_SAMPLED, GPU_RAN, GPU_WAITED, GPU_TURNS, GPU_PREEMPTED, GPU_SUMS };
+enum {
+    SUM_WHERE,
+    SUM_SWAPS = SUM_WHERE + WHERE_COUNT,
+    SUM_SWAPPED,
+    SUM_BEGUN,
+    SUM_ENDED,
+    SUM_DUE,
+    SUM_MET,
+    SUM_LEASES,
+    SUM_WAITED_US = SUM_LEASES + HINTS_WAITS,
+    SUM_GPUS = SUM_WAITED_US + HINTS_WAITS,
+    SUMS = SUM_GPUS + DEVICE_GPUS_MAX * GPU_SUMS
+};
+
+struct sum {
+    uint64_t id; /* 0: free */
+    char name[JOB_NAME_MAX];
+    enum job_class class;
+    uid_t uid, principal;
+    struct pod_names pod;
+    uint32_t living;
+    uint64_t left_ns; /* when a job last left it */
+    uint64_t v[SUMS];
+};
+
+struct job_sums {
+    struct sum sums[JOB_SUMS_MAX];
+    struct {
+        uint64_t number; /* 0: none in this slot */
+        uint32_t sum;    /* NONE: it is only counted */
+    } jobs[JOURNAL_JOBS];
+    uint64_t last_id;
+    const struct hints *hints;
+    void (*next)(void *arg, uint32_t job, const struct job_view *v, bool ends);
+    void *arg;
+};
+
+struct job_sums *
+job_sums_new(void (*next)(void *arg, uint32_t job, const struct job_view *v, bool ends), void *arg)
+{
+    struct job_sums *s = calloc(1, sizeof(*s));
+    if (s) {
+        s->next = next;
+        s->arg = arg;
+    }
+    return s;
+}
+
+void job_sums_free(struct job_sums *s)
+{
+    free(s);
+}
+
+/* ---- which sum a job is in ---- */
+
+static bool is_of(const struct sum *x, const struct job_view *v)
+{
+    return x->id && x->class == v->job.class && x->uid == v->job.uid &&
+           strcmp(x->name, v->job.name) == 0 && strcmp(x->pod.pod, v->pod.pod) == 0 &&
+           strcmp(x->pod.namespace, v->pod.namespace) == 0 &&
+           strcmp(x->pod.container, v->pod.container) == 0;
+}
+
+static uint32_t sum_for(struct job_sums *s, const struct job_view *v)
+{
+    uint32_t own = 0, oldest = NONE, oldest_own = NONE, room = NONE;
+    for (uint32_t i = 0; i < JOB_SUMS_MAX; i++) {
+        const struct sum *x = &s->sums[i];
+        if (is_of(x, v))
+            return i;
+        if (!x->id) {
+            room = room == NONE ? i : room;
+            continue;
+        }
+        const bool mine = x->principal == v->job.principal;
+        own += mine;
+        if (x->living)
+            continue;
+        if (oldest == NONE || x->left_ns < s->sums[oldest].left_ns)
+            oldest = i;
+        if (mine && (oldest_own == NONE || x->left_ns < s->sums[oldest_own].left_ns))
+            oldest_own = i;
+    }
+    if (v->job.principal != 0 && own >= JOB_SUMS_PER_USER)
+        room = oldest_own;
+    else if (room == NONE)
+        room = oldest;
+    if (room == NONE)
+        return NONE;
+    s->sums[room] = (struct sum){.id = ++s->last_id,
+                                 .class = (enum job_class)v->job.class,
+                                 .uid = v->job.uid,
+                                 .principal = v->job.principal,
+                                 .pod = v->pod};
+    memcpy(s->sums[room].name, v->job.name, sizeof(v->job.name));
+    return room;
+}
+
+static void add_requests(uint64_t to[static SUMS], const struct hints_sums *h)
+{
+    to[SUM_BEGUN] += h->begun;
+    to[SUM_ENDED] += h->ended;
+    to[SUM_DUE] += h->due;
+    to[SUM_MET] += h->met;
+    for (unsigned w = 0; w < HINTS_WAITS; w++) {
+        to[SUM_LEASES + w] += h->leases[w];
+        to[SUM_WAITED_US + w] += h->waited_us[w];
+    }
+}
+
+static void totals(const struct job_sums *s, const struct job_view *v, uint64_t out[static SUMS])
+{
+    struct hints_sums h = {.begun = 0};
+    memset(out, 0, SUMS * sizeof(*out));
+    for (unsigned w = 0; w < WHERE_COUNT; w++)
+        out[SUM_WHERE + w] = v->counts.where_ns[w];
+    out[SUM_SWAPS] = v->counts.swaps;
+    out[SUM_SWAPPED] = v->counts.swapped_bytes;
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
+        uint64_t *g = out + SUM_GPUS + d * GPU_SUMS;
+        g[GPU_EXACT] = v->exact_ns[d];
+        g[GPU_SAMPLED] = v->sampled_ns[d];
+        g[GPU_RAN] = v->counts.on[d].ran_ns;
+        g[GPU_WAITED] = v->counts.on[d].waited_ns;
+        g[GPU_TURNS] = v->counts.on[d].turns;
+        g[GPU_PREEMPTED] = v->counts.on[d].preempted;
+    }
+    if (s->hints)
+        hints_sum(s->hints, v->number, &h);
+    add_requests(out, &h);
+}
+
+static void sum_leave(struct job_sums *s, uint32_t sum, const uint64_t had[static SUMS])
+{
+    struct sum *x = sum == NONE ? NULL : &s->sums[sum];
+    for (unsigned i = 0; x && i < SUMS; i++)
+        x->v[i] += had[i];
+    if (x) {
+        x->living--;
+        x->left_ns = monotonic_ns();
+    }
+}
+
+/* The sum in which the job is now. What it had before it came there does not count there. */
+static uint32_t sum_of(struct job_sums *s, uint32_t job, const struct job_view *v,
+                       const uint64_t has[static SUMS])
+{
+    const bool known = s->jobs[job].number == v->number;
+    const uint32_t was = known ? s->jobs[job].sum : NONE;
+    if (was != NONE && is_of(&s->sums[was], v))
+        return was;
+    const uint32_t now = sum_for(s, v);
+    sum_leave(s, was, has);
+    s->jobs[job].number = v->number;
+    s->jobs[job].sum = now;
+    if (now == NONE)
+        return now;
+    s->sums[now].living++;
+    for (unsigned i = 0; known && i < SUMS; i++)
+        s->sums[now].v[i] -= has[i];
+    return now;
+}
+
+void job_sums_changed(void *arg, uint32_t job, const struct job_view *v, bool ends)
+{
+    struct job_sums *s = arg;
+    uint64_t has[SUMS];
+    totals(s, v, has);
+    const uint32_t sum = sum_of(s, job, v, has);
+    if (ends) {
+        sum_leave(s, sum, has);
+        s->jobs[job].number = 0;
+    }
+    if (s->next)
+        s->next(s->arg, job, v, ends);
+}
+
+static void page_closed(void *arg, uint64_t job, const struct hints_sums *h)
+{
+    struct job_sums *s = arg;
+    for (uint32_t i = 0; i < JOURNAL_JOBS; i++) {
+        if (s->jobs[i].number == job && s->jobs[i].sum != NONE)
+            add_requests(s->sums[s->jobs[i].sum].v, h);
+    }
+}
+
+void job_sums_use_hints(struct job_sums *s, struct hints *h)
+{
+    if (!s || !h)
+        return;
+    s->hints = h;
+    hints_on_close(h, page_closed, s);
+}
+
+/* ---- what they are now ---- */
+
+struct now {
+    uint64_t id;
+    uint32_t jobs;
+    struct job_view v; /* sums, of what is no counter; the least or the most where that says more */
+    uint64_t open, sum[SUMS];
+    json_t *states;
+};
+
+struct job_sums_now {
+    struct now *v; /* in the order of their ids */
+    size_t n;
+    json_t *states;
+    uint64_t omitted;
+};
+
+static void count_state(json_t *states, const char *state)
+{
+    json_object_set_new(states, state, json_integer(json_get_int(states, state) + 1));
+}
+
+static void now_add(struct now *x, const struct job_view *v)
+{
+    struct job_view *sum = &x->v;
+    if (!x->jobs++) {
+        sum->busy = -1;
+        sum->job.deadline_us = v->job.deadline_us;
+        sum->speed = INFINITY;
+        sum->due_in_ns = INT64_MAX;
+    }
+    sum->processes += v->processes;
+    sum->memory_bytes += v->memory_bytes;
+    sum->swapped_bytes += v->swapped_bytes;
+    if (v->busy >= 0)
+        sum->busy = fmax(sum->busy, 0) + v->busy;
+    if (v->job.deadline_us && (!sum->job.deadline_us || v->job.deadline_us < sum->job.deadline_us))
+        sum->job.deadline_us = v->job.deadline_us;
+    if (v->due && v->due_in_ns < sum->due_in_ns)
+        sum->due_in_ns = v->due_in_ns;
+    sum->due |= v->due;
+    if (v->speed_told && v->speed < sum->speed) {
+        sum->is_client = sum->speed_told = true;
+        sum->speed = v->speed;
+        sum->speed_error = v->speed_error;
+    }
+    x->states = x->states ? x->states : json_object();
+    count_state(x->states, job_state(v));
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const uint64_t x = ((const struct now *)a)->id, y = ((const struct now *)b)->id;
+    return x < y ? -1 : x > y;
+}
+
+/* Adds all jobs to sums, which are in the order of s->sums. */
+static void collect_jobs(struct job_sums *s, struct engine *e, const struct caller *who,
+                         struct job_sums_now *now)
+{
+    struct job_view v;
+    uint64_t has[SUMS];
+    for (uint32_t cursor = 0; engine_next_job(e, &cursor, &v);) {
+        if (!guest_reaches(who, v.job.root))
+            continue;
+        totals(s, &v, has);
+        const uint32_t sum = sum_of(s, cursor - 1, &v, has);
+        const char *class = job_class_name((enum job_class)v.job.class);
+        if (!json_object_get(now->states, class))
+            json_object_set_new(now->states, class, json_object());
+        count_state(json_object_get(now->states, class), job_state(&v));
+        if (sum == NONE) {
+            now->omitted++;
+            continue;
+        }
+        now_add(&now->v[sum], &v);
+        now->v[sum].open += has[SUM_BEGUN] - has[SUM_ENDED];
+        for (unsigned i = 0; i < SUMS; i++)
+            now->v[sum].sum[i] += has[i];
+    }
+}
+
+struct job_sums_now *job_sums_collect(struct job_sums *s, struct engine *e,
+                                      const struct caller *who)
+{
+    struct job_sums_now *now = calloc(1, sizeof(*now));
+    if (!now || !(now->v = calloc(JOB_SUMS_MAX, sizeof(*now->v)))) {
+        free(now);
+        return NULL;
+    }
+    now->states = json_object();
+    collect_jobs(s, e, who, now);
+    const uint64_t ns = monotonic_ns();
+    for (uint32_t i = 0; i < JOB_SUMS_MAX; i++) {
+        struct sum *x = &s->sums[i];
+        struct now *to = &now->v[i];
+        if (x->id && !x->living && ns - x->left_ns > KEPT_NS)
+            x->id = 0;
+        to->id = to->jobs || !who->guest ? x->id : 0;
+        memcpy(to->v.job.name, x->name, sizeof(x->name));
+        to->v.job.class = x->class;
+        to->v.job.uid = x->uid;
+        to->v.pod = x->pod;
+        for (unsigned k = 0; k < SUMS && !who->guest; k++)
+            to->sum[k] += x->v[k];
+    }
+    now->n = JOB_SUMS_MAX;
+    qsort(now->v, now->n, sizeof(*now->v), by_id);
+    return now;
+}
+
+void job_sums_done(struct job_sums_now *now)
+{
+    for (size_t i = 0; now && i < now->n; i++)
+        json_decref(now->v[i].states);
+    if (now) {
+        json_decref(now->states);
+        free(now->v);
+    }
+    free(now);
+}
+
+void job_sums_add_states(const struct job_sums_now *now, json_t *reply)
+{
+    json_object_set(reply, "states", now->states);
+    json_object_set_new(reply, "omitted", json_integer((json_int_t)now->omitted));
+}
+
+/* A program that reports less than before may bring a sum below 0. */
+static uint64_t sum_shown(const struct now *x, unsigned i)
+{
+    return x->sum[i] > INT64_MAX ? 0 : x->sum[i];
+}
+
+static json_t *requests_json(const struct now *x)
+{
+    return !sum_shown(x, SUM_BEGUN)
+               ? NULL
+               : json_pack("{s:I, s:I, s:I, s:I, s:I}", "begun",
+                           (json_int_t)sum_shown(x, SUM_BEGUN), "ended",
+                           (json_int_t)sum_shown(x, SUM_ENDED), "due",
+                           (json_int_t)sum_shown(x, SUM_DUE), "met",
+                           (json_int_t)sum_shown(x, SUM_MET), "open", (json_int_t)x->open);
+}
+
+static json_t *leases_json(const struct now *x)
+{
+    json_t *count = json_object(), *waited = json_object();
+    uint64_t all = 0;
+    for (unsigned w = 0; w < HINTS_WAITS; w++) {
+        all |= sum_shown(x, SUM_LEASES + w);
+        json_object_set_new(count, hints_wait_names[w],
+                            json_integer((json_int_t)sum_shown(x, SUM_LEASES + w)));
+        json_object_set_new(waited, hints_wait_names[w],
+                            json_real((double)sum_shown(x, SUM_WAITED_US + w) / 1e6));
+    }
+    json_t *o = json_pack("{s:o, s:o}", "count", count, "waited_s", waited);
+    if (!all)
+        json_decref(o);
+    return all ? o : NULL;
+}
+
+/* The sum as a job with these fields. */
+static json_t *sum_json(const struct now *x)
+{
+    static const char *const shown[] = {"number",      "name",         "class",     "uid",
+                                        "namespace",   "pod",          "container", "processes",
+                                        "busy",        "memory_bytes", "counts",    "swapped_bytes",
+                                        "deadline_us", "due",          "mps"};
+    struct job_view v = x->v;
+    v.number = x->id;
+    for (unsigned w = 0; w < WHERE_COUNT; w++)
+        v.counts.where_ns[w] = sum_shown(x, SUM_WHERE + w);
+    v.counts.swaps = (uint32_t)sum_shown(x, SUM_SWAPS);
+    v.counts.swapped_bytes = sum_shown(x, SUM_SWAPPED);
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
+        const unsigned g = SUM_GPUS + d * GPU_SUMS;
+        v.exact_ns[d] = sum_shown(x, g + GPU_EXACT);
+        v.sampled_ns[d] = sum_shown(x, g + GPU_SAMPLED);
+        v.counts.on[d] =
+            (struct gpu_counts){.ran_ns = sum_shown(x, g + GPU_RAN),
+                                .waited_ns = sum_shown(x, g + GPU_WAITED),
+                                .turns = (uint32_t)sum_shown(x, g + GPU_TURNS),
+                                .preempted = (uint32_t)sum_shown(x, g + GPU_PREEMPTED)};
+    }
+    json_t *whole = job_json(&v, JOB_WHOLE);
+    json_t *o = json_pack("{s:i, s:O*, s:o*, s:o*}", "jobs", (int)x->jobs, "states", x->states,
+                          "requests", requests_json(x), "leases", leases_json(x));
+    for (size_t i = 0; i < ARRAY_SIZE(shown); i++) {
+        json_t *field = json_object_get(whole, shown[i]);
+        if (field)
+            json_object_set(o, shown[i], field);
+    }
+    json_decref(whole);
+    return o;
+}
+
+bool job_sums_put(const struct job_sums_now *now, uint64_t after, struct json_page *to)
+{
+    for (size_t i = 0; i < now->n; i++) {
+        if (now->v[i].id > after && !json_page_add(to, sum_json(&now->v[i])))
+            return true;
+    }
+    return false;
+}
