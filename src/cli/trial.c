@@ -13,9 +13,10 @@
 #define SETTLE_NS (200 * NSEC_PER_MSEC) /* in which queued work of a held job ends */
 #define LATE_NS   (150 * NSEC_PER_MSEC) /* events of a window come so late at most */
 #define RENEW_NS  NSEC_PER_SEC          /* between requests; also the length of a turn */
-#define MORE_NS   (4 * NSEC_PER_SEC) /* by which a window grows that had no report of the counters \
-                                      */
-#define LASTS_US 2500000             /* of what is asked for, should this process be stopped */
+#define MORE_NS                                                                                    \
+    (4 * NSEC_PER_SEC)   /* by which a window grows that had no report of the counters             \
+                          */
+#define LASTS_US 2500000 /* of what is asked for, should this process be stopped */
 
 int trial_open(struct trial *t, unsigned gpu, const uint64_t *jobs, uint32_t n, struct error *err)
 {

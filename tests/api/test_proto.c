@@ -489,7 +489,6 @@ TEST(shows_a_job)
         .level = {LEVEL_QUEUE, LEVEL_GATE, LEVEL_SLICE},
         .groups = 4,
         .busy = 0.5,
-        .together = -1,
         .error = "no \xc3 right",
     };
     shows_its_state(v);

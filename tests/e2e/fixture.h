@@ -20,10 +20,10 @@
 
 #define SLICE_DEFAULT_US 2048
 
-/* True as soon as the condition is; false after 40 s of looking. */
+/* True as soon as the condition is; false after 60 s of looking. */
 #define EVENTUALLY(condition)                                                                      \
     ({                                                                                             \
-        int eventually_ = 8000; /* 40 s: ceded tries again after up to 30 */                       \
+        int eventually_ = 12000; /* 60 s: ceded tries again after up to 40 */                      \
         while (!(condition) && --eventually_ > 0)                                                  \
             nap_ms(5);                                                                             \
         eventually_ > 0;                                                                           \
@@ -32,7 +32,7 @@
 #define AWAIT(condition)                                                                           \
     do {                                                                                           \
         if (!EVENTUALLY(condition))                                                                \
-            fail_msg("40 s have passed without: %s", #condition);                                  \
+            fail_msg("60 s have passed without: %s", #condition);                                  \
     } while (0)
 void nap_ms(unsigned ms);
 
