@@ -188,7 +188,8 @@ static bool two_to_one(void)
     assert_like(o, "{'rows':[{'arrangement':'pool, together','how':'nothing: they are in a pool*'},"
                    "{'arrangement':'pool, in turns','first':null,"
                    "'how':'start them without --pool*'}]}");
-    assert_int_equal(remembered(), lround(sum * 1000));
+    const bool fair = json_number_value(value_at(o, "rows.0.least")) >= 0.33;
+    assert_int_equal(remembered(), lround((fair ? sum : fmin(sum, 0.93)) * 1000));
     json_decref(o);
     assert_free(&t);
     end_two(&t);
