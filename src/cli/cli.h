@@ -16,8 +16,10 @@
  * standard output afterwards and reports a failure to write it. */
 int run_main(int argc, char **argv);
 int set_main(int argc, char **argv);
+int detach_main(int argc, char **argv);
 int pause_main(int argc, char **argv);
 int resume_main(int argc, char **argv);
+int swap_either_main(int argc, char **argv); /* in or out, by its first operand */
 int swap_out_main(int argc, char **argv);
 int swap_in_main(int argc, char **argv);
 int yield_main(int argc, char **argv);

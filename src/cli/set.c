@@ -1,4 +1,6 @@
-/* `cede set`: makes running programs jobs, and changes jobs. */
+/* `cede set` and `cede detach`: make running programs jobs, change jobs, and end jobs. */
+#include <string.h>
+
 #include "api/job_terms.h"
 #include "cli/cli.h"
 #include "cli/targets.h"
@@ -45,6 +47,25 @@ static const char help[] =
     "  sudo cede set train -w 300\n"
     "  sudo cede set --others -c batch\n";
 
+static const char detach_help[] =
+    "usage: cede detach TARGET...\n"
+    "\n"
+    "Makes jobs ordinary programs again: all that was set is undone, they run by the driver's\n"
+    "default, and no rule makes them jobs again. TARGET is a pid, a job's number ('#12' or %12)\n"
+    "or a job's name. All targets are tried; the exit status is 1 if any failed.\n"
+    "\n"
+    "  -h, --help  this text\n"
+    "\n"
+    "  sudo cede detach train\n";
+
+static bool is_class(const char *word)
+{
+    bool is = strcmp(word, "none") == 0;
+    for (unsigned c = 0; c < CLASS_COUNT; c++)
+        is |= strcmp(word, job_class_name((enum job_class)c)) == 0;
+    return is;
+}
+
 int set_main(int argc, char **argv)
 {
     struct request r = {.op = OP_SET};
@@ -63,11 +84,15 @@ int set_main(int argc, char **argv)
     if (others && !(r.given & (TERM(class) | TERM(weight))))
         return cli_usage("set", "set: --others takes -c or -w");
     if (!others && optind == argc)
-        return cli_usage("set", "set: no target given");
+        return targets_none("set");
     struct error err = {""};
     char names[160];
     if (terms_check(&r, r.given & TERM(class) ? r.class : CLASS_COUNT, &err) < 0)
         return cli_usage("set", "set: %s", err.text);
+    const char *last = others ? "" : argv[argc - 1];
+    if (!r.given && !r.release && optind + 1 < argc && is_class(last))
+        return cli_usage("set", "set: '%s' is a class: type `cede set %s -c %s`", last,
+                         argv[optind], last);
     if (!r.given && !r.release)
         return cli_usage("set", "set: nothing to set; give one of --%s",
                          terms_names(~0U, true, names, sizeof(names)));
@@ -77,4 +102,15 @@ int set_main(int argc, char **argv)
     if (others)
         return targets_do_others(&r);
     return targets_do("set", &r, argv + optind, argc - optind, NULL);
+}
+
+int detach_main(int argc, char **argv)
+{
+    const struct request r = {.op = OP_SET, .release = true};
+    const struct command_line line = {.program = "cede detach", .help = detach_help};
+    int status = options_read(argc, argv, &line, NULL, 0);
+    if (status != OPTIONS_GO_ON)
+        return status;
+    return optind == argc ? targets_none("detach")
+                          : targets_do("detach", &r, argv + optind, argc - optind, NULL);
 }

@@ -272,6 +272,12 @@ int targets_do_others(const struct request *what)
     return failed ? CLI_FAILED : CLI_OK;
 }
 
+int targets_none(const char *verb)
+{
+    return cli_usage(verb, "%s: no target given; a shell takes #12 for a comment: write %%12",
+                     verb);
+}
+
 int targets_verb(int argc, char **argv, const char *verb, const char *help, enum proto_op op,
                  finish_fn finish)
 {
@@ -283,6 +289,6 @@ int targets_verb(int argc, char **argv, const char *verb, const char *help, enum
     if (status != OPTIONS_GO_ON)
         return status;
     if (optind == argc)
-        return cli_usage(verb, "%s: no target given", verb);
+        return targets_none(verb);
     return targets_do(verb, &r, argv + optind, argc - optind, finish);
 }

@@ -46,7 +46,7 @@ static const char *whole_reason(const json_t *job)
     } reasons[] = {
         {"paused", "somebody paused it: `cede resume` lets it go on"},
         {"swapped", "its memory is in host memory: it comes back when there is room, or by `cede "
-                    "swap-in`"},
+                    "swap in`"},
         {"swapping-out", "its memory is on the way to host memory"},
         {"swapping-in", "its memory is on the way back from host memory"},
         {"stopped", "its processes are stopped by a signal or a debugger"},

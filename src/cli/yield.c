@@ -160,7 +160,7 @@ int yield_main(int argc, char **argv)
         "part of. All targets are tried; the exit status is 1 if any failed.\n"
         "\n"
         "      --pause   suspended as well, as by `cede pause`\n"
-        "      --memory  their GPU memory moves to host memory, too, as by `cede swap-out`, and "
+        "      --memory  their GPU memory moves to host memory, too, as by `cede swap out`, and "
         "the\n"
         "                verb waits for that; if it cannot move, nothing changes\n"
         "  -h, --help    this text\n"

@@ -46,6 +46,14 @@ TEST(statuses)
         {"--version", 0, "cede 0", ""},
         {"help run", 0, "usage: cede run", ""},
         {"help help", 0, "usage: cede VERB", ""},
+        {"--help", 0, "\nJobs\n  run ", ""},
+        {"--help", 0, "\nMemory\n  swap ", ""},
+        {"--help", 0, "\nLook\n  ps ", ""},
+        {"--help", 0, "\nMachine\n  doctor ", ""},
+        {"--help", 0, "\nTry\n  demo ", ""},
+        {"help swap", 0, "usage: cede swap out", ""},
+        {"swap out --help", 0, "usage: cede swap out", ""},
+        {"help detach", 0, "usage: cede detach", ""},
         {"run --help", 0, "usage: cede run", ""},
         {"yield --memory 4711", 1, "", "start ceded"},
         {"acquire", 1, "", "start ceded"},
@@ -68,6 +76,10 @@ TEST(usage)
         {"help nonsense", "cede: unknown command 'nonsense'"},
         {"nonsense", "cede: unknown command 'nonsense'"},
         {" ", "cede: unknown command ''"},
+        {"puase", "unknown command 'puase': did you mean `cede pause`?"},
+        {"pas", "unknown command 'pas': did you mean `cede ps`?"},
+        {"ls", "unknown command 'ls': did you mean `cede ps`?"},
+        {"xyzzy", "unknown command 'xyzzy'\ntry `cede --help`"},
         {"run", "cede: run: no command"},
         {"run --", "cede: run: no command"},
         {"run -c", "cede: option requires an argument"},
@@ -116,13 +128,17 @@ TEST(usage)
         {"set #x -c batch", "cede: '#x'"},
         {"set  -c batch", "cede: ''"},
         {"set 4711 -q", "cede: invalid option"},
-        {"pause", "cede: pause: no target"},
+        {"pause", "cede: pause: no target given; a shell takes #12 for a comment: write %12"},
+        {"set train batch", "'batch' is a class: type `cede set train -c batch`"},
+        {"detach", "cede: detach: no target"},
+        {"swap", "cede: swap: out or in?"},
+        {"swap train", "cede: swap: out or in? as in `cede swap out train`"},
         {"pause -c batch", "cede: invalid option"},
         {"resume", "cede: resume: no target"},
-        {"swap-out", "cede: swap-out: no target"},
-        {"swap-out -x", "cede: invalid option"},
-        {"swap-out #", "cede: '#'"},
-        {"swap-in", "cede: swap-in: no target"},
+        {"swap out", "cede: swap out: no target"},
+        {"swap out -x", "cede: invalid option"},
+        {"swap out #", "cede: '#'"},
+        {"swap in", "cede: swap in: no target"},
         {"acquire --timeout soon", "timeout: 'soon' is not a time"},
         {"ps -x", "cede: invalid option"},
         {"ps -a train", "-a takes no target"},
@@ -169,8 +185,8 @@ TEST(output_that_cannot_be_written)
     SAYS(&r, 1, "", "cede: cannot write standard output", "sh", "-c", "\"$CEDE_EXE\" policy >&-");
     /* The reader has gone before anything is written. */
     RUN(&r, "sh", "-c", "{ sleep 0.2; \"$CEDE_EXE\" ps; echo $? >&2; } | true");
-    assert_non_null(strstr(r.err, "cede: cannot write standard output: Broken pipe"));
-    assert_non_null(strstr(r.err, "\n1\n"));
+    assert_null(strstr(r.err, "standard output"));
+    assert_non_null(strstr(r.err, "141\n"));
 }
 
 /* A daemon that takes no more connections says so and closes: whether the request still fits before
@@ -232,6 +248,8 @@ static const struct talk talks[] = {
     {"set -w300 train", {TRAIN ",'note':'no GPU context yet'}"}, 0,
      "#12 train: batch, weight 300\n", "cede: #12 train: no GPU context yet\n",
      OP("set") ",'target':'train','weight':300}\n"},
+    {"detach %12", {TRAIN "}"}, 0, "#12 train: detached\n", "",
+     OP("set") ",'target':'#12','class':'none'}\n"},
     {"set -c none %12", {TRAIN "}"}, 0, "#12 train: detached\n", "",
      OP("set") ",'target':'#12','class':'none'}\n"},
     /* Messages have the number, and answers about others' jobs say whose they are. */
@@ -255,12 +273,12 @@ static const struct talk talks[] = {
     /* A socket that somebody else put there must not be told anything. */
     {"DAEMON_UID=65534 pause 7", {TRAIN "}"}, 1, "", "not trusting the daemon", ""},
     /* Waits until the job is where it is to be, or stays. */
-    {"swap-out 4711", {MOVES("swapping-out"), SHOWS("swapping-out"), SHOWS("swapped")}, 0,
+    {"swap out 4711", {MOVES("swapping-out"), SHOWS("swapping-out"), SHOWS("swapped")}, 0,
      "#12 train: swapped out, 1.5 GiB\n", "", OP("swap-out") ",'target':4711}\n" ASKS ASKS},
-    {"swap-out 1 %12", {NO(16) "'another one moves'}", MOVES("swapping-out"), SHOWS("running")}, 1,
+    {"swap out 1 %12", {NO(16) "'another one moves'}", MOVES("swapping-out"), SHOWS("running")}, 1,
      "", "cede: 1: another one moves\ncede: %12: managed memory\n",
      OP("swap-out") ",'target':1}\n" OP("swap-out") ",'target':'#12'}\n" ASKS},
-    {"swap-in train", {MOVES("swapping-in"), SHOWS("running")}, 0,
+    {"swap in train", {MOVES("swapping-in"), SHOWS("running")}, 0,
      "#12 train: swapped in, 1.5 GiB\n", "", OP("swap-in") ",'target':'train'}\n" ASKS},
     {"swap-in train", {MOVES("swapping-in"), SHOWS("swapped")}, 1,
      "", "cede: train: managed memory\n", NULL},
