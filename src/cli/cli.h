@@ -22,6 +22,7 @@ int resume_main(int argc, char **argv);
 int swap_either_main(int argc, char **argv); /* in or out, by its first operand */
 int swap_out_main(int argc, char **argv);
 int swap_in_main(int argc, char **argv);
+int kill_main(int argc, char **argv);
 int yield_main(int argc, char **argv);
 int acquire_main(int argc, char **argv);
 int ps_main(int argc, char **argv);

@@ -51,6 +51,7 @@ static const struct {
     {"detach", detach_main, "Jobs", "make jobs ordinary programs again"},
     {"pause", pause_main, "Jobs", "take jobs off the GPU"},
     {"resume", resume_main, "Jobs", "let paused jobs run again"},
+    {"kill", kill_main, "Jobs", "send a signal to all processes of jobs"},
     {"yield", yield_main, "Jobs", "have jobs give the GPU to others for a while"},
     {"acquire", acquire_main, "Jobs", "give jobs back what they yielded"},
     {"swap", swap_either_main, "Memory",
@@ -124,10 +125,11 @@ static unsigned distance(const char *a, const char *b)
 static const char *nearest(const char *word)
 {
     static const char *const others[][2] = {
-        {"list", "ps"},        {"ls", "ps"},       {"jobs", "ps"},       {"start", "run"},
-        {"exec", "run"},       {"stop", "pause"},  {"suspend", "pause"}, {"continue", "resume"},
-        {"unpause", "resume"}, {"nice", "set"},    {"renice", "set"},    {"release", "detach"},
-        {"check", "doctor"},   {"info", "doctor"}, {"history", "acct"},  {"explain", "why"}};
+        {"list", "ps"},        {"ls", "ps"},        {"jobs", "ps"},       {"start", "run"},
+        {"exec", "run"},       {"stop", "pause"},   {"suspend", "pause"}, {"continue", "resume"},
+        {"unpause", "resume"}, {"nice", "set"},     {"renice", "set"},    {"release", "detach"},
+        {"cancel", "kill"},    {"scancel", "kill"}, {"check", "doctor"},  {"info", "doctor"},
+        {"history", "acct"},   {"explain", "why"}};
     const char *best = NULL;
     for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
         if (strcmp(word, others[i][0]) == 0)

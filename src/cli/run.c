@@ -25,6 +25,7 @@
 #include "cli/run_memory.h"
 #include "cli/run_pool.h"
 #include "cli/run_words.h"
+#include "cli/signals.h"
 #include "cli/transient.h"
 #include "cli/unmanaged.h"
 #include "gpu/registry.h"
@@ -34,7 +35,8 @@
 static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max P%] [-n "
     "NAME]\n"
-    "                [--gpus N|auto] [--memory SIZE [--wait TIME]] [--strict] [-q]\n"
+    "                [--gpus N|auto] [--memory SIZE [--wait TIME]] [--strict] [--kill-leftovers] "
+    "[-q]\n"
     "                [--deadline TIME [--laxity TIME]] [--preempt MODE] [--pool[=latency] [--sm "
     "P%] [--min-speed P%]]\n"
     "                [--] COMMAND [ARGUMENT...]\n"
@@ -79,6 +81,8 @@ static const char help[] =
     "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
     "      --strict         do not run the command unscheduled, outside of its --pool, nor\n"
     "                       without its --memory or its --gpus\n"
+    "      --kill-leftovers  when the command ends, ends what it has started and left behind: by\n"
+    "                       SIGTERM, and after 5 s by SIGKILL\n"
     "  -q, --quiet          do not name the GPU programs that are not scheduled, nor say for whom\n"
     "                       it waits, nor which GPUs of CUDA_VISIBLE_DEVICES it gets\n"
     "      --gpu-device D   auto, nvidia, amd, soft, ...: device of the scheduler that is started\n"
@@ -108,6 +112,7 @@ struct options {
     struct request request;
     const char *device;
     bool quiet;
+    bool kill_leftovers;
     bool grouped;         /* a control group was made for the job */
     struct run_pool pool; /* its `strict` is --strict, which is not only about pools */
     uint64_t wait_us;     /* longest wait for room */
@@ -179,6 +184,7 @@ static int run_parse(int argc, char **argv, struct options *o)
         {"pool", .read = run_pool_option, .to = &o->pool, .optional = true},
         {"sm", .read = run_pool_sm, .to = &o->pool.sm_percent},
         {"strict", .flag = &o->pool.strict},
+        {"kill-leftovers", .flag = &o->kill_leftovers},
         {"quiet", 'q', .flag = &o->quiet},
         {"gpu-device", .read = run_device, .to = &o->device},
     };
@@ -490,6 +496,9 @@ static int run_program(const struct options *o, char **command, const struct cli
         return CLI_FAILED;
     }
     status = wait_and_forward(child, o->request.class == CLASS_BATCH, &set);
+    const unsigned left = o->kill_leftovers ? signals_end_descendants() : 0;
+    if (left && !o->quiet)
+        cli_error("'%s' left %u process%s behind: ended", command[0], left, left == 1 ? "" : "es");
     if (o->grouped)
         cgroup_run_leave(false);
     const char *fault = status && pool->users >= 0 ? pool_fault(pool, text) : NULL;

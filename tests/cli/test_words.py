@@ -13,7 +13,7 @@ import time
 import unittest
 
 CEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1)
-VERBS = "run set detach pause resume swap swap-out swap-in yield acquire ps top why trace acct metrics rules policy kube-agent advise doctor demo".split()
+VERBS = "run set detach kill pause resume swap swap-out swap-in yield acquire ps top why trace acct metrics rules policy kube-agent advise doctor demo".split()
 PAGES = {"bench": "cede-bench.1", "load": "cede-load.1", "softgpu": "cede-softgpu.1",
          "daemon": "ceded.8"}
 NO_MATTER = {"--help", "--version", "--epochs"}  # of an example
