@@ -81,7 +81,7 @@ enum acct_by {
 
 #define ACCT_ANYBODY UINT32_MAX
 /* To be changed with these structures, as client and recorder may be of different releases. */
-#define ACCT_PROTO 1
+#define ACCT_PROTO 2
 struct acct_query {
     uint64_t proto;
     int64_t start_s, end_s;   /* rows with some of their time in [start, end) count, whole */
@@ -89,6 +89,7 @@ struct acct_query {
     uint32_t class;           /* CLASS_COUNT: all */
     uint32_t by;              /* enum acct_by */
     char name[ACCT_NAME_MAX]; /* "": all */
+    uint64_t number;          /* of the job; 0: all */
 };
 
 /* The answer: a message for each row, then one with `last`. */

@@ -137,6 +137,7 @@ struct request {
     pid_t pid;                    /* of add, or of target when it is a pid; 0: none */
     uint64_t number;              /* of target "#12", or of "after" */
     uint64_t page;                /* of room: the connection whose page the program has */
+    char rename[JOB_NAME_MAX];    /* of set: the job's new name; "": it keeps its own */
     char name[JOB_NAME_MAX];      /* of add, target or policy; of room: the GPU's UUID; "" none */
     char cgroup[IDENTITY_CGROUP]; /* of identity */
     char facts[IDENTITY_FACTS];   /* of identity, as pairs */

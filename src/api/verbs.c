@@ -34,13 +34,18 @@ static int change_terms(struct verb *v, struct engine *e, struct error *err)
     int code = terms_check(r, to.class, err);
     if (code == 0)
         code = terms_limits(&to, err);
-    return code < 0 ? code : engine_change(e, v->target.slot, &to, err);
+    if (code == 0 && r->given)
+        code = engine_change(e, v->target.slot, &to, err);
+    if (code == 0 && r->rename[0])
+        engine_rename(e, v->target.slot, r->rename);
+    return code;
 }
 
 static void back_terms(const struct verb *v, struct engine *e, uint32_t job)
 {
     struct error err;
     (void)engine_change(e, job, &v->before.job.terms, &err); /* these terms were valid before */
+    engine_rename(e, job, v->before.job.name);
 }
 
 static int change_acquire(struct verb *v, struct engine *e, struct error *err)

@@ -64,6 +64,7 @@ static const struct {
     {"acct", acct_main, "Look", "show what jobs had of GPUs in the last hours or months"},
     {"trace", trace_main, "Look", "write what happens on the GPUs to a file, for ui.perfetto.dev"},
     {"metrics", metrics_main, "Look", "print or serve what ceded counts, for Prometheus"},
+    {"status", status_main, "Machine", "show in one screen what runs, what is off, and what waits"},
     {"doctor", doctor_main, "Machine", "check what this machine allows, and measure it"},
     {"policy", policy_main, "Machine", "show or change the scheduling policy"},
     {"rules", rules_main, "Machine", "list the rules, or say which one matches a process and why"},
@@ -128,7 +129,7 @@ static const char *nearest(const char *word)
         {"list", "ps"},        {"ls", "ps"},        {"jobs", "ps"},       {"start", "run"},
         {"exec", "run"},       {"stop", "pause"},   {"suspend", "pause"}, {"continue", "resume"},
         {"unpause", "resume"}, {"nice", "set"},     {"renice", "set"},    {"release", "detach"},
-        {"cancel", "kill"},    {"scancel", "kill"}, {"check", "doctor"},  {"info", "doctor"},
+        {"cancel", "kill"},    {"scancel", "kill"}, {"check", "doctor"},  {"info", "status"},
         {"history", "acct"},   {"explain", "why"}};
     const char *best = NULL;
     for (size_t i = 0; i < ARRAY_SIZE(others); i++) {

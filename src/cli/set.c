@@ -9,7 +9,7 @@ static const char help[] =
     "usage: cede set TARGET... [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max "
     "P%]\n"
     "                [--deadline TIME [--laxity TIME]] [--preempt MODE]\n"
-    "                [--min-speed P%]\n"
+    "                [--min-speed P%] [-n NAME]\n"
     "       cede set --others -c CLASS [-w WEIGHT]\n"
     "\n"
     "Makes running programs jobs, or changes jobs. TARGET is a pid, a job's number\n"
@@ -36,6 +36,7 @@ static const char help[] =
     "which\n"
     "                       costs less; the driver kills it if a block runs for seconds while\n"
     "                       another program waits. instruction: at any time, as usual\n"
+    "  -n, --name NAME      what `cede ps` shows\n"
     "      --others         instead of targets: all GPU programs of yours (root: of all users)\n"
     "                       that are in no job and were not detached by -c none\n"
     "  -h, --help           this text\n"
@@ -70,8 +71,9 @@ int set_main(int argc, char **argv)
 {
     struct request r = {.op = OP_SET};
     bool others = false;
-    struct option_row options[REQUEST_OPTIONS_MAX + 1];
+    struct option_row options[REQUEST_OPTIONS_MAX + 2];
     unsigned n = request_options(&r, options);
+    options[n++] = (struct option_row){"name", 'n', .read = request_text, .to = &r};
     options[n++] = (struct option_row){"others", .flag = &others};
     const struct command_line line = {.program = "cede set", .help = help};
     int status = options_read(argc, argv, &line, options, n);
@@ -81,6 +83,10 @@ int set_main(int argc, char **argv)
         return cli_usage("set", "set: --others takes no target");
     if (others && r.release)
         return cli_usage("set", "set: --others are in no job: there is nothing to detach");
+    if (others && r.rename[0])
+        return cli_usage("set", "set: --others are several: they do not get one name");
+    if (!others && r.rename[0] && optind + 1 < argc)
+        return cli_usage("set", "set: --name takes one target");
     if (others && !(r.given & (TERM(class) | TERM(weight))))
         return cli_usage("set", "set: --others takes -c or -w");
     if (!others && optind == argc)
@@ -90,15 +96,15 @@ int set_main(int argc, char **argv)
     if (terms_check(&r, r.given & TERM(class) ? r.class : CLASS_COUNT, &err) < 0)
         return cli_usage("set", "set: %s", err.text);
     const char *last = others ? "" : argv[argc - 1];
-    if (!r.given && !r.release && optind + 1 < argc && is_class(last))
+    if (!r.given && !r.release && !r.rename[0] && optind + 1 < argc && is_class(last))
         return cli_usage("set", "set: '%s' is a class: type `cede set %s -c %s`", last,
                          argv[optind], last);
-    if (!r.given && !r.release)
-        return cli_usage("set", "set: nothing to set; give one of --%s",
+    if (!r.given && !r.release && !r.rename[0])
+        return cli_usage("set", "set: nothing to set; give one of --name, --%s",
                          terms_names(~0U, true, names, sizeof(names)));
-    if (r.release && r.given)
+    if (r.release && (r.given || r.rename[0]))
         return cli_usage("set", "set: class none takes no %s",
-                         terms_names(r.given, true, names, sizeof(names)));
+                         r.rename[0] ? "name" : terms_names(r.given, true, names, sizeof(names)));
     if (others)
         return targets_do_others(&r);
     return targets_do("set", &r, argv + optind, argc - optind, NULL);
