@@ -23,6 +23,10 @@ static int swap_finish(struct client *c, const struct request *r, const json_t *
 {
     json_t *job = json_incref(json_object_get(reply, "job"));
     json_int_t number = json_get_int(job, "number");
+    if (say_vain(job, reply)) {
+        json_decref(job);
+        return 0;
+    }
     while (number > 0 && (is(job, "swapping-out") || is(job, "swapping-in"))) {
         json_decref(job);
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);

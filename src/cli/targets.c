@@ -48,6 +48,16 @@ const char *target_text(char buf[static TARGET_TEXT], const json_t *job)
     return buf;
 }
 
+bool say_vain(const json_t *job, const json_t *reply)
+{
+    char who[TARGET_TEXT];
+    const char *note = json_get_text(reply, "note");
+    const bool vain = json_get_true(reply, "vain");
+    if (vain)
+        cli_error("%s: %s", target_text(who, job), note ? note : "nothing to do");
+    return vain;
+}
+
 static void say_done(const struct request *r, const char *target, const json_t *reply)
 {
     const json_t *job = json_object_get(reply, "job");
@@ -56,6 +66,8 @@ static void say_done(const struct request *r, const char *target, const json_t *
     if (json_get_int(job, "number"))
         target_text(who, job);
     const char *class = json_get_text(job, "class");
+    if (say_vain(job, reply))
+        return;
     if (r->op == OP_SET && !r->release) {
         printf("%s: %s, weight %lld", who, class ? class : "?",
                (long long)json_get_int(job, "weight"));

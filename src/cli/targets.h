@@ -27,6 +27,9 @@ int targets_do(const char *verb, const struct request *what, char *const *target
 /* The same for all GPU programs in no job that this user may set and that were not detached. */
 int targets_do_others(const struct request *what);
 
+/* Says so and returns true if the daemon found nothing to undo for the job, as its reply has it. */
+bool say_vain(const json_t *job, const json_t *reply);
+
 /* Says that no target is given; CLI_USAGE. */
 int targets_none(const char *verb);
 

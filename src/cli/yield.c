@@ -90,6 +90,8 @@ static void yield_say(const struct request *r, const json_t *reply)
     const json_t *job = json_object_get(reply, "job");
     const char *class = json_get_text(job, "class"), *state = json_get_text(job, "state");
     json_int_t bytes = json_get_int(job, "swapped_bytes");
+    if (say_vain(job, reply))
+        return;
     printf("%s: %s, %s", target_text(who, job), r->op == OP_YIELD ? "yielded" : "acquired",
            class ? class : "?");
     if (r->op == OP_YIELD && r->yields_pause)
