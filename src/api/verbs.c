@@ -48,18 +48,10 @@ static void back_terms(const struct verb *v, struct engine *e, uint32_t job)
     engine_rename(e, job, v->before.job.name);
 }
 
-/* Says that there was nothing to undo. */
-static void note_vain(struct verb *v, const char *text)
-{
-    if (!v->note[0])
-        snprintf(v->note, sizeof(v->note), "%s", text);
-    v->vain = true;
-}
-
 static int change_acquire(struct verb *v, struct engine *e, struct error *err)
 {
     if (!v->target.view.job.yielded && !is_out(&v->target.view)) {
-        note_vain(v, "it had yielded nothing");
+        verb_vain(v, "it had yielded nothing");
         return 0;
     }
     yield_acquire(engine_model(e), v->target.slot,
@@ -111,7 +103,7 @@ static int change_pause(struct verb *v, struct engine *e, struct error *err)
 static int change_resume(struct verb *v, struct engine *e, struct error *err)
 {
     if (!v->target.view.job.paused)
-        note_vain(v, "it was not paused"); /* groups that lost their record are resumed anyway */
+        verb_vain(v, "it was not paused"); /* groups that lost their record are resumed anyway */
     return engine_pause(e, v->target.slot, false, guest_word(&v->who));
 }
 
@@ -136,7 +128,7 @@ static void back_swap_out(const struct verb *v, struct engine *e, uint32_t job)
 static int change_swap_in(struct verb *v, struct engine *e, struct error *err)
 {
     if (!is_out(&v->target.view))
-        note_vain(v, "it was not swapped out");
+        verb_vain(v, "it was not swapped out");
     return swap_in(engine_model(e), v->target.slot);
 }
 
