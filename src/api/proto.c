@@ -227,6 +227,8 @@ static int put_text(const struct field *f, const char *text, struct request *out
     return r;
 }
 
+#define MEMORY_LEAST (1U << 20) /* bytes without a unit; fewer are a mistake */
+
 /* SIZE[@GPU] */
 static int put_memory(const char *text, struct request *out)
 {
@@ -235,6 +237,8 @@ static int put_memory(const char *text, struct request *out)
     if ((size_t)snprintf(size, sizeof(size), "%.*s", (int)(at - text), text) >= sizeof(size))
         return -EINVAL;
     int r = put_text(&fields[F_MEMORY], size, out);
+    if (r == 0 && out->memory_bytes < MEMORY_LEAST && strspn(size, "0123456789") == strlen(size))
+        r = -EDOM; /* bytes, where GiB were meant */
     return r == 0 && *at ? put_text(&fields[F_GPU], at + 1, out) : r;
 }
 
@@ -250,6 +254,10 @@ int request_text(void *request, const char *word, const char *text, struct error
     const char *number = !memory && strcmp(text, "auto") == 0 ? "1" : text;
     int r = memory ? put_memory(text, out) : put_text(&fields[F_GPUS], number, out);
     char q[TEXT_QUOTE];
+    if (r == -EDOM)
+        return error_set(err, -EINVAL, "%s: %s is bytes: give a unit, such as %.*sG or %.*sM", word,
+                         text_quote(q, text), (int)strcspn(text, "@"), text,
+                         (int)strcspn(text, "@"), text);
     return r < 0 ? error_set(err, -EINVAL, "%s: '%s' is not %s", word, text_quote(q, text),
                              fields[memory ? F_MEMORY : F_GPUS].number.allowed)
                  : 0;

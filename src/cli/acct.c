@@ -35,7 +35,7 @@ static const char help[] =
     "      --class CLASS     of this class: latency, normal, batch\n"
     "      --sum-by WHAT     one line for each user, name, class, unit, pod or slurmjob;\n"
     "                        none: the rows as they are kept, of an hour at most\n"
-    "  -o, --format FIELDS   these fields, with commas between; FIELD%N: N columns wide\n"
+    "      --format FIELDS   these fields, with commas between; FIELD%N: N columns wide\n"
     "  -P, --parsable2       with | between fields\n"
     "      --json            {\"jobs\": [...]} or {\"sums\": [...]}, with all fields\n"
     "  -h, --help            this text\n"
@@ -243,7 +243,7 @@ int acct_main(int argc, char **argv)
         {"name", 'n', .read = read_name, .to = q.name},
         {"class", .read = read_class, .to = &q.class},
         {"sum-by", .read = read_by, .to = &q.by},
-        {"format", 'o', .text = &fields},
+        {"format", .text = &fields},
         {"parsable2", 'P', .flag = &parsable},
         {"json", .flag = &json},
     };

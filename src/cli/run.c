@@ -135,11 +135,14 @@ static void default_name(const char *command, char name[static JOB_NAME_MAX])
 }
 
 /* Checks the options together. OPTIONS_GO_ON, or the exit status. */
-static int parse_checked(const char *command, struct request *r)
+static int parse_checked(const char *command, struct options *o)
 {
+    struct request *r = &o->request;
     struct error err = {""};
     if (!command || !command[0])
         return cli_usage("run", "run: no command given");
+    if (o->wait_us != WAIT_DEFAULT && !r->memory_bytes)
+        return cli_usage("run", "run: --wait is for GPU memory: say with --memory how much");
     if (terms_check(r, r->class, &err) < 0 || request_place(r, &err) < 0)
         return cli_usage("run", "run: %s", err.text);
     if (!r->name[0])
@@ -191,7 +194,7 @@ static int run_parse(int argc, char **argv, struct options *o)
     const struct command_line line = {.program = "cede run", .help = help, .own = true};
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
     if (status == OPTIONS_GO_ON)
-        status = parse_checked(optind < argc ? argv[optind] : NULL, r);
+        status = parse_checked(optind < argc ? argv[optind] : NULL, o);
     run_pool_words(&o->pool, r);
     return status == OPTIONS_GO_ON ? run_pool_check(&o->pool, r) : status;
 }

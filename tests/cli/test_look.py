@@ -2,7 +2,10 @@
 
 usage: test_look.py CEDE"""
 import json
+import os
+import signal
 import sys
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -59,6 +62,32 @@ class Look(OnSoft):
         said = self.cede("resume", "load")
         self.assertRegex(said.stdout, r"^#\d+ load: resumed\n$")
         self.assertEqual(said.stderr, "")
+
+    def test_another_ceded(self):
+        """Doctor warns of one that runs, and not of one that has ended and is not waited for."""
+        for name, program in ("ended", "/bin/true"), ("runs", "/bin/sleep"):
+            os.mkdir(self.path(name))
+            os.symlink(program, self.path(name + "/ceded"))
+        ended = self.start(self.path("ended/ceded"))
+        runs = self.start(self.path("runs/ceded"), "1000")
+        said = self.cede("doctor", "--device", "soft")
+        self.assertIn("warn  daemon       another ceded runs (pid ", said.stdout)
+        self.assertNotIn(f"(pid {ended.pid},", said.stdout)
+        self.assertIsNone(runs.poll())
+
+    def test_stopped_ceded(self):
+        """A program does not wait for a ceded that hangs."""
+        self.soft_gpu()
+        self.write("conf", "")
+        daemon = self.daemon()
+        eventually(lambda: self.cede("status").returncode == 0, "no daemon")
+        daemon.send_signal(signal.SIGSTOP)
+        for options in (), ("--gpus", "1"), ("-c", "batch", "--pool"):
+            began = time.monotonic()
+            said = self.cede("run", *options, "--", "true")
+            self.assertEqual(said.returncode, 0)
+            self.assertIn("runs unscheduled", said.stderr)
+            self.assertLess(time.monotonic() - began, 8)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,8 @@ TEST(statuses)
         {"ps --json", 0, "\"jobs\": []", "no daemon"},
         {"ps train", 1, "", "cede: train: no such job"},
         {"policy", 0, "priority", "no daemon"},
+        {"softgpu --socket /tmp/no-such-directory-of-cede/s", 1, "",
+         "cannot open the directory /tmp/no-such-directory-of-cede: No such"},
         {"policy shares", 1, "", "no daemon"},
         {"policy floor=0.1", 1, "", "no daemon"},
     };
@@ -105,6 +107,9 @@ TEST(usage)
         {"run -c latency --memory 1G@ true", "memory: '1G@'"},
         {"run -c latency --memory 1G@16 true", "memory: '1G@16'"},
         {"run -c latency --memory 99999T true", "memory: '"},
+        {"run --memory 40 true", "memory: 40 is bytes: give a unit, such as 40G or 40M"},
+        {"run --memory 40@1 true", "such as 40G or 40M"},
+        {"run --wait 5s true", "--wait is for GPU memory"},
         {"run -c latency --wait 5 true", "wait: '5' is not a time"},
         {"run -w 0 true", "weight: '0'"},
         {"run -w 10001 true", "weight: '10001'"},
@@ -172,11 +177,11 @@ TEST(usage)
         {"acct -j train", "'train' is no job's number"},
         {"acct --class best", "'best' is no class"},
         {"acct --sum-by job", "none of user, name, class"},
-        {"acct -o JobID,,", "there is no field ''"},
-        {"acct -o Cost", "there is no field 'Cost'; there are JobID"},
-        {"acct -o JobID%0", "JobID: a width is 1 to"},
-        {"acct -o JobID%99999999999", "JobID: a width is 1 to"},
-        {"acct --sum-by user -o Unit", "no field 'Unit' of such sums"},
+        {"acct --format JobID,,", "there is no field ''"},
+        {"acct --format Cost", "there is no field 'Cost'; there are JobID"},
+        {"acct --format JobID%0", "JobID: a width is 1 to"},
+        {"acct --format JobID%99999999999", "JobID: a width is 1 to"},
+        {"acct --sum-by user --format Unit", "no field 'Unit' of such sums"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(t); i++)
         check_status(&(struct status_row){t[i][0], 2, "", t[i][1]});
