@@ -36,7 +36,8 @@
  *
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
  * - add, set, pause, resume, swap-out, swap-in, yield, acquire, try: {"job":{...}, "note":S?,
- *   "vain":true? (there was nothing to undo: the note says so),
+ *   "vain":true? (there was nothing to undo: the note says so), "failed":true? (a control of the
+ *   GPU failed: the note says which),
  * "waits":true? (yield, acquire: it is not done yet)}; for add with run also the unmanaged programs
  * as in ps, and "warning":S? (why it cannot be scheduled yet); with gpus "visible":S, for the
  * program's environment

@@ -143,17 +143,20 @@ static int do_one(struct doer *d, const struct request *r, const char *target)
 {
     struct error err = {""};
     json_t *reply;
+    bool failed = false;
     int code = doer_call(d, r, &reply, &err);
     if (code == 0) {
         if (d->finish)
             code = d->finish(&d->client, r, reply, &err);
         else
             say_done(r, target, reply);
+        if (json_get_true(reply, "failed")) /* the note has said it */
+            failed = true;
         json_decref(reply);
     }
     if (code < 0)
         target_error(target, &err);
-    return code;
+    return failed && code == 0 ? -EIO : code;
 }
 
 static int do_all(const struct request *all, char *const *targets, int n, finish_fn finish)

@@ -75,6 +75,20 @@ class Look(OnSoft):
         self.assertNotIn(f"(pid {ended.pid},", said.stdout)
         self.assertIsNone(runs.poll())
 
+    def test_no_place(self):
+        """No directory for a scheduler, or no space in it: that is said, not that one does not answer."""
+        env = dict(self.env, CEDE_DIR="/nonexistent/cede")
+        said = self.cede("run", "--gpu-device", "gate", "--", "true", env=env)
+        self.assertEqual(said.returncode, 0)
+        self.assertIn("unscheduled: cannot create directory /nonexistent/cede: No such", said.stderr)
+        self.assertIn("cannot create directory", self.cede("pause", "1234", env=env).stderr)
+        script = f"mount -t tmpfs -o size=64k t {self.dir} && mkdir -m 755 {self.dir}/c && " \
+                 f"{{ dd if=/dev/zero of={self.dir}/f bs=1k count=100; CEDE_DIR={self.dir}/c {CEDE} run --gpu-device gate -- true; }}"
+        said = self.run_as("unshare", "-m", "sh", "-c", script)
+        if os.geteuid() != 0 or "dd:" not in said.stderr:
+            self.skipTest("nothing can be mounted here")
+        self.assertIn("no space is left for ", said.stderr)
+
     def test_stopped_ceded(self):
         """A program does not wait for a ceded that hangs."""
         self.soft_gpu()

@@ -259,6 +259,10 @@ static const struct talk talks[] = {
      OP("set") ",'target':'train','weight':300}\n"},
     {"set 4711 -n train", {TRAIN "}"}, 0, "#12 train: batch, weight 300\n", "",
      OP("set") ",'target':4711,'rename':'train'}\n"},
+    /* The job is set, and a control of its GPU has failed. */
+    {"set -w300 train", {TRAIN ",'failed':true,'note':'cannot write the journal: left running'}"}, 1,
+     "#12 train: batch, weight 300\n", "cede: #12 train: cannot write the journal: left running\n",
+     NULL},
     {"detach %12", {TRAIN "}"}, 0, "#12 train: detached\n", "",
      OP("set") ",'target':'#12','class':'none'}\n"},
     {"set -c none %12", {TRAIN "}"}, 0, "#12 train: detached\n", "",
