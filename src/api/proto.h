@@ -34,7 +34,8 @@
  *   "priority_class":S?, "partition":S?, "qos":S?, "label:KEY":S?, ...}?}: an administrator's
  *   agent's report of a control group; without facts the last report is forgotten
  *
- * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
+ * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person",
+ *           "admin_gid":N|null? (where the text is about ADMINS_GROUP; null: none is configured)}
  * - add, set, pause, resume, swap-out, swap-in, yield, acquire, try: {"job":{...}, "note":S?,
  *   "vain":true? (there was nothing to undo: the note says so), "failed":true? (a control of the
  *   GPU failed: the note says which),
@@ -81,9 +82,10 @@
 #include "who/agent_reports.h"
 
 #define PROTO_VERSION     1
-#define PROTO_MESSAGE_MAX 65536   /* bytes; a longer message is refused */
-#define VISIBLE_MAX       1024    /* bytes of a list of GPUs */
-#define ACQUIRE_WAIT_US   5000000 /* how long a wish to acquire lasts */
+#define ADMINS_GROUP      "the administrators' group" /* in the text of a refusal */
+#define PROTO_MESSAGE_MAX 65536                       /* bytes; a longer message is refused */
+#define VISIBLE_MAX       1024                        /* bytes of a list of GPUs */
+#define ACQUIRE_WAIT_US   5000000                     /* how long a wish to acquire lasts */
 
 enum proto_op {
     OP_ADD,

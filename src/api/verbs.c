@@ -565,7 +565,7 @@ static void verb_answer(struct command *c, struct engine *e, int code)
         log_user(v->who.principal, LOG_DEBUG, "uid %u (pid %d): refused: %s", v->who.uid,
                  (int)v->who.pid, v->error.text);
         free(text);
-        text = v->request.link ? NULL : reply_refusal(code, &v->error);
+        text = v->request.link ? NULL : reply_refusal(code, &v->error, v->who.admin_gid);
     }
     if (v->request.link)
         text = answer_link(v);
