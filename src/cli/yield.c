@@ -60,7 +60,7 @@ static int yield_wait(struct client *c, struct request *r, uint64_t timeout_us, 
 {
     const uint64_t began_ns = monotonic_ns();
     uint64_t sleep_ns = LOOK_MIN_NS;
-    for (;;) {
+    for (bool again = false;; again = true) {
         const uint64_t took_us = (monotonic_ns() - began_ns) / NSEC_PER_USEC;
         const uint64_t left_us = timeout_us - min_u64(took_us, timeout_us);
         r->has_wait = r->op == OP_ACQUIRE;
@@ -70,6 +70,8 @@ static int yield_wait(struct client *c, struct request *r, uint64_t timeout_us, 
                           took_us < BUSY_NS / NSEC_PER_USEC && r->op == OP_YIELD;
         if (code < 0 && !busy)
             return code;
+        if (code == 0 && again) /* an earlier request may have done it */
+            json_object_del(*reply, "vain");
         if (code == 0 && !json_get_true(*reply, "waits"))
             return 0;
         r->look = r->op == OP_YIELD && code == 0;

@@ -252,6 +252,14 @@ class Words(unittest.TestCase):
                                   stderr=subprocess.PIPE, check=False).stderr
         self.assertEqual(told, set(re.split(r", |\s+", said.split("allowed here: ")[1].strip())))
 
+    def test_reload(self):
+        """The unit reloads without a program that a small system does not have."""
+        line = re.search(r"^ExecReload=(.*)", read("data", "ceded.service.in"), re.M)[1]
+        self.assertEqual(line, '/bin/sh -c "kill -HUP $MAINPID"')
+        child = subprocess.Popen(["sleep", "1000"])
+        subprocess.run(["/bin/sh", "-c", f"kill -HUP {child.pid}"], env={"PATH": "/nonexistent"}, check=True)
+        self.assertEqual(child.wait(60), -1)
+
     def test_check(self):
         """ceded --check reads a configuration, and starts nothing: neither finds it a GPU nor makes it a directory."""
         with tempfile.TemporaryDirectory() as d:
