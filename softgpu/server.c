@@ -354,15 +354,18 @@ static int watch_server(struct server *s)
 
 /* ---- set-up ---- */
 
-/* The socket's directory: made for this user only, or, if it is there, one in which no other user
- * can put a socket in our place. Returned open, to be locked while the socket is made. */
+/* The socket's directory: the default one is made for this user only; or, if it is there, one in
+ * which no other user can put a socket in our place. Returned open, to be locked while the socket
+ * is made. */
 static int open_dir(const char *path, struct error *err)
 {
-    char dir[sizeof(((struct sockaddr_un *)0)->sun_path)] = ".";
+    char dir[sizeof(((struct sockaddr_un *)0)->sun_path)] = ".", own[sizeof(dir)];
     const char *slash = strrchr(path, '/');
     if (slash)
         snprintf(dir, sizeof(dir), "%.*s", (int)(slash == path ? 1 : slash - path), path);
-    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+    /* A directory that somebody names may be mistyped. */
+    if (soft_default_path(own, sizeof(own)) == 0 && strcmp(path, own) == 0 &&
+        mkdir(dir, 0700) < 0 && errno != EEXIST)
         return error_set(err, -errno, "cannot make the directory %s: %s", dir, strerror(errno));
     _cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct stat st;

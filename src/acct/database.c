@@ -421,7 +421,8 @@ static int query_prepare(struct acct_db *db, const struct acct_query *q, uint32_
     snprintf(text, sizeof(text),
              "SELECT " NUMBERS TEXTS " FROM row WHERE begin_s < ?1 AND (end_s > ?2 OR begin_s >= "
              "?2) AND (?3 < 0 OR uid = ?3) AND (?4 < 0 OR uid = ?4) AND (?5 = %d OR class = ?5) "
-             "AND (?6 = '' OR name = ?6) ORDER BY %sboot, number, start_ticks, session, piece",
+             "AND (?6 = '' OR name = ?6) AND (?7 = 0 OR number = ?7) ORDER BY %sboot, number, "
+             "start_ticks, session, piece",
              CLASS_COUNT, by_columns[q->by] ? by_columns[q->by] : "");
 #undef X
     int rc = sqlite3_prepare_v2(db->sql, text, -1, out, NULL);
@@ -432,6 +433,7 @@ static int query_prepare(struct acct_db *db, const struct acct_query *q, uint32_
     sqlite3_bind_int64(*out, 3, q->uid == ACCT_ANYBODY ? -1 : (sqlite3_int64)q->uid);
     sqlite3_bind_int64(*out, 4, only == ACCT_ANYBODY ? -1 : (sqlite3_int64)only);
     sqlite3_bind_int64(*out, 5, q->class);
+    sqlite3_bind_int64(*out, 7, (sqlite3_int64)q->number);
     return sqlite3_bind_text(*out, 6, q->name, (int)strnlen(q->name, sizeof(q->name)),
                              SQLITE_TRANSIENT);
 }

@@ -91,6 +91,7 @@ struct acct_query {
     uint32_t class;           /* CLASS_COUNT: all */
     uint32_t by;              /* enum acct_by */
     char name[ACCT_NAME_MAX]; /* "": all */
+    uint64_t number;          /* of the job; 0: all */
 };
 
 /* The answer: a message for each row, then one with `last`. */

@@ -9,6 +9,7 @@
 
 #include "base/json_text.h"
 #include "base/paths.h"
+#include "who/users.h"
 
 /* Limits each wait on the socket. -ETIMEDOUT: no time is left. */
 static int limit_waits(int fd, uint64_t until_ns)
@@ -97,6 +98,24 @@ void client_close(struct client *c)
     c->fd = -1;
 }
 
+/* Says which group the administrators' is. */
+static const char *name_admins(const json_t *reply, const char *text, char *buf, size_t size)
+{
+    const json_t *gid = json_object_get(reply, "admin_gid");
+    const char *at = strstr(text, ADMINS_GROUP);
+    char group[GROUP_TEXT];
+    if (!gid || !at)
+        return text;
+    const int before = (int)(at - text);
+    const char *after = at + strlen(ADMINS_GROUP);
+    if (json_is_integer(gid))
+        snprintf(buf, size, "%.*sgroup %s%s", before, text,
+                 group_text(group, (gid_t)json_integer_value(gid)), after);
+    else
+        snprintf(buf, size, "%.*s%s (cede.conf names none)%s", before, text, ADMINS_GROUP, after);
+    return buf;
+}
+
 static int late(const struct client *c, struct error *err)
 {
     if (c->until_ns)
@@ -181,6 +200,8 @@ int client_receive(struct client *c, json_t **reply, struct error *err)
     else if (!json_is_true(ok)) {
         json_int_t e = json_get_int(got, "errno");
         const char *why = json_get_text(got, "error");
+        char named[400];
+        why = why ? name_admins(got, why, named, sizeof(named)) : NULL;
         code = error_set(err, e > 0 && e < 4096 ? -(int)e : -EPROTO, "%s",
                          why ? why : "the daemon refused and gave no reason");
     }

@@ -32,6 +32,7 @@ enum {
     F_PID,
     F_TARGET,
     F_NAME,
+    F_RENAME,
     F_RUN,
     F_STARTED,
     F_MEMORY,
@@ -75,7 +76,8 @@ struct field {
 static const struct field fields[FIELDS] = {
     [F_PID] = {"pid", PLAIN(pid, 1, INT32_MAX)},
     [F_TARGET] = {"target", .kind = KIND_TARGET},
-    [F_NAME] = {"name", .kind = KIND_NAME},
+    [F_NAME] = {"name", KIND_NAME, AT(name)},
+    [F_RENAME] = {"rename", KIND_NAME, AT(rename)},
     [F_RUN] = {"run", KIND_BOOL, AT(run)},
     [F_STARTED] = {"started", KIND_BOOL, AT(started)},
     [F_MEMORY] = {"memory_bytes", KIND_NUMBER, AT(memory_bytes),
@@ -119,8 +121,8 @@ static const struct {
                            BIT(F_GPU) | BIT(F_GPUS) | BIT(F_VISIBLE) | BIT(F_PROGRAM) |
                            BIT(F_SLURM_JOB),
                 .needed = BIT(F_PID), .terms = true},
-    [OP_SET] = {"set", .done = "set", .rights = RIGHTS_TERMS, .allowed = BIT(F_TARGET),
-                .needed = BIT(F_TARGET), .terms = true},
+    [OP_SET] = {"set", .done = "set", .rights = RIGHTS_TERMS,
+                .allowed = BIT(F_TARGET) | BIT(F_RENAME), .needed = BIT(F_TARGET), .terms = true},
     [OP_PAUSE] = {"pause", .done = "paused", .rights = RIGHTS_TURNS, .allowed = BIT(F_TARGET),
                   .needed = BIT(F_TARGET)},
     [OP_RESUME] = {"resume", .done = "resumed", .rights = RIGHTS_TURNS, .allowed = BIT(F_TARGET),
@@ -192,7 +194,7 @@ static int get_target(const json_t *v, struct request *out, struct error *err)
     return get_number(&pid, v, out, err);
 }
 
-static int put_name(const char *text, struct request *out, struct error *err)
+static int put_name(char to[static JOB_NAME_MAX], const char *text, struct error *err)
 {
     char q[TEXT_QUOTE];
     if (!proto_name_ok(text))
@@ -202,7 +204,7 @@ static int put_name(const char *text, struct request *out, struct error *err)
             "does not start with # or -, has no blank at its ends, is not a number (12 or "
             "%%12) and has no /",
             text_quote(q, text), JOB_NAME_MAX - 1);
-    snprintf(out->name, sizeof(out->name), "%s", text);
+    snprintf(to, JOB_NAME_MAX, "%s", text);
     return 0;
 }
 
@@ -227,6 +229,8 @@ static int put_text(const struct field *f, const char *text, struct request *out
     return r;
 }
 
+#define MEMORY_LEAST (1U << 20) /* bytes without a unit; fewer are a mistake */
+
 /* SIZE[@GPU] */
 static int put_memory(const char *text, struct request *out)
 {
@@ -235,6 +239,8 @@ static int put_memory(const char *text, struct request *out)
     if ((size_t)snprintf(size, sizeof(size), "%.*s", (int)(at - text), text) >= sizeof(size))
         return -EINVAL;
     int r = put_text(&fields[F_MEMORY], size, out);
+    if (r == 0 && out->memory_bytes < MEMORY_LEAST && strspn(size, "0123456789") == strlen(size))
+        r = -EDOM; /* bytes, where GiB were meant */
     return r == 0 && *at ? put_text(&fields[F_GPU], at + 1, out) : r;
 }
 
@@ -245,11 +251,15 @@ int request_text(void *request, const char *word, const char *text, struct error
     if (t)
         return term_read(t, word, text, out, err);
     if (strcmp(word, "name") == 0)
-        return put_name(text, out, err);
+        return put_name(out->op == OP_SET ? out->rename : out->name, text, err);
     const bool memory = strcmp(word, "memory") == 0;
     const char *number = !memory && strcmp(text, "auto") == 0 ? "1" : text;
     int r = memory ? put_memory(text, out) : put_text(&fields[F_GPUS], number, out);
     char q[TEXT_QUOTE];
+    if (r == -EDOM)
+        return error_set(err, -EINVAL, "%s: %s is bytes: give a unit, such as %.*sG or %.*sM", word,
+                         text_quote(q, text), (int)strcspn(text, "@"), text,
+                         (int)strcspn(text, "@"), text);
     return r < 0 ? error_set(err, -EINVAL, "%s: '%s' is not %s", word, text_quote(q, text),
                              fields[memory ? F_MEMORY : F_GPUS].number.allowed)
                  : 0;
@@ -328,7 +338,7 @@ static int get_field(const struct field *f, const json_t *v, struct request *out
     case KIND_TARGET:
         return get_target(v, out, err);
     case KIND_NAME: /* a value that is no text becomes "", which is no name */
-        return put_name(json_is_string(v) ? json_string_value(v) : "", out, err);
+        return put_name((char *)out + f->at, json_is_string(v) ? json_string_value(v) : "", err);
     case KIND_VISIBLE:
         return put_visible(v, out, err);
     case KIND_BOOL:
@@ -405,16 +415,17 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
     if (missing)
         return error_set(err, -EINVAL, "%s: field %s is missing", ops[r->op].name,
                          fields[__builtin_ctz(missing)].name);
-    if (r->op == OP_SET && !r->given && !r->release)
-        return error_set(err, -EINVAL, "set: one of %s is needed",
+    if (r->op == OP_SET && !r->given && !r->release && !r->rename[0])
+        return error_set(err, -EINVAL, "set: one of rename, %s is needed",
                          terms_names(~0U, false, names, sizeof(names)));
     if (((seen & BIT(F_GPU)) || r->started) && !r->memory_bytes)
         return error_set(err, -EINVAL, "add: gpu and started need memory_bytes");
     if (r->slurm_job && (r->name[0] || r->gpus || r->memory_bytes))
         return error_set(err, -EINVAL, "add: slurm_job takes no name, no gpus and no memory_bytes");
-    if (r->release && r->given)
+    if (r->release && (r->given || r->rename[0]))
         return error_set(err, -EINVAL, "set: class none takes no %s",
-                         terms_names(r->given, false, names, sizeof(names)));
+                         r->rename[0] ? "rename"
+                                      : terms_names(r->given, false, names, sizeof(names)));
     if (r->first && r->last)
         return error_set(err, -EINVAL, "try: first and last exclude each other");
     int code = request_place(r, err);
@@ -540,7 +551,7 @@ static json_t *field_json(const struct field *f, const struct request *r)
     case KIND_TARGET:
         return proto_target_json(r);
     case KIND_NAME:
-        return r->name[0] ? json_text(r->name) : NULL;
+        return *((const char *)r + f->at) ? json_text((const char *)r + f->at) : NULL;
     case KIND_VISIBLE:
         return r->has_visible ? json_text(r->visible) : NULL;
     case KIND_BOOL:

@@ -34,8 +34,11 @@
  *   "priority_class":S?, "partition":S?, "qos":S?, "label:KEY":S?, ...}?}: an administrator's
  *   agent's report of a control group; without facts the last report is forgotten
  *
- * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
+ * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person",
+ *           "admin_gid":N|null? (where the text is about ADMINS_GROUP; null: none is configured)}
  * - add, set, pause, resume, swap-out, swap-in, yield, acquire, try: {"job":{...}, "note":S?,
+ *   "vain":true? (there was nothing to undo: the note says so), "failed":true? (a control of the
+ *   GPU failed: the note says which),
  * "waits":true? (yield, acquire: it is not done yet)}; for add with run also the unmanaged programs
  * as in ps, and "warning":S? (why it cannot be scheduled yet); with gpus "visible":S, for the
  * program's environment
@@ -79,9 +82,10 @@
 #include "who/agent_reports.h"
 
 #define PROTO_VERSION     1
-#define PROTO_MESSAGE_MAX 65536   /* bytes; a longer message is refused */
-#define VISIBLE_MAX       1024    /* bytes of a list of GPUs */
-#define ACQUIRE_WAIT_US   5000000 /* how long a wish to acquire lasts */
+#define ADMINS_GROUP      "the administrators' group" /* in the text of a refusal */
+#define PROTO_MESSAGE_MAX 65536                       /* bytes; a longer message is refused */
+#define VISIBLE_MAX       1024                        /* bytes of a list of GPUs */
+#define ACQUIRE_WAIT_US   5000000                     /* how long a wish to acquire lasts */
 
 enum proto_op {
     OP_ADD,
@@ -137,6 +141,7 @@ struct request {
     pid_t pid;                    /* of add, or of target when it is a pid; 0: none */
     uint64_t number;              /* of target "#12", or of "after" */
     uint64_t page;                /* of room: the connection whose page the program has */
+    char rename[JOB_NAME_MAX];    /* of set: the job's new name; "": it keeps its own */
     char name[JOB_NAME_MAX];      /* of add, target or policy; of room: the GPU's UUID; "" none */
     char cgroup[IDENTITY_CGROUP]; /* of identity */
     char facts[IDENTITY_FACTS];   /* of identity, as pairs */

@@ -9,6 +9,7 @@
 #include "api/proto.h"
 #include "api/rules/job_spec.h"
 #include "base/json_text.h"
+#include "base/version.h"
 
 /* A note for the user who steers a client of an MPS server. */
 static const char *mps_note(const struct job_view *v, char buf[static 256])
@@ -69,10 +70,10 @@ static json_t *gpus_of(const struct engine *e)
         uint32_t off;
         const char *why;
         engine_gpu_caps(e, i, &off, &why);
-        json_t *gpu =
-            json_pack("{s:i, s:s, s:s, s:s, s:i, s:s, s:o}", "index", (int)i, "label", g.label,
-                      "name", g.name, "uuid", g.uuid, "level", (int)level, "level_name",
-                      device_level_name(level), "caps", caps_of(g.caps & ~off));
+        json_t *gpu = json_pack("{s:i, s:s, s:s, s:s, s:s*, s:i, s:s, s:o}", "index", (int)i,
+                                "label", g.label, "name", g.name, "uuid", g.uuid, "driver",
+                                g.driver[0] ? g.driver : NULL, "level", (int)level, "level_name",
+                                device_level_name(level), "caps", caps_of(g.caps & ~off));
         uint64_t idle_ns;
         if (engine_gpu_idle(e, i, &idle_ns))
             json_object_set_new(gpu, "idle_while_waiting_s", json_real((double)idle_ns / 1e9));
@@ -206,9 +207,10 @@ char *reply_ps(struct engine *e, struct hints *hints, struct job_sums *sums,
     struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
     struct job_sums_now *sum = NULL;
     char *text = malloc(PROTO_MESSAGE_MAX);
-    json_t *o = json_pack("{s:i, s:b, s:s, s:s, s:o, s:i}", "v", PROTO_VERSION, "ok", 1, "policy",
-                          engine_policy(e), "device", device_name(d), "gpus", gpus_of(e), "pid",
-                          who->ns.level > 1 ? 0 : (int)getpid());
+    json_t *o =
+        json_pack("{s:i, s:b, s:s, s:s, s:s, s:o, s:i}", "v", PROTO_VERSION, "ok", 1, "version",
+                  build_version(), "policy", engine_policy(e), "device", device_name(d), "gpus",
+                  gpus_of(e), "pid", who->ns.level > 1 ? 0 : (int)getpid());
     if (all && text && o) {
         engine_watch(e);
         if (hints)
@@ -278,10 +280,13 @@ json_t *reply_policy(const struct engine *e)
                      (json_int_t)totals[1], "controls_failed", (json_int_t)totals[2]);
 }
 
-char *reply_refusal(int code, const struct error *err)
+char *reply_refusal(int code, const struct error *err, gid_t admin_gid)
 {
     json_t *o = json_pack("{s:i, s:b, s:i, s:o}", "v", PROTO_VERSION, "ok", 0, "errno", -code,
                           "error", json_text(err->text[0] ? err->text : strerror(-code)));
+    if (o && strstr(err->text, ADMINS_GROUP))
+        json_object_set_new(o, "admin_gid",
+                            admin_gid == ADMIN_NO_GROUP ? json_null() : json_integer(admin_gid));
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     return text;

@@ -34,8 +34,9 @@ void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct cal
  * whether the devices allow a pool; and whether the job did less in it (speeds_lose()). */
 void reply_add_pool(json_t *reply, struct device_driver *d, const struct rule_list *l, bool batch,
                     bool loses);
-/* A refusal that has nothing to do with a verb. */
-char *reply_refusal(int code, const struct error *err);
+/* The administrators' group is named by its number where the text is about it, as the client can
+ * wait for a directory service. */
+char *reply_refusal(int code, const struct error *err, gid_t admin_gid);
 json_t *reply_policy(const struct engine *e);
 json_t *policies_json(void); /* [{"name":, "summary":}, ...] */
 /* "laxity, edf, ..."; returns buf. */

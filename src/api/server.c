@@ -147,7 +147,7 @@ static void refuse(int fd, int code, const char *why)
 {
     struct error err;
     error_set(&err, code, "%s", why);
-    _cleanup_free_ char *text = reply_refusal(code, &err);
+    _cleanup_free_ char *text = reply_refusal(code, &err, ADMIN_NO_GROUP);
     (void)reply(fd, text, 0, -1);
 }
 
@@ -306,6 +306,7 @@ static void client_ask(struct client *c, size_t n)
                          .principal = c->principal,
                          .pid = c->cred.pid,
                          .admin = !c->guest && peer_is_admin(c->fd, &c->cred, s->admin_gid),
+                         .admin_gid = s->admin_gid,
                          .guest = c->guest,
                          .ns = c->ns,
                          .connection = c->number,
@@ -548,7 +549,7 @@ int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t a
     uv_timer_init(loop, &s->backoff);
     s->backoff.data = s;
     s->verbs = verbs;
-    s->flood_text = reply_refusal(-EAGAIN, &flood); /* NULL: refused without a text */
+    s->flood_text = reply_refusal(-EAGAIN, &flood, ADMIN_NO_GROUP); /* NULL: refused without a text */
     s->admin_gid = admin_gid;
     *out = s;
     return 0;

@@ -96,3 +96,10 @@ int take_back_if_vain(struct verb *v, struct engine *e, int status, const char *
     }
     return code;
 }
+
+void verb_vain(struct verb *v, const char *text)
+{
+    if (!v->note[0])
+        snprintf(v->note, sizeof(v->note), "%s", text);
+    v->vain = true;
+}

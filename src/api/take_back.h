@@ -23,4 +23,7 @@ int take_back_may_record(const struct verb *v, struct engine *e, struct error *e
  * and is on record for the next ceded; else it is taken back, and v->error has the reason. */
 int take_back_if_vain(struct verb *v, struct engine *e, int status, const char *why);
 
+/* Has the reply say, by this text, that there was nothing to undo. */
+void verb_vain(struct verb *v, const char *text);
+
 #endif

@@ -34,17 +34,26 @@ static int change_terms(struct verb *v, struct engine *e, struct error *err)
     int code = terms_check(r, to.class, err);
     if (code == 0)
         code = terms_limits(&to, err);
-    return code < 0 ? code : engine_change(e, v->target.slot, &to, err);
+    if (code == 0 && r->given)
+        code = engine_change(e, v->target.slot, &to, err);
+    if (code == 0 && r->rename[0])
+        engine_rename(e, v->target.slot, r->rename);
+    return code;
 }
 
 static void back_terms(const struct verb *v, struct engine *e, uint32_t job)
 {
     struct error err;
     (void)engine_change(e, job, &v->before.job.terms, &err); /* these terms were valid before */
+    engine_rename(e, job, v->before.job.name);
 }
 
 static int change_acquire(struct verb *v, struct engine *e, struct error *err)
 {
+    if (!v->target.view.job.yielded && !is_out(&v->target.view)) {
+        verb_vain(v, "it had yielded nothing");
+        return 0;
+    }
     yield_acquire(engine_model(e), v->target.slot,
                   (v->request.has_wait ? v->request.wait_us : ACQUIRE_WAIT_US) * NSEC_PER_USEC);
     return 0;
@@ -93,6 +102,8 @@ static int change_pause(struct verb *v, struct engine *e, struct error *err)
 
 static int change_resume(struct verb *v, struct engine *e, struct error *err)
 {
+    if (!v->target.view.job.paused)
+        verb_vain(v, "it was not paused"); /* groups that lost their record are resumed anyway */
     return engine_pause(e, v->target.slot, false, guest_word(&v->who));
 }
 
@@ -116,6 +127,8 @@ static void back_swap_out(const struct verb *v, struct engine *e, uint32_t job)
 
 static int change_swap_in(struct verb *v, struct engine *e, struct error *err)
 {
+    if (!is_out(&v->target.view))
+        verb_vain(v, "it was not swapped out");
     return swap_in(engine_model(e), v->target.slot);
 }
 
@@ -466,6 +479,8 @@ static char *reply_steered(struct verb *v, struct engine *e)
     json_t *reply = reply_job(&t->view, status < 0 ? note.text : v->note[0] ? v->note : NULL);
     if (reply && v->waits)
         json_object_set_new(reply, "waits", json_true());
+    if (reply && (v->vain || (status < 0 && t->view.error[0])))
+        json_object_set_new(reply, v->vain ? "vain" : "failed", json_true());
     if (reply && v->visible[0])
         json_object_set_new(reply, "visible", json_text(v->visible));
     if (reply && v->request.run) {
@@ -555,7 +570,7 @@ static void verb_answer(struct command *c, struct engine *e, int code)
         log_user(v->who.principal, LOG_DEBUG, "uid %u (pid %d): refused: %s", v->who.uid,
                  (int)v->who.pid, v->error.text);
         free(text);
-        text = v->request.link ? NULL : reply_refusal(code, &v->error);
+        text = v->request.link ? NULL : reply_refusal(code, &v->error, v->who.admin_gid);
     }
     if (v->request.link)
         text = answer_link(v);

@@ -70,6 +70,7 @@ struct verb {
     bool again;                /* `cede run` has asked for the same before */
     bool waits;                /* the client is to ask again */
     bool in_none;              /* its process is in no job, so the reply shows none */
+    bool vain;                 /* there was nothing to undo, as note says */
     char note[256];            /* for the reply; "": none */
     char visible[VISIBLE_MAX]; /* for the reply: the GPUs that were chosen */
     int fd;                    /* sent with the reply; -1: none */

@@ -15,7 +15,6 @@
 #include "cli/acct_fields.h"
 #include "cli/cli.h"
 #include "plan/sched.h"
-#include "who/users.h"
 
 #define AGAIN    3 /* times */
 #define AGAIN_NS 300000000L
@@ -30,12 +29,13 @@ static const char help[] =
     "\n"
     "  -S, --starttime TIME  jobs that were there at TIME or later (today, from midnight)\n"
     "  -E, --endtime TIME    and before TIME (now)\n"
+    "  -j, --job JOB         of this number, from the begin of the records if -S is not given\n"
     "  -u, --user USER       of one user, by name or number\n"
     "  -n, --name NAME       of this name\n"
     "      --class CLASS     of this class: latency, normal, batch\n"
     "      --sum-by WHAT     one line for each user, name, class, unit, pod or slurmjob;\n"
     "                        none: the rows as they are kept, of an hour at most\n"
-    "  -o, --format FIELDS   these fields, with commas between; FIELD%N: N columns wide\n"
+    "      --format FIELDS   these fields, with commas between; FIELD%N: N columns wide\n"
     "  -P, --parsable2       with | between fields\n"
     "      --json            {\"jobs\": [...]} or {\"sums\": [...]}, with all fields\n"
     "  -h, --help            this text\n"
@@ -162,18 +162,6 @@ static int read_moment(void *to, const char *name, const char *text, struct erro
     return acct_time(text, time(NULL), to, err);
 }
 
-static int read_user(void *to, const char *name, const char *text, struct error *err)
-{
-    uint64_t number;
-    uid_t uid;
-    if (parse_u64(text, 0, UINT32_MAX - 1, &number) == 0)
-        uid = (uid_t)number;
-    else if (!user_find(text, &uid))
-        return error_set(err, -EINVAL, "there is no user '%.40s'", text);
-    *(uint32_t *)to = uid;
-    return 0;
-}
-
 static int read_class(void *to, const char *name, const char *text, struct error *err)
 {
     enum job_class class;
@@ -189,6 +177,14 @@ static int read_name(void *to, const char *name, const char *text, struct error 
         return error_set(err, -EINVAL, "no name has more than %d bytes", ACCT_NAME_MAX - 1);
     snprintf(to, ACCT_NAME_MAX, "%s", text);
     return 0;
+}
+
+static int read_job(void *to, const char *name, const char *text, struct error *err)
+{
+    const char *number = text[0] == '#' || text[0] == '%' ? text + 1 : text;
+    return parse_u64(number, 1, INT64_MAX, to) == 0
+               ? 0
+               : error_set(err, -EINVAL, "'%.40s' is no job's number, such as %%12", text);
 }
 
 static int read_by(void *to, const char *name, const char *text, struct error *err)
@@ -242,19 +238,24 @@ int acct_main(int argc, char **argv)
     const struct option_row options[] = {
         {"starttime", 'S', .read = read_moment, .to = &q.start_s},
         {"endtime", 'E', .read = read_moment, .to = &q.end_s},
-        {"user", 'u', .read = read_user, .to = &q.uid},
+        {"job", 'j', .read = read_job, .to = &q.number},
+        {"user", 'u', .read = cli_read_user, .to = &q.uid},
         {"name", 'n', .read = read_name, .to = q.name},
         {"class", .read = read_class, .to = &q.class},
         {"sum-by", .read = read_by, .to = &q.by},
-        {"format", 'o', .text = &fields},
+        {"format", .text = &fields},
         {"parsable2", 'P', .flag = &parsable},
         {"json", .flag = &json},
     };
     const struct command_line line = {.program = "cede acct", .help = help, .no_operands = true};
-    acct_time("today", time(NULL), &q.start_s, NULL);
+    q.start_s = INT64_MIN;
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
     if (status != OPTIONS_GO_ON)
         return status;
+    if (q.start_s == INT64_MIN && q.number) /* as sacct: all of the job */
+        q.start_s = 0;
+    else if (q.start_s == INT64_MIN)
+        acct_time("today", time(NULL), &q.start_s, NULL);
     if (q.start_s >= q.end_s)
         return cli_usage("acct", "acct: the end is not after the start");
     const enum acct_by by = (enum acct_by)q.by;

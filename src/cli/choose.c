@@ -9,8 +9,7 @@
 #include "cli/targets.h"
 #include "who/procfs.h"
 
-/* Asks the daemon for a pid's job, because pids in a container are not the daemon's. */
-static int job_of(pid_t pid, uint64_t *number, struct error *err)
+int choose_job_of(pid_t pid, uint64_t *number, struct error *err)
 {
     struct client c;
     json_t *reply = NULL;
@@ -47,7 +46,7 @@ int choose_jobs(const char *verb, json_t *all, char *const *targets, int n)
         bool any = false;
         struct error err = {""};
         status = target_parse(verb, targets[i], &t) == CLI_OK ? status : CLI_USAGE;
-        if (t.pid && json_get_true(all, "daemon") && job_of(t.pid, &t.number, &err) < 0) {
+        if (t.pid && json_get_true(all, "daemon") && choose_job_of(t.pid, &t.number, &err) < 0) {
             cli_error("%s: %s", targets[i], err.text);
             status = CLI_FAILED;
             continue;

@@ -16,12 +16,16 @@
  * standard output afterwards and reports a failure to write it. */
 int run_main(int argc, char **argv);
 int set_main(int argc, char **argv);
+int detach_main(int argc, char **argv);
 int pause_main(int argc, char **argv);
 int resume_main(int argc, char **argv);
+int swap_either_main(int argc, char **argv); /* in or out, by its first operand */
 int swap_out_main(int argc, char **argv);
 int swap_in_main(int argc, char **argv);
+int kill_main(int argc, char **argv);
 int yield_main(int argc, char **argv);
 int acquire_main(int argc, char **argv);
+int status_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
 int top_main(int argc, char **argv);
 int acct_main(int argc, char **argv);
@@ -36,5 +40,8 @@ int doctor_main(int argc, char **argv);
 
 /* Prints o. Always returns CLI_OK, since main() checks whether standard output could be written. */
 int cli_print_json(const json_t *o);
+
+/* Reads a user, by name or number, for an option. `to` is a uid_t. */
+int cli_read_user(void *to, const char *name, const char *text, struct error *err);
 
 #endif

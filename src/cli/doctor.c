@@ -24,6 +24,7 @@ static const char *const levels[] = {"ok", "warn", "fail"};
 struct doctor {
     const char *device;
     bool json, soft, amd, report, failed;
+    unsigned count[3];     /* findings of each level */
     const char *container; /* NULL: doctor does not run in a container */
     bool outside;          /* a ceded outside of the container steers */
     json_t *checks;
@@ -40,6 +41,7 @@ static void finding(struct doctor *d, enum level level, const char *name, const 
     va_start(ap, fmt);
     vsnprintf(found, sizeof(found), fmt, ap);
     va_end(ap);
+    d->count[level]++;
     if (level == FAIL)
         d->failed = true;
     if (d->report && !report_may_show(name)) {
@@ -353,7 +355,7 @@ static void check_daemon(struct doctor *d)
     pid_t pid = machine_find_process("ceded");
     uid_t uid;
     if (pid && r == -ENOENT && proc_owner(pid, &uid) == 0)
-        finding(d, uid == geteuid() ? OK : WARN, "daemon", "",
+        finding(d, WARN, "daemon", "",
                 "another ceded runs (pid %d, uid %u): two daemons that steer the same GPU disturb "
                 "each other",
                 (int)pid, (unsigned)uid);
@@ -553,6 +555,16 @@ static int doctor_parse(int argc, char **argv, struct doctor *d)
     return OPTIONS_GO_ON;
 }
 
+/* The last line: the verdict. */
+static void conclude(const struct doctor *d)
+{
+    const unsigned fails = d->count[FAIL], warns = d->count[WARN];
+    printf("\n%s: ", d->failed ? "cede cannot do all of its work here" : "cede works here");
+    if (fails)
+        printf("%u check%s failed, ", fails, fails == 1 ? "" : "s");
+    printf("%u warning%s, %u ok\n", warns, warns == 1 ? "" : "s", d->count[OK]);
+}
+
 int doctor_main(int argc, char **argv)
 {
     struct doctor d = {.device = "auto"};
@@ -578,6 +590,7 @@ int doctor_main(int argc, char **argv)
     } else {
         if (d.soft)
             puts("The software GPU is a timing model: this says nothing about a real one.");
+        conclude(&d);
         json_decref(d.checks);
         json_decref(measured);
     }

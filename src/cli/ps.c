@@ -15,12 +15,14 @@
 #include "who/users.h"
 
 static const char help[] =
-    "usage: cede ps [-a] [--json] [TARGET...]\n"
+    "usage: cede ps [-a] [-u USER] [--gpu N] [--json] [TARGET...]\n"
     "\n"
     "Shows the jobs, or those that TARGETs (pid, job's number '#12' or %12, name or\n"
     "USER/name) belong to.\n"
     "\n"
     "  -a, --all   also the processes that use a GPU and belong to no job\n"
+    "  -u, --user USER  only those of this user, by name or number\n"
+    "      --gpu N  only those that use this GPU\n"
     "      --json  one object: {\"jobs\": [...], \"daemon\": true, ...}\n"
     "  -h, --help  this text\n"
     "\n"
@@ -133,6 +135,42 @@ static int print_table(const json_t *rows, const json_t *devices)
     return CLI_OK;
 }
 
+/* ---- which rows ---- */
+
+struct only {
+    uid_t uid;    /* ONLY_ANY: all */
+    uint64_t gpu; /* ONLY_ANY: all */
+};
+#define ONLY_ANY UINT32_MAX
+
+static int read_gpu(void *to, const char *name, const char *text, struct error *err)
+{
+    return parse_u64(text, 0, DEVICE_GPUS_MAX - 1, to) == 0
+               ? 0
+               : error_set(err, -EINVAL, "%s: '%s' is not a GPU's index, 0 to %d", name, text,
+                           DEVICE_GPUS_MAX - 1);
+}
+
+static bool is_wanted(const struct only *only, const json_t *row)
+{
+    const json_t *gpu;
+    size_t i;
+    bool on = only->gpu == ONLY_ANY;
+    json_array_foreach(json_object_get(row, "gpus"), i, gpu)
+    {
+        on |= json_integer_value(gpu) == (json_int_t)only->gpu;
+    }
+    return on && (only->uid == ONLY_ANY || json_get_int(row, "uid") == (json_int_t)only->uid);
+}
+
+static void keep_only(const struct only *only, json_t *rows)
+{
+    for (size_t i = json_array_size(rows); i-- > 0;) {
+        if (!is_wanted(only, json_array_get(rows, i)))
+            json_array_remove(rows, i);
+    }
+}
+
 /* ---- the verb -------------------------------------------------------------------------------- */
 
 static int get(bool brief, json_t **all, struct error *err)
@@ -174,7 +212,11 @@ static int print(const json_t *all, bool json)
 int ps_main(int argc, char **argv)
 {
     bool json = false, others = false;
-    const struct option_row options[] = {{"all", 'a', .flag = &others}, {"json", .flag = &json}};
+    struct only only = {ONLY_ANY, ONLY_ANY};
+    const struct option_row options[] = {{"all", 'a', .flag = &others},
+                                         {"json", .flag = &json},
+                                         {"user", 'u', .read = cli_read_user, .to = &only.uid},
+                                         {"gpu", .read = read_gpu, .to = &only.gpu}};
     const struct command_line line = {.program = "cede ps", .help = help};
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
     if (status != OPTIONS_GO_ON)
@@ -192,11 +234,13 @@ int ps_main(int argc, char **argv)
     bool blind = others && look_others(all, &err) < 0; /* the jobs are shown anyway */
     if (blind)
         cli_error("cannot list the GPU processes that belong to no job: %s", err.text);
+    keep_only(&only, json_object_get(all, "jobs"));
+    keep_only(&only, json_object_get(all, "others"));
     /* Targets that were not found have been named already. */
     bool nothing = status == CLI_FAILED && !json && !json_array_size(json_object_get(all, "jobs"));
     if (status != CLI_USAGE && !nothing && print(all, json) != CLI_OK)
         status = CLI_FAILED;
-    if (!json && optind == argc)
+    if (!json && optind == argc && only.uid == ONLY_ANY && only.gpu == ONLY_ANY)
         notes_unmanaged(all);
     if (!json)
         notes_off(all);

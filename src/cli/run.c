@@ -25,6 +25,7 @@
 #include "cli/run_memory.h"
 #include "cli/run_pool.h"
 #include "cli/run_words.h"
+#include "cli/signals.h"
 #include "cli/transient.h"
 #include "cli/unmanaged.h"
 #include "gpu/registry.h"
@@ -35,7 +36,7 @@ static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max P%] [-n "
     "NAME]\n"
     "                [--gpus N|auto] [--memory SIZE [--wait TIME]] [--memory-max SIZE[,ACTION]]\n"
-    "                [--strict] [-q]\n"
+    "                [--strict] [--kill-leftovers] [-q]\n"
     "                [--deadline TIME [--laxity TIME]] [--preempt MODE] [--pool[=latency] [--sm "
     "P%] [--min-speed P%]]\n"
     "                [--] COMMAND [ARGUMENT...]\n"
@@ -84,6 +85,8 @@ static const char help[] =
     "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
     "      --strict         do not run the command unscheduled, outside of its --pool, nor\n"
     "                       without its --memory or its --gpus\n"
+    "      --kill-leftovers  when the command ends, ends what it has started and left behind: by\n"
+    "                       SIGTERM, and after 5 s by SIGKILL\n"
     "  -q, --quiet          do not name the GPU programs that are not scheduled, nor say for whom\n"
     "                       it waits, nor which GPUs of CUDA_VISIBLE_DEVICES it gets\n"
     "      --gpu-device D   auto, nvidia, amd, soft, ...: device of the scheduler that is started\n"
@@ -113,6 +116,7 @@ struct options {
     struct request request;
     const char *device;
     bool quiet;
+    bool kill_leftovers;
     bool grouped;         /* a control group was made for the job */
     struct run_pool pool; /* its `strict` is --strict, which is not only about pools */
     uint64_t wait_us;     /* longest wait for room */
@@ -135,11 +139,14 @@ static void default_name(const char *command, char name[static JOB_NAME_MAX])
 }
 
 /* Checks the options together. OPTIONS_GO_ON, or the exit status. */
-static int parse_checked(const char *command, struct request *r)
+static int parse_checked(const char *command, struct options *o)
 {
+    struct request *r = &o->request;
     struct error err = {""};
     if (!command || !command[0])
         return cli_usage("run", "run: no command given");
+    if (o->wait_us != WAIT_DEFAULT && !r->memory_bytes)
+        return cli_usage("run", "run: --wait is for GPU memory: say with --memory how much");
     if (terms_check(r, r->class, &err) < 0 || request_place(r, &err) < 0)
         return cli_usage("run", "run: %s", err.text);
     if (!r->name[0])
@@ -185,13 +192,14 @@ static int run_parse(int argc, char **argv, struct options *o)
         {"pool", .read = run_pool_option, .to = &o->pool, .optional = true},
         {"sm", .read = run_pool_sm, .to = &o->pool.sm_percent},
         {"strict", .flag = &o->pool.strict},
+        {"kill-leftovers", .flag = &o->kill_leftovers},
         {"quiet", 'q', .flag = &o->quiet},
         {"gpu-device", .read = run_device, .to = &o->device},
     };
     const struct command_line line = {.program = "cede run", .help = help, .own = true};
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
     if (status == OPTIONS_GO_ON)
-        status = parse_checked(optind < argc ? argv[optind] : NULL, r);
+        status = parse_checked(optind < argc ? argv[optind] : NULL, o);
     run_pool_words(&o->pool, r);
     return status == OPTIONS_GO_ON ? run_pool_check(&o->pool, r) : status;
 }
@@ -496,6 +504,9 @@ static int run_program(const struct options *o, char **command, const struct cli
         return CLI_FAILED;
     }
     status = wait_and_forward(child, o->request.class == CLASS_BATCH, &set);
+    const unsigned left = o->kill_leftovers ? signals_end_descendants() : 0;
+    if (left && !o->quiet)
+        cli_error("'%s' left %u process%s behind: ended", command[0], left, left == 1 ? "" : "es");
     if (o->grouped)
         cgroup_run_leave(false);
     const char *fault = status && pool->users >= 0 ? pool_fault(pool, text) : NULL;

@@ -1,4 +1,6 @@
-/* `cede set`: makes running programs jobs, and changes jobs. */
+/* `cede set` and `cede detach`: make running programs jobs, change jobs, and end jobs. */
+#include <string.h>
+
 #include "api/job_terms.h"
 #include "cli/cli.h"
 #include "cli/targets.h"
@@ -7,7 +9,7 @@ static const char help[] =
     "usage: cede set TARGET... [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max "
     "P%]\n"
     "                [--deadline TIME [--laxity TIME]] [--preempt MODE]\n"
-    "                [--min-speed P%] [--memory-max SIZE[,ACTION]]\n"
+    "                [--min-speed P%] [--memory-max SIZE[,ACTION]] [-n NAME]\n"
     "       cede set --others -c CLASS [-w WEIGHT]\n"
     "\n"
     "Makes running programs jobs, or changes jobs. TARGET is a pid, a job's number\n"
@@ -37,6 +39,7 @@ static const char help[] =
     "      --memory-max SIZE[,warn|pause|kill]  the most memory that it may have on a GPU, and\n"
     "                       what happens when ceded sees more: its log warns (default), or the\n"
     "                       job is paused or killed; 0: none\n"
+    "  -n, --name NAME      what `cede ps` shows\n"
     "      --others         instead of targets: all GPU programs of yours (root: of all users)\n"
     "                       that are in no job and were not detached by -c none\n"
     "  -h, --help           this text\n"
@@ -48,12 +51,32 @@ static const char help[] =
     "  sudo cede set train -w 300\n"
     "  sudo cede set --others -c batch\n";
 
+static const char detach_help[] =
+    "usage: cede detach TARGET...\n"
+    "\n"
+    "Makes jobs ordinary programs again: all that was set is undone, they run by the driver's\n"
+    "default, and no rule makes them jobs again. TARGET is a pid, a job's number ('#12' or %12)\n"
+    "or a job's name. All targets are tried; the exit status is 1 if any failed.\n"
+    "\n"
+    "  -h, --help  this text\n"
+    "\n"
+    "  sudo cede detach train\n";
+
+static bool is_class(const char *word)
+{
+    bool is = strcmp(word, "none") == 0;
+    for (unsigned c = 0; c < CLASS_COUNT; c++)
+        is |= strcmp(word, job_class_name((enum job_class)c)) == 0;
+    return is;
+}
+
 int set_main(int argc, char **argv)
 {
     struct request r = {.op = OP_SET};
     bool others = false;
-    struct option_row options[REQUEST_OPTIONS_MAX + 1];
+    struct option_row options[REQUEST_OPTIONS_MAX + 2];
     unsigned n = request_options(&r, options);
+    options[n++] = (struct option_row){"name", 'n', .read = request_text, .to = &r};
     options[n++] = (struct option_row){"others", .flag = &others};
     const struct command_line line = {.program = "cede set", .help = help};
     int status = options_read(argc, argv, &line, options, n);
@@ -63,21 +86,40 @@ int set_main(int argc, char **argv)
         return cli_usage("set", "set: --others takes no target");
     if (others && r.release)
         return cli_usage("set", "set: --others are in no job: there is nothing to detach");
+    if (others && r.rename[0])
+        return cli_usage("set", "set: --others are several: they do not get one name");
+    if (!others && r.rename[0] && optind + 1 < argc)
+        return cli_usage("set", "set: --name takes one target");
     if (others && !(r.given & (TERM(class) | TERM(weight))))
         return cli_usage("set", "set: --others takes -c or -w");
     if (!others && optind == argc)
-        return cli_usage("set", "set: no target given");
+        return targets_none("set");
     struct error err = {""};
     char names[160];
     if (terms_check(&r, r.given & TERM(class) ? r.class : CLASS_COUNT, &err) < 0)
         return cli_usage("set", "set: %s", err.text);
-    if (!r.given && !r.release)
-        return cli_usage("set", "set: nothing to set; give one of --%s",
+    const char *last = others ? "" : argv[argc - 1];
+    if (!r.given && !r.release && !r.rename[0] && optind + 1 < argc && is_class(last))
+        return cli_usage("set", "set: '%s' is a class: type `cede set %s -c %s`", last,
+                         argv[optind], last);
+    if (!r.given && !r.release && !r.rename[0])
+        return cli_usage("set", "set: nothing to set; give one of --name, --%s",
                          terms_names(~0U, true, names, sizeof(names)));
-    if (r.release && r.given)
+    if (r.release && (r.given || r.rename[0]))
         return cli_usage("set", "set: class none takes no %s",
-                         terms_names(r.given, true, names, sizeof(names)));
+                         r.rename[0] ? "name" : terms_names(r.given, true, names, sizeof(names)));
     if (others)
         return targets_do_others(&r);
     return targets_do("set", &r, argv + optind, argc - optind, NULL);
+}
+
+int detach_main(int argc, char **argv)
+{
+    const struct request r = {.op = OP_SET, .release = true};
+    const struct command_line line = {.program = "cede detach", .help = detach_help};
+    int status = options_read(argc, argv, &line, NULL, 0);
+    if (status != OPTIONS_GO_ON)
+        return status;
+    return optind == argc ? targets_none("detach")
+                          : targets_do("detach", &r, argv + optind, argc - optind, NULL);
 }

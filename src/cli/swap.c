@@ -1,4 +1,4 @@
-/* `cede swap-out` and `cede swap-in`: move a job's GPU memory to host memory and back. The daemon,
+/* `cede swap out` and `cede swap in`: move a job's GPU memory to host memory and back. The daemon,
  * which the verb starts if none runs, moves it and stays to bring the job back; the verb waits and
  * reports the outcome. */
 #include <errno.h>
@@ -23,6 +23,10 @@ static int swap_finish(struct client *c, const struct request *r, const json_t *
 {
     json_t *job = json_incref(json_object_get(reply, "job"));
     json_int_t number = json_get_int(job, "number");
+    if (say_vain(job, reply)) {
+        json_decref(job);
+        return 0;
+    }
     while (number > 0 && (is(job, "swapping-out") || is(job, "swapping-in"))) {
         json_decref(job);
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
@@ -50,33 +54,42 @@ static int swap_finish(struct client *c, const struct request *r, const json_t *
     return done ? 0 : -EIO;
 }
 
+static const char help[] =
+    "usage: cede swap out TARGET...\n"
+    "       cede swap in TARGET...\n"
+    "\n"
+    "Moves jobs' GPU memory to host memory, so that other programs can use it, and back. A\n"
+    "swapped job waits where it next uses the GPU, until it is swapped in; nothing in it is\n"
+    "lost. TARGET is a pid, a job's number ('#12' or %12) or a job's name. The verb waits for\n"
+    "the move, which takes about 0.5 s per GiB. The exit status is 1 if a job cannot be swapped\n"
+    "out, and runs on, or finds no room on the GPU, and stays in host memory.\n"
+    "\n"
+    "  -h, --help  this text\n"
+    "\n"
+    "  sudo cede swap out train\n"
+    "  sudo cede swap in train\n";
+
 int swap_out_main(int argc, char **argv)
 {
-    static const char help[] =
-        "usage: cede swap-out TARGET...\n"
-        "\n"
-        "Moves jobs' GPU memory to host memory, so that other programs can use it. A swapped job\n"
-        "waits where it next uses the GPU, until it is swapped in; nothing in it is lost. TARGET\n"
-        "is a pid, a job's number ('#12' or %12) or a job's name. The verb waits for the move,\n"
-        "which takes about 0.5 s per GiB. A job that cannot be swapped runs on, and the exit\n"
-        "status is 1.\n"
-        "\n"
-        "  -h, --help  this text\n"
-        "\n"
-        "  sudo cede swap-out train\n"
-        "  sudo cede swap-in train\n";
-    return targets_verb(argc, argv, "swap-out", help, OP_SWAP_OUT, swap_finish);
+    return targets_verb(argc, argv, "swap out", help, OP_SWAP_OUT, swap_finish);
 }
 
 int swap_in_main(int argc, char **argv)
 {
-    static const char help[] =
-        "usage: cede swap-in TARGET...\n"
-        "\n"
-        "Moves swapped jobs' memory back to the GPU, where they go on. A job for which there is\n"
-        "no room stays in host memory, and the exit status is 1. TARGET is a pid, a job's number\n"
-        "('#12' or %12) or a job's name.\n"
-        "\n"
-        "  -h, --help  this text\n";
-    return targets_verb(argc, argv, "swap-in", help, OP_SWAP_IN, swap_finish);
+    return targets_verb(argc, argv, "swap in", help, OP_SWAP_IN, swap_finish);
+}
+
+int swap_either_main(int argc, char **argv)
+{
+    const struct command_line line = {.program = "cede swap", .help = help, .own = true};
+    int status = options_read(argc, argv, &line, NULL, 0);
+    if (status != OPTIONS_GO_ON)
+        return status;
+    const char *way = optind < argc ? argv[optind] : "";
+    const bool out = strcmp(way, "out") == 0;
+    if (!out && strcmp(way, "in") != 0)
+        return cli_usage("swap", "swap: out or in? as in `cede swap out %s`",
+                         way[0] ? way : "TARGET");
+    argv[optind] = argv[0];
+    return (out ? swap_out_main : swap_in_main)(argc - optind, argv + optind);
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/client.h"
 #include "api/job_terms.h"
@@ -48,6 +49,16 @@ const char *target_text(char buf[static TARGET_TEXT], const json_t *job)
     return buf;
 }
 
+bool say_vain(const json_t *job, const json_t *reply)
+{
+    char who[TARGET_TEXT];
+    const char *note = json_get_text(reply, "note");
+    const bool vain = json_get_true(reply, "vain");
+    if (vain)
+        cli_error("%s: %s", target_text(who, job), note ? note : "nothing to do");
+    return vain;
+}
+
 static void say_done(const struct request *r, const char *target, const json_t *reply)
 {
     const json_t *job = json_object_get(reply, "job");
@@ -56,6 +67,8 @@ static void say_done(const struct request *r, const char *target, const json_t *
     if (json_get_int(job, "number"))
         target_text(who, job);
     const char *class = json_get_text(job, "class");
+    if (say_vain(job, reply))
+        return;
     if (r->op == OP_SET && !r->release) {
         printf("%s: %s, weight %lld", who, class ? class : "?",
                (long long)json_get_int(job, "weight"));
@@ -130,17 +143,20 @@ static int do_one(struct doer *d, const struct request *r, const char *target)
 {
     struct error err = {""};
     json_t *reply;
+    bool failed = false;
     int code = doer_call(d, r, &reply, &err);
     if (code == 0) {
         if (d->finish)
             code = d->finish(&d->client, r, reply, &err);
         else
             say_done(r, target, reply);
+        if (json_get_true(reply, "failed")) /* the note has said it */
+            failed = true;
         json_decref(reply);
     }
     if (code < 0)
         target_error(target, &err);
-    return code;
+    return failed && code == 0 ? -EIO : code;
 }
 
 static int do_all(const struct request *all, char *const *targets, int n, finish_fn finish)
@@ -266,10 +282,16 @@ int targets_do_others(const struct request *what)
     if (n.detached)
         cli_error("%zu GPU program%s detached by -c none: not set", n.detached,
                   n.detached == 1 ? " was" : "s were");
-    if (foreign)
+    if (foreign && geteuid() == 0) /* users ask for theirs */
         cli_error("%zu GPU program%s: not set; that takes root or the administrators' group",
                   foreign, foreign == 1 ? " belongs to another user" : "s belong to other users");
     return failed ? CLI_FAILED : CLI_OK;
+}
+
+int targets_none(const char *verb)
+{
+    return cli_usage(verb, "%s: no target given; a shell takes #12 for a comment: write %%12",
+                     verb);
 }
 
 int targets_verb(int argc, char **argv, const char *verb, const char *help, enum proto_op op,
@@ -283,6 +305,6 @@ int targets_verb(int argc, char **argv, const char *verb, const char *help, enum
     if (status != OPTIONS_GO_ON)
         return status;
     if (optind == argc)
-        return cli_usage(verb, "%s: no target given", verb);
+        return targets_none(verb);
     return targets_do(verb, &r, argv + optind, argc - optind, finish);
 }

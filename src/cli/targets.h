@@ -27,6 +27,12 @@ int targets_do(const char *verb, const struct request *what, char *const *target
 /* The same for all GPU programs in no job that this user may set and that were not detached. */
 int targets_do_others(const struct request *what);
 
+/* Says so and returns true if the daemon found nothing to undo for the job, as its reply has it. */
+bool say_vain(const json_t *job, const json_t *reply);
+
+/* Says that no target is given; CLI_USAGE. */
+int targets_none(const char *verb);
+
 /* A verb that takes targets and no option but -h. Returns the exit status. */
 int targets_verb(int argc, char **argv, const char *verb, const char *help, enum proto_op op,
                  finish_fn finish);

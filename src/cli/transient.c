@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/child.h"
 #include "base/paths.h"
@@ -102,6 +103,21 @@ static void complaint(const struct transient *t, char *buf, size_t size)
     memmove(buf, line, strlen(line) + 1);
 }
 
+/* Why a daemon that was started said nothing, as far as can be told: on a full file system it can
+ * write neither its journal nor its log. */
+static void silent(const struct transient *t, bool ended, char *buf, size_t size)
+{
+    struct statvfs fs;
+    char dir[256] = "its directory";
+    (void)cede_dir(dir, sizeof(dir), NULL);
+    if (ended && t->log_fd >= 0 && fstatvfs(t->log_fd, &fs) == 0 && fs.f_bavail == 0)
+        snprintf(buf, size, "ceded cannot start: no space is left for %.200s", dir);
+    else if (ended)
+        snprintf(buf, size, "ceded ended when it started, and %.200s/log does not say why", dir);
+    else
+        snprintf(buf, size, "ceded was started in %.200s and does not answer", dir);
+}
+
 /* Of the processes that find no daemon one at a time starts one. True: it is this one's turn, or
  * the starter has not succeeded within TURN_MS. */
 static bool my_turn(struct transient *t, uint64_t since_ns)
@@ -134,6 +150,7 @@ int transient_connect(struct transient *t, const char *device, struct client *c,
 {
     const uint64_t since = monotonic_ns();
     enum started state = NONE;
+    bool told = false; /* err has why none could be started */
     int r;
     while ((r = client_open_until(c, until_ns, err)) == -ENOENT && state != FAILED &&
            monotonic_ns() < since + CONNECT_MS * NSEC_PER_MSEC) {
@@ -142,7 +159,8 @@ int transient_connect(struct transient *t, const char *device, struct client *c,
             state = transient_look(t);
         } else if (!my_turn(t, since)) {
             poll(NULL, 0, RETRY_MS);
-        } else if ((r = client_open(c, err)) != -ENOENT || (r = start(t, device, err)) < 0) {
+        } else if ((r = client_open(c, err)) != -ENOENT ||
+                   (told = (r = start(t, device, err)) < 0)) {
             break; /* another starter's daemon may have come before this one's turn */
         } else {
             state = BEGINS;
@@ -150,12 +168,14 @@ int transient_connect(struct transient *t, const char *device, struct client *c,
     }
     close_p(&t->turn_fd);
     t->turn_fd = -1;
-    if (r != -ENOENT)
+    if (r != -ENOENT || told)
         return r;
     char why[400] = "";
     if (t->log_fd >= 0)
         complaint(t, why, sizeof(why));
-    return error_set(err, -ENOENT, "%s", why[0] ? why : "ceded was started and does not answer");
+    if (!why[0])
+        silent(t, state == FAILED, why, sizeof(why));
+    return error_set(err, -ENOENT, "%s", why);
 }
 
 void transient_close(struct transient *t)

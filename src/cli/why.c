@@ -8,12 +8,15 @@
 #include "cli/cells.h"
 #include "cli/choose.h"
 #include "cli/cli.h"
+#include "cli/outcome.h"
+#include "who/procfs.h"
 
 static const char help[] =
     "usage: cede why [--json] TARGET...\n"
     "\n"
     "Says why a job runs or waits, by the scheduler's last decision, which jobs are before it,\n"
-    "and where its time has gone so far. TARGET: pid, job's number '#12' or %12, name or\n"
+    "and where its time has gone so far; of a program in no job what rules say of it, and what to\n"
+    "type. TARGET: pid, job's number '#12' or %12, name or\n"
     "USER/name.\n"
     "\n"
     "      --json  as cede ps has it: {\"jobs\": [{..., \"why\": [...], \"counts\": {...}}]}\n"
@@ -46,7 +49,7 @@ static const char *whole_reason(const json_t *job)
     } reasons[] = {
         {"paused", "somebody paused it: `cede resume` lets it go on"},
         {"swapped", "its memory is in host memory: it comes back when there is room, or by `cede "
-                    "swap-in`"},
+                    "swap in`"},
         {"swapping-out", "its memory is on the way to host memory"},
         {"swapping-in", "its memory is on the way back from host memory"},
         {"held", "somebody tries what others do without it, for some seconds (cede advise)"},
@@ -224,6 +227,49 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
     print_counts(json_object_get(job, "counts"));
 }
 
+/* Prints why a process is in no job, and what to type. False: it is in a job, or gone. */
+static bool print_in_none(struct client *c, const json_t *all, pid_t pid)
+{
+    struct request r = {.op = OP_RULES, .pid = pid};
+    struct error err = {""};
+    struct proc_stat st;
+    json_t *rules = NULL;
+    const json_t *u, *found = NULL;
+    uint64_t number;
+    size_t i;
+    json_array_foreach(json_object_get(all, "unmanaged"), i, u)
+    {
+        found = json_get_int(u, "pid") == pid ? u : found;
+    }
+    if (proc_stat_read(pid, &st) < 0 || proc_ended(&st) || choose_job_of(pid, &number, &err) < 0 ||
+        number != UINT64_MAX || rules_ask(c, &r, &rules, &err) < 0) {
+        json_decref(rules);
+        return false;
+    }
+    text_printable(st.comm);
+    printf("%s (pid %d): in no job, %s\n", st.comm, (int)pid,
+           !found ? "and not seen on a GPU" : "it runs on the GPU by the driver's default");
+    if (json_get_true(found, "detached"))
+        printf("  it was detached by hand (cede detach), so rules leave it alone\n");
+    printf("  ");
+    outcome_print(rules);
+    printf("  to make it a job: cede set %d -c batch\n", (int)pid);
+    json_decref(rules);
+    return true;
+}
+
+/* Answers for targets that are processes in no job, and takes these out. Returns how many. */
+static int why_none(struct client *c, const json_t *all, char **targets, int n)
+{
+    int left = 0;
+    for (int i = 0; i < n; i++) {
+        uint64_t pid;
+        if (parse_u64(targets[i], 1, INT32_MAX, &pid) < 0 || !print_in_none(c, all, (pid_t)pid))
+            targets[left++] = targets[i];
+    }
+    return n - left;
+}
+
 int why_main(int argc, char **argv)
 {
     bool json = false;
@@ -235,13 +281,14 @@ int why_main(int argc, char **argv)
     if (optind == argc)
         return cli_usage("why", "why: which job? `cede ps` lists them");
     struct error err = {""};
-    struct client c;
+    struct client c = {.fd = -1};
     json_t *all = NULL;
     int r = client_open(&c, &err);
-    if (r == 0) {
+    if (r == 0)
         r = client_ps(&c, false, &all, &err);
-        client_close(&c);
-    }
+    if (r == 0 && !json)
+        argc -= why_none(&c, all, argv + optind, argc - optind);
+    client_close(&c);
     if (r < 0) {
         cli_error("%s%s", err.text,
                   r == -ENOENT ? ": nothing is decided for any job, all run as they always do"

@@ -60,7 +60,7 @@ static int yield_wait(struct client *c, struct request *r, uint64_t timeout_us, 
 {
     const uint64_t began_ns = monotonic_ns();
     uint64_t sleep_ns = LOOK_MIN_NS;
-    for (;;) {
+    for (bool again = false;; again = true) {
         const uint64_t took_us = (monotonic_ns() - began_ns) / NSEC_PER_USEC;
         const uint64_t left_us = timeout_us - min_u64(took_us, timeout_us);
         r->has_wait = r->op == OP_ACQUIRE;
@@ -70,6 +70,8 @@ static int yield_wait(struct client *c, struct request *r, uint64_t timeout_us, 
                           took_us < BUSY_NS / NSEC_PER_USEC && r->op == OP_YIELD;
         if (code < 0 && !busy)
             return code;
+        if (code == 0 && again) /* an earlier request may have done it */
+            json_object_del(*reply, "vain");
         if (code == 0 && !json_get_true(*reply, "waits"))
             return 0;
         r->look = r->op == OP_YIELD && code == 0;
@@ -90,6 +92,8 @@ static void yield_say(const struct request *r, const json_t *reply)
     const json_t *job = json_object_get(reply, "job");
     const char *class = json_get_text(job, "class"), *state = json_get_text(job, "state");
     json_int_t bytes = json_get_int(job, "swapped_bytes");
+    if (say_vain(job, reply))
+        return;
     printf("%s: %s, %s", target_text(who, job), r->op == OP_YIELD ? "yielded" : "acquired",
            class ? class : "?");
     if (r->op == OP_YIELD && r->yields_pause)
@@ -160,7 +164,7 @@ int yield_main(int argc, char **argv)
         "part of. All targets are tried; the exit status is 1 if any failed.\n"
         "\n"
         "      --pause   suspended as well, as by `cede pause`\n"
-        "      --memory  their GPU memory moves to host memory, too, as by `cede swap-out`, and "
+        "      --memory  their GPU memory moves to host memory, too, as by `cede swap out`, and "
         "the\n"
         "                verb waits for that; if it cannot move, nothing changes\n"
         "  -h, --help    this text\n"

@@ -117,6 +117,13 @@ int model_job_change(struct model *m, uint32_t job, const struct job_terms *term
     return 0;
 }
 
+void model_job_rename(struct model *m, uint32_t job, const char *name)
+{
+    struct job *j = &m->jobs[job];
+    snprintf(j->rec.name, sizeof(j->rec.name), "%s", name);
+    model_job_changed(m, j);
+}
+
 /* Gives the job the control group that it has to itself, or the one that Slurm made for all steps
  * of a job. A job that had the group before has no other process left in it, so it loses it. */
 static void job_take_group(struct model *m, uint32_t job, uint64_t slurm_job)

@@ -378,6 +378,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
 int model_job_join(struct model *m, uint32_t job, struct proc_id proc, struct error *err);
 /* Gives a job new terms. -EINVAL: the terms are invalid. */
 int model_job_change(struct model *m, uint32_t job, const struct job_terms *terms);
+void model_job_rename(struct model *m, uint32_t job, const char *name);
 /* Pauses a job, or lets it run again, for user `by`. */
 void model_job_pause(struct model *m, uint32_t job, bool paused, uid_t by);
 /* Removes a job. The caller has undone all changes to its groups before. */

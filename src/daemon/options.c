@@ -20,6 +20,7 @@ static const char usage[] =
     "                      between (default: as configured)\n"
     "  --socket-soft PATH  where the software GPU listens\n"
     "  --transient         end with the last job, or after 5 s without a first one\n"
+    "  --check             read the configuration, say what is wrong in it, and end\n"
     "  --foreground        do not detach; ceded never does\n"
     "  --help, --version\n";
 
@@ -42,9 +43,25 @@ static bool make_absolute(const char **path, char *buf, size_t size)
     return fits;
 }
 
+/* ceded --check. Returns the exit status. */
+static int config_check(const char *given)
+{
+    struct error err = {""};
+    struct config c;
+    const char *file = given ? given : CONFIG_FILE;
+    int r = config_read(file, given != NULL, &c, &err);
+    if (r < 0) {
+        fprintf(stderr, "ceded: %s\n", err.text);
+        return error_may_pass(r) ? 1 : 2;
+    }
+    printf("%s: no errors\n", file);
+    config_free(&c);
+    return 0;
+}
+
 int options_parse(int argc, char **argv, struct options *o)
 {
-    bool foreground, version = false;
+    bool foreground, version = false, check = false;
     const struct option_row rows[] = {
         {"config", .text = &o->config},
         {"dir", .text = &o->dir},
@@ -52,6 +69,7 @@ int options_parse(int argc, char **argv, struct options *o)
         {"socket-soft", .text = &o->soft_socket},
         {"transient", .flag = &o->transient},
         {"foreground", .flag = &foreground},
+        {"check", .flag = &check},
         {"version", .flag = &version},
     };
     const struct command_line line = {.program = "ceded", .help = usage};
@@ -67,7 +85,7 @@ int options_parse(int argc, char **argv, struct options *o)
     bool absolute = make_absolute(&o->config, o->paths[0], sizeof(o->paths[0])) &&
                     make_absolute(&o->dir, o->paths[1], sizeof(o->paths[1])) &&
                     make_absolute(&o->soft_socket, o->paths[2], sizeof(o->paths[2]));
-    return absolute ? OPTIONS_GO_ON : 1;
+    return !absolute ? 1 : check ? config_check(o->config) : OPTIONS_GO_ON;
 }
 
 void options_start_again(const struct options *o)

@@ -205,7 +205,7 @@ pid_t machine_find_process(const char *comm)
         return 0;
     for (size_t i = 0; i < n; i++) {
         struct proc_stat st;
-        if (proc_stat_read(pids[i], &st) == 0 && strcmp(st.comm, comm) == 0)
+        if (proc_stat_read(pids[i], &st) == 0 && !proc_ended(&st) && strcmp(st.comm, comm) == 0)
             return pids[i];
     }
     return 0;

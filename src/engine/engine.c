@@ -199,6 +199,12 @@ int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms,
     return r;
 }
 
+void engine_rename(struct engine *e, uint32_t job, const char *name)
+{
+    model_job_rename(&e->model, job, name);
+    reclassify_never(&e->model, job);
+}
+
 int engine_try(struct engine *e, uint32_t job, const struct job_trial *t, uint64_t for_ns,
                uint32_t together, struct error *err)
 {

@@ -80,6 +80,8 @@ int engine_add(struct engine *e, struct proc_id root, const struct job_spec *spe
                struct error *err);
 /* Sets all terms of a job. -ERANGE: its floor does not fit beside those of others. */
 int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms, struct error *err);
+/* Gives a job another valid name. */
+void engine_rename(struct engine *e, uint32_t job, const char *name);
 int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by);
 /* Begins to move a job out of GPU memory, which takes seconds to minutes: job_view.swap shows the
  * progress, job_view.swap_error a failure, after which the job runs on. 0 also if it is out

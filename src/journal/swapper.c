@@ -564,7 +564,7 @@ int swap_main(int argc, char **argv)
     static struct swap_order o;
     struct swap_result res = {.code = 0};
     if (argc != 1 || fcntl(SWAP_ORDER_FD, F_GETFD) < 0 || fcntl(SWAP_RESULT_FD, F_GETFD) < 0) {
-        fprintf(stderr, "cede-swap is started by ceded, not by hand: see `cede swap-out`\n");
+        fprintf(stderr, "cede-swap is started by ceded, not by hand: see `cede swap out`\n");
         return 2;
     }
     if (child_begin("cede-swap") < 0 || read_full(SWAP_ORDER_FD, &o, sizeof(o)) < 0 ||

@@ -1,6 +1,7 @@
 /* See users.h. */
 #include "who/users.h"
 
+#include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +30,20 @@ const char *user_text(char buf[static USER_TEXT], uid_t uid)
     uid_t same;
     if (!passwd_find(NULL, uid, buf, &same))
         snprintf(buf, USER_TEXT, "%u", uid);
+    text_show(buf);
+    return buf;
+}
+
+const char *group_text(char buf[static GROUP_TEXT], gid_t gid)
+{
+    _cleanup_fclose_ FILE *f = fopen("/etc/group", "re");
+    snprintf(buf, GROUP_TEXT, "%u", gid);
+    for (const struct group *g; f && (g = fgetgrent(f));) {
+        if (g->gr_gid == gid) {
+            snprintf(buf, GROUP_TEXT, "%s", g->gr_name);
+            break;
+        }
+    }
     text_show(buf);
     return buf;
 }

@@ -12,6 +12,10 @@
 /* The user's name in /etc/passwd, which is read without waiting; else the number. */
 const char *user_text(char buf[static USER_TEXT], uid_t uid);
 
+#define GROUP_TEXT 40
+/* The group's name in /etc/group, else the number. */
+const char *group_text(char buf[static GROUP_TEXT], gid_t gid);
+
 /* Finds the number of a name that a person typed, in /etc/passwd, then in the directory service. */
 bool user_find(const char *name, uid_t *uid);
 

@@ -123,6 +123,9 @@ TEST_OF_ACCOUNTS(sums)
         }
         assert_int_equal(total(q, ACCT_ANYBODY), 3 * 2100 + 6 * 3);
     }
+    struct acct_query fourth = all;
+    fourth.number = 4;
+    assert_int_equal(ask(fourth, ACCT_ANYBODY)->n, 1);
     const struct got *g = ask(all, ACCT_ANYBODY);
     for (size_t i = 0; i < g->n; i++) {
         const struct acct_row *r = &g->v[i];

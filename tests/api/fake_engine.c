@@ -214,6 +214,11 @@ int engine_change(struct engine *m, uint32_t job, const struct job_terms *terms,
     return 0;
 }
 
+void engine_rename(struct engine *m, uint32_t job, const char *name)
+{
+    snprintf(m->jobs[job].job.name, sizeof(m->jobs[job].job.name), "%s", name);
+}
+
 void model_account_set(struct model *x, const char *name, const struct job_terms *terms)
 {
     struct engine *m = fake_of(x);

@@ -34,6 +34,7 @@ static const struct {
      {.op = OP_SET, .pid = 42, .given = TERM(class), .class = CLASS_BATCH}},
     {"{'op':'set','target':42,'class':'batch','v':1}",
      {.op = OP_SET, .pid = 42, .given = TERM(class), .class = CLASS_BATCH}},
+    {"{'op':'set','target':'a','rename':'b'}", {.op = OP_SET, .name = "a", .rename = "b"}},
     {"{'op':'set','target':'#9','class':'none'}", {.op = OP_SET, .number = 9, .release = true}},
     {"{'op':'pause','target':'17'}", {.op = OP_PAUSE, .pid = 17}},
     {"{'op':'pause','target':'4294967294/x'}",

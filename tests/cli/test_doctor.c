@@ -8,6 +8,17 @@
 
 static struct result r;
 
+/* The last line says whether it is good. */
+TEST(verdict)
+{
+    SAYS(&r, 0, "\ncede works here: ", "", "cede", "doctor", "--device", "soft");
+    assert_null(strstr(r.out, "failed"));
+    if (access("/dev/nvidiactl", F_OK) == 0)
+        skip();
+    SAYS(&r, 1, "\ncede cannot do all of its work here: ", NULL, "cede", "doctor", "--device",
+         "nvidia");
+}
+
 TEST(mig)
 {
     static const struct {

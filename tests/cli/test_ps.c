@@ -1,4 +1,7 @@
 /* What the tables of cede ps and cede why say. The daemon is a stand-in. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "harness.h"
 
 #define PAGE(gpus, jobs) OK ",'more':false,'policy':'laxity','gpus':[" gpus "],'jobs':[" jobs "]}"
@@ -40,6 +43,13 @@ static const char reasons[] =
     "    its slices are 350us, as there is a latency job\n" COUNTS
     "#5 (next), batch: running\n" ON_GPU COUNTS;
 
+static const char screen[] =
+    OK ",'version':'9','policy':'laxity','pid':7,'gpus':[{'index':0,'name':'H200',"
+       "'level_name':'hardware','driver':'580.1','off':['suspend'],'off_why':'not seen'},"
+       "{'index':1,'name':'H200','level_name':'gate'}],'unmanaged':[{'pid':2147483601,"
+       "'name':'x','gpus':[0],'may_set':true}],'jobs':[" JOB(1, "a", "latency")
+       "'state':'running'}," JOB(2, "b", "batch") "'state':'queued'}]}";
+
 static const struct talk talks[] = {
     /* Several kinds of devices: by what they are called. */
     {"ps", {PAGE("{'index':0,'label':'nvidia0'},{'index':3,'label':'gate1'}",
@@ -75,6 +85,14 @@ static const struct talk talks[] = {
      " #3   13  batch     100  queued   -    -          -     -     -/2.0G  a\n"
      " #4   14  batch     100  running  -    -          -     -  3.0G/2.0G  b\n"
      " #5   15  batch     100  running  -    -          -     -       1.0G  c\n", "", NULL},
+    {"ps --gpu 1", {PAGE("", BATCH(1, "a") "'gpus':[0],'uid':4000000007}," BATCH(2, "b") "'gpus':[0,1],'uid':4000000008}")}, 0,
+     "JOB  PID  CLASS  WEIGHT  STATE    GPU  LEVEL  SLICE  BUSY  MEM  USER        NAME\n"
+     " #2   12  batch     100  running  0,1  -          -     -    -  4000000008  b\n", "", NULL},
+    {"ps -u 4000000007", {PAGE("", BATCH(1, "a") "'gpus':[0],'uid':4000000007}," BATCH(2, "b") "'gpus':[0,1],'uid':4000000008}")}, 0,
+     "JOB  PID  CLASS  WEIGHT  STATE    GPU  LEVEL  SLICE  BUSY  MEM  USER        NAME\n"
+     " #1   11  batch     100  running  0    -          -     -    -  4000000007  a\n", "", NULL},
+    {"ps -u nobody-here", {jobs}, 2, "", "there is no user 'nobody-here'", NULL},
+    {"ps --gpu 99", {jobs}, 2, "", "gpu: '99' is not a GPU's index", NULL},
     {"ps serve", {jobs}, 0,
      "JOB  PID  CLASS    WEIGHT  STATE    GPU  LEVEL  SLICE  BUSY  SPEED  MEM  NAME\n"
      " #1   11  latency     100  running  0    -          -     -    97%    -  serve\n", "", NULL},
@@ -84,3 +102,27 @@ static const struct talk talks[] = {
 /* clang-format on */
 
 TEST_TALKS(talks)
+
+/* What somebody needs to see at once: a control that is off, a job that waits, a program in no job.
+ */
+TEST(one_screen)
+{
+    static struct result r;
+    pid_t daemon = fake_daemon((uid_t)-1, (const char *const[]){screen, NULL});
+    RUN(&r, "cede", "status");
+    free(fake_daemon_end(daemon));
+    assert_int_equal(r.status, 0);
+    const char *rest = strchr(r.out, '\n');
+    assert_memory_equal(r.out, "ceded     9, pid 7, policy laxity; this cede is ", 48);
+    assert_string_equal(
+        rest, "\n"
+              "gpus      GPU 0: H200, preempted by hardware, driver 580.1\n"
+              "          off: suspend (not seen); `cede doctor` measures them\n"
+              "          GPU 1: H200, preempted by gate\n"
+              "jobs      2: 1 latency, 1 batch; 1 running, 1 queued\n"
+              "waiting   #2 b: queued\n"
+              "in no job x (pid 2147483601) uses GPU 0 and is not scheduled; type: cede set "
+              "2147483601 -c batch\n");
+    SAYS(&r, 1, "", "no daemon is running; `systemctl start ceded`", "cede", "status");
+    SAYS(&r, 1, "\"daemon\": false", NULL, "cede", "status", "--json");
+}

@@ -270,6 +270,17 @@ TEST_WITH(idle_gpus, empty, ended)
     }
 }
 
+TEST_WITH(counts_paused_jobs, started, ended)
+{
+    static const struct fact jobs[] = {{1, "a", "batch", "running", 0, 1, 0, 1, 0},
+                                       {2, "b", "batch", "paused", 0, 1, 0, 1, 0},
+                                       {3, "c", "batch", "throttled", 0, 1, 0, 1, 0}};
+    char line[TOP_LINE];
+    show(jobs, ARRAY_SIZE(jobs), SECOND);
+    top_summary(line, &m);
+    assert_string_equal(line, "3 jobs: 1 running, 1 waiting, 1 paused; 1 in no job");
+}
+
 TEST(fits_text)
 {
     static const struct {

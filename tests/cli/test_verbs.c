@@ -46,6 +46,14 @@ TEST(statuses)
         {"--version", 0, "cede 0", ""},
         {"help run", 0, "usage: cede run", ""},
         {"help help", 0, "usage: cede VERB", ""},
+        {"--help", 0, "\nJobs\n  run ", ""},
+        {"--help", 0, "\nMemory\n  swap ", ""},
+        {"--help", 0, "\nLook\n  ps ", ""},
+        {"--help", 0, "\nMachine\n  status ", ""},
+        {"--help", 0, "\nTry\n  demo ", ""},
+        {"help swap", 0, "usage: cede swap out", ""},
+        {"swap out --help", 0, "usage: cede swap out", ""},
+        {"help detach", 0, "usage: cede detach", ""},
         {"run --help", 0, "usage: cede run", ""},
         {"yield --memory 4711", 1, "", "start ceded"},
         {"acquire", 1, "", "start ceded"},
@@ -53,6 +61,8 @@ TEST(statuses)
         {"ps --json", 0, "\"jobs\": []", "no daemon"},
         {"ps train", 1, "", "cede: train: no such job"},
         {"policy", 0, "priority", "no daemon"},
+        {"softgpu --socket /tmp/no-such-directory-of-cede/s", 1, "",
+         "cannot open the directory /tmp/no-such-directory-of-cede: No such"},
         {"policy shares", 1, "", "no daemon"},
         {"policy floor=0.1", 1, "", "no daemon"},
     };
@@ -68,6 +78,10 @@ TEST(usage)
         {"help nonsense", "cede: unknown command 'nonsense'"},
         {"nonsense", "cede: unknown command 'nonsense'"},
         {" ", "cede: unknown command ''"},
+        {"puase", "unknown command 'puase': did you mean `cede pause`?"},
+        {"pas", "unknown command 'pas': did you mean `cede ps`?"},
+        {"ls", "unknown command 'ls': did you mean `cede ps`?"},
+        {"xyzzy", "unknown command 'xyzzy'\ntry `cede --help`"},
         {"run", "cede: run: no command"},
         {"run --", "cede: run: no command"},
         {"run -c", "cede: option requires an argument"},
@@ -93,6 +107,9 @@ TEST(usage)
         {"run -c latency --memory 1G@ true", "memory: '1G@'"},
         {"run -c latency --memory 1G@16 true", "memory: '1G@16'"},
         {"run -c latency --memory 99999T true", "memory: '"},
+        {"run --memory 40 true", "memory: 40 is bytes: give a unit, such as 40G or 40M"},
+        {"run --memory 40@1 true", "such as 40G or 40M"},
+        {"run --wait 5s true", "--wait is for GPU memory"},
         {"run -c latency --wait 5 true", "wait: '5' is not a time"},
         {"run -w 0 true", "weight: '0'"},
         {"run -w 10001 true", "weight: '10001'"},
@@ -116,13 +133,20 @@ TEST(usage)
         {"set #x -c batch", "cede: '#x'"},
         {"set  -c batch", "cede: ''"},
         {"set 4711 -q", "cede: invalid option"},
-        {"pause", "cede: pause: no target"},
+        {"pause", "cede: pause: no target given; a shell takes #12 for a comment: write %12"},
+        {"set train batch", "'batch' is a class: type `cede set train -c batch`"},
+        {"detach", "cede: detach: no target"},
+        {"swap", "cede: swap: out or in?"},
+        {"swap train", "cede: swap: out or in? as in `cede swap out train`"},
+        {"set 4711 --name 12", "name: '12' cannot be one"},
+        {"set 1 2 --name x", "--name takes one target"},
+        {"set 4711 -c none --name x", "takes no name"},
         {"pause -c batch", "cede: invalid option"},
         {"resume", "cede: resume: no target"},
-        {"swap-out", "cede: swap-out: no target"},
-        {"swap-out -x", "cede: invalid option"},
-        {"swap-out #", "cede: '#'"},
-        {"swap-in", "cede: swap-in: no target"},
+        {"swap out", "cede: swap out: no target"},
+        {"swap out -x", "cede: invalid option"},
+        {"swap out #", "cede: '#'"},
+        {"swap in", "cede: swap in: no target"},
         {"acquire --timeout soon", "timeout: 'soon' is not a time"},
         {"ps -x", "cede: invalid option"},
         {"ps -a train", "-a takes no target"},
@@ -150,13 +174,14 @@ TEST(usage)
         {"acct -S never", "'never' is no time: YYYY-MM-DD"},
         {"acct -S now -E now-1day", "the end is not after the start"},
         {"acct -u no-such-user", "there is no user 'no-such-user'"},
+        {"acct -j train", "'train' is no job's number"},
         {"acct --class best", "'best' is no class"},
         {"acct --sum-by job", "none of user, name, class"},
-        {"acct -o JobID,,", "there is no field ''"},
-        {"acct -o Cost", "there is no field 'Cost'; there are JobID"},
-        {"acct -o JobID%0", "JobID: a width is 1 to"},
-        {"acct -o JobID%99999999999", "JobID: a width is 1 to"},
-        {"acct --sum-by user -o Unit", "no field 'Unit' of such sums"},
+        {"acct --format JobID,,", "there is no field ''"},
+        {"acct --format Cost", "there is no field 'Cost'; there are JobID"},
+        {"acct --format JobID%0", "JobID: a width is 1 to"},
+        {"acct --format JobID%99999999999", "JobID: a width is 1 to"},
+        {"acct --sum-by user --format Unit", "no field 'Unit' of such sums"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(t); i++)
         check_status(&(struct status_row){t[i][0], 2, "", t[i][1]});
@@ -169,8 +194,8 @@ TEST(output_that_cannot_be_written)
     SAYS(&r, 1, "", "cede: cannot write standard output", "sh", "-c", "\"$CEDE_EXE\" policy >&-");
     /* The reader has gone before anything is written. */
     RUN(&r, "sh", "-c", "{ sleep 0.2; \"$CEDE_EXE\" ps; echo $? >&2; } | true");
-    assert_non_null(strstr(r.err, "cede: cannot write standard output: Broken pipe"));
-    assert_non_null(strstr(r.err, "\n1\n"));
+    assert_null(strstr(r.err, "standard output"));
+    assert_non_null(strstr(r.err, "141\n"));
 }
 
 /* A daemon that takes no more connections says so and closes: whether the request still fits before
@@ -232,9 +257,22 @@ static const struct talk talks[] = {
     {"set -w300 train", {TRAIN ",'note':'no GPU context yet'}"}, 0,
      "#12 train: batch, weight 300\n", "cede: #12 train: no GPU context yet\n",
      OP("set") ",'target':'train','weight':300}\n"},
+    {"set 4711 -n train", {TRAIN "}"}, 0, "#12 train: batch, weight 300\n", "",
+     OP("set") ",'target':4711,'rename':'train'}\n"},
+    /* The job is set, and a control of its GPU has failed. */
+    {"set -w300 train", {TRAIN ",'failed':true,'note':'cannot write the journal: left running'}"}, 1,
+     "#12 train: batch, weight 300\n", "cede: #12 train: cannot write the journal: left running\n",
+     NULL},
+    {"detach %12", {TRAIN "}"}, 0, "#12 train: detached\n", "",
+     OP("set") ",'target':'#12','class':'none'}\n"},
     {"set -c none %12", {TRAIN "}"}, 0, "#12 train: detached\n", "",
      OP("set") ",'target':'#12','class':'none'}\n"},
     /* Messages have the number, and answers about others' jobs say whose they are. */
+    /* Which group that is. */
+    {"pause 7", {"{'v':1,'ok':false,'errno':1,'error':'only root and the administrators\\u0027 group may','admin_gid':0}"},
+     1, "", "cede: 7: only root and group root may\n", NULL},
+    {"pause 7", {"{'v':1,'ok':false,'errno':1,'error':'root or the administrators\\u0027 group','admin_gid':null}"},
+     1, "", "group (cede.conf names none)\n", NULL},
     {"set -w300 root/train", {OK ",'job':{'number':12,'name':'train','class':'batch','weight':300,"
                                  "'uid':4000000000}}"}, 0,
      "#12 train of user 4000000000: batch, weight 300\n", "",
@@ -255,12 +293,12 @@ static const struct talk talks[] = {
     /* A socket that somebody else put there must not be told anything. */
     {"DAEMON_UID=65534 pause 7", {TRAIN "}"}, 1, "", "not trusting the daemon", ""},
     /* Waits until the job is where it is to be, or stays. */
-    {"swap-out 4711", {MOVES("swapping-out"), SHOWS("swapping-out"), SHOWS("swapped")}, 0,
+    {"swap out 4711", {MOVES("swapping-out"), SHOWS("swapping-out"), SHOWS("swapped")}, 0,
      "#12 train: swapped out, 1.5 GiB\n", "", OP("swap-out") ",'target':4711}\n" ASKS ASKS},
-    {"swap-out 1 %12", {NO(16) "'another one moves'}", MOVES("swapping-out"), SHOWS("running")}, 1,
+    {"swap out 1 %12", {NO(16) "'another one moves'}", MOVES("swapping-out"), SHOWS("running")}, 1,
      "", "cede: 1: another one moves\ncede: %12: managed memory\n",
      OP("swap-out") ",'target':1}\n" OP("swap-out") ",'target':'#12'}\n" ASKS},
-    {"swap-in train", {MOVES("swapping-in"), SHOWS("running")}, 0,
+    {"swap in train", {MOVES("swapping-in"), SHOWS("running")}, 0,
      "#12 train: swapped in, 1.5 GiB\n", "", OP("swap-in") ",'target':'train'}\n" ASKS},
     {"swap-in train", {MOVES("swapping-in"), SHOWS("swapped")}, 1,
      "", "cede: train: managed memory\n", NULL},

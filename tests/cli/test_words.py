@@ -13,7 +13,7 @@ import time
 import unittest
 
 CEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1)
-VERBS = "run set pause resume swap-out swap-in yield acquire ps top why trace acct metrics rules policy kube-agent advise doctor demo".split()
+VERBS = "run set detach kill pause resume swap swap-out swap-in yield acquire ps status top why trace acct metrics rules policy kube-agent advise doctor demo".split()
 PAGES = {"bench": "cede-bench.1", "load": "cede-load.1", "softgpu": "cede-softgpu.1",
          "daemon": "ceded.8"}
 NO_MATTER = {"--help", "--version", "--epochs"}  # of an example
@@ -224,6 +224,7 @@ class Words(unittest.TestCase):
             | listed("cli/top/json.c", "of_jobs"),
             "A program in top": listed("cli/top/json.c", "of_all") - {"number"} | {"user", "where"},
             "A process of others": packed("cli/without_daemon.c", "other"),
+            "CEDE STATUS": packed("cli/status.c", "status_json"),
             "CEDE RULES": packed("api/rules/rules_reply.c", "rules_reply") | packed("api/rules/rules_reply.c", "rules_test"),
             "A rule": packed("api/rules/rules_reply.c", "rule_json"),
             "A condition": packed("api/rules/rules_reply.c", "condition_json"),
@@ -250,6 +251,29 @@ class Words(unittest.TestCase):
             said = subprocess.run([CEDE, "daemon", "--config", f.name], text=True, timeout=60,
                                   stderr=subprocess.PIPE, check=False).stderr
         self.assertEqual(told, set(re.split(r", |\s+", said.split("allowed here: ")[1].strip())))
+
+    def test_reload(self):
+        """The unit reloads without a program that a small system does not have."""
+        line = re.search(r"^ExecReload=(.*)", read("data", "ceded.service.in"), re.M)[1]
+        self.assertEqual(line, '/bin/sh -c "kill -HUP $MAINPID"')
+        child = subprocess.Popen(["sleep", "1000"])
+        subprocess.run(["/bin/sh", "-c", f"kill -HUP {child.pid}"], env={"PATH": "/nonexistent"}, check=True)
+        self.assertEqual(child.wait(60), -1)
+
+    def test_check(self):
+        """ceded --check reads a configuration, and starts nothing: neither finds it a GPU nor makes it a directory."""
+        with tempfile.TemporaryDirectory() as d:
+            def check(text):
+                with open(os.path.join(d, "conf"), "w", encoding="utf8") as f:
+                    f.write(text)
+                done = subprocess.run([CEDE, "daemon", "--check", "--config", os.path.join(d, "conf")], text=True, timeout=60,
+                                      env=dict(os.environ, CEDE_DIR=os.path.join(d, "run")), capture_output=True, check=False)
+                self.assertEqual(os.listdir(d), ["conf"])
+                return done
+            good, bad = check("[policy]\nname = edf\n"), check("[policy]\n\nname = none\n")
+            self.assertEqual((good.returncode, good.stdout, good.stderr), (0, f"{d}/conf: no errors\n", ""))
+            self.assertEqual((bad.returncode, bad.stdout), (2, ""))
+            self.assertIn(f"{d}/conf:3: ", bad.stderr)
 
     def test_scenario(self):
         """Sections and keys of scenario files are those of the reader; the page's example is one."""

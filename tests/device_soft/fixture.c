@@ -30,6 +30,13 @@ pid_t start_server(const char *path, uid_t uid, int *status)
         dup2(p[1], STDOUT_FILENO);
         if (uid != geteuid() && setuid(uid) < 0)
             _exit(99);
+        char dir[128];
+        snprintf(dir, sizeof(dir), "%s", path);
+        char *slash = strrchr(dir, '/');
+        if (slash && slash > dir) {
+            *slash = '\0';
+            mkdir(dir, 0700);
+        }
         prctl(PR_SET_PDEATHSIG, SIGKILL);       /* changing the user would clear it */
         int null = open("/dev/null", O_WRONLY); /* complaints about clients are expected */
         dup2(null, STDERR_FILENO);

@@ -24,7 +24,9 @@ struct job_spec request_spec(const struct request *r, const char *comm, pid_t pi
 {
     struct job_spec spec = {.terms = terms_after(r, &terms_default, admin),
                             .slurm_job = r->slurm_job};
-    if (r->name[0])
+    if (r->rename[0])
+        snprintf(spec.name, sizeof(spec.name), "%s", r->rename);
+    else if (r->name[0])
         snprintf(spec.name, sizeof(spec.name), "%s", r->name);
     else if (r->slurm_job)
         snprintf(spec.name, sizeof(spec.name), SLURM_JOB_NAME "%llu",

@@ -292,14 +292,17 @@ void top_gpu_line(char buf[static TOP_LINE], const struct top_gpu *g, unsigned t
 void top_summary(char buf[static TOP_LINE], const struct top_model *m)
 {
     const char *policy = json_get_text(m->reply, "policy");
-    size_t running = 0, waiting = 0, n;
+    size_t running = 0, waiting = 0, paused = 0, n;
     for (size_t i = 0; i < m->njobs; i++) {
         const char *state = row_text(&m->rows[i], "state", "");
         running += strcmp(state, "running") == 0;
         waiting += strcmp(state, "waiting") == 0 || strcmp(state, "throttled") == 0;
+        paused += strcmp(state, "paused") == 0;
     }
     n = (size_t)snprintf(buf, TOP_LINE, "%zu job%s: %zu running, %zu waiting", m->njobs,
                          m->njobs == 1 ? "" : "s", running, waiting);
+    if (paused)
+        n += (size_t)snprintf(buf + n, TOP_LINE - n, ", %zu paused", paused);
     if (m->nrows > m->njobs)
         n += (size_t)snprintf(buf + n, TOP_LINE - n, "; %zu in no job", m->nrows - m->njobs);
     if (policy)

@@ -1,0 +1,180 @@
+/* `cede status`: the daemon, its GPUs, what is off, the jobs, and what is in no job, in one screen.
+ * It asks the daemon as `cede ps` does, and changes nothing. */
+#include <errno.h>
+#include <string.h>
+
+#include "api/client.h"
+#include "base/json_text.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "cli/cli.h"
+#include "cli/ps_notes.h"
+#include "cli/unmanaged.h"
+
+static const char help[] =
+    "usage: cede status [--json]\n"
+    "\n"
+    "Shows the daemon, its GPUs with their drivers, which controls are off and why, how many jobs\n"
+    "there are and which of them wait, and the GPU programs in no job. The exit status is 1 if no\n"
+    "daemon answers.\n"
+    "\n"
+    "      --json  one object: {\"daemon\": true, \"gpus\": [...], \"waiting\": [...], ...}\n"
+    "  -h, --help  this text\n";
+
+#define NAMED_MAX 8 /* of the jobs that wait */
+
+/* How many jobs have this text in a field. */
+static size_t count(const json_t *jobs, const char *key, const char *text)
+{
+    const json_t *job;
+    size_t i, n = 0;
+    json_array_foreach(jobs, i, job)
+    {
+        const char *is = json_get_text(job, key);
+        n += is && strcmp(is, text) == 0;
+    }
+    return n;
+}
+
+static json_t *counts_of(const json_t *jobs, const char *key)
+{
+    json_t *counts = json_object();
+    const json_t *job;
+    size_t i;
+    json_array_foreach(jobs, i, job)
+    {
+        const char *is = json_get_text(job, key);
+        if (is && !json_object_get(counts, is))
+            json_object_set_new(counts, is, json_integer((json_int_t)count(jobs, key, is)));
+    }
+    return counts;
+}
+
+/* The jobs that would run if they could. */
+static json_t *waiting_of(const json_t *jobs)
+{
+    static const char *const states[] = {"queued", "waiting", "throttled", "swapped"};
+    json_t *waiting = json_array();
+    json_t *job;
+    size_t i;
+    json_array_foreach((json_t *)jobs, i, job)
+    {
+        const char *state = json_get_text(job, "state");
+        for (size_t k = 0; state && k < ARRAY_SIZE(states); k++) {
+            if (strcmp(state, states[k]) == 0)
+                json_array_append(waiting, job);
+        }
+    }
+    return waiting;
+}
+
+static json_t *status_json(const json_t *all)
+{
+    const json_t *jobs = json_object_get(all, "jobs");
+    return json_pack("{s:b, s:O*, s:O*, s:O*, s:s, s:O*, s:I, s:o, s:o, s:o, s:O*, s:O*}", "daemon",
+                     all != NULL, "version", json_object_get(all, "version"), "pid",
+                     json_object_get(all, "pid"), "policy", json_object_get(all, "policy"),
+                     "client_version", build_version(), "gpus", json_object_get(all, "gpus"),
+                     "jobs", (json_int_t)json_array_size(jobs), "classes", counts_of(jobs, "class"),
+                     "states", counts_of(jobs, "state"), "waiting", waiting_of(jobs), "unmanaged",
+                     json_object_get(all, "unmanaged"), "unmanaged_more",
+                     json_object_get(all, "unmanaged_more"));
+}
+
+static void print_gpus(const json_t *gpus)
+{
+    const json_t *gpu;
+    size_t i;
+    json_array_foreach(gpus, i, gpu)
+    {
+        char off[96];
+        const char *name = json_get_text(gpu, "name"), *driver = json_get_text(gpu, "driver"),
+                   *level = json_get_text(gpu, "level_name"), *why = json_get_text(gpu, "off_why");
+        printf("%-9s GPU %lld: %s, preempted by %s%s%s\n", i ? "" : "gpus",
+               (long long)json_get_int(gpu, "index"), name ? name : "?", level ? level : "?",
+               driver ? ", driver " : "", driver ? driver : "");
+        if (notes_off_words(gpu, off, sizeof(off)))
+            printf("%-9s off: %s (%s); `cede doctor` measures them\n", "", off,
+                   why ? why : "no reason given");
+    }
+    if (!json_array_size(gpus))
+        printf("%-9s none\n", "gpus");
+}
+
+/* ": 2 latency, 1 batch" */
+static void print_counts(const json_t *counts, const char *before)
+{
+    const char *key;
+    json_t *n;
+    json_object_foreach((json_t *)counts, key, n)
+    {
+        printf("%s%lld %s", before, (long long)json_integer_value(n), key);
+        before = ", ";
+    }
+}
+
+static void print_waiting(const json_t *waiting)
+{
+    const json_t *job;
+    size_t i, n = json_array_size(waiting);
+    json_array_foreach(waiting, i, job)
+    {
+        const char *given = json_get_text(job, "name"), *state = json_get_text(job, "state");
+        char name[64];
+        snprintf(name, sizeof(name), "%s", given ? given : "?");
+        text_printable(name);
+        if (i < NAMED_MAX)
+            printf("%-9s #%lld %s: %s\n", i ? "" : "waiting",
+                   (long long)json_get_int(job, "number"), name, state ? state : "?");
+    }
+    if (n > NAMED_MAX)
+        printf("%-9s and %zu more; `cede why JOB` says what for\n", "", n - NAMED_MAX);
+}
+
+static void print_status(const json_t *all, const json_t *s)
+{
+    const char *version = json_get_text(s, "version"), *policy = json_get_text(s, "policy");
+    const json_int_t jobs = json_get_int(s, "jobs");
+    struct unmanaged_words w;
+    printf("%-9s %s, pid %lld, policy %s%s%s\n", "ceded", version ? version : "of an older release",
+           (long long)json_get_int(s, "pid"), policy ? policy : "?",
+           version && strcmp(version, build_version()) == 0 ? "" : "; this cede is ",
+           version && strcmp(version, build_version()) == 0 ? "" : build_version());
+    print_gpus(json_object_get(s, "gpus"));
+    printf("%-9s %lld", "jobs", (long long)jobs);
+    print_counts(json_object_get(s, "classes"), ": ");
+    print_counts(json_object_get(s, "states"), "; ");
+    putchar('\n');
+    print_waiting(json_object_get(s, "waiting"));
+    if (unmanaged_words(all, NULL, CLASS_BATCH, &w))
+        printf("%-9s %s; type: %s\n", "in no job", w.who, w.command);
+}
+
+int status_main(int argc, char **argv)
+{
+    bool json = false;
+    const struct option_row options[] = {{"json", .flag = &json}};
+    const struct command_line line = {.program = "cede status", .help = help, .no_operands = true};
+    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
+    if (status != OPTIONS_GO_ON)
+        return status;
+    struct error err = {""};
+    struct client c;
+    json_t *all = NULL;
+    int r = client_open(&c, &err);
+    if (r == 0) {
+        r = client_ps(&c, true, &all, &err);
+        client_close(&c);
+    }
+    json_t *s = status_json(all);
+    if (json)
+        cli_print_json(s);
+    else if (r == 0)
+        print_status(all, s);
+    if (r < 0)
+        cli_error("%s%s", err.text,
+                  r == -ENOENT ? "; `systemctl start ceded`, or `cede run` starts one" : "");
+    json_decref(s);
+    json_decref(all);
+    return r < 0 ? CLI_FAILED : CLI_OK;
+}

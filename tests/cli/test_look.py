@@ -1,0 +1,108 @@
+"""What is said of jobs and of programs in none, by a real ceded on the software GPU.
+
+usage: test_look.py CEDE"""
+import json
+import os
+import signal
+import sys
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+from on_soft import CEDE, OnSoft, eventually
+
+
+class Look(OnSoft):
+    def begin(self, conf=""):
+        self.soft_gpu()
+        self.write("conf", conf)
+        self.daemon()
+        eventually(lambda: self.cede("status").returncode == 0, "no daemon")
+
+    def free(self):
+        """A GPU program in no job."""
+        program = self.start(CEDE, "load", "batch", "--device", "soft")
+        eventually(lambda: any(u["pid"] == program.pid for u in
+                               json.loads(self.cede("ps", "--json").stdout)["unmanaged"]), "it is not seen")
+        return program.pid
+
+    def test_why_in_no_job(self):
+        self.begin("[rule other]\nclass = batch\nexe = no-such-program\n")
+        pid = self.free()
+        said = self.cede("why", str(pid))
+        self.assertEqual((said.returncode, said.stderr), (0, ""))
+        self.assertEqual(said.stdout, f"cede-load (pid {pid}): in no job, it runs on the GPU by the driver's default\n"
+                         f"  process {pid}: no rule matches it, and its environment has no CEDE_CLASS that counts\n"
+                         f"  to make it a job: cede set {pid} -c batch\n")
+        self.cede("set", str(pid), "-c", "batch", "-n", "load")
+        self.assertIn("(load), batch: ", self.cede("why", str(pid)).stdout)
+        self.cede("detach", "load")
+        self.assertIn("it was detached by hand", self.cede("why", str(pid)).stdout)
+        self.assertEqual(self.cede("why", "2147483647").returncode, 1)
+
+    def test_names(self):
+        self.begin()
+        pid = self.free()
+        self.assertRegex(self.cede("set", str(pid), "--name", "first").stdout, r"^#\d+ first: normal, weight 100\n$")
+        self.assertRegex(self.cede("set", "first", "--name", "second").stdout, r"^#\d+ second: normal, weight 100\n$")
+        self.assertEqual(list(self.jobs()), ["second"])
+        self.assertEqual(self.cede("pause", "first").returncode, 1)
+
+    def test_nothing_to_undo(self):
+        """What was not paused, swapped or yielded is said to be so, and not done."""
+        self.begin()
+        pid = self.free()
+        self.cede("set", str(pid), "-n", "load")
+        for verb, text in ((("resume",), "it was not paused"), (("swap", "in"), "it was not swapped out"),
+                           (("acquire",), "it had yielded nothing")):
+            said = self.cede(*verb, "load")
+            self.assertEqual((said.returncode, said.stdout), (0, ""))
+            self.assertRegex(said.stderr, rf"^cede: #\d+ load: {text}\n$")
+        self.cede("pause", "load")
+        said = self.cede("resume", "load")
+        self.assertRegex(said.stdout, r"^#\d+ load: resumed\n$")
+        self.assertEqual(said.stderr, "")
+
+    def test_another_ceded(self):
+        """Doctor warns of one that runs, and not of one that has ended and is not waited for."""
+        for name, program in ("ended", "/bin/true"), ("runs", "/bin/sleep"):
+            os.mkdir(self.path(name))
+            os.symlink(program, self.path(name + "/ceded"))
+        ended = self.start(self.path("ended/ceded"))
+        runs = self.start(self.path("runs/ceded"), "1000")
+        said = self.cede("doctor", "--device", "soft")
+        self.assertIn("warn  daemon       another ceded runs (pid ", said.stdout)
+        self.assertNotIn(f"(pid {ended.pid},", said.stdout)
+        self.assertIsNone(runs.poll())
+
+    def test_no_place(self):
+        """No directory for a scheduler, or no space in it: that is said, not that one does not answer."""
+        env = dict(self.env, CEDE_DIR="/nonexistent/cede")
+        said = self.cede("run", "--gpu-device", "gate", "--", "true", env=env)
+        self.assertEqual(said.returncode, 0)
+        self.assertIn("unscheduled: cannot create directory /nonexistent/cede: No such", said.stderr)
+        self.assertIn("cannot create directory", self.cede("pause", "1234", env=env).stderr)
+        script = f"mount -t tmpfs -o size=64k t {self.dir} && mkdir -m 755 {self.dir}/c && " \
+                 f"{{ dd if=/dev/zero of={self.dir}/f bs=1k count=100; CEDE_DIR={self.dir}/c {CEDE} run --gpu-device gate -- true; }}"
+        said = self.run_as("unshare", "-m", "sh", "-c", script)
+        if os.geteuid() != 0 or "dd:" not in said.stderr:
+            self.skipTest("nothing can be mounted here")
+        self.assertIn("no space is left for ", said.stderr)
+
+    def test_stopped_ceded(self):
+        """A program does not wait for a ceded that hangs."""
+        self.soft_gpu()
+        self.write("conf", "")
+        daemon = self.daemon()
+        eventually(lambda: self.cede("status").returncode == 0, "no daemon")
+        daemon.send_signal(signal.SIGSTOP)
+        for options in (), ("--gpus", "1"), ("-c", "batch", "--pool"):
+            began = time.monotonic()
+            said = self.cede("run", *options, "--", "true")
+            self.assertEqual(said.returncode, 0)
+            self.assertIn("runs unscheduled", said.stderr)
+            self.assertLess(time.monotonic() - began, 8)
+
+
+if __name__ == "__main__":
+    unittest.main()
