@@ -30,12 +30,12 @@ _Config = cede._struct("N size i policy I k devices batches capacity i admit Q u
 _Request = cede._struct("I model Q shape i cls Q deadline_us after_us i device P user")
 _Ticket = cede._struct("Q id i answer device urgent")
 _Batch = cede._struct("Q id shape I model i device I n lane i urgent Q expected_us q retry_us",
-                      f"Q{BATCH_MAX} ticket P{BATCH_MAX} user", ("lease", cede.Lease), "Q room_bytes Q2 room")
+                      f"Q{BATCH_MAX} ticket P{BATCH_MAX} user", ("lease", cede.Lease), ("room", cede_memory.Reservation))
 
 
 class Statistics(cede.Figures):
     """See cede_queue_open(3)."""
-    _fields_ = cede._fields("Q submitted ended failed cancelled batches late full alone behind others waiting running"
+    _fields_ = cede._struct_fields("Q submitted ended failed cancelled batches late full alone behind others waiting running"
                             " busy_us p50_us p99_us")
 
 
@@ -68,8 +68,9 @@ class Batch(cede.Given):
 
     def __init__(self, raw, items, queue=None):
         self._raw, self.items, self._of = raw, items, queue
-        for name in ("model", "shape", "device", "lane", "expected_us", "room_bytes"):
+        for name in ("model", "shape", "device", "lane", "expected_us"):
             setattr(self, name, getattr(raw, name))
+        self.room_bytes = raw.room.bytes
         self.urgent, self.lease = bool(raw.urgent), raw.lease if any(raw.lease.opaque) else None
 
     def _back(self, queue):

@@ -1,9 +1,14 @@
 """Bad input for every function of python/cede*.py: wrong types, absurd numbers, closed objects, and those of the parent
-in a forked child. Each call raises an exception with a text, and none crashes or waits. Without a GPU."""
+in a forked child. Each call raises an exception with a text, and none crashes or waits. All that the modules declare of
+libcede is what its headers say. Without a GPU."""
+import ctypes
 import faulthandler
 import inspect
 import math
 import os
+import pathlib
+import pydoc
+import re
 import signal
 import sys
 import tempfile
@@ -111,6 +116,60 @@ def calls(name):
             yield make, (lambda o, *a, call=call: getattr(o, call)(*a)), args
 
 
+SIZES = {"CEDE_QUEUE_BATCH_MAX": cede_queue.BATCH_MAX, "CEDE_WAITS": len(cede.PoolWaits._fields_)}
+
+
+class Declarations(unittest.TestCase):
+    """Against include/cede/*.h."""
+    HEADERS = re.sub(r"/\*.*?\*/|^#.*?[^\\]$", "", "".join(
+        p.read_text() for p in sorted((pathlib.Path(__file__).parents[2] / "include/cede").glob("*.h"))), flags=re.S | re.M)
+    TYPES = {"void": None, "char": ctypes.c_char, "int": ctypes.c_int, "enum": ctypes.c_int, "unsigned": ctypes.c_uint,
+             "uint32_t": ctypes.c_uint, "int64_t": ctypes.c_int64, "cede_timeout": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
+             "size_t": ctypes.c_size_t, "cede_stream": ctypes.c_size_t, "double": ctypes.c_double, "cede_task": ctypes.c_void_p,
+             "cede_graph_step": ctypes.c_void_p}
+
+    def types(self, *of):
+        """Of declarations in C: pointers are all the same. A CUfunction is a number in Python."""
+        return [ctypes.c_size_t if "*function" in c else ctypes.c_void_p if "*" in c else
+                self.TYPES[c.replace("const ", "").split()[0]] for c in of if c != "void"]
+
+    def test_functions(self):
+        declared = {name: f for name, f in vars(cede._lib).items() if name.startswith("cede_")}
+        self.assertGreater(len(declared), 80)
+        for result, name, arguments in re.findall(r"^([a-z][^;{}()=]*?)(cede_\w+)\(([^;{}]*?)\);", self.HEADERS, re.M):
+            f = declared.pop(name, None)
+            if f:
+                got = [ctypes.c_void_p if t in (ctypes.c_char_p, cede._Text) else t.__base__ if issubclass(t or int, cede._Fits)
+                       else t for t in (f.restype, *(f.argtypes or ()))]
+                with self.subTest(function=name):
+                    self.assertEqual(got, self.types(result + " ", *arguments.split(",")))
+        self.assertEqual(declared, {})
+        self.assertEqual(cede.Client().share(), 1)
+
+    def test_structs(self):
+        bodies = dict(re.findall(r"^struct (cede_\w+) \{\n(.*?)^\};", self.HEADERS, re.M | re.S))
+
+        def fields(body):
+            for kind, names in re.findall(r"^ +(?:const )?((?:struct |enum )?\w+) ([^;]*?);", body, re.M):
+                for name in [names] if "(" in names else names.split(","):
+                    n, inner = re.search(r"\[(\w+)\]", name), bodies.get(kind[7:]) if "*" not in name else None
+                    t = made(inner) if inner else self.types(kind + " *" * ("*" in name))[0]
+                    yield re.findall(r"(?<=\(\*)\w+|\w+(?=\[|$)", name)[0], t * int(SIZES.get(n[1], n[1])) if n else t
+
+        def made(body):
+            return type("Struct", (ctypes.Structure,), {"_fields_": list(fields(body))})
+
+        def layout(struct):
+            return tuple((n, getattr(struct, n).offset, getattr(struct, n).size) for n, *_ in struct._fields_)
+
+        known = [layout(made(body)) for body in bodies.values()] + [layout(cede.PoolWaits)]  # an array, with names
+        for module in (cede, cede_graph, cede_memory, cede_queue, cede_slice, cede_step):
+            self.assertFalse(pydoc.visiblename("_call", None, module), "pydoc takes the module for a named tuple")
+            for name, struct in vars(module).items():
+                if isinstance(struct, type) and issubclass(struct, ctypes.Structure) and hasattr(struct, "_fields_"):
+                    self.assertTrue(layout(struct) in known, f"{module.__name__}.{name}: {layout(struct)}")
+
+
 class BadInput(unittest.TestCase):
     def refused(self, what, must, call, *args, **settings):
         """The call raises one of the exceptions, with a text, or is taken where it need not be refused."""
@@ -196,7 +255,9 @@ class BadInput(unittest.TestCase):
     def test_texts_name_the_argument(self):
         client, queue = cede.Client(), cede_queue.Queue(devices=2)
         for call, text in (
-                (lambda: client.request(deadline_us=-1).__enter__(), "cede_request_begin: deadline_us is -1: out of range"),
+                (lambda: client.request(deadline_us=-1).__enter__(), "cede_request_begin: deadline_us is -1: give 0 or more$"),
+                (lambda: client.set_weight(2**32), "cede_set_weight: weight is 4294967296: give 4294967295 or less$"),
+                (lambda: cede_queue.Queue(devices=-1), "Queue: devices is -1: give 0 or more$"),
                 (lambda: client.set_class("batch"), "cls is 'batch': .*: give cede.LATENCY, cede.NORMAL or cede.BATCH"),
                 (lambda: queue.submit(1, cls="batch"), "a request: cls is 'batch': .*: give cede.LATENCY"),
                 (lambda: queue.submit(1, device=5), "cede_queue_submit: device is 5: give 0 to 1, or -1 for any"),
