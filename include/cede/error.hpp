@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <type_traits>
@@ -34,14 +35,22 @@ inline constexpr microseconds timeout_now{CEDE_TIMEOUT_NOW};
 inline constexpr microseconds timeout_default{CEDE_TIMEOUT_DEFAULT};
 inline constexpr microseconds timeout_forever{CEDE_TIMEOUT_FOREVER};
 
-/* what(): cede_error_text(), which names the call, and the text of the errno value. */
+/* what(): cede_error_text(), which names the call; "" becomes the text of the errno value. */
 class error : public std::system_error
 {
   public:
     error(int result, const std::string &text)
-        : std::system_error(std::error_code(-result, std::generic_category()), text)
+        : std::system_error(std::error_code(-result, std::generic_category())),
+          text_(text.empty() ? code().message() : text)
     {
     }
+    const char *what() const noexcept override
+    {
+        return text_.what();
+    }
+
+  private:
+    std::runtime_error text_; /* copies of it do not throw */
 };
 
 namespace detail

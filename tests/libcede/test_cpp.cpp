@@ -301,6 +301,11 @@ static void the_first_exception_comes_out()
         throws(std::string("the model is gone"), [&] { s.join(); });
         CHECK(alive == 0 && ran == 0); /* those that never began are gone too */
     }
+    cede::scope forks(1);
+    throws(std::string("the model is gone"), [&] {
+        for (;;)
+            forks.fork([] { throw std::string("the model is gone"); });
+    });
     cede::scope deadlock(0);
     deadlock.fork([&] { deadlock.join(); });
     fails(std::errc::resource_deadlock_would_occur, "a task of the scope calls it",
@@ -340,13 +345,15 @@ static void a_scope_that_goes_cancels_its_children()
     fails(std::errc::invalid_argument, "threads is 1025: give at most 1024",
           [] { cede::scope s(1025); });
     fails(std::errc::invalid_argument, "-5 us is negative", [] { cede::scope s(0, -5us); });
+    CHECK(!cede::scope::try_open(nullptr, 1025) &&
+          std::strstr(cede_error_text(), "threads is 1025"));
     cede::scope from(0), to = std::move(from);
     fails(std::errc::invalid_argument, "the parent is empty", [&] { cede::scope s(from, 0); });
     CHECK(!cede::scope::try_open(&from, 0, cede::timeout_forever, &why) && why);
     fails(std::errc::invalid_argument, "cede_scope_fork: s is NULL", [&] { from.fork([] {}); });
     static_cast<void>(cede::scope(0, cede::timeout_default).try_join());
     cede::scope late(0, cede::timeout_now);
-    fails(std::errc::operation_canceled, "time-out has passed", [&] { late.fork([] {}); });
+    fails(std::errc::timed_out, "time-out has passed", [&] { late.fork([] {}); });
     CHECK(late.try_join() == std::errc::timed_out);
     to.cancel();
     CHECK(to.cancelled());
