@@ -263,6 +263,7 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
     while (m->inside)
         pthread_cond_wait(&m->left, &m->lock);
     pthread_mutex_unlock(&m->lock);
+    cede_queue_wake_owners(m);
     memory_empty(m);
     return 0;
 }

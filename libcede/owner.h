@@ -65,7 +65,8 @@ int cede_lease_check(struct cede_pool *p, int device, const char *kernel,
 /* Their threads that wait for an owner ask whether it is stopped. They take locks. */
 void cede_lease_wake_owners(void);
 void cede_memory_wake_owners(void);
-void cede_queue_wake_owners(void);
+/* closed: a pool or a memory that is; its queues are at their end. NULL: none. */
+void cede_queue_wake_owners(const void *closed);
 
 /* Releases what an owner still has of any pool. */
 void cede_lease_release_all(const struct lease_owner *owner);

@@ -273,7 +273,7 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
     HOLD(&q->lock);
     int r = q->shut ? -ESHUTDOWN : queue_submit(q, request, preferred, ticket, cede_clock_now_ns());
     return SAY(r, {-EBUSY, cede_queue_text(ticket->answer)},
-               {-ESHUTDOWN, "the queue is shut down: open another"});
+               {-ESHUTDOWN, QUEUE_ENDED "open another"});
 }
 
 /* A waiting request has been taken out. */
@@ -298,14 +298,19 @@ CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
-void cede_queue_wake_owners(void)
+void cede_queue_wake_owners(const void *closed)
 {
     struct cede_queue *q;
     HOLD(&list_lock);
     LIST_FOREACH(q, &list, link)
     {
         pthread_mutex_lock(&q->lock);
+        for (unsigned i = 0; closed && i < q->config.devices; i++) {
+            if (closed == q->config.pool || closed == q->devices[i].memory)
+                q->shut = q->closed = true;
+        }
         queue_wake_all(q);
+        cede_queue_end_waits(q);
         pthread_mutex_unlock(&q->lock);
     }
 }

@@ -116,7 +116,8 @@ struct cede_queue_ticket {
 };
 
 /* Submits a request; never waits. ticket: may be NULL. -EBUSY: refused, and ticket->answer is why.
- * -EINVAL: class or device out of range. -ESHUTDOWN. */
+ * -EINVAL: class or device out of range. -ESHUTDOWN: the queue is shut down, or its pool or its
+ * memory is closed. */
 int cede_queue_submit(struct cede_queue *q, const struct cede_queue_request *request,
                       struct cede_queue_ticket *ticket);
 
@@ -148,7 +149,8 @@ struct cede_queue_batch {
  * to `batches`. -EAGAIN: none now, with a time-out of 0. -ECANCELED: the scope of the calling task
  * has ended (cede/scope.h): return. -EINVAL: no such device or time-out. -ENOSPC, -EIO: as
  * cede_acquire(); the requests stay in the queue. -ESHUTDOWN: the queue is shut down and nothing
- * waits in it any more, or the pool or the memory is closed. -ETIMEDOUT: none in time. */
+ * waits in it any more, or the pool or the memory is closed, which ends all waits. -ETIMEDOUT: none
+ * in time. */
 int cede_queue_next(struct cede_queue *q, int device, cede_timeout timeout_us,
                     struct cede_queue_batch *batch);
 
