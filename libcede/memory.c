@@ -263,7 +263,8 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
     while (m->inside)
         pthread_cond_wait(&m->left, &m->lock);
     pthread_mutex_unlock(&m->lock);
-    cede_queue_wake_owners(m);
+    if (cede_owner_closed)
+        cede_owner_closed(m);
     memory_empty(m);
     return 0;
 }

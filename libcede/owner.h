@@ -67,6 +67,8 @@ void cede_lease_wake_owners(void);
 void cede_memory_wake_owners(void);
 /* closed: a pool or a memory that is; its queues are at their end. NULL: none. */
 void cede_queue_wake_owners(const void *closed);
+/* The same for pools and memories, which know no queue; in error.c. NULL: there was none. */
+extern void (*_Atomic cede_owner_closed)(const void *closed);
 
 /* Releases what an owner still has of any pool. */
 void cede_lease_release_all(const struct lease_owner *owner);

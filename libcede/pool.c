@@ -169,7 +169,8 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
             cede_request_finish(p->config.client, &p->data[i].request, true);
     }
     pthread_mutex_unlock(&p->lock);
-    cede_queue_wake_owners(p);
+    if (cede_owner_closed)
+        cede_owner_closed(p);
     for (unsigned i = 0; p->gpus && i < p->config.devices * POOL_LEVELS; i++) {
         uint32_t device = i / POOL_LEVELS, level = i % POOL_LEVELS;
         for (uint32_t k = 0; k < p->devices[device].idle[level]; k++)

@@ -131,6 +131,7 @@ CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede
         q->devices[i].memory = c.memory ? c.memory[i] : NULL;
         cede_clock_cond_init(&q->devices[i].changed);
     }
+    cede_owner_closed = cede_queue_wake_owners;
     HOLD(&list_lock);
     LIST_INSERT_HEAD(&list, q, link);
     *out = q;

@@ -13,6 +13,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <unistd.h>
+
 #include "cede/cede.h"
 #include "cede/lease.h"
 
@@ -140,6 +142,28 @@ template <class T, auto Close> struct closer {
     void operator()(T *p) const noexcept
     {
         static_cast<void>(Close(p));
+    }
+};
+
+/* The process that made an object. A forked child must not use what its parent opened, so the
+ * destructor leaves that alone. */
+class process
+{
+  public:
+    bool here() const noexcept
+    {
+        return pid_ == ::getpid();
+    }
+
+  private:
+    ::pid_t pid_ = ::getpid();
+};
+
+template <class T, auto Close> struct closer_here : process {
+    void operator()(T *p) const noexcept
+    {
+        if (here())
+            static_cast<void>(Close(p));
     }
 };
 

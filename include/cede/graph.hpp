@@ -137,7 +137,7 @@ class graph_cache
         });
     }
     std::shared_ptr<void> step_; /* its address stays when the cache is moved */
-    std::unique_ptr<::cede_graph, detail::closer<::cede_graph, ::cede_graph_close>> g_;
+    std::unique_ptr<::cede_graph, detail::closer_here<::cede_graph, ::cede_graph_close>> g_;
 };
 
 } // namespace cede

@@ -157,9 +157,11 @@ class scope
             }
         }
     };
-    struct closer {
+    struct closer : detail::process {
         void operator()(state *s) const noexcept
         {
+            if (!here())
+                return;
             ::cede_scope_cancel(s->c);
             /* A scope that one of its tasks destroys cannot wait for that task, so it stays. */
             if (::cede_scope_close(s->c) == -EDEADLK)

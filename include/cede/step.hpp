@@ -196,9 +196,11 @@ template <class T> class step_loop
         std::function<void(T *, std::uint64_t, const ::cede_queue_batch &)> joined;
         ::cede_step_loop *loop = nullptr;
     };
-    struct closer {
+    struct closer : detail::process {
         void operator()(state *s) const noexcept
         {
+            if (!here())
+                return;
             detail::calls during; /* exceptions of `left` are dropped */
             /* A loop that one of its functions destroys stays. */
             if (::cede_step_close(s->loop) != -EDEADLK)

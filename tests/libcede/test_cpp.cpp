@@ -7,6 +7,7 @@
 #include <climits>
 #include <ios>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
 #include <vector>
 
@@ -417,6 +418,36 @@ static void the_queue_hands_back_what_was_submitted()
     fails(std::errc::invalid_argument, "cede_queue_next: q is NULL", [&] { q.next(); });
 }
 
+/* Destructors leave alone there what the parent's threads use. */
+static void a_child_may_leave_the_block()
+{
+    ::pid_t child;
+    {
+        cede::queue<int> q;
+        cede::scope s(1);
+        int one = 1;
+        q.submit(&one);
+        auto b = q.next();
+        std::atomic<bool> asks{false};
+        s.fork([&] {
+            asks = true;
+            q.next(); /* no other batch runs meanwhile: waits for the shutdown */
+        });
+        while (!asks)
+            std::this_thread::yield();
+        std::this_thread::sleep_for(1ms);
+        child = ::fork();
+        if (!child)
+            ::alarm(5);
+        else
+            q.shutdown();
+    }
+    if (!child)
+        ::_exit(0);
+    int status = 1;
+    CHECK(::waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main()
 {
     requests_end_with_their_block();
@@ -431,5 +462,6 @@ int main()
     the_first_exception_comes_out();
     a_scope_that_goes_cancels_its_children();
     the_queue_hands_back_what_was_submitted();
+    a_child_may_leave_the_block();
     return 0;
 }
