@@ -46,7 +46,7 @@ static int checkpoint_cannot(struct cede_checkpoint *c, const char *what, const 
     return errno == ELOOP
                ? checkpoint_failed(
                      c, -ELOOP, "%s is a symbolic link: remove it, or give what it leads to", path)
-               : checkpoint_failed(c, -errno,
+               : checkpoint_failed(c, errno == ENOENT ? -ENOTDIR : -errno,
                                    "cannot %s %s (%s): see that its directory is there, and that "
                                    "this program may use it",
                                    what, path, strerror(errno));
@@ -86,10 +86,10 @@ static struct checkpoint_head checkpoint_head(const struct cede_checkpoint *c, u
 static int checkpoint_check(struct cede_checkpoint *c, const void *data, size_t bytes)
 {
     c->error[0] = '\0';
-    if (!c->path || !c->path[0] || (!data && bytes))
-        return checkpoint_failed(c, -EINVAL,
-                                 "a checkpoint needs a path, and data where it has bytes: set "
-                                 "`path`");
+    if (!c->path || !c->path[0])
+        return checkpoint_failed(c, -EINVAL, "a checkpoint needs a path: set `path`");
+    if (!data && bytes)
+        return checkpoint_failed(c, -EINVAL, "data is NULL: give %zu bytes", bytes);
     if (strlen(c->path) + sizeof(".new") > PATH_MAX)
         return checkpoint_failed(c, -ENAMETOOLONG, "the path has %zu bytes: give a shorter one",
                                  strlen(c->path));
@@ -259,6 +259,13 @@ static int checkpoint_accept(struct cede_checkpoint *c, const struct checkpoint_
     return 0;
 }
 
+static bool checkpoint_has_directory(const char *path)
+{
+    char copy[PATH_MAX];
+    snprintf(copy, sizeof(copy), "%s", path);
+    return access(dirname(copy), F_OK) == 0;
+}
+
 CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, void *data,
                                   size_t bytes)
 {
@@ -272,7 +279,7 @@ CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, voi
         return checkpoint_failed(c, -EINVAL, "done is NULL: it has to be given");
     _cleanup_close_ int fd = open(c->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
-        return errno == ENOENT
+        return errno == ENOENT && checkpoint_has_directory(c->path)
                    ? checkpoint_failed(c, -ENOENT, "there is no checkpoint %s: begin at 0", c->path)
                    : checkpoint_cannot(c, "open", c->path);
     if (!S_ISREG(st.st_mode))

@@ -67,7 +67,8 @@ CEDE_API const char *cede_error_text(void)
 
 const char *cede_errno_words(int r)
 {
-    return r < 0 && r > -4096 ? strerror(-r) : "no errno value";
+    return r < 0 && r > -4096 ? strerror(-r)
+                              : "no errno value: see that function, or the driver's error codes";
 }
 
 int cede_owner_fail(const struct lease_owner *o, int r)

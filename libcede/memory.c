@@ -255,8 +255,8 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
 {
     LONG_CALL(ALWAYS);
     HOLD(&handles_lock);
-    if (cede_memory_enter(m) < 0)
-        return -EINVAL;
+    if (!m || cede_memory_enter(m) < 0)
+        return m ? -EINVAL : 0;
     m->open = false;
     m->generation++;
     SLOT_WAKE(m, false);

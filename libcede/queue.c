@@ -73,7 +73,7 @@ static bool queue_config_valid(const struct cede_queue_config *c)
            SETTINGS(SETTING(c, policy, CEDE_QUEUE_FIFO, CEDE_QUEUE_LAXITY),
                     SETTING(c, k, 1, UINT32_MAX), SETTING(c, devices, 1, REQUESTS_DEVICES_MAX),
                     SETTING(c, batches, 0, CEDE_QUEUE_BATCHES_MAX),
-                    SETTING(c, capacity, 1, REQUESTS_CAPACITY_MAX),
+                    SETTING(c, capacity, 1, REQUESTS_CAPACITY_MAX), SETTING(c, admit, 0, 1),
                     SETTING(c, urgent_us, 0, MOST_US)) &&
            IS(c->quantile > 0 && c->quantile < 1,
               "quantile is %g: give one between 0 and 1, but neither", c->quantile);
@@ -268,8 +268,9 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
          IS(cede_class_of(request->cls) != CLASS_COUNT,
             "cls is %d: give CEDE_LATENCY, CEDE_NORMAL or CEDE_BATCH", (int)request->cls) &&
          IS(queue_preferred(q, request->device, &preferred),
-            "device is %#x: give CEDE_PREFER_DEVICE() of one of %u, or 0",
-            (unsigned)request->device, q->config.devices));
+            "device is %d: give 0 to %u, or -1 for any; in C by CEDE_PREFER_DEVICE()",
+            request->device & (request->device < 0 ? -1 : ~CEDE_PREFER_DEVICE(0)),
+            q->config.devices - 1));
     ticket = ticket ? ticket : &unwanted;
     HOLD(&q->lock);
     int r = q->shut ? -ESHUTDOWN : queue_submit(q, request, preferred, ticket, cede_clock_now_ns());
