@@ -42,6 +42,10 @@ class Closed(ValueError):
     """The object was closed or shut down, or it is the parent's, in a forked child."""
 
 
+class Unknown(OSError):
+    """ENOENT: what the call names is not there, or not any more: a kernel, a batch, a reservation."""
+
+
 _TYPES = dict(i=ctypes.c_int, I=ctypes.c_uint, q=ctypes.c_int64, Q=ctypes.c_uint64, N=ctypes.c_size_t, d=ctypes.c_double,
               c=ctypes.c_char, P=ctypes.c_void_p)
 
@@ -168,14 +172,16 @@ _declare(connect="*", connected="p", set_class="p icls", set_weight="p Iweight",
 _declare(None, close="p")
 _declare(ctypes.c_double, share="p")
 
-_ERRORS = {errno.EINVAL: ValueError, errno.ENOMEM: MemoryError, errno.ESHUTDOWN: Closed}
+_ERRORS = {errno.EINVAL: ValueError, errno.ENOMEM: MemoryError, errno.ESHUTDOWN: Closed,
+           errno.ENOENT: lambda why: Unknown(errno.ENOENT, why)}
 _ANY = range(4096)
 
 
 def _error(result):
     """The exception for what the latest call of this thread returned."""
     why = _lib.cede_error_text().decode(errors="replace") or os.strerror(-result)
-    for name, here in (r"CEDE_\w*(NO_GPU|EAGER)", "gpu=False"), (r"CEDE_(?=LATENCY|NORMAL|BATCH|TIMEOUT)", "cede."):
+    for name, here in ((r"CEDE_[\w.]*(NO_GPU|EAGER)", "gpu=False"), (r"CEDE_(?=LATENCY|NORMAL|BATCH|TIMEOUT)", "cede."),
+                       (r"cede_(?:(?:pool|memory|queue|future|graph|step|scope)_)?(\w+\(\))", r"\1")):
         why = re.sub(name, here, why)  # as Python spells it
     return _ERRORS[-result](why) if -result in _ERRORS else OSError(-result, why)
 
@@ -217,14 +223,18 @@ class _Raw(ctypes.c_void_p):
 _used = {}
 
 
+_OURS = errno.EAGAIN, errno.EBUSY, errno.ECANCELED, errno.EDEADLK, errno.ETIMEDOUT  # libcede returns them itself
+
+
 def _returned(what, value):
     """What libcede gets of what a function of the program has returned. Raises OSError if that means a failure."""
     number = int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else 0
     if what == "step":  # libcede knows the driver's errors in captures
         return number
     if number < 0 or number and what != "schedule":
-        code = errno.EIO if number > 0 else min(-number, 4095)
-        raise OSError(code, f"{what}() returned {number}, a failure ({os.strerror(code)}): return None or 0 for success")
+        code = errno.EIO if number > 0 or -number in _OURS else min(-number, 4095)
+        raise OSError(code, f"{what}() returned {number}, a failure ({os.strerror(code)}): return " + (
+            "whether there is a step" if what == "schedule" else "None or 0 for success"))
     return bool(value) if what == "schedule" else 0
 
 
@@ -373,9 +383,11 @@ class Request(Given):
         self._of = handle
 
     def queued(self):
-        """The request's first GPU work has been queued; see Client.lead_cuda()."""
+        """The request's first GPU work has been queued; see Client.lead_cuda(). Closed: it has ended."""
         if self._of:
-            _lib.cede_request_queued(self._of, ctypes.byref(self._raw))
+            _call("request_queued", self._of, ctypes.byref(self._raw))
+        elif _lib:
+            raise Closed("this Request has ended: report its work before the end of its block")
 
     def _back(self, handle):
         _lib.cede_request_end(handle, ctypes.byref(self._raw))

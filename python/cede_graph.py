@@ -27,7 +27,7 @@ class Bucket(cede.Figures):
     _fields_ = cede._struct_fields("I size i captured refused cuda_error I nodes Q launched eager bytes")
 
     def why(self):
-        """Why it runs without a graph; "" if it does not."""
+        """Why it runs without a graph. "not refused": it has one, or will have, unless gpu=False of the cache captures none."""
         return cede._lib.cede_graph_text(self.refused).decode()
 
 

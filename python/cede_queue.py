@@ -53,7 +53,7 @@ class Refused(OSError):
     """The request was refused: errno is EBUSY, `answer` is FULL, ALONE, BEHIND or OTHERS, and the text is the reason."""
 
     def __init__(self, answer):
-        super().__init__(errno.EBUSY, cede._lib.cede_queue_text(answer).decode())
+        super().__init__(errno.EBUSY, "cede_queue_submit: " + cede._lib.cede_queue_text(answer).decode())
         self.answer = answer
 
     def __str__(self):
@@ -72,6 +72,16 @@ class Batch(cede.Given):
             setattr(self, name, getattr(raw, name))
         self.room_bytes = raw.room.bytes
         self.urgent, self.lease = bool(raw.urgent), raw.lease if any(raw.lease.opaque) else None
+
+    def done(self, failed=False):
+        """Queue.done() of this batch. Closed: it is done, or has failed."""
+        if not self._of:
+            raise Closed("this Batch is done: report its end once")
+        self._of.done(self, failed)
+
+    def release(self):
+        """It has failed, as at its last reference, unless it was done."""
+        super().release()
 
     def _back(self, queue):
         try:
@@ -117,7 +127,7 @@ class Queue(cede.Counted):
 
     def set_lease(self, model, kernel=None, **shape):
         """What leases for batches of one model are asked for: a kernel's name, which the pool has to know before, and
-        what one request takes; see cede_queue_set_lease(3). FileNotFoundError: the pool does not know the kernel."""
+        what one request takes; see cede_queue_set_lease(3). cede.Unknown: the pool does not know the kernel."""
         self._call("set_lease", model, kernel, ctypes.byref(cede._fill(cede._Shape(), "a lease", shape)))
 
     def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, device=-1):

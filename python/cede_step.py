@@ -139,9 +139,11 @@ class Futures(cede.Counted):
 
 
 class Step:
-    """What the functions get; attributes that one of them sets are there in the next. `results` and `surplus`
-    are for finish(), one for each of `requests`; without a map or after an error there are no results. Also for
-    finish(): how long the GPU computed the step (gpu_us), and had nothing to do before it (idle_us)."""
+    """What the functions get; attributes that one of them sets are there in the next. `number`: from 1; `lane`: from 0,
+    different for all steps that run, for buffers; `stream`: a handle; `symbol`: in launch(), that of the first result, or 0.
+    For finish(): `error`: 0, or why the step failed, a negative errno; `results` and `surplus`, one for each of `requests`,
+    but without a map or after an error no results; how long the GPU computed the step (gpu_us), and had nothing to do
+    before it (idle_us)."""
 
     def __init__(self, raw):
         self.number, self.lane, self.stream = raw.number, raw.lane, raw.stream

@@ -100,6 +100,14 @@ inline int errno_of(const std::error_code &c) noexcept
     return is_errno && c.value() > 0 && c.value() < 4096 ? -c.value() : -EIO;
 }
 
+/* What libcede makes of a failure that a function of the program returned. */
+inline int returned(int r) noexcept
+{
+    const bool ours =
+        r == -EAGAIN || r == -EBUSY || r == -ECANCELED || r == -EDEADLK || r == -ETIMEDOUT;
+    return r > 0 || r <= -4096 || ours ? -EIO : r;
+}
+
 /* The negative errno value of the exception that is being handled. */
 inline int current_errno() noexcept
 {
@@ -114,7 +122,8 @@ inline int current_errno() noexcept
     }
 }
 
-/* Calls a function of the program that returns nothing, an int or a std::error_code. */
+/* Calls a function of the program that returns nothing, an int, a driver's enum such as CUresult,
+ * or a std::error_code. */
 template <class F, class... A> int result_of(F &f, A... args)
 {
     using R = std::invoke_result_t<F &, A...>;
@@ -125,8 +134,9 @@ template <class F, class... A> int result_of(F &f, A... args)
         std::error_code c = f(args...);
         return c ? errno_of(c) : 0;
     } else {
-        static_assert(std::is_same_v<R, int>, "return nothing, an int or a std::error_code");
-        return f(args...);
+        static_assert(std::is_same_v<R, int> || std::is_enum_v<R>,
+                      "return nothing, an int, a driver's enum or a std::error_code");
+        return static_cast<int>(f(args...));
     }
 }
 

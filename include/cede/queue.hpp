@@ -99,14 +99,14 @@ template <class T> class batch
         if (q_ && made_.here())
             static_cast<void>(finish(true));
     }
-    /* Its requests have run, and its device is free. EINVAL: it was done before. */
-    [[nodiscard]] std::error_code try_done() noexcept
+    /* Its requests have run, or failed, and its device is free. EINVAL: it was done before. */
+    [[nodiscard]] std::error_code try_done(bool failed = false) noexcept
     {
-        return finish(false);
+        return finish(failed);
     }
-    void done()
+    void done(bool failed = false)
     {
-        detail::check(finish(false));
+        detail::check(finish(failed));
     }
     std::size_t size() const noexcept
     {

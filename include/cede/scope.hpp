@@ -1,6 +1,6 @@
 /* libcede for C++17: scopes. cede/scope.h describes every call; see also cede/cede.hpp. A task is
- * any callable. It fails by an exception, or by returning an int that is not 0 or a
- * std::error_code. */
+ * any callable. It fails by an exception, or by returning an int or an enum (such as
+ * CUresult) that is not 0, or a std::error_code. */
 #ifndef CEDE_SCOPE_HPP
 #define CEDE_SCOPE_HPP
 

@@ -406,6 +406,8 @@ static void the_queue_hands_back_what_was_submitted()
     q.submit(&two);
     auto b = q.next();
     CHECK(b && !b->try_done() && b->try_done() && q.statistics().ended == 1);
+    q.submit(&two);
+    CHECK(!q.next()->try_done(true) && q.statistics().failed == 2);
     q.submit(&three);
     q.shutdown();
     fails(std::errc(ESHUTDOWN), "shut down", [&] { q.submit(&one); });

@@ -33,8 +33,8 @@ def nothing(*_):
     return 0
 
 
-def loop(**settings):
-    return cede_step.Loop(nothing, nothing, nothing, gpu=False, **settings)
+def loop(gpu=False, **settings):
+    return cede_step.Loop(nothing, nothing, nothing, gpu=gpu, **settings)
 
 
 def run(progress=None, count=1, launch=nothing, save=None, **settings):
@@ -253,7 +253,12 @@ class BadInput(unittest.TestCase):
                 call(**{name: 1})
 
     def test_texts_name_the_argument(self):
-        client, queue = cede.Client(), cede_queue.Queue(devices=2)
+        client, queue = cede.Client(), cede_queue.Queue(devices=2, capacity=1)
+        with client.request() as request:
+            request.queued()
+        queue.submit(1)
+        batch = queue.next(timeout_us=10**6)
+        batch.done(failed=True)
         for call, text in (
                 (lambda: client.request(deadline_us=-1).__enter__(), "cede_request_begin: deadline_us is -1: give 0 or more$"),
                 (lambda: client.set_weight(2**32), "cede_set_weight: weight is 4294967296: give 4294967295 or less$"),
@@ -272,8 +277,14 @@ class BadInput(unittest.TestCase):
                 (lambda: POOL.acquire(5, only=True).__enter__(), "no device 5"),
                 (lambda: client.set_class(9), "cls is 9: give cede.LATENCY, cede.NORMAL or cede.BATCH"),
                 (lambda: queue.next(0, -1), "give 0 or more, cede.TIMEOUT_DEFAULT or cede.TIMEOUT_FOREVER"),
+                (request.queued, "this Request has ended: report"), (batch.done, "this Batch is done: report its end once"),
+                (lambda: POOL.acquire(kernel="gem").__enter__(), r"'gem': register it first, with kernel\(\) or occupancy\(\)"),
+                (lambda: loop(futures=cede_step.Futures(slots=256, gpu=False), gpu=True), "on the GPU: open both with gpu=False"),
+                (lambda: cede_queue.Queue(capacity=1, admit=2), "admit is 2: give 0 to 1"),
+                (lambda: run(count=0), "count is 0: give 1 or more"),
+                (lambda: [queue.submit(i) for i in (1, 2)], "^cede_queue_submit: the queue is full"),
                 (lambda: cede.Pool(gpu=0), "Pool: gpu is 0: give True or False")):
-            with self.assertRaisesRegex((TypeError, ValueError), text):
+            with self.subTest(text=text), self.assertRaisesRegex((TypeError, ValueError, OSError), text):
                 call()
 
     def test_without_with(self):

@@ -142,7 +142,7 @@ class Leases(unittest.TestCase):
         async def main():
             async with self.pool.acquire():
                 for error, args in ((BlockingIOError, {"timeout_us": 0}), (TimeoutError, {"timeout_us": 1}),
-                                    (ValueError, {"timeout_us": -1}), (FileNotFoundError, {"kernel": "unheard-of"})):
+                                    (ValueError, {"timeout_us": -1}), (cede.Unknown, {"kernel": "unheard-of"})):
                     with self.assertRaises(error):
                         async with self.pool.acquire(**args):
                             self.fail()

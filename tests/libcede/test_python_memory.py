@@ -69,7 +69,7 @@ class Memory(unittest.TestCase):
                 self.assertEqual(held(), (1, 0))
                 raise KeyError
         self.assertEqual((held(), m.need("gemm", blocks=1)), ((0, 0), 0))
-        for error, kernel, ranges in ((ValueError, None, [(1, 1)] * 65), (FileNotFoundError, "unheard-of", ())):
+        for error, kernel, ranges in ((ValueError, None, [(1, 1)] * 65), (cede.Unknown, "unheard-of", ())):
             with self.assertRaises(error), m.acquire(pool, kernel, ranges=ranges):
                 self.fail()
 

@@ -160,7 +160,7 @@ class Scopes(unittest.TestCase):
                            ("step", lambda v: cede_graph.Cache(lambda *_: v, gpu=False).launch(7, 1))):
             for value in (None, 0, False, True, "text", []):
                 call(value)
-            for value, code in ((-errno.ENOSPC, errno.ENOSPC), (700, errno.EIO)) if what != "schedule" else ((-5, 5),):
+            for value, code in ((-errno.ENOSPC, errno.ENOSPC), (700, errno.EIO), (-errno.EAGAIN, errno.EIO)) if what != "schedule" else ((-5, 5),):
                 with self.subTest(what=what, value=value), self.assertRaisesRegex(OSError, f"{what}.*{abs(value)}|No space") as e:
                     call(value)
                 self.assertEqual(e.exception.errno, code)
