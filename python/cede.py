@@ -50,7 +50,7 @@ _TYPES = dict(i=ctypes.c_int, I=ctypes.c_uint, q=ctypes.c_int64, Q=ctypes.c_uint
               c=ctypes.c_char, P=ctypes.c_void_p)
 
 
-def _struct_fields(*parts):
+def _layout(*parts):
     """Fields of a struct: in a text each letter, with a number for arrays, is the type of the names that follow it."""
     fields, kind = [], None
     for word in sum((part.split() if isinstance(part, str) else [part] for part in parts), []):
@@ -64,7 +64,7 @@ def _struct_fields(*parts):
 
 
 def _struct(*parts):
-    return type("Struct", (ctypes.Structure,), {"_fields_": _struct_fields(*parts)})
+    return type("Struct", (ctypes.Structure,), {"_fields_": _layout(*parts)})
 
 
 class Figures(ctypes.Structure):
@@ -77,7 +77,7 @@ class Figures(ctypes.Structure):
 
 class Statistics(Figures):
     """Requests since the client was made; times in microseconds."""
-    _fields_ = _struct_fields("Q begun ended with_deadline deadlines_met p50_us p99_us max_us")
+    _fields_ = _layout("Q begun ended with_deadline deadlines_met p50_us p99_us max_us")
 
 
 def _range(kind, value):
@@ -522,7 +522,7 @@ def _after(event, release=lambda: None):
 
 class Lease(ctypes.Structure):
     """Room on a GPU: .device, and .stream for torch.cuda.ExternalStream(); None without a GPU."""
-    _fields_ = _struct_fields("P stream i device urgent Q2 opaque")
+    _fields_ = _layout("P stream i device urgent Q2 opaque")
 
     def wanted(self):
         """Whether an urgent lease displaces others on this one's GPU: hold the next kernels back until it does not."""
@@ -556,7 +556,7 @@ _PoolConfig = _struct("N size I flags devices capacity max_concurrent_streams st
 
 class LeaseWaits(Figures):
     """How many leases waited for one thing, and how long."""
-    _fields_ = _struct_fields("Q leases total_us max_us")
+    _fields_ = _layout("Q leases total_us max_us")
 
 
 class PoolWaits(Figures):
@@ -566,13 +566,13 @@ class PoolWaits(Figures):
 
 class PoolStatistics(Figures):
     """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest, as bytes."""
-    _fields_ = _struct_fields("I devices i has_gpu utilization_percent I active waiting limit d occupancy"
+    _fields_ = _layout("I devices i has_gpu utilization_percent I active waiting limit d occupancy"
                        " Q started timed_out stolen displaced busy_us", ("waits", PoolWaits), "Q4 reserved c128 error")
 
 
 class Profile(Figures):
     """What a kernel takes; cede_acquire(3) describes it. limit: LIMIT_THREADS and so on."""
-    _fields_ = _struct_fields("d occupancy I registers shared_bytes blocks_per_sm sms limit reserved")
+    _fields_ = _layout("d occupancy I registers shared_bytes blocks_per_sm sms limit reserved")
 
 
 _declare(pool_open="* *", pool_close="p", pool_occupancy="p sname dshare", pool_kernel="p sname Nfunction", release="*",
@@ -721,6 +721,8 @@ class Pool(Counted):
     def acquire(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, **shape):
         """For `with` alone, which waits: `with pool.acquire(...) as lease:`. Raises TimeoutError; BlockingIOError with a
         timeout of 0; in a task of a cede_scope.Scope OSError ECANCELED as soon as that has ended."""
+        if isinstance(device, str):
+            raise TypeError(f"Pool.acquire: device is {device!r}: give a number; for a kernel of this name, kernel={device!r}")
         return _Block(self._acquire, device + 0x10000 if only else device, kernel, _fill(_Shape(), "a lease", shape),
                       timeout_us)
 

@@ -24,7 +24,7 @@ _Config = cede._struct("N size I flags max_batch nbuckets P buckets I warmups ma
 
 class Bucket(cede.Figures):
     """One size of a cache. `refused`: not 0 if it runs without a graph; why() has the reason."""
-    _fields_ = cede._struct_fields("I size i captured refused cuda_error I nodes Q launched eager bytes")
+    _fields_ = cede._layout("I size i captured refused cuda_error I nodes Q launched eager bytes")
 
     def why(self):
         """Why it runs without a graph. "not refused": it has one, or will have, unless gpu=False of the cache captures none."""
@@ -32,7 +32,7 @@ class Bucket(cede.Figures):
 
 
 class Statistics(cede.Figures):
-    _fields_ = cede._struct_fields("I buckets graphs refused Q launched eager warmups too_large captures retried refusals updates"
+    _fields_ = cede._layout("I buckets graphs refused Q launched eager warmups too_large captures retried refusals updates"
                             " rebuilds evictions bytes capture_us saved_us c256 error")
 
 

@@ -35,7 +35,7 @@ _Batch = cede._struct("Q id shape I model i device I n lane i urgent Q expected_
 
 class Statistics(cede.Figures):
     """See cede_queue_open(3)."""
-    _fields_ = cede._struct_fields("Q submitted ended failed cancelled batches late full alone behind others waiting running"
+    _fields_ = cede._layout("Q submitted ended failed cancelled batches late full alone behind others waiting running"
                             " busy_us p50_us p99_us")
 
 

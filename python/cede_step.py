@@ -57,14 +57,14 @@ _Array = cede._struct("Q address q stride I n bytes")
 
 
 class Statistics(cede.Figures):
-    """See cede/step.h; times in microseconds."""
-    _fields_ = cede._struct_fields("Q steps failed results surplus joined left blocked schedule_us launch_us finish_us wait_us"
+    """See cede/step.h; times in microseconds. hidden_us is 0 with gpu=False."""
+    _fields_ = cede._layout("Q steps failed results surplus joined left blocked schedule_us launch_us finish_us wait_us"
                             " hidden_us gpu_us idle_us I running requests c128 error")
 
 
 class FutureStatistics(cede.Figures):
     """See cede/future.h."""
-    _fields_ = cede._struct_fields("I slots free q missing c128 error")
+    _fields_ = cede._layout("I slots free q missing c128 error")
 
 
 cede._declare(step_open="* *", step_close="p", step_join="p p p qtimeout_us *", step_leave="p Q ireason", step_add="p Q *",

@@ -100,8 +100,9 @@ struct cede_queue_request {
 enum cede_queue_answer {
     CEDE_QUEUE_RUNS, /* its device is free and no request precedes it */
     CEDE_QUEUE_WAITS,
-    CEDE_QUEUE_FULL,   /* refused: `capacity` requests wait */
-    CEDE_QUEUE_ALONE,  /* refused: it would be late even if it ran at once. Not on an idle device */
+    CEDE_QUEUE_FULL,  /* refused: `capacity` requests wait */
+    CEDE_QUEUE_ALONE, /* refused: it would be late even if it ran at once. Not where the device runs
+                         nothing and nothing waits for it */
     CEDE_QUEUE_BEHIND, /* refused: it would be late behind the requests before it */
     CEDE_QUEUE_OTHERS, /* refused: an admitted request would be late */
 };

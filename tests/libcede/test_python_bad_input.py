@@ -267,7 +267,7 @@ class BadInput(unittest.TestCase):
                 (lambda: queue.submit(1, cls="batch"), "a request: cls is 'batch': .*: give cede.LATENCY"),
                 (lambda: queue.submit(1, device=5), "cede_queue_submit: device is 5: give 0 to 1, or -1 for any"),
                 (lambda: queue.cancel("x"), "ticket: a Ticket is expected, not 'x'"),
-                (lambda: POOL.acquire("gemm").__enter__(), "cede_acquire: device is 'gemm'"),
+                (lambda: POOL.acquire("gemm").__enter__(), "device is 'gemm': give a number; for a kernel of this name, kernel='gemm'"),
                 (lambda: POOL.acquire(only=True).__enter__(), "no device -1: give 0 to 0"),
                 (lambda: cede.Pool(block_timeout_us=cede.TIMEOUT_DEFAULT),
                  "block_timeout_us is cede.TIMEOUT_DEFAULT: give 0 or more, or cede.TIMEOUT_FOREVER"),
