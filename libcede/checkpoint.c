@@ -155,9 +155,7 @@ static int checkpoint_sync_directory(const char *path)
     char copy[PATH_MAX];
     snprintf(copy, sizeof(copy), "%s", path);
     _cleanup_close_ int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    return fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* EINVAL: it needs none there */
+    return fd < 0 || (fsync(fd) < 0 && errno != EINVAL) ? -errno : 0; /* EINVAL: it needs none */
 }
 
 CEDE_API int cede_checkpoint_write(struct cede_checkpoint *c, uint64_t done, const void *data,
@@ -259,27 +257,22 @@ static int checkpoint_accept(struct cede_checkpoint *c, const struct checkpoint_
     return 0;
 }
 
-static bool checkpoint_has_directory(const char *path)
-{
-    char copy[PATH_MAX];
-    snprintf(copy, sizeof(copy), "%s", path);
-    return access(dirname(copy), F_OK) == 0;
-}
-
 CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, void *data,
                                   size_t bytes)
 {
     struct stat st;
     struct checkpoint_head h;
+    char copy[PATH_MAX];
     LONG_CALL(GIVEN(c));
     int r = checkpoint_check(c, data, bytes);
     if (r < 0)
         return r;
     if (!done)
         return checkpoint_failed(c, -EINVAL, "done is NULL: it has to be given");
+    snprintf(copy, sizeof(copy), "%s", c->path);
     _cleanup_close_ int fd = open(c->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
-        return errno == ENOENT && checkpoint_has_directory(c->path)
+        return errno == ENOENT && access(dirname(copy), F_OK) == 0
                    ? checkpoint_failed(c, -ENOENT, "there is no checkpoint %s: begin at 0", c->path)
                    : checkpoint_cannot(c, "open", c->path);
     if (!S_ISREG(st.st_mode))

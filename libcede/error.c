@@ -14,7 +14,6 @@
 #define TEXT_MAX 512
 
 void (*_Atomic cede_owner_closed)(const void *closed);
-
 /* initial-exec: other models call the dynamic linker, and libcede needs libc alone. */
 _Thread_local struct cede_call cede_call_now __attribute__((tls_model("initial-exec")));
 _Thread_local const struct owner_frame *cede_owner_frames

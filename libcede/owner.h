@@ -19,8 +19,7 @@ struct lease_owner {
     atomic_bool has; /* it has had a lease */
 };
 
-/* The owners whose tasks a thread runs, innermost first; in error.c, where what a thread is in is.
- */
+/* The owners whose tasks a thread runs, innermost first. In error.c. */
 struct owner_frame {
     struct lease_owner *owner;
     const struct owner_frame *outer;

@@ -275,7 +275,7 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
     HOLD(&q->lock);
     int r = q->shut ? -ESHUTDOWN : queue_submit(q, request, preferred, ticket, cede_clock_now_ns());
     return SAY(r, {-EBUSY, cede_queue_text(ticket->answer)},
-               {-ESHUTDOWN, QUEUE_ENDED "open another"});
+               {-ESHUTDOWN, "the queue is shut down, or its pool or memory closed: open another"});
 }
 
 /* A waiting request has been taken out. */

@@ -256,7 +256,7 @@ int cede_queue_take(struct cede_queue *q, int device, uint32_t most, cede_timeou
     if (--q->inside == 0 && q->closed)
         pthread_cond_broadcast(&q->left);
     if (r == -ESHUTDOWN)
-        return cede_fail(r, QUEUE_ENDED "stop asking");
+        return cede_fail(r, "the queue is shut down, or its pool or memory is closed: stop asking");
     return SAY(cede_owner_fail(here, r),
                {-EAGAIN, b->retry_us == CEDE_TIMEOUT_FOREVER
                              ? "no batch is to run: ask again when a request was submitted, or a "

@@ -111,8 +111,6 @@ static inline void queue_wake_all(struct cede_queue *q)
         pthread_cond_broadcast(&q->devices[i].changed);
 }
 
-#define QUEUE_ENDED "the queue is shut down, or its pool or memory is closed: "
-
 /* Gives back what there is. Without the lock: a memory may call the program. */
 void cede_queue_give_back(struct queue_grant *g);
 
