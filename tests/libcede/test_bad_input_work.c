@@ -54,9 +54,7 @@ TEST(queues)
     for (const int *d = (int[]){1, -2, CEDE_PREFER_DEVICE(1), INT_MIN, INT_MAX, 0}; *d; d++) {
         r.device = *d;
         ROW(-EINVAL, cede_queue_submit, q, &r, &t);
-        assert_non_null(strstr(cede_error_text(), *d >= 0 && *d < INT_MAX
-                                                      ? "device is 1: give 0 to 0, or -1"
-                                                      : "give 0"));
+        assert_non_null(strstr(cede_error_text(), ": give 0 to 0, or -1 for any"));
     }
     cede_queue_close(q);
     cede_queue_close(alone);

@@ -2,7 +2,6 @@
 import asyncio
 import errno
 import os
-import threading
 import unittest
 import weakref
 
@@ -28,22 +27,6 @@ class Memory(unittest.TestCase):
             self.assertRegex(str(e.exception), "^cede_memory_reserve: no room for 200 bytes .there is 100 bytes, .*; GPU 0: ")
             raise KeyError
         self.assertEqual((m.statistics().promised_bytes, m.statistics().timed_out), (0, 1))
-
-    def test_a_thread_waits(self):
-        m, order = self.memory(), []
-
-        def wait():
-            with m.reserve(900, timeout_us=60 * 10**6):
-                order.append("second")
-
-        with m.reserve(500):
-            thread = threading.Thread(target=wait)
-            thread.start()
-            while not m.statistics().waiting:
-                pass
-            order.append("first")
-        thread.join()
-        self.assertEqual(order, ["first", "second"])
 
     def test_leases_with_memory(self):
         m, pool = self.memory(), cede.Pool(gpu=False, max_concurrent_streams=1)
