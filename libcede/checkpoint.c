@@ -46,7 +46,7 @@ static int checkpoint_cannot(struct cede_checkpoint *c, const char *what, const 
     return errno == ELOOP
                ? checkpoint_failed(
                      c, -ELOOP, "%s is a symbolic link: remove it, or give what it leads to", path)
-               : checkpoint_failed(c, -errno,
+               : checkpoint_failed(c, errno == ENOENT ? -ENOTDIR : -errno,
                                    "cannot %s %s (%s): see that its directory is there, and that "
                                    "this program may use it",
                                    what, path, strerror(errno));
@@ -86,10 +86,10 @@ static struct checkpoint_head checkpoint_head(const struct cede_checkpoint *c, u
 static int checkpoint_check(struct cede_checkpoint *c, const void *data, size_t bytes)
 {
     c->error[0] = '\0';
-    if (!c->path || !c->path[0] || (!data && bytes))
-        return checkpoint_failed(c, -EINVAL,
-                                 "a checkpoint needs a path, and data where it has bytes: set "
-                                 "`path`");
+    if (!c->path || !c->path[0])
+        return checkpoint_failed(c, -EINVAL, "a checkpoint needs a path: set `path`");
+    if (!data && bytes)
+        return checkpoint_failed(c, -EINVAL, "data is NULL: give %zu bytes", bytes);
     if (strlen(c->path) + sizeof(".new") > PATH_MAX)
         return checkpoint_failed(c, -ENAMETOOLONG, "the path has %zu bytes: give a shorter one",
                                  strlen(c->path));
@@ -155,9 +155,7 @@ static int checkpoint_sync_directory(const char *path)
     char copy[PATH_MAX];
     snprintf(copy, sizeof(copy), "%s", path);
     _cleanup_close_ int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    return fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* EINVAL: it needs none there */
+    return fd < 0 || (fsync(fd) < 0 && errno != EINVAL) ? -errno : 0; /* EINVAL: it needs none */
 }
 
 CEDE_API int cede_checkpoint_write(struct cede_checkpoint *c, uint64_t done, const void *data,
@@ -264,15 +262,17 @@ CEDE_API int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, voi
 {
     struct stat st;
     struct checkpoint_head h;
+    char copy[PATH_MAX];
     LONG_CALL(GIVEN(c));
     int r = checkpoint_check(c, data, bytes);
     if (r < 0)
         return r;
     if (!done)
         return checkpoint_failed(c, -EINVAL, "done is NULL: it has to be given");
+    snprintf(copy, sizeof(copy), "%s", c->path);
     _cleanup_close_ int fd = open(c->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
-        return errno == ENOENT
+        return errno == ENOENT && access(dirname(copy), F_OK) == 0
                    ? checkpoint_failed(c, -ENOENT, "there is no checkpoint %s: begin at 0", c->path)
                    : checkpoint_cannot(c, "open", c->path);
     if (!S_ISREG(st.st_mode))

@@ -13,6 +13,7 @@
 
 #define TEXT_MAX 512
 
+void (*_Atomic cede_owner_closed)(const void *closed);
 /* initial-exec: other models call the dynamic linker, and libcede needs libc alone. */
 _Thread_local struct cede_call cede_call_now __attribute__((tls_model("initial-exec")));
 _Thread_local const struct owner_frame *cede_owner_frames
@@ -65,7 +66,8 @@ CEDE_API const char *cede_error_text(void)
 
 const char *cede_errno_words(int r)
 {
-    return r < 0 && r > -4096 ? strerror(-r) : "no errno value";
+    return r < 0 && r > -4096 ? strerror(-r)
+                              : "no errno value: see that function, or the driver's error codes";
 }
 
 int cede_owner_fail(const struct lease_owner *o, int r)

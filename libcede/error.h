@@ -104,8 +104,7 @@ int cede_say(int r, const struct cede_saying *rows);
     IS((size) == sizeof(type), "size is %zu: give %zu, the sizeof of this release's struct",       \
        (size_t)(size), sizeof(type))
 
-/* Whether a time-out is one: see cede_timeout. has_default: false for what is the default itself.
- */
+/* Whether a time-out is one: see cede_timeout. has_default: not for the default itself. */
 bool cede_timeout_valid(const char *name, cede_timeout t, bool has_default);
 #define TIMEOUT(t)                             cede_timeout_valid(#t, t, true)
 #define TIMEOUT_SETTING(c, field, has_default) cede_timeout_valid(#field, (c)->field, has_default)

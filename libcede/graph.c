@@ -373,7 +373,7 @@ static void graph_error_text(const struct cede_graph *g, char *out, size_t size)
     unsigned batch = (unsigned)(v >> 2 & GRAPH_FAILURE_BATCH);
     int code = (int)(uint32_t)(v >> 32), i = cede_graph_pick(g->sizes, g->n, batch);
     const char *name = NULL;
-    char number[64] = "";
+    char number[128] = "";
     if (what == GRAPH_FAILED_NOTHING)
         return;
     if (code > 0 && (!g->cu.error_name || g->cu.error_name(code, &name) || !name))
@@ -381,7 +381,7 @@ static void graph_error_text(const struct cede_graph *g, char *out, size_t size)
     if (code > 0)
         snprintf(number, sizeof(number), "%s (%d)", name, code);
     else if (code < 0)
-        snprintf(number, sizeof(number), "it returned %d", code);
+        snprintf(number, sizeof(number), "it returned %d: %s", code, cede_errno_words(code));
     if (what == GRAPH_REFUSED && i >= 0)
         snprintf(out, size, "a batch of %u runs eagerly: %s%s%s", batch,
                  cede_graph_text((enum cede_graph_reason)GET(g->entries[i].b.refused)),

@@ -266,8 +266,7 @@ static int lease_failed(const struct cede_pool *p, const struct lease_owner *own
                          r == -EAGAIN           ? "give a time-out"
                          : lacks == WAIT_STREAM ? "set stream_timeout_us or streams"
                                                 : "wait longer");
-    return SAY(r, {-ESHUTDOWN, "the queue is shut down: stop asking"},
-               {-ENOSPC, "the pool has `capacity` leases: release some, or open it with more"});
+    return SAY(r, {-ENOSPC, "the pool has `capacity` leases: release some, or open it with more"});
 }
 
 /* Reports how long a lease waited, and why. Once a second this looks for the daemon, so it gives up

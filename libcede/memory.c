@@ -255,14 +255,16 @@ CEDE_API int cede_memory_close(struct cede_memory *m)
 {
     LONG_CALL(ALWAYS);
     HOLD(&handles_lock);
-    if (cede_memory_enter(m) < 0)
-        return -EINVAL;
+    if (!m || cede_memory_enter(m) < 0)
+        return m ? -EINVAL : 0;
     m->open = false;
     m->generation++;
     SLOT_WAKE(m, false);
     while (m->inside)
         pthread_cond_wait(&m->left, &m->lock);
     pthread_mutex_unlock(&m->lock);
+    if (cede_owner_closed)
+        cede_owner_closed(m);
     memory_empty(m);
     return 0;
 }

@@ -19,8 +19,7 @@ struct lease_owner {
     atomic_bool has; /* it has had a lease */
 };
 
-/* The owners whose tasks a thread runs, innermost first; in error.c, where what a thread is in is.
- */
+/* The owners whose tasks a thread runs, innermost first. In error.c. */
 struct owner_frame {
     struct lease_owner *owner;
     const struct owner_frame *outer;
@@ -65,7 +64,10 @@ int cede_lease_check(struct cede_pool *p, int device, const char *kernel,
 /* Their threads that wait for an owner ask whether it is stopped. They take locks. */
 void cede_lease_wake_owners(void);
 void cede_memory_wake_owners(void);
-void cede_queue_wake_owners(void);
+/* closed: a pool or a memory that is; its queues are at their end. NULL: none. */
+void cede_queue_wake_owners(const void *closed);
+/* The same for pools and memories, which know no queue; in error.c. NULL: there was none. */
+extern void (*_Atomic cede_owner_closed)(const void *closed);
 
 /* Releases what an owner still has of any pool. */
 void cede_lease_release_all(const struct lease_owner *owner);

@@ -64,7 +64,7 @@ static bool pool_config_valid(const struct cede_pool_config *c)
                     SETTING(c, max_total_occupancy, 0, LEASE_OCCUPANCY_MAX),
                     SETTING(c, unknown_occupancy, 0, 1),
                     SETTING(c, memory_reserve_fraction, 0, 0.999999),
-                    SETTING(c, displace, 0, LEASE_CAPACITY_MAX)) &&
+                    SETTING(c, displace, 0, LEASE_CAPACITY_MAX), SETTING(c, reserved, 0, 0)) &&
            TIMEOUT_SETTING(c, block_timeout_us, false) &&
            TIMEOUT_SETTING(c, stream_timeout_us, false) &&
            IS(c->max_slowdown == 0 || (c->max_slowdown >= 1 && c->max_slowdown <= 1e6),
@@ -157,8 +157,8 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
 {
     LONG_CALL(ALWAYS);
     HOLD(&table_lock);
-    if (cede_pool_enter(p) < 0)
-        return -EINVAL;
+    if (!p || cede_pool_enter(p) < 0)
+        return p ? -EINVAL : 0;
     p->open = false;
     p->generation++;
     SLOT_WAKE(p, false);
@@ -169,6 +169,8 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
             cede_request_finish(p->config.client, &p->data[i].request, true);
     }
     pthread_mutex_unlock(&p->lock);
+    if (cede_owner_closed)
+        cede_owner_closed(p);
     for (unsigned i = 0; p->gpus && i < p->config.devices * POOL_LEVELS; i++) {
         uint32_t device = i / POOL_LEVELS, level = i % POOL_LEVELS;
         for (uint32_t k = 0; k < p->devices[device].idle[level]; k++)

@@ -73,7 +73,7 @@ static bool queue_config_valid(const struct cede_queue_config *c)
            SETTINGS(SETTING(c, policy, CEDE_QUEUE_FIFO, CEDE_QUEUE_LAXITY),
                     SETTING(c, k, 1, UINT32_MAX), SETTING(c, devices, 1, REQUESTS_DEVICES_MAX),
                     SETTING(c, batches, 0, CEDE_QUEUE_BATCHES_MAX),
-                    SETTING(c, capacity, 1, REQUESTS_CAPACITY_MAX),
+                    SETTING(c, capacity, 1, REQUESTS_CAPACITY_MAX), SETTING(c, admit, 0, 1),
                     SETTING(c, urgent_us, 0, MOST_US)) &&
            IS(c->quantile > 0 && c->quantile < 1,
               "quantile is %g: give one between 0 and 1, but neither", c->quantile);
@@ -131,6 +131,7 @@ CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede
         q->devices[i].memory = c.memory ? c.memory[i] : NULL;
         cede_clock_cond_init(&q->devices[i].changed);
     }
+    cede_owner_closed = cede_queue_wake_owners;
     HOLD(&list_lock);
     LIST_INSERT_HEAD(&list, q, link);
     *out = q;
@@ -267,13 +268,14 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
          IS(cede_class_of(request->cls) != CLASS_COUNT,
             "cls is %d: give CEDE_LATENCY, CEDE_NORMAL or CEDE_BATCH", (int)request->cls) &&
          IS(queue_preferred(q, request->device, &preferred),
-            "device is %#x: give CEDE_PREFER_DEVICE() of one of %u, or 0",
-            (unsigned)request->device, q->config.devices));
+            "device is %d: give 0 to %u, or -1 for any; in C by CEDE_PREFER_DEVICE()",
+            request->device & (request->device < 0 ? -1 : ~CEDE_PREFER_DEVICE(0)),
+            q->config.devices - 1));
     ticket = ticket ? ticket : &unwanted;
     HOLD(&q->lock);
     int r = q->shut ? -ESHUTDOWN : queue_submit(q, request, preferred, ticket, cede_clock_now_ns());
     return SAY(r, {-EBUSY, cede_queue_text(ticket->answer)},
-               {-ESHUTDOWN, "the queue is shut down: open another"});
+               {-ESHUTDOWN, "the queue is shut down, or its pool or memory closed: open another"});
 }
 
 /* A waiting request has been taken out. */
@@ -298,14 +300,19 @@ CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
-void cede_queue_wake_owners(void)
+void cede_queue_wake_owners(const void *closed)
 {
     struct cede_queue *q;
     HOLD(&list_lock);
     LIST_FOREACH(q, &list, link)
     {
         pthread_mutex_lock(&q->lock);
+        for (unsigned i = 0; closed && i < q->config.devices; i++) {
+            if (closed == q->config.pool || closed == q->devices[i].memory)
+                q->shut = q->closed = true;
+        }
         queue_wake_all(q);
+        cede_queue_end_waits(q);
         pthread_mutex_unlock(&q->lock);
     }
 }

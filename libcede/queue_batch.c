@@ -255,13 +255,14 @@ int cede_queue_take(struct cede_queue *q, int device, uint32_t most, cede_timeou
         b->n = 0;
     if (--q->inside == 0 && q->closed)
         pthread_cond_broadcast(&q->left);
+    if (r == -ESHUTDOWN)
+        return cede_fail(r, "the queue is shut down, or its pool or memory is closed: stop asking");
     return SAY(cede_owner_fail(here, r),
                {-EAGAIN, b->retry_us == CEDE_TIMEOUT_FOREVER
                              ? "no batch is to run: ask again when a request was submitted, or a "
                                "batch has ended"
                              : "no batch is to run now: ask again after retry_us"},
-               {-ETIMEDOUT, "no batch came in time: ask again"},
-               {-ESHUTDOWN, "the queue is shut down: stop asking"});
+               {-ETIMEDOUT, "no batch came in time: ask again"});
 }
 
 CEDE_API int cede_queue_next(struct cede_queue *q, int device, cede_timeout timeout_us,

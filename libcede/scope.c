@@ -58,7 +58,7 @@ static void scope_wake_all(void)
 {
     cede_lease_wake_owners();
     cede_memory_wake_owners();
-    cede_queue_wake_owners();
+    cede_queue_wake_owners(NULL);
 }
 
 /* Drops the tasks that have not begun. */

@@ -67,7 +67,7 @@ static bool slice_valid(const struct cede_slice_config *c, const struct cede_sli
               "stream is NULL: for OpenCL, give a cl_command_queue") &&
            SETTINGS(SETTING(c, depth, 1, CEDE_SLICE_DEPTH_MAX),
                     SETTING(c, target_us, 1, CEDE_SLICE_TARGET_MAX_US),
-                    SETTING(c, multiple, 1, UINT64_MAX)) &&
+                    SETTING(c, multiple, 1, UINT64_MAX), SETTING(c, count, 1, UINT64_MAX)) &&
            TIMEOUT_SETTING(c, timeout_us, true) && TIMEOUT_SETTING(c, patience_us, true) &&
            IS(p->done <= c->count && p->saved <= p->done,
               "the progress is not of this work: begin with one that is all 0, except `done` from "

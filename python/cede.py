@@ -42,11 +42,15 @@ class Closed(ValueError):
     """The object was closed or shut down, or it is the parent's, in a forked child."""
 
 
+class Unknown(OSError):
+    """ENOENT: what the call names is not there, or not any more: a kernel, a batch, a reservation."""
+
+
 _TYPES = dict(i=ctypes.c_int, I=ctypes.c_uint, q=ctypes.c_int64, Q=ctypes.c_uint64, N=ctypes.c_size_t, d=ctypes.c_double,
               c=ctypes.c_char, P=ctypes.c_void_p)
 
 
-def _fields(*parts):
+def _layout(*parts):
     """Fields of a struct: in a text each letter, with a number for arrays, is the type of the names that follow it."""
     fields, kind = [], None
     for word in sum((part.split() if isinstance(part, str) else [part] for part in parts), []):
@@ -60,7 +64,7 @@ def _fields(*parts):
 
 
 def _struct(*parts):
-    return type("Struct", (ctypes.Structure,), {"_fields_": _fields(*parts)})
+    return type("Struct", (ctypes.Structure,), {"_fields_": _layout(*parts)})
 
 
 class Figures(ctypes.Structure):
@@ -73,7 +77,14 @@ class Figures(ctypes.Structure):
 
 class Statistics(Figures):
     """Requests since the client was made; times in microseconds."""
-    _fields_ = _fields("Q begun ended with_deadline deadlines_met p50_us p99_us max_us")
+    _fields_ = _layout("Q begun ended with_deadline deadlines_met p50_us p99_us max_us")
+
+
+def _range(kind, value):
+    """What to give in place of a value that the type cuts off."""
+    bits, signed = 8 * ctypes.sizeof(kind), kind(-1).value < 0
+    least, most = -2**(bits - 1) if signed else 0, 2**(bits - signed) - 1
+    return "give a number" if value != value else f"give {least} or more" if value < least else f"give {most} or less"
 
 
 _HELP = {"cls": ": give cede.LATENCY, cede.NORMAL or cede.BATCH"}  # for what has the wrong type
@@ -98,20 +109,18 @@ def _fill(struct, of, settings, own=(), flags=()):
         except TypeError as e:
             raise TypeError(f"{of}: {name} is {value!r}: {e}{_HELP.get(name, '')}") from None
         if getattr(struct, name) != value:  # cut off, or no number
-            raise ValueError(f"{of}: {name} is {value}: out of range")
+            raise ValueError(f"{of}: {name} is {value}: {_range(dict(struct._fields_)[name], value)}")
     return struct
 
 
-def _number(kind):
-    """A type of arguments whose numbers have to fit, as ctypes cuts them off."""
-    class Number(kind):
-        @classmethod
-        def from_param(cls, value):
-            number = kind(value)
-            if number.value != value:
-                raise OverflowError("out of range")
-            return number
-    return Number
+class _Fits:
+    """Of types of arguments whose numbers have to fit, as ctypes cuts them off."""
+    @classmethod
+    def from_param(cls, value):
+        number = cls(value)
+        if number.value != value:
+            raise OverflowError(_range(cls, value))
+        return number
 
 
 class _Text(ctypes.c_char_p):
@@ -126,7 +135,7 @@ class _Text(ctypes.c_char_p):
 
 
 # Types of arguments. p: a pointer that libcede has made, *: one to what it reads or writes.
-_LETTERS = {**{letter: _number(_TYPES[letter]) for letter in "iIQqN"}, "d": ctypes.c_double, "s": _Text,
+_LETTERS = {**{letter: type("Number", (_TYPES[letter], _Fits), {}) for letter in "iIQqN"}, "d": ctypes.c_double, "s": _Text,
             **dict.fromkeys("p*", ctypes.c_void_p)}
 
 _PATH, _lib, _why = os.environ.get("CEDE_LIBRARY") or "libcede.so.0", None, ""
@@ -157,19 +166,22 @@ def _declare(result=ctypes.c_int, **calls):
 
 
 _declare(connect="*", connected="p", set_class="p icls", set_weight="p Iweight", set_deadline="p Nstream Qdeadline_us",
-         set_laxity="p Nstream Qlaxity_us", set_priority="p Nstream ipriority", wanted="p", share="p", job_yield="p I",
+         set_laxity="p Nstream Qlaxity_us", set_priority="p Nstream ipriority", wanted="p", job_yield="p Iflags",
          request_begin="p * Nstream Qqueued_in_us Qdeadline_us", request_queued="p *", request_end="p *",
          lead_cuda="p Qkeep_us", job_acquire="p qtimeout_us", get_statistics="p * N")
 _declare(None, close="p")
+_declare(ctypes.c_double, share="p")
 
-_ERRORS = {errno.EINVAL: ValueError, errno.ENOMEM: MemoryError, errno.ESHUTDOWN: Closed}
+_ERRORS = {errno.EINVAL: ValueError, errno.ENOMEM: MemoryError, errno.ESHUTDOWN: Closed,
+           errno.ENOENT: lambda why: Unknown(errno.ENOENT, why)}
 _ANY = range(4096)
 
 
 def _error(result):
     """The exception for what the latest call of this thread returned."""
     why = _lib.cede_error_text().decode(errors="replace") or os.strerror(-result)
-    for name, here in (r"CEDE_\w*(NO_GPU|EAGER)", "gpu=False"), (r"CEDE_(?=LATENCY|NORMAL|BATCH|TIMEOUT)", "cede."):
+    for name, here in ((r"CEDE_[\w.]*(NO_GPU|EAGER)", "gpu=False"), (r"CEDE_(?=LATENCY|NORMAL|BATCH|TIMEOUT)", "cede."),
+                       (r"cede_(?:(?:pool|memory|queue|future|graph|step|scope)_)?(\w+\(\))", r"\1")):
         why = re.sub(name, here, why)  # as Python spells it
     return _ERRORS[-result](why) if -result in _ERRORS else OSError(-result, why)
 
@@ -211,14 +223,18 @@ class _Raw(ctypes.c_void_p):
 _used = {}
 
 
+_OURS = errno.EAGAIN, errno.EBUSY, errno.ECANCELED, errno.EDEADLK, errno.ETIMEDOUT  # libcede returns them itself
+
+
 def _returned(what, value):
     """What libcede gets of what a function of the program has returned. Raises OSError if that means a failure."""
     number = int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else 0
     if what == "step":  # libcede knows the driver's errors in captures
         return number
     if number < 0 or number and what != "schedule":
-        code = errno.EIO if number > 0 else min(-number, 4095)
-        raise OSError(code, f"{what}() returned {number}, a failure ({os.strerror(code)}): return None or 0 for success")
+        code = errno.EIO if number > 0 or -number in _OURS else min(-number, 4095)
+        raise OSError(code, f"{what}() returned {number}, a failure ({os.strerror(code)}): return " + (
+            "whether there is a step" if what == "schedule" else "None or 0 for success"))
     return bool(value) if what == "schedule" else 0
 
 
@@ -367,9 +383,11 @@ class Request(Given):
         self._of = handle
 
     def queued(self):
-        """The request's first GPU work has been queued; see Client.lead_cuda()."""
+        """The request's first GPU work has been queued; see Client.lead_cuda(). Closed: it has ended."""
         if self._of:
-            _lib.cede_request_queued(self._of, ctypes.byref(self._raw))
+            _call("request_queued", self._of, ctypes.byref(self._raw))
+        elif _lib:
+            raise Closed("this Request has ended: report its work before the end of its block")
 
     def _back(self, handle):
         _lib.cede_request_end(handle, ctypes.byref(self._raw))
@@ -443,7 +461,7 @@ class Client(Counted):
     def share(self):
         """The share of the GPU, up to 1, that this process can expect while other programs use it; see
         cede_share(3). 1 if that is not known. Never waits."""
-        return self._call("share", without=1000) / 1000
+        return self._call("share", without=1.0)
 
 
 CURRENT = object()  # as a stream: PyTorch's current one
@@ -504,7 +522,7 @@ def _after(event, release=lambda: None):
 
 class Lease(ctypes.Structure):
     """Room on a GPU: .device, and .stream for torch.cuda.ExternalStream(); None without a GPU."""
-    _fields_ = _fields("P stream i device urgent Q2 opaque")
+    _fields_ = _layout("P stream i device urgent Q2 opaque")
 
     def wanted(self):
         """Whether an urgent lease displaces others on this one's GPU: hold the next kernels back until it does not."""
@@ -538,7 +556,7 @@ _PoolConfig = _struct("N size I flags devices capacity max_concurrent_streams st
 
 class LeaseWaits(Figures):
     """How many leases waited for one thing, and how long."""
-    _fields_ = _fields("Q leases total_us max_us")
+    _fields_ = _layout("Q leases total_us max_us")
 
 
 class PoolWaits(Figures):
@@ -548,13 +566,13 @@ class PoolWaits(Figures):
 
 class PoolStatistics(Figures):
     """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest, as bytes."""
-    _fields_ = _fields("I devices i has_gpu utilization_percent I active waiting limit d occupancy"
+    _fields_ = _layout("I devices i has_gpu utilization_percent I active waiting limit d occupancy"
                        " Q started timed_out stolen displaced busy_us", ("waits", PoolWaits), "Q4 reserved c128 error")
 
 
 class Profile(Figures):
     """What a kernel takes; cede_acquire(3) describes it. limit: LIMIT_THREADS and so on."""
-    _fields_ = _fields("d occupancy I registers shared_bytes blocks_per_sm sms limit reserved")
+    _fields_ = _layout("d occupancy I registers shared_bytes blocks_per_sm sms limit reserved")
 
 
 _declare(pool_open="* *", pool_close="p", pool_occupancy="p sname dshare", pool_kernel="p sname Nfunction", release="*",
@@ -703,6 +721,8 @@ class Pool(Counted):
     def acquire(self, device=-1, kernel=None, timeout_us=TIMEOUT_DEFAULT, only=False, **shape):
         """For `with` alone, which waits: `with pool.acquire(...) as lease:`. Raises TimeoutError; BlockingIOError with a
         timeout of 0; in a task of a cede_scope.Scope OSError ECANCELED as soon as that has ended."""
+        if isinstance(device, str):
+            raise TypeError(f"Pool.acquire: device is {device!r}: give a number; for a kernel of this name, kernel={device!r}")
         return _Block(self._acquire, device + 0x10000 if only else device, kernel, _fill(_Shape(), "a lease", shape),
                       timeout_us)
 

@@ -24,15 +24,15 @@ _Config = cede._struct("N size I flags max_batch nbuckets P buckets I warmups ma
 
 class Bucket(cede.Figures):
     """One size of a cache. `refused`: not 0 if it runs without a graph; why() has the reason."""
-    _fields_ = cede._fields("I size i captured refused cuda_error I nodes Q launched eager bytes")
+    _fields_ = cede._layout("I size i captured refused cuda_error I nodes Q launched eager bytes")
 
     def why(self):
-        """Why it runs without a graph; "" if it does not."""
+        """Why it runs without a graph. "not refused": it has one, or will have, unless gpu=False of the cache captures none."""
         return cede._lib.cede_graph_text(self.refused).decode()
 
 
 class Statistics(cede.Figures):
-    _fields_ = cede._fields("I buckets graphs refused Q launched eager warmups too_large captures retried refusals updates"
+    _fields_ = cede._layout("I buckets graphs refused Q launched eager warmups too_large captures retried refusals updates"
                             " rebuilds evictions bytes capture_us saved_us c256 error")
 
 
@@ -52,7 +52,7 @@ class Cache(cede.Counted):
         function = _STEP(lambda _, stream, n: self._run("step", step, stream or 0, n))
         sizes = (ctypes.c_uint * len(buckets))(*buckets)
         if list(sizes) != list(buckets):
-            raise ValueError(f"buckets are {buckets}: out of range")
+            raise ValueError(f"buckets are {buckets}: give 1 or more, up to {2**32 - 1}")
         config.buckets, config.nbuckets, self._uses = ctypes.cast(sizes, ctypes.c_void_p), len(sizes), function
         self._open("graph_open", ctypes.byref(config), function, None, ...)
 

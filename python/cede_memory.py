@@ -35,7 +35,7 @@ _Range = cede._struct("Q address bytes I advice")
 
 class Reservation(cede.Given, ctypes.Structure):
     """Room that is kept until the end of the block that it is of, or until release(), once PyTorch has the memory."""
-    _fields_ = cede._fields("Q bytes Q2 opaque")
+    _fields_ = cede._layout("Q bytes Q2 opaque")
 
     def _back(self, _):
         cede._lib.cede_memory_release(ctypes.byref(self))
@@ -43,12 +43,12 @@ class Reservation(cede.Given, ctypes.Structure):
 
 class User(cede.Figures):
     """A process that has memory on the GPU; `bytes` is 2**64 - 1 where the driver does not say."""
-    _fields_ = cede._fields("i pid ours Q bytes c16 name")
+    _fields_ = cede._layout("i pid ours Q bytes c16 name")
 
 
 class Statistics(cede.Figures):
     """cede_memory_open(3) describes them; texts are bytes."""
-    _fields_ = cede._fields(
+    _fields_ = cede._layout(
         "i has_gpu pressure I waiting reservations allocations reserved0"
         " Q total_bytes free_bytes reserve_bytes promised_bytes allocated_bytes available_bytes granted timed_out waited"
         " longest_wait_us daemon_asked prefetched_ranges prefetched_bytes skipped_ranges c128 skipped error")

@@ -30,12 +30,12 @@ _Config = cede._struct("N size i policy I k devices batches capacity i admit Q u
 _Request = cede._struct("I model Q shape i cls Q deadline_us after_us i device P user")
 _Ticket = cede._struct("Q id i answer device urgent")
 _Batch = cede._struct("Q id shape I model i device I n lane i urgent Q expected_us q retry_us",
-                      f"Q{BATCH_MAX} ticket P{BATCH_MAX} user", ("lease", cede.Lease), "Q room_bytes Q2 room")
+                      f"Q{BATCH_MAX} ticket P{BATCH_MAX} user", ("lease", cede.Lease), ("room", cede_memory.Reservation))
 
 
 class Statistics(cede.Figures):
     """See cede_queue_open(3)."""
-    _fields_ = cede._fields("Q submitted ended failed cancelled batches late full alone behind others waiting running"
+    _fields_ = cede._layout("Q submitted ended failed cancelled batches late full alone behind others waiting running"
                             " busy_us p50_us p99_us")
 
 
@@ -53,7 +53,7 @@ class Refused(OSError):
     """The request was refused: errno is EBUSY, `answer` is FULL, ALONE, BEHIND or OTHERS, and the text is the reason."""
 
     def __init__(self, answer):
-        super().__init__(errno.EBUSY, cede._lib.cede_queue_text(answer).decode())
+        super().__init__(errno.EBUSY, "cede_queue_submit: " + cede._lib.cede_queue_text(answer).decode())
         self.answer = answer
 
     def __str__(self):
@@ -68,9 +68,20 @@ class Batch(cede.Given):
 
     def __init__(self, raw, items, queue=None):
         self._raw, self.items, self._of = raw, items, queue
-        for name in ("model", "shape", "device", "lane", "expected_us", "room_bytes"):
+        for name in ("model", "shape", "device", "lane", "expected_us"):
             setattr(self, name, getattr(raw, name))
+        self.room_bytes = raw.room.bytes
         self.urgent, self.lease = bool(raw.urgent), raw.lease if any(raw.lease.opaque) else None
+
+    def done(self, failed=False):
+        """Queue.done() of this batch. Closed: it is done, or has failed."""
+        if not self._of:
+            raise Closed("this Batch is done: report its end once")
+        self._of.done(self, failed)
+
+    def release(self):
+        """It has failed, as at its last reference, unless it was done."""
+        super().release()
 
     def _back(self, queue):
         try:
@@ -116,7 +127,7 @@ class Queue(cede.Counted):
 
     def set_lease(self, model, kernel=None, **shape):
         """What leases for batches of one model are asked for: a kernel's name, which the pool has to know before, and
-        what one request takes; see cede_queue_set_lease(3). FileNotFoundError: the pool does not know the kernel."""
+        what one request takes; see cede_queue_set_lease(3). cede.Unknown: the pool does not know the kernel."""
         self._call("set_lease", model, kernel, ctypes.byref(cede._fill(cede._Shape(), "a lease", shape)))
 
     def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, device=-1):

@@ -10,7 +10,8 @@
             return model(item)
 
 The end of the block waits for all tasks. The first task that raises cancels the others, and its exception comes out of
-the block; an exception in the block itself cancels the tasks too. A task also fails by a number that it returns, as
+the block, also where fork() has raised OSError ECANCELED for it, which is its context then; an exception in the block
+itself cancels the tasks too. A task also fails by a number that it returns, as
 cede's rules say. A scope ends early by timeout_us, too (TimeoutError), by cancel() and with its parent (OSError
 ECANCELED). A task that runs checks scope.cancelled() and returns; one that has not begun never begins; one that waits
 for a lease, for memory or for a batch gets OSError ECANCELED, whatever has ended the scope.
@@ -80,7 +81,7 @@ class Scope(cede.Handle):
 
     def fork(self, task, *args):
         """Adds a task, from any thread and from tasks; they begin in this order. OSError EBUSY: the scope was joined;
-        ECANCELED: it has ended."""
+        ECANCELED: it has ended, and the end of the block raises the reason instead."""
         handle = self._h
         with self._lock:
             self._last += 1
@@ -117,10 +118,10 @@ class Scope(cede.Handle):
         cede._call("scope_cancel", raw)
         return cede._call("scope_join", raw, but=cede._ANY) == -errno.EDEADLK
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind, e, _):
         try:
-            if kind is None:
-                self.join()
+            if kind is None or getattr(e, "errno", None) == errno.ECANCELED and self._raw and self.cancelled():
+                self.join()  # raises why the scope has ended, of which that of fork() says nothing
         finally:
             self.close()
         return False

@@ -41,7 +41,7 @@ _File = cede._struct(("path", ctypes.c_char_p), "Q work c512 error")
 
 class Progress(cede.Figures):
     """How far a computation is. Set `done` from a checkpoint; then hand it to each run() as the last one left it."""
-    _fields_ = cede._fields("Q done saved next_count slices gpu_us idle_us c256 error Q4 reserved")
+    _fields_ = cede._layout("Q done saved next_count slices gpu_us idle_us c256 error Q4 reserved")
 
 
 cede._declare(slice_run="* *", checkpoint_write="* Qdone * N", checkpoint_read="* * * N")

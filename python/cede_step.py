@@ -57,14 +57,14 @@ _Array = cede._struct("Q address q stride I n bytes")
 
 
 class Statistics(cede.Figures):
-    """See cede/step.h; times in microseconds."""
-    _fields_ = cede._fields("Q steps failed results surplus joined left blocked schedule_us launch_us finish_us wait_us"
+    """See cede/step.h; times in microseconds. hidden_us is 0 with gpu=False."""
+    _fields_ = cede._layout("Q steps failed results surplus joined left blocked schedule_us launch_us finish_us wait_us"
                             " hidden_us gpu_us idle_us I running requests c128 error")
 
 
 class FutureStatistics(cede.Figures):
     """See cede/future.h."""
-    _fields_ = cede._fields("I slots free q missing c128 error")
+    _fields_ = cede._layout("I slots free q missing c128 error")
 
 
 cede._declare(step_open="* *", step_close="p", step_join="p p p qtimeout_us *", step_leave="p Q ireason", step_add="p Q *",
@@ -139,9 +139,11 @@ class Futures(cede.Counted):
 
 
 class Step:
-    """What the functions get; attributes that one of them sets are there in the next. `results` and `surplus`
-    are for finish(), one for each of `requests`; without a map or after an error there are no results. Also for
-    finish(): how long the GPU computed the step (gpu_us), and had nothing to do before it (idle_us)."""
+    """What the functions get; attributes that one of them sets are there in the next. `number`: from 1; `lane`: from 0,
+    different for all steps that run, for buffers; `stream`: a handle; `symbol`: in launch(), that of the first result, or 0.
+    For finish(): `error`: 0, or why the step failed, a negative errno; `results` and `surplus`, one for each of `requests`,
+    but without a map or after an error no results; how long the GPU computed the step (gpu_us), and had nothing to do
+    before it (idle_us)."""
 
     def __init__(self, raw):
         self.number, self.lane, self.stream = raw.number, raw.lane, raw.stream

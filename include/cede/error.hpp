@@ -7,10 +7,13 @@
 #include <cstdint>
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <type_traits>
 #include <utility>
+
+#include <unistd.h>
 
 #include "cede/cede.h"
 #include "cede/lease.h"
@@ -34,14 +37,22 @@ inline constexpr microseconds timeout_now{CEDE_TIMEOUT_NOW};
 inline constexpr microseconds timeout_default{CEDE_TIMEOUT_DEFAULT};
 inline constexpr microseconds timeout_forever{CEDE_TIMEOUT_FOREVER};
 
-/* what(): cede_error_text(), which names the call, and the text of the errno value. */
+/* what(): cede_error_text(), which names the call; "" becomes the text of the errno value. */
 class error : public std::system_error
 {
   public:
     error(int result, const std::string &text)
-        : std::system_error(std::error_code(-result, std::generic_category()), text)
+        : std::system_error(std::error_code(-result, std::generic_category())),
+          text_(text.empty() ? code().message() : text)
     {
     }
+    const char *what() const noexcept override
+    {
+        return text_.what();
+    }
+
+  private:
+    std::runtime_error text_; /* copies of it do not throw */
 };
 
 namespace detail
@@ -89,6 +100,14 @@ inline int errno_of(const std::error_code &c) noexcept
     return is_errno && c.value() > 0 && c.value() < 4096 ? -c.value() : -EIO;
 }
 
+/* What libcede makes of a failure that a function of the program returned. */
+inline int returned(int r) noexcept
+{
+    const bool ours =
+        r == -EAGAIN || r == -EBUSY || r == -ECANCELED || r == -EDEADLK || r == -ETIMEDOUT;
+    return r > 0 || r <= -4096 || ours ? -EIO : r;
+}
+
 /* The negative errno value of the exception that is being handled. */
 inline int current_errno() noexcept
 {
@@ -103,7 +122,8 @@ inline int current_errno() noexcept
     }
 }
 
-/* Calls a function of the program that returns nothing, an int or a std::error_code. */
+/* Calls a function of the program that returns nothing, an int, a driver's enum such as CUresult,
+ * or a std::error_code. */
 template <class F, class... A> int result_of(F &f, A... args)
 {
     using R = std::invoke_result_t<F &, A...>;
@@ -114,8 +134,9 @@ template <class F, class... A> int result_of(F &f, A... args)
         std::error_code c = f(args...);
         return c ? errno_of(c) : 0;
     } else {
-        static_assert(std::is_same_v<R, int>, "return nothing, an int or a std::error_code");
-        return f(args...);
+        static_assert(std::is_same_v<R, int> || std::is_enum_v<R>,
+                      "return nothing, an int, a driver's enum or a std::error_code");
+        return static_cast<int>(f(args...));
     }
 }
 
@@ -131,6 +152,28 @@ template <class T, auto Close> struct closer {
     void operator()(T *p) const noexcept
     {
         static_cast<void>(Close(p));
+    }
+};
+
+/* The process that made an object. A forked child must not use what its parent opened, so the
+ * destructor leaves that alone. */
+class process
+{
+  public:
+    bool here() const noexcept
+    {
+        return pid_ == ::getpid();
+    }
+
+  private:
+    ::pid_t pid_ = ::getpid();
+};
+
+template <class T, auto Close> struct closer_here : process {
+    void operator()(T *p) const noexcept
+    {
+        if (here())
+            static_cast<void>(Close(p));
     }
 };
 

@@ -113,7 +113,7 @@ class futures
     explicit futures(::cede_futures *f) noexcept : f_(f)
     {
     }
-    std::unique_ptr<::cede_futures, detail::closer<::cede_futures, ::cede_future_close>> f_;
+    std::unique_ptr<::cede_futures, detail::closer_here<::cede_futures, ::cede_future_close>> f_;
 };
 
 } // namespace cede

@@ -128,16 +128,11 @@ class graph_cache
     template <class F> static int run(void *arg, void *stream, unsigned n) noexcept
     {
         detail::calls::forget(); /* drops the exception of an earlier attempt to capture */
-        return detail::calls::run([=] {
-            F &f = *static_cast<F *>(arg);
-            if constexpr (std::is_enum_v<std::invoke_result_t<F &, void *, unsigned>>)
-                return static_cast<int>(f(stream, n));
-            else
-                return detail::result_of(f, stream, n);
-        });
+        return detail::calls::run(
+            [=] { return detail::result_of(*static_cast<F *>(arg), stream, n); });
     }
     std::shared_ptr<void> step_; /* its address stays when the cache is moved */
-    std::unique_ptr<::cede_graph, detail::closer<::cede_graph, ::cede_graph_close>> g_;
+    std::unique_ptr<::cede_graph, detail::closer_here<::cede_graph, ::cede_graph_close>> g_;
 };
 
 } // namespace cede

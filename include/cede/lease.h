@@ -69,7 +69,8 @@ void cede_pool_defaults(struct cede_pool_config *c);
 int cede_pool_open(const struct cede_pool_config *config, struct cede_pool **out);
 
 /* Closes the pool: waiting calls return -ESHUTDOWN, and are waited for. Held leases end, and their
- * streams are destroyed, but work on them runs to its end. -EINVAL: the pool is not open. */
+ * streams are destroyed, but work on them runs to its end. NULL is allowed. -EINVAL: the pool is
+ * not open. */
 int cede_pool_close(struct cede_pool *p);
 
 /* Registers a kernel, whose occupancy the driver computes once per block size and dynamic shared

@@ -68,7 +68,7 @@ void cede_memory_defaults(struct cede_memory_config *c);
 int cede_memory_open(const struct cede_memory_config *config, struct cede_memory **out);
 
 /* Closes the handle: waiting calls return -ESHUTDOWN, and are waited for. Allocated memory is
- * freed, and reservations end. -EINVAL: it is not open. */
+ * freed, and reservations end. NULL is allowed. -EINVAL: it is not open. */
 int cede_memory_close(struct cede_memory *m);
 
 /* 1: an allocation of this size would not wait now. 0: it would. -ESHUTDOWN, -EINVAL. */

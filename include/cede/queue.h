@@ -100,8 +100,9 @@ struct cede_queue_request {
 enum cede_queue_answer {
     CEDE_QUEUE_RUNS, /* its device is free and no request precedes it */
     CEDE_QUEUE_WAITS,
-    CEDE_QUEUE_FULL,   /* refused: `capacity` requests wait */
-    CEDE_QUEUE_ALONE,  /* refused: it would be late even if it ran at once. Not on an idle device */
+    CEDE_QUEUE_FULL,  /* refused: `capacity` requests wait */
+    CEDE_QUEUE_ALONE, /* refused: it would be late even if it ran at once. Not where the device runs
+                         nothing and nothing waits for it */
     CEDE_QUEUE_BEHIND, /* refused: it would be late behind the requests before it */
     CEDE_QUEUE_OTHERS, /* refused: an admitted request would be late */
 };
@@ -116,7 +117,8 @@ struct cede_queue_ticket {
 };
 
 /* Submits a request; never waits. ticket: may be NULL. -EBUSY: refused, and ticket->answer is why.
- * -EINVAL: class or device out of range. -ESHUTDOWN. */
+ * -EINVAL: class or device out of range. -ESHUTDOWN: the queue is shut down, or its pool or its
+ * memory is closed. */
 int cede_queue_submit(struct cede_queue *q, const struct cede_queue_request *request,
                       struct cede_queue_ticket *ticket);
 
@@ -148,7 +150,8 @@ struct cede_queue_batch {
  * to `batches`. -EAGAIN: none now, with a time-out of 0. -ECANCELED: the scope of the calling task
  * has ended (cede/scope.h): return. -EINVAL: no such device or time-out. -ENOSPC, -EIO: as
  * cede_acquire(); the requests stay in the queue. -ESHUTDOWN: the queue is shut down and nothing
- * waits in it any more, or the pool or the memory is closed. -ETIMEDOUT: none in time. */
+ * waits in it any more, or the pool or the memory is closed, which ends all waits. -ETIMEDOUT: none
+ * in time. */
 int cede_queue_next(struct cede_queue *q, int device, cede_timeout timeout_us,
                     struct cede_queue_batch *batch);
 

@@ -96,17 +96,17 @@ template <class T> class batch
     }
     ~batch()
     {
-        if (q_)
+        if (q_ && made_.here())
             static_cast<void>(finish(true));
     }
-    /* Its requests have run, and its device is free. EINVAL: it was done before. */
-    [[nodiscard]] std::error_code try_done() noexcept
+    /* Its requests have run, or failed, and its device is free. EINVAL: it was done before. */
+    [[nodiscard]] std::error_code try_done(bool failed = false) noexcept
     {
-        return finish(false);
+        return finish(failed);
     }
-    void done()
+    void done(bool failed = false)
     {
-        detail::check(finish(false));
+        detail::check(finish(failed));
     }
     std::size_t size() const noexcept
     {
@@ -140,6 +140,7 @@ template <class T> class batch
     }
     ::cede_queue *q_;
     ::cede_queue_batch b_{};
+    detail::process made_;
 };
 
 template <class T> class queue
@@ -281,7 +282,7 @@ template <class T> class queue
                                      item};
         return ::cede_queue_submit(q_.get(), &r, &t);
     }
-    std::unique_ptr<::cede_queue, detail::closer<::cede_queue, ::cede_queue_close>> q_;
+    std::unique_ptr<::cede_queue, detail::closer_here<::cede_queue, ::cede_queue_close>> q_;
 };
 
 } // namespace cede

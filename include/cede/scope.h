@@ -6,8 +6,8 @@
  * parent. That is cooperative: a running task checks cede_scope_cancelled() and returns; a task
  * that has not begun never begins. Calls of libcede in a task that wait for a lease, for memory or
  * for a batch, run slices or a loop's step, or add a task return -ECANCELED from then on, and
- * cede_error_text() says why; -ETIMEDOUT is always the call's own time-out. What counts is the
- * innermost scope whose task the thread runs.
+ * cede_error_text() says whether for its time-out, cede_scope_join() for which failure; -ETIMEDOUT
+ * is always the call's own time-out. What counts is the innermost scope whose task the thread runs.
  *
  * Thread-safe: all functions may be called from several threads at once, except cede_scope_close(),
  * which no other call on the scope may overlap. No function may be called from a signal handler, or

@@ -1,6 +1,6 @@
 /* libcede for C++17: scopes. cede/scope.h describes every call; see also cede/cede.hpp. A task is
- * any callable. It fails by an exception, or by returning an int that is not 0 or a
- * std::error_code. */
+ * any callable. It fails by an exception, or by returning an int or an enum (such as
+ * CUresult) that is not 0, or a std::error_code. */
 #ifndef CEDE_SCOPE_HPP
 #define CEDE_SCOPE_HPP
 
@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "cede/error.hpp"
@@ -45,10 +46,19 @@ class scope
     scope(scope &&) noexcept = default;
     scope &operator=(scope &&) noexcept = default;
 
-    /* Adds a task, from any thread and from tasks. */
+    /* Adds a task, from any thread and from tasks. ECANCELED: the scope has ended. In place of that
+     * the thread that opened the scope waits for the tasks, as it leaves the block, and gets what
+     * join() throws. */
     template <class F> void fork(F &&f)
     {
-        detail::check(try_fork(std::forward<F>(f)));
+        const std::error_code why = try_fork(std::forward<F>(f));
+        if (!why)
+            return;
+        const error ended(-why.value(), ::cede_error_text());
+        if (why.value() == ECANCELED && s_->opener == std::this_thread::get_id() &&
+            joined() != -EDEADLK)
+            join();
+        throw ended;
     }
     /* Throws only what copying or moving f throws. */
     template <class F> [[nodiscard]] std::error_code try_fork(F &&f)
@@ -117,6 +127,7 @@ class scope
         std::mutex lock;
         any_task *first = nullptr;
         std::exception_ptr thrown;
+        const std::thread::id opener = std::this_thread::get_id();
 
         void add(any_task *t) noexcept
         {
@@ -146,9 +157,11 @@ class scope
             }
         }
     };
-    struct closer {
+    struct closer : detail::process {
         void operator()(state *s) const noexcept
         {
+            if (!here())
+                return;
             ::cede_scope_cancel(s->c);
             /* A scope that one of its tasks destroys cannot wait for that task, so it stays. */
             if (::cede_scope_close(s->c) == -EDEADLK)
@@ -177,6 +190,8 @@ class scope
             : parent && !parent->s_ ? -EINVAL
                                     : ::cede_scope_open(&s->c, parent ? parent->handle() : nullptr,
                                                         threads, timeout.count());
+        if (r < 0 && s)
+            delete s.release(); /* no scope to close, and no text of that */
         return s;
     }
     int joined() noexcept

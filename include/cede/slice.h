@@ -36,7 +36,7 @@ struct cede_slice_config {
     unsigned depth;          /* 2 slices queued; at most CEDE_SLICE_DEPTH_MAX. 1: the GPU idles
                                 between slices */
     uint64_t target_us;      /* 500: length of a slice; 1 to CEDE_SLICE_TARGET_MAX_US */
-    uint64_t count;          /* 0: elements of the whole work */
+    uint64_t count;          /* elements of the whole work; it has to be given: 0 is refused */
     uint64_t multiple;       /* 1: a slice is a multiple of it, except the last */
     uint64_t checkpoint_us;  /* 10000000: between calls of `save`; 0: only when the run stops */
     cede_timeout timeout_us; /* CEDE_TIMEOUT_FOREVER, as the default: the time-out, from the call of
@@ -97,14 +97,15 @@ struct cede_checkpoint {
 
 /* Writes PATH.new, syncs it, renames it, syncs the directory. After an error the former checkpoint
  * is still there. -EBUSY: another process writes it. -EINVAL. -ELOOP: a symbolic link is in the
- * way. -EEXIST: something else is. Others are those of open(2), write(2), fsync(2) and rename(2),
- * such as -ENOSPC and -EACCES. */
+ * way. -EEXIST: something else is. -ENOTDIR: its directory is not there. Others are those of
+ * open(2), write(2), fsync(2) and rename(2), such as -ENOSPC and -EACCES. */
 int cede_checkpoint_write(struct cede_checkpoint *c, uint64_t done, const void *data, size_t bytes);
 
 /* Reads a checkpoint. Only if it returns 0 is *done changed and data complete. -ENOENT: there is no
  * checkpoint: begin at 0. -EBADMSG: the file is damaged, or no checkpoint. -EPROTO: a release with
  * another format wrote it. -ESTALE: it is of other work, or its state does not have `bytes` bytes.
- * -EINVAL. Others are those of open(2) and read(2). */
+ * -ENOTDIR: the directory of the file is not there. -EINVAL. Others are those of open(2) and
+ * read(2). */
 int cede_checkpoint_read(struct cede_checkpoint *c, uint64_t *done, void *data, size_t bytes);
 
 #ifdef __cplusplus

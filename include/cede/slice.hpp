@@ -33,8 +33,9 @@ struct slice_config : ::cede_slice_config {
     }
 };
 
-/* Settings and progress of a computation. Functions return nothing, an int (0: success) or a
- * std::error_code; an exception or a failure that one returns ends the run. */
+/* Settings and progress of a computation. Functions return nothing, an int (0: success), an
+ * enum such as CUresult, or a std::error_code; an exception or a failure that one returns ends the
+ * run. */
 class slice_run
 {
   public:

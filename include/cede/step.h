@@ -143,10 +143,10 @@ int cede_step_add(struct cede_step_loop *l, uint64_t id, int64_t *symbol);
  * are finished too. 1: something was done. 0: there is nothing to do, and nothing runs: wait for a
  * request, then call again. While a loop with a queue has no request it waits
  * for one itself; 0 then means that the queue is shut down and all have left, or that `schedule`
- * had nothing for those it has. Negative: the error of a function (running steps are kept for the
- * next call); -ECANCELED: the scope of the loop, or of the calling task, has ended, and every step
- * is finished; -EDEADLK: called by one of the program's functions; -ENOBUFS: other users of the map
- * hold its slots. */
+ * had nothing for those it has. Negative: the error of `schedule` or `finish`, while that of
+ * `launch` is the `error` of its step (running steps are kept for the next call); -ECANCELED: the
+ * scope of the loop, or of the calling task, has ended, and every step is finished; -EDEADLK:
+ * called by one of the program's functions; -ENOBUFS: other users of the map hold its slots. */
 int cede_step_once(struct cede_step_loop *l);
 
 /* Calls cede_step_once() until it returns 0 or an error, and returns that. With a queue: until that
@@ -160,7 +160,8 @@ struct cede_step_statistics {
     uint64_t blocked;                           /* steps put off until slots were free */
     uint64_t schedule_us, launch_us, finish_us; /* in the program's functions */
     uint64_t wait_us;                           /* for results */
-    uint64_t hidden_us; /* part of the time in these functions in which the GPU computed */
+    uint64_t hidden_us; /* part of the time in these functions in which the GPU computed; 0 with
+                           CEDE_STEP_NO_GPU */
     uint64_t gpu_us;    /* from the beginning of a step in the stream to its end */
     uint64_t idle_us;   /* between the end of a step and the beginning of the next, while there was
                            something to do */

@@ -95,8 +95,10 @@ template <class T> class step
 };
 
 /* Requests are pointers, which come back with each step. Functions return nothing, an int (0:
- * success) or a std::error_code; `schedule` returns a bool, or an int as in C. An exception counts
- * as a failure of its function, and once() throws it; another call goes on. The destructor waits
+ * success), an enum such as CUresult, or a std::error_code; `schedule` returns a bool, or an int as
+ * in C. An exception counts as a failure of its function, and once() throws it, or for a failure
+ * that one returned, an error; another call goes on. The reason that `left` gets is an int as in C:
+ * below 0 an errno value, or what leave() was given. The destructor waits
  * for running steps, and makes all requests leave. */
 template <class T> class step_loop
 {
@@ -196,9 +198,11 @@ template <class T> class step_loop
         std::function<void(T *, std::uint64_t, const ::cede_queue_batch &)> joined;
         ::cede_step_loop *loop = nullptr;
     };
-    struct closer {
+    struct closer : detail::process {
         void operator()(state *s) const noexcept
         {
+            if (!here())
+                return;
             detail::calls during; /* exceptions of `left` are dropped */
             /* A loop that one of its functions destroys stays. */
             if (::cede_step_close(s->loop) != -EDEADLK)
@@ -219,7 +223,11 @@ template <class T> class step_loop
     {
         return detail::calls::run([=] {
             step<T> s(raw);
-            return (static_cast<state *>(arg)->*F)(s);
+            const int r = (static_cast<state *>(arg)->*F)(s);
+            if (r && F == &state::launch) /* cede_step_once() does not return it */
+                throw error(detail::returned(r),
+                            "`launch` returned " + std::to_string(r) + ": see that function");
+            return r;
         });
     }
     template <class Schedule, class Launch, class Finish>

@@ -19,8 +19,9 @@ TEST(settings_of_queues)
     REFUSED(c, ROW(-EINVAL, cede_queue_open, &bad, &q), BAD(size, 0),
             BAD(policy, (enum cede_queue_policy)99, (enum cede_queue_policy) - 1), BAD(k, 0),
             BAD(devices, 0, UINT_MAX), BAD(batches, UINT_MAX), BAD(capacity, 0, UINT_MAX),
-            BAD(urgent_us, UINT64_MAX), BAD(quantile, 0, 1, NAN), BAD(batch_max, 0, UINT_MAX),
-            BAD(batch_wait_us, UINT64_MAX), BAD(expected_us, 0, UINT64_MAX), BAD(pool, (void *)&c));
+            BAD(admit, 2, -1), BAD(urgent_us, UINT64_MAX), BAD(quantile, 0, 1, NAN),
+            BAD(batch_max, 0, UINT_MAX), BAD(batch_wait_us, UINT64_MAX),
+            BAD(expected_us, 0, UINT64_MAX), BAD(pool, (void *)&c));
     c.pool = p;
     REFUSED(c, ROW(-EINVAL, cede_queue_open, &bad, &q), BAD(devices, 2));
     ROW(0, cede_pool_close, p);
@@ -53,6 +54,7 @@ TEST(queues)
     for (const int *d = (int[]){1, -2, CEDE_PREFER_DEVICE(1), INT_MIN, INT_MAX, 0}; *d; d++) {
         r.device = *d;
         ROW(-EINVAL, cede_queue_submit, q, &r, &t);
+        assert_non_null(strstr(cede_error_text(), ": give 0 to 0, or -1 for any"));
     }
     cede_queue_close(q);
     cede_queue_close(alone);
@@ -365,7 +367,7 @@ TEST(slices)
     c.flags = CEDE_SLICE_NO_GPU;
     REFUSED(c, ROW(-EINVAL, cede_slice_run, &bad, &p), BAD(size, 8), BAD(launch, NULL),
             BAD(flags, 3, UINT_MAX, CEDE_SLICE_OPENCL), BAD(depth, 0, UINT_MAX),
-            BAD(target_us, 0, UINT64_MAX), BAD(multiple, 0), BAD(timeout_us, -1),
+            BAD(target_us, 0, UINT64_MAX), BAD(count, 0), BAD(multiple, 0), BAD(timeout_us, -1),
             BAD(patience_us, INT64_MIN + 1));
     REFUSED(c, ROW(-ENOSPC, cede_slice_run, &bad, &p), BAD(arg, &c), BAD(save, save));
     p = (struct cede_slice_progress){0};
@@ -389,12 +391,15 @@ TEST(checkpoints)
     const struct {
         const char *path;
         int code;
-    } rows[] = {{NULL, -EINVAL}, {"", -EINVAL}, {path, -ENAMETOOLONG}, {"/nowhere/x", -ENOENT}};
+    } rows[] = {{NULL, -EINVAL}, {"", -EINVAL}, {path, -ENAMETOOLONG}, {"/nowhere/x", -ENOTDIR}};
     for (unsigned i = 0; i < ARRAY_SIZE(rows); i++) {
         c.path = rows[i].path;
         ROW(rows[i].code, cede_checkpoint_write, &c, 1, state, 1);
         ROW(rows[i].code, cede_checkpoint_read, &c, &done, state, 1);
     }
+    c.path = "/tmp/nowhere";
+    ROWS(cede_checkpoint_read, (-ENOENT, &c, &done, state, 1));
     ROW(-EINVAL, cede_checkpoint_write, &c, 1, NULL, SIZE_MAX);
+    assert_non_null(strstr(c.error, "data is NULL"));
     ROWS(cede_checkpoint_read, (-EINVAL, &c, &done, NULL, SIZE_MAX), (-EINVAL, &c, NULL, state, 1));
 }

@@ -310,7 +310,7 @@ TEST_WITH(in_the_way, begin_test, end_test)
     assert_int_equal(get_file(elsewhere, text, sizeof(text)), 8);
     assert_string_equal(text, "precious");
     c.path = "/nowhere-at-all/state";
-    not_written(-ENOENT, "/nowhere-at-all/state.new");
+    not_written(-ENOTDIR, "/nowhere-at-all/state.new");
 }
 
 /* Without the right to write, or read; as a user, where this runs as root. */

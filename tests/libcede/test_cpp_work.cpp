@@ -49,6 +49,12 @@ static void slices_run_to_their_end()
     CHECK(!run.try_run(launch, save) && !run.try_run(launch) && sum == 499500);
 
     cede::slice_run bad = small_run(10), in = small_run(10), displaced = small_run(10);
+    enum driver { refused = 7 };
+    fails(std::errc::io_error, "`launch` returned 7",
+          [&] { small_run(1)([](std::uint64_t, std::uint64_t, void *) { return refused; }); });
+    cede::scope tasks(0);
+    tasks.fork([] { return refused; });
+    fails(std::errc::io_error, "returned 7: no errno value: see that", [&] { tasks.join(); });
     bad.config.depth = 99;
     fails(std::errc::invalid_argument, "cede_slice_run: depth is ", [&] { bad(launch); });
     cede::scope over(0);
@@ -401,6 +407,13 @@ static void what_functions_of_the_loop_throw_comes_out()
     cede::step_loop<int> codes(
         c, [](cede::step<int> &) { return -ENOSPC; }, nothing, nothing);
     fails(std::errc::no_space_on_device, "`schedule` returned -28", [&] { codes.once(); });
+    int result = -ENOSPC;
+    cede::step_loop<int> launches(
+        c, [](cede::step<int> &) { return true; }, [&](cede::step<int> &) { return result; },
+        nothing);
+    fails(std::errc::no_space_on_device, "`launch` returned -28", [&] { launches.once(); });
+    result = -ETIMEDOUT;
+    fails(std::errc::io_error, "`launch` returned -110", [&] { launches.run(); });
     c.depth = 99;
     fails(std::errc::invalid_argument, "cede_step_open: depth is 99: give 1 to 4", [&] {
         cede::step_loop<int>(

@@ -1,9 +1,14 @@
 """Bad input for every function of python/cede*.py: wrong types, absurd numbers, closed objects, and those of the parent
-in a forked child. Each call raises an exception with a text, and none crashes or waits. Without a GPU."""
+in a forked child. Each call raises an exception with a text, and none crashes or waits. All that the modules declare of
+libcede is what its headers say. Without a GPU."""
+import ctypes
 import faulthandler
 import inspect
 import math
 import os
+import pathlib
+import pydoc
+import re
 import signal
 import sys
 import tempfile
@@ -28,8 +33,8 @@ def nothing(*_):
     return 0
 
 
-def loop(**settings):
-    return cede_step.Loop(nothing, nothing, nothing, gpu=False, **settings)
+def loop(gpu=False, **settings):
+    return cede_step.Loop(nothing, nothing, nothing, gpu=gpu, **settings)
 
 
 def run(progress=None, count=1, launch=nothing, save=None, **settings):
@@ -109,6 +114,54 @@ def calls(name):
             yield make, call, args
         else:
             yield make, (lambda o, *a, call=call: getattr(o, call)(*a)), args
+
+
+class Declarations(unittest.TestCase):
+    """Against include/cede/*.h. Pointers are all the same, and a CUfunction is a number in Python."""
+    HEADERS = re.sub(r"/\*.*?\*/|^#.*?[^\\]$", "", "".join(
+        p.read_text() for p in sorted((pathlib.Path(__file__).parents[2] / "include/cede").glob("*.h"))), flags=re.S | re.M)
+    TYPES = {"void": None, **{name: cede._TYPES[letter] for name, letter in re.findall(
+        r"(\w+):(\w)", "char:c int:i enum:i unsigned:I uint32_t:I int64_t:q cede_timeout:q uint64_t:Q size_t:N cede_stream:N "
+                       "double:d cede_task:P cede_graph_step:P")}}
+    SIZES = {"CEDE_QUEUE_BATCH_MAX": cede_queue.BATCH_MAX, "CEDE_WAITS": len(cede.PoolWaits._fields_)}
+
+    def type(self, c):
+        return ctypes.c_size_t if "*function" in c else ctypes.c_void_p if "*" in c else \
+            self.TYPES[c.replace("const ", "").split()[0]]
+
+    def test_functions(self):
+        declared = {name: f for name, f in vars(cede._lib).items() if name.startswith("cede_")}
+        for result, name, arguments in re.findall(r"^([a-z][^;{}()=]*?)(cede_\w+)\(([^;{}]*?)\);", self.HEADERS, re.M):
+            f = declared.pop(name, None)
+            if f:
+                got = [ctypes.c_void_p if t in (ctypes.c_char_p, cede._Text) else t.__base__ if issubclass(t or int, cede._Fits)
+                       else t for t in (f.restype, *(f.argtypes or ()))]
+                want = [self.type(c) for c in (result, *arguments.split(",")) if c != "void"]
+                self.assertEqual(got, want, name)
+        self.assertEqual((declared, cede.Client().share()), ({}, 1))
+
+    def test_structs(self):
+        bodies = dict(re.findall(r"^struct (cede_\w+) \{\n(.*?)^\};", self.HEADERS, re.M | re.S))
+
+        def fields(body):
+            for kind, names in re.findall(r"^ +(?:const )?((?:struct |enum )?\w+) ([^;]*?);", body, re.M):
+                for name in [names] if "(" in names else names.split(","):
+                    n, inner = re.search(r"\[(\w+)\]", name), bodies.get(kind[7:]) if "*" not in name else None
+                    t = made(inner) if inner else self.type(kind + " *" * ("*" in name))
+                    yield re.findall(r"(?<=\(\*)\w+|\w+(?=\[|$)", name)[0], t * int(self.SIZES.get(n[1], n[1])) if n else t
+
+        def made(body):
+            return type("Struct", (ctypes.Structure,), {"_fields_": list(fields(body))})
+
+        def layout(struct):
+            return tuple((n, getattr(struct, n).offset, getattr(struct, n).size) for n, *_ in struct._fields_)
+
+        known = [layout(made(body)) for body in bodies.values()] + [layout(cede.PoolWaits)]  # an array, with names
+        for module in (cede, cede_graph, cede_memory, cede_queue, cede_slice, cede_step):
+            self.assertFalse(pydoc.visiblename("_call", None, module), "pydoc takes the module for a named tuple")
+            for name, struct in vars(module).items():
+                if isinstance(struct, type) and issubclass(struct, ctypes.Structure) and hasattr(struct, "_fields_"):
+                    self.assertTrue(layout(struct) in known, f"{module.__name__}.{name}: {layout(struct)}")
 
 
 class BadInput(unittest.TestCase):
@@ -194,14 +247,21 @@ class BadInput(unittest.TestCase):
                 call(**{name: 1})
 
     def test_texts_name_the_argument(self):
-        client, queue = cede.Client(), cede_queue.Queue(devices=2)
+        client, queue = cede.Client(), cede_queue.Queue(devices=2, capacity=1)
+        with client.request() as request:
+            request.queued()
+        queue.submit(1)
+        batch = queue.next(timeout_us=10**6)
+        batch.done(failed=True)
         for call, text in (
-                (lambda: client.request(deadline_us=-1).__enter__(), "cede_request_begin: deadline_us is -1: out of range"),
+                (lambda: client.request(deadline_us=-1).__enter__(), "cede_request_begin: deadline_us is -1: give 0 or more$"),
+                (lambda: client.set_weight(2**32), "cede_set_weight: weight is 4294967296: give 4294967295 or less$"),
+                (lambda: cede_queue.Queue(devices=-1), "Queue: devices is -1: give 0 or more$"),
                 (lambda: client.set_class("batch"), "cls is 'batch': .*: give cede.LATENCY, cede.NORMAL or cede.BATCH"),
                 (lambda: queue.submit(1, cls="batch"), "a request: cls is 'batch': .*: give cede.LATENCY"),
                 (lambda: queue.submit(1, device=5), "cede_queue_submit: device is 5: give 0 to 1, or -1 for any"),
                 (lambda: queue.cancel("x"), "ticket: a Ticket is expected, not 'x'"),
-                (lambda: POOL.acquire("gemm").__enter__(), "cede_acquire: device is 'gemm'"),
+                (lambda: POOL.acquire("gemm").__enter__(), "device is 'gemm': give a number; for a kernel of this name, kernel='gemm'"),
                 (lambda: POOL.acquire(only=True).__enter__(), "no device -1: give 0 to 0"),
                 (lambda: cede.Pool(block_timeout_us=cede.TIMEOUT_DEFAULT),
                  "block_timeout_us is cede.TIMEOUT_DEFAULT: give 0 or more, or cede.TIMEOUT_FOREVER"),
@@ -211,8 +271,13 @@ class BadInput(unittest.TestCase):
                 (lambda: POOL.acquire(5, only=True).__enter__(), "no device 5"),
                 (lambda: client.set_class(9), "cls is 9: give cede.LATENCY, cede.NORMAL or cede.BATCH"),
                 (lambda: queue.next(0, -1), "give 0 or more, cede.TIMEOUT_DEFAULT or cede.TIMEOUT_FOREVER"),
+                (request.queued, "this Request has ended: report"), (batch.done, "this Batch is done: report its end once"),
+                (lambda: POOL.acquire(kernel="gem").__enter__(), r"'gem': register it first, with kernel\(\) or occupancy\(\)"),
+                (lambda: loop(futures=cede_step.Futures(slots=256, gpu=False), gpu=True), "on the GPU: open both with gpu=False"),
+                (lambda: cede_queue.Queue(admit=2), "admit is 2: give 0 to 1"), (lambda: run(count=0), "count is 0: give 1 or more"),
+                (lambda: [queue.submit(i) for i in (1, 2)], "^cede_queue_submit: the queue is full"),
                 (lambda: cede.Pool(gpu=0), "Pool: gpu is 0: give True or False")):
-            with self.assertRaisesRegex((TypeError, ValueError), text):
+            with self.subTest(text=text), self.assertRaisesRegex((TypeError, ValueError, OSError), text):
                 call()
 
     def test_without_with(self):

@@ -5,6 +5,7 @@ import gc
 import threading
 import unittest
 import weakref
+from concurrent import futures
 from unittest import mock
 
 import cede
@@ -38,18 +39,14 @@ class Queue(unittest.TestCase):
             for i in range(first, 800, 4):
                 q.submit(i, model=i % 2, shape=3, cls=i % 3 - 1, deadline_us=1000000)
 
-        servers = [threading.Thread(target=serve, args=(d,)) for d in range(2)]
-        clients = [threading.Thread(target=submit, args=(n,)) for n in range(4)]
-        for t in servers + clients:
-            t.start()
-        for t in clients:
-            t.join()
-        while q.statistics().ended < 800:
-            pass
-        q.shutdown()
+        with futures.ThreadPoolExecutor(6) as threads:
+            servers = [threads.submit(serve, d) for d in range(2)]
+            for client_thread in [threads.submit(submit, n) for n in range(4)]:
+                client_thread.result()
+            q.shutdown()
+            for server in servers:
+                server.result()
         self.assertEqual(q.reclaim(), [])
-        for t in servers:
-            t.join()
         s = q.statistics()
         self.assertEqual(sorted(ran), list(range(800)))
         self.assertEqual((s.submitted, s.ended, s.failed, s.waiting), (800, 800, 0, 0))

@@ -3,8 +3,6 @@ import array
 import errno
 import os
 import tempfile
-import threading
-import time
 import unittest
 
 import cede
@@ -42,29 +40,12 @@ class Slices(unittest.TestCase):
 
     def test_gives_way_to_an_urgent_lease(self):
         """No slice begins while a lease displaces that of the run, which patience allows it for ever."""
-        pool = cede.Pool(gpu=False, max_concurrent_streams=1)
+        pool, progress, urgent = cede.Pool(gpu=False, max_concurrent_streams=1), cede_slice.Progress(), []
         self.addCleanup(pool.close)
-        released, threads = [], []
-
-        def release(held):
-            time.sleep(0.05)  # in which a run that does not look would be over
-            released.append(True)
-            held.__exit__()
-
-        def launch(first, count, stream):
-            self.launch(first, count, stream)
-            if first == 0:
-                threads.append(threading.Thread(target=release, args=[pool.try_acquire(due_us=1)]))
-                threads[0].start()
-            else:
-                self.assertTrue(released)
-
         with pool.acquire() as lease:
-            self.assertTrue(cede_slice.run(cede_slice.Progress(), 100, launch, gpu=False, lease=lease,
-                                           patience_us=cede.TIMEOUT_FOREVER))
-        threads[0].join()
-        self.assertEqual(self.state[1], 100)
-        self.assertEqual(pool.statistics().displaced, 1)
+            self.assertFalse(cede_slice.run(progress, 100, lambda *_: urgent.append(pool.try_acquire(due_us=1)), gpu=False,
+                                            lease=lease, timeout_us=5000, patience_us=cede.TIMEOUT_FOREVER))
+        self.assertEqual((progress.done, len(urgent), pool.statistics().displaced), (1, 1, 1))
 
     def test_exceptions(self):
         def fails(*_):

@@ -174,8 +174,6 @@ TEST(what_can_never_be_leased_is_refused_at_once)
 {
     open_both(8, CEDE_QUEUE_FIFO);
     refuses(-ENOENT, 0, "gem", "'gem': register it first");
-    refuses(-ENOENT, 0, "", "''");
-    refuses(-EINVAL, CEDE_QUEUE_MODELS, NULL, "model");
     add(0, CEDE_NORMAL);
     assert_int_equal(next(&batch[0]), 0); /* as by default */
     OK(cede_pool_kernel(pool, "conv", &batch));
@@ -265,8 +263,22 @@ TEST(a_pool_that_is_closed)
     add(0, CEDE_NORMAL);
     cede_pool_close(pool);
     assert_int_equal(next(&batch[1]), -ESHUTDOWN);
+    assert_non_null(strstr(cede_error_text(), "pool or memory is closed: stop asking"));
     done(&batch[0]);
     cede_queue_close(queue);
+    for (int pooled = 0; pooled < 2; pooled++) {
+        struct cede_memory *m = OPEN(memory, .flags = CEDE_MEMORY_NO_GPU, .total_bytes = 1000);
+        pool = OPEN(pool, .flags = CEDE_POOL_NO_GPU);
+        queue = pooled ? OPEN(queue, .pool = pool) : OPEN(queue, .memory = &m);
+        pthread_t t = start(takes_batch, &batch[0]);
+        usleep(1000); /* it is idle there */
+        OK(pooled ? cede_pool_close(pool) : cede_memory_close(m));
+        assert_int_equal(result_of(t), -ESHUTDOWN);
+        assert_int_equal(cede_queue_submit(queue, &(struct cede_queue_request){0}, NULL),
+                         -ESHUTDOWN);
+        cede_queue_close(queue);
+        OK(pooled ? cede_memory_close(m) : cede_pool_close(pool));
+    }
 }
 
 #define REQUESTS 2000
