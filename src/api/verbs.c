@@ -139,9 +139,7 @@ static void back_swap_in(const struct verb *v, struct engine *e, uint32_t job)
         (void)engine_swap_out(e, job, v->who.uid, &err);
 }
 
-/* Trying needs no taking back, because it ends with the connection. A user may lower the class
- * only.
- */
+/* It is not taken back, because it ends with the connection. */
 static int change_try(struct verb *v, struct engine *e, struct error *err)
 {
     const struct request *r = &v->request;
@@ -149,14 +147,11 @@ static int change_try(struct verb *v, struct engine *e, struct error *err)
     if (class < v->target.view.job.class && r->first && !v->who.admin)
         return error_set(err, -EPERM,
                          "raising it to class latency requires root or the administrators' group");
-    const struct job_trial t = {.connection = v->who.connection,
-                                .held = r->held,
-                                .ranked = r->first || r->last,
-                                .class = class};
+    const bool ranked = r->first || r->last;
+    const struct job_trial t = {0, v->who.connection, r->held, ranked, class};
+    const uint64_t for_ns = r->for_us * NSEC_PER_USEC;
     int code = r->held ? engine_may_pause(e, v->target.slot, err) : 0;
-    return code < 0
-               ? code
-               : engine_try(e, v->target.slot, &t, r->for_us * NSEC_PER_USEC, r->together, err);
+    return code < 0 ? code : engine_try(e, v->target.slot, &t, for_ns, r->together, err);
 }
 
 /* ---- jobs ---- */

@@ -45,7 +45,7 @@ static uint64_t need_of(const struct autoswap *x, const struct model *m, const s
 
 static void job_starts(struct model *m, struct job *j, enum job_room room)
 {
-    j->rec.room = room;
+    j->rec.room = (uint16_t)room;
     j->kept_ns = m->now;
     model_job_changed(m, j);
 }
