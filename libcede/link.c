@@ -198,7 +198,7 @@ void cede_link_check(struct cede *c, bool wait)
  * not happen later. */
 static int link_ask(struct cede *c, struct link_ask *ask, uint64_t wait_ns, bool *waits)
 {
-    struct link_answer answer;
+    struct link_answer answer = {0};
     struct pollfd up = {.fd = c->link.fd};
     _cleanup_close_ int page = -1;
     *waits = false;

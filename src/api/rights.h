@@ -19,7 +19,7 @@ struct caller {
     uid_t principal; /* the uid for which limits are counted: base/principal.h */
     pid_t pid;
     bool admin;
-    gid_t admin_gid; /* of the group that has these rights; ADMIN_NO_GROUP: none has */
+    gid_t admin_gid;      /* of the group that has these rights; ADMIN_NO_GROUP: none has */
     bool guest;           /* it connected to the socket for containers: guest.h */
     struct pidns ns;      /* in which it runs; always known for a guest */
     uint64_t connection;  /* number of the connection, never used again */

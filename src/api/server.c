@@ -549,7 +549,8 @@ int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t a
     uv_timer_init(loop, &s->backoff);
     s->backoff.data = s;
     s->verbs = verbs;
-    s->flood_text = reply_refusal(-EAGAIN, &flood, ADMIN_NO_GROUP); /* NULL: refused without a text */
+    s->flood_text =
+        reply_refusal(-EAGAIN, &flood, ADMIN_NO_GROUP); /* NULL: refused without a text */
     s->admin_gid = admin_gid;
     *out = s;
     return 0;

@@ -474,7 +474,7 @@ static char *reply_steered(struct verb *v, struct engine *e)
     json_t *reply = reply_job(&t->view, status < 0 ? note.text : v->note[0] ? v->note : NULL);
     if (reply && v->waits)
         json_object_set_new(reply, "waits", json_true());
-    if (reply && (v->vain || (status < 0 && t->view.error[0])))
+    if (reply && (v->vain || (status < 0 && status != -EDQUOT && t->view.error[0])))
         json_object_set_new(reply, v->vain ? "vain" : "failed", json_true());
     if (reply && v->visible[0])
         json_object_set_new(reply, "visible", json_text(v->visible));

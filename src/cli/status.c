@@ -104,12 +104,12 @@ static void print_gpus(const json_t *gpus)
 /* ": 2 latency, 1 batch" */
 static void print_counts(const json_t *counts, const char *before)
 {
-    const char *key;
+    const char *key, *between = before;
     json_t *n;
     json_object_foreach((json_t *)counts, key, n)
     {
-        printf("%s%lld %s", before, (long long)json_integer_value(n), key);
-        before = ", ";
+        printf("%s%lld %s", between, (long long)json_integer_value(n), key);
+        between = ", ";
     }
 }
 

@@ -70,7 +70,7 @@ static void over_act(struct model *m, struct job *j, enum memory_act act, unsign
     }
     error_set(&err, -ENOMEM, "it has %llu MiB on GPU %u, more than its memory-max of %u MiB: %s",
               (unsigned long long)(bytes / MIB), gpu, j->rec.memory_max_mib, what);
-    model_job_failed(m, model_job_slot(m, j), -ENOMEM, &err);
+    model_job_failed(m, model_job_slot(m, j), -EDQUOT, &err); /* no verb has failed */
     log_user(j->rec.principal, LOG_WARNING, "job #%llu (%s) of uid %u: %s",
              (unsigned long long)j->rec.number, j->rec.name, j->rec.uid, err.text);
 }
