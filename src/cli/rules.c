@@ -57,9 +57,11 @@ static void print_rule(const json_t *r, bool of_process)
     const json_t *matches = json_object_get(r, "matches"), *c;
     const char *class = json_get_text(r, "class"), *warning = json_get_text(r, "warning");
     size_t i;
-    const char *group = json_get_text(r, "group");
-    printf("%s %s%s%s%s%s%s\n", json_get_text(r, "kind"), cell_shown(a, json_get_text(r, "name")),
-           class ? ": class " : "", class ? class : "", group ? ", group " : "", group ? group : "",
+    const char *group = json_get_text(r, "group"), *promised = json_get_text(r, "promised");
+    printf("%s %s%s%s%s%s%s%s%s\n", json_get_text(r, "kind"),
+           cell_shown(a, json_get_text(r, "name")), class ? ": class " : "", class ? class : "",
+           group ? ", group " : "", group ? group : "", promised ? ", as promised: " : "",
+           promised ? promised : "",
            !of_process             ? ""
            : json_is_null(matches) ? "   (not known yet)"
            : json_is_true(matches) ? "   (matches)"
@@ -85,7 +87,8 @@ static void print_outcome(const json_t *all)
     else if (strcmp(by, "rule") == 0)
         printf("class %s by rule %s\n", class, cell_shown(a, json_get_text(o, "rule")));
     else if (strcmp(by, "environment") == 0)
-        printf("class %s by its environment (CEDE_CLASS)\n", class);
+        printf("class %s by what it or its pod says (CEDE_CLASS, cede.io/class, a promise)\n",
+               class);
     else if (strcmp(by, "others") == 0)
         printf("class %s as all others\n", class);
     else
