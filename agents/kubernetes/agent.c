@@ -21,14 +21,21 @@
 #define WATCH_S       300
 #define BACKOFF_MAX_S 30
 #define RECONNECT_NS  (900 * NSEC_PER_MSEC)
-#define POD_NS        NSEC_PER_SEC /* between two reports of a pod, however often its owner changes it */
+#define CLAIM_MAX     (256U << 10) /* bytes of a claim */
+#define CLAIM_S       5
+#define CLAIMS_NS     NSEC_PER_SEC /* for claims, each time */
+#define CLAIM_WAIT_NS                                                                              \
+    (30 * NSEC_PER_SEC)     /* until a claim that could not be read is asked for again */
+#define POD_NS NSEC_PER_SEC /* between two reports of a pod, however often its owner changes it */
 
 static const char help[] =
     "usage: cede kube-agent [--node NAME] [--url URL] [OPTION...]\n"
     "\n"
     "Reports the pods of this node to ceded, so that rules can match pod, namespace, "
     "PriorityClass\n"
-    "and labels and annotations that begin with cede.io/. Runs until ended.\n"
+    "and labels and annotations that begin with cede.io/, and what KAI-Scheduler, HAMi or "
+    "NVIDIA's\n"
+    "DRA driver promised a pod. Runs until ended.\n"
     "\n"
     "      --node NAME           this node ($NODE_NAME)\n"
     "      --url URL             https://HOST:PORT of the API server, whose service account's "
@@ -50,10 +57,13 @@ struct agent {
     enum kube_driver driver;
     unsigned interval_s;
     bool kubelet, once;
-    bool watching, fresh;                         /* fresh: a new list is needed */
-    bool failed_api, failed_ceded, refused, full; /* these messages were printed */
-    uint64_t connect_at_ns;                       /* time of the next attempt to connect */
-    char *body;                                   /* a page, or the events that have come */
+    bool watching, fresh;                                        /* fresh: a new list is needed */
+    bool failed_api, failed_ceded, failed_claims, refused, full; /* these messages were printed */
+    uint64_t connect_at_ns; /* time of the next attempt to connect */
+    uint64_t claims_at_ns;  /* when the API server may be asked for claims again */
+    char claim[CLAIM_MAX];
+    size_t nclaim;
+    char *body; /* a page, or the events that have come */
     size_t n, size;
     struct kube_page page;
 };
@@ -95,8 +105,7 @@ static bool agent_report(struct agent *a, struct kube_pod *pod)
     for (unsigned i = 0; kube_pod_cgroup(pod, a->driver, a->cgroup_root, i, r.cgroup); i++) {
         struct error err = {""};
         json_t *reply;
-        r.nfacts = pod->gone ? 0 : pod->nfacts;
-        memcpy(r.facts, pod->facts, r.nfacts);
+        r.nfacts = pod->gone ? 0 : kube_pod_facts(pod, r.facts);
         int code = client_call(&a->client, &r, &reply, &err);
         json_decref(reply);
         if (code == -EPIPE || code == -ETIMEDOUT || code == -EPROTO) {
@@ -129,11 +138,77 @@ static bool agent_report_all(struct agent *a, bool gone)
     return true;
 }
 
+/* ---- claims ---- */
+
+static bool take_claim(void *arg, const char *bytes, size_t n)
+{
+    struct agent *a = arg;
+    if (n > CLAIM_MAX - a->nclaim)
+        return false;
+    memcpy(a->claim + a->nclaim, bytes, n);
+    a->nclaim += n;
+    return true;
+}
+
+static void no_tick(void *arg)
+{
+    (void)arg;
+}
+
+/* Asks for what a pod's claims got, while another call to the API server goes on. */
+static int agent_get_claims(struct agent *a, struct kube_pod *pod, struct error *err)
+{
+    struct kube_api api = a->api;
+    struct promise p = {.class = ""};
+    char path[2048];
+    int r = 0;
+    api.take = take_claim;
+    api.tick = no_tick;
+    for (unsigned i = 0; i < pod->claims.n && r == 0; i++) {
+        const char *name = pod->claims.name[i];
+        snprintf(path, sizeof(path), "/apis/resource.k8s.io/v1/namespaces/%s/resourceclaims/%s",
+                 pod->claims.namespace, name);
+        a->nclaim = 0;
+        r = kube_api_get(&api, path, CLAIM_S, err);
+        if (r == 0)
+            r = kube_claim_read((struct span){a->claim, a->nclaim}, &p);
+        if (r == -EPROTO || r == -ECANCELED || r == -EAGAIN)
+            error_set(err, r, "%s: the claim %s/%s %s", api.base, pod->claims.namespace, name,
+                      r == -EAGAIN ? "has no devices yet" : "cannot be read");
+    }
+    if (r == 0)
+        kube_pod_claimed(pod, &p);
+    return r;
+}
+
+/* A claim that cannot be read, whose name its pod's creator chose, holds up no other pod's. */
+static void agent_claims(struct agent *a)
+{
+    const uint64_t now = monotonic_ns();
+    for (unsigned i = 0; i < a->pods.end && now >= a->claims_at_ns && !a->kubelet; i++) {
+        struct kube_pod *pod = &a->pods.v[i];
+        struct error err = {""};
+        if (!pod->uid[0] || pod->gone || !pod->claims.n || pod->claims_read ||
+            now < pod->claims_at_ns)
+            continue;
+        const int r = agent_get_claims(a, pod, &err);
+        pod->claims_at_ns = monotonic_ns() + CLAIM_WAIT_NS;
+        if (r < 0)
+            agent_failed(&a->failed_claims, &err);
+        a->failed_claims &= r < 0;
+        if (r == -ETIMEDOUT)
+            a->claims_at_ns = pod->claims_at_ns;
+        if (monotonic_ns() - now >= CLAIMS_NS)
+            break;
+    }
+}
+
 static void agent_tick(void *arg)
 {
     struct agent *a = arg;
     if (!ceded_lives(a))
         return;
+    agent_claims(a);
     /* Pods that are gone are reported first, as that makes room. */
     if (agent_report_all(a, true))
         agent_report_all(a, false);

@@ -106,8 +106,8 @@ static int api_status(const struct kube_api *api, void *c, int code, const char 
         return -ECANCELED;
     if (status == 401 || status == 403)
         return error_set(err, -EACCES,
-                         "%s answers %ld: the service account may not list pods (see "
-                         "agents/kubernetes)",
+                         "%s answers %ld: the service account may not list pods, or not get "
+                         "resourceclaims (see agents/kubernetes)",
                          api->base, status);
     if (status && status != 200)
         return error_set(err, -EIO, "%s answers %ld", api->base, status);

@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "agents/kubernetes/promises.h"
 #include "base/pairs.h"
 #include "base/text.h"
 #include "who/pod_names.h"
@@ -202,8 +203,11 @@ int kube_pod_read(struct span pod, const char *node, struct kube_pod *out)
         r = -ESTALE;
     if (r == 0)
         r = read_qos(status, out->qos);
-    if (r == 0)
+    if (r == 0) {
         read_facts(pod, notes, labels, out);
+        kube_promise_read(spec, notes, &out->promise);
+        kube_claims_read(pod, &out->claims);
+    }
     json_decref(notes);
     json_decref(labels);
     return r < 0 ? r : out->nfacts ? 0 : -EINVAL;
@@ -218,6 +222,51 @@ static struct kube_pod *find_pod(struct kube_pods *t, const char *uid)
     return NULL;
 }
 
+/* All that is promised, as facts; returns the bytes. */
+static size_t promised_facts(const struct kube_pod *pod, char out[static IDENTITY_FACTS])
+{
+    struct promise all = pod->promise;
+    size_t n = 0;
+    kube_promise_join(&all, &pod->claimed);
+    (void)promise_put(&all, out, IDENTITY_FACTS, &n); /* six short facts always have room */
+    return n;
+}
+
+uint32_t kube_pod_facts(const struct kube_pod *pod, char out[static IDENTITY_FACTS])
+{
+    size_t n = promised_facts(pod, out);
+    const char *name, *value;
+    for (size_t at = 0; pairs_next((struct pairs){pod->facts, pod->nfacts}, &at, &name, &value);)
+        (void)pairs_put(out, IDENTITY_FACTS, &n, name, value);
+    return (uint32_t)n;
+}
+
+static bool same_facts(const struct kube_pod *a, const struct kube_pod *b)
+{
+    char of_a[IDENTITY_FACTS], of_b[IDENTITY_FACTS];
+    const uint32_t n = kube_pod_facts(a, of_a);
+    return n == kube_pod_facts(b, of_b) && memcmp(of_a, of_b, n) == 0;
+}
+
+void kube_pod_claimed(struct kube_pod *pod, const struct promise *p)
+{
+    const struct kube_pod before = *pod;
+    pod->claimed = *p;
+    pod->claims_read = true;
+    pod->sent &= same_facts(&before, pod);
+}
+
+/* Keeps what is known of the claims, which do not change while the pod has them. */
+static void keep_claims(struct kube_pod *pod, const struct kube_pod *before)
+{
+    if (strcmp(pod->uid, before->uid) != 0 ||
+        memcmp(&pod->claims, &before->claims, sizeof(pod->claims)) != 0)
+        return;
+    pod->claimed = before->claimed;
+    pod->claims_read = before->claims_read;
+    pod->claims_at_ns = before->claims_at_ns;
+}
+
 int kube_pods_put(struct kube_pods *t, const struct kube_pod *pod)
 {
     struct kube_pod *p = find_pod(t, pod->uid);
@@ -229,12 +278,13 @@ int kube_pods_put(struct kube_pods *t, const struct kube_pod *pod)
         p = &t->v[t->end++];
     if (!p)
         return -ENOSPC;
-    const bool same = strcmp(p->uid, pod->uid) == 0 && !p->gone && p->nfacts == pod->nfacts &&
-                      strcmp(p->qos, pod->qos) == 0 &&
-                      memcmp(p->facts, pod->facts, pod->nfacts) == 0;
+    struct kube_pod now = *pod;
+    keep_claims(&now, p);
+    const bool same = strcmp(p->uid, pod->uid) == 0 && !p->gone && strcmp(p->qos, pod->qos) == 0 &&
+                      same_facts(p, &now);
     const bool sent = same && p->sent;
     const uint64_t reported_ns = strcmp(p->uid, pod->uid) == 0 ? p->reported_ns : 0;
-    *p = *pod;
+    *p = now;
     p->seen = true;
     p->sent = sent;
     p->reported_ns = reported_ns;

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include "agents/kubernetes/claims.h"
 #include "agents/kubernetes/scan.h"
 #include "base/util.h"
 #include "who/agent_reports.h"
@@ -22,8 +23,13 @@ struct kube_pod {
     char qos[16];     /* as in the group's path: "burstable", "besteffort"; "" guaranteed */
     bool seen;        /* in the list that is being read */
     bool gone, sent;
-    uint64_t reported_ns; /* when it was last reported; 0: not yet */
-    uint32_t nfacts;      /* bytes of facts, as pairs of agent_reports.h */
+    uint64_t reported_ns;   /* when it was last reported; 0: not yet */
+    struct promise promise; /* by its own object */
+    struct kube_claims claims;
+    struct promise claimed; /* by its claims */
+    bool claims_read;
+    uint64_t claims_at_ns; /* when they may be asked for again */
+    uint32_t nfacts;       /* bytes of its other facts, as pairs of agent_reports.h */
     char facts[IDENTITY_FACTS];
 };
 
@@ -45,6 +51,12 @@ void kube_pods_remove(struct kube_pods *t, const struct kube_pod *pod);
 void kube_pods_begin(struct kube_pods *t);
 void kube_pods_end(struct kube_pods *t);
 void kube_pods_send_again(struct kube_pods *t); /* for a new ceded, which knows no pods */
+
+/* Writes all facts to report, those of promises first, as the rest is in the hands of the pod's
+ * creator and may fill the room. Returns the bytes. */
+uint32_t kube_pod_facts(const struct kube_pod *pod, char out[static IDENTITY_FACTS]);
+/* The pod's claims are known now. */
+void kube_pod_claimed(struct kube_pod *pod, const struct promise *p);
 
 /* The i-th path that the pod's control group may have below `root` ("" or "/kubelet.slice", ...).
  * False: there are no more, or it is too long. */

@@ -34,7 +34,8 @@ void outcome_print(const json_t *all)
     else if (strcmp(by, "rule") == 0)
         printf("class %s by rule %s\n", class, outcome_cell(a, json_get_text(o, "rule")));
     else if (strcmp(by, "environment") == 0)
-        printf("class %s by its environment (CEDE_CLASS)\n", class);
+        printf("class %s by what it or its pod says (CEDE_CLASS, cede.io/class, a promise)\n",
+               class);
     else if (strcmp(by, "others") == 0)
         printf("class %s as all others\n", class);
     else

@@ -43,9 +43,11 @@ static void print_rule(const json_t *r, bool of_process)
     const json_t *matches = json_object_get(r, "matches"), *c;
     const char *class = json_get_text(r, "class"), *warning = json_get_text(r, "warning");
     size_t i;
-    const char *group = json_get_text(r, "group");
-    printf("%s %s%s%s%s%s%s\n", json_get_text(r, "kind"), outcome_cell(a, json_get_text(r, "name")),
-           class ? ": class " : "", class ? class : "", group ? ", group " : "", group ? group : "",
+    const char *group = json_get_text(r, "group"), *promised = json_get_text(r, "promised");
+    printf("%s %s%s%s%s%s%s%s%s\n", json_get_text(r, "kind"),
+           outcome_cell(a, json_get_text(r, "name")), class ? ": class " : "", class ? class : "",
+           group ? ", group " : "", group ? group : "", promised ? ", as promised: " : "",
+           promised ? promised : "",
            !of_process             ? ""
            : json_is_null(matches) ? "   (not known yet)"
            : json_is_true(matches) ? "   (matches)"

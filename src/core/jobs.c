@@ -213,6 +213,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
                                                         : strerror(-r));
     m->jobs[slot].program = spec->program;
     m->jobs[slot].facts = spec->facts;
+    m->jobs[slot].rule_bytes = spec->memory_bytes;
     job_take_group(m, slot, spec->slurm_job);
     *job = slot;
     return 0;

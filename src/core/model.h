@@ -40,7 +40,8 @@ struct job_spec {
     char name[JOB_NAME_MAX];
     char account[ACCOUNT_NAME_MAX]; /* "": the account of the principal */
     uid_t principal;
-    uint64_t program;   /* a hash of the arguments; 0: not known */
+    uint64_t program;      /* a hash of the arguments; 0: not known */
+    uint64_t memory_bytes; /* of a rule: what it needs of a GPU's memory; 0: not known */
     bool again;         /* a rule is to answer only if an agent reported something after `facts` */
     uint64_t facts;     /* number of the report by which it was classified; 0: there was none */
     uint64_t slurm_job; /* with source JOB_SLURM */
@@ -236,6 +237,7 @@ struct job {
     uint64_t gpu_ns;     /* engine time seen since `due` exists, of the GPU where it had most */
     /* memory/swap.c, memory/autoswap.c */
     struct job_swap swap;
+    uint64_t rule_bytes; /* memory that a rule says it needs; 0: not known */
     uint64_t room_bytes[DEVICE_GPUS_MAX], room_until[DEVICE_GPUS_MAX]; /* engine_room() */
     /* memory/yield.c: a caller of `cede acquire` waits for it */
     uint64_t wish_ns, wish_until;        /* begin of the wish, its position in line; and its end */

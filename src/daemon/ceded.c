@@ -246,7 +246,7 @@ static void apply_config(struct daemon *d, const struct config *c)
     d->config = *c;
     log_set_level(c->log_level);
     identifier_use(&d->identifier, &d->rules, &d->config, &d->principals);
-    rules_name_accounts(&d->rules, d->engine);
+    rules_use_engine(&d->rules, d->engine);
     config_free(&old);
     server_set_group(d->server, c->admin_gid);
     if (d->acct)
@@ -410,7 +410,7 @@ static int open_doors(struct daemon *d, struct error *err)
     d->verbs.engine = d->engine;
     d->verbs.rules = &d->rules;
     counting_use_hints(d->acct, d->verbs.sums, d->verbs.hints);
-    rules_name_accounts(&d->rules, d->engine);
+    rules_use_engine(&d->rules, d->engine);
     int r = server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
     if (r < 0)
         return r;

@@ -6,6 +6,7 @@
 
 #include "api/job_terms.h"
 #include "api/rules/launch.h"
+#include "api/rules/promises.h"
 #include "daemon/config_impl.h"
 
 /* Names of variables in rules; CEDE_CLASS and cede's other variables need room too (match.h). */
@@ -106,8 +107,18 @@ static int read_request(struct parser *p, const struct key *k, const char *value
         r->class = CLASS_NORMAL;
         return 1;
     }
+    if (!p->rule->account && strcmp(value, PROMISED) == 0 && promised_bit(k->name)) {
+        p->rule->promised |= promised_bit(k->name);
+        if (promised_bit(k->name) == TERM(class)) {
+            r->given |= TERM(class);
+            r->class = CLASS_NORMAL;
+        }
+        return 1;
+    }
     if (request_text(r, k->name, value, &e) < 0)
         return complain(p, "%s", e.text);
+    if (r->has_gpu)
+        return complain(p, "memory: a rule names no GPU: the room is made where the job starts");
     if ((r->given & TERM(deadline_us) && !r->deadline_us) ||
         (r->given & TERM(laxity_us) && !r->laxity_us))
         return complain(p, "%s: 0 is not allowed; without a %s leave the key out", k->name,
@@ -136,6 +147,7 @@ static const struct key rule_keys[] = {
     {"qos", .read = read_condition},
     {"class", .read = read_request},
     {"weight", .read = read_request},
+    {"memory", .read = read_request},
     {"budget", .read = read_request},
     {"gpu_min", .read = read_request},
     {"gpu_max", .read = read_request},
@@ -168,12 +180,18 @@ void config_rule_end(struct parser *p)
     struct error e = {""};
     if (p->section < S_RULE || p->r < 0)
         return;
+    const bool any_class = r->class_said || r->promised & TERM(class);
     const char *what = p->section == S_RULE ? "rule" : "account";
     if (!r->n)
         error_set(&e, 0, "it matches nothing: give it uid, %sunit, cgroup or container",
                   r->account ? "" : "exe, pod, ");
-    else if (r->class_said && r->request.given & (TERM(budget_us) | TERM(deadline_us)))
-        error_set(&e, 0, "class environment may be any class, which excludes budget and deadline");
+    else if (any_class && r->request.given & (TERM(budget_us) | TERM(deadline_us)))
+        error_set(&e, 0, "class %s may be any class, which excludes budget and deadline",
+                  r->class_said ? "environment" : PROMISED);
+    else if (!any_class && r->request.class != CLASS_LATENCY &&
+             (r->request.memory_bytes || r->promised & PROMISED_MEMORY))
+        error_set(&e, 0, "memory is room that is made for latency jobs: its class is %s",
+                  job_class_name(r->request.class));
     else if (!r->account && !(r->request.given & TERM(class)))
         error_set(&e, 0, "it has no class: latency, normal or batch");
     else

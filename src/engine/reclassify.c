@@ -55,6 +55,7 @@ static void job_becomes(struct model *m, struct job *j, const struct job_spec *s
     }
     j->rec.source = spec->source;
     j->rec.launch = spec->launch;
+    j->rule_bytes = spec->memory_bytes;
     snprintf(j->rec.name, sizeof(j->rec.name), "%s", spec->name);
     if (!same)
         log_user(j->rec.uid, LOG_INFO,

@@ -36,7 +36,8 @@ static uint64_t need_of(const struct autoswap *x, const struct model *m, const s
     /* Which of several GPUs a job will use is not known before it has memory there. */
     else if (j->rec.class == CLASS_LATENCY && m->now < j->added_ns + STARTING_NS &&
              (m->ngpus == 1 || has))
-        need = x->options.reserve_bytes;
+        need = j->rule_bytes ? min_u64(j->rule_bytes, m->gpus[gpu].memory_bytes)
+                             : x->options.reserve_bytes;
     need = need > has ? need - has : 0;
     return j->rec.class == CLASS_LATENCY && m->now < j->room_until[gpu]
                ? max_u64(need, j->room_bytes[gpu])

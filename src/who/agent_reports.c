@@ -9,6 +9,7 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "who/pod_names.h"
+#include "who/promise.h"
 #include "who/rule_conditions.h"
 
 #define VALUE_MAX 253 /* bytes of a name in Kubernetes */
@@ -150,7 +151,8 @@ static bool is_known(const char *name)
         if (strcmp(name, condition_name(told[i])) == 0)
             return true;
     }
-    return (strncmp(name, "label:", label) == 0 && name[label]) || is_container(name);
+    return (strncmp(name, "label:", label) == 0 && name[label]) || is_container(name) ||
+           promise_is_fact(name);
 }
 
 int identities_parse(const json_t *o, char facts[static IDENTITY_FACTS], uint32_t *n,
@@ -168,7 +170,7 @@ int identities_parse(const json_t *o, char facts[static IDENTITY_FACTS], uint32_
         if (!is_known(key))
             return error_set(err, -EINVAL,
                              "facts: '%s' is not one of pod, namespace, container_name, image, "
-                             "priority_class, partition, qos, label:KEY, container:ID",
+                             "priority_class, partition, qos, label:KEY, container:ID, promise:KEY",
                              text_quote(q, key));
         if (!text || (!*text && key[0] != 'l') || strlen(text) > VALUE_MAX || !text_plain(text))
             return error_set(err, -EINVAL, "facts: %s: a text of at most %d bytes is needed",

@@ -28,8 +28,8 @@ struct pairs identities_find(const struct identities *t, const char *proc_cgroup
 uint64_t identities_number(const struct identities *t);
 
 /* Reads facts from an object of texts, as in a message: "pod", "namespace", "container_name",
- * "image", "priority_class", "partition", "qos", "label:KEY", "container:ID" (pod_names.h). 0 or
- * -EINVAL. */
+ * "image", "priority_class", "partition", "qos", "label:KEY", "container:ID" (pod_names.h),
+ * "promise:KEY" (promise.h). 0 or -EINVAL. */
 int identities_parse(const json_t *o, char facts[static IDENTITY_FACTS], uint32_t *n,
                      struct error *err);
 json_t *identities_json(struct pairs facts);

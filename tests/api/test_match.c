@@ -178,6 +178,82 @@ TEST(pods_only_lower)
     }
 }
 
+#define GIB (1024U * 1024 * 1024)
+/* A promise to a pod, on GPUs of 80 GiB: of a rule that lets it raise all, of one with fixed terms,
+ * of others = batch, and of no rule. */
+static const struct {
+    uid_t uid;
+    unsigned rules;
+    const char *key, *value;
+    enum outcome_by by;
+    enum job_class class;
+    uint32_t weight, gpu_min, gpu_max, memory_gib, max_gib;
+} promised[] = {
+    {5, 4, "class", "latency", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 0},
+    {5, 4, "class", "batch", BY_RULE, CLASS_BATCH, 0, 0, 0, 0, 0},
+    {5, 4, "class", "best", BY_OTHERS, CLASS_BATCH, 0, 0, 0, 0, 0},
+    {5, 4, "gpu-max", "50", BY_OTHERS, CLASS_BATCH, 0, 0, 50, 0, 0}, /* no class, no match */
+    {6, 4, "weight", "300", BY_RULE, CLASS_LATENCY, 300, 0, 0, 0, 0},
+    {6, 4, "weight", "0", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 0},
+    {6, 4, "gpu-min", "30", BY_RULE, CLASS_LATENCY, 0, 30, 0, 0, 0},
+    {6, 4, "gpu-min", "101", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 0},
+    {6, 4, "gpu-max", "30", BY_RULE, CLASS_LATENCY, 0, 0, 30, 0, 0},
+    {6, 4, "memory", "42949672960", BY_RULE, CLASS_LATENCY, 0, 0, 0, 40, 0},
+    {6, 4, "memory", "50%", BY_RULE, CLASS_LATENCY, 0, 0, 0, 40, 0},
+    {6, 4, "memory", "150%", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 0},
+    {6, 4, "memory-max", "25%", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 20},
+    {6, 4, "class", "batch", BY_RULE, CLASS_BATCH, 0, 0, 0, 0, 0},
+    {7, 4, "class", "latency", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 4, "weight", "300", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 4, "gpu-min", "30", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 4, "gpu-min", "10", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 4, "gpu-max", "50", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 4, "gpu-max", "10", BY_RULE, CLASS_NORMAL, 50, 10, 10, 0, 8},
+    {7, 4, "memory", "50%", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 4, "memory-max", "25%", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 4, "memory-max", "4294967296", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 4},
+    {1, 4, "gpu-min", "30", BY_OTHERS, CLASS_BATCH, 0, 0, 0, 0, 0},
+    {1, 4, "memory-max", "25%", BY_OTHERS, CLASS_BATCH, 0, 0, 0, 0, 20},
+    {1, 0, "class", "latency", BY_ENVIRONMENT, CLASS_NORMAL, 0, 0, 0, 0, 0},
+    {1, 0, "class", "batch", BY_ENVIRONMENT, CLASS_BATCH, 0, 0, 0, 0, 0},
+    {1, 0, "gpu-max", "30", BY_ENVIRONMENT, CLASS_NORMAL, 0, 0, 30, 0, 0},
+    {1, 0, "gpu-min", "30", BY_ENVIRONMENT, CLASS_NORMAL, 0, 0, 0, 0, 0},
+};
+
+TEST(promises_raise_by_rules)
+{
+    const struct rule rules[] = {
+        rule_of("uid=5;class=promised"),
+        rule_of("uid=6;class=latency;weight=promised;gpu_min=promised;memory=promised"),
+        rule_of("uid=7;class=normal;weight=50;gpu_min=20%%;gpu_max=40%%;memory_max=8G"),
+        {.request = {.given = TERM(class), .class = CLASS_BATCH}}};
+    for (size_t i = 0; i < ARRAY_SIZE(promised); i++) {
+        char text[128], key[64];
+        size_t n = 0;
+        snprintf(key, sizeof(key), "promise:%s", promised[i].key);
+        assert_int_equal(pairs_put(text, sizeof(text), &n, key, promised[i].value), 0);
+        struct rule_list l = {.rules = rules,
+                              .n = promised[i].rules,
+                              .environment = true,
+                              .gpu_memory_bytes = 80ULL * GIB};
+        struct rule_facts f = {.uid = promised[i].uid, .exe = "", .cgroup = "", .told = {text, n}};
+        struct outcome o;
+        classify(&l, &f, &o);
+        const struct request *r = &o.request;
+        if (o.by != promised[i].by || r->class != promised[i].class ||
+            r->weight != promised[i].weight || r->gpu_min != promised[i].gpu_min ||
+            r->gpu_max != promised[i].gpu_max || o.note[0] ||
+            r->memory_bytes != (uint64_t)promised[i].memory_gib * GIB ||
+            r->memory_max_mib != promised[i].max_gib * 1024)
+            fail_msg("row %zu: by %d, class %d, weight %u, %u to %u, memory %llu, %u MiB, '%s'", i,
+                     o.by, r->class, r->weight, r->gpu_min, r->gpu_max,
+                     (unsigned long long)r->memory_bytes, r->memory_max_mib, o.note);
+        l.environment = false; /* then a promise makes no job */
+        classify(&l, &f, &o);
+        assert_int_equal(o.by, promised[i].rules ? promised[i].by : BY_NONE);
+    }
+}
+
 /* Of the rule's limit of 4 GiB, which pauses, and of none. */
 TEST(pods_limit_memory)
 {

@@ -184,11 +184,11 @@ TEST(of_a_real_process)
     rules_account(&all, getpid(), &spec);
     assert_string_equal(spec.account, "mine");
     struct engine *e = fake_engine_new();
-    rules_name_accounts(&all, e);
+    rules_use_engine(&all, e);
     assert_int_equal(e->naccounts, 3);
     assert_string_equal(e->account, "later");
     all.n = 1;
-    rules_name_accounts(&all, e);
+    rules_use_engine(&all, e);
     assert_int_equal(e->naccounts, 0);
     free(e);
     r.conditions[0].id++;

@@ -164,6 +164,27 @@ ENGINE_TEST(test_reserve)
     moves_in(f, 1, 20); /* it took nothing */
 }
 
+/* A rule says what a latency job needs, which may be more than the reserve, and more than there is;
+ * of a normal job it has no effect. */
+ENGINE_TEST(test_room_of_a_rule)
+{
+    static const struct job_spec latency = {
+        .terms = {.class = CLASS_LATENCY, .weight = WEIGHT_DEFAULT}, .memory_bytes = 25 * GIB};
+    struct job_spec normal = latency;
+    f->d.ngpus = 1;
+    crowd(f);
+    normal.terms.class = CLASS_NORMAL;
+    add_spec(f, child(f), &normal);
+    ticks(f, 10000);
+    assert_null(record(f));
+    add_spec(f, child(f), &latency);
+    moves_out(f, 1, 20);
+    ticks(f, 40000);
+    assert_true(is(f, j[1], "swapped"));
+    ticks(f, 20000);
+    moves_in(f, 1, 20);
+}
+
 ENGINE_TEST(test_switched_off)
 {
     f->swap.mode = SWAP_MANUAL;

@@ -10,10 +10,14 @@ static void check_pod(const struct kube_pod *pod)
 {
     static const char allowed[] =
         "/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-    const struct pairs facts = {pod->facts, pod->nfacts};
+    char text[IDENTITY_FACTS];
+    const struct pairs facts = {text, kube_pod_facts(pod, text)};
     const char *name, *value;
     char group[IDENTITY_CGROUP];
     require(pod->nfacts > 0 && pod->nfacts <= sizeof(pod->facts) && pairs_valid(facts));
+    for (unsigned i = 0; i < pod->claims.n; i++)
+        require(pod->claims.name[i][0] && !strpbrk(pod->claims.name[i], "/?#% ") &&
+                !strstr(pod->claims.name[i], "/."));
     for (size_t at = 0; pairs_next(facts, &at, &name, &value);)
         require(text_plain(value) && strlen(value) <= 253 && text_plain(name));
     for (unsigned i = 0; kube_pod_cgroup(pod, KUBE_EITHER, "/r", i, group); i++)
@@ -64,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct span text = {(const char *)data, size};
     struct kube_page page = {.version = ""};
     struct kube_pod pod;
+    struct promise p = {.class = ""};
     if (!size)
         return 0;
     memset(&t, 0, sizeof(t.v[0]) * t.end);
@@ -80,6 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (kube_pod_read(text, NULL, &pod) == 0)
         check_pod(&pod);
+    (void)kube_claim_read(text, &p);
     check_pods(&t);
     check_scan(text);
     return 0;

@@ -51,7 +51,7 @@ class Api(http.server.ThreadingHTTPServer):
         context.load_cert_chain(cert)
         self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         self.lock = threading.Lock()
-        self.pods, self.watches, self.asked, self.away, self.cut = {}, [], [], False, False
+        self.pods, self.claims, self.watches, self.asked, self.away, self.cut = {}, {}, [], [], False, False
         self.instead = None  # called with each request, answers it and returns True, or False
 
     def handle_error(self, request, client_address):
@@ -93,6 +93,9 @@ class Asked(http.server.BaseHTTPRequestHandler):
             self.send_error(503)
         elif api.instead and api.instead(self, q):
             pass
+        elif "/resourceclaims/" in url.path:
+            claim = api.claims.get(url.path.rsplit("/", 1)[1])
+            self.answer(claim) if claim else self.send_error(404)
         elif "watch" in q:
             self.watch()
         elif url.path == "/pods":

@@ -250,7 +250,8 @@ class Manifests(unittest.TestCase):
     def test_rights(self):
         all_of = self.plain()
         self.assertEqual(all_of["ClusterRole", "cede-agent"]["rules"],
-                         [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}])
+                         [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+                          {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]}])
         agent = all_of["DaemonSet", "cede-agent"]["spec"]["template"]["spec"]
         self.assertFalse({"hostPID", "hostNetwork", "hostIPC"} & set(agent))
         self.assertEqual(agent["containers"][0]["securityContext"]["capabilities"], {"drop": ["ALL"]})

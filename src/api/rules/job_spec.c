@@ -98,13 +98,20 @@ int rules_fn(void *arg, pid_t pid, struct job_spec *spec)
     spec->source = sources[o.by];
     spec->uid = f.of.uid;
     spec->facts = f.told;
+    spec->memory_bytes = o.request.memory_bytes;
     spec->launch = launch;
     set_account(l, &f.of, pid, spec);
     return 1;
 }
 
-void rules_name_accounts(const struct rule_list *l, struct engine *e)
+void rules_use_engine(struct rule_list *l, struct engine *e)
 {
+    const struct model *m = engine_model(e);
+    for (unsigned g = 0; g < m->ngpus; g++) {
+        const uint64_t has = m->gpus[g].memory_bytes;
+        if (has && (!l->gpu_memory_bytes || has < l->gpu_memory_bytes))
+            l->gpu_memory_bytes = has;
+    }
     model_accounts_forget(engine_model(e));
     for (size_t i = 0; i < l->n; i++) {
         const struct job_terms terms = terms_after(&l->rules[i].request, &terms_default, true);

@@ -11,8 +11,9 @@ void rules_account(const struct rule_list *l, pid_t pid, struct job_spec *spec);
 /* The job that a request makes of this process. */
 struct job_spec request_spec(const struct request *r, const char *comm, pid_t pid, bool admin);
 
-/* Replaces the engine's named accounts by those of the configuration. */
-void rules_name_accounts(const struct rule_list *l, struct engine *e);
+/* Replaces the engine's named accounts by those of the configuration, and tells the rules how much
+ * memory its GPUs have. */
+void rules_use_engine(struct rule_list *l, struct engine *e);
 
 /* A rule_fn; arg is a struct rule_list that outlives the engine. */
 int rules_fn(void *arg, pid_t pid, struct job_spec *spec);

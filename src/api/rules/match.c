@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/job_terms.h"
+#include "api/rules/promises.h"
 #include "base/text.h"
 
 #define CLASS_VARIABLE  "environment:CEDE_CLASS"
@@ -36,6 +37,8 @@ enum verdict rule_takes(const struct rule *r, const struct rule_facts *f)
 {
     enum job_class class;
     const enum verdict v = rule_matches(r, f);
+    if (r->promised & TERM(class) && !promises_class(f, &class))
+        return VERDICT_NO;
     if (v == VERDICT_NO || !r->class_said)
         return v;
     if (f->pending)
@@ -231,8 +234,10 @@ static void classify_apart(const struct rule_list *l, const struct rule_facts *f
 void classify(const struct rule_list *l, const struct rule_facts *f, struct outcome *out)
 {
     classify_apart(l, f, out);
-    if (!out->pending)
-        by_pod(l, out, f);
+    if (out->pending)
+        return;
+    promises_apply(l, f, out);
+    by_pod(l, out, f);
 }
 
 size_t classify_wants(const struct rule_list *l, char *buf, size_t size)

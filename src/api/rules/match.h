@@ -23,7 +23,8 @@ struct outcome {
 void classify(const struct rule_list *l, const struct rule_facts *f, struct outcome *out);
 
 enum verdict rule_matches(const struct rule *r, const struct rule_facts *f);
-/* A rule with class = environment takes only a program whose CEDE_CLASS is one. */
+/* A rule with class = environment takes only a program whose CEDE_CLASS is one, and one with class
+ * = promised only a pod that was promised one. */
 enum verdict rule_takes(const struct rule *r, const struct rule_facts *f);
 
 /* The names of the facts that must be read for these rules, as in identify.h. Returns the bytes. */

@@ -13,7 +13,7 @@ static void written(const struct condition *c, char *buf, size_t size)
 /* Whether every process that meets b's conditions also meets a's. */
 static bool rule_covers(const struct rule *a, const struct rule *b)
 {
-    if (a->class_said && !b->class_said)
+    if ((a->class_said && !b->class_said) || (a->promised & ~b->promised & TERM(class)))
         return false;
     for (uint32_t i = 0; i < a->n; i++) {
         uint32_t k = 0;

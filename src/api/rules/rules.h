@@ -28,6 +28,7 @@ struct rule {
     char title[JOB_NAME_MAX]; /* [rule TITLE], or [account TITLE] */
     bool account;             /* its jobs belong to that account; request: the account's terms */
     bool class_said;          /* the environment gives the class, even a higher one */
+    uint32_t promised;        /* what a promise may raise: promises.h */
     uint32_t n;               /* number of conditions, all of which have to hold */
     struct condition conditions[RULE_CONDITIONS_MAX];
     struct request request; /* the terms and the name; without a name, the process's own */
@@ -42,6 +43,7 @@ struct rule_list {
     bool pool_latency;             /* latency jobs may join pools, in which each job has at most */
     uint32_t pool_latency_sm;      /* this percentage of the SMs */
     bool environment;              /* CEDE_CLASS counts if no rule matches */
+    uint64_t gpu_memory_bytes;     /* of the smallest GPU; 0: not known */
     struct identities *identities; /* reports of agents; NULL: none */
     struct lookups *lookups;       /* cede-identify; NULL: programs are not read */
 };

@@ -8,6 +8,7 @@
 #include "api/rules/facts.h"
 #include "api/rules/launch.h"
 #include "api/rules/match.h"
+#include "api/rules/promises.h"
 #include "api/rules/rule_lint.h"
 #include "base/json_text.h"
 #include "who/agent_reports.h"
@@ -16,7 +17,9 @@
 
 static const char *rule_class(const struct rule *r)
 {
-    return r->class_said ? "environment" : job_class_name(r->request.class);
+    return r->class_said               ? "environment"
+           : r->promised & TERM(class) ? PROMISED
+                                       : job_class_name(r->request.class);
 }
 
 static json_t *verdict_json(enum verdict v)
@@ -41,17 +44,18 @@ static json_t *condition_json(const struct condition *c, const struct rule_facts
 static json_t *rule_json(const struct rule_list *l, size_t i, const struct rule_facts *f)
 {
     const struct rule *r = &l->rules[i];
-    char why[LINT_TEXT];
+    char why[LINT_TEXT], promised[64];
     json_t *conditions = json_array();
     for (uint32_t k = 0; k < r->n; k++)
         json_array_append_new(conditions, condition_json(&r->conditions[k], f));
     rule_lint(l, i, why);
     json_t *o =
-        json_pack("{s:I, s:s, s:o, s:o, s:s*, s:o*, s:s*, s:o*}", "number", (json_int_t)i + 1,
+        json_pack("{s:I, s:s, s:o, s:o, s:s*, s:o*, s:s*, s:s*, s:o*}", "number", (json_int_t)i + 1,
                   "kind", r->account ? "account" : "rule", "name", json_text(r->title),
                   "conditions", conditions, "class", r->account ? NULL : rule_class(r), "weight",
                   r->request.weight ? json_integer(r->request.weight) : NULL, "group",
-                  r->launch == LAUNCH_ANY ? NULL : launch_name(r->launch), "warning",
+                  r->launch == LAUNCH_ANY ? NULL : launch_name(r->launch), "promised",
+                  *promised_names(r, promised, sizeof(promised)) ? promised : NULL, "warning",
                   why[0] ? json_text(why) : NULL);
     if (f)
         json_object_set_new(o, "matches",
