@@ -293,14 +293,20 @@ struct job_sums_now *job_sums_collect(struct job_sums *s, struct engine *e,
                                       const struct caller *who)
 {
     struct job_sums_now *now = calloc(1, sizeof(*now));
-    if (!now || !(now->v = calloc(JOB_SUMS_MAX, sizeof(*now->v)))) {
+    size_t n = JOB_SUMS_MAX;
+    uint32_t cursor = 0;
+    while (n > 0 && !s->sums[n - 1].id)
+        n--;
+    for (n += !n; n < JOB_SUMS_MAX && engine_next_record(e, &cursor);)
+        n++; /* collect_jobs() may begin a sum for each job, in the first free place */
+    if (!now || !(now->v = calloc(n, sizeof(*now->v)))) {
         free(now);
         return NULL;
     }
     now->states = json_object();
     collect_jobs(s, e, who, now);
     const uint64_t ns = monotonic_ns();
-    for (uint32_t i = 0; i < JOB_SUMS_MAX; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         struct sum *x = &s->sums[i];
         struct now *to = &now->v[i];
         if (x->id && !x->living && ns - x->left_ns > KEPT_NS)
@@ -313,7 +319,7 @@ struct job_sums_now *job_sums_collect(struct job_sums *s, struct engine *e,
         for (unsigned k = 0; k < SUMS && !who->guest; k++)
             to->sum[k] += x->v[k];
     }
-    now->n = JOB_SUMS_MAX;
+    now->n = n;
     qsort(now->v, now->n, sizeof(*now->v), by_id);
     return now;
 }
