@@ -1,17 +1,17 @@
-"""What a machine does before it sleeps and after: the script of agents/systemd, with ceded and the software GPU; and its
-units, as systemd reads them.
+"""What a machine does before it sleeps and after: the script of agents/systemd, with ceded and the software GPU; and
+its units, as systemd reads them.
 
 usage: test_sleep.py CEDE SCRIPT UNIT..."""
 import os
 import shutil
-import subprocess
 import sys
 import unittest
 
-from on_soft import CEDE, OnSoft, WAIT_S, eventually
+from on_soft import CEDE, OnSoft, eventually
 
 SCRIPT = sys.argv.pop(1)
 UNITS = [sys.argv.pop(1) for _ in range(2)]
+ODD = 'a {"number": 1, "state": "swapped"}'
 LOAD = (CEDE, "load", "batch", "--device", "soft", "--memory", "100M")
 
 
@@ -36,7 +36,7 @@ class Sleep(OnSoft):
     def test_out_and_back(self):
         """All memory leaves, except what the script says; what a person had moved out stays out."""
         self.ceded("[daemon]\nswap_start = 0s\n")
-        for name in 'a {"number": 1, "state": "swapped"}', "b", "out":
+        for name in ODD, "b", "out":
             self.job(name)
         other = self.start(*LOAD)
         eventually(lambda: str(other.pid) in self.cede("ps", "-a").stdout, "the program in no job is not seen")
@@ -46,8 +46,7 @@ class Sleep(OnSoft):
         self.assertEqual(r.stderr, f"cede-sleep: GPU memory of process {other.pid}, which is in no job, may be lost\n")
         self.assertEqual(r.stdout.count("swapped out"), 2)
         r = self.sleeps("after")
-        self.assertEqual(self.states(), {'a {"number": 1, "state": "swapped"}': "running", "b": "running", "out": "swapped"},
-                         r.stdout)
+        self.assertEqual(self.states(), {ODD: "running", "b": "running", "out": "swapped"}, r.stdout)
         self.assertEqual(self.sleeps("after").stdout, "")  # nothing is left to do
 
     def test_what_stays(self):
@@ -77,8 +76,7 @@ class Sleep(OnSoft):
         for unit in UNITS:  # with programs that are there
             with open(unit, encoding="utf8") as f:
                 self.write(os.path.basename(unit), f.read().replace("/usr/local/libexec/cede/cede-sleep", "/bin/true"))
-        r = subprocess.run(["systemd-analyze", "verify", "--man=no", *(self.path(os.path.basename(u)) for u in UNITS)], text=True,
-                           capture_output=True, timeout=WAIT_S, check=False)
+        r = self.run_as("systemd-analyze", "verify", "--man=no", *(self.path(os.path.basename(u)) for u in UNITS))
         if "Failed to" in r.stderr and "unit" not in r.stderr:
             self.skipTest(r.stderr)
         self.assertEqual((r.returncode, r.stderr), (0, ""))
