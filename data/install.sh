@@ -29,7 +29,7 @@ case ${1:-} in
 '') ;;
 --uninstall)
     [ -e "$root/$manifest" ] || fail "there is no $root/$manifest: nothing that this script installed; set PREFIX if it was another"
-    if services; then systemctl disable --now ceded.service cede-metrics.socket cede-metrics.service >/dev/null 2>&1 || true; fi
+    if services; then systemctl disable --now ceded.service cede-metrics.socket cede-metrics.service cede-sleep.service >/dev/null 2>&1 || true; fi
     if live; then "$root/libexec/cede/undo" || echo "install.sh: some changes were not undone; the lines above say which" >&2; fi
     list=$(mktemp)
     trap 'rm -f "$list"' EXIT

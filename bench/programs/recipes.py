@@ -94,7 +94,8 @@ class Torch:
             for k, v in cache:
                 weights = torch.softmax(torch.matmul(h, k.transpose(2, 3)).float() / 11.3, -1).half()
                 h = torch.nn.functional.layer_norm(h + torch.matmul(weights, v), (128,))
-                k[:, :, self.at], v[:, :, self.at] = h[:, :, 0], -h[:, :, 0]
+                at = self.at % context
+                k[:, :, at], v[:, :, at] = h[:, :, 0], -h[:, :, 0]
             state.copy_(h)
             self.at += 1
 
@@ -126,8 +127,10 @@ def worker(role, device, size):
 # ---- from outside ----
 
 class Worker:
+    PROGRAM = os.path.abspath(__file__)
+
     def __init__(self, role, device, size, prefix=()):
-        argv = [*prefix, sys.executable, os.path.abspath(__file__), "--worker", role, device, str(size)]
+        argv = [*prefix, sys.executable, self.PROGRAM, "--worker", role, device, str(size)]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.lines = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()

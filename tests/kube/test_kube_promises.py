@@ -1,8 +1,8 @@
 """What cluster schedulers promise: objects with the fields that these projects write, what `cede kube-agent` reports of
 them, and what ceded makes of that on the software GPU, with and without a rule that allows it.
 
-KAI-Scheduler: annotations of its GPU sharing (non-enforced, and per container), read 2026-09. HAMi: resources of its
-chart's defaults, 2026-08. NVIDIA's device plugin: replicas of time-slicing. NVIDIA's DRA driver: resource.k8s.io/v1 with
+KAI-Scheduler: annotations of its GPU sharing (non-enforced, and per container), read 2026-09. HAMi: the resources of its
+chart, 2026-08. NVIDIA's device plugin: replicas of time-slicing. NVIDIA's DRA driver: resource.k8s.io/v1 with
 consumable shares, 2026-08.
 
 usage: test_kube_promises.py CEDE [TEST...]"""
