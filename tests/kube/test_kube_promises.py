@@ -186,7 +186,15 @@ class Terms(WithCeded):
             self.assertEqual({k: self.job(program).get(k, 0) for k in none}, none)
 
     def test_shown(self):
+        """Rules show what they give as promised, and of a program what its pod was promised, also in vain."""
         self.begin_ceded(RULES)
+        p = kai({"gpu-fraction": "0.5"})
+        self.api.change("ADDED", p)
+        program = self.begin_program(group(p))
+        self.agent_of_root()
+        self.becomes(program, **{"class": "batch"})
+        said = "Its pod was promised: gpu-min 50, memory 50%, memory-max 50%.\n"
+        self.assertIn(said, self.cede("rules", "test", str(program.pid)).stdout)
         out = self.cede("rules").stdout
         self.assertIn("rule research: class normal, as promised: weight, gpu_min\n", out)
         self.assertIn("rule hami: class promised\n", out)
