@@ -26,7 +26,7 @@ void outcome_print(const json_t *all)
     char a[OUTCOME_CELL];
     const json_t *o = json_object_get(all, "outcome");
     const char *by = json_get_text(o, "by"), *class = json_get_text(o, "class"),
-               *note = json_get_text(o, "note");
+               *note = json_get_text(o, "note"), *promised = json_get_text(o, "promised");
     const json_int_t job = json_get_int(all, "job");
     printf("process %lld: ", (long long)json_get_int(all, "pid"));
     if (!by)
@@ -42,6 +42,8 @@ void outcome_print(const json_t *all)
         printf("no rule matches it, and its environment has no CEDE_CLASS that counts\n");
     if (note)
         printf("    %s\n", note);
+    if (promised)
+        printf("    Its pod was promised: %s.\n", outcome_cell(a, promised));
     if (json_get_true(all, "environment_overwritten"))
         printf("    It has written over its environment, so that its ancestors' counts.\n");
     if (json_get_int(all, "words_of"))

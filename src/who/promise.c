@@ -106,3 +106,16 @@ bool promise_get(struct pairs facts, struct promise *out)
     }
     return any;
 }
+
+const char *promise_text(struct pairs facts, char *buf, size_t size)
+{
+    char one[64];
+    buf[0] = '\0';
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const char *text = pairs_get(facts, rows[i].name);
+        snprintf(one, sizeof(one), "%s %.24s", rows[i].name + strlen(FACT), text ? text : "");
+        if (text)
+            list_add(buf, size, one);
+    }
+    return buf;
+}

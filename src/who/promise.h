@@ -31,6 +31,9 @@ int promise_put(const struct promise *p, char *buf, size_t size, size_t *n);
 /* Gets what the facts say; a value out of range is none. False: they promise nothing. */
 bool promise_get(struct pairs facts, struct promise *out);
 
+/* For people: "gpu-min 50, memory 25%"; "" if they promise nothing. Returns buf. */
+const char *promise_text(struct pairs facts, char *buf, size_t size);
+
 /* "16G" or "25%". 0; -EINVAL, -ERANGE. */
 int gpu_memory_parse(const char *text, struct gpu_memory *out);
 /* Bytes of a GPU that has so many; 0: none, or a part of a GPU whose size is not known (0). */

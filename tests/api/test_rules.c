@@ -169,6 +169,10 @@ TEST(of_a_real_process)
     r.request.deadline_us = 3000000;
     assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
     assert_true(spec.terms.may_promote && spec.terms.deadline_us == 3000000);
+    assert_int_equal(spec.memory_bytes, 0);
+    r.request.memory_bytes = 7;
+    assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
+    assert_int_equal(spec.memory_bytes, 7);
     r.request.name[0] = '\0';
     assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
     assert_string_equal(spec.name, "test_rules");

@@ -1,13 +1,15 @@
 """What cluster schedulers promise: objects with the fields that these projects write, what `cede kube-agent` reports of
 them, and what ceded makes of that on the software GPU, with and without a rule that allows it.
 
-KAI-Scheduler: annotations of its GPU sharing (non-enforced, and per container), read 2026-09. HAMi: the resources of its
+KAI-Scheduler: annotations of its GPU sharing (non-enforced, and per container), 2026-09. HAMi: the resources of its
 chart, 2026-08. NVIDIA's device plugin: replicas of time-slicing. NVIDIA's DRA driver: resource.k8s.io/v1 with
 consumable shares, 2026-08.
 
 usage: test_kube_promises.py CEDE [TEST...]"""
 import copy
 import json
+import os
+import re
 import unittest
 
 from stand_ins import WithCeded, WithStandIn, eventually, group, pod
@@ -25,8 +27,10 @@ def kai(notes):
 def limits(*containers, env=()):
     """As the API server writes quantities: texts, 3000 as "3k"."""
     p = pod("limits")
-    p["spec"]["containers"] = [{"name": f"c{i}", "image": "train:1", "env": list(env), "resources": {"limits": {
-        "cpu": "2", "memory": "4Gi", **{"nvidia.com/" + k: v for k, v in c.items()}}}} for i, c in enumerate(containers)]
+    p["spec"]["containers"] = [
+        {"name": f"c{i}", "image": "train:1", "env": list(env), "resources": {"limits": {
+            "cpu": "2", "memory": "4Gi", **{"nvidia.com/" + k: v for k, v in c.items()}}}}
+        for i, c in enumerate(containers)]
     return p
 
 
@@ -185,8 +189,28 @@ class Terms(WithCeded):
             self.becomes(program, **{k: v for k, v in want.items() if v is not None})
             self.assertEqual({k: self.job(program).get(k, 0) for k in none}, none)
 
+    def test_page(self):
+        """The rules of docs/kubernetes.md are rules."""
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/kubernetes.md"),
+                  encoding="utf8") as f:
+            block = re.search(r"^    \[account pods\]\n(?:(?:    .*)?\n)+", f.read(), re.M)[0]
+        self.begin_ceded(re.sub("^    ", "", block, flags=re.M))
+        rules = json.loads(self.cede("rules", "--json").stdout)["rules"]
+        self.assertEqual([(r["name"], r.get("class"), r.get("promised")) for r in rules],
+                         [("pods", None, None), ("research", "normal", "weight, gpu_min"),
+                          ("chat", "promised", "memory")])
+        self.assertFalse([r for r in rules if "warning" in r])
+
     def test_shown(self):
+        """Rules show what they give as promised, and of a program what its pod was promised, also in vain."""
         self.begin_ceded(RULES)
+        p = kai({"gpu-fraction": "0.5"})
+        self.api.change("ADDED", p)
+        program = self.begin_program(group(p))
+        self.agent_of_root()
+        self.becomes(program, **{"class": "batch"})
+        said = "Its pod was promised: gpu-min 50, memory 50%, memory-max 50%.\n"
+        self.assertIn(said, self.cede("rules", "test", str(program.pid)).stdout)
         out = self.cede("rules").stdout
         self.assertIn("rule research: class normal, as promised: weight, gpu_min\n", out)
         self.assertIn("rule hami: class promised\n", out)

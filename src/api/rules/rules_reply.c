@@ -12,6 +12,7 @@
 #include "api/rules/rule_lint.h"
 #include "base/json_text.h"
 #include "who/agent_reports.h"
+#include "who/promise.h"
 
 #define CLOSING 64 /* bytes of a message after its rules */
 
@@ -63,20 +64,22 @@ static json_t *rule_json(const struct rule_list *l, size_t i, const struct rule_
     return o;
 }
 
-static json_t *outcome_json(const struct outcome *o)
+static json_t *outcome_json(const struct outcome *o, const struct rule_facts *f)
 {
+    char promised[192];
     static const char *const by[] = {[BY_NONE] = "nothing",
                                      [BY_RULE] = "rule",
                                      [BY_ENVIRONMENT] = "environment",
                                      [BY_OTHERS] = "others"};
     const bool is = o->by != BY_NONE;
-    return json_pack("{s:s, s:o*, s:s*, s:o*, s:o*, s:o*}", "by", by[o->by], "rule",
-                     o->by == BY_RULE ? json_text(o->rule->title) : NULL, "class",
-                     is ? job_class_name(o->request.class) : NULL, "weight",
-                     is ? json_integer(o->request.weight ? o->request.weight : WEIGHT_DEFAULT)
-                        : NULL,
-                     "name", is && o->request.name[0] ? json_text(o->request.name) : NULL, "note",
-                     o->note[0] ? json_text(o->note) : NULL);
+    return json_pack(
+        "{s:s, s:o*, s:s*, s:o*, s:o*, s:o*, s:o*}", "by", by[o->by], "rule",
+        o->by == BY_RULE ? json_text(o->rule->title) : NULL, "class",
+        is ? job_class_name(o->request.class) : NULL, "weight",
+        is ? json_integer(o->request.weight ? o->request.weight : WEIGHT_DEFAULT) : NULL, "name",
+        is && o->request.name[0] ? json_text(o->request.name) : NULL, "note",
+        o->note[0] ? json_text(o->note) : NULL, "promised",
+        *promise_text(f->told, promised, sizeof(promised)) ? json_text(promised) : NULL);
 }
 
 /* Refuses threads and zombies, which /proc shows by number as well. */
@@ -122,7 +125,7 @@ static int rules_test(const struct rule_list *l, const struct engine *e, const s
     if (!proc_same(f->of.origin.speaker, f->proc))
         json_object_set_new(reply, "words_of", json_integer(f->of.origin.speaker.pid));
     if (!o.pending)
-        json_object_set_new(reply, "outcome", outcome_json(&o));
+        json_object_set_new(reply, "outcome", outcome_json(&o, &f->of));
     if (slot != SLOT_NONE && engine_view(e, slot, &job))
         json_object_set_new(reply, "job", json_integer((json_int_t)job.number));
     return 0;
