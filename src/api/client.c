@@ -282,3 +282,30 @@ int client_sums(struct client *c, json_t **out, struct error *err)
 {
     return ps_pages(c, (struct request){.op = OP_PS, .summed = true}, out, err);
 }
+
+int client_trace(struct client *c, struct error *err)
+{
+    const struct request r = {.op = OP_TRACE};
+    json_t *reply = NULL;
+    int code = client_call(c, &r, &reply, err);
+    if (code == 0 && json_get_int(reply, "trace") != TRACE_VERSION)
+        code = error_set(err, -EPROTO,
+                         "the daemon (pid %d) traces as another version does: restart it after an "
+                         "update",
+                         (int)c->daemon_pid);
+    json_decref(reply);
+    return code;
+}
+
+int client_events(const struct client *c, struct trace_event v[static TRACE_BATCH],
+                  struct error *err)
+{
+    const ssize_t n = recv(c->fd, v, TRACE_BATCH * sizeof(*v), MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return -EAGAIN;
+    if (n <= 0)
+        return error_set(err, -EPIPE, "the connection to ceded has ended");
+    if ((size_t)n > TRACE_BATCH * sizeof(*v) || (size_t)n % sizeof(*v))
+        return error_set(err, -EPROTO, "ceded sends what is no trace: is it of another version?");
+    return (int)((size_t)n / sizeof(*v));
+}

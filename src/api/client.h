@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "api/proto.h"
+#include "base/trace_proto.h"
 #include "base/util.h"
 
 #define CLIENT_TIMEOUT_MS 5000 /* for connecting, sending and the reply, each */
@@ -51,5 +52,12 @@ int client_sums(struct client *c, json_t **out, struct error *err);
 /* Adds a reply to r (OP_PS) to *all (NULL: it is the first). True: *r is to be sent again for the
  * next page; false: *all is complete, as from client_ps(). */
 bool client_ps_page(json_t **all, json_t *page, struct request *r);
+
+/* Makes the connection a tracer's (api/trace.h). 0 or -errno. */
+int client_trace(struct client *c, struct error *err);
+/* Takes one message of events that has come; returns their number. -EAGAIN: none has; -EPIPE: the
+ * connection has ended; -EPROTO. */
+int client_events(const struct client *c, struct trace_event v[static TRACE_BATCH],
+                  struct error *err);
 
 #endif

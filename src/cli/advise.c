@@ -259,9 +259,9 @@ static void print_all(const struct advise *a, uint32_t best)
         for (uint32_t r = 0; r < a->nrows; r++)
             unsure |= a->rows[r].speed[i].error > SPEED_ERROR_MAX;
         pooled |= a->jobs[i].pooled;
-        if (a->jobs[i].alone.varies > VARIES)
+        if (a->alone[i].varies > VARIES)
             printf("%s's work varies by %.0f%%: repeat, or give a longer --window\n",
-                   a->jobs[i].name, a->jobs[i].alone.varies * 100);
+                   a->jobs[i].name, a->alone[i].varies * 100);
     }
     if (unsure)
         printf("~: their work is alike, so only the sum is known\n");
@@ -309,7 +309,7 @@ static json_t *result_json(const struct advise *a, uint32_t best)
         json_array_append_new(jobs, json_pack("{s:I, s:o, s:I, s:f, s:o}", "number",
                                               (json_int_t)j->number, "name", json_text(j->name),
                                               "memory_bytes", (json_int_t)j->memory_bytes, "varies",
-                                              j->alone.varies, "alone_s", alone));
+                                              a->alone[i].varies, "alone_s", alone));
     }
     for (uint32_t r = 0; r < a->nrows; r++)
         json_array_append_new(rows, row_json(a, &a->rows[r]));

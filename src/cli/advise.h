@@ -16,9 +16,9 @@ struct advise {
         uint64_t memory_bytes;
         const char *class; /* of those that run already */
         bool latency, pooled;
-        struct advice_alone alone;
         uint64_t alone_ns[2][2]; /* begin and end of the windows; 0: there was none */
     } jobs[ADVICE_JOBS];
+    struct advice_alone alone[ADVICE_JOBS];
     struct trial trial;
     struct advice_window background;
     struct advice_row rows[ADVISE_ROWS];

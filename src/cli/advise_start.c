@@ -201,10 +201,10 @@ static bool take_begun(struct started *s, const json_t *all, uint32_t i)
 }
 
 /* Waits until all work as they go on to. */
-static int wait_begun(struct started *s, struct client *c, bool *counters, bool *pools,
-                      struct error *err)
+static int wait_begun(struct started *s, struct client *c, bool *pools, struct error *err)
 {
     const uint64_t until = monotonic_ns() + BEGINS_S * NSEC_PER_SEC;
+    bool counters = false;
     for (bool begun = false; !begun;) {
         json_t *all;
         usleep(200000);
@@ -219,16 +219,16 @@ static int wait_begun(struct started *s, struct client *c, bool *counters, bool 
         for (uint32_t i = 0; i < s->a->n; i++)
             begun &= take_begun(s, all, i);
         const json_t *gpus = json_object_get(all, "gpus");
-        *counters = cell_has_cap(gpus, s->a->trial.gpu, "counters");
+        counters = cell_has_cap(gpus, s->a->trial.gpu, "counters");
         *pools = cell_has_cap(gpus, s->a->trial.gpu, "pool");
         json_decref(all);
         if (monotonic_ns() > until)
             return error_set(err, -ETIMEDOUT, "not all have worked on one GPU within %d s",
                              BEGINS_S);
     }
-    return *counters ? 0
-                     : error_set(err, -ENOTSUP, "GPU %u has no counters that say what its parts do",
-                                 s->a->trial.gpu);
+    return counters ? 0
+                    : error_set(err, -ENOTSUP, "GPU %u has no counters that say what its parts do",
+                                s->a->trial.gpu);
 }
 
 /* Starts all for an arrangement, and measures it. */
@@ -237,14 +237,13 @@ static int measure_started(struct started *s, struct client *c, enum arrangement
 {
     struct advise *a = s->a;
     uint64_t jobs[ADVICE_JOBS];
-    bool counters = false;
     int code = 0;
     advise_progress("starting for: %s", arrangement_name(is));
     s->pooled = is >= ARRANGE_TURNS;
     s->started_ns = monotonic_ns();
     for (uint32_t i = 0; i < a->n && code == 0; i++)
         code = start_one(s, i, is, err);
-    code = code == 0 ? wait_begun(s, c, &counters, pools, err) : code;
+    code = code == 0 ? wait_begun(s, c, pools, err) : code;
     for (uint32_t i = 0; i < a->n; i++)
         jobs[i] = a->jobs[i].number;
     if (code == 0) {

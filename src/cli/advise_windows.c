@@ -63,7 +63,7 @@ int advise_alone(struct advise *a, bool again, struct error *err)
                             &w, err);
         if (code < 0)
             break;
-        advice_add_alone(&a->jobs[i].alone, &w, &a->background);
+        advice_add_alone(&a->alone[i], &w, &a->background);
         a->jobs[i].alone_ns[again][0] = w.from_ns;
         a->jobs[i].alone_ns[again][1] = w.to_ns;
     }
@@ -93,14 +93,12 @@ int advise_first(struct advise *a, struct error *err)
 
 int advise_speeds(struct advise *a, struct error *err)
 {
-    struct advice_alone alone[ADVICE_JOBS];
     for (uint32_t i = 0; i < a->n; i++) {
-        alone[i] = a->jobs[i].alone;
-        if (advice_idle(&alone[i]))
+        if (advice_idle(&a->alone[i]))
             return error_set(err, -ENODATA, "%s did nothing on the GPU while it was alone there",
                              a->jobs[i].name);
     }
     for (uint32_t r = 0; r < a->nrows; r++)
-        advice_speeds(&a->rows[r], alone, a->n, &a->background);
+        advice_speeds(&a->rows[r], a->alone, a->n, &a->background);
     return 0;
 }

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "api/client.h"
 #include "base/json_text.h"
@@ -57,30 +56,27 @@ static void catch_signals(void)
     }
 }
 
-/* Takes a limited number of the messages that have come. 0; -EAGAIN: there are no more for now;
- * -EPIPE: ceded has closed the connection; -EPROTO. */
-static int take_messages(int fd, struct tracks *t, uint64_t *events, struct error *err)
+/* Takes a limited number of the messages that have come. 0, or as client_events(). */
+static int take_messages(const struct client *c, struct tracks *t, uint64_t *events,
+                         struct error *err)
 {
     static struct trace_event v[TRACE_BATCH];
     for (int i = 0; i < MESSAGES_MAX; i++) {
-        ssize_t n = recv(fd, v, sizeof(v), MSG_DONTWAIT | MSG_TRUNC);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            return -EAGAIN;
-        if (n <= 0)
+        const int n = client_events(c, v, err);
+        if (n == -EPIPE)
             return error_set(err, -EPIPE, "ceded has ended, and the trace with it");
-        if ((size_t)n > sizeof(v) || (size_t)n % sizeof(v[0]))
-            return error_set(err, -EPROTO,
-                             "ceded sends what is no trace: is it of another version?");
-        for (size_t k = 0; k < (size_t)n / sizeof(v[0]); k++)
+        if (n < 0)
+            return n;
+        for (int k = 0; k < n; k++)
             tracks_take(t, &v[k]);
-        *events += (size_t)n / sizeof(v[0]);
+        *events += (uint64_t)n;
     }
     return 0;
 }
 
 /* Takes events until the time is over, a signal comes, ceded ends or the file cannot be written. */
-static int trace_follow(int fd, uint64_t until_ns, struct tracks *t, struct perfetto *p,
-                        uint64_t *events, struct error *err)
+static int trace_follow(const struct client *c, uint64_t until_ns, struct tracks *t,
+                        struct perfetto *p, uint64_t *events, struct error *err)
 {
     int r = 0;
     bool cut = false;
@@ -88,10 +84,10 @@ static int trace_follow(int fd, uint64_t until_ns, struct tracks *t, struct perf
         uint64_t now = monotonic_ns();
         if (now >= until_ns)
             break;
-        struct pollfd f = {.fd = fd, .events = POLLIN};
+        struct pollfd f = {.fd = c->fd, .events = POLLIN};
         uint64_t ms = min_u64((until_ns - now) / NSEC_PER_MSEC + 1, 1000);
         (void)poll(&f, 1, (int)ms);
-        r = take_messages(fd, t, events, err);
+        r = take_messages(c, t, events, err);
         int written = perfetto_flush(p, r < 0 && r != -EAGAIN ? NULL : err);
         (void)tracks_lost(t, &cut);
         r = written < 0 ? written : r == -EAGAIN ? 0 : r;
@@ -99,21 +95,7 @@ static int trace_follow(int fd, uint64_t until_ns, struct tracks *t, struct perf
     return cut && r == -EPIPE ? 0 : r;
 }
 
-static int trace_ask(struct client *c, struct error *err)
-{
-    const struct request r = {.op = OP_TRACE};
-    json_t *reply = NULL;
-    int code = client_call(c, &r, &reply, err);
-    if (code == 0 && json_get_int(reply, "trace") != TRACE_VERSION)
-        code = error_set(err, -EPROTO,
-                         "the daemon (pid %d) traces as another version does: restart it after an "
-                         "update",
-                         (int)c->daemon_pid);
-    json_decref(reply);
-    return code;
-}
-
-/* Writes the trace that trace_ask() has begun, and prints the result. */
+/* Writes the trace that client_trace() has begun, and prints the result. */
 static int trace_to(const char *path, struct client *c, const json_t *jobs, uint64_t for_us,
                     struct perfetto *p)
 {
@@ -125,7 +107,7 @@ static int trace_to(const char *path, struct client *c, const json_t *jobs, uint
         cli_error("out of memory");
         return CLI_FAILED;
     }
-    int r = trace_follow(c->fd, until, t, p, &events, &err);
+    int r = trace_follow(c, until, t, p, &events, &err);
     uint64_t end = monotonic_ns();
     tracks_end(t, end);
     struct error last = {""};
@@ -166,7 +148,7 @@ static int trace_jobs(const char *path, uint64_t for_us, char *const *targets, i
     if (r == 0 && n)
         status = choose_jobs("trace", all, targets, n);
     if (r == 0 && status == CLI_OK)
-        r = trace_ask(&c, &err);
+        r = client_trace(&c, &err);
     if (r == 0 && status == CLI_OK)
         r = perfetto_open(path, &p, &err);
     if (r < 0)

@@ -5,10 +5,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-
-#include "base/json_text.h"
-#include "base/trace_proto.h"
 
 #define SETTLE_NS (200 * NSEC_PER_MSEC) /* in which queued work of a held job ends */
 #define LATE_NS   (150 * NSEC_PER_MSEC) /* events of a window come so late at most */
@@ -20,18 +16,12 @@
 
 int trial_open(struct trial *t, unsigned gpu, const uint64_t *jobs, uint32_t n, struct error *err)
 {
-    const struct request r = {.op = OP_TRACE};
-    json_t *reply = NULL;
     *t = (struct trial){.client.fd = -1, .events.fd = -1, .gpu = gpu, .n = n};
     memcpy(t->jobs, jobs, n * sizeof(*jobs));
     t->owner = ADVICE_JOBS + 1;
     int code = client_open(&t->client, err);
     code = code == 0 ? client_open(&t->events, err) : code;
-    code = code == 0 ? client_call(&t->events, &r, &reply, err) : code;
-    if (code == 0 && json_get_int(reply, "trace") != TRACE_VERSION)
-        code = error_set(err, -EPROTO, "the daemon is of another version: restart it");
-    json_decref(reply);
-    return code;
+    return code == 0 ? client_trace(&t->events, err) : code;
 }
 
 void trial_close(struct trial *t)
@@ -101,13 +91,13 @@ static int events_until(struct trial *t, uint64_t until_ns, struct error *err)
         struct pollfd f = {.fd = t->events.fd, .events = POLLIN};
         if (poll(&f, 1, (int)((until_ns - now) / NSEC_PER_MSEC + 1)) <= 0)
             continue;
-        const ssize_t n = recv(t->events.fd, v, sizeof(v), MSG_DONTWAIT | MSG_TRUNC);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            continue;
-        if (n <= 0 || (size_t)n > sizeof(v) || (size_t)n % sizeof(v[0]))
-            return error_set(err, -EPIPE,
-                             "the connection to ceded has ended: all jobs run as before");
-        for (size_t i = 0; i < (size_t)n / sizeof(v[0]); i++)
+        const int n = client_events(&t->events, v, err);
+        if (n < 0 && n != -EAGAIN)
+            return n == -EPIPE ? error_set(err, n,
+                                           "the connection to ceded has ended: all jobs "
+                                           "run as before")
+                               : n;
+        for (int i = 0; i < n; i++)
             take_event(t, &v[i]);
     }
     return 0;

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#define NOTHING 0.003 /* sum of parts up to which a job did not work */
-#define FAIR    0.66  /* least speed relative to turns, as in space_sharing.c */
-#define TURNS   0.93  /* what turns give at least */
+#include "plan/space_sharing.h"
+
+#define TURNS 0.93 /* what turns give at least */
 
 const char *arrangement_name(enum arrangement is)
 {
@@ -25,21 +25,13 @@ static void own_parts(const struct advice_window *w, const struct advice_window 
         own[p] = fmax(w->parts[p] - background->parts[p], 0);
 }
 
-static double parts_sum(const double *parts)
-{
-    double sum = 0;
-    for (unsigned p = 0; p < GPU_PARTS; p++)
-        sum += parts[p];
-    return sum;
-}
-
 void advice_add_alone(struct advice_alone *a, const struct advice_window *w,
                       const struct advice_window *background)
 {
-    double own[GPU_PARTS], before = parts_sum(a->parts);
+    double own[GPU_PARTS], before = speeds_work(a->parts);
     own_parts(w, background, own);
     if (a->windows && before > 0)
-        a->varies = fmax(a->varies, fabs(parts_sum(own) / before - 1));
+        a->varies = fmax(a->varies, fabs(speeds_work(own) / before - 1));
     a->windows++;
     for (unsigned p = 0; p < GPU_PARTS; p++)
         a->parts[p] += (own[p] - a->parts[p]) / a->windows;
@@ -47,7 +39,7 @@ void advice_add_alone(struct advice_alone *a, const struct advice_window *w,
 
 bool advice_idle(const struct advice_alone *a)
 {
-    return parts_sum(a->parts) <= NOTHING;
+    return speeds_work(a->parts) <= SPEED_NOTHING;
 }
 
 void advice_speeds(struct advice_row *row, const struct advice_alone *alone, uint32_t n,
@@ -74,7 +66,7 @@ void advice_speeds(struct advice_row *row, const struct advice_alone *alone, uin
 
 uint32_t advice_together(const struct advice_row *row, uint32_t n)
 {
-    const double sum = row->least < FAIR / n ? fmin(row->sum.value, TURNS) : row->sum.value;
+    const double sum = row->least < SPACE_FAIR / n ? fmin(row->sum.value, TURNS) : row->sum.value;
     return (uint32_t)fmax(round(sum * 1000), 1);
 }
 
@@ -88,7 +80,7 @@ static double worth(const struct advice_row *r, uint32_t n, const struct advice_
         return 1 - late;
     if (aim->is == AIM_FAIR)
         return r->least;
-    const double floor = aim->is == AIM_PROTECT ? aim->keeps : FAIR / n,
+    const double floor = aim->is == AIM_PROTECT ? aim->keeps : SPACE_FAIR / n,
                  is = aim->is == AIM_PROTECT ? r->speed[aim->protect].value : r->least;
     return is < floor ? is - floor : r->sum.value;
 }

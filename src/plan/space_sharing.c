@@ -4,9 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#define TRIAL     5U   /* windows */
-#define GAIN      0.97 /* least sum of speeds; with turns it is 0.93 to 1.0 */
-#define FAIR      0.66 /* least speed, relative to that with turns */
+#define TRIAL     5U /* windows */
 #define TURN_NS   1000000000U
 #define PERIOD_NS 500000000U /* a whole number of them is a window */
 #define LEAST     0.05       /* part of the time that jobs without min_speed have at least */
@@ -29,9 +27,9 @@ static bool gains(const struct space *s, const struct space_job *v, uint32_t n)
         weights += is_idle(s, v, i) ? 0 : v[i].weight;
     for (uint32_t i = 0; i < n; i++) {
         double speed = s->sum[i] / s->windows;
-        fair &= is_idle(s, v, i) || speed >= FAIR * v[i].weight / weights;
+        fair &= is_idle(s, v, i) || speed >= SPACE_FAIR * v[i].weight / weights;
     }
-    return s->all / s->windows >= GAIN && (fair || 2 * s->alike > s->windows);
+    return s->all / s->windows >= SPACE_GAIN && (fair || 2 * s->alike > s->windows);
 }
 
 /* Finds the job that is furthest below its min_speed, or least above; false: none has one. */

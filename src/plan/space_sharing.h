@@ -19,6 +19,9 @@
 
 #include "plan/speeds.h"
 
+#define SPACE_GAIN 0.97 /* least sum of speeds; with turns it is 0.93 to 1.0 */
+#define SPACE_FAIR 0.66 /* least speed, relative to that with turns */
+
 struct space_job {
     uint32_t weight;
     double min_speed;   /* the least speed, relative to alone; 0: none */

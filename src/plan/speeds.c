@@ -123,3 +123,11 @@ void speeds_estimate(const double profiles[][GPU_PARTS], uint32_t n,
     if (misfit)
         *misfit = fmax(apart, 1);
 }
+
+double speeds_work(const double parts[GPU_PARTS])
+{
+    double sum = 0;
+    for (unsigned p = 0; p < GPU_PARTS; p++)
+        sum += parts[p];
+    return sum;
+}

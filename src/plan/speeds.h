@@ -17,8 +17,9 @@
 
 #include "base/gpu_parts.h"
 
-#define SPEED_JOBS 8
-#define SPEED_MAX  1.1
+#define SPEED_JOBS    8
+#define SPEED_MAX     1.1
+#define SPEED_NOTHING 0.003 /* speeds_work() up to which a program did not work */
 
 struct speed {
     double value; /* 1: as alone */
@@ -31,5 +32,8 @@ struct speed {
 void speeds_estimate(const double profiles[][GPU_PARTS], uint32_t n,
                      const double together[GPU_PARTS], struct speed *out, struct speed *sum,
                      double *misfit);
+
+/* The sum of all parts. */
+double speeds_work(const double parts[GPU_PARTS]);
 
 #endif

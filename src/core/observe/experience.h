@@ -6,9 +6,12 @@
 #define CEDE_CORE_OBSERVE_EXPERIENCE_H
 
 #include "core/model.h"
+#include "plan/space_sharing.h"
 
-#define EXPERIENCE_MAX   64
-#define EXPERIENCE_LEAST 970 /* below it they did less than in turns; GAIN in space_sharing.c */
+#define EXPERIENCE_MAX 64
+#define EXPERIENCE_LEAST                                                                           \
+    ((uint32_t)(1000 * SPACE_GAIN)) /* below it they did less than in turns                        \
+                                     */
 
 struct experience {
     const char *dir; /* NULL: no file */

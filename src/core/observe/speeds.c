@@ -15,7 +15,6 @@
 #define FAILED_NS   (60 * NSEC_PER_SEC) /* without profiles after the counters failed */
 #define NEWER       0.4                 /* weight of the last window */
 #define PART_MOST   4.0
-#define NOTHING     0.003 /* sum of parts up to which a job did not work */
 #define MISFIT      4.0
 #define MISFITS_MAX 10
 #define MISFITS_NEW 3 /* the same while a job has no profile, as it was starting then */
@@ -122,18 +121,10 @@ static void adopt_jobs(struct model *m, struct speeds_gpu *g, const struct exper
         space_begin_turns(&g->space, m->now);
 }
 
-static double parts_sum(const double *parts)
-{
-    double sum = 0;
-    for (unsigned p = 0; p < GPU_PARTS; p++)
-        sum += parts[p];
-    return sum;
-}
-
 /* Whether the job has a profile and did something in it. */
 static bool has_profile(const struct job_speed *s)
 {
-    return s->known && parts_sum(s->profile) > NOTHING;
+    return s->known && speeds_work(s->profile) > SPEED_NOTHING;
 }
 
 static bool profile_missing(const struct model *m, const struct speeds_gpu *g)
@@ -271,7 +262,7 @@ static void see_misfit(const struct model *m, struct speeds_gpu *g, bool fits)
 static bool renew_profile(struct model *m, const struct speeds_gpu *g, const double *own)
 {
     struct job_speed *s = &m->jobs[g->jobs[g->space.current]].speed;
-    if (!g->space.turns || g->space.idle || parts_sum(own) <= NOTHING)
+    if (!g->space.turns || g->space.idle || speeds_work(own) <= SPEED_NOTHING)
         return false;
     for (uint32_t i = 0; i < g->n; i++) {
         if (!has_profile(&m->jobs[g->jobs[i]].speed))
@@ -301,7 +292,7 @@ static void tell(struct model *m, struct speeds_gpu *g, struct experience *x,
         ran[n++] = i;
     }
     if (!n) {
-        see_misfit(m, g, parts_sum(own) <= NOTHING);
+        see_misfit(m, g, speeds_work(own) <= SPEED_NOTHING);
         return;
     }
     speeds_estimate(profiles, n, own, got, &all, &misfit);
