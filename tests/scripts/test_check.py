@@ -48,6 +48,7 @@ class Check(InFolder):
                                        "b": (lambda: self.check.report("after", "passed"), None)})
         self.assertEqual((status, out[-1]), (1, "1 passed, 1 failed"))
         self.assertEqual(out[-2], "failed: a")
+        self.assertIn("no such key", out[-4])
         self.assertTrue(any("no such key" in s for s in out))
 
     def test_lanes_run_beside_each_other(self):
@@ -82,6 +83,22 @@ class Check(InFolder):
         self.assertEqual((status, out[-1]), (1, "0 passed, 1 failed"))
         self.assertTrue(any("what it said" in s for s in out))
         self.assertEqual(len(self.calls), 1)  # neither ninja nor tests
+
+    def test_an_end_to_end_test_that_fails_beside_others_is_repeated(self):
+        def call(argv, **_):
+            self.calls.append(argv)
+            alone = "--wrapper" in argv
+            names = [argv[argv.index("--wrapper") - 1]] if alone else ["e2e_well", "e2e_ill", "other"]
+            result = lambda n: "OK" if n.endswith("well") and alone else "FAIL"  # noqa: E731
+            self.write("gcc/meson-logs/testlog.json",
+                       "\n".join(json.dumps({"name": f"cede / {n}", "result": result(n), "stdout": "why"}) for n in names))
+            return 0, ""
+
+        self.check.call = call
+        status, out = self.run_stages({"a": (None, lambda: self.check.tests("gcc"))})
+        self.assertEqual((status, out[-1]), (1, "1 passed, 2 failed"))
+        self.assertEqual(out[-2], "failed: gcc: other, gcc: e2e_ill")
+        self.assertEqual(len(self.calls), 3)
 
     def test_what_a_suite_needs(self):
         tree = os.path.join(self.check.OUT, "tsan")
