@@ -6,6 +6,7 @@ torchvision, transformers, CuPy and JAX.
 usage: arrangements.py CEDE FILE [SECONDS [KIND+KIND...]]    adds pairs to FILE for so many seconds (default 540), those that
                                                        it lacks; or these
        arrangements.py --program KIND LOG                    one of the programs
+       arrangements.py --closed KIND                         the same, which tells its steps as the other programs here do
        arrangements.py --score FILE                          how cede advise and constant rules do; needs no GPU
 """
 import bisect
@@ -100,6 +101,23 @@ def fft_steps():
     return step
 
 
+def whole_steps(kind):
+    """A step of the program that ends when the GPU has done it; six have run."""
+    step = {"gpt2_training": gpt2_steps, "jax_training": jax_steps, "fft": fft_steps}.get(
+        kind, lambda: speeds.steps(kind))()
+    synchronize = lambda: None
+    if kind not in ("jax_training", "fft"):
+        import torch
+        synchronize = torch.cuda.synchronize
+
+    def whole():
+        step()
+        synchronize()
+    for _ in range(6):
+        whole()
+    return whole
+
+
 def program(kind, path):
     """Writes when each step ended, by CLOCK_MONOTONIC, in ns."""
     log_file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -108,17 +126,9 @@ def program(kind, path):
         os.write(log_file, struct.pack("<Q", time.monotonic_ns()))
     if kind == "generate":
         generate(log)
-    step = {"gpt2_training": gpt2_steps, "jax_training": jax_steps, "fft": fft_steps}.get(
-        kind, lambda: speeds.steps(kind))()
-    synchronize = lambda: None
-    if kind not in ("jax_training", "fft"):
-        import torch
-        synchronize = torch.cuda.synchronize
-    for _ in range(6):
-        step()
+    step = whole_steps(kind)
     while True:
         step()
-        synchronize()
         log()
 
 
@@ -158,7 +168,7 @@ def ask(cede, pair, folder):
     for kind, log in zip(pair, logs):
         command += ["--", sys.executable, os.path.abspath(__file__), "--program", kind, log]
     began = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     if done.returncode:
         raise RuntimeError(f"{pair}: {done.stderr}")
     told = json.loads(done.stdout)
@@ -226,6 +236,9 @@ def score(path):
 def main():
     if len(sys.argv) == 4 and sys.argv[1] == "--program":
         program(*sys.argv[2:])
+    elif len(sys.argv) == 3 and sys.argv[1] == "--closed":
+        import told
+        told.closed(whole_steps(sys.argv[2]))
     elif len(sys.argv) == 3 and sys.argv[1] == "--score":
         score(sys.argv[2])
     elif len(sys.argv) >= 3 and not sys.argv[1].startswith("-"):

@@ -1,6 +1,6 @@
 """A server of a language model of 1.2 billion parameters, in its shape: requests arrive at random (Poisson), each is
 prefilled into one of the slots when there is a free one, and every step of all slots is a CUDA graph. Random weights.
-The latencies are those between the tokens of a request (TPOT); the final object has the time to the first token, too.
+The latencies are those between the tokens of a request (TPOT); first_us are those from its arrival to its first token (TTFT).
 """
 import argparse
 import random
@@ -21,7 +21,7 @@ args = parser.parse_args()
 
 torch.manual_seed(4)
 rng = random.Random(4)
-first, between, reported = [], [], 0
+first, between, told_first, told_between = [], [], 0, 0
 with torch.no_grad():
     decoder = gpt.Decoder(args.slots)
     graph = decoder.graph()
@@ -68,7 +68,7 @@ with torch.no_grad():
             time.sleep(max(0, min(due - now, 0.05)))
         if now - spoke >= 0.05:
             spoke = now
-            told.line(t=now, requests=len(between), latencies_us=between[reported:])
-            reported = len(between)
+            told.line(t=now, requests=len(between), latencies_us=between[told_between:], first_us=first[told_first:])
+            told_first, told_between = len(first), len(between)
 told.final("llm", bool(torch.isfinite(decoder.state).all()), n=len(between), requests=len(first),
            ttft=told.percentiles(first), tpot=told.percentiles(between))

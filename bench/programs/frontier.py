@@ -1,0 +1,319 @@
+"""What each way of sharing a GPU leaves to a server and to the program beside it, on programs that people run: alone, by
+the driver's default, in an MPS server with client priorities, under cede, and in a pool of cede's. All programs of a place
+(outside, in MPS, in a pool) are started once; pairs are chosen by SIGSTOP and SIGCONT, which saves the time that they
+take to start. For an NVIDIA GPU that nobody else uses, root, PyTorch, transformers, CuPy and JAX.
+
+usage: frontier.py CEDE FILE [PAIR...]   adds what FILE lacks, as resnet+gpt (default: all pairs); prints what it measures
+       frontier.py --score FILE          who is on the frontier, and where cede is; needs no GPU
+       frontier.py --soft CEDE FILE      stand-ins on the software GPU (CEDE_SOFT_SOCKET), outside only
+"""
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# The command, and the stand-in on the software GPU: `cede load` with these options.
+SERVERS = {
+    "generate": ("generate.py", "latency --period-us 10000 --kernels 30 --kernel-us 100"),
+    "batching": ("continuous.py", "latency --period-us 10000 --kernels 20 --kernel-us 100"),
+    "graphs": ("llm.py", "latency --period-us 10000 --kernels 160 --kernel-us 13"),
+    "resnet": ("infer.py --model resnet50 --batch 1 --eager", "latency --period-us 5000 --kernels 10 --kernel-us 100"),
+    "unet": ("unet.py", "latency --period-us 50000 --kernels 100 --kernel-us 200"),
+    "stencil": ("arrangements.py --closed stencil_fp64", "latency --period-us 10000 --kernels 4 --kernel-us 2000"),
+}
+OTHERS = {
+    "gpt": ("train.py --model gpt", "batch --kernel-us 1000"),
+    "gpt2": ("arrangements.py --closed gpt2_training", "batch --kernel-us 500"),
+    "resnet_training": ("train.py", "batch --burst 300 --kernel-us 105 --host-us 1000"),
+    "jax": ("train_jax.py", "batch --kernel-us 300"),
+    "fft": ("arrangements.py --closed fft", "batch --kernel-us 2000"),
+    "ranks": ("ranks.py 4 --lockstep --kernel-us 300 --host-us 2000", "batch --burst 30 --kernel-us 100 --host-us 2000"),
+}
+PROGRAMS = SERVERS | OTHERS
+PAIRS = [p.split("+") for p in (
+    "generate+gpt", "generate+jax", "batching+gpt2", "batching+resnet_training", "graphs+gpt", "graphs+resnet_training",
+    "resnet+gpt", "resnet+fft", "resnet+ranks", "unet+resnet_training", "unet+gpt", "stencil+fft")]
+OPEN = ("graphs", "batching")  # their requests come at a rate: speed is time per token, else answers per second
+SPEEDS = ("90%", "80%", "100%")  # --min-speed of the server; cede's own choice first
+START_S, WINDOW_S = 150, {"graphs": 6, "batching": 6, "unet": 6}
+FLOOR, SPARE, SLACK = 0.9, 0.05, 0.02
+CEDE, OUT, SOFT = "", "", False
+
+
+# ---- programs of one place ----
+
+class Place:
+    """Its programs, each stopped but while it is measured."""
+
+    def __init__(self, name, folder, wanted):
+        self.name, self.running = name, {}
+        self.files = {n: os.path.join(folder, f"{name}-{n}") for n in wanted}
+        for n in wanted:  # servers first: a pool gives batch jobs a lower priority only beside one
+            with open(self.files[n], "w", encoding="utf-8") as out, open(self.files[n] + ".err", "w", encoding="utf-8") as err:
+                self.running[n] = subprocess.Popen(self.command(n), stdout=out, stderr=err, start_new_session=True,
+                                                   env={**os.environ, **self.environment(n)})
+        end = time.monotonic() + START_S
+        while time.monotonic() < end and any(self.lines(n) < 10 and p.poll() is None for n, p in self.running.items()):
+            time.sleep(0.3)
+        for n in [n for n in self.running if self.lines(n) < 10]:
+            with open(self.files[n] + ".err", encoding="utf-8", errors="replace") as f:
+                print(f"{name}: {n} did not start: {f.read()[-500:]}", flush=True)
+            self.send([n], signal.SIGKILL)
+            del self.running[n]
+        self.send(self.running, signal.SIGSTOP)
+
+    def command(self, n):
+        words = PROGRAMS[n][SOFT].split()
+        words = [CEDE, "load", *words, "--device", "soft", "--report", "50"] if SOFT else [sys.executable, os.path.join(HERE, words[0]), *words[1:]]
+        if self.name == "pool":
+            who = ["-c", "latency", "--pool"] if n in SERVERS else ["-c", "batch", "--pool=latency"]
+            words = [CEDE, "run", "-q", "-n", n, *who, "--", *words]
+        return words
+
+    def environment(self, n):
+        return {"CUDA_MPS_CLIENT_PRIORITY": "0" if n in SERVERS else "1"} if self.name == "mps" else {}
+
+    def lines(self, n):
+        with open(self.files[n], encoding="utf-8") as f:
+            return sum(1 for _ in f)
+
+    def send(self, names, number):
+        for n in names:
+            os.killpg(self.running[n].pid, number)
+
+    def measured(self, n, begin, end):
+        """Of a window: its rate, of answers or of units of work, and of a server percentiles in us."""
+        latencies, first, work = [], [], []
+        with open(self.files[n], encoding="utf-8") as f:
+            for text in f:
+                try:
+                    o = json.loads(text)
+                except ValueError:
+                    continue  # the last line is being written
+                if begin <= o.get("t", 0) <= end:
+                    latencies += o.get("latencies_us", [])
+                    first += o.get("first_us", [])
+                    work += [(o["t"], o["work_us"])] if "work_us" in o else []
+        if n in OTHERS and len(work) > 1:
+            return {"rate": (work[-1][1] - work[0][1]) / 1e6 / (work[-1][0] - work[0][0])}
+        m = {"n": len(latencies), "rate": len(latencies) / (end - begin), **percentiles("", latencies)}
+        return m | percentiles("first_", first) if first else m
+
+    def window(self, names, settle_s):
+        self.send(names, signal.SIGCONT)
+        time.sleep(settle_s)
+        begin = time.monotonic()
+        time.sleep(WINDOW_S.get(names[0], 4))
+        end = time.monotonic()
+        time.sleep(0.1)
+        self.send(names, signal.SIGSTOP)
+        time.sleep(0.2)
+        return {n: self.measured(n, begin, end) for n in names}
+
+    def end(self):
+        self.send([n for n, p in self.running.items() if p.poll() is None], signal.SIGKILL)
+        for p in self.running.values():
+            p.wait()
+
+
+def percentiles(name, v):
+    v = sorted(v)
+    return {f"{name}p{p}_us": v[min(len(v) * p // 100, len(v) - 1)] if v else None for p in (50, 99)}
+
+
+# ---- one place after the other ----
+
+class Study:
+    def __init__(self, pairs):
+        self.pairs, self.rows = pairs, []
+        self.head = {"shows": __doc__.split("\n\n", maxsplit=1)[0], "date": time.strftime("%Y-%m-%d"), "gpu": "software GPU"}
+        if os.path.exists(OUT):
+            with open(OUT, encoding="utf-8") as f:
+                self.head = json.load(f)
+            self.rows = self.head.pop("rows")
+        if not SOFT:
+            self.head["gpu"], self.head["driver"] = output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").split(", ")
+        self.head["cede"] = output(CEDE, "--version")
+
+    def lacks(self, systems):
+        """The pairs that are not in the file in all of these ways."""
+        had = {(r["system"], r["pair"]) for r in self.rows}
+        return [p for p in self.pairs if any((s, "+".join(p)) not in had for s in systems)]
+
+    def add(self, system, pair, told):
+        self.rows.append({"system": system, "pair": "+".join(pair), "measured": told})
+        with open(OUT, "w", encoding="utf-8") as f:
+            json.dump({**self.head, "rows": self.rows}, f, indent=1)
+        print(f"{system:18}", "  ".join(f"{n} {m['rate']:.2f}/s" + (f" p50 {m['p50_us']:.0f} p99 {m['p99_us']:.0f} us" if m.get("p50_us") else "")
+                                       for n, m in told.items()), flush=True)
+
+    def compare(self, place, systems, settle_s, begins=lambda system, pair: None):
+        """The pairs in turn, those of one server beside each other, with windows of it alone before and after each."""
+        pairs = [p for p in self.lacks(systems) if all(n in place.running for n in p)]
+        for n in {n for p in pairs for n in p[1:]}:
+            self.add(f"alone {place.name}", [n], place.window([n], 1.5))
+        for i, pair in enumerate(pairs):
+            if not i or pairs[i - 1][0] != pair[0]:
+                self.add(f"alone {place.name}", pair[:1], place.window(pair[:1], 1.5))
+            for system in systems:
+                begins(system, pair)
+                self.add(system, pair, place.window(pair, 4 if system in cede_systems()[1:] else settle_s))
+            self.add(f"alone {place.name}", pair[:1], place.window(pair[:1], 1.5))
+
+    def run(self, place, folder, systems, measure):
+        pairs = self.lacks(systems)
+        names = [n for n in PROGRAMS if any(n in p for p in pairs)]
+        if not names:
+            return
+        p = Place(place, folder, names)
+        try:
+            measure(p)
+        finally:
+            p.end()
+
+
+def output(*argv):
+    return subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=30, check=True).stdout.strip()
+
+
+class Daemon:
+    """A ceded of the study's own."""
+
+    def __init__(self, folder):
+        with open(OUT + ".log", "a", encoding="utf-8") as log:
+            self.process = subprocess.Popen([CEDE, "daemon", "--dir", os.environ["CEDE_DIR"], "--device", "soft" if SOFT else "nvidia"], stderr=log)
+        time.sleep(1.5)
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def under_cede(study, place):
+    """Default first, without a ceded; then cede gets the running programs."""
+    study.compare(place, ["default"], 1.5)
+    daemon = Daemon(OUT)
+    pids = {n: str(p.pid) for n, p in place.running.items()}
+    output(CEDE, "set", "-c", "batch", *pids.values())
+
+    def begins(system, pair):
+        """Only this server is a latency job."""
+        for n in SERVERS:
+            if n in pids:
+                output(CEDE, "set", "-c", "latency" if n == pair[0] else "batch", pids[n])
+        output(CEDE, "set", "--min-speed", system.split()[-1] if " " in system else SPEEDS[0], pids[pair[0]])
+    try:
+        study.compare(place, cede_systems(), 7, begins)
+    finally:
+        daemon.end()
+
+
+def cede_systems():
+    return ["cede", *(f"cede --min-speed {s}" for s in SPEEDS[1:])]
+
+
+def in_mps(study, folder):
+    os.environ.update(CUDA_MPS_PIPE_DIRECTORY=os.path.join(folder, "mps"), CUDA_MPS_LOG_DIRECTORY=os.path.join(folder, "mps-log"))
+    for d in ("mps", "mps-log"):
+        os.makedirs(os.path.join(folder, d), exist_ok=True)
+    output("nvidia-cuda-mps-control", "-d")
+    try:
+        study.run("mps", folder, ["mps"], lambda place: study.compare(place, ["mps"], 1.5))
+    finally:
+        subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, timeout=60, check=False)
+        for n in ("PIPE", "LOG"):
+            del os.environ[f"CUDA_MPS_{n}_DIRECTORY"]
+
+
+def in_pool(study, folder):
+    daemon = Daemon(OUT)
+    try:
+        study.run("pool", folder, ["pool"], lambda place: study.compare(place, ["pool"], 4))
+    finally:
+        daemon.end()
+
+
+# ---- what it shows ----
+
+def kept(rows):
+    """{pair: {system: (speed of the server, p99 of it over alone, speed of the other)}}. Alone is outside: the mean of a
+    server's windows next to that of the pair."""
+    out, others = {}, {}
+    for r in rows:
+        if r["system"] == "alone plain" and r["pair"] in OTHERS:
+            others.setdefault(r["pair"], r["measured"][r["pair"]]["rate"])
+    plain = {}
+    for r in rows:
+        if r["system"] == "alone plain" and r["pair"] in SERVERS:
+            plain.setdefault(r["pair"], []).append(r["measured"][r["pair"]])
+    for i, r in enumerate(rows):
+        if r["system"].startswith("alone"):
+            continue
+        server, other = r["pair"].split("+")
+        near = [q["measured"][server] for q in rows[max(0, i - 4):i + 5] if q["system"] == "alone plain" and q["pair"] == server]
+        alone, m = near or plain[server], r["measured"]
+        p99 = m[server]["p99_us"] / statistics.mean(a["p99_us"] for a in alone)
+        speed = (statistics.mean(a["p50_us"] for a in alone) / m[server]["p50_us"] if server in OPEN
+                 else m[server]["rate"] / statistics.mean(a["rate"] for a in alone))
+        out.setdefault(r["pair"], {})[r["system"]] = (speed, p99, m[other]["rate"] / others[other])
+    return out
+
+
+def on_frontier(points, system):
+    """Nobody gives the server and the other more, by more than the noise."""
+    speed, _, other = points[system]
+    return not any(s > speed + SLACK and o > other + SLACK for n, (s, _, o) in points.items() if n != system)
+
+
+def score(path):
+    with open(path, encoding="utf-8") as f:
+        pairs = kept(json.load(f)["rows"])
+    missed = 0
+    for pair, points in pairs.items():
+        print(pair)
+        for system, (speed, p99, other) in points.items():
+            print(f"  {system:18} server {speed:.2f}, p99 {p99:6.2f} x alone; the other {other:.2f}" + ("" if on_frontier(points, system) else "   behind"))
+        own = [s for s in ("cede", "pool") if s in points]
+        if not own:
+            continue
+        best = max(own, key=lambda s: (points[s][0] >= FLOOR - SLACK, points[s][2]))
+        speed, _, other = points[best]
+        better = [n for n, (s, _, o) in points.items() if s >= speed - SLACK and o > other + SPARE and not n.startswith("cede --")]
+        ok = speed >= FLOOR - SLACK and not better and on_frontier(points, best)
+        missed += not ok
+        print(f"  {'met' if ok else 'MISSED'}: {best}" + (f", behind {' and '.join(better)}" if better else ""))
+    print(f"{len(pairs) - missed} of {len(pairs)} pairs met: the server has {FLOOR} of its speed, and nobody who gives it as much gives the other {SPARE} more")
+
+
+def main():
+    global CEDE, OUT, SOFT
+    words = sys.argv[1:]
+    if len(words) == 2 and words[0] == "--score":
+        score(words[1])
+        return
+    SOFT = words[:1] == ["--soft"]
+    words = words[SOFT:]
+    if len(words) < 2 or words[0].startswith("-"):
+        sys.exit(__doc__)
+    CEDE, OUT = os.path.abspath(words[0]), os.path.abspath(words[1])
+    unknown = [p for p in words[2:] if not (p.partition("+")[0] in SERVERS and p.partition("+")[2] in OTHERS)]
+    if unknown:
+        sys.exit(f"frontier: {unknown[0]!r} is no pair: {', '.join(SERVERS)} + {', '.join(OTHERS)}")
+    pairs = [p.split("+") for p in words[2:]] or PAIRS
+    with tempfile.TemporaryDirectory(prefix="cede-") as folder:
+        os.environ["CEDE_DIR"] = folder
+        study = Study(pairs)
+        study.run("plain", folder, ["default", *cede_systems()], lambda place: under_cede(study, place))
+        if not SOFT:
+            in_mps(study, folder)
+            in_pool(study, folder)
+    score(OUT)
+
+
+if __name__ == "__main__":
+    main()
