@@ -277,6 +277,13 @@ uint64_t gate_limit_ns(int device)
     return us ? us * NSEC_PER_USEC : UINT64_MAX;
 }
 
+void gate_whole(int device)
+{
+    struct stay stay = gate_enter();
+    atomic_store_explicit(&link_slot->device[device].whole, 1, memory_order_relaxed);
+    gate_leave(stay);
+}
+
 /* Closed by a daemon that lives: one that hangs closes nothing. */
 static bool device_closed(int device)
 {

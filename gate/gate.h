@@ -25,6 +25,9 @@ bool gate_device_active(int device);
 /* Returns when it is this program's turn. */
 void gate_pass(int device);
 
+/* A kernel that should have been cut runs in one piece: from now on the device's level is less. */
+void gate_whole(int device);
+
 /* What may be queued by time; UINT64_MAX: any amount. */
 uint64_t gate_limit_ns(int device);
 

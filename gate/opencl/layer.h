@@ -77,6 +77,8 @@ struct queue {
 bool queue_get(cl_command_queue q, struct queue *out);
 /* It has a command that the device may not have. */
 void queue_submitted(cl_command_queue q);
+/* Unless CEDE_GATE_SLICE=0. */
+bool kernels_may_be_cut(void);
 /* Hands over all of them. */
 void queues_flush(void *unused);
 void queues_in_child(void);

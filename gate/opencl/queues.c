@@ -12,7 +12,9 @@
 #include "gate/opencl/layer.h"
 #include "gate/opencl/table.h"
 
-#define LEVEL_SLICES 2 /* device_level */
+/* device_level */
+#define LEVEL_GATE  1
+#define LEVEL_SLICE 2
 
 static struct table queues = TABLE(struct queue);
 static struct table unflushed = TABLE(char);
@@ -57,6 +59,18 @@ static bool processors_are_gated(void)
     return asked && asked[0] == '1';
 }
 
+bool kernels_may_be_cut(void)
+{
+    static int allowed = -1;
+    int a = __atomic_load_n(&allowed, __ATOMIC_RELAXED);
+    if (a < 0) {
+        const char *no = secure_getenv("CEDE_GATE_SLICE");
+        a = !(no && no[0] == '0');
+        __atomic_store_n(&allowed, a, __ATOMIC_RELAXED);
+    }
+    return a;
+}
+
 /* Scheduled from outside the program: nothing of its queues is changed. */
 static bool is_steered(cl_device_id d)
 {
@@ -94,7 +108,7 @@ static int queue_device_number(cl_device_id device)
         snprintf(id, sizeof(id), "pci %04x:%02x:%02x.%x", bus[0], bus[1], bus[2], bus[3]);
     else
         snprintf(id, sizeof(id), "%s %u", maker, index);
-    return gate_device_add(name, id, LEVEL_SLICES);
+    return gate_device_add(name, id, kernels_may_be_cut() ? LEVEL_SLICE : LEVEL_GATE);
 }
 
 /* Since OpenCL 1.1. */

@@ -8,6 +8,7 @@
  * take pieces of it, or the other way. The program's event is that of the last piece. */
 #include <stdlib.h>
 
+#include "base/util.h"
 #include "gate/estimate.h"
 #include "gate/gate.h"
 #include "gate/opencl/layer.h"
@@ -22,18 +23,6 @@ struct range {
     cl_uint dims;
     const size_t *offset, *size, *local;
 };
-
-static bool cuts_allowed(void)
-{
-    static int allowed = -1;
-    int a = __atomic_load_n(&allowed, __ATOMIC_RELAXED);
-    if (a < 0) {
-        const char *no = secure_getenv("CEDE_GATE_SLICE");
-        a = !(no && no[0] == '0');
-        __atomic_store_n(&allowed, a, __ATOMIC_RELAXED);
-    }
-    return a;
-}
 
 /* Whether the device takes each piece of this range if it takes the first: no check of the whole
  * (OpenCL 3.0, 5.8: sizes of zero, offsets that overflow, groups that leave a remainder, ranges too
@@ -91,21 +80,24 @@ static uint64_t greatest_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-/* How many units a piece has; 0: not cut. */
-static size_t piece_of(const struct command *c, cl_kernel kernel, const struct range *r,
-                       bool event_wanted, uint64_t est_ns, cl_uint *dim)
+/* In how many pieces others want this kernel; below 2: whole. est_ns 0: its length is not known. */
+static uint64_t pieces_wanted(const struct command *c, uint64_t est_ns)
 {
     uint64_t limit = gate_limit_ns(c->q.device);
-    uint64_t target = limit > PIECE_MIN_NS ? limit : PIECE_MIN_NS;
-    if (!cuts_allowed() || !range_is_plain(r) || !c->q.in_order || !c->q.offsets ||
-        gate_callback(0) || (event_wanted && c->q.profiled) || limit >= LIMIT_NS ||
-        gate_host_waits(0))
+    uint64_t pieces = est_ns ? est_ns / max_u64(limit, PIECE_MIN_NS) : PIECES_UNSEEN;
+    return limit < LIMIT_NS ? min_u64(pieces, PIECES_MAX) : 0;
+}
+
+/* How many units each of so many pieces has; 0: cannot be cut. */
+static size_t piece_of(const struct command *c, cl_kernel kernel, const struct range *r,
+                       bool event_wanted, uint64_t pieces, cl_uint *dim)
+{
+    if (!kernels_may_be_cut() || !range_is_plain(r) || !c->q.in_order || !c->q.offsets ||
+        gate_callback(0) || (event_wanted && c->q.profiled) || gate_host_waits(0))
         return 0;
     size_t unit = unit_of(r, dim), units = unit ? r->size[*dim] / unit : 0;
-    uint64_t pieces = est_ns ? est_ns / target : PIECES_UNSEEN;
-    pieces = pieces < PIECES_MAX ? pieces : PIECES_MAX;
     bool needs_local_size;
-    if (units < 2 || pieces < 2 || !kernel_sliceable(kernel, &needs_local_size) ||
+    if (units < 2 || !kernel_sliceable(kernel, &needs_local_size) ||
         (needs_local_size && !r->local))
         return 0;
     /* As many as there are compute units at once, or a piece ends with some of them idle. */
@@ -170,10 +162,13 @@ cl_int CL_API_CALL my_clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel kerne
                         .part = 1};
     cl_uint dim = 0;
     if (queue_get(q, &c.q) && c.q.device >= 0 && gate_device_active(c.q.device)) {
-        size_t units = piece_of(&c, kernel, &r, event, command_known(c.key), &dim);
+        uint64_t known_ns = command_known(c.key), pieces = pieces_wanted(&c, known_ns);
+        size_t units = pieces > 1 ? piece_of(&c, kernel, &r, event, pieces, &dim) : 0;
         if (units)
             return enqueue_pieces(&c, kernel, &r, dim, units * unit_of(&r, &dim), nwait, wait,
                                   event);
+        if (pieces > 1 && known_ns)
+            gate_whole(c.q.device);
     }
     command_begin(&c, &event);
     return command_end(

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define GATE_MAGIC   0x45544147U /* GATE */
-#define GATE_VERSION 2U
+#define GATE_VERSION 3U
 #define GATE_DEVICES 8U    /* devices of one program */
 #define GATE_PAGE    65536 /* bytes of either page: a multiple of every architecture's page */
 
@@ -31,6 +31,7 @@ struct gate_control {
 struct gate_slot {
     struct {
         _Atomic uint32_t wants;   /* the program has work queued, or waits to queue some */
+        _Atomic uint32_t whole;   /* a kernel ran in one piece that should have been cut */
         _Atomic uint64_t busy_ns; /* device time since the program began */
         _Atomic uint64_t ended; /* changes when work ends; without that, `wants` is not believed */
     } device[GATE_DEVICES];

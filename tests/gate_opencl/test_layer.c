@@ -32,6 +32,7 @@ static void open_layer(void)
     assert_int_equal(init(sizeof(below) / sizeof(void *), &below, &n, &cl), CL_SUCCESS);
 }
 
+/* As the driver finds it now. */
 static void find_group(void)
 {
     struct pid_list pids = {0};
@@ -39,11 +40,10 @@ static void find_group(void)
     struct proc_stat st;
     proc_stat_read(getpid(), &st);
     for (int i = 0; i < 5000 && !l.n; i++) {
-        group_list_free(&l);
+        usleep(i ? 1000 : 0);
         pids.n = 0;
         assert_int_equal(driver->ops->processes(driver, &pids, NULL), 0);
         assert_int_equal(driver->ops->scan(driver, st.id, &l, NULL), 0);
-        usleep(1000);
     }
     assert_int_equal(l.n, 1);
     group = l.v[0];
@@ -209,6 +209,37 @@ TEST(hints_are_left_out)
     fake.refuses_hints = false;
 }
 
+/* What is long and cannot be cut makes the program's level less. */
+LIMITED_TEST(kernels_are_cut)
+{
+    slice(1);
+    for (unsigned source = 0; source < 2; source++) {
+        cl_kernel k = kernel(source);
+        size_t items = 256, offset = 0, local = 8;
+        cl_event e = NULL;
+        reset(16000 * US, 256);
+        for (int i = 0; i < 3; i++) { /* unknown, then known */
+            cl->clFinish(queue);
+            memset(fake.covered, 0, sizeof(fake.covered));
+            fake.kernels = 0;
+            assert_int_equal(cl->clEnqueueNDRangeKernel(queue, k, 1, &offset, &items, &local, 0,
+                                                        NULL, i == 2 ? &e : NULL),
+                             0);
+            for (unsigned x = 0; x < 256; x++)
+                assert_int_equal(fake.covered[x], 1); /* each once, whatever the cuts */
+            if (source == 0)
+                assert_in_range(fake.kernels, 8, 32);
+            else
+                assert_int_equal(fake.kernels, 1); /* it would see it */
+            find_group();
+            assert_int_equal(group.level, source && i ? LEVEL_GATE : LEVEL_SLICE);
+        }
+        assert_non_null(e);
+        cl->clFinish(queue);
+        assert_true(((struct fake_event *)e)->done);
+    }
+}
+
 LIMITED_TEST(open_device_takes_all)
 {
     cl_kernel k = kernel(1);
@@ -321,33 +352,6 @@ LIMITED_TEST(released_queues_are_let_be)
     many(k, 16, 1);
     assert_ptr_equal(fake.flushed, queue);
     cl->clFinish(queue);
-}
-
-LIMITED_TEST(kernels_are_cut)
-{
-    slice(1);
-    for (unsigned source = 0; source < 2; source++) {
-        cl_kernel k = kernel(source);
-        size_t items = 256, offset = 0, local = 8;
-        cl_event e = NULL;
-        reset(16000 * US, 256);
-        for (int i = 0; i < 3; i++) { /* unknown, then known */
-            memset(fake.covered, 0, sizeof(fake.covered));
-            fake.kernels = 0;
-            assert_int_equal(cl->clEnqueueNDRangeKernel(queue, k, 1, &offset, &items, &local, 0,
-                                                        NULL, i == 2 ? &e : NULL),
-                             0);
-            for (unsigned x = 0; x < 256; x++)
-                assert_int_equal(fake.covered[x], 1); /* each once, whatever the cuts */
-            if (source == 0)
-                assert_in_range(fake.kernels, 8, 32);
-            else
-                assert_int_equal(fake.kernels, 1); /* it would see it */
-        }
-        assert_non_null(e);
-        cl->clFinish(queue);
-        assert_true(((struct fake_event *)e)->done);
-    }
 }
 
 static cl_int launch(const cl_icd_dispatch *through, const struct strict_launch *l, bool *failed)

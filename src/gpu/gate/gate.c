@@ -124,7 +124,7 @@ static int gate_scan(struct device_driver *base, struct proc_id proc, struct gro
                 .proc = proc,
                 .gpu = e->gpu,
                 .kind = GROUP_COMPUTE,
-                .level = e->level,
+                .level = e->used && atomic_load(&p->slot->device[k].whole) ? LEVEL_GATE : e->level,
                 .handles = {i, k},
                 .source = -1,
                 .nchannels = 1,
