@@ -338,7 +338,8 @@ int bench_init(struct bench *b, const char *device, const char *programs)
         .gated = gated,
         .programs = programs,
     };
-    if (gated && setenv("CEDE_GATE_CPU", "1", 1) < 0) /* a processor will do */
+    /* A processor will do, and an NVIDIA GPU's hardware is not to help. */
+    if (gated && (setenv("CEDE_GATE_CPU", "1", 1) < 0 || setenv("CEDE_GATE_NVIDIA", "1", 1) < 0))
         return -ENOMEM;
     return readlink("/proc/self/exe", b->exe, sizeof(b->exe) - 1) < 0 ? -errno : 0;
 }

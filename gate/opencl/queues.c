@@ -50,12 +50,9 @@ static cl_device_id root_of(cl_device_id d)
     return d;
 }
 
-/* Processors are Linux's to share out, which stops a kernel in its middle: there the gate makes
- * requests of some milliseconds faster and shorter ones slower, and costs every command time
- * (docs/gate.md): it is for those who ask. */
-static bool processors_are_gated(void)
+static bool is_set(const char *name)
 {
-    const char *asked = secure_getenv("CEDE_GATE_CPU");
+    const char *asked = secure_getenv(name);
     return asked && asked[0] == '1';
 }
 
@@ -71,7 +68,10 @@ bool kernels_may_be_cut(void)
     return a;
 }
 
-/* Scheduled from outside the program: nothing of its queues is changed. */
+/* Scheduled from outside the program, so nothing of its queues is changed unless it asks for that.
+ * NVIDIA's GPUs are cede's, which does it better. Processors are Linux's to share out, which stops
+ * a kernel in its middle: there the gate makes requests of some milliseconds faster and shorter
+ * ones slower, and costs every command time (docs/gate.md). */
 static bool is_steered(cl_device_id d)
 {
     enum { NVIDIA = 0x10DE };
@@ -79,10 +79,10 @@ static bool is_steered(cl_device_id d)
     cl_device_type type = 0;
     if (next->clGetDeviceInfo(d, CL_DEVICE_TYPE, sizeof(type), &type, NULL) == CL_SUCCESS &&
         type & CL_DEVICE_TYPE_CPU)
-        return !processors_are_gated();
+        return !is_set("CEDE_GATE_CPU");
     return next->clGetDeviceInfo(d, CL_DEVICE_VENDOR_ID, sizeof(vendor), &vendor, NULL) ==
                CL_SUCCESS &&
-           vendor == NVIDIA;
+           vendor == NVIDIA && !is_set("CEDE_GATE_NVIDIA");
 }
 
 /* Names it the same in every program: by its PCI address, else by its index in the platform.

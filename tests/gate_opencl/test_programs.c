@@ -59,18 +59,22 @@ TEST(nvidia_is_left_alone)
     cl->clReleaseCommandQueue(q);
 }
 
-/* Processors: Linux shares them out; the gate is for those who ask. */
-TEST(processors_are_left_alone)
+/* Processors and NVIDIA's GPUs, which others share out: the gate is for those who ask. */
+TEST(what_others_share_out)
 {
-    for (int asked = 0; asked < 2; asked++) {
-        if (asked)
-            setenv("CEDE_GATE_CPU", "1", 1);
+    static const struct {
+        cl_device_id device;
+        const char *asks;
+    } cases[] = {{FAKE_PROCESSOR, "CEDE_GATE_CPU"}, {FAKE_NVIDIA, "CEDE_GATE_NVIDIA"}};
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(cases); i++) {
+        if (i & 1)
+            setenv(cases[i / 2].asks, "1", 1);
         cl_command_queue q =
-            cl->clCreateCommandQueueWithProperties(NULL, FAKE_PROCESSOR, NULL, NULL);
-        assert_int_equal(fake.made[1], asked ? CL_QUEUE_PROFILING_ENABLE : 0);
+            cl->clCreateCommandQueueWithProperties(NULL, cases[i / 2].device, NULL, NULL);
+        assert_int_equal(fake.made[1], i & 1 ? CL_QUEUE_PROFILING_ENABLE : 0);
         cl->clReleaseCommandQueue(q);
+        unsetenv(cases[i / 2].asks);
     }
-    unsetenv("CEDE_GATE_CPU");
 }
 
 static atomic_bool built;
