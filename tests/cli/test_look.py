@@ -34,10 +34,18 @@ class Look(OnSoft):
         self.assertEqual(said.stdout, f"cede-load (pid {pid}): in no job, it runs on the GPU by the driver's default\n"
                          f"  process {pid}: no rule matches it, and its environment has no CEDE_CLASS that counts\n"
                          f"  to make it a job: cede set {pid} -c batch\n")
+        own = os.getpid()  # it has no GPU
+        said = json.loads(self.cede("why", "--json", str(pid), str(own)).stdout)
+        self.assertEqual(said["jobs"], [])
+        self.assertEqual([o.pop("outcome") for o in said["in_no_job"]], [{"by": "nothing"}] * 2)
+        self.assertEqual(said["in_no_job"][0], {"pid": pid, "name": "cede-load", "on_gpu": True, "detached": False,
+                                                "command": f"cede set {pid} -c batch"})
+        self.assertEqual((said["in_no_job"][1]["pid"], said["in_no_job"][1]["on_gpu"]), (own, False))
         self.cede("set", str(pid), "-c", "batch", "-n", "load")
         self.assertIn("(load), batch: ", self.cede("why", str(pid)).stdout)
         self.cede("detach", "load")
         self.assertIn("it was detached by hand", self.cede("why", str(pid)).stdout)
+        self.assertTrue(json.loads(self.cede("why", "--json", str(pid)).stdout)["in_no_job"][0]["detached"])
         self.assertEqual(self.cede("why", "2147483647").returncode, 1)
 
     def test_names(self):

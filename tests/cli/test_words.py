@@ -224,6 +224,7 @@ class Words(unittest.TestCase):
             | listed("cli/top/json.c", "of_jobs"),
             "A program in top": listed("cli/top/json.c", "of_all") - {"number"} | {"user", "where"},
             "A process of others": packed("cli/without_daemon.c", "other"),
+            "A target in no job": packed("cli/why.c", "in_none"),
             "CEDE STATUS": packed("cli/status.c", "status_json"),
             "CEDE RULES": packed("api/rules/rules_reply.c", "rules_reply") | packed("api/rules/rules_reply.c", "rules_test"),
             "A rule": packed("api/rules/rules_reply.c", "rule_json"),
