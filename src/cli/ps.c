@@ -54,17 +54,6 @@ static unsigned terminal_width(void)
     return isatty(1) && ioctl(1, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
 }
 
-/* Bytes of s that fill at most `width` columns, with one column per character. */
-static int cut(const char *s, size_t width)
-{
-    size_t n = 0;
-    for (size_t w = 0; s[n]; n++) {
-        if (((unsigned char)s[n] & 0xc0) != 0x80 && w++ == width)
-            break;
-    }
-    return (int)n;
-}
-
 static void print_row(char cell[COLUMNS][CELL], const size_t width[COLUMNS], unsigned terminal)
 {
     size_t used = 0;
@@ -75,7 +64,7 @@ static void print_row(char cell[COLUMNS][CELL], const size_t width[COLUMNS], uns
         used += width[c] + 2;
     }
     size_t room = terminal == 0 ? CELL : terminal > used + 8 ? terminal - used : 8;
-    printf("%.*s\n", cut(cell[COLUMNS - 1], room), cell[COLUMNS - 1]);
+    printf("%.*s\n", cell_cut(cell[COLUMNS - 1], room), cell[COLUMNS - 1]);
 }
 
 /* Whether there are several kinds of devices. */
