@@ -27,7 +27,7 @@ static const char help[] =
     "                          by systemd is served without this option\n"
     "      --per-job           series for each job, with its number, not for all jobs of the same\n"
     "                          name, class, user and pod together\n"
-    "      --max-jobs N        series for at most N of these, the oldest (500)\n"
+    "      --max-jobs N        series for at most N of these, the oldest first (default 500)\n"
     "      --pids              label pid in cede_job_info, which is there with --per-job\n"
     "  -h, --help              this text\n"
     "\n"

@@ -33,8 +33,8 @@ static const char help[] =
     "                     protect:JOB: first that one's speed (the least it was given, or 90%),\n"
     "                     then the sum\n"
     "      --window TIME  length of a window (default 2s)\n"
-    "      --p99 TIME     what requests may take that jobs report by libcede\n"
-    "      --json         for programs, see cede-json(5)\n"
+    "      --p99 TIME     the limit for 99% of the requests, of jobs that report them by libcede\n"
+    "      --json         one object, for programs: cede-json(5)\n"
     "  -h, --help         this text\n"
     "\n"
     "  cede advise train1 train2\n"
@@ -230,7 +230,8 @@ static void print_row(const struct advise *a, const struct advice_row *row, bool
     char name[64];
     snprintf(name, sizeof(name), row->is == ARRANGE_FIRST ? "%s first" : "%s",
              row->is == ARRANGE_FIRST ? a->jobs[row->first].name : arrangement_name(row->is));
-    printf("%c %-18.18s", best ? '>' : ' ', name);
+    printf("%c ", best ? '>' : ' ');
+    cell_print(name, 18, false);
     for (uint32_t i = 0; i < a->n; i++)
         printf(" %c%11.2f", row->speed[i].error > SPEED_ERROR_MAX ? '~' : ' ', row->speed[i].value);
     printf(" %6.2f %6.2f %5.0f%%", row->sum.value, row->least, row->window.idle * 100);
@@ -246,8 +247,10 @@ static void print_all(const struct advise *a, uint32_t best)
     char how[200];
     bool unsure = false, pooled = a->starts;
     printf("  %-18s", "SPEED");
-    for (uint32_t i = 0; i < a->n; i++)
-        printf(" %12.12s", a->jobs[i].name);
+    for (uint32_t i = 0; i < a->n; i++) {
+        putchar(' ');
+        cell_print(a->jobs[i].name, 12, true);
+    }
     printf(" %6s %6s %6s\n", "SUM", "LEAST", "IDLE");
     for (uint32_t r = 0; r < a->nrows; r++)
         print_row(a, &a->rows[r], r == best);

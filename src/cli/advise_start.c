@@ -15,11 +15,12 @@
 #include "base/text.h"
 #include "cli/advise.h"
 #include "cli/cells.h"
+#include "cli/last_output.h"
 
 #define BEGINS_S 600                 /* until a program works on the GPU */
 #define WORKED_S 3.0                 /* of engine time, after which its beginning is over, */
 #define WORKS_NS (20 * NSEC_PER_SEC) /* or so long since it began to work */
-#define ENDS_NS  (10 * NSEC_PER_SEC)
+#define ENDS_NS  (15 * NSEC_PER_SEC) /* `cede run` ends leftovers for 10 s */
 #define WORDS    256
 #define SHOWN    1000 /* bytes of what a program printed */
 
@@ -31,7 +32,7 @@ struct started {
     uint64_t started_ns;
     uint64_t works_ns[ADVICE_JOBS];  /* when each began to work on the GPU outside of a pool, */
     uint64_t begins_ns[ADVICE_JOBS]; /* and how long its beginning took */
-    int logs[ADVICE_JOBS];           /* files without a name, for what they print */
+    struct last_output outputs[ADVICE_JOBS];
 };
 
 /* "2:train.py" for "python3 train.py": a script says more than its interpreter. */
@@ -73,35 +74,19 @@ static int read_commands(struct started *s, char **words, int n, struct error *e
                     : 0;
 }
 
-static int open_log(int *log, struct error *err)
-{
-    char path[PATH_MAX];
-    const char *tmp = getenv("TMPDIR");
-    snprintf(path, sizeof(path), "%s/cede-advise-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
-    *log = mkostemp(path, O_APPEND | O_CLOEXEC);
-    if (*log >= 0)
-        unlink(path);
-    return *log < 0 ? error_set(err, -errno, "cannot make a file %s: %s", path, strerror(errno))
-                    : 0;
-}
-
-/* name: the end of what it printed is shown; NULL: nothing is. */
-static void close_log(int log, const char *name)
+/* The end of what a program printed. */
+static void show_last(struct last_output *o, const char *name)
 {
     char text[SHOWN + 1];
-    const off_t size = log > 0 && name ? lseek(log, 0, SEEK_END) : 0;
-    const ssize_t n = size > 0 ? pread(log, text, SHOWN, size > SHOWN ? size - SHOWN : 0) : 0;
-    if (n > 0)
-        fprintf(stderr, "%s printed last:\n%.*s\n", name, (int)n, text);
-    if (log > 0)
-        close(log);
+    if (o->kept && last_output_text(o, text, sizeof(text))[0])
+        fprintf(stderr, "%s printed last:\n%s\n", name, text);
 }
 
 static int start_one(struct started *s, uint32_t i, enum arrangement is, struct error *err)
 {
-    const char *argv[WORDS + 9] = {"cede", "run", "-c", "batch"};
+    const char *argv[WORDS + 10] = {"cede", "run", "-c", "batch", "--kill-leftovers"};
     char sm[16];
-    unsigned n = 4;
+    unsigned n = 5;
     if (is >= ARRANGE_TURNS) {
         argv[n++] = "--pool";
         argv[n++] = "--strict";
@@ -113,12 +98,13 @@ static int start_one(struct started *s, uint32_t i, enum arrangement is, struct 
     argv[n++] = "--";
     for (char **w = s->words[i]; *w; w++)
         argv[n++] = *w;
-    int code = child_start(&(struct child_spec){.argv = argv,
-                                                .file = CHILD_SELF,
-                                                .fds = {{-1, 0}, {s->logs[i], 1}, {s->logs[i], 2}},
-                                                .group = true,
-                                                .death_signal = SIGTERM},
-                           &s->pids[i]);
+    int code = child_start(
+        &(struct child_spec){.argv = argv,
+                             .file = CHILD_SELF,
+                             .fds = {{-1, 0}, {s->outputs[i].write, 1}, {s->outputs[i].write, 2}},
+                             .group = true,
+                             .death_signal = SIGTERM},
+        &s->pids[i]);
     return code < 0 ? error_set(err, code, "cannot start %s: %s", s->words[i][0], strerror(-code))
                     : 0;
 }
@@ -277,7 +263,7 @@ int advise_started(struct advise *a, char **commands, int n, struct error *err)
     if (code < 0)
         return code;
     for (uint32_t i = 0; i < a->n && code == 0; i++)
-        code = open_log(&s.logs[i], err);
+        code = last_output_open(&s.outputs[i], err);
     a->starts = true;
     a->parts_sm = 100 / a->n;
     code = code == 0 ? client_open(&c, err) : code;
@@ -285,8 +271,11 @@ int advise_started(struct advise *a, char **commands, int n, struct error *err)
         code = measure_started(&s, &c, all[i], &pools, err);
     end_all(&s);
     client_close(&c);
-    for (uint32_t i = 0; i < a->n; i++)
-        close_log(s.logs[i], code < 0 ? a->jobs[i].name : NULL);
+    for (uint32_t i = 0; i < a->n; i++) {
+        if (code < 0)
+            show_last(&s.outputs[i], a->jobs[i].name);
+        last_output_close(&s.outputs[i]);
+    }
     if (code < 0 && a->nrows) { /* what was measured before counts */
         cli_error("%s", err->text);
         code = 0;

@@ -220,6 +220,25 @@ static bool is_others(const char *cell, const json_t *job)
     return user_is_other(job);
 }
 
+int cell_cut(const char *s, size_t width)
+{
+    size_t n = 0;
+    for (size_t w = 0; s[n]; n++) {
+        if (((unsigned char)s[n] & 0xc0) != 0x80 && w++ == width)
+            break;
+    }
+    return (int)n;
+}
+
+void cell_print(const char *s, size_t width, bool right)
+{
+    const int n = cell_cut(s, width);
+    int blanks = (int)width;
+    for (int i = 0; i < n; i++)
+        blanks -= ((unsigned char)s[i] & 0xc0) != 0x80;
+    printf("%*s%.*s%*s", right ? blanks : 0, "", n, s, right ? 0 : blanks, "");
+}
+
 const struct column ps_columns[COLUMNS] = {
     {"JOB", .right = true, .key = "number", .format = "#%lld", .text = number_text},
     {"PID", .right = true, .key = "pid", .format = "%lld", .text = number_text},

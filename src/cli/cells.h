@@ -16,6 +16,11 @@ void cell_gpus(char buf[static CELL], const json_t *job, const json_t *devices, 
 /* Whether a device of the daemon's answer has a capability, by its name there. */
 bool cell_has_cap(const json_t *devices, json_int_t gpu, const char *cap);
 
+/* Bytes of s that fill at most `width` columns, with one column per character. */
+int cell_cut(const char *s, size_t width);
+/* Prints s in exactly `width` columns, which it is cut to. */
+void cell_print(const char *s, size_t width, bool right);
+
 /* The subject of a row: a job, or a program in no job. */
 struct shown {
     const json_t *job;

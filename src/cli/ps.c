@@ -20,12 +20,15 @@ static const char help[] =
     "Shows the jobs, or those that TARGETs (pid, job's number '#12' or %12, name or\n"
     "USER/name) belong to.\n"
     "\n"
-    "  -a, --all   also the processes that use a GPU and belong to no job\n"
+    "  -a, --all        also the processes that use a GPU and belong to no job\n"
     "  -u, --user USER  only those of this user, by name or number\n"
-    "      --gpu N  only those that use this GPU\n"
-    "      --json  one object: {\"jobs\": [...], \"daemon\": true, ...}\n"
-    "  -h, --help  this text\n"
+    "      --gpu N      only those that use this GPU\n"
+    "      --json       one object: {\"jobs\": [...], \"daemon\": true, ...}\n"
+    "  -h, --help       this text\n"
     "\n"
+    "JOB     its number, which is not used again; PID is its first process\n"
+    "CLASS, WEIGHT, BUDGET  as set by cede run or cede set, or by a rule\n"
+    "LIMITS  the least and the most of each GPU's time (floor and ceiling)\n"
     "STATE   running\n"
     "        waiting    suspended until its turn\n"
     "        throttled  suspended for some seconds, as a latency job cannot keep its speed\n"
@@ -35,15 +38,16 @@ static const char help[] =
     "        queued     waits, before it starts, for the GPU memory that it will take\n"
     "        starting   has not opened a GPU yet\n"
     "        swapped    in host memory; swapping-out and swapping-in on the way\n"
+    "GPU     the GPUs that it uses\n"
     "LEVEL   where a job that has to wait is stopped: in its running work (hardware), at the next\n"
     "        piece of a kernel (slice) or at the next submission (gate)\n"
     "SLICE   its timeslice; - is the driver's default\n"
-    "BUSY    GPU time lately, of all its GPUs; ? not known\n"
-    "SPEED   of what it is alone: beside others in its MPS server, or of a launch-bound latency\n"
-    "        job while lower jobs run; ... is being measured, ? cannot be told\n"
-    "MEM     GPU memory; after / what it said with cede run, while it waits for that or when it "
-    "has\n"
-    "        taken more\n";
+    "BUSY    part of its GPUs' time that it had lately; ? is not known\n"
+    "SPEED   now, as a part of its speed alone: of a job in an MPS server with others, or of a\n"
+    "        launch-bound latency job while lower jobs run; ... is being measured, ? is not known\n"
+    "MEM     its GPU memory; after a / what was said at its start, while it waits for that or\n"
+    "        has taken more\n"
+    "USER    whose it is, where that is not you\n";
 
 /* ---- table ----------------------------------------------------------------------------------- */
 
@@ -52,17 +56,6 @@ static unsigned terminal_width(void)
 {
     struct winsize w;
     return isatty(1) && ioctl(1, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
-}
-
-/* Bytes of s that fill at most `width` columns, with one column per character. */
-static int cut(const char *s, size_t width)
-{
-    size_t n = 0;
-    for (size_t w = 0; s[n]; n++) {
-        if (((unsigned char)s[n] & 0xc0) != 0x80 && w++ == width)
-            break;
-    }
-    return (int)n;
 }
 
 static void print_row(char cell[COLUMNS][CELL], const size_t width[COLUMNS], unsigned terminal)
@@ -75,7 +68,7 @@ static void print_row(char cell[COLUMNS][CELL], const size_t width[COLUMNS], uns
         used += width[c] + 2;
     }
     size_t room = terminal == 0 ? CELL : terminal > used + 8 ? terminal - used : 8;
-    printf("%.*s\n", cut(cell[COLUMNS - 1], room), cell[COLUMNS - 1]);
+    printf("%.*s\n", cell_cut(cell[COLUMNS - 1], room), cell[COLUMNS - 1]);
 }
 
 /* Whether there are several kinds of devices. */

@@ -22,8 +22,8 @@ static const char help[] =
     "GPU, as the driver records it; jobs' states, decisions and their reasons, memory, requests.\n"
     "JOB: pid, job's number '#12' or %12, name or USER/name; without any, all jobs are shown.\n"
     "\n"
-    "  -o, --output FILE  the file; what it had is lost\n"
-    "  -t, --time TIME    ends after so long, as 10s or 500ms\n"
+    "  -o, --output FILE  the file; it is overwritten\n"
+    "  -t, --time TIME    ends after this time, such as 10s or 500ms\n"
     "  -h, --help         this text\n"
     "\n"
     "While somebody traces, a switch of an NVIDIA GPU takes some 2 us longer.\n";

@@ -16,10 +16,11 @@ static const char help[] =
     "\n"
     "Says why a job runs or waits, by the scheduler's last decision, which jobs are before it,\n"
     "and where its time has gone so far; of a program in no job what rules say of it, and what to\n"
-    "type. TARGET: pid, job's number '#12' or %12, name or\n"
-    "USER/name.\n"
+    "type to make it one. TARGET is a pid, a job's number ('#12' or %12), or a job's name (of\n"
+    "another user: USER/name).\n"
     "\n"
-    "      --json  as cede ps has it: {\"jobs\": [{..., \"why\": [...], \"counts\": {...}}]}\n"
+    "      --json  as cede ps has it: {\"jobs\": [{..., \"why\": [...], \"counts\": {...}}],\n"
+    "              \"in_no_job\": [{...}]}\n"
     "  -h, --help  this text\n";
 
 /* "#3 (train)" */
@@ -227,8 +228,9 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
     print_counts(json_object_get(job, "counts"));
 }
 
-/* Prints why a process is in no job, and what to type. False: it is in a job, or gone. */
-static bool print_in_none(struct client *c, const json_t *all, pid_t pid)
+/* Why a process is in no job: also what `cede rules test` says, and what to type. NULL: it is in a
+ * job, or gone. */
+static json_t *in_none(struct client *c, const json_t *all, pid_t pid)
 {
     struct request r = {.op = OP_RULES, .pid = pid};
     struct error err = {""};
@@ -236,6 +238,7 @@ static bool print_in_none(struct client *c, const json_t *all, pid_t pid)
     json_t *rules = NULL;
     const json_t *u, *found = NULL;
     uint64_t number;
+    char command[64];
     size_t i;
     json_array_foreach(json_object_get(all, "unmanaged"), i, u)
     {
@@ -244,29 +247,52 @@ static bool print_in_none(struct client *c, const json_t *all, pid_t pid)
     if (proc_stat_read(pid, &st) < 0 || proc_ended(&st) || choose_job_of(pid, &number, &err) < 0 ||
         number != UINT64_MAX || rules_ask(c, &r, &rules, &err) < 0) {
         json_decref(rules);
-        return false;
+        return NULL;
     }
-    text_printable(st.comm);
-    printf("%s (pid %d): in no job, %s\n", st.comm, (int)pid,
-           !found ? "and not seen on a GPU" : "it runs on the GPU by the driver's default");
-    if (json_get_true(found, "detached"))
-        printf("  it was detached by hand (cede detach), so rules leave it alone\n");
-    printf("  ");
-    outcome_print(rules);
-    printf("  to make it a job: cede set %d -c batch\n", (int)pid);
+    snprintf(command, sizeof(command), "cede set %d -c batch", (int)pid);
+    json_t *o = json_pack("{s:i, s:o, s:b, s:b, s:O*, s:O*, s:O*, s:s}", "pid", (int)pid, "name",
+                          json_text(st.comm), "on_gpu", found != NULL, "detached",
+                          (int)json_get_true(found, "detached"), "outcome",
+                          json_object_get(rules, "outcome"), "environment_overwritten",
+                          json_object_get(rules, "environment_overwritten"), "words_of",
+                          json_object_get(rules, "words_of"), "command", command);
     json_decref(rules);
-    return true;
+    return o;
 }
 
-/* Answers for targets that are processes in no job, and takes these out. Returns how many. */
-static int why_none(struct client *c, const json_t *all, char **targets, int n)
+static void print_in_none(const json_t *o)
 {
+    char name[64];
+    snprintf(name, sizeof(name), "%s", json_get_text(o, "name"));
+    text_printable(name);
+    printf("%s (pid %lld): in no job, %s\n", name, (long long)json_get_int(o, "pid"),
+           json_get_true(o, "on_gpu") ? "it runs on the GPU by the driver's default"
+                                      : "and not seen on a GPU");
+    if (json_get_true(o, "detached"))
+        printf("  it was detached by hand (cede detach), so rules leave it alone\n");
+    printf("  ");
+    outcome_print(o);
+    printf("  to make it a job: %s\n", json_get_text(o, "command"));
+}
+
+/* Takes the targets that are processes in no job out, and lists them in `in_no_job` of the reply.
+ * Returns how many. */
+static int why_none(struct client *c, json_t *all, char **targets, int n)
+{
+    json_t *list = json_array();
     int left = 0;
     for (int i = 0; i < n; i++) {
         uint64_t pid;
-        if (parse_u64(targets[i], 1, INT32_MAX, &pid) < 0 || !print_in_none(c, all, (pid_t)pid))
+        json_t *o =
+            parse_u64(targets[i], 1, INT32_MAX, &pid) == 0 ? in_none(c, all, (pid_t)pid) : NULL;
+        if (o)
+            json_array_append_new(list, o);
+        else
             targets[left++] = targets[i];
     }
+    if (left < n)
+        json_object_set(all, "in_no_job", list);
+    json_decref(list);
     return n - left;
 }
 
@@ -286,7 +312,7 @@ int why_main(int argc, char **argv)
     int r = client_open(&c, &err);
     if (r == 0)
         r = client_ps(&c, false, &all, &err);
-    if (r == 0 && !json)
+    if (r == 0)
         argc -= why_none(&c, all, argv + optind, argc - optind);
     client_close(&c);
     if (r < 0) {
@@ -296,10 +322,16 @@ int why_main(int argc, char **argv)
         return CLI_FAILED;
     }
     json_t *jobs = json_incref(json_object_get(all, "jobs")), *job;
+    const json_t *none = json_object_get(all, "in_no_job");
     status = choose_jobs("why", all, argv + optind, argc - optind);
     size_t i;
-    if (json && status != CLI_USAGE && json_array_size(json_object_get(all, "jobs")))
+    if (json && status != CLI_USAGE && (none || json_array_size(json_object_get(all, "jobs"))))
         cli_print_json(all);
+    json_array_foreach(none, i, job)
+    {
+        if (!json)
+            print_in_none(job);
+    }
     json_array_foreach(json_object_get(all, "jobs"), i, job)
     {
         if (!json && status != CLI_USAGE)

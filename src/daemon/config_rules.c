@@ -96,6 +96,28 @@ static int read_condition(struct parser *p, const struct key *k, const char *val
     return 1;
 }
 
+/* "promised", or of a limit of memory also "promised, kill": the action of a limit that counts
+ * anyway. 0: the value is another one. */
+static int read_promised(struct parser *p, const struct key *k, const char *value, struct error *e)
+{
+    struct request *r = &p->rule->request;
+    const uint32_t bit = p->rule->account ? 0 : promised_bit(k->name);
+    const char *action = bit == TERM(memory_max_mib) ? strchr(value, ',') : NULL;
+    const size_t n = action ? (size_t)(action - value) : strlen(value);
+    if (!bit || n != strlen(PROMISED) || strncmp(value, PROMISED, n) != 0)
+        return 0;
+    p->rule->promised |= bit;
+    if (bit == TERM(class)) {
+        r->given |= TERM(class);
+        r->class = CLASS_NORMAL;
+    }
+    const char *text = action ? action + 1 + strspn(action + 1, " ") : "warn";
+    if (bit == TERM(memory_max_mib) &&
+        term_read(term_of_key("memory_over"), k->name, text, r, e) < 0)
+        return -EINVAL;
+    return 1;
+}
+
 /* Reads a term of a rule's jobs, which is the same as an option of `cede run`. */
 static int read_request(struct parser *p, const struct key *k, const char *value)
 {
@@ -107,16 +129,11 @@ static int read_request(struct parser *p, const struct key *k, const char *value
         r->class = CLASS_NORMAL;
         return 1;
     }
-    if (!p->rule->account && strcmp(value, PROMISED) == 0 && promised_bit(k->name)) {
-        p->rule->promised |= promised_bit(k->name);
-        if (promised_bit(k->name) == TERM(class)) {
-            r->given |= TERM(class);
-            r->class = CLASS_NORMAL;
-        }
-        return 1;
-    }
-    if (request_text(r, k->name, value, &e) < 0)
+    const int promised = read_promised(p, k, value, &e);
+    if (promised < 0 || (promised == 0 && request_text(r, k->name, value, &e) < 0))
         return complain(p, "%s", e.text);
+    if (promised)
+        return 1;
     if (r->has_gpu)
         return complain(p, "memory: a rule names no GPU: the room is made where the job starts");
     if ((r->given & TERM(deadline_us) && !r->deadline_us) ||

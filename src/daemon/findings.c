@@ -120,7 +120,9 @@ static json_t *finding_json(const struct finding *f)
                      "chip", json_text(f->chip), "off", off, "why", json_text(f->why));
 }
 
-/* Replaces the file by rename(), so that readers find the old or the new one and no part. */
+/* Replaces the file by rename(), so that readers find the old or the new one and no part. There is
+ * no fsync(), for which ceded would wait: a file that is damaged when the machine loses power costs
+ * one more check of the driver. */
 static int findings_write(const char *dir, const json_t *all, struct error *err)
 {
     char path[256], next[272];

@@ -18,6 +18,7 @@
 
 #define DISMISSAL        'Q'
 #define LOOK_MS          500 /* between looks at the daemon's heartbeat */
+#define OPEN_AGAIN_MAX   6   /* a driver that does not open is tried every 32 s at last */
 #define UNDO_TRIES       20
 #define UNDO_LATER       10 /* further tries, one per second */
 #define UNDO_INTERVAL_NS 50000000L
@@ -157,38 +158,57 @@ static bool daemon_hangs(struct journal *j)
     return anything_waits(j);
 }
 
+/* The driver while the daemon lives. */
+struct held {
+    struct device_driver *driver;
+    unsigned failures; /* of opening it, one after the other */
+    uint64_t again_ns;
+};
+
 /* Keeps the driver open while something is on record, because opening it later might cost a second,
- * and only then, because an open driver cannot be unloaded. After a failure it is tried again. */
-static void keep_driver_open(struct journal *j, struct device_driver **driver)
+ * and only then, because an open driver cannot be unloaded. A GPU that is away, or whose driver is
+ * unloaded, is tried less and less often. */
+static void keep_driver_open(struct journal *j, struct held *h)
 {
     const struct journal_shared *s = journal_shared(j);
     bool any = swapper_anything(j);
+    struct error err = {""};
     uint32_t flags;
     journal_refresh(j);
     for (uint32_t i = 0; i < journal_groups_end(j) && !any; i++)
         any = journal_group(j, i, &flags) != NULL;
-    if (any && !*driver) {
-        (void)device_open(s->driver, s->where[0] ? s->where : NULL, driver, NULL);
-    } else if (!any) {
-        device_close(*driver);
-        *driver = NULL;
+    if (!any) {
+        device_close(h->driver);
+        *h = (struct held){.driver = NULL};
+        return;
     }
+    const uint64_t now = monotonic_ns();
+    if (h->driver || now < h->again_ns)
+        return;
+    if (device_open(s->driver, s->where[0] ? s->where : NULL, &h->driver, &err) == 0) {
+        h->failures = 0;
+        return;
+    }
+    if (!h->failures)
+        log_say(LOG_WARNING, "restorer: %s; tried again, every 32 s at last", err.text);
+    h->again_ns = now + ((LOOK_MS * NSEC_PER_MSEC) << h->failures);
+    h->failures += h->failures < OPEN_AGAIN_MAX;
 }
 
 /* Waits until the daemon has ended. False: it dismissed the restorer. */
-static bool guard(struct journal *j, int pipe_fd, struct device_driver **driver)
+static bool guard(struct journal *j, int pipe_fd, struct held *h)
 {
     bool hung = false;
     for (;;) {
-        keep_driver_open(j, driver);
+        keep_driver_open(j, h);
         struct pollfd p = {.fd = pipe_fd, .events = POLLIN};
         int n = poll(&p, 1, LOOK_MS);
         if (n == 0) {
             bool hangs = daemon_hangs(j); /* again and again, in case undoing failed */
             if (hangs && !hung)
                 log_say(LOG_ERR, "ceded does not answer; its jobs run again");
-            if (hangs)
-                restorer_undo(j, driver);
+            if (hangs && (!hung || h->driver))
+                restorer_undo(j, &h->driver);
             hung = hangs;
             continue;
         }
@@ -286,10 +306,10 @@ int restore_main(int argc, char **argv)
         log_say(LOG_ERR, "%s", err.text);
         return 1;
     }
-    struct device_driver *driver = NULL;
-    if (guard(j, RESTORE_PIPE_FD, &driver))
-        clean_up(j, &driver);
-    device_close(driver);
+    struct held h = {.driver = NULL};
+    if (guard(j, RESTORE_PIPE_FD, &h))
+        clean_up(j, &h.driver);
+    device_close(h.driver);
     journal_close(j);
     return 0;
 }

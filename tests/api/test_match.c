@@ -180,7 +180,7 @@ TEST(pods_only_lower)
 
 #define GIB (1024U * 1024 * 1024)
 /* A promise to a pod, on GPUs of 80 GiB: of a rule that lets it raise all, of one with fixed terms,
- * of others = batch, and of no rule. */
+ * of one that says what happens above its limit, of others = batch, and of no rule. */
 static const struct {
     uid_t uid;
     unsigned rules;
@@ -189,35 +189,37 @@ static const struct {
     enum job_class class;
     uint32_t weight, gpu_min, gpu_max, memory_gib, max_gib;
 } promised[] = {
-    {5, 4, "class", "latency", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 0},
-    {5, 4, "class", "batch", BY_RULE, CLASS_BATCH, 0, 0, 0, 0, 0},
-    {5, 4, "class", "best", BY_OTHERS, CLASS_BATCH, 0, 0, 0, 0, 0},
-    {5, 4, "gpu-max", "50", BY_OTHERS, CLASS_BATCH, 0, 0, 50, 0, 0}, /* no class, no match */
-    {6, 4, "weight", "300", BY_RULE, CLASS_LATENCY, 300, 0, 0, 0, 0},
-    {6, 4, "weight", "0", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 0},
-    {6, 4, "gpu-min", "30", BY_RULE, CLASS_LATENCY, 0, 30, 0, 0, 0},
-    {6, 4, "gpu-min", "101", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 0},
-    {6, 4, "gpu-max", "30", BY_RULE, CLASS_LATENCY, 0, 0, 30, 0, 0},
-    {6, 4, "memory", "42949672960", BY_RULE, CLASS_LATENCY, 0, 0, 0, 40, 0},
-    {6, 4, "memory", "50%", BY_RULE, CLASS_LATENCY, 0, 0, 0, 40, 0},
-    {6, 4, "memory", "150%", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 0},
-    {6, 4, "memory-max", "25%", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 20},
-    {6, 4, "class", "batch", BY_RULE, CLASS_BATCH, 0, 0, 0, 0, 0},
-    {7, 4, "class", "latency", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
-    {7, 4, "weight", "300", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
-    {7, 4, "gpu-min", "30", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
-    {7, 4, "gpu-min", "10", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
-    {7, 4, "gpu-max", "50", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
-    {7, 4, "gpu-max", "10", BY_RULE, CLASS_NORMAL, 50, 10, 10, 0, 8},
-    {7, 4, "memory", "50%", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
-    {7, 4, "memory-max", "25%", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
-    {7, 4, "memory-max", "4294967296", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 4},
-    {1, 4, "gpu-min", "30", BY_OTHERS, CLASS_BATCH, 0, 0, 0, 0, 0},
-    {1, 4, "memory-max", "25%", BY_OTHERS, CLASS_BATCH, 0, 0, 0, 0, 20},
+    {5, 5, "class", "latency", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 0},
+    {5, 5, "class", "batch", BY_RULE, CLASS_BATCH, 0, 0, 0, 0, 0},
+    {5, 5, "class", "best", BY_OTHERS, CLASS_BATCH, 0, 0, 0, 0, 0},
+    {5, 5, "gpu-max", "50", BY_OTHERS, CLASS_BATCH, 0, 0, 50, 0, 0}, /* no class, no match */
+    {6, 5, "weight", "300", BY_RULE, CLASS_LATENCY, 300, 0, 0, 0, 0},
+    {6, 5, "weight", "0", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 0},
+    {6, 5, "gpu-min", "30", BY_RULE, CLASS_LATENCY, 0, 30, 0, 0, 0},
+    {6, 5, "gpu-min", "101", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 0},
+    {6, 5, "gpu-max", "30", BY_RULE, CLASS_LATENCY, 0, 0, 30, 0, 0},
+    {6, 5, "memory", "42949672960", BY_RULE, CLASS_LATENCY, 0, 0, 0, 40, 0},
+    {6, 5, "memory", "50%", BY_RULE, CLASS_LATENCY, 0, 0, 0, 40, 0},
+    {6, 5, "memory", "150%", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 0},
+    {6, 5, "memory-max", "25%", BY_RULE, CLASS_LATENCY, 0, 0, 0, 0, 20},
+    {6, 5, "class", "batch", BY_RULE, CLASS_BATCH, 0, 0, 0, 0, 0},
+    {7, 5, "class", "latency", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 5, "weight", "300", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 5, "gpu-min", "30", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 5, "gpu-min", "10", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 5, "gpu-max", "50", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 5, "gpu-max", "10", BY_RULE, CLASS_NORMAL, 50, 10, 10, 0, 8},
+    {7, 5, "memory", "50%", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 5, "memory-max", "25%", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 8},
+    {7, 5, "memory-max", "4294967296", BY_RULE, CLASS_NORMAL, 50, 20, 40, 0, 4},
+    {1, 5, "gpu-min", "30", BY_OTHERS, CLASS_BATCH, 0, 0, 0, 0, 0},
+    {1, 5, "memory-max", "25%", BY_OTHERS, CLASS_BATCH, 0, 0, 0, 0, 20},
     {1, 0, "class", "latency", BY_ENVIRONMENT, CLASS_NORMAL, 0, 0, 0, 0, 0},
     {1, 0, "class", "batch", BY_ENVIRONMENT, CLASS_BATCH, 0, 0, 0, 0, 0},
     {1, 0, "gpu-max", "30", BY_ENVIRONMENT, CLASS_NORMAL, 0, 0, 30, 0, 0},
     {1, 0, "gpu-min", "30", BY_ENVIRONMENT, CLASS_NORMAL, 0, 0, 0, 0, 0},
+    {8, 5, "memory-max", "25%", BY_RULE, CLASS_NORMAL, 0, 0, 0, 0, 20},
+    {8, 5, "memory", "25%", BY_RULE, CLASS_NORMAL, 0, 0, 0, 0, 0}, /* of no limit */
 };
 
 TEST(promises_raise_by_rules)
@@ -226,6 +228,7 @@ TEST(promises_raise_by_rules)
         rule_of("uid=5;class=promised"),
         rule_of("uid=6;class=latency;weight=promised;gpu_min=promised;memory=promised"),
         rule_of("uid=7;class=normal;weight=50;gpu_min=20%%;gpu_max=40%%;memory_max=8G"),
+        rule_of("uid=8;class=normal;memory_max=promised, kill"),
         {.request = {.given = TERM(class), .class = CLASS_BATCH}}};
     for (size_t i = 0; i < ARRAY_SIZE(promised); i++) {
         char text[128], key[64];
@@ -244,7 +247,8 @@ TEST(promises_raise_by_rules)
             r->weight != promised[i].weight || r->gpu_min != promised[i].gpu_min ||
             r->gpu_max != promised[i].gpu_max || o.note[0] ||
             r->memory_bytes != (uint64_t)promised[i].memory_gib * GIB ||
-            r->memory_max_mib != promised[i].max_gib * 1024)
+            r->memory_max_mib != promised[i].max_gib * 1024 ||
+            r->memory_over != (promised[i].uid == 8 ? MEMORY_KILL : MEMORY_WARN))
             fail_msg("row %zu: by %d, class %d, weight %u, %u to %u, memory %llu, %u MiB, '%s'", i,
                      o.by, r->class, r->weight, r->gpu_min, r->gpu_max,
                      (unsigned long long)r->memory_bytes, r->memory_max_mib, o.note);

@@ -19,11 +19,13 @@ class Look(OnSoft):
         self.daemon()
         eventually(lambda: self.cede("status").returncode == 0, "no daemon")
 
+    def unmanaged(self):
+        return [u["pid"] for u in json.loads(self.cede("ps", "--json").stdout)["unmanaged"]]
+
     def free(self):
         """A GPU program in no job."""
         program = self.start(CEDE, "load", "batch", "--device", "soft")
-        eventually(lambda: any(u["pid"] == program.pid for u in
-                               json.loads(self.cede("ps", "--json").stdout)["unmanaged"]), "it is not seen")
+        eventually(lambda: program.pid in self.unmanaged(), "it is not seen")
         return program.pid
 
     def test_why_in_no_job(self):
@@ -34,11 +36,53 @@ class Look(OnSoft):
         self.assertEqual(said.stdout, f"cede-load (pid {pid}): in no job, it runs on the GPU by the driver's default\n"
                          f"  process {pid}: no rule matches it, and its environment has no CEDE_CLASS that counts\n"
                          f"  to make it a job: cede set {pid} -c batch\n")
+        own = os.getpid()  # it has no GPU
+        said = json.loads(self.cede("why", "--json", str(pid), str(own)).stdout)
+        self.assertEqual(said["jobs"], [])
+        self.assertEqual([o.pop("outcome") for o in said["in_no_job"]], [{"by": "nothing"}] * 2)
+        self.assertEqual(said["in_no_job"][0], {"pid": pid, "name": "cede-load", "on_gpu": True, "detached": False,
+                                                "command": f"cede set {pid} -c batch"})
+        self.assertEqual((said["in_no_job"][1]["pid"], said["in_no_job"][1]["on_gpu"]), (own, False))
         self.cede("set", str(pid), "-c", "batch", "-n", "load")
         self.assertIn("(load), batch: ", self.cede("why", str(pid)).stdout)
         self.cede("detach", "load")
         self.assertIn("it was detached by hand", self.cede("why", str(pid)).stdout)
+        self.assertTrue(json.loads(self.cede("why", "--json", str(pid)).stdout)["in_no_job"][0]["detached"])
         self.assertEqual(self.cede("why", "2147483647").returncode, 1)
+
+    def test_other_users(self):
+        """A user changes and stops nothing of another's, with whichever verb; --others are the user's own."""
+        if os.geteuid() != 0:
+            self.skipTest("takes another user")
+        self.begin()
+        os.chmod(self.dir, 0o755)
+        os.chmod(self.path("gpu"), 0o666)
+        free = self.free()
+        self.start(CEDE, "run", "-n", "train", "--", CEDE, "load", "batch", "--device", "soft")
+        eventually(lambda: self.jobs().get("train", {}).get("state") in ("running", "waiting"), "no job")
+        user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", CEDE)
+        said = self.run_as(*user, "set", "--others", "-c", "batch")
+        self.assertEqual((said.returncode, said.stdout, said.stderr),
+                         (0, "no unmanaged GPU programs: nothing to set\n", ""))
+        steady = ("class", "weight", "pid", "processes")
+        before = {k: self.jobs()["train"][k] for k in steady}
+        for verb in (("set", "-c", "batch"), ("set", "-n", "mine"), ("set", "--memory-max", "1M,kill"), ("detach",),
+                     ("pause",), ("resume",), ("yield",), ("acquire",), ("swap", "out"), ("swap", "in"), ("kill",)):
+            for target in "train", "root/train", str(free):
+                said = self.run_as(*user, *verb, target)
+                self.assertEqual((said.returncode, said.stdout), (1, ""), (verb, target, said.stderr))
+        self.assertEqual(self.run_as(*user, "why", str(free)).returncode, 1)
+        self.assertEqual({k: self.jobs()["train"][k] for k in steady}, before)
+        self.assertIn(self.jobs()["train"]["state"], ("running", "waiting"))
+        own = self.start(*user, "load", "batch", "--device", "soft")
+        eventually(lambda: own.pid in self.unmanaged(), "it is not seen")
+        said = self.run_as(*user, "set", "--others", "-c", "batch")
+        self.assertRegex(said.stdout, r"^#\d+ cede-load: batch, weight 100\n$")
+        self.assertEqual((said.returncode, said.stderr), (0, ""))
+        self.assertEqual(self.unmanaged(), [free])
+        # Of root's ceded root sets all.
+        said = self.cede("set", "--others", "-c", "batch")
+        self.assertEqual((said.returncode, self.unmanaged()), (0, []), said.stderr)
 
     def test_names(self):
         self.begin()

@@ -197,6 +197,16 @@ class Words(unittest.TestCase):
         self.assertLessEqual(set(acct["sums"][0]), fields_on(page, "Sums"))
         self.assertEqual(acct["jobs"][0]["gpu_s"], acct["sums"][0]["gpu_s"])
 
+    def test_columns(self):
+        """`cede ps --help` and `cede top --help` explain their columns, and cede(1) those of ps."""
+        ps = set(re.findall(r'^    {"([A-Z]+)", ', read("src", "cli/cells.c"), re.M)) - {"NAME"}
+        top = set(re.findall(r'^    \[\w+\] = {"([A-Z]+)"', read("src", "cli/top/text.c"), re.M))
+        self.assertGreater(len(ps), 10)
+        said = {verb: set(re.findall(r"\b[A-Z]{3,}\b", run(CEDE, "help", verb))) for verb in ("ps", "top")}
+        self.assertLessEqual(ps, said["ps"])
+        self.assertLessEqual(top - ps - {"NAME"}, said["top"])
+        self.assertLessEqual(ps, set(re.findall(r"\b[A-Z]{3,}\b", read("man", "cede.1"))))
+
     def test_json(self):
         """Each field that `cede ps --json` can print is on cede-json(5), and no other. Which it can
         print the source says, as no one run shows all of them."""
@@ -224,6 +234,7 @@ class Words(unittest.TestCase):
             | listed("cli/top/json.c", "of_jobs"),
             "A program in top": listed("cli/top/json.c", "of_all") - {"number"} | {"user", "where"},
             "A process of others": packed("cli/without_daemon.c", "other"),
+            "A target in no job": packed("cli/why.c", "in_none"),
             "CEDE STATUS": packed("cli/status.c", "status_json"),
             "CEDE RULES": packed("api/rules/rules_reply.c", "rules_reply") | packed("api/rules/rules_reply.c", "rules_test"),
             "A rule": packed("api/rules/rules_reply.c", "rule_json"),

@@ -273,6 +273,7 @@ static const struct {
     {R "uid = 0\nclass = batch\nmemory = 8G\n", 1, {"rule a", "for latency jobs"}},
     {R "uid = 0\nclass = batch\nmemory = promised\n", 1, {"rule a", "for latency jobs"}},
     {R "memory = 8G@1\n", 2, {"memory", "names no GPU"}},
+    {R "memory_max = promised, stop\n", 2, {"memory_max: 'stop'", "warn, pause or kill"}},
     {R "gpu_max = promised\n", 2, {"gpu_max", "1% to 100%"}},
     {"[account a]\nuid = 1\ngpu_min = promised\n", 3, {"gpu_min", "1% to 100%"}},
     {"[daemon]\nenvironment = raise\n", 2, {"'raise'", "ignore, lower"}},

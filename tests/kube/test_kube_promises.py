@@ -150,7 +150,7 @@ class Reports(WithStandIn):
 
 
 RULES = ("[rule research]\nnamespace = prod\npriority_class = research\nclass = normal\nweight = promised\n"
-         "gpu_min = promised\nmemory_max = 1T, pause\n"
+         "gpu_min = promised\nmemory_max = promised, pause\n"
          "[rule hami]\nnamespace = prod\npriority_class = hami\nclass = promised\n"
          "[rule high]\nnamespace = prod\npriority_class = high\nclass = latency\n"
          "[rule low]\nnamespace = prod\npriority_class = low\nclass = batch\n")
@@ -197,7 +197,7 @@ class Terms(WithCeded):
         self.begin_ceded(re.sub("^    ", "", block, flags=re.M))
         rules = json.loads(self.cede("rules", "--json").stdout)["rules"]
         self.assertEqual([(r["name"], r.get("class"), r.get("promised")) for r in rules],
-                         [("pods", None, None), ("research", "normal", "weight, gpu_min"),
+                         [("pods", None, None), ("research", "normal", "weight, gpu_min, memory_max"),
                           ("chat", "promised", "memory")])
         self.assertFalse([r for r in rules if "warning" in r])
 
@@ -212,7 +212,7 @@ class Terms(WithCeded):
         said = "Its pod was promised: gpu-min 50, memory 50%, memory-max 50%.\n"
         self.assertIn(said, self.cede("rules", "test", str(program.pid)).stdout)
         out = self.cede("rules").stdout
-        self.assertIn("rule research: class normal, as promised: weight, gpu_min\n", out)
+        self.assertIn("rule research: class normal, as promised: weight, gpu_min, memory_max\n", out)
         self.assertIn("rule hami: class promised\n", out)
 
 

@@ -18,6 +18,7 @@
 struct made_up {
     _Atomic int refuses, refuses_pid;
     _Atomic unsigned refused, resumed;
+    _Atomic unsigned away, opened; /* the device cannot be opened; how often that was tried */
     _Atomic unsigned suspended[8]; /* by key */
 };
 static struct made_up *gpu;
@@ -50,8 +51,9 @@ int __wrap_device_open(const char *name, const char *where, struct device_driver
 int __wrap_device_open(const char *name, const char *where, struct device_driver **out,
                        struct error *err)
 {
-    *out = &driver;
-    return 0;
+    gpu->opened++;
+    *out = gpu->away ? NULL : &driver;
+    return gpu->away ? error_set(err, -ENODEV, "it is away") : 0;
 }
 
 static pid_t start_restorer(const struct journal *j, int *to)
@@ -123,6 +125,26 @@ TEST(resumed_at_last)
     const pid_t restorer = start_restorer(j, &to);
     assert_true(reaches(&gpu->refused, 5)); /* each attempt is two calls */
     gpu->refuses = 0;
+    assert_true(reaches(&gpu->resumed, 1));
+    finish(j, dir, restorer, to);
+}
+
+/* A GPU that is away, as while its driver is changed, is tried a few times, and then seldom. */
+TEST(away)
+{
+    struct proc_stat self;
+    char dir[] = "/tmp/cede-test-XXXXXX";
+    int to;
+    struct journal *j = begin(dir);
+    gpu->away = 1;
+    assert_int_equal(proc_stat_read(getpid(), &self), 0);
+    const struct device_group g = {.proc = self.id, .key = 1};
+    assert_int_equal(journal_put_group(j, 0, JG_SUSPENDED, &g), 0);
+    journal_shared(j)->heartbeat_ns = 1;
+    const pid_t restorer = start_restorer(j, &to);
+    sleep(6);
+    assert_in_range(gpu->opened, 2, 6); /* after 0, 0.5, 1.5, 3.5 s, and once to undo */
+    gpu->away = 0;
     assert_true(reaches(&gpu->resumed, 1));
     finish(j, dir, restorer, to);
 }

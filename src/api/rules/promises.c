@@ -13,6 +13,7 @@ static const struct {
     {"weight", TERM(weight)},
     {"gpu_min", TERM(gpu_min)},
     {"memory", PROMISED_MEMORY},
+    {"memory_max", TERM(memory_max_mib)},
 };
 
 uint32_t promised_bit(const char *key)

@@ -7,7 +7,8 @@
 
 #include "api/rules/match.h"
 
-/* In rule.promised, beside TERM(class), TERM(weight) and TERM(gpu_min): room in a GPU's memory. */
+/* In rule.promised, beside TERM(class), TERM(weight), TERM(gpu_min) and TERM(memory_max_mib): room
+ * in a GPU's memory. */
 #define PROMISED_MEMORY (1U << 31)
 #define PROMISED        "promised" /* a value in cede.conf */
 

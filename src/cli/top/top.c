@@ -28,7 +28,7 @@ static const char help[] =
     "                       until ended\n"
     "  -h, --help           this text\n"
     "\n"
-    "SHARE   GPU time since the look before; 100% is a whole GPU\n"
+    "SHARE   GPU time since the last look; 100% is a whole GPU\n"
     "WAIT    time in which the job had work and others had the GPU\n"
     "DUE     in: its work is due in so long; late: by so much; of: time allowed\n"
     "WHERE   pod, container or unit\n"
