@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from on_soft import CEDE, WAIT_S, eventually
@@ -19,7 +20,7 @@ SOURCE, PAGE = sys.argv.pop(1), sys.argv.pop(1)
 NOT_RUN = {  # commands that begin with it -> why
     "git clone": "fetches and installs; scripts/packages-test builds and installs the packages",
     "make ": "takes minutes, and is what runs this test",
-    "sudo cede doctor": "measures a GPU; tests/cli/test_doctor.c",
+    "sudo cede doctor": "measures a GPU",
     "sudo cede run -c latency -n serve -- python3 serve.py  ": "of README, for a GPU; the guide's second step is the same",
     "cede run -c batch -n train -- python3 train.py  ": "as above",
     "sudo cede bench": "takes more than an hour; tests/bench runs every scenario shortened",
@@ -28,9 +29,10 @@ NOT_RUN = {  # commands that begin with it -> why
     "sudo cp /usr/share/cede/systemd": "as above",
     "sudo systemctl": "as above",
 }
+RUN = re.compile(r"(sudo )?(\w+=\S+ )*(cede|ceded|cede-load|cede-softgpu|export|sleep|kill|turn\.py|jupyter)\b")  # no others
 NO_COMMANDS = ("↓", "driver default", "cede             train", "sum by (user)")  # how blocks that are none begin
-LOAD = 'exec cede-load batch --kernel-us 1000 --memory 128M\n'
-STAND_INS = {"sudo": 'exec "$@"\n', "python3": LOAD, "python": LOAD, "vllm": LOAD, "jupyter": LOAD,
+LOAD = "exec cede-load batch --kernel-us 1000 --memory 128M\n"
+STAND_INS = {"sudo": 'exec "$@"\n', "python3": LOAD, "vllm": LOAD, "jupyter": LOAD,
              "turn.py": f'exec {sys.executable} {SOURCE}/examples/rl/turn.py "$@"\n',
              # Prints what the filter asks for, and fails where a field is not there.
              "jq": f'''exec {sys.executable} -c '
@@ -76,7 +78,7 @@ def shape(lines):
     def word(w):
         w = "root" if w == getpass.getuser() else w
         return "N" if w in "-?" or re.search(r"\d|^exact$", w) else "STATE" if w in ("running", "waiting") else w
-    lines = [" ".join(map(word, line.split())) for line in lines if line.strip()]
+    lines = [" ".join(map(word, re.sub(r"[\[\]|]", " ", line).split())) for line in lines if line.strip()]  # without bars
     return lines[:1] + sorted(lines[1:])
 
 
@@ -121,7 +123,8 @@ class Page(unittest.TestCase):
             os.chmod(f"{d}/bin/{name}", 0o755)
         os.symlink(f"{SOURCE}/tests/e2e/mps/nvidia-cuda-mps-control", d + "/bin/nvidia-cuda-mps-control")
         path = f"{d}/bin:{os.path.dirname(CEDE)}:{os.environ['PATH']}"
-        self.shell = Shell(dict(os.environ, HOME=d, TMPDIR=d, XDG_RUNTIME_DIR=d, CEDE_DIR=d + "/cede", PATH=path), d)
+        env = {name: value for name, value in os.environ.items() if not name.startswith("CEDE_")}
+        self.shell = Shell(dict(env, HOME=d, TMPDIR=d, XDG_RUNTIME_DIR=d, CEDE_DIR=d + "/cede", PATH=path), d)
         self.addCleanup(self.end)
 
     def end(self):
@@ -131,7 +134,7 @@ class Page(unittest.TestCase):
 
     def programs(self):
         """On the GPU or in line for it, by number or pid; none while one is on its way there."""
-        status, printed = self.shell.do("cede ps --json 2>&-")
+        status, printed = self.shell.do("cede ps --json 2>/dev/null")
         found = {} if status else json.loads("\n".join(printed()))
         jobs = found.get("jobs", ())
         return set() if any(j["state"] == "starting" for j in jobs) else \
@@ -143,10 +146,13 @@ class Page(unittest.TestCase):
             return
         until = re.search(r"  # until \^C", line)
         line = re.sub(r"  +# .*", "", line).strip()
+        self.assertRegex(line, RUN, "neither this test's to run nor in NOT_RUN")
         before = self.programs() if STARTS.search(line) else None
         done = []
 
         def matches():
+            if done:
+                time.sleep(0.5)
             if not done or LOOKS.match(line) or "is starting on GPU" in "".join(done[1]()):
                 done[:] = self.shell.do("timeout --preserve-status -s INT 3 " + line if until else line)
             return done[0] == 0 and (not (strict or expected) or same(expected, done[1]()))
