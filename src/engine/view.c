@@ -35,7 +35,10 @@ int engine_job_status(const struct engine *e, uint32_t job, struct error *err)
             "the GPU's driver is being checked: it will be scheduled when that is done");
     if (!j->ngroups && j->swap.phase == SWAP_HERE)
         return error_set(err, -ENODEV,
-                         "no GPU context yet: it will be scheduled as soon as it opens one");
+                         strcmp(device_name(m->driver), "gate") == 0
+                             ? "ceded has no GPU (`cede status`): only a program that holds back "
+                               "its own work will be scheduled"
+                             : "no GPU context yet: it will be scheduled as soon as it opens one");
     return 0;
 }
 

@@ -38,7 +38,8 @@ int starting_error(const struct model *m, uint64_t max_ns, uint32_t starts, unsi
     return error_set(
         err, -EBUSY,
         "job #%llu (%s) is starting on GPU %u and may size itself by the free memory there: "
-        "no job moves until it has started, for %llu s at most",
+        "no job moves until its memory has not grown for %u s, for %llu s at most",
         (unsigned long long)j->rec.number, j->rec.name, gpu,
+        (unsigned)(STARTING_QUIET_NS / NSEC_PER_SEC),
         (unsigned long long)((until > m->now ? until - m->now : 0) / NSEC_PER_SEC + 1));
 }

@@ -84,6 +84,15 @@ class Look(OnSoft):
         said = self.cede("set", "--others", "-c", "batch")
         self.assertEqual((said.returncode, self.unmanaged()), (0, []), said.stderr)
 
+    def test_no_gpu(self):
+        """A job under a ceded without a GPU is not said to be scheduled as soon as it has a context."""
+        self.write("conf", "")
+        self.start(CEDE, "daemon", "--config", self.path("conf"))  # sees no software GPU
+        eventually(lambda: self.cede("status").returncode == 0, "no daemon")
+        self.start(CEDE, "run", "-n", "train", "--", "sleep", "60")
+        eventually(lambda: "train" in self.jobs(), "no job")
+        self.assertRegex(self.cede("set", "train", "-w", "50").stderr, r"^cede: #\d+ train: ceded has no GPU \(`cede status`\)")
+
     def test_names(self):
         self.begin()
         pid = self.free()
