@@ -95,8 +95,8 @@ int run_pool_join(const struct run_pool *o, const struct request *r, const json_
     int code = json_get_true(said, "possible")
                    ? pool_join(pool, &terms, NULL, &err)
                    : error_set(&err, -ENOTSUP,
-                               "the GPU is in MIG mode, reserved for one process "
-                               "(compute mode), or of another kind");
+                               "there is no GPU for MPS: none, or in MIG mode, reserved for "
+                               "one process (compute mode), or of another kind");
     if (code < 0)
         return run_without(o, r, code, err.text);
     if (pool->unlimited)

@@ -3,7 +3,9 @@
 
 #include <string.h>
 
+#include "api/rules/rule_lint.h"
 #include "base/child.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/util.h"
 #include "base/version.h"
@@ -55,6 +57,9 @@ static int config_check(const char *given)
         return error_may_pass(r) ? 1 : 2;
     }
     printf("%s: no errors\n", file);
+    fflush(stdout);
+    log_open("ceded", LOG_WARNING);
+    rules_warn(&(struct rule_list){.rules = c.rules, .n = c.nrules});
     config_free(&c);
     return 0;
 }
