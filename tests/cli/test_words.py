@@ -285,7 +285,7 @@ class Words(unittest.TestCase):
             self.assertEqual((good.returncode, good.stdout, good.stderr), (0, f"{d}/conf: no errors\n", ""))
             self.assertEqual((bad.returncode, bad.stdout), (2, ""))
             self.assertIn(f"{d}/conf:3: ", bad.stderr)
-            never = check("[rule one]\nuser = root\nclass = batch\n[rule two]\nuser = root\nclass = normal\n")
+            never = check("[rule one]\nuid = root\nclass = batch\n[rule two]\nuid = root\nclass = normal\n")
             self.assertEqual((never.returncode, never.stdout), (0, f"{d}/conf: no errors\n"))
             self.assertIn("rule two never matches: ", never.stderr)
 
