@@ -94,8 +94,7 @@ static void pod_put_labels(struct kube_pod *pod, json_t *from)
     unsigned n = 0;
     const char *key;
     json_t *value;
-    json_object_foreach(from, key, value)
-    {
+    json_object_foreach (from, key, value) {
         if (strncmp(key, PREFIX, strlen(PREFIX)) != 0 || !is_key(key) || n++ >= KUBE_LABELS_MAX)
             continue;
         snprintf(name, sizeof(name), "label:%s", key);

@@ -144,8 +144,7 @@ static void read_kai(const json_t *notes, struct promise *p)
     const char *key;
     json_t *value;
     read_kai_pod(notes, p);
-    json_object_foreach((json_t *)notes, key, value)
-    {
+    json_object_foreach ((json_t *)notes, key, value) {
         const char *text = json_string_value(value);
         if (text)
             read_kai_container(key, text, &of_containers);

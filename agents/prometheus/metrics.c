@@ -254,10 +254,7 @@ static void put_job_metric(const struct metrics_out *o, const struct job_metric 
 
 static const char *metrics_uuid(const struct metrics_out *o, json_int_t gpu)
 {
-    const json_t *g;
-    size_t i;
-    json_array_foreach(json_object_get(o->ps, "gpus"), i, g)
-    {
+    for_each_json (g, json_object_get(o->ps, "gpus")) {
         if (json_get_int(g, "index") == gpu)
             return json_get_text(g, "uuid");
     }
@@ -296,12 +293,8 @@ static void put_gpu_metric(const struct metrics_out *o, const struct gpu_metric 
 {
     put_head(o, &m->m);
     for (size_t i = 0; i < o->jobs; i++) {
-        const json_t *on;
-        size_t k;
-        json_array_foreach(gpus_of_job(o, i), k, on)
-        {
+        for_each_json (on, gpus_of_job(o, i))
             put_on_gpu(o, &m->m, i, on, NULL, json_get_number(on, m->key));
-        }
     }
 }
 
@@ -313,10 +306,7 @@ static void put_gpu_seconds(const struct metrics_out *o)
         "Engine time; exact: from the driver's record of switches, else from samples."};
     put_head(o, &m);
     for (size_t i = 0; i < o->jobs; i++) {
-        const json_t *on;
-        size_t k;
-        json_array_foreach(gpus_of_job(o, i), k, on)
-        {
+        for_each_json (on, gpus_of_job(o, i)) {
             double all = json_get_number(on, "gpu_s");
             double exact = json_get_number(on, "exact_s");
             put_on_gpu(o, &m, i, on, "true", exact);
@@ -354,10 +344,7 @@ static void put_job_info(const struct metrics_out *o)
 static json_t *jobs_by_state(const struct metrics_out *o)
 {
     json_t *tally = json_object(), *states;
-    const json_t *job;
-    size_t i;
-    json_array_foreach(json_object_get(o->ps, "jobs"), i, job)
-    {
+    for_each_json (job, json_object_get(o->ps, "jobs")) {
         const char *c = json_get_text(job, "class"), *s = json_get_text(job, "state");
         c = c ? c : "";
         s = s ? s : "";
@@ -378,10 +365,8 @@ static void put_jobs_by_state(const struct metrics_out *o)
     const char *class, *state;
     if (json_object_size(tally))
         put_head(o, &m);
-    json_object_foreach(tally, class, states)
-    {
-        json_object_foreach(states, state, n)
-        {
+    json_object_foreach (tally, class, states) {
+        json_object_foreach (states, state, n) {
             put_sample_name(o, &m);
             fputc('{', o->f);
             put_label(o->f, "class", class);
@@ -398,11 +383,8 @@ static void put_jobs_by_state(const struct metrics_out *o)
 static void put_gpu_info(const struct metrics_out *o)
 {
     static const struct metric m = {"cede_gpu", NULL, INFO, "A GPU that ceded schedules."};
-    const json_t *g;
-    size_t i;
-    json_array_foreach(json_object_get(o->ps, "gpus"), i, g)
-    {
-        if (!i)
+    for_each_json (g, json_object_get(o->ps, "gpus")) {
+        if (!g_i)
             put_head(o, &m);
         put_sample_name(o, &m);
         fputc('{', o->f);
@@ -421,11 +403,9 @@ static void put_gpu_idle(const struct metrics_out *o)
     static const struct metric m = {
         "cede_gpu_idle_while_waiting_seconds", "seconds", COUNTER,
         "Time in which the GPU was idle while a job had work and was suspended."};
-    const json_t *g, *idle;
+    const json_t *idle;
     bool head = false;
-    size_t i;
-    json_array_foreach(json_object_get(o->ps, "gpus"), i, g)
-    {
+    for_each_json (g, json_object_get(o->ps, "gpus")) {
         if (!(idle = json_object_get(g, "idle_while_waiting_s")))
             continue;
         if (!head)

@@ -304,8 +304,7 @@ static int get_params(const json_t *v, struct request *out, struct error *err)
         return error_set(err, -EINVAL, "params: an object of parameters and numbers is needed");
     const char *key;
     json_t *x;
-    json_object_foreach((json_t *)v, key, x)
-    {
+    json_object_foreach ((json_t *)v, key, x) {
         /* A value that is no number becomes NaN, which no parameter takes. */
         int r = request_param(out, key, json_is_number(x) ? json_number_value(x) : NAN, err);
         if (r < 0)
@@ -373,8 +372,7 @@ static int parse_fields(const json_t *o, struct request *out, unsigned *seen, st
 {
     const char *key;
     json_t *v;
-    json_object_foreach((json_t *)o, key, v)
-    {
+    json_object_foreach ((json_t *)o, key, v) {
         const struct term *term = ops[out->op].terms ? term_of_key(key) : NULL;
         unsigned f = 0;
         if (strcmp(key, "v") == 0 || strcmp(key, "op") == 0)

@@ -102,16 +102,14 @@ static const char *unfit(const json_t *job, int gpu)
 /* Takes the jobs of the reply. CLI_OK, or another status after a message. */
 static int take_jobs(struct advise *a, const json_t *all)
 {
-    const json_t *jobs = json_object_get(all, "jobs"), *job;
+    const json_t *jobs = json_object_get(all, "jobs");
     const int gpu = gpu_of(json_array_get(jobs, 0));
     char text[TARGET_TEXT];
     json_int_t pool = 0;
-    size_t i;
     if (json_array_size(jobs) < 2 || json_array_size(jobs) > ADVICE_JOBS)
         return cli_usage("advise", "advise: 2 to %d jobs are needed, and here are %zu", ADVICE_JOBS,
                          json_array_size(jobs));
-    json_array_foreach(jobs, i, job)
-    {
+    for_each_json (job, jobs) {
         const char *class = json_get_text(job, "class"), *why = unfit(job, gpu);
         if (why) {
             cli_error("%s: %s", target_text(text, job), why);
@@ -125,7 +123,7 @@ static int take_jobs(struct advise *a, const json_t *all)
                                   .latency = class && strcmp(class, "latency") == 0};
         snprintf(j->name, sizeof(j->name), "%s", json_get_text(job, "name"));
         text_show(j->name);
-        pool = i ? pool : unit;
+        pool = job_i ? pool : unit;
         j->pooled = unit && unit == pool;
     }
     if (!cell_has_cap(json_object_get(all, "gpus"), gpu, "counters")) {

@@ -156,22 +156,15 @@ static void end_all(struct started *s)
 static double worked_s(const json_t *job)
 {
     double sum = 0;
-    const json_t *g;
-    size_t i;
-    json_array_foreach(json_object_get(json_object_get(job, "counts"), "gpus"), i, g)
-    {
+    for_each_json (g, json_object_get(json_object_get(job, "counts"), "gpus"))
         sum += json_get_number(g, "gpu_s");
-    }
     return sum;
 }
 
 /* The job of `cede run`. NULL: not there yet. */
 static const json_t *job_of(const json_t *all, pid_t runner)
 {
-    const json_t *job;
-    size_t i;
-    json_array_foreach(json_object_get(all, "jobs"), i, job)
-    {
+    for_each_json (job, json_object_get(all, "jobs")) {
         if (json_get_int(job, "pid") == runner)
             return job;
     }

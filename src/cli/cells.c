@@ -80,15 +80,11 @@ static void append(char *buf, const char *text)
 /* The indices of a job's GPUs; instances, and with `labels` all devices, have their labels. */
 void cell_gpus(char buf[static CELL], const json_t *job, const json_t *devices, bool labels)
 {
-    const json_t *gpu, *device;
-    size_t i, k;
     buf[0] = '\0';
-    json_array_foreach(json_object_get(job, "gpus"), i, gpu)
-    {
+    for_each_json (gpu, json_object_get(job, "gpus")) {
         char text[24];
         snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(gpu));
-        json_array_foreach(devices, k, device)
-        {
+        for_each_json (device, devices) {
             const char *label = json_get_text(device, "label");
             if (label && (labels || strchr(label, ':')) &&
                 json_equal(json_object_get(device, "index"), gpu))
@@ -102,11 +98,9 @@ void cell_gpus(char buf[static CELL], const json_t *job, const json_t *devices, 
 
 static void levels_text(char buf[static CELL], const struct column *c, const struct shown *s)
 {
-    const json_t *levels = json_object_get(s->job, c->key), *level;
-    size_t i;
+    const json_t *levels = json_object_get(s->job, c->key);
     buf[0] = '\0';
-    json_array_foreach(levels, i, level)
-    {
+    for_each_json (level, levels) {
         const char *name = device_level_name((unsigned)json_integer_value(level));
         if (name && !strstr(buf, name))
             append(buf, name);
@@ -133,12 +127,8 @@ void cell_speed(char buf[static CELL], const json_t *job)
 
 bool cell_has_cap(const json_t *devices, json_int_t gpu, const char *cap)
 {
-    const json_t *device, *name;
-    size_t i, k;
-    json_array_foreach(devices, i, device)
-    {
-        json_array_foreach(json_object_get(device, "caps"), k, name)
-        {
+    for_each_json (device, devices) {
+        for_each_json (name, json_object_get(device, "caps")) {
             const char *text = json_string_value(name);
             if (json_get_int(device, "index") == gpu && text && strcmp(text, cap) == 0)
                 return true;
@@ -150,10 +140,7 @@ bool cell_has_cap(const json_t *devices, json_int_t gpu, const char *cap)
 /* Whether the driver reports GPU time for one of the job's GPUs. */
 static bool tells_busy(const json_t *job, const json_t *devices)
 {
-    const json_t *gpu;
-    size_t i;
-    json_array_foreach(json_object_get(job, "gpus"), i, gpu)
-    {
+    for_each_json (gpu, json_object_get(job, "gpus")) {
         if (cell_has_cap(devices, json_integer_value(gpu), "usage"))
             return true;
     }

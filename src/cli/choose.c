@@ -37,8 +37,7 @@ static bool wanted(const json_t *job, const struct request *t)
 
 int choose_jobs(const char *verb, json_t *all, char *const *targets, int n)
 {
-    json_t *jobs = json_object_get(all, "jobs"), *chosen = json_array(), *job;
-    size_t k;
+    json_t *jobs = json_object_get(all, "jobs"), *chosen = json_array();
     int status = CLI_OK;
     bool *keep = calloc(json_array_size(jobs) + 1, sizeof(*keep));
     for (int i = 0; i < n && keep; i++) {
@@ -51,20 +50,18 @@ int choose_jobs(const char *verb, json_t *all, char *const *targets, int n)
             status = CLI_FAILED;
             continue;
         }
-        json_array_foreach(jobs, k, job)
-        {
+        for_each_json (job, jobs) {
             bool w = wanted(job, &t);
             any |= w;
-            keep[k] |= w;
+            keep[job_i] |= w;
         }
         if (!any && status != CLI_USAGE) {
             cli_error("%s: no such job; `cede ps` lists the jobs", targets[i]);
             status = CLI_FAILED;
         }
     }
-    json_array_foreach(jobs, k, job)
-    {
-        if (keep && keep[k])
+    for_each_json (job, jobs) {
+        if (keep && keep[job_i])
             json_array_append(chosen, job);
     }
     free(keep);

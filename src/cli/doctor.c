@@ -272,18 +272,15 @@ static bool doctor_gpus(struct doctor *d)
 /* Reports controls that ceded does not use, as they had no effect in its check of the driver. */
 static void check_off(struct doctor *d, const json_t *reply)
 {
-    const json_t *gpu;
-    size_t i;
-    json_array_foreach(json_object_get(reply, "gpus"), i, gpu)
-    {
+    for_each_json (gpu, json_object_get(reply, "gpus")) {
         char off[96];
         const char *why = json_get_text(gpu, "off_why");
         if (notes_off_words(gpu, off, sizeof(off)))
             finding(d, WARN, "check",
                     "if they take effect below: remove drivers.json from ceded's state directory "
                     "and restart it",
-                    "ceded does not use %s on GPU %zu%s%s", off, i, d->report || !why ? "" : ": ",
-                    d->report || !why ? "" : why);
+                    "ceded does not use %s on GPU %zu%s%s", off, gpu_i,
+                    d->report || !why ? "" : ": ", d->report || !why ? "" : why);
     }
 }
 

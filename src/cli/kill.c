@@ -83,8 +83,6 @@ static int kill_all(char *const *targets, int n, int sig)
     struct client c;
     struct error err = {""};
     json_t *all = NULL;
-    const json_t *job;
-    size_t i;
     int r = client_open(&c, &err);
     if (r == 0)
         r = client_ps(&c, true, &all, &err);
@@ -93,8 +91,7 @@ static int kill_all(char *const *targets, int n, int sig)
         return CLI_FAILED;
     }
     int status = choose_jobs("kill", all, targets, n);
-    json_array_foreach(json_object_get(all, "jobs"), i, job)
-    {
+    for_each_json (job, json_object_get(all, "jobs")) {
         if (status != CLI_USAGE && kill_job(&c, job, sig) != CLI_OK)
             status = CLI_FAILED;
     }

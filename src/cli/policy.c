@@ -24,10 +24,8 @@ static const char help[] =
 static void print_list(const json_t *reply)
 {
     const char *current = json_get_text(reply, "policy");
-    const json_t *list = json_object_get(reply, "policies"), *p;
-    size_t i;
-    json_array_foreach(list, i, p)
-    {
+    const json_t *list = json_object_get(reply, "policies");
+    for_each_json (p, list) {
         const char *name = json_get_text(p, "name");
         const char *summary = json_get_text(p, "summary");
         if (name)
@@ -35,10 +33,9 @@ static void print_list(const json_t *reply)
                    summary ? summary : "");
     }
     const char *key;
-    json_object_foreach(json_object_get(reply, "params"), key, p)
-    {
+    json_t *p;
+    json_object_foreach (json_object_get(reply, "params"), key, p)
         printf("  %s=%.10g\n", key, json_number_value(p));
-    }
 }
 
 /* Puts NAME or KEY=VALUE into the request. CLI_OK, or CLI_USAGE after a message. */

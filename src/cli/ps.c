@@ -82,10 +82,7 @@ static void print_row(char cell[COLUMNS][CELL], const size_t width[COLUMNS], uns
 static bool mixed(const json_t *devices)
 {
     const char *first = NULL;
-    const json_t *device;
-    size_t i;
-    json_array_foreach(devices, i, device)
-    {
+    for_each_json (device, devices) {
         const char *label = json_get_text(device, "label");
         size_t n = label ? strcspn(label, "0123456789") : 0;
         if (first && n && (strncmp(first, label, n) != 0 || strcspn(first, "0123456789") != n))
@@ -103,16 +100,15 @@ static int print_table(const json_t *rows, const json_t *devices)
         cli_error("out of memory");
         return CLI_FAILED;
     }
-    const json_t *job;
     struct shown row = {.devices = devices, .labels = mixed(devices)};
     for (size_t c = 0; c < COLUMNS; c++) {
         const struct column *column = &ps_columns[c];
         bool any = !column->needed;
         snprintf(cells[0][c], CELL, "%s", ps_columns[c].title);
         width[c] = strlen(ps_columns[c].title);
-        json_array_foreach(rows, k, row.job)
-        {
-            char *cell = cells[k + 1][c];
+        for_each_json (job, rows) {
+            char *cell = cells[job_i + 1][c];
+            row.job = job;
             column->text(cell, column, &row);
             width[c] = max_u64(width[c], strlen(cell));
             any |= column->needed && column->needed(cell, row.job);
@@ -124,8 +120,7 @@ static int print_table(const json_t *rows, const json_t *devices)
         print_row(cells[k], width, terminal);
     free(cells);
     fflush(stdout);
-    json_array_foreach(rows, k, job)
-    {
+    for_each_json (job, rows) {
         const char *e = json_get_text(job, "error");
         bool swap = json_equal(json_object_get(job, "error"), json_object_get(job, "swap_error"));
         if (e)
@@ -153,13 +148,9 @@ static int read_gpu(void *to, const char *name, const char *text, struct error *
 
 static bool is_wanted(const struct only *only, const json_t *row)
 {
-    const json_t *gpu;
-    size_t i;
     bool on = only->gpu == ONLY_ANY;
-    json_array_foreach(json_object_get(row, "gpus"), i, gpu)
-    {
+    for_each_json (gpu, json_object_get(row, "gpus"))
         on |= json_integer_value(gpu) == (json_int_t)only->gpu;
-    }
     return on && (only->uid == ONLY_ANY || json_get_int(row, "uid") == (json_int_t)only->uid);
 }
 

@@ -84,25 +84,23 @@ static void crowd_text(struct crowd *c, const char *before, char *buf, size_t si
 
 static bool is_on(const json_t *gpus, json_int_t gpu)
 {
-    const json_t *g;
-    size_t i;
     bool on = false;
-    json_array_foreach(gpus, i, g) on |= json_integer_value(g) == gpu;
+    for_each_json (g, gpus)
+        on |= json_integer_value(g) == gpu;
     return on;
 }
 
 /* Lists the jobs before this one and those that use its GPU's memory. all: as client_ps(). */
 static void room_crowds(const json_t *all, json_int_t number, char *buf, size_t size)
 {
-    const json_t *jobs = json_object_get(all, "jobs"), *job, *own = NULL, *stays = NULL, *program;
+    const json_t *jobs = json_object_get(all, "jobs"), *own = NULL, *stays = NULL;
     struct crowd before = {.own = 0}, users = {.own = 0};
     unsigned programs = 0;
-    size_t i;
-    json_array_foreach(jobs, i, job) own = json_get_int(job, "number") == number ? job : own;
+    for_each_json (job, jobs)
+        own = json_get_int(job, "number") == number ? job : own;
     const json_t *mine = json_object_get(own, "memory");
     const json_int_t gpu = json_get_int(mine, "gpu"), position = json_get_int(mine, "place");
-    json_array_foreach(jobs, i, job)
-    {
+    for_each_json (job, jobs) {
         const json_t *m = json_object_get(job, "memory"), *at = json_object_get(m, "place");
         bool same = m && json_get_int(m, "gpu") == gpu;
         if (at && same && json_integer_value(at) < position)
@@ -114,8 +112,8 @@ static void room_crowds(const json_t *all, json_int_t number, char *buf, size_t 
             stays = json_get_text(job, "swap_error") ? job : stays;
         }
     }
-    json_array_foreach(json_object_get(all, "unmanaged"), i, program) programs +=
-        is_on(json_object_get(program, "gpus"), gpu);
+    for_each_json (program, json_object_get(all, "unmanaged"))
+        programs += is_on(json_object_get(program, "gpus"), gpu);
     crowd_text(&before, "before it: ", buf, size);
     crowd_text(&users, "memory is held or reserved by: ", buf, size);
     size_t n = strlen(buf);

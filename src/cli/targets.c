@@ -217,10 +217,7 @@ static int list_unmanaged(struct doer *d, json_t **out)
 /* Whether an ancestor of the process is in the list, too: the process then joins that one's job. */
 static bool has_ancestor(const json_t *list, pid_t pid)
 {
-    const json_t *u;
-    size_t i;
-    json_array_foreach(list, i, u)
-    {
+    for_each_json (u, list) {
         pid_t other = (pid_t)json_get_int(u, "pid");
         if (other != pid && json_get_true(u, "may_set") && !json_get_true(u, "detached") &&
             proc_in_tree(pid, other))
@@ -236,11 +233,9 @@ struct round {
 
 static struct round set_round(struct doer *d, struct request *r, const json_t *reply)
 {
-    const json_t *list = json_object_get(reply, "unmanaged"), *u;
+    const json_t *list = json_object_get(reply, "unmanaged");
     struct round n = {.more = (size_t)json_get_int(reply, "unmanaged_more")};
-    size_t i;
-    json_array_foreach(list, i, u)
-    {
+    for_each_json (u, list) {
         char target[24];
         r->pid = (pid_t)json_get_int(u, "pid");
         snprintf(target, sizeof(target), "%d", (int)r->pid);

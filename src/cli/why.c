@@ -25,11 +25,8 @@ static const char help[] =
 /* "#3 (train)" */
 static const char *named(const json_t *jobs, json_int_t number, char *buf, size_t size)
 {
-    const json_t *job;
-    size_t i;
     snprintf(buf, size, "#%lld", (long long)number);
-    json_array_foreach(jobs, i, job)
-    {
+    for_each_json (job, jobs) {
         char name[64];
         const char *text = json_get_text(job, "name");
         if (json_get_int(job, "number") != number || !text || !text[0])
@@ -80,13 +77,9 @@ static void print_queued(const json_t *job)
 /* Shortest and longest slice of the jobs below the latency class on the GPU. False: none runs. */
 static bool lower_slices(const json_t *jobs, json_int_t gpu, json_int_t *least, json_int_t *most)
 {
-    const json_t *job, *w;
-    size_t i, k;
     *least = *most = 0;
-    json_array_foreach(jobs, i, job)
-    {
-        json_array_foreach(json_object_get(job, "why"), k, w)
-        {
+    for_each_json (job, jobs) {
+        for_each_json (w, json_object_get(job, "why")) {
             const char *reason = json_get_text(w, "reason");
             const json_int_t us = json_get_int(w, "slice_us");
             if (json_get_int(w, "gpu") != gpu || us <= 0 || !reason ||
@@ -164,18 +157,15 @@ static void print_counts(const json_t *counts)
         const char *key, *text;
     } parts[] = {
         {"queued_s", "waited for GPU memory"}, {"paused_s", "paused"}, {"swapped_s", "swapped"}};
-    const json_t *g;
-    size_t i;
     printf("  in %.0f s:", json_get_number(counts, "known_s"));
     for (size_t k = 0; k < ARRAY_SIZE(parts); k++) {
         if (json_get_number(counts, parts[k].key) >= 0.5)
             printf(" %.0f s %s,", json_get_number(counts, parts[k].key), parts[k].text);
     }
-    json_array_foreach(json_object_get(counts, "gpus"), i, g)
-    {
+    for_each_json (g, json_object_get(counts, "gpus")) {
         printf("%s GPU %lld: %.1f s of engine time, %.1f s allowed to run in %lld turns, %.1f s "
                "waiting for others",
-               i ? ";" : "", (long long)json_get_int(g, "gpu"), json_get_number(g, "gpu_s"),
+               g_i ? ";" : "", (long long)json_get_int(g, "gpu"), json_get_number(g, "gpu_s"),
                json_get_number(g, "allowed_s"), (long long)json_get_int(g, "turns"),
                json_get_number(g, "waited_s"));
     }
@@ -200,8 +190,7 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
     char name[100];
     const char *state = json_get_text(job, "state"), *class = json_get_text(job, "class");
     const char *whole = whole_reason(job), *error = json_get_text(job, "error");
-    const json_t *w, *unit = json_object_get(json_object_get(job, "mps"), "unit");
-    size_t i;
+    const json_t *unit = json_object_get(json_object_get(job, "mps"), "unit");
     printf("%s, %s: %s\n", named(jobs, json_get_int(job, "number"), name, sizeof(name)),
            class ? class : "?", state ? state : "?");
     if (error)
@@ -213,8 +202,7 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
     if (unit && json_integer_value(unit) != json_get_int(job, "number"))
         printf("  it is a client of the same MPS server as %s, and scheduled as one with it\n",
                named(jobs, json_integer_value(unit), name, sizeof(name)));
-    json_array_foreach(json_object_get(job, "why"), i, w)
-    {
+    for_each_json (w, json_object_get(job, "why")) {
         if (whole)
             continue;
         print_gpu(jobs, w);
@@ -234,13 +222,10 @@ static bool print_in_none(struct client *c, const json_t *all, pid_t pid)
     struct error err = {""};
     struct proc_stat st;
     json_t *rules = NULL;
-    const json_t *u, *found = NULL;
+    const json_t *found = NULL;
     uint64_t number;
-    size_t i;
-    json_array_foreach(json_object_get(all, "unmanaged"), i, u)
-    {
+    for_each_json (u, json_object_get(all, "unmanaged"))
         found = json_get_int(u, "pid") == pid ? u : found;
-    }
     if (proc_stat_read(pid, &st) < 0 || proc_ended(&st) || choose_job_of(pid, &number, &err) < 0 ||
         number != UINT64_MAX || rules_ask(c, &r, &rules, &err) < 0) {
         json_decref(rules);
@@ -295,13 +280,11 @@ int why_main(int argc, char **argv)
                                : "");
         return CLI_FAILED;
     }
-    json_t *jobs = json_incref(json_object_get(all, "jobs")), *job;
+    json_t *jobs = json_incref(json_object_get(all, "jobs"));
     status = choose_jobs("why", all, argv + optind, argc - optind);
-    size_t i;
     if (json && status != CLI_USAGE && json_array_size(json_object_get(all, "jobs")))
         cli_print_json(all);
-    json_array_foreach(json_object_get(all, "jobs"), i, job)
-    {
+    for_each_json (job, json_object_get(all, "jobs")) {
         if (!json && status != CLI_USAGE)
             print_job(jobs, json_object_get(all, "gpus"), job);
     }

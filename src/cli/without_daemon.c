@@ -143,11 +143,9 @@ int look_records(enum look_left left, json_t **out, struct error *said, struct e
 /* Whether a process is in a job, by the daemon's complete list of others, else by its ancestors. */
 static bool in_a_job(const json_t *all, pid_t pid)
 {
-    const json_t *unmanaged = json_object_get(all, "unmanaged"), *o;
+    const json_t *unmanaged = json_object_get(all, "unmanaged");
     const bool says = unmanaged && !json_object_get(all, "unmanaged_more");
-    size_t i;
-    json_array_foreach(says ? unmanaged : json_object_get(all, "jobs"), i, o)
-    {
+    for_each_json (o, says ? unmanaged : json_object_get(all, "jobs")) {
         const pid_t known = (pid_t)json_get_int(o, "pid");
         if (says ? pid == known : proc_in_tree(pid, known))
             return !says;

@@ -73,14 +73,13 @@ static bool is_about(const json_t *x, const struct finding *f)
 /* False: the entry is not one that a check writes. */
 static bool finding_read(const json_t *x, struct finding *f)
 {
-    const json_t *off = json_object_get(x, "off"), *name;
+    const json_t *off = json_object_get(x, "off");
     const char *why = json_get_text(x, "why");
-    size_t i, k;
+    size_t k;
     f->off = 0;
     if (!json_is_array(off) || !why || strlen(why) >= sizeof(f->why))
         return false;
-    json_array_foreach(off, i, name)
-    {
+    for_each_json (name, off) {
         const char *key = json_string_value(name);
         for (k = 0; k < ARRAY_SIZE(kinds) && (!key || strcmp(key, kinds[k].key) != 0); k++)
             ;
@@ -95,11 +94,9 @@ static bool finding_read(const json_t *x, struct finding *f)
 
 bool findings_find(const char *dir, struct finding *f)
 {
-    json_t *all = findings_read(dir), *x;
-    size_t i;
+    json_t *all = findings_read(dir);
     bool found = false;
-    json_array_foreach(all, i, x)
-    {
+    for_each_json (x, all) {
         if (is_about(x, f) && finding_read(x, f)) {
             found = true;
             break;

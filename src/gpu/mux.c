@@ -60,8 +60,7 @@ static bool part_has(const struct mux_part *p, unsigned gpu)
 /* Finds and opens the part that has this GPU; NULL with an error. */
 static int mux_part_of(struct mux *m, unsigned gpu, struct mux_part **out, struct error *err)
 {
-    for_each_part(m, p)
-    {
+    for_each_part (m, p) {
         if (part_has(p, gpu)) {
             int r = mux_part_open(m, p, err);
             *out = r < 0 ? NULL : p;
@@ -84,8 +83,7 @@ static void first_error(int *first, int r, struct error *err, const struct error
 static void mux_close(struct device_driver *base)
 {
     struct mux *m = mux(base);
-    for_each_part(m, p)
-    {
+    for_each_part (m, p) {
         device_close(p->driver);
         pid_list_free(&p->users);
     }
@@ -125,8 +123,7 @@ static int mux_list(struct device_driver *base, bool clients, struct pid_list *o
                     struct error *err)
 {
     int first = 0;
-    for_each_part(mux(base), p)
-    {
+    for_each_part (mux(base), p) {
         struct error e = {""};
         int r = mux_part_open(mux(base), p, &e);
         if (r == 0 && !clients)
@@ -169,8 +166,7 @@ static int mux_scan(struct device_driver *base, struct proc_id proc, struct grou
     int first = 0, lost = 0;
     struct error any = {""};
     bool has_any = false;
-    for_each_part(m, p)
-    {
+    for_each_part (m, p) {
         size_t n = out->n;
         struct error e = {""};
         bool had = part_forget(p, proc.pid);
@@ -199,8 +195,7 @@ static int mux_scan(struct device_driver *base, struct proc_id proc, struct grou
 
 static void mux_forget(struct device_driver *base, pid_t pid)
 {
-    for_each_part(mux(base), p)
-    {
+    for_each_part (mux(base), p) {
         if (p->driver)
             p->ops->forget(p->driver, pid);
         part_forget(p, pid);
@@ -254,8 +249,7 @@ static int mux_set_running(struct device_driver *base, const struct device_group
             first_error(&first, -ENODEV, err,
                         &(struct error){"a group of a GPU that is not there"});
     }
-    for_each_part(m, p)
-    {
+    for_each_part (m, p) {
         for (size_t i = 0; i < n;) {
             size_t k = 0;
             struct error e = {""};
@@ -298,8 +292,7 @@ static int mux_answer(bool some, int first, struct error *err)
     {                                                                                              \
         int first = 0;                                                                             \
         bool some = false;                                                                         \
-        for_each_part(mux(base), p)                                                                \
-        {                                                                                          \
+        for_each_part (mux(base), p) {                                                             \
             struct list l = {.v = NULL};                                                           \
             struct error e = {"out of memory"};                                                    \
             int r = p->ops->call ? mux_part_open(mux(base), p, &e) : 1;                            \
@@ -324,8 +317,7 @@ static int mux_activity(struct device_driver *base, struct activity_list *out, s
 {
     int first = 0;
     bool some = false;
-    for_each_part(mux(base), p)
-    {
+    for_each_part (mux(base), p) {
         struct activity_list l = {.v = NULL};
         struct error e = {"out of memory"};
         int r = p->ops->activity ? mux_part_open(mux(base), p, &e) : 1;
@@ -346,8 +338,7 @@ static int mux_switches(struct device_driver *base, struct switch_list *out, str
 {
     if (out)
         return mux_all_switches(base, out, err);
-    for_each_part(mux(base), p)
-    {
+    for_each_part (mux(base), p) {
         if (p->driver && p->ops->switches)
             p->ops->switches(p->driver, NULL, NULL);
     }
@@ -358,8 +349,7 @@ static void mux_watch(struct device_driver *base, const struct device_watcher *w
 {
     struct mux *m = mux(base);
     m->watcher = w ? *w : (struct device_watcher){.add = NULL};
-    for_each_part(m, p)
-    {
+    for_each_part (m, p) {
         if (p->driver && p->ops->watch)
             p->ops->watch(p->driver, w);
     }
@@ -368,8 +358,7 @@ static void mux_watch(struct device_driver *base, const struct device_watcher *w
 /* A descriptor belongs to one part; the others ignore it. */
 static void mux_ready(struct device_driver *base, int fd)
 {
-    for_each_part(mux(base), p)
-    {
+    for_each_part (mux(base), p) {
         if (p->driver && p->ops->ready)
             p->ops->ready(p->driver, fd);
     }
@@ -378,8 +367,7 @@ static void mux_ready(struct device_driver *base, int fd)
 static uint64_t mux_due_ns(struct device_driver *base)
 {
     uint64_t due = UINT64_MAX;
-    for_each_part(mux(base), p)
-    {
+    for_each_part (mux(base), p) {
         if (p->driver && p->ops->due_ns)
             due = min_u64(due, p->ops->due_ns(p->driver));
     }
@@ -415,8 +403,7 @@ static int memory_part(struct mux *m, struct proc_id proc, struct mux_part **out
     struct mux_part *movers[MUX_PARTS_MAX], *has = NULL;
     unsigned n = 0;
     int first = 0;
-    for_each_part(m, p)
-    {
+    for_each_part (m, p) {
         if (p->ops->swap_state)
             movers[n++] = p;
     }

@@ -16,8 +16,7 @@ static uint32_t group_of(const struct model *m, pid_t pid, uint32_t gpu)
     for_each_group_of (m, &m->processes[p], g) {
         if (m->groups[g].dg.gpu != gpu || m->groups[g].dg.kind != GROUP_COMPUTE)
             continue;
-        for_each_twin(m, g, t)
-        {
+        for_each_twin (m, g, t) {
             if (m->groups[t].sched_job != SLOT_NONE)
                 return t;
         }
