@@ -136,8 +136,7 @@ static void room_report(struct waiting *x)
     const struct room_wait *w = x->w;
     const uint64_t now = monotonic_ns(), so_far = now - x->since_ns;
     char crowds[1200] = "", time[32], most[48] = "", spent[48] = "";
-    struct client c = {.fd = -1};
-    json_t *all = NULL;
+    _cleanup_json_ json_t *all = NULL;
     if (w->quiet || now < x->report_ns)
         return;
     x->report_ns = x->since_ns + (so_far < 10 * NSEC_PER_SEC   ? 10 * NSEC_PER_SEC
