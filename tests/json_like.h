@@ -43,8 +43,8 @@ HELPER bool json_like(const json_t *got, const json_t *want)
         return fnmatch(json_string_value(want), json_string_value(got), 0) == 0;
     if (!json_is_object(want) && !json_is_array(want))
         return json_equal(got, want);
-    json_object_foreach((json_t *)(uintptr_t)want, key, part) like &=
-        json_like(json_object_get(got, key), part);
+    json_object_foreach ((json_t *)(uintptr_t)want, key, part)
+        like &= json_like(json_object_get(got, key), part);
     json_array_foreach(want, i, part) like &= json_like(json_array_get(got, i), part);
     return like && json_array_size(got) == json_array_size(want);
 }

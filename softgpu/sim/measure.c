@@ -84,16 +84,16 @@ void sim_sample(struct sim *m, uint64_t from, uint64_t to)
                       (job->ranks ? 1 : __builtin_popcount(sim_gpus_of(m, j)));
         m->out->job[j].share = (double)(sim_busy(m, j) - st->busy_at_settle) / time;
         m->out->job[j].done = (double)(st->useful_ns - st->useful_at_settle) / time;
-        for_each_rank_of(m, j, g) m->out->gpu_busy[gpu_of(m, j, g)] +=
-            m->out->job[j].share / (job->ranks ? job->ranks : 1);
+        for_each_rank_of (m, j, g)
+            m->out->gpu_busy[gpu_of(m, j, g)] +=
+                m->out->job[j].share / (job->ranks ? job->ranks : 1);
     }
 }
 
 /* The ranks of a gang have to run at the same time. */
 static bool may_work(struct sim *m, uint32_t j)
 {
-    for_each_rank_of(m, j, k)
-    {
+    for_each_rank_of (m, j, k) {
         if (softgpu_working(m->f.engines[gpu_of(m, j, k)]))
             return false;
     }
@@ -105,8 +105,7 @@ static bool is_awaited(struct sim *m, uint32_t g)
     for (uint32_t j = 0; j < m->n; j++) {
         if (m->s->jobs[j].gpus && !may_work(m, j))
             continue;
-        for_each_rank_of(m, j, k)
-        {
+        for_each_rank_of (m, j, k) {
             const struct rank *r = rank_of(m, j, k);
             if (gpu_of(m, j, k) == g && r->present && r->suspended && r->queued && !m->st[j].paused)
                 return true;

@@ -57,10 +57,10 @@ static bool works(const struct sim *m, uint32_t j)
 static void keep_busy(struct sim *m, uint32_t j)
 {
     uint64_t most = 0;
-    for_each_rank_of(m, j, g) most = max_u64(most, rank_of(m, j, g)->submitted);
+    for_each_rank_of (m, j, g)
+        most = max_u64(most, rank_of(m, j, g)->submitted);
     most += most % 2;
-    for_each_rank_of(m, j, g)
-    {
+    for_each_rank_of (m, j, g) {
         struct rank *r = rank_of(m, j, g);
         /* All ranks stop after the same kernel, or some would wait for ever. */
         while (r->queued < QUEUED && (works(m, j) || r->submitted < most))
@@ -132,7 +132,8 @@ static void sim_issue(struct sim *m, uint32_t j)
     st->waits = !job->open_loop || st->nopen == OPEN_MAX;
     st->due_ns += sim_gap(job, st) * (job->slow_ns && m->now >= job->slow_ns ? 100 : 1);
     st->busy_at_issue = sim_busy(m, j);
-    for_each_rank_of(m, j, g) submit(m, j, g);
+    for_each_rank_of (m, j, g)
+        submit(m, j, g);
     sim_changed(m, j);
 }
 
@@ -234,7 +235,8 @@ static void step_done(struct sim *m, uint32_t j, struct rank *r)
     if (++st->meets < (uint64_t)__builtin_popcount(sim_gpus_of(m, j)))
         return;
     st->meets = 0;
-    for_each_rank_of(m, j, g) next_step(m, j, rank_of(m, j, g));
+    for_each_rank_of (m, j, g)
+        next_step(m, j, rank_of(m, j, g));
 }
 
 /* Jobs that come, leave, pause, and requests that are due. Returns when that happens next. */
@@ -259,8 +261,7 @@ static uint64_t lives(struct sim *m)
         }
         if (!job->period_ns && !job->step_kernels)
             keep_busy(m, j);
-        for_each_rank_of(m, j, g)
-        {
+        for_each_rank_of (m, j, g) {
             if (job->step_kernels && !pause_over(m, j))
                 next = min_u64(next, host(m, j, g));
         }

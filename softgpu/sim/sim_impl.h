@@ -114,8 +114,8 @@ static inline uint32_t gpu_of(const struct sim *m, uint32_t j, uint32_t rank)
 #define for_each_bit(map, g)                                                                       \
     for (uint32_t g##_left = (map), g = 0;                                                         \
          g##_left && (g = (uint32_t)__builtin_ctz(g##_left), true); g##_left &= g##_left - 1)
-#define for_each_gpu_of(m, j, g)  for_each_bit(sim_gpus_of(m, j) | (m)->s->jobs[j].strays, g)
-#define for_each_rank_of(m, j, g) for_each_bit(sim_gpus_of(m, j), g)
+#define for_each_gpu_of(m, j, g)  for_each_bit (sim_gpus_of(m, j) | (m)->s->jobs[j].strays, g)
+#define for_each_rank_of(m, j, g) for_each_bit (sim_gpus_of(m, j), g)
 
 static inline struct rank *rank_of(struct sim *m, uint32_t j, uint32_t g)
 {

@@ -77,7 +77,8 @@ void traces_free(struct traces *t)
 {
     if (!t)
         return;
-    for_each_tracer(t, r) tracer_free(r);
+    for_each_tracer (t, r)
+        tracer_free(r);
     free(t->seen);
     free(t);
 }
@@ -86,8 +87,7 @@ int traces_open(struct traces *t, const struct caller *who, struct error *err)
 {
     struct tracer *slot = NULL;
     unsigned own = 0, users = 0;
-    for_each_tracer(t, r)
-    {
+    for_each_tracer (t, r) {
         if (r->used && r->connection == who->connection)
             return error_set(err, -EALREADY, "this connection traces already");
         own += r->used && !r->admin && r->principal == who->principal;
@@ -117,8 +117,7 @@ int traces_open(struct traces *t, const struct caller *who, struct error *err)
 
 void traces_begin(struct traces *t, uint64_t connection, int fd, uint64_t now)
 {
-    for_each_tracer(t, r)
-    {
+    for_each_tracer (t, r) {
         if (r->used && r->connection == connection && r->fd < 0) {
             r->fd = fd;
             r->taken_ns = now;
@@ -128,8 +127,7 @@ void traces_begin(struct traces *t, uint64_t connection, int fd, uint64_t now)
 
 void traces_close(struct traces *t, uint64_t connection)
 {
-    for_each_tracer(t, r)
-    {
+    for_each_tracer (t, r) {
         if (r->used && r->connection == connection)
             tracer_free(r);
     }
@@ -166,8 +164,7 @@ static void tracer_put(struct tracer *r, const struct trace_event *ev)
 static void traces_put(struct traces *t, struct tracer *only, const struct trace_event *ev,
                        uid_t owner)
 {
-    for_each_tracer(t, r)
-    {
+    for_each_tracer (t, r) {
         if (!is_live(r) || (only ? r != only : r->fresh))
             continue;
         struct trace_event own = *ev;
@@ -481,8 +478,7 @@ static void traces_collect(struct traces *t, struct engine *e, struct hints *h, 
         hints_requests(h, t->takes_requests ? &reader : NULL);
         t->takes_requests = true;
     }
-    for_each_tracer(t, r)
-    {
+    for_each_tracer (t, r) {
         if (is_live(r) && r->fresh)
             describe_all(t, r, e, now);
     }
@@ -494,8 +490,7 @@ uint64_t traces_update(struct traces *t, struct engine *e, struct hints *h, uint
     bool any = false, all = false;
     if (!t)
         return TIME_NEVER;
-    for_each_tracer(t, r)
-    {
+    for_each_tracer (t, r) {
         any |= is_live(r);
         all |= r->used;
     }
@@ -508,8 +503,7 @@ uint64_t traces_update(struct traces *t, struct engine *e, struct hints *h, uint
     }
     if (any && now >= t->jobs_at)
         traces_collect(t, e, h, now);
-    for_each_tracer(t, r)
-    {
+    for_each_tracer (t, r) {
         if (r->used && r->fd >= 0 && !r->dead)
             tracer_flush(r, now);
     }

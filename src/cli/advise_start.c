@@ -142,22 +142,15 @@ static void end_all(struct started *s)
 static double worked_s(const json_t *job)
 {
     double sum = 0;
-    const json_t *g;
-    size_t i;
-    json_array_foreach(json_object_get(json_object_get(job, "counts"), "gpus"), i, g)
-    {
+    for_each_json (g, json_object_get(json_object_get(job, "counts"), "gpus"))
         sum += json_get_number(g, "gpu_s");
-    }
     return sum;
 }
 
 /* The job of `cede run`. NULL: not there yet. */
 static const json_t *job_of(const json_t *all, pid_t runner)
 {
-    const json_t *job;
-    size_t i;
-    json_array_foreach(json_object_get(all, "jobs"), i, job)
-    {
+    for_each_json (job, json_object_get(all, "jobs")) {
         if (json_get_int(job, "pid") == runner)
             return job;
     }
@@ -192,7 +185,7 @@ static int wait_begun(struct started *s, struct client *c, bool *pools, struct e
     const uint64_t until = monotonic_ns() + BEGINS_S * NSEC_PER_SEC;
     bool counters = false;
     for (bool begun = false; !begun;) {
-        json_t *all;
+        _cleanup_json_ json_t *all = NULL;
         usleep(200000);
         begun = true;
         for (uint32_t i = 0; i < s->a->n; i++) {
@@ -207,7 +200,6 @@ static int wait_begun(struct started *s, struct client *c, bool *pools, struct e
         const json_t *gpus = json_object_get(all, "gpus");
         counters = cell_has_cap(gpus, s->a->trial.gpu, "counters");
         *pools = cell_has_cap(gpus, s->a->trial.gpu, "pool");
-        json_decref(all);
         if (monotonic_ns() > until)
             return error_set(err, -ETIMEDOUT, "not all have worked on one GPU within %d s",
                              BEGINS_S);

@@ -272,18 +272,15 @@ static bool doctor_gpus(struct doctor *d)
 /* Reports controls that ceded does not use, as they had no effect in its check of the driver. */
 static void check_off(struct doctor *d, const json_t *reply)
 {
-    const json_t *gpu;
-    size_t i;
-    json_array_foreach(json_object_get(reply, "gpus"), i, gpu)
-    {
+    for_each_json (gpu, json_object_get(reply, "gpus")) {
         char off[96];
         const char *why = json_get_text(gpu, "off_why");
         if (notes_off_words(gpu, off, sizeof(off)))
             finding(d, WARN, "check",
                     "if they take effect below: remove drivers.json from ceded's state directory "
                     "and restart it",
-                    "ceded does not use %s on GPU %zu%s%s", off, i, d->report || !why ? "" : ": ",
-                    d->report || !why ? "" : why);
+                    "ceded does not use %s on GPU %zu%s%s", off, gpu_i,
+                    d->report || !why ? "" : ": ", d->report || !why ? "" : why);
     }
 }
 
@@ -577,8 +574,9 @@ int doctor_main(int argc, char **argv)
         report_print(report);
     int sig = examine(&d, &measured);
     if (d.json) {
-        json_t *o = json_pack("{s:b, s:s, s:o, s:o}", "ok", !d.failed, "device", d.device, "checks",
-                              d.checks, "measured", measured ? measured : json_object());
+        _cleanup_json_ json_t *o =
+            json_pack("{s:b, s:s, s:o, s:o}", "ok", !d.failed, "device", d.device, "checks",
+                      d.checks, "measured", measured ? measured : json_object());
         if (d.report) /* texts of errors may name files */
             report_clean(measured);
         if (o && report)
@@ -586,7 +584,6 @@ int doctor_main(int argc, char **argv)
         if (!o || json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6)) < 0)
             cli_error("doctor: cannot print the result");
         putchar('\n');
-        json_decref(o);
     } else {
         if (d.soft)
             puts("The software GPU is a timing model: this says nothing about a real one.");

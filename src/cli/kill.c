@@ -36,18 +36,15 @@ static bool is_of_job(const struct proc_stat *st, void *arg)
         return true;
     if (geteuid() != 0 && (proc_owner(st->id.pid, &uid) < 0 || uid != getuid()))
         return false;
-    json_t *reply = NULL;
+    _cleanup_json_ json_t *reply = NULL;
     const struct request ask = {.op = OP_PS, .pid = st->id.pid, .number = INT64_MAX, .brief = true};
-    const int r = client_call(k->client, &ask, &reply, &k->error);
-    const bool is = json_get_int(reply, "job_of") == k->number;
-    json_decref(reply);
-    k->code = r;
-    return r == 0 && is;
+    k->code = client_call(k->client, &ask, &reply, &k->error);
+    return k->code == 0 && json_get_int(reply, "job_of") == k->number;
 }
 
 static int kill_job(struct client *c, const json_t *job, int sig)
 {
-    struct signalled s = {NULL, 0, 0, 0};
+    _cleanup_(signalled_free) struct signalled s = {NULL, 0, 0, 0};
     const char *source = json_get_text(job, "source");
     char who[TARGET_TEXT], name[16];
     struct killed k = {.client = c,
@@ -74,32 +71,25 @@ static int kill_job(struct client *c, const json_t *job, int sig)
     else if (!s.n)
         cli_error("%s: it has no process any more", who);
     const bool done = s.sent && !s.refused && k.code == 0 && fresh >= 0;
-    signalled_free(&s);
     return done ? CLI_OK : CLI_FAILED;
 }
 
 static int kill_all(char *const *targets, int n, int sig)
 {
-    struct client c;
+    _cleanup_client_ struct client c = {.fd = -1};
     struct error err = {""};
-    json_t *all = NULL;
-    const json_t *job;
-    size_t i;
+    _cleanup_json_ json_t *all = NULL;
     int r = client_open(&c, &err);
     if (r == 0)
         r = client_ps(&c, true, &all, &err);
-    if (r < 0) {
-        cli_error("%s%s", err.text, r == -ENOENT ? ": nothing is known of jobs; see kill(1)" : "");
-        return CLI_FAILED;
-    }
+    if (r < 0)
+        return cli_error("%s%s", err.text,
+                         r == -ENOENT ? ": nothing is known of jobs; see kill(1)" : "");
     int status = choose_jobs("kill", all, targets, n);
-    json_array_foreach(json_object_get(all, "jobs"), i, job)
-    {
+    for_each_json (job, json_object_get(all, "jobs")) {
         if (status != CLI_USAGE && kill_job(&c, job, sig) != CLI_OK)
             status = CLI_FAILED;
     }
-    json_decref(all);
-    client_close(&c);
     return status;
 }
 

@@ -24,10 +24,8 @@ static const char help[] =
 static void print_list(const json_t *reply)
 {
     const char *current = json_get_text(reply, "policy");
-    const json_t *list = json_object_get(reply, "policies"), *p;
-    size_t i;
-    json_array_foreach(list, i, p)
-    {
+    const json_t *list = json_object_get(reply, "policies");
+    for_each_json (p, list) {
         const char *name = json_get_text(p, "name");
         const char *summary = json_get_text(p, "summary");
         if (name)
@@ -35,10 +33,9 @@ static void print_list(const json_t *reply)
                    summary ? summary : "");
     }
     const char *key;
-    json_object_foreach(json_object_get(reply, "params"), key, p)
-    {
+    json_t *p;
+    json_object_foreach (json_object_get(reply, "params"), key, p)
         printf("  %s=%.10g\n", key, json_number_value(p));
-    }
 }
 
 /* Puts NAME or KEY=VALUE into the request. CLI_OK, or CLI_USAGE after a message. */
@@ -84,14 +81,10 @@ int policy_main(int argc, char **argv)
     }
     bool changes = r.name[0] || r.params;
 
-    struct client c;
     struct error err = {""};
-    json_t *reply = NULL;
-    int code = client_open(&c, &err);
-    if (code == 0) {
-        code = client_call(&c, &r, &reply, &err);
-        client_close(&c);
-    } else if (code == -ENOENT && !changes) {
+    _cleanup_json_ json_t *reply = NULL;
+    int code = client_ask(&r, &reply, &err);
+    if (code == -ENOENT && !changes) {
         cli_error("no daemon is running");
         reply = json_pack("{s:n, s:o}", "policy", "policies", policies_json());
         code = reply ? 0 : error_set(&err, -ENOMEM, "out of memory");
@@ -111,6 +104,5 @@ int policy_main(int argc, char **argv)
         printf("policy: %s\n", current ? current : r.name);
     else
         print_list(reply);
-    json_decref(reply);
     return CLI_OK;
 }

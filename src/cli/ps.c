@@ -75,10 +75,7 @@ static void print_row(char cell[COLUMNS][CELL], const size_t width[COLUMNS], uns
 static bool mixed(const json_t *devices)
 {
     const char *first = NULL;
-    const json_t *device;
-    size_t i;
-    json_array_foreach(devices, i, device)
-    {
+    for_each_json (device, devices) {
         const char *label = json_get_text(device, "label");
         size_t n = label ? strcspn(label, "0123456789") : 0;
         if (first && n && (strncmp(first, label, n) != 0 || strcspn(first, "0123456789") != n))
@@ -92,20 +89,17 @@ static int print_table(const json_t *rows, const json_t *devices)
 {
     size_t n = json_array_size(rows), width[COLUMNS], k;
     char(*cells)[COLUMNS][CELL] = calloc(n + 1, sizeof(*cells));
-    if (!cells) {
-        cli_error("out of memory");
-        return CLI_FAILED;
-    }
-    const json_t *job;
+    if (!cells)
+        return cli_error("out of memory");
     struct shown row = {.devices = devices, .labels = mixed(devices)};
     for (size_t c = 0; c < COLUMNS; c++) {
         const struct column *column = &ps_columns[c];
         bool any = !column->needed;
         snprintf(cells[0][c], CELL, "%s", ps_columns[c].title);
         width[c] = strlen(ps_columns[c].title);
-        json_array_foreach(rows, k, row.job)
-        {
-            char *cell = cells[k + 1][c];
+        for_each_json (job, rows) {
+            char *cell = cells[job_i + 1][c];
+            row.job = job;
             column->text(cell, column, &row);
             width[c] = max_u64(width[c], strlen(cell));
             any |= column->needed && column->needed(cell, row.job);
@@ -117,8 +111,7 @@ static int print_table(const json_t *rows, const json_t *devices)
         print_row(cells[k], width, terminal);
     free(cells);
     fflush(stdout);
-    json_array_foreach(rows, k, job)
-    {
+    for_each_json (job, rows) {
         const char *e = json_get_text(job, "error");
         bool swap = json_equal(json_object_get(job, "error"), json_object_get(job, "swap_error"));
         if (e)
@@ -146,13 +139,9 @@ static int read_gpu(void *to, const char *name, const char *text, struct error *
 
 static bool is_wanted(const struct only *only, const json_t *row)
 {
-    const json_t *gpu;
-    size_t i;
     bool on = only->gpu == ONLY_ANY;
-    json_array_foreach(json_object_get(row, "gpus"), i, gpu)
-    {
+    for_each_json (gpu, json_object_get(row, "gpus"))
         on |= json_integer_value(gpu) == (json_int_t)only->gpu;
-    }
     return on && (only->uid == ONLY_ANY || json_get_int(row, "uid") == (json_int_t)only->uid);
 }
 
@@ -168,16 +157,11 @@ static void keep_only(const struct only *only, json_t *rows)
 
 static int get(bool brief, json_t **all, struct error *err)
 {
-    struct client c;
     struct error left = {""};
-    int r = client_open(&c, err);
-    if (r == 0) {
-        r = client_ps(&c, brief, all, err);
-        client_close(&c);
+    int r = client_ask_ps(brief, all, err);
+    if (r != -ENOENT)
         return r;
-    }
-    if (r == -ENOENT)
-        r = look_records(LOOK_REPAIR, all, &left, err);
+    r = look_records(LOOK_REPAIR, all, &left, err);
     if (left.text[0])
         cli_error("%s", left.text);
     if (r == 0)
@@ -191,14 +175,13 @@ static int print(const json_t *all, bool json)
 {
     if (json)
         return cli_print_json(all);
-    json_t *rows = json_copy(json_object_get(all, "jobs"));
+    _cleanup_json_ json_t *rows = json_copy(json_object_get(all, "jobs"));
     json_array_extend(rows, json_object_get(all, "others"));
     int status = CLI_OK;
     if (json_array_size(rows))
         status = print_table(rows, json_object_get(all, "gpus"));
     else
         puts(json_object_get(all, "others") ? "no jobs, and no GPU processes" : "no jobs");
-    json_decref(rows);
     return status;
 }
 
@@ -217,12 +200,9 @@ int ps_main(int argc, char **argv)
     if (others && optind < argc)
         return cli_usage("ps", "ps: -a takes no target");
     struct error err = {""};
-    json_t *all = NULL;
-    if (get(!json, &all, &err) < 0) {
-        cli_error("%s", err.text);
-        json_decref(all);
-        return CLI_FAILED;
-    }
+    _cleanup_json_ json_t *all = NULL;
+    if (get(!json, &all, &err) < 0)
+        return cli_error("%s", err.text);
     status = optind < argc ? choose_jobs("ps", all, argv + optind, argc - optind) : CLI_OK;
     bool blind = others && look_others(all, &err) < 0; /* the jobs are shown anyway */
     if (blind)
@@ -240,6 +220,5 @@ int ps_main(int argc, char **argv)
     if (!json)
         notes_jobs(json_object_get(all, "jobs"));
     status = blind ? CLI_FAILED : status;
-    json_decref(all);
     return status;
 }

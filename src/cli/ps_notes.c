@@ -17,16 +17,12 @@ void notes_unmanaged(const json_t *all)
 
 static void notes_mps(const json_t *jobs)
 {
-    const json_t *job, *other;
-    size_t i, k;
-    json_array_foreach(jobs, i, job)
-    {
+    for_each_json (job, jobs) {
         const json_t *mps = json_object_get(job, "mps");
         char list[160] = "";
         if (!mps || json_get_int(mps, "unit") != json_get_int(job, "number"))
             continue;
-        json_array_foreach(jobs, k, other)
-        {
+        for_each_json (other, jobs) {
             char text[32];
             snprintf(text, sizeof(text), "#%lld", (long long)json_get_int(other, "number"));
             if (json_get_int(json_object_get(other, "mps"), "unit") == json_get_int(mps, "unit"))
@@ -44,10 +40,7 @@ static void notes_mps(const json_t *jobs)
 /* Lists jobs with --preempt block for which the mode is, or is not, in effect. */
 static void preempt_list(const json_t *jobs, bool active, char *list, size_t size)
 {
-    const json_t *job;
-    size_t i;
-    json_array_foreach(jobs, i, job)
-    {
+    for_each_json (job, jobs) {
         char text[32];
         const json_t *is = json_object_get(job, "preempt_active");
         snprintf(text, sizeof(text), "#%lld", (long long)json_get_int(job, "number"));
@@ -74,11 +67,8 @@ void notes_jobs(const json_t *jobs)
 
 bool notes_off_words(const json_t *gpu, char *buf, size_t size)
 {
-    const json_t *name;
-    size_t i;
     buf[0] = '\0';
-    json_array_foreach(json_object_get(gpu, "off"), i, name)
-    {
+    for_each_json (name, json_object_get(gpu, "off")) {
         if (json_is_string(name))
             list_add(buf, size, json_string_value(name));
     }
@@ -93,16 +83,15 @@ static bool off_the_same(const json_t *a, const json_t *b)
 
 void notes_off(const json_t *all)
 {
-    const json_t *gpus = json_object_get(all, "gpus"), *gpu;
-    size_t i, n = json_array_size(gpus);
-    json_array_foreach(gpus, i, gpu)
-    {
+    const json_t *gpus = json_object_get(all, "gpus");
+    const size_t n = json_array_size(gpus);
+    for_each_json (gpu, gpus) {
         char off[96], which[96] = "";
         const char *why = json_get_text(gpu, "off_why");
         if (!notes_off_words(gpu, off, sizeof(off)) ||
-            (i && off_the_same(gpu, json_array_get(gpus, i - 1))))
+            (gpu_i && off_the_same(gpu, json_array_get(gpus, gpu_i - 1))))
             continue;
-        for (size_t k = i; k < n && off_the_same(gpu, json_array_get(gpus, k)); k++) {
+        for (size_t k = gpu_i; k < n && off_the_same(gpu, json_array_get(gpus, k)); k++) {
             char number[24];
             snprintf(number, sizeof(number), "%lld",
                      (long long)json_get_int(json_array_get(gpus, k), "index"));

@@ -40,9 +40,8 @@ static void print_condition(const json_t *c, bool of_process)
 static void print_rule(const json_t *r, bool of_process)
 {
     char a[OUTCOME_CELL];
-    const json_t *matches = json_object_get(r, "matches"), *c;
+    const json_t *matches = json_object_get(r, "matches");
     const char *class = json_get_text(r, "class"), *warning = json_get_text(r, "warning");
-    size_t i;
     const char *group = json_get_text(r, "group"), *promised = json_get_text(r, "promised");
     printf("%s %s%s%s%s%s%s%s%s\n", json_get_text(r, "kind"),
            outcome_cell(a, json_get_text(r, "name")), class ? ": class " : "", class ? class : "",
@@ -52,22 +51,17 @@ static void print_rule(const json_t *r, bool of_process)
            : json_is_null(matches) ? "   (not known yet)"
            : json_is_true(matches) ? "   (matches)"
                                    : "   (does not match)");
-    json_array_foreach(json_object_get(r, "conditions"), i, c)
-    {
+    for_each_json (c, json_object_get(r, "conditions"))
         print_condition(c, of_process);
-    }
     if (warning)
         printf("    never matches: %s\n", outcome_cell(a, warning));
 }
 
 static void print_all(const json_t *all, bool of_process)
 {
-    const json_t *r, *others = json_object_get(all, "others");
-    size_t i;
-    json_array_foreach(json_object_get(all, "rules"), i, r)
-    {
+    const json_t *others = json_object_get(all, "others");
+    for_each_json (r, json_object_get(all, "rules"))
         print_rule(r, of_process);
-    }
     if (of_process) {
         outcome_print(all);
         return;
@@ -95,20 +89,17 @@ int rules_main(int argc, char **argv)
         return cli_usage("rules", "rules test: one pid is needed");
     r.pid = (pid_t)pid;
 
-    struct client c;
+    _cleanup_client_ struct client c = {.fd = -1};
     struct error err = {""};
-    json_t *all = NULL;
+    _cleanup_json_ json_t *all = NULL;
     int code = client_open(&c, &err);
     if (code == -ENOENT)
         error_set(&err, code, "no daemon is running, so no rules are in force: start ceded");
-    if (code == 0) {
+    if (code == 0)
         code = rules_ask(&c, &r, &all, &err);
-        client_close(&c);
-    }
     if (code < 0) {
         json_decref(all);
-        cli_error("%s", err.text);
-        return CLI_FAILED;
+        return cli_error("%s", err.text);
     }
     static const char *const of_message[] = {"v", "ok", "more", "pending"};
     for (size_t i = 0; i < ARRAY_SIZE(of_message); i++)
@@ -117,6 +108,5 @@ int rules_main(int argc, char **argv)
         cli_print_json(all);
     else
         print_all(all, test);
-    json_decref(all);
     return CLI_OK;
 }

@@ -84,25 +84,23 @@ static void crowd_text(struct crowd *c, const char *before, char *buf, size_t si
 
 static bool is_on(const json_t *gpus, json_int_t gpu)
 {
-    const json_t *g;
-    size_t i;
     bool on = false;
-    json_array_foreach(gpus, i, g) on |= json_integer_value(g) == gpu;
+    for_each_json (g, gpus)
+        on |= json_integer_value(g) == gpu;
     return on;
 }
 
 /* Lists the jobs before this one and those that use its GPU's memory. all: as client_ps(). */
 static void room_crowds(const json_t *all, json_int_t number, char *buf, size_t size)
 {
-    const json_t *jobs = json_object_get(all, "jobs"), *job, *own = NULL, *stays = NULL, *program;
+    const json_t *jobs = json_object_get(all, "jobs"), *own = NULL, *stays = NULL;
     struct crowd before = {.own = 0}, users = {.own = 0};
     unsigned programs = 0;
-    size_t i;
-    json_array_foreach(jobs, i, job) own = json_get_int(job, "number") == number ? job : own;
+    for_each_json (job, jobs)
+        own = json_get_int(job, "number") == number ? job : own;
     const json_t *mine = json_object_get(own, "memory");
     const json_int_t gpu = json_get_int(mine, "gpu"), position = json_get_int(mine, "place");
-    json_array_foreach(jobs, i, job)
-    {
+    for_each_json (job, jobs) {
         const json_t *m = json_object_get(job, "memory"), *at = json_object_get(m, "place");
         bool same = m && json_get_int(m, "gpu") == gpu;
         if (at && same && json_integer_value(at) < position)
@@ -114,8 +112,8 @@ static void room_crowds(const json_t *all, json_int_t number, char *buf, size_t 
             stays = json_get_text(job, "swap_error") ? job : stays;
         }
     }
-    json_array_foreach(json_object_get(all, "unmanaged"), i, program) programs +=
-        is_on(json_object_get(program, "gpus"), gpu);
+    for_each_json (program, json_object_get(all, "unmanaged"))
+        programs += is_on(json_object_get(program, "gpus"), gpu);
     crowd_text(&before, "before it: ", buf, size);
     crowd_text(&users, "memory is held or reserved by: ", buf, size);
     size_t n = strlen(buf);
@@ -138,17 +136,14 @@ static void room_report(struct waiting *x)
     const struct room_wait *w = x->w;
     const uint64_t now = monotonic_ns(), so_far = now - x->since_ns;
     char crowds[1200] = "", time[32], most[48] = "", spent[48] = "";
-    struct client c = {.fd = -1};
-    json_t *all = NULL;
+    _cleanup_json_ json_t *all = NULL;
     if (w->quiet || now < x->report_ns)
         return;
     x->report_ns = x->since_ns + (so_far < 10 * NSEC_PER_SEC   ? 10 * NSEC_PER_SEC
                                   : so_far < 60 * NSEC_PER_SEC ? 60 * NSEC_PER_SEC
                                                                : so_far + 600 * NSEC_PER_SEC);
-    if (client_open(&c, NULL) == 0 && client_ps(&c, false, &all, NULL) == 0)
+    if (client_ask_ps(false, &all, NULL) == 0)
         room_crowds(all, x->number, crowds, sizeof(crowds));
-    client_close(&c);
-    json_decref(all);
     if (so_far >= NSEC_PER_SEC)
         snprintf(spent, sizeof(spent), ", for %s so far", duration(so_far, time));
     if (w->wait_us != ROOM_NO_LIMIT)
@@ -170,7 +165,7 @@ static void room_take_gpu(struct waiting *x, const json_t *job)
 static int room_enroll(struct waiting *x, bool started, json_t **job, struct error *err)
 {
     struct request r = *x->w->request;
-    json_t *reply;
+    _cleanup_json_ json_t *reply = NULL;
     r.started = started;
     int code = client_call(x->peer, &r, &reply, err);
     if (code < 0)
@@ -179,24 +174,21 @@ static int room_enroll(struct waiting *x, bool started, json_t **job, struct err
     room_take_gpu(x, *job);
     x->number = json_get_int(*job, "number");
     x->daemon = x->peer->daemon_pid;
-    json_decref(reply);
     return 0;
 }
 
 static int room_connect(const struct waiting *x, struct error *err)
 {
-    struct transient t = TRANSIENT_NONE;
+    _cleanup_(transient_close) struct transient t = TRANSIENT_NONE;
     if (monotonic_ns() < x->answered_ns + RESTART_NS)
         return client_open(x->peer, err);
-    int r = transient_connect(&t, x->w->device, x->peer, 0, err);
-    transient_close(&t);
-    return r;
+    return transient_connect(&t, x->w->device, x->peer, 0, err);
 }
 
 /* 1: the job still waits; 0: it does not. A daemon that took over may not know the job. */
 static int room_look(struct waiting *x, struct error *err)
 {
-    json_t *job = NULL;
+    _cleanup_json_ json_t *job = NULL;
     int r = room_connect(x, err);
     const bool same = x->peer->daemon_pid == x->daemon;
     if (r == 0)
@@ -207,7 +199,6 @@ static int room_look(struct waiting *x, struct error *err)
         return 0;
     bool waits = r == 0 && room_awaited(job);
     room_take_gpu(x, job);
-    json_decref(job);
     return r < 0 ? r : waits;
 }
 
@@ -216,11 +207,10 @@ static int room_give_up(struct waiting *x, struct error *err)
 {
     const struct room_wait *w = x->w;
     char time[32];
-    json_t *job = NULL;
+    _cleanup_json_ json_t *job = NULL;
     if (client_open(x->peer, NULL) == 0)
         (void)room_enroll(x, true, &job, NULL);
     client_close(x->peer);
-    json_decref(job);
     return error_set(err, -ETIMEDOUT,
                      "%.1f GiB were not free on GPU %d within %s; `cede ps` shows which jobs hold "
                      "memory, and --wait waits longer",

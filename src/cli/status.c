@@ -26,10 +26,8 @@ static const char help[] =
 /* How many jobs have this text in a field. */
 static size_t count(const json_t *jobs, const char *key, const char *text)
 {
-    const json_t *job;
-    size_t i, n = 0;
-    json_array_foreach(jobs, i, job)
-    {
+    size_t n = 0;
+    for_each_json (job, jobs) {
         const char *is = json_get_text(job, key);
         n += is && strcmp(is, text) == 0;
     }
@@ -39,10 +37,7 @@ static size_t count(const json_t *jobs, const char *key, const char *text)
 static json_t *counts_of(const json_t *jobs, const char *key)
 {
     json_t *counts = json_object();
-    const json_t *job;
-    size_t i;
-    json_array_foreach(jobs, i, job)
-    {
+    for_each_json (job, jobs) {
         const char *is = json_get_text(job, key);
         if (is && !json_object_get(counts, is))
             json_object_set_new(counts, is, json_integer((json_int_t)count(jobs, key, is)));
@@ -55,10 +50,7 @@ static json_t *waiting_of(const json_t *jobs)
 {
     static const char *const states[] = {"queued", "waiting", "throttled", "swapped"};
     json_t *waiting = json_array();
-    json_t *job;
-    size_t i;
-    json_array_foreach((json_t *)jobs, i, job)
-    {
+    for_each_json (job, (json_t *)jobs) {
         const char *state = json_get_text(job, "state");
         for (size_t k = 0; state && k < ARRAY_SIZE(states); k++) {
             if (strcmp(state, states[k]) == 0)
@@ -83,14 +75,11 @@ static json_t *status_json(const json_t *all)
 
 static void print_gpus(const json_t *gpus)
 {
-    const json_t *gpu;
-    size_t i;
-    json_array_foreach(gpus, i, gpu)
-    {
+    for_each_json (gpu, gpus) {
         char off[96];
         const char *name = json_get_text(gpu, "name"), *driver = json_get_text(gpu, "driver"),
                    *level = json_get_text(gpu, "level_name"), *why = json_get_text(gpu, "off_why");
-        printf("%-9s GPU %lld: %s, preempted by %s%s%s\n", i ? "" : "gpus",
+        printf("%-9s GPU %lld: %s, preempted by %s%s%s\n", gpu_i ? "" : "gpus",
                (long long)json_get_int(gpu, "index"), name ? name : "?", level ? level : "?",
                driver ? ", driver " : "", driver ? driver : "");
         if (notes_off_words(gpu, off, sizeof(off)))
@@ -106,8 +95,7 @@ static void print_counts(const json_t *counts, const char *before)
 {
     const char *key, *between = before;
     json_t *n;
-    json_object_foreach((json_t *)counts, key, n)
-    {
+    json_object_foreach ((json_t *)counts, key, n) {
         printf("%s%lld %s", between, (long long)json_integer_value(n), key);
         between = ", ";
     }
@@ -115,16 +103,14 @@ static void print_counts(const json_t *counts, const char *before)
 
 static void print_waiting(const json_t *waiting)
 {
-    const json_t *job;
-    size_t i, n = json_array_size(waiting);
-    json_array_foreach(waiting, i, job)
-    {
+    const size_t n = json_array_size(waiting);
+    for_each_json (job, waiting) {
         const char *given = json_get_text(job, "name"), *state = json_get_text(job, "state");
         char name[64];
         snprintf(name, sizeof(name), "%s", given ? given : "?");
         text_printable(name);
-        if (i < NAMED_MAX)
-            printf("%-9s #%lld %s: %s\n", i ? "" : "waiting",
+        if (job_i < NAMED_MAX)
+            printf("%-9s #%lld %s: %s\n", job_i ? "" : "waiting",
                    (long long)json_get_int(job, "number"), name, state ? state : "?");
     }
     if (n > NAMED_MAX)
@@ -159,14 +145,9 @@ int status_main(int argc, char **argv)
     if (status != OPTIONS_GO_ON)
         return status;
     struct error err = {""};
-    struct client c;
-    json_t *all = NULL;
-    int r = client_open(&c, &err);
-    if (r == 0) {
-        r = client_ps(&c, true, &all, &err);
-        client_close(&c);
-    }
-    json_t *s = status_json(all);
+    _cleanup_json_ json_t *all = NULL;
+    const int r = client_ask_ps(true, &all, &err);
+    _cleanup_json_ json_t *s = status_json(all);
     if (json)
         cli_print_json(s);
     else if (r == 0)
@@ -174,7 +155,5 @@ int status_main(int argc, char **argv)
     if (r < 0)
         cli_error("%s%s", err.text,
                   r == -ENOENT ? "; `systemctl start ceded`, or `cede run` starts one" : "");
-    json_decref(s);
-    json_decref(all);
     return r < 0 ? CLI_FAILED : CLI_OK;
 }

@@ -57,14 +57,11 @@ static uint64_t track_of(enum track what, uint64_t of, unsigned lane)
 struct tracks *tracks_new(struct perfetto *p, const json_t *jobs)
 {
     struct tracks *t = calloc(1, sizeof(*t));
-    const json_t *job;
-    size_t i;
     if (!t)
         return NULL;
     t->out = p;
     t->chooses = jobs != NULL;
-    json_array_foreach(jobs, i, job)
-    {
+    for_each_json (job, jobs) {
         if (t->nchosen < CHOSEN)
             t->chosen[t->nchosen++] = (uint64_t)json_get_int(job, "number");
     }

@@ -15,11 +15,8 @@
 /* The GPUs of an entry, a bit mask; 0: not known. */
 static uint32_t unmanaged_gpus(const json_t *entry)
 {
-    const json_t *gpu;
-    size_t i;
     uint32_t mask = 0;
-    json_array_foreach(json_object_get(entry, "gpus"), i, gpu)
-    {
+    for_each_json (gpu, json_object_get(entry, "gpus")) {
         json_int_t index = json_integer_value(gpu);
         mask |= index >= 0 && index < 32 ? 1U << index : 0;
     }
@@ -28,11 +25,8 @@ static uint32_t unmanaged_gpus(const json_t *entry)
 
 static uint32_t unmanaged_near(const json_t *jobs)
 {
-    const json_t *job;
-    size_t i;
     uint32_t mask = 0;
-    json_array_foreach(jobs, i, job)
-    {
+    for_each_json (job, jobs) {
         uint32_t of = unmanaged_gpus(job);
         mask |= of ? of : UINT32_MAX; /* a job on no GPU yet may come to any */
     }
@@ -66,12 +60,11 @@ static size_t unmanaged_name(char *buf, size_t size, const json_t *entry, const 
 bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
                      struct unmanaged_words *out)
 {
-    const json_t *u, *named[NAMED_MAX];
+    const json_t *named[NAMED_MAX];
     uint32_t near = jobs ? unmanaged_near(jobs) : UINT32_MAX, mask = 0;
     bool all_known = true;
     size_t i, n = 0, used = 0;
-    json_array_foreach(json_object_get(reply, "unmanaged"), i, u)
-    {
+    for_each_json (u, json_object_get(reply, "unmanaged")) {
         uint32_t on = unmanaged_gpus(u);
         if (!json_get_true(u, "may_set") || json_get_true(u, "detached") || (on && !(on & near)))
             continue;

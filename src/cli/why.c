@@ -26,11 +26,8 @@ static const char help[] =
 /* "#3 (train)" */
 static const char *named(const json_t *jobs, json_int_t number, char *buf, size_t size)
 {
-    const json_t *job;
-    size_t i;
     snprintf(buf, size, "#%lld", (long long)number);
-    json_array_foreach(jobs, i, job)
-    {
+    for_each_json (job, jobs) {
         char name[64];
         const char *text = json_get_text(job, "name");
         if (json_get_int(job, "number") != number || !text || !text[0])
@@ -81,13 +78,9 @@ static void print_queued(const json_t *job)
 /* Shortest and longest slice of the jobs below the latency class on the GPU. False: none runs. */
 static bool lower_slices(const json_t *jobs, json_int_t gpu, json_int_t *least, json_int_t *most)
 {
-    const json_t *job, *w;
-    size_t i, k;
     *least = *most = 0;
-    json_array_foreach(jobs, i, job)
-    {
-        json_array_foreach(json_object_get(job, "why"), k, w)
-        {
+    for_each_json (job, jobs) {
+        for_each_json (w, json_object_get(job, "why")) {
             const char *reason = json_get_text(w, "reason");
             const json_int_t us = json_get_int(w, "slice_us");
             if (json_get_int(w, "gpu") != gpu || us <= 0 || !reason ||
@@ -165,18 +158,15 @@ static void print_counts(const json_t *counts)
         const char *key, *text;
     } parts[] = {
         {"queued_s", "waited for GPU memory"}, {"paused_s", "paused"}, {"swapped_s", "swapped"}};
-    const json_t *g;
-    size_t i;
     printf("  in %.0f s:", json_get_number(counts, "known_s"));
     for (size_t k = 0; k < ARRAY_SIZE(parts); k++) {
         if (json_get_number(counts, parts[k].key) >= 0.5)
             printf(" %.0f s %s,", json_get_number(counts, parts[k].key), parts[k].text);
     }
-    json_array_foreach(json_object_get(counts, "gpus"), i, g)
-    {
+    for_each_json (g, json_object_get(counts, "gpus")) {
         printf("%s GPU %lld: %.1f s of engine time, %.1f s allowed to run in %lld turns, %.1f s "
                "waiting for others",
-               i ? ";" : "", (long long)json_get_int(g, "gpu"), json_get_number(g, "gpu_s"),
+               g_i ? ";" : "", (long long)json_get_int(g, "gpu"), json_get_number(g, "gpu_s"),
                json_get_number(g, "allowed_s"), (long long)json_get_int(g, "turns"),
                json_get_number(g, "waited_s"));
     }
@@ -201,8 +191,7 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
     char name[100];
     const char *state = json_get_text(job, "state"), *class = json_get_text(job, "class");
     const char *whole = whole_reason(job), *error = json_get_text(job, "error");
-    const json_t *w, *unit = json_object_get(json_object_get(job, "mps"), "unit");
-    size_t i;
+    const json_t *unit = json_object_get(json_object_get(job, "mps"), "unit");
     printf("%s, %s: %s\n", named(jobs, json_get_int(job, "number"), name, sizeof(name)),
            class ? class : "?", state ? state : "?");
     if (error)
@@ -214,8 +203,7 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
     if (unit && json_integer_value(unit) != json_get_int(job, "number"))
         printf("  it is a client of the same MPS server as %s, and scheduled as one with it\n",
                named(jobs, json_integer_value(unit), name, sizeof(name)));
-    json_array_foreach(json_object_get(job, "why"), i, w)
-    {
+    for_each_json (w, json_object_get(job, "why")) {
         if (whole)
             continue;
         print_gpu(jobs, w);
@@ -235,29 +223,22 @@ static json_t *in_none(struct client *c, const json_t *all, pid_t pid)
     struct request r = {.op = OP_RULES, .pid = pid};
     struct error err = {""};
     struct proc_stat st;
-    json_t *rules = NULL;
-    const json_t *u, *found = NULL;
+    _cleanup_json_ json_t *rules = NULL;
+    const json_t *found = NULL;
     uint64_t number;
     char command[64];
-    size_t i;
-    json_array_foreach(json_object_get(all, "unmanaged"), i, u)
-    {
+    for_each_json (u, json_object_get(all, "unmanaged"))
         found = json_get_int(u, "pid") == pid ? u : found;
-    }
     if (proc_stat_read(pid, &st) < 0 || proc_ended(&st) || choose_job_of(pid, &number, &err) < 0 ||
-        number != UINT64_MAX || rules_ask(c, &r, &rules, &err) < 0) {
-        json_decref(rules);
+        number != UINT64_MAX || rules_ask(c, &r, &rules, &err) < 0)
         return NULL;
-    }
     snprintf(command, sizeof(command), "cede set %d -c batch", (int)pid);
-    json_t *o = json_pack("{s:i, s:o, s:b, s:b, s:O*, s:O*, s:O*, s:s}", "pid", (int)pid, "name",
-                          json_text(st.comm), "on_gpu", found != NULL, "detached",
-                          (int)json_get_true(found, "detached"), "outcome",
-                          json_object_get(rules, "outcome"), "environment_overwritten",
-                          json_object_get(rules, "environment_overwritten"), "words_of",
-                          json_object_get(rules, "words_of"), "command", command);
-    json_decref(rules);
-    return o;
+    return json_pack("{s:i, s:o, s:b, s:b, s:O*, s:O*, s:O*, s:s}", "pid", (int)pid, "name",
+                     json_text(st.comm), "on_gpu", found != NULL, "detached",
+                     (int)json_get_true(found, "detached"), "outcome",
+                     json_object_get(rules, "outcome"), "environment_overwritten",
+                     json_object_get(rules, "environment_overwritten"), "words_of",
+                     json_object_get(rules, "words_of"), "command", command);
 }
 
 static void print_in_none(const json_t *o)
@@ -307,37 +288,29 @@ int why_main(int argc, char **argv)
     if (optind == argc)
         return cli_usage("why", "why: which job? `cede ps` lists them");
     struct error err = {""};
-    struct client c = {.fd = -1};
-    json_t *all = NULL;
+    _cleanup_client_ struct client c = {.fd = -1};
+    _cleanup_json_ json_t *all = NULL;
     int r = client_open(&c, &err);
     if (r == 0)
         r = client_ps(&c, false, &all, &err);
     if (r == 0)
         argc -= why_none(&c, all, argv + optind, argc - optind);
-    client_close(&c);
-    if (r < 0) {
-        cli_error("%s%s", err.text,
-                  r == -ENOENT ? ": nothing is decided for any job, all run as they always do"
-                               : "");
-        return CLI_FAILED;
-    }
-    json_t *jobs = json_incref(json_object_get(all, "jobs")), *job;
+    if (r < 0)
+        return cli_error(
+            "%s%s", err.text,
+            r == -ENOENT ? ": nothing is decided for any job, all run as they always do" : "");
+    _cleanup_json_ json_t *jobs = json_incref(json_object_get(all, "jobs"));
     const json_t *none = json_object_get(all, "in_no_job");
     status = choose_jobs("why", all, argv + optind, argc - optind);
-    size_t i;
     if (json && status != CLI_USAGE && (none || json_array_size(json_object_get(all, "jobs"))))
         cli_print_json(all);
-    json_array_foreach(none, i, job)
-    {
+    for_each_json (o, none) {
         if (!json)
-            print_in_none(job);
+            print_in_none(o);
     }
-    json_array_foreach(json_object_get(all, "jobs"), i, job)
-    {
+    for_each_json (job, json_object_get(all, "jobs")) {
         if (!json && status != CLI_USAGE)
             print_job(jobs, json_object_get(all, "gpus"), job);
     }
-    json_decref(jobs);
-    json_decref(all);
     return status;
 }

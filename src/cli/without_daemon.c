@@ -143,11 +143,9 @@ int look_records(enum look_left left, json_t **out, struct error *said, struct e
 /* Whether a process is in a job, by the daemon's complete list of others, else by its ancestors. */
 static bool in_a_job(const json_t *all, pid_t pid)
 {
-    const json_t *unmanaged = json_object_get(all, "unmanaged"), *o;
+    const json_t *unmanaged = json_object_get(all, "unmanaged");
     const bool says = unmanaged && !json_object_get(all, "unmanaged_more");
-    size_t i;
-    json_array_foreach(says ? unmanaged : json_object_get(all, "jobs"), i, o)
-    {
+    for_each_json (o, says ? unmanaged : json_object_get(all, "jobs")) {
         const pid_t known = (pid_t)json_get_int(o, "pid");
         if (says ? pid == known : proc_in_tree(pid, known))
             return !says;
@@ -183,8 +181,8 @@ int look_others(json_t *all, struct error *err)
     int r = device_open("auto", NULL, &d, err);
     if (r < 0)
         return r;
-    struct pid_list pids = {0};
-    struct usage_list usage = {0};
+    _cleanup_(pid_list_free) struct pid_list pids = {0};
+    _cleanup_(usage_list_free) struct usage_list usage = {0};
     json_t *others = json_array();
     r = d->ops->processes(d, &pids, err);
     if (r == 0 && d->ops->usage)
@@ -197,8 +195,6 @@ int look_others(json_t *all, struct error *err)
             json_array_append_new(others, o);
     }
     json_object_set_new(all, "others", others);
-    pid_list_free(&pids);
-    usage_list_free(&usage);
     device_close(d);
     return r;
 }

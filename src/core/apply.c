@@ -173,8 +173,7 @@ static uint32_t apply_joint(struct model *m, const struct sched_plan *plan, size
     uint32_t slots[APPLY_BATCH];
     uint32_t n = 0;
     for (size_t i = from; i < plan->n && n < APPLY_BATCH; i++) {
-        for_each_twin(m, plan->settings[i].group, g)
-        {
+        for_each_twin (m, plan->settings[i].group, g) {
             if (n < APPLY_BATCH && m->groups[g].dg.gpu == gpu && is_due(m, g, resume) &&
                 m->processes[m->groups[g].process].joins && applies_latency(m, g) == latency)
                 slots[n++] = g;
@@ -190,8 +189,7 @@ static bool apply_runnable(struct model *m, const struct sched_plan *plan, bool 
                            bool latency, struct apply_left *left)
 {
     for (size_t i = 0; i < plan->n; i++) {
-        for_each_twin(m, plan->settings[i].group, g)
-        {
+        for_each_twin (m, plan->settings[i].group, g) {
             if (!is_due(m, g, resume) || applies_latency(m, g) != latency)
                 continue;
             if (!left->groups || monotonic_ns() >= left->until_ns)
@@ -227,8 +225,7 @@ static int record_setting(struct model *m, uint32_t slot, uint32_t flag, struct 
     int r = 0;
     if (flag == JG_PREEMPT ? !g->block_ends.wanted : g->timeslice_us.wanted == g->dg.timeslice_us)
         return 0;
-    for_each_twin(m, slot, i)
-    {
+    for_each_twin (m, slot, i) {
         const struct channel_group *t = &m->groups[i];
         int put = journal_put_group(m->journal, i, model_journal_flags(t) | flag, &t->dg);
         r = r ? r : put;
@@ -256,8 +253,7 @@ static void apply_setting(struct model *m, uint32_t slot, uint32_t flag)
     r = set_on_device(m, g, flag, &err);
     m->controls++;
     m->controls_failed += r < 0;
-    for_each_twin(m, slot, i)
-    {
+    for_each_twin (m, slot, i) {
         struct channel_group *t = &m->groups[i];
         struct setting *had = setting_of(t, flag);
         had->unsure =
@@ -365,13 +361,15 @@ uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
 {
     for (size_t i = 0; i < plan->n; i++) {
         const struct sched_setting *s = &plan->settings[i];
-        for_each_twin(m, s->group, g) want(m, g, s->timeslice_us, s->runnable);
+        for_each_twin (m, s->group, g)
+            want(m, g, s->timeslice_us, s->runnable);
     }
     uint64_t retry_at = leave_alone(m);
     if (!apply_settings(m, plan))
         retry_at = m->now;
     for (size_t i = 0; i < plan->n; i++) {
-        for_each_twin(m, plan->settings[i].group, g) retry_at = min_u64(retry_at, retry_due(m, g));
+        for_each_twin (m, plan->settings[i].group, g)
+            retry_at = min_u64(retry_at, retry_due(m, g));
     }
     return retry_at;
 }

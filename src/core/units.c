@@ -80,7 +80,8 @@ void model_unit_changed(struct model *m, uint32_t job)
 void model_group_part(struct model *m, uint32_t slot)
 {
     uint32_t last = slot;
-    for_each_twin(m, slot, t) last = t;
+    for_each_twin (m, slot, t)
+        last = t;
     m->groups[last].twin = m->groups[slot].twin;
     m->groups[slot].twin = slot;
 }

@@ -53,13 +53,9 @@ static json_t *findings_read(const char *dir)
         if (got <= 0)
             break;
     }
-    json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
-    json_t *all = json_incref(json_object_get(o, "findings"));
-    json_decref(o);
-    if (json_is_array(all))
-        return all;
-    json_decref(all);
-    return NULL;
+    _cleanup_json_ json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    json_t *all = json_object_get(o, "findings");
+    return json_is_array(all) ? json_incref(all) : NULL;
 }
 
 static bool is_about(const json_t *x, const struct finding *f)
@@ -73,14 +69,13 @@ static bool is_about(const json_t *x, const struct finding *f)
 /* False: the entry is not one that a check writes. */
 static bool finding_read(const json_t *x, struct finding *f)
 {
-    const json_t *off = json_object_get(x, "off"), *name;
+    const json_t *off = json_object_get(x, "off");
     const char *why = json_get_text(x, "why");
-    size_t i, k;
+    size_t k;
     f->off = 0;
     if (!json_is_array(off) || !why || strlen(why) >= sizeof(f->why))
         return false;
-    json_array_foreach(off, i, name)
-    {
+    for_each_json (name, off) {
         const char *key = json_string_value(name);
         for (k = 0; k < ARRAY_SIZE(kinds) && (!key || strcmp(key, kinds[k].key) != 0); k++)
             ;
@@ -95,17 +90,14 @@ static bool finding_read(const json_t *x, struct finding *f)
 
 bool findings_find(const char *dir, struct finding *f)
 {
-    json_t *all = findings_read(dir), *x;
-    size_t i;
+    _cleanup_json_ json_t *all = findings_read(dir);
     bool found = false;
-    json_array_foreach(all, i, x)
-    {
+    for_each_json (x, all) {
         if (is_about(x, f) && finding_read(x, f)) {
             found = true;
             break;
         }
     }
-    json_decref(all);
     return found;
 }
 
@@ -129,7 +121,7 @@ static int findings_write(const char *dir, const json_t *all, struct error *err)
     snprintf(path, sizeof(path), "%s/" FINDINGS_FILE, dir);
     snprintf(next, sizeof(next), "%s.new", path);
     json_t *o = json_pack("{s:O}", "findings", all);
-    char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
+    _cleanup_free_ char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
     json_decref(o);
     _cleanup_close_ int fd =
         open(next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
@@ -138,7 +130,6 @@ static int findings_write(const char *dir, const json_t *all, struct error *err)
         r = -errno;
     if (r < 0 && fd >= 0)
         unlink(next);
-    free(text);
     return r < 0 ? error_set(err, r, "cannot write %s: %s", path, strerror(-r)) : 0;
 }
 
@@ -147,16 +138,14 @@ int findings_keep(const char *dir, const struct finding *f, struct error *err)
     int r = cede_dir_make(dir, err);
     if (r < 0)
         return r;
-    json_t *all = findings_read(dir), *x;
+    _cleanup_json_ json_t *all = findings_read(dir);
     if (!all)
         all = json_array();
     for (size_t i = json_array_size(all); i-- > 0;) {
-        x = json_array_get(all, i);
+        const json_t *x = json_array_get(all, i);
         if (is_about(x, f) || json_array_size(all) >= FINDINGS_MAX)
             json_array_remove(all, i);
     }
     json_array_insert_new(all, 0, finding_json(f));
-    r = findings_write(dir, all, err);
-    json_decref(all);
-    return r;
+    return findings_write(dir, all, err);
 }

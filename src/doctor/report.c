@@ -109,8 +109,7 @@ void report_clean(json_t *measured)
 {
     const char *key;
     json_t *part;
-    json_object_foreach(measured, key, part)
-    {
+    json_object_foreach (measured, key, part) {
         const char *text = json_string_value(json_object_get(part, "error"));
         if (text && text[0])
             json_object_set_new(part, "error", json_string("not shown in a report"));
@@ -121,8 +120,6 @@ void report_print(const json_t *report)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)report, key, value)
-    {
+    json_object_foreach ((json_t *)report, key, value)
         printf("%-18s %s\n", key, json_string_value(value));
-    }
 }

@@ -60,8 +60,7 @@ static bool part_has(const struct mux_part *p, unsigned gpu)
 /* Finds and opens the part that has this GPU; NULL with an error. */
 static int mux_part_of(struct mux *m, unsigned gpu, struct mux_part **out, struct error *err)
 {
-    for_each_part(m, p)
-    {
+    for_each_part (m, p) {
         if (part_has(p, gpu)) {
             int r = mux_part_open(m, p, err);
             *out = r < 0 ? NULL : p;
@@ -84,8 +83,7 @@ static void first_error(int *first, int r, struct error *err, const struct error
 static void mux_close(struct device_driver *base)
 {
     struct mux *m = mux(base);
-    for_each_part(m, p)
-    {
+    for_each_part (m, p) {
         device_close(p->driver);
         pid_list_free(&p->users);
     }
@@ -125,8 +123,7 @@ static int mux_list(struct device_driver *base, bool clients, struct pid_list *o
                     struct error *err)
 {
     int first = 0;
-    for_each_part(mux(base), p)
-    {
+    for_each_part (mux(base), p) {
         struct error e = {""};
         int r = mux_part_open(mux(base), p, &e);
         if (r == 0 && !clients)
@@ -169,8 +166,7 @@ static int mux_scan(struct device_driver *base, struct proc_id proc, struct grou
     int first = 0, lost = 0;
     struct error any = {""};
     bool has_any = false;
-    for_each_part(m, p)
-    {
+    for_each_part (m, p) {
         size_t n = out->n;
         struct error e = {""};
         bool had = part_forget(p, proc.pid);
@@ -199,8 +195,7 @@ static int mux_scan(struct device_driver *base, struct proc_id proc, struct grou
 
 static void mux_forget(struct device_driver *base, pid_t pid)
 {
-    for_each_part(mux(base), p)
-    {
+    for_each_part (mux(base), p) {
         if (p->driver)
             p->ops->forget(p->driver, pid);
         part_forget(p, pid);
@@ -254,8 +249,7 @@ static int mux_set_running(struct device_driver *base, const struct device_group
             first_error(&first, -ENODEV, err,
                         &(struct error){"a group of a GPU that is not there"});
     }
-    for_each_part(m, p)
-    {
+    for_each_part (m, p) {
         for (size_t i = 0; i < n;) {
             size_t k = 0;
             struct error e = {""};
@@ -292,14 +286,14 @@ static int mux_answer(bool some, int first, struct error *err)
     return some ? 0 : first < 0 ? first : not_supported(err);
 }
 
-/* Defines mux_all_CALL(), which joins the reports of all parts whose driver has the call. */
-#define DEFINE_REPORT(call, list)                                                                  \
+/* Defines mux_all_CALL(), which joins the reports of all parts whose driver has the call. lacks():
+ * a part has no report, or gave one. */
+#define DEFINE_REPORT(call, list, lacks)                                                           \
     static int mux_all_##call(struct device_driver *base, struct list *out, struct error *err)     \
     {                                                                                              \
         int first = 0;                                                                             \
         bool some = false;                                                                         \
-        for_each_part(mux(base), p)                                                                \
-        {                                                                                          \
+        for_each_part (mux(base), p) {                                                             \
             struct list l = {.v = NULL};                                                           \
             struct error e = {"out of memory"};                                                    \
             int r = p->ops->call ? mux_part_open(mux(base), p, &e) : 1;                            \
@@ -307,6 +301,7 @@ static int mux_answer(bool some, int first, struct error *err)
                 r = p->ops->call(p->driver, &l, &e);                                               \
             for (size_t i = 0; i < l.n && r == 0; i++)                                             \
                 r = part_gpu(p, &l.v[i].gpu) ? list##_push(out, &l.v[i]) : 0;                      \
+            lacks(out, p, &l, r);                                                                  \
             list##_free(&l);                                                                       \
             some |= r == 0;                                                                        \
             first_error(&first, r, err, &e);                                                       \
@@ -314,40 +309,26 @@ static int mux_answer(bool some, int first, struct error *err)
         return mux_answer(some, first, err);                                                       \
     }
 
-DEFINE_REPORT(usage, usage_list)
-DEFINE_REPORT(memory_used, usage_list)
-DEFINE_REPORT(switches, switch_list)
-DEFINE_REPORT(demand, demand_list)
-
-/* Like the others, and a part without a report has gaps in the record of all its GPUs. */
-static int mux_activity(struct device_driver *base, struct activity_list *out, struct error *err)
+/* A part without a report has gaps in the record of all its GPUs. */
+static void has_gaps(struct activity_list *out, const struct mux_part *p,
+                     const struct activity_list *of, int r)
 {
-    int first = 0;
-    bool some = false;
-    for_each_part(mux(base), p)
-    {
-        struct activity_list l = {.v = NULL};
-        struct error e = {"out of memory"};
-        int r = p->ops->activity ? mux_part_open(mux(base), p, &e) : 1;
-        if (r == 0)
-            r = p->ops->activity(p->driver, &l, &e);
-        for (size_t i = 0; i < l.n && r == 0; i++)
-            r = part_gpu(p, &l.v[i].gpu) ? activity_list_push(out, &l.v[i]) : 0;
-        for (uint32_t i = 0; i < p->gpus; i++)
-            out->incomplete |= r != 0 || (l.incomplete >> i & 1) ? 1U << (p->first + i) : 0;
-        activity_list_free(&l);
-        some |= r == 0;
-        first_error(&first, r, err, &e);
-    }
-    return mux_answer(some, first, err);
+    for (uint32_t i = 0; i < p->gpus; i++)
+        out->incomplete |= r != 0 || (of->incomplete >> i & 1) ? 1U << (p->first + i) : 0;
 }
+
+#define NOTHING(...)
+DEFINE_REPORT(usage, usage_list, NOTHING)
+DEFINE_REPORT(memory_used, usage_list, NOTHING)
+DEFINE_REPORT(switches, switch_list, NOTHING)
+DEFINE_REPORT(demand, demand_list, NOTHING)
+DEFINE_REPORT(activity, activity_list, has_gaps)
 
 static int mux_switches(struct device_driver *base, struct switch_list *out, struct error *err)
 {
     if (out)
         return mux_all_switches(base, out, err);
-    for_each_part(mux(base), p)
-    {
+    for_each_part (mux(base), p) {
         if (p->driver && p->ops->switches)
             p->ops->switches(p->driver, NULL, NULL);
     }
@@ -358,8 +339,7 @@ static void mux_watch(struct device_driver *base, const struct device_watcher *w
 {
     struct mux *m = mux(base);
     m->watcher = w ? *w : (struct device_watcher){.add = NULL};
-    for_each_part(m, p)
-    {
+    for_each_part (m, p) {
         if (p->driver && p->ops->watch)
             p->ops->watch(p->driver, w);
     }
@@ -368,8 +348,7 @@ static void mux_watch(struct device_driver *base, const struct device_watcher *w
 /* A descriptor belongs to one part; the others ignore it. */
 static void mux_ready(struct device_driver *base, int fd)
 {
-    for_each_part(mux(base), p)
-    {
+    for_each_part (mux(base), p) {
         if (p->driver && p->ops->ready)
             p->ops->ready(p->driver, fd);
     }
@@ -378,33 +357,26 @@ static void mux_ready(struct device_driver *base, int fd)
 static uint64_t mux_due_ns(struct device_driver *base)
 {
     uint64_t due = UINT64_MAX;
-    for_each_part(mux(base), p)
-    {
+    for_each_part (mux(base), p) {
         if (p->driver && p->ops->due_ns)
             due = min_u64(due, p->ops->due_ns(p->driver));
     }
     return due;
 }
 
-static int mux_memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes,
-                           struct error *err)
-{
-    struct mux_part *p;
-    int r = mux_part_of(mux(base), gpu, &p, err);
-    if (r == 0 && !p->ops->memory_free)
-        r = not_supported(err);
-    return r < 0 ? r : p->ops->memory_free(p->driver, gpu - p->first, bytes, err);
-}
+/* Defines mux_CALL(), which asks the part that has the GPU. */
+#define DEFINE_OF_GPU(call, type)                                                                  \
+    static int mux_##call(struct device_driver *base, unsigned gpu, type *out, struct error *err)  \
+    {                                                                                              \
+        struct mux_part *p;                                                                        \
+        int r = mux_part_of(mux(base), gpu, &p, err);                                              \
+        if (r == 0 && !p->ops->call)                                                               \
+            r = not_supported(err);                                                                \
+        return r < 0 ? r : p->ops->call(p->driver, gpu - p->first, out, err);                      \
+    }
 
-static int mux_counters(struct device_driver *base, unsigned gpu, struct gpu_counters *out,
-                        struct error *err)
-{
-    struct mux_part *p;
-    int r = mux_part_of(mux(base), gpu, &p, err);
-    if (r == 0 && !p->ops->counters)
-        r = not_supported(err);
-    return r < 0 ? r : p->ops->counters(p->driver, gpu - p->first, out, err);
-}
+DEFINE_OF_GPU(memory_free, uint64_t)
+DEFINE_OF_GPU(counters, struct gpu_counters)
 
 /* ---- swapping ---- */
 
@@ -415,8 +387,7 @@ static int memory_part(struct mux *m, struct proc_id proc, struct mux_part **out
     struct mux_part *movers[MUX_PARTS_MAX], *has = NULL;
     unsigned n = 0;
     int first = 0;
-    for_each_part(m, p)
-    {
+    for_each_part (m, p) {
         if (p->ops->swap_state)
             movers[n++] = p;
     }
@@ -489,7 +460,7 @@ static const struct device_ops mux_ops = {
     .set_running = mux_set_running,
     .usage = mux_all_usage,
     .memory_used = mux_all_memory_used,
-    .activity = mux_activity,
+    .activity = mux_all_activity,
     .switches = mux_switches,
     .demand = mux_all_demand,
     .watch = mux_watch,

@@ -79,8 +79,7 @@ static void spread_turns(const struct machine *mc)
     while (changed) {
         changed = false;
         for (uint32_t d = 0; d < mc->n; d++) {
-            for_each_gang(mc, d, m)
-            {
+            for_each_gang (mc, d, m) {
                 if (!takes_turns(mc, m))
                     continue;
                 for_each_device_of (mc, mc->devices, m, dev) {
@@ -178,8 +177,7 @@ void gang_link(const struct machine *mc)
         mc->devices[d].rotation.linked = false;
     }
     for (uint32_t d = 0; d < mc->n; d++) {
-        for_each_gang(mc, d, m)
-        {
+        for_each_gang (mc, d, m) {
             if (!takes_turns(mc, m))
                 continue;
             for_each_device_of (mc, mc->devices, m, dev)
@@ -191,8 +189,7 @@ void gang_link(const struct machine *mc)
             level_vtime(mc, d);
     }
     for (uint32_t d = 0; d < mc->n; d++) {
-        for_each_gang(mc, d, m)
-        {
+        for_each_gang (mc, d, m) {
             if (takes_turns(mc, m))
                 level_gang(mc, m);
         }

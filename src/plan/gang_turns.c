@@ -43,7 +43,9 @@ static bool is_first_of(const struct round *rd, const struct policy_device *dev,
             if (rotation_takes_part(dev, m) && is_first_of(rd, dev, m))
 
 /* Each job that takes turns, once. */
-#define for_each_party(rd, dev, m) for_each_taker(rd, dev, m) if (!m->company.floats)
+#define for_each_party(rd, dev, m)                                                                 \
+    for_each_taker (rd, dev, m)                                                                    \
+        if (!m->company.floats)
 
 static bool is_boosted(const struct policy_device *dev, const struct member *m)
 {
@@ -179,8 +181,7 @@ static uint32_t find_set(struct lineup *l, uint64_t devices, uint32_t tier)
 
 static void line_up(const struct round *rd, struct lineup *l)
 {
-    for_each_taker(rd, own, m)
-    {
+    for_each_taker (rd, own, m) {
         uint64_t devices = devices_of(rd, own, m);
         bool floats = m->company.floats;
         m->set = SLOT_NONE;
@@ -324,8 +325,7 @@ static void pack(const struct round *rd, struct lineup *l, bool starts)
         return;
     line_up(rd, l);
     set_clock(rd, l);
-    for_each_taker(rd, own, m)
-    {
+    for_each_taker (rd, own, m) {
         if (m->set == SLOT_NONE)
             continue;
         follow(rd, l, own, m, starts);
@@ -428,8 +428,7 @@ static void open_round(struct round *rd)
                 rotation_takes_part(dev, m) && !m->idle && m->class == CLASS_NORMAL && floor == 0.0;
         }
     }
-    for_each_taker(rd, dev, m)
-    {
+    for_each_taker (rd, dev, m) {
         company_float(rd->mc, dev, m);
         rd->floats |= m->company.floats;
     }

@@ -164,8 +164,7 @@ int identities_parse(const json_t *o, char facts[static IDENTITY_FACTS], uint32_
     size_t used = 0;
     if (!json_is_object(o))
         return error_set(err, -EINVAL, "facts: an object of texts is needed");
-    json_object_foreach((json_t *)o, key, v)
-    {
+    json_object_foreach ((json_t *)o, key, v) {
         const char *text = json_string_value(v);
         if (!is_known(key))
             return error_set(err, -EINVAL,

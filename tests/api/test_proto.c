@@ -435,8 +435,7 @@ TEST(brief_is_a_part)
     const char *key;
     assert_int_equal(json_object_size(sums), json_object_size(brief) + 1);
     assert_true(json_object_size(sums) < json_object_size(whole));
-    json_object_foreach(sums, key, part)
-    {
+    json_object_foreach (sums, key, part) {
         if (part != few && !json_equal(part, json_object_get(whole, key)))
             fail_msg("%s differs", key);
     }

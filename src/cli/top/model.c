@@ -74,14 +74,12 @@ static struct top_gpu *gpu_find(struct top_gpu *gpus, unsigned n, json_int_t ind
 /* Computes the differences to the previous reply. Sums that have decreased are another daemon's. */
 static void row_progress(struct top_model *m, struct top_row *r)
 {
-    const json_t *counts = json_object_get(r->entry, "counts"), *c;
+    const json_t *counts = json_object_get(r->entry, "counts");
     double known_s = top_number(counts, "known_s"), waited_s = 0, share = 0;
-    size_t i;
     bool first = !r->looked || known_s < r->known_s, known = false, unknown = first;
     if (first)
         memset(r->on, 0, sizeof(r->on));
-    json_array_foreach(json_object_get(counts, "gpus"), i, c)
-    {
+    for_each_json (c, json_object_get(counts, "gpus")) {
         struct top_gpu *gpu = gpu_find(m->gpus, m->ngpus, json_get_int(c, "gpu"));
         waited_s += top_number(c, "waited_s");
         if (!gpu)
@@ -120,12 +118,9 @@ static void gpus_read(struct top_model *m, const json_t *gpus, uint64_t now_ns)
 {
     struct top_gpu before[DEVICE_GPUS_MAX];
     const unsigned n = m->ngpus;
-    const json_t *g;
-    size_t i;
     memcpy(before, m->gpus, sizeof(before));
     m->ngpus = 0;
-    json_array_foreach(gpus, i, g)
-    {
+    for_each_json (g, gpus) {
         json_int_t index = json_get_int(g, "index");
         if (index < 0 || index >= DEVICE_GPUS_MAX || gpu_find(m->gpus, m->ngpus, index))
             continue;
@@ -156,15 +151,12 @@ static int row_key_order(const void *a, const void *b)
 static void row_fill(struct top_model *m, struct top_row *r, json_t *entry, bool counted)
 {
     const char *name = json_get_text(entry, "name");
-    const json_t *gpu;
-    size_t i;
     r->entry = json_incref(entry);
     r->uid = (uid_t)json_get_int(entry, "uid");
     snprintf(r->name, sizeof(r->name), "%s", name ? name : "?");
     text_show(r->name);
     r->ngpus = 0;
-    json_array_foreach(json_object_get(entry, "gpus"), i, gpu)
-    {
+    for_each_json (gpu, json_object_get(entry, "gpus")) {
         struct top_gpu *g = gpu_find(m->gpus, m->ngpus, json_integer_value(gpu));
         if (g && r->number)
             g->jobs++;
@@ -195,7 +187,7 @@ static bool row_of(const struct top_model *m, const json_t *entry, bool job, str
 int top_model_update(struct top_model *m, json_t *reply, uint64_t now_ns)
 {
     static const char *const lists[] = {"jobs", "unmanaged", "others"};
-    size_t most = 0, n = 0, i;
+    size_t most = 0, n = 0;
     for (size_t l = 0; l < ARRAY_SIZE(lists); l++)
         most += json_array_size(json_object_get(reply, lists[l]));
     struct top_row *rows = calloc(most + 1, sizeof(*rows));
@@ -207,9 +199,7 @@ int top_model_update(struct top_model *m, json_t *reply, uint64_t now_ns)
     }
     gpus_read(m, json_object_get(reply, "gpus"), now_ns);
     for (size_t l = 0; l < ARRAY_SIZE(lists); l++) {
-        json_t *entry;
-        json_array_foreach(json_object_get(reply, lists[l]), i, entry)
-        {
+        for_each_json (entry, json_object_get(reply, lists[l])) {
             if (row_of(m, entry, l == 0, &rows[n]))
                 row_fill(m, &rows[n++], entry, json_get_true(reply, "daemon"));
         }
