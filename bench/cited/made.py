@@ -1,8 +1,10 @@
 """Blocks of pages that are made whole from the results: what was missed, which runs there are, the programs that people run.
 usage: see cited.py"""
-import importlib.util
+import functools
+import importlib
 import pathlib
 import re
+import sys
 
 from common import elements, get, load_json, part, text_of
 from expr import unit_of
@@ -27,11 +29,11 @@ def read_added(folder):
     return dict(line.split() for line in lines if line and not line.startswith("#"))
 
 
+@functools.cache
 def read(folder):
     """Returns [(path below the folder, what is in it)], the oldest first."""
     found = [(p.relative_to(folder), load_json(p)) for p in folder.rglob("*.json")]
-    return sorted(((p, o) for p, o in found if isinstance(o, dict)),
-                  key=lambda x: (text_of(x[1], "date")[:10] or str(x[0])[-10:], str(x[0])))
+    return sorted(((p, tables_of(o)) for p, o in found if isinstance(o, dict)), key=lambda x: (text_of(x[1], "date")[:10], str(x[0])))
 
 
 def shown(p, check):
@@ -46,6 +48,11 @@ def chip(o):
     name = text_of(o, "hardware") or text_of(o, "gpu") or text_of(o, "chip") or text_of(o, "device")
     m = re.search("[HABV][0-9]+0", name)
     return m[0] if m else "PoCL" if re.search("pocl|pthread", name, re.I) or "opencl" in o else ""
+
+
+def tables_of(o):
+    """Returns a result without its cells, which tables do not show and which are most of it."""
+    return {k: v for k, v in o.items() if k not in ("cells", "results", "scenario_file")}
 
 
 def missed(folder):
@@ -80,7 +87,7 @@ def runs(folder):
     for path, o in read(folder):
         folders.setdefault(path.parent, []).append((path, o))
     out = "| results | GPU | driver | cede | scenarios or programs; in bold with a missed target |\n|---|---|---|---|---|\n"
-    for where, found in sorted(folders.items()):
+    for where, found in sorted((w, sorted(f, key=lambda x: str(x[0]))) for w, f in folders.items()):
         commits = list(dict.fromkeys(commit_of(o, p, added) for p, o in found))
         drivers = list(dict.fromkeys(m[0] for _, o in found
                                      for m in re.finditer(r"\b5\d\d\.\d+\.\d+", f"{o.get('driver_version')} {o.get('driver')} {o.get('gpu')}")))
@@ -94,10 +101,9 @@ def runs(folder):
 # ---- programs that people run ----
 
 def frontier_program():
-    spec = importlib.util.spec_from_file_location("frontier", PROGRAMS / "frontier.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    if str(PROGRAMS) not in sys.path:
+        sys.path.append(str(PROGRAMS))
+    return importlib.import_module("frontier")
 
 
 def frontier_files(folder):

@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+import provenance
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The command, and the stand-in on the software GPU: `cede load` with these options.
 SERVERS = {
@@ -139,6 +141,7 @@ class Study:
         if not SOFT:
             self.head["gpu"], self.head["driver"] = output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").split(", ")
         self.head["cede"] = output(CEDE, "--version")
+        self.head["commit"] = provenance.commit(self.head["cede"])
 
     def lacks(self, systems):
         """The pairs that are not in the file in all of these ways."""

@@ -7,6 +7,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 SOURCE = pathlib.Path(sys.argv[2])
 sys.path[:0] = [sys.argv[1], str(SOURCE / "bench/cited")]
@@ -66,6 +67,7 @@ class Cited(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.top = pathlib.Path(folder.name)
         (self.top / "bench/cited").mkdir(parents=True)
+        made.read.cache_clear()
         self.results = self.top / "bench/results"
         self.results.mkdir()
         for name, o in (("b", BENCH), ("o", OTHER)):
@@ -88,6 +90,22 @@ class Cited(unittest.TestCase):
         self.assertIn("docs/evidence.md", names)
         self.assertTrue(all((SOURCE / n).exists() for n in names))
         self.assertTrue(all(cited.List(SOURCE / f"bench/cited/{n}.txt").whole for n in ("readme", "evidence")))
+
+    def test_results_say_where_they_come_from(self):
+        """Each program that writes a result takes its head from one helper, which finds the commit of what was measured."""
+        programs = [p for folder in ("programs", "programs/served", "interference") for p in (SOURCE / "bench" / folder).glob("*.py")]
+        writers = [p for p in [*programs, SOURCE / "bench/checks.py"] if "json.dump(" in p.read_text() or p.name == "checks.py"]
+        self.assertGreater(len(writers), 10)
+        lacking = [p.name for p in writers if "provenance." not in p.read_text() and p.name != "study.py"]  # which measures nothing
+        self.assertEqual(lacking, [])
+        made.frontier_program()  # puts the programs on the path
+        import provenance
+        for version, commit in (("cede 0.1.0-g54242ea8", "54242ea8"), ("0.1.0+git929.g18f2fb0", "18f2fb0"),
+                                ("cede 0.1.0-g7163e543-dirty", "7163e543-dirty"), ("0.2.0+git5.g18f2fb0.dirty", "18f2fb0-dirty")):
+            self.assertEqual(provenance.commit(version), commit)
+        with unittest.mock.patch.dict(provenance.os.environ, {"CEDE_COMMIT": "abcdef12"}):
+            self.assertEqual(provenance.commit("cede 0.1.0"), "abcdef12")
+        self.assertEqual(set(provenance.head()), {"date", "gpu", "driver", "kernel", "command", "commit"})
 
     def test_cases(self):
         for words, text, fault in CASES:
@@ -136,6 +154,7 @@ class Cited(unittest.TestCase):
             rows += [{"system": "alone plain", "pair": "resnet", "measured": {"resnet": rate(100, 50)}}]
             rows += [{"system": s, "pair": f"resnet+{other}", "measured": {"resnet": rate(speed, 100), other: rate(kept)}}
                      for s, speed, kept in (("default", 50, 5), ("mps", 96, mps), ("cede", 95, 4), ("cede --min-speed 80%", 80, 6))]
+        made.read.cache_clear()
         (self.results / "frontier.json").write_text(json.dumps({"gpu": "NVIDIA H100 80GB HBM3", "driver": "580.159.04", "date": "2026-11-28",
                                                                 "cede": "cede 0.1.0-g9f49d1f1", "rows": rows}))
         text = made.frontier(self.results)
