@@ -73,6 +73,20 @@ class Results(unittest.TestCase):
         self.assertIsNone(o["pass"])
         self.assertIn("lat alone differed by 1.51 x from one repeat to another in the median", o["targets"][0]["points"][0]["busy"])
 
+    def test_scenarios_can_fail(self):
+        """Of scenarios that are checked in: what each missed that did not gain what it is there for."""
+        for name, soft, cells, missed in (
+                ("harvest", False, {"cede": {"production": {"share": 0.99}, "opportunistic": {"share": 0.0}}}, "the opportunistic job has the rest"),
+                ("video", True, {c: {"frames": {"p99_us": 20e3}} for c in ("laxity", "outside")}, "frames in time"),
+                ("video", False, {c: {"frames": {"p99_us": 41e3}} for c in ("laxity", "outside")}, "frames in time"),
+                ("lognormal", True, {c: {"requests": {"late": 1.0}} for c in ("fifo", "edf")}, "fewer late than in order of arrival"),
+                ("serving_soft", True, {"default": {"high": {"p99_us": 5e3}}, "cede": {"high": {"p99_us": 6e3}}}, "and its slowest no later")):
+            with open(SOURCE / f"bench/scenarios/{name}.ini", "rb") as f:
+                r = Result(scenario.read(f, f"{name}.ini", True, soft), 1, soft)
+            for config, roles in cells.items():
+                r.put(0, r.slots.index(config), 0, {"config": config, "status": "ok", "roles": roles})
+            self.assertIn(missed, [t["name"] for t in r.json()["targets"] if t["pass"] is False], name)
+
     def test_cut_off_runs(self):
         """One of two points: nothing was missed, and nothing is proven."""
         r = result("[target each]\ncheck = cede.lat.p99 < 100\n", 1, False)
