@@ -18,7 +18,7 @@ An expression is one of scenario files (bench/report/expr.py) with names of two 
 FILE.CONFIG.ROLE.METRIC, its median over repeats, or with .min or .max behind it the least and greatest. Of any file: a path
 of keys and numbers; what is no letter or digit in a key is written as _. [key=value key=value] picks a point of a scenario or
 elements of a list; if it leaves several, min(), max() or mean() has to join them. A format is a unit that values are divided
-by (us, ms, s, %) and how many digits follow the point: us0, ms2, %1, 3; or g."""
+by (us, ms, s, %), how many digits follow the point, and a comma for thousands: us0, ms2, %1, 3, 0,; or g."""
 import pathlib
 import re
 import sys
@@ -30,7 +30,7 @@ sys.path[:0] = [str(TOP / "bench/report"), str(HERE)]
 from common import Wrong, load_json, metric, part  # noqa: E402
 from expr import UNITS, Expression  # noqa: E402
 
-NUMBER = r"-?\d+(?:\.\d+)?"
+NUMBER = r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 UNIT = (r"(?:[unm]?s\b|%|x\b|[KMGT]i?B\b(?:/s)?|GHz\b|MHz\b|W\b|points?\b|of a core\b|times\b"
         r"|(?:it|iterations|steps|images|tokens|requests|launches|switches|products|answers)(?:/s| per second| a second))")
 BETWEEN = rf"(?:\*\*)?(?:,? to |,? and |,? or |, |; | \+ |/| against )(?:\*\*)?{NUMBER}"
@@ -118,10 +118,10 @@ class Results:
 
 
 def formatted(v, how):
-    m = re.fullmatch(r"(us|ms|s|%)?(\d)|g", how)
+    m = re.fullmatch(r"(us|ms|s|%)?(\d)(,?)|g", how)
     if not m:
         raise Wrong(f"no such format: '{how}'")
-    text = f"{v:.4g}" if how == "g" else f"{v / UNITS.get(m[1], 1):.{m[2]}f}"
+    text = f"{v:.4g}" if how == "g" else f"{v / UNITS.get(m[1], 1):{m[3]}.{m[2]}f}"
     return text[1:] if re.fullmatch(r"-0(\.0*)?", text) else text
 
 
