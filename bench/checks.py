@@ -8,7 +8,6 @@ Needs root (or CAP_SYS_PTRACE) and python3; section harmless needs PyTorch with 
 Every program is started here, under a time limit, and only these are touched. Prints a table last.
 """
 import argparse
-import datetime
 import json
 import os
 import pathlib
@@ -20,6 +19,9 @@ import sys
 import tempfile
 import threading
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent / "programs"))
+import provenance  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 SETTLE = 0.5  # s: programs that just changed their setting
@@ -390,8 +392,7 @@ def machine():
     q = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
                        capture_output=True, text=True, timeout=30).stdout.strip().splitlines()
     name, driver = [x.strip() for x in q[0].split(",")] if q else ("?", "?")
-    return {"chip": name, "gpus": len(q), "driver": driver, "kernel": os.uname().release,
-            "date": datetime.date.today().isoformat()}
+    return {**provenance.head(), "chip": name, "gpus": len(q), "driver": driver}
 
 
 def main():

@@ -9,6 +9,7 @@ import argparse
 import collections
 import json
 import math
+import pathlib
 import subprocess
 import sys
 import time
@@ -16,6 +17,9 @@ import types
 
 import bench
 import parts
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "programs"))
+import provenance  # noqa: E402
 
 STREAM = 130.0  # times L2: always from memory
 PAIRS_S = 120  # of a part that is pairs of kernels
@@ -161,7 +165,7 @@ class Suite:
 
     def write(self, path):
         with open(path, "w", encoding="utf-8") as f:
-            json.dump({"gpu": self.stage["gpu"], "driver": driver(self.soft), "date": time.strftime("%Y-%m-%d"),
+            json.dump({**provenance.head(), "gpu": self.stage["gpu"], "driver": driver(self.soft),
                        **{k: self.stage[k] for k in ("sms", "part_sms", "sm", "l2_bytes", "dram_gbps", "l2_gbps")},
                        "experiments": self.experiments, "parts": self.parts}, f, indent=1)
             f.write("\n")

@@ -23,6 +23,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "interference"))
 import model
 import ncu_profile
+import provenance
 import speeds
 
 LAUNCHES, PROFILE_S, RUN_S = 100, 60, 1.2
@@ -146,7 +147,7 @@ def record(path, seconds):
         finally:
             for recorder in recorders.values():
                 recorder.close()
-    save(path, {"gpu": gpu, "driver": driver, "date": time.strftime("%Y-%m-%d"), "busy": busy, "pairs": measured})
+    save(path, {**provenance.head(), "gpu": gpu, "driver": driver, "busy": busy, "pairs": measured})
     tables(f"{path}.ncu", KINDS)
     profiles(path)
     follow(path)

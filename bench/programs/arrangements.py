@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+import provenance
 import speeds
 
 # Library: whose code does the work. resnet is torchvision's, generate and gpt2 are transformers'.
@@ -179,7 +180,7 @@ def ask(cede, pair, folder):
 
 def record(cede, path, seconds, pairs):
     end = time.monotonic() + seconds
-    result = {"shows": __doc__.split("\n\n", maxsplit=1)[0], "date": time.strftime("%Y-%m-%d"), "pairs": []}
+    result = {"shows": __doc__.split("\n\n", maxsplit=1)[0], **provenance.head(cede), "pairs": []}
     if os.path.exists(path):
         with open(path, encoding="utf-8") as f:
             result = json.load(f)

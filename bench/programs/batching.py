@@ -19,7 +19,6 @@ import collections
 import json
 import math
 import os
-import platform
 import random
 import signal
 import sys
@@ -27,6 +26,7 @@ import threading
 import time
 
 import example
+import provenance
 
 example.find("serving")
 import cede  # noqa: E402
@@ -228,7 +228,7 @@ def main():
     os.environ["CEDE_DIR"] = "/nonexistent"  # by itself: no daemon
     sys.setswitchinterval(5e-4)  # the longest that one thread delays another
     signal.alarm(LIMIT_S + 25)   # ends a program that hangs
-    out = {"program": "batching", "machine": platform.node(), "soft": args.soft, "seconds": args.seconds, "runs": []}
+    out = {"program": "batching", **provenance.head(), "soft": args.soft, "seconds": args.seconds, "runs": []}
     bench = Bench(args)
     if not args.soft:
         import torch

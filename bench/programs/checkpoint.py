@@ -8,7 +8,6 @@ usage: checkpoint.py --libcede build/libcede/libcede.so.0 --out FILE     prints 
 """
 import argparse
 import ctypes
-import datetime
 import hashlib
 import json
 import os
@@ -19,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import provenance
 
 HERE = pathlib.Path(__file__).resolve().parent
 THREADS, FACTOR, ADDEND = 256, 1664525, 1013904223
@@ -149,14 +150,6 @@ def compute(args):
     print(json.dumps(dict(out, ended=ended, sha256=hashlib.sha256(device.state).hexdigest())))
 
 
-def said(*command):
-    """One line, or None."""
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip().splitlines()[-1]
-    except (OSError, subprocess.SubprocessError, IndexError):
-        return None
-
-
 class Runs:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
@@ -185,9 +178,7 @@ class Runs:
         killed, resumed = self.run("killed", a.kill_at), self.run("killed")
         seconds = [[r["seconds"] for r in runs] for runs in (plain, saving)]
         ends = {r["sha256"] for r in (*plain, *saving, resumed)}
-        return {"chip": resumed["chip"], "driver": said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
-                "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-                "commit": a.commit or said("git", "-C", HERE, "rev-parse", "--short=8", "HEAD"),
+        return {"chip": resumed["chip"], **provenance.head(), **({"commit": a.commit} if a.commit else {}),
                 "plain_s": statistics.median(seconds[0]), "checkpointed_s": statistics.median(seconds[1]),
                 "checkpoints": len(saving[0]["saves"]), "bytes": size, "killed_at": killed["killed_at"],
                 "same_bits": len(ends) == 1, "resumed_at": resumed["began"], "every_s": a.every, "plain_all_s": seconds[0],

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 
+import provenance
 from looking import running
 
 USER = "12345"
@@ -135,7 +136,7 @@ def main():
     device, seconds = (sys.argv + ["nvidia"])[3], float((sys.argv[4:] + [6])[0])
     if os.geteuid() != 0 or not all(shutil.which(x) for x in ("unshare", "nsenter", "setpriv")):
         sys.exit("containers.py: takes root, and unshare, nsenter and setpriv")
-    result = {"date": time.strftime("%Y-%m-%d"), "device": device, "kernel": os.uname().release, "ways": {}}
+    result = {**provenance.head(cede), "device": device, "ways": {}}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)
         shutil.copy(cede, f"{folder}/cede-program")  # where every user may execute it

@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+import provenance
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The command, and the stand-in on the software GPU: `cede load` with these options.
 SERVERS = {
@@ -139,6 +141,7 @@ class Study:
         if not SOFT:
             self.head["gpu"], self.head["driver"] = output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").split(", ")
         self.head["cede"] = output(CEDE, "--version")
+        self.head["commit"] = provenance.commit(self.head["cede"])
 
     def lacks(self, systems):
         """The pairs that are not in the file in all of these ways."""
@@ -270,6 +273,17 @@ def on_frontier(points, system):
     return not any(s > speed + SLACK and o > other + SLACK for n, (s, _, o) in points.items() if n != system)
 
 
+def verdict(points):
+    """Of a pair: the system of cede's that counts, None without one; whether it met the target; who gives the other more."""
+    own = [s for s in ("cede", "pool") if s in points]
+    if not own:
+        return None, True, []
+    best = max(own, key=lambda s: (points[s][0] >= FLOOR - SLACK, points[s][2]))
+    speed, _, other = points[best]
+    better = [n for n, (s, _, o) in points.items() if s >= speed - SLACK and o > other + SPARE and not n.startswith("cede --")]
+    return best, speed >= FLOOR - SLACK and not better and on_frontier(points, best), better
+
+
 def score(path):
     with open(path, encoding="utf-8") as f:
         pairs = kept(json.load(f)["rows"])
@@ -278,15 +292,10 @@ def score(path):
         print(pair)
         for system, (speed, p99, other) in points.items():
             print(f"  {system:18} server {speed:.2f}, p99 {p99:6.2f} x alone; the other {other:.2f}" + ("" if on_frontier(points, system) else "   behind"))
-        own = [s for s in ("cede", "pool") if s in points]
-        if not own:
-            continue
-        best = max(own, key=lambda s: (points[s][0] >= FLOOR - SLACK, points[s][2]))
-        speed, _, other = points[best]
-        better = [n for n, (s, _, o) in points.items() if s >= speed - SLACK and o > other + SPARE and not n.startswith("cede --")]
-        ok = speed >= FLOOR - SLACK and not better and on_frontier(points, best)
+        best, ok, better = verdict(points)
         missed += not ok
-        print(f"  {'met' if ok else 'MISSED'}: {best}" + (f", behind {' and '.join(better)}" if better else ""))
+        if best:
+            print(f"  {'met' if ok else 'MISSED'}: {best}" + (f", behind {' and '.join(better)}" if better else ""))
     print(f"{len(pairs) - missed} of {len(pairs)} pairs met: the server has {FLOOR} of its speed, and nobody who gives it as much gives the other {SPARE} more")
 
 

@@ -14,6 +14,8 @@ import threading
 import time
 import urllib.request
 
+import provenance
+
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -101,7 +103,7 @@ def main():
         sys.exit(__doc__)
     cede, path = os.path.abspath(sys.argv[1]), sys.argv[2]
     device, seconds = (sys.argv + ["nvidia"])[3], float((sys.argv[4:] + [8])[0])
-    result = {"date": time.strftime("%Y-%m-%d"), "device": device, "looks": {}}
+    result = {**provenance.head(cede), "device": device, "looks": {}}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["CEDE_DIR"] = os.environ["CEDE_STATE_DIR"] = f"{folder}/cede"
         for name, looks in LOOKS.items():

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 
+import provenance
 from looking import processor_s, running
 
 HOLD = r"""
@@ -113,7 +114,7 @@ def main():
         sys.exit(__doc__)
     cede, path = os.path.abspath(sys.argv[1]), sys.argv[2]
     device, seconds = (sys.argv + ["nvidia"])[3], float((sys.argv[4:] + [12])[0])
-    result = {"date": time.strftime("%Y-%m-%d"), "device": device, "ways": {}}
+    result = {**provenance.head(cede), "device": device, "ways": {}}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["CEDE_DIR"] = os.environ["CEDE_STATE_DIR"] = f"{folder}/cede"
         with open(f"{folder}/cede.conf", "w", encoding="utf-8") as f:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 
+import provenance
 import recipes
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -108,7 +109,7 @@ def loop(cede, hook, device):
 def measure(cede, hook, path, device):
     os.environ |= {"CEDE_EXE": cede, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     recipes.LIMIT_S = 400
-    result = {"date": time.strftime("%Y-%m-%d"), "device": device}
+    result = {**provenance.head(cede), "device": device}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["CEDE_DIR"] = folder
         with open(f"{folder}/cede.conf", "w", encoding="utf-8") as f:

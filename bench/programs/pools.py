@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 
+import provenance
 import speeds
 
 PAIRS = (
@@ -192,7 +193,7 @@ def main():
     shows = ("Speeds relative to alone, by the programs' own count, of pairs of batch jobs in turns and in a pool; what "
              f"`cede ps` told of them in the same {POOL_S} s; ceded_core: processor time of ceded, with its windows, by time.")
     with open(path, "w", encoding="utf-8") as f:
-        json.dump({"gpu": gpu, "driver": driver, "date": time.strftime("%Y-%m-%d"), "shows": shows,
+        json.dump({**provenance.head(cede), "gpu": gpu, "driver": driver, "shows": shows,
                    "alone_steps_per_s": {m: dict(zip(KINDS, map(lambda r: round(r, 3), a))) for m, a in alone.items()},
                    "ceded_core_paused": core[0], "ceded_core_in_pool": core[1], "pairs": pairs,
                    "again": started_again}, f, indent=1)

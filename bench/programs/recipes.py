@@ -14,6 +14,8 @@ import tempfile
 import threading
 import time
 
+import provenance
+
 BEGAN, LIMIT_S = time.monotonic(), 140
 HERE = os.path.dirname(os.path.abspath(__file__))
 BYTES = {"nvidia": {"trainer": 40 * 10**9, "sampler": 60 * 10**9, "drawing": 8 * 10**9},
@@ -257,7 +259,7 @@ def meeting(cede, device):
 def measure(cede, library, path, device):
     os.environ |= {"CEDE_LIBRARY": library, "RECIPES_PYTHON": os.path.join(HERE, "..", "..", "python"),
                    "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    result = {"date": time.strftime("%Y-%m-%d"), "device": device}
+    result = {**provenance.head(cede), "device": device}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["CEDE_DIR"] = folder
         with open(f"{folder}/cede.conf", "w", encoding="utf-8") as f:

@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+import provenance
+
 KINDS = {
     "transformer_training": "transformer training", "resnet_training": "ResNet-50 training",
     "product_bf16": "product bf16", "product_fp32": "product fp32", "copy": "copy",
@@ -284,7 +286,7 @@ def record(path, seconds):
              f"programs alone for {ALONE_S} s and two or three together in one MPS server for {TOGETHER_S} s; their "
              "speeds by what they counted themselves.")
     with open(path, "w", encoding="utf-8") as f:
-        json.dump({"gpu": gpu, "driver": driver, "date": time.strftime("%Y-%m-%d"), "shows": shows,
+        json.dump({**provenance.head(), "gpu": gpu, "driver": driver, "shows": shows,
                    "alone": {n: a[0] for n, a in zip(names, alone)}, "together": together}, f, indent=1)
         f.write("\n")
     print(f"{len(together)} sets of programs: {path}")

@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 
+import provenance
+
 ITERATIONS, LINE, IDLE_GIB = 350, 5, 24
 BEGAN = time.monotonic()
 HERE = os.path.abspath(__file__)
@@ -191,7 +193,7 @@ def measure(cede, path, parts):
         ceded = subprocess.Popen([cede, "daemon", "--device", "nvidia", "--config", f"{folder}/cede.conf"])
         try:
             time.sleep(2)
-            result = {"date": time.strftime("%Y-%m-%d")}
+            result = provenance.head(cede)
             for part in parts:
                 try:
                     result[part.__name__] = part(cede, folder)

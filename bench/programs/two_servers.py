@@ -18,6 +18,8 @@ import tempfile
 import threading
 import time
 
+import provenance
+
 TICK = os.sysconf("SC_CLK_TCK")
 SOLO_MS = {"heavy": 40, "light": 8}
 DUE = 3.0
@@ -323,10 +325,7 @@ def main():
         sys.exit(__doc__)
     cede, library, path = (os.path.abspath(x) for x in sys.argv[1:4])
     device, seconds = (sys.argv + ["nvidia"])[4], float((sys.argv[5:] + [7])[0])
-    gpu = "software GPU" if device == "soft" else subprocess.run(
-        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], stdout=subprocess.PIPE, text=True,
-        timeout=20, check=False).stdout.strip()
-    result = {"gpu": gpu, "date": time.strftime("%Y-%m-%d"), "device": device, "seconds": seconds, "solo_ms": {}, "phases": []}
+    result = {**provenance.head(cede), "device": device, "seconds": seconds, "solo_ms": {}, "phases": []}
     os.environ["CEDE_LIBRARY"] = library
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     signal.signal(signal.SIGALRM, lambda *_: sys.exit(f"not done within {LIMIT_S} s: what there is follows"))

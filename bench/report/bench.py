@@ -33,7 +33,8 @@ the list, or a path with a '/'.
       --json            one array (list) or object (run: the summary), and nothing else
   -h, --help            this text
 
-Exit status: 0; 1 if a target was missed or a cell failed; 2 for wrong usage.
+Exit status: 0; 1 if a target was missed or is open as the machine was too busy, or a cell
+failed; 2 for wrong usage.
 """
 
 
@@ -63,7 +64,8 @@ def print_target(name, t):
     unit, factor = unit_of(check)
     for o in elements(t, "points"):
         v, passed = get(o, "value"), get(o, "pass")
-        word = "open" if v is None else "" if passed is None else "ok" if passed else "MISS"
+        busy = text_of(o, "busy")
+        word = "open" if v is None else ("busy" if busy else "") if passed is None else "ok" if passed else "MISS"
         at = "".join(f" {axis}={number_of(x):.6g}" for axis, x in items(o, "point"))
         if v is None:
             unmeasured += 1
@@ -72,7 +74,8 @@ def print_target(name, t):
         limit = get(o, "limit")
         between = " to ".join(f"{part(v, w) / factor:.5g}" for w in ("min", "max"))
         print(f"{word:<5} {name}: {check}{at}: {part(v) / factor:.5g} ({between}){' ' if unit else ''}{unit}"
-              + (f", limit {part(limit) / factor:.5g}" if limit is not None else ""))
+              + (f", limit {part(limit) / factor:.5g}" if limit is not None else "")
+              + (f"; the machine was too busy: {busy}" if busy else ""))
     return unmeasured
 
 
@@ -88,7 +91,8 @@ def print_summary(summary):
         if number_of(get(s, "failed_cells")) > 0:
             print(f"{'FAIL':<5} {name}: {s['failed_cells']} cells failed")
     print(f"{'passed' if summary['pass'] else 'not passed'}: {summary['failed_cells']} cells failed, {summary['missed']} "
-          f"targets missed{f', {unmeasured} not measured' if unmeasured else ''}, {summary['took_s']:.0f} s")
+          f"targets missed{f', {unmeasured} not measured' if unmeasured else ''}"
+          f"{f', {number_of(busy)} open as the machine was too busy' if (busy := get(summary, 'busy')) else ''}, {summary['took_s']:.0f} s")
 
 
 def print_list(o, found):

@@ -1,6 +1,7 @@
 """What the parts of `cede bench` share: its error, numbers as C reads and prints them, JSON as results have it."""
 import json
 import math
+import os
 import re
 import subprocess
 
@@ -138,7 +139,8 @@ def load_json(path):
     """Returns what is in the file, or None if it cannot be read or is not JSON."""
     try:
         with open(path, "rb") as f:
-            data = f.read(BYTES_MAX + 1)
+            size = os.fstat(f.fileno()).st_size  # read() makes room for all that it is asked for
+            data = f.read(min(size or BYTES_MAX, BYTES_MAX) + 1)
         if len(data) > BYTES_MAX:
             return None
         return json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_float=_finite, parse_int=_whole,

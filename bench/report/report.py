@@ -86,6 +86,10 @@ def table(result):
     return out
 
 
+def busy_text(p):
+    return f"{'**missed**, ' if get(p, 'pass') is False else ''}the machine was too busy: {text_of(p, 'busy')}"
+
+
 def targets(result):
     found = elements(result, "targets")
     out = "\n| target | at | measured | limit | |\n|---|---|---|---|---|\n" if found else ""
@@ -95,7 +99,7 @@ def targets(result):
             null = isinstance(p, dict) and "pass" in p and passed is None
             out += (f"| {text_of(t, 'name')}: `{check}` | {point(p)} | {in_unit(get(p, 'value'), check)} | "
                     f"{in_unit(get(p, 'limit'), check)} | "
-                    f"{'not measured' if null else 'pass' if passed is True else '**missed**'} |\n")
+                    f"{busy_text(p) if text_of(p, 'busy') else 'not measured' if null else 'pass' if passed is True else '**missed**'} |\n")
     return out
 
 

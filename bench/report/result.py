@@ -2,11 +2,14 @@
 within one repeat and the median taken afterwards, so that a ratio never mixes two moments of the machine. Pure."""
 import math
 
-from common import Raw, dumps, get, is_number, items, metric, part, text_of
+from common import Raw, dumps, get, is_number, items, metric, number_of, part, text_of
 from expr import Expression, holds
 
 REPEATS_MAX = 100
 SHARES = (("rate", "share"), ("rate_min", "share_min"), ("rate_max", "share_max"))
+# A machine is too busy to compare windows if a program alone differs by more from one repeat to another, by its work or by the
+# median of its requests, or if one does more beside others than alone. At rest these are 1.02, 1.1 and 1.1.
+WORK_SPREAD, LATENCY_SPREAD, SHARE_MOST = 1.25, 1.5, 1.25
 FLAT = ("p50_us", "p99_us", "late", "share", "rate", "cpu", "us", "pause_us", "resume_us", "speed")
 
 
@@ -62,11 +65,30 @@ class Result:
 
     # ---- targets ----
 
-    def sides(self, e, repeat, point):
+    def busy(self, role, point):
+        """Returns in words by what the machine is known to have been too busy for a role at a point, or None."""
+        def values(slot, name):
+            v = [_value(self.at.get((i, slot, point)), role, name) for i in range(self.repeats)]
+            return [x for x in v if x > 0]
+        if role not in self.s.roles:
+            return None
+        slot = self.slot_alone(role)
+        latency = values(slot, "p50_us")
+        alone, most = (latency, LATENCY_SPREAD) if latency else (values(slot, "rate"), WORK_SPREAD)
+        if alone and max(alone) > most * min(alone):
+            what = "median of its requests" if latency else "work"
+            return f"{role} alone differed by {max(alone) / min(alone):.2f} x from one repeat to another in the {what}"
+        beside = [self.at.get((i, slot, point)) for i in range(self.repeats) for slot in range(len(self.ways))]
+        share = max((_value(c, role, "share") / max(number_of(metric(c, role, "count")), 1) for c in beside if c), default=0)
+        return f"{role} did {share:.2f} x as much beside others as alone" if not latency and share > SHARE_MOST else None
+
+    def sides(self, e, repeat, point, used=None):
         def value(name, p):
             if name in self.s.at:
                 return self.points[p].at[name]
             config, role, what = name.split(".", 2)
+            if used is not None:
+                used.add((role, p))
             slot = self.slots.index(config)
             if config == "alone" and role in self.s.roles and not self.s.phases:
                 slot = self.slot_alone(role)
@@ -76,14 +98,18 @@ class Result:
     def check_point(self, e, point, once):
         """Returns the medians over repeats of both sides. A target is missed if a cell that it names failed, and open if the
         cell is missing."""
-        left, right = [], []
+        left, right, used = [], [], set()
         for i in range(self.repeats):
-            a, b = self.sides(e, i, point)
+            a, b = self.sides(e, i, point, used)
             left.append(math.nan if e.op and math.isnan(b) else a)
             right.append(math.nan if math.isnan(a) else b)
         value, limit = summary(left), summary(right)
-        return {"point": {} if once else dict(self.points[point].at), "value": value, "limit": limit,
-                "pass": None if value is None or not e.op else holds(e.op, part(value), part(limit))}
+        o = {"point": {} if once else dict(self.points[point].at), "value": value, "limit": limit,
+             "pass": None if value is None or not e.op else holds(e.op, part(value), part(limit))}
+        why = next(filter(None, (self.busy(role, p) for role, p in sorted(used))), None)
+        if why and o["pass"] is not None:  # what holds by chance is not proven; what is missed stays so
+            o.update({"pass": False if o["pass"] is False else None, "busy": why})
+        return o
 
     def target(self, name, text, check, when):
         """Returns a target, and whether only some of its points were measured because the run was cut off."""
@@ -92,7 +118,8 @@ class Result:
                   if not when or holds(when.op, *self.sides(when, 0, p))]
         measured = sum(p["value"] is not None for p in points)
         missed = any(p["pass"] is False for p in points)
-        passed = False if missed else True if measured and measured == len(points) else None
+        busy = any("busy" in p for p in points)
+        passed = False if missed else True if measured and measured == len(points) and not busy else None
         return {"name": name, "check": text["check"], "points": points, "pass": passed}, 0 < measured < len(points)
 
     # ---- tables ----
@@ -144,6 +171,7 @@ class Result:
                 partly |= some
                 targets.append(o)
         missed = sum(t["pass"] is False for t in targets)
+        busy = sum(t["pass"] is None and any("busy" in p for p in t["points"]) for t in targets)
         return {"results": results, "rows": rows, "targets": targets,
-                "pass": False if failed or missed else None if partly else True,
-                "failed_cells": failed, "missed": missed, "unavailable_cells": unavailable}
+                "pass": False if failed or missed else None if partly or busy else True,
+                "failed_cells": failed, "missed": missed, **({"busy": busy} if busy else {}), "unavailable_cells": unavailable}

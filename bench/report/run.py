@@ -432,10 +432,11 @@ class Job:
             o = dict(it.kept) if it.kept else it.json(cells=False)
             shown.append({**{k: v for k, v in o.items() if k not in ("cells", "rows", "shows", "figures", "scenario_file")},
                           "kept": it.kept is not None})
-        failed, missed = (sum(get(o, k) or 0 for o in shown) for k in ("failed_cells", "missed"))
+        failed, missed, busy = (sum(get(o, k) or 0 for o in shown) for k in ("failed_cells", "missed", "busy"))
         some = any(not it.skipped for it in self.items[:upto])  # False if all were left out
         return {"hardware": self.about["gpu"], "driver_version": self.about["version"], "scenarios": shown,
-                "failed_cells": failed, "missed": missed, "pass": passed and some and not failed and not missed,
+                "failed_cells": failed, "missed": missed, **({"busy": busy} if busy else {}),
+                "pass": passed and some and not failed and not missed and not busy,
                 "took_s": time.monotonic() - self.start}
 
     def run(self):

@@ -19,6 +19,9 @@
 #define START_S  0.3 /* about the time that a phase's steps take */
 #define WINDOW_S 0.5 /* least time that a phase measures */
 #define RECENT_S 1.0 /* time that the live line covers */
+/* What a program that was resumed does at least of its work alone: one that is still suspended does
+ * none, and how much more it does depends on how busy the machine is. */
+#define RESUMED_LEAST 0.1
 
 /* The steps of each phase, and its part of the time. */
 enum phases { ALONE_LATENCY, ALONE_BATCH, NORMAL, CEDE, MULTI, SHARES, PAUSED, RESUMED, PHASES };
@@ -176,7 +179,8 @@ static int take_cells(struct demo *d, const json_t *cells, struct error *err)
     if (isnan(all))
         return error_set(err, -ENODATA, "too little was measured, give it more --seconds");
     r->stopped = demo_metric(v[PAUSED], "batch", "work") == 0;
-    r->resumed = batch_share(v[RESUMED], alone) >= 0.9;
+    r->again = batch_share(v[RESUMED], alone);
+    r->resumed = r->again >= RESUMED_LEAST;
     r->suspend_us = demo_metric(v[PAUSED], "verb", "pause");
     r->resume_us = demo_metric(v[RESUMED], "verb", "resume");
     return 0;
@@ -337,6 +341,12 @@ int demo_main(int argc, char **argv)
     print_result(&d);
     if (!d.json)
         puts("\nSee your own programs: `cede top` shows jobs live, `cede why` why one waits.");
+    char why[80];
+    if (demo_busy(&d.result, why, sizeof(why))) {
+        cli_error("demo: the machine was too busy to compare (%s): run it again when less runs",
+                  why);
+        return CLI_FAILED;
+    }
     if (d.result.stopped && d.result.resumed)
         return CLI_OK;
     return cli_error("demo: a pause had no effect on this device: run `cede doctor`");

@@ -20,9 +20,14 @@ struct demo_result {
     } alone, normal, cede, multi; /* normal: the driver's default */
     double asked[2], got[2];
     bool stopped, resumed;
+    double again; /* the batch program alone at the end, as a part of what it did alone at first */
     double suspend_us, resume_us; /* the whole call, through the daemon */
     bool verified;                /* every program's results were right */
 };
+
+/* Tells whether the machine was too busy to compare windows, and in `why` by what: a batch program
+ * alone did not do the same twice, or did more beside others than alone. */
+bool demo_busy(const struct demo_result *r, char *why, size_t size);
 
 json_t *demo_json(const struct demo_result *r);
 

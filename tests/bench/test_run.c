@@ -74,8 +74,8 @@ static const struct order {
     {"partition", 1, "cede.first.share[part=0.75] + cede.second.share[part=0.75]", "1.1"},
     {"adoption", 1, "adopted.latency.p99_us", "before.latency.p99_us"},
     {"adoption", 1, "adopted.latency.p99_us", "detached.latency.p99_us"},
-    {"lognormal", 1, "edf.requests.late[load=80]", "1.001"},
-    {"lognormal", 1, "edf.requests.rate[load=30]", "edf.requests.rate[load=80]"},
+    {"lognormal", 1, "edf.requests.late[load=30]", "fifo.requests.late[load=30]"},
+    {"lognormal", 1, "edf.requests.rate[load=30]", "edf.requests.rate[load=50]"},
     {"serving_soft", 1, "cede.high.p50_us", "default.high.p50_us"},
 };
 

@@ -217,6 +217,7 @@ static struct demo_result sample(const char *device)
         .got = {0.745, 0.245},
         .stopped = true,
         .resumed = true,
+        .again = 0.99,
         .suspend_us = 700,
         .resume_us = 400,
         .verified = true,
@@ -265,6 +266,37 @@ TEST(picture_is_honest)
     assert_non_null(strstr(text, "DID NOT STOP"));
     assert_non_null(strstr(text, "could not be verified"));
     free(text);
+}
+
+/* Windows that cannot be compared are named, and are no failed resumption. */
+TEST(busy_machine_is_noticed)
+{
+    static const struct {
+        double again, cede;
+        bool resumed;
+        const char *says; /* NULL: not busy */
+    } cases[] = {
+        {0.99, 0.954, true, NULL},
+        {0.82, 0.954, true, NULL},
+        {0.62, 0.954, true, "batch did 0.62 of what it did alone before"},
+        {1.31, 0.954, true, "batch did 1.31 of what it did alone before"},
+        {1.01, 1.73, true, "batch did 1.73 of what it did alone in another window"},
+        {0, 0.954, false, NULL}, /* did not resume */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct demo_result r = sample("soft");
+        r.again = cases[i].again;
+        r.resumed = cases[i].resumed;
+        r.cede.batch_share = cases[i].cede;
+        char *text = shown(&r, false);
+        assert_int_equal(strstr(text, "TOO BUSY") != NULL, cases[i].says != NULL);
+        assert_true(!cases[i].says || strstr(text, cases[i].says));
+        assert_int_equal(strstr(text, "DID NOT RESUME") != NULL, !cases[i].resumed);
+        free(text);
+        json_t *o = demo_json(&r);
+        assert_int_equal(json_is_true(json_object_get(o, "busy")), cases[i].says != NULL);
+        json_decref(o);
+    }
 }
 
 /* Numbers of an object, by their paths. */

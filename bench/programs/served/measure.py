@@ -6,7 +6,6 @@ needs PyTorch, a GPU that nobody else uses, and no daemon. --sleep needs only a 
 usage: measure.py --libcede build/libcede/libcede.so.0 --out FILE     prints a table; under 150 s
 """
 import argparse
-import datetime
 import json
 import os
 import pathlib
@@ -18,6 +17,9 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import provenance  # noqa: E402
+
 LIMIT_S = 148
 
 
@@ -116,10 +118,8 @@ def main():
     p.add_argument("--sleep", action="store_true")
     args = p.parse_args()
     commands = Commands()
-    out = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "host": platform.platform(),
-           "cpus": os.cpu_count(), "gpu": commands.said("nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,memory.used",
-                                                        "--format=csv,noheader"),
-           "nvcc": commands.said("nvcc", "--version"), "times": {}, "runs": [], "failed": commands.failed,
+    out = {**provenance.head(), "host": platform.platform(), "cpus": os.cpu_count(), "clock": commands.said(
+        "nvidia-smi", "--query-gpu=clocks.sm,memory.used", "--format=csv,noheader"), "nvcc": commands.said("nvcc", "--version"), "times": {}, "runs": [], "failed": commands.failed,
            "torch": None if args.sleep else commands.said(sys.executable, "-c", "import torch; print(torch.__version__)")}
     asked = [f"{mode}:{load}" for load in args.loads for mode in args.modes]
     limit_s = (args.seconds + 1) * len(asked) + 20

@@ -1,0 +1,162 @@
+"""Blocks of pages that are made whole from the results: what was missed, which runs there are, the programs that people run.
+usage: see cited.py"""
+import functools
+import importlib
+import pathlib
+import re
+import sys
+
+from common import elements, get, load_json, part, text_of
+from expr import unit_of
+
+NAMES = {"mps": "MPS with priorities", "pool": "cede, in a pool"}  # of systems, in tables and figures
+PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "programs"
+
+
+def commit_of(o, path, added):
+    """Returns the commit that was measured, or else the one that added the file, in words."""
+    version = text_of(o, "cede_version") or text_of(o, "cede")
+    m = re.search(r"-g([0-9a-f]{7,})|^([0-9a-f]{8})$", version)
+    if text_of(o, "commit") or m:
+        return (text_of(o, "commit") or m[1] or m[2])[:8] + (" and changes" if "dirty" in version else "")
+    found = next((added[str(p)] for p in (path, *path.parents) if str(p) in added), "")
+    return f"before {found}" if found else "?"
+
+
+def read_added(folder):
+    path = folder / "commits.txt"
+    lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
+    return dict(line.split() for line in lines if line and not line.startswith("#"))
+
+
+@functools.cache
+def read(folder):
+    """Returns [(path below the folder, what is in it)], the oldest first."""
+    found = [(p.relative_to(folder), load_json(p)) for p in folder.rglob("*.json")]
+    return sorted(((p, tables_of(o)) for p, o in found if isinstance(o, dict)), key=lambda x: (text_of(x[1], "date")[:10], str(x[0])))
+
+
+def shown(p, check):
+    """Returns what was measured, and the limit where the target does not say it as a number."""
+    unit, factor = unit_of(check)
+    v, limit = part(p["value"]) / factor, part(get(p, "limit")) / factor
+    number = f"{v:.0f}" if abs(v) >= 100 else f"{v:.3g}"
+    return f"{number}{' ' if unit else ''}{unit}" + ("" if re.search(r"[<>=] [0-9.]+(us|ms|s|%)?$", check) else f", limit {limit:.3g}")
+
+
+def chip(o):
+    name = text_of(o, "hardware") or text_of(o, "gpu") or text_of(o, "chip") or text_of(o, "device")
+    m = re.search("[HABV][0-9]+0", name)
+    return m[0] if m else "PoCL" if re.search("pocl|pthread", name, re.I) or "opencl" in o else ""
+
+
+def tables_of(o):
+    """Returns a result without its cells, which tables do not show and which are most of it."""
+    return {k: v for k, v in o.items() if k not in ("cells", "results", "scenario_file")}
+
+
+def missed(folder):
+    """Every target that any result missed: in how many of those that measured it, the worst, and how the last one was. Of several
+    on the last day one that missed is shown."""
+    added, targets = read_added(folder), {}
+    for path, o in read(folder):
+        for t in elements(o, "targets"):
+            known = [p for p in elements(t, "points") if get(p, "pass") is not None]
+            if known:
+                targets.setdefault((text_of(o, "scenario"), text_of(t, "check")), []).append((path, o, known))
+    out = "| scenario | target | missed in | worst | the last result |\n|---|---|---|---|---|\n"
+    for (name, check), runs in sorted(targets.items()):
+        bad = [r for r in runs if any(p["pass"] is False for p in r[2])]
+        if not bad:
+            continue
+
+        def excess(p):
+            v, limit = part(p["value"]), part(get(p, "limit"))
+            return abs(v - limit) / (abs(limit) or 1)
+        worst = max((p for r in bad for p in r[2] if p["pass"] is False), key=excess)
+        path, o, known = max(runs, key=lambda r: (text_of(r[1], "date"), any(p["pass"] is False for p in r[2])))
+        last = [p for p in known if p["pass"] is False]
+        out += (f"| `{name}` | `{check}` | {len(bad)} of {len(runs)} | {shown(worst, check)} | "
+                f"{'**missed**' if last else 'met'}, {chip(o)}, {text_of(o, 'date')}, {commit_of(o, path, added)} |\n")
+    return out
+
+
+def runs(folder):
+    """Each folder of results: where, when, with what, and which scenarios missed a target."""
+    added, folders = read_added(folder), {}
+    for path, o in read(folder):
+        folders.setdefault(path.parent, []).append((path, o))
+    out = "| results | GPU | driver | cede | scenarios or programs; in bold with a missed target |\n|---|---|---|---|---|\n"
+    for where, found in sorted((w, sorted(f, key=lambda x: str(x[0]))) for w, f in folders.items()):
+        commits = list(dict.fromkeys(commit_of(o, p, added) for p, o in found))
+        drivers = list(dict.fromkeys(m[0] for _, o in found
+                                     for m in re.finditer(r"\b5\d\d\.\d+\.\d+", f"{o.get('driver_version')} {o.get('driver')} {o.get('gpu')}")))
+        names = [f"**{p.stem}**" if o.get("pass") is False and "targets" in o else p.stem for p, o in found]
+        chips = list(dict.fromkeys(c for _, o in found if (c := chip(o))))
+        out += (f"| [{where}](../bench/results/{where}) | {', '.join(chips)} | {', '.join(drivers)} | {', '.join(commits)} | "
+                f"{', '.join(names)} |\n")
+    return out
+
+
+# ---- programs that people run ----
+
+def frontier_program():
+    if str(PROGRAMS) not in sys.path:
+        sys.path.append(str(PROGRAMS))
+    return importlib.import_module("frontier")
+
+
+def frontier_files(folder):
+    return [(p, o) for p, o in read(folder) if p.name.startswith("frontier") and elements(o, "rows")]
+
+
+def frontier_table(f, o, wanted):
+    """Returns the table of a machine, with pairs in rows, and how many pairs met the target, of how many."""
+    pairs = {p: points for p, points in f.kept(o["rows"]).items() if p in wanted or not wanted}
+    systems = [s for s in ("default", "mps", f.cede_systems()[0], "pool") if any(s in points for points in pairs.values())]
+    out = f"| server + other | {' | '.join(NAMES.get(s, s) for s in systems)} | |\n|{'---|' * (len(systems) + 2)}\n"
+    met = 0
+    for pair, points in pairs.items():
+        best, ok, better = f.verdict(points)
+        met += ok
+        cells = []
+        for s in systems:
+            speed, p99, other = points.get(s, (0, 0, 0))
+            bold = "**" if s == best else ""
+            cells.append(f"{bold}{speed:.2f}{bold}; {p99:.2f} x; {other:.2f}" if s in points else "")
+        out += (f"| {pair.replace('+', ' + ')} | {' | '.join(cells)} | "
+                f"{'met' if ok else '**missed**' + (', behind ' + ' and '.join(better) if better else '')} |\n")
+    return out, met, len(pairs)
+
+
+def frontier(folder, *wanted):
+    """A section with a table for each machine: what the server has of its speed, its p99 over alone, what the other keeps, in each
+    way of sharing. With pairs that are wanted, their rows alone."""
+    f, out = frontier_program(), ""
+    for path, o in frontier_files(folder):
+        table, met, count = frontier_table(f, o, wanted)
+        where = f"{chip(o)}, {text_of(o, 'date')}, {commit_of(o, path, {})}"
+        if wanted:
+            out += f"{where}:\n\n{table}\n"
+            continue
+        out += "" if out else "## Programs that people run\n\n"
+        out += (f"{text_of(o, 'gpu')}, driver {text_of(o, 'driver') or '-'}, {text_of(o, 'date')}, {commit_of(o, path, {})}, "
+                f"[results](../bench/results/{path}), by `python3 bench/programs/frontier.py`: the server's speed; its p99 over alone; what "
+                f"the other keeps.\n\n![{chip(o)}: what the other keeps against the server's speed](figures/{frontier_figure(path, o)})\n\n"
+                f"{table}\nTarget: the server keeps {f.FLOOR:g} of its speed, and no system that gives it as much leaves the other "
+                f"{f.SPARE:g} more: **met in {met} of {count} pairs**.\n\n")
+    return out
+
+
+def frontier_points(o):
+    """Returns {pair: {system: (the server's speed, what the other keeps)}}, for the figure."""
+    return {pair.replace("+", " + "): {NAMES.get(s, s): (v[0], v[2]) for s, v in points.items()}
+            for pair, points in frontier_program().kept(o["rows"]).items()}
+
+
+def frontier_figure(path, o):
+    return f"{path.stem}-{chip(o).lower() or 'soft'}.svg"
+
+
+def blocks(folder):
+    return {f.__name__: lambda *words, f=f: f(folder, *words) for f in (missed, runs, frontier)}
