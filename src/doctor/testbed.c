@@ -450,47 +450,6 @@ void testbed_forget(struct testbed *s, struct child *c)
     }
 }
 
-#define TIDIER_FD 3
-
-/* Waits for the end of the process that started it, whose children then end too. */
-static int tidier_main(void *dir)
-{
-    char c;
-    if (child_begin("cede-tidy") < 0)
-        return 1;
-    while (read(TIDIER_FD, &c, 1) < 0 && errno == EINTR)
-        ;
-    poll(NULL, 0, (int)(ORPHAN_NS / NSEC_PER_MSEC));
-    process_remove_dir(dir);
-    return 0;
-}
-
-/* Without one the directory stays if this process is killed, and nothing else is different. */
-static void start_tidier(struct testbed *s)
-{
-    int fds[2];
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return;
-    const struct child_spec spec = {
-        .begin = tidier_main, .arg = s->dir, .fds = {{fds[0], TIDIER_FD}}, .session = true};
-    (void)child_start(&spec, &s->tidier);
-    close(fds[0]);
-    s->tidier_fd = fds[1];
-    if (!s->tidier)
-        close(fds[1]);
-}
-
-static void end_tidier(struct testbed *s)
-{
-    if (!s->tidier)
-        return;
-    kill(s->tidier, SIGKILL);
-    while (waitpid(s->tidier, NULL, 0) < 0 && errno == EINTR)
-        ;
-    close(s->tidier_fd);
-    s->tidier = 0;
-}
-
 int testbed_open(struct testbed *s, unsigned softgpus, struct error *err)
 {
     memset(s, 0, sizeof(*s));
@@ -507,7 +466,6 @@ int testbed_open(struct testbed *s, unsigned softgpus, struct error *err)
     int r = process_make_dir("/tmp/cede-demo-", s->dir, sizeof(s->dir));
     if (r < 0)
         return error_set(err, r, "cannot create a directory in /tmp: %s", strerror(-r));
-    start_tidier(s);
     setenv("CEDE_DIR", s->dir, 1);
     return softgpus ? start_softgpu(s, softgpus, err) : 0;
 }
@@ -530,7 +488,6 @@ void testbed_close(struct testbed *s)
         }
         testbed_stop(s, v, n, NULL);
     }
-    end_tidier(s);
     process_end_all(ORPHAN_NS); /* a daemon's restorer finishes its work */
     for (size_t i = 0; i < TESTBED_CHILDREN; i++) {
         if (s->children[i])

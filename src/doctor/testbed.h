@@ -53,8 +53,6 @@ struct child {
 
 struct testbed {
     char dir[64];
-    pid_t tidier; /* removes the directory if this process is killed; 0: none */
-    int tidier_fd;
     sigset_t old_mask;
     int signal_fd;
     int signal;      /* that asked this process to end; 0: none */
