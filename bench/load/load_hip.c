@@ -42,7 +42,8 @@ static const struct cuda_advice hip_advice[] = {
     {CU_OUT_OF_MEMORY, "the GPU's memory is taken: see rocm-smi --showpids for by whom"},
     {100, "no GPU is visible: check rocminfo, HIP_VISIBLE_DEVICES, and the right to open /dev/kfd "
           "(group render)"},
-    {101, "no such GPU: rocminfo lists them, --gpu counts the visible ones from 0"},
+    {101, "no such GPU, or none that may be used: rocminfo lists them, --gpu counts from 0, and "
+          "/dev/kfd takes a right (group render)"},
     {0, "see dmesg | grep amdgpu"},
 };
 
@@ -90,9 +91,9 @@ static int hip_load_library(struct cuda *g)
     if (!missing)
         missing = symbols_find(rtc ? rtc : lib, rtc_calls, ARRAY_SIZE(rtc_calls), g);
     return g->s.failed = missing ? error_set(g->s.err, -ENOTSUP,
-                                             "libamdhip64.so.%d has no %s: use a ROCm between %d "
-                                             "and 7",
-                                             major, missing, ROCM_OLDEST)
+                                             "libamdhip64.so.%d has no %s: cede-load was "
+                                             "tried with ROCm 5",
+                                             major, missing)
                                  : 0;
 }
 
