@@ -177,7 +177,8 @@ CALL(cuEventCreate, void **e, unsigned flags)
 
 CALL(cuEventRecord, void *e, void *s)
 {
-    *(uint64_t *)e = gpu.busy_until_ns;
+    uint64_t now = now_ns();
+    *(uint64_t *)e = gpu.busy_until_ns > now ? gpu.busy_until_ns : now;
     return OK;
 }
 
