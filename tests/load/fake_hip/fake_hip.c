@@ -3,7 +3,6 @@
 #include "../fake_cuda/fake_cuda.c"
 #include "bench/load/cuda.h"
 
-#pragma GCC diagnostic ignored "-Wattribute-alias"
 #define X(field, nvidia, amd, args)                                                                \
     cu_result fake_##field args __asm__(amd) __attribute__((alias(nvidia)));
 CUDA_CALLS(X)
