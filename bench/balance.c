@@ -86,8 +86,8 @@ static int set_up_gpu(struct gpu *p, unsigned index, struct error *err)
 
 static int set_up_gpus(struct error *err)
 {
-    struct cuda g = {.s.err = err};
-    int r = cuda_load_library(&g);
+    struct cuda g = {.s.err = err, .kind = &cuda_nvidia};
+    int r = cuda_nvidia.load_library(&g);
     if (r)
         return r;
     void *lib = dlopen("libcuda.so.1", RTLD_NOW);
@@ -96,7 +96,7 @@ static int set_up_gpus(struct error *err)
     if (!retain || !set_current)
         return error_set(err, -ENOTSUP, "libcuda.so.1 has no primary contexts");
     for (unsigned i = 0; !r && i < ngpus; i++) {
-        gpus[i].cuda.cu = g.cu;
+        gpus[i].cuda = g;
         r = set_up_gpu(&gpus[i], i, err);
     }
     return r;

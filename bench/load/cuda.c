@@ -1,5 +1,5 @@
-/* See cuda.h: the driver's calls, for those that launch kernels. Knows no roles, no works and
- * nothing of what is in flight. */
+/* See cuda.h: NVIDIA's driver and its calls, for those that launch kernels. Knows no roles, no
+ * works and nothing of what is in flight. */
 #include "bench/load/cuda.h"
 
 #include <dlfcn.h>
@@ -7,11 +7,9 @@
 #include <time.h>
 
 #include "base/symbols.h"
+#include "bench/load/kernels.h"
 
-static const struct {
-    cu_result code;
-    const char *text;
-} advice[] = {
+static const struct cuda_advice advice[] = {
     {CU_OUT_OF_MEMORY, "the GPU's memory is taken: see nvidia-smi for by whom"},
     {34, "this libcuda.so.1 is the toolkit's stub: take its folder out of LD_LIBRARY_PATH"},
     {46, "the GPU is taken: see the compute mode in nvidia-smi -q -d COMPUTE"},
@@ -32,33 +30,42 @@ static const struct {
     {807, "the MPS server is not ready: try again, or stop MPS"},
     {999, "check that /dev/nvidia0, /dev/nvidiactl and /dev/nvidia-uvm exist and may be opened "
           "(nvidia-modprobe -u -c 0 makes them)"},
+    {0, "see dmesg | grep NVRM"},
 };
 
 int cuda_check(struct cuda *g, cu_result r, const char *what)
 {
     if (r == 0 || g->s.failed)
         return g->s.failed;
-    const char *name = NULL, *text = NULL, *hint = "see dmesg | grep NVRM";
-    g->cu.error_name(r, &name);
-    g->cu.error_text(r, &text);
-    for (size_t i = 0; i < ARRAY_SIZE(advice); i++)
-        if (advice[i].code == r)
-            hint = advice[i].text;
+    const char *name = NULL, *text = NULL;
+    const struct cuda_advice *hint = g->kind->advice;
+    g->kind->error_words(g, r, &name, &text);
+    while (hint->code && hint->code != r)
+        hint++;
     int code = r == CU_OUT_OF_MEMORY ? -ENOMEM : r == 100 || r == 101 ? -ENODEV : -EIO;
-    return g->s.failed = error_set(g->s.err, code, "cannot %s: %s, %d (%s): %s", what,
-                                   name ? name : "unknown error", r, text ? text : "no text", hint);
+    return g->s.failed =
+               error_set(g->s.err, code, "cannot %s: %s, %d (%s): %s", what,
+                         name ? name : "unknown error", r, text ? text : "no text", hint->text);
 }
 
-int cuda_load_library(struct cuda *g)
+static void nvidia_words(struct cuda *g, cu_result r, const char **name, const char **text)
+{
+    g->error_name(r, name);
+    g->error_text(r, text);
+}
+
+static int nvidia_load_library(struct cuda *g)
 {
     /* Never closed: the library leaves threads and exit handlers behind. */
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     static const struct symbol calls[] = {
-#define X(field, symbol, args) {symbol, offsetof(struct cuda_calls, field)},
+#define X(field, nvidia, amd, args) {nvidia, offsetof(struct cuda, cu.field)},
         CUDA_CALLS(X)
 #undef X
+            {"cuGetErrorName", offsetof(struct cuda, error_name)},
+        {"cuGetErrorString", offsetof(struct cuda, error_text)},
     };
-    const char *missing = lib ? symbols_find(lib, calls, ARRAY_SIZE(calls), &g->cu) : NULL;
+    const char *missing = lib ? symbols_find(lib, calls, ARRAY_SIZE(calls), g) : NULL;
     if (!lib)
         g->s.failed = error_set(g->s.err, -ENODEV,
                                 "cannot open the NVIDIA driver's library: %s: install the driver, "
@@ -70,11 +77,22 @@ int cuda_load_library(struct cuda *g)
     return g->s.failed;
 }
 
-cu_function cuda_find(struct cuda *g, const char *ptx, const char *name)
+const struct cuda_kind cuda_nvidia = {
+    .size = sizeof(struct cuda),
+    .init = "initialise the NVIDIA driver (cuInit)",
+    .sms_attribute = 16,
+    .advice = advice,
+    .load_library = nvidia_load_library,
+    .error_words = nvidia_words,
+    .spin = spin_ptx,
+};
+
+cu_function cuda_find(struct cuda *g, const char *text, const char *name)
 {
     cu_module m = NULL;
     cu_function f = NULL;
-    CUDA(g, "load a kernel", module_load, &m, ptx);
+    _cleanup_free_ void *image = g->kind->compile ? g->kind->compile(g, text) : NULL;
+    CUDA(g, "load a kernel", module_load, &m, image ? image : text);
     CUDA(g, "find a kernel", module_function, &f, m, name);
     return f;
 }
@@ -113,7 +131,7 @@ int cuda_settle(struct cuda *g, const char *what)
     if (!g->s.failed && cuda_wait(g, NULL, SPIN_SETUP_NS, &end) == -ETIMEDOUT)
         g->s.failed = error_set(g->s.err, -ETIMEDOUT,
                                 "%s did not end in 60 s: is this program suspended, or the GPU "
-                                "hung (nvidia-smi)?",
+                                "hung?",
                                 what);
     return g->s.failed;
 }

@@ -13,7 +13,7 @@
 #define SPIN_ADD     1013904223U
 #define SPIN_THREADS 256U /* a block */
 #define SPIN_ENTRY   "cede_spin"
-extern const char spin_ptx[], spin_cl[];
+extern const char spin_ptx[], spin_cl[], spin_hip[];
 
 /* What --memory holds: word i of the block is HOLD_WORD(i), other words than its neighbours' and,
  * within 16 GiB, than any other's, so that a page that came back elsewhere is seen. Both kernels go

@@ -31,7 +31,7 @@ static const struct option {
     const char *help;
 } options[] = {
 #define AT(field) offsetof(struct load_options, field)
-    {"device", ANY, TEXT, AT(device), 0, 0, "soft, nvidia, opencl or auto (default auto)"},
+    {"device", ANY, TEXT, AT(device), 0, 0, "soft, nvidia, hip, opencl or auto (default auto)"},
     {"gpu", ANY, NUMBER, AT(gpu), 0, 1023, "which GPU, from 0"},
     {"socket", ANY, TEXT, AT(socket), 0, 0, "the software GPU's socket"},
     {"contexts", ANY, NUMBER, AT(contexts), 1, 64, "contexts to open; the last is used"},
@@ -61,14 +61,14 @@ static const struct option {
      "host time between them (default 0: all launched at once)"},
     {"launch-us", LOAD_LATENCY, NUMBER, AT(launch_us), 1, 1e6,
      "busy host time before each launch; nothing is waited for before all are launched (soft, "
-     "nvidia)"},
+     "nvidia, hip)"},
     {"open", LOAD_LATENCY, FLAG, AT(open), 0, 0,
      "send requests when due, whatever still runs, and count from then"},
     {"arrivals", LOAD_LATENCY, TEXT, AT(arrivals), 0, 0,
      "periodic (default), or poisson: random, as of many clients; goes with --open"},
     {"seed", DUE, NUMBER, AT(seed), 0, 1e15, "of random times (default 0)"},
     {"copy-bytes", LOAD_LATENCY, NUMBER, AT(copy_bytes), 1, 1ULL << 32,
-     "copied to the GPU before and back after (nvidia, opencl)"},
+     "copied to the GPU before and back after (nvidia, hip, opencl)"},
     {"deadline-us", LOAD_LATENCY, NUMBER, AT(deadline_us), 1, 3.6e9,
      "report each request to cede with this deadline, as a program with libcede does"},
     {"hint-us", LOAD_LATENCY, NUMBER, AT(hint_us), 1, 1e6,
@@ -383,14 +383,14 @@ static void real_sleep(void *arg, uint64_t until_ns)
 
 static const struct load_ops *load_choose(const char *device, struct error *err)
 {
-    static const struct load_ops *const all[] = {&load_soft, &load_cuda, &load_opencl};
+    static const struct load_ops *const all[] = {&load_soft, &load_cuda, &load_hip, &load_opencl};
     if (strcmp(device, "auto") == 0)
         device = access("/dev/nvidiactl", F_OK) == 0 ? load_cuda.name : load_soft.name;
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
         if (strcmp(device, all[i]->name) == 0)
             return all[i];
     }
-    error_set(err, -EINVAL, "--device %s: must be soft, nvidia, opencl or auto", device);
+    error_set(err, -EINVAL, "--device %s: must be soft, nvidia, hip, opencl or auto", device);
     return NULL;
 }
 

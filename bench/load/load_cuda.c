@@ -1,6 +1,6 @@
-/* cede-load on NVIDIA GPUs: an ordinary program on the documented driver API, opened at run time so
- * that nothing of the vendor is needed to build. It is what cede schedules: it must not know of
- * cede, nor touch its own scheduling. */
+/* cede-load on NVIDIA GPUs, and on AMD's but for what is in load_hip.c: an ordinary program on the
+ * documented driver API, opened at run time so that nothing of the vendor is needed to build. It is
+ * what cede schedules: it must not know of cede, nor touch its own scheduling. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -94,7 +94,7 @@ static int cuda_verify_hold(struct cuda *g)
 
 /* ---- set-up ---- */
 
-static void cuda_close(struct load_gpu *base)
+void cuda_close(struct load_gpu *base)
 {
     struct cuda *g = (struct cuda *)base;
     while (g->ncontexts)
@@ -110,8 +110,8 @@ static void cuda_set_up_contexts(struct cuda *g, const struct load_options *o, c
     unsigned flags = g->spin ? CU_CTX_SCHED_SPIN : CU_CTX_SCHED_BLOCKING_SYNC;
     /* So that --gpu counts as nvidia-smi does; a user's own setting wins. */
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
-    cuda_load_library(g);
-    CUDA(g, "initialise the NVIDIA driver (cuInit)", init, 0);
+    g->kind->load_library(g);
+    CUDA(g, g->kind->init, init, 0);
     CUDA(g, "find the GPU asked for with --gpu", device_get, device, (int)o->gpu);
     g->contexts = calloc(o->contexts, sizeof(cu_context));
     if (!g->contexts && !g->s.failed)
@@ -134,9 +134,8 @@ cu_pointer cuda_make_state(struct cuda *g)
 static void cuda_find_kernel(struct cuda *g, cu_device device, double sm_fraction)
 {
     int sms = 0, per_sm = 0;
-    g->function = cuda_find(g, spin_ptx, SPIN_ENTRY);
-    CUDA(g, "ask for the number of SMs", device_attribute, &sms, CU_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-         device);
+    g->function = cuda_find(g, g->kind->spin, SPIN_ENTRY);
+    CUDA(g, "ask for the number of SMs", device_attribute, &sms, g->kind->sms_attribute, device);
     CUDA(g, "ask for the kernel's occupancy", occupancy, &per_sm, g->function, (int)SPIN_THREADS,
          0);
     if (!g->s.failed && (sms < 1 || per_sm < 1))
@@ -177,13 +176,15 @@ static void cuda_set_up_copies(struct cuda *g, size_t bytes)
     g->s.copy_bytes = bytes;
 }
 
-static int cuda_open(const struct load_options *o, struct load_gpu **out, struct error *err)
+int cuda_open(const struct cuda_kind *kind, const struct load_ops *ops,
+              const struct load_options *o, struct load_gpu **out, struct error *err)
 {
     cu_device device = 0;
-    struct cuda *g = calloc(1, sizeof(*g));
+    struct cuda *g = calloc(1, kind->size);
     if (!g)
         return error_set(err, -ENOMEM, "no memory");
-    g->s = (struct spin){.base.ops = &load_cuda, .err = err, .verify = o->verify};
+    g->kind = kind;
+    g->s = (struct spin){.base.ops = ops, .err = err, .verify = o->verify};
     g->spin = o->role != LOAD_BATCH && !load_queues(o);
     cuda_set_up_contexts(g, o, &device);
     cuda_set_up(g, o, device);
@@ -210,6 +211,11 @@ static int cuda_open(const struct load_options *o, struct load_gpu **out, struct
     return 0;
 }
 
+static int nvidia_open(const struct load_options *o, struct load_gpu **out, struct error *err)
+{
+    return cuda_open(&cuda_nvidia, &load_cuda, o, out, err);
+}
+
 static int cuda_verify(struct load_gpu *base, struct error *err)
 {
     struct cuda *g = (struct cuda *)base;
@@ -227,7 +233,7 @@ static int cuda_digest(struct load_gpu *base, uint64_t *out, struct error *err)
 
 const struct load_ops load_cuda = {
     .name = "nvidia",
-    .open = cuda_open,
+    .open = nvidia_open,
     .close = cuda_close,
     .submit = spin_submit,
     .wait = spin_wait,

@@ -108,7 +108,7 @@ struct load_ops {
     int (*digest)(struct load_gpu *g, uint64_t *out, struct error *err);
 };
 
-extern const struct load_ops load_soft, load_cuda, load_opencl;
+extern const struct load_ops load_soft, load_cuda, load_hip, load_opencl;
 
 /* Clock and stop request: the tests put virtual time here. */
 struct load_env {

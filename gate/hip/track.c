@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/cancel_guard.h"
+#include "base/gate_proto.h"
 #include "gate/clock.h"
 #include "gate/estimate.h"
 #include "gate/gate.h"
@@ -94,7 +95,7 @@ static bool track_active(void)
 {
     int d = __atomic_load_n(&gate_device, __ATOMIC_RELAXED);
     if (__builtin_expect(d == -2, 0)) {
-        d = gate_device_add("AMD GPU (HIP)", "hip", LEVEL_GATE);
+        d = gate_device_add("AMD GPU (HIP)", GATE_HIP_ID, LEVEL_GATE);
         __atomic_store_n(&gate_device, d, __ATOMIC_RELAXED);
     }
     return gate_active() && d >= 0;

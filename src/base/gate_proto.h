@@ -13,6 +13,7 @@
 #define GATE_VERSION 3U
 #define GATE_DEVICES 8U    /* devices of one program */
 #define GATE_PAGE    65536 /* bytes of either page: a multiple of every architecture's page */
+#define GATE_HIP_ID  "hip" /* the id of all AMD GPUs of a HIP program, which count as one device */
 
 enum gate_state {
     GATE_ACTIVE = 1, /* the program counts its work: another one may want the device */

@@ -459,13 +459,14 @@ static json_t *report_measured(struct doctor *d, const struct measured *m)
     return o;
 }
 
-/* AMD GPUs are not measured, because there is no program to measure with. */
 static void check_amd(struct doctor *d)
 {
     struct device_driver *driver;
     struct error err = {""};
     finding(d, WARN, "amd", "please report what this prints, and what pause and resume do",
             "cede's AMD driver has never run on AMD hardware: written from the kernel's source");
+    finding(d, WARN, "latency", "docs/amd.md says what helps: device = gate in cede.conf",
+            "a latency job gains nothing over one batch job: there are no timeslices");
     if (doctor_gpus(d) && device_open("amd", NULL, &driver, &err) == 0) {
         struct gpu_info g;
         for (unsigned i = 0; driver->ops->info(driver, i, &g) == 0; i++) {

@@ -218,6 +218,8 @@ int ps_main(int argc, char **argv)
     if (!json)
         notes_off(all);
     if (!json)
+        notes_slices(all);
+    if (!json)
         notes_jobs(json_object_get(all, "jobs"));
     status = blind ? CLI_FAILED : status;
     return status;

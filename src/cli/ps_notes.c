@@ -1,10 +1,13 @@
 /* See ps_notes.h. */
 #include "cli/ps_notes.h"
 
+#include <string.h>
+
 #include "base/json_text.h"
 #include "base/util.h"
 #include "cli/cli.h"
 #include "cli/unmanaged.h"
+#include "gpu/ops.h"
 
 void notes_unmanaged(const json_t *all)
 {
@@ -63,6 +66,62 @@ void notes_jobs(const json_t *jobs)
         cli_error("note: --preempt block has no effect now: %s; only a program with work of its "
                   "own on one GPU, outside MPS, can be preempted at block ends",
                   other);
+}
+
+static bool has_text(const json_t *list, const char *text)
+{
+    const json_t *one;
+    size_t i;
+    json_array_foreach(list, i, one)
+    {
+        if (json_is_string(one) && strcmp(json_string_value(one), text) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool notes_no_slices(const json_t *gpu)
+{
+    const json_t *caps = json_object_get(gpu, "caps");
+    const char *level = json_get_text(gpu, "level_name");
+    return level && strcmp(level, device_level_name(LEVEL_QUEUE)) == 0 &&
+           has_text(caps, "suspend") && !has_text(caps, "timeslice") &&
+           !has_text(json_object_get(gpu, "off"), "timeslice");
+}
+
+static bool latency_job_on(const json_t *jobs, json_int_t gpu)
+{
+    const json_t *job, *on;
+    size_t i, k;
+    json_array_foreach(jobs, i, job)
+    {
+        const char *class = json_get_text(job, "class");
+        json_array_foreach(json_object_get(job, "gpus"), k, on)
+        {
+            if (class && strcmp(class, "latency") == 0 && json_integer_value(on) == gpu)
+                return true;
+        }
+    }
+    return false;
+}
+
+void notes_slices(const json_t *all)
+{
+    const json_t *gpu;
+    size_t i;
+    char which[96] = "";
+    json_array_foreach(json_object_get(all, "gpus"), i, gpu)
+    {
+        char number[24];
+        json_int_t index = json_get_int(gpu, "index");
+        snprintf(number, sizeof(number), "%lld", (long long)index);
+        if (notes_no_slices(gpu) && latency_job_on(json_object_get(all, "jobs"), index))
+            list_add(which, sizeof(which), number);
+    }
+    if (which[0])
+        cli_error("note: no timeslices on GPU %s: a latency job there gains nothing over one batch "
+                  "job, and only keeps a second one suspended; docs/amd.md says what helps",
+                  which);
 }
 
 bool notes_off_words(const json_t *gpu, char *buf, size_t size)

@@ -79,9 +79,10 @@ static void print_gpus(const json_t *gpus)
         char off[96];
         const char *name = json_get_text(gpu, "name"), *driver = json_get_text(gpu, "driver"),
                    *level = json_get_text(gpu, "level_name"), *why = json_get_text(gpu, "off_why");
-        printf("%-9s GPU %lld: %s, preempted by %s%s%s\n", gpu_i ? "" : "gpus",
+        printf("%-9s GPU %lld: %s, preempted by %s%s%s%s\n", gpu_i ? "" : "gpus",
                (long long)json_get_int(gpu, "index"), name ? name : "?", level ? level : "?",
-               driver ? ", driver " : "", driver ? driver : "");
+               notes_no_slices(gpu) ? " without timeslices" : "", driver ? ", driver " : "",
+               driver ? driver : "");
         if (notes_off_words(gpu, off, sizeof(off)))
             printf("%-9s off: %s (%s); `cede doctor` measures them\n", "", off,
                    why ? why : "no reason given");

@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/gate_proto.h"
+#include "gpu/gate/gate.h"
+
 /* Groups that are copied for one call of a part; the hardware's control takes 64 channels. */
 #define GROUPS_AT_ONCE 64
 
@@ -473,6 +476,22 @@ static const struct device_ops mux_ops = {
     .swap_state = mux_swap_state,
 };
 
+/* A program whose queues KFD suspends is not held by its HIP gate as well: where both take turns,
+ * the job that has one's turn may wait for the other's. */
+static void mux_steer_hip_once(const struct mux_part *v, unsigned n)
+{
+    bool suspends = false;
+    for (unsigned i = 0; i < n; i++) {
+        struct gpu_info g;
+        for (unsigned k = 0; v[i].ops == &device_amd && v[i].driver && k < v[i].gpus; k++)
+            suspends |= v[i].ops->info(v[i].driver, k, &g) == 0 && g.caps & GPU_CAP_SUSPEND;
+    }
+    for (unsigned i = 0; suspends && i < n; i++) {
+        if (v[i].ops == &device_gate && v[i].driver)
+            gate_leave_out(v[i].driver, GATE_HIP_ID);
+    }
+}
+
 int mux_new(const struct mux_part *parts, unsigned n, struct device_driver **out, struct error *err)
 {
     struct mux *m = NULL;
@@ -506,6 +525,7 @@ int mux_new(const struct mux_part *parts, unsigned n, struct device_driver **out
         if (!named)
             snprintf(m->name + at, sizeof(m->name) - at, "%s%s", at ? "," : "", p->ops->name);
     }
+    mux_steer_hip_once(m->v, n);
     *out = &m->base;
     return 0;
 }

@@ -46,7 +46,8 @@ static const char reasons[] =
 static const char screen[] =
     OK ",'version':'9','policy':'laxity','pid':7,'gpus':[{'index':0,'name':'H200',"
        "'level_name':'hardware','driver':'580.1','off':['suspend'],'off_why':'not seen'},"
-       "{'index':1,'name':'H200','level_name':'gate'}],'unmanaged':[{'pid':2147483601,"
+       "{'index':1,'name':'H200','level_name':'gate'},"
+       "{'index':2,'name':'MI300','level_name':'hardware','caps':['suspend']}],'unmanaged':[{'pid':2147483601,"
        "'name':'x','gpus':[0],'may_set':true}],'jobs':[" JOB(1, "a", "latency")
        "'state':'running'}," JOB(2, "b", "batch") "'state':'queued'}]}";
 
@@ -74,6 +75,18 @@ static const struct talk talks[] = {
      " #2   12  batch     100  running  0,1  -          -     ?    -  b\n"
      " #3   13  batch     100  running  1    -          -     -    -  c\n"
      " #4   14  batch     100  running  0    -          -  100%    -  d\n", "", NULL},
+    /* A latency job where jobs can be suspended only. GPU 1 has timeslices, GPU 2 no latency job. */
+    {"ps", {PAGE("{'index':0,'level_name':'hardware','caps':['suspend']},"
+                 "{'index':1,'level_name':'hardware','caps':['timeslice','suspend']},"
+                 "{'index':2,'level_name':'hardware','caps':['suspend']},"
+                 "{'index':3,'level_name':'hardware','caps':['suspend'],'off':['timeslice']},"
+                 "{'index':4,'level_name':'gate','caps':['suspend']}",
+                 JOB(1, "a", "latency") "'state':'running','gpus':[0,1,3,4],'levels':[3,3,3,1]},"
+                 BATCH(2, "b") "'gpus':[2],'levels':[3]}")}, 0,
+     "JOB  PID  CLASS    WEIGHT  STATE    GPU      LEVEL          SLICE  BUSY  MEM  NAME\n"
+     " #1   11  latency     100  running  0,1,3,4  hardware,gate      -     -    -  a\n"
+     " #2   12  batch       100  running  2        hardware           -     -    -  b\n",
+     "note: no timeslices on GPU 0: a latency job there gains nothing over one batch job", NULL},
     /* What it said that it takes: of a job that waits for it, and of one that took more. */
     {"ps", {PAGE("", JOB(3, "a", "batch") "'state':'queued','memory_bytes':0,'memory':"
                  "{'said_bytes':2147483648,'gpu':0,'held_bytes':0,'place':0}},"
@@ -119,6 +132,7 @@ TEST(one_screen)
               "gpus      GPU 0: H200, preempted by hardware, driver 580.1\n"
               "          off: suspend (not seen); `cede doctor` measures them\n"
               "          GPU 1: H200, preempted by gate\n"
+              "          GPU 2: MI300, preempted by hardware without timeslices\n"
               "jobs      2: 1 latency, 1 batch; 1 running, 1 queued\n"
               "waiting   #2 b: queued\n"
               "in no job x (pid 2147483601) uses GPU 0 and is not scheduled; type: cede set "

@@ -97,6 +97,8 @@ TEST(doctor)
             strstr(r.out, "warn  unmanaged    a?[31mb (pid " A ") uses GPUs 0, 3 and is not "
                           "scheduled: it yields to no job\n") &&
             strstr(r.out, " -> cede set " A " -c batch\n");
+        if (!strstr(r.out, "warn  latency      a latency job gains nothing over one batch job: "))
+            fail_msg("%s", r.out);
         bool fine = strstr(r.out, "ok    unmanaged    there are no unmanaged GPU programs") != NULL;
         if (warns != (i == 0) || fine != (i == 1))
             fail_msg("%s", r.out);

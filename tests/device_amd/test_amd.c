@@ -3,7 +3,10 @@
 #include <linux/kfd_ioctl.h>
 
 #include "../test.h"
+#include "base/gate_proto.h"
 #include "fake_kfd.h"
+#include "gpu/gate/gate.h"
+#include "gpu/mux.h"
 
 /* The declarations in kfd.h are the header's. */
 #define SAME(a, b)             _Static_assert((uint32_t)(a) == (uint32_t)(b), #b) /* enums differ */
@@ -427,6 +430,26 @@ WORLD_TEST(close_and_forget)
     device_close(w->d);
     assert_false(w->p->debugged || w->a->suspended || w->b->suspended);
     assert_int_equal(kfd_driver_open(&w->k.io, &w->d, &w->err), 0);
+}
+
+/* Beside a driver that suspends queues the HIP gate does not schedule, or a job that has one's turn
+ * would wait for the other's. */
+WORLD_TEST(hip_gate)
+{
+    for (int can = 0; can < 2; can++) {
+        struct mux_part parts[2] = {{.ops = &device_amd, .gpus = 2}, {.ops = &device_gate}};
+        struct device_driver *both;
+        w->k.minor = can ? KFD_DEBUG_MINOR : KFD_DEBUG_MINOR - 1;
+        assert_int_equal(kfd_driver_open(&w->k.io, &parts[0].driver, &w->err), 0);
+        assert_int_equal(device_gate.open(NULL, &parts[1].driver, &w->err), 0);
+        assert_int_equal(mux_new(parts, 2, &both, &w->err), 0);
+        const char *left_out = ((struct gate_driver *)parts[1].driver)->left_out;
+        if (can)
+            assert_string_equal(left_out, GATE_HIP_ID);
+        else
+            assert_null(left_out);
+        device_close(both);
+    }
 }
 
 WORLD_TEST(no_gpu)

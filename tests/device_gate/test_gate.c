@@ -2,6 +2,7 @@
  * send, write and do hurts nobody but themselves. */
 #include "../lingering.h"
 #include "fixture.h"
+#include "gpu/gate/gate.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -202,6 +203,19 @@ TEST(descriptors_are_handed_over)
     d->ops->ready(d, p.fd);
     loop_end();
     leave(&p);
+}
+
+/* A device that another driver steers is not scheduled, and its submissions pass. */
+TEST(left_out)
+{
+    _cleanup_(leave) struct pages p = welcomed();
+    gate_leave_out(d, "id of two");
+    say_device(&p, 0, "one");
+    say_device(&p, 1, "two");
+    _cleanup_(group_list_free) struct group_list l = scan(getpid());
+    assert_int_equal(l.n, 1);
+    assert_int_equal(p.control->device[0].state, GATE_ACTIVE);
+    assert_int_equal(p.control->device[1].state, 0);
 }
 
 /* The restorer's: it has heard of nobody, and has nothing to undo. */

@@ -105,7 +105,7 @@ TEST(usage_errors)
     fails("models", 2, "CEDE_LOAD_K=many");
     unsetenv("CEDE_LOAD_K");
     fails("latency --verify=yes", 2, "--verify takes no value");
-    fails("batch --device amd", 2, "--device amd: must be soft, nvidia, opencl or auto");
+    fails("batch --device amd", 2, "--device amd: must be soft, nvidia, hip, opencl or auto");
 }
 
 TEST(help)
@@ -160,6 +160,32 @@ TEST(nvidia)
     l = child_final(&result);
     assert_true(json_number(l, "iterations_per_us") > 0);
     assert_true(json_number(l, "host_overhead_us") >= 0);
+}
+
+#define HIP " --device hip --iterations-per-us 20 --verify"
+
+TEST(hip)
+{
+    run("latency --requests 20 --period-us 1000 --kernels 2 --gap-us 100 --copy-bytes 5000" HIP);
+    json_says(verified_on("hip"), "requests 20");
+    run("latency --requests 20 --period-us 100 --open --arrivals poisson" HIP);
+    json_says(verified_on("hip"), "requests 20");
+    run("batch --requests 100 --kernel-us 100 --depth 30 --sm-fraction 0.5" HIP);
+    json_says(verified_on("hip"), "kernels 100");
+    run("calibrate --device hip");
+    assert_true(json_number(child_final(&result), "iterations_per_us") > 0);
+
+    fails("batch --memory 4000" HIP, 1, "there is no --memory on HIP devices");
+    fails("batch --contexts 2" HIP, 1, "there is no --contexts on HIP devices");
+    setenv("FAKE_CUDA", "no-gpu", 1);
+    fails("batch" HIP, 1,
+          "cannot initialise the HIP runtime (hipInit): hipErrorNoDevice, 100 (made up): no GPU is "
+          "visible: check rocminfo");
+    setenv("FAKE_CUDA", "compiler", 1);
+    fails("batch" HIP, 1, "first line: cannot compile a kernel: hiprtc reports 6: is ROCm's");
+    setenv("FAKE_CUDA", "skip", 1);
+    harmed("batch --requests 20" HIP, "1024 of 1024 threads did not do exactly their work");
+    unsetenv("FAKE_CUDA");
 }
 
 #define OPENCL " --device opencl --iterations-per-us 1 --kernel-us 10 --verify"

@@ -41,6 +41,11 @@ static int gate_open(const char *where, struct device_driver **out, struct error
     return 0;
 }
 
+void gate_leave_out(struct device_driver *base, const char *id)
+{
+    gate(base)->left_out = id;
+}
+
 static void gate_close(struct device_driver *base)
 {
     struct gate_driver *d = gate(base);

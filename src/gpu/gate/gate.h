@@ -52,6 +52,7 @@ struct gate_program {
 struct gate_driver {
     struct device_driver base;
     char path[108];
+    const char *left_out;     /* id of devices that another driver steers; NULL: none */
     struct acceptor acceptor; /* .fd < 0: the driver does not listen yet */
     struct device_watcher watcher;
     struct principals principals;
@@ -71,6 +72,9 @@ struct gate_driver {
     bool stops_looked;       /* there are programs to look at */
     uint64_t (*now_ns)(void);
 };
+
+/* Programs' devices with this id, which has to stay valid, are not scheduled from now on. */
+void gate_leave_out(struct device_driver *base, const char *id);
 
 /* ---- programs.c ---- */
 

@@ -63,7 +63,7 @@ CALL(cuDeviceGet, int *d, int ordinal)
 CALL(cuDeviceGetAttribute, int *v, int attribute, int d)
 {
     *v = 2;
-    return attribute == 16 ? OK : BAD_VALUE;
+    return attribute == 16 || attribute == 63 ? OK : BAD_VALUE; /* 63: HIP's number */
 }
 
 CALL(cuCtxCreate_v2, void **c, unsigned flags, int d)
@@ -87,7 +87,11 @@ CALL(cuCtxDestroy_v2, void *c)
 CALL(cuModuleLoadData, void **m, const void *image)
 {
     *m = NULL;
-    return strcmp(image, spin_ptx) == 0 || strcmp(image, hold_ptx) == 0 ? OK : 218;
+    const char *const known[] = {spin_ptx, spin_hip, hold_ptx};
+    size_t i = 0;
+    while (i < 3 && strcmp(image, known[i]) != 0)
+        i++;
+    return i < 3 ? OK : 218;
 }
 
 CALL(cuModuleGetFunction, void **f, void *m, const char *name)
@@ -173,7 +177,8 @@ CALL(cuEventCreate, void **e, unsigned flags)
 
 CALL(cuEventRecord, void *e, void *s)
 {
-    *(uint64_t *)e = gpu.busy_until_ns;
+    uint64_t now = now_ns();
+    *(uint64_t *)e = gpu.busy_until_ns > now ? gpu.busy_until_ns : now;
     return OK;
 }
 
