@@ -3,7 +3,6 @@
 
 Numbers may carry a unit: us (1), ms (1000), s (1e6), % (0.01). Functions: abs(x); min(x, y), max(x, y); min(x), max(x),
 mean(x) over all points of the scenario's axes. One comparison at most: <= >= < > ==."""
-import functools
 import math
 import operator
 import re
@@ -87,8 +86,7 @@ class _Parser:
         return False
 
     def call(self, function):
-        # sum() rounds otherwise from Python 3.12 on.
-        folds = {"min": min, "max": max, "mean": lambda v: functools.reduce(operator.add, v) / len(v)}
+        folds = {"min": min, "max": max, "mean": lambda v: sum(v) / len(v)}
         if function == "abs":
             node = _apply(abs, self.sum())
         elif function not in folds:

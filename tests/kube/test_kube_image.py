@@ -35,7 +35,7 @@ class Image(WithCeded):
         image = self.buildah("bud", "--isolation", "chroot", "-q", "-f", os.path.join(INTEGRATION, "Containerfile"),
                              self.path("image"))
         self.config = json.loads(self.buildah("inspect", "--type", "image", image))["OCIv1"]["config"]
-        self.container = self.buildah("from", "-q", image)
+        self.container = self.buildah("from", "-q", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000", image)
         self.addCleanup(self.buildah, "rm", self.container)
 
     def in_image(self, *args):
