@@ -58,9 +58,13 @@ tarball:
 	@scripts/deps tarball
 	@scripts/tarball
 
-install: build
-	@meson configure build -Dprefix=$(PREFIX)
-	@ninja -C build --quiet >/dev/null
+# What root builds in a user's tree has no commit in its version, because git refuses, and the user's next build
+# cannot replace it: so it is built as the tree's owner.
+install:
+	@scripts/deps demo
+	@as="runuser -u $$(stat -c %U .) --"; [ "$$(id -u)" = 0 ] && $$as true 2>/dev/null || as=; \
+	$$as $(MAKE) --no-print-directory build && $$as meson configure build -Dprefix=$(PREFIX) && \
+	$$as ninja -C build --quiet >/dev/null
 	@DESTDIR=$(DESTDIR) meson install -C build --no-rebuild
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
