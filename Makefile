@@ -26,7 +26,8 @@ help:
 demo:
 	@scripts/deps demo
 	@$(call configure,build)
-	@ninja -C build --quiet src/cli/cede
+	@scripts/compile build src/cli/cede
+	@echo "demo: takes 45 s, mostly waiting, and keeps nothing"
 	@build/src/cli/cede demo $(DEMO_ARGS)
 
 check:
@@ -36,7 +37,7 @@ check:
 build:
 	@scripts/deps demo
 	@$(call configure,build)
-	@ninja -C build --quiet
+	@scripts/compile build
 
 test:
 	@scripts/deps check
@@ -46,7 +47,7 @@ test:
 static:
 	@scripts/deps demo
 	@$(call configure,build-static,-Dstatic_deps=true -Dbuildtype=release)
-	@ninja -C build-static --quiet src/cli/cede
+	@scripts/compile build-static src/cli/cede
 	@scripts/only-libc build-static/src/cli/cede
 	@ls -l build-static/src/cli/cede
 
