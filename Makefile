@@ -53,7 +53,7 @@ static:
 	@ls -l build-static/src/cli/cede
 
 deb:
-	@echo "deb: compiles cede and makes packages of it in build-deb/; MINUTES"
+	@echo "deb: compiles cede and makes packages of it; a minute of processor time, 60 MB in build-deb/, of which 5 MB stay"
 	@scripts/deps deb
 	@scripts/deb
 
