@@ -9,8 +9,9 @@ import subprocess
 import sys
 import unittest
 
-if not shutil.which("buildah") or os.getuid() != 0:
-    print("skipped: root is needed, and buildah")
+if (not shutil.which("buildah") or os.getuid() != 0 or
+        subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL, check=False).returncode):
+    print("skipped: root is needed, buildah, and mount namespaces")
     sys.exit(77)
 
 from stand_ins import CEDE, LOW, WAIT_S, WithCeded, eventually, group, pod  # pylint: disable=wrong-import-position
