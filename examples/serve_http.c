@@ -84,10 +84,10 @@ struct http *http_serve(const char *port, const char *path,
     h.arg = arg;
     signal(SIGTERM, on_signal);
     signal(SIGINT, on_signal);
-    h.daemon =
-        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
-                         on_part, &h, MHD_OPTION_SOCK_ADDR, &at, MHD_OPTION_NOTIFY_COMPLETED,
-                         on_end, &h, MHD_OPTION_CONNECTION_TIMEOUT, 60U, MHD_OPTION_END);
+    h.daemon = MHD_start_daemon(
+        MHD_USE_ERROR_LOG | MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+        on_part, &h, MHD_OPTION_SOCK_ADDR, &at, MHD_OPTION_NOTIFY_COMPLETED, on_end, &h,
+        MHD_OPTION_CONNECTION_TIMEOUT, 60U, MHD_OPTION_END);
     if (!h.daemon)
         return perror("serve: cannot listen"), (struct http *)NULL;
     fprintf(stderr, "listening on 127.0.0.1:%d\n",

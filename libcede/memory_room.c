@@ -405,7 +405,7 @@ static int memory_lease(struct cede_memory *m, struct cede_pool *p, struct lease
     if (p)
         r = OUTSIDE(m, cede_lease_acquire(p, owner, CEDE_ONLY_DEVICE(m->config.device), kernel, &s,
                                           timeout_left(until_ns, cede_clock_now_ns()), lease));
-    memory_moved(m, stream, ids, nranges);
+    memory_moved(m, stream, ids, nranges); // cppcheck-suppress uninitvar ; the first nranges are
     if (r == 0 && !m->open) {
         if (p)
             cede_release(lease);

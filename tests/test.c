@@ -1,6 +1,10 @@
 /* See test.h. */
 #include "test.h"
 
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 static struct CMUnitTest tests[64];
 static size_t count;
 
@@ -21,4 +25,16 @@ int test_run(CMFixtureFunction set_up, CMFixtureFunction tear_down)
 {
     cmocka_set_test_filter(getenv("FILTER"));
     return _cmocka_run_group_tests("tests", tests, count, set_up, tear_down);
+}
+
+void needs_user_namespaces(void)
+{
+    int status = 1;
+    pid_t pid = geteuid() == 0 ? fork() : -1;
+    if (pid == 0)
+        _exit(setuid(65534) < 0 || unshare(CLONE_NEWUSER) < 0);
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0) {
+        print_message("skipped: root is needed, and user namespaces\n");
+        skip();
+    }
 }

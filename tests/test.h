@@ -40,5 +40,8 @@ const struct CMUnitTest *test_list(size_t *n);
 /* Runs them, with set-up and tear-down of them all or NULL; returns how many failed. FILTER in the
  * environment is a pattern of names: only those run. */
 int test_run(CMFixtureFunction set_up, CMFixtureFunction tear_down);
+/* Skips the test unless it is root's and a user can have a user namespace, which in a chroot nobody
+ * can. */
+void needs_user_namespaces(void);
 
 #endif

@@ -113,7 +113,7 @@ class Report:
 
     def read(self):
         try:
-            names = [n for n in os.listdir(self.folder) if len(n) > 5 and n.endswith(".json")]
+            names = sorted(n for n in os.listdir(self.folder) if len(n) > 5 and n.endswith(".json"))
         except OSError as e:
             raise Wrong(f"cannot read {self.folder}: {e.strerror}", 1) from e
         found = []

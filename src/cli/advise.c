@@ -177,6 +177,7 @@ static int measure(struct advise *a, struct error *err)
         pooled &= a->jobs[i].pooled;
         latency |= a->jobs[i].latency;
     }
+    // cppcheck-suppress uninitvar ; the first n are
     int code = trial_open(&a->trial, a->trial.gpu, jobs, a->n, err);
     code = code == 0 ? advise_alone(a, false, err) : code;
     if (pooled) {

@@ -139,7 +139,7 @@ static int with_many_uids(const char *path, pid_t parent)
 
 TEST_OF_SERVER(uids_of_one_principal)
 {
-    needs_root();
+    needs_user_namespaces();
     assert_int_equal(as_nobody(e, KEEP_ROOT, with_many_uids), 0);
     assert_served(e);
 }

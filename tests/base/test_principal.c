@@ -126,8 +126,7 @@ static pid_t in_namespace(uid_t maker, uid_t as, bool nested)
 
 TEST_WITH(namespaces, begin, end)
 {
-    if (geteuid() != 0)
-        skip();
+    needs_user_namespaces();
     struct principals a = {.subuid = subuid, .passwd = passwd};
     write_file(subuid, "alice:60001:1\n");
     for (int nested = 0; nested < 2; nested++) {

@@ -14,13 +14,13 @@ class Squat(OnSoft):
     def setUp(self):
         if os.geteuid():
             self.skipTest("not root")
-        if not os.stat(CEDE).st_mode & 0o001 or not os.stat(os.path.dirname(CEDE)).st_mode & 0o001:
-            self.skipTest("others may not execute " + CEDE)
         if os.path.exists("/run/cede/socket"):
             self.skipTest("a ceded of the system's would answer")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("CEDE_", "XDG_"))}
         self.attacker = 100000 + 2 * os.getpid()
         self.victim = self.attacker + 1
+        if self.run_as("test", "-x", CEDE, user=self.victim, group=self.victim, extra_groups=[]).returncode:
+            self.skipTest("others may not execute " + CEDE)
         self.dir = f"/tmp/cede-{self.victim}"
         os.mkdir(self.dir, 0o755)
         os.chmod(self.dir, 0o755)

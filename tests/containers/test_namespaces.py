@@ -141,8 +141,8 @@ class Pids(Machine):
         self.await_job("in", **{"class": "batch", "state": "running"})
 
     def test_rootless(self):  # the machine's root has no number there
-        if self.call(*AS_USER, "unshare", "-U", "-r", "true").returncode:
-            self.skipTest("users may not make user namespaces")
+        if self.call(*AS_USER, "unshare", "-U", "-r", CEDE, "--version").returncode:
+            self.skipTest(f"users may not make user namespaces, or not execute {CEDE}")
         rootless = (*AS_USER, "unshare", "-U", "-r")
         self.start(*rootless, *NAMESPACE[:-1], CEDE, "load", "batch", "--device", "soft",
                    env={"CEDE_CLASS": "batch", "CEDE_NAME": "rootless"})
@@ -185,6 +185,8 @@ class Doctor(Machine):
             self.assertIn(text, said)
         said = self.doctor(*NAMESPACE, CEDE_DIR=self.path("cede"))
         self.assertIn("warn  daemon       ceded runs outside of this container, and its administrators' socket", said)
+        if os.stat("/proc/self/ns/pid").st_ino != 0xEFFFFFFC:  # the first one's is fixed in the kernel
+            self.skipTest("these tests are in a container themselves")
         said = self.doctor(CEDE_DIR=self.path("cede"))
         self.assertIn("ok    container    cede sees all processes", said)
         self.assertNotIn("libcede ", said)

@@ -16,6 +16,7 @@ NAME = f"cede-test-{os.getpid()}"
 CDI = "/etc/cdi"
 # Rights and networks are no matter of these tests, and a machine may lack what the defaults take.
 RUN = ["podman", "run", "--rm", "--network=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000"]
+os.environ["PODMAN_IGNORE_CGROUPSV1_WARNING"] = "1"
 PROGRAM = ["/bin/cede", "load", "batch", "--device", "soft"]
 
 

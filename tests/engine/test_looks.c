@@ -286,7 +286,7 @@ LOOKS_TEST(test_crowd_below_a_chain)
     f->d.nidle = PROGRAMS;
     start(f, "priority", NULL);
     all = opened_in_a_second(f, &most);
-    assert_in_range(all, PROGRAMS, CHAIN + 20 * PROGRAMS);
+    assert_in_range(all, PROGRAMS, CHAIN + 20 * PROGRAMS + 100); /* and what runs this test */
     assert_in_range(most, 1, FILES_MAX);
     for (int i = 0; i < 4; i++) {
         mock_context(&f->d, jobs[i] = child(f), 0, 1);

@@ -39,7 +39,7 @@ static cl_mem buffer;
 static cl_kernel kernel_of(cl_context c, unsigned i)
 {
     cl_int r;
-    cl_program p = build(c, sources[i], i == NOT_UNIFORM ? "-cl-std=CL2.0" : "");
+    cl_program p = build(c, sources[i], i == NOT_UNIFORM ? "-cl-std=CL3.0" : "");
     cl_kernel k = clCreateKernel(p, names[i], &r);
     OK(r);
     return k;

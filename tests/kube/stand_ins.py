@@ -57,6 +57,13 @@ class Api(http.server.ThreadingHTTPServer):
     def handle_error(self, request, client_address):
         pass
 
+    def shutdown_request(self, request):
+        """TLS ends with a message of its own, without which an answer that says no length counts as cut off."""
+        request.settimeout(1)
+        with contextlib.suppress(OSError):
+            request.unwrap()
+        super().shutdown_request(request)
+
     def change(self, kind, p):
         with self.lock:
             if kind == "DELETED":

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import unittest
 
-if not shutil.which("buildah") or os.getuid() != 0:
-    print("skipped: root is needed, and buildah")
+if (not shutil.which("buildah") or os.getuid() != 0 or
+        subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL, check=False).returncode):
+    print("skipped: root is needed, buildah, and mount namespaces")
     sys.exit(77)
 
 from stand_ins import CEDE, LOW, WAIT_S, WithCeded, eventually, group, pod  # pylint: disable=wrong-import-position
@@ -35,7 +36,7 @@ class Image(WithCeded):
         image = self.buildah("bud", "--isolation", "chroot", "-q", "-f", os.path.join(INTEGRATION, "Containerfile"),
                              self.path("image"))
         self.config = json.loads(self.buildah("inspect", "--type", "image", image))["OCIv1"]["config"]
-        self.container = self.buildah("from", "-q", image)
+        self.container = self.buildah("from", "-q", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000", image)
         self.addCleanup(self.buildah, "rm", self.container)
 
     def in_image(self, *args):

@@ -117,8 +117,9 @@ class Packages(unittest.TestCase):
     def installed(self):
         """What the packages' build installs, by the paths in them; debian/rules moves and removes some of it."""
         what = {w: json.loads(run("meson", "introspect", BUILD, "--" + w)) for w in ("installed", "buildoptions")}
-        prefix = next(o["value"] for o in what["buildoptions"] if o["name"] == "prefix")
+        prefix, libdir = (next(o["value"] for o in what["buildoptions"] if o["name"] == n) for n in ("prefix", "libdir"))
         files = {"usr/" + os.path.relpath(f, prefix) for f in what["installed"].values()}
+        files = {re.sub(f"^usr/{libdir}/(?=lib|cede/|pkgconfig/|slurm-wlm/)", "usr/lib/multiarch/", f) for f in files}
         files = {f.replace("share/zsh/site-functions", "share/zsh/vendor-completions") for f in files}
         # The programs of benchmarks are of the build with tests; a library for development is named by its link.
         return {f for f in files if not f.startswith("usr/share/doc/") and f != "usr/bin/cede-bench"}

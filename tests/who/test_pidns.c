@@ -113,8 +113,7 @@ TEST(groups)
 /* Uids inside are anybody's choice, a namespace and who made it are not. */
 TEST(accounts)
 {
-    if (geteuid() != 0)
-        skip();
+    needs_user_namespaces();
     struct principals a = {.subuid = "/nonexistent"};
     struct pidns ns;
     struct inside x = enter(0, 4321, 1);
