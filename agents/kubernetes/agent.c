@@ -12,6 +12,7 @@
 #include "agents/kubernetes/api.h"
 #include "api/client.h"
 #include "base/cli_error.h"
+#include "base/json_text.h"
 
 #define ACCOUNT_DIR   "/var/run/secrets/kubernetes.io/serviceaccount"
 #define BODY_MAX      (32U << 20) /* bytes of a page or an event; a pod has 1.5 MiB at most */
@@ -104,10 +105,9 @@ static bool agent_report(struct agent *a, struct kube_pod *pod)
     struct request r = {.op = OP_IDENTITY};
     for (unsigned i = 0; kube_pod_cgroup(pod, a->driver, a->cgroup_root, i, r.cgroup); i++) {
         struct error err = {""};
-        json_t *reply;
+        _cleanup_json_ json_t *reply = NULL;
         r.nfacts = pod->gone ? 0 : kube_pod_facts(pod, r.facts);
-        int code = client_call(&a->client, &r, &reply, &err);
-        json_decref(reply);
+        const int code = client_call(&a->client, &r, &reply, &err);
         if (code == -EPIPE || code == -ETIMEDOUT || code == -EPROTO) {
             agent_failed(&a->failed_ceded, &err);
             client_close(&a->client);
@@ -344,10 +344,8 @@ static int agent_run(struct agent *a)
         int r = agent_list(a, &err);
         if (a->once && r == 0 && a->client.fd >= 0)
             return CLI_OK;
-        if (a->once) {
-            cli_error("%s", r < 0 ? err.text : "no pod was reported: ceded does not answer");
-            return CLI_FAILED;
-        }
+        if (a->once)
+            return cli_error("%s", r < 0 ? err.text : "no pod was reported: ceded does not answer");
         if (r == 0) {
             a->failed_api = false;
             backoff_s = 1;
@@ -446,6 +444,5 @@ int kube_agent_main(int argc, char **argv)
         return status;
     if (kube_api_open(&err) == 0)
         return agent_run(&a);
-    cli_error("%s", err.text);
-    return CLI_FAILED;
+    return cli_error("%s", err.text);
 }

@@ -3,10 +3,10 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <jansson.h>
 #include <string.h>
 
 #include "agents/kubernetes/promises.h"
+#include "base/json_text.h"
 #include "base/pairs.h"
 #include "base/text.h"
 #include "who/pod_names.h"
@@ -57,10 +57,9 @@ static const char *whole_text(const json_t *o)
 /* The text of a member; "": there is none, or it does not fit, and so is none that counts. */
 static void member_text(struct span o, const char *name, char *out, size_t size)
 {
-    json_t *v = value_json(span_member(o, name), 6 * size);
+    _cleanup_json_ json_t *v = value_json(span_member(o, name), 6 * size);
     const char *text = whole_text(v);
     snprintf(out, size, "%s", text && strlen(text) < size ? text : "");
-    json_decref(v);
 }
 
 static void pod_put_fact(struct kube_pod *pod, const char *name, const char *value)
@@ -193,8 +192,8 @@ int kube_pod_read(struct span pod, const char *node, struct kube_pod *out)
     member_text(meta, "uid", out->api_uid, sizeof(out->api_uid));
     if ((node && of[0] && strcmp(of, node) != 0) || !is_uid(out->api_uid, sizeof(out->api_uid)))
         return -EINVAL;
-    json_t *notes = value_json(span_member(meta, "annotations"), MAP_MAX);
-    json_t *labels = value_json(span_member(meta, "labels"), MAP_MAX);
+    _cleanup_json_ json_t *notes = value_json(span_member(meta, "annotations"), MAP_MAX);
+    _cleanup_json_ json_t *labels = value_json(span_member(meta, "labels"), MAP_MAX);
     memcpy(out->uid, out->api_uid, sizeof(out->uid));
     member_text(status, "phase", phase, sizeof(phase));
     int r = read_static(notes, out);
@@ -207,8 +206,6 @@ int kube_pod_read(struct span pod, const char *node, struct kube_pod *out)
         kube_promise_read(spec, notes, &out->promise);
         kube_claims_read(pod, &out->claims);
     }
-    json_decref(notes);
-    json_decref(labels);
     return r < 0 ? r : out->nfacts ? 0 : -EINVAL;
 }
 

@@ -360,7 +360,7 @@ static void put_jobs_by_state(const struct metrics_out *o)
 {
     static const struct metric m = {"cede_jobs", NULL, GAUGE, "Jobs by class and state."};
     json_t *told = json_object_get(o->ps, "states"), *states;
-    json_t *tally = o->choice->per_job ? jobs_by_state(o) : json_incref(told);
+    _cleanup_json_ json_t *tally = o->choice->per_job ? jobs_by_state(o) : json_incref(told);
     const json_t *n;
     const char *class, *state;
     if (json_object_size(tally))
@@ -375,7 +375,6 @@ static void put_jobs_by_state(const struct metrics_out *o)
             put_value(o, json_number_value(n));
         }
     }
-    json_decref(tally);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include "agents/prometheus/metrics_main.h"
 #include "api/client.h"
 #include "base/cli_error.h"
+#include "base/json_text.h"
 #include "base/out_file.h"
 
 #define JOBS_DEFAULT 500
@@ -38,19 +39,15 @@ static const char help[] =
 static int metrics_ask(const struct metrics_choice *choice, json_t **ps, json_t **policy,
                        struct error *err)
 {
-    struct client c;
+    _cleanup_client_ struct client c = {.fd = -1};
+    _cleanup_json_ json_t *jobs = NULL;
     *ps = *policy = NULL;
     int r = client_open_until(&c, monotonic_ns() + ANSWER_NS, err);
-    if (r < 0)
-        return r;
-    r = choice->per_job ? client_ps(&c, false, ps, err) : client_sums(&c, ps, err);
+    if (r == 0)
+        r = choice->per_job ? client_ps(&c, false, &jobs, err) : client_sums(&c, &jobs, err);
     if (r == 0)
         r = client_call(&c, &(struct request){.op = OP_POLICY}, policy, err);
-    client_close(&c);
-    if (r < 0 && *ps) {
-        json_decref(*ps);
-        *ps = NULL;
-    }
+    *ps = r == 0 ? json_incref(jobs) : NULL;
     return r;
 }
 
@@ -64,30 +61,26 @@ static void metrics_make(void *ctx, char *texts[METRICS_FORMATS])
 {
     struct metrics_state *s = ctx;
     struct error err = {""};
-    json_t *ps, *policy;
+    _cleanup_json_ json_t *ps = NULL;
+    _cleanup_json_ json_t *policy = NULL;
     bool failed = metrics_ask(&s->choice, &ps, &policy, &err) < 0;
     if (failed && !s->failed)
         cli_error("%s", err.text);
     s->failed = failed;
     for (int f = 0; f < METRICS_FORMATS; f++)
         texts[f] = metrics_text(ps, policy, &s->choice, (enum metrics_format)f);
-    json_decref(ps);
-    json_decref(policy);
 }
 
 static int metrics_once(const char *output, const struct metrics_choice *choice)
 {
     struct error err = {""};
-    json_t *ps, *policy;
+    _cleanup_json_ json_t *ps = NULL;
+    _cleanup_json_ json_t *policy = NULL;
     int status = CLI_OK;
-    if (metrics_ask(choice, &ps, &policy, &err) < 0) {
-        cli_error("%s", err.text);
-        status = CLI_FAILED;
-    }
+    if (metrics_ask(choice, &ps, &policy, &err) < 0)
+        status = cli_error("%s", err.text);
     _cleanup_free_ char *text =
         metrics_text(ps, policy, choice, output ? METRICS_PLAIN : METRICS_OPEN);
-    json_decref(ps);
-    json_decref(policy);
     int r = text ? 0 : error_set(&err, -ENOMEM, "out of memory");
     if (r == 0 && output)
         r = out_file_put(output, 0644, text, strlen(text), &err);
@@ -95,8 +88,7 @@ static int metrics_once(const char *output, const struct metrics_choice *choice)
         fputs(text, stdout);
     if (r == 0)
         return status;
-    cli_error("%s", err.text);
-    return CLI_FAILED;
+    return cli_error("%s", err.text);
 }
 
 static int metrics_serve_on(const char *where, const struct metrics_choice *choice)
@@ -110,8 +102,7 @@ static int metrics_serve_on(const char *where, const struct metrics_choice *choi
         fd = metrics_serve(fd, metrics_make, &state, &err);
     if (fd == 0)
         return CLI_OK;
-    cli_error("%s", err.text);
-    return CLI_FAILED;
+    return cli_error("%s", err.text);
 }
 
 static int read_max_jobs(void *to, const char *name, const char *text, struct error *err)

@@ -181,7 +181,7 @@ static void spank_await_owner(pid_t pid, uid_t uid)
 
 static int spank_tell(pid_t pid, uint32_t job, json_t **reply, struct error *err)
 {
-    struct client c;
+    _cleanup_client_ struct client c = {.fd = -1};
     const struct request r = {.op = OP_ADD,
                               .pid = pid,
                               .given = TERM(class) | TERM(weight),
@@ -189,12 +189,8 @@ static int spank_tell(pid_t pid, uint32_t job, json_t **reply, struct error *err
                               .weight = self.weight,
                               .slurm_job = job,
                               .run = self.wish.pool}; /* asks whether a pool is possible */
-    int code = client_open_until(&c, monotonic_ns() + CEDED_NS, err);
-    if (code < 0)
-        return code;
-    code = client_call(&c, &r, reply, err);
-    client_close(&c);
-    return code;
+    const int code = client_open_until(&c, monotonic_ns() + CEDED_NS, err);
+    return code < 0 ? code : client_call(&c, &r, reply, err);
 }
 
 /* Called in slurmstepd for each task, whose program begins when this returns. */

@@ -155,12 +155,9 @@ static int receive(struct client *c, json_t **out, struct error *err)
                          PROTO_MESSAGE_MAX);
     json_error_t je;
     *out = json_loadb(buf, (size_t)n, JSON_REJECT_DUPLICATES, &je);
-    if (!json_is_object(*out)) {
-        json_decref(*out);
-        *out = NULL;
-        return error_set(err, -EPROTO, "the daemon's answer is not an object in JSON");
-    }
-    return 0;
+    return json_is_object(*out)
+               ? 0
+               : error_set(err, -EPROTO, "the daemon's answer is not an object in JSON");
 }
 
 int client_send(struct client *c, const struct request *r, struct error *err)
@@ -186,7 +183,7 @@ int client_send(struct client *c, const struct request *r, struct error *err)
 int client_receive(struct client *c, json_t **reply, struct error *err)
 {
     *reply = NULL;
-    json_t *got;
+    _cleanup_json_ json_t *got = NULL;
     int code = receive(c, &got, err);
     if (code < 0)
         return code;
@@ -205,10 +202,8 @@ int client_receive(struct client *c, json_t **reply, struct error *err)
         code = error_set(err, e > 0 && e < 4096 ? -(int)e : -EPROTO, "%s",
                          why ? why : "the daemon refused and gave no reason");
     }
-    if (code < 0)
-        json_decref(got);
-    else
-        *reply = got;
+    if (code == 0)
+        *reply = json_incref(got);
     return code;
 }
 
@@ -222,7 +217,7 @@ int client_call(struct client *c, const struct request *r, json_t **reply, struc
 int client_job(struct client *c, json_int_t number, json_t **job, struct error *err)
 {
     const struct request r = {.op = OP_PS, .number = (uint64_t)number - 1};
-    json_t *page;
+    _cleanup_json_ json_t *page = NULL;
     *job = NULL;
     int code = client_call(c, &r, &page, err);
     if (code < 0)
@@ -230,7 +225,6 @@ int client_job(struct client *c, json_int_t number, json_t **job, struct error *
     json_t *first = json_array_get(json_object_get(page, "jobs"), 0);
     if (json_get_int(first, "number") == number)
         *job = json_incref(first);
-    json_decref(page);
     return *job ? 0 : error_set(err, -ESRCH, "the job has ended");
 }
 
@@ -261,21 +255,34 @@ bool client_ps_page(json_t **all, json_t *page, struct request *r)
 
 static int ps_pages(struct client *c, struct request r, json_t **out, struct error *err)
 {
-    json_t *all = NULL, *page;
+    _cleanup_json_ json_t *all = NULL;
+    json_t *page;
     do {
-        int code = client_call(c, &r, &page, err);
-        if (code < 0) {
-            json_decref(all);
+        const int code = client_call(c, &r, &page, err);
+        if (code < 0)
             return code;
-        }
     } while (client_ps_page(&all, page, &r));
-    *out = all;
+    *out = json_incref(all);
     return 0;
 }
 
 int client_ps(struct client *c, bool brief, json_t **out, struct error *err)
 {
     return ps_pages(c, (struct request){.op = OP_PS, .brief = brief}, out, err);
+}
+
+int client_ask(const struct request *r, json_t **reply, struct error *err)
+{
+    _cleanup_client_ struct client c = {.fd = -1};
+    const int code = client_open(&c, err);
+    return code < 0 ? code : client_call(&c, r, reply, err);
+}
+
+int client_ask_ps(bool brief, json_t **out, struct error *err)
+{
+    _cleanup_client_ struct client c = {.fd = -1};
+    const int code = client_open(&c, err);
+    return code < 0 ? code : client_ps(&c, brief, out, err);
 }
 
 int client_sums(struct client *c, json_t **out, struct error *err)
@@ -286,14 +293,13 @@ int client_sums(struct client *c, json_t **out, struct error *err)
 int client_trace(struct client *c, struct error *err)
 {
     const struct request r = {.op = OP_TRACE};
-    json_t *reply = NULL;
+    _cleanup_json_ json_t *reply = NULL;
     int code = client_call(c, &r, &reply, err);
     if (code == 0 && json_get_int(reply, "trace") != TRACE_VERSION)
         code = error_set(err, -EPROTO,
                          "the daemon (pid %d) traces as another version does: restart it after an "
                          "update",
                          (int)c->daemon_pid);
-    json_decref(reply);
     return code;
 }
 

@@ -30,12 +30,18 @@ int client_open_until(struct client *c, uint64_t until_ns, struct error *err);
 int client_connect(struct client *c, const char *path, bool given, uint64_t until_ns,
                    struct error *err);
 void client_close(struct client *c);
+/* `_cleanup_client_ struct client c = {.fd = -1};` is closed at the end of the scope. */
+#define _cleanup_client_ _cleanup_(client_close)
 
 /* 0: *reply (the caller's reference) is the daemon's ok. A refusal is returned as the daemon's
  * -errno with its text, a broken or late reply as -EPROTO, -EMSGSIZE or -ETIMEDOUT. Then the
  * connection is unusable, and the daemon will not carry out the request later. -EPIPE: the daemon
  * ended without a reply. Several calls may follow each other. */
 int client_call(struct client *c, const struct request *r, json_t **reply, struct error *err);
+
+/* client_call() and client_ps() by a connection for this alone. */
+int client_ask(const struct request *r, json_t **reply, struct error *err);
+int client_ask_ps(bool brief, json_t **out, struct error *err);
 
 /* The two halves of client_call(), for a caller that receives when the socket is readable. */
 int client_send(struct client *c, const struct request *r, struct error *err);

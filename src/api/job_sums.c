@@ -398,7 +398,7 @@ static json_t *sum_json(const struct now *x)
                                 .turns = (uint32_t)sum_shown(x, g + GPU_TURNS),
                                 .preempted = (uint32_t)sum_shown(x, g + GPU_PREEMPTED)};
     }
-    json_t *whole = job_json(&v, JOB_WHOLE);
+    _cleanup_json_ json_t *whole = job_json(&v, JOB_WHOLE);
     json_t *o = json_pack("{s:i, s:O*, s:o*, s:o*}", "jobs", (int)x->jobs, "states", x->states,
                           "requests", requests_json(x), "leases", leases_json(x));
     for (size_t i = 0; i < ARRAY_SIZE(shown); i++) {
@@ -406,7 +406,6 @@ static json_t *sum_json(const struct now *x)
         if (field)
             json_object_set(o, shown[i], field);
     }
-    json_decref(whole);
     return o;
 }
 

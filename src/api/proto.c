@@ -501,14 +501,13 @@ int proto_parse(const char *text, size_t n, struct request *out, struct error *e
     if (n > PROTO_MESSAGE_MAX)
         return error_set(err, -EMSGSIZE, "message of more than %d bytes", PROTO_MESSAGE_MAX);
     json_error_t e;
-    json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    _cleanup_json_ json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     if (!o) {
         text_printable(e.text);
         return error_set(err, -EINVAL, "not JSON at byte %d: %s", e.position, e.text);
     }
     int r = json_is_object(o) ? parse_object(o, out, err)
                               : error_set(err, -EINVAL, "a message is a JSON object");
-    json_decref(o);
     if (r < 0)
         memset(out, 0, sizeof(*out));
     return r;
@@ -580,7 +579,7 @@ enum op_rights proto_op_rights(enum proto_op op)
 
 char *proto_format(const struct request *r)
 {
-    json_t *o = json_pack("{s:i, s:s}", "v", PROTO_VERSION, "op", ops[r->op].name);
+    _cleanup_json_ json_t *o = json_pack("{s:i, s:s}", "v", PROTO_VERSION, "op", ops[r->op].name);
     bool bad = !o;
     for (unsigned f = 0; f < FIELDS; f++) {
         json_t *v = ops[r->op].allowed & BIT(f) ? field_json(&fields[f], r) : NULL;
@@ -588,7 +587,5 @@ char *proto_format(const struct request *r)
         if (f == F_TARGET && ops[r->op].terms)
             bad |= terms_put_json(o, r) < 0;
     }
-    char *text = bad ? NULL : json_dumps(o, JSON_COMPACT);
-    json_decref(o);
-    return text;
+    return bad ? NULL : json_dumps(o, JSON_COMPACT);
 }

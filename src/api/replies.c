@@ -282,12 +282,11 @@ json_t *reply_policy(const struct engine *e)
 
 char *reply_refusal(int code, const struct error *err, gid_t admin_gid)
 {
-    json_t *o = json_pack("{s:i, s:b, s:i, s:o}", "v", PROTO_VERSION, "ok", 0, "errno", -code,
-                          "error", json_text(err->text[0] ? err->text : strerror(-code)));
+    _cleanup_json_ json_t *o =
+        json_pack("{s:i, s:b, s:i, s:o}", "v", PROTO_VERSION, "ok", 0, "errno", -code, "error",
+                  json_text(err->text[0] ? err->text : strerror(-code)));
     if (o && strstr(err->text, ADMINS_GROUP))
         json_object_set_new(o, "admin_gid",
                             admin_gid == ADMIN_NO_GROUP ? json_null() : json_integer(admin_gid));
-    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
-    json_decref(o);
-    return text;
+    return o ? json_dumps(o, JSON_COMPACT) : NULL;
 }

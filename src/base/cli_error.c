@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-void cli_error(const char *fmt, ...)
+int cli_error(const char *fmt, ...)
 {
     char text[1024];
     va_list ap;
@@ -15,6 +15,7 @@ void cli_error(const char *fmt, ...)
     va_end(ap);
     text_show(text);
     fprintf(stderr, "cede: %s\n", text);
+    return CLI_FAILED;
 }
 
 int cli_usage(const char *verb, const char *fmt, ...)

@@ -7,8 +7,8 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = OPTIONS_USAGE };
 
-/* Writes "cede: ...\n" to standard error, in one write. */
-void cli_error(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* Writes "cede: ...\n" to standard error, in one write. Returns CLI_FAILED. */
+int cli_error(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
 /* Writes the same, and where to find the usage; fmt NULL: only that, because getopt has already
  * said what is wrong. Returns CLI_USAGE. */

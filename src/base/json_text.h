@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
+
 /* A JSON string of any bytes. If they are not UTF-8, such as a text that was cut within a
  * character, each byte outside ASCII becomes ?. NULL: no memory. */
 static inline json_t *json_text(const char *s)
@@ -41,6 +43,14 @@ static inline bool json_get_true(const json_t *o, const char *key)
 {
     return json_is_true(json_object_get(o, key));
 }
+
+static inline void json_release(json_t **o)
+{
+    json_decref(*o);
+}
+
+/* `_cleanup_json_ json_t *o = NULL;` gives its reference back at the end of the scope. */
+#define _cleanup_json_ _cleanup_(json_release)
 
 /* for_each_json (job, jobs): job is each item of an array, job_i its index; jobs that are no array
  * have no items. The inner loop runs once, and job_on ends the outer one after a `break`. */

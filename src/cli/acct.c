@@ -11,6 +11,7 @@
 #include "acct/times.h"
 #include "api/client.h"
 #include "base/job_terms.h"
+#include "base/json_text.h"
 #include "base/paths.h"
 #include "cli/acct_fields.h"
 #include "cli/cli.h"
@@ -217,13 +218,12 @@ static void acct_print_json(const struct answer *a, enum acct_by by)
     json_t *all = json_array();
     for (size_t i = 0; i < a->n; i++)
         json_array_append_new(all, acct_json(&a->v[i], by));
-    json_t *o = json_pack("{s:o, s:I}",
-                          by == ACCT_BY_JOB   ? "jobs"
-                          : by == ACCT_BY_ROW ? "rows"
-                                              : "sums",
-                          all, "lost", (json_int_t)a->dropped);
+    _cleanup_json_ json_t *o = json_pack("{s:o, s:I}",
+                                         by == ACCT_BY_JOB   ? "jobs"
+                                         : by == ACCT_BY_ROW ? "rows"
+                                                             : "sums",
+                                         all, "lost", (json_int_t)a->dropped);
     cli_print_json(o);
-    json_decref(o);
 }
 
 int acct_main(int argc, char **argv)

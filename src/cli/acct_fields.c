@@ -153,7 +153,7 @@ static json_t *json_of(const struct acct_field *f, const struct acct_row *r)
 /* The text of a field, which for times and spans differs from its JSON. */
 static void cell_of(const struct acct_field *f, const struct acct_row *r, char *buf)
 {
-    json_t *v = json_of(f, r);
+    _cleanup_json_ json_t *v = json_of(f, r);
     const time_t t = (time_t)json_integer_value(v);
     struct tm tm;
     if (f->kind == SPAN)
@@ -166,7 +166,6 @@ static void cell_of(const struct acct_field *f, const struct acct_row *r, char *
         snprintf(buf, CELL_MAX, "%lld", (long long)t);
     else if (!localtime_r(&t, &tm) || !strftime(buf, CELL_MAX, "%Y-%m-%dT%H:%M:%S", &tm))
         snprintf(buf, CELL_MAX, "?");
-    json_decref(v);
     text_show(buf);
 }
 

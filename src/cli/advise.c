@@ -111,10 +111,8 @@ static int take_jobs(struct advise *a, const json_t *all)
                          json_array_size(jobs));
     for_each_json (job, jobs) {
         const char *class = json_get_text(job, "class"), *why = unfit(job, gpu);
-        if (why) {
-            cli_error("%s: %s", target_text(text, job), why);
-            return CLI_FAILED;
-        }
+        if (why)
+            return cli_error("%s: %s", target_text(text, job), why);
         struct advised_job *j = &a->jobs[a->n++];
         const json_int_t unit = json_get_int(json_object_get(job, "mps"), "unit");
         *j = (struct advised_job){.number = (uint64_t)json_get_int(job, "number"),
@@ -126,12 +124,11 @@ static int take_jobs(struct advise *a, const json_t *all)
         pool = job_i ? pool : unit;
         j->pooled = unit && unit == pool;
     }
-    if (!cell_has_cap(json_object_get(all, "gpus"), gpu, "counters")) {
-        cli_error("GPU %d has no counters that say what its parts do: NVIDIA GPUs from Hopper on "
-                  "have them (`cede doctor`)",
-                  gpu);
-        return CLI_FAILED;
-    }
+    if (!cell_has_cap(json_object_get(all, "gpus"), gpu, "counters"))
+        return cli_error(
+            "GPU %d has no counters that say what its parts do: NVIDIA GPUs from Hopper on "
+            "have them (`cede doctor`)",
+            gpu);
     a->trial.gpu = (unsigned)gpu;
     return CLI_OK;
 }
@@ -139,9 +136,9 @@ static int take_jobs(struct advise *a, const json_t *all)
 /* Sets the job that the aim protects, and the speed that it is to keep. */
 static int take_protected(struct advise *a, const json_t *all, const char *text)
 {
-    json_t *chosen = json_copy((json_t *)all), *jobs = json_copy(json_object_get(all, "jobs"));
+    _cleanup_json_ json_t *chosen = json_copy((json_t *)all);
     char *target = (char *)text;
-    json_object_set_new(chosen, "jobs", jobs);
+    json_object_set_new(chosen, "jobs", json_copy(json_object_get(all, "jobs")));
     int status = choose_jobs("advise", chosen, &target, 1);
     const json_t *job = json_array_get(json_object_get(chosen, "jobs"), 0);
     const double least = json_get_number(job, "min_speed");
@@ -150,7 +147,6 @@ static int take_protected(struct advise *a, const json_t *all, const char *text)
             a->aim.protect = i;
     }
     a->aim.keeps = least > 0 ? least / 100 : KEEPS;
-    json_decref(chosen);
     return status;
 }
 
@@ -161,14 +157,13 @@ static int unchanged(struct advise *a, struct error *err)
 {
     int code = 0;
     for (uint32_t i = 0; i < a->n && code == 0; i++) {
-        json_t *job;
+        _cleanup_json_ json_t *job = NULL;
         code = client_job(&a->trial.client, (json_int_t)a->jobs[i].number, &job, err);
         const char *class = json_get_text(job, "class"), *state = json_get_text(job, "state");
         if (code == 0 && (!class || strcmp(class, a->jobs[i].class) != 0 || !state ||
                           strcmp(state, "paused") == 0 || strncmp(state, "swap", 4) == 0))
             code = error_set(err, -EAGAIN, "somebody has changed %s meanwhile: repeat",
                              a->jobs[i].name);
-        json_decref(job);
     }
     return code;
 }
@@ -322,10 +317,8 @@ static int show(const struct advise *a, bool json)
         print_all(a, best);
         return CLI_OK;
     }
-    json_t *o = result_json(a, best);
-    int status = cli_print_json(o);
-    json_decref(o);
-    return status;
+    _cleanup_json_ json_t *o = result_json(a, best);
+    return cli_print_json(o);
 }
 
 /* ---- the verb ---- */
@@ -334,11 +327,8 @@ static int advise_jobs(struct advise *a, const char *protect, char *const *targe
                        bool json)
 {
     struct error err = {""};
-    struct client c;
-    json_t *all = NULL;
-    int r = client_open(&c, &err);
-    r = r == 0 ? client_ps(&c, false, &all, &err) : r;
-    client_close(&c);
+    _cleanup_json_ json_t *all = NULL;
+    int r = client_ask_ps(false, &all, &err);
     int status = r < 0 ? CLI_FAILED
                  : n   ? choose_jobs("advise", all, targets, n)
                        : keep_gpu(json_object_get(all, "jobs"));
@@ -350,7 +340,6 @@ static int advise_jobs(struct advise *a, const char *protect, char *const *targe
         cli_error("%s%s", err.text, r == -ENOENT ? ": there are no jobs" : "");
     else if (status == CLI_OK)
         status = show(a, json);
-    json_decref(all);
     return r < 0 ? CLI_FAILED : status;
 }
 

@@ -199,7 +199,7 @@ static int wait_begun(struct started *s, struct client *c, bool *pools, struct e
     const uint64_t until = monotonic_ns() + BEGINS_S * NSEC_PER_SEC;
     bool counters = false;
     for (bool begun = false; !begun;) {
-        json_t *all;
+        _cleanup_json_ json_t *all = NULL;
         usleep(200000);
         begun = true;
         for (uint32_t i = 0; i < s->a->n; i++) {
@@ -214,7 +214,6 @@ static int wait_begun(struct started *s, struct client *c, bool *pools, struct e
         const json_t *gpus = json_object_get(all, "gpus");
         counters = cell_has_cap(gpus, s->a->trial.gpu, "counters");
         *pools = cell_has_cap(gpus, s->a->trial.gpu, "pool");
-        json_decref(all);
         if (monotonic_ns() > until)
             return error_set(err, -ETIMEDOUT, "not all have worked on one GPU within %d s",
                              BEGINS_S);

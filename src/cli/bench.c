@@ -21,11 +21,9 @@ static int start_python(int argc, char **argv)
     char python[] = "python3", plain[] = "-B", datadir[] = CEDE_DATADIR;
     ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
     if (n <= 0 || !cede_find("bench/report/bench.py", "share/cede/bench/bench.py",
-                             CEDE_DATADIR "/cede/bench/bench.py", script, sizeof(script))) {
-        cli_error("bench: is not installed: there is no bench.py in " CEDE_DATADIR
-                  "/cede/bench; on Debian and Ubuntu, install cede-bench");
-        return CLI_FAILED;
-    }
+                             CEDE_DATADIR "/cede/bench/bench.py", script, sizeof(script)))
+        return cli_error("bench: is not installed: there is no bench.py in " CEDE_DATADIR
+                         "/cede/bench; on Debian and Ubuntu, install cede-bench");
     snprintf(version, sizeof(version), "%s", build_version());
     char *const first[] = {python, plain, script, exe, version, datadir};
     char *args[ARRAY_SIZE(first) + ARGS_MAX + 1] = {NULL};
@@ -34,10 +32,8 @@ static int start_python(int argc, char **argv)
     memcpy(args, first, sizeof(first));
     memcpy(args + ARRAY_SIZE(first), argv + 1, ((size_t)argc - 1) * sizeof(*argv));
     if (child_become(python, (const char *const *)args) == -ENOENT)
-        cli_error("bench: python3 is not installed: it reads scenarios and shows results");
-    else
-        cli_error("bench: cannot start python3: %s", strerror(errno));
-    return CLI_FAILED;
+        return cli_error("bench: python3 is not installed: it reads scenarios and shows results");
+    return cli_error("bench: cannot start python3: %s", strerror(errno));
 }
 
 /* Writes standard input to a file (out_file.h). */

@@ -11,16 +11,11 @@
 
 int choose_job_of(pid_t pid, uint64_t *number, struct error *err)
 {
-    struct client c;
-    json_t *reply = NULL;
-    int r = client_open(&c, err);
-    if (r == 0)
-        r = client_call(&c, &(struct request){.op = OP_PS, .pid = pid, .number = INT64_MAX}, &reply,
-                        err);
+    _cleanup_json_ json_t *reply = NULL;
+    const struct request ask = {.op = OP_PS, .pid = pid, .number = INT64_MAX};
+    const int r = client_ask(&ask, &reply, err);
     const json_int_t of = json_get_int(reply, "job_of");
     *number = of > 0 ? (uint64_t)of : UINT64_MAX;
-    json_decref(reply);
-    client_close(&c);
     return r;
 }
 
@@ -46,8 +41,7 @@ int choose_jobs(const char *verb, json_t *all, char *const *targets, int n)
         struct error err = {""};
         status = target_parse(verb, targets[i], &t) == CLI_OK ? status : CLI_USAGE;
         if (t.pid && json_get_true(all, "daemon") && choose_job_of(t.pid, &t.number, &err) < 0) {
-            cli_error("%s: %s", targets[i], err.text);
-            status = CLI_FAILED;
+            status = cli_error("%s: %s", targets[i], err.text);
             continue;
         }
         for_each_json (job, jobs) {
@@ -55,10 +49,8 @@ int choose_jobs(const char *verb, json_t *all, char *const *targets, int n)
             any |= w;
             keep[job_i] |= w;
         }
-        if (!any && status != CLI_USAGE) {
-            cli_error("%s: no such job; `cede ps` lists the jobs", targets[i]);
-            status = CLI_FAILED;
-        }
+        if (!any && status != CLI_USAGE)
+            status = cli_error("%s: no such job; `cede ps` lists the jobs", targets[i]);
     }
     for_each_json (job, jobs) {
         if (keep && keep[job_i])

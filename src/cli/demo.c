@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 
 #include "api/client.h"
+#include "base/json_text.h"
 #include "bench/runner/cell.h"
 #include "cli/cli.h"
 #include "cli/demo.h"
@@ -184,7 +185,8 @@ static int take_cells(struct demo *d, const json_t *cells, struct error *err)
 static int run_demo(struct demo *d, struct bench *b, struct error *err)
 {
     struct session x;
-    json_t *cells = json_array(), *plan = plan_json(d);
+    _cleanup_json_ json_t *cells = json_array();
+    _cleanup_json_ json_t *plan = plan_json(d);
     int r = plan_read(plan, &x, err);
     if (r == 0)
         r = bench_describe(b, err);
@@ -198,8 +200,6 @@ static int run_demo(struct demo *d, struct bench *b, struct error *err)
     snprintf(d->result.driver, sizeof(d->result.driver), "%s", b->version);
     d->result.verified = b->verified;
     d->result.seconds = clock_s() - d->start;
-    json_decref(cells);
-    json_decref(plan);
     return r;
 }
 
@@ -235,11 +235,10 @@ static void print_result(const struct demo *d)
         demo_print(stdout, &d->result, terminal_has_utf8());
         return;
     }
-    json_t *o = demo_json(&d->result);
+    _cleanup_json_ json_t *o = demo_json(&d->result);
     if (!o || json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6)) < 0)
         cli_error("demo: cannot print the result");
     putchar('\n');
-    json_decref(o);
 }
 
 static const char *const usage =
@@ -340,6 +339,5 @@ int demo_main(int argc, char **argv)
         puts("\nSee your own programs: `cede top` shows jobs live, `cede why` why one waits.");
     if (d.result.stopped && d.result.resumed)
         return CLI_OK;
-    cli_error("demo: a pause had no effect on this device: run `cede doctor`");
-    return CLI_FAILED;
+    return cli_error("demo: a pause had no effect on this device: run `cede doctor`");
 }

@@ -574,8 +574,9 @@ int doctor_main(int argc, char **argv)
         report_print(report);
     int sig = examine(&d, &measured);
     if (d.json) {
-        json_t *o = json_pack("{s:b, s:s, s:o, s:o}", "ok", !d.failed, "device", d.device, "checks",
-                              d.checks, "measured", measured ? measured : json_object());
+        _cleanup_json_ json_t *o =
+            json_pack("{s:b, s:s, s:o, s:o}", "ok", !d.failed, "device", d.device, "checks",
+                      d.checks, "measured", measured ? measured : json_object());
         if (d.report) /* texts of errors may name files */
             report_clean(measured);
         if (o && report)
@@ -583,7 +584,6 @@ int doctor_main(int argc, char **argv)
         if (!o || json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6)) < 0)
             cli_error("doctor: cannot print the result");
         putchar('\n');
-        json_decref(o);
     } else {
         if (d.soft)
             puts("The software GPU is a timing model: this says nothing about a real one.");

@@ -36,13 +36,10 @@ static bool is_of_job(const struct proc_stat *st, void *arg)
         return true;
     if (geteuid() != 0 && (proc_owner(st->id.pid, &uid) < 0 || uid != getuid()))
         return false;
-    json_t *reply = NULL;
+    _cleanup_json_ json_t *reply = NULL;
     const struct request ask = {.op = OP_PS, .pid = st->id.pid, .number = INT64_MAX, .brief = true};
-    const int r = client_call(k->client, &ask, &reply, &k->error);
-    const bool is = json_get_int(reply, "job_of") == k->number;
-    json_decref(reply);
-    k->code = r;
-    return r == 0 && is;
+    k->code = client_call(k->client, &ask, &reply, &k->error);
+    return k->code == 0 && json_get_int(reply, "job_of") == k->number;
 }
 
 static int kill_job(struct client *c, const json_t *job, int sig)
@@ -80,23 +77,20 @@ static int kill_job(struct client *c, const json_t *job, int sig)
 
 static int kill_all(char *const *targets, int n, int sig)
 {
-    struct client c;
+    _cleanup_client_ struct client c = {.fd = -1};
     struct error err = {""};
-    json_t *all = NULL;
+    _cleanup_json_ json_t *all = NULL;
     int r = client_open(&c, &err);
     if (r == 0)
         r = client_ps(&c, true, &all, &err);
-    if (r < 0) {
-        cli_error("%s%s", err.text, r == -ENOENT ? ": nothing is known of jobs; see kill(1)" : "");
-        return CLI_FAILED;
-    }
+    if (r < 0)
+        return cli_error("%s%s", err.text,
+                         r == -ENOENT ? ": nothing is known of jobs; see kill(1)" : "");
     int status = choose_jobs("kill", all, targets, n);
     for_each_json (job, json_object_get(all, "jobs")) {
         if (status != CLI_USAGE && kill_job(&c, job, sig) != CLI_OK)
             status = CLI_FAILED;
     }
-    json_decref(all);
-    client_close(&c);
     return status;
 }
 

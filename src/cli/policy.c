@@ -81,14 +81,10 @@ int policy_main(int argc, char **argv)
     }
     bool changes = r.name[0] || r.params;
 
-    struct client c;
     struct error err = {""};
-    json_t *reply = NULL;
-    int code = client_open(&c, &err);
-    if (code == 0) {
-        code = client_call(&c, &r, &reply, &err);
-        client_close(&c);
-    } else if (code == -ENOENT && !changes) {
+    _cleanup_json_ json_t *reply = NULL;
+    int code = client_ask(&r, &reply, &err);
+    if (code == -ENOENT && !changes) {
         cli_error("no daemon is running");
         reply = json_pack("{s:n, s:o}", "policy", "policies", policies_json());
         code = reply ? 0 : error_set(&err, -ENOMEM, "out of memory");
@@ -108,6 +104,5 @@ int policy_main(int argc, char **argv)
         printf("policy: %s\n", current ? current : r.name);
     else
         print_list(reply);
-    json_decref(reply);
     return CLI_OK;
 }

@@ -96,10 +96,8 @@ static int print_table(const json_t *rows, const json_t *devices)
 {
     size_t n = json_array_size(rows), width[COLUMNS], k;
     char(*cells)[COLUMNS][CELL] = calloc(n + 1, sizeof(*cells));
-    if (!cells) {
-        cli_error("out of memory");
-        return CLI_FAILED;
-    }
+    if (!cells)
+        return cli_error("out of memory");
     struct shown row = {.devices = devices, .labels = mixed(devices)};
     for (size_t c = 0; c < COLUMNS; c++) {
         const struct column *column = &ps_columns[c];
@@ -166,16 +164,11 @@ static void keep_only(const struct only *only, json_t *rows)
 
 static int get(bool brief, json_t **all, struct error *err)
 {
-    struct client c;
     struct error left = {""};
-    int r = client_open(&c, err);
-    if (r == 0) {
-        r = client_ps(&c, brief, all, err);
-        client_close(&c);
+    int r = client_ask_ps(brief, all, err);
+    if (r != -ENOENT)
         return r;
-    }
-    if (r == -ENOENT)
-        r = look_records(LOOK_REPAIR, all, &left, err);
+    r = look_records(LOOK_REPAIR, all, &left, err);
     if (left.text[0])
         cli_error("%s", left.text);
     if (r == 0)
@@ -189,14 +182,13 @@ static int print(const json_t *all, bool json)
 {
     if (json)
         return cli_print_json(all);
-    json_t *rows = json_copy(json_object_get(all, "jobs"));
+    _cleanup_json_ json_t *rows = json_copy(json_object_get(all, "jobs"));
     json_array_extend(rows, json_object_get(all, "others"));
     int status = CLI_OK;
     if (json_array_size(rows))
         status = print_table(rows, json_object_get(all, "gpus"));
     else
         puts(json_object_get(all, "others") ? "no jobs, and no GPU processes" : "no jobs");
-    json_decref(rows);
     return status;
 }
 
@@ -215,12 +207,9 @@ int ps_main(int argc, char **argv)
     if (others && optind < argc)
         return cli_usage("ps", "ps: -a takes no target");
     struct error err = {""};
-    json_t *all = NULL;
-    if (get(!json, &all, &err) < 0) {
-        cli_error("%s", err.text);
-        json_decref(all);
-        return CLI_FAILED;
-    }
+    _cleanup_json_ json_t *all = NULL;
+    if (get(!json, &all, &err) < 0)
+        return cli_error("%s", err.text);
     status = optind < argc ? choose_jobs("ps", all, argv + optind, argc - optind) : CLI_OK;
     bool blind = others && look_others(all, &err) < 0; /* the jobs are shown anyway */
     if (blind)
@@ -238,6 +227,5 @@ int ps_main(int argc, char **argv)
     if (!json)
         notes_jobs(json_object_get(all, "jobs"));
     status = blind ? CLI_FAILED : status;
-    json_decref(all);
     return status;
 }

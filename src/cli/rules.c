@@ -89,20 +89,17 @@ int rules_main(int argc, char **argv)
         return cli_usage("rules", "rules test: one pid is needed");
     r.pid = (pid_t)pid;
 
-    struct client c;
+    _cleanup_client_ struct client c = {.fd = -1};
     struct error err = {""};
-    json_t *all = NULL;
+    _cleanup_json_ json_t *all = NULL;
     int code = client_open(&c, &err);
     if (code == -ENOENT)
         error_set(&err, code, "no daemon is running, so no rules are in force: start ceded");
-    if (code == 0) {
+    if (code == 0)
         code = rules_ask(&c, &r, &all, &err);
-        client_close(&c);
-    }
     if (code < 0) {
         json_decref(all);
-        cli_error("%s", err.text);
-        return CLI_FAILED;
+        return cli_error("%s", err.text);
     }
     static const char *const of_message[] = {"v", "ok", "more", "pending"};
     for (size_t i = 0; i < ARRAY_SIZE(of_message); i++)
@@ -111,6 +108,5 @@ int rules_main(int argc, char **argv)
         cli_print_json(all);
     else
         print_all(all, test);
-    json_decref(all);
     return CLI_OK;
 }

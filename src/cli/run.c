@@ -234,13 +234,12 @@ static int run_wait(const struct options *o, struct client *peer, const json_t *
     if (w.wait_us == WAIT_DEFAULT)
         w.wait_us = o->request.class == CLASS_LATENCY ? ROOM_WAIT_US : ROOM_NO_LIMIT;
     const int r = room_wait(&w, peer, reply, err);
-    json_t *now;
+    _cleanup_json_ json_t *now = NULL;
     if (r > 0 || !o->request.gpus || !room_awaited(json_object_get(reply, "job")) ||
         client_open_until(peer, monotonic_ns() + ENROLL_NS, NULL) < 0)
         return r;
     if (client_call(peer, &o->request, &now, NULL) == 0)
         place_enter(&o->request, now, o->quiet);
-    json_decref(now);
     client_close(peer);
     return r;
 }
@@ -499,10 +498,8 @@ static int run_program(const struct options *o, char **command, const struct cli
                                     .mask = &before};
     pid_t child;
     int status = child_start(&spec, &child);
-    if (status < 0) {
-        cli_error("cannot start '%s': %s", command[0], strerror(-status));
-        return CLI_FAILED;
-    }
+    if (status < 0)
+        return cli_error("cannot start '%s': %s", command[0], strerror(-status));
     status = wait_and_forward(child, o->request.class == CLASS_BATCH, &set);
     const unsigned left = o->kill_leftovers ? signals_end_descendants() : 0;
     if (left && !o->quiet)

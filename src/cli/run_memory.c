@@ -136,17 +136,14 @@ static void room_report(struct waiting *x)
     const struct room_wait *w = x->w;
     const uint64_t now = monotonic_ns(), so_far = now - x->since_ns;
     char crowds[1200] = "", time[32], most[48] = "", spent[48] = "";
-    struct client c = {.fd = -1};
-    json_t *all = NULL;
+    _cleanup_json_ json_t *all = NULL;
     if (w->quiet || now < x->report_ns)
         return;
     x->report_ns = x->since_ns + (so_far < 10 * NSEC_PER_SEC   ? 10 * NSEC_PER_SEC
                                   : so_far < 60 * NSEC_PER_SEC ? 60 * NSEC_PER_SEC
                                                                : so_far + 600 * NSEC_PER_SEC);
-    if (client_open(&c, NULL) == 0 && client_ps(&c, false, &all, NULL) == 0)
+    if (client_ask_ps(false, &all, NULL) == 0)
         room_crowds(all, x->number, crowds, sizeof(crowds));
-    client_close(&c);
-    json_decref(all);
     if (so_far >= NSEC_PER_SEC)
         snprintf(spent, sizeof(spent), ", for %s so far", duration(so_far, time));
     if (w->wait_us != ROOM_NO_LIMIT)
@@ -168,7 +165,7 @@ static void room_take_gpu(struct waiting *x, const json_t *job)
 static int room_enroll(struct waiting *x, bool started, json_t **job, struct error *err)
 {
     struct request r = *x->w->request;
-    json_t *reply;
+    _cleanup_json_ json_t *reply = NULL;
     r.started = started;
     int code = client_call(x->peer, &r, &reply, err);
     if (code < 0)
@@ -177,7 +174,6 @@ static int room_enroll(struct waiting *x, bool started, json_t **job, struct err
     room_take_gpu(x, *job);
     x->number = json_get_int(*job, "number");
     x->daemon = x->peer->daemon_pid;
-    json_decref(reply);
     return 0;
 }
 
@@ -194,7 +190,7 @@ static int room_connect(const struct waiting *x, struct error *err)
 /* 1: the job still waits; 0: it does not. A daemon that took over may not know the job. */
 static int room_look(struct waiting *x, struct error *err)
 {
-    json_t *job = NULL;
+    _cleanup_json_ json_t *job = NULL;
     int r = room_connect(x, err);
     const bool same = x->peer->daemon_pid == x->daemon;
     if (r == 0)
@@ -205,7 +201,6 @@ static int room_look(struct waiting *x, struct error *err)
         return 0;
     bool waits = r == 0 && room_awaited(job);
     room_take_gpu(x, job);
-    json_decref(job);
     return r < 0 ? r : waits;
 }
 
@@ -214,11 +209,10 @@ static int room_give_up(struct waiting *x, struct error *err)
 {
     const struct room_wait *w = x->w;
     char time[32];
-    json_t *job = NULL;
+    _cleanup_json_ json_t *job = NULL;
     if (client_open(x->peer, NULL) == 0)
         (void)room_enroll(x, true, &job, NULL);
     client_close(x->peer);
-    json_decref(job);
     return error_set(err, -ETIMEDOUT,
                      "%.1f GiB were not free on GPU %d within %s; `cede ps` shows which jobs hold "
                      "memory, and --wait waits longer",

@@ -145,14 +145,9 @@ int status_main(int argc, char **argv)
     if (status != OPTIONS_GO_ON)
         return status;
     struct error err = {""};
-    struct client c;
-    json_t *all = NULL;
-    int r = client_open(&c, &err);
-    if (r == 0) {
-        r = client_ps(&c, true, &all, &err);
-        client_close(&c);
-    }
-    json_t *s = status_json(all);
+    _cleanup_json_ json_t *all = NULL;
+    const int r = client_ask_ps(true, &all, &err);
+    _cleanup_json_ json_t *s = status_json(all);
     if (json)
         cli_print_json(s);
     else if (r == 0)
@@ -160,7 +155,5 @@ int status_main(int argc, char **argv)
     if (r < 0)
         cli_error("%s%s", err.text,
                   r == -ENOENT ? "; `systemctl start ceded`, or `cede run` starts one" : "");
-    json_decref(s);
-    json_decref(all);
     return r < 0 ? CLI_FAILED : CLI_OK;
 }

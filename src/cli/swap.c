@@ -21,12 +21,10 @@ static bool is(const json_t *job, const char *state)
 static int swap_finish(struct client *c, const struct request *r, const json_t *reply,
                        struct error *err)
 {
-    json_t *job = json_incref(json_object_get(reply, "job"));
+    _cleanup_json_ json_t *job = json_incref(json_object_get(reply, "job"));
     json_int_t number = json_get_int(job, "number");
-    if (say_vain(job, reply)) {
-        json_decref(job);
+    if (say_vain(job, reply))
         return 0;
-    }
     while (number > 0 && (is(job, "swapping-out") || is(job, "swapping-in"))) {
         json_decref(job);
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
@@ -39,19 +37,14 @@ static int swap_finish(struct client *c, const struct request *r, const json_t *
     json_int_t bytes = json_get_int(job, "swapped_bytes");
     /* A process that was not known to be swapped has no size; an error is then this request's. */
     bool done = r->op == OP_SWAP_OUT ? is(job, "swapped") : !is(job, "swapped") && (bytes || !why);
-    if (done)
-        printf("%s: %s", target_text(who, job),
-               r->op == OP_SWAP_OUT ? "swapped out" : "swapped in");
-    if (done && bytes > 0)
+    if (!done)
+        return error_set(err, -EIO, "%s", why ? why : "another request has moved it again");
+    printf("%s: %s", target_text(who, job), r->op == OP_SWAP_OUT ? "swapped out" : "swapped in");
+    if (bytes > 0)
         printf(", %.1f GiB", (double)bytes / (1U << 30));
-    if (done) {
-        putchar('\n');
-        fflush(stdout);
-    } else {
-        error_set(err, -EIO, "%s", why ? why : "another request has moved it again");
-    }
-    json_decref(job);
-    return done ? 0 : -EIO;
+    putchar('\n');
+    fflush(stdout);
+    return 0;
 }
 
 static const char help[] =

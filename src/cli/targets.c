@@ -142,21 +142,15 @@ static int doer_call(struct doer *d, const struct request *r, json_t **reply, st
 static int do_one(struct doer *d, const struct request *r, const char *target)
 {
     struct error err = {""};
-    json_t *reply;
-    bool failed = false;
+    _cleanup_json_ json_t *reply = NULL;
     int code = doer_call(d, r, &reply, &err);
-    if (code == 0) {
-        if (d->finish)
-            code = d->finish(&d->client, r, reply, &err);
-        else
-            say_done(r, target, reply);
-        if (json_get_true(reply, "failed")) /* the note has said it */
-            failed = true;
-        json_decref(reply);
-    }
+    if (code == 0 && d->finish)
+        code = d->finish(&d->client, r, reply, &err);
+    else if (code == 0)
+        say_done(r, target, reply);
     if (code < 0)
         target_error(target, &err);
-    return failed && code == 0 ? -EIO : code;
+    return code == 0 && json_get_true(reply, "failed") ? -EIO : code; /* the note has said it */
 }
 
 static int do_all(const struct request *all, char *const *targets, int n, finish_fn finish)
@@ -180,10 +174,8 @@ int targets_do(const char *verb, const struct request *what, char *const *target
 {
     struct request *all = calloc((size_t)n, sizeof(*all));
     int status = CLI_OK;
-    if (!all) {
-        cli_error("out of memory");
-        return CLI_FAILED;
-    }
+    if (!all)
+        return cli_error("out of memory");
     /* All targets are parsed before any request, since looking up a user may take long. */
     for (int i = 0; i < n && status == CLI_OK; i++) {
         all[i] = *what;
@@ -262,11 +254,10 @@ int targets_do_others(const struct request *what)
         return CLI_FAILED;
     /* A reply names a limited number of programs, so rounds go on while they set any. */
     do {
-        json_t *reply;
+        _cleanup_json_ json_t *reply = NULL;
         n.gone = list_unmanaged(&d, &reply) < 0;
         if (!n.gone)
             n = set_round(&d, &r, reply);
-        json_decref(reply);
         done += n.done;
         failed += n.failed + n.gone;
     } while (n.more && n.done && !n.gone);

@@ -103,10 +103,8 @@ static int trace_to(const char *path, struct client *c, const json_t *jobs, uint
     uint64_t start = monotonic_ns(), events = 0;
     uint64_t until = for_us ? start + for_us * NSEC_PER_USEC : UINT64_MAX;
     struct tracks *t = tracks_new(p, jobs);
-    if (!t) {
-        cli_error("out of memory");
-        return CLI_FAILED;
-    }
+    if (!t)
+        return cli_error("out of memory");
     int r = trace_follow(c, until, t, p, &events, &err);
     uint64_t end = monotonic_ns();
     tracks_end(t, end);
@@ -136,14 +134,12 @@ static int trace_to(const char *path, struct client *c, const json_t *jobs, uint
 static int trace_jobs(const char *path, uint64_t for_us, char *const *targets, int n)
 {
     struct error err = {""};
-    struct client c;
-    json_t *all = NULL;
+    _cleanup_client_ struct client c = {.fd = -1};
+    _cleanup_json_ json_t *all = NULL;
     struct perfetto *p = NULL;
     int status = CLI_OK, r = client_open(&c, &err);
-    if (r < 0) {
-        cli_error("%s%s", err.text, r == -ENOENT ? ": there is nothing to trace" : "");
-        return CLI_FAILED;
-    }
+    if (r < 0)
+        return cli_error("%s%s", err.text, r == -ENOENT ? ": there is nothing to trace" : "");
     r = n ? client_ps(&c, false, &all, &err) : 0;
     if (r == 0 && n)
         status = choose_jobs("trace", all, targets, n);
@@ -156,8 +152,6 @@ static int trace_jobs(const char *path, uint64_t for_us, char *const *targets, i
     else if (status == CLI_OK)
         status = trace_to(path, &c, json_object_get(all, "jobs"), for_us, p);
     perfetto_close(p);
-    client_close(&c);
-    json_decref(all);
     return r < 0 ? CLI_FAILED : status;
 }
 

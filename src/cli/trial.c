@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
+
 #define SETTLE_NS (200 * NSEC_PER_MSEC) /* in which queued work of a held job ends */
 #define LATE_NS   (150 * NSEC_PER_MSEC) /* events of a window come so late at most */
 #define RENEW_NS  NSEC_PER_SEC          /* between requests; also the length of a turn */
@@ -113,13 +115,12 @@ static int say_ended(uint64_t job, struct error *err)
 static int try_one(struct trial *t, uint32_t i, const struct request *what, struct error *err)
 {
     struct request r = *what;
-    json_t *reply = NULL;
+    _cleanup_json_ json_t *reply = NULL;
     struct error why = {""};
     r.op = OP_TRY;
     r.number = t->jobs[i];
     r.for_us = LASTS_US;
-    int code = client_call(&t->client, &r, &reply, &why);
-    json_decref(reply);
+    const int code = client_call(&t->client, &r, &reply, &why);
     if (code == -ESRCH)
         return say_ended(t->jobs[i], err);
     return code < 0

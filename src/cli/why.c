@@ -221,16 +221,14 @@ static bool print_in_none(struct client *c, const json_t *all, pid_t pid)
     struct request r = {.op = OP_RULES, .pid = pid};
     struct error err = {""};
     struct proc_stat st;
-    json_t *rules = NULL;
+    _cleanup_json_ json_t *rules = NULL;
     const json_t *found = NULL;
     uint64_t number;
     for_each_json (u, json_object_get(all, "unmanaged"))
         found = json_get_int(u, "pid") == pid ? u : found;
     if (proc_stat_read(pid, &st) < 0 || proc_ended(&st) || choose_job_of(pid, &number, &err) < 0 ||
-        number != UINT64_MAX || rules_ask(c, &r, &rules, &err) < 0) {
-        json_decref(rules);
+        number != UINT64_MAX || rules_ask(c, &r, &rules, &err) < 0)
         return false;
-    }
     text_printable(st.comm);
     printf("%s (pid %d): in no job, %s\n", st.comm, (int)pid,
            !found ? "and not seen on a GPU" : "it runs on the GPU by the driver's default");
@@ -239,7 +237,6 @@ static bool print_in_none(struct client *c, const json_t *all, pid_t pid)
     printf("  ");
     outcome_print(rules);
     printf("  to make it a job: cede set %d -c batch\n", (int)pid);
-    json_decref(rules);
     return true;
 }
 
@@ -266,21 +263,18 @@ int why_main(int argc, char **argv)
     if (optind == argc)
         return cli_usage("why", "why: which job? `cede ps` lists them");
     struct error err = {""};
-    struct client c = {.fd = -1};
-    json_t *all = NULL;
+    _cleanup_client_ struct client c = {.fd = -1};
+    _cleanup_json_ json_t *all = NULL;
     int r = client_open(&c, &err);
     if (r == 0)
         r = client_ps(&c, false, &all, &err);
     if (r == 0 && !json)
         argc -= why_none(&c, all, argv + optind, argc - optind);
-    client_close(&c);
-    if (r < 0) {
-        cli_error("%s%s", err.text,
-                  r == -ENOENT ? ": nothing is decided for any job, all run as they always do"
-                               : "");
-        return CLI_FAILED;
-    }
-    json_t *jobs = json_incref(json_object_get(all, "jobs"));
+    if (r < 0)
+        return cli_error(
+            "%s%s", err.text,
+            r == -ENOENT ? ": nothing is decided for any job, all run as they always do" : "");
+    _cleanup_json_ json_t *jobs = json_incref(json_object_get(all, "jobs"));
     status = choose_jobs("why", all, argv + optind, argc - optind);
     if (json && status != CLI_USAGE && json_array_size(json_object_get(all, "jobs")))
         cli_print_json(all);
@@ -288,7 +282,5 @@ int why_main(int argc, char **argv)
         if (!json && status != CLI_USAGE)
             print_job(jobs, json_object_get(all, "gpus"), job);
     }
-    json_decref(jobs);
-    json_decref(all);
     return status;
 }

@@ -108,9 +108,8 @@ static void yield_say(const struct request *r, const json_t *reply)
 static int yield_in_a_job(struct client *c, struct error *err)
 {
     struct request look = {.op = OP_YIELD, .look = true};
-    json_t *reply = NULL;
+    _cleanup_json_ json_t *reply = NULL;
     int code = ask(c, &look, &reply, err);
-    json_decref(reply);
     return code != -ESRCH ? code
                           : error_set(err, code,
                                       "it is in no job: name a job, or yield from a program that "
@@ -123,7 +122,7 @@ static int yield_one(struct client *c, const struct request *what, const char *t
 {
     struct request r = *what;
     struct error err = {""};
-    json_t *reply = NULL;
+    _cleanup_json_ json_t *reply = NULL;
     if (target && target_parse(r.op == OP_YIELD ? "yield" : "acquire", target, &r) != CLI_OK)
         return CLI_USAGE;
     int code = target || r.op != OP_YIELD ? 0 : yield_in_a_job(c, &err);
@@ -133,24 +132,21 @@ static int yield_one(struct client *c, const struct request *what, const char *t
         cli_error("%s: %s", target ? target : "this process", err.text);
     else
         yield_say(&r, reply);
-    json_decref(reply);
     return code < 0 ? CLI_FAILED : CLI_OK;
 }
 
 static int yield_all(const struct request *r, char *const *targets, int n, uint64_t timeout_us)
 {
-    struct client c;
+    _cleanup_client_ struct client c = {.fd = -1};
     struct error err = {""};
     int status = CLI_OK;
-    if (client_open(&c, &err) < 0) {
-        cli_error("%s, and only a daemon knows what jobs have yielded: start ceded", err.text);
-        return CLI_FAILED;
-    }
+    if (client_open(&c, &err) < 0)
+        return cli_error("%s, and only a daemon knows what jobs have yielded: start ceded",
+                         err.text);
     for (int i = 0; status != CLI_USAGE && i < (n ? n : 1); i++) {
         int one = yield_one(&c, r, n ? targets[i] : NULL, timeout_us);
         status = one ? one : status;
     }
-    client_close(&c);
     return status;
 }
 

@@ -142,7 +142,7 @@ static void check_finish(struct check *c)
     char cannot[160];
     uv_timer_stop(&c->timer);
     check_end(c, SIGKILL);
-    json_t *o = json_loadb(c->answer, c->n, 0, NULL);
+    _cleanup_json_ json_t *o = json_loadb(c->answer, c->n, 0, NULL);
     const char *text = json_get_text(o, "unmeasurable");
     c->due &= ~gpus;
     if (text) {
@@ -160,7 +160,6 @@ static void check_finish(struct check *c)
         check_use(c, gpus, &f, "");
         c->failed |= gpus;
     }
-    json_decref(o);
     check_next(c);
 }
 

@@ -53,13 +53,9 @@ static json_t *findings_read(const char *dir)
         if (got <= 0)
             break;
     }
-    json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
-    json_t *all = json_incref(json_object_get(o, "findings"));
-    json_decref(o);
-    if (json_is_array(all))
-        return all;
-    json_decref(all);
-    return NULL;
+    _cleanup_json_ json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    json_t *all = json_object_get(o, "findings");
+    return json_is_array(all) ? json_incref(all) : NULL;
 }
 
 static bool is_about(const json_t *x, const struct finding *f)
@@ -94,7 +90,7 @@ static bool finding_read(const json_t *x, struct finding *f)
 
 bool findings_find(const char *dir, struct finding *f)
 {
-    json_t *all = findings_read(dir);
+    _cleanup_json_ json_t *all = findings_read(dir);
     bool found = false;
     for_each_json (x, all) {
         if (is_about(x, f) && finding_read(x, f)) {
@@ -102,7 +98,6 @@ bool findings_find(const char *dir, struct finding *f)
             break;
         }
     }
-    json_decref(all);
     return found;
 }
 
@@ -142,16 +137,14 @@ int findings_keep(const char *dir, const struct finding *f, struct error *err)
     int r = cede_dir_make(dir, err);
     if (r < 0)
         return r;
-    json_t *all = findings_read(dir), *x;
+    _cleanup_json_ json_t *all = findings_read(dir);
     if (!all)
         all = json_array();
     for (size_t i = json_array_size(all); i-- > 0;) {
-        x = json_array_get(all, i);
+        const json_t *x = json_array_get(all, i);
         if (is_about(x, f) || json_array_size(all) >= FINDINGS_MAX)
             json_array_remove(all, i);
     }
     json_array_insert_new(all, 0, finding_json(f));
-    r = findings_write(dir, all, err);
-    json_decref(all);
-    return r;
+    return findings_write(dir, all, err);
 }

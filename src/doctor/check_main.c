@@ -2,10 +2,10 @@
  * `cede doctor` does, on two small programs that it starts, and changes nothing else. It prints one
  * line of JSON and always ends within CHECK_LIMIT_S; its programs die with it. */
 #include <errno.h>
-#include <jansson.h>
 #include <signal.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "doctor/doctor.h"
 #include "doctor/machine.h"
 
@@ -64,7 +64,7 @@ int check_main(int argc, char **argv)
     struct error err = {""};
     struct testbed bed;
     struct measured m = {.timeslices.done = false};
-    json_t *o = NULL;
+    _cleanup_json_ json_t *o = NULL;
     /* NVIDIA's libraries start threads, which must not take SIGTERM: they inherit this mask. */
     sigset_t set;
     testbed_signals(&set);
@@ -87,6 +87,5 @@ int check_main(int argc, char **argv)
     if (!o || json_dumpf(o, stdout, JSON_COMPACT) < 0)
         fprintf(stderr, "cede-check: cannot print the result\n");
     putchar('\n');
-    json_decref(o);
     return 0;
 }

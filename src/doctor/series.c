@@ -2,8 +2,9 @@
 #include "doctor/series.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <string.h>
+
+#include "base/json_text.h"
 
 void series_free(struct series *s)
 {
@@ -98,9 +99,8 @@ static int series_take(struct series *s, const json_t *o)
 
 int series_line(struct series *s, const char *line, size_t n, struct error *err)
 {
-    json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
-    int r = json_is_object(o) ? series_take(s, o) : -EPROTO;
-    json_decref(o);
+    _cleanup_json_ json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
+    const int r = json_is_object(o) ? series_take(s, o) : -EPROTO;
     if (r == -EPROTO)
         return error_set(err, r, "unexpected line '%.*s%s'", (int)min_u64(n, 60), line,
                          n > 60 ? "..." : "");

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 
 #include "base/child.h"
+#include "base/json_text.h"
 #include "doctor/cleanup.h"
 
 /* A load drains for up to 2 s before it ends; a daemon undoes its changes. */
@@ -212,11 +213,10 @@ int testbed_request(const struct testbed *s, const char *text, double *us, json_
     if (n <= 0)
         return error_set(err, -EIO, "ceded gave no answer: %s", n ? strerror(errno) : "it ended");
     reply[n] = '\0';
-    json_t *o = json_loads(reply, 0, NULL);
-    bool ok = json_is_true(json_object_get(o, "ok"));
+    _cleanup_json_ json_t *o = json_loads(reply, 0, NULL);
+    const bool ok = json_is_true(json_object_get(o, "ok"));
     if (ok && answer)
         *answer = json_incref(o);
-    json_decref(o);
     return ok ? 0 : error_set(err, -EPROTO, "ceded: %.300s", reply);
 }
 

@@ -50,41 +50,37 @@ void container_oci(const char *text, size_t n, struct pairs wanted, struct ident
         {"io.kubernetes.cri-o.ImageName", "image"},
         {"nerdctl/name", "container_name"},
     };
-    json_t *o = json_loadb(text, n, 0, NULL);
+    _cleanup_json_ json_t *o = json_loadb(text, n, 0, NULL);
     const json_t *annotations = json_object_get(o, "annotations");
     for (size_t i = 0; i < ARRAY_SIZE(known); i++)
         put_fact(known[i].fact, json_get_text(annotations, known[i].annotation), wanted, out);
-    json_decref(o);
 }
 
 void container_docker(const char *text, size_t n, struct pairs wanted, struct identify_answer *out)
 {
-    json_t *o = json_loadb(text, n, 0, NULL);
+    _cleanup_json_ json_t *o = json_loadb(text, n, 0, NULL);
     const char *name = json_get_text(o, "Name"); /* "/web" */
     put_fact("container_name", name && *name == '/' ? name + 1 : name, wanted, out);
     put_fact("image", json_get_text(json_object_get(o, "Config"), "Image"), wanted, out);
-    json_decref(o);
 }
 
 void container_list(const char *text, size_t n, const char *id, struct pairs wanted,
                     struct identify_answer *out)
 {
-    json_t *all = json_loadb(text, n, 0, NULL), *entry;
+    _cleanup_json_ json_t *all = json_loadb(text, n, 0, NULL);
     for (size_t i = 0; i < min_u64(json_array_size(all), LIST_MAX); i++) {
-        entry = json_array_get(all, i);
+        const json_t *entry = json_array_get(all, i);
         const char *this = json_get_text(entry, "id"), *more = json_get_text(entry, "metadata");
         if (!this || strcmp(this, id) != 0)
             continue;
         put_fact("container_name",
                  json_string_value(json_array_get(json_object_get(entry, "names"), 0)), wanted,
                  out);
-        json_t *m = more ? json_loads(more, 0, NULL) : NULL; /* JSON in a string */
+        _cleanup_json_ json_t *m = more ? json_loads(more, 0, NULL) : NULL; /* JSON in a string */
         put_fact("container_name", json_get_text(m, "name"), wanted, out);
         put_fact("image", json_get_text(m, "image-name"), wanted, out);
-        json_decref(m);
         break;
     }
-    json_decref(all);
 }
 
 /* Reads the whole file, malloc'd, if only root can have written it. NULL: it says nothing; *failed

@@ -63,7 +63,7 @@ static void source_records(struct top_source *s)
 {
     struct error left = {""}, err = {""};
     char text[600] = "no daemon is running: these are the jobs on record";
-    json_t *reply = NULL;
+    _cleanup_json_ json_t *reply = NULL;
     if (s->daemon_pid)
         snprintf(text, sizeof(text), "ceded (pid %d) has ended: these are the jobs on record",
                  (int)s->daemon_pid);
@@ -82,7 +82,6 @@ static void source_records(struct top_source *s)
     source_status(s, text);
     s->lost = true;
     source_reply(s, reply);
-    json_decref(reply);
 }
 
 /* ---- actions ---- */

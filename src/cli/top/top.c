@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json_text.h"
 #include "cli/cli.h"
 #include "cli/top/source.h"
 #include "cli/top/text.h"
@@ -40,14 +41,11 @@ static int plain_print(const struct top_model *m, bool json, bool stream)
         top_print(stdout, m);
         return CLI_OK;
     }
-    json_t *o = top_json(m);
-    if (!o) {
-        cli_error("out of memory");
-        return CLI_FAILED;
-    }
+    _cleanup_json_ json_t *o = top_json(m);
+    if (!o)
+        return cli_error("out of memory");
     if (json_dumpf(o, stdout, stream ? JSON_COMPACT : JSON_INDENT(2)) == 0)
         putchar('\n');
-    json_decref(o);
     return fflush(stdout) == 0 ? CLI_OK : CLI_FAILED;
 }
 
@@ -87,10 +85,8 @@ static int plain_loop(struct top_source *s, bool json, bool stream, uint64_t int
             status = plain_print(s->model, json, stream);
             if (!stream)
                 return status;
-        } else if (!stream && now - start > ANSWER_NS + 2 * interval_ns) {
-            cli_error("there was no answer");
-            return CLI_FAILED;
-        }
+        } else if (!stream && now - start > ANSWER_NS + 2 * interval_ns)
+            return cli_error("there was no answer");
     }
     return CLI_FAILED;
 }
@@ -116,9 +112,9 @@ static int on_terminal(uint64_t interval_ns)
     return top_screen(interval_ns);
 #else
     (void)interval_ns;
-    cli_error("this cede was built without ncurses (libncurses-dev): `cede top --once` prints the "
-              "same as text");
-    return CLI_FAILED;
+    return cli_error(
+        "this cede was built without ncurses (libncurses-dev): `cede top --once` prints the "
+        "same as text");
 #endif
 }
 
