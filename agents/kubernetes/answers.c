@@ -7,19 +7,7 @@
 /* Copies a token, which goes back to the server unchanged. -EMSGSIZE: too long, or has escapes. */
 static int copy_token(struct span s, char *out, size_t size)
 {
-    out[0] = '\0';
-    if (s.n <= 2 || s.at[0] != '"')
-        return 0;
-    if (s.n - 2 >= size || memchr(s.at, '\\', s.n) || memchr(s.at, '\0', s.n))
-        return -EMSGSIZE;
-    memcpy(out, s.at + 1, s.n - 2);
-    out[s.n - 2] = '\0';
-    return 0;
-}
-
-static bool span_is(struct span s, const char *json)
-{
-    return s.n == strlen(json) && memcmp(s.at, json, s.n) == 0;
+    return span_text(s, out, size) || !s.n || s.at[0] != '"' ? 0 : -EMSGSIZE;
 }
 
 int kube_list_read(struct kube_pods *t, const char *node, struct span text, struct kube_page *page)
@@ -28,8 +16,8 @@ int kube_list_read(struct kube_pods *t, const char *node, struct span text, stru
     struct kube_pod pod;
     struct span one;
     int full = 0;
-    if (!span_whole(text) || !items.n ||
-        (items.at[0] != '[' && !span_is(items, "null"))) /* Go writes an empty list as null */
+    const bool null = items.n == 4 && memcmp(items.at, "null", 4) == 0; /* Go's empty list */
+    if (!span_whole(text) || !items.n || (items.at[0] != '[' && !null))
         return -EPROTO;
     for (size_t at = 0; span_next(items, &at, &one);) {
         const int r = kube_pod_read(one, node, &pod);
@@ -48,10 +36,10 @@ int kube_event_read(struct kube_pods *t, const char *node, struct span line)
 {
     const struct span type = span_member(line, "type");
     struct kube_pod pod;
-    if (type.n <= 2 || type.at[0] != '"' || span_is(type, "\"ERROR\""))
+    if (type.n <= 2 || type.at[0] != '"' || span_is(type, "ERROR"))
         return -ESTALE;
     const int r = kube_pod_read(span_member(line, "object"), node, &pod);
-    if (span_is(type, "\"DELETED\"") || r == -ESTALE)
+    if (span_is(type, "DELETED") || r == -ESTALE)
         kube_pods_remove(t, &pod);
     else if (r == 0)
         return kube_pods_put(t, &pod);

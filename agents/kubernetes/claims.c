@@ -12,14 +12,6 @@
 #define LISTED_MAX  32  /* claims in a pod's lists that are looked at */
 #define RESULTS_MAX 128 /* devices of a claim */
 
-/* The text of a string without escapes; "": it is none, or too long. */
-static const char *plain(struct span s, char *out, size_t size)
-{
-    const bool is = s.n >= 2 && s.at[0] == '"' && s.n - 2 < size && !memchr(s.at, '\\', s.n);
-    snprintf(out, size, "%.*s", is ? (int)(s.n - 2) : 0, is ? s.at + 1 : "");
-    return out;
-}
-
 /* A DNS name, of which no character means anything in an address. */
 static bool is_name(const char *s)
 {
@@ -33,7 +25,7 @@ static void add_claims(struct span list, struct kube_claims *out)
     for (unsigned i = 0; i < LISTED_MAX && out->n < KUBE_CLAIMS_MAX && span_next(list, &at, &one);
          i++) {
         char *name = out->name[out->n];
-        if (is_name(plain(span_member(one, "resourceClaimName"), name, KUBE_NAME_MAX)))
+        if (span_text(span_member(one, "resourceClaimName"), name, KUBE_NAME_MAX) && is_name(name))
             out->n++;
         else
             name[0] = '\0';
@@ -43,9 +35,8 @@ static void add_claims(struct span list, struct kube_claims *out)
 void kube_claims_read(struct span pod, struct kube_claims *out)
 {
     *out = (struct kube_claims){.n = 0};
-    plain(span_member(span_member(pod, "metadata"), "namespace"), out->namespace,
-          sizeof(out->namespace));
-    if (!is_name(out->namespace))
+    const struct span namespace = span_member(span_member(pod, "metadata"), "namespace");
+    if (!span_text(namespace, out->namespace, sizeof(out->namespace)) || !is_name(out->namespace))
         return;
     add_claims(span_member(span_member(pod, "spec"), "resourceClaims"), out);
     add_claims(span_member(span_member(pod, "status"), "resourceClaimStatuses"), out);
@@ -54,8 +45,8 @@ void kube_claims_read(struct span pod, struct kube_claims *out)
 static bool capacity(struct span result, const char *name, double *out)
 {
     char text[32];
-    return kube_quantity(
-        plain(span_member(span_member(result, "consumedCapacity"), name), text, sizeof(text)), out);
+    const struct span all = span_member(result, "consumedCapacity");
+    return span_text(span_member(all, name), text, sizeof(text)) && kube_quantity(text, out);
 }
 
 /* Of a device that several claims share: each share is worth the weight of one job. The driver
@@ -63,9 +54,8 @@ static bool capacity(struct span result, const char *name, double *out)
 static void add_device(struct span result, struct promise *p)
 {
     struct promise one = {.class = ""};
-    char driver[64];
     double v;
-    if (strcmp(plain(span_member(result, "driver"), driver, sizeof(driver)), DRIVER) != 0)
+    if (!span_is(span_member(result, "driver"), DRIVER))
         return;
     if (capacity(result, "shares", &v) && v >= 1)
         one.weight = (uint32_t)min_u64((uint64_t)v * WEIGHT_DEFAULT, WEIGHT_MAX);

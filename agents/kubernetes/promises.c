@@ -167,18 +167,9 @@ static bool limit_of(struct span limits, const char *name, double *out)
 {
     char text[32];
     const struct span v = span_member(limits, name);
-    const bool quoted = v.n > 2 && v.at[0] == '"';
-    const size_t n = quoted ? v.n - 2 : v.n;
-    if (!n || n >= sizeof(text))
-        return false;
-    snprintf(text, sizeof(text), "%.*s", (int)n, v.at + quoted);
+    if (!span_text(v, text, sizeof(text)) && v.n < sizeof(text))
+        snprintf(text, sizeof(text), "%.*s", (int)v.n, v.n ? v.at : ""); /* a number */
     return kube_quantity(text, out);
-}
-
-static bool is_text(struct span s, const char *text)
-{
-    const size_t n = strlen(text);
-    return s.n == n + 2 && memcmp(s.at + 1, text, n) == 0;
 }
 
 /* HAMi limits nothing in a container with this variable. */
@@ -188,8 +179,8 @@ static bool policy_disabled(struct span container)
     struct span one;
     size_t at = 0;
     for (unsigned i = 0; i < VARIABLES_MAX && span_next(list, &at, &one); i++) {
-        if (is_text(span_member(one, "name"), HAMI_POLICY))
-            return is_text(span_member(one, "value"), "disable");
+        if (span_is(span_member(one, "name"), HAMI_POLICY))
+            return span_is(span_member(one, "value"), "disable");
     }
     return false;
 }

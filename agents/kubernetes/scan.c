@@ -1,6 +1,7 @@
 /* See scan.h. */
 #include "agents/kubernetes/scan.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool is_space(char c)
@@ -108,4 +109,18 @@ bool span_next(struct span list, size_t *at, struct span *out)
     *out = (struct span){list.at + i, end - i};
     *at = end;
     return true;
+}
+
+bool span_text(struct span s, char *out, size_t size)
+{
+    const bool is = s.n >= 2 && s.at[0] == '"' && s.n - 2 < size && !memchr(s.at, '\\', s.n) &&
+                    !memchr(s.at, '\0', s.n);
+    snprintf(out, size, "%.*s", is ? (int)(s.n - 2) : 0, is ? s.at + 1 : "");
+    return is;
+}
+
+bool span_is(struct span s, const char *text)
+{
+    const size_t n = strlen(text);
+    return s.n == n + 2 && s.at[0] == '"' && memcmp(s.at + 1, text, n) == 0;
 }

@@ -19,6 +19,11 @@ bool span_whole(struct span s);
  * that is written with escapes is not found. */
 struct span span_member(struct span o, const char *name);
 
+/* Copies the text of a string that has no escapes. False, and "": it is none, or does not fit. */
+bool span_text(struct span s, char *out, size_t size);
+/* Whether it is that string. */
+bool span_is(struct span s, const char *text);
+
 /* Gives the array's value at *at (0: the first) and advances *at. False: there are no more values,
  * or list is no array. */
 bool span_next(struct span list, size_t *at, struct span *out);
