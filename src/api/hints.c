@@ -8,6 +8,7 @@
 
 #include "api/guest.h"
 #include "base/hints_proto.h"
+#include "base/json_text.h"
 #include "base/quota.h"
 #include "base/shared_page.h"
 #include "who/procfs.h"
@@ -83,7 +84,7 @@ static void page_sum(const struct page *p, struct hints_sums *s)
 
 void hints_sum(const struct hints *h, uint64_t job, struct hints_sums *sums)
 {
-    for (unsigned i = 0; h->n && i < HINTS_PAGES_MAX; i++) {
+    for (unsigned i = 0; h->n && job && i < HINTS_PAGES_MAX; i++) {
         if (h->pages[i].shared && h->pages[i].job == job)
             page_sum(&h->pages[i], sums);
     }
@@ -451,54 +452,50 @@ void hints_requests(struct hints *h, const struct hints_reader *to)
     }
 }
 
-json_t *hints_leases_of(const struct hints *h, uint64_t job)
+json_t *hints_leases_json(const struct hints_sums *s)
 {
-    json_t *count = json_object(), *waited = json_object();
+    _cleanup_json_ json_t *count = json_object();
+    _cleanup_json_ json_t *waited = json_object();
     uint64_t all = 0;
     for (unsigned w = 0; w < HINTS_WAITS; w++) {
-        uint64_t leases = 0, us = 0;
-        for (unsigned i = 0; job && i < HINTS_PAGES_MAX; i++) {
-            const struct page *p = &h->pages[i];
-            leases += p->shared && p->job == job ? word(&p->shared->waits[w].leases) : 0;
-            us += p->shared && p->job == job ? word(&p->shared->waits[w].total_us) : 0;
-        }
-        all |= leases;
-        json_object_set_new(count, hints_wait_names[w], json_integer((json_int_t)leases));
-        json_object_set_new(waited, hints_wait_names[w], json_real((double)us / 1e6));
+        all |= s->leases[w];
+        json_object_set_new(count, hints_wait_names[w], json_integer((json_int_t)s->leases[w]));
+        json_object_set_new(waited, hints_wait_names[w], json_real((double)s->waited_us[w] / 1e6));
     }
-    json_t *leases = json_pack("{s:o, s:o}", "count", count, "waited_s", waited);
-    if (!all)
-        json_decref(leases);
-    return all ? leases : NULL;
+    return all ? json_pack("{s:O, s:O}", "count", count, "waited_s", waited) : NULL;
+}
+
+json_t *hints_leases_of(const struct hints *h, uint64_t job)
+{
+    struct hints_sums sum = {.begun = 0};
+    hints_sum(h, job, &sum);
+    return hints_leases_json(&sum);
 }
 
 json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns)
 {
-    uint64_t programs = 0, begun = 0, ended = 0, open = 0, due = 0, met = 0, next = 0;
+    struct hints_sums sum = {.begun = 0};
+    uint64_t programs = 0, next = 0;
     double per_s = 0;
     for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
         const struct page *p = &h->pages[i];
         if (!p->shared || p->job != job || !job)
             continue;
-        uint64_t b = word(&p->shared->begun), e = min_u64(word(&p->shared->ended), b);
-        uint64_t d = min_u64(word(&p->shared->due), e), at = time_word(&p->shared->earliest_ns);
+        const uint64_t before = sum.ended, at = time_word(&p->shared->earliest_ns);
+        page_sum(p, &sum);
         programs++;
-        begun += b;
-        ended += e;
-        open += b - e;
-        due += d;
-        met += min_u64(word(&p->shared->met), d);
         next = at && (!next || at < next) ? at : next;
         const struct sample *s = &p->samples[0];
-        if (p->nsamples && now_ns > s->at_ns + NSEC_PER_SEC / 2 && e > s->ended)
-            per_s += (double)(e - s->ended) * 1e9 / (double)(now_ns - s->at_ns);
+        const uint64_t ended = sum.ended - before;
+        if (p->nsamples && now_ns > s->at_ns + NSEC_PER_SEC / 2 && ended > s->ended)
+            per_s += (double)(ended - s->ended) * 1e9 / (double)(now_ns - s->at_ns);
     }
     if (!programs)
         return NULL;
     json_t *left = !next ? json_null()
                          : json_integer(next > now_ns ? (json_int_t)((next - now_ns) / 1000) : 0);
     return json_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:o}", "programs", (json_int_t)programs,
-                     "begun", (json_int_t)begun, "ended", (json_int_t)ended, "open",
-                     (json_int_t)open, "per_s", per_s, "due", (json_int_t)due, "met",
-                     (json_int_t)met, "next_due_us", left);
+                     "begun", (json_int_t)sum.begun, "ended", (json_int_t)sum.ended, "open",
+                     (json_int_t)(sum.begun - sum.ended), "per_s", per_s, "due",
+                     (json_int_t)sum.due, "met", (json_int_t)sum.met, "next_due_us", left);
 }

@@ -71,10 +71,6 @@ void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns);
  * "met":, "next_due_us":N|null}. NULL: none reports anything. */
 json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns);
 
-/* What the job's leases waited for: {"count":, "waited_s":}, each an object with a number for each
- * reason. NULL: no lease was reported. */
-json_t *hints_leases_of(const struct hints *h, uint64_t job);
-
 /* For accounting and metrics: requests that began, that ended, those of them with a deadline, and
  * those that met it; and leases by what they waited for. */
 struct hints_sums {
@@ -83,6 +79,10 @@ struct hints_sums {
 };
 /* Adds the numbers of the job's pages. */
 void hints_sum(const struct hints *h, uint64_t job, struct hints_sums *sums);
+/* What leases waited for: {"count":, "waited_s":}, each an object with a number for each reason;
+ * the second: of the job. NULL: no lease was reported. */
+json_t *hints_leases_json(const struct hints_sums *s);
+json_t *hints_leases_of(const struct hints *h, uint64_t job);
 /* `closed` is called with job and numbers of each page that is dropped. HINTS_CLOSED callers at
  * most, of whom each has another arg; NULL: not any more. */
 #define HINTS_CLOSED 2

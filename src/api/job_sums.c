@@ -12,19 +12,13 @@
 #define NONE    UINT32_MAX
 #define KEPT_NS (3600 * NSEC_PER_SEC) /* after its last job; longer than scrapers look back */
 
-enum gpu_sum { GPU_EXACT, GPU_SAMPLED, GPU_RAN, GPU_WAITED, GPU_TURNS, GPU_PREEMPTED, GPU_SUMS };
-enum {
-    SUM_WHERE,
-    SUM_SWAPS = SUM_WHERE + WHERE_COUNT,
-    SUM_SWAPPED,
-    SUM_BEGUN,
-    SUM_ENDED,
-    SUM_DUE,
-    SUM_MET,
-    SUM_LEASES,
-    SUM_WAITED_US = SUM_LEASES + HINTS_WAITS,
-    SUM_GPUS = SUM_WAITED_US + HINTS_WAITS,
-    SUMS = SUM_GPUS + DEVICE_GPUS_MAX * GPU_SUMS
+/* Each member is a sum of 64 bits, so that all are added alike. */
+struct totals {
+    uint64_t where_ns[WHERE_COUNT], swaps, swapped_bytes;
+    struct hints_sums requests;
+    struct {
+        uint64_t exact_ns, sampled_ns, ran_ns, waited_ns, turns, preempted;
+    } gpu[DEVICE_GPUS_MAX];
 };
 
 struct sum {
@@ -35,7 +29,7 @@ struct sum {
     struct pod_names pod;
     uint32_t living;
     uint64_t left_ns; /* when a job last left it */
-    uint64_t v[SUMS];
+    struct totals v;
 };
 
 struct job_sums {
@@ -111,54 +105,45 @@ static uint32_t sum_for(struct job_sums *s, const struct job_view *v)
     return room;
 }
 
-static void add_requests(uint64_t to[static SUMS], const struct hints_sums *h)
+/* times: 1, or -1 to take them away. */
+static void totals_add(void *to, const void *more, size_t bytes, int times)
 {
-    to[SUM_BEGUN] += h->begun;
-    to[SUM_ENDED] += h->ended;
-    to[SUM_DUE] += h->due;
-    to[SUM_MET] += h->met;
-    for (unsigned w = 0; w < HINTS_WAITS; w++) {
-        to[SUM_LEASES + w] += h->leases[w];
-        to[SUM_WAITED_US + w] += h->waited_us[w];
-    }
+    uint64_t *a = to;
+    const uint64_t *b = more;
+    for (size_t i = 0; i < bytes / sizeof(*a); i++)
+        a[i] += b[i] * (uint64_t)times;
 }
 
-static void totals(const struct job_sums *s, const struct job_view *v, uint64_t out[static SUMS])
+static struct totals totals_of(const struct job_sums *s, const struct job_view *v)
 {
-    struct hints_sums h = {.begun = 0};
-    memset(out, 0, SUMS * sizeof(*out));
-    for (unsigned w = 0; w < WHERE_COUNT; w++)
-        out[SUM_WHERE + w] = v->counts.where_ns[w];
-    out[SUM_SWAPS] = v->counts.swaps;
-    out[SUM_SWAPPED] = v->counts.swapped_bytes;
+    struct totals t = {.swaps = v->counts.swaps, .swapped_bytes = v->counts.swapped_bytes};
+    memcpy(t.where_ns, v->counts.where_ns, sizeof(t.where_ns));
     for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
-        uint64_t *g = out + SUM_GPUS + d * GPU_SUMS;
-        g[GPU_EXACT] = v->exact_ns[d];
-        g[GPU_SAMPLED] = v->sampled_ns[d];
-        g[GPU_RAN] = v->counts.on[d].ran_ns;
-        g[GPU_WAITED] = v->counts.on[d].waited_ns;
-        g[GPU_TURNS] = v->counts.on[d].turns;
-        g[GPU_PREEMPTED] = v->counts.on[d].preempted;
+        const struct gpu_counts *on = &v->counts.on[d];
+        t.gpu[d].exact_ns = v->exact_ns[d];
+        t.gpu[d].sampled_ns = v->sampled_ns[d];
+        t.gpu[d].ran_ns = on->ran_ns;
+        t.gpu[d].waited_ns = on->waited_ns;
+        t.gpu[d].turns = on->turns;
+        t.gpu[d].preempted = on->preempted;
     }
     if (s->hints)
-        hints_sum(s->hints, v->number, &h);
-    add_requests(out, &h);
+        hints_sum(s->hints, v->number, &t.requests);
+    return t;
 }
 
-static void sum_leave(struct job_sums *s, uint32_t sum, const uint64_t had[static SUMS])
+static void sum_leave(struct job_sums *s, uint32_t sum, const struct totals *had)
 {
-    struct sum *x = sum == NONE ? NULL : &s->sums[sum];
-    for (unsigned i = 0; x && i < SUMS; i++)
-        x->v[i] += had[i];
-    if (x) {
-        x->living--;
-        x->left_ns = monotonic_ns();
-    }
+    if (sum == NONE)
+        return;
+    totals_add(&s->sums[sum].v, had, sizeof(*had), 1);
+    s->sums[sum].living--;
+    s->sums[sum].left_ns = monotonic_ns();
 }
 
 /* The sum in which the job is now. What it had before it came there does not count there. */
 static uint32_t sum_of(struct job_sums *s, uint32_t job, const struct job_view *v,
-                       const uint64_t has[static SUMS])
+                       const struct totals *has)
 {
     const bool known = s->jobs[job].number == v->number;
     const uint32_t was = known ? s->jobs[job].sum : NONE;
@@ -171,19 +156,18 @@ static uint32_t sum_of(struct job_sums *s, uint32_t job, const struct job_view *
     if (now == NONE)
         return now;
     s->sums[now].living++;
-    for (unsigned i = 0; known && i < SUMS; i++)
-        s->sums[now].v[i] -= has[i];
+    if (known)
+        totals_add(&s->sums[now].v, has, sizeof(*has), -1);
     return now;
 }
 
 void job_sums_changed(void *arg, uint32_t job, const struct job_view *v, bool ends)
 {
     struct job_sums *s = arg;
-    uint64_t has[SUMS];
-    totals(s, v, has);
-    const uint32_t sum = sum_of(s, job, v, has);
+    const struct totals has = totals_of(s, v);
+    const uint32_t sum = sum_of(s, job, v, &has);
     if (ends) {
-        sum_leave(s, sum, has);
+        sum_leave(s, sum, &has);
         s->jobs[job].number = 0;
     }
     if (s->next)
@@ -195,7 +179,7 @@ static void page_closed(void *arg, uint64_t job, const struct hints_sums *h)
     struct job_sums *s = arg;
     for (uint32_t i = 0; i < JOURNAL_JOBS; i++) {
         if (s->jobs[i].number == job && s->jobs[i].sum != NONE)
-            add_requests(s->sums[s->jobs[i].sum].v, h);
+            totals_add(&s->sums[s->jobs[i].sum].v.requests, h, sizeof(*h), 1);
     }
 }
 
@@ -213,7 +197,8 @@ struct now {
     uint64_t id;
     uint32_t jobs;
     struct job_view v; /* sums, of what is no counter; the least or the most where that says more */
-    uint64_t open, sum[SUMS];
+    struct totals sum;
+    uint64_t open;
     json_t *states;
 };
 
@@ -257,6 +242,14 @@ static void now_add(struct now *x, const struct job_view *v)
     count_state(x->states, job_state(v));
 }
 
+/* A program that reports less than before may bring a sum below 0. */
+static void floor_at_0(struct totals *t)
+{
+    uint64_t *v = (uint64_t *)t;
+    for (size_t i = 0; i < sizeof(*t) / sizeof(*v); i++)
+        v[i] = v[i] > INT64_MAX ? 0 : v[i];
+}
+
 static int by_id(const void *a, const void *b)
 {
     const uint64_t x = ((const struct now *)a)->id, y = ((const struct now *)b)->id;
@@ -268,12 +261,11 @@ static void collect_jobs(struct job_sums *s, struct engine *e, const struct call
                          struct job_sums_now *now)
 {
     struct job_view v;
-    uint64_t has[SUMS];
     for (uint32_t cursor = 0; engine_next_job(e, &cursor, &v);) {
         if (!guest_reaches(who, v.job.root))
             continue;
-        totals(s, &v, has);
-        const uint32_t sum = sum_of(s, cursor - 1, &v, has);
+        const struct totals has = totals_of(s, &v);
+        const uint32_t sum = sum_of(s, cursor - 1, &v, &has);
         const char *class = job_class_name((enum job_class)v.job.class);
         if (!json_object_get(now->states, class))
             json_object_set_new(now->states, class, json_object());
@@ -283,9 +275,8 @@ static void collect_jobs(struct job_sums *s, struct engine *e, const struct call
             continue;
         }
         now_add(&now->v[sum], &v);
-        now->v[sum].open += has[SUM_BEGUN] - has[SUM_ENDED];
-        for (unsigned i = 0; i < SUMS; i++)
-            now->v[sum].sum[i] += has[i];
+        now->v[sum].open += has.requests.begun - has.requests.ended;
+        totals_add(&now->v[sum].sum, &has, sizeof(has), 1);
     }
 }
 
@@ -316,8 +307,9 @@ struct job_sums_now *job_sums_collect(struct job_sums *s, struct engine *e,
         to->v.job.class = x->class;
         to->v.job.uid = x->uid;
         to->v.pod = x->pod;
-        for (unsigned k = 0; k < SUMS && !who->guest; k++)
-            to->sum[k] += x->v[k];
+        if (!who->guest)
+            totals_add(&to->sum, &x->v, sizeof(x->v), 1);
+        floor_at_0(&to->sum);
     }
     now->n = n;
     qsort(now->v, now->n, sizeof(*now->v), by_id);
@@ -341,38 +333,13 @@ void job_sums_add_states(const struct job_sums_now *now, json_t *reply)
     json_object_set_new(reply, "omitted", json_integer((json_int_t)now->omitted));
 }
 
-/* A program that reports less than before may bring a sum below 0. */
-static uint64_t sum_shown(const struct now *x, unsigned i)
-{
-    return x->sum[i] > INT64_MAX ? 0 : x->sum[i];
-}
-
 static json_t *requests_json(const struct now *x)
 {
-    return !sum_shown(x, SUM_BEGUN)
-               ? NULL
-               : json_pack("{s:I, s:I, s:I, s:I, s:I}", "begun",
-                           (json_int_t)sum_shown(x, SUM_BEGUN), "ended",
-                           (json_int_t)sum_shown(x, SUM_ENDED), "due",
-                           (json_int_t)sum_shown(x, SUM_DUE), "met",
-                           (json_int_t)sum_shown(x, SUM_MET), "open", (json_int_t)x->open);
-}
-
-static json_t *leases_json(const struct now *x)
-{
-    json_t *count = json_object(), *waited = json_object();
-    uint64_t all = 0;
-    for (unsigned w = 0; w < HINTS_WAITS; w++) {
-        all |= sum_shown(x, SUM_LEASES + w);
-        json_object_set_new(count, hints_wait_names[w],
-                            json_integer((json_int_t)sum_shown(x, SUM_LEASES + w)));
-        json_object_set_new(waited, hints_wait_names[w],
-                            json_real((double)sum_shown(x, SUM_WAITED_US + w) / 1e6));
-    }
-    json_t *o = json_pack("{s:o, s:o}", "count", count, "waited_s", waited);
-    if (!all)
-        json_decref(o);
-    return all ? o : NULL;
+    const struct hints_sums *r = &x->sum.requests;
+    return !r->begun ? NULL
+                     : json_pack("{s:I, s:I, s:I, s:I, s:I}", "begun", (json_int_t)r->begun,
+                                 "ended", (json_int_t)r->ended, "due", (json_int_t)r->due, "met",
+                                 (json_int_t)r->met, "open", (json_int_t)x->open);
 }
 
 /* The sum as a job with these fields. */
@@ -384,23 +351,21 @@ static json_t *sum_json(const struct now *x)
                                         "deadline_us", "due",          "mps"};
     struct job_view v = x->v;
     v.number = x->id;
-    for (unsigned w = 0; w < WHERE_COUNT; w++)
-        v.counts.where_ns[w] = sum_shown(x, SUM_WHERE + w);
-    v.counts.swaps = (uint32_t)sum_shown(x, SUM_SWAPS);
-    v.counts.swapped_bytes = sum_shown(x, SUM_SWAPPED);
+    memcpy(v.counts.where_ns, x->sum.where_ns, sizeof(v.counts.where_ns));
+    v.counts.swaps = (uint32_t)x->sum.swaps;
+    v.counts.swapped_bytes = x->sum.swapped_bytes;
     for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
-        const unsigned g = SUM_GPUS + d * GPU_SUMS;
-        v.exact_ns[d] = sum_shown(x, g + GPU_EXACT);
-        v.sampled_ns[d] = sum_shown(x, g + GPU_SAMPLED);
-        v.counts.on[d] =
-            (struct gpu_counts){.ran_ns = sum_shown(x, g + GPU_RAN),
-                                .waited_ns = sum_shown(x, g + GPU_WAITED),
-                                .turns = (uint32_t)sum_shown(x, g + GPU_TURNS),
-                                .preempted = (uint32_t)sum_shown(x, g + GPU_PREEMPTED)};
+        v.exact_ns[d] = x->sum.gpu[d].exact_ns;
+        v.sampled_ns[d] = x->sum.gpu[d].sampled_ns;
+        v.counts.on[d] = (struct gpu_counts){.ran_ns = x->sum.gpu[d].ran_ns,
+                                             .waited_ns = x->sum.gpu[d].waited_ns,
+                                             .turns = (uint32_t)x->sum.gpu[d].turns,
+                                             .preempted = (uint32_t)x->sum.gpu[d].preempted};
     }
     _cleanup_json_ json_t *whole = job_json(&v, JOB_WHOLE);
-    json_t *o = json_pack("{s:i, s:O*, s:o*, s:o*}", "jobs", (int)x->jobs, "states", x->states,
-                          "requests", requests_json(x), "leases", leases_json(x));
+    json_t *o =
+        json_pack("{s:i, s:O*, s:o*, s:o*}", "jobs", (int)x->jobs, "states", x->states, "requests",
+                  requests_json(x), "leases", hints_leases_json(&x->sum.requests));
     for (size_t i = 0; i < ARRAY_SIZE(shown); i++) {
         json_t *field = json_object_get(whole, shown[i]);
         if (field)

@@ -215,7 +215,7 @@ class Words(unittest.TestCase):
             "Counts": packed("api/job_json.c", "counts_json"),
             "Due": packed("api/job_json.c", "due_json"),
             "Requests": packed("api/hints.c", "hints_of"),
-            "Leases": packed("api/hints.c", "hints_leases_of"),
+            "Leases": packed("api/hints.c", "hints_leases_json"),
             "A device": packed("api/replies.c", "gpus_of"),
             "An unmanaged program": packed("api/replies.c", "unmanaged_json"),
             "What top shows": packed("cli/top/json.c", "top_json"),
