@@ -209,7 +209,7 @@ struct job {
     uint32_t told;    /* callers who asked for it and have their reply (api/take_back.h) */
     bool was_free;    /* before the job began, no person had detached its process */
     bool facts_came;  /* there are new reports; engine/reclassify.c */
-    bool pod_asked;   /* its pod is to be found; engine/pods.c */
+    bool pod_asked;   /* its pod is to be found; engine/reclassify.c */
     struct pod_names pod;
     uint32_t first_process;
     uint32_t account;

@@ -12,7 +12,6 @@
 #include "engine/counts.h"
 #include "engine/engine.h"
 #include "engine/placement.h"
-#include "engine/pods.h"
 #include "engine/reclassify.h"
 #include "engine/unrecorded.h"
 #include "memory/autoswap.h"
@@ -22,7 +21,7 @@
 struct engine {
     struct model model;
     struct discovery discovery;
-    struct reclassify reclassify;
+    struct job_walk reclassify;
     struct pods pods;
     struct scans scans;
     struct demand demand;

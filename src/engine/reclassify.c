@@ -1,23 +1,50 @@
 /* See reclassify.h. */
 #include "engine/reclassify.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "core/observe/deadlines.h"
+#include "who/cgroup.h"
+#include "who/procfs.h"
 
-#define LOOK_NS  (5 * NSEC_PER_MSEC)   /* per tick, for rules */
+#define LOOK_NS  (5 * NSEC_PER_MSEC)   /* per tick, for each of the two */
 #define LEFT_NS  (100 * NSEC_PER_MSEC) /* until jobs that did not fit follow */
-#define AGAIN_NS NSEC_PER_SEC          /* until jobs whose class is not known yet follow */
+#define AGAIN_NS NSEC_PER_SEC          /* between looks at all jobs, or at what is not known yet */
+
+/* Looks at the jobs whose bool at this offset is set; what look() fails for is looked at again.
+ * Returns when to call next. */
+static uint64_t walk(struct job_walk *w, struct model *m, size_t asked_at, uint64_t again_ns,
+                     int (*look)(const void *arg, struct model *m, struct job *j), const void *arg)
+{
+    const uint64_t started = monotonic_ns();
+    const uint32_t n = m->jobs_end, first = w->first < n ? w->first : 0;
+    if (!w->wanted || m->now < w->at)
+        return w->wanted ? w->at : TIME_NEVER;
+    *w = (struct job_walk){.at = m->now + again_ns};
+    for (uint32_t k = 0; k < n; k++) {
+        struct job *j = &m->jobs[(first + k) % n];
+        bool *asked = (bool *)((char *)j + asked_at);
+        if (!j->rec.root.pid || !*asked)
+            continue;
+        if (monotonic_ns() - started >= LOOK_NS) {
+            *w = (struct job_walk){true, m->now + LEFT_NS, (first + k) % n};
+            break;
+        }
+        *asked = look(arg, m, j) < 0;
+        w->wanted |= *asked;
+    }
+    return w->wanted ? w->at : TIME_NEVER;
+}
+
+/* ---- classes ---- */
 
 static bool by_rule(const struct job *j)
 {
     return j->rec.source == JOB_RULE || j->rec.source == JOB_ENVIRONMENT;
 }
 
-void reclassify_all(struct reclassify *r, struct model *m, uint64_t at_ns)
+void reclassify_all(struct job_walk *r, struct model *m, uint64_t at_ns)
 {
     for_each_job (m, j)
         j->facts_came = by_rule(j);
@@ -65,9 +92,12 @@ static void job_becomes(struct model *m, struct job *j, const struct job_spec *s
 }
 
 /* Asks rules about one job. -EAGAIN, ... : the answer is not known yet. */
-static int look_at_job(struct model *m, struct job *j, const struct discovery *d)
+static int classify(const void *arg, struct model *m, struct job *j)
 {
+    const struct discovery *d = arg;
     struct job_spec spec = {.again = true, .facts = j->facts};
+    if (!by_rule(j))
+        return 0;
     const int r = d->rule(d->rule_arg, j->rec.root.pid, &spec);
     /* If the root still lives, its pid was its own, so the answer is about the root. */
     if (j->root_pidfd < 0 || !pidfd_alive(j->root_pidfd))
@@ -80,29 +110,56 @@ static int look_at_job(struct model *m, struct job *j, const struct discovery *d
     return 0;
 }
 
-uint64_t reclassify_due(struct reclassify *r, struct model *m, const struct discovery *d)
+uint64_t reclassify_due(struct job_walk *r, struct model *m, const struct discovery *d)
 {
-    if (!r->wanted || !d->rule)
-        return TIME_NEVER;
-    if (m->now < r->at)
-        return r->at;
-    const uint64_t started = monotonic_ns();
-    const uint32_t n = m->jobs_end, first = r->first < n ? r->first : 0;
-    r->wanted = false;
-    r->first = 0;
-    for (uint32_t k = 0; k < n; k++) {
-        struct job *j = &m->jobs[(first + k) % n];
-        if (!j->rec.root.pid || !j->facts_came)
-            continue;
-        if (monotonic_ns() - started >= LOOK_NS) {
-            r->first = (first + k) % n;
-            r->wanted = true;
-            r->at = m->now + LEFT_NS;
-            return r->at;
-        }
-        j->facts_came = by_rule(j) && look_at_job(m, j, d) < 0;
-        r->wanted |= j->facts_came;
-    }
-    r->at = m->now + AGAIN_NS;
-    return r->wanted ? r->at : TIME_NEVER;
+    return d->rule ? walk(r, m, offsetof(struct job, facts_came), AGAIN_NS, classify, d)
+                   : TIME_NEVER;
+}
+
+/* ---- pods ---- */
+
+void pods_begin(struct pods *p, struct model *m, uint32_t job)
+{
+    m->jobs[job].pod_asked = true;
+    p->walk.wanted = true;
+    p->walk.at = m->now;
+}
+
+void pods_all(struct pods *p, struct model *m)
+{
+    for_each_job (m, j)
+        j->pod_asked = true;
+    p->looked_ns = max_u64(m->now, p->looked_ns ? p->looked_ns + AGAIN_NS : 0);
+    p->walk.at = p->looked_ns;
+    p->walk.wanted = true;
+}
+
+/* 0; an error: what is there cannot be read now. */
+static int read_pod(const void *arg, struct model *m, struct job *j)
+{
+    const bool root = j->root_pidfd >= 0;
+    struct proc_id of = j->rec.root;
+    struct workload w;
+    char cgroups[8192];
+    if (!root && j->first_process == SLOT_NONE)
+        return 0;
+    if (!root)
+        of = m->processes[j->first_process].id;
+    const int r = (int)proc_read(of.pid, "cgroup", cgroups, sizeof(cgroups));
+    if (r < 0)
+        return proc_unsure(r) ? r : 0;
+    const struct pairs told = identities_find(arg, cgroups, NULL);
+    if (!told.n)
+        return 0;
+    cgroup_workload(of.pid, false, &w);
+    if (proc_alive(of)) /* else the pid may have been another process's */
+        pod_names_read(told, w.container, &j->pod);
+    return 0;
+}
+
+uint64_t pods_due(struct pods *p, struct model *m)
+{
+    return p->reports
+               ? walk(&p->walk, m, offsetof(struct job, pod_asked), LEFT_NS, read_pod, p->reports)
+               : TIME_NEVER;
 }
