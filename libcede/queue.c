@@ -214,7 +214,7 @@ static void queue_overtake(struct cede_queue *q, uint32_t device, int priority)
 /* SLOT_NONE: any. False: no such device. */
 static bool queue_preferred(const struct cede_queue *q, int in, uint32_t *device)
 {
-    *device = in && in != CEDE_ANY_DEVICE ? (uint32_t)(in ^ CEDE_PREFER_DEVICE(0)) : SLOT_NONE;
+    *device = in && in != CEDE_ANY_DEVICE ? (uint32_t)in - CEDE_PREFER_DEVICE(0U) : SLOT_NONE;
     return *device == SLOT_NONE || *device < q->config.devices;
 }
 
@@ -269,7 +269,7 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
             "cls is %d: give CEDE_LATENCY, CEDE_NORMAL or CEDE_BATCH", (int)request->cls) &&
          IS(queue_preferred(q, request->device, &preferred),
             "device is %d: give 0 to %u, or -1 for any; in C by CEDE_PREFER_DEVICE()",
-            request->device & (request->device < 0 ? -1 : ~CEDE_PREFER_DEVICE(0)),
+            request->device - (request->device < CEDE_ONLY_DEVICE(0) ? 0 : CEDE_PREFER_DEVICE(0)),
             q->config.devices - 1));
     ticket = ticket ? ticket : &unwanted;
     HOLD(&q->lock);

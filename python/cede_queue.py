@@ -136,7 +136,7 @@ class Queue(cede.Counted):
             raise ValueError(f"cede_queue_submit: device is {device}: give 0 to {self._devices - 1}, or -1 for any")
         handle, ticket, request = self._h, _Ticket(), cede._fill(_Request(), "a request", {
             "model": model, "shape": shape, "cls": cls, "deadline_us": deadline_us, "after_us": after_us,
-            "device": device | 0x20000})
+            "device": device + 0x20000})
         with self._lock:
             self._last += 1
             key = request.user = self._last

@@ -85,7 +85,7 @@ int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kerne
                          const struct cede_shape *shape);
 
 /* Device d, counted from 0 as everywhere, or CEDE_ANY_DEVICE; other numbers are refused. */
-#define CEDE_PREFER_DEVICE(d) ((d) | 0x20000)
+#define CEDE_PREFER_DEVICE(d) ((d) + 0x20000)
 
 struct cede_queue_request {
     uint32_t model;       /* only requests of one model and shape share a batch */

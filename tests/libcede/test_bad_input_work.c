@@ -51,7 +51,9 @@ TEST(queues)
     r.cls = (enum cede_class)INT_MAX;
     ROW(-EINVAL, cede_queue_submit, q, &r, &t);
     r.cls = CEDE_NORMAL;
-    for (const int *d = (int[]){1, -2, CEDE_PREFER_DEVICE(1), INT_MIN, INT_MAX, 0}; *d; d++) {
+    for (const int *d = (int[]){1, -2, CEDE_PREFER_DEVICE(1), CEDE_PREFER_DEVICE(0x20000),
+                                CEDE_PREFER_DEVICE(-2), INT_MIN, INT_MAX, 0};
+         *d; d++) {
         r.device = *d;
         ROW(-EINVAL, cede_queue_submit, q, &r, &t);
         assert_non_null(strstr(cede_error_text(), ": give 0 to 0, or -1 for any"));
