@@ -140,11 +140,8 @@ static bool take_answers(struct acct *a)
 {
     uint64_t seq;
     ssize_t n;
-    while ((n = recv(a->link, &seq, sizeof(seq), MSG_DONTWAIT)) == (ssize_t)sizeof(seq) ||
-           (n < 0 && errno == ECONNRESET)) { /* reported once, before the last answers */
-        if (n > 0)
-            queue_written(a, seq);
-    }
+    while ((n = recv_last(a->link, &seq, sizeof(seq), MSG_DONTWAIT)) == (ssize_t)sizeof(seq))
+        queue_written(a, seq);
     return n != 0; /* an error, such as lack of memory, does not mean that it has ended */
 }
 

@@ -238,13 +238,11 @@ static int recorder_take(struct recorder *k, struct error *err)
 {
     struct acct_message m;
     while (k->n < BATCH) {
-        ssize_t got = recv(ACCT_LINK_FD, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
+        const ssize_t got = recv_last(ACCT_LINK_FD, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
         if (got == 0)
             return 1;
-        if (got < 0 && errno == ECONNRESET) /* reported once, before ceded's last messages */
-            continue;
         if (got < 0)
-            return errno == EAGAIN || errno == EINTR ? 0 : 1;
+            return errno == EAGAIN ? 0 : 1;
         if (got != (ssize_t)sizeof(m))
             return error_set(err, -EIO, "a message of %zd bytes from ceded", got);
         if (m.kind == ACCT_ROW) {

@@ -129,14 +129,7 @@ static int receive(struct client *c, json_t **out, struct error *err)
 {
     *out = NULL;
     char buf[PROTO_MESSAGE_MAX]; /* on the stack, as free() of so much is slow */
-    ssize_t n;
-    bool reset = false; /* ECONNRESET comes once, before the daemon's last message */
-    do {
-        n = recv(c->fd, buf, PROTO_MESSAGE_MAX, MSG_TRUNC);
-        bool first = n < 0 && errno == ECONNRESET && !reset;
-        reset |= first;
-        errno = first ? EINTR : errno;
-    } while (n < 0 && errno == EINTR);
+    ssize_t n = recv_last(c->fd, buf, PROTO_MESSAGE_MAX, MSG_TRUNC);
     if (n < 0 && errno == EAGAIN) {
         /* After this the daemon cannot answer, and takes back what it does nevertheless. An answer
          * that came before counts. */

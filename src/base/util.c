@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 int(error_set)(struct error *err, int code, const char *fmt, ...)
@@ -169,4 +170,14 @@ int read_full(int fd, void *buf, size_t n)
         n -= (size_t)r;
     }
     return 0;
+}
+
+ssize_t recv_last(int fd, void *buf, size_t n, int flags)
+{
+    ssize_t got;
+    bool reset = false;
+    while ((got = recv(fd, buf, n, flags)) < 0 &&
+           (errno == EINTR || (errno == ECONNRESET && !reset)))
+        reset |= errno == ECONNRESET;
+    return got;
 }

@@ -126,5 +126,8 @@ void list_add(char *buf, size_t size, const char *entry);
  * ended early. */
 int write_full(int fd, const void *buf, size_t n);
 int read_full(int fd, void *buf, size_t n);
+/* recv() of a SEQPACKET socket, despite EINTR, and past the ECONNRESET that comes once, before the
+ * last messages of a peer that has closed. */
+ssize_t recv_last(int fd, void *buf, size_t n, int flags);
 
 #endif

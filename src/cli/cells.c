@@ -47,9 +47,9 @@ static void bytes_text(char *buf, json_int_t bytes)
 }
 
 /* GPU memory of a job; if it waits for room, or took more than it stated, also what it stated. */
-void cell_memory(char buf[static CELL], const json_t *job)
+void cell_memory(char buf[static CELL], const struct column *c, const struct shown *s)
 {
-    const json_t *m = json_object_get(job, "memory");
+    const json_t *job = s->job, *m = json_object_get(job, "memory");
     const json_int_t said = json_get_int(m, "said_bytes"), held = json_get_int(m, "held_bytes");
     bytes_text(buf, json_get_int(job, "memory_bytes"));
     if (!m || (held <= said && !json_object_get(m, "place")))
@@ -78,15 +78,15 @@ static void append(char *buf, const char *text)
 }
 
 /* The indices of a job's GPUs; instances, and with `labels` all devices, have their labels. */
-void cell_gpus(char buf[static CELL], const json_t *job, const json_t *devices, bool labels)
+void cell_gpus(char buf[static CELL], const struct column *c, const struct shown *s)
 {
     buf[0] = '\0';
-    for_each_json (gpu, json_object_get(job, "gpus")) {
+    for_each_json (gpu, json_object_get(s->job, "gpus")) {
         char text[24];
         snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(gpu));
-        for_each_json (device, devices) {
+        for_each_json (device, s->devices) {
             const char *label = json_get_text(device, "label");
-            if (label && (labels || strchr(label, ':')) &&
+            if (label && (s->labels || strchr(label, ':')) &&
                 json_equal(json_object_get(device, "index"), gpu))
                 snprintf(text, sizeof(text), "%s", label);
         }
@@ -109,9 +109,9 @@ static void levels_text(char buf[static CELL], const struct column *c, const str
         snprintf(buf, CELL, "-");
 }
 
-void cell_speed(char buf[static CELL], const json_t *job)
+void cell_speed(char buf[static CELL], const struct column *c, const struct shown *s)
 {
-    const json_t *mps = json_object_get(job, "mps"), *latency = json_object_get(job, "speed");
+    const json_t *mps = json_object_get(s->job, "mps"), *latency = json_object_get(s->job, "speed");
     const json_t *speed = json_object_get(mps, "speed"), *e = json_object_get(mps, "speed_error");
     if (json_is_true(json_object_get(mps, "profiling")))
         snprintf(buf, CELL, "...");
@@ -177,21 +177,6 @@ static void time_text(char buf[static CELL], const struct column *c, const struc
     cell_time(buf, json_get_int(s->job, c->key));
 }
 
-static void gpus_text(char buf[static CELL], const struct column *c, const struct shown *s)
-{
-    cell_gpus(buf, s->job, s->devices, s->labels);
-}
-
-static void speed_text(char buf[static CELL], const struct column *c, const struct shown *s)
-{
-    cell_speed(buf, s->job);
-}
-
-static void memory_text(char buf[static CELL], const struct column *c, const struct shown *s)
-{
-    cell_memory(buf, s->job);
-}
-
 static void user_cell(char buf[static CELL], const struct column *c, const struct shown *s)
 {
     user_text(buf, (uid_t)json_get_int(s->job, c->key));
@@ -215,12 +200,12 @@ const struct column ps_columns[COLUMNS] = {
     {"LIMITS", .needed = has_text, .text = limits_text},
     {"BUDGET", .right = true, .needed = has_text, .key = "budget_us", .text = time_text},
     {"STATE", .key = "state", .text = word_text},
-    {"GPU", .text = gpus_text},
+    {"GPU", .text = cell_gpus},
     {"LEVEL", .key = "levels", .text = levels_text},
     {"SLICE", .right = true, .key = "timeslice_us", .text = time_text},
     {"BUSY", .right = true, .key = "busy", .text = busy_text},
-    {"SPEED", .right = true, .needed = has_text, .text = speed_text},
-    {"MEM", .right = true, .text = memory_text},
+    {"SPEED", .right = true, .needed = has_text, .text = cell_speed},
+    {"MEM", .right = true, .text = cell_memory},
     {"USER", .needed = is_others, .key = "uid", .text = user_cell},
     {"NAME", .key = "name", .text = name_text},
 };

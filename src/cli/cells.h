@@ -7,11 +7,7 @@
 
 #define CELL 160
 
-/* Single cells: a time; GPU memory and speed of a job; its GPUs. Empty ones are "-". */
-void cell_time(char buf[static CELL], json_int_t us);
-void cell_memory(char buf[static CELL], const json_t *job);
-void cell_speed(char buf[static CELL], const json_t *job);
-void cell_gpus(char buf[static CELL], const json_t *job, const json_t *devices, bool labels);
+void cell_time(char buf[static CELL], json_int_t us); /* "-": none */
 
 /* Whether a device of the daemon's answer has a capability, by its name there. */
 bool cell_has_cap(const json_t *devices, json_int_t gpu, const char *cap);
@@ -33,6 +29,12 @@ struct column {
     const char *format; /* for number_text() */
     void (*text)(char buf[static CELL], const struct column *c, const struct shown *s);
 };
+/* Cells of columns that have neither key nor format: GPU memory and speed of a job, and its GPUs.
+ */
+void cell_memory(char buf[static CELL], const struct column *c, const struct shown *s);
+void cell_speed(char buf[static CELL], const struct column *c, const struct shown *s);
+void cell_gpus(char buf[static CELL], const struct column *c, const struct shown *s);
+
 #define COLUMNS 15
 extern const struct column ps_columns[COLUMNS];
 

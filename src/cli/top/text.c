@@ -87,6 +87,7 @@ static void due_text(char *buf, const json_t *entry)
 void top_cell(char buf[static CELL], const struct top_model *m, const struct top_row *r,
               enum top_column c)
 {
+    const struct shown shown = {r->entry, json_object_get(m->reply, "gpus"), false};
     json_int_t weight = json_get_int(r->entry, "weight");
     switch (c) {
     case TOP_JOB:
@@ -105,7 +106,7 @@ void top_cell(char buf[static CELL], const struct top_model *m, const struct top
         snprintf(buf, CELL, "%s", row_text(r, "state", "no job"));
         break;
     case TOP_GPU:
-        cell_gpus(buf, r->entry, json_object_get(m->reply, "gpus"), false);
+        cell_gpus(buf, NULL, &shown);
         break;
     case TOP_SHARE:
         percent(buf, r->share);
@@ -117,10 +118,10 @@ void top_cell(char buf[static CELL], const struct top_model *m, const struct top
         percent(buf, r->wait);
         break;
     case TOP_MEM:
-        cell_memory(buf, r->entry);
+        cell_memory(buf, NULL, &shown);
         break;
     case TOP_SPEED:
-        cell_speed(buf, r->entry);
+        cell_speed(buf, NULL, &shown);
         break;
     case TOP_DUE:
         due_text(buf, r->entry);
@@ -148,53 +149,43 @@ static double due_rank(const json_t *entry)
     return due ? (double)json_get_int(due, "in_us") : of ? 1e12 + (double)of : 1e18;
 }
 
-/* The row's key for an ascending sort; false: the column is sorted by its text. */
-static bool sort_rank(const struct top_row *r, enum top_column c, double *rank)
+/* The row's key for an ascending sort; NAN: the column is sorted by its text. */
+static double sort_rank(const struct top_row *r, enum top_column c)
 {
     const json_t *gpus = json_object_get(r->entry, "gpus"), *mps = json_object_get(r->entry, "mps");
     enum job_class class;
     switch (c) {
     case TOP_JOB:
-        *rank = (double)r->number;
-        return true;
+        return (double)r->number;
     case TOP_PID:
-        *rank = r->pid;
-        return true;
+        return r->pid;
     case TOP_CLASS:
-        *rank = job_class_parse(row_text(r, "class", ""), &class) == 0 ? class : INT32_MAX;
-        return true;
+        return job_class_parse(row_text(r, "class", ""), &class) == 0 ? class : INT32_MAX;
     case TOP_WEIGHT:
-        *rank = -(double)json_get_int(r->entry, "weight");
-        return true;
+        return -(double)json_get_int(r->entry, "weight");
     case TOP_GPU:
-        *rank =
-            json_array_size(gpus) ? (double)json_integer_value(json_array_get(gpus, 0)) : INT32_MAX;
-        return true;
+        return json_array_size(gpus) ? (double)json_integer_value(json_array_get(gpus, 0))
+                                     : INT32_MAX;
     case TOP_SHARE:
-        *rank = -r->share;
-        return true;
+        return -r->share;
     case TOP_WAIT:
-        *rank = -r->wait;
-        return true;
+        return -r->wait;
     case TOP_MEM:
-        *rank = -(double)json_get_int(r->entry, "memory_bytes");
-        return true;
+        return -(double)json_get_int(r->entry, "memory_bytes");
     case TOP_SPEED:
-        *rank = -json_get_number(mps, "speed");
-        return true;
+        return -json_get_number(mps, "speed");
     case TOP_DUE:
-        *rank = due_rank(r->entry);
-        return true;
+        return due_rank(r->entry);
     default:
-        return false;
+        return NAN;
     }
 }
 
 int top_compare(const struct top_model *m, const struct top_row *a, const struct top_row *b)
 {
     char left[CELL], right[CELL];
-    double x, y;
-    if (sort_rank(a, m->sort, &x) && sort_rank(b, m->sort, &y))
+    const double x = sort_rank(a, m->sort), y = sort_rank(b, m->sort);
+    if (!isnan(x))
         return x < y ? -1 : x > y;
     top_cell(left, m, a, m->sort);
     top_cell(right, m, b, m->sort);
