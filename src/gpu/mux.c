@@ -286,8 +286,9 @@ static int mux_answer(bool some, int first, struct error *err)
     return some ? 0 : first < 0 ? first : not_supported(err);
 }
 
-/* Defines mux_all_CALL(), which joins the reports of all parts whose driver has the call. */
-#define DEFINE_REPORT(call, list)                                                                  \
+/* Defines mux_all_CALL(), which joins the reports of all parts whose driver has the call. lacks():
+ * a part has no report, or gave one. */
+#define DEFINE_REPORT(call, list, lacks)                                                           \
     static int mux_all_##call(struct device_driver *base, struct list *out, struct error *err)     \
     {                                                                                              \
         int first = 0;                                                                             \
@@ -300,6 +301,7 @@ static int mux_answer(bool some, int first, struct error *err)
                 r = p->ops->call(p->driver, &l, &e);                                               \
             for (size_t i = 0; i < l.n && r == 0; i++)                                             \
                 r = part_gpu(p, &l.v[i].gpu) ? list##_push(out, &l.v[i]) : 0;                      \
+            lacks(out, p, &l, r);                                                                  \
             list##_free(&l);                                                                       \
             some |= r == 0;                                                                        \
             first_error(&first, r, err, &e);                                                       \
@@ -307,32 +309,20 @@ static int mux_answer(bool some, int first, struct error *err)
         return mux_answer(some, first, err);                                                       \
     }
 
-DEFINE_REPORT(usage, usage_list)
-DEFINE_REPORT(memory_used, usage_list)
-DEFINE_REPORT(switches, switch_list)
-DEFINE_REPORT(demand, demand_list)
-
-/* Like the others, and a part without a report has gaps in the record of all its GPUs. */
-static int mux_activity(struct device_driver *base, struct activity_list *out, struct error *err)
+/* A part without a report has gaps in the record of all its GPUs. */
+static void has_gaps(struct activity_list *out, const struct mux_part *p,
+                     const struct activity_list *of, int r)
 {
-    int first = 0;
-    bool some = false;
-    for_each_part (mux(base), p) {
-        struct activity_list l = {.v = NULL};
-        struct error e = {"out of memory"};
-        int r = p->ops->activity ? mux_part_open(mux(base), p, &e) : 1;
-        if (r == 0)
-            r = p->ops->activity(p->driver, &l, &e);
-        for (size_t i = 0; i < l.n && r == 0; i++)
-            r = part_gpu(p, &l.v[i].gpu) ? activity_list_push(out, &l.v[i]) : 0;
-        for (uint32_t i = 0; i < p->gpus; i++)
-            out->incomplete |= r != 0 || (l.incomplete >> i & 1) ? 1U << (p->first + i) : 0;
-        activity_list_free(&l);
-        some |= r == 0;
-        first_error(&first, r, err, &e);
-    }
-    return mux_answer(some, first, err);
+    for (uint32_t i = 0; i < p->gpus; i++)
+        out->incomplete |= r != 0 || (of->incomplete >> i & 1) ? 1U << (p->first + i) : 0;
 }
+
+#define NOTHING(...)
+DEFINE_REPORT(usage, usage_list, NOTHING)
+DEFINE_REPORT(memory_used, usage_list, NOTHING)
+DEFINE_REPORT(switches, switch_list, NOTHING)
+DEFINE_REPORT(demand, demand_list, NOTHING)
+DEFINE_REPORT(activity, activity_list, has_gaps)
 
 static int mux_switches(struct device_driver *base, struct switch_list *out, struct error *err)
 {
@@ -374,25 +364,19 @@ static uint64_t mux_due_ns(struct device_driver *base)
     return due;
 }
 
-static int mux_memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes,
-                           struct error *err)
-{
-    struct mux_part *p;
-    int r = mux_part_of(mux(base), gpu, &p, err);
-    if (r == 0 && !p->ops->memory_free)
-        r = not_supported(err);
-    return r < 0 ? r : p->ops->memory_free(p->driver, gpu - p->first, bytes, err);
-}
+/* Defines mux_CALL(), which asks the part that has the GPU. */
+#define DEFINE_OF_GPU(call, type)                                                                  \
+    static int mux_##call(struct device_driver *base, unsigned gpu, type *out, struct error *err)  \
+    {                                                                                              \
+        struct mux_part *p;                                                                        \
+        int r = mux_part_of(mux(base), gpu, &p, err);                                              \
+        if (r == 0 && !p->ops->call)                                                               \
+            r = not_supported(err);                                                                \
+        return r < 0 ? r : p->ops->call(p->driver, gpu - p->first, out, err);                      \
+    }
 
-static int mux_counters(struct device_driver *base, unsigned gpu, struct gpu_counters *out,
-                        struct error *err)
-{
-    struct mux_part *p;
-    int r = mux_part_of(mux(base), gpu, &p, err);
-    if (r == 0 && !p->ops->counters)
-        r = not_supported(err);
-    return r < 0 ? r : p->ops->counters(p->driver, gpu - p->first, out, err);
-}
+DEFINE_OF_GPU(memory_free, uint64_t)
+DEFINE_OF_GPU(counters, struct gpu_counters)
 
 /* ---- swapping ---- */
 
@@ -476,7 +460,7 @@ static const struct device_ops mux_ops = {
     .set_running = mux_set_running,
     .usage = mux_all_usage,
     .memory_used = mux_all_memory_used,
-    .activity = mux_activity,
+    .activity = mux_all_activity,
     .switches = mux_switches,
     .demand = mux_all_demand,
     .watch = mux_watch,
