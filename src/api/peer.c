@@ -22,12 +22,9 @@ bool peer_is_admin(int fd, const struct ucred *cred, gid_t admin_gid)
     socklen_t len = sizeof(few);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, few, &len) == 0)
         return rights_admin(cred->uid, geteuid(), admin_gid, cred->gid, few, len / sizeof(*few));
-    gid_t *many = errno == ERANGE ? malloc(len) : NULL;
-    bool admin =
-        many && getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, many, &len) == 0 &&
-        rights_admin(cred->uid, geteuid(), admin_gid, cred->gid, many, len / sizeof(*many));
-    free(many);
-    return admin;
+    _cleanup_free_ gid_t *many = errno == ERANGE ? malloc(len) : NULL;
+    return many && getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, many, &len) == 0 &&
+           rights_admin(cred->uid, geteuid(), admin_gid, cred->gid, many, len / sizeof(*many));
 }
 
 int peer_pidns(int fd, const struct ucred *cred, struct pidns *out)

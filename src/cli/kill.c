@@ -44,7 +44,7 @@ static bool is_of_job(const struct proc_stat *st, void *arg)
 
 static int kill_job(struct client *c, const json_t *job, int sig)
 {
-    struct signalled s = {NULL, 0, 0, 0};
+    _cleanup_(signalled_free) struct signalled s = {NULL, 0, 0, 0};
     const char *source = json_get_text(job, "source");
     char who[TARGET_TEXT], name[16];
     struct killed k = {.client = c,
@@ -71,7 +71,6 @@ static int kill_job(struct client *c, const json_t *job, int sig)
     else if (!s.n)
         cli_error("%s: it has no process any more", who);
     const bool done = s.sent && !s.refused && k.code == 0 && fresh >= 0;
-    signalled_free(&s);
     return done ? CLI_OK : CLI_FAILED;
 }
 

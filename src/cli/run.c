@@ -257,7 +257,7 @@ static bool is_passing(int r, pid_t daemon, pid_t *left)
 /* Makes this process a job. */
 static int enroll(struct options *o, struct client *peer, struct enrolled *e, struct error *err)
 {
-    struct transient t = TRANSIENT_NONE;
+    _cleanup_(transient_close) struct transient t = TRANSIENT_NONE;
     const uint64_t since = monotonic_ns();
     long nap = NAP_FIRST_NS;
     pid_t left = 0;
@@ -293,7 +293,6 @@ static int enroll(struct options *o, struct client *peer, struct enrolled *e, st
         nap = (long)min_u64((uint64_t)nap * 2, NAP_MAX_NS);
         r = transient_connect(&t, o->device, peer, until, err);
     }
-    transient_close(&t);
     return r;
 }
 

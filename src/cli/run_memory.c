@@ -179,12 +179,10 @@ static int room_enroll(struct waiting *x, bool started, json_t **job, struct err
 
 static int room_connect(const struct waiting *x, struct error *err)
 {
-    struct transient t = TRANSIENT_NONE;
+    _cleanup_(transient_close) struct transient t = TRANSIENT_NONE;
     if (monotonic_ns() < x->answered_ns + RESTART_NS)
         return client_open(x->peer, err);
-    int r = transient_connect(&t, x->w->device, x->peer, 0, err);
-    transient_close(&t);
-    return r;
+    return transient_connect(&t, x->w->device, x->peer, 0, err);
 }
 
 /* 1: the job still waits; 0: it does not. A daemon that took over may not know the job. */

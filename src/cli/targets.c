@@ -172,7 +172,7 @@ static int do_all(const struct request *all, char *const *targets, int n, finish
 int targets_do(const char *verb, const struct request *what, char *const *targets, int n,
                finish_fn finish)
 {
-    struct request *all = calloc((size_t)n, sizeof(*all));
+    _cleanup_free_ struct request *all = calloc((size_t)n, sizeof(*all));
     int status = CLI_OK;
     if (!all)
         return cli_error("out of memory");
@@ -183,7 +183,6 @@ int targets_do(const char *verb, const struct request *what, char *const *target
     }
     if (status == CLI_OK)
         status = do_all(all, targets, n, finish);
-    free(all);
     return status;
 }
 

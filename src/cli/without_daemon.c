@@ -181,8 +181,8 @@ int look_others(json_t *all, struct error *err)
     int r = device_open("auto", NULL, &d, err);
     if (r < 0)
         return r;
-    struct pid_list pids = {0};
-    struct usage_list usage = {0};
+    _cleanup_(pid_list_free) struct pid_list pids = {0};
+    _cleanup_(usage_list_free) struct usage_list usage = {0};
     json_t *others = json_array();
     r = d->ops->processes(d, &pids, err);
     if (r == 0 && d->ops->usage)
@@ -195,8 +195,6 @@ int look_others(json_t *all, struct error *err)
             json_array_append_new(others, o);
     }
     json_object_set_new(all, "others", others);
-    pid_list_free(&pids);
-    usage_list_free(&usage);
     device_close(d);
     return r;
 }

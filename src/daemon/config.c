@@ -337,7 +337,7 @@ int config_parse(const char *file, const char *text, size_t n, struct config *ou
     if (n > CONFIG_SIZE_MAX)
         return error_set(err, -EFBIG, "%s: more than %u bytes; that is no configuration", file,
                          CONFIG_SIZE_MAX);
-    struct parser *p = calloc(1, sizeof(*p));
+    _cleanup_free_ struct parser *p = calloc(1, sizeof(*p));
     if (!p)
         return error_set(err, -ENOMEM, "%s: no memory to read it", file);
     p->file = file;
@@ -360,7 +360,6 @@ int config_parse(const char *file, const char *text, size_t n, struct config *ou
         config_free(&p->c);
     else
         *out = p->c;
-    free(p);
     return r;
 }
 

@@ -119,7 +119,7 @@ static int findings_write(const char *dir, const json_t *all, struct error *err)
     snprintf(path, sizeof(path), "%s/" FINDINGS_FILE, dir);
     snprintf(next, sizeof(next), "%s.new", path);
     json_t *o = json_pack("{s:O}", "findings", all);
-    char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
+    _cleanup_free_ char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
     json_decref(o);
     _cleanup_close_ int fd =
         open(next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
@@ -128,7 +128,6 @@ static int findings_write(const char *dir, const json_t *all, struct error *err)
         r = -errno;
     if (r < 0 && fd >= 0)
         unlink(next);
-    free(text);
     return r < 0 ? error_set(err, r, "cannot write %s: %s", path, strerror(-r)) : 0;
 }
 

@@ -89,21 +89,20 @@ static int groups_of(struct subject *x, const struct child *c, struct group_list
 static int set_timeslice(struct subject *x, const struct child *c, uint64_t us, double *call_us,
                          struct error *err)
 {
-    struct group_list l = {0};
+    _cleanup_(group_list_free) struct group_list l = {0};
     int r = groups_of(x, c, &l, err);
     double start = clock_s();
     for (size_t i = 0; i < l.n && r == 0; i++)
         r = x->driver->ops->set_timeslice(x->driver, &l.v[i], us, err);
     if (l.n && call_us)
         *call_us = (clock_s() - start) * 1e6 / (double)l.n;
-    group_list_free(&l);
     return r;
 }
 
 static int set_running(struct subject *x, const struct child *c, bool on, double *call_us,
                        struct error *err)
 {
-    struct group_list l = {0};
+    _cleanup_(group_list_free) struct group_list l = {0};
     int r = groups_of(x, c, &l, err);
     const struct device_group **v = calloc(l.n + 1, sizeof(struct device_group *));
     if (r == 0 && !v)
@@ -115,7 +114,6 @@ static int set_running(struct subject *x, const struct child *c, bool on, double
         r = x->driver->ops->set_running(x->driver, v, l.n, on, err);
     *call_us = (clock_s() - start) * 1e6;
     free(v);
-    group_list_free(&l);
     return r;
 }
 
@@ -234,12 +232,11 @@ static int latency(struct subject *x, struct child *const *v, const uint64_t *sl
 
 static int set_block_ends(struct subject *x, const struct child *c, bool on, struct error *err)
 {
-    struct group_list l = {0};
+    _cleanup_(group_list_free) struct group_list l = {0};
     int r = groups_of(x, c, &l, err);
     for (size_t i = 0; i < l.n && r == 0; i++)
         r = l.v[i].kind == GROUP_COMPUTE ? x->driver->ops->set_preempt(x->driver, &l.v[i], on, err)
                                          : 0;
-    group_list_free(&l);
     return r;
 }
 

@@ -111,7 +111,7 @@ static void continue_client(struct proc_id id)
 static bool free_step(const struct survey *s, const struct model *m, struct suspect *x)
 {
     struct device_driver *d = m->driver;
-    struct group_list found = {0};
+    _cleanup_(group_list_free) struct group_list found = {0};
     int r = d->ops->scan(d, x->id, &found, NULL);
     bool end = r != -EAGAIN || ++x->scans >= SCANS_MAX;
     for (size_t i = 0; i < found.n; i++)
@@ -123,7 +123,6 @@ static bool free_step(const struct survey *s, const struct model *m, struct susp
             continue_client(x->id);
         d->ops->forget(d, x->id.pid); /* the driver's cached timeslices were changed here */
     }
-    group_list_free(&found);
     return end;
 }
 

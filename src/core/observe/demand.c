@@ -248,7 +248,7 @@ static void demand_usage(struct demand *x, struct model *m)
 
 void demand_read(struct model *m)
 {
-    struct demand_list list = {0};
+    _cleanup_(demand_list_free) struct demand_list list = {0};
     if (m->driver->ops->demand)
         m->driver->ops->demand(m->driver, &list, NULL); /* after an error it reports again */
     for (size_t k = 0; k < list.n; k++) {
@@ -272,7 +272,6 @@ void demand_read(struct model *m)
         if (!(model_process_gpus(m, q) & bit))
             q->scan_at = m->now;
     }
-    demand_list_free(&list);
 }
 
 void demand_gated(const struct demand *x, struct model *m)

@@ -422,7 +422,8 @@ static bool driver_changes(struct discovery *d, const struct model *m)
 /* Compares the driver's list (all: it is complete) with the tables. 0, or why one may be missed. */
 static int look_at_listed(struct discovery *d, struct model *m, struct pid_list *listed, bool all)
 {
-    struct pid_list known = {.v = calloc(m->nunmanaged + 1, sizeof(*known.v))};
+    _cleanup_(pid_list_free) struct pid_list known = {
+        .v = calloc(m->nunmanaged + 1, sizeof(*known.v))};
     if (!known.v)
         return -ENOMEM;
     if (listed->n)
@@ -442,7 +443,6 @@ static int look_at_listed(struct discovery *d, struct model *m, struct pid_list 
     }
     int r = take_listed(d, m, listed, &known);
     check_known(d, m);
-    pid_list_free(&known);
     return r;
 }
 

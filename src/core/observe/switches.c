@@ -80,7 +80,7 @@ uint64_t switches_due(struct switches *x, struct model *m)
     }
     if (m->now < x->at)
         return x->at;
-    struct switch_list list = {0};
+    _cleanup_(switch_list_free) struct switch_list list = {0};
     const int r = ops->switches(m->driver, &list, NULL);
     const bool begins = !x->recording;
     x->recording = true;
@@ -89,7 +89,6 @@ uint64_t switches_due(struct switches *x, struct model *m)
     emit_switches(m, &list, wanted, begins ? UINT32_MAX : 0);
     if (x->traced)
         switches_keep(x, &list);
-    switch_list_free(&list);
     return x->at;
 }
 

@@ -66,14 +66,13 @@ static int trap_disable(struct kfd_driver *d, pid_t pid)
 /* In debug mode a new queue has a mark, and cannot be suspended before a snapshot clears it. */
 static void trap_clear_new(struct kfd_driver *d, pid_t pid)
 {
-    struct kfd_queue_entry *entries = calloc(KFD_QUEUES_MAX, sizeof(*entries));
+    _cleanup_free_ struct kfd_queue_entry *entries = calloc(KFD_QUEUES_MAX, sizeof(*entries));
     struct kfd_trap t = {.snapshot = {.clear = KFD_EXCEPTION_NEW,
                                       .entries = (uintptr_t)entries,
                                       .count = KFD_QUEUES_MAX,
                                       .entry_size = sizeof(*entries)}};
     if (entries)
         trap(d, pid, KFD_TRAP_QUEUE_SNAPSHOT, &t);
-    free(entries);
 }
 
 /* ---- holds ---- */
@@ -288,7 +287,7 @@ static void amd_forget(struct device_driver *base, pid_t pid)
 static int amd_usage(struct device_driver *base, struct usage_list *out, struct error *err)
 {
     struct kfd_driver *d = kfd(base);
-    struct pid_list pids = {0};
+    _cleanup_(pid_list_free) struct pid_list pids = {0};
     int r = kfd_processes(d->io->sysfs, &pids);
     for (size_t i = 0; i < pids.n; i++) {
         for (unsigned gpu = 0; gpu < d->gpus.n && r == 0; gpu++) {
@@ -297,7 +296,6 @@ static int amd_usage(struct device_driver *base, struct usage_list *out, struct 
             r = u.memory_bytes ? usage_list_push(out, &u) : 0;
         }
     }
-    pid_list_free(&pids);
     return r < 0 ? error_set(err, r, "listing %s/proc: %s", d->io->sysfs, strerror(-r)) : 0;
 }
 

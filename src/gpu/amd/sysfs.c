@@ -159,7 +159,7 @@ static int queues_of(const char *sysfs, pid_t pid, struct pid_list *out)
 int kfd_processes(const char *sysfs, struct pid_list *out)
 {
     char path[400];
-    struct pid_list all = {0};
+    _cleanup_(pid_list_free) struct pid_list all = {0};
     snprintf(path, sizeof(path), "%s/proc", sysfs);
     int r = numbers_in(path, &all);
     for (size_t i = 0; r == 0 && i < all.n; i++) {
@@ -168,7 +168,6 @@ int kfd_processes(const char *sysfs, struct pid_list *out)
             r = pid_list_push(out, all.v[i]);
         pid_list_free(&queues);
     }
-    pid_list_free(&all);
     return r;
 }
 
@@ -193,7 +192,7 @@ static bool queue_read(const char *sysfs, const struct kfd_gpus *gpus, pid_t pid
 
 int kfd_queues(const char *sysfs, const struct kfd_gpus *gpus, pid_t pid, struct kfd_queues *out)
 {
-    struct pid_list numbers = {0};
+    _cleanup_(pid_list_free) struct pid_list numbers = {0};
     int r = queues_of(sysfs, pid, &numbers);
     out->n = 0;
     for (size_t i = 0; r == 0 && i < numbers.n && out->n < KFD_QUEUES_MAX; i++) {
@@ -202,7 +201,6 @@ int kfd_queues(const char *sysfs, const struct kfd_gpus *gpus, pid_t pid, struct
             queue_read(sysfs, gpus, pid, number, &out->v[out->n]))
             out->n++;
     }
-    pid_list_free(&numbers);
     return r;
 }
 

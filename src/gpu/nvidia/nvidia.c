@@ -282,10 +282,9 @@ static int processes_from_proc(struct nv_driver *d, unsigned what, struct pid_li
  * another error. */
 static int nv_in_use(struct nv_driver *d, unsigned what)
 {
-    struct pid_list users = {0};
+    _cleanup_(pid_list_free) struct pid_list users = {0};
     int r = processes_from_proc(d, what, &users);
     r = r < 0 ? r : users.n ? 1 : d->next_pid ? -EAGAIN : 0;
-    pid_list_free(&users);
     return r;
 }
 
