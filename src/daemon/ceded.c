@@ -13,6 +13,8 @@
 #include <string.h>
 #include <uv.h>
 
+#include "acct/feed.h"
+#include "api/job_sums.h"
 #include "api/rules/job_spec.h"
 #include "base/log.h"
 #include "base/loop_poll.h"
@@ -21,7 +23,6 @@
 #include "base/version.h"
 #include "daemon/config_reader.h"
 #include "daemon/container_socket.h"
-#include "daemon/counting.h"
 #include "daemon/daemonize.h"
 #include "daemon/directory.h"
 #include "daemon/driver_check.h"
@@ -132,8 +133,9 @@ static void timer_arm(struct daemon *d)
     uv_timer_start(&d->timer, on_timer, ms, 0);
 }
 
-static void daemon_tick(struct daemon *d)
+static void daemon_tick(void *arg)
 {
+    struct daemon *d = arg;
     if (d->stopping)
         return;
     struct hints *hints = d->verbs.hints;
@@ -390,15 +392,19 @@ static int open_devices(struct daemon *d, struct error *err)
     return 0;
 }
 
+/* Accounting, without which the daemon works, and sums for metrics. */
 static int start_counting(struct daemon *d, struct error *err)
 {
-    return counting_start(&d->loop, d->dir, d->opt.dir, d->config.accounts && !d->opt.transient,
-                          &d->config, &d->acct, &d->verbs.sums, err);
-}
-
-static void on_checked(void *arg)
-{
-    daemon_tick(arg);
+    const struct config *c = &d->config;
+    struct error why = {""};
+    char state[160];
+    if (c->accounts && !d->opt.transient &&
+        cede_state_dir(d->opt.dir, state, sizeof(state), &why) == 0)
+        d->acct = acct_new(&d->loop, d->dir, state, c->admin_gid, c->keep_days, &why);
+    if (why.text[0])
+        log_say(LOG_WARNING, "no accounting: %s", why.text);
+    d->verbs.sums = job_sums_new(d->acct ? acct_job_changed : NULL, d->acct);
+    return d->verbs.sums ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
 /* From now on there may be requests. */
@@ -409,7 +415,9 @@ static int open_doors(struct daemon *d, struct error *err)
     d->verbs.traces = traces_new();
     d->verbs.engine = d->engine;
     d->verbs.rules = &d->rules;
-    counting_use_hints(d->acct, d->verbs.sums, d->verbs.hints);
+    if (d->acct)
+        acct_use_hints(d->acct, d->verbs.hints);
+    job_sums_use_hints(d->verbs.sums, d->verbs.hints);
     rules_use_engine(&d->rules, d->engine);
     int r = server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
     if (r < 0)
@@ -428,10 +436,9 @@ static int start_up(struct daemon *d, struct error *err)
 {
     process_raise_priority();
     int r = find_dir(d, err);
-    if (r < 0)
-        return r;
     snprintf(d->socket, sizeof(d->socket), "%s/socket", d->dir);
-    r = cede_dir_make(d->dir, err);
+    if (r == 0)
+        r = cede_dir_make(d->dir, err);
     if (r == 0)
         r = directory_journal(d->dir, d->opt.transient, &d->journal, err);
     if (r == -EBUSY && d->opt.transient)
@@ -476,9 +483,7 @@ static int start_up(struct daemon *d, struct error *err)
         .job_arg = d->verbs.sums,
     };
     r = engine_new(d->driver, d->journal, &o, &d->engine, err);
-    if (r < 0)
-        return r;
-    return open_doors(d, err);
+    return r < 0 ? r : open_doors(d, err);
 }
 
 /* Undoes all changes, then dismisses the restorer. Returns the exit status. */
@@ -553,7 +558,7 @@ static int daemon_run(struct daemon *d)
                                          .soft = d->soft,
                                          .dir = d->opt.dir,
                                          .left = &d->left,
-                                         .changed = on_checked,
+                                         .changed = daemon_tick,
                                          .arg = d};
     check_begin(&d->drivers, &d->loop, d->engine, &checks);
     daemon_tick(d);
@@ -568,7 +573,7 @@ static int daemon_run(struct daemon *d)
 
 int ceded_main(int argc, char **argv)
 {
-    struct daemon *d = calloc(1, sizeof(*d));
+    _cleanup_free_ struct daemon *d = calloc(1, sizeof(*d));
     if (!d)
         return 1;
     struct error err = {""};
@@ -576,24 +581,20 @@ int ceded_main(int argc, char **argv)
     d->reader = (struct reader)READER_NONE;
     log_open("ceded", LOG_INFO);
     int r = options_parse(argc, argv, &d->opt);
-    if (r != OPTIONS_GO_ON) {
-        free(d);
+    if (r != OPTIONS_GO_ON)
         return r;
-    }
     process_inherit(&d->left);
     r = reader_wait(d->opt.config, d->opt.dir, &d->config, &d->left, &err);
-    if (r == 0) {
-        log_set_level(d->config.log_level);
-        process_become_daemon();
-        r = daemon_run(d);
-        if (d->again)
-            options_start_again(&d->opt); /* returns only if it failed; then ceded just ends */
-        config_free(&d->config);
-        principals_free(&d->principals);
-    } else {
+    if (r < 0) {
         log_say(LOG_ERR, "%s", err.text);
-        r = error_may_pass(r) ? 1 : 2; /* after 2 its service is not started again */
+        return error_may_pass(r) ? 1 : 2; /* after 2 its service is not started again */
     }
-    free(d);
+    log_set_level(d->config.log_level);
+    process_become_daemon();
+    r = daemon_run(d);
+    if (d->again)
+        options_start_again(&d->opt); /* returns only if it failed; then ceded just ends */
+    config_free(&d->config);
+    principals_free(&d->principals);
     return r;
 }
