@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+/* for_each (x, v, n): x points to each of the first n elements of v. */
+#define for_each(x, v, n) for (__typeof__((v)[0]) *x = (v); x < (v) + (n); x++)
 
 #define NSEC_PER_USEC 1000ULL
 #define NSEC_PER_MSEC 1000000ULL

@@ -428,8 +428,7 @@ static int look_at_listed(struct discovery *d, struct model *m, struct pid_list 
         return -ENOMEM;
     if (listed->n)
         qsort(listed->v, listed->n, sizeof(*listed->v), by_pid_number);
-    for (size_t i = 0; i < m->nunmanaged; i++) {
-        struct unmanaged *u = &m->unmanaged[i];
+    for_each (u, m->unmanaged, m->nunmanaged) {
         u->seen =
             (!all || is_among(listed, u->id.pid)) && model_process_find(m, u->id.pid) == SLOT_NONE;
         known.v[known.n++] = u->id.pid;
