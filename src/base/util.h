@@ -104,6 +104,13 @@ static inline int compare_int32(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* The same of uint64_t. */
+static inline int compare_u64(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
 /* CLOCK_MONOTONIC in nanoseconds. Never called from src/plan. */
 uint64_t monotonic_ns(void);
 /* Processor time of the calling thread since it began. */
