@@ -129,8 +129,7 @@ static bool agent_report(struct agent *a, struct kube_pod *pod)
 static bool agent_report_all(struct agent *a, bool gone)
 {
     const uint64_t now = monotonic_ns();
-    for (unsigned i = 0; i < a->pods.end; i++) {
-        struct kube_pod *p = &a->pods.v[i];
+    for_each (p, a->pods.v, a->pods.end) {
         const bool due = gone || !p->reported_ns || now - p->reported_ns >= POD_NS;
         if (p->uid[0] && !p->sent && p->gone == gone && due && !agent_report(a, p))
             return false;

@@ -234,8 +234,9 @@ static void put_job_metric(struct metrics_out *o, const struct job_metric *m)
             continue; /* it is not known */
         if (!json_is_object(v))
             put_job_sample(o, m, i, NULL, v);
-        json_object_foreach (v, part, of)
+        json_object_foreach (v, part, of) {
             put_job_sample(o, m, i, part, of);
+        }
     }
 }
 

@@ -148,8 +148,7 @@ static void http_sweep(struct http *h)
     for (unsigned i = 0; i < SLOTS; i++)
         taken += h->slots[i].fd >= 0;
     uint64_t most_ns = (taken > FULL ? AGE_FULL_S : AGE_S) * NSEC_PER_SEC;
-    for (unsigned i = 0; i < SLOTS; i++) {
-        const struct http_slot *p = &h->slots[i];
+    for_each (p, h->slots, SLOTS) {
         if (p->fd >= 0 && now - p->since_ns > most_ns)
             shutdown(p->fd, SHUT_RDWR);
     }

@@ -110,8 +110,7 @@ static struct terms terms_for(const struct limits *l, const char *partition, con
 {
     struct terms t = {LIMIT_CLASS_NOT, CLASS_NORMAL, WEIGHT_DEFAULT};
     for (enum limit_of of = LIMIT_ALL; of <= LIMIT_QOS; of++) {
-        for (unsigned i = 0; i < l->n; i++) {
-            const struct limit *one = &l->v[i];
+        for_each (one, l->v, l->n) {
             /* While the partition is not known, limits of partitions and QOSes only allow more, and
              * their defaults have no effect. */
             const bool counts = partition || one->of == LIMIT_ALL;
@@ -133,8 +132,7 @@ static void list_allowed(const struct limits *l, enum job_class class, uint32_t 
                          size_t size)
 {
     char name[LIMIT_NAME_MAX + 16];
-    for (unsigned i = 0; i < l->n; i++) {
-        const struct limit *one = &l->v[i];
+    for_each (one, l->v, l->n) {
         if (one->of == LIMIT_ALL || (weight ? one->kind != LIMIT_WEIGHT || one->weight < weight
                                             : one->kind != LIMIT_CLASS || one->class > class))
             continue;

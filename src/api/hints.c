@@ -111,8 +111,7 @@ static void room_sum(const struct hints *h, struct engine *e, uint64_t job, unsi
 {
     uint64_t now = monotonic_ns(), bytes = 0, until = 0;
     uint32_t slot = model_job_by_number(engine_model(e), job);
-    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
-        const struct page *p = &h->pages[i];
+    for_each (p, h->pages, HINTS_PAGES_MAX) {
         if (!p->shared || p->room_job != job || p->room_gpu != gpu || p->room_until <= now)
             continue;
         bytes += min_u64(p->room_bytes, COUNT_MAX);
@@ -224,8 +223,7 @@ int hints_open(struct hints *h, const struct caller *who, int *fd, struct error 
     struct proc_stat st;
     unsigned theirs = 0, users = 0;
     uid_t owner;
-    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
-        struct page *q = &h->pages[i];
+    for_each (q, h->pages, HINTS_PAGES_MAX) {
         if (q->shared && q->connection == who->connection)
             return error_set(err, -EALREADY, "this connection has its page already");
         theirs += q->shared && !q->admin && q->principal == who->principal;
@@ -264,8 +262,7 @@ void hints_close(struct hints *h, uint64_t connection)
 
 void hints_sample(struct hints *h, uint64_t now_ns)
 {
-    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
-        struct page *p = &h->pages[i];
+    for_each (p, h->pages, HINTS_PAGES_MAX) {
         if (!p->shared)
             continue;
         if (p->nsamples == SAMPLES)
@@ -279,8 +276,7 @@ void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns)
     if (!h->n || (h->assigned_ns && now_ns - h->assigned_ns < ASSIGN_NS))
         return;
     h->assigned_ns = now_ns;
-    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
-        struct page *p = &h->pages[i];
+    for_each (p, h->pages, HINTS_PAGES_MAX) {
         struct job_view v;
         if (!p->shared)
             continue;
@@ -300,8 +296,7 @@ static bool has_deadlines(const struct page *p)
 static struct report report_of(const struct hints *h, uint64_t job, uint64_t now_ns)
 {
     struct report t = {.now_ns = now_ns, .root = true};
-    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
-        const struct page *p = &h->pages[i];
+    for_each (p, h->pages, HINTS_PAGES_MAX) {
         if (!p->shared || p->job != job)
             continue;
         uint64_t at = time_word(&p->shared->earliest_ns);
@@ -357,8 +352,7 @@ uint64_t hints_tell_share(struct hints *h, struct engine *e, uint64_t now_ns)
         return h->share_ns;
     h->share_ns = now_ns + SHARE_NS;
     hints_assign(h, e, now_ns);
-    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
-        struct page *p = &h->pages[i];
+    for_each (p, h->pages, HINTS_PAGES_MAX) {
         if (!looks(p, HINTS_LOOKS_SHARE))
             continue;
         uint32_t share = p->job ? engine_job_share(e, p->slot, p->proc.pid) : 0;
@@ -477,8 +471,7 @@ json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns)
     struct hints_sums sum = {.begun = 0};
     uint64_t programs = 0, next = 0;
     double per_s = 0;
-    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
-        const struct page *p = &h->pages[i];
+    for_each (p, h->pages, HINTS_PAGES_MAX) {
         if (!p->shared || p->job != job || !job)
             continue;
         const uint64_t before = sum.ended, at = time_word(&p->shared->earliest_ns);

@@ -339,8 +339,7 @@ static void add_terms(json_t *o, const struct job_terms *terms)
 json_t *job_json(const struct job_view *v, enum job_detail detail)
 {
     json_t *o = json_object();
-    for (size_t i = 0; i < ARRAY_SIZE(job_fields); i++) {
-        const struct job_field *f = &job_fields[i];
+    for_each (f, job_fields, ARRAY_SIZE(job_fields)) {
         json_t *x = f->type == TERMS ? NULL : field_json(f, v, detail);
         if (f->type == TERMS)
             add_terms(o, &v->job.terms);

@@ -250,12 +250,6 @@ static void floor_at_0(struct totals *t)
         v[i] = v[i] > INT64_MAX ? 0 : v[i];
 }
 
-static int by_id(const void *a, const void *b)
-{
-    const uint64_t x = ((const struct now *)a)->id, y = ((const struct now *)b)->id;
-    return x < y ? -1 : x > y;
-}
-
 /* Adds all jobs to sums, which are in the order of s->sums. */
 static void collect_jobs(struct job_sums *s, struct engine *e, const struct caller *who,
                          struct job_sums_now *now)
@@ -312,7 +306,7 @@ struct job_sums_now *job_sums_collect(struct job_sums *s, struct engine *e,
         floor_at_0(&to->sum);
     }
     now->n = n;
-    qsort(now->v, now->n, sizeof(*now->v), by_id);
+    qsort(now->v, now->n, sizeof(*now->v), compare_u64);
     return now;
 }
 

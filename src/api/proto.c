@@ -265,7 +265,8 @@ int request_text(void *request, const char *word, const char *text, struct error
                  : 0;
 }
 
-unsigned request_options(struct request *r, struct option_row rows[static REQUEST_OPTIONS_MAX])
+unsigned request_options(struct request *r, const struct option_row *more, unsigned nmore,
+                         struct option_row rows[static REQUEST_OPTIONS_MAX])
 {
     const struct term *t;
     unsigned n = 0;
@@ -274,6 +275,8 @@ unsigned request_options(struct request *r, struct option_row rows[static REQUES
             rows[n++] = (struct option_row){
                 .name = t->word, .letter = t->letter, .read = request_text, .to = r};
     }
+    for_each (x, more, nmore)
+        rows[n++] = *x;
     return n;
 }
 

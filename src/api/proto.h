@@ -179,9 +179,10 @@ int request_place(const struct request *r, struct error *err);
  * term (api/job_terms.h), name, memory, gpus. -EINVAL. */
 int request_text(void *request, const char *word, const char *text, struct error *err);
 
-/* The options of a verb that takes terms; returns their number. */
+/* The options of a verb that takes terms, and `more` behind them; returns their number. */
 #define REQUEST_OPTIONS_MAX 32
-unsigned request_options(struct request *r, struct option_row rows[static REQUEST_OPTIONS_MAX]);
+unsigned request_options(struct request *r, const struct option_row *more, unsigned nmore,
+                         struct option_row rows[static REQUEST_OPTIONS_MAX]);
 
 /* Adds a parameter to a request. -EINVAL: no such parameter, or not a whole number where one is
  * needed. Ranges depend on other parameters and are checked where those are known. */

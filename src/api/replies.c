@@ -91,12 +91,6 @@ struct numbered {
     uint32_t slot;
 };
 
-static int jobs_by_number(const void *a, const void *b)
-{
-    uint64_t x = ((const struct numbered *)a)->number, y = ((const struct numbered *)b)->number;
-    return x < y ? -1 : x > y;
-}
-
 /* The jobs with numbers above `after`, lowest first. */
 static size_t numbered_jobs(const struct engine *e, uint64_t after, struct numbered *all)
 {
@@ -106,7 +100,7 @@ static size_t numbered_jobs(const struct engine *e, uint64_t after, struct numbe
         if (rec->number > after)
             all[n++] = (struct numbered){rec->number, cursor - 1};
     }
-    qsort(all, n, sizeof(*all), jobs_by_number);
+    qsort(all, n, sizeof(*all), compare_u64);
     return n;
 }
 

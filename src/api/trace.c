@@ -346,8 +346,7 @@ static void put_switches(struct traces *t, struct engine *e, uint64_t now)
     struct switch_list list;
     t->recording = e;
     t->no_switches = engine_switches(e, &list) < 0;
-    for (size_t i = 0; i < list.n; i++) {
-        const struct gpu_switch *s = &list.v[i];
+    for_each (s, list.v, list.n) {
         struct trace_event ev = {.kind = TRACE_SWITCH, .at_ns = s->ns, .gpu = s->gpu};
         ev.job = s->pid > 0 ? job_of_pid(t, e, s->pid, now) : 0;
         ev.v[0] = s->pid == GPU_NOBODY ? TRACE_NOBODY : s->pid > 0 ? TRACE_NO_JOB : TRACE_UNKNOWN;

@@ -216,13 +216,6 @@ int out_file_show(struct out_file *o, struct error *err)
     return r;
 }
 
-int out_file_commit(struct out_file *o, struct error *err)
-{
-    int r = out_file_show(o, err);
-    out_file_drop(o);
-    return r;
-}
-
 void out_file_drop(struct out_file *o)
 {
     if (o->fd >= 0 && o->dir >= 0 && o->temporary[0])
@@ -239,8 +232,10 @@ int out_file_put(const char *path, mode_t mode, const void *data, size_t n, stru
     if (r < 0)
         return r;
     r = write_full(o.fd, data, n);
-    if (r == 0)
-        return out_file_commit(&o, err);
+    if (r < 0)
+        error_set(err, r, "cannot write %s: %s", path, strerror(-r));
+    else
+        r = out_file_show(&o, err);
     out_file_drop(&o);
-    return error_set(err, r, "cannot write %s: %s", path, strerror(-r));
+    return r;
 }

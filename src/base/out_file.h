@@ -21,13 +21,11 @@ struct out_file {
 /* Whether the path means standard output, on which nothing else may be printed then. */
 bool out_file_is_output(const char *path);
 
-/* mode: the file's rights; 0: those of the file that it replaces, else as the umask has it. Until
- * out_file_commit() the previous file is untouched. */
+/* mode: the file's rights; 0: those of the file that it replaces, else as the umask has it. The
+ * previous file is untouched until out_file_show(). */
 int out_file_open(struct out_file *o, const char *path, mode_t mode, struct error *err);
 /* Replaces the file now, for one that is of use while it still grows. Closes it after a failure. */
 int out_file_show(struct out_file *o, struct error *err);
-/* Replaces the file by what was written. Closes it, also after a failure. */
-int out_file_commit(struct out_file *o, struct error *err);
 /* Closes it and discards what was written, unless it was shown or written in place. */
 void out_file_drop(struct out_file *o);
 

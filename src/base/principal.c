@@ -93,8 +93,7 @@ static uid_t range_owner(struct principals *a, uid_t uid)
                 resolve_owners(a, passwd);
         }
     }
-    for (size_t i = 0; i < a->n; i++) {
-        const struct subuid_range *r = &a->v[i];
+    for_each (r, a->v, a->n) {
         if (uid < r->first || uid - r->first >= r->count)
             continue;
         bool person = r->owner != NO_UID && r->owner != 0;

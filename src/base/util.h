@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+/* for_each (x, v, n): x points to each of the first n elements of v. */
+#define for_each(x, v, n) for (__typeof__((v)[0]) *x = (v); x < (v) + (n); x++)
 
 #define NSEC_PER_USEC 1000ULL
 #define NSEC_PER_MSEC 1000000ULL
@@ -99,6 +101,13 @@ static inline bool error_may_pass(int code)
 static inline int compare_int32(const void *a, const void *b)
 {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The same of uint64_t. */
+static inline int compare_u64(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 

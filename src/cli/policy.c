@@ -34,8 +34,9 @@ static void print_list(const json_t *reply)
     }
     const char *key;
     json_t *p;
-    json_object_foreach (json_object_get(reply, "params"), key, p)
+    json_object_foreach (json_object_get(reply, "params"), key, p) {
         printf("  %s=%.10g\n", key, json_number_value(p));
+    }
 }
 
 /* Puts NAME or KEY=VALUE into the request. CLI_OK, or CLI_USAGE after a message. */

@@ -180,19 +180,9 @@ static int run_parse(int argc, char **argv, struct options *o)
     *r = (struct request){.op = OP_ADD, .run = true, .pid = getpid(), .given = TERM(class)};
     r->class = CLASS_NORMAL;
     run_words(r);
-    const struct option_row options[] = {
-        {"class", 'c', .read = request_text, .to = r},
-        {"weight", 'w', .read = request_text, .to = r},
-        {"gpu-min", .read = request_text, .to = r},
-        {"gpu-max", .read = request_text, .to = r},
+    const struct option_row more[] = {
         {"name", 'n', .read = request_text, .to = r},
-        {"budget", .read = request_text, .to = r},
-        {"deadline", .read = request_text, .to = r},
-        {"laxity", .read = request_text, .to = r},
-        {"min-speed", .read = request_text, .to = r},
-        {"preempt", .read = request_text, .to = r},
         {"memory", .read = request_text, .to = r},
-        {"memory-max", .read = request_text, .to = r},
         {"gpus", .read = request_text, .to = r},
         {"wait", .read = read_wait, .to = &o->wait_us},
         {"pool", .read = run_pool_option, .to = &o->pool, .optional = true},
@@ -202,8 +192,10 @@ static int run_parse(int argc, char **argv, struct options *o)
         {"quiet", 'q', .flag = &o->quiet},
         {"gpu-device", .read = run_device, .to = &o->device},
     };
+    struct option_row options[REQUEST_OPTIONS_MAX];
+    const unsigned n = request_options(r, more, ARRAY_SIZE(more), options);
     const struct command_line line = {.program = "cede run", .help = help, .own = true};
-    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
+    int status = options_read(argc, argv, &line, options, n);
     if (status == OPTIONS_GO_ON)
         status = parse_checked(optind < argc ? argv[optind] : NULL, o);
     run_pool_words(&o->pool, r);

@@ -73,10 +73,10 @@ int set_main(int argc, char **argv)
 {
     struct request r = {.op = OP_SET};
     bool others = false;
-    struct option_row options[REQUEST_OPTIONS_MAX + 2];
-    unsigned n = request_options(&r, options);
-    options[n++] = (struct option_row){"name", 'n', .read = request_text, .to = &r};
-    options[n++] = (struct option_row){"others", .flag = &others};
+    const struct option_row more[] = {{"name", 'n', .read = request_text, .to = &r},
+                                      {"others", .flag = &others}};
+    struct option_row options[REQUEST_OPTIONS_MAX];
+    const unsigned n = request_options(&r, more, ARRAY_SIZE(more), options);
     const struct command_line line = {.program = "cede set", .help = help};
     int status = options_read(argc, argv, &line, options, n);
     if (status != OPTIONS_GO_ON)

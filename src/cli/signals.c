@@ -103,36 +103,24 @@ static bool is_descendant(const struct proc_stat *st, void *arg)
     return proc_in_tree(st->id.pid, getpid());
 }
 
-/* The same, and one is left. */
-static bool is_left(const struct proc_stat *st, void *arg)
-{
-    const bool left = is_descendant(st, NULL);
-    *(bool *)arg |= left;
-    return left;
-}
-
 unsigned signals_end_descendants(void)
 {
     unsigned all = 0;
     static const int with[] = {SIGTERM, SIGKILL};
     for (size_t i = 0; i < ARRAY_SIZE(with); i++) {
-        struct signalled s = {NULL, 0, 0, 0};
+        _cleanup_(signalled_free) struct signalled s = {NULL, 0, 0, 0};
         const uint64_t until_ns = monotonic_ns() + GRACE_NS;
         bool left = true;
         while (left && monotonic_ns() < until_ns) {
-            struct signalled look = {NULL, 0, 0, 0};
+            _cleanup_(signalled_free) struct signalled look = {NULL, 0, 0, 0};
             while (waitpid(-1, NULL, WNOHANG) > 0)
                 ;
-            left = false;
-            if (signals_send(&s, with[i], is_descendant, NULL) < 0 ||
-                signals_send(&look, 0, is_left, &left) < 0)
-                left = false;
-            signalled_free(&look);
+            left = signals_send(&s, with[i], is_descendant, NULL) >= 0 &&
+                   signals_send(&look, 0, is_descendant, NULL) > 0;
             if (left)
                 nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
         }
         all = s.n > all ? (unsigned)s.n : all;
-        signalled_free(&s);
         if (!left)
             break;
     }

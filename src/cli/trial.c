@@ -142,12 +142,6 @@ static int try_all(struct trial *t, const struct trial_way *way, uint32_t turn, 
     return code;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static void window_end(struct trial *t, struct advice_window *out)
 {
     owner_until(t, t->end_ns);
@@ -159,7 +153,7 @@ static void window_end(struct trial *t, struct advice_window *out)
     for (uint32_t i = 0; i < t->n; i++) {
         const uint64_t n = min_u64(t->nrequests[i], TRIAL_REQUESTS), at = n - (n + 99) / 100;
         out->had[i] /= (double)(t->end_ns - t->begin_ns);
-        qsort(t->requests_us[i], n, sizeof(uint64_t), by_size);
+        qsort(t->requests_us[i], n, sizeof(uint64_t), compare_u64);
         out->p99_us[i] = n ? (double)t->requests_us[i][at] : 0;
     }
     out->idle /= (double)(t->end_ns - t->begin_ns);

@@ -359,8 +359,7 @@ static bool apply_settings(struct model *m, const struct sched_plan *plan)
 
 uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
 {
-    for (size_t i = 0; i < plan->n; i++) {
-        const struct sched_setting *s = &plan->settings[i];
+    for_each (s, plan->settings, plan->n) {
         for_each_twin (m, s->group, g)
             want(m, g, s->timeslice_us, s->runnable);
     }

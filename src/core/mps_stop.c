@@ -73,8 +73,7 @@ void mps_continue(struct model *m, struct process *p)
 
 void mps_continue_left(struct model *m)
 {
-    for (uint32_t i = 0; i < m->processes_end; i++) {
-        struct process *p = &m->processes[i];
+    for_each (p, m->processes, m->processes_end) {
         if (p->id.pid && p->stopped && p->first_group == SLOT_NONE)
             mps_continue(m, p);
     }
@@ -83,8 +82,7 @@ void mps_continue_left(struct model *m)
 uint64_t mps_stops(struct model *m)
 {
     uint64_t next = TIME_NEVER;
-    for (uint32_t i = 0; i < m->processes_end; i++) {
-        struct process *p = &m->processes[i];
+    for_each (p, m->processes, m->processes_end) {
         if (!p->id.pid)
             continue;
         if (wants_stop(m, p)) {

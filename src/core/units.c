@@ -123,8 +123,7 @@ static void unite(struct model *m, struct job *a, struct job *b)
 
 static bool has_foreign_client(const struct model *m, const struct device_group *dg)
 {
-    for (size_t i = 0; i < m->nunmanaged; i++) {
-        const struct unmanaged *u = &m->unmanaged[i];
+    for_each (u, m->unmanaged, m->nunmanaged) {
         if (u->seen && u->shares[dg->gpu] == dg->shared)
             return true;
     }
@@ -260,8 +259,7 @@ void model_group_inherit(struct model *m, uint32_t slot)
         return;
     unit_client(m, slot)->is_client = true;
     m->discover_now |= m->nshared == 0; /* the server may have unmanaged clients */
-    for (uint32_t i = 0; i < m->groups_end; i++) {
-        struct channel_group *t = &m->groups[i];
+    for_each (t, m->groups, m->groups_end) {
         if (t == g || !group_live(t) || t->dg.gpu != g->dg.gpu || t->dg.shared != g->dg.shared)
             continue;
         if (is_usual)

@@ -307,7 +307,7 @@ static char *next_line(char *buf, int num, void *stream)
     return buf;
 }
 
-void config_default(struct config *c)
+static void config_default(struct config *c)
 {
     *c = (struct config){
         .admin_gid = ADMIN_NO_GROUP,

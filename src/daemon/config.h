@@ -48,7 +48,6 @@ struct config {
     size_t nrules;
 };
 
-void config_default(struct config *c);
 void config_free(struct config *c);
 
 /* err gets "FILE:LINE: what; what is allowed". On failure *out is unchanged. */

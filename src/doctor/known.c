@@ -34,9 +34,3 @@ enum evidence known_driver(const char *version, const char *chip)
     }
     return EVIDENCE_NONE;
 }
-
-const char *evidence_name(enum evidence e)
-{
-    static const char *const names[] = {"unknown", "read", "run"};
-    return names[e];
-}

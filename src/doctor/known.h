@@ -12,6 +12,5 @@ enum evidence {
 /* The evidence for a driver's version ("580.159.04") on a GPU's model. chip NULL or "": the model
  * is not known, and only rows for any chip count. */
 enum evidence known_driver(const char *version, const char *chip);
-const char *evidence_name(enum evidence e); /* "unknown", "read", "run" */
 
 #endif

@@ -120,6 +120,7 @@ void report_print(const json_t *report)
 {
     const char *key;
     json_t *value;
-    json_object_foreach ((json_t *)report, key, value)
+    json_object_foreach ((json_t *)report, key, value) {
         printf("%-18s %s\n", key, json_string_value(value));
+    }
 }

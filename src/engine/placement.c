@@ -43,8 +43,7 @@ static void place_add_unmanaged(struct place *p, const struct demand *x, const s
         for (unsigned d = 0; d < m->ngpus; d++)
             n[d] += m->unmanaged[i].gpus >> d & 1;
     }
-    for (size_t i = 0; i < m->nunmanaged; i++) {
-        const struct unmanaged *u = &m->unmanaged[i];
+    for_each (u, m->unmanaged, m->nunmanaged) {
         struct place_job job = {.gpus = u->gpus, .class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT};
         for (unsigned d = 0; d < m->ngpus; d++)
             job.busy[d] = x->has_window && n[d] ? x->unmanaged_busy[d] / n[d] : -1;

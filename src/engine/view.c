@@ -197,8 +197,7 @@ struct room_wanted engine_room_wanted(const struct engine *e)
     const struct model *m = &e->model;
     struct room_wanted out;
     memset(out.class, CLASS_COUNT, sizeof(out.class));
-    for (uint32_t k = 0; k < m->jobs_end; k++) {
-        const struct job *j = &m->jobs[k];
+    for_each (j, m->jobs, m->jobs_end) {
         if (j->rec.root.pid && model_job_waits(j) && !j->infeasible &&
             j->rec.memory_gpu < m->ngpus && j->rec.class < out.class[j->rec.memory_gpu])
             out.class[j->rec.memory_gpu] = (uint8_t)j->rec.class;

@@ -353,8 +353,7 @@ static int check_host(const struct swap_order *o, struct error *err)
 static int check_gpus(struct device_driver *d, const struct swap_order *o, struct error *err)
 {
     uint64_t need[DEVICE_GPUS_MAX] = {0};
-    for (uint32_t i = 0; i < o->n; i++) {
-        const struct journal_swap *p = &o->v[i];
+    for_each (p, o->v, o->n) {
         enum swap_state s;
         int r = d->ops->swap_state(d, p->proc, &s, err);
         if (r == -ESRCH && o->n > 1) /* the others need room even so */
@@ -450,8 +449,7 @@ static void restore_timeslices(struct device_driver *d, struct proc_id proc)
         group_list_free(&found);
         nap();
     }
-    for (size_t i = 0; i < found.n; i++) {
-        const struct device_group *g = &found.v[i];
+    for_each (g, found.v, found.n) {
         struct gpu_info gpu;
         struct error err;
         if (g->kind != GROUP_COMPUTE || d->ops->info(d, g->gpu, &gpu) < 0 ||

@@ -235,8 +235,7 @@ static void keep_out(struct model *m, uint32_t job, uid_t uid)
 static bool may_swap(const struct model *m, uint32_t job)
 {
     bool any = false;
-    for (uint32_t g = 0; g < m->groups_end; g++) {
-        const struct channel_group *y = &m->groups[g];
+    for_each (y, m->groups, m->groups_end) {
         if (!group_live(y) || m->processes[y->process].job != job)
             continue;
         any = true;

@@ -207,8 +207,7 @@ static void grant_all(const struct machine *mc, enum deadline_use use)
     for (;;) {
         struct policy_device *at = NULL;
         struct member *best = NULL;
-        for (uint32_t d = 0; d < mc->n; d++) {
-            struct policy_device *dev = &mc->devices[d];
+        for_each (dev, mc->devices, mc->n) {
             if (dev->boost.job != SLOT_NONE || dev->boost.exhausted)
                 continue;
             struct member *m = pick(mc->params, dev, mc->now_ns);

@@ -75,12 +75,8 @@ void observed_add(struct observed *o, const struct sched_event *ev)
     o->busy_s = o->busy_s * keep + (double)ev->busy_ns * 1e-9;
 }
 
-void observed_forget(struct observed *o)
-{
-    *o = (struct observed){0};
-}
-
-bool observed_enough(const struct observed *o)
+/* Whether there are enough to judge the present slice. */
+static bool observed_enough(const struct observed *o)
 {
     return o->seconds >= 0.2 && (o->returns >= 8 || o->seconds >= 0.4);
 }
@@ -109,6 +105,6 @@ uint32_t budget_decide(const struct sched_params *p, struct budget *b, struct ob
             next = up > now ? up : down;
     }
     if (next != now)
-        observed_forget(seen);
+        *seen = (struct observed){0};
     return b->slice_us = next;
 }

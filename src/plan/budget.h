@@ -29,16 +29,13 @@ struct budget_seen {
 uint32_t budget_slice_us(const struct sched_params *p, uint32_t budget_us,
                          const struct budget_seen *seen);
 
-/* Observations of a device's latency jobs (EV_ACTIVITY), of which older ones count less. Invariant:
- * all were made at the present slice; a caller that changes it calls observed_forget(). */
+/* Observations of a device's latency jobs (EV_ACTIVITY), of which older ones count less. All
+ * were made at the present slice. */
 struct observed {
     double seconds, returns, busy_s;
 };
 
 void observed_add(struct observed *o, const struct sched_event *ev);
-void observed_forget(struct observed *o);
-/* Whether there are enough to judge the present slice. */
-bool observed_enough(const struct observed *o);
 
 /* The budget of a device. Invariant: slice_us is 0 while a latency job there has no budget, and
  * else within the smallest of their budgets. */

@@ -167,8 +167,7 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
     emit(c, now_ns);
     company_count(c, now_ns);
     *plan = (struct sched_plan){.settings = c->settings, .n = c->ngroups, .wake_ns = TIME_NEVER};
-    for (uint32_t d = 0; d < mc.n; d++) {
-        struct policy_device *dev = &mc.devices[d];
+    for_each (dev, mc.devices, mc.n) {
         runs_count(&dev->runs, lower_runs(dev), now_ns);
         plan->wake_ns = dev->wake_ns < plan->wake_ns ? dev->wake_ns : plan->wake_ns;
     }

@@ -187,8 +187,7 @@ static bool slack_needed(const struct ordering *o)
 static struct ordered *least_worth(struct ordering *o, uint32_t n)
 {
     struct ordered *worst = NULL;
-    for (uint32_t i = 0; i < n; i++) {
-        struct ordered *r = &o->v[i];
+    for_each (r, o->v, n) {
         if (r->given_up)
             continue;
         int a = r->m->due.priority, b = worst ? worst->m->due.priority : 0;
@@ -224,8 +223,7 @@ static bool can_lead(const struct ordering *o, const struct ordered *first)
     double end = first->left + (leads ? 0 : o->switch_ns);
     if (first->given_up || end > first->due)
         return false;
-    for (uint32_t i = 0; i < o->n; i++) {
-        const struct ordered *r = &o->v[i];
+    for_each (r, o->v, o->n) {
         if (r == first || r->given_up)
             continue;
         end += r->left + o->switch_ns;
@@ -240,8 +238,7 @@ static struct ordered *slack_pick(struct ordering *o)
 {
     struct ordered *least = NULL, *earliest = NULL;
     give_up(o);
-    for (uint32_t i = 0; i < o->n; i++) {
-        struct ordered *r = &o->v[i];
+    for_each (r, o->v, o->n) {
         bool ends = !r->overruns && r->left <= 2 * o->switch_ns;
         if (r->m->job == o->dev->order.leader && (ends || can_lead(o, r)))
             return r;
@@ -323,8 +320,7 @@ static void slack_device(const struct sched_params *p, struct policy_device *dev
 
 void slack_decide(const struct machine *mc, bool use)
 {
-    for (uint32_t d = 0; d < mc->n; d++) {
-        struct policy_device *dev = &mc->devices[d];
+    for_each (dev, mc->devices, mc->n) {
         bool lower = false, any = false;
         for_each_member (dev, m) {
             lower |= m->own_class != CLASS_LATENCY && m->present;

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/util.h"
 #include "plan/sched_impl.h"
 
 #define ROOM           2.0 /* sum of duties of light jobs; above 1 as estimates are too high */
@@ -415,8 +414,7 @@ void company_pick(const struct machine *mc)
         if (!mc->devices[d].gated && mc->devices[d].rotation.link == d)
             pick_beside(mc, d);
     }
-    for (uint32_t d = 0; d < mc->n; d++) {
-        struct policy_device *dev = &mc->devices[d];
+    for_each (dev, mc->devices, mc->n) {
         if (!has_company(dev)) {
             dev->try_until_ns = 0;
             continue;
@@ -425,8 +423,7 @@ void company_pick(const struct machine *mc)
         if (dev->room.heavy && dev->room.heavy->company.heavy)
             begin_try(mc, dev, dev->room.heavy);
     }
-    for (uint32_t d = 0; d < mc->n; d++) {
-        struct policy_device *dev = &mc->devices[d];
+    for_each (dev, mc->devices, mc->n) {
         join_try(mc, dev);
         dev->tries = in_try(dev, mc->now_ns);
         dev->contexts = 0;

@@ -116,8 +116,7 @@ static void begin_frame(const struct machine *mc, struct frames *f)
         double looks = mc->devices[d].probed == SLOT_NONE ? 0 : look_ns(mc->params) / FRAME_NS;
         limit_parts_set(mc->params, &mc->devices[d], f->claims, 1 - looks);
     }
-    for (uint32_t d = 0; d < mc->n; d++) {
-        struct policy_device *own = &mc->devices[d];
+    for_each (own, mc->devices, mc->n) {
         for_each_member (own, m) {
             bool any = is_limited(own, m) || own->probed == m->job;
             if (any && limits_class(m) != CLASS_LATENCY && first_of(mc, own, m))
@@ -146,8 +145,7 @@ static void charge(const struct machine *mc, struct frames *f)
 {
     double ns = mc->now_ns > f->charged_ns ? (double)(mc->now_ns - f->charged_ns) : 0;
     f->charged_ns = mc->now_ns;
-    for (uint32_t d = 0; d < mc->n; d++) {
-        struct policy_device *dev = &mc->devices[d];
+    for_each (dev, mc->devices, mc->n) {
         for_each_member (dev, m) {
             bool runs = limits_class(m) == CLASS_LATENCY ? m->limit.begun : dev->window == m->job;
             m->limit.window_ns -= runs ? ns : 0;
@@ -235,8 +233,7 @@ static void begin_window(const struct machine *mc, struct policy_device *own, st
 /* Windows that are over end, and the next ones begin. */
 static void set_windows(const struct machine *mc)
 {
-    for (uint32_t d = 0; d < mc->n; d++) {
-        struct policy_device *own = &mc->devices[d];
+    for_each (own, mc->devices, mc->n) {
         const struct member *m = own->window == SLOT_NONE ? NULL : &own->members[own->window];
         bool goes_on = m && m->used, limited = false;
         if (goes_on) {
@@ -395,8 +392,7 @@ void limits_end(const struct machine *mc)
 void limits_decide(const struct machine *mc, struct frames *f)
 {
     bool any = false;
-    for (uint32_t d = 0; d < mc->n; d++) {
-        struct policy_device *dev = &mc->devices[d];
+    for_each (dev, mc->devices, mc->n) {
         dev->nlimited = 0;
         for_each_member (dev, m)
             dev->nlimited += is_limited(dev, m);
@@ -411,13 +407,11 @@ void limits_decide(const struct machine *mc, struct frames *f)
     for (uint32_t d = 0; d < mc->n; d++)
         suspend_latency(mc, f, &mc->devices[d]);
     set_windows(mc);
-    for (uint32_t d = 0; d < mc->n; d++) {
-        struct policy_device *dev = &mc->devices[d];
+    for_each (dev, mc->devices, mc->n) {
         dev->window_beside =
             dev->window != SLOT_NONE && latency_beside(mc, dev, &dev->members[dev->window]);
     }
-    for (uint32_t d = 0; d < mc->n; d++) {
-        struct policy_device *dev = &mc->devices[d];
+    for_each (dev, mc->devices, mc->n) {
         if (!dev->nlimited && dev->window == SLOT_NONE)
             continue; /* but a gang that is probed elsewhere has a window here, too */
         if (dev->window != SLOT_NONE)

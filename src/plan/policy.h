@@ -5,6 +5,7 @@
 #ifndef CEDE_PLAN_POLICY_H
 #define CEDE_PLAN_POLICY_H
 
+#include "base/util.h"
 #include "plan/account_shares.h"
 #include "plan/boost.h"
 #include "plan/budget.h"

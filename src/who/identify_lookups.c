@@ -74,10 +74,8 @@ void lookups_want(struct lookups *l, struct pairs wanted)
 static unsigned count(const struct lookups *l, enum state from, const uid_t *of)
 {
     unsigned n = 0;
-    for (size_t i = 0; i < LOOKUPS_MAX; i++) {
-        const struct lookup *x = &l->v[i];
+    for_each (x, l->v, LOOKUPS_MAX)
         n += x->state >= from && x->state != LOOKUP_DONE && (!of || x->principal == *of);
-    }
     return n;
 }
 
@@ -86,8 +84,7 @@ static struct lookup *next_queued(struct lookups *l)
 {
     struct lookup *next = NULL;
     unsigned least = LOOKUPS_SENT_EACH;
-    for (size_t i = 0; i < LOOKUPS_MAX; i++) {
-        struct lookup *x = &l->v[i];
+    for_each (x, l->v, LOOKUPS_MAX) {
         const unsigned n = x->state == LOOKUP_QUEUED ? count(l, LOOKUP_SENT, &x->principal) : least;
         if (x->state != LOOKUP_QUEUED || n > least || n == LOOKUPS_SENT_EACH ||
             (n == least && next && next->id < x->id))
@@ -144,8 +141,7 @@ static struct lookup *take_from_most(struct lookups *l, uid_t principal)
 {
     struct lookup *last = NULL;
     unsigned most = count(l, LOOKUP_QUEUED, &principal) + 1;
-    for (size_t i = 0; i < LOOKUPS_MAX; i++) {
-        struct lookup *x = &l->v[i];
+    for_each (x, l->v, LOOKUPS_MAX) {
         const unsigned n = x->state == LOOKUP_QUEUED ? count(l, LOOKUP_QUEUED, &x->principal) : 0;
         if (n > most || (n && last && last->principal == x->principal && last->id < x->id)) {
             most = n;
@@ -164,8 +160,7 @@ static struct lookup *find_room(struct lookups *l, uid_t principal, uint64_t now
     struct lookup *oldest = NULL;
     if (count(l, LOOKUP_QUEUED, &principal) >= LOOKUPS_PER_PRINCIPAL)
         return NULL;
-    for (size_t i = 0; i < LOOKUPS_MAX; i++) {
-        struct lookup *x = &l->v[i];
+    for_each (x, l->v, LOOKUPS_MAX) {
         if (x->state == LOOKUP_DONE && now_ns - x->since_ns > KEPT_NS)
             lookup_free(x);
         if (x->state == LOOKUP_FREE)

@@ -32,7 +32,8 @@ bool promise_is_fact(const char *name)
     return false;
 }
 
-int gpu_memory_parse(const char *text, struct gpu_memory *out)
+/* "16G" or "25%". 0; -EINVAL, -ERANGE. */
+static int gpu_memory_parse(const char *text, struct gpu_memory *out)
 {
     char number[24];
     double percent;

@@ -34,8 +34,6 @@ bool promise_get(struct pairs facts, struct promise *out);
 /* For people: "gpu-min 50, memory 25%"; "" if they promise nothing. Returns buf. */
 const char *promise_text(struct pairs facts, char *buf, size_t size);
 
-/* "16G" or "25%". 0; -EINVAL, -ERANGE. */
-int gpu_memory_parse(const char *text, struct gpu_memory *out);
 /* Bytes of a GPU that has so many; 0: none, or a part of a GPU whose size is not known (0). */
 uint64_t gpu_memory_bytes(struct gpu_memory m, uint64_t gpu_bytes);
 

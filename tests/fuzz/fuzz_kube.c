@@ -55,8 +55,9 @@ static void check_scan(struct span text)
         return;
     }
     require(!o || span_whole(text));
-    json_object_foreach (o, key, v)
+    json_object_foreach (o, key, v) {
         require(same(span_member(text, key), v));
+    }
     while (json_is_array(o) && span_next(text, &at, &one))
         require(same(one, json_array_get(o, n++)));
     require(n == json_array_size(o));

@@ -419,8 +419,9 @@ TEST_WITH(hostile, begin_test, end_test)
         }
         json_t *job = me(), *r = json_object_get(job, "requests"), *v;
         const char *key;
-        json_object_foreach (r, key, v)
+        json_object_foreach (r, key, v) {
             assert_true(json_is_null(v) || json_number_value(v) >= 0);
+        }
 #define R(key) json_integer_value(json_object_get(r, key))
         assert_true(R("met") <= R("due") && R("due") <= R("ended") && R("ended") <= R("begun"));
         assert_true(R("begun") <= 1LL << 53);

@@ -195,8 +195,7 @@ static void classify_apart(const struct rule_list *l, const struct rule_facts *f
 {
     const struct rule *others = NULL;
     *out = (struct outcome){.by = BY_NONE};
-    for (size_t i = 0; i < l->n; i++) {
-        const struct rule *r = &l->rules[i];
+    for_each (r, l->rules, l->n) {
         if (!r->account && !r->title[0]) {
             others = r;
             continue;

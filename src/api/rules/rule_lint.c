@@ -45,8 +45,7 @@ const char *rule_lint(const struct rule_list *l, size_t i, char why[static LINT_
             return why;
         }
     }
-    for (size_t k = 0; k < i; k++) {
-        const struct rule *before = &l->rules[k];
+    for_each (before, l->rules, i) {
         if (before->account != r->account || !r->n || !rule_covers(before, r))
             continue;
         snprintf(why, LINT_TEXT, "%s %s before it takes all programs that it would take",

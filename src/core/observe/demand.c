@@ -211,8 +211,7 @@ static void demand_usage(struct demand *x, struct model *m)
         model_job_usage_clear(j);
     memset(x->unmanaged_busy, 0, sizeof(x->unmanaged_busy));
     memset(x->all_busy, 0, sizeof(x->all_busy));
-    for (size_t k = 0; k < list.n; k++) {
-        const struct gpu_usage *u = &list.v[k];
+    for_each (u, list.v, list.n) {
         uint32_t p = model_process_find(m, u->pid);
         if (u->gpu >= m->ngpus)
             continue;
@@ -381,8 +380,7 @@ static bool demand_activity(struct demand *x, struct model *m)
         for (unsigned d = 0; d < m->ngpus; d++)
             j->on[d].bursts = 0, j->on[d].busy_ns = 0;
     }
-    for (size_t k = 0; k < list.n; k++) {
-        const struct gpu_activity *a = &list.v[k];
+    for_each (a, list.v, list.n) {
         uint32_t p = model_process_find(m, a->pid);
         if (a->gpu >= m->ngpus)
             continue;

@@ -46,15 +46,9 @@ static void known_is_listed(struct model *m, uint32_t slot)
     p->listed = true;
 }
 
-static int by_pid_number(const void *a, const void *b)
-{
-    pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
-    return (x > y) - (x < y);
-}
-
 static bool is_among(const struct pid_list *sorted, pid_t pid)
 {
-    return sorted->n && bsearch(&pid, sorted->v, sorted->n, sizeof(pid), by_pid_number);
+    return sorted->n && bsearch(&pid, sorted->v, sorted->n, sizeof(pid), compare_int32);
 }
 
 /* Adds listed processes that are in no table to the unmanaged programs, beginning with the pid at
@@ -388,7 +382,7 @@ static void look_for_clients(struct discovery *d, struct model *m)
         return; /* what is known is kept */
     }
     if (pids.n)
-        qsort(pids.v, pids.n, sizeof(*pids.v), by_pid_number);
+        qsort(pids.v, pids.n, sizeof(*pids.v), compare_int32);
     for (size_t k = 0; k < n; k++) {
         struct unmanaged *u = &m->unmanaged[(first + k) % n];
         struct group_list groups = {0};
@@ -427,15 +421,14 @@ static int look_at_listed(struct discovery *d, struct model *m, struct pid_list 
     if (!known.v)
         return -ENOMEM;
     if (listed->n)
-        qsort(listed->v, listed->n, sizeof(*listed->v), by_pid_number);
-    for (size_t i = 0; i < m->nunmanaged; i++) {
-        struct unmanaged *u = &m->unmanaged[i];
+        qsort(listed->v, listed->n, sizeof(*listed->v), compare_int32);
+    for_each (u, m->unmanaged, m->nunmanaged) {
         u->seen =
             (!all || is_among(listed, u->id.pid)) && model_process_find(m, u->id.pid) == SLOT_NONE;
         known.v[known.n++] = u->id.pid;
     }
     if (known.n)
-        qsort(known.v, known.n, sizeof(*known.v), by_pid_number);
+        qsort(known.v, known.n, sizeof(*known.v), compare_int32);
     for (size_t i = 0; i < listed->n; i++) {
         const uint32_t slot = model_process_find(m, listed->v[i]);
         if (slot != SLOT_NONE)

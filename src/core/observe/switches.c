@@ -38,8 +38,7 @@ static bool is_wanted(const struct model *m, unsigned gpu)
 static void emit_switches(struct model *m, const struct switch_list *l, uint32_t wanted,
                           uint32_t lost)
 {
-    for (size_t i = 0; i < l->n; i++) {
-        const struct gpu_switch *s = &l->v[i];
+    for_each (s, l->v, l->n) {
         if (!(wanted >> s->gpu & 1))
             continue;
         if (s->pid == GPU_UNKNOWN)

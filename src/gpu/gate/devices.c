@@ -21,8 +21,7 @@ enum gpu_use { GPU_FREE, GPU_OTHERS, GPU_SHARED, GPU_OWN };
 static enum gpu_use gpu_use(const struct gate_driver *d, uint32_t gpu, uid_t uid)
 {
     bool own = false, others = false;
-    for (unsigned i = 0; i < d->end; i++) {
-        const struct gate_program *p = &d->programs[i];
+    for_each (p, d->programs, d->end) {
         for (unsigned k = 0; k < GATE_DEVICES && p->fd >= 0; k++) {
             if (!p->v[k].used || p->v[k].gpu != gpu)
                 continue;

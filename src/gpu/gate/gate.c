@@ -214,8 +214,7 @@ static int gate_usage(struct device_driver *base, struct usage_list *out, struct
     uint64_t now = d->now_ns(), window = d->usage_ns ? now - d->usage_ns : 0;
     int r = 0;
     d->usage_ns = now;
-    for (unsigned i = 0; i < d->end; i++) {
-        struct gate_program *p = &d->programs[i];
+    for_each (p, d->programs, d->end) {
         for (unsigned k = 0; k < GATE_DEVICES && p->fd >= 0 && r == 0; k++) {
             struct gate_entry *e = &p->v[k];
             if (!e->used)
@@ -241,8 +240,7 @@ static int gate_demand(struct device_driver *base, struct demand_list *out, stru
     else
         gate_poll(d);
     gate_wants_update(d);
-    for (unsigned i = 0; i < d->end; i++) {
-        struct gate_program *p = &d->programs[i];
+    for_each (p, d->programs, d->end) {
         for (unsigned k = 0; k < GATE_DEVICES && p->fd >= 0 && r == 0; k++) {
             struct gate_entry *e = &p->v[k];
             if (!e->used)

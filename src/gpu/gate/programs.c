@@ -100,8 +100,7 @@ void gate_unmute(struct gate_driver *d)
     if (d->paused)
         watch_fd(d, d->acceptor.fd, true);
     d->paused = d->any_muted = false;
-    for (unsigned i = 0; i < d->end; i++) {
-        struct gate_program *p = &d->programs[i];
+    for_each (p, d->programs, d->end) {
         if (p->fd >= 0 && p->muted)
             watch_fd(d, p->fd, true);
         p->sent = 0;

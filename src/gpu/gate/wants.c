@@ -53,8 +53,7 @@ static void stops_update(struct gate_driver *d)
         twice |= once & w;
         once |= w;
     }
-    for (unsigned i = 0; i < d->end; i++) {
-        struct gate_program *p = &d->programs[i];
+    for_each (p, d->programs, d->end) {
         if (p->fd < 0 || (!p->stopped_looks && !(wanted_gpus(p) & twice)))
             continue;
         n++;
@@ -108,8 +107,7 @@ void gate_wants_update(struct gate_driver *d)
         }
     }
     stops_update(d);
-    for (unsigned i = 0; i < QUOTA_USERS; i++) {
-        struct quota *q = &d->fruitless.v[i];
+    for_each (q, d->fruitless.v, QUOTA_USERS) {
         uint64_t most = q->left_out ? GATE_FRUITLESS_MAX_NS / 2 : GATE_FRUITLESS_MAX_NS;
         q->left_out = q->paid_ns > now + most * GATE_FRUITLESS_PART;
     }

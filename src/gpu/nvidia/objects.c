@@ -211,8 +211,7 @@ static int instance_of(const struct nv_look *l, uint32_t subdevice, const char *
         return nv_device_by_uuid(s->gpus, uuid.text);
     }
     int found = -ENOENT;
-    for (size_t i = 0; i < s->located.n; i++) {
-        const struct gpu_usage *u = &s->located.v[i];
+    for_each (u, s->located.v, s->located.n) {
         bool here = u->pid == l->p->id.pid && u->gpu < s->gpus->n &&
                     strcasecmp(s->gpus->part[u->gpu].gpu, gpu) == 0;
         if (here && found >= 0 && (uint32_t)found != u->gpu)
@@ -326,10 +325,8 @@ static uint32_t compute_groups(const struct group_list *l)
 static bool must_be_more(const struct nv_look *l)
 {
     uint32_t n = 0;
-    for (size_t i = 0; i < l->p->nclients; i++) {
-        const struct nv_client *c = &l->p->clients[i];
+    for_each (c, l->p->clients, l->p->nclients)
         n += compute_groups(&c->groups) + (c == l->c ? 0 : compute_groups(&c->fresh));
-    }
     return l->p->fds.ngpu > FDS_BASE + FDS_A_CONTEXT * n;
 }
 
@@ -421,8 +418,7 @@ bool nv_client_unchanged(const struct nv_look *l)
 
 void nv_client_share(const struct nv_look *l)
 {
-    for (size_t i = 0; i < l->c->groups.n; i++) {
-        struct device_group *g = &l->c->groups.v[i];
+    for_each (g, l->c->groups.v, l->c->groups.n) {
         struct rm_group_info info;
         if (g->kind == GROUP_COMPUTE && !g->shared &&
             rm_control(l->s->io, l->fd, l->c->handle, g->handles[3], RM_GROUP_INFO, &info, NULL) ==

@@ -82,8 +82,7 @@ void nv_forget(struct nv_scanner *s, pid_t pid)
 /* Whether another living process was seen with this client first. */
 static bool owned_elsewhere(const struct nv_scanner *s, const struct nv_process *p, uint32_t client)
 {
-    for (size_t i = 0; i < s->nprocs; i++) {
-        const struct nv_process *q = &s->procs[i];
+    for_each (q, s->procs, s->nprocs) {
         for (size_t k = 0; q != p && k < q->nclients; k++) {
             if (q->clients[k].handle == client && !q->clients[k].elsewhere)
                 return s->io->alive(q->id);
@@ -205,8 +204,7 @@ static int fd_scan(struct nv_scanner *s, struct nv_process *p, int fd, struct nv
 /* Whether this descriptor need not be borrowed, because no group or name is known on it. */
 static bool fd_idle(const struct nv_process *p, const struct nv_fd *state)
 {
-    for (size_t i = 0; i < p->nclients; i++) {
-        const struct nv_client *c = &p->clients[i];
+    for_each (c, p->clients, p->nclients) {
         if (c->fd == state->number && !c->elsewhere && (c->groups.n || c->fresh.n || c->own_next))
             return false;
     }

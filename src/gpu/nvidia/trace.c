@@ -363,8 +363,7 @@ static int trace_take(struct nv_trace *t, struct nv_trace_gpu *g)
 void nv_trace_stop(struct nv_trace *t, uint64_t idle_ns)
 {
     uint64_t now = t->io->now_ns();
-    for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
-        struct nv_trace_gpu *g = &t->gpu[i];
+    for_each (g, t->gpu, DEVICE_GPUS_MAX) {
         if (!g->client || now < g->asked_ns + idle_ns)
             continue;
         trace_stop(t, g);
@@ -385,8 +384,7 @@ static int traces_start(struct nv_driver *d, struct error *err)
         return error_set(err, -ENOTSUP,
                          "the driver's trace of context switches has the process numbers of the "
                          "first pid namespace, and this is another");
-    for (size_t i = 0; i < d->scanner.nprocs; i++) {
-        const struct nv_process *p = &d->scanner.procs[i];
+    for_each (p, d->scanner.procs, d->scanner.nprocs) {
         for (size_t k = 0; k < p->nclients; k++) {
             for (size_t g = 0; g < p->clients[k].groups.n; g++)
                 used[p->clients[k].groups.v[g].gpu % DEVICE_GPUS_MAX] = true;
@@ -441,8 +439,7 @@ static void switches_end(struct nv_trace *t)
     uint64_t now = t->io->now_ns();
     t->keeps_switches = false;
     switch_list_free(&t->switches);
-    for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
-        struct nv_trace_gpu *g = &t->gpu[i];
+    for_each (g, t->gpu, DEVICE_GPUS_MAX) {
         if (g->client && now > g->asked_activity_ns + NV_TRACE_IDLE_NS) {
             trace_stop(t, g);
             g->retry_at = 0;

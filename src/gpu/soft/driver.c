@@ -303,8 +303,7 @@ static int done_since(struct soft_driver *d, struct soft_sample *last, struct so
     *last = now;
     now.v = NULL;
     size_t at = 0;
-    for (size_t i = 0; i < last->n; i++) {
-        const struct soft_group *g = &last->v[i];
+    for_each (g, last->v, last->n) {
         while (at < before.n && before.v[at].key < g->key)
             at++;
         /* A group that did not exist before has done all of its work since. */
