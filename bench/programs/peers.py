@@ -2,8 +2,9 @@
 schedulers that were built from their public sources. Their libraries sit inside the programs from the start, so all
 programs are started anew for each measurement. For an NVIDIA GPU that nobody else uses, as root.
 
-NAME=FOLDER is a peer: xsched, hami-core and nvshare are known (PEERS below has how each is started); FOLDER/peer.json says
-which "commit" was built, and may have "modes" for a NAME that is not known. A peer that fails is recorded with its error.
+NAME=FOLDER is a peer: xsched, hami-core and nvshare are known (PEERS below has how each is started). FOLDER/peer.json says
+which "commit" was "built" and how; another NAME is started "like" one of them, or has "modes" of its own. A peer that fails
+is recorded with its error.
 """
 import argparse
 import contextlib
@@ -45,7 +46,7 @@ def xsched(name, level, in_flight, **more):
 
 def hami(percent):
     """Its priorities are for a monitor of HAMi's, outside the library: the limit is what the library does itself."""
-    return {"mode": f"batch limited to {percent} %", "both": {"LD_PRELOAD": "{folder}/libvgpu.so", "LIBCUDA_LOG_LEVEL": "0"},
+    return {"mode": f"batch limited to {percent} %", "both": {"LD_PRELOAD": "{folder}/libvgpu.so", "CUDA_REDIRECT": "{folder}/libvgpu.so", "LIBCUDA_LOG_LEVEL": "0"},
             "folders": ["/tmp/vgpulock"],
             "server": {"CUDA_DEVICE_MEMORY_SHARED_CACHE": "{scratch}/server.cache"},
             "batch": {"CUDA_DEVICE_MEMORY_SHARED_CACHE": "{scratch}/batch.cache", "CUDA_DEVICE_SM_LIMIT": str(percent),
@@ -53,12 +54,14 @@ def hami(percent):
 
 
 def nvshare(name, *options):
-    return {"mode": name, "daemon": ["{folder}/nvshare-scheduler"], "setup": [["{folder}/nvsharectl", *options]],
-            "both": {"LD_PRELOAD": "{folder}/libnvshare.so"}}
+    """It opens libcuda.so, which a machine without development files may not have."""
+    return {"mode": name, "daemon": ["{folder}/nvshare-scheduler"],
+            "setup": [["{folder}/nvsharectl", *options], ["ln", "-sf", "{libcuda}", "{scratch}/libcuda.so"]],
+            "both": {"LD_PRELOAD": "{folder}/libnvshare.so", "LD_LIBRARY_PATH": "{scratch}"}}
 
 
 PEERS = {
-    "xsched": [xsched("level 1", 1, 4), xsched("level 1, 1 in flight", 1, 1), xsched("TSG", 3, 4, XSCHED_CUDA_LV3_IMPL="TSG")],
+    "xsched": [xsched("level 1", 1, 4), xsched("level 1, 1 in flight", 1, 1), xsched("TSG", 3, 16, XSCHED_CUDA_LV3_IMPL="TSG")],
     "hami-core": [hami(50), hami(20)],
     "nvshare": [nvshare("turns of 1 s", "-T", "1"), nvshare("no turns", "-S", "off")],
 }
@@ -269,9 +272,9 @@ def peer(text):
     folder, about = os.path.abspath(folder), {}
     with contextlib.suppress(FileNotFoundError), open(f"{folder}/peer.json", encoding="utf-8") as f:
         about = json.load(f)
-    modes = about.get("modes") or PEERS.get(name)
+    modes = about.get("modes") or PEERS.get(about.get("like", name))
     if not modes or not os.path.isdir(folder):
-        raise argparse.ArgumentTypeError(f"{text!r}: no such folder, or neither of {', '.join(PEERS)} nor with modes in its peer.json")
+        raise argparse.ArgumentTypeError(f"{text!r}: no such folder, or neither of {', '.join(PEERS)} nor like one by its peer.json")
     return name, [m | {"folder": folder, "commit": about.get("commit"), "built": about.get("built")} for m in modes]
 
 
