@@ -98,7 +98,7 @@ class Program:
         end = time.monotonic() + limit_s
         while sum("t" in o for o in self.said()) < 3:
             if self.process.poll() is not None or time.monotonic() > end:
-                raise Failed(f"{os.path.basename(self.path)} did not start, {self.error()}")
+                raise Failed(f"{os.path.basename(self.path)} did not start in {limit_s} s, {self.error()}")
             time.sleep(0.2)
 
     def core_s(self):
