@@ -8,7 +8,8 @@ is recorded with its error.
 """
 import argparse
 import contextlib
-import ctypes.util
+import ctypes
+import functools
 import json
 import os
 import signal
@@ -47,7 +48,7 @@ def xsched(name, level, in_flight, **more):
 def hami(percent):
     """Its priorities are for a monitor of HAMi's, outside the library: the limit is what the library does itself."""
     return {"mode": f"batch limited to {percent} %", "both": {"LD_PRELOAD": "{folder}/libvgpu.so", "CUDA_REDIRECT": "{folder}/libvgpu.so", "LIBCUDA_LOG_LEVEL": "0"},
-            "folders": ["/tmp/vgpulock"],
+            "folders": ["/tmp/vgpulock"], "settle_s": 7,
             "server": {"CUDA_DEVICE_MEMORY_SHARED_CACHE": "{scratch}/server.cache"},
             "batch": {"CUDA_DEVICE_MEMORY_SHARED_CACHE": "{scratch}/batch.cache", "CUDA_DEVICE_SM_LIMIT": str(percent),
                       "GPU_CORE_UTILIZATION_POLICY": "FORCE"}}
@@ -98,7 +99,7 @@ class Program:
         end = time.monotonic() + limit_s
         while sum("t" in o for o in self.said()) < 3:
             if self.process.poll() is not None or time.monotonic() > end:
-                raise Failed(f"{os.path.basename(self.path)} did not start in {limit_s} s, {self.error()}")
+                raise Failed(f"{os.path.basename(self.path)} did not start (within {limit_s} s), {self.error()}")
             time.sleep(0.2)
 
     def core_s(self):
@@ -156,9 +157,9 @@ class Study:
         program.started(START_S["load" if text.startswith("latency") else "torch"])
         return program
 
-    def window(self, programs):
+    def window(self, programs, settle_s=SETTLE_S):
         """What each had, and the processor time that it took, in cores."""
-        time.sleep(min(SETTLE_S, self.args.seconds))
+        time.sleep(min(settle_s, 2 * self.args.seconds))
         begin, before = time.monotonic(), {n: p.core_s() for n, p in programs.items()}
         time.sleep(self.args.seconds)
         end, after = time.monotonic(), {n: p.core_s() for n, p in programs.items()}
@@ -202,7 +203,7 @@ class Study:
         for role in "batch", "server":
             wrap = [self.args.cede, "run", "-q", "-c", {"server": "latency"}.get(role, role), "-n", role, "--"] if mode.get("cede") else []
             programs[role] = self.start(stack, case, role, mode, scratch, wrap)
-        found = self.window(programs)
+        found = self.window(programs, mode.get("settle_s", SETTLE_S))
         for role in "server", "batch":  # while the scheduler still runs
             programs[role].end()
             found[role]["verified"] = next((o["verified"] for o in programs[role].said() if "verified" in o), None)
@@ -235,7 +236,7 @@ class Study:
               + ", ".join(f"{n} {v['core']:.3f}" for n, v in m.items()), flush=True)
 
     def run(self, until):
-        cede = {"cede": True, "daemon": [self.args.cede, "daemon", "--dir", "{scratch}", "--device", self.device[1]]}
+        cede = {"cede": True, "settle_s": 7, "daemon": [self.args.cede, "daemon", "--dir", "{scratch}", "--device", self.device[1]]}
         systems = {"alone": {}, "default": {}, "cede": cede} | {
             f"{name}: {m['mode']}": m for name, found in self.modes.items() for m in found}
         measured = {(r["case"], r["system"]) for r in self.rows}
@@ -251,12 +252,13 @@ def names(mode, scratch):
     return {"folder": mode.get("folder"), "scratch": scratch, "libcuda": libcuda()}
 
 
+@functools.cache
 def libcuda():
     """Its whole path: a peer's stand-in for it has the same name."""
-    for text in subprocess.run(["ldconfig", "-p"], stdout=subprocess.PIPE, text=True, timeout=20, check=False).stdout.splitlines():
-        if "libcuda.so.1 " in text and "x86-64" in text:
-            return text.rpartition("=> ")[2]
-    return ctypes.util.find_library("cuda") or "libcuda.so.1"
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libcuda.so.1")
+    with open("/proc/self/maps", encoding="utf-8") as f:
+        return next((text.split()[-1] for text in f if "/libcuda.so" in text), None)
 
 
 def environment(mode, role, scratch):
@@ -298,7 +300,7 @@ def main():
     parser.add_argument("file", help="measures what FILE (JSON) lacks, and adds it")
     parser.add_argument("peers", nargs="*", type=peer, metavar="NAME=FOLDER")
     parser.add_argument("--case", action="append", choices=list(CASES), help="default: all that can run here")
-    parser.add_argument("--within", type=float, default=470, metavar="S", help="begin nothing after that time; it ends 100 s later at most")
+    parser.add_argument("--within", type=float, default=450, metavar="S", help="begin nothing after that time; it ends 120 s later at most")
     parser.add_argument("--seconds", type=float, default=4, metavar="S", help="a window")
     parser.add_argument("--soft", action="store_true", help="on the software GPU (CEDE_SOFT_SOCKET)")
     args = parser.parse_args()
