@@ -14,7 +14,7 @@
 
 /* device_level */
 #define LEVEL_GATE  1
-#define LEVEL_SLICE 2
+#define LEVEL_PIECE 2
 
 static struct table queues = TABLE(struct queue);
 static struct table unflushed = TABLE(char);
@@ -108,7 +108,7 @@ static int queue_device_number(cl_device_id device)
         snprintf(id, sizeof(id), "pci %04x:%02x:%02x.%x", bus[0], bus[1], bus[2], bus[3]);
     else
         snprintf(id, sizeof(id), "%s %u", maker, index);
-    return gate_device_add(name, id, kernels_may_be_cut() ? LEVEL_SLICE : LEVEL_GATE);
+    return gate_device_add(name, id, kernels_may_be_cut() ? LEVEL_PIECE : LEVEL_GATE);
 }
 
 /* Since OpenCL 1.1. */

@@ -40,7 +40,7 @@ static const char help[] =
     "        swapped    in host memory; swapping-out and swapping-in on the way\n"
     "GPU     the GPUs that it uses\n"
     "LEVEL   where a job that has to wait is stopped: in its running work (hardware), at the next\n"
-    "        piece of a kernel (slice) or at the next submission (gate)\n"
+    "        piece of a kernel (piece) or at the next submission (gate)\n"
     "SLICE   its timeslice; - is the driver's default\n"
     "BUSY    part of its GPUs' time that it had lately; ? is not known\n"
     "SPEED   now, as a part of its speed alone: of a job in an MPS server with others, or of a\n"

@@ -57,6 +57,6 @@ void pid_list_free(struct pid_list *l)
 const char *device_level_name(unsigned level)
 {
     static const char *const names[] = {
-        [LEVEL_GATE] = "gate", [LEVEL_SLICE] = "slice", [LEVEL_QUEUE] = "hardware"};
+        [LEVEL_GATE] = "gate", [LEVEL_PIECE] = "piece", [LEVEL_QUEUE] = "hardware"};
     return level < ARRAY_SIZE(names) ? names[level] : NULL;
 }

@@ -70,11 +70,11 @@ enum group_kind { GROUP_COMPUTE, GROUP_COPY, GROUP_OTHER };
 /* Where a job that is suspended stops. */
 enum device_level {
     LEVEL_GATE = 1,  /* before its next submission; queued work ends first */
-    LEVEL_SLICE = 2, /* the same, with kernels cut into pieces */
+    LEVEL_PIECE = 2, /* the same, with kernels cut into pieces */
     LEVEL_QUEUE = 3, /* within running work, which the hardware preempts */
 };
 
-/* "gate", "slice", "hardware"; NULL: no such level. */
+/* "gate", "piece", "hardware"; NULL: no such level. */
 const char *device_level_name(unsigned level);
 
 /* A channel group, which the hardware schedules. The struct is plain data without pointers: it is

@@ -486,7 +486,7 @@ TEST(shows_a_job)
                 .source = JOB_RULE,
                 .name = "bad \xff byte"},
         .gpus = 5,
-        .level = {LEVEL_QUEUE, LEVEL_GATE, LEVEL_SLICE},
+        .level = {LEVEL_QUEUE, LEVEL_GATE, LEVEL_PIECE},
         .groups = 4,
         .busy = 0.5,
         .error = "no \xc3 right",
@@ -497,7 +497,7 @@ TEST(shows_a_job)
     json_t *o = job_json(&v, JOB_WHOLE);
     assert_json(o, "{'budget_us':0,'busy':0.5,'class':'batch','counts':{'gpus':[],'known_s':0.0,"
                    "'paused_s':0.0,'queued_s':0.0,'swapped_out_bytes':0,'swapped_s':0.0,"
-                   "'swaps':0},'error':'no ? right','gpus':[0,2],'level':2,'level_name':'slice',"
+                   "'swaps':0},'error':'no ? right','gpus':[0,2],'level':2,'level_name':'piece',"
                    "'levels':[3,2],'memory_bytes':0,'name':'bad ? byte','number':3,'pid':9,"
                    "'processes':0,'source':'rule','state':'paused','timeslice_us':0,'uid':1000,"
                    "'weight':50,'why':[]}");

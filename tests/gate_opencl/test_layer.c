@@ -232,7 +232,7 @@ LIMITED_TEST(kernels_are_cut)
             else
                 assert_int_equal(fake.kernels, 1); /* it would see it */
             find_group();
-            assert_int_equal(group.level, source && i ? LEVEL_GATE : LEVEL_SLICE);
+            assert_int_equal(group.level, source && i ? LEVEL_GATE : LEVEL_PIECE);
         }
         assert_non_null(e);
         cl->clFinish(queue);

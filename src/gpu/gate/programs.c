@@ -137,7 +137,7 @@ static int receive_device(struct gate_driver *d, struct gate_program *p, const s
     p->v[m->device] = (struct gate_entry){
         .used = true,
         .gpu = gate_gpu_of(d, p, m),
-        .level = m->level == LEVEL_SLICE ? LEVEL_SLICE : LEVEL_GATE,
+        .level = m->level == LEVEL_PIECE ? LEVEL_PIECE : LEVEL_GATE,
         .key = ++d->next_key,
         .first_until = now + FIRST_NS,
         .looked_ns = now,
