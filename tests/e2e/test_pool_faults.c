@@ -136,6 +136,22 @@ E2E(keeper_without_descriptors)
     assert_non_null(strstr(contents("a.err"), "its MPS server"));
 }
 
+/* At a user's logout its directory is removed; the pool ends after its last program all the same. */
+E2E(directory_removed)
+{
+    ceded_start();
+    pid_t a = IN_POOL("a", "sleep", "1000"), program = program_of(a);
+    AWAIT(pid_of("mps/server"));
+    const pid_t control = pid_of("control"), server = pid_of("mps/server");
+    RUN(&result, "rm", "-r", pool_path(""));
+    assert_int_equal(status_of(result.status), 0);
+    nap_ms(500);
+    assert_int_not_equal(process_state(control), 0);
+    kill(program, SIGKILL);
+    await_child(a);
+    AWAIT(!keeper() && !process_state(control) && !process_state(server));
+}
+
 E2E(logs_are_bounded)
 {
     ceded_start();

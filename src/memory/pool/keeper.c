@@ -102,6 +102,13 @@ static bool child_ended(pid_t pid)
     return pid <= 0 || waitpid(pid, NULL, WNOHANG) != 0;
 }
 
+/* Whether the directory was removed, as a user's is at logout: no order reaches the daemon then. */
+static bool is_removed(const struct keeper *k)
+{
+    struct stat st;
+    return fstat(k->lock, &st) == 0 && st.st_nlink == 0;
+}
+
 /* Ends the control daemon. The record says so first, so that no program joins if this process is
  * killed. The daemon waits for its clients, such as a program that has closed all its descriptors;
  * the order is repeated in case it was lost. */
@@ -110,6 +117,8 @@ static bool quit(const struct keeper *k, uint64_t until_ns)
     pid_t order = 0;
     pool_control_end(k->dir);
     for (uint64_t again = 0; control_lives(k) && monotonic_ns() < until_ns; nap()) {
+        if (is_removed(k))
+            proc_signal(k->control, SIGKILL);
         if (monotonic_ns() < again || !child_ended(order))
             continue;
         order = run_control(k, NULL, "quit\n");
