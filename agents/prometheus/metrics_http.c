@@ -92,7 +92,7 @@ static int mhd_open(struct mhd *m, struct error *err)
         return error_set(
             err, -ENOENT,
             "cannot serve HTTP without libmicrohttpd.so.12: install libmicrohttpd12 "
-            "(Debian 12), libmicrohttpd12t64 (Ubuntu 24.04) or libmicrohttpd (Fedora), "
+            "(Debian 12), libmicrohttpd12t64 (Debian 13, Ubuntu 24.04) or libmicrohttpd (Fedora), "
             "or use `cede metrics -o FILE`");
     const char *missing = symbols_find(lib, symbols, ARRAY_SIZE(symbols), m);
     if (missing)

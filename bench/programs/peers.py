@@ -19,6 +19,7 @@ import tempfile
 import time
 
 import frontier
+import provenance
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REQUESTS, LAUNCHES = "latency --kernel-us 100 --period-us 10000", "latency --period-us 0 --kernels 160 --kernel-us 6 --launch-us 40"
@@ -123,18 +124,17 @@ class Program:
 class Study:
     def __init__(self, args, modes):
         self.args, self.modes, self.rows = args, modes, []
-        self.head = {"shows": __doc__.split("\n\n", maxsplit=1)[0], "date": time.strftime("%Y-%m-%d"), "gpu": "software GPU"}
+        self.head = {"shows": __doc__.split("\n\n", maxsplit=1)[0]}
         if os.path.exists(args.file):
             with open(args.file, encoding="utf-8") as f:
                 self.head = json.load(f)
             self.rows = self.head.pop("rows")
         self.device, self.speed = ["--device", "soft" if args.soft else "nvidia"], []
         if not args.soft:
-            gpu = frontier.output("nvidia-smi", "-i", "0", "--query-gpu=name,driver_version", "--format=csv,noheader")
-            self.head["gpu"], self.head["driver"] = gpu.split(", ")
             speed = json.loads(frontier.output(args.cede, "load", "calibrate", *self.device))
             self.speed = ["--iterations-per-us", str(speed["iterations_per_us"])]
-        self.head |= {"cede": frontier.output(args.cede, "--version"), "window_s": args.seconds,
+        self.head |= provenance.head(args.cede) | ({"gpu": "software GPU"} if args.soft else {})
+        self.head |= {"window_s": args.seconds,
                       "command": " ".join(["peers.py", *(a.rpartition("/")[2] if "=" not in a else a.partition("=")[0] + "=FOLDER" for a in sys.argv[1:])])}
         self.head["peers"] = self.head.get("peers", {}) | {
             name: {"commit": m["commit"], "built": m["built"]} for name, found in modes.items() for m in found[:1]}

@@ -14,6 +14,8 @@ import sys
 import tempfile
 import time
 
+import provenance
+
 HUGE = "/sys/kernel/mm/transparent_hugepage/enabled"
 TICK = os.sysconf("SC_CLK_TCK")
 LIMIT_S = 120
@@ -74,10 +76,7 @@ def measure(cede, gib):
 
 def main():
     cede, out, sizes = os.path.abspath(sys.argv[1]), sys.argv[2], [int(g) for g in sys.argv[3:]] or [8, 32]
-    text = lambda *argv: subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, timeout=30).stdout.strip()
-    gpu, driver = text("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").split(", ")
-    result = {"shows": __doc__.split("\n\n", maxsplit=1)[0], "date": time.strftime("%Y-%m-%d"), "gpu": gpu, "driver": driver,
-              "cede": text(cede, "--version"), "rows": []}
+    result = {"shows": __doc__.split("\n\n", maxsplit=1)[0], **provenance.head(cede), "rows": []}
     with open(HUGE, encoding="ascii") as f:
         was = f.read().split("[")[1].split("]")[0]
     with tempfile.TemporaryDirectory(prefix="cede-") as folder:

@@ -11,8 +11,9 @@
 #include <unistd.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-/* for_each (x, v, n): x points to each of the first n elements of v. */
-#define for_each(x, v, n) for (__typeof__((v)[0]) *x = (v); x < (v) + (n); x++)
+/* for_each (x, v, n): x points to each of the first n elements of v, which may be NULL if n is 0.
+ */
+#define for_each(x, v, n) for (__typeof__((v)[0]) *x = (v); (size_t)(x - (v)) < (size_t)(n); x++)
 
 #define NSEC_PER_USEC 1000ULL
 #define NSEC_PER_MSEC 1000000ULL

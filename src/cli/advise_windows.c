@@ -95,8 +95,10 @@ int advise_speeds(struct advise *a, struct error *err)
 {
     for (uint32_t i = 0; i < a->n; i++) {
         if (advice_idle(&a->alone[i]))
-            return error_set(err, -ENODATA, "%s did nothing on the GPU while it was alone there",
-                             a->jobs[i].name);
+            return error_set(
+                err, -ENODATA,
+                "%s did nothing on the GPU while it was alone there, by the GPU's counters",
+                a->jobs[i].name);
     }
     for (uint32_t r = 0; r < a->nrows; r++)
         advice_speeds(&a->rows[r], a->alone, a->n, &a->background);

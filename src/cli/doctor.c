@@ -222,7 +222,7 @@ static void check_gate(struct doctor *d)
                 path);
     else
         finding(d, WARN, "gate",
-                "install all of cede (make install), where OpenCL or HIP programs matter",
+                "install cede-gate (package) or all of cede, where OpenCL or HIP programs matter",
                 "%s is missing, so OpenCL programs are not scheduled", path);
 }
 

@@ -40,7 +40,7 @@ static const char help[] =
     "                       job is paused or killed; 0: none\n"
     "  -n, --name NAME      the job's name from now on\n"
     "      --others         instead of targets: all GPU programs of yours (root: of all users)\n"
-    "                       that are in no job and were not detached by -c none\n"
+    "                       that are in no job and were not detached by hand\n"
     "  -h, --help           this text\n"
     "\n"
     "All targets are tried; the exit status is 1 if any failed. Without a daemon one is started\n"

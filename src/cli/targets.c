@@ -172,7 +172,7 @@ static int do_all(const struct request *all, char *const *targets, int n, finish
 int targets_do(const char *verb, const struct request *what, char *const *targets, int n,
                finish_fn finish)
 {
-    _cleanup_free_ struct request *all = calloc((size_t)n, sizeof(*all));
+    struct request *all = calloc((size_t)n, sizeof(*all));
     int status = CLI_OK;
     if (!all)
         return cli_error("out of memory");
@@ -183,6 +183,7 @@ int targets_do(const char *verb, const struct request *what, char *const *target
     }
     if (status == CLI_OK)
         status = do_all(all, targets, n, finish);
+    free(all);
     return status;
 }
 
@@ -265,7 +266,7 @@ int targets_do_others(const struct request *what)
     if (!done && !failed)
         puts("no unmanaged GPU programs: nothing to set");
     if (n.detached)
-        cli_error("%zu GPU program%s detached by -c none: not set", n.detached,
+        cli_error("%zu GPU program%s detached by hand: not set", n.detached,
                   n.detached == 1 ? " was" : "s were");
     if (foreign && geteuid() == 0) /* users ask for theirs */
         cli_error("%zu GPU program%s: not set; that takes root or the administrators' group",

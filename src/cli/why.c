@@ -158,16 +158,17 @@ static void print_counts(const json_t *counts)
         const char *key, *text;
     } parts[] = {
         {"queued_s", "waited for GPU memory"}, {"paused_s", "paused"}, {"swapped_s", "swapped"}};
-    printf("  in %.0f s:", json_get_number(counts, "known_s"));
+    printf("  so far, in %.0f s:", json_get_number(counts, "known_s"));
     for (size_t k = 0; k < ARRAY_SIZE(parts); k++) {
         if (json_get_number(counts, parts[k].key) >= 0.5)
             printf(" %.0f s %s,", json_get_number(counts, parts[k].key), parts[k].text);
     }
     for_each_json (g, json_object_get(counts, "gpus")) {
-        printf("%s GPU %lld: %.1f s of engine time, %.1f s allowed to run in %lld turns, %.1f s "
-               "waiting for others",
+        const long long turns = json_get_int(g, "turns");
+        printf("%s GPU %lld: computed %.1f s, was allowed %.1f s in %lld turn%s, waited %.1f s for "
+               "others",
                g_i ? ";" : "", (long long)json_get_int(g, "gpu"), json_get_number(g, "gpu_s"),
-               json_get_number(g, "allowed_s"), (long long)json_get_int(g, "turns"),
+               json_get_number(g, "allowed_s"), turns, turns == 1 ? "" : "s",
                json_get_number(g, "waited_s"));
     }
     printf(json_array_size(json_object_get(counts, "gpus")) ? "\n" : " nothing on a GPU\n");

@@ -226,7 +226,7 @@ static int inherit_all(struct proc_id id, const char *container, struct pairs wa
 int environment_read(struct proc_id id, const char *container, struct pairs wanted,
                      struct identify_answer *out)
 {
-    _cleanup_free_ char *text = calloc(1, ENVIRONMENT_MAX);
+    char *text = calloc(1, ENVIRONMENT_MAX);
     int r = text ? -EAGAIN : -ENOMEM;
     for (int i = 0; i < TRIES && r == -EAGAIN; i++)
         r = read_own(id, wanted, text, out);
@@ -234,5 +234,6 @@ int environment_read(struct proc_id id, const char *container, struct pairs want
         r = inherit_all(id, container, wanted, text, out);
     if (r < 0)
         out->n = 0; /* a part of the answer might be another program's words */
+    free(text);
     return r;
 }

@@ -18,10 +18,12 @@ from on_soft import CEDE, WAIT_S, eventually
 
 SOURCE, PAGE = sys.argv.pop(1), sys.argv.pop(1)
 NOT_RUN = {  # commands that begin with it -> why
-    "git clone": "fetches and installs; scripts/packages-test builds and installs the packages",
+    "sudo apt install git": "fetches and installs; scripts/packages-test builds and installs the packages",
+    "sudo make deb": "as above",
+    "sudo adduser": "changes users of the machine",
     "make ": "takes minutes, and is what runs this test",
     "sudo cede doctor": "measures a GPU",
-    "sudo cede run -c latency -n serve -- python3 serve.py  ": "of README, for a GPU; the guide's second step is the same",
+    "cede run -c latency -n serve -- python3 serve.py  ": "of README, for a GPU; the guide's second step is the same",
     "cede run -c batch -n train -- python3 train.py  ": "as above",
     "sudo cede bench": "takes more than an hour; tests/bench runs every scenario shortened",
     "python3 bench/programs/looking.py": "a measurement of a minute",

@@ -27,7 +27,7 @@ static const char jobs[] = PAGE("{'index':0,'caps':['pool']}",
     WHY(5, "next", "batch", ",'reason':'next','slice_us':1"));
 
 #define ON_GPU "  GPU 0: t\n"
-#define COUNTS "  in 5 s: nothing on a GPU\n"
+#define COUNTS "  so far, in 5 s: nothing on a GPU\n"
 static const char reasons[] =
     "#1 (serve), latency: running\n" ON_GPU
     "    launch-bound: works 19% of the GPU, in 2080 bursts per second, with gaps shorter than a "
@@ -57,7 +57,7 @@ static const struct talk talks[] = {
                  JOB(3, "serve", "latency") "'state':'running','gpus':[0,3,4],'levels':[3,2,9]}")},
      0,
      "JOB  PID  CLASS    WEIGHT  STATE    GPU              LEVEL           SLICE  BUSY  MEM  NAME\n"
-     " #3   13  latency     100  running  nvidia0,gate1,4  hardware,slice      -     -    -  serve\n",
+     " #3   13  latency     100  running  nvidia0,gate1,4  hardware,piece      -     -    -  serve\n",
      "", NULL},
     /* A GPU that is divided: its instances by their profiles, the others by their indices. */
     {"ps", {PAGE("{'index':0,'label':'nvidia0'},{'index':1,'label':'1:3g.71gb'}",

@@ -44,7 +44,7 @@ static const struct talk talks[] = {
      ASKED SET(A)},
     {"set --others -cbatch", {PS(UNMANAGED(A, "true", "true") "," UNMANAGED(B, "false", "false"))},
      0, "no unmanaged GPU programs: nothing to set\n",
-     "cede: 1 GPU program was detached by -c none: not set\n"
+     "cede: 1 GPU program was detached by hand: not set\n"
      "cede: 1 GPU program belongs to another user: not set; that takes root", ASKED},
     {"set --others -w7", {PS("")}, 0, "no unmanaged GPU programs: nothing to set\n", "", ASKED},
     {"set --others -w7", {NULL}, 1, "", "closed the connection", NULL},

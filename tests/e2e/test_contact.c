@@ -92,7 +92,7 @@ E2E(takes_others)
     snprintf(line, sizeof(line), "%s", strstr(said, "type: ") + strlen("type: "));
     assert_string_equal(line, "cede set --others -c batch\n");
     type(line);
-    assert_string_equal(result.err, "cede: 1 GPU program was detached by -c none: not set\n");
+    assert_string_equal(result.err, "cede: 1 GPU program was detached by hand: not set\n");
     for (int i = 0; i < N - 1; i++)
         assert_true(job_is(names[i], "class", "batch"));
     AWAIT(suspended(pids[0]) || suspended(pids[1]));

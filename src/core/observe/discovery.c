@@ -416,8 +416,7 @@ static bool driver_changes(struct discovery *d, const struct model *m)
 /* Compares the driver's list (all: it is complete) with the tables. 0, or why one may be missed. */
 static int look_at_listed(struct discovery *d, struct model *m, struct pid_list *listed, bool all)
 {
-    _cleanup_(pid_list_free) struct pid_list known = {
-        .v = calloc(m->nunmanaged + 1, sizeof(*known.v))};
+    struct pid_list known = {.v = calloc(m->nunmanaged + 1, sizeof(*known.v))};
     if (!known.v)
         return -ENOMEM;
     if (listed->n)
@@ -435,6 +434,7 @@ static int look_at_listed(struct discovery *d, struct model *m, struct pid_list 
             known_is_listed(m, slot);
     }
     int r = take_listed(d, m, listed, &known);
+    pid_list_free(&known);
     check_known(d, m);
     return r;
 }

@@ -66,13 +66,14 @@ static int trap_disable(struct kfd_driver *d, pid_t pid)
 /* In debug mode a new queue has a mark, and cannot be suspended before a snapshot clears it. */
 static void trap_clear_new(struct kfd_driver *d, pid_t pid)
 {
-    _cleanup_free_ struct kfd_queue_entry *entries = calloc(KFD_QUEUES_MAX, sizeof(*entries));
+    struct kfd_queue_entry *entries = calloc(KFD_QUEUES_MAX, sizeof(*entries));
     struct kfd_trap t = {.snapshot = {.clear = KFD_EXCEPTION_NEW,
                                       .entries = (uintptr_t)entries,
                                       .count = KFD_QUEUES_MAX,
                                       .entry_size = sizeof(*entries)}};
     if (entries)
         trap(d, pid, KFD_TRAP_QUEUE_SNAPSHOT, &t);
+    free(entries);
 }
 
 /* ---- holds ---- */
