@@ -11,8 +11,7 @@
 #include <unistd.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-/* for_each (x, v, n): x points to each of the first n elements of v, which may be NULL if n is 0.
- */
+/* for_each (x, v, n): x points to each of the first n elements of v. v may be NULL if n is 0. */
 #define for_each(x, v, n) for (__typeof__((v)[0]) *x = (v); (size_t)(x - (v)) < (size_t)(n); x++)
 
 #define NSEC_PER_USEC 1000ULL
