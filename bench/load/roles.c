@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bench/load/kernels.h"
 #include "bench/load/ops.h"
@@ -200,7 +201,8 @@ static int latency_final(struct load_run *run, struct load_samples *s, uint64_t 
     json_object_set_new(line, "seconds", json_real(load_seconds(span_ns)));
     json_object_set_new(line, "rate",
                         json_real(span_ns ? (double)s->n / load_seconds(span_ns) : 0));
-    json_object_set_new(line, "histogram", latency_histogram(s));
+    if (!isatty(STDOUT_FILENO)) /* for programs: it is long */
+        json_object_set_new(line, "histogram", latency_histogram(s));
     if (s->n)
         snprintf(run->summary, sizeof(run->summary),
                  "latency on %s: %zu requests, p50 %.1f us, p99 %.1f us, max %.1f us; %llu late",

@@ -102,8 +102,7 @@ int set_main(int argc, char **argv)
         return cli_usage("set", "set: '%s' is a class: type `cede set %s -c %s`", last,
                          argv[optind], last);
     if (!r.given && !r.release && !r.rename[0])
-        return cli_usage("set", "set: nothing to set; give one of --name, --%s",
-                         terms_names(~0U, true, names, sizeof(names)));
+        return cli_usage("set", "set: nothing to set: give --class, --weight or another option");
     if (r.release && (r.given || r.rename[0]))
         return cli_usage("set", "set: class none takes no %s",
                          r.rename[0] ? "name" : terms_names(r.given, true, names, sizeof(names)));
