@@ -136,7 +136,7 @@ E2E(keeper_without_descriptors)
     assert_non_null(strstr(contents("a.err"), "its MPS server"));
 }
 
-/* At a user's logout its directory is removed; the pool ends after its last program all the same. */
+/* A user's directory is removed at logout; the pool ends after its last program all the same. */
 E2E(directory_removed)
 {
     ceded_start();
