@@ -52,12 +52,10 @@ class Check(InFolder):
         self.assertTrue(any("no such key" in s for s in out))
 
     def test_debian13_is_skipped_with_a_reason(self):
-        for status, said in (77, "(what it said)"), (124, f"(not done after {self.check.DEBIAN13_S} s)"):
-            self.status = status
-            self.check.results.clear()
-            _, out = self.run_stages({"debian13": (None, None, self.check.check_debian13)})
-            self.assertIn(said, out[0])
-            self.assertEqual(out[-1], "0 passed, 0 failed, 1 skipped")
+        self.status = 77
+        _, out = self.run_stages({"debian13": (self.check.check_debian13, None)}, "debian13")
+        self.assertIn("(what it said)", out[0])
+        self.assertEqual(out[-1], "0 passed, 0 failed, 1 skipped")
 
     def test_lanes_run_beside_each_other(self):
         here, there = threading.Event(), threading.Event()
