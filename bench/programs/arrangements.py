@@ -55,11 +55,8 @@ def gpt2_steps():
 def generate(log):
     """transformers' Llama of 1.1 billion parameters answers; a step is a token."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-    config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32,
-                         num_key_value_heads=4, vocab_size=32000, bos_token_id=None, eos_token_id=None,
-                         pad_token_id=0)
-    model = LlamaForCausalLM(config).to("cuda", torch.bfloat16).eval()
+    import gpt
+    model = gpt.llama()
     prompt = torch.randint(1, 32000, (1, 64), device="cuda")
 
     class Tokens:

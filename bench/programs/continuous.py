@@ -8,9 +8,9 @@ import signal
 import time
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.generation import ContinuousBatchingConfig, GenerationConfig
 
+import gpt
 import told
 
 parser = argparse.ArgumentParser()
@@ -21,10 +21,7 @@ args = parser.parse_args()
 
 torch.manual_seed(7)
 rng = random.Random(7)
-config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32,
-                     num_key_value_heads=4, vocab_size=32000, max_position_embeddings=2048, bos_token_id=None,
-                     eos_token_id=None, pad_token_id=0)
-model = LlamaForCausalLM(config).to("cuda", torch.bfloat16).eval()
+model = gpt.llama()
 first, between, told_first, told_between = [], [], 0, 0
 last = {}  # request: when it was due, or its last token came; whether a token has come
 stopped = []  # requests that were due while it was stopped do not come

@@ -4,8 +4,8 @@ GPU computes for a small part of the time (launch-bound)."""
 import argparse
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
+import gpt
 import told
 
 parser = argparse.ArgumentParser()
@@ -14,11 +14,8 @@ parser.add_argument("--tokens", type=int, default=128, help="of an answer")
 args = parser.parse_args()
 
 torch.manual_seed(5)
-config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32,
-                     num_key_value_heads=4, vocab_size=32000, max_position_embeddings=2048, bos_token_id=None,
-                     eos_token_id=None, pad_token_id=0)
-model = LlamaForCausalLM(config).to("cuda", torch.bfloat16).eval()
-prompt = torch.randint(1, config.vocab_size, (1, args.prompt), device="cuda")
+model = gpt.llama()
+prompt = torch.randint(1, model.config.vocab_size, (1, args.prompt), device="cuda")
 
 
 class Stopped(Exception):

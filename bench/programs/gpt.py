@@ -1,5 +1,6 @@
 """Language models in their shape, with random weights and random tokens: GPT for training, and Decoder, whose
-decoding step has fixed addresses and can be a CUDA graph. For train.py, decode.py and llm.py."""
+decoding step has fixed addresses and can be a CUDA graph. For train.py, decode.py and llm.py. And transformers' Llama, for
+the programs that serve it."""
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -86,6 +87,15 @@ class Decoder:
     def graph(self):
         """token() as a CUDA graph."""
         return captured(self.token)
+
+
+def llama():
+    """transformers' Llama of 1.1 billion parameters, in bfloat16, which never ends an answer by itself."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32,
+                         num_key_value_heads=4, vocab_size=32000, max_position_embeddings=2048, bos_token_id=None,
+                         eos_token_id=None, pad_token_id=0)
+    return LlamaForCausalLM(config).to("cuda", torch.bfloat16).eval()
 
 
 def captured(step):

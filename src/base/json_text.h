@@ -66,4 +66,14 @@ static inline json_t *json_finite(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
+/* Whether an array has this string; false: there is none. */
+static inline bool json_has_text(const json_t *array, const char *text)
+{
+    for_each_json (o, array) {
+        if (json_is_string(o) && strcmp(json_string_value(o), text) == 0)
+            return true;
+    }
+    return false;
+}
+
 #endif

@@ -128,11 +128,9 @@ void cell_speed(char buf[static CELL], const struct column *c, const struct show
 bool cell_has_cap(const json_t *devices, json_int_t gpu, const char *cap)
 {
     for_each_json (device, devices) {
-        for_each_json (name, json_object_get(device, "caps")) {
-            const char *text = json_string_value(name);
-            if (json_get_int(device, "index") == gpu && text && strcmp(text, cap) == 0)
-                return true;
-        }
+        if (json_get_int(device, "index") == gpu &&
+            json_has_text(json_object_get(device, "caps"), cap))
+            return true;
     }
     return false;
 }

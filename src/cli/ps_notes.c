@@ -68,36 +68,20 @@ void notes_jobs(const json_t *jobs)
                   other);
 }
 
-static bool has_text(const json_t *list, const char *text)
-{
-    const json_t *one;
-    size_t i;
-    json_array_foreach(list, i, one)
-    {
-        if (json_is_string(one) && strcmp(json_string_value(one), text) == 0)
-            return true;
-    }
-    return false;
-}
-
 bool notes_no_slices(const json_t *gpu)
 {
     const json_t *caps = json_object_get(gpu, "caps");
     const char *level = json_get_text(gpu, "level_name");
     return level && strcmp(level, device_level_name(LEVEL_QUEUE)) == 0 &&
-           has_text(caps, "suspend") && !has_text(caps, "timeslice") &&
-           !has_text(json_object_get(gpu, "off"), "timeslice");
+           json_has_text(caps, "suspend") && !json_has_text(caps, "timeslice") &&
+           !json_has_text(json_object_get(gpu, "off"), "timeslice");
 }
 
 static bool latency_job_on(const json_t *jobs, json_int_t gpu)
 {
-    const json_t *job, *on;
-    size_t i, k;
-    json_array_foreach(jobs, i, job)
-    {
+    for_each_json (job, jobs) {
         const char *class = json_get_text(job, "class");
-        json_array_foreach(json_object_get(job, "gpus"), k, on)
-        {
+        for_each_json (on, json_object_get(job, "gpus")) {
             if (class && strcmp(class, "latency") == 0 && json_integer_value(on) == gpu)
                 return true;
         }
@@ -107,11 +91,8 @@ static bool latency_job_on(const json_t *jobs, json_int_t gpu)
 
 void notes_slices(const json_t *all)
 {
-    const json_t *gpu;
-    size_t i;
     char which[96] = "";
-    json_array_foreach(json_object_get(all, "gpus"), i, gpu)
-    {
+    for_each_json (gpu, json_object_get(all, "gpus")) {
         char number[24];
         json_int_t index = json_get_int(gpu, "index");
         snprintf(number, sizeof(number), "%lld", (long long)index);

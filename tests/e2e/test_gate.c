@@ -1,39 +1,12 @@
 /* One daemon over a software GPU and an OpenCL device whose programs hold their own submissions:
  * real OpenCL programs, `cede run`, and everybody killed. Skipped where there is no OpenCL device.
  * How much work a job got is what it reports; nothing here is a time. */
-#include "fixture.h"
-
+#include "gated.h"
 #include "gpu/gate/gate.h"
-
-static struct ceded begin(void)
-{
-    set_device("soft,gate");
-    configure(100, "");
-    return ceded_start();
-}
 
 #define OPENCL(name, class, ...)                                                                   \
     SPAWN(name, "cede", "run", "--strict", "-c", class, "-n", name, "--", harness_exe(), "load",   \
           __VA_ARGS__, "--device", "opencl", "--verify", "--report", "20")
-
-/* The last number of that name that a load reported. */
-static double last_of(const char *name, const char *key)
-{
-    char file[80], look[32];
-    snprintf(file, sizeof(file), "%s.out", name);
-    snprintf(look, sizeof(look), "\"%s\":", key);
-    const char *text = contents(file), *at = NULL;
-    for (const char *p = text; (p = strstr(p, look)); p++)
-        at = p;
-    return at ? strtod(at + strlen(look), NULL) : 0;
-}
-
-/* It gets something done from now on. */
-static bool moves(const char *name, const char *key)
-{
-    double before = last_of(name, key);
-    return EVENTUALLY(last_of(name, key) > before + 5);
-}
 
 /* What it gets done within so long. */
 static double done_in(const char *name, const char *key, unsigned ms)
@@ -41,11 +14,6 @@ static double done_in(const char *name, const char *key, unsigned ms)
     double before = last_of(name, key);
     nap_ms(ms);
     return last_of(name, key) - before;
-}
-
-static bool level_is(const char *name, int level)
-{
-    return job_count(name, "levels") == 1 && job_int(name, "levels.0") == level;
 }
 
 /* Each device is scheduled by itself, by one policy. */
