@@ -42,7 +42,7 @@ PAIRS = [p.split("+") for p in (
     "resnet+gpt", "resnet+fft", "resnet+ranks", "unet+resnet_training", "unet+gpt", "stencil+fft")]
 OPEN = ("graphs", "batching")  # their requests come at a rate: speed is time per token, else answers per second
 SPEEDS = ("90%", "80%", "100%")  # --min-speed of the server; cede's own choice first
-START_S, WINDOW_S = 150, {"graphs": 6, "batching": 6, "unet": 6}
+START_S, WINDOW_S = 150, {"batching": 6}
 FLOOR, SPARE, SLACK = 0.9, 0.05, 0.02
 CEDE, OUT, SOFT = "", "", False
 
@@ -132,7 +132,7 @@ def percentiles(name, v):
 
 class Study:
     def __init__(self, pairs):
-        self.pairs, self.rows = pairs, []
+        self.pairs, self.rows, self.alone = pairs, [], set()
         self.head = {"shows": __doc__.split("\n\n", maxsplit=1)[0], "date": time.strftime("%Y-%m-%d"), "gpu": "software GPU"}
         if os.path.exists(OUT):
             with open(OUT, encoding="utf-8") as f:
@@ -156,17 +156,15 @@ class Study:
                                        for n, m in told.items()), flush=True)
 
     def compare(self, place, systems, settle_s, begins=lambda system, pair: None):
-        """The pairs in turn, those of one server beside each other, with windows of it alone before and after each."""
-        pairs = [p for p in self.lacks(systems) if all(n in place.running for n in p)]
-        for n in {n for p in pairs for n in p[1:]}:
-            self.add(f"alone {place.name}", [n], place.window([n], 1.5))
-        for i, pair in enumerate(pairs):
-            if not i or pairs[i - 1][0] != pair[0]:
-                self.add(f"alone {place.name}", pair[:1], place.window(pair[:1], 1.5))
+        """The pairs in turn; outside, a window of each program alone comes before its first."""
+        for pair in [p for p in self.lacks(systems) if all(n in place.running for n in p)]:
+            for n in pair if place.name == "plain" else ():
+                if (n, systems[0]) not in self.alone:
+                    self.alone.add((n, systems[0]))
+                    self.add("alone", [n], place.window([n], 1.5))
             for system in systems:
                 begins(system, pair)
                 self.add(system, pair, place.window(pair, 4 if system in cede_systems()[1:] else settle_s))
-            self.add(f"alone {place.name}", pair[:1], place.window(pair[:1], 1.5))
 
     def run(self, place, folder, systems, measure):
         pairs = self.lacks(systems)
@@ -244,26 +242,21 @@ def in_pool(study, folder):
 # ---- what it shows ----
 
 def kept(rows):
-    """{pair: {system: (speed of the server, p99 of it over alone, speed of the other)}}. Alone is outside: the mean of a
-    server's windows next to that of the pair."""
-    out, others = {}, {}
+    """{pair: {system: (speed of the server, p99 of it over alone, speed of the other)}}. Alone is the mean of its windows."""
+    windows, out = {}, {}
     for r in rows:
-        if r["system"] == "alone plain" and r["pair"] in OTHERS:
-            others.setdefault(r["pair"], r["measured"][r["pair"]]["rate"])
-    plain = {}
+        if r["system"] == "alone":
+            windows.setdefault(r["pair"], []).append(r["measured"][r["pair"]])
+
+    def alone(name, what):
+        return statistics.mean(m[what] for m in windows[name])
     for r in rows:
-        if r["system"] == "alone plain" and r["pair"] in SERVERS:
-            plain.setdefault(r["pair"], []).append(r["measured"][r["pair"]])
-    for i, r in enumerate(rows):
-        if r["system"].startswith("alone"):
-            continue
-        server, other = r["pair"].split("+")
-        near = [q["measured"][server] for q in rows[max(0, i - 4):i + 5] if q["system"] == "alone plain" and q["pair"] == server]
-        alone, m = near or plain[server], r["measured"]
-        p99 = m[server]["p99_us"] / statistics.mean(a["p99_us"] for a in alone)
-        speed = (statistics.mean(a["p50_us"] for a in alone) / m[server]["p50_us"] if server in OPEN
-                 else m[server]["rate"] / statistics.mean(a["rate"] for a in alone))
-        out.setdefault(r["pair"], {})[r["system"]] = (speed, p99, m[other]["rate"] / others[other])
+        if r["system"] != "alone":
+            server, other = r["pair"].split("+")
+            m = r["measured"]
+            speed = alone(server, "p50_us") / m[server]["p50_us"] if server in OPEN else m[server]["rate"] / alone(server, "rate")
+            out.setdefault(r["pair"], {})[r["system"]] = (speed, m[server]["p99_us"] / alone(server, "p99_us"),
+                                                          m[other]["rate"] / alone(other, "rate"))
     return out
 
 

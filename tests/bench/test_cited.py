@@ -149,9 +149,9 @@ class Cited(unittest.TestCase):
 
         def rate(v, p99=None):
             return {"rate": v, "p50_us": 10, "p99_us": p99} if p99 else {"rate": v}
-        rows = [{"system": "alone plain", "pair": o, "measured": {o: rate(10)}} for o in ("gpt", "fft")]
+        rows = [{"system": "alone", "pair": o, "measured": {o: rate(10)}} for o in ("gpt", "fft")]
         for other, mps in (("gpt", 4), ("fft", 6)):
-            rows += [{"system": "alone plain", "pair": "resnet", "measured": {"resnet": rate(100, 50)}}]
+            rows += [{"system": "alone", "pair": "resnet", "measured": {"resnet": rate(100, 50)}}]
             rows += [{"system": s, "pair": f"resnet+{other}", "measured": {"resnet": rate(speed, 100), other: rate(kept)}}
                      for s, speed, kept in (("default", 50, 5), ("mps", 96, mps), ("cede", 95, 4), ("cede --min-speed 80%", 80, 6))]
         made.read.cache_clear()
