@@ -7,6 +7,7 @@ usage: frontier.py CEDE FILE [PAIR...]   adds what FILE lacks, as resnet+gpt (de
        frontier.py --score FILE          who is on the frontier, and where cede is; needs no GPU
        frontier.py --soft CEDE FILE      stand-ins on the software GPU (CEDE_SOFT_SOCKET), outside only
 """
+import contextlib
 import json
 import os
 import signal
@@ -34,7 +35,7 @@ OTHERS = {
     "resnet_training": ("train.py", "batch --burst 300 --kernel-us 105 --host-us 1000"),
     "jax": ("train_jax.py", "batch --kernel-us 300"),
     "fft": ("arrangements.py --closed fft", "batch --kernel-us 2000"),
-    "ranks": ("ranks.py 4 --lockstep --kernel-us 300 --host-us 2000", "batch --burst 30 --kernel-us 100 --host-us 2000"),
+    "ranks": ("ranks.py 4 --lockstep --burst 10 --kernel-us 300 --host-us 2000", "batch --burst 30 --kernel-us 100 --host-us 2000"),
 }
 PROGRAMS = SERVERS | OTHERS
 PAIRS = [p.split("+") for p in (
@@ -55,19 +56,24 @@ class Place:
     def __init__(self, name, folder, wanted):
         self.name, self.running = name, {}
         self.files = {n: os.path.join(folder, f"{name}-{n}") for n in wanted}
-        for n in wanted:  # servers first: a pool gives batch jobs a lower priority only beside one
+
+    def start(self):
+        for n in self.files:  # servers first: a pool gives batch jobs a lower priority only beside one
             with open(self.files[n], "w", encoding="utf-8") as out, open(self.files[n] + ".err", "w", encoding="utf-8") as err:
                 self.running[n] = subprocess.Popen(self.command(n), stdout=out, stderr=err, start_new_session=True,
                                                    env={**os.environ, **self.environment(n)})
         end = time.monotonic() + START_S
-        while time.monotonic() < end and any(self.lines(n) < 10 and p.poll() is None for n, p in self.running.items()):
+        starting = set(self.running)
+        while starting and time.monotonic() < end:
             time.sleep(0.3)
+            ready = {n for n in starting if self.lines(n) >= 10}
+            self.send(ready, signal.SIGSTOP)  # so that it is in nobody's way
+            starting -= ready | {n for n in starting if self.running[n].poll() is not None}
         for n in [n for n in self.running if self.lines(n) < 10]:
             with open(self.files[n] + ".err", encoding="utf-8", errors="replace") as f:
                 print(f"{name}: {n} did not start: {f.read()[-500:]}", flush=True)
             self.send([n], signal.SIGKILL)
             del self.running[n]
-        self.send(self.running, signal.SIGSTOP)
 
     def command(self, n):
         words = PROGRAMS[n][SOFT].split()
@@ -86,7 +92,8 @@ class Place:
 
     def send(self, names, number):
         for n in names:
-            os.killpg(self.running[n].pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.running[n].pid, number)
 
     def measured(self, n, begin, end):
         """Of a window: its rate, of answers or of units of work, and of a server percentiles in us."""
@@ -173,6 +180,7 @@ class Study:
             return
         p = Place(place, folder, names)
         try:
+            p.start()
             measure(p)
         finally:
             p.end()
@@ -308,7 +316,7 @@ def main():
         sys.exit(f"frontier: {unknown[0]!r} is no pair: {', '.join(SERVERS)} + {', '.join(OTHERS)}")
     pairs = [p.split("+") for p in words[2:]] or PAIRS
     with tempfile.TemporaryDirectory(prefix="cede-") as folder:
-        os.environ["CEDE_DIR"] = folder
+        os.environ.update(CEDE_DIR=folder, PATH=f"{os.path.dirname(CEDE)}:{os.environ['PATH']}")  # ranks.py starts cede load
         study = Study(pairs)
         study.run("plain", folder, ["default", *cede_systems()], lambda place: under_cede(study, place))
         if not SOFT:
