@@ -100,10 +100,10 @@ def runs(folder):
 
 # ---- programs that people run ----
 
-def frontier_program():
+def program(name):
     if str(PROGRAMS) not in sys.path:
         sys.path.append(str(PROGRAMS))
-    return importlib.import_module("frontier")
+    return importlib.import_module(name)
 
 
 def frontier_files(folder):
@@ -132,7 +132,7 @@ def frontier_table(f, o, wanted):
 def frontier(folder, *wanted):
     """A section with a table for each machine: what the server has of its speed, its p99 over alone, what the other keeps, in each
     way of sharing. With pairs that are wanted, their rows alone."""
-    f, out = frontier_program(), ""
+    f, out = program("frontier"), ""
     for path, o in frontier_files(folder):
         table, met, count = frontier_table(f, o, wanted)
         where = f"{chip(o)}, {text_of(o, 'date')}, {commit_of(o, path, {})}"
@@ -151,12 +151,34 @@ def frontier(folder, *wanted):
 def frontier_points(o):
     """Returns {pair: {system: (the server's speed, what the other keeps)}}, for the figure."""
     return {pair.replace("+", " + "): {NAMES.get(s, s): (v[0], v[2]) for s, v in points.items()}
-            for pair, points in frontier_program().kept(o["rows"]).items()}
+            for pair, points in program("frontier").kept(o["rows"]).items()}
 
 
 def frontier_figure(path, o):
     return f"{path.stem}-{chip(o).lower() or 'soft'}.svg"
 
 
+def arrangements(folder):
+    """What cede advise told of pairs of programs, what they counted themselves, and how rules do that always choose the same."""
+    f, out = program("arrangements"), ""
+    for path, o in read(folder):
+        pairs = elements(o, "pairs") if path.stem == "arrangements" else []
+        if not pairs:
+            continue
+        rules, off = f.scores(pairs)
+        out += (f"One {chip(o)}, driver {o['driver']}, {text_of(o, 'date')}, [results](../bench/results/{path}), by `bench/programs/arrangements.py`:\n\n"
+                "| pair | turns | together | halves | chosen |\n|---|---|---|---|---|\n")
+        for p in pairs:
+            sums = [f"{row['sum']:.2f} ({sum(really):.2f})" for row, really in zip(p["told"]["rows"], p["counted"])]
+            out += (f"| {' + '.join(p['pair']).replace('_', ' ')} | {' | '.join(sums)} | {('turns', 'together', 'halves')[p['told']['best']]}"
+                    f"{'' if p['told']['best'] == p['best'] else ', the best: ' + ('turns', 'together', 'halves')[p['best']]} |\n")
+        out += "\n| rule | mean of sums | pairs in which one starves | within 0.05 of the best |\n|---|---|---|---|\n"
+        for name, mean, starved, right in rules[:-1]:
+            out += f"| {name} | {mean:.2f} | {starved} | {right} of {len(pairs)} |\n"
+        out += (f"\nOf {len(off)} speeds {sum(e <= f.WITHIN for e in off)} were within {f.WITHIN} of the programs' count; the worst was off by "
+                f"{max(off):.2f}.\n")
+    return out
+
+
 def blocks(folder):
-    return {f.__name__: lambda *words, f=f: f(folder, *words) for f in (missed, runs, frontier)}
+    return {f.__name__: lambda *words, f=f: f(folder, *words) for f in (missed, runs, frontier, arrangements)}

@@ -171,7 +171,7 @@ def ask(cede, pair, folder):
         raise RuntimeError(f"{pair}: {done.stderr}")
     told = json.loads(done.stdout)
     alone, really = counted(told, [read(log) for log in logs])
-    return {"pair": pair, "took_s": round(time.monotonic() - began, 1), "says": done.stderr.strip(), "told": told,
+    return {"pair": pair, "commit": provenance.head(cede)["commit"], "took_s": round(time.monotonic() - began, 1), "says": done.stderr.strip(), "told": told,
             "alone_steps_s": alone, "counted": really, "best": best(really)}
 
 
@@ -211,22 +211,29 @@ def print_pair(one):
               f" sum {row['sum']:.2f} ({sum(really):.2f}) {marks}", flush=True)
 
 
-def score(path):
-    """A table: the sum of both speeds, by the programs' own count, of what each rule chooses. starved: one program has
-    less than two thirds of a turn. best: the sum is at most WITHIN below that of the best row in which neither is."""
-    with open(path, encoding="utf-8") as f:
-        pairs = json.load(f)["pairs"]
-    rules = {"cede advise": lambda p: p["told"]["best"], "turns": lambda p: 0, "together": lambda p: 1,
-             "halves": lambda p: 2, "the best": lambda p: p["best"]}
-    print(f"{len(pairs)} pairs       mean of sums  starved  best")
+def scores(pairs):
+    """[(rule, mean of the sums of both speeds, by the programs' own count, of what it chooses, how many starved, how many
+    best)] and [how far each speed that was told is off]. starved: one program has less than two thirds of a turn. best: the
+    sum is at most WITHIN below that of the best row in which neither is."""
+    rules = {"cede advise": lambda p: p["told"]["best"], "always turns": lambda p: 0, "always together": lambda p: 1,
+             "always halves": lambda p: 2, "the best": lambda p: p["best"]}
+    out = []
     for name, rule in rules.items():
         rows = [p["counted"][rule(p)] for p in pairs]
-        starved = sum(min(r) < FAIR / len(r) for r in rows)
-        right = sum(sum(r) >= sum(p["counted"][p["best"]]) - WITHIN and min(r) >= FAIR / len(r)
-                    for r, p in zip(rows, pairs))
-        print(f"{name:14} {sum(map(sum, rows)) / len(rows):10.2f} {starved:8} {right:5}")
-    off = [abs(s - r) for p in pairs for row, really in zip(p["told"]["rows"], p["counted"])
-           for s, r in zip(row["speeds"], really)]
+        starved = [min(r) < FAIR / len(r) for r in rows]
+        right = [sum(r) >= sum(p["counted"][p["best"]]) - WITHIN and not bad for r, p, bad in zip(rows, pairs, starved)]
+        out.append((name, sum(map(sum, rows)) / len(rows), sum(starved), sum(right)))
+    return out, [abs(s - r) for p in pairs for row, really in zip(p["told"]["rows"], p["counted"])
+                 for s, r in zip(row["speeds"], really)]
+
+
+def score(path):
+    with open(path, encoding="utf-8") as f:
+        pairs = json.load(f)["pairs"]
+    rules, off = scores(pairs)
+    print(f"{len(pairs)} pairs         mean of sums  starved  best")
+    for name, mean, starved, right in rules:
+        print(f"{name:16} {mean:10.2f} {starved:8} {right:5}")
     print(f"{len(off)} speeds: {sum(e <= WITHIN for e in off)} within {WITHIN} of the programs' count, the worst off by "
           f"{max(off):.2f}")
 

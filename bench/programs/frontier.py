@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -42,8 +41,9 @@ PAIRS = [p.split("+") for p in (
     "generate+gpt", "generate+jax", "batching+gpt2", "batching+resnet_training", "graphs+gpt", "graphs+resnet_training",
     "resnet+gpt", "resnet+fft", "resnet+ranks", "unet+resnet_training", "unet+gpt", "stencil+fft")]
 OPEN = ("graphs", "batching")  # their requests come at a rate: speed is time per token, else answers per second
-SPEEDS = ("90%", "80%", "100%")  # --min-speed of the server; cede's own choice first
-START_S, WINDOW_S = 150, {"batching": 6}
+SPEEDS = ("90%", "80%")  # --min-speed of the server; cede's own choice first
+START_S, ROUNDS, BOTH_S, ALONE_S, OTHER_S = 150, 3, 2.4, 1.2, 3
+AGAIN_S = 0.3  # what a program takes to go on; with ALONE_S less than what cede takes for the end of a server
 FLOOR, SPARE, SLACK = 0.9, 0.05, 0.02
 CEDE, OUT, SOFT = "", "", False
 
@@ -95,34 +95,54 @@ class Place:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.running[n].pid, number)
 
-    def measured(self, n, begin, end):
-        """Of a window: its rate, of answers or of units of work, and of a server percentiles in us."""
-        latencies, first, work = [], [], []
+    def measured(self, n, windows):
+        """Of windows together: its rate, of answers or of units of work, and of a server percentiles in us."""
+        latencies, first, work = [], [], {}
         with open(self.files[n], encoding="utf-8") as f:
             for text in f:
                 try:
                     o = json.loads(text)
                 except ValueError:
                     continue  # the last line is being written
-                if begin <= o.get("t", 0) <= end:
+                at = next((w for w in windows if w[0] <= o.get("t", 0) <= w[1]), None)
+                if at:
                     latencies += o.get("latencies_us", [])
                     first += o.get("first_us", [])
-                    work += [(o["t"], o["work_us"])] if "work_us" in o else []
-        if n in OTHERS and len(work) > 1:
-            return {"rate": (work[-1][1] - work[0][1]) / 1e6 / (work[-1][0] - work[0][0])}
-        m = {"n": len(latencies), "rate": len(latencies) / (end - begin), **percentiles("", latencies)}
+                    work.setdefault(at, []).extend([(o["t"], o["work_us"])] if "work_us" in o else [])
+        if n in OTHERS and any(work.values()):
+            of = [w for w in work.values() if len(w) > 1]
+            return {"rate": sum(w[-1][1] - w[0][1] for w in of) / 1e6 / (sum(w[-1][0] - w[0][0] for w in of) or 1)}
+        m = {"n": len(latencies), "rate": len(latencies) / sum(end - begin for begin, end in windows), **percentiles("", latencies)}
         return m | percentiles("first_", first) if first else m
 
-    def window(self, names, settle_s):
+    def window(self, names, settle_s, seconds):
         self.send(names, signal.SIGCONT)
         time.sleep(settle_s)
         begin = time.monotonic()
-        time.sleep(WINDOW_S.get(names[0], 4))
-        end = time.monotonic()
+        time.sleep(seconds)
+        return begin, time.monotonic()
+
+    def stop(self):
         time.sleep(0.1)
-        self.send(names, signal.SIGSTOP)
+        self.send(self.running, signal.SIGSTOP)
         time.sleep(0.2)
-        return {n: self.measured(n, begin, end) for n in names}
+
+    def by_turns(self, pair, settle_s, rounds):
+        """Both, and the server alone, by turns: hosts change their speed by tens of percent within seconds, for both alike."""
+        both, alone = [], []
+        self.window(pair, settle_s, 0)
+        for _ in range(rounds):
+            self.send(pair[1:], signal.SIGSTOP)
+            alone.append(self.window(pair[:1], AGAIN_S, ALONE_S))
+            both.append(self.window(pair, AGAIN_S, BOTH_S))
+        speed = self.says_speed(pair[0])
+        self.stop()
+        return {"measured": {n: self.measured(n, both) for n in pair}, "alone": self.measured(pair[0], alone), **speed}
+
+    def says_speed(self, n):
+        """As cede shows it, if there is one."""
+        done = subprocess.run([CEDE, "ps", "--json", str(self.running[n].pid)], capture_output=True, text=True, timeout=30, check=False)
+        return {} if done.returncode else {"cede_says": json.loads(done.stdout)["jobs"][0].get("speed")}
 
     def end(self):
         self.send([n for n, p in self.running.items() if p.poll() is None], signal.SIGKILL)
@@ -155,23 +175,23 @@ class Study:
         had = {(r["system"], r["pair"]) for r in self.rows}
         return [p for p in self.pairs if any((s, "+".join(p)) not in had for s in systems)]
 
-    def add(self, system, pair, told):
-        self.rows.append({"system": system, "pair": "+".join(pair), "measured": told})
+    def add(self, system, pair, measured, **more):
+        self.rows.append({"system": system, "pair": "+".join(pair), "measured": measured, **more})
         with open(OUT, "w", encoding="utf-8") as f:
             json.dump({**self.head, "rows": self.rows}, f, indent=1)
         print(f"{system:18}", "  ".join(f"{n} {m['rate']:.2f}/s" + (f" p50 {m['p50_us']:.0f} p99 {m['p99_us']:.0f} us" if m.get("p50_us") else "")
-                                       for n, m in told.items()), flush=True)
+                                       for n, m in [*measured.items(), *([(f"{pair[0]} alone", more["alone"])] if more else [])]), flush=True)
 
     def compare(self, place, systems, settle_s, begins=lambda system, pair: None):
-        """The pairs in turn; outside, a window of each program alone comes before its first."""
+        """The pairs in turn; what a program does alone that is no server is measured outside, before its first pair."""
         for pair in [p for p in self.lacks(systems) if all(n in place.running for n in p)]:
-            for n in pair if place.name == "plain" else ():
-                if (n, systems[0]) not in self.alone:
-                    self.alone.add((n, systems[0]))
-                    self.add("alone", [n], place.window([n], 1.5))
+            if place.name == "plain" and not any(r["system"] == "alone" and r["pair"] == pair[1] for r in self.rows):
+                window = place.window(pair[1:], 1.5, OTHER_S)
+                place.stop()
+                self.add("alone", pair[1:], {pair[1]: place.measured(pair[1], [window])})
             for system in systems:
                 begins(system, pair)
-                self.add(system, pair, place.window(pair, 4 if system in cede_systems()[1:] else settle_s))
+                self.add(system, pair, **place.by_turns(pair, 4 if system in cede_systems()[1:] else settle_s, ROUNDS))
 
     def run(self, place, folder, systems, measure):
         pairs = self.lacks(systems)
@@ -250,21 +270,14 @@ def in_pool(study, folder):
 # ---- what it shows ----
 
 def kept(rows):
-    """{pair: {system: (speed of the server, p99 of it over alone, speed of the other)}}. Alone is the mean of its windows."""
-    windows, out = {}, {}
-    for r in rows:
-        if r["system"] == "alone":
-            windows.setdefault(r["pair"], []).append(r["measured"][r["pair"]])
-
-    def alone(name, what):
-        return statistics.mean(m[what] for m in windows[name])
+    """{pair: {system: (speed of the server, p99 of it over alone, speed of the other)}}"""
+    others, out = {r["pair"]: r["measured"][r["pair"]]["rate"] for r in rows if r["system"] == "alone"}, {}
     for r in rows:
         if r["system"] != "alone":
             server, other = r["pair"].split("+")
-            m = r["measured"]
-            speed = alone(server, "p50_us") / m[server]["p50_us"] if server in OPEN else m[server]["rate"] / alone(server, "rate")
-            out.setdefault(r["pair"], {})[r["system"]] = (speed, m[server]["p99_us"] / alone(server, "p99_us"),
-                                                          m[other]["rate"] / alone(other, "rate"))
+            m, alone = r["measured"], r["alone"]
+            speed = alone["p50_us"] / m[server]["p50_us"] if server in OPEN else m[server]["rate"] / alone["rate"]
+            out.setdefault(r["pair"], {})[r["system"]] = (speed, m[server]["p99_us"] / alone["p99_us"], m[other]["rate"] / others[other])
     return out
 
 

@@ -239,7 +239,7 @@ class Study:
         cede = {"cede": True, "settle_s": 7, "daemon": [self.args.cede, "daemon", "--dir", "{scratch}", "--device", self.device[1]]}
         systems = {"alone": {}, "default": {}, "cede": cede} | {
             f"{name}: {m['mode']}": m for name, found in self.modes.items() for m in found}
-        measured = {(r["case"], r["system"]) for r in self.rows}
+        measured = {(r["case"], r["system"]) for r in self.rows if "measured" in r or not self.args.again}
         left = [(c, s) for c in self.args.case for s in systems if (c, s) not in measured]
         for i, (case, system) in enumerate(left):
             if time.monotonic() > until:
@@ -302,6 +302,7 @@ def main():
     parser.add_argument("--case", action="append", choices=list(CASES), help="default: all that can run here")
     parser.add_argument("--within", type=float, default=450, metavar="S", help="begin nothing after that time; it ends 120 s later at most")
     parser.add_argument("--seconds", type=float, default=4, metavar="S", help="a window")
+    parser.add_argument("--again", action="store_true", help="what failed, too")
     parser.add_argument("--soft", action="store_true", help="on the software GPU (CEDE_SOFT_SOCKET)")
     args = parser.parse_args()
     args.cede = os.path.abspath(args.cede)
