@@ -98,7 +98,7 @@ class Cited(unittest.TestCase):
         self.assertGreater(len(writers), 10)
         lacking = [p.name for p in writers if "provenance." not in p.read_text() and p.name != "study.py"]  # which measures nothing
         self.assertEqual(lacking, [])
-        made.frontier_program()  # puts the programs on the path
+        made.program("frontier")  # puts the programs on the path
         import provenance
         for version, commit in (("cede 0.1.0-g54242ea8", "54242ea8"), ("0.1.0+git929.g18f2fb0", "18f2fb0"),
                                 ("cede 0.1.0-g7163e543-dirty", "7163e543-dirty"), ("0.2.0+git5.g18f2fb0.dirty", "18f2fb0-dirty")):
@@ -167,6 +167,23 @@ class Cited(unittest.TestCase):
         drawn = made.frontier_points(json.loads((self.results / "frontier.json").read_text()))
         self.assertEqual(drawn["resnet + gpt"]["MPS with priorities"], (0.96, 0.4))
         self.assertEqual(len(drawn["resnet + fft"]), 4)
+
+    def test_arrangements(self):
+        """One pair chosen well, and one in which the other row was better by the programs' own count."""
+        self.assertEqual(made.arrangements(self.results), "")
+
+        def pair(chosen):
+            counted = [[0.5, 0.5], [1.0, 0.1], [0.7, 0.6]]
+            return {"pair": ["copy", "fft"], "counted": counted, "best": 2,
+                    "told": {"best": chosen, "rows": [{"speeds": s, "sum": sum(s)} for s in counted]}}
+        made.read.cache_clear()
+        (self.results / "arrangements.json").write_text(json.dumps({"gpu": "NVIDIA H200", "driver": "580.159.04", "date": "2026-11-28",
+                                                                    "pairs": [pair(2), pair(0)]}))
+        text = made.arrangements(self.results)
+        self.assertIn("| copy + fft | 1.00 (1.00) | 1.10 (1.10) | 1.30 (1.30) | halves |\n", text)
+        self.assertIn("| turns, the best: halves |\n", text)
+        self.assertIn("| cede advise | 1.15 | 0 | 1 of 2 |\n", text)
+        self.assertIn("| always together | 1.10 | 2 | 0 of 2 |\n", text)
 
 
 if __name__ == "__main__":
