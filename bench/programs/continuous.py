@@ -41,7 +41,7 @@ with model.continuous_batching_context_manager(**settings) as manager:
         if result is None or result.request_id not in last:
             return
         request = last[result.request_id]
-        if result.generated_tokens:
+        if result.generated_tokens and request[0]:
             (between if request[1] else first).append((now - request[0]) * 1e6)
         request[:] = now, True
         if result.is_finished():
@@ -58,6 +58,8 @@ with model.continuous_batching_context_manager(**settings) as manager:
         if stopped:
             stopped.clear()
             due = now
+            for request in last.values():
+                request[0] = None  # its next token was not on its way all the time
         while due <= now:
             ask(due)
             due += rng.expovariate(args.rate)

@@ -40,7 +40,7 @@ PROGRAMS = SERVERS | OTHERS
 PAIRS = [p.split("+") for p in (
     "generate+gpt", "generate+jax", "batching+gpt2", "batching+resnet_training", "graphs+gpt", "graphs+resnet_training",
     "resnet+gpt", "resnet+fft", "resnet+ranks", "unet+resnet_training", "unet+gpt", "stencil+fft")]
-OPEN = ("graphs", "batching")  # their requests come at a rate: speed is time per token, else answers per second
+OPEN = ("graphs", "batching")  # their requests come at a rate: speed is the mean time per token, else answers per second
 SPEEDS = ("90%", "80%")  # --min-speed of the server; cede's own choice first
 START_S, ROUNDS, BOTH_S, ALONE_S, OTHER_S = 150, 3, 2.4, 1.2, 3
 AGAIN_S = 0.3  # what a program takes to go on; with ALONE_S less than what cede takes for the end of a server
@@ -152,7 +152,7 @@ class Place:
 
 def percentiles(name, v):
     v = sorted(v)
-    return {f"{name}p{p}_us": v[min(len(v) * p // 100, len(v) - 1)] if v else None for p in (50, 99)}
+    return {f"{name}mean_us": sum(v) / len(v) if v else None} | {f"{name}p{p}_us": v[min(len(v) * p // 100, len(v) - 1)] if v else None for p in (50, 99)}
 
 
 # ---- one place after the other ----
@@ -276,7 +276,7 @@ def kept(rows):
         if r["system"] != "alone":
             server, other = r["pair"].split("+")
             m, alone = r["measured"], r["alone"]
-            speed = alone["p50_us"] / m[server]["p50_us"] if server in OPEN else m[server]["rate"] / alone["rate"]
+            speed = alone["mean_us"] / m[server]["mean_us"] if server in OPEN else m[server]["rate"] / alone["rate"]
             out.setdefault(r["pair"], {})[r["system"]] = (speed, m[server]["p99_us"] / alone["p99_us"], m[other]["rate"] / others[other])
     return out
 

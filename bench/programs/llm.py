@@ -44,6 +44,8 @@ with torch.no_grad():
             stopped.clear()
             waiting.clear()
             due = now
+            for request in running.values():
+                request[1] = None  # its next token was not on its way all the time
         while due <= now:
             waiting.append(due)
             due += rng.expovariate(args.rate)
@@ -59,7 +61,8 @@ with torch.no_grad():
             torch.cuda.synchronize()
             now = time.monotonic()
             for slot, request in list(running.items()):
-                between.append((now - request[1]) * 1e6)
+                if request[1]:
+                    between.append((now - request[1]) * 1e6)
                 request[:] = request[0] - 1, now
                 if not request[0]:
                     free.append(slot)

@@ -27,12 +27,15 @@
 #define PAUSES_LAST_NS (5 * S)
 #define BURST_STEP     4 /* slice of throttled jobs */
 #define THROTTLE_NS    (2 * S)
+#define BLIND_NS       (S / 10) /* the same where latency jobs pause: it takes so much of a pause */
+#define PAUSING_S      0.04     /* BURST_S there */
 #define WORTH_NS       1000000.0 /* shortest throttling, as long as its two control calls */
 
 #define RUNS_LEAST 10   /* number of runs for a judgement */
 #define RUNS_HZ    20.0 /* with fewer gaps there is nothing to gain */
 #define PAUSES     0.1  /* part of the time from which on latency jobs pause */
 #define NOTHING    0.02 /* share of lower jobs that counts as none */
+#define AT_WORK    0.5  /* load of latency jobs at work which have gaps between long runs only */
 #define MOST       0.7  /* load of latency jobs below which lower jobs use the pauses */
 #define FASTER     0.1  /* speed above that alone which shows that the load has changed */
 #define ODD        2    /* number of odd looks in a row before a comparison */
@@ -90,6 +93,7 @@ static void enter(struct speed_floor *s, struct runs *seen, enum speed_phase pha
 {
     s->phase = phase;
     s->step = step;
+    s->pausing = now_ns < s->pauses_until_ns;
     s->changed_ns = s->told_ns = now_ns;
     s->told_s = 0;
     runs_count_anew(seen, now_ns);
@@ -175,11 +179,21 @@ static bool has_pauses(struct speed_floor *s, const struct tally *t, uint64_t no
     return now_ns < s->pauses_until_ns;
 }
 
+/* The part of their speed that latency jobs with pauses lose at the shortest slice while they work,
+ * with this rate and so many gaps: they would work all the time, but for half a switch of each. */
+static double loss_at_work(const struct sched_params *p, double rate, double gaps_hz)
+{
+    return rate < AT_WORK ? 0 : fmax(1 - rate / (1 - gaps_hz * 0.5e-6 * p->switch_us), 0);
+}
+
 static bool throttles(const struct sched_params *p, const struct speed_floor *s, bool strict,
                       uint64_t now_ns)
 {
-    if (!s->launch_bound || now_ns < s->pauses_until_ns || (!strict && s->busy < MOST))
+    bool pausing = now_ns < s->pauses_until_ns;
+    if (!s->launch_bound || (!strict && !pausing && s->busy < MOST))
         return false;
+    if (pausing)
+        return loss_at_work(p, s->shortest, s->bursts_hz) > s->may_lose;
     if (strict)
         return s->bursts_hz * p->switch_us * 1e-6 > s->may_lose;
     double lost = s->us_costs > 0 ? 1 - s->shortest / s->alone : 0;
@@ -332,18 +346,21 @@ static void judge_burst(const struct sched_params *p, struct speed_floor *s, str
                         bool strict, uint64_t now_ns)
 {
     speed_measure(p, s, &seen->tally);
-    if (has_pauses(s, &seen->tally, now_ns)) {
+    if (has_pauses(s, &seen->tally, now_ns) != s->pausing) {
         enter(s, seen, SPEED_SHORTEST, 0, now_ns);
         return;
     }
     double ran = (double)(now_ns - s->changed_ns) - seen->tally.pauses_s * 1e9;
-    double ns = fmax(ran, 0) * (burst_loss(p, s, &seen->tally, strict) / s->may_lose - 1);
+    double hz = seen->tally.returns / seen->tally.seconds;
+    double loss =
+        s->pausing ? loss_at_work(p, s->rate, hz) : burst_loss(p, s, &seen->tally, strict);
+    double ns = fmax(ran, 0) * (loss / s->may_lose - 1);
     if (ns < WORTH_NS) {
         throttle_ends(s, seen, now_ns);
         return;
     }
     s->phase = SPEED_THROTTLED;
-    s->until_ns = now_ns + (ns < (double)THROTTLE_NS ? (uint64_t)ns : THROTTLE_NS);
+    s->until_ns = now_ns + (uint64_t)fmin(ns, (double)(s->pausing ? BLIND_NS : THROTTLE_NS));
 }
 
 double speed_floor_lost(const struct sched_params *p, const struct speed_floor *s, double duty,
@@ -376,7 +393,7 @@ static bool is_enough(const struct speed_floor *s, const struct tally *t)
         return t->seconds >= (s->part < 1                   ? RATION_S
                               : s->compare_s <= REFERENCE_S ? REFERENCE_S
                                                             : ARM_S);
-    return t->seconds >= seconds[s->phase];
+    return t->seconds >= (s->phase == SPEED_BURST && s->pausing ? PAUSING_S : seconds[s->phase]);
 }
 
 struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed_floor *s,
@@ -414,7 +431,7 @@ struct speed_slice speed_floor_decide(const struct sched_params *p, struct speed
         }
     }
     /* Throttled jobs keep the slice of bursts, because each change is a control call. */
-    bool burst = (s->phase == SPEED_BURST || s->phase == SPEED_THROTTLED) && !strict;
+    bool burst = (s->phase == SPEED_BURST || s->phase == SPEED_THROTTLED) && !strict && !s->pausing;
     return (struct speed_slice){
         .slice_us = slice_of(p, is_shortest(s) ? 0
                                 : burst        ? BURST_STEP

@@ -24,8 +24,9 @@
  *
  * Latency jobs with pauses between requests that are longer than a switch are not affected: there
  * the shortest slice gives lower jobs most of the time that is left, and each request waits for one
- * switch. Nor are latency jobs that pause for milliseconds now and then, such as a server without
- * requests, because throttling would hide the pauses. Pure arithmetic. */
+ * switch. Beside latency jobs that pause for milliseconds now and then, such as a server without
+ * requests, lower jobs are throttled for short times only, at the shortest slice, because
+ * throttling hides the pauses. Pure arithmetic. */
 #ifndef CEDE_PLAN_SPEED_FLOOR_H
 #define CEDE_PLAN_SPEED_FLOOR_H
 
@@ -76,6 +77,7 @@ struct speed_floor {
     double may_lose;             /* part of their speed that latency jobs may lose; 0: not asked */
     uint32_t odd;                /* number of looks in a row at which the speed did not fit */
     bool launch_bound;           /* as last seen at the shortest slice */
+    bool pausing;                /* when this phase began latency jobs were such that pause */
     double bursts_hz;            /* the same */
 };
 
