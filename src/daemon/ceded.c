@@ -38,8 +38,7 @@
 #define HEARTBEAT_NS      (500 * NSEC_PER_MSEC)
 #define TRANSIENT_WAIT_NS (5 * NSEC_PER_SEC) /* for the first job */
 /* A daemon that started before its GPU, as at boot, looks for one while it has no jobs. */
-#define GPU_LOOK_NS       (2 * NSEC_PER_SEC)
-#define GPU_LOOK_UNTIL_NS (600 * NSEC_PER_SEC)
+#define GPU_LOOK_NS (2 * NSEC_PER_SEC)
 
 struct daemon {
     struct options opt;
@@ -168,7 +167,7 @@ static bool gpu_appeared(struct daemon *d, uint64_t now)
     struct device_driver *gpu;
     if (!d->gpu_look_ns || d->jobs || now < d->gpu_look_ns)
         return false;
-    d->gpu_look_ns = now < d->start_ns + GPU_LOOK_UNTIL_NS ? now + GPU_LOOK_NS : 0;
+    d->gpu_look_ns = now + GPU_LOOK_NS;
     if (device_open("auto", d->soft, &gpu, NULL) < 0)
         return false;
     device_close(gpu);
