@@ -148,6 +148,31 @@ def frontier(folder, *wanted):
     return out
 
 
+WORDS = {"first_p50_us": "time to first token, p50", "mean_us": "time per token, mean", "p99_us": "time per token, p99"}
+SERVERS = {"graphs+gpt": "a server that replays CUDA graphs", "generate+gpt": "transformers' `generate()`, eager"}
+
+
+def servers(folder):
+    """What two servers of language models have beside a training in the newest run, in each way of sharing."""
+    f, found = program("frontier"), frontier_files(folder)
+    if not found:
+        return ""
+    path, o = found[-1]
+    kept = f.kept(o["rows"])
+    systems = [s for s in ("default", "mps", f.cede_systems()[0], "pool") if all(s in kept.get(pair, ()) for pair in SERVERS)]
+    out = (f"| beside a GPT training ([{chip(o)}](../bench/results/{path}), {text_of(o, 'date')}) | alone | {' | '.join(NAMES.get(s, s) for s in systems)} |\n"
+           f"|{'---|' * (len(systems) + 2)}\n")
+    for pair, title in SERVERS.items():
+        rows = {r["system"]: r for r in o["rows"] if r["pair"] == pair}
+        server = pair.split("+", maxsplit=1)[0]
+        known = [k for k in WORDS if k in rows[systems[0]]["alone"] and server in f.OPEN]
+        lines = [(f"{title}: {WORDS[k]}", f"{rows[systems[0]]['alone'][k] / 1e3:.1f} ms", [f"{rows[s]['measured'][server][k] / 1e3:.1f} ms" for s in systems])
+                 for k in known] or [(f"{title}: its speed", "1", [f"{kept[pair][s][0]:.2f}" for s in systems])]
+        lines += [("what the training keeps", "1", [f"{kept[pair][s][2]:.2f}" for s in systems])]
+        out += "".join(f"| {words} | {alone} | {' | '.join(cells)} |\n" for words, alone, cells in lines)
+    return out if systems else ""
+
+
 def frontier_points(o):
     """Returns {pair: {system: (the server's speed, what the other keeps)}}, for the figure."""
     return {pair.replace("+", " + "): {NAMES.get(s, s): (v[0], v[2]) for s, v in points.items()}
@@ -181,4 +206,4 @@ def arrangements(folder):
 
 
 def blocks(folder):
-    return {f.__name__: lambda *words, f=f: f(folder, *words) for f in (missed, runs, frontier, arrangements)}
+    return {f.__name__: lambda *words, f=f: f(folder, *words) for f in (missed, runs, frontier, servers, arrangements)}

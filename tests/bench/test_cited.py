@@ -164,6 +164,9 @@ class Cited(unittest.TestCase):
         self.assertIn("**met in 1 of 2 pairs**", text)
         self.assertIn("(figures/frontier-h100.svg)", text)
         self.assertEqual(made.frontier(self.results, "resnet+gpt").count("resnet"), 1)
+        made.SERVERS = {"resnet+gpt": "pictures"}
+        self.assertIn("| pictures: its speed | 1 | 0.50 | 0.96 | 0.95 |\n| what the training keeps | 1 | 0.50 | 0.40 | 0.40 |\n",
+                      made.servers(self.results))
         drawn = made.frontier_points(json.loads((self.results / "frontier.json").read_text()))
         self.assertEqual(drawn["resnet + gpt"]["MPS with priorities"], (0.96, 0.4))
         self.assertEqual(len(drawn["resnet + fft"]), 4)
