@@ -288,12 +288,15 @@ static void check_off(struct doctor *d, const json_t *reply)
 static void check_unmanaged(struct doctor *d, const json_t *reply, const struct error *err)
 {
     struct unmanaged_words w;
+    char names[UNMANAGED_NAMES];
     if (!reply)
         finding(d, WARN, "unmanaged", "", "it is not known which GPU programs are in no job: %s",
                 err->text);
     else if (unmanaged_words(reply, NULL, CLASS_BATCH, &w))
         finding(d, WARN, "unmanaged", w.command, "%s: %s no job", w.who,
                 w.several ? "they yield to" : "it yields to");
+    else if (unmanaged_left(reply, true, names, sizeof(names)))
+        finding(d, OK, "unmanaged", "", "%s: detached by hand, so left alone", names);
     else
         finding(d, OK, "unmanaged", "", "there are no unmanaged GPU programs");
 }

@@ -48,6 +48,8 @@ class Look(OnSoft):
         self.cede("detach", "load")
         self.assertIn("it was detached by hand", self.cede("why", str(pid)).stdout)
         self.assertTrue(json.loads(self.cede("why", "--json", str(pid)).stdout)["in_no_job"][0]["detached"])
+        self.assertIn(f"in no job cede-load (pid {pid}): detached by hand (cede detach), so left alone\n",
+                      self.cede("status").stdout)
         self.assertEqual(self.cede("why", "2147483647").returncode, 1)
 
     def test_other_users(self):
