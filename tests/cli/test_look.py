@@ -124,6 +124,7 @@ class Look(OnSoft):
             os.mkdir(self.path(name))
             os.symlink(program, self.path(name + "/ceded"))
         ended = self.start(self.path("ended/ceded"))
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
         runs = self.start(self.path("runs/ceded"), "1000")
         said = self.cede("doctor", "--device", "soft")
         self.assertIn("warn  daemon       another ceded runs (pid ", said.stdout)
