@@ -131,6 +131,20 @@ class Look(OnSoft):
         self.assertNotIn(f"(pid {ended.pid},", said.stdout)
         self.assertIsNone(runs.poll())
 
+    def test_doctor_without_gpu(self):
+        """It looks at the software GPU that runs by itself, and says so; else at what a GPU lacks."""
+        if os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/kfd"):
+            self.skipTest("there is a GPU")
+        said = self.cede("doctor")
+        self.assertEqual(said.returncode, 1, said.stdout)
+        self.assertIn("fail  devices ", said.stdout)
+        self.soft_gpu()
+        said = self.cede("doctor")
+        self.assertEqual((said.returncode, said.stderr), (0, ""), said.stdout)
+        self.assertIn(f"no NVIDIA or AMD GPU is here, but a software GPU ({self.path('gpu')}): one like it", said.stdout)
+        self.assertIn("says nothing about a real one", said.stdout)
+        self.assertNotIn("fail ", said.stdout)
+
     def test_no_place(self):
         """No directory for a scheduler, or no space in it: that is said, not that one does not answer."""
         env = dict(self.env, CEDE_DIR="/nonexistent/cede")
