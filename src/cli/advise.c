@@ -126,8 +126,8 @@ static int take_jobs(struct advise *a, const json_t *all)
     }
     if (!cell_has_cap(json_object_get(all, "gpus"), gpu, "counters"))
         return cli_error(
-            "GPU %d has no counters that say what its parts do: NVIDIA GPUs from Hopper on "
-            "have them (`cede doctor`)",
+            "GPU %d has no counters that say what its parts do, as NVIDIA GPUs from Hopper on "
+            "have: " ADVISE_INSTEAD,
             gpu);
     a->trial.gpu = (unsigned)gpu;
     return CLI_OK;

@@ -5,6 +5,8 @@
 #include "cli/trial.h"
 
 #define ADVISE_ROWS (ADVICE_JOBS + 4)
+#define ADVISE_INSTEAD                                                                             \
+    "run them as batch jobs, once with --pool and once without, and compare what they print"
 
 struct advise {
     uint64_t window_ms;
@@ -30,7 +32,8 @@ struct advise {
 /* Shows on a terminal what is done now. */
 void advise_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Measures what each job does alone. A latency job is held for less than a second in all, so what
+/* Measures what each job does alone, unless the counters show nothing of what they do, which is
+ * looked at before any is held. A latency job is held for less than a second in all, so what
  * others do without it is measured for a short time only. again: once more, to see what varies. */
 int advise_alone(struct advise *a, bool again, struct error *err);
 /* Measures an arrangement, as another row. */

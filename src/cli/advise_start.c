@@ -68,10 +68,12 @@ static int read_commands(struct started *s, char **words, int n, struct error *e
     if (a->aim.is == AIM_PROTECT && a->aim.protect >= a->n)
         return error_set(err, -EINVAL, "--aim protect:%u: there are only %u commands",
                          a->aim.protect + 1, a->n);
-    return a->n < 2 ? error_set(err, -EINVAL,
-                                "one command alone has nothing to share a GPU with: "
-                                "give another one after --")
-                    : 0;
+    if (a->n < 2)
+        return error_set(err, -EINVAL,
+                         "one command alone has nothing to share a GPU with: "
+                         "give another one after --");
+    a->parts_sm = 100 / a->n;
+    return 0;
 }
 
 /* The end of what a program printed. */
@@ -183,7 +185,6 @@ static bool take_begun(struct started *s, const json_t *all, uint32_t i)
 static int wait_begun(struct started *s, struct client *c, bool *pools, struct error *err)
 {
     const uint64_t until = monotonic_ns() + BEGINS_S * NSEC_PER_SEC;
-    bool counters = false;
     for (bool begun = false; !begun;) {
         _cleanup_json_ json_t *all = NULL;
         usleep(200000);
@@ -197,16 +198,49 @@ static int wait_begun(struct started *s, struct client *c, bool *pools, struct e
             return code;
         for (uint32_t i = 0; i < s->a->n; i++)
             begun &= take_begun(s, all, i);
-        const json_t *gpus = json_object_get(all, "gpus");
-        counters = cell_has_cap(gpus, s->a->trial.gpu, "counters");
-        *pools = cell_has_cap(gpus, s->a->trial.gpu, "pool");
+        *pools = cell_has_cap(json_object_get(all, "gpus"), s->a->trial.gpu, "pool");
         if (monotonic_ns() > until)
             return error_set(err, -ETIMEDOUT, "not all have worked on one GPU within %d s",
                              BEGINS_S);
     }
-    return counters ? 0
-                    : error_set(err, -ENOTSUP, "GPU %u has no counters that say what its parts do",
-                                s->a->trial.gpu);
+    return 0;
+}
+
+/* What a program says that it uses is all that the software GPU's counters show. */
+static bool is_load_without_uses(char *const *words)
+{
+    const char *slash = strrchr(words[0], '/'), *name = slash ? slash + 1 : words[0];
+    bool load = strcmp(name, "cede-load") == 0 ||
+                (strcmp(name, "cede") == 0 && words[1] && strcmp(words[1], "load") == 0);
+    for (; *words && load; words++)
+        load = strncmp(*words, "--uses", strlen("--uses")) != 0;
+    return load;
+}
+
+/* 0 if counters may show what the commands do, which is not known of all before they run. */
+static int check_counters(const struct started *s, struct client *c, struct error *err)
+{
+    _cleanup_json_ json_t *all = NULL;
+    bool counters = false, soft = true;
+    int code = client_ps(c, false, &all, err);
+    const json_t *gpus = json_object_get(all, "gpus");
+    for_each_json (gpu, gpus) {
+        const char *label = json_get_text(gpu, "label");
+        counters |= cell_has_cap(gpus, json_get_int(gpu, "index"), "counters");
+        soft &= label && strncmp(label, "soft", strlen("soft")) == 0;
+    }
+    if (code == 0 && !counters)
+        return error_set(err, -ENOTSUP,
+                         "no GPU here has counters that say what its parts do, as NVIDIA GPUs from "
+                         "Hopper on have: " ADVISE_INSTEAD);
+    for (uint32_t i = 0; i < s->a->n && code == 0 && soft; i++) {
+        if (is_load_without_uses(s->words[i]))
+            return error_set(err, -ENODATA,
+                             "the software GPU's counters will show nothing of %s: give it --uses, "
+                             "such as --uses fp32=0.5 (cede-load(1))",
+                             s->a->jobs[i].name);
+    }
+    return code;
 }
 
 /* Starts all for an arrangement, and measures it. */
@@ -257,8 +291,8 @@ int advise_started(struct advise *a, char **commands, int n, struct error *err)
     for (uint32_t i = 0; i < a->n && code == 0; i++)
         code = last_output_open(&s.outputs[i], err);
     a->starts = true;
-    a->parts_sm = 100 / a->n;
     code = code == 0 ? client_open(&c, err) : code;
+    code = code == 0 ? check_counters(&s, &c, err) : code;
     for (size_t i = 0; i < ARRAY_SIZE(all) && code == 0 && (i == 0 || pools); i++)
         code = measure_started(&s, &c, all[i], &pools, err);
     end_all(&s);

@@ -35,13 +35,34 @@ static bool holds_latency(const struct advise *a, uint32_t held)
     return any;
 }
 
+/* -ENODATA: jobs had the engine, and the counters show no work. Nothing is held for this. */
+static int advise_shown(struct advise *a, struct error *err)
+{
+    const struct trial_way as_is = {.first = TRIAL_NONE};
+    struct advice_window w;
+    double had = 0;
+    advise_progress("what the counters show");
+    const int code = trial_window(&a->trial, &as_is, BACKGROUND_MS, &w, err);
+    if (code < 0)
+        return code;
+    for (uint32_t i = 0; i < a->n; i++)
+        had += w.had[i];
+    if (had < 0.1 || speeds_work(w.parts) > SPEED_NOTHING)
+        return 0;
+    return error_set(err, -ENODATA,
+                     "the counters of GPU %u show nothing of what these jobs do, so nothing was "
+                     "tried: on a software GPU start cede-load with --uses (cede-load(1)), "
+                     "elsewhere " ADVISE_INSTEAD,
+                     a->trial.gpu);
+}
+
 int advise_alone(struct advise *a, bool again, struct error *err)
 {
     struct advice_window w;
     struct advice_alone beside = {.windows = 0};
     struct trial_way way = {.held = all_but(a, a->n), .first = TRIAL_NONE};
-    int code = 0;
-    if (!again && !holds_latency(a, way.held)) {
+    int code = again ? 0 : advise_shown(a, err);
+    if (code == 0 && !again && !holds_latency(a, way.held)) {
         advise_progress("what runs besides");
         code = trial_window(&a->trial, &way, BACKGROUND_MS, &a->background, err);
         if (code == 0)

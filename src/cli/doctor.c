@@ -23,6 +23,7 @@ static const char *const levels[] = {"ok", "warn", "fail"};
 
 struct doctor {
     const char *device;
+    char where[256]; /* the software GPU that `auto` found; "": none */
     bool json, soft, amd, report, failed;
     unsigned count[3];     /* findings of each level */
     const char *container; /* NULL: doctor does not run in a container */
@@ -228,8 +229,7 @@ static void check_gate(struct doctor *d)
 
 static void check_mps(struct doctor *d)
 {
-    /* The kernel cuts names to 15 bytes: server and control daemon look the same. */
-    pid_t pid = machine_find_process("nvidia-cuda-mps");
+    pid_t pid = machine_find_process("nvidia-cuda-mps"); /* cut to 15 bytes: server or control */
     if (pid)
         finding(d, OK, "mps", "",
                 "MPS runs (pid %d): clients of one server are steered together, as one job of the "
@@ -288,12 +288,15 @@ static void check_off(struct doctor *d, const json_t *reply)
 static void check_unmanaged(struct doctor *d, const json_t *reply, const struct error *err)
 {
     struct unmanaged_words w;
+    char names[UNMANAGED_NAMES];
     if (!reply)
         finding(d, WARN, "unmanaged", "", "it is not known which GPU programs are in no job: %s",
                 err->text);
     else if (unmanaged_words(reply, NULL, CLASS_BATCH, &w))
         finding(d, WARN, "unmanaged", w.command, "%s: %s no job", w.who,
                 w.several ? "they yield to" : "it yields to");
+    else if (unmanaged_left(reply, true, names, sizeof(names)))
+        finding(d, OK, "unmanaged", "", "%s: detached by hand, so left alone", names);
     else
         finding(d, OK, "unmanaged", "", "there are no unmanaged GPU programs");
 }
@@ -487,12 +490,14 @@ static int examine(struct doctor *d, json_t **measured)
     struct testbed bed;
     struct error err = {""};
     struct measured m;
-    int r = 0;
     *measured = NULL;
-
     look_around(d);
     check_kernel(d);
     check_container(d);
+    if (d->where[0])
+        finding(d, OK, "software", "cede doctor --device nvidia says what is missing for a GPU",
+                "no NVIDIA or AMD GPU is here, but a software GPU (%s): one like it is measured",
+                d->where);
     if (d->amd) {
         check_amd(d);
         return 0;
@@ -507,7 +512,7 @@ static int examine(struct doctor *d, json_t **measured)
     }
     check_daemon(d);
 
-    r = testbed_open(&bed, d->soft, &err);
+    int r = testbed_open(&bed, d->soft, &err);
     if (r == 0 && doctor_gpus(d)) {
         r = measure_effects(&bed, d->device, &m, &err);
         *measured = report_measured(d, &m);
@@ -525,10 +530,10 @@ static const char *const usage =
     "measures with two small programs (under 10 s) whether timeslices and suspension take effect.\n"
     "\n"
     "  --device DEVICE   auto (default), nvidia, amd (nothing is measured), or soft: a\n"
-    "                    software GPU that is started for this\n"
-    "  --report          what a bug report needs: versions, checks and measurements, without names "
-    "of\n"
-    "                    users, hosts and programs, UUIDs and paths\n"
+    "                    software GPU that is started for this; auto takes it where one runs and\n"
+    "                    there is no GPU\n"
+    "  --report          what a bug report needs: versions, checks and measurements, without\n"
+    "                    names of users, hosts and programs, UUIDs and paths\n"
     "  --json            one object with all checks and measurements\n"
     "\n"
     "Exit status: 0 if all that is needed is there and takes effect, else 1.\n";
@@ -543,13 +548,11 @@ static int doctor_parse(int argc, char **argv, struct doctor *d)
     if (status != OPTIONS_GO_ON)
         return status;
     if (strcmp(d->device, "auto") == 0)
-        d->device =
-            access("/dev/nvidiactl", F_OK) < 0 && access("/dev/kfd", F_OK) == 0 ? "amd" : "nvidia";
-    if (strcmp(d->device, "nvidia") != 0 && strcmp(d->device, "amd") != 0 &&
-        strcmp(d->device, "soft") != 0)
-        return cli_usage("doctor", "unknown device '%s': use auto, nvidia, amd or soft", d->device);
+        d->device = machine_device(d->where, sizeof(d->where));
     d->amd = strcmp(d->device, "amd") == 0;
     d->soft = strcmp(d->device, "soft") == 0;
+    if (!d->amd && !d->soft && strcmp(d->device, "nvidia") != 0)
+        return cli_usage("doctor", "unknown device '%s': use auto, nvidia, amd or soft", d->device);
     return OPTIONS_GO_ON;
 }
 

@@ -122,7 +122,7 @@ static unsigned distance(const char *a, const char *b)
     return d[n][m];
 }
 
-/* The listed verb that was meant, or NULL. */
+/* The listed verb, or option instead of one, that was meant; or NULL. */
 static const char *nearest(const char *word)
 {
     static const char *const others[][2] = {
@@ -130,7 +130,8 @@ static const char *nearest(const char *word)
         {"exec", "run"},       {"stop", "pause"},   {"suspend", "pause"}, {"continue", "resume"},
         {"unpause", "resume"}, {"nice", "set"},     {"renice", "set"},    {"release", "detach"},
         {"cancel", "kill"},    {"scancel", "kill"}, {"check", "doctor"},  {"info", "status"},
-        {"history", "acct"},   {"explain", "why"}};
+        {"history", "acct"},   {"explain", "why"},  {"-v", "--version"},  {"-?", "--help"}};
+    static const char *const options[] = {"--version", "--help"};
     const char *best = NULL;
     for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
         if (strcmp(word, others[i][0]) == 0)
@@ -145,6 +146,8 @@ static const char *nearest(const char *word)
             best = verbs[i].name;
         }
     }
+    for (size_t i = 0; i < ARRAY_SIZE(options) && strlen(word) <= WORD_MAX; i++)
+        best = word[0] == '-' && distance(word, options[i]) < least ? options[i] : best;
     return best;
 }
 
@@ -208,8 +211,8 @@ static int main_verb(int argc, char **argv)
         return program(i, argc, argv);
     }
     const char *meant = nearest(name);
-    cli_error("unknown command '%s'%s%s%s", name, meant ? ": did you mean `cede " : "",
-              meant ? meant : "", meant ? "`?" : "");
+    cli_error("unknown %s '%s'%s%s%s", name[0] == '-' ? "option" : "command", name,
+              meant ? ": did you mean `cede " : "", meant ? meant : "", meant ? "`?" : "");
     fputs("try `cede --help`\n", stderr);
     return CLI_USAGE;
 }

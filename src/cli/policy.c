@@ -35,7 +35,10 @@ static void print_list(const json_t *reply)
     const char *key;
     json_t *p;
     json_object_foreach (json_object_get(reply, "params"), key, p) {
-        printf("  %s=%.10g\n", key, json_number_value(p));
+        const struct param *f = param_find(key); /* NULL: of another release */
+        char set[80];
+        snprintf(set, sizeof(set), "%s=%.10g", key, json_number_value(p));
+        printf("  %-28s %s\n", set, f ? f->help : "");
     }
 }
 

@@ -15,8 +15,9 @@ static const char help[] =
     "usage: cede status [--json]\n"
     "\n"
     "Shows the daemon, its GPUs with their drivers, which controls are off and why, how many jobs\n"
-    "there are and which of them wait, and the GPU programs in no job. The exit status is 1 if no\n"
-    "daemon answers.\n"
+    "there are and which of them wait, and the GPU programs in no job: those that nobody has put "
+    "into\n"
+    "one, other users', and those that were detached. The exit status is 1 if no daemon answers.\n"
     "\n"
     "      --json  one object: {\"daemon\": true, \"gpus\": [...], \"waiting\": [...], ...}\n"
     "  -h, --help  this text\n";
@@ -118,11 +119,27 @@ static void print_waiting(const json_t *waiting)
         printf("%-9s and %zu more; `cede why JOB` says what for\n", "", n - NAMED_MAX);
 }
 
+/* The GPU programs in no job, and why each is in none. */
+static void print_unmanaged(const json_t *all)
+{
+    char names[UNMANAGED_NAMES];
+    struct unmanaged_words w;
+    const bool free = unmanaged_words(all, NULL, CLASS_BATCH, &w);
+    if (free)
+        printf("in no job %s; type: %s\n", w.who, w.command);
+    const bool others = unmanaged_left(all, false, names, sizeof(names));
+    if (others)
+        printf("%-9s %s: of other users, to be set by them or an administrator\n",
+               free ? "" : "in no job", names);
+    if (unmanaged_left(all, true, names, sizeof(names)))
+        printf("%-9s %s: detached by hand (cede detach), so left alone\n",
+               free || others ? "" : "in no job", names);
+}
+
 static void print_status(const json_t *all, const json_t *s)
 {
     const char *version = json_get_text(s, "version"), *policy = json_get_text(s, "policy");
     const json_int_t jobs = json_get_int(s, "jobs");
-    struct unmanaged_words w;
     printf("%-9s %s, pid %lld, policy %s%s%s\n", "ceded", version ? version : "of an older release",
            (long long)json_get_int(s, "pid"), policy ? policy : "?",
            version && strcmp(version, build_version()) == 0 ? "" : "; this cede is ",
@@ -133,8 +150,7 @@ static void print_status(const json_t *all, const json_t *s)
     print_counts(json_object_get(s, "states"), "; ");
     putchar('\n');
     print_waiting(json_object_get(s, "waiting"));
-    if (unmanaged_words(all, NULL, CLASS_BATCH, &w))
-        printf("%-9s %s; type: %s\n", "in no job", w.who, w.command);
+    print_unmanaged(all);
 }
 
 int status_main(int argc, char **argv)

@@ -191,8 +191,8 @@ int trial_window(struct trial *t, const struct trial_way *way, uint64_t ms,
         return say_ended(t->jobs[__builtin_ctz(t->ended)], err);
     if (code == 0 && !t->parts_ns)
         return error_set(err, -EIO,
-                         "the counters of GPU %u showed nothing: is a profiler using "
-                         "them?",
+                         "the counters of GPU %u showed nothing: it has none, or a profiler uses "
+                         "them",
                          t->gpu);
     if (code == 0)
         window_end(t, out);

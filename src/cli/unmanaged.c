@@ -47,44 +47,64 @@ static void unmanaged_gpus_text(char *buf, size_t size, uint32_t mask, bool all_
     }
 }
 
-static size_t unmanaged_name(char *buf, size_t size, const json_t *entry, const char *between)
+struct unmanaged_list {
+    const json_t *named[NAMED_MAX + 1]; /* and one that is counted alone */
+    size_t n;
+};
+
+static void unmanaged_add(struct unmanaged_list *l, const json_t *entry)
 {
-    char name[32];
-    const char *given = json_get_text(entry, "name");
-    snprintf(name, sizeof(name), "%s", given ? given : "?");
-    text_printable(name);
-    return (size_t)snprintf(buf, size, "%s%s (pid %lld)", between, name,
-                            (long long)json_get_int(entry, "pid"));
+    l->named[min_u64(l->n++, NAMED_MAX)] = entry;
+}
+
+static void unmanaged_names(char *buf, size_t size, const struct unmanaged_list *l)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < l->n && i < NAMED_MAX; i++) {
+        char name[32];
+        const char *given = json_get_text(l->named[i], "name");
+        snprintf(name, sizeof(name), "%s", given ? given : "?");
+        text_printable(name);
+        used += (size_t)snprintf(buf + used, size - used, "%s%s (pid %lld)",
+                                 i == 0          ? ""
+                                 : i + 1 == l->n ? " and "
+                                                 : ", ",
+                                 name, (long long)json_get_int(l->named[i], "pid"));
+    }
+    if (l->n > NAMED_MAX)
+        snprintf(buf + used, size - used, " and %zu more", l->n - NAMED_MAX);
+}
+
+bool unmanaged_left(const json_t *reply, bool detached, char *buf, size_t size)
+{
+    struct unmanaged_list list = {.n = 0};
+    for_each_json (u, json_object_get(reply, "unmanaged")) {
+        if (json_get_true(u, "detached") == detached && (detached || !json_get_true(u, "may_set")))
+            unmanaged_add(&list, u);
+    }
+    unmanaged_names(buf, size, &list);
+    return list.n > 0;
 }
 
 bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
                      struct unmanaged_words *out)
 {
-    const json_t *named[NAMED_MAX];
+    struct unmanaged_list list = {.n = 0};
     uint32_t near = jobs ? unmanaged_near(jobs) : UINT32_MAX, mask = 0;
     bool all_known = true;
-    size_t i, n = 0, used = 0;
     for_each_json (u, json_object_get(reply, "unmanaged")) {
         uint32_t on = unmanaged_gpus(u);
         if (!json_get_true(u, "may_set") || json_get_true(u, "detached") || (on && !(on & near)))
             continue;
         mask |= on;
         all_known &= on != 0;
-        if (n < NAMED_MAX)
-            named[n] = u;
-        n++;
+        unmanaged_add(&list, u);
     }
-    if (!n)
+    if (!list.n)
         return false;
-    bool several = out->several = n > 1;
-    char gpus[96], names[240];
-    for (i = 0; i < n && i < NAMED_MAX; i++)
-        used += unmanaged_name(names + used, sizeof(names) - used, named[i],
-                               i == 0       ? ""
-                               : i + 1 == n ? " and "
-                                            : ", ");
-    if (n > NAMED_MAX)
-        snprintf(names + used, sizeof(names) - used, " and %zu more", n - NAMED_MAX);
+    bool several = out->several = list.n > 1;
+    char gpus[96], names[UNMANAGED_NAMES];
+    unmanaged_names(names, sizeof(names), &list);
     unmanaged_gpus_text(gpus, sizeof(gpus), mask, all_known, several);
     snprintf(out->who, sizeof(out->who), "%s %s %s and %s not scheduled", names,
              several ? "use" : "uses", gpus, several ? "are" : "is");
@@ -92,6 +112,6 @@ bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
         snprintf(out->command, sizeof(out->command), "cede set --others -c %s", job_class_name(to));
     else
         snprintf(out->command, sizeof(out->command), "cede set %lld -c %s",
-                 (long long)json_get_int(named[0], "pid"), job_class_name(to));
+                 (long long)json_get_int(list.named[0], "pid"), job_class_name(to));
     return true;
 }

@@ -20,4 +20,9 @@ struct unmanaged_words {
 bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
                      struct unmanaged_words *out);
 
+#define UNMANAGED_NAMES 240
+/* Names those that are left alone: detached by hand, or else other users' that the caller may not
+ * set. False: there are none. */
+bool unmanaged_left(const json_t *reply, bool detached, char *buf, size_t size);
+
 #endif

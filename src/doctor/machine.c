@@ -117,6 +117,22 @@ int machine_describe(const char *device, char *gpu, size_t gpu_size, char *versi
     return 0;
 }
 
+const char *machine_device(char *where, size_t size)
+{
+    struct device_driver *driver;
+    struct device_address address;
+    where[0] = '\0';
+    if (access("/dev/nvidiactl", F_OK) == 0)
+        return "nvidia";
+    if (access("/dev/kfd", F_OK) == 0)
+        return "amd";
+    if (device_open_list("soft", NULL, NULL, &driver, &address, NULL) < 0)
+        return "nvidia";
+    device_close(driver);
+    snprintf(where, size, "%s", address.where);
+    return "soft";
+}
+
 uint64_t machine_memory_mib(const char *device)
 {
     struct device_driver *driver;

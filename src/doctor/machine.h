@@ -15,6 +15,10 @@ int machine_driver_version(char *buf, size_t size);
 /* The same from the text of /proc/driver/nvidia/version. */
 int machine_parse_version(const char *text, char *buf, size_t size);
 
+/* The device that is here: "nvidia" or "amd" by its device files, else "soft" where a software GPU
+ * answers, and where it listens, which is "" otherwise, else "nvidia". */
+const char *machine_device(char *where, size_t size);
+
 /* GPU 0 of a device ("nvidia", "soft"): its name, and its driver's version. */
 int machine_describe(const char *device, char *gpu, size_t gpu_size, char *version, size_t size,
                      struct error *err);

@@ -29,27 +29,12 @@ struct sched_limits {
     uint32_t devices, jobs, groups, accounts;
 };
 
-/* The parameters of the policies; defaults, bounds and reasons are in policy_settings.c. */
+/* The parameters of the policies. What each is, defaults, bounds and reasons: policy_settings.c. */
 struct sched_params {
-    uint32_t timeslice_min_us;     /* of a batch group while a latency job is present */
-    uint32_t timeslice_latency_us; /* of each of several latency jobs */
-    uint32_t timeslice_alone_us;   /* of the only job of the top class above lower ones */
-    uint32_t timeslice_share_us;   /* of the lightest of jobs that share by weight */
-    uint32_t timeslice_max_us;
-    uint32_t rotation_us;        /* turn of one batch job */
-    uint32_t probe_us;           /* turn of a job that was not seen working lately */
-    uint32_t timeslice_floor_us; /* of a lower class when floor > 0 */
-    uint32_t switch_us;          /* time of a switch between two jobs: see budget.h */
-    uint32_t
-        copies_apart;     /* 1: copy groups keep their timeslices and are not suspended for turns */
-    double switch_loss;   /* share of a batch job's time that may go into switching while a budget
-                             allows longer slices, 0.001..0.5 */
-    double latency_speed; /* part of a latency job's speed alone that it keeps: speed_floor.h */
-    double top_loss;      /* part that a latency job which keeps its speed may lose, 0.001..1 */
-    double floor;         /* share kept for lower classes when higher ones saturate; 0: none */
-    uint32_t urgent_us;   /* laxity below which a job overtakes the others of its class */
-    uint32_t edf_k; /* number of earliest deadlines among which one that can be met is taken */
-    double deadline_share; /* of the time for which others may wait for deadlines, 0..0.95 */
+    uint32_t timeslice_min_us, timeslice_latency_us, timeslice_alone_us, timeslice_share_us;
+    uint32_t timeslice_max_us, timeslice_floor_us, rotation_us, probe_us, urgent_us;
+    uint32_t switch_us, copies_apart, edf_k;
+    double switch_loss, latency_speed, top_loss, floor, deadline_share;
 };
 void params_default(struct sched_params *p);
 
@@ -61,7 +46,7 @@ struct param_bound {
 
 /* A parameter, by its name in cede.conf and in `cede policy`. */
 struct param {
-    const char *name;
+    const char *name, *help; /* help: a few words for `cede policy` */
     size_t offset;
     bool real;    /* a double; else a uint32_t */
     double value; /* by default */

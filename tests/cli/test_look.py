@@ -48,6 +48,8 @@ class Look(OnSoft):
         self.cede("detach", "load")
         self.assertIn("it was detached by hand", self.cede("why", str(pid)).stdout)
         self.assertTrue(json.loads(self.cede("why", "--json", str(pid)).stdout)["in_no_job"][0]["detached"])
+        self.assertIn(f"in no job cede-load (pid {pid}): detached by hand (cede detach), so left alone\n",
+                      self.cede("status").stdout)
         self.assertEqual(self.cede("why", "2147483647").returncode, 1)
 
     def test_other_users(self):
@@ -122,11 +124,26 @@ class Look(OnSoft):
             os.mkdir(self.path(name))
             os.symlink(program, self.path(name + "/ceded"))
         ended = self.start(self.path("ended/ceded"))
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
         runs = self.start(self.path("runs/ceded"), "1000")
         said = self.cede("doctor", "--device", "soft")
         self.assertIn("warn  daemon       another ceded runs (pid ", said.stdout)
         self.assertNotIn(f"(pid {ended.pid},", said.stdout)
         self.assertIsNone(runs.poll())
+
+    def test_doctor_without_gpu(self):
+        """It looks at the software GPU that runs by itself, and says so; else at what a GPU lacks."""
+        if os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/kfd"):
+            self.skipTest("there is a GPU")
+        said = self.cede("doctor")
+        self.assertEqual(said.returncode, 1, said.stdout)
+        self.assertIn("fail  devices ", said.stdout)
+        self.soft_gpu()
+        said = self.cede("doctor")
+        self.assertEqual((said.returncode, said.stderr), (0, ""), said.stdout)
+        self.assertIn(f"no NVIDIA or AMD GPU is here, but a software GPU ({self.path('gpu')}): one like it", said.stdout)
+        self.assertIn("says nothing about a real one", said.stdout)
+        self.assertNotIn("fail ", said.stdout)
 
     def test_no_place(self):
         """No directory for a scheduler, or no space in it: that is said, not that one does not answer."""

@@ -48,7 +48,9 @@ static const char screen[] =
        "'level_name':'hardware','driver':'580.1','off':['suspend'],'off_why':'not seen'},"
        "{'index':1,'name':'H200','level_name':'gate'},"
        "{'index':2,'name':'MI300','level_name':'hardware','caps':['suspend']}],'unmanaged':[{'pid':2147483601,"
-       "'name':'x','gpus':[0],'may_set':true}],'jobs':[" JOB(1, "a", "latency")
+       "'name':'x','gpus':[0],'may_set':true},{'pid':2147483602,'name':'y','may_set':false},"
+       "{'pid':2147483603,'name':'a\\u001b[31mb','may_set':true,'detached':true},"
+       "{'pid':2147483604,'name':'z','may_set':false,'detached':true}],'jobs':[" JOB(1, "a", "latency")
        "'state':'running'}," JOB(2, "b", "batch") "'state':'queued'}]}";
 
 static const struct talk talks[] = {
@@ -116,8 +118,8 @@ static const struct talk talks[] = {
 
 TEST_TALKS(talks)
 
-/* What somebody needs to see at once: a control that is off, a job that waits, a program in no job.
- */
+/* What somebody needs to see at once: a control that is off, a job that waits, a program in no job,
+ * and which of those are left alone. */
 TEST(one_screen)
 {
     static struct result r;
@@ -136,7 +138,11 @@ TEST(one_screen)
               "jobs      2: 1 latency, 1 batch; 1 running, 1 queued\n"
               "waiting   #2 b: queued\n"
               "in no job x (pid 2147483601) uses GPU 0 and is not scheduled; type: cede set "
-              "2147483601 -c batch\n");
+              "2147483601 -c batch\n"
+              "          y (pid 2147483602): of other users, to be set by them or an "
+              "administrator\n"
+              "          a?[31mb (pid 2147483603) and z (pid 2147483604): detached by hand (cede "
+              "detach), so left alone\n");
     SAYS(&r, 1, "", "no daemon is running; `systemctl start ceded`", "cede", "status");
     SAYS(&r, 1, "\"daemon\": false", NULL, "cede", "status", "--json");
 }

@@ -186,7 +186,7 @@ TEST(transient_daemon)
         await(names[i], "state", "running");
     SAYS(&r, 2, NULL, NULL, "cede", "policy", "nonsense");
     RUN_OK("cede", "policy", "timeslice_share_us=5000");
-    SAYS(&r, 0, "timeslice_share_us=5000\n", NULL, "cede", "policy");
+    SAYS(&r, 0, "  timeslice_share_us=5000      slice of ", NULL, "cede", "policy");
     SAYS(&r, 2, NULL, NULL, "cede", "policy", "timeslice_share_us=0");
 
     for (int i = 0; i < N; i++)

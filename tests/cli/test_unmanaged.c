@@ -88,8 +88,9 @@ TEST(others_by_their_ancestor)
 
 TEST(doctor)
 {
-    static const char *const replies[][2] = {{PS(FREE(A)), NULL}, {PS(""), NULL}};
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const replies[][2] = {
+        {PS(FREE(A)), NULL}, {PS(""), NULL}, {PS(UNMANAGED(A, "true", "true")), NULL}};
+    for (size_t i = 0; i < 3; i++) {
         pid_t daemon = fake_daemon((uid_t)-1, replies[i]);
         RUN(&r, "cede", "doctor", "--device", "amd"); /* it measures nothing there */
         free(fake_daemon_end(daemon));
@@ -100,7 +101,8 @@ TEST(doctor)
         if (!strstr(r.out, "warn  latency      a latency job gains nothing over one batch job: "))
             fail_msg("%s", r.out);
         bool fine = strstr(r.out, "ok    unmanaged    there are no unmanaged GPU programs") != NULL;
-        if (warns != (i == 0) || fine != (i == 1))
+        bool left = strstr(r.out, "a?[31mb (pid " A "): detached by hand, so left alone\n") != NULL;
+        if (warns != (i == 0) || fine != (i == 1) || left != (i == 2))
             fail_msg("%s", r.out);
     }
 }

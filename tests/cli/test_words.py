@@ -145,12 +145,15 @@ class Words(unittest.TestCase):
                 while not os.path.exists(os.path.join(d, "socket")) and daemon.poll() is None:
                     time.sleep(0.01)
                 policy = json.loads(run(CEDE, "policy", "--json", env=env))
+                listed = run(CEDE, "policy", env=env)
                 ps = json.loads(run(CEDE, "run", "-c", "batch", "--", CEDE, "ps", "--json", env=env))
             finally:
                 daemon.terminate()
                 daemon.wait()
             self.check_accounts(env)
         self.assertEqual(told, policy["params"])
+        for key in told:
+            self.assertRegex(listed, rf"(?m)^  {key}=[\d.]+ +[a-z\d].{{15,55}}$")
         self.assertEqual(policy["policy"], "laxity")
         self.assertEqual(len(ps["jobs"]), 1)
         json_page = read("man", "cede-json.5")

@@ -248,6 +248,19 @@ E2E(in_a_pool_together)
     in_some_attempt(ATTEMPTS, twice_as_much);
 }
 
+/* Where the counters would say nothing, that is said before a job is held. */
+E2E(in_no_counters)
+{
+    struct two t;
+    ceded_start();
+    for (int i = 0; i < 2; i++)
+        t.run[i] =
+            IN_TIME(i ? "b" : "a", "100", harness_exe(), "load", "batch", "--device", "soft");
+    await_work();
+    FAILS(1, "the counters of GPU 0 show nothing of what these jobs do", "advise", WINDOW);
+    end_two(&t);
+}
+
 /* ---- programs that are started ---- */
 
 static size_t njobs(void)

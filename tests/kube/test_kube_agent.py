@@ -257,6 +257,16 @@ class Manifests(unittest.TestCase):
         self.assertEqual(agent["containers"][0]["securityContext"]["capabilities"], {"drop": ["ALL"]})
         self.assertIs(all_of["DaemonSet", "ceded"]["spec"]["template"]["spec"]["automountServiceAccountToken"], False)
 
+    def test_what_outlasts_the_pod(self):
+        """The journal, and accounting records and findings, are the node's."""
+        pod = self.plain()["DaemonSet", "ceded"]["spec"]["template"]["spec"]
+        mounts = {m["name"]: m for m in pod["containers"][0]["volumeMounts"]}
+        self.assertEqual({v["name"]: v["hostPath"] for v in pod["volumes"] if "hostPath" in v},
+                         {name: {"path": path, "type": "DirectoryOrCreate"}
+                          for name, path in (("run", "/run/cede"), ("state", "/var/lib/cede"))})
+        self.assertEqual([mounts["run"], mounts["state"]], [{"name": "run", "mountPath": "/run/cede"},
+                                                            {"name": "state", "mountPath": "/var/lib/cede"}])
+
     def test_arguments(self):
         """What the manifests call exists, and the configuration is one."""
         for name in "cede-agent", "ceded":
