@@ -206,41 +206,20 @@ static int wait_begun(struct started *s, struct client *c, bool *pools, struct e
     return 0;
 }
 
-/* What a program says that it uses is all that the software GPU's counters show. */
-static bool is_load_without_uses(char *const *words)
-{
-    const char *slash = strrchr(words[0], '/'), *name = slash ? slash + 1 : words[0];
-    bool load = strcmp(name, "cede-load") == 0 ||
-                (strcmp(name, "cede") == 0 && words[1] && strcmp(words[1], "load") == 0);
-    for (; *words && load; words++)
-        load = strncmp(*words, "--uses", strlen("--uses")) != 0;
-    return load;
-}
-
-/* 0 if counters may show what the commands do, which is not known of all before they run. */
-static int check_counters(const struct started *s, struct client *c, struct error *err)
+/* -ENOTSUP if no GPU has counters, before anything is started. */
+static int check_counters(struct client *c, struct error *err)
 {
     _cleanup_json_ json_t *all = NULL;
-    bool counters = false, soft = true;
-    int code = client_ps(c, false, &all, err);
+    const int code = client_ps(c, false, &all, err);
     const json_t *gpus = json_object_get(all, "gpus");
     for_each_json (gpu, gpus) {
-        const char *label = json_get_text(gpu, "label");
-        counters |= cell_has_cap(gpus, json_get_int(gpu, "index"), "counters");
-        soft &= label && strncmp(label, "soft", strlen("soft")) == 0;
+        if (cell_has_cap(gpus, json_get_int(gpu, "index"), "counters"))
+            return 0;
     }
-    if (code == 0 && !counters)
-        return error_set(err, -ENOTSUP,
-                         "no GPU here has counters that say what its parts do, as NVIDIA GPUs from "
-                         "Hopper on have: " ADVISE_INSTEAD);
-    for (uint32_t i = 0; i < s->a->n && code == 0 && soft; i++) {
-        if (is_load_without_uses(s->words[i]))
-            return error_set(err, -ENODATA,
-                             "the software GPU's counters will show nothing of %s: give it --uses, "
-                             "such as --uses fp32=0.5 (cede-load(1))",
-                             s->a->jobs[i].name);
-    }
-    return code;
+    return code ? code
+                : error_set(err, -ENOTSUP,
+                            "no GPU here has counters that say what its parts do, as NVIDIA GPUs "
+                            "from Hopper on have: " ADVISE_INSTEAD);
 }
 
 /* Starts all for an arrangement, and measures it. */
@@ -292,7 +271,7 @@ int advise_started(struct advise *a, char **commands, int n, struct error *err)
         code = last_output_open(&s.outputs[i], err);
     a->starts = true;
     code = code == 0 ? client_open(&c, err) : code;
-    code = code == 0 ? check_counters(&s, &c, err) : code;
+    code = code == 0 ? check_counters(&c, err) : code;
     for (size_t i = 0; i < ARRAY_SIZE(all) && code == 0 && (i == 0 || pools); i++)
         code = measure_started(&s, &c, all[i], &pools, err);
     end_all(&s);

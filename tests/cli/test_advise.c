@@ -12,7 +12,6 @@
 #define COUNTERS               "'pool','counters'"
 #define A                      ON(1, "a", "0")
 #define B                      ON(2, "b", "0")
-#define SOFT                   OK ",'gpus':[{'index':0,'label':'soft0','caps':[" COUNTERS "]}],'jobs':[]}"
 /* The daemon is asked for jobs, and then for nothing that changes one. */
 #define ONLY_LOOKS "{'v':1,'op':'ps'}\n"
 
@@ -39,8 +38,6 @@ static const struct talk talks[] = {
     /* Nothing is started where nothing can be measured. */
     {"advise -- a -- b", {PAGE("'pool'", "")}, 1, "", "no GPU here has counters", ONLY_LOOKS},
     {"advise -- a -- b", {OK ",'gpus':[],'jobs':[]}"}, 1, "", "no GPU here has counters", ONLY_LOOKS},
-    {"advise -- /bin/cede-load batch -- b", {SOFT}, 1, "", "will show nothing of 1:cede-load: give it --uses", ONLY_LOOKS},
-    {"advise -- cede-load --uses fp32=1 -- cede load batch", {SOFT}, 1, "", "will show nothing of 2:cede: give it", ONLY_LOOKS},
     {"advise --aim protect:x", {PAGE(COUNTERS, A "," B)}, 1, "", "x: no such job", ONLY_LOOKS},
     {"advise --aim protect:b a c", {PAGE(COUNTERS, A "," B "," ON(3, "c", "0"))}, 1, "", "b: no such job", ONLY_LOOKS},
 
