@@ -277,7 +277,7 @@ static const struct talk talks[] = {
     {"pause 7", {"{'v':1,'ok':false,'errno':1,'error':'only root and the administrators\\u0027 group may','admin_gid':0}"},
      1, "", "cede: 7: only root and group root may\n", NULL},
     {"pause 7", {"{'v':1,'ok':false,'errno':1,'error':'root or the administrators\\u0027 group','admin_gid':null}"},
-     1, "", "group (cede.conf names none)\n", NULL},
+     1, "", "group (to name it, write `group = cede` into [daemon] of /etc/cede/cede.conf)\n", NULL},
     {"set -w300 root/train", {OK ",'job':{'number':12,'name':'train','class':'batch','weight':300,"
                                  "'uid':4000000000}}"}, 0,
      "#12 train of user 4000000000: batch, weight 300\n", "",
