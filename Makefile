@@ -3,9 +3,17 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 DEMO_ARGS ?=
 
+# What root builds in a user's tree has no commit in its version, because git refuses, and that user could neither
+# build nor remove it afterwards: so it is built as the tree's owner. A cache of a compiler is that user's, too.
+AS_OWNER = $(shell as="runuser -u $$(stat -c %U .) -- env -u HOME"; \
+    [ "$$(id -u)" != 0 ] || ! $$as test -w "$$PWD" 2>/dev/null || echo "$$as")
+# $(call as_root,DIR,COMMAND): what may need root, as some tests; what it leaves in DIR becomes the owner's.
+as_root = trap : INT; $(2); status=$$?; [ "$$(id -u)" != 0 ] || find $(1) -path '*/debian13' -prune -o \
+    -user root -exec chown -h --reference=. {} +; exit $$status
+
 # $(call configure,DIR,OPTIONS): once; what meson says is shown only when it fails.
 configure = [ -e $(1)/build.ninja ] || { log=$$(mktemp) && \
-    { meson setup $(1) --prefix=$(PREFIX) $(2) >$$log 2>&1 || { cat $$log; rm -f $$log; exit 1; }; } \
+    { $(AS_OWNER) meson setup $(1) --prefix=$(PREFIX) $(2) >$$log 2>&1 || { cat $$log; rm -f $$log; exit 1; }; } \
     && rm -f $$log; }
 
 .PHONY: help demo check build test static deb tarball install format clean
@@ -27,48 +35,44 @@ demo:
 	@echo "demo: compiles cede (25 MB in build/) and runs it for 40 s; a minute of processor time in all"
 	@scripts/deps demo
 	@$(call configure,build)
-	@scripts/compile build src/cli/cede
+	@$(AS_OWNER) scripts/compile build src/cli/cede
 	@build/src/cli/cede demo $(DEMO_ARGS)
 
 check:
 	@echo "check: a first run takes 13 minutes on two cores and 1 GB in build-check/, later ones half; each step reports"
 	@scripts/deps check
-	@scripts/check
+	@$(call as_root,build-check,scripts/check)
 
 build:
 	@scripts/deps demo
 	@$(call configure,build)
-	@scripts/compile build
+	@$(AS_OWNER) scripts/compile build
 
 test:
 	@scripts/deps check
 	@$(MAKE) --no-print-directory build
-	@meson test -C build --no-rebuild --print-errorlogs -t 4 --num-processes $$((2 * $$(nproc)))
+	@$(call as_root,build,meson test -C build --no-rebuild --print-errorlogs -t 4 --num-processes $$((2 * $$(nproc))))
 
 static:
 	@scripts/deps demo
 	@$(call configure,build-static,-Dstatic_deps=true -Dbuildtype=release)
-	@scripts/compile build-static src/cli/cede
+	@$(AS_OWNER) scripts/compile build-static src/cli/cede
 	@scripts/only-libc build-static/src/cli/cede
 	@ls -l build-static/src/cli/cede
 
 deb:
 	@echo "deb: compiles cede and makes packages of it; a minute of processor time, 60 MB in build-deb/, of which 5 MB stay"
 	@scripts/deps deb
-	@scripts/deb
+	@$(AS_OWNER) scripts/deb
 
 tarball:
 	@scripts/deps tarball
-	@scripts/tarball
+	@$(AS_OWNER) scripts/tarball
 
-# What root builds in a user's tree has no commit in its version, because git refuses, and the user's next build
-# cannot replace it: so it is built as the tree's owner.
-install:
-	@scripts/deps demo
-	@as="runuser -u $$(stat -c %U .) --"; [ "$$(id -u)" = 0 ] && $$as true 2>/dev/null || as=; \
-	$$as $(MAKE) --no-print-directory build && $$as meson configure build -Dprefix=$(PREFIX) && \
-	$$as ninja -C build --quiet >/dev/null
-	@DESTDIR=$(DESTDIR) meson install -C build --no-rebuild
+install: build
+	@$(AS_OWNER) meson configure build -Dprefix=$(PREFIX)
+	@$(AS_OWNER) ninja -C build --quiet >/dev/null
+	@$(call as_root,build,DESTDIR=$(DESTDIR) meson install -C build --no-rebuild)
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 format:

@@ -181,6 +181,7 @@ def main(argv):
     if words is None:
         return status
     what, o.names = words[0] if words else "", words[1:]
+    chosen = o.device
     o.device = o.device or ("nvidia" if os.path.exists("/dev/nvidiactl") else "soft")
     o.soft = o.device == "soft"
     if what == "report":
@@ -197,7 +198,11 @@ def main(argv):
             return FAILED
     if what == "list":
         return wrong_usage("bench list takes no name") if o.names else verb_list(o)
-    return verb_run(o) if o.names else wrong_usage("bench run: name scenarios, or all")
+    if not o.names:
+        return wrong_usage("bench run: name scenarios, or all")
+    if o.soft and not chosen:
+        tell("bench: no NVIDIA GPU is here: the software GPU is measured, whose figures say nothing about this machine")
+    return verb_run(o)
 
 
 if __name__ == "__main__":

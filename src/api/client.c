@@ -112,7 +112,9 @@ static const char *name_admins(const json_t *reply, const char *text, char *buf,
         snprintf(buf, size, "%.*sgroup %s%s", before, text,
                  group_text(group, (gid_t)json_integer_value(gid)), after);
     else
-        snprintf(buf, size, "%.*s%s (cede.conf names none)%s", before, text, ADMINS_GROUP, after);
+        snprintf(buf, size,
+                 "%.*s%s (to name it, write `group = cede` into [daemon] of /etc/cede/cede.conf)%s",
+                 before, text, ADMINS_GROUP, after);
     return buf;
 }
 

@@ -40,8 +40,8 @@
  *   "vain":true? (there was nothing to undo: the note says so), "failed":true? (a control of the
  *   GPU failed: the note says which),
  * "waits":true? (yield, acquire: it is not done yet)}; for add with run also the unmanaged programs
- * as in ps, and "warning":S? (why it cannot be scheduled yet); with gpus "visible":S, for the
- * program's environment
+ * as in ps, and "warning":S? (why it cannot be scheduled yet), "no_gpu":true? (only programs
+ * that hold their own work are scheduled); with gpus "visible":S, for the program's environment
  * - ps: {"jobs":[...], "job_of":N? (number of the process's job), "more":bool, "policy":S,
  * "device":S, "gpus":[{"index":, "label":, "name":, "uuid":, "level":, "level_name":, "caps":[S,
  * ...]}], "pid":N, "guest":true?}; without devices that nobody has used yet. Pids are those of the

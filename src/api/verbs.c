@@ -214,8 +214,7 @@ static int free_left_behind(struct verb *v, struct engine *e, bool managed)
     return code == -EEXIST ? 0 : code < 0 ? code : 1;
 }
 
-/* Translates the request's pid from the caller's pid namespace. Without a target, the request is
- * about the caller. */
+/* Translates the request's pid from the caller's pid namespace; without a target: the caller's. */
 static int translate(struct verb *v)
 {
     const pid_t asked = v->request.pid;
@@ -481,6 +480,8 @@ static char *reply_steered(struct verb *v, struct engine *e)
     if (reply && v->request.run) {
         if (engine_may_record(e, SLOT_NONE, &note) < 0)
             json_object_set_new(reply, "warning", json_text(note.text));
+        if (v->verbs->no_gpu)
+            json_object_set_new(reply, "no_gpu", json_true());
         reply_add_unmanaged(reply, e, &v->who);
         reply_add_pool(reply, engine_driver(e), v->verbs->rules, t->view.job.class == CLASS_BATCH,
                        engine_loses_in_space(e, t->slot));

@@ -16,6 +16,7 @@ struct verbs {
     struct hints *hints;           /* NULL: hints are refused */
     struct traces *traces;         /* NULL: traces are refused */
     struct job_sums *sums;         /* NULL: jobs are not summed up */
+    bool no_gpu;                   /* only programs that hold their own work are scheduled */
     uint64_t (*cpu_ns)(void); /* the time that users are charged; NULL: the thread's CPU time */
     /* To charge each command its part: the number of commands in this tick, the number answered,
      * and cpu_ns() when the first was run. */

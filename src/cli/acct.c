@@ -42,6 +42,10 @@ static const char help[] =
     "      --json            {\"jobs\": [...]} or {\"sums\": [...]}, with all fields\n"
     "  -h, --help            this text\n"
     "\n"
+    "State open: it runs, or the daemon ended before it did. Running jobs are counted once a "
+    "minute;\n"
+    "- is not counted yet.\n"
+    "\n"
     "  cede acct -S now-7days --sum-by user\n"
     "  cede acct -S 08:00 -n train --format JobID,Start,GPUTime,Exact,Waited,Preempted\n";
 

@@ -156,7 +156,9 @@ static void cell_of(const struct acct_field *f, const struct acct_row *r, char *
     _cleanup_json_ json_t *v = json_of(f, r);
     const time_t t = (time_t)json_integer_value(v);
     struct tm tm;
-    if (f->kind == SPAN)
+    if (f->kind == SPAN && !r->sums[ACCT_KNOWN_NS])
+        snprintf(buf, CELL_MAX, "-"); /* not counted yet */
+    else if (f->kind == SPAN)
         span_text(buf, row_number(f, r));
     else if (f->kind == EXACT)
         exact_text(buf, r);

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "cli/advise.h"
 #include "cli/cells.h"
+#include "cli/cli.h"
 #include "cli/last_output.h"
 
 #define BEGINS_S 600                 /* until a program works on the GPU */
@@ -271,6 +272,8 @@ int advise_started(struct advise *a, char **commands, int n, struct error *err)
         code = last_output_open(&s.outputs[i], err);
     a->starts = true;
     code = code == 0 ? client_open(&c, err) : code;
+    if (code == -ENOENT)
+        error_set(err, code, "no daemon is running" CLI_START);
     code = code == 0 ? check_counters(&c, err) : code;
     for (size_t i = 0; i < ARRAY_SIZE(all) && code == 0 && (i == 0 || pools); i++)
         code = measure_started(&s, &c, all[i], &pools, err);

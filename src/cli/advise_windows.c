@@ -13,9 +13,11 @@
 void advise_progress(const char *format, ...)
 {
     char text[100] = "";
+    static bool shown;
     va_list args;
-    if (!isatty(STDERR_FILENO))
+    if (!isatty(STDERR_FILENO) || (!shown && strcmp(format, " ") == 0))
         return;
+    shown = true;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);

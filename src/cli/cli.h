@@ -38,6 +38,9 @@ int why_main(int argc, char **argv);
 int trace_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 
+/* Follows "no daemon is running". */
+#define CLI_START "; `systemctl start ceded`, or `cede run` starts one"
+
 /* Prints o. Always returns CLI_OK, since main() checks whether standard output could be written. */
 int cli_print_json(const json_t *o);
 

@@ -52,6 +52,7 @@ struct demo {
     bool json, live;
     double seconds, start;
     size_t shown; /* phases whose beginning was printed */
+    double since; /* of the live line's figures: a phase shows none of the one before it */
     struct demo_result result;
 };
 
@@ -96,23 +97,27 @@ static double batch_share(const json_t *cell, const json_t *alone)
     return sum / demo_metric(alone, "batch", "rate");
 }
 
-static void show_live(const struct demo *d, const struct bench *b, size_t phase,
-                      const json_t *cells)
+static void show_live(struct demo *d, const struct bench *b, size_t phase, const json_t *cells)
 {
     double now = clock_s(), batch = 0, rate, p99 = NAN;
     double alone = demo_metric(json_array_get(cells, ALONE_BATCH), "batch", "rate");
     bool any = false;
     char line[160];
+    if (phase == d->shown) {
+        d->shown++;
+        d->since = now + START_S + SETTLE_S;
+    }
     for (size_t i = 0; i < TESTBED_CHILDREN; i++) {
         const struct child *c = b->bed.children[i];
         struct percentiles p;
         if (!c || !c->pid || c->kind != CHILD_LOAD)
             continue;
         const struct series *s = &c->series;
-        if (s->works && series_rate(s, s->last_t - RECENT_S, s->last_t, &rate) == 0) {
+        if (s->works &&
+            series_rate(s, fmax(s->last_t - RECENT_S, d->since), s->last_t, &rate) == 0) {
             batch += rate;
             any = true;
-        } else if (series_percentiles(s, now - 2 * RECENT_S, now, &p) == 0) {
+        } else if (series_percentiles(s, fmax(now - 2 * RECENT_S, d->since), now, &p) == 0) {
             p99 = p.p99_us;
         }
     }

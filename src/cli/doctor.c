@@ -43,8 +43,7 @@ static void finding(struct doctor *d, enum level level, const char *name, const 
     vsnprintf(found, sizeof(found), fmt, ap);
     va_end(ap);
     d->count[level]++;
-    if (level == FAIL)
-        d->failed = true;
+    d->failed |= level == FAIL;
     if (d->report && !report_may_show(name)) {
         snprintf(found, sizeof(found), "not shown in a report");
         fix = "";
@@ -514,6 +513,7 @@ static int examine(struct doctor *d, json_t **measured)
 
     int r = testbed_open(&bed, d->soft, &err);
     if (r == 0 && doctor_gpus(d)) {
+        fputs(isatty(STDERR_FILENO) ? "measuring for some 8 s\n" : "", stderr);
         r = measure_effects(&bed, d->device, &m, &err);
         *measured = report_measured(d, &m);
     }

@@ -130,7 +130,8 @@ static const char *nearest(const char *word)
         {"exec", "run"},       {"stop", "pause"},   {"suspend", "pause"}, {"continue", "resume"},
         {"unpause", "resume"}, {"nice", "set"},     {"renice", "set"},    {"release", "detach"},
         {"cancel", "kill"},    {"scancel", "kill"}, {"check", "doctor"},  {"info", "status"},
-        {"history", "acct"},   {"explain", "why"},  {"-v", "--version"},  {"-?", "--help"}};
+        {"history", "acct"},   {"explain", "why"},  {"describe", "why"},  {"get", "ps"},
+        {"-v", "--version"},   {"-?", "--help"}};
     static const char *const options[] = {"--version", "--help"};
     const char *best = NULL;
     for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
@@ -227,7 +228,8 @@ int main(int argc, char **argv)
     }
     if (argc < 2)
         return usage(stderr);
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0 ||
+        (argc == 2 && strcmp(argv[1], "version") == 0)) {
         printf("cede %s\n", build_version());
         return flush(CLI_OK);
     }

@@ -167,7 +167,7 @@ static int get(bool brief, json_t **all, struct error *err)
     if (r == 0)
         cli_error("no daemon is running%s", json_array_size(json_object_get(*all, "jobs"))
                                                 ? "; these are the jobs on record"
-                                                : "");
+                                                : CLI_START);
     return r;
 }
 

@@ -222,6 +222,20 @@ static void run_warning(const struct options *o, const json_t *reply)
         cli_error("'%s' runs unscheduled for now: %s", o->request.name, why);
 }
 
+/* -ENODEV, with --strict: no GPU is here. Programs that hold their own work are scheduled anyway,
+ * so this is a note; OpenCL on processors is asked for. */
+static int run_check_gpu(const struct options *o, const json_t *reply, struct error *err)
+{
+    static const char why[] = "no GPU here can be scheduled: `cede doctor` says why";
+    if (!json_get_true(reply, "no_gpu") || getenv("CEDE_GATE_CPU"))
+        return 0;
+    if (o->pool.strict)
+        return error_set(err, -ENODEV, "%s", why);
+    if (!o->quiet)
+        cli_error("note: %s", why);
+    return 0;
+}
+
 /* Waits for the memory that the job stated. Meanwhile the daemon may have chosen other GPUs for it.
  */
 static int run_wait(const struct options *o, struct client *peer, const json_t *reply,
@@ -526,6 +540,7 @@ int run_main(int argc, char **argv)
     if (r < 0)
         return cli_usage("run", "run: --gpus: %s", err.text);
     r = enroll(&o, &peer, &e, &err);
+    r = r == 0 ? run_check_gpu(&o, e.reply, &err) : r;
     if (r == 0 && e.unplaced.text[0])
         cli_error("'%s' runs with no GPU chosen for it: %s", command[0], e.unplaced.text);
     const int room = r < 0 ? 0 : run_wait(&o, &peer, e.reply, &err);

@@ -170,7 +170,6 @@ int status_main(int argc, char **argv)
     else if (r == 0)
         print_status(all, s);
     if (r < 0)
-        cli_error("%s%s", err.text,
-                  r == -ENOENT ? "; `systemctl start ceded`, or `cede run` starts one" : "");
+        cli_error("%s%s", err.text, r == -ENOENT ? CLI_START : "");
     return r < 0 ? CLI_FAILED : CLI_OK;
 }

@@ -548,8 +548,9 @@ static int daemon_run(struct daemon *d)
     log_say(LOG_INFO, "cede %s: %s, policy %s, socket %s", build_version(), device_name(d->driver),
             engine_policy(d->engine), d->socket);
     const char *device = d->opt.device ? d->opt.device : d->config.device;
-    if (!d->opt.transient && strcmp(device, "auto") == 0 &&
-        strcmp(device_name(d->driver), "gate") == 0) {
+    const bool none = strcmp(device, "auto") == 0 && strcmp(device_name(d->driver), "gate") == 0;
+    d->verbs.no_gpu = none && access("/dev/dri/renderD128", F_OK) < 0; /* the gate's otherwise */
+    if (none && !d->opt.transient) {
         log_say(LOG_INFO, "no GPU is here: only programs that hold their own work are scheduled");
         d->gpu_look_ns = d->start_ns + GPU_LOOK_NS;
     }

@@ -30,6 +30,12 @@ TEST_WITH(usage, harness_begin, harness_end)
     }
     BENCH(2, NULL, "mine.ini:3: unknown key", "run", "--device=soft",
           scenario_file("[scenario]\ntitle = t\nnonsense = 1\n"));
+    if (access("/dev/nvidiactl", F_OK) < 0) {
+        RUN(&result, "cede", "bench", "run", "nosuchscenario");
+        assert_ptr_equal(strstr(result.err, "cede: bench: no NVIDIA GPU is here"), result.err);
+        RUN(&result, "cede", "bench", "run", "--device=soft", "nosuchscenario");
+        assert_null(strstr(result.err, "no NVIDIA GPU"));
+    }
     BENCH(1, NULL, "no results", "report", harness_dir());
     BENCH(0, "preemption ", NULL, "list");
 }

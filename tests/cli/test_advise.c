@@ -62,6 +62,11 @@ TEST(without_a_daemon)
     static struct result r;
     SAYS(&r, 1, "", "no daemon is running: there are no jobs", "cede", "advise");
     SAYS(&r, 1, "", "no daemon is running: there are no jobs", "cede", "advise", "a", "b");
+    SAYS(&r, 1, "", "no daemon is running; `systemctl start ceded`", "cede", "advise", "--", "a",
+         "--", "b");
+    /* On a terminal, too, nothing is cleared that was not printed. */
+    RUN(&r, "script", "-qc", "\"$CEDE_EXE\" advise -- a -- b", "/dev/null");
+    assert_ptr_equal(strstr(r.out, "cede: no daemon"), r.out);
     SAYS(&r, 2, "", "2 to 8 commands", "cede", "advise", "--", "a", "--", "b", "--", "c", "--", "d",
          "--", "e", "--", "f", "--", "g", "--", "h", "--", "i");
 }

@@ -145,6 +145,19 @@ class Look(OnSoft):
         self.assertIn("says nothing about a real one", said.stdout)
         self.assertNotIn("fail ", said.stdout)
 
+    def test_run_without_gpu(self):
+        """What would not be scheduled is not run with --strict; the gate can be named, and OpenCL on processors."""
+        if any(os.path.exists("/dev/" + f) for f in ("nvidiactl", "kfd", "dri/renderD128")):
+            self.skipTest("there is a GPU")
+        note = "no GPU here can be scheduled: `cede doctor` says why\n"
+        for words, env, result in (((), {}, (0, "cede: note: " + note)), (("-q",), {}, (0, "")),
+                                   (("--strict",), {}, (1, "cede: 'true' was not run: " + note)),
+                                   (("--strict", "--gpu-device", "gate"), {}, (0, "")),
+                                   (("--strict",), {"CEDE_GATE_CPU": "1"}, (0, ""))):
+            said = self.cede("run", *words, "--", "true", env={**self.env, **env})
+            self.assertEqual((said.returncode, said.stderr), result, words)
+            eventually(lambda: "no daemon" in self.cede("policy").stderr, "ceded does not end")
+
     def test_no_place(self):
         """No directory for a scheduler, or no space in it: that is said, not that one does not answer."""
         env = dict(self.env, CEDE_DIR="/nonexistent/cede")

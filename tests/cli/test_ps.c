@@ -145,4 +145,5 @@ TEST(one_screen)
               "detach), so left alone\n");
     SAYS(&r, 1, "", "no daemon is running; `systemctl start ceded`", "cede", "status");
     SAYS(&r, 1, "\"daemon\": false", NULL, "cede", "status", "--json");
+    SAYS(&r, 0, "no jobs\n", "no daemon is running; `systemctl start ceded`", "cede", "ps");
 }

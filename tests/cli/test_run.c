@@ -450,6 +450,13 @@ static const struct talk talks[] = {
     /* A program waits longer than one call only if it is to run as a job or not at all. */
     {"run --strict echo ran", {"", OK "}"}, 0, "ran\n", "", NULL},
     {"run echo ran", {"", OK "}"}, 0, "ran\n", FREE, NULL},
+    /* Without a GPU only programs that hold their own work are scheduled. */
+    {"run echo ran", {OK ",'no_gpu':true}"}, 0, "ran\n",
+     "cede: note: no GPU here can be scheduled: `cede doctor` says why\n", NULL},
+    {"run -q echo ran", {OK ",'no_gpu':true}"}, 0, "ran\n", "", NULL},
+    {"run --strict -q echo ran", {OK ",'no_gpu':true}"}, 1, "", NO_RUN "no GPU here can be scheduled: `cede doctor`", NULL},
+    {"CEDE_GATE_CPU=1 run --strict echo ran", {OK ",'no_gpu':true}"}, 0, "ran\n", "", NULL},
+    {"run --strict echo ran", {OK "}"}, 0, "ran\n", "", NULL},
     /* A stranger's socket is as good as none. */
     {"DAEMON_UID=65534 run echo ran", {OK "}"}, 0, "ran\n", "not trusting the daemon", ""},
 };

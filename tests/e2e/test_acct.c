@@ -84,6 +84,9 @@ E2E(shares)
                     LOAD("one", "batch", "--depth", "100"), LOAD("above", "latency")};
     AWAIT(all_have_contexts(pids, 3));
     CEDE("set", pid_text(pids[2]), "-c", "latency");
+    AWAIT(count("jobs", NULL) == 1); /* it is counted after a minute */
+    CEDE("acct", "-P", "--format", "State,Elapsed,GPUTime,Waited");
+    assert_string_equal(result.out, "State|Elapsed|GPUTime|Waited\nopen|-|-|-\n");
     CEDE("set", pid_text(pids[0]), "-c", "batch", "-w", "300");
     CEDE("set", pid_text(pids[1]), "-c", "batch", "-w", "100");
     nap_ms(4000);
