@@ -27,8 +27,9 @@ static void run_patiently(const char *const argv[])
     bool again = true;
     for (int i = 0; i < 8 && again; i++) {
         run_program(&result, NULL, argv);
-        again = result.status &&
-                (strstr(result.err, "stopped for a while") || strstr(result.err, "showed nothing"));
+        again = result.status && (strstr(result.err, "stopped for a while") ||
+                                  strstr(result.err, "showed nothing") ||
+                                  strstr(result.err, "gave no answer within"));
     }
 }
 

@@ -45,7 +45,7 @@ ENGINE_TEST(test_is_known_with_its_gpus)
     assert_int_equal(f->d.usage_calls, 1);
     ticks(f, 5000);
     unsigned calls = f->d.usage_calls;
-    assert_int_equal(calls, 6); /* for the count, as the job is young */
+    assert_in_range(calls, 5, 6); /* once a second, for the count, as the job is young */
 
     /* What is known stays known when another job comes. */
     programs(f, p + 2, 1, 0);
