@@ -160,17 +160,19 @@ def servers(folder):
     path, o = found[-1]
     kept = f.kept(o["rows"])
     systems = [s for s in ("default", "mps", f.cede_systems()[0], "pool") if all(s in kept.get(pair, ()) for pair in SERVERS)]
+    if not systems:
+        return ""
     out = (f"| beside a GPT training ([{chip(o)}](../bench/results/{path}), {text_of(o, 'date')}) | alone | {' | '.join(NAMES.get(s, s) for s in systems)} |\n"
            f"|{'---|' * (len(systems) + 2)}\n")
     for pair, title in SERVERS.items():
         rows = {r["system"]: r for r in o["rows"] if r["pair"] == pair}
-        server = pair.split("+", maxsplit=1)[0]
-        known = [k for k in WORDS if k in rows[systems[0]]["alone"] and server in f.OPEN]
-        lines = [(f"{title}: {WORDS[k]}", f"{rows[systems[0]]['alone'][k] / 1e3:.1f} ms", [f"{rows[s]['measured'][server][k] / 1e3:.1f} ms" for s in systems])
+        server, alone = pair.split("+", maxsplit=1)[0], rows[systems[0]]["alone"]
+        known = [k for k in WORDS if k in alone and server in f.OPEN]
+        lines = [(f"{title}: {WORDS[k]}", f"{alone[k] / 1e3:.1f} ms", [f"{rows[s]['measured'][server][k] / 1e3:.1f} ms" for s in systems])
                  for k in known] or [(f"{title}: its speed", "1", [f"{kept[pair][s][0]:.2f}" for s in systems])]
         lines += [("what the training keeps", "1", [f"{kept[pair][s][2]:.2f}" for s in systems])]
-        out += "".join(f"| {words} | {alone} | {' | '.join(cells)} |\n" for words, alone, cells in lines)
-    return out if systems else ""
+        out += "".join(f"| {words} | {before} | {' | '.join(cells)} |\n" for words, before, cells in lines)
+    return out
 
 
 def frontier_points(o):
@@ -185,19 +187,19 @@ def frontier_figure(path, o):
 
 def arrangements(folder):
     """What cede advise told of pairs of programs, what they counted themselves, and how rules do that always choose the same."""
-    f, out = program("arrangements"), ""
+    f, out, ways = program("arrangements"), "", ("turns", "together", "halves")
     for path, o in read(folder):
         pairs = elements(o, "pairs") if path.stem == "arrangements" else []
         if not pairs:
             continue
         rules, off = f.scores(pairs)
         out += (f"One {chip(o)}, driver {o['driver']}, {text_of(o, 'date')}, [results](../bench/results/{path}), by `bench/programs/arrangements.py`:\n\n"
-                "| pair | turns | together | halves | chosen |\n|---|---|---|---|---|\n")
+                f"| pair | {' | '.join(ways)} | chosen |\n|---|---|---|---|---|\n")
         for p in pairs:
             sums = [f"{row['sum']:.2f} ({sum(really):.2f})" for row, really in zip(p["told"]["rows"], p["counted"])]
-            out += (f"| {' + '.join(p['pair']).replace('_', ' ')} | {' | '.join(sums)} | {('turns', 'together', 'halves')[p['told']['best']]}"
-                    f"{'' if p['told']['best'] == p['best'] else ', the best: ' + ('turns', 'together', 'halves')[p['best']]} |\n")
-        out += "\n| rule | mean of sums | pairs in which one starves | within 0.05 of the best |\n|---|---|---|---|\n"
+            out += (f"| {' + '.join(p['pair']).replace('_', ' ')} | {' | '.join(sums)} | {ways[p['told']['best']]}"
+                    f"{'' if p['told']['best'] == p['best'] else ', the best: ' + ways[p['best']]} |\n")
+        out += f"\n| rule | mean of sums | pairs in which one starves | within {f.WITHIN} of the best |\n|---|---|---|---|\n"
         for name, mean, starved, right in rules[:-1]:
             out += f"| {name} | {mean:.2f} | {starved} | {right} of {len(pairs)} |\n"
         out += (f"\nOf {len(off)} speeds {sum(e <= f.WITHIN for e in off)} were within {f.WITHIN} of the programs' count; the worst was off by "

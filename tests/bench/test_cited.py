@@ -164,6 +164,7 @@ class Cited(unittest.TestCase):
         self.assertIn("**met in 1 of 2 pairs**", text)
         self.assertIn("(figures/frontier-h100.svg)", text)
         self.assertEqual(made.frontier(self.results, "resnet+gpt").count("resnet"), 1)
+        self.assertEqual(made.servers(self.results), "")  # neither of its pairs was measured
         made.SERVERS = {"resnet+gpt": "pictures"}
         self.assertIn("| pictures: its speed | 1 | 0.50 | 0.96 | 0.95 |\n| what the training keeps | 1 | 0.50 | 0.40 | 0.40 |\n",
                       made.servers(self.results))
