@@ -392,7 +392,7 @@ struct device_driver *fake_driver(struct fake_rm *rm, unsigned known)
 {
     struct nv_gpus gpus = {.n = known, .instances = rm->instances};
     for (unsigned i = 0; i < known; i++)
-        snprintf(gpus.v[i].uuid, sizeof(gpus.v[i].uuid), "gpu-%08u", i);
+        snprintf(gpus.v[i].uuid, sizeof(gpus.v[i].uuid), "GPU-%08u", i);
     struct device_driver *d = NULL;
     struct error err;
     int r = nv_driver_open(&fake_io, &gpus, rm->nvml, &d, &err);

@@ -172,6 +172,7 @@ static void unloaded(struct nvml_rig *r)
     const struct gpu_info g = info_of(r, 1);
     assert_string_equal(g.driver, "580.1");
     assert_string_equal(g.name, "Stand-in 1");
+    assert_true(g.caps & GPU_CAP_COUNTERS);
     assert_int_equal(d->ops->memory_free(d, 0, &bytes, &r->t.err), -ENODEV);
     assert_false(has_open(r));
 }

@@ -185,12 +185,15 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
     if (d->ctl_fd >= 0 && !d->nvml_told && nvml_get(d))
         nvml_gpus(d->nvml, &d->gpus);
     d->nvml_told |= d->nvml != NULL;
-    const struct gpu_info *g = &d->gpus.v[gpu];
+    struct gpu_info *g = &d->gpus.v[gpu];
     bool part = d->gpus.part[gpu].gpu[0];
+    /* Kept while the driver is let go. */
+    if (!part && nv_has_counters(d, gpu))
+        g->caps |= GPU_CAP_COUNTERS;
     *out = *g;
     if (nv_gpu_divided(&d->gpus, g->uuid)) {
         snprintf(out->name, sizeof(out->name), "%.30s (MIG mode, not scheduled)", g->name);
-        out->caps &= ~(uint32_t)GPU_CAP_POOL;
+        out->caps &= ~(uint32_t)(GPU_CAP_POOL | GPU_CAP_COUNTERS);
         return 0;
     }
     out->caps |= GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND;
@@ -200,7 +203,6 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
     if (!part) {
         snprintf(out->driver, sizeof(out->driver), "%s", d->release);
         out->caps |= GPU_CAP_SWAP | GPU_CAP_PREEMPT | (g->uuid[0] ? GPU_CAP_PLACE : 0) |
-                     (nv_has_counters(d, gpu) ? GPU_CAP_COUNTERS : 0) |
                      (d->io->same_pids() ? GPU_CAP_ACTIVITY : 0);
     }
     out->timeslice_min_us = NV_TIMESLICE_MIN_US;
