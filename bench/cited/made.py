@@ -207,5 +207,25 @@ def arrangements(folder):
     return out
 
 
+def peers(folder):
+    """What requests wait for beside a batch program under other schedulers, and what it keeps, each case in a column."""
+    out = ""
+    for path, o in read(folder):
+        if path.stem != "peers":
+            continue
+        rows = {(r["system"], r["case"]): r for r in elements(o, "rows")}
+        systems, cases = ([*dict.fromkeys(k[i] for k in rows)] for i in (0, 1))
+        out += (f"One {chip(o)}, driver {o['driver']}, {text_of(o, 'date')}, {commit_of(o, path, {})}, [results](../bench/results/{path}): p50; "
+                f"p99; what the batch program keeps.\n\n| | {' | '.join(cases)} |\n|{'---|' * (len(cases) + 1)}\n")
+        for s in systems:
+            cells = []
+            for c in cases:
+                m, alone = rows.get((s, c), {}).get("measured"), rows["alone", c]["measured"]["batch"]["rate"]
+                cells.append(f"{m['server']['p50_us'] / 1e3:.2f} ms; {m['server']['p99_us'] / 1e3:.2f} ms; {m['batch']['rate'] / alone:.2f}" if m
+                             else "failed" if (s, c) in rows else "")
+            out += f"| {s} | {' | '.join(cells)} |\n"
+    return out
+
+
 def blocks(folder):
-    return {f.__name__: lambda *words, f=f: f(folder, *words) for f in (missed, runs, frontier, servers, arrangements)}
+    return {f.__name__: lambda *words, f=f: f(folder, *words) for f in (missed, runs, frontier, servers, arrangements, peers)}
