@@ -24,7 +24,7 @@ static const char *const levels[] = {"ok", "warn", "fail"};
 struct doctor {
     const char *device;
     char where[256]; /* the software GPU that `auto` found; "": none */
-    bool json, soft, amd, report, failed;
+    bool json, soft, amd, report;
     unsigned count[3];     /* findings of each level */
     const char *container; /* NULL: doctor does not run in a container */
     bool outside;          /* a ceded outside of the container steers */
@@ -32,10 +32,8 @@ struct doctor {
 };
 
 /* Adds a line to the report. fix: what to do; "": nothing. */
-static void finding(struct doctor *d, enum level level, const char *name, const char *fix,
-                    const char *fmt, ...) PRINTF_LIKE(5, 6);
-static void finding(struct doctor *d, enum level level, const char *name, const char *fix,
-                    const char *fmt, ...)
+static void PRINTF_LIKE(5, 6) finding(struct doctor *d, enum level level, const char *name,
+                                      const char *fix, const char *fmt, ...)
 {
     char found[600];
     va_list ap;
@@ -43,7 +41,6 @@ static void finding(struct doctor *d, enum level level, const char *name, const 
     vsnprintf(found, sizeof(found), fmt, ap);
     va_end(ap);
     d->count[level]++;
-    d->failed |= level == FAIL;
     if (d->report && !report_may_show(name)) {
         snprintf(found, sizeof(found), "not shown in a report");
         fix = "";
@@ -129,7 +126,8 @@ static void check_container(struct doctor *d)
                 "libcede.so.0 was not found");
 }
 
-static void check_files(struct doctor *d)
+/* Tells whether the driver can be reached at all. */
+static bool check_files(struct doctor *d)
 {
     static const char *const files[] = {"/dev/nvidiactl", "/dev/nvidia-uvm"};
     char missing[80] = "", closed[80] = "";
@@ -144,13 +142,15 @@ static void check_files(struct doctor *d)
                 d->container
                     ? "start the container with its GPUs: --device nvidia.com/gpu=all (podman), "
                       "--gpus all (docker), --nv (apptainer)"
-                    : "load the NVIDIA driver (modprobe nvidia, nvidia-modprobe -u)",
+                    : "install an NVIDIA driver of the 580 series, or load it (modprobe nvidia, "
+                      "nvidia-modprobe -u); without a GPU: cede doctor --device soft",
                 "these device files are missing:%s", missing);
     else if (closed[0])
         finding(d, FAIL, "devices", "be root, or in the group that owns them",
                 "you may not read and write:%s", closed);
     else
         finding(d, OK, "devices", "", "%s and %s are there and open to you", files[0], files[1]);
+    return !missing[0] && !closed[0];
 }
 
 static void check_evidence(struct doctor *d, const char *version)
@@ -244,9 +244,7 @@ static bool doctor_gpus(struct doctor *d)
     struct error err = {""};
     int r = device_open(d->device, NULL, &driver, &err);
     if (r < 0) {
-        finding(d, FAIL, "gpus",
-                r == -ENODEV ? "see above; without a GPU: cede doctor --device soft" : "", "%s",
-                err.text);
+        finding(d, FAIL, "gpus", "", "%s", err.text);
         return false;
     }
     unsigned n = driver->ops->gpus(driver);
@@ -501,10 +499,11 @@ static int examine(struct doctor *d, json_t **measured)
         check_amd(d);
         return 0;
     }
+    const bool usable = d->soft || check_files(d);
     if (!d->soft) {
         check_rights(d);
-        check_files(d);
-        check_driver(d);
+        if (usable)
+            check_driver(d);
         check_nvml(d);
         check_mps(d);
         check_gate(d);
@@ -512,7 +511,7 @@ static int examine(struct doctor *d, json_t **measured)
     check_daemon(d);
 
     int r = testbed_open(&bed, d->soft, &err);
-    if (r == 0 && doctor_gpus(d)) {
+    if (r == 0 && usable && doctor_gpus(d)) {
         fputs(isatty(STDERR_FILENO) ? "measuring for some 8 s\n" : "", stderr);
         r = measure_effects(&bed, d->device, &m, &err);
         *measured = report_measured(d, &m);
@@ -560,7 +559,7 @@ static int doctor_parse(int argc, char **argv, struct doctor *d)
 static void conclude(const struct doctor *d)
 {
     const unsigned fails = d->count[FAIL], warns = d->count[WARN];
-    printf("\n%s: ", d->failed ? "cede cannot do all of its work here" : "cede works here");
+    printf("\n%s: ", fails ? "cede cannot do all of its work here" : "cede works here");
     if (fails)
         printf("%u check%s failed, ", fails, fails == 1 ? "" : "s");
     printf("%u warning%s, %u ok\n", warns, warns == 1 ? "" : "s", d->count[OK]);
@@ -579,7 +578,7 @@ int doctor_main(int argc, char **argv)
     int sig = examine(&d, &measured);
     if (d.json) {
         _cleanup_json_ json_t *o =
-            json_pack("{s:b, s:s, s:o, s:o}", "ok", !d.failed, "device", d.device, "checks",
+            json_pack("{s:b, s:s, s:o, s:o}", "ok", !d.count[FAIL], "device", d.device, "checks",
                       d.checks, "measured", measured ? measured : json_object());
         if (d.report) /* texts of errors may name files */
             report_clean(measured);
@@ -596,5 +595,5 @@ int doctor_main(int argc, char **argv)
         json_decref(measured);
     }
     json_decref(report);
-    return sig ? 128 + sig : d.failed ? CLI_FAILED : CLI_OK;
+    return sig ? 128 + sig : d.count[FAIL] ? CLI_FAILED : CLI_OK;
 }

@@ -137,6 +137,7 @@ class Look(OnSoft):
             self.skipTest("there is a GPU")
         said = self.cede("doctor")
         self.assertEqual(said.returncode, 1, said.stdout)
+        self.assertEqual(said.stdout.count("fail  "), 1, said.stdout)  # for one cause
         self.assertIn("fail  devices ", said.stdout)
         self.soft_gpu()
         said = self.cede("doctor")
