@@ -90,21 +90,33 @@ class Check(InFolder):
         self.assertTrue(any("what it said" in s for s in out))
         self.assertEqual(len(self.calls), 1)  # neither ninja nor tests
 
-    def test_what_fails_beside_others_is_repeated_by_itself(self):
-        """End-to-end tests, in real time."""
+    def repeated(self, beside, alone):
+        """What is said when a test, and one of the end-to-end tests, end so beside others, and by itself in real time."""
         def call(argv, env=None, **_):
             self.calls.append(argv)
-            alone = (env or {}).get("CEDE_TEST_TIME") == "real"
-            names = argv[-1:] if alone else ["e2e_well", "e2e_ill", "other"]
+            real = (env or {}).get("CEDE_TEST_TIME") == "real"
+            names = argv[-1:] if real else ["e2e_well", "e2e_ill", "other"]
             self.write("gcc/meson-logs/testlog.json", "\n".join(json.dumps(
-                {"name": f"cede / {n}", "result": "OK" if n.endswith("well") and alone else "FAIL", "stdout": "why"}) for n in names))
+                {"name": f"cede / {n}", "result": "OK" if n.endswith("well") and real else alone if real else beside,
+                 "stdout": "skipped: the machine gave a program 9 %"}) for n in names))
             return 0, ""
 
         self.check.call = call
-        status, out = self.run_stages({"a": (None, lambda: self.check.tests("gcc"))})
-        self.assertEqual((status, out[-1]), (1, "1 passed, 2 failed"))
-        self.assertEqual(out[-2], "failed: gcc: other, gcc: e2e_ill")
+        _, out = self.run_stages({"a": (None, lambda: self.check.tests("gcc"))})
+        return out[-2:]
+
+    def test_what_fails_beside_others_is_repeated_by_itself(self):
+        """End-to-end tests."""
+        self.assertEqual(self.repeated("FAIL", "FAIL"), ["failed: gcc: other, gcc: e2e_ill", "1 passed, 2 failed"])
         self.assertEqual(len(self.calls), 3)
+
+    def test_what_a_busy_machine_skips_is_repeated_in_time(self):
+        self.assertEqual(self.repeated("SKIP", "FAIL"), ["failed: gcc: e2e_ill, gcc: other", "1 passed, 2 failed"])
+
+    def test_what_a_busy_machine_skips_stays_skipped_when_it_is_late(self):
+        self.check.BUSY_AGAIN_S = -1
+        self.assertEqual(self.repeated("SKIP", "FAIL"), ["skipped: gcc: e2e_well, gcc: e2e_ill, gcc: other",
+                                                         "0 passed, 0 failed, 3 skipped"])
 
     def test_what_a_suite_needs(self):
         tree = os.path.join(self.check.OUT, "tsan")
