@@ -162,7 +162,7 @@ def servers(folder):
     systems = [s for s in ("default", "mps", f.cede_systems()[0], "pool") if all(s in kept.get(pair, ()) for pair in SERVERS)]
     if not systems:
         return ""
-    out = (f"| beside a GPT training ([{chip(o)}](../bench/results/{path}), {text_of(o, 'date')}) | alone | {' | '.join(NAMES.get(s, s) for s in systems)} |\n"
+    out = (f"| beside a GPT training ([{chip(o)}](bench/results/{path}), {text_of(o, 'date')}) | alone | {' | '.join(NAMES.get(s, s) for s in systems)} |\n"
            f"|{'---|' * (len(systems) + 2)}\n")
     for pair, title in SERVERS.items():
         rows = {r["system"]: r for r in o["rows"] if r["pair"] == pair}
