@@ -17,8 +17,13 @@
 #define PAUSE_NS  1000000U
 #define SETTLE_NS 3000000U
 /* The time between two runs counts if it is unclear, for less than CLEAR_NS or for less than half
- * of it, whether the context wanted the engine. */
+ * of it, whether the context wanted the engine. After a run that ended with its slice it did, but a
+ * run may end then by chance, or in a burst before a pause that is unclear. So runs of this kind
+ * count if they are ROW_S in a row: a burst is mostly shorter. When no run has counted for KEPT_NS,
+ * what is known expires. */
 #define CLEAR_NS   700000U
+#define ROW_S      0.03
+#define KEPT_NS    30000000000U
 #define SEEN_S     0.4 /* time of a context's record after which older runs count half, */
 #define SEEN_RUNS  8U  /* if it has this many runs */
 #define ENDED_MOST 64U /* number of runs after which earlier ends count half */
@@ -129,6 +134,29 @@ static uint64_t wanted_nothing(const struct runs *r, uint64_t left_ns)
     return ns;
 }
 
+/* Adds the run before the one that begins at this time, and the time between them, if they count.
+ */
+static void use_add(struct context_use *use, uint64_t idle_ns, uint64_t unclear_ns, uint64_t at_ns)
+{
+    const bool clear = unclear_ns < max_u64(idle_ns, CLEAR_NS);
+    const bool in_row = !clear && !idle_ns && use->was_cut;
+    use->row_s = in_row ? use->row_s : 0;
+    use->row_runs = in_row ? use->row_runs : 0;
+    use->row_s += (double)ns_after(use->left_ns, use->begun_ns) * 1e-9;
+    use->row_runs++;
+    use->unclear_ns += at_ns - use->begun_ns;
+    if (clear || use->row_s > ROW_S) {
+        use->idle_s += (double)idle_ns * 1e-9;
+        use->run_s += use->row_s;
+        use->runs += use->row_runs;
+        use->row_s = use->row_runs = 0;
+        use->unclear_ns = 0;
+    } else if (use->unclear_ns > KEPT_NS) {
+        use->idle_s = use->run_s = 0;
+        use->runs = 0;
+    }
+}
+
 void runs_begin(struct runs *r, uint32_t group, struct context_use *use, uint64_t at_ns)
 {
     const uint64_t nothing_ns = use && use->left_ns ? wanted_nothing(r, use->left_ns) : 0;
@@ -140,11 +168,8 @@ void runs_begin(struct runs *r, uint32_t group, struct context_use *use, uint64_
     use->cut += use->left_ns && use->was_cut;
     const uint64_t idle_ns = ns_after(nothing_ns, use->left_ns);
     const uint64_t unclear_ns = ns_after(at_ns - nothing_ns, r->latency_ns - use->latency_ns);
-    if (use->left_ns && unclear_ns < max_u64(idle_ns, CLEAR_NS)) {
-        use->idle_s += (double)idle_ns * 1e-9;
-        use->run_s += (double)ns_after(use->left_ns, use->begun_ns) * 1e-9;
-        use->runs++;
-    }
+    if (use->left_ns)
+        use_add(use, idle_ns, unclear_ns, at_ns);
     use->begun_ns = at_ns;
     use->left_ns = 0;
     if (use->run_s + use->idle_s > SEEN_S && use->runs >= SEEN_RUNS) {

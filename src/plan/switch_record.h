@@ -53,6 +53,9 @@ struct context_use {
                                     (H100, driver 580.159.04) */
     double run_s, idle_s;        /* time in runs, and certainly without work after them */
     uint32_t runs;               /* number of these runs */
+    double row_s;                /* time in the last runs, not counted yet, if all ended with the */
+    uint32_t row_runs;           /* slice; number of these */
+    uint64_t unclear_ns;         /* time with runs since one was counted */
     uint32_t ended, cut;         /* number of all runs, and of those that ended with the slice */
 };
 

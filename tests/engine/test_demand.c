@@ -76,6 +76,10 @@ ENGINE_TEST(test_activity_that_says_nothing)
     assert_in_range(f->d.activity_calls, 1, 13); /* of 120 while it tells */
     count_turns(f, 3, 10000);
     assert_true(f->ran[2] > 20 * f->ran[1]);
+    /* Nor that any more: a job of which nothing is known counts as one that works. */
+    f->d.has_usage = false;
+    ticks(f, 8000);
+    assert_turns(f);
 }
 
 /* Paused while it had nothing to do, and then let run by somebody who waits for it. */

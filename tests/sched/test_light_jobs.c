@@ -50,6 +50,72 @@ TEST(light_is_forgotten)
     sched_free(c);
 }
 
+/* The jobs 1 to n have the engine by turns, as they are on the run list, each until its slice or
+ * its piece of work ends; there is more work at once. */
+static uint64_t contend(struct sched *c, uint32_t n, double work_us, uint64_t now, uint64_t end)
+{
+    struct sched_plan plan;
+    double left_us[8] = {0};
+    for (unsigned i = 0; now < end; i++) {
+        for (uint32_t g = 1; g <= n; g++) {
+            const double slice_us = c->groups[g].slice_us;
+            if (!c->groups[g].runs)
+                continue;
+            left_us[g] = left_us[g] > 0 ? left_us[g] : work_us;
+            switched(c, g, now);
+            now += (uint64_t)(1e3 * fmin(left_us[g], slice_us + 50) + 65e3);
+            left_us[g] -= slice_us;
+        }
+        if (i % 20 == 0)
+            sched_decide(c, now, &plan);
+    }
+    return now;
+}
+
+/* Jobs that were light beside each other and now contend are light no more: soon if their runs end
+ * with their slices, and after a while if nothing shows whether they want the engine. */
+TEST(light_is_revised)
+{
+    static const struct {
+        const char *what;
+        uint32_t jobs;
+        double work_us;
+        uint32_t within_s;
+    } v[] = {
+        {"two that saturate the GPU", 2, 1e12, 2},
+        {"three that saturate the GPU", 3, 1e12, 3},
+        {"two with work for nearly a slice", 2, 1000, 40},
+    };
+    unsigned wrong = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(v); i++) {
+        struct sched *c = scheduler(1, 8, 8);
+        struct sched_plan plan;
+        uint64_t now = SEC;
+        uint32_t light = 0, revised = 0;
+        add(c, 0, CLASS_LATENCY, 0, 1);
+        for (uint32_t job = 1; job <= v[i].jobs; job++) {
+            add(c, job, CLASS_BATCH, job, 1);
+            EVENT(c, DEMAND, .job = job, .on = true, .busy = 0.2);
+        }
+        for (uint32_t k = 0; k < 4000; k++, now += 7 * MS) {
+            switched(c, 1 + k % v[i].jobs, now); /* which has it until another wants it */
+            if (k % 12 == 0)
+                sched_decide(c, now, &plan);
+        }
+        for (uint32_t g = 1; g <= v[i].jobs; g++)
+            light += c->groups[g].light && c->groups[g].slice_us == LIGHT_MOST_US;
+        for (uint32_t job = 1; job <= v[i].jobs; job++)
+            EVENT(c, DEMAND, .job = job, .on = true, .busy = 0.9 / v[i].jobs);
+        contend(c, v[i].jobs, v[i].work_us, now, now + v[i].within_s * SEC);
+        for (uint32_t g = 1; g <= v[i].jobs; g++)
+            revised += !c->groups[g].light;
+        printf("%s: %u were light, %u are no more\n", v[i].what, light, revised);
+        wrong += light != v[i].jobs || revised != v[i].jobs;
+        sched_free(c);
+    }
+    assert_int_equal(wrong, 0);
+}
+
 /* What a context does while it is alone is not counted: only time beside others is. */
 TEST(counts_beside_only)
 {

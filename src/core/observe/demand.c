@@ -197,6 +197,23 @@ static void tell_busy(const struct demand *x, struct model *m)
     }
 }
 
+/* What was last known of jobs expires if usage() has failed for a while, and activity() too. */
+static void usage_fails(const struct demand *x, struct model *m)
+{
+    if (m->now - x->counted_ns <= ACTIVITY_VALID_NS)
+        return;
+    for_each_job (m, j) {
+        for (unsigned d = 0; d < m->ngpus; d++) {
+            struct job_demand *on = &j->on[d];
+            on->busy = -1;
+            on->idle_windows = 0;
+            on->idle &=
+                (m->gpus[d].caps & GPU_CAP_GATE) || m->now - on->seen_ns <= ACTIVITY_VALID_NS;
+        }
+    }
+    tell_busy(x, m);
+}
+
 static void demand_usage(struct demand *x, struct model *m)
 {
     struct usage_list list = {0};
@@ -205,6 +222,7 @@ static void demand_usage(struct demand *x, struct model *m)
         m->unmanaged[i].asked += unmanaged_unknown(&m->unmanaged[i]);
     if (m->driver->ops->usage(m->driver, &list, NULL) < 0) {
         usage_list_free(&list);
+        usage_fails(x, m);
         return;
     }
     for_each_job (m, j)
