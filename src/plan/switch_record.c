@@ -134,8 +134,7 @@ static uint64_t wanted_nothing(const struct runs *r, uint64_t left_ns)
     return ns;
 }
 
-/* Adds the run before the one that begins at this time, and the time between them, if they count.
- */
+/* Adds the last run before this time, and the time since then, if they count. */
 static void use_add(struct context_use *use, uint64_t idle_ns, uint64_t unclear_ns, uint64_t at_ns)
 {
     const bool clear = unclear_ns < max_u64(idle_ns, CLEAR_NS);
