@@ -273,7 +273,9 @@ int advise_started(struct advise *a, char **commands, int n, struct error *err)
     a->starts = true;
     code = code == 0 ? client_open(&c, err) : code;
     if (code == -ENOENT)
-        error_set(err, code, "no daemon is running" CLI_START);
+        error_set(err, code,
+                  "no daemon is running; `systemctl start ceded`, or `ceded &` for your "
+                  "own programs");
     code = code == 0 ? check_counters(&c, err) : code;
     for (size_t i = 0; i < ARRAY_SIZE(all) && code == 0 && (i == 0 || pools); i++)
         code = measure_started(&s, &c, all[i], &pools, err);

@@ -22,8 +22,9 @@ static int start_python(int argc, char **argv)
     ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
     if (n <= 0 || !cede_find("bench/report/bench.py", "share/cede/bench/bench.py",
                              CEDE_DATADIR "/cede/bench/bench.py", script, sizeof(script)))
-        return cli_error("bench: is not installed: there is no bench.py in " CEDE_DATADIR
-                         "/cede/bench; on Debian and Ubuntu, install cede-bench");
+        return cli_error(
+            "bench: is not installed: there is no bench.py in " CEDE_DATADIR
+            "/cede/bench; install the package cede-bench, which `make deb` makes beside cede");
     snprintf(version, sizeof(version), "%s", build_version());
     char *const first[] = {python, plain, script, exe, version, datadir};
     char *args[ARRAY_SIZE(first) + ARGS_MAX + 1] = {NULL};

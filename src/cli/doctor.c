@@ -222,7 +222,8 @@ static void check_gate(struct doctor *d)
                 path);
     else
         finding(d, WARN, "gate",
-                "install cede-gate (package) or all of cede, where OpenCL or HIP programs matter",
+                "install the package cede-gate, which `make deb` makes beside cede, where OpenCL "
+                "or HIP programs matter",
                 "%s is missing, so OpenCL programs are not scheduled", path);
 }
 
@@ -289,7 +290,7 @@ static void check_unmanaged(struct doctor *d, const json_t *reply, const struct 
     if (!reply)
         finding(d, WARN, "unmanaged", "", "it is not known which GPU programs are in no job: %s",
                 err->text);
-    else if (unmanaged_words(reply, NULL, CLASS_BATCH, &w))
+    else if (unmanaged_words(reply, NULL, &w))
         finding(d, WARN, "unmanaged", w.command, "%s: %s no job", w.who,
                 w.several ? "they yield to" : "it yields to");
     else if (unmanaged_left(reply, true, names, sizeof(names)))

@@ -1,6 +1,7 @@
 /* `cede kill`: sends a signal to all processes of jobs, also to those that left their parents and
  * sessions. The daemon says which processes are a job's; this process signals them with its own
  * rights, so ceded, which is root, kills nothing for anybody. */
+#include <ctype.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -96,7 +97,7 @@ static int kill_all(char *const *targets, int n, int sig)
 int kill_main(int argc, char **argv)
 {
     static const char help[] =
-        "usage: cede kill [-s SIGNAL] TARGET...\n"
+        "usage: cede kill [-s SIGNAL | -SIGNAL] TARGET...\n"
         "\n"
         "Sends a signal to all processes of jobs, also to those that their command has left\n"
         "behind in other sessions (but for what cede(1) names under kill). TARGET is a job's "
@@ -109,8 +110,15 @@ int kill_main(int argc, char **argv)
         "  -h, --help           this text\n"
         "\n"
         "  cede kill train\n"
-        "  cede kill -s KILL %12\n";
+        "  cede kill -9 %12\n";
     int sig = SIGTERM;
+    char text[32]; /* -9 and -KILL, as kill(1) has them */
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-' && (isdigit(argv[i][1]) || isupper(argv[i][1]))) {
+            snprintf(text, sizeof(text), "--signal=%s", argv[i] + 1);
+            argv[i] = text;
+        }
+    }
     const struct option_row options[] = {{"signal", 's', .read = signals_read, .to = &sig}};
     const struct command_line line = {.program = "cede kill", .help = help};
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));

@@ -92,8 +92,8 @@ static int usage(FILE *f)
     fputs("\n"
           "`cede help VERB` describes one of them, cede(1) all of them.\n"
           "\n"
-          "  sudo cede run -c latency -- python3 serve.py\n"
-          "  sudo cede run -c batch -- python3 train.py\n",
+          "  cede run -c latency -- python3 serve.py    (as root, or in the group cede)\n"
+          "  cede run -c batch -- python3 train.py\n",
           f);
     return f == stdout ? CLI_OK : CLI_USAGE;
 }

@@ -14,8 +14,8 @@ int pause_main(int argc, char **argv)
         "\n"
         "  -h, --help  this text\n"
         "\n"
-        "  sudo cede pause 4711 train\n"
-        "  sudo cede resume 4711 train\n";
+        "  cede pause 4711 train\n"
+        "  cede resume 4711 train\n";
     return targets_verb(argc, argv, "pause", help, OP_PAUSE, NULL);
 }
 

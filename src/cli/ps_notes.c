@@ -13,7 +13,7 @@ void notes_unmanaged(const json_t *all)
 {
     struct unmanaged_words w;
     const json_t *jobs = json_object_get(all, "jobs");
-    if (json_array_size(jobs) && unmanaged_words(all, jobs, CLASS_BATCH, &w))
+    if (json_array_size(jobs) && unmanaged_words(all, jobs, &w))
         cli_error("note: %s: %s no job until you type: %s", w.who,
                   w.several ? "they yield to" : "it yields to", w.command);
 }

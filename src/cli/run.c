@@ -107,7 +107,7 @@ static const char help[] =
     "command cannot be executed or found. If no scheduler can be had the command runs anyway, and\n"
     "a line on standard error says why.\n"
     "\n"
-    "  sudo cede run -c latency -n serve -- python3 serve.py\n"
+    "  cede run -c latency -n serve -- python3 serve.py\n"
     "  cede run -c batch -- python3 train.py --epochs 90\n";
 
 #define ROOM_WAIT_US     (120 * 1000000ULL) /* enough to swap out two jobs of 64 GiB */
@@ -206,13 +206,9 @@ static int run_parse(int argc, char **argv, struct options *o)
 static void run_note_unmanaged(const struct options *o, const json_t *reply)
 {
     struct unmanaged_words w;
-    bool batch = o->request.class == CLASS_BATCH;
-    if (!o->quiet && unmanaged_words(reply, NULL, batch ? CLASS_NORMAL : CLASS_BATCH, &w))
-        cli_error("note: %s: %s until you type: %s", w.who,
-                  !batch      ? "nothing yields to this job there"
-                  : w.several ? "this job does not yield to them"
-                              : "this job does not yield to it",
-                  w.command);
+    if (!o->quiet && unmanaged_words(reply, NULL, &w))
+        cli_error("note: %s: %s to this job until you type: %s", w.who,
+                  w.several ? "they do not yield" : "it does not yield", w.command);
 }
 
 static void run_warning(const struct options *o, const json_t *reply)

@@ -46,9 +46,9 @@ static const char help[] =
     "All targets are tried; the exit status is 1 if any failed. Without a daemon one is started\n"
     "that ends with its last job.\n"
     "\n"
-    "  sudo cede set 4711 -c batch\n"
-    "  sudo cede set train -w 300\n"
-    "  sudo cede set --others -c batch\n";
+    "  cede set 4711 -c batch\n"
+    "  cede set train -w 300\n"
+    "  cede set --others -c batch\n";
 
 static const char detach_help[] =
     "usage: cede detach TARGET...\n"
@@ -59,7 +59,7 @@ static const char detach_help[] =
     "\n"
     "  -h, --help  this text\n"
     "\n"
-    "  sudo cede detach train\n";
+    "  cede detach train\n";
 
 static bool is_class(const char *word)
 {

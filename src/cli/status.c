@@ -124,7 +124,7 @@ static void print_unmanaged(const json_t *all)
 {
     char names[UNMANAGED_NAMES];
     struct unmanaged_words w;
-    const bool free = unmanaged_words(all, NULL, CLASS_BATCH, &w);
+    const bool free = unmanaged_words(all, NULL, &w);
     if (free)
         printf("in no job %s; type: %s\n", w.who, w.command);
     const bool others = unmanaged_left(all, false, names, sizeof(names));

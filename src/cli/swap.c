@@ -59,8 +59,8 @@ static const char help[] =
     "\n"
     "  -h, --help  this text\n"
     "\n"
-    "  sudo cede swap out train\n"
-    "  sudo cede swap in train\n";
+    "  cede swap out train\n"
+    "  cede swap in train\n";
 
 int swap_out_main(int argc, char **argv)
 {

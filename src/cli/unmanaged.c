@@ -86,8 +86,7 @@ bool unmanaged_left(const json_t *reply, bool detached, char *buf, size_t size)
     return list.n > 0;
 }
 
-bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
-                     struct unmanaged_words *out)
+bool unmanaged_words(const json_t *reply, const json_t *jobs, struct unmanaged_words *out)
 {
     struct unmanaged_list list = {.n = 0};
     uint32_t near = jobs ? unmanaged_near(jobs) : UINT32_MAX, mask = 0;
@@ -109,9 +108,9 @@ bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
     snprintf(out->who, sizeof(out->who), "%s %s %s and %s not scheduled", names,
              several ? "use" : "uses", gpus, several ? "are" : "is");
     if (several)
-        snprintf(out->command, sizeof(out->command), "cede set --others -c %s", job_class_name(to));
+        snprintf(out->command, sizeof(out->command), "cede set --others -c batch");
     else
-        snprintf(out->command, sizeof(out->command), "cede set %lld -c %s",
-                 (long long)json_get_int(list.named[0], "pid"), job_class_name(to));
+        snprintf(out->command, sizeof(out->command), "cede set %lld -c batch",
+                 (long long)json_get_int(list.named[0], "pid"));
     return true;
 }

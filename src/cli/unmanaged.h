@@ -7,18 +7,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/job_terms.h"
-
 struct unmanaged_words {
     bool several;
     char who[400];    /* "python3 (pid 4711) uses GPU 0 and is not scheduled" */
-    char command[64]; /* what to type for class `to`: "cede set 4711 -c batch" */
+    char command[64]; /* what to type so that it yields: "cede set 4711 -c batch" */
 };
 
 /* About programs that the caller may set and that were not detached; unless jobs is NULL, only
  * those that may be on a GPU of one of these jobs. False: there are none. */
-bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
-                     struct unmanaged_words *out);
+bool unmanaged_words(const json_t *reply, const json_t *jobs, struct unmanaged_words *out);
 
 #define UNMANAGED_NAMES 240
 /* Names those that are left alone: detached by hand, or else other users' that the caller may not

@@ -64,7 +64,7 @@ class Kill(OnSoft):
         self.write("go", "1")
         self.assertEqual(run.wait(60), 0)
         self.assertTrue(alive(pid))
-        done = self.cede("kill", "-s", "kill", "left")
+        done = self.cede("kill", "-9", "left")
         self.assertIn("SIGKILL sent to", done.stdout)
         self.gone(pid)
 
@@ -91,7 +91,7 @@ class Kill(OnSoft):
         self.assertIn("'sh' left 1 process behind: ended", said.stderr)
 
     def test_usage(self):
-        for args, text in ((("kill",), "no target given"), (("kill", "-s", "TREM", "x"), "'TREM' is not a signal")):
+        for args, text in ((("kill",), "no target given"), (("kill", "-s", "TREM", "x"), "'TREM' is not a signal"), (("kill", "-TREM", "x"), "'TREM' is not a signal")):
             done = self.cede(*args)
             self.assertEqual(done.returncode, 2)
             self.assertIn(text, done.stderr)

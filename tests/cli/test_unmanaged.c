@@ -25,11 +25,11 @@ static struct result r;
 /* clang-format off */
 static const struct talk talks[] = {
     {"run -clatency true", {ADDED(FREE(A))}, 0, "",
-     "cede: note: a?[31mb (pid " A ") uses GPUs 0, 3 and is not scheduled: nothing yields to this "
-     "job there until you type: cede set " A " -c batch\n", NULL},
+     "cede: note: a?[31mb (pid " A ") uses GPUs 0, 3 and is not scheduled: it does not yield to "
+     "this job until you type: cede set " A " -c batch\n", NULL},
     {"run -cbatch true", {ADDED(FREE(A) "," FREE(B))}, 0, "",
      "cede: note: a?[31mb (pid " A ") and a?[31mb (pid " B ") use GPUs 0, 3 and are not "
-     "scheduled: this job does not yield to them until you type: cede set --others -c normal\n",
+     "scheduled: they do not yield to this job until you type: cede set --others -c batch\n",
      NULL},
     {"run -q -clatency true", {ADDED(FREE(A))}, 0, "", "", NULL},
     {"run -clatency true", {ADDED(UNMANAGED(A, "true", "true") "," UNMANAGED(B, "false", "false"))},

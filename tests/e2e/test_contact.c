@@ -38,8 +38,8 @@ E2E(note_and_what_it_says)
     pid_t lat = serve("serve", "latency");
     snprintf(
         note, sizeof(note),
-        "cede: note: train (pid %d) uses GPU 0 and is not scheduled: nothing yields to this job "
-        "there until you type: cede set %d -c batch\n",
+        "cede: note: train (pid %d) uses GPU 0 and is not scheduled: it does not yield to this "
+        "job until you type: cede set %d -c batch\n",
         (int)batch, (int)batch);
     assert_string_equal(contents("serve.err"), note);
 
