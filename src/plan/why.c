@@ -150,15 +150,16 @@ static void why_waits(const struct sched *c, const struct policy_device *dev,
                       const struct member *m, struct sched_reason *out)
 {
     const struct rotation *r = &dev->rotation;
-    const uint32_t above = find_better(&dev->crowd, dev, m);
+    const uint32_t above = find_better(&dev->crowd, dev, m), boost = dev->boost.job;
     if (dev->gated && m->idle) {
         out->why = WHY_IDLE;
     } else if (dev->speed.phase == SPEED_THROTTLED) {
         out->why = WHY_THROTTLED;
         out->until_ns = dev->speed.until_ns;
-    } else if (dev->boost.promoted && dev->boost.job != m->job) {
+    } else if (boost != SLOT_NONE && boost != m->job &&
+               (dev->boost.promoted || r->current == boost)) {
         out->why = WHY_BOOSTED;
-        out->other = dev->boost.job;
+        out->other = boost;
     } else if (above != SLOT_NONE) {
         out->why = WHY_CLASS;
         out->other = above;

@@ -305,7 +305,7 @@ LOOKS_TEST(test_crowd_below_a_chain)
     f->d.nidle = 0;
 }
 
-/* Where programs of a job come and go, the next one has its order within a few looks of 10 ms, and
+/* Where programs of a job come and go, the next one has its order within ten looks of 10 ms, and
  * where nothing happens looks are rare. */
 LOOKS_TEST(test_programs_that_come_and_go)
 {
@@ -318,7 +318,7 @@ LOOKS_TEST(test_programs_that_come_and_go)
     ticks(f, 70000);
     for (int i = 0; i < 5; i++) {
         mock_context(&f->d, both[1], 0, 1);
-        ticks(f, i ? 30 : 1100);
+        ticks(f, i ? 100 : 1100);
         assert_int_equal(on(f, both[1])->timeslice_us, 1);
         mock_exit(&f->d, both[1]); /* which its next scan shows */
         kill(both[1], SIGKILL);

@@ -11,6 +11,7 @@
 #define IDLE(c, on)          {.class = (c), .devices = (on), .idle = true}
 #define PAUSED(c, on)        {.class = (c), .devices = (on), .paused = true}
 #define AT_MOST(part, c, on) {.class = (c), .devices = (on), .max = (part)}
+#define DUE(ms, c, on)       {.class = (c), .devices = (on), .due_ms = (ms)}
 
 static const struct scene {
     const char *name;
@@ -19,6 +20,7 @@ static const struct scene {
         unsigned devices; /* bit map; 0: there is no such job */
         bool idle, paused;
         double max;
+        uint64_t due_ms; /* 0: it has no deadline */
     } jobs[JOBS];
     const char *policy; /* NULL: "priority" */
     bool gated;
@@ -43,6 +45,10 @@ static const struct scene {
      .job = 2, .why = WHY_NEXT, .other = 1, .until_ms = 200},
     {"is next but one", {JOB(L, 1), JOB(B, 1), JOB(B, 1), JOB(B, 1)},
      .at_ms = 201, .job = 1, .why = WHY_NEXT, .other = 2, .ahead = 1, .until_ms = 400},
+    {"is next after one with a deadline", {JOB(L, 1), JOB(B, 1), DUE(900, B, 1)},
+     "laxity", .at_ms = 10, .job = 1, .why = WHY_BOOSTED, .other = 2},
+    {"has the turn for its deadline", {JOB(L, 1), JOB(B, 1), DUE(900, B, 1)},
+     "laxity", .at_ms = 10, .job = 2, .why = WHY_TURN, .until_ms = 200},
     {"a better class works", {JOB(L, 1), JOB(N, 1), JOB(B, 1)},
      .job = 2, .why = WHY_CLASS, .other = 1, .outranked = true},
     {"a better class is there and idle", {JOB(L, 1), IDLE(N, 1), JOB(B, 1)},
@@ -81,6 +87,9 @@ static struct sched *build(const struct scene *s)
             EVENT(c, GROUP_ADD, .group = group++, .job = j, .device = d, .computes = true);
             EVENT(c, DEMAND, .job = j, .device = d, .on = !s->jobs[j].idle);
         }
+        if (s->jobs[j].due_ms)
+            EVENT(c, DEADLINE, .job = j, .deadline_ns = (1000 + s->jobs[j].due_ms) * MS,
+                  .left_ns = s->jobs[j].due_ms * MS);
         if (s->jobs[j].paused)
             EVENT(c, JOB_PAUSE, .job = j, .on = true);
     }
