@@ -446,7 +446,7 @@ static json_t *report_measured(struct doctor *d, const struct measured *m)
                       m->preempt.error.text));
     }
     if (m->activity.done) {
-        snprintf(found, sizeof(found), "the driver's trace shows %.0f of %.0f requests/s",
+        snprintf(found, sizeof(found), "the driver's record shows %.0f of %.0f requests/s",
                  m->activity.seen, m->activity.sent);
         remark(d, m->activity.effective, "activity",
                "nothing has to be done: cede notices some seconds later that a job has stopped "

@@ -45,7 +45,7 @@ static const char *whole_reason(const json_t *job)
     static const struct {
         const char *state, *text;
     } reasons[] = {
-        {"paused", "somebody paused it: `cede resume` lets it go on"},
+        {"paused", "it is paused: `cede resume` lets it go on"},
         {"swapped", "its memory is in host memory: it comes back when there is room, or by `cede "
                     "swap in`"},
         {"swapping-out", "its memory is on the way to host memory"},
