@@ -513,6 +513,8 @@ static int run_program(const struct options *o, char **command, const struct cli
         cli_error("'%s' left %u process%s behind: ended", command[0], left, left == 1 ? "" : "es");
     if (o->grouped)
         cgroup_run_leave(false);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && peer->socket[0] && !o->quiet)
+        room_killed(command[0]);
     const char *fault = status && pool->users >= 0 ? pool_fault(pool, text) : NULL;
     if (fault)
         cli_error("the pool of '%s' failed while it ran: %s", command[0], fault);

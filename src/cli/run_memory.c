@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/json_text.h"
+#include "cli/choose.h"
 #include "cli/cli.h"
 #include "cli/transient.h"
 
@@ -252,5 +253,22 @@ int room_wait(const struct room_wait *w, struct client *peer, const json_t *repl
         else if (r == -EPERM || r == -EACCES || r == -EINVAL || r == -EDQUOT ||
                  monotonic_ns() > x.answered_ns + UNREACHABLE_NS)
             return error_set(err, r, "it waits for GPU memory no longer: %s", why.text);
+    }
+}
+
+void room_killed(const char *program)
+{
+    _cleanup_json_ json_t *reply = NULL;
+    uint64_t number;
+    struct error err;
+    if (choose_job_of(getpid(), &number, &err) < 0 || number == UINT64_MAX)
+        return;
+    const struct request ask = {.op = OP_PS, .number = number - 1}; /* those after it */
+    if (client_ask(&ask, &reply, &err) < 0)
+        return;
+    for_each_json (job, json_object_get(reply, "jobs")) {
+        const char *why = json_get_text(job, "error");
+        if ((uint64_t)json_get_int(job, "number") == number && why && strstr(why, "memory-max"))
+            cli_error("'%s': %s", program, why);
     }
 }

@@ -1,4 +1,5 @@
-/* `cede run --memory`: waiting for room in a GPU's memory before the program is started. */
+/* `cede run` and GPU memory: waiting for room before the program is started (--memory), and what
+ * killed it (--memory-max). */
 #ifndef CEDE_CLI_RUN_MEMORY_H
 #define CEDE_CLI_RUN_MEMORY_H
 
@@ -21,5 +22,7 @@ bool room_awaited(const json_t *job);
  * time; others: no daemon answers any more, or it refuses the job. */
 int room_wait(const struct room_wait *w, struct client *peer, const json_t *reply,
               struct error *err);
+/* If the daemon killed programs of this process's job for its memory-max, says so. */
+void room_killed(const char *program);
 
 #endif

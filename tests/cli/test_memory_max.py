@@ -18,7 +18,8 @@ class MemoryMax(OnSoft):
         self.ceded(config, stderr=self.said)
 
     def run_job(self, name, *args):
-        return self.start(CEDE, "run", "-c", "batch", "-n", name, *args, "--", *LOAD)
+        with open(self.path(name), "w", encoding="utf8") as f:
+            return self.start(CEDE, "run", "-c", "batch", "-n", name, *args, "--", *LOAD, stderr=f)
 
     def says(self, *words):
         eventually(lambda: any(all(w in line for w in words) for line in self.read("said").split("\n")),
@@ -34,6 +35,7 @@ class MemoryMax(OnSoft):
         self.assertEqual(big.wait(WAIT_S), -signal.SIGKILL)
         self.says("(big) of uid ", "it has 300 MiB on GPU 0, more than its memory-max of 299 MiB",
                   "1 of its processes killed")
+        self.assertIn("': it has 300 MiB on GPU 0, more than its memory-max of 299 MiB: 1 of its processes killed", self.read("big"))
         self.has_memory("small")
         self.assertIsNone(other.poll())
         # While it runs.
