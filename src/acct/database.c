@@ -183,7 +183,7 @@ static bool could_not_read(const char *text)
 
 static int begin_writing(struct acct_db *db, int version, struct error *err)
 {
-    char text[256];
+    char text[256] = "";
     int is = 0;
     /* auto_vacuum works only before the first table; a kill or a full disk does WAL no harm. */
     int rc = db_run(db, "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;"

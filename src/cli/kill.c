@@ -112,7 +112,7 @@ int kill_main(int argc, char **argv)
         "  cede kill train\n"
         "  cede kill -9 %12\n";
     int sig = SIGTERM;
-    char text[32]; /* -9 and -KILL, as kill(1) has them */
+    static char text[32]; /* -9 and -KILL, as kill(1) has them */
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-' && (isdigit(argv[i][1]) || isupper(argv[i][1]))) {
             snprintf(text, sizeof(text), "--signal=%s", argv[i] + 1);
