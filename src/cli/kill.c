@@ -114,7 +114,8 @@ int kill_main(int argc, char **argv)
     int sig = SIGTERM;
     static char text[32]; /* -9 and -KILL, as kill(1) has them */
     for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-' && (isdigit(argv[i][1]) || isupper(argv[i][1]))) {
+        const unsigned char c = argv[i][0] == '-' ? (unsigned char)argv[i][1] : 0;
+        if (isdigit(c) || isupper(c)) {
             snprintf(text, sizeof(text), "--signal=%s", argv[i] + 1);
             argv[i] = text;
         }
