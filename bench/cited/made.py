@@ -153,7 +153,8 @@ SERVERS = {"graphs+gpt": "a server that replays CUDA graphs", "generate+gpt": "t
 
 
 def servers(folder):
-    """What two servers of language models have beside a training in the newest run, in each way of sharing."""
+    """What two servers of language models have beside a training in the newest run, in each way of sharing. For README, whose
+    links begin at the top of the tree."""
     f, found = program("frontier"), frontier_files(folder)
     if not found:
         return ""
@@ -220,9 +221,9 @@ def peers(folder):
         for s in systems:
             cells = []
             for c in cases:
-                m, alone = rows.get((s, c), {}).get("measured"), rows["alone", c]["measured"]["batch"]["rate"]
-                cells.append(f"{m['server']['p50_us'] / 1e3:.2f} ms; {m['server']['p99_us'] / 1e3:.2f} ms; {m['batch']['rate'] / alone:.2f}" if m
-                             else "failed" if (s, c) in rows else "")
+                m, alone = (rows.get((name, c), {}).get("measured") for name in (s, "alone"))
+                cells.append(f"{m['server']['p50_us'] / 1e3:.2f} ms; {m['server']['p99_us'] / 1e3:.2f} ms; "
+                             f"{m['batch']['rate'] / alone['batch']['rate']:.2f}" if m and alone else "failed" if (s, c) in rows else "")
             out += f"| {s} | {' | '.join(cells)} |\n"
     return out
 

@@ -138,9 +138,8 @@ static uint64_t wanted_nothing(const struct runs *r, uint64_t left_ns)
 static void use_add(struct context_use *use, uint64_t idle_ns, uint64_t unclear_ns, uint64_t at_ns)
 {
     const bool clear = unclear_ns < max_u64(idle_ns, CLEAR_NS);
-    const bool in_row = !clear && !idle_ns && use->was_cut;
-    use->row_s = in_row ? use->row_s : 0;
-    use->row_runs = in_row ? use->row_runs : 0;
+    if (clear || idle_ns || !use->was_cut)
+        use->row_s = use->row_runs = 0;
     use->row_s += (double)ns_after(use->left_ns, use->begun_ns) * 1e-9;
     use->row_runs++;
     use->unclear_ns += at_ns - use->begun_ns;

@@ -145,8 +145,10 @@ TEST(launches)
             set(d, pid, true, 1);
             usleep(1000);
         }
-        if (!gated && WIFSIGNALED(status)) {
+        if (!gated && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) {
             print_message("skipped: the device breaks off by itself\n"); /* PoCL 5.0 asserts */
+            unsetenv("POCL_TRACING");
+            device_close(d);
             skip();
         }
         assert_int_equal(status, 0);
