@@ -42,6 +42,8 @@ PAIRS = [p.split("+") for p in (
     "resnet+gpt", "resnet+fft", "resnet+ranks", "unet+resnet_training", "unet+gpt", "stencil+fft")]
 OPEN = ("graphs", "batching")  # their requests come at a rate: speed is the mean time per token, else answers per second
 SPEEDS = ("90%", "80%")  # --min-speed of the server; cede's own choice first
+FILLING = ("graphs", "stencil")  # servers that fill the GPU, with which the other speeds are measured, too
+POOLS = ("90%", "95%")  # pool_latency_sm; cede's own choice first
 START_S, ROUNDS, BOTH_S, ALONE_S, OTHER_S = 150, 3, 2.4, 1.2, 3
 AGAIN_S = 0.3  # what a program takes to go on; with ALONE_S less than what cede takes for the end of a server
 FLOOR, SPARE, SLACK = 0.9, 0.05, 0.02
@@ -78,7 +80,7 @@ class Place:
     def command(self, n):
         words = PROGRAMS[n][SOFT].split()
         words = [CEDE, "load", *words, "--device", "soft", "--report", "50"] if SOFT else [sys.executable, os.path.join(HERE, words[0]), *words[1:]]
-        if self.name == "pool":
+        if self.name.startswith("pool"):
             who = ["-c", "latency", "--pool"] if n in SERVERS else ["-c", "batch", "--pool=latency"]
             words = [CEDE, "run", "-q", "-n", n, *who, "--", *words]
         return words
@@ -170,10 +172,10 @@ class Study:
         self.head["cede"] = output(CEDE, "--version")
         self.head["commit"] = provenance.commit(self.head["cede"])
 
-    def lacks(self, systems):
-        """The pairs that are not in the file in all of these ways."""
+    def lacks(self, systems, pair):
+        """Of these ways those in which the file lacks the pair."""
         had = {(r["system"], r["pair"]) for r in self.rows}
-        return [p for p in self.pairs if any((s, "+".join(p)) not in had for s in systems)]
+        return [s for s in systems if (s, "+".join(pair)) not in had and (s not in cede_systems()[1:] or pair[0] in FILLING)]
 
     def add(self, system, pair, measured, **more):
         self.rows.append({"system": system, "pair": "+".join(pair), "measured": measured, **more})
@@ -184,17 +186,17 @@ class Study:
 
     def compare(self, place, systems, settle_s, begins=lambda system, pair: None):
         """The pairs in turn; what a program does alone that is no server is measured outside, before its first pair."""
-        for pair in [p for p in self.lacks(systems) if all(n in place.running for n in p)]:
+        for pair in [p for p in self.pairs if self.lacks(systems, p) and all(n in place.running for n in p)]:
             if place.name == "plain" and not any(r["system"] == "alone" and r["pair"] == pair[1] for r in self.rows):
                 window = place.window(pair[1:], 1.5, OTHER_S)
                 place.stop()
                 self.add("alone", pair[1:], {pair[1]: place.measured(pair[1], [window])})
-            for system in systems:
+            for system in self.lacks(systems, pair):
                 begins(system, pair)
                 self.add(system, pair, **place.by_turns(pair, 4 if system in cede_systems()[1:] else settle_s, ROUNDS))
 
     def run(self, place, folder, systems, measure):
-        pairs = self.lacks(systems)
+        pairs = [p for p in self.pairs if self.lacks(systems, p)]
         names = [n for n in PROGRAMS if any(n in p for p in pairs)]
         if not names:
             return
@@ -213,9 +215,12 @@ def output(*argv):
 class Daemon:
     """A ceded of the study's own."""
 
-    def __init__(self, folder):
+    def __init__(self, config=""):
+        path = os.path.join(os.environ["CEDE_DIR"], "cede.conf")
+        with open(OUT + ".log", "a", encoding="utf-8") as log, open(path, "w", encoding="utf-8") as f:
+            f.write(f"[daemon]\n{config}\n")
         with open(OUT + ".log", "a", encoding="utf-8") as log:
-            self.process = subprocess.Popen([CEDE, "daemon", "--dir", os.environ["CEDE_DIR"], "--device", "soft" if SOFT else "nvidia"], stderr=log)
+            self.process = subprocess.Popen([CEDE, "daemon", "--config", path, "--dir", os.environ["CEDE_DIR"], "--device", "soft" if SOFT else "nvidia"], stderr=log)
         time.sleep(1.5)
 
     def end(self):
@@ -226,7 +231,7 @@ class Daemon:
 def under_cede(study, place):
     """Default first, without a ceded; then cede gets the running programs."""
     study.compare(place, ["default"], 1.5)
-    daemon = Daemon(OUT)
+    daemon = Daemon()
     pids = {n: str(p.pid) for n, p in place.running.items()}
     output(CEDE, "set", "-c", "batch", *pids.values())
 
@@ -259,15 +264,20 @@ def in_mps(study, folder):
             del os.environ[f"CUDA_MPS_{n}_DIRECTORY"]
 
 
-def in_pool(study, folder):
-    daemon = Daemon(OUT)
+def in_pool(study, folder, percent):
+    daemon, name = Daemon(f"pool_latency_sm = {percent}"), f"pool {percent}"
     try:
-        study.run("pool", folder, ["pool"], lambda place: study.compare(place, ["pool"], 4))
+        study.run(name, folder, [name], lambda place: study.compare(place, [name], 4))
     finally:
         daemon.end()
 
 
 # ---- what it shows ----
+
+def named(system):
+    """"pool" is that with cede's own choice."""
+    return system.removesuffix(f" {POOLS[0]}")
+
 
 def kept(rows):
     """{pair: {system: (speed of the server, p99 of it over alone, speed of the other)}}"""
@@ -277,7 +287,7 @@ def kept(rows):
             server, other = r["pair"].split("+")
             m, alone = r["measured"], r["alone"]
             speed = alone["mean_us"] / m[server]["mean_us"] if server in OPEN else m[server]["rate"] / alone["rate"]
-            out.setdefault(r["pair"], {})[r["system"]] = (speed, m[server]["p99_us"] / alone["p99_us"], m[other]["rate"] / others[other])
+            out.setdefault(r["pair"], {})[named(r["system"])] = (speed, m[server]["p99_us"] / alone["p99_us"], m[other]["rate"] / others[other])
     return out
 
 
@@ -294,7 +304,7 @@ def verdict(points):
         return None, True, []
     best = max(own, key=lambda s: (points[s][0] >= FLOOR - SLACK, points[s][2]))
     speed, _, other = points[best]
-    better = [n for n, (s, _, o) in points.items() if s >= speed - SLACK and o > other + SPARE and not n.startswith("cede --")]
+    better = [n for n, (s, _, o) in points.items() if s >= speed - SLACK and o > other + SPARE and not n.startswith(("cede --", "pool "))]
     return best, speed >= FLOOR - SLACK and not better and on_frontier(points, best), better
 
 
@@ -334,7 +344,8 @@ def main():
         study.run("plain", folder, ["default", *cede_systems()], lambda place: under_cede(study, place))
         if not SOFT:
             in_mps(study, folder)
-            in_pool(study, folder)
+            for percent in POOLS:
+                in_pool(study, folder, percent)
     score(OUT)
 
 
