@@ -166,7 +166,7 @@ def servers(folder):
     out = (f"| beside a GPT training ([{chip(o)}](bench/results/{path}), {text_of(o, 'date')}) | alone | {' | '.join(NAMES.get(s, s) for s in systems)} |\n"
            f"|{'---|' * (len(systems) + 2)}\n")
     for pair, title in SERVERS.items():
-        rows = {f.named(r["system"]): r for r in o["rows"] if r["pair"] == pair}
+        rows = {r["system"]: r for r in o["rows"] if r["pair"] == pair}
         server, alone = pair.split("+", maxsplit=1)[0], rows[systems[0]]["alone"]
         known = [k for k in WORDS if k in alone and server in f.OPEN]
         lines = [(f"{title}: {WORDS[k]}", f"{alone[k] / 1e3:.1f} ms", [f"{rows[s]['measured'][server][k] / 1e3:.1f} ms" for s in systems])

@@ -43,7 +43,7 @@ PAIRS = [p.split("+") for p in (
 OPEN = ("graphs", "batching")  # their requests come at a rate: speed is the mean time per token, else answers per second
 SPEEDS = ("90%", "80%")  # --min-speed of the server; cede's own choice first
 FILLING = ("graphs", "stencil")  # servers that fill the GPU, with which the other speeds are measured, too
-POOLS = ("90%", "95%")  # pool_latency_sm; cede's own choice first
+POOL_SM = "90%"  # pool_latency_sm, its default
 START_S, ROUNDS, BOTH_S, ALONE_S, OTHER_S = 150, 3, 2.4, 1.2, 3
 AGAIN_S = 0.3  # what a program takes to go on; with ALONE_S less than what cede takes for the end of a server
 FLOOR, SPARE, SLACK = 0.9, 0.05, 0.02
@@ -80,7 +80,7 @@ class Place:
     def command(self, n):
         words = PROGRAMS[n][SOFT].split()
         words = [CEDE, "load", *words, "--device", "soft", "--report", "50"] if SOFT else [sys.executable, os.path.join(HERE, words[0]), *words[1:]]
-        if self.name.startswith("pool"):
+        if self.name == "pool":
             who = ["-c", "latency", "--pool"] if n in SERVERS else ["-c", "batch", "--pool=latency"]
             words = [CEDE, "run", "-q", "-n", n, *who, "--", *words]
         return words
@@ -264,20 +264,16 @@ def in_mps(study, folder):
             del os.environ[f"CUDA_MPS_{n}_DIRECTORY"]
 
 
-def in_pool(study, folder, percent):
-    daemon, name = Daemon(f"pool_latency_sm = {percent}"), f"pool {percent}"
+def in_pool(study, folder):
+    study.head["pool_latency_sm"] = POOL_SM
+    daemon = Daemon(f"pool_latency_sm = {POOL_SM}")
     try:
-        study.run(name, folder, [name], lambda place: study.compare(place, [name], 4))
+        study.run("pool", folder, ["pool"], lambda place: study.compare(place, ["pool"], 4))
     finally:
         daemon.end()
 
 
 # ---- what it shows ----
-
-def named(system):
-    """"pool" is that with cede's own choice."""
-    return system.removesuffix(f" {POOLS[0]}")
-
 
 def kept(rows):
     """{pair: {system: (speed of the server, p99 of it over alone, speed of the other)}}"""
@@ -287,7 +283,7 @@ def kept(rows):
             server, other = r["pair"].split("+")
             m, alone = r["measured"], r["alone"]
             speed = alone["mean_us"] / m[server]["mean_us"] if server in OPEN else m[server]["rate"] / alone["rate"]
-            out.setdefault(r["pair"], {})[named(r["system"])] = (speed, m[server]["p99_us"] / alone["p99_us"], m[other]["rate"] / others[other])
+            out.setdefault(r["pair"], {})[r["system"]] = (speed, m[server]["p99_us"] / alone["p99_us"], m[other]["rate"] / others[other])
     return out
 
 
@@ -304,7 +300,7 @@ def verdict(points):
         return None, True, []
     best = max(own, key=lambda s: (points[s][0] >= FLOOR - SLACK, points[s][2]))
     speed, _, other = points[best]
-    better = [n for n, (s, _, o) in points.items() if s >= speed - SLACK and o > other + SPARE and not n.startswith(("cede --", "pool "))]
+    better = [n for n, (s, _, o) in points.items() if s >= speed - SLACK and o > other + SPARE and not n.startswith("cede --")]
     return best, speed >= FLOOR - SLACK and not better and on_frontier(points, best), better
 
 
@@ -344,8 +340,7 @@ def main():
         study.run("plain", folder, ["default", *cede_systems()], lambda place: under_cede(study, place))
         if not SOFT:
             in_mps(study, folder)
-            for percent in POOLS:
-                in_pool(study, folder, percent)
+            in_pool(study, folder)
     score(OUT)
 
 
