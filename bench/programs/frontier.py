@@ -43,7 +43,6 @@ PAIRS = [p.split("+") for p in (
 OPEN = ("graphs", "batching")  # their requests come at a rate: speed is the mean time per token, else answers per second
 SPEEDS = ("90%", "80%")  # --min-speed of the server; cede's own choice first
 FILLING = ("graphs", "stencil")  # servers that fill the GPU, with which the other speeds are measured, too
-POOL_SM = "90%"  # pool_latency_sm, its default
 START_S, ROUNDS, BOTH_S, ALONE_S, OTHER_S = 150, 3, 2.4, 1.2, 3
 AGAIN_S = 0.3  # what a program takes to go on; with ALONE_S less than what cede takes for the end of a server
 FLOOR, SPARE, SLACK = 0.9, 0.05, 0.02
@@ -215,12 +214,9 @@ def output(*argv):
 class Daemon:
     """A ceded of the study's own."""
 
-    def __init__(self, config=""):
-        path = os.path.join(os.environ["CEDE_DIR"], "cede.conf")
-        with open(OUT + ".log", "a", encoding="utf-8") as log, open(path, "w", encoding="utf-8") as f:
-            f.write(f"[daemon]\n{config}\n")
+    def __init__(self):
         with open(OUT + ".log", "a", encoding="utf-8") as log:
-            self.process = subprocess.Popen([CEDE, "daemon", "--config", path, "--dir", os.environ["CEDE_DIR"], "--device", "soft" if SOFT else "nvidia"], stderr=log)
+            self.process = subprocess.Popen([CEDE, "daemon", "--dir", os.environ["CEDE_DIR"], "--device", "soft" if SOFT else "nvidia"], stderr=log)
         time.sleep(1.5)
 
     def end(self):
@@ -265,8 +261,7 @@ def in_mps(study, folder):
 
 
 def in_pool(study, folder):
-    study.head["pool_latency_sm"] = POOL_SM
-    daemon = Daemon(f"pool_latency_sm = {POOL_SM}")
+    daemon = Daemon()
     try:
         study.run("pool", folder, ["pool"], lambda place: study.compare(place, ["pool"], 4))
     finally:
