@@ -11,6 +11,15 @@
 
 #define MS NSEC_PER_MSEC
 
+/* What a look at all jobs costs: a slow machine changes nothing here. */
+static uint64_t cpu_ns, look_ns;
+
+uint64_t __wrap_thread_cpu_ns(void);
+uint64_t __wrap_thread_cpu_ns(void)
+{
+    return cpu_ns += look_ns;
+}
+
 struct rig {
     struct traces *t;
     struct engine *m;
@@ -30,6 +39,7 @@ static int set_up(void **state)
     r->now = 1000 * NSEC_PER_SEC;
     fake_recording = false;
     fake_switches_code = 0;
+    look_ns = 0;
     *state = r;
     return 0;
 }
@@ -172,6 +182,21 @@ TEST_OF_TRACES(states_and_ends_are_reported)
     r->m->jobs[slot].number = 0;
     update(r, 100);
     assert_string_equal(last_of(r, i, TRACE_JOB_END, 1).text, "");
+}
+
+/* They take a 20th of the time. */
+TEST_OF_TRACES(looks_that_cost_much_are_rare)
+{
+    int i = open_as(r, 0, true);
+    uint32_t slot = fake_engine_put(r->m, 10, 1000, CLASS_BATCH, 100, "train");
+    look_ns = 10 * MS;
+    update(r, 0);
+    assert_string_equal(last_of(r, i, TRACE_STATE, 1).text, "starting");
+    r->m->jobs[slot].job.paused = true;
+    update(r, 189);
+    assert_string_equal(last_of(r, i, TRACE_STATE, 1).text, "-");
+    update(r, 1);
+    assert_string_equal(last_of(r, i, TRACE_STATE, 1).text, "paused");
 }
 
 /* Also when the process has ended since: it is known for a while. */

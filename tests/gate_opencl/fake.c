@@ -20,18 +20,18 @@ static void *device_thread(void *unused)
         while (monotonic_ns() - from < c.ns)
             usleep(50);
         pthread_mutex_lock(&fake.lock);
-        fake.first = (fake.first + 1) % 4096;
-        fake.n--;
         fake.ended++;
         c.e->done = true;
         c.e->from = from;
         c.e->to = monotonic_ns();
         unsigned n = c.e->nf;
-        pthread_cond_broadcast(&fake.changed);
         pthread_mutex_unlock(&fake.lock);
         for (unsigned i = 0; i < n; i++)
             c.e->f[i]((cl_event)c.e, CL_COMPLETE, c.e->arg[i]);
         pthread_mutex_lock(&fake.lock);
+        fake.first = (fake.first + 1) % 4096;
+        fake.n--; /* last: who finishes then knows what the callbacks learnt */
+        pthread_cond_broadcast(&fake.changed);
     }
     return NULL;
 }
