@@ -166,7 +166,7 @@ def ask(cede, pair, folder):
     for kind, log in zip(pair, logs):
         command += ["--", sys.executable, os.path.abspath(__file__), "--program", kind, log]
     began = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     if done.returncode:
         raise RuntimeError(f"{pair}: {done.stderr}")
     told = json.loads(done.stdout)
