@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "base/options.h"
+#include "base/socket_path.h"
 #include "base/unasked_fds.h"
 #include "base/util.h"
 #include "softgpu/server_impl.h"
@@ -538,6 +539,19 @@ static int read_inert(void *to, const char *name, const char *text, struct error
     }
 }
 
+/* Whoever forgets CEDE_DIR beside a service would see programs that nobody schedules. */
+static void warn_of_service(void)
+{
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+    if (!secure_getenv("CEDE_DIR") && cede_socket_at(0, path, sizeof(path)) &&
+        access(path, F_OK) == 0)
+        fprintf(stderr,
+                "cede-softgpu: cede and programs turn to the ceded at %s, which may not see this "
+                "GPU: for one apart from it, type export CEDE_DIR=$(mktemp -d) first, here and "
+                "where they start\n",
+                path);
+}
+
 int soft_server_main(int argc, char **argv)
 {
     struct server s = {.listener = -1, .signals = -1, .polls = -1, .swap_due_ns = SOFTGPU_NEVER};
@@ -574,6 +588,7 @@ int soft_server_main(int argc, char **argv)
     if (r == 0) {
         printf("listening on %s\n", where);
         fflush(stdout);
+        warn_of_service();
         r = serve(&s);
         if (r < 0)
             error_set(&err, r, "the event loop failed: %s", strerror(-r));
