@@ -391,13 +391,15 @@ TEST(on_a_terminal)
     /* The foreground group can read. */
     assert_int_equal(write(master, "hello\n", 6), 6);
     reads(master, "read hello");
-    /* ^Z stops the job, and the shell sees it. */
+    /* ^Z stops the job, and the shell sees it. A line follows each signal, as a program that was
+     * about to read when it came runs its trap only when it has read. */
     assert_int_equal(write(master, "\x1a", 1), 1);
     reads(tell[0], "stopped");
+    assert_int_equal(write(master, "\n", 1), 1);
     reads(master, "cont");
     /* ^C reaches the program, each time once. */
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(write(master, "\x03", 1), 1);
+        assert_int_equal(write(master, "\x03\n", 2), 2);
         reads(master, "int");
     }
     reads(master, "2");
