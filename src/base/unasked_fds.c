@@ -1,13 +1,16 @@
 /* See unasked_fds.h. Must not wait, and must not take a descriptor into this process, because
- * close() of a file in a file system in user space waits for that file system. */
+ * close() of a file in a file system in user space waits for that file system. unasked_drop() is
+ * for the one call that does (pidfd_getfd). */
 #include "base/unasked_fds.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +23,7 @@
 
 #define LINGER_NS   NSEC_PER_MSEC
 #define STACK_BYTES 65536 /* glibc takes what is thread-local from it */
+#define KEPT_MAX    1024
 
 void unasked_refuse(int fd)
 {
@@ -111,6 +115,18 @@ void unasked_close(int fd)
 {
     shutdown(fd, SHUT_RDWR); /* nothing more gets in after the look */
     if (!has_unread(fd) || close_apart(fd) < 0)
+        close(fd);
+}
+
+void unasked_drop(int fd)
+{
+    static unsigned kept;
+    struct statx st;
+    const int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
+    const bool is_known = statx(fd, "", flags, STATX_TYPE, &st) == 0;
+    if ((!is_known || S_ISREG(st.stx_mode) || S_ISDIR(st.stx_mode)) && kept < KEPT_MAX)
+        kept++;
+    else if (close_apart(fd) < 0)
         close(fd);
 }
 

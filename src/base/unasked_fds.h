@@ -26,6 +26,11 @@ static inline void unasked_close_p(int *fd)
         unasked_close(*fd);
 }
 
+/* Lets go of a descriptor of somebody else's file. A file on a file server stays open as long as
+ * this process, of 1024 of them: close() would wait for that server, and not even SIGKILL ends a
+ * process that waits so. A pipe, a socket or a device is closed in a separate thread. */
+void unasked_drop(int fd);
+
 /* close(2) of a listening socket and of its connections that were never accepted. */
 void unasked_close_listener(int fd);
 

@@ -52,7 +52,7 @@ static int overlaps(pid_t restorer, uid_t owner, const char *driver, const char 
                     const struct journal_lock_id *own)
 {
     char path[64], theirs[16], there[256];
-    struct stat st;
+    struct statx st;
     if (restorers_have_lock(restorer, own->device, own->inode))
         return NO;
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, RESTORE_JOURNAL_FD);
@@ -61,7 +61,7 @@ static int overlaps(pid_t restorer, uid_t owner, const char *driver, const char 
         return owner == 0 ? root_overlaps(restorer, driver, where) : PERHAPS;
     if (any < 0)
         return errno == ENOENT ? NO : -errno;
-    if (fstat(any, &st) < 0 || !S_ISREG(st.st_mode))
+    if (foreign_stat(any, "", &st) < 0 || !S_ISREG(st.stx_mode))
         return NO;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", any);
     /* O_NONBLOCK: open() would wait for a lease that the owner has (fcntl(2)). */

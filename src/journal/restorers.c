@@ -3,10 +3,12 @@
 #include "journal/restorers.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -15,9 +17,10 @@
 bool restorers_have_lock(pid_t restorer, uint64_t device, uint64_t inode)
 {
     char path[64];
-    struct stat st;
+    struct statx st;
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, RESTORE_LOCK_FD);
-    return stat(path, &st) == 0 && st.st_dev == device && st.st_ino == inode;
+    return foreign_stat(AT_FDCWD, path, &st) == 0 && st.stx_ino == inode &&
+           makedev(st.stx_dev_major, st.stx_dev_minor) == device;
 }
 
 int restorers_have(pid_t pid, uid_t *owner)

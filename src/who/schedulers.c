@@ -1,6 +1,7 @@
 /* See schedulers.h. */
 #include "who/schedulers.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,19 +12,20 @@
 /* The name of the control daemon and of a server, which the kernel cuts to 15 bytes. */
 #define MPS_COMM "nvidia-cuda-mps"
 
-static bool stat_of(pid_t pid, const char *link, struct stat *out)
+static bool stat_of(pid_t pid, const char *link, struct statx *out)
 {
     char path[32];
     snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, link);
-    return stat(path, out) == 0;
+    return foreign_stat(AT_FDCWD, path, out) == 0;
 }
 
 /* Whether a link in /proc leads to the same as our own. */
 static bool shares(pid_t pid, const char *link)
 {
-    struct stat own, other;
+    struct statx own, other;
     return stat_of(getpid(), link, &own) && stat_of(pid, link, &other) &&
-           own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+           own.stx_dev_major == other.stx_dev_major && own.stx_dev_minor == other.stx_dev_minor &&
+           own.stx_ino == other.stx_ino;
 }
 
 static bool same_executable(pid_t pid)
@@ -55,8 +57,8 @@ static bool executable_is(pid_t pid, const char *name)
 /* A user can choose a file's name, but cannot give a file to root. */
 static bool is_roots_file(pid_t pid)
 {
-    struct stat st;
-    return stat_of(pid, "exe", &st) && st.st_uid == 0 && !(st.st_mode & 022);
+    struct statx st;
+    return stat_of(pid, "exe", &st) && st.stx_uid == 0 && !(st.stx_mode & 022);
 }
 
 /* A program of another user is not believed, because it may have any name. */

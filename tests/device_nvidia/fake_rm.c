@@ -115,7 +115,7 @@ static int io_pidfd(struct proc_id id)
     return open_add(rm, -1 - (int)(p - rm->procs));
 }
 
-static int io_getfd(int pidfd, int number)
+static int io_getfd(pid_t pid, int pidfd, int number)
 {
     struct fake_rm *rm = fake_machine;
     struct fake_process *p = &rm->procs[-fake_file_of(rm, pidfd) - 1];

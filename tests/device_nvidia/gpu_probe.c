@@ -67,7 +67,7 @@ static uint64_t get_timeslice(const struct device_group *g)
     const struct rm_io *io = &rm_io_system;
     struct rm_timeslice t = {0};
     int pidfd = io->pidfd(g->proc);
-    int fd = pidfd < 0 ? -1 : io->getfd(pidfd, g->source);
+    int fd = pidfd < 0 ? -1 : io->getfd(g->proc.pid, pidfd, g->source);
     if (fd >= 0)
         rm_control(io, fd, g->handles[0], g->handles[3], RM_GET_TIMESLICE, &t, NULL);
     io->close(fd);

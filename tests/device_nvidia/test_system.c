@@ -1,7 +1,12 @@
 /* The system behind the nvidia driver, as far as it can be asked without a GPU. */
 #include <fcntl.h>
+#include <linux/fuse.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 
 #include "rig.h"
 
@@ -54,7 +59,7 @@ TEST(test_system)
     int pipes[2];
     assert_int_equal(pipe(pipes), 0);
     /* Not the driver's file: refused before anything is asked of it. */
-    int r = io->getfd(pidfd, pipes[0]);
+    int r = io->getfd(getpid(), pidfd, pipes[0]);
     assert_true(r == -EBADF || r == -ENOSYS || r == -EPERM);
     close(pipes[0]);
     close(pipes[1]);
@@ -67,4 +72,83 @@ TEST(test_system)
         assert_int_equal(device_nvidia.open(NULL, &d, &err), -ENODEV);
         assert_non_null(strstr(err.text, RM_CTL_PATH));
     }
+}
+
+/* A file system in user space that is one file. It answers until that is open; whatever is asked
+ * after that it tells, and ends. */
+static void serve_file(int device, int tell)
+{
+    static char in[1 << 17];
+    const struct fuse_in_header *asked = (const struct fuse_in_header *)(const void *)in;
+    alarm(20);
+    for (bool open = false; read(device, in, sizeof(in)) > 0 && !open;) {
+        struct {
+            struct fuse_out_header head;
+            struct fuse_init_out init; /* all zero, it also says that a file is open */
+        } out = {.head = {.unique = asked->unique, .len = sizeof(out.head)}};
+        open = asked->opcode == FUSE_OPEN;
+        if (asked->opcode == FUSE_INIT) {
+            out.init = (struct fuse_init_out){.major = FUSE_KERNEL_VERSION,
+                                              .minor = FUSE_KERNEL_MINOR_VERSION,
+                                              .max_write = 4096};
+            out.head.len = sizeof(out);
+        } else if (open) {
+            out.head.len += (uint32_t)sizeof(struct fuse_open_out);
+        } else {
+            out.head.error = -ENOSYS;
+        }
+        (void)!write(device, &out, out.head.len);
+    }
+    (void)!write(tell, "asked", 5);
+    _exit(0);
+}
+
+/* Opens that file, where the process may mount one, tells its number or -1, and waits. */
+static void open_served(int tell)
+{
+    char path[] = "/tmp/cede-test-XXXXXX", options[100];
+    int device = open("/dev/fuse", O_RDWR | O_CLOEXEC), fd = mkstemp(path);
+    snprintf(options, sizeof(options), "fd=%d,rootmode=100600,user_id=0,group_id=0", device);
+    const bool mounted = unshare(CLONE_NEWNS) == 0 &&
+                         mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                         mount("cede-test", path, "fuse", MS_NOSUID | MS_NODEV, options) == 0;
+    if (mounted && fork() == 0)
+        serve_file(device, tell);
+    close(device);
+    close(fd);
+    fd = mounted ? open(path, O_RDONLY) : -1;
+    umount2(path, MNT_DETACH);
+    unlink(path);
+    if (write(tell, &fd, sizeof(fd)) == sizeof(fd))
+        pause();
+    _exit(0);
+}
+
+/* No copy is made of a file that is not the driver's: its server may never answer a close(). */
+TEST(test_unanswered_close)
+{
+    const struct rm_io *io = &rm_io_system;
+    int tell[2], number = -1;
+    struct proc_stat st;
+    assert_int_equal(pipe2(tell, O_CLOEXEC), 0);
+    pid_t owner = fork();
+    if (owner == 0) {
+        alarm(20);
+        open_served(tell[1]);
+    }
+    close(tell[1]);
+    assert_int_equal(read(tell[0], &number, sizeof(number)), sizeof(number));
+    if (number < 0) {
+        print_message("skipped: no file system in user space can be mounted\n");
+    } else {
+        assert_int_equal(proc_stat_read(owner, &st), 0);
+        int pidfd = io->pidfd(st.id);
+        assert_int_equal(io->getfd(owner, pidfd, number), -EBADF);
+        io->close(pidfd);
+        struct pollfd p = {.fd = tell[0], .events = POLLIN};
+        assert_int_equal(poll(&p, 1, 0), 0); /* its server was not asked */
+    }
+    kill(owner, SIGKILL);
+    waitpid(owner, NULL, 0);
+    close(tell[0]);
 }

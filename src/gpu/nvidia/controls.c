@@ -17,7 +17,7 @@ static int borrow_any(struct nv_driver *d, int pidfd, const struct device_group 
     uint32_t left = BORROW_MAX, client = g->handles[0], class;
     int r = d->io->fds(g->proc.pid, &fds, &left);
     for (uint32_t i = 0; i < fds.nctl; i++) {
-        int fd = d->io->getfd(pidfd, fds.ctl[i]);
+        int fd = d->io->getfd(g->proc.pid, pidfd, fds.ctl[i]);
         r = fd < 0 && fd != -EBADF ? fd : r;
         if (fd >= 0 && rm_info(d->io, fd, client, client, RM_INFO_CLASS, &class) == 0)
             return fd;
@@ -65,7 +65,7 @@ static int nv_control(struct nv_driver *d, const struct device_group *g, uint32_
     int pidfd = io->pidfd(g->proc);
     if (pidfd < 0)
         return rm_borrow_error(err, pidfd, g->proc.pid);
-    int fd = io->getfd(pidfd, g->source), r = fd;
+    int fd = io->getfd(g->proc.pid, pidfd, g->source), r = fd;
     if (fd >= 0)
         r = rm_control(io, fd, client, object, id, params, err);
     else if (fd != -EBADF)

@@ -12,6 +12,8 @@
 #include <sys/sysmacros.h>
 #include <time.h>
 
+#include "base/unasked_fds.h"
+
 #define X(name, cmd, type, bytes) _Static_assert(sizeof(type) == (bytes), #name);
 RM_CONTROLS(X)
 #undef X
@@ -187,11 +189,16 @@ int rm_borrow_error(struct error *err, int code, pid_t pid)
 
 /* ---- the real system ---- */
 
+/* By device number, because in a container the node may have any path. */
+static bool is_nvidia(const struct statx *st)
+{
+    return S_ISCHR(st->stx_mode) && st->stx_rdev_major == RM_MAJOR;
+}
+
 static bool is_ctl(int fd)
 {
-    struct stat st;
-    return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && major(st.st_rdev) == RM_MAJOR &&
-           minor(st.st_rdev) == RM_CTL_MINOR;
+    struct statx st;
+    return foreign_stat(fd, "", &st) == 0 && is_nvidia(&st) && st.stx_rdev_minor == RM_CTL_MINOR;
 }
 
 static int sys_open_ctl(void)
@@ -221,14 +228,20 @@ static int sys_ioctl(int fd, unsigned long request, void *arg)
     return r < 0 ? -errno : 0;
 }
 
-static int sys_getfd(int pidfd, int fd)
+/* The owner may have closed it, and the number may be any other file now, of which no copy is made
+ * here. It is looked at once more, because that may happen between both calls. */
+static int sys_getfd(pid_t pid, int pidfd, int fd)
 {
+    char path[48];
+    struct statx st;
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+    if (foreign_stat(AT_FDCWD, path, &st) == 0 && !is_nvidia(&st))
+        return -EBADF;
     int got = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
     if (got < 0)
         return -errno;
-    /* The owner may have closed it meanwhile, and the number may be any other file now. */
     if (!is_ctl(got)) {
-        close(got);
+        unasked_drop(got);
         return -EBADF;
     }
     return got;
@@ -245,16 +258,13 @@ static int sys_fd_count(pid_t pid, uint64_t *out)
     return 0;
 }
 
-/* Counts a descriptor of the driver's devices. They are recognized by device number, because in a
- * container the node may have any path. AT_STATX_DONT_SYNC asks no file server, because other
- * descriptors may be on one that does not answer. */
+/* Counts a descriptor of the driver's devices. */
 static void count_fd(int dir, const char *name, struct rm_fds *io)
 {
     struct statx st;
     uint64_t n;
-    if (parse_u64(name, 0, INT32_MAX, &n) < 0 ||
-        statx(dir, name, AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0 || !S_ISCHR(st.stx_mode) ||
-        st.stx_rdev_major != RM_MAJOR)
+    if (parse_u64(name, 0, INT32_MAX, &n) < 0 || foreign_stat(dir, name, &st) < 0 ||
+        !is_nvidia(&st))
         return;
     if (st.stx_rdev_minor != RM_CTL_MINOR)
         io->ngpu++;

@@ -253,7 +253,7 @@ struct rm_io {
     /* Open a pidfd of exactly this process, and a copy of one of its descriptors of /dev/nvidiactl
      * (-EBADF if it is another file by now). */
     int (*pidfd)(struct proc_id proc);
-    int (*getfd)(int pidfd, int fd);
+    int (*getfd)(pid_t pid, int pidfd, int fd);
     /* Lists at most *left descriptors from io->next on (0: begins anew) and subtracts their number,
      * because a process can have a million. 0: the list is complete; -EAGAIN: there are more. */
     int (*fds)(pid_t pid, struct rm_fds *io, uint32_t *left);

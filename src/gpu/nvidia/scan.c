@@ -271,7 +271,7 @@ static int process_scan(struct nv_scanner *s, struct nv_process *p, int pidfd, b
     for (uint32_t i = 0; i < p->nfd; i++) {
         if (!plan.search && fd_idle(p, &p->fd[i]))
             continue;
-        int fd = io->getfd(pidfd, p->fd[i].number);
+        int fd = io->getfd(p->id.pid, pidfd, p->fd[i].number);
         r = fd;
         if (fd >= 0) {
             r = fd_scan(s, p, fd, &p->fd[i], &plan);
