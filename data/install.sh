@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs what is beside this script, or removes what it installed. An installation is listed in
-# PREFIX/share/cede/MANIFEST; nothing else is ever removed, and nothing that a package installed is overwritten.
+# Installs what is beside this script, or removes what it installed. An installation, with the directories that it
+# made, is listed in PREFIX/share/cede/MANIFEST; nothing else is ever removed, and nothing that a package installed is
+# overwritten.
 #
 # usage: [PREFIX=/usr/local] [DESTDIR=] ./install.sh [--uninstall]
 set -eu
@@ -17,11 +18,13 @@ packaged() { # FILE
     return 1
 }
 
-remove() { # a list of files below $root; and the directories that are empty then
-    while IFS= read -r f; do
-        rm -f "$root/$f"
-        d=$(dirname "$f")
-        while [ "$d" != . ] && rmdir "$root/$d" 2>/dev/null; do d=$(dirname "$d"); done
+writable() { [ -w "$root" ] || fail "cannot write to $root: run it as root, or set PREFIX"; }
+remove() { # a list of files below $root, and of directories, with a slash, which go if they are empty
+    LC_ALL=C sort -r | while IFS= read -r f; do
+        case $f in
+        */) rmdir "$root/$f" 2>/dev/null || true ;;
+        *) rm -f "$root/$f" ;;
+        esac
     done
 }
 
@@ -29,6 +32,7 @@ case ${1:-} in
 '') ;;
 --uninstall)
     [ -e "$root/$manifest" ] || fail "there is no $root/$manifest: nothing that this script installed; set PREFIX if it was another"
+    writable
     if services; then systemctl disable --now ceded.service cede-metrics.socket cede-metrics.service cede-sleep.service >/dev/null 2>&1 || true; fi
     if live; then "$root/libexec/cede/undo" || echo "install.sh: some changes were not undone; the lines above say which" >&2; fi
     list=$(mktemp)
@@ -49,23 +53,27 @@ for f in "$prefix/bin/cede" /usr/bin/cede; do
         fail "$f belongs to a package: upgrade that, or remove it first (apt remove cede)"
     fi
 done
-mkdir -p "$root" || fail "cannot write to $root: run it as root, or set PREFIX"
-old=$(mktemp) new=$(mktemp)
-trap 'rm -f "$old" "$new"' EXIT
+mkdir -p "$root" 2>/dev/null || true
+writable
+old=$(mktemp) new=$(mktemp) dirs=$(mktemp)
+trap 'rm -f "$old" "$new" "$dirs"' EXIT
 [ ! -e "$root/$manifest" ] || cp "$root/$manifest" "$old"
 (cd "$here/root" && find . -type f -o -type l) | sed 's,^\./,,' | sort >"$new"
-echo "$manifest" >>"$new"
+(cd "$here/root" && find . -mindepth 1 -type d && echo ./share && echo ./share/cede) | sed 's,^\./,,' | sort -u |
+    while IFS= read -r d; do
+        if mkdir "$root/$d" 2>/dev/null || grep -qxF "$d/" "$old"; then echo "$d/"; fi
+        [ -d "$root/$d" ] || fail "cannot make $root/$d"
+    done >"$dirs"
 while IFS= read -r f; do
-    [ "$f" != "$manifest" ] || continue
-    mkdir -p "$root/$(dirname "$f")"
     cp -dp "$here/root/$f" "$root/$f.new" # a program that runs is replaced, not written to
     case $f in
     lib/systemd/* | libexec/* | *.pc) sed -i "s,/usr/local,$prefix,g" "$root/$f.new" ;;
     esac
     mv -f "$root/$f.new" "$root/$f"
 done <"$new"
-mkdir -p "$root/share/cede"
-cp "$new" "$root/$manifest"
+cat "$dirs" >>"$new"
+echo "$manifest" >>"$new"
+install -m 644 "$new" "$root/$manifest"
 grep -vxFf "$new" "$old" | remove || true
 echo "installed in $root"
 if live; then ldconfig; fi

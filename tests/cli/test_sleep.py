@@ -49,6 +49,19 @@ class Sleep(OnSoft):
         self.assertEqual(self.states(), {ODD: "running", "b": "running", "out": "swapped"}, r.stdout)
         self.assertEqual(self.sleeps("after").stdout, "")  # nothing is left to do
 
+    def test_killed(self):
+        """What moves when the script is killed comes back after all."""
+        self.ceded("[daemon]\nswap_start = 0s\n")
+        self.job("a")
+        self.write("slow", f'#!/bin/sh\n{CEDE} "$@"; [ "$1 $2" != "swap out" ] || kill -9 $(cut -d" " -f6 /proc/$$/stat)\n')
+        os.chmod(self.path("slow"), 0o755)
+        self.env["CEDE"] = self.path("slow")
+        self.assertNotEqual(self.run_as("setsid", "-w", "sh", SCRIPT, "before").returncode, 0)  # the session's leader
+        self.assertEqual(self.states(), {"a": "swapped"})
+        self.env["CEDE"] = CEDE
+        self.sleeps("after")
+        self.assertEqual(self.states(), {"a": "running"})
+
     def test_what_stays(self):
         """A job that cannot leave is named, with the reason, and the machine sleeps."""
         self.ceded()  # for 20 s the job is starting

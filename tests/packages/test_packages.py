@@ -223,7 +223,8 @@ class Packages(unittest.TestCase):
         os.symlink("cede", os.path.join(tar, "root/bin/ceded"))
         with open(unit, "w", encoding="ascii") as f:
             f.write("ExecStart=/usr/local/bin/ceded\n")
-        os.makedirs(os.path.join(dest, "opt/x/bin"))
+        for folder in "opt/x/bin", "opt/x/lib":
+            os.makedirs(os.path.join(dest, folder))
         other = os.path.join(dest, "opt/x/bin/other")
         open(other, "w", encoding="ascii").close()
         env = dict(os.environ, DESTDIR=dest, PREFIX="/opt/x")
@@ -236,8 +237,8 @@ class Packages(unittest.TestCase):
         with open(os.path.join(dest, "opt/x/lib/systemd/system/ceded.service"), encoding="ascii") as f:
             self.assertEqual(f.read(), "ExecStart=/opt/x/bin/ceded\n")
         run(os.path.join(tar, "install.sh"), "--uninstall", env=env)
-        found = [os.path.join(d, f) for d, _, names in os.walk(dest) for f in names]
-        self.assertEqual(found, [other])
+        found = [os.path.join(d, f) for d, folders, names in os.walk(os.path.join(dest, "opt/x")) for f in folders + names]
+        self.assertEqual(sorted(found), [os.path.join(dest, "opt/x/bin"), other, os.path.join(dest, "opt/x/lib")])
         with self.assertRaisesRegex(AssertionError, "set PREFIX if it was another"):
             run(os.path.join(tar, "install.sh"), "--uninstall", env=env)
 
