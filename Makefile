@@ -44,17 +44,17 @@ check:
 	@$(call as_root,build-check,scripts/check)
 
 build:
-	@scripts/deps demo
+	@scripts/deps demo build
 	@$(call configure,build)
 	@$(AS_OWNER) scripts/compile build
 
 test:
-	@scripts/deps check
+	@scripts/deps check test
 	@$(MAKE) --no-print-directory build
 	@$(call as_root,build,meson test -C build --no-rebuild --print-errorlogs -t 4 --num-processes $$((2 * $$(nproc))))
 
 static:
-	@scripts/deps demo
+	@scripts/deps demo static
 	@$(call configure,build-static,-Dstatic_deps=true -Dbuildtype=release)
 	@$(AS_OWNER) scripts/compile build-static src/cli/cede
 	@scripts/only-libc build-static/src/cli/cede

@@ -131,6 +131,8 @@ int metrics_main(int argc, char **argv)
         return status;
     if (output && where)
         return cli_usage("metrics", "metrics: -o and --listen exclude each other");
+    if (choice.pids && !choice.per_job)
+        return cli_usage("metrics", "metrics: --pids needs --per-job");
     bool handed_over = !output && metrics_handed_over() >= 0;
     return where || handed_over ? metrics_serve_on(handed_over ? NULL : where, &choice)
                                 : metrics_once(output, &choice);

@@ -10,7 +10,7 @@ static const char help[] =
     "P%]\n"
     "                [--deadline TIME [--laxity TIME]] [--preempt MODE]\n"
     "                [--min-speed P%] [--memory-max SIZE[,ACTION]] [-n NAME]\n"
-    "       cede set --others -c CLASS [-w WEIGHT]\n"
+    "       cede set --others [-c CLASS] [-w WEIGHT]\n"
     "\n"
     "Makes running programs jobs, or changes jobs. TARGET is a pid, a job's number\n"
     "('#12' or %12) or a job's name. A name is that of a job of yours if there is one; root\n"

@@ -82,7 +82,9 @@ int swap_either_main(int argc, char **argv)
     const bool out = strcmp(way, "out") == 0;
     if (!out && strcmp(way, "in") != 0)
         return cli_usage("swap", "swap: out or in? as in `cede swap out %s`",
-                         way[0] ? way : "TARGET");
+                         optind + 1 < argc ? argv[optind + 1]
+                         : way[0]          ? way
+                                           : "TARGET");
     argv[optind] = argv[0];
     return (out ? swap_out_main : swap_in_main)(argc - optind, argv + optind);
 }

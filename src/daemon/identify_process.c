@@ -107,7 +107,7 @@ void identifier_use(struct identifier *x, struct rule_list *l, const struct conf
                             .environment = x->loop && c->environment,
                             .identities = x->identities,
                             .lookups = x->lookups};
-    rules_warn(l);
+    rules_warn(l, "cede.conf");
     if (x->lookups)
         lookups_want(x->lookups, (struct pairs){wanted, classify_wants(l, wanted, sizeof(wanted))});
 }

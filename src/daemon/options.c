@@ -56,10 +56,12 @@ static int config_check(const char *given)
         fprintf(stderr, "ceded: %s\n", err.text);
         return error_may_pass(r) ? 1 : 2;
     }
-    printf("%s: no errors\n", file);
-    fflush(stdout);
     log_open("ceded", LOG_WARNING);
-    rules_warn(&(struct rule_list){.rules = c.rules, .n = c.nrules});
+    unsigned idle = rules_warn(&(struct rule_list){.rules = c.rules, .n = c.nrules}, file);
+    if (idle)
+        printf("%s: no errors, but %u of %zu rules never match\n", file, idle, c.nrules);
+    else
+        printf("%s: no errors\n", file);
     config_free(&c);
     return 0;
 }

@@ -289,8 +289,8 @@ class Words(unittest.TestCase):
             self.assertEqual((bad.returncode, bad.stdout), (2, ""))
             self.assertIn(f"{d}/conf:3: ", bad.stderr)
             never = check("[rule one]\nuid = root\nclass = batch\n[rule two]\nuid = root\nclass = normal\n")
-            self.assertEqual((never.returncode, never.stdout), (0, f"{d}/conf: no errors\n"))
-            self.assertIn("rule two never matches: ", never.stderr)
+            self.assertEqual((never.returncode, never.stdout), (0, f"{d}/conf: no errors, but 1 of 2 rules never match\n"))
+            self.assertIn(f"{d}/conf: rule two never matches: ", never.stderr)
 
     def test_scenario(self):
         """Sections and keys of scenario files are those of the reader; the page's example is one."""

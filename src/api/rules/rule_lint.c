@@ -55,12 +55,16 @@ const char *rule_lint(const struct rule_list *l, size_t i, char why[static LINT_
     return why;
 }
 
-void rules_warn(const struct rule_list *l)
+unsigned rules_warn(const struct rule_list *l, const char *file)
 {
     char why[LINT_TEXT];
+    unsigned n = 0;
     for (size_t i = 0; i < l->n; i++) {
-        if (rule_lint(l, i, why)[0])
-            log_say(LOG_WARNING, "cede.conf: %s %s never matches: %s",
-                    l->rules[i].account ? "account" : "rule", l->rules[i].title, why);
+        if (!rule_lint(l, i, why)[0])
+            continue;
+        log_say(LOG_WARNING, "%s: %s %s never matches: %s", file,
+                l->rules[i].account ? "account" : "rule", l->rules[i].title, why);
+        n++;
     }
+    return n;
 }

@@ -9,7 +9,7 @@
 /* Why rule i can take no process, or "" if it can; returns why. */
 const char *rule_lint(const struct rule_list *l, size_t i, char why[static LINT_TEXT]);
 
-/* Logs a warning for each. */
-void rules_warn(const struct rule_list *l);
+/* Logs a warning, with the file's name, for each that cannot; returns how many. */
+unsigned rules_warn(const struct rule_list *l, const char *file);
 
 #endif

@@ -74,8 +74,8 @@ static void source_records(struct top_source *s)
     } else if (left.text[0]) {
         snprintf(text + n, sizeof(text) - n, "; %s", left.text);
     } else if (look_others(reply, &err) < 0) {
-        snprintf(text + n, sizeof(text) - n, ", without GPU time; programs in no job: %s",
-                 err.text);
+        snprintf(text + n, sizeof(text) - n,
+                 ", without GPU time; programs in no job are not shown: %s", err.text);
     } else {
         snprintf(text + n, sizeof(text) - n, ", without GPU time, wait and speed");
     }
