@@ -4,6 +4,7 @@
 #include "gpu/nvidia/nvml.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -50,8 +51,6 @@ struct nvml_rates {
 #define NVML_NOT_FOUND         6
 #define NVML_INSUFFICIENT_SIZE 7
 
-#define NVML_COMPUTEMODE_DEFAULT 0 /* several processes may have the GPU at a time */
-
 /* Older samples are ignored; new ones come every 0.17-1 s. */
 #define SAMPLE_MAX_AGE_US 2000000ULL
 /* If the device was busy for longer than the samples show, a process without samples worked. */
@@ -64,6 +63,17 @@ struct nvml_rates {
 static const struct symbol needed[] = {NVML_NEEDED(X)}, optional[] = {NVML_OPTIONAL(X)},
                            gpm[] = {NVML_GPM(X)};
 #undef X
+
+/* The library's threads stay, and must take no signals, which would end the process untidily. */
+static int nvml_init(const struct nvml *n)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    int r = n->init();
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return r;
+}
 
 int nvml_open(struct nvml **out)
 {
@@ -79,8 +89,8 @@ int nvml_open(struct nvml **out)
         symbols_find(n->lib, &optional[i], 1, n);
     n->running = n->running ? n->running : n->running_v3;
     n->mps = n->mps ? n->mps : n->mps_v3;
-    n->has_gpm = !symbols_find(n->lib, gpm, ARRAY_SIZE(gpm), n);
-    if (symbols_find(n->lib, needed, ARRAY_SIZE(needed), n) || n->init() != NVML_SUCCESS) {
+    n->has_gpm = !symbols_find(n->lib, gpm, ARRAY_SIZE(gpm), n) && n->clock && n->clock_most;
+    if (symbols_find(n->lib, needed, ARRAY_SIZE(needed), n) || nvml_init(n) != NVML_SUCCESS) {
         dlclose(n->lib);
         free(n);
         return -EIO;
@@ -105,8 +115,7 @@ static void uuid_of(struct nvml *n, nvml_device d, char *buf, unsigned size)
         buf[0] = '\0';
 }
 
-/* The number of indices of a GPU's instances, some of which may be free; 0: MIG mode is off. */
-static unsigned instance_indices(struct nvml *n, nvml_device gpu)
+unsigned nvml_instance_indices(struct nvml *n, nvml_device gpu)
 {
     unsigned now = 0, pending, most = 0;
     if (!n->mig_mode || !n->mig_count || !n->mig_by_index ||
@@ -164,7 +173,7 @@ static bool walk_next(struct walk *w)
         w->index = nv_gpu_index(w->gpus, uuid, bus);
         w->gpu = w->d;
         w->k = 0;
-        w->instances = nv_gpu_divided(w->gpus, uuid) ? instance_indices(n, w->d) : 0;
+        w->instances = nv_gpu_divided(w->gpus, uuid) ? nvml_instance_indices(n, w->d) : 0;
         if (w->index >= 0)
             return true;
     }
@@ -202,7 +211,7 @@ void nvml_gpus(struct nvml *n, struct nv_gpus *gpus)
 static void instances_add(struct nvml *n, nvml_device gpu, const struct gpu_info *whole,
                           struct nv_gpus *gpus)
 {
-    unsigned most = instance_indices(n, gpu);
+    unsigned most = nvml_instance_indices(n, gpu);
     for (unsigned k = 0; k < most && gpus->n < DEVICE_GPUS_MAX; k++) {
         nvml_device d;
         char uuid[96];
