@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
@@ -111,7 +112,8 @@ static inline int compare_u64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* CLOCK_MONOTONIC in nanoseconds. Never called from src/plan. */
+/* A clock in nanoseconds, and CLOCK_MONOTONIC. Never called from src/plan. */
+uint64_t read_clock_ns(clockid_t clock);
 uint64_t monotonic_ns(void);
 /* Processor time of the calling thread since it began. */
 uint64_t thread_cpu_ns(void);

@@ -77,10 +77,7 @@ int proc_boot_id(char buf[static 37])
 
 uint64_t proc_ticks_now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
-    return (uint64_t)t.tv_sec * hz + (uint64_t)t.tv_nsec * hz / NSEC_PER_SEC;
+    return read_clock_ns(CLOCK_BOOTTIME) / (NSEC_PER_SEC / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
 int proc_owner(pid_t pid, uid_t *uid)

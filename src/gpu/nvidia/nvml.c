@@ -433,9 +433,7 @@ static void busy_by_samples(struct nvml *n, nvml_device d, const struct samples 
 int nvml_busy(struct nvml *n, struct nv_gpus *gpus, struct usage_list *list)
 {
     bool any = false;
-    struct timespec ts;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    uint64_t now_us = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+    const uint64_t now_us = read_clock_ns(CLOCK_REALTIME) / NSEC_PER_USEC;
     _cleanup_(samples_free) struct samples s = {0};
     for (struct walk w = walk_begin(n, gpus); n->samples && walk_next(&w);) {
         int r = w.index < 0 ? -ENOTSUP : samples_list(n, w.d, now_us - SAMPLE_MAX_AGE_US, &s);
