@@ -51,6 +51,19 @@ uint64_t thread_cpu_ns(void)
     return read_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
+int list_grow(void *v, size_t n, size_t *cap, size_t size)
+{
+    if (n < *cap)
+        return 0;
+    const size_t cap2 = max_u64(max_u64(*cap * 2, n + 1), 8);
+    void *p = reallocarray(*(void **)v, cap2, size);
+    if (!p)
+        return -ENOMEM;
+    *(void **)v = p;
+    *cap = cap2;
+    return 0;
+}
+
 int parse_u64(const char *s, uint64_t lo, uint64_t hi, uint64_t *out)
 {
     if (!s || *s < '0' || *s > '9')

@@ -118,6 +118,10 @@ uint64_t monotonic_ns(void);
 /* Processor time of the calling thread since it began. */
 uint64_t thread_cpu_ns(void);
 
+/* Makes room for one more element of `size` bytes in an array of n, whose address is in *v. 0 or
+ * -ENOMEM. */
+int list_grow(void *v, size_t n, size_t *cap, size_t size);
+
 /* Parse the whole string as a decimal number. 0, -EINVAL or -ERANGE. */
 int parse_u64(const char *s, uint64_t lo, uint64_t hi, uint64_t *out);
 int parse_double(const char *s, double lo, double hi, double *out);

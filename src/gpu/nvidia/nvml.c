@@ -297,7 +297,8 @@ static bool pid_exists(uint32_t pid)
 
 struct processes {
     struct nvml_process_info *v;
-    unsigned n, cap;
+    unsigned n;
+    size_t cap;
 };
 
 static void processes_free(struct processes *p)
@@ -311,15 +312,10 @@ static int processes_list(int(*list) NVML_LIST, nvml_device d, struct processes 
     int r = NVML_INSUFFICIENT_SIZE;
     p->n = 48;
     for (unsigned tries = 0; r == NVML_INSUFFICIENT_SIZE && tries < TRIES_MAX; tries++) {
-        unsigned cap = p->n + 16; /* the call reports the number; more may come meanwhile */
-        if (cap > p->cap) {
-            void *v = reallocarray(p->v, cap, sizeof(*p->v));
-            if (!v)
-                return -ENOMEM;
-            p->v = v;
-            p->cap = cap;
-        }
-        p->n = p->cap;
+        /* The call reports the number; more may come meanwhile. */
+        if (list_grow(&p->v, p->n + 15, &p->cap, sizeof(*p->v)) < 0)
+            return -ENOMEM;
+        p->n = (unsigned)p->cap;
         r = list(d, &p->n, p->v);
     }
     if (r != NVML_SUCCESS || p->n > p->cap)
@@ -360,7 +356,8 @@ int nvml_processes(struct nvml *n, struct nv_gpus *gpus, bool mps, struct usage_
 
 struct samples {
     struct nvml_sample *v;
-    unsigned n, cap;
+    unsigned n;
+    size_t cap;
 };
 
 static void samples_free(struct samples *s)
@@ -375,14 +372,9 @@ static int samples_list(struct nvml *n, nvml_device d, uint64_t since_us, struct
     int r = n->samples(d, NULL, &found, since_us);
     s->n = 0;
     for (unsigned tries = 0; r == NVML_INSUFFICIENT_SIZE && tries < TRIES_MAX; tries++) {
-        if (found + 16 > s->cap) {
-            void *v = reallocarray(s->v, found + 16, sizeof(*s->v));
-            if (!v)
-                return -ENOMEM;
-            s->v = v;
-            s->cap = found + 16;
-        }
-        found = s->cap;
+        if (list_grow(&s->v, found + 15, &s->cap, sizeof(*s->v)) < 0)
+            return -ENOMEM;
+        found = (unsigned)s->cap;
         r = n->samples(d, s->v, &found, since_us);
         s->n = r == NVML_SUCCESS && found <= s->cap ? found : 0;
     }
