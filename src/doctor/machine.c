@@ -50,11 +50,10 @@ int machine_parse_version(const char *text, char *buf, size_t size)
 
 static int machine_text(const char *path, char *buf, size_t size)
 {
-    FILE *f = fopen(path, "re");
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
     if (!f)
         return -errno;
     buf[fread(buf, 1, size - 1, f)] = '\0';
-    fclose(f);
     return 0;
 }
 
@@ -73,11 +72,8 @@ const char *machine_container(void)
 bool machine_root_outside(void)
 {
     unsigned inside = 0, outside = 0;
-    FILE *f = fopen("/proc/self/uid_map", "re");
-    bool read = f && fscanf(f, "%u %u", &inside, &outside) == 2;
-    if (f)
-        fclose(f);
-    return read && inside == 0 && outside != 0;
+    _cleanup_fclose_ FILE *f = fopen("/proc/self/uid_map", "re");
+    return f && fscanf(f, "%u %u", &inside, &outside) == 2 && inside == 0 && outside != 0;
 }
 
 bool machine_has_library(const char *name)
