@@ -23,26 +23,6 @@ static struct own_fd waker[2] = {{.fd = -1}, {.fd = -1}}; /* a pair: one is read
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
-static bool own_fd_intact(const struct own_fd *o)
-{
-    struct stat st;
-    return o->fd >= 0 && fstat(o->fd, &st) == 0 && st.st_dev == o->dev && st.st_ino == o->ino;
-}
-
-static void own_fd_close(struct own_fd *o)
-{
-    if (own_fd_intact(o))
-        close(o->fd);
-    o->fd = -1;
-}
-
-static void own_fd_set(struct own_fd *o, int fd)
-{
-    struct stat st = {0};
-    fstat(fd, &st);
-    *o = (struct own_fd){.fd = fd, .dev = st.st_dev, .ino = st.st_ino};
-}
-
 /* Sockets, not a pipe: what is sent cannot end up in a file that got the number meanwhile, nor
  * raise SIGPIPE when the program has closed the other end. */
 static bool waker_ready(void)

@@ -1,18 +1,16 @@
 /* The process's connection to the daemon: a socket, the two pages of base/gate_proto.h, and a way
  * to wake the thread that looks after them (gate.c). Knows no devices, work or locks: functions
  * that end in _locked are called by one thread at a time, with the gate's lock.
- *
- * Descriptors are the program's to lose: it may close what it did not open, and get the number for
- * something else. So each is compared with what it was before it is used. */
+ */
 #ifndef CEDE_GATE_LINK_H
 #define CEDE_GATE_LINK_H
 
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/types.h>
 
 #include "base/gate_proto.h"
+#include "base/own_fd.h"
 
 #define LINK_CONNECT_MS 100
 
@@ -21,13 +19,6 @@ extern struct gate_slot *link_slot;
 
 /* Reserves the control page's address, once. False: out of memory. */
 bool link_reserve(void);
-
-/* A descriptor of the gate's, and what it was when it was opened. */
-struct own_fd {
-    int fd; /* -1: none */
-    dev_t dev;
-    ino_t ino;
-};
 
 /* What a daemon has answered: a socket and both pages, the caller's. */
 struct link_welcome {

@@ -224,7 +224,7 @@ CEDE_API int cede_connect(struct cede **out)
     *out = NULL;
     if (!c)
         return cede_no_memory();
-    c->link.fd = -1;
+    c->link.own.fd = -1;
     cede_hints_reset(&c->hints);
     pthread_mutex_init(&c->talk, NULL);
     pthread_mutex_init(&c->lock, NULL);

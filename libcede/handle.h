@@ -12,14 +12,13 @@
 #include <sys/types.h>
 
 #include "base/link_proto.h"
+#include "base/own_fd.h"
 #include "libcede/lead.h"
 #include "libcede/pure/hints.h"
 
 /* The connection to the daemon; under `talk`. */
 struct link {
-    int fd;              /* -1: none */
-    dev_t fd_dev;        /* which socket fd is: a program may close descriptors it did not open */
-    ino_t fd_ino;        /* and have the number for another */
+    struct own_fd own;
     uint64_t page;       /* of which the page is, for the daemon */
     uint64_t asked_ns;   /* when the daemon was asked for a page; not asked again sooner */
     struct link_ask set; /* class and weight for the next daemon; magic 0: none */

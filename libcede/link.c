@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -94,14 +93,6 @@ static int link_receive(int fd, uint64_t wait_ns, struct link_answer *answer, in
 
 /* ---- the connection that has the page: with `talk` held, or all locks of a fork -------------- */
 
-/* False too where the program has closed our descriptor and has the number for something else. */
-static bool link_intact(const struct cede *c)
-{
-    struct stat st;
-    return c->link.fd >= 0 && fstat(c->link.fd, &st) == 0 && st.st_dev == c->link.fd_dev &&
-           st.st_ino == c->link.fd_ino;
-}
-
 static void link_set_page(struct cede *c, struct hints_page *page)
 {
     struct hints_page *old = HOLDING(&c->lock, cede_hints_set_page(&c->hints, page));
@@ -112,9 +103,7 @@ static void link_set_page(struct cede *c, struct hints_page *page)
 /* pause_ns: until a daemon is asked again. */
 static void link_drop(struct cede *c, uint64_t pause_ns)
 {
-    if (link_intact(c))
-        close(c->link.fd);
-    c->link.fd = -1;
+    own_fd_close(&c->link.own);
     c->link.sets = false;
     c->link.asked_ns = cede_clock_now_ns() + pause_ns;
     link_set_page(c, NULL);
@@ -123,13 +112,10 @@ static void link_drop(struct cede *c, uint64_t pause_ns)
 static void link_find_daemon(struct cede *c)
 {
     const struct link_ask ask = {.magic = LINK_MAGIC, .op = LINK_HINTS};
-    struct stat st;
     _cleanup_close_ int fd = link_dial();
-    if (fd < 0 || fstat(fd, &st) < 0 || !link_send(fd, &ask))
+    if (fd < 0 || !link_send(fd, &ask))
         return;
-    c->link.fd = TAKE_FD(fd);
-    c->link.fd_dev = st.st_dev;
-    c->link.fd_ino = st.st_ino;
+    own_fd_set(&c->link.own, TAKE_FD(fd));
     c->link.asked_ns = cede_clock_now_ns();
 }
 
@@ -144,7 +130,7 @@ static bool link_take_page(struct cede *c, const struct link_answer *answer, int
     c->link.page = answer->page;
     atomic_store(&c->link.met, true);
     link_set_page(c, page);
-    c->link.sets = c->link.set.magic && link_send(c->link.fd, &c->link.set);
+    c->link.sets = c->link.set.magic && link_send(c->link.own.fd, &c->link.set);
     if (c->link.sets)
         c->link.set.magic = 0;
     return true;
@@ -154,11 +140,11 @@ static bool link_take_page(struct cede *c, const struct link_answer *answer, int
  * else loses the connection, or it could keep a hint reading. */
 static void link_listen(struct cede *c, uint64_t wait_ns)
 {
-    while (c->link.fd >= 0) {
+    while (c->link.own.fd >= 0) {
         struct link_answer answer = {0};
         _cleanup_close_ int fd = -1;
         const bool has = c->hints.page != NULL;
-        int r = link_receive(c->link.fd, has && !c->link.sets ? 0 : wait_ns, &answer, &fd);
+        int r = link_receive(c->link.own.fd, has && !c->link.sets ? 0 : wait_ns, &answer, &fd);
         if (r == -EAGAIN)
             return;
         if (r || (has ? !c->link.sets : !link_take_page(c, &answer, fd)))
@@ -170,15 +156,15 @@ static void link_listen(struct cede *c, uint64_t wait_ns)
 
 static void link_check(struct cede *c, uint64_t wait_ns)
 {
-    if (c->link.fd >= 0 && !link_intact(c))
+    if (c->link.own.fd >= 0 && !own_fd_intact(&c->link.own))
         link_drop(c, 0);
     link_listen(c, wait_ns);
-    if (c->link.fd < 0 && cede_clock_now_ns() >= c->link.asked_ns) {
+    if (c->link.own.fd < 0 && cede_clock_now_ns() >= c->link.asked_ns) {
         link_find_daemon(c);
         link_listen(c, wait_ns);
     }
     uint64_t now = cede_clock_now_ns();
-    bool soon = c->link.fd >= 0 && !c->hints.page && now - c->link.asked_ns < CHECK_NS;
+    bool soon = c->link.own.fd >= 0 && !c->hints.page && now - c->link.asked_ns < CHECK_NS;
     HOLD(&c->lock);
     c->check_ns = now + (soon ? CHECK_ASKED_NS : CHECK_NS);
 }
@@ -199,7 +185,7 @@ void cede_link_check(struct cede *c, bool wait)
 static int link_ask(struct cede *c, struct link_ask *ask, uint64_t wait_ns, bool *waits)
 {
     struct link_answer answer = {0};
-    struct pollfd up = {.fd = c->link.fd};
+    struct pollfd up = {.fd = c->link.own.fd};
     _cleanup_close_ int page = -1;
     *waits = false;
     ask->magic = LINK_MAGIC;
@@ -280,11 +266,9 @@ static void link_after_fork(void)
 static void link_in_child(void)
 {
     for (struct cede *c = LIST_FIRST(&list); c; c = LIST_NEXT(c, entry)) {
-        if (link_intact(c))
-            close(c->link.fd);
+        own_fd_close(&c->link.own);
         if (c->hints.page)
             munmap(c->hints.page, HINTS_PAGE);
-        c->link.fd = -1;
         c->link.sets = false;
         c->check_ns = c->link.asked_ns = 0;
         c->lead_forked = c->lead != NULL;

@@ -427,9 +427,7 @@ static int server_open(struct server *s, const char *path, unsigned ngpus, struc
     int r = 0;
     /* Keys of an earlier server must not mean anything to this one: count from the time. No server
      * makes groups faster than one a nanosecond. */
-    struct timespec ts;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    s->next_key = (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+    s->next_key = read_clock_ns(CLOCK_REALTIME);
 
     softgpu_params_h200(&p);
     for (struct fabric *f = &s->fabric; f->n < ngpus; f->n++) {

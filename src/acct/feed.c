@@ -210,9 +210,7 @@ void acct_reap(struct acct *a, uint64_t now)
 
 static int64_t seconds_of(clockid_t clock)
 {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return t.tv_sec;
+    return (int64_t)(read_clock_ns(clock) / NSEC_PER_SEC);
 }
 
 static int64_t now_s(void)
@@ -411,7 +409,6 @@ struct acct *acct_new(uv_loop_t *loop, const char *dir, const char *state, gid_t
                       uint32_t keep_days, struct error *err)
 {
     char boot[37];
-    struct timespec t;
     if (!acct_db_built()) {
         error_set(err, -ENOSYS, "this cede was built without SQLite");
         return NULL;
@@ -424,14 +421,13 @@ struct acct *acct_new(uv_loop_t *loop, const char *dir, const char *state, gid_t
         error_set(err, -ENOMEM, "no memory, or no /proc");
         return NULL;
     }
-    clock_gettime(CLOCK_REALTIME, &t);
     snprintf(a->state, sizeof(a->state), "%s", state);
     snprintf(a->socket, sizeof(a->socket), "%s/" ACCT_SOCKET, dir);
     boot[8] = '\0'; /* 32 bits suffice to distinguish boots of one machine */
     a->boot = (int64_t)strtoll(boot, NULL, 16);
     a->settings = (struct acct_settings){.admin_gid = admin_gid,
                                          .keep_days = keep_days,
-                                         .session = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec};
+                                         .session = (int64_t)read_clock_ns(CLOCK_REALTIME)};
     a->days.put = queue_put;
     a->days.arg = a;
     a->loop = loop;

@@ -195,19 +195,17 @@ static void accept_asker(struct recorder *k)
 
 static int prune(struct recorder *k, struct error *err)
 {
-    struct timespec boot, wall;
-    clock_gettime(CLOCK_BOOTTIME, &boot);
-    clock_gettime(CLOCK_REALTIME, &wall);
-    const int64_t offset_s = (int64_t)wall.tv_sec - boot.tv_sec;
+    const int64_t boot_s = (int64_t)(read_clock_ns(CLOCK_BOOTTIME) / NSEC_PER_SEC),
+                  wall_s = (int64_t)(read_clock_ns(CLOCK_REALTIME) / NSEC_PER_SEC),
+                  offset_s = wall_s - boot_s;
     const bool jumped = !k->prune_at_s || llabs(offset_s - k->clock_offset_s) > JUMP_S;
     k->clock_offset_s = offset_s;
     if (jumped)
-        k->prune_at_s = boot.tv_sec + PRUNE_S;
-    if (boot.tv_sec < k->prune_at_s || !k->settings.keep_days)
+        k->prune_at_s = boot_s + PRUNE_S;
+    if (boot_s < k->prune_at_s || !k->settings.keep_days)
         return 0;
-    k->prune_at_s = boot.tv_sec + PRUNE_S;
-    int r =
-        acct_db_prune(k->db, (int64_t)wall.tv_sec - (int64_t)k->settings.keep_days * DAY_S, err);
+    k->prune_at_s = boot_s + PRUNE_S;
+    int r = acct_db_prune(k->db, wall_s - (int64_t)k->settings.keep_days * DAY_S, err);
     return r == -EUCLEAN ? r : 0; /* after other errors the next hour tries again */
 }
 

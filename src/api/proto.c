@@ -26,40 +26,6 @@ enum field_kind {
     KIND_FACTS
 };
 
-/* Fields of requests besides v, op and terms, in the order in which messages have them. Terms come
- * after the target. */
-enum {
-    F_PID,
-    F_TARGET,
-    F_NAME,
-    F_RENAME,
-    F_RUN,
-    F_STARTED,
-    F_MEMORY,
-    F_GPU,
-    F_GPUS,
-    F_VISIBLE,
-    F_PROGRAM,
-    F_SLURM_JOB,
-    F_AFTER,
-    F_BRIEF,
-    F_SUMS,
-    F_SUMMED,
-    F_PAUSE,
-    F_MEMORY_TOO,
-    F_LOOK,
-    F_WAIT,
-    F_PARAMS,
-    F_CGROUP,
-    F_FACTS,
-    F_FOR,
-    F_HELD,
-    F_FIRST,
-    F_LAST,
-    F_TOGETHER,
-    FIELDS
-};
-
 struct field {
     const char *name;
     enum field_kind kind;
@@ -73,40 +39,48 @@ struct field {
 #define HAS(member)           .has = offsetof(struct request, member)
 #define PLAIN(member, lo, hi) KIND_NUMBER, AT(member), .number = {NUMBER_PLAIN, lo, hi, 0, NULL}
 
-static const struct field fields[FIELDS] = {
-    [F_PID] = {"pid", PLAIN(pid, 1, INT32_MAX)},
-    [F_TARGET] = {"target", .kind = KIND_TARGET},
-    [F_NAME] = {"name", KIND_NAME, AT(name)},
-    [F_RENAME] = {"rename", KIND_NAME, AT(rename)},
-    [F_RUN] = {"run", KIND_BOOL, AT(run)},
-    [F_STARTED] = {"started", KIND_BOOL, AT(started)},
-    [F_MEMORY] = {"memory_bytes", KIND_NUMBER, AT(memory_bytes),
-                  .number = {NUMBER_BYTES, 1, MEMORY_MAX_BYTES, 0,
-                             "a size such as 500M or 40G, with @N for another GPU than 0"}},
-    [F_GPU] = {"gpu", PLAIN(gpu, 0, DEVICE_GPUS_MAX - 1), HAS(has_gpu)},
-    [F_GPUS] = {"gpus", KIND_NUMBER, AT(gpus),
-                .number = {NUMBER_PLAIN, 1, DEVICE_GPUS_MAX, 0,
-                           "a number of GPUs from 1 to 16, or auto"}},
-    [F_VISIBLE] = {"visible", .kind = KIND_VISIBLE},
-    [F_PROGRAM] = {"program", PLAIN(program, 1, INT64_MAX)},
-    [F_SLURM_JOB] = {"slurm_job", PLAIN(slurm_job, 1, UINT32_MAX)},
-    [F_AFTER] = {"after", PLAIN(number, 0, INT64_MAX)},
-    [F_BRIEF] = {"brief", KIND_BOOL, AT(brief)},
-    [F_SUMS] = {"sums", KIND_BOOL, AT(sums)},
-    [F_SUMMED] = {"summed", KIND_BOOL, AT(summed)},
-    [F_PAUSE] = {"pause", KIND_BOOL, AT(yields_pause)},
-    [F_MEMORY_TOO] = {"memory", KIND_BOOL, AT(yields_memory)},
-    [F_LOOK] = {"look", KIND_BOOL, AT(look)},
-    [F_WAIT] = {"wait_us", PLAIN(wait_us, 0, ACQUIRE_WAIT_US), HAS(has_wait)},
-    [F_PARAMS] = {"params", .kind = KIND_PARAMS},
-    [F_CGROUP] = {"cgroup", .kind = KIND_CGROUP},
-    [F_FACTS] = {"facts", .kind = KIND_FACTS},
-    [F_FOR] = {"for_us", PLAIN(for_us, 1, TRIAL_MAX_US)},
-    [F_HELD] = {"held", KIND_BOOL, AT(held)},
-    [F_FIRST] = {"first", KIND_BOOL, AT(first)},
-    [F_LAST] = {"last", KIND_BOOL, AT(last)},
-    [F_TOGETHER] = {"together", PLAIN(together, 1, 1000 * SPEED_JOBS)},
-};
+/* Fields of requests besides v, op and terms, in the order in which messages have them. Terms come
+ * after the target. */
+#define FIELD_LIST(X)                                                                              \
+    X(PID, "pid", PLAIN(pid, 1, INT32_MAX))                                                        \
+    X(TARGET, "target", .kind = KIND_TARGET)                                                       \
+    X(NAME, "name", KIND_NAME, AT(name))                                                           \
+    X(RENAME, "rename", KIND_NAME, AT(rename))                                                     \
+    X(RUN, "run", KIND_BOOL, AT(run))                                                              \
+    X(STARTED, "started", KIND_BOOL, AT(started))                                                  \
+    X(MEMORY, "memory_bytes", KIND_NUMBER, AT(memory_bytes),                                       \
+      .number = {NUMBER_BYTES, 1, MEMORY_MAX_BYTES, 0,                                             \
+                 "a size such as 500M or 40G, with @N for another GPU than 0"})                    \
+    X(GPU, "gpu", PLAIN(gpu, 0, DEVICE_GPUS_MAX - 1), HAS(has_gpu))                                \
+    X(GPUS, "gpus", KIND_NUMBER, AT(gpus),                                                         \
+      .number = {NUMBER_PLAIN, 1, DEVICE_GPUS_MAX, 0, "a number of GPUs from 1 to 16, or auto"})   \
+    X(VISIBLE, "visible", .kind = KIND_VISIBLE)                                                    \
+    X(PROGRAM, "program", PLAIN(program, 1, INT64_MAX))                                            \
+    X(SLURM_JOB, "slurm_job", PLAIN(slurm_job, 1, UINT32_MAX))                                     \
+    X(AFTER, "after", PLAIN(number, 0, INT64_MAX))                                                 \
+    X(BRIEF, "brief", KIND_BOOL, AT(brief))                                                        \
+    X(SUMS, "sums", KIND_BOOL, AT(sums))                                                           \
+    X(SUMMED, "summed", KIND_BOOL, AT(summed))                                                     \
+    X(PAUSE, "pause", KIND_BOOL, AT(yields_pause))                                                 \
+    X(MEMORY_TOO, "memory", KIND_BOOL, AT(yields_memory))                                          \
+    X(LOOK, "look", KIND_BOOL, AT(look))                                                           \
+    X(WAIT, "wait_us", PLAIN(wait_us, 0, ACQUIRE_WAIT_US), HAS(has_wait))                          \
+    X(PARAMS, "params", .kind = KIND_PARAMS)                                                       \
+    X(CGROUP, "cgroup", .kind = KIND_CGROUP)                                                       \
+    X(FACTS, "facts", .kind = KIND_FACTS)                                                          \
+    X(FOR, "for_us", PLAIN(for_us, 1, TRIAL_MAX_US))                                               \
+    X(HELD, "held", KIND_BOOL, AT(held))                                                           \
+    X(FIRST, "first", KIND_BOOL, AT(first))                                                        \
+    X(LAST, "last", KIND_BOOL, AT(last))                                                           \
+    X(TOGETHER, "together", PLAIN(together, 1, 1000 * SPEED_JOBS))
+
+#define X(id, ...) F_##id,
+enum { FIELD_LIST(X) FIELDS };
+#undef X
+
+#define X(id, ...) [F_##id] = {__VA_ARGS__},
+static const struct field fields[FIELDS] = {FIELD_LIST(X)};
+#undef X
 
 #define BIT(f) (1U << (f))
 

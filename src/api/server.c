@@ -478,24 +478,16 @@ static int remove_stale(const char *path, struct error *err)
 
 int server_listen(const char *path, struct error *err)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof(a.sun_path))
-        return error_set(err, -ENAMETOOLONG, "socket path %s has more than %zu bytes", path,
-                         sizeof(a.sun_path) - 1);
-    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    const size_t most = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
+    if (strlen(path) > most)
+        return error_set(err, -ENAMETOOLONG, "socket path %s has more than %zu bytes", path, most);
     int r = remove_stale(path, err);
     if (r < 0)
         return r;
-    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     /* Connecting requires the right to write, and every user may connect: SO_PEERCRED shows the
      * user, and rights.c what that user may do. */
-    r = fd < 0 ? -errno : bind_for_all(fd, &a);
-    unasked_refuse(fd);
-    if (r == 0 && listen(fd, BACKLOG) < 0)
-        r = -errno;
-    if (r < 0)
-        return error_set(err, r, "cannot listen on %s: %s", path, strerror(-r));
-    return TAKE_FD(fd);
+    r = listen_for_all(path, BACKLOG);
+    return r < 0 ? error_set(err, r, "cannot listen on %s: %s", path, strerror(-r)) : r;
 }
 
 ino_t server_inode(const char *path)

@@ -13,12 +13,20 @@
 /* After so many connections that were refused or had gone, one call gives up, for a pause. */
 #define FAILURES_MAX 16
 
-int bind_for_all(int fd, const struct sockaddr_un *a)
+int listen_for_all(const char *path, int backlog)
 {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
     const mode_t mask = umask(0111);
-    int r = bind(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ? -errno : 0;
+    int r = bind(fd, (const struct sockaddr *)&a, sizeof(a)) < 0 ? -errno : 0;
     umask(mask);
-    return r;
+    unasked_refuse(fd);
+    if (r == 0 && listen(fd, backlog) < 0)
+        r = -errno;
+    return r < 0 ? r : TAKE_FD(fd);
 }
 
 static int accept_take(const struct acceptor *a)

@@ -15,11 +15,10 @@ struct acceptor {
     void (*refuse)(int fd); /* sends why a connection is closed; NULL: nothing is sent */
 };
 
-/* Binds fd to a->sun_path so that every user may connect. The socket is created with that mode,
- * because a chmod() by name would follow a link that somebody put there, as root of a container
- * that has the directory can. 0 or -errno. */
-struct sockaddr_un;
-int bind_for_all(int fd, const struct sockaddr_un *a);
+/* Makes a listening SEQPACKET socket, non-blocking, to which every user may connect. It is created
+ * with that mode, because a chmod() by name would follow a link that somebody put there, as root of
+ * a container that has the directory can. Returns its descriptor or -errno. */
+int listen_for_all(const char *path, int backlog);
 
 void acceptor_init(struct acceptor *a, int fd, void (*refuse)(int fd));
 void acceptor_close(struct acceptor *a); /* leaves the listening socket open */

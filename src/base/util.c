@@ -34,7 +34,7 @@ int error_prefix(struct error *err, int code, const char *fmt, ...)
     return code;
 }
 
-static uint64_t clock_ns(clockid_t clock)
+uint64_t read_clock_ns(clockid_t clock)
 {
     struct timespec ts;
     clock_gettime(clock, &ts);
@@ -43,12 +43,25 @@ static uint64_t clock_ns(clockid_t clock)
 
 uint64_t monotonic_ns(void)
 {
-    return clock_ns(CLOCK_MONOTONIC);
+    return read_clock_ns(CLOCK_MONOTONIC);
 }
 
 uint64_t thread_cpu_ns(void)
 {
-    return clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    return read_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+int list_grow(void *v, size_t n, size_t *cap, size_t size)
+{
+    if (n < *cap)
+        return 0;
+    const size_t cap2 = max_u64(max_u64(*cap * 2, n + 1), 8);
+    void *p = reallocarray(*(void **)v, cap2, size);
+    if (!p)
+        return -ENOMEM;
+    *(void **)v = p;
+    *cap = cap2;
+    return 0;
 }
 
 int parse_u64(const char *s, uint64_t lo, uint64_t hi, uint64_t *out)

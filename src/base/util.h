@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
@@ -111,10 +112,15 @@ static inline int compare_u64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* CLOCK_MONOTONIC in nanoseconds. Never called from src/plan. */
+/* A clock in nanoseconds, and CLOCK_MONOTONIC. Never called from src/plan. */
+uint64_t read_clock_ns(clockid_t clock);
 uint64_t monotonic_ns(void);
 /* Processor time of the calling thread since it began. */
 uint64_t thread_cpu_ns(void);
+
+/* Makes room for one more element of `size` bytes in an array of n, whose address is in *v. 0 or
+ * -ENOMEM. */
+int list_grow(void *v, size_t n, size_t *cap, size_t size);
 
 /* Parse the whole string as a decimal number. 0, -EINVAL or -ERANGE. */
 int parse_u64(const char *s, uint64_t lo, uint64_t hi, uint64_t *out);

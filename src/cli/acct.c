@@ -20,7 +20,7 @@
 #define AGAIN    3 /* times */
 #define AGAIN_NS 300000000L
 #define ANSWER_S 40 /* the recorder gives up an answer after 30 s */
-#define ROWS_MAX 1000000U
+#define ROWS_MAX (1U << 20)
 
 static const char help[] =
     "usage: cede acct [OPTION...]\n"
@@ -58,16 +58,10 @@ struct answer {
 static int take_row(void *arg, const struct acct_row *row)
 {
     struct answer *a = arg;
-    if (a->n == a->cap) {
-        size_t cap = a->cap ? a->cap * 2 : 64;
-        struct acct_row *v = a->n < ROWS_MAX ? reallocarray(a->v, cap, sizeof(*v)) : NULL;
-        if (!v)
-            return -ENOMEM;
-        a->v = v;
-        a->cap = cap;
-    }
-    a->v[a->n++] = *row;
-    return 0;
+    const int r = a->n < ROWS_MAX ? list_grow(&a->v, a->n, &a->cap, sizeof(*row)) : -ENOMEM;
+    if (r == 0)
+        a->v[a->n++] = *row;
+    return r;
 }
 
 /* -ENOENT: no recorder listens there. */

@@ -8,6 +8,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
+#include "cli/cells.h"
 #include "plan/sched.h"
 #include "who/users.h"
 
@@ -230,14 +231,6 @@ int acct_format_read(const char *text, enum acct_by by, struct acct_format *out,
     }
 }
 
-static size_t columns_of(const char *text)
-{
-    size_t n = 0;
-    for (; *text; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80; /* one column per character of UTF-8 */
-    return n;
-}
-
 static bool goes_left(const struct acct_column *c)
 {
     return c->width < 0 || (c->width == 0 && (c->field->kind == TEXT || c->field->kind == USER ||
@@ -247,16 +240,12 @@ static bool goes_left(const struct acct_column *c)
 /* Prints a cell. One that is too wide is cut and ends in +, as with sacct. */
 static void print_cell(const struct acct_column *c, size_t width, const char *text, bool last)
 {
-    const size_t have = columns_of(text);
-    size_t bytes = 0, shown = 0;
-    if (have <= width) {
-        const int pad = (int)(width - have);
-        printf("%*s%s%*s", goes_left(c) ? 0 : pad, "", text, goes_left(c) && !last ? pad : 0, "");
-    } else {
-        while (shown + 1 < width || ((unsigned char)text[bytes] & 0xc0) == 0x80)
-            shown += ((unsigned char)text[bytes++] & 0xc0) != 0x80;
-        printf("%.*s+", (int)bytes, text);
-    }
+    const size_t have = cell_columns(text);
+    const bool left = goes_left(c);
+    if (have > width)
+        printf("%.*s+", cell_cut(text, width - 1), text);
+    else
+        cell_print(text, left && last ? have : width, !left);
     fputs(last ? "\n" : "  ", stdout);
 }
 
@@ -276,7 +265,7 @@ void acct_print(const struct acct_format *f, const struct acct_row *v, size_t n,
         width[c] = k->width ? (size_t)abs(k->width) : strlen(k->field->name);
         for (size_t i = 0; i < n && !k->width && !parsable; i++) {
             cell_of(k->field, &v[i], cell);
-            width[c] = max_u64(width[c], columns_of(cell));
+            width[c] = max_u64(width[c], cell_columns(cell));
         }
     }
     for (size_t i = 0; i <= n; i++) {

@@ -200,13 +200,18 @@ int cell_cut(const char *s, size_t width)
     return (int)n;
 }
 
+size_t cell_columns(const char *s)
+{
+    size_t n = 0;
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
 void cell_print(const char *s, size_t width, bool right)
 {
-    const int n = cell_cut(s, width);
-    int blanks = (int)width;
-    for (int i = 0; i < n; i++)
-        blanks -= ((unsigned char)s[i] & 0xc0) != 0x80;
-    printf("%*s%.*s%*s", right ? blanks : 0, "", n, s, right ? 0 : blanks, "");
+    const int blanks = (int)(width - min_u64(cell_columns(s), width));
+    printf("%*s%.*s%*s", right ? blanks : 0, "", cell_cut(s, width), s, right ? 0 : blanks, "");
 }
 
 const struct column ps_columns[COLUMNS] = {

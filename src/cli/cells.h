@@ -12,7 +12,9 @@ void cell_time(char buf[static CELL], json_int_t us); /* "-": none */
 /* Whether a device of the daemon's answer has a capability, by its name there. */
 bool cell_has_cap(const json_t *devices, json_int_t gpu, const char *cap);
 
-/* Bytes of s that fill at most `width` columns, with one column per character. */
+/* The columns of s, one per character of UTF-8. */
+size_t cell_columns(const char *s);
+/* Bytes of s that fill at most `width` columns. */
 int cell_cut(const char *s, size_t width);
 /* Prints s in exactly `width` columns, which it is cut to. */
 void cell_print(const char *s, size_t width, bool right);

@@ -56,13 +56,13 @@ void outcome_print(const json_t *all)
 int rules_ask(struct client *c, struct request *r, json_t **all, struct error *err)
 {
     const uint64_t until = monotonic_ns() + WAIT_NS;
-    int code = 0;
     *all = NULL;
-    for (bool more = true; more && code == 0;) {
-        json_t *page = NULL;
-        code = client_call(c, r, &page, err);
-        if (code == 0 && json_get_true(page, "pending") && monotonic_ns() < until) {
-            json_decref(page);
+    for (bool more = true; more;) {
+        _cleanup_json_ json_t *page = NULL;
+        const int code = client_call(c, r, &page, err);
+        if (code < 0)
+            return code;
+        if (json_get_true(page, "pending") && monotonic_ns() < until) {
             json_decref(*all);
             *all = NULL;
             r->number = 0;
@@ -76,9 +76,8 @@ int rules_ask(struct client *c, struct request *r, json_t **all, struct error *e
             r->number = (uint64_t)json_get_int(json_array_get(rules, n - 1), "number");
         if (*all)
             json_array_extend(json_object_get(*all, "rules"), rules);
-        else if (code == 0)
+        else
             *all = json_incref(page);
-        json_decref(page);
     }
-    return code;
+    return 0;
 }

@@ -97,10 +97,8 @@ int rules_main(int argc, char **argv)
         error_set(&err, code, "no daemon is running, so no rules are in force: start ceded");
     if (code == 0)
         code = rules_ask(&c, &r, &all, &err);
-    if (code < 0) {
-        json_decref(all);
+    if (code < 0)
         return cli_error("%s", err.text);
-    }
     static const char *const of_message[] = {"v", "ok", "more", "pending"};
     for (size_t i = 0; i < ARRAY_SIZE(of_message); i++)
         json_object_del(all, of_message[i]);

@@ -61,16 +61,8 @@ static uint32_t ancestor_read(struct ancestors *a, const struct model *m,
 {
     uint32_t s = ancestor_find(a, st->id);
     if (s == SLOT_NONE) {
-        if (a->n == ANCESTORS_MAX)
+        if (a->n == ANCESTORS_MAX || list_grow(&a->v, a->n, &a->cap, sizeof(*a->v)) < 0)
             return SLOT_NONE;
-        if (a->n == a->cap) {
-            const uint32_t cap = a->cap ? a->cap * 2 : 256;
-            struct ancestor *v = reallocarray(a->v, cap, sizeof(*v));
-            if (!v)
-                return SLOT_NONE;
-            a->v = v;
-            a->cap = cap;
-        }
         uint32_t *bucket = &a->buckets[ancestor_bucket(st->id.pid)];
         const uint32_t job = model_job_with(m, st->id.pid);
         s = a->n++;

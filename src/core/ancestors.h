@@ -25,7 +25,8 @@ struct ancestor {
 
 struct ancestors {
     struct ancestor *v;
-    uint32_t n, cap, pass;
+    uint32_t n, pass;
+    size_t cap;
     uint32_t known; /* incremented to invalidate every `near` */
     uint32_t buckets[1024];
     uint64_t began_ns;

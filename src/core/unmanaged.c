@@ -53,14 +53,8 @@ struct unmanaged *model_unmanaged_add(struct model *m, struct proc_id id, bool d
     u.session = st.session;
     u.scheduler = proc_is_scheduler(&st, u.uid);
     u.serves = proc_serves_mps(&st, u.uid);
-    if (m->nunmanaged == m->unmanaged_cap) {
-        size_t cap = m->unmanaged_cap ? m->unmanaged_cap * 2 : 64;
-        struct unmanaged *v = reallocarray(m->unmanaged, cap, sizeof(*v));
-        if (!v)
-            return NULL; /* the next look tries again */
-        m->unmanaged = v;
-        m->unmanaged_cap = cap;
-    }
+    if (list_grow(&m->unmanaged, m->nunmanaged, &m->unmanaged_cap, sizeof(u)) < 0)
+        return NULL; /* the next look tries again */
     m->unmanaged[m->nunmanaged] = u;
     unmanaged_link(m, (uint32_t)m->nunmanaged);
     return &m->unmanaged[m->nunmanaged++];

@@ -40,20 +40,14 @@ void finding_names(uint32_t caps, char *buf, size_t size)
 /* The array of findings; NULL: the file is missing, damaged or writable by others. */
 static json_t *findings_read(const char *dir)
 {
-    char path[256], text[FINDINGS_SIZE_MAX];
+    char path[256];
     struct stat st;
-    size_t n = 0;
     snprintf(path, sizeof(path), "%s/" FINDINGS_FILE, dir);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
-        (st.st_mode & (S_IWGRP | S_IWOTH)) || st.st_size > (off_t)sizeof(text))
+        (st.st_mode & (S_IWGRP | S_IWOTH)) || st.st_size > FINDINGS_SIZE_MAX)
         return NULL;
-    for (ssize_t got; n < sizeof(text); n += (size_t)got) {
-        got = read(fd, text + n, sizeof(text) - n);
-        if (got <= 0)
-            break;
-    }
-    _cleanup_json_ json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    _cleanup_json_ json_t *o = json_loadfd(fd, JSON_REJECT_DUPLICATES, NULL);
     json_t *all = json_object_get(o, "findings");
     return json_is_array(all) ? json_incref(all) : NULL;
 }

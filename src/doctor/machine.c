@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <glob.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/symbols.h"
 #include "base/util.h"
 #include "base/version.h"
+#include "gpu/nvidia/nvml.h"
 #include "gpu/registry.h"
 #include "who/procfs.h"
 
@@ -51,11 +50,10 @@ int machine_parse_version(const char *text, char *buf, size_t size)
 
 static int machine_text(const char *path, char *buf, size_t size)
 {
-    FILE *f = fopen(path, "re");
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
     if (!f)
         return -errno;
     buf[fread(buf, 1, size - 1, f)] = '\0';
-    fclose(f);
     return 0;
 }
 
@@ -74,11 +72,8 @@ const char *machine_container(void)
 bool machine_root_outside(void)
 {
     unsigned inside = 0, outside = 0;
-    FILE *f = fopen("/proc/self/uid_map", "re");
-    bool read = f && fscanf(f, "%u %u", &inside, &outside) == 2;
-    if (f)
-        fclose(f);
-    return read && inside == 0 && outside != 0;
+    _cleanup_fclose_ FILE *f = fopen("/proc/self/uid_map", "re");
+    return f && fscanf(f, "%u %u", &inside, &outside) == 2 && inside == 0 && outside != 0;
 }
 
 bool machine_has_library(const char *name)
@@ -229,96 +224,41 @@ pid_t machine_find_process(const char *comm)
 
 /* ---- NVML ---- */
 
-/* Constants of NVML's reference, as far as they are used here. */
-enum { NVML_EXCLUSIVE_THREAD = 1, NVML_PROHIBITED = 2, NVML_EXCLUSIVE_PROCESS = 3 };
 enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2 };
-#define NVML_INSTANCES_MAX 64U /* of a GPU */
-struct nvml_gpu;
 
-struct nvml {
-    void *lib;
-    int (*init)(void), (*end)(void), (*count)(unsigned *);
-    int (*get)(unsigned, struct nvml_gpu **);
-    int (*mig)(struct nvml_gpu *, unsigned *now, unsigned *pending);
-    int (*mig_most)(struct nvml_gpu *, unsigned *);
-    int (*mig_get)(struct nvml_gpu *, unsigned, struct nvml_gpu **);
-    int (*mode)(struct nvml_gpu *, unsigned *);
-    int (*clock)(struct nvml_gpu *, unsigned kind, unsigned *mhz);
-    int (*clock_max)(struct nvml_gpu *, unsigned kind, unsigned *mhz);
-};
-
-static void close_nvml(struct nvml *n)
+static void close_nvml(struct nvml **n)
 {
-    if (n->lib) {
-        n->end();
-        dlclose(n->lib);
-    }
-}
-
-/* NVML's threads stay, and must take no signals, which would end the process untidily. */
-static int init_nvml(const struct nvml *n)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int r = n->init();
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return r;
-}
-
-/* False: the library is missing, lacks a call or failed to start. */
-static bool open_nvml(struct nvml *n)
-{
-    static const struct symbol calls[] = {
-        {"nvmlInit_v2", offsetof(struct nvml, init)},
-        {"nvmlShutdown", offsetof(struct nvml, end)},
-        {"nvmlDeviceGetCount_v2", offsetof(struct nvml, count)},
-        {"nvmlDeviceGetHandleByIndex_v2", offsetof(struct nvml, get)},
-        {"nvmlDeviceGetMigMode", offsetof(struct nvml, mig)},
-        {"nvmlDeviceGetMaxMigDeviceCount", offsetof(struct nvml, mig_most)},
-        {"nvmlDeviceGetMigDeviceHandleByIndex", offsetof(struct nvml, mig_get)},
-        {"nvmlDeviceGetComputeMode", offsetof(struct nvml, mode)},
-        {"nvmlDeviceGetClockInfo", offsetof(struct nvml, clock)},
-        {"nvmlDeviceGetMaxClockInfo", offsetof(struct nvml, clock_max)},
-    };
-    void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (lib && !symbols_find(lib, calls, ARRAY_SIZE(calls), n) && init_nvml(n) == 0) {
-        n->lib = lib;
-        return true;
-    }
-    if (lib)
-        dlclose(lib);
-    return false;
+    nvml_close(*n);
 }
 
 void machine_ask_nvml(struct machine_nvml *out)
 {
-    _cleanup_(close_nvml) struct nvml n = {.lib = NULL};
+    _cleanup_(close_nvml) struct nvml *n = NULL;
     memset(out, 0, sizeof(*out));
-    out->found = open_nvml(&n) && n.count(&out->gpus) == 0;
+    out->found = nvml_open(&n) == 0 && n->count(&out->gpus) == 0;
     for (unsigned i = 0; out->found && i < out->gpus; i++) {
-        struct nvml_gpu *gpu, *instance;
-        unsigned now, pending, most = 0;
-        if (n.get(i, &gpu) != 0)
+        nvml_device gpu, instance;
+        unsigned now = 0, pending, most;
+        int mode;
+        if (n->by_index(i, &gpu) != 0)
             continue;
-        bool mig = n.mig(gpu, &now, &pending) == 0 && now && n.mig_most(gpu, &most) == 0;
-        out->mig += mig;
-        for (unsigned k = 0; mig && k < most && k < NVML_INSTANCES_MAX; k++)
-            out->instances += n.mig_get(gpu, k, &instance) == 0;
+        out->mig += n->mig_mode && n->mig_mode(gpu, &now, &pending) == 0 && now;
+        most = nvml_instance_indices(n, gpu);
+        for (unsigned k = 0; k < most; k++)
+            out->instances += n->mig_by_index(gpu, k, &instance) == 0;
         out->exclusive +=
-            n.mode(gpu, &now) == 0 && (now == NVML_EXCLUSIVE_THREAD || now == NVML_PROHIBITED ||
-                                       now == NVML_EXCLUSIVE_PROCESS);
+            n->compute_mode && n->compute_mode(gpu, &mode) == 0 && mode != NVML_COMPUTEMODE_DEFAULT;
     }
 }
 
 void machine_ask_clocks(struct machine_clocks *out)
 {
-    _cleanup_(close_nvml) struct nvml n = {.lib = NULL};
-    struct nvml_gpu *gpu;
+    _cleanup_(close_nvml) struct nvml *n = NULL;
+    nvml_device gpu;
     memset(out, 0, sizeof(*out));
-    out->known = open_nvml(&n) && n.get(0, &gpu) == 0 &&
-                 n.clock(gpu, NVML_CLOCK_SM, &out->sm_mhz) == 0 &&
-                 n.clock_max(gpu, NVML_CLOCK_SM, &out->sm_max_mhz) == 0 &&
-                 n.clock(gpu, NVML_CLOCK_MEMORY, &out->memory_mhz) == 0 &&
-                 n.clock_max(gpu, NVML_CLOCK_MEMORY, &out->memory_max_mhz) == 0;
+    out->known = nvml_open(&n) == 0 && n->clock && n->clock_most && n->by_index(0, &gpu) == 0 &&
+                 n->clock(gpu, NVML_CLOCK_SM, &out->sm_mhz) == 0 &&
+                 n->clock_most(gpu, NVML_CLOCK_SM, &out->sm_max_mhz) == 0 &&
+                 n->clock(gpu, NVML_CLOCK_MEMORY, &out->memory_mhz) == 0 &&
+                 n->clock_most(gpu, NVML_CLOCK_MEMORY, &out->memory_max_mhz) == 0;
 }

@@ -28,7 +28,7 @@ bool report_may_show(const char *finding)
 static void report_distribution(char *buf, size_t size)
 {
     char line[256];
-    FILE *f = fopen("/etc/os-release", "re");
+    _cleanup_fclose_ FILE *f = fopen("/etc/os-release", "re");
     snprintf(buf, size, "unknown");
     for (unsigned i = 0; f && i < 64 && fgets(line, sizeof(line), f); i++) {
         char *value = line + strlen("PRETTY_NAME=");
@@ -39,8 +39,6 @@ static void report_distribution(char *buf, size_t size)
         snprintf(buf, size, "%s", value);
         break;
     }
-    if (f)
-        fclose(f);
 }
 
 static void report_modes(char *mig, char *compute, size_t size)

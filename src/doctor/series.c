@@ -13,19 +13,6 @@ void series_free(struct series *s)
     memset(s, 0, sizeof(*s));
 }
 
-static int reserve(void **v, size_t *cap, size_t n, size_t size)
-{
-    if (n <= *cap)
-        return 0;
-    size_t more = n > 2 * *cap ? n + 256 : 2 * *cap;
-    void *p = reallocarray(*v, more, size);
-    if (!p)
-        return -ENOMEM;
-    *v = p;
-    *cap = more;
-    return 0;
-}
-
 static struct series_line last_line(const struct series *s)
 {
     return s->nlines ? s->lines[s->nlines - 1] : (struct series_line){0};
@@ -33,7 +20,7 @@ static struct series_line last_line(const struct series *s)
 
 static int add_line(struct series *s, struct series_line l)
 {
-    int r = reserve((void **)&s->lines, &s->lines_cap, s->nlines + 1, sizeof(*s->lines));
+    int r = list_grow(&s->lines, s->nlines, &s->lines_cap, sizeof(*s->lines));
     if (r == 0)
         s->lines[s->nlines++] = l;
     return r;
@@ -58,8 +45,7 @@ static int take_requests(struct series *s, struct series_line *l, const json_t *
     if (!json_is_array(list) ||
         (late && (!json_is_integer(late) || nlate < 0 || (size_t)nlate > n)))
         return -EPROTO;
-    int r =
-        reserve((void **)&s->latencies, &s->latencies_cap, l->requests + n, sizeof(*s->latencies));
+    int r = list_grow(&s->latencies, l->requests + n, &s->latencies_cap, sizeof(*s->latencies));
     for (size_t i = 0; i < n && r == 0; i++) {
         const json_t *us = json_array_get(list, i);
         if (!json_is_number(us) || json_number_value(us) < 0)

@@ -44,7 +44,7 @@ void testbed_words(const struct testbed *s, const struct child *c, char *buf, si
     char path[128];
     testbed_path(s, c->name, ".log", path, sizeof(path));
     buf[0] = '\0';
-    FILE *f = fopen(path, "re");
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
     if (!f)
         return;
     if (fseek(f, 0, SEEK_END) == 0 && ftell(f) >= (long)size)
@@ -52,7 +52,6 @@ void testbed_words(const struct testbed *s, const struct child *c, char *buf, si
     else
         fseek(f, 0, SEEK_SET);
     buf[fread(buf, 1, size - 1, f)] = '\0';
-    fclose(f);
 }
 
 /* The last line that a child wrote to its standard error, as the end of a message; "" if none. */

@@ -1,21 +1,6 @@
 /* The growable lists that drivers fill, and the names of levels (ops.h). Must know no driver. */
 #include "gpu/ops.h"
 
-#include <errno.h>
-
-int list_grow(void *v, size_t n, size_t *cap, size_t size)
-{
-    if (n < *cap)
-        return 0;
-    size_t cap2 = *cap ? *cap * 2 : 8;
-    void *p = reallocarray(*(void **)v, cap2, size);
-    if (!p)
-        return -ENOMEM;
-    *(void **)v = p;
-    *cap = cap2;
-    return 0;
-}
-
 #define DEFINE_LIST(list, type)                                                                    \
     int list##_push(struct list *l, const type *x)                                                 \
     {                                                                                              \

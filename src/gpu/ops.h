@@ -99,10 +99,6 @@ struct device_group {
     uint32_t channels[GROUP_CHANNELS_MAX]; /* zero beyond nchannels */
 };
 
-/* Makes room for one more element of `size` bytes in an array of n, whose address is in *v. 0 or
- * -ENOMEM. */
-int list_grow(void *v, size_t n, size_t *cap, size_t size);
-
 /* The driver's call adds elements; the caller frees the list. So with the lists below. */
 struct group_list {
     struct device_group *v;

@@ -5,10 +5,8 @@
 #include <ctype.h>
 #include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/util.h"
 #include "who/cgroup.h"
@@ -18,26 +16,6 @@
 #define VALUE_MAX       1024
 #define TRIES           3
 #define LEVELS_MAX      64 /* ancestors that are read */
-
-/* Reads up to n bytes of /proc/PID/NAME. Returns their number, or -errno. */
-static ssize_t read_region(pid_t pid, const char *name, char *buf, size_t n)
-{
-    char path[64];
-    size_t got = 0;
-    ssize_t r = 1;
-    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? -ESRCH : -errno;
-    while (got < n && r > 0) {
-        r = read(fd, buf + got, n - got);
-        if (r < 0 && errno == EINTR)
-            r = 1;
-        else if (r > 0)
-            got += (size_t)r;
-    }
-    return r < 0 ? -errno : (ssize_t)got;
-}
 
 static void put_arguments(const char *text, size_t n, struct identify_answer *out)
 {
@@ -121,12 +99,12 @@ static int read_own(struct proc_id id, struct pairs wanted, char *text, struct i
     int r = proc_image_read(id, &out->image);
     if (r < 0)
         return r;
-    ssize_t n = read_region(id.pid, "cmdline", text, ARGUMENTS_MAX);
+    ssize_t n = proc_read(id.pid, "cmdline", text, ARGUMENTS_MAX + 1);
     if (n < 0)
         return (int)n;
     if (pairs_get(wanted, IDENTIFY_ARGUMENTS))
         put_arguments(text, (size_t)n, out);
-    n = read_region(id.pid, "environ", text, ENVIRONMENT_MAX);
+    n = proc_read(id.pid, "environ", text, ENVIRONMENT_MAX + 1);
     if (n < 0)
         return (int)n;
     out->origin.overwritten = is_overwritten(text, (size_t)n);
@@ -161,7 +139,7 @@ static int says_same(const char *text, size_t n, struct pairs wanted,
  * environment comes from another user. 1, 0 or -errno. */
 static int has_rights_of_file(pid_t pid, char *text)
 {
-    const ssize_t n = read_region(pid, "auxv", text, ENVIRONMENT_MAX);
+    const ssize_t n = proc_read(pid, "auxv", text, ENVIRONMENT_MAX + 1);
     unsigned long entry[2];
     if (n < 0)
         return (int)n;
@@ -185,7 +163,7 @@ static int inherit(struct proc_id from, uid_t uid, struct pairs wanted, char *te
         r = owner == uid || owner == 0 ? has_rights_of_file(from.pid, text) : 1;
     if (r != 0)
         return proc_unsure(r) ? r : 0;
-    const ssize_t n = read_region(from.pid, "environ", text, ENVIRONMENT_MAX);
+    const ssize_t n = proc_read(from.pid, "environ", text, ENVIRONMENT_MAX + 1);
     r = n < 0 ? (int)n : proc_check(from);
     if (n <= 0 || r < 0)
         return proc_unsure(r) ? r : 0;
@@ -226,7 +204,7 @@ static int inherit_all(struct proc_id id, const char *container, struct pairs wa
 int environment_read(struct proc_id id, const char *container, struct pairs wanted,
                      struct identify_answer *out)
 {
-    char *text = calloc(1, ENVIRONMENT_MAX);
+    char *text = calloc(1, ENVIRONMENT_MAX + 1);
     int r = text ? -EAGAIN : -ENOMEM;
     for (int i = 0; i < TRIES && r == -EAGAIN; i++)
         r = read_own(id, wanted, text, out);

@@ -77,10 +77,7 @@ int proc_boot_id(char buf[static 37])
 
 uint64_t proc_ticks_now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
-    return (uint64_t)t.tv_sec * hz + (uint64_t)t.tv_nsec * hz / NSEC_PER_SEC;
+    return read_clock_ns(CLOCK_BOOTTIME) / (NSEC_PER_SEC / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
 int proc_owner(pid_t pid, uid_t *uid)
@@ -222,24 +219,19 @@ int proc_list(pid_t **pids, size_t *n)
         return -errno;
     size_t cap = 0;
     int r = 0;
-    for (struct dirent *e; (e = readdir(d));) {
+    for (struct dirent *e; r == 0 && (e = readdir(d));) {
         uint64_t pid;
         if (parse_u64(e->d_name, 1, INT32_MAX, &pid) < 0)
             continue;
-        if (*n == cap) {
-            cap = cap ? cap * 2 : 256;
-            pid_t *p = reallocarray(*pids, cap, sizeof(*p));
-            if (!p) {
-                free(*pids);
-                *pids = NULL;
-                r = -ENOMEM;
-                break;
-            }
-            *pids = p;
-        }
-        (*pids)[(*n)++] = (pid_t)pid;
+        r = list_grow(pids, *n, &cap, sizeof(pid_t));
+        if (r == 0)
+            (*pids)[(*n)++] = (pid_t)pid;
     }
     closedir(d);
+    if (r < 0) {
+        free(*pids);
+        *pids = NULL;
+    }
     return r;
 }
 

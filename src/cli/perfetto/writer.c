@@ -50,13 +50,6 @@ static void write_packet(struct perfetto *p, packet_t *packet)
     p->used += perfetto__trace__pack(&trace, p->buffer + p->used);
 }
 
-static uint64_t perfetto_now_ns(clockid_t id)
-{
-    struct timespec t;
-    clock_gettime(id, &t);
-    return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
-}
-
 static void write_clocks(struct perfetto *p)
 {
     static const struct {
@@ -72,7 +65,7 @@ static void write_clocks(struct perfetto *p)
         perfetto__clock_snapshot__clock__init(&clocks[i]);
         clocks[i].has_clock_id = clocks[i].has_timestamp = 1;
         clocks[i].clock_id = ids[i].id;
-        clocks[i].timestamp = perfetto_now_ns(ids[i].clock);
+        clocks[i].timestamp = read_clock_ns(ids[i].clock);
         list[i] = &clocks[i];
     }
     snapshot.n_clocks = ARRAY_SIZE(ids);

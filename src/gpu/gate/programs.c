@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -272,19 +271,14 @@ int gate_listen(struct gate_driver *d, struct error *err)
 {
     if (d->acceptor.fd >= 0)
         return 0;
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof(a.sun_path), "%s", d->path);
     if (!d->path[0])
         return error_set(err, -EIO,
                          "programs with a gate can be steered by a daemon only: start ceded");
     unlink(d->path);
-    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    const int r = fd < 0 ? -errno : bind_for_all(fd, &a);
-    unasked_refuse(fd);
-    if (r < 0 || listen(fd, 64) < 0)
-        return error_set(err, -EIO, "cannot listen at %s: %s", d->path,
-                         strerror(r < 0 ? -r : errno));
-    acceptor_init(&d->acceptor, TAKE_FD(fd), NULL);
+    const int fd = listen_for_all(d->path, 64);
+    if (fd < 0)
+        return error_set(err, -EIO, "cannot listen at %s: %s", d->path, strerror(-fd));
+    acceptor_init(&d->acceptor, fd, NULL);
     watch_fd(d, d->acceptor.fd, true);
     return 0;
 }

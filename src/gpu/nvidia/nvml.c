@@ -4,6 +4,7 @@
 #include "gpu/nvidia/nvml.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -50,8 +51,6 @@ struct nvml_rates {
 #define NVML_NOT_FOUND         6
 #define NVML_INSUFFICIENT_SIZE 7
 
-#define NVML_COMPUTEMODE_DEFAULT 0 /* several processes may have the GPU at a time */
-
 /* Older samples are ignored; new ones come every 0.17-1 s. */
 #define SAMPLE_MAX_AGE_US 2000000ULL
 /* If the device was busy for longer than the samples show, a process without samples worked. */
@@ -64,6 +63,17 @@ struct nvml_rates {
 static const struct symbol needed[] = {NVML_NEEDED(X)}, optional[] = {NVML_OPTIONAL(X)},
                            gpm[] = {NVML_GPM(X)};
 #undef X
+
+/* The library's threads stay, and must take no signals, which would end the process untidily. */
+static int nvml_init(const struct nvml *n)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    int r = n->init();
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return r;
+}
 
 int nvml_open(struct nvml **out)
 {
@@ -79,8 +89,8 @@ int nvml_open(struct nvml **out)
         symbols_find(n->lib, &optional[i], 1, n);
     n->running = n->running ? n->running : n->running_v3;
     n->mps = n->mps ? n->mps : n->mps_v3;
-    n->has_gpm = !symbols_find(n->lib, gpm, ARRAY_SIZE(gpm), n);
-    if (symbols_find(n->lib, needed, ARRAY_SIZE(needed), n) || n->init() != NVML_SUCCESS) {
+    n->has_gpm = !symbols_find(n->lib, gpm, ARRAY_SIZE(gpm), n) && n->clock && n->clock_most;
+    if (symbols_find(n->lib, needed, ARRAY_SIZE(needed), n) || nvml_init(n) != NVML_SUCCESS) {
         dlclose(n->lib);
         free(n);
         return -EIO;
@@ -105,8 +115,7 @@ static void uuid_of(struct nvml *n, nvml_device d, char *buf, unsigned size)
         buf[0] = '\0';
 }
 
-/* The number of indices of a GPU's instances, some of which may be free; 0: MIG mode is off. */
-static unsigned instance_indices(struct nvml *n, nvml_device gpu)
+unsigned nvml_instance_indices(struct nvml *n, nvml_device gpu)
 {
     unsigned now = 0, pending, most = 0;
     if (!n->mig_mode || !n->mig_count || !n->mig_by_index ||
@@ -164,7 +173,7 @@ static bool walk_next(struct walk *w)
         w->index = nv_gpu_index(w->gpus, uuid, bus);
         w->gpu = w->d;
         w->k = 0;
-        w->instances = nv_gpu_divided(w->gpus, uuid) ? instance_indices(n, w->d) : 0;
+        w->instances = nv_gpu_divided(w->gpus, uuid) ? nvml_instance_indices(n, w->d) : 0;
         if (w->index >= 0)
             return true;
     }
@@ -202,7 +211,7 @@ void nvml_gpus(struct nvml *n, struct nv_gpus *gpus)
 static void instances_add(struct nvml *n, nvml_device gpu, const struct gpu_info *whole,
                           struct nv_gpus *gpus)
 {
-    unsigned most = instance_indices(n, gpu);
+    unsigned most = nvml_instance_indices(n, gpu);
     for (unsigned k = 0; k < most && gpus->n < DEVICE_GPUS_MAX; k++) {
         nvml_device d;
         char uuid[96];
@@ -288,7 +297,8 @@ static bool pid_exists(uint32_t pid)
 
 struct processes {
     struct nvml_process_info *v;
-    unsigned n, cap;
+    unsigned n;
+    size_t cap;
 };
 
 static void processes_free(struct processes *p)
@@ -302,15 +312,10 @@ static int processes_list(int(*list) NVML_LIST, nvml_device d, struct processes 
     int r = NVML_INSUFFICIENT_SIZE;
     p->n = 48;
     for (unsigned tries = 0; r == NVML_INSUFFICIENT_SIZE && tries < TRIES_MAX; tries++) {
-        unsigned cap = p->n + 16; /* the call reports the number; more may come meanwhile */
-        if (cap > p->cap) {
-            void *v = reallocarray(p->v, cap, sizeof(*p->v));
-            if (!v)
-                return -ENOMEM;
-            p->v = v;
-            p->cap = cap;
-        }
-        p->n = p->cap;
+        /* The call reports the number; more may come meanwhile. */
+        if (list_grow(&p->v, p->n + 15, &p->cap, sizeof(*p->v)) < 0)
+            return -ENOMEM;
+        p->n = (unsigned)p->cap;
         r = list(d, &p->n, p->v);
     }
     if (r != NVML_SUCCESS || p->n > p->cap)
@@ -351,7 +356,8 @@ int nvml_processes(struct nvml *n, struct nv_gpus *gpus, bool mps, struct usage_
 
 struct samples {
     struct nvml_sample *v;
-    unsigned n, cap;
+    unsigned n;
+    size_t cap;
 };
 
 static void samples_free(struct samples *s)
@@ -366,14 +372,9 @@ static int samples_list(struct nvml *n, nvml_device d, uint64_t since_us, struct
     int r = n->samples(d, NULL, &found, since_us);
     s->n = 0;
     for (unsigned tries = 0; r == NVML_INSUFFICIENT_SIZE && tries < TRIES_MAX; tries++) {
-        if (found + 16 > s->cap) {
-            void *v = reallocarray(s->v, found + 16, sizeof(*s->v));
-            if (!v)
-                return -ENOMEM;
-            s->v = v;
-            s->cap = found + 16;
-        }
-        found = s->cap;
+        if (list_grow(&s->v, found + 15, &s->cap, sizeof(*s->v)) < 0)
+            return -ENOMEM;
+        found = (unsigned)s->cap;
         r = n->samples(d, s->v, &found, since_us);
         s->n = r == NVML_SUCCESS && found <= s->cap ? found : 0;
     }
@@ -424,9 +425,7 @@ static void busy_by_samples(struct nvml *n, nvml_device d, const struct samples 
 int nvml_busy(struct nvml *n, struct nv_gpus *gpus, struct usage_list *list)
 {
     bool any = false;
-    struct timespec ts;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    uint64_t now_us = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+    const uint64_t now_us = read_clock_ns(CLOCK_REALTIME) / NSEC_PER_USEC;
     _cleanup_(samples_free) struct samples s = {0};
     for (struct walk w = walk_begin(n, gpus); n->samples && walk_next(&w);) {
         int r = w.index < 0 ? -ENOTSUP : samples_list(n, w.d, now_us - SAMPLE_MAX_AGE_US, &s);

@@ -1,4 +1,4 @@
-/* The library that nvml.c opens and gpm.c uses too. */
+/* The library that nvml.c opens, and that gpm.c and doctor use too. */
 #ifndef CEDE_GPU_NVIDIA_NVML_H
 #define CEDE_GPU_NVIDIA_NVML_H
 
@@ -53,7 +53,9 @@ struct gpm_gpu {
       (nvml_device d, unsigned i, nvml_device *instance))                                          \
     X(gpu_instance, nvmlDeviceGetGpuInstanceId, (nvml_device d, unsigned *id))                     \
     X(compute_instance, nvmlDeviceGetComputeInstanceId, (nvml_device d, unsigned *id))             \
-    X(attributes, nvmlDeviceGetAttributes_v2, (nvml_device d, struct nvml_attributes * out))
+    X(attributes, nvmlDeviceGetAttributes_v2, (nvml_device d, struct nvml_attributes * out))       \
+    X(clock, nvmlDeviceGetClockInfo, (nvml_device d, int type, unsigned *mhz))                     \
+    X(clock_most, nvmlDeviceGetMaxClockInfo, (nvml_device d, int type, unsigned *mhz))
 /* and those for gpm.c, of which all are needed: since driver 525, on Hopper. */
 #define NVML_GPM(X)                                                                                \
     X(by_uuid, nvmlDeviceGetHandleByUUID, (const char *uuid, nvml_device *d))                      \
@@ -61,10 +63,10 @@ struct gpm_gpu {
     X(gpm_alloc, nvmlGpmSampleAlloc, (gpm_sample * s))                                             \
     X(gpm_free, nvmlGpmSampleFree, (gpm_sample s))                                                 \
     X(gpm_take, nvmlGpmSampleGet, (nvml_device d, gpm_sample s))                                   \
-    X(gpm_metrics, nvmlGpmMetricsGet, (struct gpm_metrics * m))                                    \
-    X(clock, nvmlDeviceGetClockInfo, (nvml_device d, int type, unsigned *mhz))                     \
-    X(clock_most, nvmlDeviceGetMaxClockInfo, (nvml_device d, int type, unsigned *mhz))
+    X(gpm_metrics, nvmlGpmMetricsGet, (struct gpm_metrics * m))
 #define NVML_LIST (nvml_device d, unsigned *n, struct nvml_process_info *out)
+
+#define NVML_COMPUTEMODE_DEFAULT 0 /* several processes may have the GPU at a time */
 
 struct nvml {
     void *lib;
@@ -76,6 +78,9 @@ struct nvml {
     NVML_GPM(X)
 #undef X
 };
+
+/* The number of indices of a GPU's MIG instances, some of which may be free; 0: MIG mode is off. */
+unsigned nvml_instance_indices(struct nvml *n, nvml_device gpu);
 
 /* Called before the library is closed. */
 void gpm_close(struct nvml *n);

@@ -331,9 +331,7 @@ static void sys_unmap(const void *p, size_t size)
 
 static uint64_t sys_now_ns(void)
 {
-    struct timespec ts;
-    clock_gettime(CLOCK_BOOTTIME, &ts);
-    return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+    return read_clock_ns(CLOCK_BOOTTIME);
 }
 
 static void sys_release(char *buf, size_t size)

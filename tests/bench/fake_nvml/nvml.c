@@ -1,5 +1,6 @@
 /* A stand-in for libnvidia-ml.so.1 as bench and doctor ask it: one GPU for all programs, which has
  * so many MIG instances as FAKE_NVML_MIG in the environment says. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #define CALL(name, ...)                                                                            \
@@ -27,6 +28,29 @@ CALL(nvmlDeviceGetHandleByIndex_v2, unsigned i, void **gpu)
     static int it;
     *gpu = &it;
     return i == 0 ? 0 : 2;
+}
+
+CALL(nvmlDeviceGetName, void *gpu, char *buf, unsigned size)
+{
+    snprintf(buf, size, "NVIDIA GPU");
+    return 0;
+}
+
+CALL(nvmlDeviceGetUUID, void *gpu, char *buf, unsigned size)
+{
+    snprintf(buf, size, "GPU-0");
+    return 0;
+}
+
+/* These two nobody asks for. */
+CALL(nvmlDeviceGetPciInfo_v3, void *gpu, void *out)
+{
+    return 3;
+}
+
+CALL(nvmlDeviceGetMemoryInfo, void *gpu, void *out)
+{
+    return 3;
 }
 
 CALL(nvmlDeviceGetMigMode, void *gpu, unsigned *now, unsigned *pending)
