@@ -256,7 +256,7 @@ static void collect_jobs(struct job_sums *s, struct engine *e, const struct call
 {
     struct job_view v;
     for (uint32_t cursor = 0; engine_next_job(e, &cursor, &v);) {
-        if (!guest_reaches(who, v.job.root))
+        if (!guest_reaches(who, v.member))
             continue;
         const struct totals has = totals_of(s, &v);
         const uint32_t sum = sum_of(s, cursor - 1, &v, &has);

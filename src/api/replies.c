@@ -181,7 +181,7 @@ static bool add_jobs(struct json_page *to, const struct engine *e, const struct 
     size_t n = numbered_jobs(e, after, all);
     for (size_t i = 0; i < n; i++) {
         struct job_view view;
-        if (!engine_view(e, all[i].slot, &view) || !guest_reaches(who, view.job.root))
+        if (!engine_view(e, all[i].slot, &view) || !guest_reaches(who, view.member))
             continue;
         view.job.root.pid = guest_number(who, view.job.root);
         if (!json_page_add(to,

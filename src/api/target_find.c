@@ -50,7 +50,7 @@ static struct named find_named(const struct engine *e, const char *name, uid_t u
     const struct journal_job *rec;
     for (uint32_t cursor = 0; (rec = engine_next_record(e, &cursor));) {
         char text[JOB_NAME_MAX + 48];
-        if (strcmp(rec->name, name) != 0 || !guest_reaches(who, rec->root))
+        if (strcmp(rec->name, name) != 0 || !guest_reaches(who, engine_member(e, cursor - 1)))
             continue;
         if (rec->uid == user) {
             n.own_slot = cursor - 1;

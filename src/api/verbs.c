@@ -175,7 +175,7 @@ static int verb_check(struct verb *v, const struct engine *e, bool managed)
         .yielded_by = guest_whose(&v->who, t->view.job.yielded_by),
     };
     int code =
-        guest_reaches(&v->who, managed && r->op != OP_ADD ? t->view.job.root : t->proc)
+        guest_reaches(&v->who, managed && r->op != OP_ADD ? t->view.member : t->proc)
             ? rights_check(&v->who, r, &s, &v->error)
             : error_set(&v->error, -EPERM, "it runs outside of this container: do this outside");
     if (code == 0 && !managed && r->release)

@@ -171,6 +171,7 @@ int engine_job_status(const struct engine *e, uint32_t job, struct error *err);
 struct job_view {
     uint64_t number;
     struct journal_job job; /* name, class, weight, ... */
+    struct proc_id member;  /* engine_member() */
     struct pod_names pod;
     uint32_t processes;             /* that use a GPU */
     uint32_t gpus;                  /* bit mask of GPU indices */
@@ -234,6 +235,8 @@ static inline void job_view_level(struct job_view *v, const struct device_group 
 bool engine_next_job(const struct engine *e, uint32_t *cursor, struct job_view *out);
 /* The same for the job's record alone, which takes a hundredth of the time; NULL at the end. */
 const struct journal_job *engine_next_record(const struct engine *e, uint32_t *cursor);
+/* A process of the job that lives, if one does: its root, or one that uses a GPU. */
+struct proc_id engine_member(const struct engine *e, uint32_t job);
 /* The job in this slot; false: there is none. */
 bool engine_view(const struct engine *e, uint32_t job, struct job_view *out);
 /* For each GPU the highest class of jobs that wait for memory there; CLASS_COUNT: none waits. */

@@ -150,6 +150,7 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     *out = (struct job_view){
         .number = j->rec.number,
         .job = j->rec,
+        .member = engine_member(e, job),
         .pod = j->pod,
         .groups = j->ngroups,
         .busy = -1,
@@ -217,6 +218,14 @@ bool engine_job_wanted(const struct engine *e, uint32_t job, const struct room_w
             return true;
     }
     return false;
+}
+
+struct proc_id engine_member(const struct engine *e, uint32_t job)
+{
+    const struct job *j = &e->model.jobs[job];
+    if (j->root_pidfd < 0 && j->nprocesses)
+        return e->model.processes[j->first_process].id;
+    return j->rec.root;
 }
 
 const struct journal_job *engine_next_record(const struct engine *e, uint32_t *cursor)

@@ -354,6 +354,11 @@ void engine_untold(struct engine *m, uint32_t job)
         engine_release(m, job);
 }
 
+struct proc_id engine_member(const struct engine *m, uint32_t job)
+{
+    return m->jobs[job].job.root;
+}
+
 const struct journal_job *engine_next_record(const struct engine *m, uint32_t *cursor)
 {
     static struct journal_job rec;
@@ -372,6 +377,7 @@ bool engine_next_job(const struct engine *m, uint32_t *cursor, struct job_view *
     if (*cursor >= m->end)
         return false;
     *out = m->jobs[(*cursor)++];
+    out->member = out->job.root;
     return true;
 }
 

@@ -165,11 +165,13 @@ ENGINE_TEST(test_follows_processes)
     assert_int_equal(engine_job_of(f->m, leaf), job);
     assert_int_equal(engine_job_of(f->m, getpid()), SLOT_NONE);
     assert_int_equal(engine_job_status(f->m, job, &f->err), 0);
+    assert_int_equal(view(f, job).member.pid, root);
     /* The root goes, the job stays while a process of it works, and ends with it. */
     end(f, root);
     ticks(f, 100);
     const struct job_view v = view(f, job);
     assert_int_equal(v.processes, 1);
+    assert_true(proc_same(v.member, id_of(leaf)));
     kill(leaf, SIGKILL);
     for (int i = 0; i < 1000 && kill(leaf, 0) == 0 &&
                     proc_alive((struct proc_id){leaf, on(f, leaf)->dg.proc.start_ticks});
