@@ -76,7 +76,7 @@ class Serving(unittest.TestCase):
                 other = threading.Thread(target=s.ask, args=("/low", {"texts": ["x"]}))
                 other.start()
                 time.sleep(0.05)
-                status, a = s.ask("/low", {"texts": ["x"], "deadline_ms": 20})
+                status, a = s.ask("/low", {"texts": ["x"], "deadline_ms": 0.0001})
                 other.join()
                 if status == 503:
                     break
@@ -122,7 +122,7 @@ class Serving(unittest.TestCase):
 
     def test_usage(self):
         for args in (["--models", "high"], ["--models", "high=urgent"], ["--batch-max", "0"],
-                     ["--length", "0"]):
+                     ["--length", "0"], ["--port", "65536"]):
             p = start(*args)
             _, err = p.communicate(timeout=20)
             self.assertEqual(p.returncode, 2, err)
