@@ -87,7 +87,10 @@ def _range(kind, value):
     return "give a number" if value != value else f"give {least} or more" if value < least else f"give {most} or less"
 
 
-_HELP = {"cls": ": give cede.LATENCY, cede.NORMAL or cede.BATCH"}  # for what has the wrong type
+def _help(name):
+    """What to give in place of a value of the wrong type."""
+    names = {"cls": ": give cede.LATENCY, cede.NORMAL or cede.BATCH", "policy": ": give cede_queue.FIFO, PRIORITY, EDF or LAXITY"}
+    return names.get(name, ": give whole microseconds" * name.endswith("_us"))
 
 
 def _fill(struct, of, settings, own=(), flags=()):
@@ -107,7 +110,7 @@ def _fill(struct, of, settings, own=(), flags=()):
         try:
             setattr(struct, name, value)
         except TypeError as e:
-            raise TypeError(f"{of}: {name} is {value!r}: {e}{_HELP.get(name, '')}") from None
+            raise TypeError(f"{of}: {name} is {value!r}: {e}{_help(name)}") from None
         if getattr(struct, name) != value:  # cut off, or no number
             raise ValueError(f"{of}: {name} is {value}: {_range(dict(struct._fields_)[name], value)}")
     return struct
@@ -194,8 +197,8 @@ def _call(name, *args, but=()):
     except ctypes.ArgumentError as e:
         number, kind, why = re.match(r"argument (\d+): (?:<class ')?(\w+)(?:'>)?: (.*)", str(e)).groups()
         argument, value = function.names[int(number) - 1], args[int(number) - 1]
-        raise (ValueError if kind == "OverflowError" else TypeError)(
-            f"cede_{name}: {argument} is {value!r}: {why}{_HELP.get(argument, '')}") from None
+        error, why = (ValueError, why) if kind == "OverflowError" else (TypeError, why + _help(argument))
+        raise error(f"cede_{name}: {argument} is {value!r}: {why}") from None
     if result and result < 0 and -result not in but:
         raise _error(result)
     return result
@@ -713,6 +716,8 @@ class Pool(Counted):
 
     def try_acquire(self, device=-1, kernel=None, only=False, **shape):
         """A HeldLease, or None: there is no room now."""
+        if "timeout_us" in shape:
+            raise TypeError("Pool.try_acquire() does not wait: use acquire(timeout_us=...)")
         try:
             return self.acquire(device, kernel, TIMEOUT_NOW, only, **shape).__enter__()
         except BlockingIOError:

@@ -195,7 +195,7 @@ class Numbers(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, "unhashable"):
                 loop.once()
         for wrong, text in (({"joined": joined}, "joined one is NULL: give both"), ({"queue": queue}, "joined one is NULL: give both"),
-                            ({"device": 1}, "device is 1: give 0 to 0")):
+                            ({"device": 1}, "device is 1: give 0$")):
             with self.assertRaisesRegex(ValueError, text):
                 cede_step.Loop(schedule, launch, finish, gpu=False, **wrong)
 
