@@ -68,7 +68,11 @@ def _struct(*parts):
 
 
 class Figures(ctypes.Structure):
-    """Statistics of all modules. Texts are bytes."""
+    """Statistics of all modules."""
+
+    def __getattribute__(self, name):
+        value = super().__getattribute__(name)
+        return value.decode(errors="replace") if isinstance(value, bytes) else value
 
     def __repr__(self):
         names = [name for name, *_ in self._fields_ if not name.startswith("reserved")]
@@ -568,7 +572,7 @@ class PoolWaits(Figures):
 
 
 class PoolStatistics(Figures):
-    """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest, as bytes."""
+    """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest."""
     _fields_ = _layout("I devices i has_gpu utilization_percent I active waiting limit d occupancy"
                        " Q started timed_out stolen displaced busy_us", ("waits", PoolWaits), "Q4 reserved c128 error")
 
