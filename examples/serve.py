@@ -2,6 +2,7 @@
 rest runs in batches, several at a time, each with a stream, room in memory and the CUDA graphs of its lane: serving.md."""
 import http.server
 import json
+import math
 import signal
 import sys
 import threading
@@ -19,15 +20,25 @@ import serve_model
 class Handler(http.server.BaseHTTPRequestHandler):
     """A connection, in a thread; and its request, which is what the queue has."""
     protocol_version, wbufsize, disable_nagle_algorithm, log_message = "HTTP/1.1", -1, True, lambda *_: None
+    error_message_format = '{"error": "%(message)s"}'
     open = weakref.WeakSet()  # those whose clients wait
 
     def do_POST(self):
         self.open.add(self)
-        self.text, self.answered = self.rfile.read(int(self.headers.get("Content-Length", 0))), threading.Event()
+        if ended.is_set():  # the interpreter may be about to end: no further call, and no further request
+            self.send_error(503)
+            return self.open.discard(self)
+        self.answered, ms = threading.Event(), self.headers.get("Deadline-Ms")
         try:
-            queue.submit(self, deadline_us=round(1000 * float(self.headers.get("Deadline-Ms", 0))))
+            self.text = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if ms and float(ms) <= 0:
+                raise cede_queue.Refused(cede_queue.ALONE)
+            queue.submit(self, deadline_us=0 if ms is None else math.ceil(1000 * float(ms)))
         except (cede_queue.Refused, cede.Closed) as why:
             self.answer(503, {"error": str(why)})
+        except (ValueError, OverflowError) as why:  # of a header
+            self.close_connection = True
+            self.answer(400, {"error": str(why)})
         self.answered.wait()
         self.send_response(self.status if self.path == "/v1/model" else 404)
         self.send_header("Content-Length", str(len(self.body)))
@@ -57,7 +68,14 @@ def run():
 
 LANES = 3  # batches at a time
 http.server.ThreadingHTTPServer.request_queue_size = 1024
-server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 8000), Handler)
+port = sys.argv[1] if sys.argv[1:] else "8000"
+if not port.isdecimal() or int(port) > 65535:
+    print(f"the port is {port}: give 0 to 65535", file=sys.stderr)
+    sys.exit(2)
+try:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Handler)
+except OSError as e:
+    sys.exit(f"127.0.0.1:{port}: {e.strerror}")
 ended, client, pool, memory = threading.Event(), cede.Client(), cede.Pool(), cede_memory.Memory(total_bytes=1 << 30)
 pool.occupancy("model", serve_model.OCCUPANCY)
 queue = cede_queue.Queue(client, pool, [memory], admit=1, batches=LANES, batch_max=serve_model.BATCH, batch_wait_us=2000)

@@ -1,6 +1,7 @@
 /* See serve_http.h. A connection is suspended from the end of its request until the answer. */
 #include "serve_http.h"
 #include <arpa/inet.h>
+#include <errno.h>
 #include <microhttpd.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,10 +18,32 @@ struct http {
     unsigned open; /* requests, atomic */
 };
 static volatile sig_atomic_t ended;
+static int failed; /* what http_close() returns */
 
 static void on_signal(int number)
 {
     ended = number;
+}
+
+/* Reads the header Deadline-Ms. Its answer's status if the request gets that at once, else 0. */
+static unsigned read_deadline(struct http_request *q)
+{
+    char *end;
+    const char *header = MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND, "Deadline-Ms");
+    const double ms = header ? strtod(header, &end) : 0;
+    if (!header)
+        return 0;
+    if (end == header || *end || !(ms < 1.8e16)) {
+        strcpy(q->answer, "{\"error\": \"Deadline-Ms is no number\"}\n");
+        return MHD_HTTP_BAD_REQUEST;
+    }
+    if (ms <= 0) {
+        strcpy(q->answer, "{\"error\": \"the deadline has passed\"}\n");
+        return MHD_HTTP_SERVICE_UNAVAILABLE;
+    }
+    q->deadline_us = (uint64_t)(ms * 1000);
+    q->deadline_us += !q->deadline_us; /* 0 would be none */
+    return 0;
 }
 
 /* Called with the head of a request, with parts of its body, with its end, and when it is resumed.
@@ -36,7 +59,8 @@ static enum MHD_Result on_part(void *arg, struct MHD_Connection *c, const char *
         if (!q)
             return MHD_NO;
         q->connection = c;
-        q->status = strcmp(method, "POST") || strcmp(url, h->path) ? MHD_HTTP_NOT_FOUND : 0;
+        q->status =
+            strcmp(method, "POST") || strcmp(url, h->path) ? MHD_HTTP_NOT_FOUND : read_deadline(q);
     } else if (*size) { /* what is too long is cut off */
         const size_t room = sizeof(q->body) - 1 - q->size, n = *size < room ? *size : room;
         memcpy(q->body + q->size, part, n);
@@ -49,8 +73,6 @@ static enum MHD_Result on_part(void *arg, struct MHD_Connection *c, const char *
         MHD_destroy_response(r);
         return queued;
     } else {
-        const char *ms = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Deadline-Ms");
-        q->deadline_us = ms ? strtoul(ms, NULL, 10) * 1000 : 0;
         q->taken = 1;
         __atomic_fetch_add(&h->open, 1, __ATOMIC_RELAXED);
         MHD_suspend_connection(c);
@@ -69,16 +91,36 @@ static void on_end(void *arg, struct MHD_Connection *c, void **state,
     free(q);
 }
 
+/* A socket that listens, or -1, with errno. MHD_start_daemon() would lose errno. */
+static int listen_at(uint16_t port)
+{
+    const int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_in at;
+    memset(&at, 0, sizeof(at));
+    at.sin_family = AF_INET;
+    at.sin_port = htons(port);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    return bind(fd, (struct sockaddr *)&at, sizeof(at)) || listen(fd, SOMAXCONN) ? -1 : fd;
+}
+
 struct http *http_serve(const char *port, const char *path,
                         void (*on_request)(void *, struct http_request *), void *arg,
                         const struct cede_scope *scope)
 {
     static struct http h;
-    struct sockaddr_in at;
-    memset(&at, 0, sizeof(at));
-    at.sin_family = AF_INET;
-    at.sin_port = htons((uint16_t)atoi(port ? port : "8000"));
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    char *end;
+    port = port ? port : "8000";
+    const unsigned long number = strtoul(port, &end, 10);
+    if (end == port || *end || number > UINT16_MAX) {
+        fprintf(stderr, "the port is %s: give 0 to 65535\n", port);
+        return failed = 2, (struct http *)NULL;
+    }
+    const int fd = listen_at((uint16_t)number);
+    if (fd < 0) {
+        fprintf(stderr, "127.0.0.1:%s: %s\n", port, strerror(errno));
+        return failed = 1, (struct http *)NULL;
+    }
     h.path = path;
     h.on_request = on_request;
     h.arg = arg;
@@ -86,10 +128,10 @@ struct http *http_serve(const char *port, const char *path,
     signal(SIGINT, on_signal);
     h.daemon = MHD_start_daemon(
         MHD_USE_ERROR_LOG | MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
-        on_part, &h, MHD_OPTION_SOCK_ADDR, &at, MHD_OPTION_NOTIFY_COMPLETED, on_end, &h,
+        on_part, &h, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_end, &h,
         MHD_OPTION_CONNECTION_TIMEOUT, 60U, MHD_OPTION_END);
     if (!h.daemon)
-        return perror("serve: cannot listen"), (struct http *)NULL;
+        return failed = 1, (struct http *)NULL; /* it has said why */
     fprintf(stderr, "listening on 127.0.0.1:%d\n",
             MHD_get_daemon_info(h.daemon, MHD_DAEMON_INFO_BIND_PORT)->port);
     while (!ended && !cede_scope_cancelled(scope))
@@ -110,7 +152,7 @@ void http_answer(struct http_request *q, unsigned status, const char *format, ..
 int http_close(struct http *h)
 {
     if (!h)
-        return 1;
+        return failed;
     close(MHD_quiesce_daemon(h->daemon)); /* no further connections */
     while (__atomic_load_n(&h->open, __ATOMIC_RELAXED))
         usleep(1000);

@@ -19,14 +19,15 @@ struct http_request { /* until it is answered */
 
 /* Calls on_request(), which must not wait, for each POST to the path at 127.0.0.1. port: NULL is
  * 8000, and 0 any free one. Returns at SIGTERM or SIGINT, or when the scope is cancelled; requests
- * come until http_close(). NULL, with a message: it cannot listen. */
+ * come until http_close(). NULL, with a message: it cannot listen. A request whose Deadline-Ms is
+ * no number is answered with 400, and one that is late already with 503. */
 struct http *http_serve(const char *port, const char *path,
                         void (*on_request)(void *arg, struct http_request *), void *arg,
                         const struct cede_scope *scope);
 /* From any thread, once for each request. */
 __attribute__((format(printf, 3, 4))) void http_answer(struct http_request *q, unsigned status,
                                                        const char *format, ...);
-/* Waits until all requests are answered. 0; 1: h is NULL. */
+/* Waits until all requests are answered. 0; h is NULL: what to exit with, 2 for a wrong port. */
 int http_close(struct http *h);
 
 #ifdef __cplusplus

@@ -35,13 +35,13 @@ static int set_hint(struct cede *c, cede_stream stream, const uint64_t *deadline
 
 CEDE_API int cede_set_deadline(struct cede *c, cede_stream stream, uint64_t deadline_us)
 {
-    CALL(ALWAYS);
+    CALL(SETTINGS(cede_setting("deadline_us", deadline_us, 0, MOST_US)));
     return set_hint(c, stream, &deadline_us, NULL, NULL);
 }
 
 CEDE_API int cede_set_laxity(struct cede *c, cede_stream stream, uint64_t laxity_us)
 {
-    CALL(ALWAYS);
+    CALL(SETTINGS(cede_setting("laxity_us", laxity_us, 0, MOST_US)));
     return set_hint(c, stream, NULL, &laxity_us, NULL);
 }
 

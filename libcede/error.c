@@ -115,10 +115,12 @@ bool cede_settings_check(const struct cede_setting *s)
                       (unsigned)s->value);
         if (s->most < s->least || (s->value >= s->least && s->value <= s->most))
             continue;
-        char most[32] = "or more"; /* where nobody gives too much by mistake */
-        if (s->value >= s->least || s->most < INT_MAX / 2)
-            snprintf(most, sizeof(most), "to %.*Lg", DIGITS(s->most), s->most);
-        return IS(false, "%s is %.*Lg: give %.15Lg %s", s->name, DIGITS(s->value), s->value,
+        char most[32] = " or more"; /* where nobody gives too much by mistake */
+        if (s->most == s->least)
+            most[0] = '\0';
+        else if (s->value >= s->least || s->most < INT_MAX / 2)
+            snprintf(most, sizeof(most), " to %.*Lg", DIGITS(s->most), s->most);
+        return IS(false, "%s is %.*Lg: give %.15Lg%s", s->name, DIGITS(s->value), s->value,
                   s->least, most);
     }
     return true;

@@ -77,6 +77,10 @@ static inline int cede_returned(int r)
     return r > 0 || r <= -4096 || ours ? -EIO : r;
 }
 
+/* "give 0", or for instance "give 0 to 7": the format, and its arguments. */
+#define GIVE_0_TO   "give 0%s%.0u" /* the last is nothing for 0 */
+#define UP_TO(most) (most) ? " to " : "", (most)
+
 #define NO_CUDA "there is no CUDA, or no context is current: create one first"
 
 /* Returns r. If it is below 0 and has no text yet, the text is that of its row, else the errno

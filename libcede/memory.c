@@ -71,7 +71,9 @@ static int memory_say(const struct cede_memory *m, int r, uint64_t bytes)
                          size_text(bytes).s, size_text(m->s->available_bytes).s, m->s->waiting);
     return SAY(r, {-ENOSPC, "there are `capacity` reservations and waits: release some"},
                {-ESTALE, "the reservation is not of this handle, or was released: release it once"},
-               {-ENODEV, "the handle has no GPU: open one without CEDE_MEMORY_NO_GPU"},
+               {-ENODEV, m->config.flags & CEDE_MEMORY_NO_GPU
+                             ? "the handle has no GPU: open one without CEDE_MEMORY_NO_GPU"
+                             : "no GPU was found: only reservations work"},
                {-EIO, m->error.text});
 }
 
@@ -198,7 +200,8 @@ static int memory_fill(struct cede_memory *m)
         c->flags & CEDE_MEMORY_NO_GPU ? -ENODEV : cede_gpus_open_one(c->device, &m->gpu, &m->error);
     if (r && (r != -ENODEV || !c->total_bytes))
         return m->error.text[0] ? cede_fail(r, "%s", m->error.text)
-                                : SAY(r, {-ENODEV, "total_bytes is 0, and no GPU is used: set it"});
+                                : SAY(r, {-ENODEV, "there is no GPU: set total_bytes, of which "
+                                                   "reservations are made"});
     uint64_t there = m->gpu ? cede_gpus_facts(m->gpu, 0)->memory_bytes : c->total_bytes;
     c->total_bytes = c->total_bytes ? min_u64(c->total_bytes, there) : there;
     if (!c->reserve_bytes)

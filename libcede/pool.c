@@ -137,8 +137,8 @@ CEDE_API int cede_pool_open(const struct cede_pool_config *config, struct cede_p
 
 int cede_pool_no_device(const struct cede_pool *p, int device)
 {
-    return cede_fail(-EINVAL, "the pool has no device %d: give 0 to %u", device,
-                     p->config.devices - 1);
+    return cede_fail(-EINVAL, "the pool has no device %d: " GIVE_0_TO, device,
+                     UP_TO(p->config.devices - 1));
 }
 
 int cede_pool_closed(void)

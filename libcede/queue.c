@@ -268,9 +268,9 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
          IS(cede_class_of(request->cls) != CLASS_COUNT,
             "cls is %d: give CEDE_LATENCY, CEDE_NORMAL or CEDE_BATCH", (int)request->cls) &&
          IS(queue_preferred(q, request->device, &preferred),
-            "device is %d: give 0 to %u, or -1 for any; in C by CEDE_PREFER_DEVICE()",
+            "device is %d: " GIVE_0_TO ", or -1 for any; in C by CEDE_PREFER_DEVICE()",
             request->device - (request->device < CEDE_ONLY_DEVICE(0) ? 0 : CEDE_PREFER_DEVICE(0)),
-            q->config.devices - 1));
+            UP_TO(q->config.devices - 1)));
     ticket = ticket ? ticket : &unwanted;
     HOLD(&q->lock);
     int r = q->shut ? -ESHUTDOWN : queue_submit(q, request, preferred, ticket, cede_clock_now_ns());

@@ -68,7 +68,11 @@ def _struct(*parts):
 
 
 class Figures(ctypes.Structure):
-    """Statistics of all modules. Texts are bytes."""
+    """Statistics of all modules."""
+
+    def __getattribute__(self, name):
+        value = super().__getattribute__(name)
+        return value.decode(errors="replace") if isinstance(value, bytes) else value
 
     def __repr__(self):
         names = [name for name, *_ in self._fields_ if not name.startswith("reserved")]
@@ -87,7 +91,10 @@ def _range(kind, value):
     return "give a number" if value != value else f"give {least} or more" if value < least else f"give {most} or less"
 
 
-_HELP = {"cls": ": give cede.LATENCY, cede.NORMAL or cede.BATCH"}  # for what has the wrong type
+def _help(name):
+    """What to give in place of a value of the wrong type."""
+    names = {"cls": ": give cede.LATENCY, cede.NORMAL or cede.BATCH", "policy": ": give cede_queue.FIFO, PRIORITY, EDF or LAXITY"}
+    return names.get(name, ": give whole microseconds" * name.endswith("_us"))
 
 
 def _fill(struct, of, settings, own=(), flags=()):
@@ -107,7 +114,7 @@ def _fill(struct, of, settings, own=(), flags=()):
         try:
             setattr(struct, name, value)
         except TypeError as e:
-            raise TypeError(f"{of}: {name} is {value!r}: {e}{_HELP.get(name, '')}") from None
+            raise TypeError(f"{of}: {name} is {value!r}: {e}{_help(name)}") from None
         if getattr(struct, name) != value:  # cut off, or no number
             raise ValueError(f"{of}: {name} is {value}: {_range(dict(struct._fields_)[name], value)}")
     return struct
@@ -194,8 +201,8 @@ def _call(name, *args, but=()):
     except ctypes.ArgumentError as e:
         number, kind, why = re.match(r"argument (\d+): (?:<class ')?(\w+)(?:'>)?: (.*)", str(e)).groups()
         argument, value = function.names[int(number) - 1], args[int(number) - 1]
-        raise (ValueError if kind == "OverflowError" else TypeError)(
-            f"cede_{name}: {argument} is {value!r}: {why}{_HELP.get(argument, '')}") from None
+        error, why = (ValueError, why) if kind == "OverflowError" else (TypeError, why + _help(argument))
+        raise error(f"cede_{name}: {argument} is {value!r}: {why}") from None
     if result and result < 0 and -result not in but:
         raise _error(result)
     return result
@@ -565,7 +572,7 @@ class PoolWaits(Figures):
 
 
 class PoolStatistics(Figures):
-    """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest, as bytes."""
+    """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest."""
     _fields_ = _layout("I devices i has_gpu utilization_percent I active waiting limit d occupancy"
                        " Q started timed_out stolen displaced busy_us", ("waits", PoolWaits), "Q4 reserved c128 error")
 
@@ -713,6 +720,8 @@ class Pool(Counted):
 
     def try_acquire(self, device=-1, kernel=None, only=False, **shape):
         """A HeldLease, or None: there is no room now."""
+        if "timeout_us" in shape:
+            raise TypeError("Pool.try_acquire() does not wait: use acquire(timeout_us=...)")
         try:
             return self.acquire(device, kernel, TIMEOUT_NOW, only, **shape).__enter__()
         except BlockingIOError:

@@ -47,7 +47,7 @@ class User(cede.Figures):
 
 
 class Statistics(cede.Figures):
-    """cede_memory_open(3) describes them; texts are bytes."""
+    """cede_memory_open(3) describes them."""
     _fields_ = cede._layout(
         "i has_gpu pressure I waiting reservations allocations reserved0"
         " Q total_bytes free_bytes reserve_bytes promised_bytes allocated_bytes available_bytes granted timed_out waited"

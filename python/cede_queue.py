@@ -114,7 +114,7 @@ class Queue(cede.Counted):
         memory = [memory] if isinstance(memory, cede_memory.Memory) else list(memory or ())
         if memory:
             if len(memory) != config.devices:
-                raise ValueError(f"{config.devices} devices need as many memories, not {len(memory)}")
+                raise ValueError(f"Queue: devices is {config.devices}, and memory has {len(memory)}: give one Memory for each device")
             handles = (ctypes.c_void_p * len(memory))(*(cede._of(m, cede_memory.Memory, "memory") for m in memory))
             config.memory = ctypes.addressof(handles)
         self._uses = pool, memory  # are not forgotten before
@@ -133,7 +133,8 @@ class Queue(cede.Counted):
     def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, device=-1):
         """Returns a Ticket for cancel(). device: the preferred one, from 0; -1: any. Raises Refused or Closed."""
         if device != -1 and not 0 <= device < self._devices:
-            raise ValueError(f"cede_queue_submit: device is {device}: give 0 to {self._devices - 1}, or -1 for any")
+            least = f"0 to {self._devices - 1}" if self._devices > 1 else "0"
+            raise ValueError(f"cede_queue_submit: device is {device}: give {least}, or -1 for any")
         handle, ticket, request = self._h, _Ticket(), cede._fill(_Request(), "a request", {
             "model": model, "shape": shape, "cls": cls, "deadline_us": deadline_us, "after_us": after_us,
             "device": device + 0x20000})

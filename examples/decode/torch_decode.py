@@ -131,7 +131,7 @@ class Engine:
 
         def finish(step):
             if step.error:
-                raise OSError(-step.error, self.loop.statistics().error.decode())
+                raise OSError(-step.error, self.loop.statistics().error)
             self.count_times(step)
             for r, row, token, surplus in zip(step.requests, step.rows, step.results, step.surplus):
                 if not surplus:

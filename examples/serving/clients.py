@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Clients of server.py, and of ../serve.c, serve.cpp and serve.py. --rate: requests per second, whatever the answers
 (open loop; latency counts from when a request was due); with --poisson at random times. --clients: clients that each send
-a request when they have the answer to the one before (closed loop, which saturates). Prints JSON lines and one last
-object, as cede-load does.
+a request when they have the answer to the one before (closed loop, which saturates). Prints JSON lines, except on a
+terminal, and one last object, as cede-load does.
 
     clients.py http://127.0.0.1:8001/ high --rate 10 --seconds 30
     clients.py http://127.0.0.1:8002/ low --clients 16
@@ -64,7 +64,7 @@ class Tally:
         with self.lock:
             fresh, self.fresh = self.fresh, []
             n = self.n
-        if self.quiet:
+        if self.quiet or sys.stdout.isatty():
             return
         t = time.monotonic()
         if self.saturate:

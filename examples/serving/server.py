@@ -18,6 +18,7 @@ import faulthandler
 import gc
 import http.server
 import json
+import math
 import os
 import pathlib
 import signal
@@ -67,6 +68,8 @@ def arguments():
         p.error("--models: name=latency, name=normal or name=batch, separated by commas")
     if not 1 <= args.batch_max <= cede_queue.BATCH_MAX:
         p.error(f"--batch-max: must be from 1 to {cede_queue.BATCH_MAX}")
+    if not 0 <= args.port <= 65535:
+        p.error("--port: 0 to 65535")
     if not (1 <= args.rows_max <= 1024 and 1 <= args.length <= 512 and args.layers >= 1 and
             args.width >= 64 and args.width % 64 == 0):
         p.error("--rows-max: 1 to 1024, --length: 1 to 512, --layers: from 1, --width: of 64s")
@@ -195,7 +198,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         ms = value.get("deadline_ms", deadline_us / 1e3)
         if not isinstance(ms, (int, float)) or not 0 <= ms <= 1e9:
             raise ValueError("deadline_ms: must be a number from 0")
-        return texts, round(ms * 1e3)
+        return texts, math.ceil(ms * 1e3)  # 0 is none
 
     def do_POST(self):
         name = self.path.strip("/")

@@ -80,8 +80,9 @@ int cede_set_class(cede_handle *c, enum cede_class cls);
 int cede_set_weight(cede_handle *c, unsigned weight);
 
 /* Default deadline, from request start; 0: none. It is for requests of one stream, or with CEDE_JOB
- * for those of all streams without a separate setting. Never waits for the daemon.
- * -ENOSPC: CEDE_STREAMS_MAX streams have settings. */
+ * for those of all streams without a separate setting. Never waits for the daemon. -EINVAL: more
+ * than 146,000 years, as of a difference below 0. -ENOSPC: CEDE_STREAMS_MAX streams have settings.
+ */
 int cede_set_deadline(cede_handle *c, cede_stream stream, uint64_t deadline_us);
 
 /* Laxity: the deadline minus the GPU time that a request needs (0, the default: cede learns the GPU
@@ -89,7 +90,7 @@ int cede_set_deadline(cede_handle *c, cede_stream stream, uint64_t deadline_us);
  * priority runs first, then the one with the earliest deadline; priorities above 0 count for root's
  * programs only. Both are set for a stream, or with CEDE_JOB for all streams without a separate
  * setting. If several requests of a program are open, the one with the earliest deadline counts.
- * Neither waits for the daemon. -ENOSPC: CEDE_STREAMS_MAX streams have settings. */
+ * Neither waits for the daemon. Errors as above. */
 int cede_set_laxity(cede_handle *c, cede_stream stream, uint64_t laxity_us);
 int cede_set_priority(cede_handle *c, cede_stream stream, int priority);
 

@@ -9,8 +9,10 @@
 
 #include "base/child.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "gpu/registry.h"
 #include "journal/other_cedes.h"
+#include "who/procfs.h"
 
 /* Host memory that is needed besides the GPU memory: the target's bookkeeping was 50 MB. */
 #define HOST_MARGIN(bytes) (256ULL * 1024 * 1024 + (bytes) / 32)
@@ -331,11 +333,15 @@ static int check_host(const struct swap_order *o, struct error *err)
         spare = min_u64(spare, o->host_max_bytes);
     for (uint32_t i = 0; i < o->n; i++) {
         uint64_t bytes = on_all_gpus(&o->v[i]);
-        if (!bytes)
+        if (!bytes) {
+            char name[TEXT_QUOTE];
+            struct proc_stat st;
+            proc_stat_read(o->v[i].proc.pid, &st);
             return error_set(err, -ENOTSUP,
-                             "how much GPU memory process %d has is not known, so it cannot be "
-                             "swapped safely",
-                             (int)o->v[i].proc.pid);
+                             "the driver reports no GPU memory of %s (process %d), so it cannot be "
+                             "swapped safely: try again once it has some, or ask `cede doctor`",
+                             text_quote(name, st.comm), (int)o->v[i].proc.pid);
+        }
         need += bytes;
         spare = min_u64(spare, cgroup_spare(o->v[i].proc.pid));
     }

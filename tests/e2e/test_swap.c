@@ -72,6 +72,11 @@ E2E(refused)
     await_state(a, "T");
     FAILS(1, "is stopped", "swap-out", pid_text(a));
     kill(a, SIGCONT);
+    pid_t none = LOAD("none", "batch");
+    AWAIT(all_have_contexts(&none, 1));
+    await_progress(&none, 1);
+    FAILS(1, "the driver reports no GPU memory of none (process ", "swap-out", pid_text(none));
+    json_decref(load_end("none", none));
 
     /* No host memory has so much room: it runs on, and ps says why it does. */
     pid_t huge = load_batch("huge", "1000000000000");

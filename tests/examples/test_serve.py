@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import unittest
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
@@ -49,12 +50,12 @@ class Server:
         assert self.p.returncode == 0, (self.p.returncode, err)
         return err
 
-    def post(self, *bodies, path="/v1/model"):
+    def post(self, *bodies, path="/v1/model", header=""):
         """A connection that has sent requests, for answers()."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=30) as s:
             f = s.makefile("rwb")
         for body in bodies:
-            f.write(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+            f.write(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{header}\r\n".encode() + body)
         f.flush()
         return f
 
@@ -89,6 +90,17 @@ class Serve(unittest.TestCase):
         self.assertGreater(full["requests"], 0)
         self.assertGreater(full["refused"], 0)
 
+    def late(self, server):
+        """Of deadlines that cannot be met only the last is known before the model runs, and a server that works refuses it."""
+        busy = [answers(server.post(*[b"x"] * 10)) for _ in range(60)]
+        self.assertEqual(next(busy[0])[0], 200)
+        for ms, status in (("0.5", 503), ("0.00001", 503), ("-5", 503), ("0", 503), ("-0.5", 503), ("abc", 400), ("5 s", 400),
+                           ("", 400), ("nan", 400), ("inf", 400), ("1e300", 400), ("9999.5", 200)):
+            with self.subTest(ms=ms):
+                self.assertEqual(next(answers(server.post(b"x", header=f"Deadline-Ms: {ms}\r\n")))[0], status)
+        for i, connection in enumerate(busy):
+            self.assertEqual({next(connection)[0] for _ in range(10 - (i == 0))}, {200})
+
     def end(self, server):
         """What runs is answered, what waits is not, and nobody hangs."""
         connections = [answers(server.post(*[b"x"] * 20)) for _ in range(60)]
@@ -103,12 +115,41 @@ class Serve(unittest.TestCase):
             with self.subTest(command=command, libraries=libraries), Server(command, libraries) as server:
                 self.answers(server)
                 self.deadlines(server)
-                taken = server.start(server.port)
-                self.assertIn("in use", taken.communicate(timeout=30)[1])
-                self.assertEqual(taken.returncode, 1)
+                if libraries == NOTHING:  # the model of the other is done at once
+                    self.late(server)
+                for port, status, text in ((server.port, 1, f"127.0.0.1:{server.port}: Address already in use\n"),
+                                           ("abc", 2, "the port is abc: give 0 to 65535\n"),
+                                           ("65536", 2, "the port is 65536: give 0 to 65535\n")):
+                    other = server.start(port)
+                    self.assertTrue(other.communicate(timeout=30)[1].startswith(text), port)
+                    self.assertEqual(other.returncode, status)
                 err = self.end(server)
                 if libraries == STAND_IN:
                     self.assertRegex(err, "^[1-9][0-9]* graphs of 15 were launched, and 15 kernels without one; 0 bad calls$")
+
+    def test_no_request_is_taken_at_the_end(self):
+        """A server in Python ends when those that it took are answered: what other threads call then may be gone."""
+        head = b"POST /v1/model HTTP/1.1\r\nContent-Length: 1\r\n\r\n"
+        with Server(PYTHON, NOTHING) as server:
+            taken, other = server.post(), server.post()
+            replies = answers(other)
+            for f, data in (taken, head), (other, head + b"x"):
+                f.write(data)
+                f.flush()
+            self.assertEqual(next(replies)[0], 200)
+            server.p.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            status = 200
+            while status == 200:  # the signal may not have come yet
+                other.write(head + b"x")
+                other.flush()
+                status = next(replies)[0]
+            self.assertEqual((status, [*replies]), (503, []))
+            taken.write(b"x")
+            taken.flush()
+            self.assertEqual(next(answers(taken))[0], 503)
+            server.p.communicate(timeout=30)
+            self.assertEqual(server.p.returncode, 0)
 
     def test_the_model_fails(self):
         fails = [sys.executable, "-c", "import serve_model; serve_model.Sleep.read = None; import serve"]

@@ -4,6 +4,7 @@ usage: test_serving.py LIBRARY"""
 import http.client
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -76,7 +77,7 @@ class Serving(unittest.TestCase):
                 other = threading.Thread(target=s.ask, args=("/low", {"texts": ["x"]}))
                 other.start()
                 time.sleep(0.05)
-                status, a = s.ask("/low", {"texts": ["x"], "deadline_ms": 20})
+                status, a = s.ask("/low", {"texts": ["x"], "deadline_ms": 0.0001})
                 other.join()
                 if status == 503:
                     break
@@ -122,7 +123,7 @@ class Serving(unittest.TestCase):
 
     def test_usage(self):
         for args in (["--models", "high"], ["--models", "high=urgent"], ["--batch-max", "0"],
-                     ["--length", "0"]):
+                     ["--length", "0"], ["--port", "65536"]):
             p = start(*args)
             _, err = p.communicate(timeout=20)
             self.assertEqual(p.returncode, 2, err)
@@ -134,6 +135,13 @@ class Serving(unittest.TestCase):
         out, _ = p.communicate(timeout=20)
         last = json.loads(out.splitlines()[-1])
         self.assertEqual((p.returncode, last["failed"], last["verified"]), (1, 4, False))
+
+    def test_clients_on_a_terminal(self):
+        reader, terminal = pty.openpty()
+        p = subprocess.Popen([sys.executable, SERVING + "clients.py", "http://127.0.0.1:1/", "high", "--rate", "20", "--seconds",
+                              "0.2"], stdout=terminal, stderr=subprocess.DEVNULL)
+        p.wait(20)
+        self.assertEqual([json.loads(line)["role"] for line in os.read(reader, 65536).splitlines()], ["clients"])
 
     def test_a_port_that_is_taken(self):
         with Server() as s:

@@ -64,11 +64,12 @@ TEST(requests)
     ROW(0, cede_set_laxity, NULL, 1, 1);
     ROW(0, cede_set_priority, NULL, 1, 1);
     for (cede_stream i = 0; i < CEDE_STREAMS_MAX; i++)
-        ROW(0, cede_set_deadline, c, i, UINT64_MAX);
+        ROW(0, cede_set_deadline, c, i, UINT64_MAX / 4096);
+    ROW(-EINVAL, cede_set_deadline, c, CEDE_JOB, (uint64_t)-5);
     ROW(-ENOSPC, cede_set_deadline, c, CEDE_STREAMS_MAX, 1);
     ROW(-ENOSPC, cede_set_laxity, c, CEDE_STREAMS_MAX, 1);
     ROW(-ENOSPC, cede_set_priority, c, CEDE_STREAMS_MAX, 1);
-    ROW(0, cede_set_laxity, c, CEDE_JOB, UINT64_MAX);
+    ROWS(cede_set_laxity, (-EINVAL, c, CEDE_JOB, UINT64_MAX), (0, c, CEDE_JOB, 1));
     ROW(0, cede_set_priority, c, CEDE_JOB, INT_MIN);
     ROW(-EINVAL, cede_request_begin, c, NULL, CEDE_JOB, 0, 0);
     ROWS(cede_request_queued, (-EINVAL, c, NULL), (-EINVAL, NULL, &r));

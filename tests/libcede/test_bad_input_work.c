@@ -56,7 +56,7 @@ TEST(queues)
          *d; d++) {
         r.device = *d;
         ROW(-EINVAL, cede_queue_submit, q, &r, &t);
-        assert_non_null(strstr(cede_error_text(), ": give 0 to 0, or -1 for any"));
+        assert_non_null(strstr(cede_error_text(), ": give 0, or -1 for any"));
     }
     cede_queue_close(q);
     cede_queue_close(alone);

@@ -104,6 +104,11 @@ TEST_WITH(no_such_gpu, begin_test, end_test)
     assert_int_equal(cede_memory_open(&c, &none), -ENODEV);
     assert_null(none);
     assert_int_equal(cuda->contexts, 1);
+    none = OPEN(memory, .device = 2, .total_bytes = 1000);
+    assert_int_equal(cede_memory_allocate(none, NULL, 1, 0, &(uint64_t){0}), -ENODEV);
+    assert_string_equal(cede_error_text(),
+                        "cede_memory_allocate: no GPU was found: only reservations work");
+    cede_memory_close(none);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */

@@ -262,7 +262,7 @@ class BadInput(unittest.TestCase):
                 (lambda: queue.submit(1, device=5), "cede_queue_submit: device is 5: give 0 to 1, or -1 for any"),
                 (lambda: queue.cancel("x"), "ticket: a Ticket is expected, not 'x'"),
                 (lambda: POOL.acquire("gemm").__enter__(), "device is 'gemm': give a number; for a kernel of this name, kernel='gemm'"),
-                (lambda: POOL.acquire(only=True).__enter__(), "no device -1: give 0 to 0"),
+                (lambda: POOL.acquire(only=True).__enter__(), "no device -1: give 0$"),
                 (lambda: cede.Pool(block_timeout_us=cede.TIMEOUT_DEFAULT),
                  "block_timeout_us is cede.TIMEOUT_DEFAULT: give 0 or more, or cede.TIMEOUT_FOREVER"),
                 (lambda: cede.Pool(max_slowdown=0.5), "max_slowdown is 0.5: give 0 for the default, or 1 to 1000000"),
@@ -276,6 +276,18 @@ class BadInput(unittest.TestCase):
                 (lambda: loop(futures=cede_step.Futures(slots=256, gpu=False), gpu=True), "on the GPU: open both with gpu=False"),
                 (lambda: cede_queue.Queue(admit=2), "admit is 2: give 0 to 1"), (lambda: run(count=0), "count is 0: give 1 or more"),
                 (lambda: [queue.submit(i) for i in (1, 2)], "^cede_queue_submit: the queue is full"),
+                (lambda: client.set_deadline(0.02), "cede_set_deadline: deadline_us is 0.02: .*: give whole microseconds$"),
+                (lambda: client.set_deadline(2**64 - 5), "deadline_us is 18446744073709551611: give 0 to "),
+                (lambda: POOL.acquire(timeout_us=0.5).__enter__(), "timeout_us is 0.5: .*: give whole microseconds$"),
+                (lambda: run(patience_us="1"), "patience_us is '1': .*: give whole microseconds$"),
+                (lambda: cede_queue.Queue(policy="edf"), "policy is 'edf': .*: give cede_queue.FIFO, PRIORITY, EDF or LAXITY$"),
+                (lambda: cede_queue.Queue(memory=[None] * 2),
+                 "Queue: devices is 1, and memory has 2: give one Memory for each device$"),
+                (lambda: cede_queue.Queue().submit(1, device=7), "device is 7: give 0, or -1 for any$"),
+                (lambda: POOL.try_acquire(0, timeout_us=5),
+                 r"Pool.try_acquire\(\) does not wait: use acquire\(timeout_us=\.\.\.\)$"),
+                (lambda: cede_memory.Memory(gpu=False, total_bytes=1).allocate(1), "has no GPU: open one without gpu=False"),
+                (lambda: cede_memory.Memory(gpu=False), "there is no GPU: set total_bytes, of which reservations are made$"),
                 (lambda: cede.Pool(gpu=0), "Pool: gpu is 0: give True or False")):
             with self.subTest(text=text), self.assertRaisesRegex((TypeError, ValueError, OSError), text):
                 call()

@@ -98,7 +98,7 @@ class Leases(unittest.TestCase):
                 self.fail()
             s = self.pool.statistics(0)
             self.assertEqual((s.devices, s.has_gpu, s.active, s.waiting, s.limit, s.started, s.timed_out, s.error),
-                             (1, 0, 1, 0, 1, 1, 1, b""))
+                             (1, 0, 1, 0, 1, 1, 1, ""))
             self.assertIn("timed_out=1", repr(s))
 
     def test_async_waits_and_lets_others_run(self):

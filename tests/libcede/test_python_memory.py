@@ -40,7 +40,7 @@ class Memory(unittest.TestCase):
             with m.acquire(pool, "gemm", memory_bytes=800, ranges=[(4096, 50, cede_memory.READ_MOSTLY)]) as lease:
                 self.assertEqual((lease.device, lease.room.bytes, held()), (0, 800, (1, 800)))
                 self.assertEqual((m.statistics().skipped_ranges, m.statistics().skipped),
-                                 (1, b"a range of 50 bytes: the handle has no GPU"))
+                                 (1, "a range of 50 bytes: the handle has no GPU"))
                 with self.assertRaisesRegex(MemoryError, "GPU 0: there is room for"):
                     with m.acquire(pool, timeout_us=0, memory_bytes=200):
                         self.fail()

@@ -70,7 +70,7 @@ class Queue(unittest.TestCase):
         self.assertEqual(memory.statistics().reservations, 0)
         q.close()
         memory.close()
-        with self.assertRaisesRegex(ValueError, "2 devices need as many memories, not 1"):
+        with self.assertRaisesRegex(ValueError, "devices is 2, and memory has 1: give one Memory"):
             cede_queue.Queue(memory=[memory], devices=2)
 
     def test_refused_cancelled_reclaimed(self):

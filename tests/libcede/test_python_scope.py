@@ -176,7 +176,7 @@ class Scopes(unittest.TestCase):
                     scope.cancel()
             with self.raises_errno(errno.ECANCELED):
                 cede_slice.run(progress, 10**9, launch, gpu=False, scope=scope)
-            self.assertIn(b"scope is cancelled", progress.error)
+            self.assertIn("scope is cancelled", progress.error)
             self.assertGreater(progress.done, 0)
             scope.close()
 

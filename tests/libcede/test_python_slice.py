@@ -30,7 +30,7 @@ class Slices(unittest.TestCase):
         while not cede_slice.run(progress, 20000, self.launch, lambda done: file.write(done, self.state), gpu=False,
                                  client=client, target_us=50, timeout_us=500):
             calls += 1
-            self.assertIn(b"time-out", progress.error)
+            self.assertIn("time-out", progress.error)
             self.assertEqual(progress.saved, progress.done)
             self.state = array.array("Q", [0, 0])  # another process
             progress = cede_slice.Progress(done=file.read(self.state))

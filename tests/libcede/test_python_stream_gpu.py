@@ -190,7 +190,7 @@ def main():
             check(f"{part.__name__}: {type(e).__name__}: {e}", False)
     result = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "cuda": torch.version.cuda,
               "date": time.strftime("%Y-%m-%d"), "faults": faults, "figures": dict(rows),
-              "pool_error": pool.statistics().error.decode()}
+              "pool_error": pool.statistics().error}
     if len(sys.argv) > 2:
         with open(sys.argv[2], "w", encoding="utf-8") as f:
             json.dump(result, f, indent=1)
