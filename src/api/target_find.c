@@ -118,16 +118,6 @@ static int find_by_name(struct verb *v, const struct engine *e, uint32_t *slot)
         return error_set(&v->error, -ENOTUNIQ, "%u jobs%s are named %s: name one as %s%s", n.others,
                          n.several ? " of several users" : "", r->name, n.other_list,
                          n.others > 4 ? ", ..." : "");
-    /* Programs choose their names, so a request that raises another user's job must name the user.
-     */
-    struct job_view v1;
-    if (n.others && r->op == OP_SET && r->given & TERM(class) &&
-        engine_view(e, n.other_slot, &v1) && r->class < v1.job.class)
-        return error_set(
-            &v->error, -ENOTUNIQ,
-            "no job of user %u is named %s, and one of user %u is: to raise that, name "
-            "it as %s",
-            user, r->name, n.other, n.other_list);
     return n.others ? 0
                     : error_set(&v->error, -ESRCH, "there is no job named %s; `cede ps` lists them",
                                 r->name);

@@ -178,6 +178,15 @@ static int verb_check(struct verb *v, const struct engine *e, bool managed)
         guest_reaches(&v->who, managed && r->op != OP_ADD ? t->view.member : t->proc)
             ? rights_check(&v->who, r, &s, &v->error)
             : error_set(&v->error, -EPERM, "it runs outside of this container: do this outside");
+    /* Programs choose their names, so a request for what their users may not set names the user. */
+    if (code == 0 && r->op == OP_SET && r->given && r->name[0] && !r->has_owner &&
+        rights_check(&(struct caller){.uid = s.owner}, r, &s, &(struct error){""}) < 0 &&
+        s.owner != v->who.uid)
+        code = error_set(
+            &v->error, -ENOTUNIQ,
+            "no job of user %u is named %s, and one of user %u is: to raise that, name "
+            "it as %u/%s (#%llu)",
+            v->who.uid, r->name, s.owner, s.owner, r->name, (unsigned long long)t->view.number);
     if (code == 0 && !managed && r->release)
         code = error_set(&v->error, -ESRCH,
                          "process %d is in no job, so there is nothing to detach", (int)r->pid);
