@@ -198,6 +198,11 @@ static json_t *source_json(const struct job_view *v, enum job_detail detail)
     return json_string(v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?");
 }
 
+static json_t *pid_json(const struct job_view *v, enum job_detail detail)
+{
+    return json_integer(v->rootless ? 0 : v->job.root.pid);
+}
+
 static json_t *state_json(const struct job_view *v, enum job_detail detail)
 {
     return json_string(job_state(v));
@@ -275,7 +280,7 @@ static const struct job_field {
     {"name", TEXT, AT(job.name)},
     {"", TERMS, .make = NULL},
     {"account", TEXT_OR_NONE, AT(job.account)},
-    {"pid", NUMBER, AT(job.root.pid)},
+    {"pid", MADE, .make = pid_json},
     {"uid", NUMBER, AT(job.uid)},
     {"source", MADE, .make = source_json},
     {"namespace", TEXT_OR_NONE, AT(pod.namespace)},

@@ -72,7 +72,8 @@ struct field {
     X(HELD, "held", KIND_BOOL, AT(held))                                                           \
     X(FIRST, "first", KIND_BOOL, AT(first))                                                        \
     X(LAST, "last", KIND_BOOL, AT(last))                                                           \
-    X(TOGETHER, "together", PLAIN(together, 1, 1000 * SPEED_JOBS))
+    X(TOGETHER, "together", PLAIN(together, 1, 1000 * SPEED_JOBS))                                 \
+    X(FROM, "from", PLAIN(from, 1, INT32_MAX))
 
 #define X(id, ...) F_##id,
 enum { FIELD_LIST(X) FIELDS };
@@ -120,6 +121,8 @@ static const struct {
                 .allowed = BIT(F_TARGET) | BIT(F_FOR) | BIT(F_HELD) | BIT(F_FIRST) | BIT(F_LAST) |
                            BIT(F_TOGETHER),
                 .needed = BIT(F_TARGET) | BIT(F_FOR)},
+    [OP_PIDS] = {"pids", .rights = RIGHTS_ANYBODY, .allowed = BIT(F_TARGET) | BIT(F_FROM),
+                 .needed = BIT(F_TARGET)},
     [OP_HINTS] = {"hints", .rights = RIGHTS_ANYBODY},
     [OP_ROOM] = {"room", .rights = RIGHTS_ANYBODY},
 };

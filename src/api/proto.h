@@ -25,6 +25,8 @@
  * - ps: {"after":N?, "pid":N?, "brief":true?, "sums":true?, "summed":true?}: jobs with numbers
  *   above N, as many as fit, and the job of process pid; brief: without what tables do not show;
  *   sums: with the sums of time that cede top shows; summed: sums of jobs in place of jobs
+ * - pids: {"target":T, "from":N?}: the processes of a job, and of jobs that began within it, from
+ *   that pid on, as many as are found in 5 ms
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: shows, or changes all or nothing; keys as in
  *   [policy] of cede.conf
  * - trace: {}: events from now on
@@ -49,6 +51,7 @@
  * "unmanaged":[{"pid":, "name":, "uid":, "gpus":[..] (empty: not known), "detached":bool (by a
  * person), "may_set":bool (by this caller)}] and, where there are more than 64, "unmanaged_more":N:
  * unmanaged GPU programs
+ * - pids: {"job":{...}, "pids":[N, ...], "next":N? (the pid from which the next request goes on)}
  * - policy: {"policy":S, "policies":[{"name":, "summary":}], "params":{KEY:X, ...}}
  * - rules: {"rules":[{"number":, "kind":"rule|account", "name":, "conditions":[{"key":, "name":S?
  * (of a variable or label), "wanted":S, and for a process "seen":S, "holds":bool|null (not known
@@ -102,6 +105,7 @@ enum proto_op {
     OP_RULES,
     OP_IDENTITY,
     OP_TRY,
+    OP_PIDS,
     OPS_OF_JSON,
     OP_HINTS = OPS_OF_JSON, /* from here on only of libcede */
     OP_ROOM
@@ -131,6 +135,7 @@ struct request {
     uint32_t wait_us;
     bool held, first, last; /* of try: */
     uint32_t for_us, together;
+    pid_t from;            /* of pids */
     uint64_t memory_bytes; /* of add, room; 0: not given */
     uint32_t gpu;
     uint32_t gpus; /* of add: the number to be chosen; 0: the program chooses */

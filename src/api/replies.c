@@ -237,6 +237,28 @@ char *reply_ps(struct engine *e, struct hints *hints, struct job_sums *sums,
     return text;
 }
 
+json_t *reply_pids(const struct engine *e, const struct caller *who, struct job_view *v, pid_t from,
+                   const char *note, int *code)
+{
+    _cleanup_(pid_list_free) struct pid_list found = {0};
+    const struct model *m = engine_model(e);
+    const uint32_t slot = model_job_by_number(m, v->number);
+    *code = slot == SLOT_NONE ? -ESRCH : model_job_pids(m, slot, &from, &found);
+    if (*code < 0)
+        return NULL;
+    json_t *pids = json_array();
+    for (size_t i = 0; i < found.n; i++) {
+        struct proc_stat st;
+        const pid_t number = proc_stat_read(found.v[i], &st) == 0 ? guest_number(who, st.id) : 0;
+        if (number)
+            json_array_append_new(pids, json_integer(number));
+    }
+    v->job.root.pid = guest_number(who, v->job.root);
+    return json_pack("{s:i, s:b, s:o, s:o, s:o*, s:s*}", "v", PROTO_VERSION, "ok", 1, "job",
+                     job_json(v, JOB_BRIEF), "pids", pids, "next", from ? json_integer(from) : NULL,
+                     "note", note[0] ? note : NULL);
+}
+
 const char *reply_policy_names(char *buf, size_t size)
 {
     const char *name, *summary;

@@ -25,6 +25,9 @@ json_t *reply_job(const struct job_view *v, const char *note);
  * their sums, in the same way; NULL: jobs. */
 char *reply_ps(struct engine *e, struct hints *hints, struct job_sums *sums,
                const struct caller *who, uint64_t after, uint64_t job_of, enum job_detail detail);
+/* The processes of the job v from pid `from` on (model_job_pids()). *code: 0, or -errno. */
+json_t *reply_pids(const struct engine *e, const struct caller *who, struct job_view *v, pid_t from,
+                   const char *note, int *code);
 /* Adds "unmanaged", and "unmanaged_more" where there are more than UNMANAGED_MAX: the programs that
  * the caller may set come first, those that a person detached last. */
 #define UNMANAGED_MAX 64

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/guest.h"
+#include "who/pidns.h"
 #include "who/procfs.h"
 #include "who/schedulers.h"
 
@@ -32,6 +33,29 @@ int target_identify(pid_t pid, struct target *t, struct error *err)
     t->proc = after.id;
     snprintf(t->comm, sizeof(t->comm), "%s", after.comm);
     return 0;
+}
+
+int target_translate(struct verb *v)
+{
+    const pid_t asked = v->request.pid;
+    const struct request *r = &v->request;
+    struct proc_stat st;
+    if (!asked && !r->number && !r->name[0]) {
+        v->request.pid = v->who.pid;
+        return v->who.pid > 0 && proc_stat_read(v->who.pid, &st) == 0 &&
+                       st.id.start_ticks <= v->who.since_ticks
+                   ? 0
+                   : error_set(&v->error, -ESRCH, "cannot see the process that asks (pid %d)",
+                               (int)v->who.pid);
+    }
+    int code = asked ? pidns_translate(v->who.pid, asked, &v->request.pid) : 0;
+    return code == 0 ? 0
+           : code == -ESRCH
+               ? error_set(&v->error, code, "there is no process %d in your pid namespace", asked)
+               : error_set(&v->error, code,
+                           "cannot tell which process is %d in your pid namespace (%s): name the "
+                           "job by its number",
+                           asked, strerror(-code));
 }
 
 /* The jobs with a name: those of the user that is meant, and those of others. */
@@ -94,16 +118,6 @@ static int find_by_name(struct verb *v, const struct engine *e, uint32_t *slot)
         return error_set(&v->error, -ENOTUNIQ, "%u jobs%s are named %s: name one as %s%s", n.others,
                          n.several ? " of several users" : "", r->name, n.other_list,
                          n.others > 4 ? ", ..." : "");
-    /* Programs choose their names, so a request that raises another user's job must name the user.
-     */
-    struct job_view v1;
-    if (n.others && r->op == OP_SET && r->given & TERM(class) &&
-        engine_view(e, n.other_slot, &v1) && r->class < v1.job.class)
-        return error_set(
-            &v->error, -ENOTUNIQ,
-            "no job of user %u is named %s, and one of user %u is: to raise that, name "
-            "it as %s",
-            user, r->name, n.other, n.other_list);
     return n.others ? 0
                     : error_set(&v->error, -ESRCH, "there is no job named %s; `cede ps` lists them",
                                 r->name);
@@ -115,10 +129,13 @@ int target_find(struct verb *v, const struct engine *e)
     struct target *t = &v->target;
     struct error *err = &v->error;
     *t = (struct target){.slot = SLOT_NONE};
+    int code = target_translate(v);
+    if (code < 0)
+        return code;
     if (r->pid) {
         /* Looking up a known process would take a tenth of the time of a pause. */
         t->slot = r->op == OP_ADD ? SLOT_NONE : model_job_with(engine_model(e), r->pid);
-        int code = t->slot == SLOT_NONE ? target_identify(r->pid, t, err) : 0;
+        code = t->slot == SLOT_NONE ? target_identify(r->pid, t, err) : 0;
         if (code < 0)
             return code;
         if (t->slot == SLOT_NONE)
@@ -132,7 +149,7 @@ int target_find(struct verb *v, const struct engine *e)
             return error_set(err, -ESRCH, "there is no job #%llu; `cede ps` lists them",
                              (unsigned long long)r->number);
     } else {
-        int code = find_by_name(v, e, &t->slot);
+        code = find_by_name(v, e, &t->slot);
         if (code < 0)
             return code;
     }

@@ -7,7 +7,9 @@
 /* Fills in proc, proc_uid and comm of a process that may become a job. All are of one process, as
  * its start time is checked before and after. */
 int target_identify(pid_t pid, struct target *t, struct error *err);
-/* Fills in v->target. */
+/* Translates the request's pid from the caller's pid namespace; without a target: the caller's. */
+int target_translate(struct verb *v);
+/* Does so, and fills in v->target. */
 int target_find(struct verb *v, const struct engine *e);
 
 #endif

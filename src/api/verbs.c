@@ -178,6 +178,15 @@ static int verb_check(struct verb *v, const struct engine *e, bool managed)
         guest_reaches(&v->who, managed && r->op != OP_ADD ? t->view.member : t->proc)
             ? rights_check(&v->who, r, &s, &v->error)
             : error_set(&v->error, -EPERM, "it runs outside of this container: do this outside");
+    /* Programs choose their names, so a request for what their users may not set names the user. */
+    if (code == 0 && r->op == OP_SET && r->given && r->name[0] && !r->has_owner &&
+        rights_check(&(struct caller){.uid = s.owner}, r, &s, &(struct error){""}) < 0 &&
+        s.owner != v->who.uid)
+        code = error_set(
+            &v->error, -ENOTUNIQ,
+            "no job of user %u is named %s, and one of user %u is: to raise that, name "
+            "it as %u/%s (#%llu)",
+            v->who.uid, r->name, s.owner, s.owner, r->name, (unsigned long long)t->view.number);
     if (code == 0 && !managed && r->release)
         code = error_set(&v->error, -ESRCH,
                          "process %d is in no job, so there is nothing to detach", (int)r->pid);
@@ -214,35 +223,11 @@ static int free_left_behind(struct verb *v, struct engine *e, bool managed)
     return code == -EEXIST ? 0 : code < 0 ? code : 1;
 }
 
-/* Translates the request's pid from the caller's pid namespace; without a target: the caller's. */
-static int translate(struct verb *v)
-{
-    const pid_t asked = v->request.pid;
-    const struct request *r = &v->request;
-    struct proc_stat st;
-    if (!asked && !r->number && !r->name[0]) {
-        v->request.pid = v->who.pid;
-        return v->who.pid > 0 && proc_stat_read(v->who.pid, &st) == 0 &&
-                       st.id.start_ticks <= v->who.since_ticks
-                   ? 0
-                   : error_set(&v->error, -ESRCH, "cannot see the process that asks (pid %d)",
-                               (int)v->who.pid);
-    }
-    int code = asked ? pidns_translate(v->who.pid, asked, &v->request.pid) : 0;
-    return code == 0 ? 0
-           : code == -ESRCH
-               ? error_set(&v->error, code, "there is no process %d in your pid namespace", asked)
-               : error_set(&v->error, code,
-                           "cannot tell which process is %d in your pid namespace (%s): name the "
-                           "job by its number",
-                           asked, strerror(-code));
-}
-
 /* Finds the job of the request's process; to be in none is no error. */
 static int find_asked(struct verb *v, const struct engine *e)
 {
     struct target *t = &v->target;
-    int code = translate(v);
+    int code = target_translate(v);
     t->slot = code == 0 ? engine_job_of(e, v->request.pid) : SLOT_NONE;
     if (t->slot != SLOT_NONE)
         engine_view(e, t->slot, &t->view);
@@ -270,9 +255,7 @@ static int steer(struct verb *v, struct engine *e)
 {
     const struct request *r = &v->request;
     struct target *t = &v->target;
-    int code = translate(v);
-    if (code == 0)
-        code = target_find(v, e);
+    int code = target_find(v, e);
     bool managed = code == 0 && t->slot != SLOT_NONE;
     if (code == 0)
         code = verb_check(v, e, managed);
@@ -336,6 +319,16 @@ static void back_policy(const struct verb *v, struct engine *e, uint32_t job)
 static int ask_ps(struct verb *v, struct engine *e)
 {
     return v->request.pid ? find_asked(v, e) : 0;
+}
+
+static int ask_pids(struct verb *v, struct engine *e)
+{
+    const struct target *t = &v->target;
+    int code = target_find(v, e);
+    const bool any = code == 0 && t->slot != SLOT_NONE && guest_reaches(&v->who, t->view.member);
+    return code < 0 || any ? code
+                           : error_set(&v->error, -ESRCH, "it is in no job%s",
+                                       v->who.guest ? " of this container" : "");
 }
 
 static int no_hints(struct verb *v)
@@ -403,6 +396,12 @@ static char *reply_jobs(struct verb *v, struct engine *e)
                     !v->request.brief ? JOB_WHOLE
                     : v->request.sums ? JOB_SUMS
                                       : JOB_BRIEF);
+}
+
+static char *reply_of_pids(struct verb *v, struct engine *e)
+{
+    return text_of(
+        reply_pids(e, &v->who, &v->target.view, v->request.from, v->note, &v->command.code));
 }
 
 static char *reply_rules(struct verb *v, struct engine *e)
@@ -508,6 +507,7 @@ static const struct operation operations[] = {
     [OP_ACQUIRE] = {STEER, .change = change_acquire, .waits = acquire_waits},
     [OP_TRY] = {STEER, .change = change_try},
     [OP_PS] = {.run = ask_ps, .reply = reply_jobs},
+    [OP_PIDS] = {.run = ask_pids, .reply = reply_of_pids},
     [OP_RULES] = {.run = ask_ps, .reply = reply_rules},
     [OP_POLICY] = {.run = set_policy, .reply = reply_of_policy, .back = back_policy},
     [OP_HINTS] = {.run = open_hints},
@@ -540,7 +540,7 @@ static int verb_run(struct command *c, struct engine *e)
         return error_set(&v->error, -ECANCELED, "nobody waits for the answer");
     }
     /* The reply has pids of the caller's namespace. */
-    if (!v->who.ns.level && (v->request.op == OP_PS || v->request.run))
+    if (!v->who.ns.level && (v->request.op == OP_PS || v->request.op == OP_PIDS || v->request.run))
         (void)pidns_of(v->who.pid, &v->who.ns);
     return v->op->run(v, e);
 }

@@ -8,7 +8,6 @@
 
 #include "api/client.h"
 #include "base/json_text.h"
-#include "cli/choose.h"
 #include "cli/cli.h"
 #include "cli/signals.h"
 #include "cli/targets.h"
@@ -17,78 +16,93 @@
 
 struct killed {
     struct client *client;
-    json_int_t number;
-    pid_t root;
-    bool runner; /* its root is `cede run`, which ends with its command */
-    bool rooted; /* the root's turn has come */
-    int code;    /* the daemon does not answer */
-    struct error error;
+    struct request ask;
+    pid_t skip;         /* not to be signalled now; 0: none */
+    struct error error; /* why the daemon does not answer */
 };
 
-/* Whether the daemon counts the process as the job's. A foreign process is not asked about, since
- * the kernel would refuse the signal. */
-static bool is_of_job(const struct proc_stat *st, void *arg)
+/* The processes that the daemon counts as the job's. */
+static int list_job(struct pid_list *out, void *arg)
 {
     struct killed *k = arg;
-    uid_t uid;
-    if (k->code < 0 || (st->id.pid == k->root && k->runner && !k->rooted))
-        return false;
-    if (proc_in_tree(st->id.pid, k->root))
-        return true;
-    if (geteuid() != 0 && (proc_owner(st->id.pid, &uid) < 0 || uid != getuid()))
-        return false;
-    _cleanup_json_ json_t *reply = NULL;
-    const struct request ask = {.op = OP_PS, .pid = st->id.pid, .number = INT64_MAX, .brief = true};
-    k->code = client_call(k->client, &ask, &reply, &k->error);
-    return k->code == 0 && json_get_int(reply, "job_of") == k->number;
+    int r;
+    k->ask.from = 0;
+    do {
+        _cleanup_json_ json_t *reply = NULL;
+        r = client_call(k->client, &k->ask, &reply, &k->error);
+        if (r == -ESRCH) /* it has ended meanwhile */
+            r = 0;
+        for_each_json (pid, json_object_get(reply, "pids")) {
+            if (json_integer_value(pid) != k->skip && r == 0)
+                r = pid_list_push(out, (pid_t)json_integer_value(pid));
+        }
+        k->ask.from = (pid_t)json_get_int(reply, "next");
+    } while (r == 0 && k->ask.from);
+    return r;
 }
 
 static int kill_job(struct client *c, const json_t *job, int sig)
 {
-    _cleanup_(signalled_free) struct signalled s = {NULL, 0, 0, 0};
+    _cleanup_(signalled_free) struct signalled s = {NULL, 0, 0, 0, 0};
     const char *source = json_get_text(job, "source");
+    const bool runner = source && strcmp(source, "run") == 0;
     char who[TARGET_TEXT], name[16];
+    /* `cede run` would pass a signal on to the command, which has it already. */
     struct killed k = {.client = c,
-                       .number = json_get_int(job, "number"),
-                       .root = (pid_t)json_get_int(job, "pid"),
-                       .runner = source && strcmp(source, "run") == 0};
+                       .ask = {.op = OP_PIDS, .number = (uint64_t)json_get_int(job, "number")},
+                       .skip = runner ? (pid_t)json_get_int(job, "pid") : 0};
     int fresh = 1;
     target_text(who, job);
     for (int i = 0; i < PASSES && fresh > 0; i++)
-        fresh = signals_send(&s, sig, is_of_job, &k);
-    /* `cede run` would pass a signal on to the command, which has it already. */
-    k.rooted = !s.n || sig == SIGKILL;
-    if (k.rooted && fresh >= 0)
-        fresh = signals_send(&s, sig, is_of_job, &k);
+        fresh = signals_send(&s, sig, list_job, &k);
+    if (k.skip && (!s.found || sig == SIGKILL) && fresh >= 0) {
+        k.skip = 0;
+        fresh = signals_send(&s, sig, list_job, &k);
+    }
     if (s.sent)
         printf("%s: %s sent to %u process%s\n", who, signals_name(sig, name), s.sent,
                s.sent == 1 ? "" : "es");
     if (s.refused)
         cli_error("%s: %u process%s of another user: not signalled", who, s.refused,
                   s.refused == 1 ? " is" : "es are");
-    if (k.code < 0 || fresh < 0)
+    if (fresh < 0)
         cli_error("%s: some of its processes may not have been found: %s", who,
-                  k.code < 0 ? k.error.text : strerror(-fresh));
-    else if (!s.n)
+                  k.error.text[0] ? k.error.text : strerror(-fresh));
+    else if (!s.found)
         cli_error("%s: it has no process any more", who);
-    const bool done = s.sent && !s.refused && k.code == 0 && fresh >= 0;
-    return done ? CLI_OK : CLI_FAILED;
+    return s.sent && !s.refused && fresh >= 0 ? CLI_OK : CLI_FAILED;
+}
+
+static int kill_target(struct client *c, const struct request *r, const char *target, int sig)
+{
+    struct error err = {""};
+    char who[TARGET_TEXT];
+    _cleanup_json_ json_t *reply = NULL;
+    if (client_call(c, r, &reply, &err) < 0)
+        return cli_error("%s: %s", target, err.text);
+    const json_t *job = json_object_get(reply, "job");
+    const char *note = json_get_text(reply, "note");
+    if (note)
+        cli_error("%s: %s", target_text(who, job), note);
+    return kill_job(c, job, sig);
 }
 
 static int kill_all(char *const *targets, int n, int sig)
 {
     _cleanup_client_ struct client c = {.fd = -1};
+    _cleanup_free_ struct request *all = calloc((size_t)n, sizeof(*all));
     struct error err = {""};
-    _cleanup_json_ json_t *all = NULL;
-    int r = client_open(&c, &err);
-    if (r == 0)
-        r = client_ps(&c, true, &all, &err);
+    int status = all ? CLI_OK : cli_error("out of memory");
+    for (int i = 0; i < n && status == CLI_OK; i++) {
+        all[i].op = OP_PIDS;
+        status = target_parse("kill", targets[i], &all[i]);
+    }
+    const int r = status == CLI_OK ? client_open(&c, &err) : 0;
     if (r < 0)
         return cli_error("%s%s", err.text,
                          r == -ENOENT ? ": nothing is known of jobs; see kill(1)" : "");
-    int status = choose_jobs("kill", all, targets, n);
-    for_each_json (job, json_object_get(all, "jobs")) {
-        if (status != CLI_USAGE && kill_job(&c, job, sig) != CLI_OK)
+    for (int i = 0; i < n && c.fd >= 0; i++) {
+        if (kill_target(&c, &all[i], targets[i], sig) != CLI_OK)
             status = CLI_FAILED;
     }
     return status;

@@ -11,9 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GRACE_NS (5 * NSEC_PER_SEC) /* from SIGTERM to SIGKILL, and then until it gives up */
-#define PASSES   20                 /* a group that grows meanwhile is looked at so often */
-#define LOOK_NS  (20 * NSEC_PER_MSEC)
+#define GRACE_NS  (5 * NSEC_PER_SEC) /* from SIGTERM to SIGKILL, and then until it gives up */
+#define PASSES    20                 /* a group that grows meanwhile is looked at so often */
+#define LOOK_NS   (20 * NSEC_PER_MSEC)
+#define PID_LIMIT (4U << 20) /* all pids are below: PID_MAX_LIMIT of Linux */
 
 static const struct {
     const char *name;
@@ -45,62 +46,97 @@ const char *signals_name(int signal, char buf[static 16])
     return buf;
 }
 
-static bool is_in(const struct signalled *s, struct proc_id id)
+struct member {
+    struct proc_id id;
+    bool sure; /* it was listed after its start time was read, so the pid was not another's */
+    bool done;
+};
+
+static struct member *find_member(const struct signalled *s, struct proc_id id)
 {
     for (size_t i = 0; i < s->n; i++) {
-        if (proc_same(s->v[i], id))
-            return true;
+        if (proc_same(s->v[i].id, id))
+            return &s->v[i];
     }
-    return false;
+    return NULL;
 }
 
 /* Adds the members that are not in `to` yet. Returns how many, or -errno. */
-static int gather(struct signalled *to, bool (*is_member)(const struct proc_stat *st, void *arg),
-                  void *arg)
+static int gather(struct signalled *to, int (*list)(struct pid_list *out, void *arg), void *arg)
 {
-    _cleanup_free_ pid_t *pids = NULL;
-    size_t n;
-    int r = proc_list(&pids, &n), fresh = 0;
-    for (size_t i = 0; r == 0 && i < n; i++) {
+    _cleanup_(pid_list_free) struct pid_list pids = {0};
+    int r = list(&pids, arg), fresh = 0;
+    for (size_t i = 0; r == 0 && i < pids.n; i++) {
         struct proc_stat st;
-        if (pids[i] == getpid() || proc_stat_read(pids[i], &st) < 0 || st.kernel ||
-            proc_ended(&st) || is_in(to, st.id) || !is_member(&st, arg))
+        if (pids.v[i] == getpid() || proc_stat_read(pids.v[i], &st) < 0 || st.kernel ||
+            proc_ended(&st))
             continue;
-        struct proc_id *v = reallocarray(to->v, to->n + 1, sizeof(*v));
+        struct member *known = find_member(to, st.id);
+        if (known) {
+            known->sure = true;
+            continue;
+        }
+        struct member *v = reallocarray(to->v, to->n + 1, sizeof(*v));
         if (!v)
             return -ENOMEM;
         to->v = v;
-        to->v[to->n++] = st.id;
+        to->v[to->n++] = (struct member){.id = st.id};
         fresh++;
     }
     return r < 0 ? r : fresh;
 }
 
-int signals_send(struct signalled *to, int signal,
-                 bool (*is_member)(const struct proc_stat *st, void *arg), void *arg)
+int signals_send(struct signalled *to, int signal, int (*list)(struct pid_list *out, void *arg),
+                 void *arg)
 {
-    const size_t before = to->n;
+    const unsigned before = to->found;
     int r = 1;
     /* All are found before the first one ends, since its end may cut the others off. */
     for (int i = 0; i < PASSES && r > 0; i++)
-        r = gather(to, is_member, arg);
-    for (size_t i = before; i < to->n; i++) {
-        const int sent = proc_signal(to->v[i], signal);
+        r = gather(to, list, arg);
+    for_each (x, to->v, to->n) {
+        if (!x->sure || x->done)
+            continue;
+        const int sent = proc_signal(x->id, signal);
+        x->done = true;
+        to->found++;
         to->sent += sent == 0;
         to->refused += sent == -EPERM;
     }
-    return r < 0 ? r : (int)(to->n - before);
+    return r < 0 ? r : (int)(to->found - before);
 }
 
 void signalled_free(struct signalled *s)
 {
     free(s->v);
-    *s = (struct signalled){NULL, 0, 0, 0};
+    *s = (struct signalled){NULL, 0, 0, 0, 0};
 }
 
-static bool is_descendant(const struct proc_stat *st, void *arg)
+/* Each path upwards is climbed once, and then its processes lead to its end. */
+static int list_descendants(struct pid_list *out, void *arg)
 {
-    return proc_in_tree(st->id.pid, getpid());
+    _cleanup_free_ pid_t *up = calloc(PID_LIMIT, sizeof(*up)), *pids = NULL;
+    const pid_t self = getpid();
+    size_t n = 0;
+    int r = up ? proc_list(&pids, &n) : -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        struct proc_stat st;
+        if (pids[i] != self && proc_stat_read(pids[i], &st) == 0)
+            up[pids[i]] = st.ppid;
+    }
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        pid_t top = pids[i];
+        /* A pid that was reused meanwhile may close a loop. */
+        for (size_t steps = 0; up[top] && steps < n; steps++)
+            top = up[top];
+        for (pid_t p = pids[i], next; p != top; p = next) {
+            next = up[p];
+            up[p] = top;
+        }
+        if (top == self && pids[i] != self)
+            r = pid_list_push(out, pids[i]);
+    }
+    return r;
 }
 
 unsigned signals_end_descendants(void)
@@ -108,19 +144,19 @@ unsigned signals_end_descendants(void)
     unsigned all = 0;
     static const int with[] = {SIGTERM, SIGKILL};
     for (size_t i = 0; i < ARRAY_SIZE(with); i++) {
-        _cleanup_(signalled_free) struct signalled s = {NULL, 0, 0, 0};
+        _cleanup_(signalled_free) struct signalled s = {NULL, 0, 0, 0, 0};
         const uint64_t until_ns = monotonic_ns() + GRACE_NS;
         bool left = true;
         while (left && monotonic_ns() < until_ns) {
-            _cleanup_(signalled_free) struct signalled look = {NULL, 0, 0, 0};
+            _cleanup_(signalled_free) struct signalled look = {NULL, 0, 0, 0, 0};
             while (waitpid(-1, NULL, WNOHANG) > 0)
                 ;
-            left = signals_send(&s, with[i], is_descendant, NULL) >= 0 &&
-                   signals_send(&look, 0, is_descendant, NULL) > 0;
+            left = signals_send(&s, with[i], list_descendants, NULL) >= 0 &&
+                   signals_send(&look, 0, list_descendants, NULL) > 0;
             if (left)
                 nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
         }
-        all = s.n > all ? (unsigned)s.n : all;
+        all = s.found > all ? s.found : all;
         if (!left)
             break;
     }

@@ -7,19 +7,20 @@
 #include <stddef.h>
 
 #include "base/util.h"
-#include "who/procfs.h"
+#include "gpu/ops.h"
 
 /* Processes that were looked at already. */
 struct signalled {
-    struct proc_id *v;
-    size_t n; /* of v */
+    struct member *v;
+    size_t n;       /* of v */
+    unsigned found; /* processes that were to get the signal; those that did; another user's: */
     unsigned sent, refused;
 };
 
-/* Sends the signal, by pidfd, to each process that is_member() and is not in `to` yet, but not to
- * the caller. Returns how many were new, or -errno. */
-int signals_send(struct signalled *to, int signal,
-                 bool (*is_member)(const struct proc_stat *st, void *arg), void *arg);
+/* Sends the signal, by pidfd, to each process that `list` lists and that is not in `to` yet, but
+ * not to the caller. Returns how many were new, or -errno. */
+int signals_send(struct signalled *to, int signal, int (*list)(struct pid_list *out, void *arg),
+                 void *arg);
 void signalled_free(struct signalled *s);
 
 /* Reads a signal, for an option: TERM, SIGTERM or 15. `to` is an int. */

@@ -19,7 +19,8 @@
  */
 static json_t *from_journal_job(const struct journal *j, const struct journal_job *rec)
 {
-    struct job_view v = {.number = rec->number, .job = *rec, .busy = -1};
+    struct job_view v = {
+        .number = rec->number, .job = *rec, .rootless = !proc_alive(rec->root), .busy = -1};
     for (uint32_t i = 0; i < journal_groups_end(j); i++) {
         uint32_t flags;
         const struct device_group *g = journal_group(j, i, &flags);

@@ -1,5 +1,5 @@
-/* Which job a process belongs to: by its ancestors, its process group or session, its control
- * group, or what started it (docs/concepts.md has the order). See model.h. Changes nothing. */
+/* Which job a process belongs to: by the tables, its process group or session, its control group,
+ * or what started it (docs/concepts.md has the order). See model.h. Changes nothing. */
 #include <string.h>
 
 #include "core/model.h"
@@ -92,20 +92,6 @@ static uint32_t job_by_leader(const struct model *m, const struct proc_stat *st,
     return found;
 }
 
-static uint32_t job_by_ancestors(const struct model *m, struct proc_stat st, int *unsure)
-{
-    for (int depth = 0; st.ppid > 1 && depth < PROC_LEVELS_MAX && !proc_is_keeper(&st); depth++) {
-        uint32_t job = model_job_with(m, st.ppid);
-        if (job != SLOT_NONE)
-            return job;
-        int r = proc_stat_parent(&st);
-        job_unsure(unsure, r);
-        if (r < 0)
-            break;
-    }
-    return SLOT_NONE;
-}
-
 int model_job_near(const struct model *m, const struct proc_stat *st, uint32_t near, uint32_t *job)
 {
     int unsure = 0;
@@ -119,19 +105,6 @@ int model_job_near(const struct model *m, const struct proc_stat *st, uint32_t n
                          m->jobs[group].rec.root.start_ticks > m->jobs[near].rec.root.start_ticks;
     *job = near == SLOT_NONE || younger ? group : near;
     return 0;
-}
-
-int model_job_of(const struct model *m, pid_t pid, uint32_t *job)
-{
-    struct proc_stat st;
-    *job = model_job_with(m, pid);
-    if (*job != SLOT_NONE)
-        return 0;
-    int r = proc_stat_read(pid, &st), unsure = 0;
-    if (r < 0)
-        return proc_unsure(r) ? r : 0;
-    uint32_t near = job_by_ancestors(m, st, &unsure);
-    return unsure < 0 ? unsure : model_job_near(m, &st, near, job);
 }
 
 int model_job_of_launch(const struct model *m, uint64_t launch, struct proc_id proc, uint32_t *job)

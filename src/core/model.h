@@ -283,6 +283,7 @@ struct model {
     struct journal *journal;
     struct sched *sched;
     struct watches watches;
+    struct ancestors *ancestors;                              /* the cache of core/ancestors.h */
     void (*process_gone)(struct model *m, struct proc_id id); /* called when a process has ended */
     /* Called after a job has begun and before one ends; may be NULL. */
     void (*job_changed)(struct model *m, uint32_t job, bool ends);
@@ -431,7 +432,7 @@ static inline bool model_job_off(const struct job *j)
 /* Scans its processes as if they were new. */
 void model_job_rescan(struct model *m, uint32_t job);
 
-/* ---- job_of_process.c: which job a process belongs to ---- */
+/* ---- job_of_process.c, job_pids.c: which job a process belongs to ---- */
 
 /* The job that has this pid as its root; SLOT_NONE: none, or the root has ended. */
 uint32_t model_job_by_root(const struct model *m, pid_t pid);
@@ -446,6 +447,9 @@ uint32_t model_job_with(const struct model *m, pid_t pid);
 int model_job_of(const struct model *m, pid_t pid, uint32_t *job);
 /* The same if `near`, the job of the nearest ancestor that is in one, is known already. */
 int model_job_near(const struct model *m, const struct proc_stat *st, uint32_t near, uint32_t *job);
+/* Lists the processes of the job, and of jobs that began within it, from pid *from on. *from: where
+ * the next call goes on, as one looks for a bounded time; 0: at the end. 0 or -errno. */
+int model_job_pids(const struct model *m, uint32_t job, pid_t *from, struct pid_list *out);
 /* The job that has the user's processes of that Slurm job; SLOT_NONE: there is none yet. */
 uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec);
 /* *job: the job of the process's owner with this `launch`; SLOT_NONE: there is none yet. 0 or

@@ -95,6 +95,7 @@ int engine_new(struct device_driver *driver, struct journal *journal,
     e->model = (struct model){.driver = driver,
                               .journal = journal,
                               .watches.loop = options->loop,
+                              .ancestors = &e->discovery.ancestors,
                               .process_gone = swap_process_gone,
                               .now = monotonic_ns(),
                               .wake = TIME_NEVER};

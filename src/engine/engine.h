@@ -172,6 +172,7 @@ struct job_view {
     uint64_t number;
     struct journal_job job; /* name, class, weight, ... */
     struct proc_id member;  /* engine_member() */
+    bool rootless;          /* its root has ended, so the pid may be another process's */
     struct pod_names pod;
     uint32_t processes;             /* that use a GPU */
     uint32_t gpus;                  /* bit mask of GPU indices */

@@ -151,6 +151,7 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
         .number = j->rec.number,
         .job = j->rec,
         .member = engine_member(e, job),
+        .rootless = j->root_pidfd < 0,
         .pod = j->pod,
         .groups = j->ngroups,
         .busy = -1,

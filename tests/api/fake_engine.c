@@ -180,6 +180,14 @@ int model_job_of(const struct model *x, pid_t pid, uint32_t *job)
     return 0;
 }
 
+int model_job_pids(const struct model *x, uint32_t job, pid_t *from, struct pid_list *out)
+{
+    const pid_t root = fake_of(x)->jobs[job].job.root.pid;
+    const int r = root < *from ? 0 : pid_list_push(out, root);
+    *from = 0;
+    return r;
+}
+
 uint32_t model_job_by_number(const struct model *x, uint64_t number)
 {
     struct engine *m = fake_of(x);

@@ -94,6 +94,7 @@ static const struct {
      {.op = OP_TRY, .number = 7, .for_us = 5000000, .held = true, .last = true, .together = 8000}},
     {"{'op':'try','target':3,'for_us':9,'first':true,'together':1}",
      {.op = OP_TRY, .pid = 3, .for_us = 9, .first = true, .together = 1}},
+    {"{'op':'pids','target':'#7','from':5}", {.op = OP_PIDS, .number = 7, .from = 5}},
     {"{'op':'acquire','target':3,'wait_us':0}", {.op = OP_ACQUIRE, .pid = 3, .has_wait = true}},
 };
 

@@ -134,7 +134,9 @@ static void assert_not_raised(struct env *e, int fd, unsigned uid, unsigned numb
     snprintf(whose, sizeof(whose), "{'error':'*name it as %u/train (#%u)*'}", uid, number);
     snprintf(job, sizeof(job), "{'job':{'uid':%u}}", uid);
     assert_reply(e, fd, ENOTUNIQ, whose, "{'op':'set','target':'train','class':'latency'}");
-    assert_reply(e, fd, 0, job, "{'op':'set','target':'train','weight':9}");
+    assert_reply(e, fd, ENOTUNIQ, whose, "{'op':'set','target':'train','weight':9,'gpu_min':50}");
+    assert_reply(e, fd, 0, job, "{'op':'set','target':'train','weight':1}");
+    assert_reply(e, fd, 0, job, "{'op':'pids','target':'train'}");
     assert_reply(e, fd, 0, job, "{'op':'pause','target':'train'}");
 }
 

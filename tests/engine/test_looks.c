@@ -288,6 +288,10 @@ LOOKS_TEST(test_crowd_below_a_chain)
     all = opened_in_a_second(f, &most);
     assert_in_range(all, PROGRAMS, CHAIN + 20 * PROGRAMS + 100); /* and what runs this test */
     assert_in_range(most, 1, FILES_MAX);
+    const unsigned before = proc_opens;
+    for (int i = 0; i < PROGRAMS; i++) /* whoever asks */
+        assert_int_equal(engine_job_of(f->m, programs[i]), SLOT_NONE);
+    assert_in_range(proc_opens - before, PROGRAMS, 6 * PROGRAMS);
     for (int i = 0; i < 4; i++) {
         mock_context(&f->d, jobs[i] = child(f), 0, 1);
         add(f, jobs[i], CLASS_BATCH);
