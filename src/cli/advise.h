@@ -43,6 +43,8 @@ int advise_row(struct advise *a, enum arrangement is, uint32_t first, struct err
 int advise_first(struct advise *a, struct error *err);
 /* Fills in the speeds of all rows. -ENODATA: a job did nothing. */
 int advise_speeds(struct advise *a, struct error *err);
+/* Has ceded remember what all do in a row, if that is known. */
+int advise_remember(struct advise *a, const struct advice_row *row, struct error *err);
 
 /* The same, with two or more programs that are started for it, first in turns and, where the GPU
  * allows pools, in a pool. commands: separated by "--". */

@@ -248,9 +248,7 @@ static int measure_started(struct started *s, struct client *c, enum arrangement
         }
         if (code == 0 && is == ARRANGE_TOGETHER) {
             code = advise_speeds(a, err);
-            code = code == 0 ? trial_remember(&a->trial,
-                                              advice_together(&a->rows[a->nrows - 1], a->n), err)
-                             : code;
+            code = code == 0 ? advise_remember(a, &a->rows[a->nrows - 1], err) : code;
         }
         trial_close(&a->trial);
     }

@@ -68,7 +68,7 @@ int advise_alone(struct advise *a, bool again, struct error *err)
         advise_progress("what runs besides");
         code = trial_window(&a->trial, &way, BACKGROUND_MS, &a->background, err);
         if (code == 0)
-            advice_add_alone(&beside, &a->background, &(struct advice_window){.idle = 0});
+            advice_add_alone(&beside, &a->background, 0, &(struct advice_window){.idle = 0});
         if (code == 0 && !advice_idle(&beside))
             cli_error("note: other programs work on this GPU too, so that the speeds may be wrong: "
                       "name them too, or pause them");
@@ -86,7 +86,7 @@ int advise_alone(struct advise *a, bool again, struct error *err)
                             &w, err);
         if (code < 0)
             break;
-        advice_add_alone(&a->alone[i], &w, &a->background);
+        advice_add_alone(&a->alone[i], &w, i, &a->background);
         a->jobs[i].alone_ns[again][0] = w.from_ns;
         a->jobs[i].alone_ns[again][1] = w.to_ns;
     }
@@ -126,4 +126,10 @@ int advise_speeds(struct advise *a, struct error *err)
     for (uint32_t r = 0; r < a->nrows; r++)
         advice_speeds(&a->rows[r], a->alone, a->n, &a->background);
     return 0;
+}
+
+int advise_remember(struct advise *a, const struct advice_row *row, struct error *err)
+{
+    const uint32_t together = advice_together(row, a->n);
+    return together ? trial_remember(&a->trial, together, err) : 0;
 }

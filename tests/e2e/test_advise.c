@@ -180,6 +180,33 @@ E2E(in_time)
     in_some_attempt(ATTEMPTS, three_to_one);
 }
 
+/* A latency job that is idle for most of the time has all of its speed, and the other one what that
+ * leaves. */
+static bool one_hardly_busy(void)
+{
+    struct ceded d = ceded_start();
+    struct two t = {.run[0] = SPAWN("a", "cede", "run", "-q", "-c", "latency", "-n", "a", "--",
+                                    harness_exe(), "load", "latency", "--device", "soft",
+                                    "--kernel-us", "1000", "--uses", "dram=0.6")};
+    AWAIT(!job_gone("a"));
+    t.run[1] = IN_TIME("b", "100", WORK("4", TENSOR));
+    await_work();
+    json_t *o = ADVISE("--window", "2s", "a", "b");
+    const double a = speed_in(o, "as they run", "a"), b = speed_in(o, "as they run", "b");
+    const bool right = NEAR(a, 1) && NEAR(b, 0.87);
+    if (!right)
+        print_error("%.2f and %.2f\n", a, b);
+    json_decref(o);
+    end_two(&t);
+    ceded_stop(&d);
+    return right || SANITIZED; /* what is measured then says nothing */
+}
+
+E2E(one_is_hardly_busy)
+{
+    in_some_attempt(ATTEMPTS, one_hardly_busy);
+}
+
 /* What ceded has written down of all together, in thousandths; -1: nothing. */
 static int remembered(void)
 {
