@@ -108,8 +108,8 @@ static int take_jobs(struct advise *a, const json_t *all)
     char text[TARGET_TEXT];
     json_int_t pool = 0;
     if (json_array_size(jobs) < 2 || json_array_size(jobs) > ADVICE_JOBS)
-        return cli_usage("advise", "advise: 2 to %d jobs are needed, and here are %zu", ADVICE_JOBS,
-                         json_array_size(jobs));
+        return cli_usage("advise", "advise: 2 to %d jobs are needed, and here %s %zu", ADVICE_JOBS,
+                         json_array_size(jobs) == 1 ? "is" : "are", json_array_size(jobs));
     for_each_json (job, jobs) {
         const char *class = json_get_text(job, "class"), *why = unfit(job, gpu);
         if (why)
@@ -141,6 +141,9 @@ static int take_protected(struct advise *a, const json_t *all, const char *text)
     char *target = (char *)text;
     json_object_set_new(chosen, "jobs", json_copy(json_object_get(all, "jobs")));
     int status = choose_jobs("advise", chosen, &target, 1);
+    if (status != CLI_OK && strchr(text, '='))
+        cli_error("--aim protect: has a job only; its least speed is set by `cede set JOB "
+                  "--min-speed PERCENT`");
     const json_t *job = json_array_get(json_object_get(chosen, "jobs"), 0);
     const double least = json_get_number(job, "min_speed");
     for (uint32_t i = 0; i < a->n && status == CLI_OK; i++) {
@@ -243,7 +246,7 @@ static void print_row(const struct advise *a, const struct advice_row *row, bool
 {
     char name[64];
     snprintf(name, sizeof(name), row->is == ARRANGE_FIRST ? "%s first" : "%s",
-             row->is == ARRANGE_FIRST ? a->jobs[row->first].name : arrangement_name(row->is));
+             row->is == ARRANGE_FIRST ? a->jobs[row->first].name : advise_name(a, row->is));
     printf("%c ", best ? '>' : ' ');
     cell_print(name, 18, false);
     for (uint32_t i = 0; i < a->n; i++)
@@ -269,7 +272,7 @@ static void print_all(const struct advise *a, uint32_t best)
     }
     printf(" %6s %6s %6s\n", "SUM", "LEAST", "IDLE");
     for (uint32_t r = 0; r < a->nrows; r++) {
-        print_row(a, &a->rows[r], r == best);
+        print_row(a, &a->rows[r], r == best && a->nrows > 1);
         unsure |= !advice_all_known(&a->rows[r], a->n);
     }
     printf("  %-18s", "GPU memory, GiB");
@@ -292,7 +295,7 @@ static void print_all(const struct advise *a, uint32_t best)
             "-- COMMAND\ntries it, or start them with cede run -c batch --pool, and ask again.\n");
     if (best < a->nrows)
         how_to(a, &a->rows[best], how, sizeof(how));
-    printf("Best: %s\n", how);
+    printf("%s: %s\n", a->nrows > 1 ? "Best" : "Only this one was tried. For it", how);
 }
 
 /* Of a window, by CLOCK_MONOTONIC. */
@@ -359,11 +362,14 @@ static int advise_jobs(struct advise *a, const char *protect, char *const *targe
     struct error err = {""};
     _cleanup_json_ json_t *all = NULL;
     int r = client_ask_ps(false, &all, &err);
+    _cleanup_json_ json_t *before = json_pack("{s:O?}", "jobs", json_object_get(all, "jobs"));
     int status = r < 0 ? CLI_FAILED
                  : n   ? choose_jobs("advise", all, targets, n)
                        : keep_gpu(json_object_get(all, "jobs"));
     status = status == CLI_OK ? take_jobs(a, all) : status;
     status = status == CLI_OK && protect ? take_protected(a, all, protect) : status;
+    if (status == CLI_OK)
+        advise_others(a, before);
     r = status == CLI_OK ? measure(a, &err) : r;
     advise_progress(" ");
     if (r < 0)
