@@ -197,8 +197,8 @@ def arrangements(folder):
         out += (f"One {chip(o)}, driver {o['driver']}, {text_of(o, 'date')}, [results](../bench/results/{path}), by `bench/programs/arrangements.py`:\n\n"
                 f"| pair | {' | '.join(ways)} | chosen |\n|---|---|---|---|---|\n")
         for p in pairs:
-            sums = [f"{row['sum']:.2f} ({sum(really):.2f})" for row, really in zip(p["told"]["rows"], p["counted"])]
-            out += (f"| {' + '.join(p['pair']).replace('_', ' ')} | {' | '.join(sums)} | {ways[p['told']['best']]}"
+            sums = [f"{f.shown(row['sum'])} ({sum(really):.2f})" for row, really in zip(p["told"]["rows"], p["counted"])]
+            out += (f"| {' + '.join(p['pair']).replace('_', ' ')} | {' | '.join(sums)} | {ways[p['told']['best'] or 0]}"
                     f"{'' if p['told']['best'] == p['best'] else ', the best: ' + ways[p['best']]} |\n")
         out += f"\n| rule | mean of sums | pairs in which one starves | within {f.WITHIN} of the best |\n|---|---|---|---|\n"
         for name, mean, starved, right in rules[:-1]:

@@ -203,19 +203,23 @@ def record(cede, path, seconds, pairs):
             f.write("\n")
 
 
+def shown(speed):
+    return "?" if speed is None else f"{speed:.2f}"
+
+
 def print_pair(one):
     print(" + ".join(one["pair"]), f"{one['took_s']} s", flush=True)
     for i, (row, really) in enumerate(zip(one["told"]["rows"], one["counted"])):
         marks = ("chosen " if one["told"]["best"] == i else "") + ("best" if one["best"] == i else "")
-        print(f"  {row['arrangement']:16}", " ".join(f"{s:5.2f} ({r:.2f})" for s, r in zip(row["speeds"], really)),
-              f" sum {row['sum']:.2f} ({sum(really):.2f}) {marks}", flush=True)
+        print(f"  {row['arrangement']:16}", " ".join(f"{shown(s):>5} ({r:.2f})" for s, r in zip(row["speeds"], really)),
+              f" sum {shown(row['sum'])} ({sum(really):.2f}) {marks}", flush=True)
 
 
 def scores(pairs):
     """[(rule, mean of the sums of both speeds, by the programs' own count, of what it chooses, how many starved, how many
     best)] and [how far each speed that was told is off]. starved: one program has less than two thirds of a turn. best: the
     sum is at most WITHIN below that of the best row in which neither is."""
-    rules = {"cede advise": lambda p: p["told"]["best"], "always turns": lambda p: 0, "always together": lambda p: 1,
+    rules = {"cede advise": lambda p: p["told"]["best"] or 0, "always turns": lambda p: 0, "always together": lambda p: 1,
              "always halves": lambda p: 2, "the best": lambda p: p["best"]}
     out = []
     for name, rule in rules.items():
@@ -224,7 +228,7 @@ def scores(pairs):
         right = [sum(r) >= sum(p["counted"][p["best"]]) - WITHIN and not bad for r, p, bad in zip(rows, pairs, starved)]
         out.append((name, sum(map(sum, rows)) / len(rows), sum(starved), sum(right)))
     return out, [abs(s - r) for p in pairs for row, really in zip(p["told"]["rows"], p["counted"])
-                 for s, r in zip(row["speeds"], really)]
+                 for s, r in zip(row["speeds"], really) if s is not None]
 
 
 def score(path):

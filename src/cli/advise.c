@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,8 +108,8 @@ static int take_jobs(struct advise *a, const json_t *all)
     char text[TARGET_TEXT];
     json_int_t pool = 0;
     if (json_array_size(jobs) < 2 || json_array_size(jobs) > ADVICE_JOBS)
-        return cli_usage("advise", "advise: 2 to %d jobs are needed, and here are %zu", ADVICE_JOBS,
-                         json_array_size(jobs));
+        return cli_usage("advise", "advise: 2 to %d jobs are needed, and here %s %zu", ADVICE_JOBS,
+                         json_array_size(jobs) == 1 ? "is" : "are", json_array_size(jobs));
     for_each_json (job, jobs) {
         const char *class = json_get_text(job, "class"), *why = unfit(job, gpu);
         if (why)
@@ -140,6 +141,9 @@ static int take_protected(struct advise *a, const json_t *all, const char *text)
     char *target = (char *)text;
     json_object_set_new(chosen, "jobs", json_copy(json_object_get(all, "jobs")));
     int status = choose_jobs("advise", chosen, &target, 1);
+    if (status != CLI_OK && strchr(text, '='))
+        cli_error("--aim protect: has a job only; its least speed is set by `cede set JOB "
+                  "--min-speed PERCENT`");
     const json_t *job = json_array_get(json_object_get(chosen, "jobs"), 0);
     const double least = json_get_number(job, "min_speed");
     for (uint32_t i = 0; i < a->n && status == CLI_OK; i++) {
@@ -191,7 +195,7 @@ static int measure(struct advise *a, struct error *err)
     code = code == 0 ? unchanged(a, err) : code;
     code = code == 0 ? advise_speeds(a, err) : code;
     if (code == 0 && pooled)
-        code = trial_remember(&a->trial, advice_together(&a->rows[0], a->n), err);
+        code = advise_remember(a, &a->rows[0], err);
     trial_close(&a->trial);
     return code;
 }
@@ -219,16 +223,37 @@ static void how_to(const struct advise *a, const struct advice_row *row, char *b
         snprintf(buf, size, "nothing: leave them as they are");
 }
 
+/* NAN: not known. */
+static double told(struct speed s)
+{
+    return speed_known(s) ? s.value : NAN;
+}
+
+static double least_told(const struct advise *a, const struct advice_row *row)
+{
+    return advice_all_known(row, a->n) ? row->least : NAN;
+}
+
+static void print_speed(int width, double value)
+{
+    char text[16] = "?";
+    if (isfinite(value))
+        snprintf(text, sizeof(text), "%.2f", value);
+    printf(" %*s", width, text);
+}
+
 static void print_row(const struct advise *a, const struct advice_row *row, bool best)
 {
     char name[64];
     snprintf(name, sizeof(name), row->is == ARRANGE_FIRST ? "%s first" : "%s",
-             row->is == ARRANGE_FIRST ? a->jobs[row->first].name : arrangement_name(row->is));
+             row->is == ARRANGE_FIRST ? a->jobs[row->first].name : advise_name(a, row->is));
     printf("%c ", best ? '>' : ' ');
     cell_print(name, 18, false);
     for (uint32_t i = 0; i < a->n; i++)
-        printf(" %c%11.2f", row->speed[i].error > SPEED_ERROR_MAX ? '~' : ' ', row->speed[i].value);
-    printf(" %6.2f %6.2f %5.0f%%", row->sum.value, row->least, row->window.idle * 100);
+        print_speed(12, told(row->speed[i]));
+    print_speed(6, told(row->sum));
+    print_speed(6, least_told(a, row));
+    printf(" %5.0f%%", row->window.idle * 100);
     for (uint32_t i = 0; i < a->n; i++) {
         if (row->window.p99_us[i] > 0)
             printf("  %s p99 %.2f ms", a->jobs[i].name, row->window.p99_us[i] / 1e3);
@@ -238,7 +263,7 @@ static void print_row(const struct advise *a, const struct advice_row *row, bool
 
 static void print_all(const struct advise *a, uint32_t best)
 {
-    char how[200];
+    char how[200] = "not known";
     bool unsure = false, pooled = a->starts;
     printf("  %-18s", "SPEED");
     for (uint32_t i = 0; i < a->n; i++) {
@@ -246,28 +271,31 @@ static void print_all(const struct advise *a, uint32_t best)
         cell_print(a->jobs[i].name, 12, true);
     }
     printf(" %6s %6s %6s\n", "SUM", "LEAST", "IDLE");
-    for (uint32_t r = 0; r < a->nrows; r++)
-        print_row(a, &a->rows[r], r == best);
+    for (uint32_t r = 0; r < a->nrows; r++) {
+        print_row(a, &a->rows[r], r == best && a->nrows > 1);
+        unsure |= !advice_all_known(&a->rows[r], a->n);
+    }
     printf("  %-18s", "GPU memory, GiB");
     for (uint32_t i = 0; i < a->n; i++)
         printf(" %12.1f", (double)a->jobs[i].memory_bytes / (1 << 30));
     putchar('\n');
     for (uint32_t i = 0; i < a->n; i++) {
-        for (uint32_t r = 0; r < a->nrows; r++)
-            unsure |= a->rows[r].speed[i].error > SPEED_ERROR_MAX;
         pooled |= a->jobs[i].pooled;
         if (a->alone[i].varies > VARIES)
             printf("%s's work varies by %.0f%%: repeat, or give a longer --window\n",
                    a->jobs[i].name, a->alone[i].varies * 100);
     }
     if (unsure)
-        printf("~: their work is alike, so only the sum is known\n");
+        printf(
+            "?: not known, as their work is too much alike, or too little, for the GPU's counters "
+            "and time to tell\n");
     if (!pooled)
         printf(
             "Not tried: a pool, into which no running program can be put. cede advise -- COMMAND "
             "-- COMMAND\ntries it, or start them with cede run -c batch --pool, and ask again.\n");
-    how_to(a, &a->rows[best], how, sizeof(how));
-    printf("Best: %s\n", how);
+    if (best < a->nrows)
+        how_to(a, &a->rows[best], how, sizeof(how));
+    printf("%s: %s\n", a->nrows > 1 ? "Best" : "Only this one was tried. For it", how);
 }
 
 /* Of a window, by CLOCK_MONOTONIC. */
@@ -282,17 +310,17 @@ static json_t *row_json(const struct advise *a, const struct advice_row *row)
     char how[200];
     how_to(a, row, how, sizeof(how));
     for (uint32_t i = 0; i < a->n; i++) {
-        json_array_append_new(speeds, json_finite(row->speed[i].value));
+        json_array_append_new(speeds, json_finite(told(row->speed[i])));
         json_array_append_new(errors, json_finite(row->speed[i].error));
         json_array_append_new(p99, row->window.p99_us[i] > 0 ? json_real(row->window.p99_us[i])
                                                              : json_null());
     }
-    return json_pack("{s:s, s:o*, s:o, s:o, s:f, s:f, s:f, s:o, s:o, s:s}", "arrangement",
+    return json_pack("{s:s, s:o*, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:s}", "arrangement",
                      arrangement_name(row->is), "first",
                      row->is == ARRANGE_FIRST ? json_integer(row->first) : NULL, "speeds", speeds,
-                     "errors", errors, "sum", row->sum.value, "least", row->least, "idle",
-                     row->window.idle, "p99_us", p99, "window_s",
-                     times_json(row->window.from_ns, row->window.to_ns), "how", how);
+                     "errors", errors, "sum", json_finite(told(row->sum)), "least",
+                     json_finite(least_told(a, row)), "idle", row->window.idle, "p99_us", p99,
+                     "window_s", times_json(row->window.from_ns, row->window.to_ns), "how", how);
 }
 
 static json_t *result_json(const struct advise *a, uint32_t best)
@@ -310,8 +338,9 @@ static json_t *result_json(const struct advise *a, uint32_t best)
     }
     for (uint32_t r = 0; r < a->nrows; r++)
         json_array_append_new(rows, row_json(a, &a->rows[r]));
-    return json_pack("{s:i, s:f, s:o, s:o, s:i}", "gpu", (int)a->trial.gpu, "window_s",
-                     (double)a->window_ms / 1e3, "jobs", jobs, "rows", rows, "best", (int)best);
+    return json_pack("{s:i, s:f, s:o, s:o, s:o}", "gpu", (int)a->trial.gpu, "window_s",
+                     (double)a->window_ms / 1e3, "jobs", jobs, "rows", rows, "best",
+                     best < a->nrows ? json_integer(best) : json_null());
 }
 
 static int show(const struct advise *a, bool json)
@@ -333,11 +362,14 @@ static int advise_jobs(struct advise *a, const char *protect, char *const *targe
     struct error err = {""};
     _cleanup_json_ json_t *all = NULL;
     int r = client_ask_ps(false, &all, &err);
+    _cleanup_json_ json_t *before = json_pack("{s:O?}", "jobs", json_object_get(all, "jobs"));
     int status = r < 0 ? CLI_FAILED
                  : n   ? choose_jobs("advise", all, targets, n)
                        : keep_gpu(json_object_get(all, "jobs"));
     status = status == CLI_OK ? take_jobs(a, all) : status;
     status = status == CLI_OK && protect ? take_protected(a, all, protect) : status;
+    if (status == CLI_OK)
+        advise_others(a, before);
     r = status == CLI_OK ? measure(a, &err) : r;
     advise_progress(" ");
     if (r < 0)

@@ -25,13 +25,22 @@ struct advise {
     struct advice_window background;
     struct advice_row rows[ADVISE_ROWS];
     uint32_t nrows;
-    uint32_t parts_sm; /* percent of the multiprocessors of each job in ARRANGE_PARTS */
-    bool starts;       /* the programs are started for this */
+    uint32_t parts_sm;            /* percent of the multiprocessors of each job in ARRANGE_PARTS */
+    bool starts;                  /* the programs are started for this */
+    char others[200], pause[100]; /* other jobs that work on the GPU: for people, and as targets */
 };
+
+/* For people: programs that are started for it run in turns where jobs run as they did. */
+static inline const char *advise_name(const struct advise *a, enum arrangement is)
+{
+    return is == ARRANGE_AS_IS && a->starts ? "in turns" : arrangement_name(is);
+}
 
 /* Shows on a terminal what is done now. */
 void advise_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Looks for other jobs that work on the trial's GPU, in a reply to OP_PS, and says which. */
+void advise_others(struct advise *a, const json_t *all);
 /* Measures what each job does alone, unless the counters show nothing of what they do, which is
  * looked at before any is held. A latency job is held for less than a second in all, so what
  * others do without it is measured for a short time only. again: once more, to see what varies. */
@@ -41,8 +50,10 @@ int advise_row(struct advise *a, enum arrangement is, uint32_t first, struct err
 /* The same with the job that the aim protects before all others, if there is one and the caller may
  * try that; says so if not. */
 int advise_first(struct advise *a, struct error *err);
-/* Fills in the speeds of all rows. -ENODATA: a job did nothing. */
+/* Fills in the speeds of all rows. -ENODATA: a job did too little. */
 int advise_speeds(struct advise *a, struct error *err);
+/* Has ceded remember what all do in a row, if that is known. */
+int advise_remember(struct advise *a, const struct advice_row *row, struct error *err);
 
 /* The same, with two or more programs that are started for it, first in turns and, where the GPU
  * allows pools, in a pool. commands: separated by "--". */

@@ -17,6 +17,8 @@
 #include "cli/cells.h"
 #include "cli/cli.h"
 #include "cli/last_output.h"
+#include "memory/pool/files.h"
+#include "memory/pool/pool.h"
 
 #define BEGINS_S 600                 /* until a program works on the GPU */
 #define WORKED_S 3.0                 /* of engine time, after which its beginning is over, */
@@ -113,10 +115,16 @@ static int start_one(struct started *s, uint32_t i, enum arrangement is, struct 
 }
 
 /* It stays a zombie, so that its group's number is not used again. */
+static bool ended_with(pid_t pid, siginfo_t *info)
+{
+    *info = (siginfo_t){.si_pid = 0};
+    return waitid(P_PID, (id_t)pid, info, WEXITED | WNOHANG | WNOWAIT) != 0 || info->si_pid;
+}
+
 static bool has_ended(pid_t pid)
 {
-    siginfo_t info = {.si_pid = 0};
-    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid;
+    siginfo_t info;
+    return ended_with(pid, &info);
 }
 
 /* Ends all; those that do not end by TERM are killed, also what is left of their groups. */
@@ -186,19 +194,27 @@ static bool take_begun(struct started *s, const json_t *all, uint32_t i)
 static int wait_begun(struct started *s, struct client *c, bool *pools, struct error *err)
 {
     const uint64_t until = monotonic_ns() + BEGINS_S * NSEC_PER_SEC;
+    siginfo_t info;
     for (bool begun = false; !begun;) {
         _cleanup_json_ json_t *all = NULL;
         usleep(200000);
         begun = true;
         for (uint32_t i = 0; i < s->a->n; i++) {
-            if (has_ended(s->pids[i]))
-                return error_set(err, -ESRCH, "%s has ended", s->a->jobs[i].name);
+            if (ended_with(s->pids[i], &info))
+                return error_set(err, -ESRCH,
+                                 "%s has ended with %s %d after %.1f s: a command is needed that "
+                                 "works on the GPU for some 20 s",
+                                 s->a->jobs[i].name,
+                                 info.si_code == CLD_EXITED ? "status" : "signal", info.si_status,
+                                 (double)(monotonic_ns() - s->started_ns) / NSEC_PER_SEC);
         }
         int code = client_ps(c, false, &all, err);
         if (code < 0)
             return code;
         for (uint32_t i = 0; i < s->a->n; i++)
             begun &= take_begun(s, all, i);
+        if (begun && !s->a->nrows && !s->a->others[0])
+            advise_others(s->a, all);
         *pools = cell_has_cap(json_object_get(all, "gpus"), s->a->trial.gpu, "pool");
         if (monotonic_ns() > until)
             return error_set(err, -ETIMEDOUT, "not all have worked on one GPU within %d s",
@@ -207,12 +223,14 @@ static int wait_begun(struct started *s, struct client *c, bool *pools, struct e
     return 0;
 }
 
-/* -ENOTSUP if no GPU has counters, before anything is started. */
-static int check_counters(struct client *c, struct error *err)
+/* Before anything is started: -ENOTSUP if no GPU has counters; says which jobs are in the way. */
+static int look_first(struct advise *a, struct client *c, struct error *err)
 {
     _cleanup_json_ json_t *all = NULL;
     const int code = client_ps(c, false, &all, err);
     const json_t *gpus = json_object_get(all, "gpus");
+    if (json_array_size(gpus) == 1)
+        advise_others(a, all);
     for_each_json (gpu, gpus) {
         if (cell_has_cap(gpus, json_get_int(gpu, "index"), "counters"))
             return 0;
@@ -230,7 +248,7 @@ static int measure_started(struct started *s, struct client *c, enum arrangement
     struct advise *a = s->a;
     uint64_t jobs[ADVICE_JOBS];
     int code = 0;
-    advise_progress("starting for: %s", arrangement_name(is));
+    advise_progress("starting for: %s", advise_name(a, is));
     s->pooled = is >= ARRANGE_TURNS;
     s->started_ns = monotonic_ns();
     for (uint32_t i = 0; i < a->n && code == 0; i++)
@@ -246,17 +264,25 @@ static int measure_started(struct started *s, struct client *c, enum arrangement
             code = advise_first(a, err);
             code = code == 0 ? advise_alone(a, true, err) : code;
         }
+        code = code == 0 ? advise_speeds(a, err) : code;
         if (code == 0 && is == ARRANGE_TOGETHER) {
-            code = advise_speeds(a, err);
-            code = code == 0 ? trial_remember(&a->trial,
-                                              advice_together(&a->rows[a->nrows - 1], a->n), err)
-                             : code;
+            code = code == 0 ? advise_remember(a, &a->rows[a->nrows - 1], err) : code;
         }
         trial_close(&a->trial);
     }
     advise_progress("ending the programs");
     end_all(s);
     return code;
+}
+
+/* Why no program can be in a pool; NULL: one can. */
+static const char *no_pool(void)
+{
+    const char *other = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char control[PATH_MAX];
+    return other && *other                                ? "CUDA_MPS_PIPE_DIRECTORY is set"
+           : !pool_find_control(control, sizeof(control)) ? "there is no " POOL_CONTROL " in $PATH"
+                                                          : NULL;
 }
 
 int advise_started(struct advise *a, char **commands, int n, struct error *err)
@@ -276,17 +302,23 @@ int advise_started(struct advise *a, char **commands, int n, struct error *err)
         error_set(err, code,
                   "no daemon is running; `systemctl start ceded`, or `ceded &` for your "
                   "own programs");
-    code = code == 0 ? check_counters(&c, err) : code;
-    for (size_t i = 0; i < ARRAY_SIZE(all) && code == 0 && (i == 0 || pools); i++)
+    code = code == 0 ? look_first(a, &c, err) : code;
+    const char *why = code == 0 ? no_pool() : NULL;
+    if (why)
+        cli_error("not tried: a pool: %s", why);
+    for (size_t i = 0; i < ARRAY_SIZE(all) && code == 0 && (i == 0 || (pools && !why)); i++)
         code = measure_started(&s, &c, all[i], &pools, err);
+    if (code == 0 && !pools && !why)
+        cli_error("not tried: a pool: MPS does not work on GPU %u in its mode (MIG, compute mode)",
+                  a->trial.gpu);
     end_all(&s);
     client_close(&c);
     for (uint32_t i = 0; i < a->n; i++) {
-        if (code < 0)
+        if (code < 0 && code != -ENODATA)
             show_last(&s.outputs[i], a->jobs[i].name);
         last_output_close(&s.outputs[i]);
     }
-    if (code < 0 && a->nrows) { /* what was measured before counts */
+    if (code < 0 && code != -ENODATA && a->nrows) { /* what was measured before counts */
         cli_error("%s", err->text);
         code = 0;
     }

@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include "base/cli_error.h"
+#include "base/json_text.h"
 #include "cli/advise.h"
+#include "cli/targets.h"
 
 #define SHORT_MS      600 /* without a latency job */
 #define BACKGROUND_MS 500
+#define OTHERS_BUSY   0.01 /* of a job: it works */
 
 void advise_progress(const char *format, ...)
 {
@@ -22,6 +25,35 @@ void advise_progress(const char *format, ...)
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     fprintf(stderr, "\r%-78.78s\r", text);
+}
+
+static bool is_among(const struct advise *a, const json_t *job)
+{
+    uint32_t i = 0;
+    while (i < a->n && a->jobs[i].number != (uint64_t)json_get_int(job, "number"))
+        i++;
+    return i < a->n;
+}
+
+void advise_others(struct advise *a, const json_t *all)
+{
+    for_each_json (job, json_object_get(all, "jobs")) {
+        const size_t n = strlen(a->others), to = strlen(a->pause);
+        char text[TARGET_TEXT];
+        bool here = false;
+        for_each_json (gpu, json_object_get(job, "gpus"))
+            here |= json_integer_value(gpu) == a->trial.gpu;
+        if (!here || is_among(a, job) || !(json_get_number(job, "busy") > OTHERS_BUSY))
+            continue;
+        snprintf(a->others + n, sizeof(a->others) - n, "%s%s", n ? ", " : "",
+                 target_text(text, job));
+        snprintf(a->pause + to, sizeof(a->pause) - to, " %%%lld",
+                 (long long)json_get_int(job, "number"));
+    }
+    if (a->others[0])
+        cli_error("note: other jobs work on GPU %u too, so that the speeds may be wrong: %s; hold "
+                  "them with `cede pause%s`",
+                  a->trial.gpu, a->others, a->pause);
 }
 
 static uint32_t all_but(const struct advise *a, uint32_t job)
@@ -68,8 +100,8 @@ int advise_alone(struct advise *a, bool again, struct error *err)
         advise_progress("what runs besides");
         code = trial_window(&a->trial, &way, BACKGROUND_MS, &a->background, err);
         if (code == 0)
-            advice_add_alone(&beside, &a->background, &(struct advice_window){.idle = 0});
-        if (code == 0 && !advice_idle(&beside))
+            advice_add_alone(&beside, &a->background, 0, &(struct advice_window){.idle = 0});
+        if (code == 0 && !a->others[0] && !advice_idle(&beside))
             cli_error("note: other programs work on this GPU too, so that the speeds may be wrong: "
                       "name them too, or pause them");
     }
@@ -86,7 +118,7 @@ int advise_alone(struct advise *a, bool again, struct error *err)
                             &w, err);
         if (code < 0)
             break;
-        advice_add_alone(&a->alone[i], &w, &a->background);
+        advice_add_alone(&a->alone[i], &w, i, &a->background);
         a->jobs[i].alone_ns[again][0] = w.from_ns;
         a->jobs[i].alone_ns[again][1] = w.to_ns;
     }
@@ -117,13 +149,24 @@ int advise_first(struct advise *a, struct error *err)
 int advise_speeds(struct advise *a, struct error *err)
 {
     for (uint32_t i = 0; i < a->n; i++) {
+        if (advice_idle(&a->alone[i]) && a->others[0])
+            return error_set(err, -ENODATA,
+                             "what %s uses of the GPU cannot be told while other jobs work there "
+                             "(%s): hold them with `cede pause%s`, and repeat",
+                             a->jobs[i].name, a->others, a->pause);
         if (advice_idle(&a->alone[i]))
-            return error_set(
-                err, -ENODATA,
-                "%s did nothing on the GPU while it was alone there, by the GPU's counters",
-                a->jobs[i].name);
+            return error_set(err, -ENODATA,
+                             "%s used too little of the GPU to be told (%.1f %%): give it load, or "
+                             "a longer --window",
+                             a->jobs[i].name, speeds_work(a->alone[i].parts) * 100);
     }
     for (uint32_t r = 0; r < a->nrows; r++)
         advice_speeds(&a->rows[r], a->alone, a->n, &a->background);
     return 0;
+}
+
+int advise_remember(struct advise *a, const struct advice_row *row, struct error *err)
+{
+    const uint32_t together = advice_together(row, a->n);
+    return together ? trial_remember(&a->trial, together, err) : 0;
 }

@@ -11,6 +11,7 @@
 #define SETTLE_NS (200 * NSEC_PER_MSEC) /* in which queued work of a held job ends */
 #define LATE_NS   (150 * NSEC_PER_MSEC) /* events of a window come so late at most */
 #define RENEW_NS  NSEC_PER_SEC          /* between requests; also the length of a turn */
+#define BUSY_NS   (2 * NSEC_PER_SEC)    /* ceded reports each second how busy a job was in it */
 #define MORE_NS                                                                                    \
     (4 * NSEC_PER_SEC)   /* by which a window grows that had no report of the counters             \
                           */
@@ -76,6 +77,8 @@ static void take_event(struct trial *t, const struct trace_event *ev)
     } else if (ev->kind == TRACE_SWITCH && on_gpu) {
         owner_until(t, ev->at_ns);
         t->owner = ours ? job : ev->v[0] == TRACE_NOBODY && !ev->job ? ADVICE_JOBS : job;
+    } else if (ev->kind == TRACE_BUSY && ours) {
+        t->busy[job] = (double)ev->v[0] / 1e6;
     } else if (ev->kind == TRACE_JOB_END && ours) {
         t->ended |= 1U << job;
     } else if (ev->kind == TRACE_REQUEST && ours && ev->at_ns >= t->begin_ns &&
@@ -153,6 +156,7 @@ static void window_end(struct trial *t, struct advice_window *out)
     for (uint32_t i = 0; i < t->n; i++) {
         const uint64_t n = min_u64(t->nrequests[i], TRIAL_REQUESTS), at = n - (n + 99) / 100;
         out->had[i] /= (double)(t->end_ns - t->begin_ns);
+        out->busy[i] = t->end_ns - t->begin_ns >= BUSY_NS ? t->busy[i] : 0;
         qsort(t->requests_us[i], n, sizeof(uint64_t), compare_u64);
         out->p99_us[i] = n ? (double)t->requests_us[i][at] : 0;
     }

@@ -16,8 +16,9 @@ struct trial {
     uint32_t ended;             /* bit map by index */
     /* The window, by monotonic_ns(), and what is known of it so far. */
     uint64_t begin_ns, end_ns, parts_at, parts_ns, owner_since, nrequests[ADVICE_JOBS];
-    uint32_t owner; /* index; ADVICE_JOBS: nobody; above: somebody else */
-    bool whole;     /* the last report of parts began within the window */
+    uint32_t owner;           /* index; ADVICE_JOBS: nobody; above: somebody else */
+    bool whole;               /* the last report of parts began within the window */
+    double busy[ADVICE_JOBS]; /* of a job in the last second or two */
     struct advice_window sums;
     uint64_t requests_us[ADVICE_JOBS][TRIAL_REQUESTS];
 };

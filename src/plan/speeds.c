@@ -5,7 +5,6 @@
 
 #define STEPS     2000
 #define CONVERGED 1e-6
-#define PRIOR     4.0 /* 1 / 0.5^2: without observations a speed is 0.5 +- 0.5 */
 
 /* The error of each counter: the least, and a part of its value. From 49 pairs and triples of nine
  * programs on an H200. */
@@ -18,8 +17,10 @@ static const struct {
     [PART_FP16] = {0.0003, 0.03},        [PART_DRAM] = {0.003, 0.1},
 };
 
-/* The normal equations of the weighted least squares. By the prior, programs that cannot be told
- * apart get equal speeds. */
+/* Without observations. By it, programs that cannot be told apart get equal speeds. */
+static const struct speed no_prior[SPEED_JOBS] = {[0 ... SPEED_JOBS - 1] = {0.5, 0.5}};
+
+/* The normal equations of the weighted least squares. */
 struct normal {
     uint32_t n;
     double a[SPEED_JOBS][SPEED_JOBS], b[SPEED_JOBS];
@@ -32,7 +33,7 @@ static double weight_of(unsigned part, double y)
 }
 
 static void normal_equations(const double profiles[][GPU_PARTS], uint32_t n, const double *y,
-                             struct normal *e)
+                             const struct speed *prior, struct normal *e)
 {
     *e = (struct normal){.n = n};
     for (uint32_t i = 0; i < n; i++) {
@@ -42,8 +43,9 @@ static void normal_equations(const double profiles[][GPU_PARTS], uint32_t n, con
             for (uint32_t k = 0; k < n; k++)
                 e->a[i][k] += w * profiles[k][p];
         }
-        e->a[i][i] += PRIOR;
-        e->b[i] += PRIOR * 0.5;
+        const double w = 1 / (prior[i].error * prior[i].error);
+        e->a[i][i] += w;
+        e->b[i] += w * prior[i].value;
     }
 }
 
@@ -68,7 +70,7 @@ static void descend(const struct normal *e, struct speed *s)
 }
 
 /* The diagonal of the inverse has the variances of the unknowns; the sum of all its elements is the
- * variance of their sum. Gauss-Jordan; the matrix is symmetric and, by PRIOR, positive. */
+ * variance of their sum. Gauss-Jordan; the matrix is symmetric and, by the prior, positive. */
 static void variances(const struct normal *e, struct speed *s, struct speed *sum)
 {
     double a[SPEED_JOBS][2 * SPEED_JOBS] = {{0}};
@@ -79,7 +81,7 @@ static void variances(const struct normal *e, struct speed *s, struct speed *sum
         a[i][n + i] = 1;
     }
     for (uint32_t i = 0; i < n; i++) {
-        double pivot = a[i][i]; /* PRIOR at least */
+        double pivot = a[i][i]; /* above 0, by the prior */
         for (uint32_t k = 0; k < 2 * n; k++)
             a[i][k] /= pivot;
         for (uint32_t r = 0; r < n; r++) {
@@ -99,12 +101,12 @@ static void variances(const struct normal *e, struct speed *s, struct speed *sum
 }
 
 void speeds_estimate(const double profiles[][GPU_PARTS], uint32_t n,
-                     const double together[GPU_PARTS], struct speed *out, struct speed *sum,
-                     double *misfit)
+                     const double together[GPU_PARTS], const struct speed *prior, struct speed *out,
+                     struct speed *sum, double *misfit)
 {
     struct normal e;
     struct speed total;
-    normal_equations(profiles, n, together, &e);
+    normal_equations(profiles, n, together, prior ? prior : no_prior, &e);
     descend(&e, out);
     variances(&e, out, &total);
     double squares = 0;

@@ -13,6 +13,7 @@
 #ifndef CEDE_PLAN_SPEEDS_H
 #define CEDE_PLAN_SPEEDS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/gpu_parts.h"
@@ -26,12 +27,18 @@ struct speed {
     double error; /* standard deviation; above SPEED_ERROR_MAX the value is not known */
 };
 
-/* profiles, together: load of each part, 0 to 1. n: 1 to SPEED_JOBS. misfit (may be NULL):
+static inline bool speed_known(struct speed s)
+{
+    return s.error <= SPEED_ERROR_MAX;
+}
+
+/* profiles, together: load of each part, 0 to 1. n: 1 to SPEED_JOBS. prior: what is known of the
+ * speeds otherwise, with errors above 0; NULL: nothing, which is 0.5 +- 0.5. misfit (may be NULL):
  * deviation from `together` relative to the counters' errors, 1 at least. sum (may be NULL): of all
- * speeds, which is known even if the programs cannot be told apart. */
+ * speeds, which may be known even if the programs cannot be told apart. */
 void speeds_estimate(const double profiles[][GPU_PARTS], uint32_t n,
-                     const double together[GPU_PARTS], struct speed *out, struct speed *sum,
-                     double *misfit);
+                     const double together[GPU_PARTS], const struct speed *prior, struct speed *out,
+                     struct speed *sum, double *misfit);
 
 /* The sum of all parts. */
 double speeds_work(const double parts[GPU_PARTS]);

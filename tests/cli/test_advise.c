@@ -18,9 +18,9 @@
 /* clang-format off */
 static const struct talk talks[] = {
     {"advise", {PAGE(COUNTERS, "")}, 2, "", "2 to 8 jobs are needed, and here are 0", ONLY_LOOKS},
-    {"advise", {PAGE(COUNTERS, A)}, 2, "", "2 to 8 jobs are needed, and here are 1", ONLY_LOOKS},
-    {"advise a", {PAGE(COUNTERS, A "," B)}, 2, "", "and here are 1", ONLY_LOOKS},
-    {"advise a a", {PAGE(COUNTERS, A "," B)}, 2, "", "and here are 1", ONLY_LOOKS},
+    {"advise", {PAGE(COUNTERS, A)}, 2, "", "2 to 8 jobs are needed, and here is 1", ONLY_LOOKS},
+    {"advise a", {PAGE(COUNTERS, A "," B)}, 2, "", "and here is 1", ONLY_LOOKS},
+    {"advise a a", {PAGE(COUNTERS, A "," B)}, 2, "", "and here is 1", ONLY_LOOKS},
     {"advise", {PAGE(COUNTERS, A "," B "," ON(3, "c", "0") "," ON(4, "d", "0") "," ON(5, "e", "0") ","
                  ON(6, "f", "0") "," ON(7, "g", "0") "," ON(8, "h", "0") "," ON(9, "i", "0"))},
      2, "", "2 to 8 jobs are needed, and here are 9", ONLY_LOOKS},
@@ -30,7 +30,7 @@ static const struct talk talks[] = {
     {"advise a b", {PAGE(COUNTERS, A "," ON(2, "b", "0,1"))}, 1, "", "#2 b: it is on several GPUs, or on none yet", ONLY_LOOKS},
     {"advise a b", {PAGE(COUNTERS, ON(1, "a", "") "," B)}, 1, "", "#1 a: it is on several GPUs, or on none yet", ONLY_LOOKS},
     /* Without names, those that are on no GPU or on several do not count. */
-    {"advise", {PAGE(COUNTERS, A "," ON(2, "b", "") "," ON(3, "c", "0,1"))}, 2, "", "and here are 1", ONLY_LOOKS},
+    {"advise", {PAGE(COUNTERS, A "," ON(2, "b", "") "," ON(3, "c", "0,1"))}, 2, "", "and here is 1", ONLY_LOOKS},
     {"advise", {PAGE(COUNTERS, A "," JOB(2, "b", "paused", "0"))}, 1, "", "#2 b: it does not run now", ONLY_LOOKS},
     {"advise", {PAGE(COUNTERS, A "," JOB(2, "b", "swapped", "0"))}, 1, "", "#2 b: it does not run now", ONLY_LOOKS},
     {"advise", {PAGE("'pool'", A "," JOB(2, "b", "throttled", "0"))}, 1, "",
@@ -38,6 +38,7 @@ static const struct talk talks[] = {
     /* Nothing is started where nothing can be measured. */
     {"advise -- a -- b", {PAGE("'pool'", "")}, 1, "", "no GPU here has counters", ONLY_LOOKS},
     {"advise -- a -- b", {OK ",'gpus':[],'jobs':[]}"}, 1, "", "no GPU here has counters", ONLY_LOOKS},
+    {"advise --aim protect:b=150%", {PAGE(COUNTERS, A "," B)}, 1, "", "its least speed is set by `cede set JOB --min-speed PERCENT`", ONLY_LOOKS},
     {"advise --aim protect:x", {PAGE(COUNTERS, A "," B)}, 1, "", "x: no such job", ONLY_LOOKS},
     {"advise --aim protect:b a c", {PAGE(COUNTERS, A "," B "," ON(3, "c", "0"))}, 1, "", "b: no such job", ONLY_LOOKS},
 

@@ -174,7 +174,7 @@ int e2e_at_once(void)
 {
     size_t n;
     const struct CMUnitTest *tests = test_list(&n);
-    pid_t pids[16];
+    pid_t pids[20];
     int failed = 0, status;
     assert_in_range(n, 1, ARRAY_SIZE(pids));
     fflush(NULL);

@@ -25,7 +25,7 @@ TEST(exact)
         struct speed got[SPEED_JOBS];
         for (uint32_t i = 0; i < n; i++)
             add(together, profiles[i], speeds[i]);
-        speeds_estimate(profiles, n, together, got, NULL, &misfit);
+        speeds_estimate(profiles, n, together, NULL, got, NULL, &misfit);
         for (uint32_t i = 0; i < n; i++) {
             assert_true(fabs(got[i].value - speeds[i]) < 5e-3);
             assert_true(got[i].error < 0.1);
@@ -40,7 +40,7 @@ TEST(alike)
                                                   {[PART_FP32] = 0.51, [PART_DRAM] = 0.101}};
     double together[GPU_PARTS] = {[PART_FP32] = 0.6, [PART_DRAM] = 0.12};
     struct speed got[2], sum;
-    speeds_estimate(profiles, 2, together, got, &sum, NULL);
+    speeds_estimate(profiles, 2, together, NULL, got, &sum, NULL);
     assert_true(got[0].error > SPEED_ERROR_MAX && got[1].error > SPEED_ERROR_MAX);
     assert_true(sum.error < SPEED_ERROR_MAX && fabs(sum.value - 1.19) < 0.02);
     assert_true(fabs(got[0].value - got[1].value) < 0.1);
@@ -51,7 +51,7 @@ TEST(nothing_known)
     static const double profiles[2][GPU_PARTS] = {{[PART_FP32] = 0.5}, {0}};
     double together[GPU_PARTS] = {[PART_FP32] = 0.25, [PART_FP64] = 0.3}, misfit;
     struct speed got[2];
-    speeds_estimate(profiles, 2, together, got, NULL, &misfit);
+    speeds_estimate(profiles, 2, together, NULL, got, NULL, &misfit);
     assert_true(misfit > 5); /* somebody does what nobody did alone */
     assert_true(got[1].error > SPEED_ERROR_MAX);
 }
@@ -85,7 +85,7 @@ TEST(test_measured)
             read_parts(json_object_get(json_object_get(all, "alone"), name), profiles[j]);
         }
         read_parts(json_object_get(run, "parts"), together);
-        speeds_estimate(profiles, k, together, got, NULL, NULL);
+        speeds_estimate(profiles, k, together, NULL, got, NULL, NULL);
         for (uint32_t j = 0; j < k; j++) {
             double truth = json_number_value(json_array_get(json_object_get(run, "speeds"), j));
             bool is_near = fabs(got[j].value - truth) <= 0.05;

@@ -295,7 +295,7 @@ static void tell(struct model *m, struct speeds_gpu *g, struct experience *x,
         see_misfit(m, g, speeds_work(own) <= SPEED_NOTHING);
         return;
     }
-    speeds_estimate(profiles, n, own, got, &all, &misfit);
+    speeds_estimate(profiles, n, own, NULL, got, &all, &misfit);
     for (uint32_t k = 0; k < n; k++) {
         struct job_speed *s = &m->jobs[g->jobs[ran[k]]].speed;
         double by = s->told ? NEWER : 1;
