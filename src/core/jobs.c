@@ -219,6 +219,13 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
     return 0;
 }
 
+bool model_may_signal(const struct model *m, const struct process *p)
+{
+    const uid_t uid = m->jobs[p->job].rec.uid;
+    uid_t owner;
+    return uid == 0 || (proc_owner(p->id.pid, &owner) == 0 && owner == uid);
+}
+
 void model_job_rescan(struct model *m, uint32_t job)
 {
     for_each_process_of (m, &m->jobs[job], i) {
