@@ -102,6 +102,8 @@ static void yield_say(const struct request *r, const json_t *reply)
         printf(", %.1f GiB in host memory", (double)bytes / (1U << 30));
     putchar('\n');
     fflush(stdout);
+    if (r->op == OP_ACQUIRE)
+        say_memory_away(job);
 }
 
 /* 0 if this process is in a job, else an error: a job of this verb alone would be useless. */
