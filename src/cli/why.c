@@ -212,7 +212,7 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
         printf("  %s\n", error);
     if (state && strcmp(state, "queued") == 0)
         print_queued(job);
-    else if (whole)
+    else if (whole && !(error && strstr(error, "`cede resume"))) /* that has said it */
         printf("  %s\n", whole);
     print_yielded(json_object_get(job, "yielded"));
     if (unit && json_integer_value(unit) != json_get_int(job, "number"))

@@ -32,6 +32,8 @@ void model_job_pause(struct model *m, uint32_t job, bool paused, uid_t by)
     struct job *j = &m->jobs[job];
     j->rec.paused = paused;
     j->rec.paused_by = paused ? by : 0;
+    if (!paused && j->error_code == -EDQUOT) /* memory/over.c has paused it; it goes on */
+        j->error_code = 0;
     model_unit_changed(m, job);
     model_job_changed(m, j);
 }

@@ -55,7 +55,9 @@ ENGINE_TEST(paused)
     assert_int_equal(view(f, j[0]).job.paused, 1);
     assert_int_equal(view(f, j[1]).job.paused, 0);
     assert_true(on(f, p[0])->suspended);
+    assert_non_null(strstr(view(f, j[0]).error, "paused until `cede resume"));
     pause_job(f, j[0], false); /* it goes on with what it has */
+    assert_string_equal(view(f, j[0]).error, "");
     ticks(f, 2000);
     assert_int_equal(view(f, j[0]).job.paused, 0);
     has_mib(f, p[0], 1501);
