@@ -157,6 +157,7 @@ E2E(library)
     AWAIT(cede_connected(c));
     assert_int_equal(cede_job_acquire(c, 0), 0); /* is in no job */
     assert_int_equal(cede_job_yield(c, CEDE_YIELD_MEMORY), -ENODEV);
+    assert_non_null(strstr(cede_error_text(), "it is in no job, or its job has nothing on a GPU"));
     assert_true(job_gone("test_e2e_yield")); /* what is refused makes no job */
     assert_int_equal(cede_job_yield(c, CEDE_YIELD_PAUSE), 0);
     assert_true(job_is("test_e2e_yield", "class", "batch"));
