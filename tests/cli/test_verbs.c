@@ -257,7 +257,8 @@ TEST(jobs_of_others)
 #define AWAY                                                                                       \
     OK ",'job':{'number':12,'name':'train','class':'batch','state':'swapped',"                     \
        "'swapped_bytes':1610612736,'swap_by_user':"
-#define TWO OK ",'jobs':[{'number':1,'name':'x','pid':1},{'number':2,'name':'y','pid':77}]}"
+#define BUSY NO(16) "'cannot change job #12: job #7 (s) is starting'}"
+#define TWO  OK ",'jobs':[{'number':1,'name':'x','pid':1},{'number':2,'name':'y','pid':77}]}"
 
 #define SHARES OK ",'policy':'shares','policies':["
 
@@ -296,6 +297,9 @@ static const struct talk talks[] = {
     {"acquire train", {AWAY "true},'vain':true,'note':'it had yielded nothing'}"}, 0, "",
      "cede: #12 train: it had yielded nothing\n"
      "cede: #12 train: its memory was swapped out by hand: `cede swap in` brings it back\n", NULL},
+    {"yield --memory train", {BUSY, BUSY, AWAY "true,'yielded':{'memory':true}}}"}, 0,
+     "#12 train: yielded, batch, 1.5 GiB in host memory\n",
+     "cede: waiting to move job #12: job #7 (s) is starting\n", NULL},
     /* The others are tried, and one failure is a failure. */
     {"pause 1 2 3", {NO(3) "'1: no such process'}", NO(1) "'not yours'}", TRAIN "}"}, 1,
      "#12 train: paused\n", "cede: 1: no such process\ncede: 2: not yours\n",
