@@ -71,6 +71,9 @@ CEDE_API int cede_job_yield(struct cede *c, unsigned flags)
                  "flags is %#x: give CEDE_YIELD_PAUSE, CEDE_YIELD_MEMORY or 0", flags));
     return SAY(c ? job_yield(c, flags) : 0,
                {-ENOTCONN, "there is no daemon, or it does not answer: start ceded"},
+               {-ENODEV,
+                "it is in no job, or its job has nothing on a GPU: start it by `cede run`, "
+                "and yield memory once it has some"},
                {-EBUSY, "the move found no room, as others moved or started: try again"},
                {-ENOMEM, "too little host memory for the job's GPU memory: free some"},
                {-ENOTSUP, "the job's GPU memory cannot be moved: leave CEDE_YIELD_MEMORY out"},

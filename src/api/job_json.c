@@ -250,6 +250,12 @@ static json_t *busy_json(const struct job_view *v, enum job_detail detail)
     return v->busy >= 0 ? json_real(v->busy) : json_null();
 }
 
+/* NULL: it is not swapped out. */
+static json_t *swap_by_user_json(const struct job_view *v, enum job_detail detail)
+{
+    return v->swap && v->swap[0] ? json_boolean(v->swap_by_user) : NULL;
+}
+
 static json_t *error_json(const struct job_view *v, enum job_detail detail)
 {
     const char *text = v->error[0] ? v->error : v->swap_error;
@@ -297,6 +303,7 @@ static const struct job_field {
     {"error", MADE, .make = error_json},
     {"swap_error", TEXT_OR_NONE, AT(swap_error)},
     {"swapped_bytes", NUMBER_OR_NONE, AT(swapped_bytes)},
+    {"swap_by_user", MADE, .make = swap_by_user_json},
     {"room", MADE, .make = room_json},
     {"memory", MADE, .make = memory_json},
     {"placed", MADE, .make = placed_json},

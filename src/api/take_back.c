@@ -17,6 +17,8 @@ void take_back_note(struct verb *v, const struct engine *e)
         return;
     v->before.job = view->job;
     v->before.out = view->swap && view->swap[0];
+    v->before.swap_by_user = view->swap_by_user;
+    v->before.swap_uid = view->swap_uid;
 }
 
 void take_back_mark(struct verb *v, const struct engine *e)
@@ -61,6 +63,8 @@ void take_back(struct verb *v, struct engine *e, const char *why)
         engine_untold(e, slot);
     } else if (slot != SLOT_NONE && v->op->back && is_as_left(v, e, slot)) {
         v->op->back(v, e, slot);
+        if (v->before.out)
+            swap_set_author(engine_model(e), slot, v->before.swap_by_user, v->before.swap_uid);
     }
     engine_record(e); /* before the client gets an answer, as ceded may be killed then */
     log_user(v->who.principal, LOG_INFO, "uid %u (pid %d): %s: taken back, because %s", v->who.uid,

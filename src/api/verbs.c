@@ -50,18 +50,16 @@ static void back_terms(const struct verb *v, struct engine *e, uint32_t job)
 
 static int change_acquire(struct verb *v, struct engine *e, struct error *err)
 {
-    if (!v->target.view.job.yielded && !is_out(&v->target.view)) {
+    const uint32_t wait_us = v->request.has_wait ? v->request.wait_us : ACQUIRE_WAIT_US;
+    if (!v->target.view.job.yielded)
         verb_vain(v, "it had yielded nothing");
-        return 0;
-    }
-    yield_acquire(engine_model(e), v->target.slot,
-                  (v->request.has_wait ? v->request.wait_us : ACQUIRE_WAIT_US) * NSEC_PER_USEC);
+    yield_acquire(engine_model(e), v->target.slot, wait_us * NSEC_PER_USEC);
     return 0;
 }
 
 static bool acquire_waits(const struct verb *v, const struct engine *e)
 {
-    return v->target.view.job.yielded || is_out(&v->target.view);
+    return v->target.view.job.yielded;
 }
 
 static int change_yield(struct verb *v, struct engine *e, struct error *err)
@@ -78,8 +76,10 @@ static int change_yield(struct verb *v, struct engine *e, struct error *err)
 
 static void back_yield(const struct verb *v, struct engine *e, uint32_t job)
 {
-    if (!v->before.job.yielded && !v->request.look)
-        yield_acquire(engine_model(e), job, ACQUIRE_WAIT_US * NSEC_PER_USEC);
+    if (v->before.job.yielded || v->request.look)
+        return;
+    yield_forget(engine_model(e), job, v->before.out ? YIELD_MEMORY : 0); /* it stays out */
+    yield_acquire(engine_model(e), job, ACQUIRE_WAIT_US * NSEC_PER_USEC);
 }
 
 static bool yield_waits(const struct verb *v, const struct engine *e)
@@ -136,7 +136,7 @@ static void back_swap_in(const struct verb *v, struct engine *e, uint32_t job)
 {
     struct error err;
     if (v->before.out)
-        (void)engine_swap_out(e, job, v->who.uid, &err);
+        (void)engine_swap_out(e, job, v->before.swap_uid, &err);
 }
 
 /* It is not taken back, because it ends with the connection. */

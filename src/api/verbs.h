@@ -51,7 +51,9 @@ struct target {
 /* The state before a verb, for taking it back (api/take_back.h). */
 struct verb_before {
     bool noted; /* the verb was about to make changes */
-    bool out;   /* the job was swapped out */
+    bool out;   /* the job was swapped out, by: */
+    bool swap_by_user;
+    uid_t swap_uid;
     struct journal_job job, after;
     char policy[32];
     struct sched_params params;

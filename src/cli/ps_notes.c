@@ -52,10 +52,24 @@ static void preempt_list(const json_t *jobs, bool active, char *list, size_t siz
     }
 }
 
+static void notes_yielded(const json_t *jobs)
+{
+    char list[160] = "";
+    for_each_json (job, jobs) {
+        char text[32];
+        snprintf(text, sizeof(text), "#%lld", (long long)json_get_int(job, "number"));
+        if (json_object_get(job, "yielded"))
+            list_add(list, sizeof(list), text);
+    }
+    if (list[0])
+        cli_error("note: yielded until `cede acquire`: %s", list);
+}
+
 void notes_jobs(const json_t *jobs)
 {
     char active[160] = "", other[160] = "";
     notes_mps(jobs);
+    notes_yielded(jobs);
     preempt_list(jobs, true, active, sizeof(active));
     preempt_list(jobs, false, other, sizeof(other));
     if (active[0])

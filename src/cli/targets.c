@@ -49,13 +49,35 @@ const char *target_text(char buf[static TARGET_TEXT], const json_t *job)
     return buf;
 }
 
+const char *memory_away(const json_t *job)
+{
+    const char *state = json_get_text(job, "state");
+    if (!state || strcmp(state, "swapped") != 0)
+        return NULL;
+    return json_get_true(json_object_get(job, "yielded"), "memory")
+               ? "its memory is in host memory, as it was yielded: `cede acquire` brings it back"
+           : json_get_true(job, "swap_by_user")
+               ? "its memory was swapped out by hand: `cede swap in` brings it back"
+               : "its memory is in host memory for a latency job: it comes back when there is "
+                 "room, or by `cede swap in`";
+}
+
+void say_memory_away(const json_t *job)
+{
+    char who[TARGET_TEXT];
+    if (memory_away(job))
+        cli_error("%s: %s", target_text(who, job), memory_away(job));
+}
+
 bool say_vain(const json_t *job, const json_t *reply)
 {
     char who[TARGET_TEXT];
     const char *note = json_get_text(reply, "note");
     const bool vain = json_get_true(reply, "vain");
-    if (vain)
+    if (vain) {
         cli_error("%s: %s", target_text(who, job), note ? note : "nothing to do");
+        say_memory_away(job);
+    }
     return vain;
 }
 
@@ -85,6 +107,8 @@ static void say_done(const struct request *r, const char *target, const json_t *
     const char *note = json_get_text(reply, "note");
     if (note)
         cli_error("%s: %s", who, note);
+    if (r->op == OP_RESUME)
+        say_memory_away(job);
 }
 
 static void target_error(const char *target, const struct error *err)

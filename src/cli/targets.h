@@ -27,6 +27,10 @@ int targets_do(const char *verb, const struct request *what, char *const *target
 /* The same for all GPU programs in no job that this user may set and that were not detached. */
 int targets_do_others(const struct request *what);
 
+/* Why the memory of a swapped job is in host memory, and what brings it back; NULL: it is not. */
+const char *memory_away(const json_t *job);
+void say_memory_away(const json_t *job);
+
 /* Says so and returns true if the daemon found nothing to undo for the job, as its reply has it. */
 bool say_vain(const json_t *job, const json_t *reply);
 

@@ -9,6 +9,7 @@
 #include "cli/choose.h"
 #include "cli/cli.h"
 #include "cli/outcome.h"
+#include "cli/targets.h"
 #include "who/procfs.h"
 
 static const char help[] =
@@ -39,6 +40,20 @@ static const char *named(const json_t *jobs, json_int_t number, char *buf, size_
     return buf;
 }
 
+static void print_yielded(const json_t *yielded)
+{
+    const char *class = json_get_text(yielded, "class");
+    char what[64] = "";
+    if (class)
+        snprintf(what, sizeof(what), "class %s", class);
+    if (json_get_true(yielded, "paused"))
+        list_add(what, sizeof(what), "turns");
+    if (json_get_true(yielded, "memory"))
+        list_add(what, sizeof(what), "memory");
+    if (what[0])
+        printf("  it has yielded, until `cede acquire`: %s\n", what);
+}
+
 /* Why the job is on no GPU now; NULL: the reasons on each GPU say more. */
 static const char *whole_reason(const json_t *job)
 {
@@ -46,8 +61,6 @@ static const char *whole_reason(const json_t *job)
         const char *state, *text;
     } reasons[] = {
         {"paused", "it is paused: `cede resume` lets it go on"},
-        {"swapped", "its memory is in host memory: it comes back when there is room, or by `cede "
-                    "swap in`"},
         {"swapping-out", "its memory is on the way to host memory"},
         {"swapping-in", "its memory is on the way back from host memory"},
         {"held", "somebody tries what others do without it, for some seconds (cede advise)"},
@@ -59,7 +72,7 @@ static const char *whole_reason(const json_t *job)
         if (strcmp(state, reasons[i].state) == 0)
             return reasons[i].text;
     }
-    return NULL;
+    return memory_away(job);
 }
 
 static void print_queued(const json_t *job)
@@ -199,8 +212,9 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
         printf("  %s\n", error);
     if (state && strcmp(state, "queued") == 0)
         print_queued(job);
-    else if (whole)
+    else if (whole && !(error && strstr(error, "`cede resume"))) /* that has said it */
         printf("  %s\n", whole);
+    print_yielded(json_object_get(job, "yielded"));
     if (unit && json_integer_value(unit) != json_get_int(job, "number"))
         printf("  it is a client of the same MPS server as %s, and scheduled as one with it\n",
                named(jobs, json_integer_value(unit), name, sizeof(name)));

@@ -54,12 +54,20 @@ static int ask(struct client *c, struct request *r, json_t **reply, struct error
     return code;
 }
 
+/* What a refused move waits for: "cannot change job #1: job #2 is starting ...". */
+static void say_waits(const char *why)
+{
+    const char *job = strstr(why, "job #");
+    cli_error("waiting to move %s", job ? job : why);
+}
+
 /* Repeats the request until it is done; timeout_us UINT64_MAX: without a limit. */
 static int yield_wait(struct client *c, struct request *r, uint64_t timeout_us, json_t **reply,
                       struct error *err)
 {
     const uint64_t began_ns = monotonic_ns();
     uint64_t sleep_ns = LOOK_MIN_NS;
+    bool said = false;
     for (bool again = false;; again = true) {
         const uint64_t took_us = (monotonic_ns() - began_ns) / NSEC_PER_USEC;
         const uint64_t left_us = timeout_us - min_u64(took_us, timeout_us);
@@ -70,6 +78,9 @@ static int yield_wait(struct client *c, struct request *r, uint64_t timeout_us, 
                           took_us < BUSY_NS / NSEC_PER_USEC && r->op == OP_YIELD;
         if (code < 0 && !busy)
             return code;
+        if (busy && !said)
+            say_waits(err->text);
+        said |= busy;
         if (code == 0 && again) /* an earlier request may have done it */
             json_object_del(*reply, "vain");
         if (code == 0 && !json_get_true(*reply, "waits"))
@@ -102,6 +113,8 @@ static void yield_say(const struct request *r, const json_t *reply)
         printf(", %.1f GiB in host memory", (double)bytes / (1U << 30));
     putchar('\n');
     fflush(stdout);
+    if (r->op == OP_ACQUIRE)
+        say_memory_away(job);
 }
 
 /* 0 if this process is in a job, else an error: a job of this verb alone would be useless. */

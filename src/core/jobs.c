@@ -32,6 +32,8 @@ void model_job_pause(struct model *m, uint32_t job, bool paused, uid_t by)
     struct job *j = &m->jobs[job];
     j->rec.paused = paused;
     j->rec.paused_by = paused ? by : 0;
+    if (!paused && j->error_code == -EDQUOT) /* memory/over.c has paused it; it goes on */
+        j->error_code = 0;
     model_unit_changed(m, job);
     model_job_changed(m, j);
 }
@@ -217,6 +219,13 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
     job_take_group(m, slot, spec->slurm_job);
     *job = slot;
     return 0;
+}
+
+bool model_may_signal(const struct model *m, const struct process *p)
+{
+    const uid_t uid = m->jobs[p->job].rec.uid;
+    uid_t owner;
+    return uid == 0 || (proc_owner(p->id.pid, &owner) == 0 && owner == uid);
 }
 
 void model_job_rescan(struct model *m, uint32_t job)

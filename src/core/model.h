@@ -384,6 +384,9 @@ int model_job_change(struct model *m, uint32_t job, const struct job_terms *term
 void model_job_rename(struct model *m, uint32_t job, const char *name);
 /* Pauses a job, or lets it run again, for user `by`. */
 void model_job_pause(struct model *m, uint32_t job, bool paused, uid_t by);
+/* Whether the job's user may signal its process: the right to pause or to limit a user's job is no
+ * right to signal all its processes, because a descendant may belong to another user. */
+bool model_may_signal(const struct model *m, const struct process *p);
 /* Removes a job. The caller has undone all changes to its groups before. */
 void model_job_remove(struct model *m, uint32_t job);
 /* Closes the root's pidfd and stops waiting for its end. */

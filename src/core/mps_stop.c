@@ -27,14 +27,10 @@ static int record_stop(struct model *m, struct process *p, bool stopped)
     return r;
 }
 
-/* The right to pause a user's job is no right to signal all its processes, because a descendant may
- * belong to another user. */
 static bool may_stop(const struct model *m, const struct process *p)
 {
     const struct journal_job *rec = &m->jobs[p->job].rec;
-    uid_t owner;
-    return rec->uid == 0 || (rec->paused && rec->paused_by == 0) ||
-           (proc_owner(p->id.pid, &owner) == 0 && owner == rec->uid);
+    return (rec->paused && rec->paused_by == 0) || model_may_signal(m, p);
 }
 
 /* A process that somebody else has stopped is theirs to continue and is not recorded. One that cede

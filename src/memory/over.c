@@ -44,16 +44,21 @@ static uint64_t *memory_of_jobs(struct model *m)
     return NULL;
 }
 
-/* Kills the job's processes on GPUs, all of them: a job that lost a part would hang. Returns how
- * many. */
-static unsigned kill_job(const struct model *m, const struct job *j)
+/* Kills the job's processes on GPUs, all of them: a job that lost a part would hang. */
+static void kill_job(const struct model *m, const struct job *j, char *what, size_t size)
 {
-    unsigned n = 0;
+    unsigned n = 0, others = 0;
     for_each_process_of (m, j, p) {
-        if (m->processes[p].first_group != SLOT_NONE)
+        if (m->processes[p].first_group == SLOT_NONE)
+            continue;
+        if (model_may_signal(m, &m->processes[p]))
             n += proc_signal(m->processes[p].id, SIGKILL) == 0;
+        else
+            others++;
     }
-    return n;
+    const int at = snprintf(what, size, "%u of its processes killed", n);
+    if (others)
+        snprintf(what + at, size - (size_t)at, ", %u of other users left running", others);
 }
 
 static void over_act(struct model *m, struct job *j, enum memory_act act, unsigned gpu,
@@ -66,7 +71,7 @@ static void over_act(struct model *m, struct job *j, enum memory_act act, unsign
         snprintf(what, sizeof(what), "paused until `cede resume %%%llu`",
                  (unsigned long long)j->rec.number);
     } else if (act == MEMORY_END) {
-        snprintf(what, sizeof(what), "%u of its processes killed", kill_job(m, j));
+        kill_job(m, j, what, sizeof(what));
     }
     error_set(&err, -ENOMEM, "it has %llu MiB on GPU %u, more than its memory-max of %u MiB: %s",
               (unsigned long long)(bytes / MIB), gpu, j->rec.memory_max_mib, what);

@@ -216,16 +216,14 @@ static int swap_send_out(struct model *m, uint32_t job, bool by_user, uid_t uid,
     return 0;
 }
 
-/* Keeps the job out until it is asked in. As with pausing, the last user who asked it out decides
- * who may ask it in. */
-static void keep_out(struct model *m, uint32_t job, uid_t uid)
+void swap_set_author(struct model *m, uint32_t job, bool by_user, uid_t uid)
 {
     const struct journal_swap *known;
-    m->jobs[job].swap.by_user = true;
+    m->jobs[job].swap.by_user = by_user;
     m->jobs[job].swap.uid = uid;
     for (uint32_t i = 0; (known = journal_swap_of(m->journal, job, &i)); i++) {
         struct journal_swap rec = *known;
-        rec.by_user = true;
+        rec.by_user = by_user;
         rec.uid = uid;
         journal_put_swap(m->journal, i, &rec);
     }
@@ -268,7 +266,7 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, 
     if (s->phase != SWAP_HERE) {
         swap_enter(m, job, swap_next[s->phase][ASKED_OUT]);
         if (by_user)
-            keep_out(m, job, uid);
+            swap_set_author(m, job, true, uid);
         return 0;
     }
     if (other != SLOT_NONE)

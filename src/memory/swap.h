@@ -31,6 +31,9 @@ enum swap_why { SWAP_AUTOMATIC, SWAP_BY_USER, SWAP_BY_ITSELF };
 int swap_out(struct swaps *x, struct model *m, uint32_t job, enum swap_why why, uid_t uid,
              struct error *err);
 int swap_in(struct model *m, uint32_t job);
+/* Records by whom a job is out: by_user keeps it out until it is asked in. As with pausing, the
+ * last user who asked it out decides who may ask it in. */
+void swap_set_author(struct model *m, uint32_t job, bool by_user, uid_t uid);
 /* Brings in a process that may be off the GPU and has no record; it becomes a job if it is in none.
  * must: tries until it is in, also if it has groups. -EEXIST: it is on record, or has groups. */
 int swap_adopt(struct model *m, struct proc_id id, bool must, uint32_t *job, struct error *err);

@@ -2,10 +2,10 @@
  * it acquires them. It gets back what it had, and never more; terms that a person sets in between
  * are not touched (yield_forget()).
  *
- * Acquiring is a wish that the caller renews. The memory is brought in when there is room for it,
- * and then the job gets the rest as well. Wishes are served in the order in which they were first
- * made. The restorer brings in memory that jobs had yielded; a ceded that takes over moves it out
- * again when a wish needs the room. swap.c moves the memory and has the result. */
+ * Acquiring is a wish that the caller renews. Memory that was yielded is brought in when there is
+ * room for it, and then the job gets the rest as well. Wishes are served in the order in which they
+ * were first made. The restorer brings in memory that jobs had yielded; a ceded that takes over
+ * moves it out again when a wish needs the room. swap.c moves the memory and has the result. */
 #include "memory/yield.h"
 
 #include <errno.h>
@@ -44,11 +44,13 @@ int yield_begin(struct swaps *x, struct model *m, uint32_t job, unsigned what, u
     const uint32_t before = j->rec.yielded;
     bool begun = false;
     j->wish_ns = 0;
-    /* A job that is out for a latency job stays out for that one. Memory that comes in because an
-     * earlier ceded ended is moved out again when another job needs the room. */
-    const bool out = is_out(j) && (!over || (j->swap.by_user && j->swap.uid == by));
-    const bool comes = j->swap.phase > SWAP_AWAY && j->rec.yielded & YIELD_MEMORY;
-    if (what & YIELD_MEMORY && !out && !comes) {
+    /* What the caller has swapped out becomes yielded. A job that is out for a latency job stays
+     * out for that one. Memory that comes in because an earlier ceded ended is moved out again when
+     * another job needs the room. */
+    const bool own = j->swap.by_user && j->swap.uid == by, known = j->rec.yielded & YIELD_MEMORY;
+    const bool out = is_out(j) && (own ? known : !over);
+    const bool moves = what & YIELD_MEMORY && !out && !(j->swap.phase > SWAP_AWAY && known);
+    if (moves) {
         begun = j->swap.phase == SWAP_HERE;
         int r = swap_out(x, m, job, SWAP_BY_ITSELF, by, err);
         if (r < 0)
@@ -63,7 +65,7 @@ int yield_begin(struct swaps *x, struct model *m, uint32_t job, unsigned what, u
         model_job_pause(m, job, true, by);
     }
     yield_class(m, job);
-    if (begun || over)
+    if (moves || over)
         j->yields_with = begun ? j->rec.yielded & ~before : 0;
     model_job_changed(m, j);
     return 0;
@@ -195,16 +197,16 @@ static bool finds_room(struct swaps *x, const struct autoswap *a, struct model *
 static void wish_advance(struct swaps *x, const struct autoswap *a, const struct demand *d,
                          struct model *m, struct job *j)
 {
-    switch (j->swap.phase) {
-    case SWAP_HERE:
+    if (j->swap.phase == SWAP_HERE || !(j->rec.yielded & YIELD_MEMORY)) {
         yield_undo(d, m, model_job_slot(m, j), j->rec.yielded);
-        break;
+        return;
+    }
+    switch (j->swap.phase) {
     case SWAP_LEAVING:
-        if (j->rec.yielded & YIELD_MEMORY)
-            swap_in(m, model_job_slot(m, j));
+        swap_in(m, model_job_slot(m, j));
         break;
     case SWAP_AWAY:
-        if (j->rec.yielded & YIELD_MEMORY && finds_room(x, a, m, j))
+        if (finds_room(x, a, m, j))
             swap_in(m, model_job_slot(m, j));
         break;
     case SWAP_STRANDED: /* it is brought in by swap_due(); now may be the time */

@@ -291,6 +291,12 @@ int engine_swap_out(struct engine *m, uint32_t job, uid_t by, struct error *err)
     return 0;
 }
 
+void swap_set_author(struct model *x, uint32_t job, bool by_user, uid_t uid)
+{
+    fake_of(x)->jobs[job].swap_by_user = by_user;
+    fake_of(x)->jobs[job].swap_uid = uid;
+}
+
 int engine_need(struct engine *m, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err)
 {
     if (gpu > 1)
@@ -325,9 +331,7 @@ int engine_yield(struct engine *m, uint32_t job, unsigned what, uid_t by, bool o
         j->yielded_class = j->class;
     j->yielded |= what;
     j->class = CLASS_BATCH;
-    if (what & YIELD_MEMORY)
-        m->jobs[job].swap = "swapping-out";
-    return 0;
+    return what & YIELD_MEMORY ? engine_swap_out(m, job, by, err) : 0;
 }
 
 int yield_outcome(const struct model *x, uint32_t job, struct error *err)

@@ -87,6 +87,26 @@ TEST_OF_SERVER(leaves_while_it_swaps)
     assert_string_equal(e->m->jobs[0].swap, "swapping-in");
 }
 
+/* What is taken back leaves a job out by the one who had swapped it out, or for a latency job. */
+TEST_OF_SERVER(stays_out_by_the_same)
+{
+    static const char *const asked[] = {"{'op':'swap-in','target':'job'}",
+                                        "{'op':'swap-out','target':'job'}",
+                                        "{'op':'yield','target':'job','memory':true}"};
+    fake_engine_put(e->m, 10, 0, CLASS_NORMAL, 100, "job");
+    struct job_view *job = &e->m->jobs[0];
+    for (unsigned i = 0; i < 2 * ARRAY_SIZE(asked); i++) {
+        job->swap = "swapped";
+        job->swap_by_user = i % 2;
+        job->swap_uid = 7;
+        ask_and_leave(e, asked[i / 2], false);
+        assert_int_equal(job->swap_by_user, i % 2);
+        assert_int_equal(job->swap_uid, 7);
+        assert_int_equal(job->job.yielded, 0);
+        assert_int_equal(job->job.class, CLASS_NORMAL);
+    }
+}
+
 /* `cede run` asks again in the turn in which its first answer is lost: what the second says holds.
  * If that is lost too, nothing was done. */
 TEST_OF_SERVER(asks_again)

@@ -26,6 +26,9 @@ TEST_OF_CLIENT(yields)
     assert_reply(e, fd, 0, "{'waits':null}", look);
     assert_reply(e, fd, 0, "{'waits':true}", "{'op':'acquire','wait_us':7}");
     assert_int_equal(e->m->wait_us, 7);
+    job->job.yielded = 0; /* it is out by hand, which acquiring does not change */
+    assert_reply(e, fd, 0, "{'vain':true,'note':'it had yielded nothing','waits':null}",
+                 "{'op':'acquire'}");
     job->swap = "";
     assert_code(e, fd, EIO, look);
 

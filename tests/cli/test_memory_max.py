@@ -49,7 +49,10 @@ class MemoryMax(OnSoft):
         eventually(lambda: self.jobs().get("big", {}).get("state") == "paused", "it is not paused")
         self.assertEqual([self.jobs()["big"][k] for k in ("memory_max_mib", "memory_over")], [299, "pause"])
         self.says("(big)", "paused until `cede resume")
-        self.assertEqual(self.cede("resume", "big").returncode, 0)
+        self.assertEqual(self.cede("why", "big").stdout.count("`cede resume"), 1)
+        r = self.cede("resume", "big")
+        self.assertEqual((r.returncode, r.stderr), (0, ""))
+        self.assertNotIn("memory-max", self.cede("why", "big").stdout)
         eventually(lambda: self.jobs()["big"]["state"] == "running", "it does not go on")
 
     def test_warn(self):

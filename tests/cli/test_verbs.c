@@ -256,7 +256,11 @@ TEST(jobs_of_others)
     JOBS "{'number':120,'name':'train','class':'batch','weight':10000,'pid':4194304,"              \
          "'state':'waiting','gpus':[0,1,7],'levels':[3,3,1],'timeslice_us':1,'busy':1.5,"          \
          "'memory_bytes':2048,'error':'the control answered 0x1b'}]}"
-#define TWO OK ",'jobs':[{'number':1,'name':'x','pid':1},{'number':2,'name':'y','pid':77}]}"
+#define AWAY                                                                                       \
+    OK ",'job':{'number':12,'name':'train','class':'batch','state':'swapped',"                     \
+       "'swapped_bytes':1610612736,'swap_by_user':"
+#define BUSY NO(16) "'cannot change job #12: job #7 (s) is starting'}"
+#define TWO  OK ",'jobs':[{'number':1,'name':'x','pid':1},{'number':2,'name':'y','pid':77}]}"
 
 #define SHARES OK ",'policy':'shares','policies':["
 
@@ -289,6 +293,15 @@ static const struct talk talks[] = {
      OP("set") ",'target':'0/train','weight':300}\n"},
     {"pause #12", {TRAIN "}"}, 0, "#12 train: paused\n", "", OP("pause") ",'target':'#12'}\n"},
     {"resume 4711", {TRAIN "}"}, 0, "#12 train: resumed\n", "", OP("resume") ",'target':4711}\n"},
+    {"resume 4711", {AWAY "false}}"}, 0, "#12 train: resumed\n",
+     "cede: #12 train: its memory is in host memory for a latency job: it comes back when there is room, or by `cede "
+     "swap in`\n", NULL},
+    {"acquire train", {AWAY "true},'vain':true,'note':'it had yielded nothing'}"}, 0, "",
+     "cede: #12 train: it had yielded nothing\n"
+     "cede: #12 train: its memory was swapped out by hand: `cede swap in` brings it back\n", NULL},
+    {"yield --memory train", {BUSY, BUSY, AWAY "true,'yielded':{'memory':true}}}"}, 0,
+     "#12 train: yielded, batch, 1.5 GiB in host memory\n",
+     "cede: waiting to move job #12: job #7 (s) is starting\n", NULL},
     /* The others are tried, and one failure is a failure. */
     {"pause 1 2 3", {NO(3) "'1: no such process'}", NO(1) "'not yours'}", TRAIN "}"}, 1,
      "#12 train: paused\n", "cede: 1: no such process\ncede: 2: not yours\n",

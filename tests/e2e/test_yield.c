@@ -104,6 +104,44 @@ E2E(verbs)
     ceded_stop(&d);
 }
 
+/* What is out by hand comes back by hand, and what was yielded by acquiring; so it says. */
+E2E(by_hand)
+{
+    struct ceded d = ceded_start();
+    pid_t pid = LOAD("a", "batch", "--memory", "136314880");
+    AWAIT(all_have_contexts(&pid, 1));
+    CEDE("set", pid_text(pid), "-c", "normal", "-n", "a");
+    AWAIT(job_int("a", "memory_bytes") > 0);
+    CEDE("swap", "out", "a");
+    CEDE("why", "a");
+    assert_non_null(strstr(result.out, "was swapped out by hand: `cede swap in` brings it back"));
+    CEDE("acquire", "a");
+    assert_string_equal(result.out, "");
+    assert_non_null(strstr(result.err, "it had yielded nothing\n"));
+    assert_non_null(strstr(result.err, "`cede swap in` brings it back"));
+    CEDE("yield", "a");
+    CEDE("acquire", "a");
+    assert_string_equal(result.out, "#1 a: acquired, normal, 0.1 GiB in host memory\n");
+    assert_non_null(strstr(result.err, "`cede swap in` brings it back"));
+
+    CEDE("yield", "--pause", "--memory", "a");
+    CEDE("ps");
+    assert_non_null(strstr(result.err, "note: yielded until `cede acquire`: #1\n"));
+    CEDE("resume", "a");
+    assert_string_equal(result.out, "#1 a: resumed\n");
+    assert_non_null(strstr(result.err, "as it was yielded: `cede acquire` brings it back"));
+    CEDE("why", "a");
+    assert_non_null(strstr(result.out, "as it was yielded: `cede acquire` brings it back"));
+    assert_non_null(
+        strstr(result.out, "it has yielded, until `cede acquire`: class normal, memory\n"));
+    CEDE("acquire", "--timeout", "60s", "a");
+    assert_string_equal(result.out, "#1 a: acquired, normal\n");
+    assert_string_equal(result.err, "");
+    assert_true(job_is("a", "state", "running"));
+    kill(pid, SIGTERM);
+    ceded_stop(&d);
+}
+
 /* By libcede, of the job of this process, which becomes one; over the end of a daemon. */
 E2E(library)
 {
@@ -119,6 +157,7 @@ E2E(library)
     AWAIT(cede_connected(c));
     assert_int_equal(cede_job_acquire(c, 0), 0); /* is in no job */
     assert_int_equal(cede_job_yield(c, CEDE_YIELD_MEMORY), -ENODEV);
+    assert_non_null(strstr(cede_error_text(), "it is in no job, or its job has nothing on a GPU"));
     assert_true(job_gone("test_e2e_yield")); /* what is refused makes no job */
     assert_int_equal(cede_job_yield(c, CEDE_YIELD_PAUSE), 0);
     assert_true(job_is("test_e2e_yield", "class", "batch"));

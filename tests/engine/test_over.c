@@ -55,7 +55,9 @@ ENGINE_TEST(paused)
     assert_int_equal(view(f, j[0]).job.paused, 1);
     assert_int_equal(view(f, j[1]).job.paused, 0);
     assert_true(on(f, p[0])->suspended);
+    assert_non_null(strstr(view(f, j[0]).error, "paused until `cede resume"));
     pause_job(f, j[0], false); /* it goes on with what it has */
+    assert_string_equal(view(f, j[0]).error, "");
     ticks(f, 2000);
     assert_int_equal(view(f, j[0]).job.paused, 0);
     has_mib(f, p[0], 1501);
@@ -76,6 +78,25 @@ ENGINE_TEST(killed)
     assert_int_equal(waitpid(p[1], &status, WNOHANG), 0);
     assert_int_equal(waitpid(p[2], &status, WNOHANG), 0);
     assert_int_equal(job_with(f, p[0]), SLOT_NONE);
+}
+
+/* A user's job whose program has started one that is root's. */
+ENGINE_TEST(another_users_process)
+{
+    int status;
+    p[0] = family(f, 1000, 1, &p[1]);
+    mock_context(&f->d, p[0], 0, 1);
+    mock_context(&f->d, p[1], 0, 1);
+    start(f, "priority", NULL);
+    j[0] = add_as(f, p[0], CLASS_BATCH, 1000);
+    ticks(f, 1500);
+    has_mib(f, p[1], 1001);
+    change(f, j[0], LIMITED(1000, MEMORY_KILL));
+    ticks(f, 110);
+    assert_non_null(
+        strstr(view(f, j[0]).error, ": 1 of its processes killed, 1 of other users left running"));
+    assert_int_equal(waitpid(p[0], &status, 0), p[0]);
+    assert_true(proc_alive(id_of(p[1])));
 }
 
 /* What its processes have on a GPU counts together, and each GPU by itself. */

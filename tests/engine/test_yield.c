@@ -49,6 +49,29 @@ ENGINE_TEST(test_back_as_it_was)
     assert_int_equal(view(f, j[0]).job.class, CLASS_LATENCY);
 }
 
+/* A job that was swapped out by hand has its class back at once, and its memory once the user who
+ * swapped it out has yielded it. */
+ENGINE_TEST(test_out_by_hand)
+{
+    swap_jobs(f, false, 1, p, j);
+    change_class(f, j[0], CLASS_NORMAL);
+    leave(f, j[0], p[0]);
+    f->d.free_bytes = 4 * GIB;
+    assert_int_equal(yield_memory(f, j[0], 8, &f->err), 0); /* that one may not bring it in */
+    assert_int_equal(view(f, j[0]).job.yielded, YIELD_CLASS);
+    yield_acquire(engine_model(f->m), j[0], 5 * NSEC_PER_SEC);
+    ticks(f, 1000);
+    assert_true(is(f, j[0], "swapped") && !view(f, j[0]).job.yielded);
+    assert_int_equal(view(f, j[0]).job.class, CLASS_NORMAL);
+    assert_int_equal(yield_memory(f, j[0], 7, &f->err), 0);
+    assert_int_equal(view(f, j[0]).job.yielded, YIELD_CLASS | YIELD_MEMORY);
+    assert_int_equal(yield_outcome(engine_model(f->m), j[0], &f->err), 0);
+    yield_acquire(engine_model(f->m), j[0], 5 * NSEC_PER_SEC);
+    come(f, j[0], p[0]);
+    ticks(f, 1);
+    assert_true(!view(f, j[0]).job.yielded && view(f, j[0]).job.class == CLASS_NORMAL);
+}
+
 /* What did not leave has not yielded. */
 ENGINE_TEST(test_refused)
 {
