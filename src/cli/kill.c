@@ -90,21 +90,24 @@ static int kill_target(struct client *c, const struct request *r, const char *ta
 static int kill_all(char *const *targets, int n, int sig)
 {
     _cleanup_client_ struct client c = {.fd = -1};
-    _cleanup_free_ struct request *all = calloc((size_t)n, sizeof(*all));
+    struct request *all = calloc((size_t)n, sizeof(*all));
     struct error err = {""};
-    int status = all ? CLI_OK : cli_error("out of memory");
+    int status = CLI_OK;
+    if (!all)
+        return cli_error("out of memory");
     for (int i = 0; i < n && status == CLI_OK; i++) {
         all[i].op = OP_PIDS;
         status = target_parse("kill", targets[i], &all[i]);
     }
     const int r = status == CLI_OK ? client_open(&c, &err) : 0;
     if (r < 0)
-        return cli_error("%s%s", err.text,
-                         r == -ENOENT ? ": nothing is known of jobs; see kill(1)" : "");
+        status = cli_error("%s%s", err.text,
+                           r == -ENOENT ? ": nothing is known of jobs; see kill(1)" : "");
     for (int i = 0; i < n && c.fd >= 0; i++) {
         if (kill_target(&c, &all[i], targets[i], sig) != CLI_OK)
             status = CLI_FAILED;
     }
+    free(all);
     return status;
 }
 

@@ -115,7 +115,8 @@ void signalled_free(struct signalled *s)
 /* Each path upwards is climbed once, and then its processes lead to its end. */
 static int list_descendants(struct pid_list *out, void *arg)
 {
-    _cleanup_free_ pid_t *up = calloc(PID_LIMIT, sizeof(*up)), *pids = NULL;
+    _cleanup_free_ pid_t *pids = NULL;
+    pid_t *up = calloc(PID_LIMIT, sizeof(*up));
     const pid_t self = getpid();
     size_t n = 0;
     int r = up ? proc_list(&pids, &n) : -ENOMEM;
@@ -136,6 +137,7 @@ static int list_descendants(struct pid_list *out, void *arg)
         if (top == self && pids[i] != self)
             r = pid_list_push(out, pids[i]);
     }
+    free(up);
     return r;
 }
 
