@@ -2,10 +2,12 @@
 example, the headers. Nothing here looks at what the programs do with an option.
 
 usage: test_words.py CEDE SOURCE_DIR"""
+import functools
 import glob
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -270,7 +272,8 @@ class Words(unittest.TestCase):
         """The unit reloads without a program that a small system does not have."""
         line = re.search(r"^ExecReload=(.*)", read("data", "ceded.service.in"), re.M)[1]
         self.assertEqual(line, '/bin/sh -c "kill -HUP $MAINPID"')
-        child = subprocess.Popen(["env", "--default-signal=HUP", "sleep", "1000"])  # as nohup may run this
+        default = functools.partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)  # as nohup may run this
+        child = subprocess.Popen(["sleep", "1000"], preexec_fn=default)  # pylint: disable=subprocess-popen-preexec-fn
         subprocess.run(["/bin/sh", "-c", f"kill -HUP {child.pid}"], env={"PATH": "/nonexistent"}, check=True)
         self.assertEqual(child.wait(60), -1)
 
