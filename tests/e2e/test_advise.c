@@ -231,7 +231,9 @@ static bool two_to_one(void)
                    "{'arrangement':'pool, in turns','first':null,"
                    "'how':'start them without --pool*'}]}");
     const bool fair = json_number_value(value_at(o, "rows.0.least")) >= 0.33;
-    assert_int_equal(remembered(), lround((fair ? sum : fmin(sum, 0.93)) * 1000));
+    assert_int_equal(remembered(), json_is_null(value_at(o, "rows.0.sum")) /* not known */
+                                       ? -1
+                                       : lround((fair ? sum : fmin(sum, 0.93)) * 1000));
     json_decref(o);
     assert_free(&t);
     end_two(&t);
