@@ -118,12 +118,17 @@ void unasked_close(int fd)
         close(fd);
 }
 
+int foreign_stat(int at, const char *path, struct statx *out)
+{
+    const int flags = AT_STATX_DONT_SYNC | AT_EMPTY_PATH;
+    return statx(at, path, flags, STATX_BASIC_STATS, out) < 0 ? -errno : 0;
+}
+
 void unasked_drop(int fd)
 {
     static unsigned kept;
     struct statx st;
-    const int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
-    const bool is_known = statx(fd, "", flags, STATX_TYPE, &st) == 0;
+    const bool is_known = foreign_stat(fd, "", &st) == 0;
     if ((!is_known || S_ISREG(st.stx_mode) || S_ISDIR(st.stx_mode)) && kept < KEPT_MAX)
         kept++;
     else if (close_apart(fd) < 0)

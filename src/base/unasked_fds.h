@@ -26,6 +26,11 @@ static inline void unasked_close_p(int *fd)
         unasked_close(*fd);
 }
 
+/* What is known here of a file that another user may have chosen: no file server is asked, which
+ * might never answer. With path "" of the descriptor `at` itself. 0 or -errno. */
+struct statx;
+int foreign_stat(int at, const char *path, struct statx *out);
+
 /* Lets go of a descriptor of somebody else's file. A file on a file server stays open as long as
  * this process, of 1024 of them: close() would wait for that server, and not even SIGKILL ends a
  * process that waits so. A pipe, a socket or a device is closed in a separate thread. */

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/unasked_fds.h"
 #include "base/util.h"
 #include "journal/address.h"
 #include "journal/restorers.h"

@@ -11,6 +11,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/unasked_fds.h"
 #include "base/util.h"
 #include "who/procfs.h"
 

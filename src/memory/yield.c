@@ -2,10 +2,11 @@
  * it acquires them. It gets back what it had, and never more; terms that a person sets in between
  * are not touched (yield_forget()).
  *
- * Acquiring is a wish that the caller renews. Memory that was yielded is brought in when there is
- * room for it, and then the job gets the rest as well. Wishes are served in the order in which they
- * were first made. The restorer brings in memory that jobs had yielded; a ceded that takes over
- * moves it out again when a wish needs the room. swap.c moves the memory and has the result. */
+ * Acquiring is a request (wish_ns) that the caller renews. Memory that was yielded is brought in
+ * when there is room for it, and then the job gets the rest as well. Requests are served in the
+ * order in which they were first made. The restorer brings in memory that jobs had yielded; a ceded
+ * that takes over moves it out again when a request needs the room. swap.c moves the memory and has
+ * the result. */
 #include "memory/yield.h"
 
 #include <errno.h>

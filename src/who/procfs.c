@@ -235,12 +235,6 @@ int proc_list(pid_t **pids, size_t *n)
     return r;
 }
 
-int foreign_stat(int at, const char *path, struct statx *out)
-{
-    const int flags = AT_STATX_DONT_SYNC | AT_EMPTY_PATH;
-    return statx(at, path, flags, STATX_BASIC_STATS, out) < 0 ? -errno : 0;
-}
-
 bool proc_sees_all(void)
 {
     struct stat st; /* the first namespace's inode is fixed in the kernel */

@@ -114,11 +114,6 @@ bool pidfd_alive(int pidfd);
 int proc_exe(pid_t pid, char *buf, size_t size);
 int proc_cgroup(pid_t pid, char *buf, size_t size);
 
-/* What is known here of a file that another user may have chosen: no file server is asked, which
- * might never answer. With path "" of the descriptor `at` itself. 0 or -errno. */
-struct statx;
-int foreign_stat(int at, const char *path, struct statx *out);
-
 /* False in a pid namespace below the first one, where some processes are invisible and where the
  * kernel uses other pids outside /proc. */
 bool proc_sees_all(void);

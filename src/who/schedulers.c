@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/unasked_fds.h"
 #include "base/util.h"
 
 /* The name of the control daemon and of a server, which the kernel cuts to 15 bytes. */
