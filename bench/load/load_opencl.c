@@ -3,9 +3,8 @@
  * global size: every work item has its own word, and its result depends on nothing else, so
  * that it is bit-identical whatever the slices and their order.
  *
- * Ends are reported by event callbacks: the device may be this machine's own CPUs, which polling
- * would take from it. Those come on threads of the OpenCL implementation; the lock guards what they
- * write.
+ * A thread waits for the ends, since clWaitForEvents() has no time-out. Event callbacks would do
+ * without, but come up to 10 ms late on NVIDIA GPUs.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -32,10 +31,8 @@
 #define NAME_BYTES  256
 #define DEVICES_MAX 64U
 
-struct opencl;
-
 struct slot {
-    struct opencl *g;
+    cl_event_handle event;
     uint64_t end_ns;
     cl_code status; /* negative: the command failed */
     bool done;
@@ -55,10 +52,14 @@ struct opencl {
     uint32_t iterations_set;
     uint32_t fold; /* times the groups of a short kernel; the iterations are a short kernel's */
 
-    struct slot *slots; /* of the pieces in flight */
+    pthread_t waiter;
+    bool waits; /* the thread is there */
     pthread_mutex_t lock;
-    pthread_cond_t ended;
-    uint64_t callbacks_due; /* under the lock, as are done, status and end_ns */
+    pthread_cond_t changed;
+    /* Under the lock. */
+    struct slot *slots; /* of the pieces in flight, in order */
+    uint64_t marked;
+    bool closing;
 };
 
 static const struct {
@@ -71,7 +72,7 @@ static const struct {
     {-5, "CL_OUT_OF_RESOURCES", "the device or its memory is taken, or a kernel died: see dmesg"},
     {-6, "CL_OUT_OF_HOST_MEMORY", "free memory on this machine"},
     {-11, "CL_BUILD_PROGRAM_FAILURE", "the device's compiler is broken: try clpeak"},
-    {-14, "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST", "a command before it failed"},
+    {-14, "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST", "it died, or one before it: see dmesg"},
     {-54, "CL_INVALID_WORK_GROUP_SIZE", "the device takes no groups of 8"},
     {-61, "CL_INVALID_BUFFER_SIZE", "ask for less with --copy-bytes"},
     {-1001, "CL_PLATFORM_NOT_FOUND_KHR",
@@ -213,35 +214,41 @@ static int opencl_launch(struct spin *s, bool last)
     return s->failed;
 }
 
-static void on_end(cl_event_handle e, cl_code status, void *arg)
+/* Takes the ends of the pieces, in their order, until there are no more and the program closes. */
+static void *wait_for_ends(void *arg)
 {
-    struct slot *slot = arg;
-    struct opencl *g = slot->g;
-    uint64_t now = monotonic_ns();
+    struct opencl *g = arg;
     pthread_mutex_lock(&g->lock);
-    slot->end_ns = now;
-    slot->status = status;
-    slot->done = true;
-    g->callbacks_due--;
-    pthread_cond_signal(&g->ended);
+    for (uint64_t i = 0;; i++) {
+        while (i == g->marked && !g->closing)
+            pthread_cond_wait(&g->changed, &g->lock);
+        if (i == g->marked)
+            break;
+        struct slot *slot = &g->slots[i % g->s.slots];
+        pthread_mutex_unlock(&g->lock);
+        const cl_code status = g->cl.events_wait(1, &slot->event);
+        const uint64_t now = monotonic_ns();
+        g->cl.event_free(slot->event);
+        pthread_mutex_lock(&g->lock);
+        slot->end_ns = now;
+        slot->status = status;
+        slot->done = true;
+        pthread_cond_broadcast(&g->changed);
+    }
     pthread_mutex_unlock(&g->lock);
+    return NULL;
 }
 
 static int opencl_mark(struct spin *s, uint64_t number)
 {
     struct opencl *g = (struct opencl *)s;
-    struct slot *slot = &g->slots[number];
-    *slot = (struct slot){.g = g};
+    CL(g, "flush the queue", flush, g->queue);
     pthread_mutex_lock(&g->lock);
-    g->callbacks_due++;
+    g->slots[number] = (struct slot){.event = g->last};
+    g->marked++;
+    pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
-    if (CL(g, "ask for a callback at the end", event_notify, g->last, CL_COMPLETE, on_end, slot)) {
-        pthread_mutex_lock(&g->lock);
-        g->callbacks_due--;
-        pthread_mutex_unlock(&g->lock);
-    }
-    g->cl.event_free(g->last);
-    return CL(g, "flush the queue", flush, g->queue);
+    return s->failed;
 }
 
 static int opencl_wait(struct spin *s, uint64_t number, uint64_t timeout_ns, uint64_t *end_ns)
@@ -253,13 +260,13 @@ static int opencl_wait(struct spin *s, uint64_t number, uint64_t timeout_ns, uin
     int r = 0;
     pthread_mutex_lock(&g->lock);
     while (!slot->done && r != ETIMEDOUT)
-        r = pthread_cond_clockwait(&g->ended, &g->lock, CLOCK_MONOTONIC, &ts);
-    bool done = slot->done;
+        r = pthread_cond_clockwait(&g->changed, &g->lock, CLOCK_MONOTONIC, &ts);
+    const struct slot now = *slot;
     pthread_mutex_unlock(&g->lock);
-    if (!done)
+    if (!now.done)
         return -ETIMEDOUT;
-    *end_ns = slot->end_ns;
-    return opencl_check(g, slot->status < 0 ? slot->status : 0, "run a kernel");
+    *end_ns = now.end_ns;
+    return opencl_check(g, now.status < 0 ? now.status : 0, "run a kernel");
 }
 
 static int opencl_read_state(struct spin *s, uint32_t *out)
@@ -336,16 +343,17 @@ static void opencl_set_up_copies(struct opencl *g, cl_ctx_handle context, size_t
         g->s.failed = error_set(g->s.err, -ENOMEM, "no memory for --copy-bytes");
 }
 
-/* Every callback has come, too: they use what is freed. */
 static void opencl_close(struct load_gpu *base)
 {
     struct opencl *g = (struct opencl *)base;
     if (g->queue)
         g->cl.finish(g->queue);
     pthread_mutex_lock(&g->lock);
-    while (g->callbacks_due)
-        pthread_cond_wait(&g->ended, &g->lock);
+    g->closing = true;
+    pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
+    if (g->waits)
+        pthread_join(g->waiter, NULL);
     if (g->copy)
         g->cl.buffer_free(g->copy);
     if (g->state)
@@ -358,7 +366,7 @@ static void opencl_close(struct load_gpu *base)
         g->cl.queue_free(g->queue);
     while (g->ncontexts)
         g->cl.context_free(g->contexts[--g->ncontexts]);
-    pthread_cond_destroy(&g->ended);
+    pthread_cond_destroy(&g->changed);
     pthread_mutex_destroy(&g->lock);
     free(g->contexts);
     free(g->slots);
@@ -382,7 +390,7 @@ static int opencl_open(const struct load_options *o, struct load_gpu **out, stru
     g->s = (struct spin){
         .base.ops = &load_opencl, .calls = &opencl_spin_calls, .err = err, .verify = o->verify};
     pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->ended, NULL);
+    pthread_cond_init(&g->changed, NULL);
     /* 20 ms of work bridge the delays of a host whose CPUs may be the device. */
     if (!opencl_load_library(g) && !opencl_find_device(g, o->gpu))
         spin_ring(&g->s, o, 20000, 4);
@@ -391,6 +399,9 @@ static int opencl_open(const struct load_options *o, struct load_gpu **out, stru
     opencl_set_up_kernel(g, context, o->kernel_us);
     if (o->copy_bytes)
         opencl_set_up_copies(g, context, o->copy_bytes);
+    g->waits = !g->s.failed && pthread_create(&g->waiter, NULL, wait_for_ends, g) == 0;
+    if (!g->s.failed && !g->waits)
+        g->s.failed = error_set(err, -EAGAIN, "cannot start a thread: is a limit of threads met?");
     spin_start(&g->s, o, 1); /* other programs may use its CPUs */
     int r = g->s.failed;
     if (r)

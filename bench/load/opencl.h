@@ -15,9 +15,8 @@ typedef struct cl_prog *cl_program_handle;
 typedef struct cl_kern *cl_kernel_handle;
 typedef struct cl_buf *cl_buffer;
 typedef struct cl_ev *cl_event_handle;
-typedef void (*cl_notify)(cl_event_handle e, cl_code status, void *arg);
 
-enum { CL_COMPLETE = 0, CL_MEM_READ_WRITE = 1 };
+enum { CL_MEM_READ_WRITE = 1 };
 enum {
     CL_PLATFORM_NAME = 0x0902,
     CL_DEVICE_MAX_COMPUTE_UNITS = 0x1002,
@@ -68,8 +67,7 @@ enum {
       (cl_queue q, cl_kernel_handle k, uint32_t dimensions, const size_t *offset,                  \
        const size_t *global, const size_t *local, uint32_t nwait, const cl_event_handle *wait,     \
        cl_event_handle *e))                                                                        \
-    X(cl_code, event_notify, "clSetEventCallback",                                                 \
-      (cl_event_handle e, cl_code status, cl_notify notify, void *arg))                            \
+    X(cl_code, events_wait, "clWaitForEvents", (uint32_t n, const cl_event_handle *v))             \
     X(cl_code, event_free, "clReleaseEvent", (cl_event_handle e))                                  \
     X(cl_code, flush, "clFlush", (cl_queue q))                                                     \
     X(cl_code, finish, "clFinish", (cl_queue q))

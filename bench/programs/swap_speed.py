@@ -66,6 +66,12 @@ def measure(cede, gib):
         if p.stdout.readline() != "ready\n":
             raise RuntimeError(f"a program with {gib} GiB did not start")
         subprocess.run([cede, "set", "-c", "batch", str(p.pid)], check=True, stdout=subprocess.DEVNULL, timeout=30)
+        end = time.monotonic() + LIMIT_S  # ceded moves no program that may still size itself by the free memory
+        while subprocess.run([cede, "swap", "out", str(p.pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT_S, check=False).returncode:
+            if time.monotonic() > end:
+                raise RuntimeError(f"cede swap out {p.pid} is still refused after {LIMIT_S} s")
+            time.sleep(0.5)
+        verb(cede, p.pid, "in")
         rows = [{"out": verb(cede, p.pid, "out"), "in": verb(cede, p.pid, "in")} for _ in range(2)]
         p.send_signal(signal.SIGUSR1)
         return {"rounds": rows, "same": p.stdout.readline() == "True\n"}
