@@ -304,6 +304,14 @@ static json_t *times_json(uint64_t from_ns, uint64_t to_ns)
     return json_pack("[f, f]", (double)from_ns / 1e9, (double)to_ns / 1e9);
 }
 
+static json_t *numbers_json(const double *v, uint32_t n)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(array, json_finite(v[i]));
+    return array;
+}
+
 static json_t *row_json(const struct advise *a, const struct advice_row *row)
 {
     json_t *speeds = json_array(), *errors = json_array(), *p99 = json_array();
@@ -315,12 +323,14 @@ static json_t *row_json(const struct advise *a, const struct advice_row *row)
         json_array_append_new(p99, row->window.p99_us[i] > 0 ? json_real(row->window.p99_us[i])
                                                              : json_null());
     }
-    return json_pack("{s:s, s:o*, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:s}", "arrangement",
-                     arrangement_name(row->is), "first",
-                     row->is == ARRANGE_FIRST ? json_integer(row->first) : NULL, "speeds", speeds,
-                     "errors", errors, "sum", json_finite(told(row->sum)), "least",
-                     json_finite(least_told(a, row)), "idle", row->window.idle, "p99_us", p99,
-                     "window_s", times_json(row->window.from_ns, row->window.to_ns), "how", how);
+    return json_pack(
+        "{s:s, s:o*, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:s}", "arrangement",
+        arrangement_name(row->is), "first",
+        row->is == ARRANGE_FIRST ? json_integer(row->first) : NULL, "speeds", speeds, "errors",
+        errors, "sum", json_finite(told(row->sum)), "least", json_finite(least_told(a, row)),
+        "idle", row->window.idle, "had", numbers_json(row->window.had, a->n), "busy",
+        numbers_json(row->window.busy, a->n), "parts", numbers_json(row->window.parts, GPU_PARTS),
+        "p99_us", p99, "window_s", times_json(row->window.from_ns, row->window.to_ns), "how", how);
 }
 
 static json_t *result_json(const struct advise *a, uint32_t best)
@@ -331,10 +341,11 @@ static json_t *result_json(const struct advise *a, uint32_t best)
         json_t *alone = json_array();
         for (size_t k = 0; k < 2 && j->alone_ns[k][1]; k++)
             json_array_append_new(alone, times_json(j->alone_ns[k][0], j->alone_ns[k][1]));
-        json_array_append_new(jobs, json_pack("{s:I, s:o, s:I, s:f, s:o}", "number",
-                                              (json_int_t)j->number, "name", json_text(j->name),
-                                              "memory_bytes", (json_int_t)j->memory_bytes, "varies",
-                                              a->alone[i].varies, "alone_s", alone));
+        json_array_append_new(
+            jobs, json_pack("{s:I, s:o, s:I, s:f, s:f, s:o, s:o}", "number", (json_int_t)j->number,
+                            "name", json_text(j->name), "memory_bytes", (json_int_t)j->memory_bytes,
+                            "varies", a->alone[i].varies, "busy", a->alone[i].busy, "parts",
+                            numbers_json(a->alone[i].parts, GPU_PARTS), "alone_s", alone));
     }
     for (uint32_t r = 0; r < a->nrows; r++)
         json_array_append_new(rows, row_json(a, &a->rows[r]));
