@@ -52,12 +52,19 @@ def memory(pid):
 
 
 def verb(cede, pid, what):
-    before, began = threads(pid), time.monotonic()
-    subprocess.run([cede, "swap", what, str(pid)], check=True, stdout=subprocess.DEVNULL, timeout=LIMIT_S)
+    """Asks until ceded does it: it moves no program that may still size itself by the free memory."""
+    end, refused = time.monotonic() + LIMIT_S, None
+    while refused is None or p.returncode:
+        if time.monotonic() > end:
+            raise RuntimeError(f"cede swap {what} {pid}: {refused}")
+        time.sleep(0.5 if refused else 0)
+        before, began = threads(pid), time.monotonic()
+        p = subprocess.run([cede, "swap", what, str(pid)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+        refused = p.stderr or refused or ""
     took, after = time.monotonic() - began, threads(pid)
     used = sorted(([round(b - a, 2) for a, b in zip(before.get(t, (0, 0)), after[t])] for t in after), key=sum, reverse=True)
     rss, huge = memory(pid)
-    return {"s": round(took, 2), "user_system_s": [u for u in used if sum(u) > 0.02 * took][:8], "rss_gib": round(rss, 1), "huge_gib": round(huge, 1)}
+    return {"s": round(took, 2), "refused": refused, "user_system_s": [u for u in used if sum(u) > 0.02 * took][:8], "rss_gib": round(rss, 1), "huge_gib": round(huge, 1)}
 
 
 def measure(cede, gib):
@@ -66,12 +73,6 @@ def measure(cede, gib):
         if p.stdout.readline() != "ready\n":
             raise RuntimeError(f"a program with {gib} GiB did not start")
         subprocess.run([cede, "set", "-c", "batch", str(p.pid)], check=True, stdout=subprocess.DEVNULL, timeout=30)
-        end = time.monotonic() + LIMIT_S  # ceded moves no program that may still size itself by the free memory
-        while subprocess.run([cede, "swap", "out", str(p.pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT_S, check=False).returncode:
-            if time.monotonic() > end:
-                raise RuntimeError(f"cede swap out {p.pid} is still refused after {LIMIT_S} s")
-            time.sleep(0.5)
-        verb(cede, p.pid, "in")
         rows = [{"out": verb(cede, p.pid, "out"), "in": verb(cede, p.pid, "in")} for _ in range(2)]
         p.send_signal(signal.SIGUSR1)
         return {"rounds": rows, "same": p.stdout.readline() == "True\n"}
