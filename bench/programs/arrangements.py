@@ -171,7 +171,8 @@ def ask(cede, pair, folder):
         raise RuntimeError(f"{pair}: {done.stderr}")
     told = json.loads(done.stdout)
     alone, really = counted(told, [read(log) for log in logs])
-    return {"pair": pair, "commit": provenance.head(cede)["commit"], "took_s": round(time.monotonic() - began, 1), "says": done.stderr.strip(), "told": told,
+    head = provenance.head(cede)
+    return {"pair": pair, "date": head["date"], "commit": head["commit"], "took_s": round(time.monotonic() - began, 1), "says": done.stderr.strip(), "told": told,
             "alone_steps_s": alone, "counted": really, "best": best(really)}
 
 

@@ -55,8 +55,8 @@ struct advice_row {
 
 /* Fills in speed, sum and least of a row by its window. Counters cannot tell jobs apart whose work
  * is alike, nor those that do little. In time their speeds are those of their GPU time, relative to
- * that alone, if it is known; in space they are not known (speed_known()), and the sum may not be.
- */
+ * that alone, if they are busy for half of it at least; else, and in space, they are not known
+ * (speed_known()), and the sum may not be. */
 void advice_speeds(struct advice_row *row, const struct advice_alone *alone, uint32_t n,
                    const struct advice_window *background);
 bool advice_all_known(const struct advice_row *row, uint32_t n);
