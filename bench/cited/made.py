@@ -194,7 +194,9 @@ def arrangements(folder):
         if not pairs:
             continue
         rules, off = f.scores(pairs)
-        out += (f"One {chip(o)}, driver {o['driver']}, {text_of(o, 'date')}, [results](../bench/results/{path}), by `bench/programs/arrangements.py`:\n\n"
+        dates = sorted({p["date"] for p in pairs})
+        out += (f"One {chip(o)}, driver {o['driver']}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, [results](../bench/results/{path}), which say each pair's commit, by "
+                f"`bench/programs/arrangements.py`:\n\n"
                 f"| pair | {' | '.join(ways)} | chosen |\n|---|---|---|---|---|\n")
         for p in pairs:
             sums = [f"{f.shown(row['sum'])} ({sum(really):.2f})" for row, really in zip(p["told"]["rows"], p["counted"])]
@@ -205,6 +207,8 @@ def arrangements(folder):
             out += f"| {name} | {mean:.2f} | {starved} | {right} of {len(pairs)} |\n"
         out += (f"\nOf {len(off)} speeds {sum(e <= f.WITHIN for e in off)} were within {f.WITHIN} of the programs' count; the worst was off by "
                 f"{max(off):.2f}.\n")
+        if earlier := elements(o, "earlier"):
+            out += f"Earlier measurements of these pairs: {f.scores(earlier)[0][0][3]} of {len(earlier)} within {f.WITHIN} of the best.\n"
     return out
 
 
