@@ -45,6 +45,23 @@ ENGINE_TEST(test_out_and_in)
     assert_int_equal(swap_in(engine_model(f->m), j[0]), 0); /* is there already */
 }
 
+/* A program that has been out is not starting, even if it comes back with more than it had. */
+ENGINE_TEST(test_back_is_no_start)
+{
+    swap_jobs(f, false, 1, p, j);
+    engine_set_swap(f->m, &(struct swap_options){.mode = SWAP_MANUAL, .start_us = 300000000});
+    FAILS(-EBUSY, "is starting on GPU 0", engine_swap_out(f->m, j[0], 0, &f->err));
+    ticks(f, 21000);
+    leave(f, j[0], p[0]);
+    assert_int_equal(swap_in(engine_model(f->m), j[0]), 0);
+    come(f, j[0], p[0]);
+    on(f, p[0])->memory_bytes = 4 * GIB;
+    ticks(f, 3000);
+    sent_out(f, j[0], p[0], 0);
+    answered(f, 0, j[0], "swapped");
+    stop(f, false);
+}
+
 ENGINE_TEST(test_refused_runs_on)
 {
     swap_jobs(f, true, 1, p, j);
