@@ -194,7 +194,7 @@ def arrangements(folder):
         if not pairs:
             continue
         rules, off = f.scores(pairs)
-        dates = sorted({p["date"] for p in pairs})
+        dates = sorted({text_of(p, "date") or text_of(o, "date") for p in pairs})
         out += (f"One {chip(o)}, driver {o['driver']}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, [results](../bench/results/{path}), which say each pair's commit, by "
                 f"`bench/programs/arrangements.py`:\n\n"
                 f"| pair | {' | '.join(ways)} | chosen |\n|---|---|---|---|---|\n")

@@ -317,7 +317,7 @@ static void swap_is_here(struct model *m, uint32_t job)
     struct job_swap *s = &m->jobs[job].swap;
     swap_forget(m, job);
     swap_enter(m, job, SWAP_HERE);
-    for (unsigned g = 0; g < m->ngpus; g++) /* it may come back with more than it had */
+    for (unsigned g = 0; g < m->ngpus; g++) /* more memory than it had is no start */
         m->jobs[job].on[g].start = (struct starting){0};
     s->by_user = s->guessed = false;
     s->retry_every = 0;
