@@ -177,15 +177,18 @@ int e2e_at_once(void)
     pid_t pids[20];
     int failed = 0, status;
     assert_in_range(n, 1, ARRAY_SIZE(pids));
+    const size_t most = SANITIZED ? 8 : n; /* these compute for longer, and wait less */
     fflush(NULL);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n + most; i++) {
+        if (i >= most)
+            failed += waitpid(pids[i - most], &status, 0) != pids[i - most] || status != 0;
+        if (i >= n)
+            continue;
         pids[i] = fork();
         assert_true(pids[i] >= 0);
         if (pids[i] == 0)
             exit(_cmocka_run_group_tests(tests[i].name, &tests[i], 1, NULL, NULL) != 0);
     }
-    for (size_t i = 0; i < n; i++)
-        failed += waitpid(pids[i], &status, 0) != pids[i] || status != 0;
     return failed;
 }
 
