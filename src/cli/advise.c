@@ -295,7 +295,11 @@ static void print_all(const struct advise *a, uint32_t best)
             "-- COMMAND\ntries it, or start them with cede run -c batch --pool, and ask again.\n");
     if (best < a->nrows)
         how_to(a, &a->rows[best], how, sizeof(how));
-    printf("%s: %s\n", a->nrows > 1 ? "Best" : "Only this one was tried. For it", how);
+    printf("%s: %s\n",
+           a->nrows == 1 ? "Only this one was tried. For it"
+           : unsure      ? "Best, as far as the counters tell"
+                         : "Best",
+           how);
 }
 
 /* Of a window, by CLOCK_MONOTONIC. */
