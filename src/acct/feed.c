@@ -162,27 +162,21 @@ static void send_settings(struct acct *a)
 
 static int recorder_start(struct acct *a, uint64_t now)
 {
-    int fds[2], r;
     a->started_ns = now;
     a->backoff_ns = clamp_u64(a->backoff_ns * 2, BACKOFF_MIN_NS, BACKOFF_MAX_NS);
     a->start_at = now + a->backoff_ns;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
-        return -errno;
-    a->link = fds[0];
-    r = loop_poll_start(a->loop, a->link, UV_READABLE, on_answer, a, &a->poll);
     const struct child_spec spec = {.file = CHILD_SELF,
                                     .argv = (const char *const[]){"cede-acct", a->state, NULL},
-                                    .fds = {{fds[1], ACCT_LINK_FD}, {a->listen, ACCT_LISTEN_FD}},
+                                    .fds = {{a->listen, ACCT_LISTEN_FD}},
                                     .session = true,
                                     .fresh = true};
-    pid_t pid;
-    r = r < 0 ? r : child_start(&spec, &pid);
-    close(fds[1]);
-    if (r < 0) {
+    int r = a->link = child_start_linked(&spec, CHILD_SOCKET, ACCT_LINK_FD, &a->recorder);
+    if (r >= 0)
+        r = loop_poll_start(a->loop, a->link, UV_READABLE, on_answer, a, &a->poll);
+    if (r < 0) { /* a recorder without its link ends */
         recorder_unlink(a);
         return r;
     }
-    a->recorder = pid;
     send_settings(a);
     queue_send(a);
     return 0;

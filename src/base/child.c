@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -115,6 +116,29 @@ int child_start(const struct child_spec *spec, pid_t *pid)
     if (pid)
         *pid = child > 0 ? child : 0;
     return r;
+}
+
+int child_start_linked(const struct child_spec *spec, enum child_link link, int as, pid_t *pid)
+{
+    struct child_spec with = *spec;
+    int ends[2], i = 0;
+    if (pid)
+        *pid = 0;
+    if ((link == CHILD_SOCKET ? socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)
+                              : pipe2(ends, O_CLOEXEC)) < 0)
+        return -errno;
+    const int theirs = ends[link != CHILD_READS], ours = ends[link == CHILD_READS];
+    if (link == CHILD_WRITES)
+        fcntl(ours, F_SETFL, O_NONBLOCK);
+    while (i < CHILD_FDS_MAX - 1 && (with.fds[i].from || with.fds[i].as))
+        i++;
+    with.fds[i].from = theirs;
+    with.fds[i].as = as;
+    const int r = child_start(&with, pid);
+    close(theirs);
+    if (r < 0)
+        close(ours);
+    return r < 0 ? r : ours;
 }
 
 int child_become(const char *file, const char *const argv[])

@@ -39,6 +39,11 @@ struct child_spec {
  * with *pid 0. If the program cannot be executed, the child writes that to its standard error and
  * ends, as under a shell, with status 127 if the file does not exist, else 126. */
 int child_start(const struct child_spec *spec, pid_t *pid);
+/* Starts a child with a link to it: a pipe that the child reads or writes, or a SEQPACKET socket.
+ * The child's end is its descriptor `as`, one of CHILD_FDS_MAX. Returns this process's end, which
+ * does not block if the child writes, or a negative errno as above. */
+enum child_link { CHILD_READS, CHILD_WRITES, CHILD_SOCKET };
+int child_start_linked(const struct child_spec *spec, enum child_link link, int as, pid_t *pid);
 /* Replaces this process by the program, which is searched for in PATH. Returns, with a negative
  * errno, only if that fails. */
 int child_become(const char *file, const char *const argv[]);

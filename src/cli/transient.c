@@ -60,24 +60,16 @@ static int start(struct transient *t, const char *device, struct error *err)
         st.st_size = 0;
     t->log_start = st.st_size;
 
-    int alive[2];
-    if (pipe2(alive, O_CLOEXEC) < 0)
-        return error_set(err, -errno, "cannot make a pipe: %s", strerror(errno));
-    t->alive_fd = alive[0];
     const struct child_spec spec = {
         .file = CHILD_SELF,
         .argv = (const char *const[]){"ceded", "--transient", "--dir", dir,
                                       device ? "--device" : NULL, device, NULL},
         .begin = daemon_begins,
-        .fds = {{-1, STDIN_FILENO},
-                {-1, STDOUT_FILENO},
-                {t->log_fd, STDERR_FILENO},
-                {alive[1], DAEMON_STARTER_FD}},
+        .fds = {{-1, STDIN_FILENO}, {-1, STDOUT_FILENO}, {t->log_fd, STDERR_FILENO}},
         .detached = true,
         .fresh = true,
     };
-    r = child_start(&spec, NULL);
-    close(alive[1]);
+    r = t->alive_fd = child_start_linked(&spec, CHILD_WRITES, DAEMON_STARTER_FD, NULL);
     return r < 0 ? error_set(err, r, "cannot start ceded: %s", strerror(-r)) : 0;
 }
 

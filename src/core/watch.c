@@ -4,25 +4,22 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/loop_poll.h"
+
 struct watch {
-    uv_poll_t poll;
+    uv_poll_t *poll;
     struct watches *watches;
     bool *flag; /* NULL: the driver's */
     int fd;
     struct watch *next; /* of the driver's */
 };
 
-static void watch_closed(uv_handle_t *h)
-{
-    free(h->data);
-}
-
 void watch_stop(struct watch *w)
 {
     if (!w)
         return;
-    uv_poll_stop(&w->poll);
-    uv_close((uv_handle_t *)&w->poll, watch_closed);
+    loop_poll_stop(&w->poll);
+    free(w);
 }
 
 /* A pidfd stays readable, so polling stops at the first event. */
@@ -41,20 +38,14 @@ static void on_readable(uv_poll_t *p, int status, int events)
 int watch_start(struct watches *x, int fd, bool *flag, struct watch **out)
 {
     struct watch *w = calloc(1, sizeof(*w));
-    int r = w ? uv_poll_init(x->loop, &w->poll, fd) : -ENOMEM;
+    int r = w ? loop_poll_start(x->loop, fd, UV_READABLE, on_readable, w, &w->poll) : -ENOMEM;
     if (r < 0) {
         free(w);
         return r;
     }
-    w->poll.data = w;
     w->watches = x;
     w->flag = flag;
     w->fd = fd;
-    r = uv_poll_start(&w->poll, UV_READABLE, on_readable);
-    if (r < 0) {
-        watch_stop(w);
-        return r;
-    }
     *out = w;
     return 0;
 }

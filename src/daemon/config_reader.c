@@ -3,7 +3,6 @@
 #include "daemon/config_reader.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -39,34 +38,23 @@ static int read_and_answer(void *arg)
 
 int reader_start(struct reader *r, const char *file, struct error *err)
 {
-    int fds[2], code;
     char *answer = malloc(ANSWER_MAX);
     if (!answer)
         return error_set(err, -ENOMEM, "no memory to read the configuration");
-    if (pipe2(fds, O_CLOEXEC) < 0) {
-        code = -errno;
-        free(answer);
-        return error_set(err, code, "cannot make a pipe to read the configuration: %s",
-                         strerror(-code));
-    }
     /* The child must not keep descriptors open whose closing others wait for: the journal's lock,
      * the restorer's pipe, the sockets of the service manager and of clients. */
     const struct child_spec spec = {.begin = read_and_answer,
                                     .arg = (void *)(uintptr_t)file,
-                                    .fds = {{fds[1], ANSWER_FD}},
                                     .fresh = true,
                                     .death_signal = SIGTERM};
     pid_t pid;
-    code = child_start(&spec, &pid);
-    close(fds[1]);
-    if (code < 0) {
-        close(fds[0]);
+    const int fd = child_start_linked(&spec, CHILD_WRITES, ANSWER_FD, &pid);
+    if (fd < 0) {
         free(answer);
-        return error_set(err, code, "cannot start a process to read the configuration: %s",
-                         strerror(-code));
+        return error_set(err, fd, "cannot start a process to read the configuration: %s",
+                         strerror(-fd));
     }
-    fcntl(fds[0], F_SETFL, O_NONBLOCK);
-    *r = (struct reader){.pid = pid, .fd = fds[0], .answer = answer};
+    *r = (struct reader){.pid = pid, .fd = fd, .answer = answer};
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "base/loop_poll.h"
 #include "base/util.h"
 #include "who/procfs.h"
 
@@ -72,24 +73,22 @@ int directory_watch(struct directory *d, uv_loop_t *loop, const char *path,
     if (fd < 0 ||
         inotify_add_watch(fd, path, IN_DELETE | IN_DELETE_SELF | IN_MOVE | IN_MOVE_SELF) < 0)
         return -errno;
-    int r = uv_poll_init(loop, &d->poll, fd);
+    int r = loop_poll_start(loop, fd, UV_READABLE, on_change, d, &d->poll);
     if (r < 0)
         return r;
-    d->poll.data = d;
     d->path = path;
     d->lock = lock;
     d->lost = lost;
     d->arg = arg;
     d->fd = TAKE_FD(fd);
-    r = uv_poll_start(&d->poll, UV_READABLE, on_change);
-    return r == 0 && !directory_whole(d) ? -ENOENT : r; /* removed before the watch began */
+    return directory_whole(d) ? 0 : -ENOENT; /* removed before the watch began */
 }
 
 void directory_unwatch(struct directory *d)
 {
     if (d->fd < 0)
         return;
-    uv_poll_stop(&d->poll);
+    loop_poll_stop(&d->poll);
     close_p(&d->fd);
     d->fd = -1;
 }

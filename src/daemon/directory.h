@@ -8,7 +8,7 @@
 #include "journal/journal.h"
 
 struct directory {
-    uv_poll_t poll;
+    uv_poll_t *poll;
     int fd; /* inotify's; -1: there is no watch */
     const char *path;
     struct journal_lock_id lock;
@@ -21,7 +21,7 @@ struct directory {
 int directory_journal(const char *dir, bool transient, struct journal **out, struct error *err);
 
 /* path stays the caller's. lost() is called when the lock in it was replaced, or when the lock or
- * the socket was removed. The loop's handle is closed with the loop's others. */
+ * the socket was removed. */
 int directory_watch(struct directory *d, uv_loop_t *loop, const char *path,
                     struct journal_lock_id lock, void (*lost)(void *arg), void *arg);
 void directory_unwatch(struct directory *d);

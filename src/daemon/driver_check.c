@@ -2,7 +2,6 @@
 #include "daemon/driver_check.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 
@@ -29,7 +28,7 @@ static void check_next(struct check *c);
 
 /* ---- the process ---- */
 
-static int start_program(const struct check *c, int out, pid_t *pid)
+static int start_program(struct check *c)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -37,19 +36,17 @@ static int start_program(const struct check *c, int out, pid_t *pid)
         .file = CHILD_SELF,
         .argv = (const char *const[]){"cede-check", c->device, c->info[c->gpu].uuid, NULL},
         .env = c->soft ? (const char *const[]){"CEDE_SOFT_SOCKET", c->soft, NULL} : NULL,
-        .fds = {{out, STDOUT_FILENO}},
         .session = true,
         .mask = &none,
         .death_signal = SIGTERM, /* at which it ends its programs */
     };
-    return child_start(&spec, pid);
+    return child_start_linked(&spec, CHILD_WRITES, STDOUT_FILENO, &c->pid);
 }
 
 static void check_end(struct check *c, int signal)
 {
     loop_poll_stop(&c->poll);
-    if (c->out >= 0)
-        close(c->out);
+    close_p(&c->out);
     c->out = -1;
     if (c->pid) {
         kill(c->pid, signal);
@@ -191,27 +188,18 @@ static void on_check_answer(uv_poll_t *p, int status, int events)
 
 static int check_start(struct check *c)
 {
-    int fds[2];
     /* With several drivers at once, the label's beginning names the GPU's driver: "nvidia0". */
     const char *label = c->info[c->gpu].label;
     const char *name = label[0] ? label : device_name(engine_driver(c->engine));
     snprintf(c->device, sizeof(c->device), "%.*s", (int)strcspn(name, "0123456789"), name);
     c->n = 0;
     c->stage = 0;
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return -errno;
-    fcntl(fds[0], F_SETFL, O_NONBLOCK);
-    c->out = fds[0];
-    int r =
-        loop_poll_start(c->loop, c->out, UV_READABLE | UV_DISCONNECT, on_check_answer, c, &c->poll);
-    pid_t pid;
-    r = r < 0 ? r : start_program(c, fds[1], &pid);
-    close(fds[1]);
-    if (r == 0) {
-        c->pid = pid;
-        uv_timer_start(&c->timer, on_check_late, LIMIT_MS, 0);
-    }
-    return r;
+    c->out = start_program(c);
+    if (c->out < 0)
+        return c->out;
+    uv_timer_start(&c->timer, on_check_late, LIMIT_MS, 0);
+    return loop_poll_start(c->loop, c->out, UV_READABLE | UV_DISCONNECT, on_check_answer, c,
+                           &c->poll);
 }
 
 static void on_again(uv_timer_t *t)

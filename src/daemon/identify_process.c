@@ -16,10 +16,10 @@
 
 static void unlink_it(struct identifier *x)
 {
-    if (!x->poll)
+    if (!x->pid)
         return;
     loop_poll_stop(&x->poll);
-    close(x->link);
+    close_p(&x->link);
     x->link = -1;
 }
 
@@ -43,31 +43,19 @@ static void on_identified(uv_poll_t *p, int status, int events)
 
 static int identifier_start(struct identifier *x)
 {
-    int fds[2];
     if (monotonic_ns() < x->start_at)
         return -EAGAIN;
     x->start_at = monotonic_ns() + START_AGAIN_NS;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
-        return -errno;
-    int r = loop_poll_start(x->loop, fds[0], UV_READABLE, on_identified, x, &x->poll);
-    if (r < 0) {
-        close(fds[0]);
-        close(fds[1]);
-        return r;
-    }
-    x->link = fds[0];
     const struct child_spec spec = {.file = CHILD_SELF,
                                     .argv = (const char *const[]){"cede-identify", NULL},
-                                    .fds = {{fds[1], IDENTIFY_LINK_FD}},
                                     .session = true,
                                     .fresh = true};
-    pid_t pid;
-    r = child_start(&spec, &pid);
-    close(fds[1]);
-    if (r == 0)
-        x->pid = pid;
-    else
-        unlink_it(x);
+    x->link = child_start_linked(&spec, CHILD_SOCKET, IDENTIFY_LINK_FD, &x->pid);
+    if (x->link < 0)
+        return x->link;
+    int r = loop_poll_start(x->loop, x->link, UV_READABLE, on_identified, x, &x->poll);
+    if (r < 0)
+        unlink_it(x); /* at which it ends */
     return r;
 }
 

@@ -100,15 +100,13 @@ int testbed_program(struct testbed *s, enum child_kind kind, const char *name,
     snprintf(c->name, sizeof(c->name), "%s", name);
 
     char log_path[128];
-    int pipes[2];
     testbed_path(s, name, ".log", log_path, sizeof(log_path));
     _cleanup_close_ int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (log < 0 || pipe2(pipes, O_CLOEXEC) < 0) {
+    if (log < 0) {
         int r = -errno;
         free(c);
         return error_set(err, r, "cannot start %s: %s", name, strerror(-r));
     }
-    fcntl(pipes[0], F_SETFL, O_NONBLOCK);
     sigset_t mask = s->old_mask; /* without the stop signals, which the caller may have blocked */
     for (size_t i = 0; i < ARRAY_SIZE(stop_signals); i++)
         sigdelset(&mask, stop_signals[i]);
@@ -117,17 +115,15 @@ int testbed_program(struct testbed *s, enum child_kind kind, const char *name,
         .argv = argv,
         .begin = kind == CHILD_LOAD ? allow_tracing : NULL,
         .env = env,
-        .fds = {{-1, STDIN_FILENO}, {pipes[1], STDOUT_FILENO}, {log, STDERR_FILENO}},
+        .fds = {{-1, STDIN_FILENO}, {log, STDERR_FILENO}},
         .inherit = true,
         .group = true,
         .fresh = true,
         .mask = &mask,
         .death_signal = death_signals[kind],
     };
-    int r = child_start(&spec, &c->pid);
-    close(pipes[1]);
-    c->out = pipes[0];
-    if (r == 0) {
+    int r = c->out = child_start_linked(&spec, CHILD_WRITES, STDOUT_FILENO, &c->pid);
+    if (r >= 0) {
         c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
         if (c->pidfd < 0) {
             r = -errno;
@@ -136,7 +132,7 @@ int testbed_program(struct testbed *s, enum child_kind kind, const char *name,
         }
     }
     if (r < 0) {
-        close(c->out);
+        close_p(&c->out);
         free(c);
         return error_set(err, r, "cannot start %s: %s", name, strerror(-r));
     }

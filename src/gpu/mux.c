@@ -283,14 +283,8 @@ static int not_supported(struct error *err)
     return error_set(err, -ENOTSUP, "none of the drivers in use supports this");
 }
 
-/* The result of a report: the first error counts, and only if no part has answered. */
-static int mux_answer(bool some, int first, struct error *err)
-{
-    return some ? 0 : first < 0 ? first : not_supported(err);
-}
-
-/* Defines mux_all_CALL(), which joins the reports of all parts whose driver has the call. lacks():
- * a part has no report, or gave one. */
+/* Defines mux_all_CALL(), which joins the reports of all parts whose driver has the call. The first
+ * error counts, and only if no part has answered. lacks(): a part has no report, or gave one. */
 #define DEFINE_REPORT(call, list, lacks)                                                           \
     static int mux_all_##call(struct device_driver *base, struct list *out, struct error *err)     \
     {                                                                                              \
@@ -309,7 +303,7 @@ static int mux_answer(bool some, int first, struct error *err)
             some |= r == 0;                                                                        \
             first_error(&first, r, err, &e);                                                       \
         }                                                                                          \
-        return mux_answer(some, first, err);                                                       \
+        return some ? 0 : first < 0 ? first : not_supported(err);                                  \
     }
 
 /* A part without a report has gaps in the record of all its GPUs. */

@@ -133,8 +133,9 @@ pid_t journal_holder(const char *dir);
 /* Gets a journal's driver and address from its header. -ENOENT: it is no journal of this boot and
  * version. */
 int journal_devices(int fd, char driver[16], char where[256]);
-/* Opens a journal by inherited descriptors: of the file, of its holders' memory, and of the lock,
- * which the parent holds. All are closed after a failure too. */
+/* Opens a journal by descriptors, which it owns from now on, also when that fails: of the file, of
+ * its holders' memory (-1: there is none yet), and of the lock, which this process or its parent
+ * holds (-1: the journal is only read). -ENOENT: it is no journal of this boot and version. */
 int journal_from_fd(int fd, int memory_fd, int lock_fd, struct journal **out, struct error *err);
 /* Writes the file anew from memory if it was cut short or overwritten, or if a write has failed. 1:
  * it did; 0: the file is right; -EBUSY: it is yielded; another error: to be tried again. */

@@ -90,9 +90,7 @@ static int take_in(struct journal *j)
     return r;
 }
 
-/* Owns all descriptors, and closes them after a failure. memory_fd -1: there is none yet; lock_fd
- * -1: the journal is only read. -ENOENT: it is no journal of this boot and version. */
-static int journal_map(int fd, int memory_fd, int lock_fd, struct journal **out, struct error *err)
+int journal_from_fd(int fd, int memory_fd, int lock_fd, struct journal **out, struct error *err)
 {
     struct journal *j = calloc(1, sizeof(*j));
     if (!j) {
@@ -250,7 +248,7 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
         }
         if (n != (ssize_t)sizeof(h) && (r = format_file(fd, path, err)) < 0)
             return r;
-        r = journal_map(TAKE_FD(fd), -1, TAKE_FD(lock_fd), out, err);
+        r = journal_from_fd(TAKE_FD(fd), -1, TAKE_FD(lock_fd), out, err);
         if (r < 0)
             return r;
         struct journal *j = *out;
@@ -269,7 +267,7 @@ int journal_open_readonly(const char *dir, struct journal **out, struct error *e
     int fd = open_checked(path, O_RDONLY, 0, err);
     if (fd < 0)
         return fd;
-    return journal_map(fd, -1, -1, out, err);
+    return journal_from_fd(fd, -1, -1, out, err);
 }
 
 int journal_devices(int fd, char driver[16], char where[256])
@@ -280,11 +278,6 @@ int journal_devices(int fd, char driver[16], char where[256])
     snprintf(driver, 16, "%.*s", (int)sizeof(h.shared.driver) - 1, h.shared.driver);
     snprintf(where, 256, "%.*s", (int)sizeof(h.shared.where) - 1, h.shared.where);
     return 0;
-}
-
-int journal_from_fd(int fd, int memory_fd, int lock_fd, struct journal **out, struct error *err)
-{
-    return journal_map(fd, memory_fd, lock_fd, out, err);
 }
 
 void journal_yield(struct journal *j)

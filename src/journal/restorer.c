@@ -31,9 +31,6 @@
 
 int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *err)
 {
-    int fds[2];
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return error_set(err, -errno, "cannot make a pipe for the restorer: %s", strerror(errno));
     const struct journal_shared *s = journal_shared(j);
     char devices[ADDRESS_TEXT], path[64], dir[256];
     address_text(s->driver, s->where, devices);
@@ -48,17 +45,13 @@ int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *er
                                         (const char *const[]){"cede-restore", devices, dir, NULL},
                                     .fds = {{journal_fd(j), RESTORE_JOURNAL_FD},
                                             {journal_lock_fd(j), RESTORE_LOCK_FD},
-                                            {fds[0], RESTORE_PIPE_FD},
                                             {journal_memory_fd(j), RESTORE_MEMORY_FD}},
                                     .session = true,
                                     .fresh = true};
-    int r = child_start(&spec, pid);
-    close(fds[0]);
-    if (r < 0) {
-        close(fds[1]);
-        return error_set(err, r, "cannot start the restorer: %s", strerror(-r));
-    }
-    *pipe_fd = fds[1];
+    const int fd = child_start_linked(&spec, CHILD_READS, RESTORE_PIPE_FD, pid);
+    if (fd < 0)
+        return error_set(err, fd, "cannot start the restorer: %s", strerror(-fd));
+    *pipe_fd = fd;
     return 0;
 }
 

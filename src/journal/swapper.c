@@ -29,26 +29,18 @@ static void nap(void)
 
 int swapper_start(struct swapper *s, struct error *err)
 {
-    int order[2], result[2];
+    int result[2];
     *s = (struct swapper){.pidfd = -1, .order_fd = -1, .result_fd = -1};
-    if (pipe2(order, O_CLOEXEC) < 0)
+    if (pipe2(result, O_CLOEXEC) < 0)
         return error_set(err, -errno, "cannot make a pipe for swapping: %s", strerror(errno));
-    if (pipe2(result, O_CLOEXEC) < 0) {
-        int r = -errno;
-        close(order[0]);
-        close(order[1]);
-        return error_set(err, r, "cannot make a pipe for swapping: %s", strerror(-r));
-    }
     const struct child_spec spec = {.file = CHILD_SELF,
                                     .argv = (const char *const[]){"cede-swap", NULL},
-                                    .fds = {{order[0], SWAP_ORDER_FD}, {result[1], SWAP_RESULT_FD}},
+                                    .fds = {{result[1], SWAP_RESULT_FD}},
                                     .session = true,
                                     .fresh = true};
     pid_t child;
-    int r = child_start(&spec, &child);
-    close(order[0]);
+    int r = s->order_fd = child_start_linked(&spec, CHILD_READS, SWAP_ORDER_FD, &child);
     close(result[1]);
-    s->order_fd = order[1];
     s->result_fd = result[0];
     struct proc_stat st = {.ppid = 0};
     if (r >= 0)

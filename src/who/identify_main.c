@@ -109,13 +109,12 @@ static void give_up_privileges(void)
 
 int identify_main(int argc, char **argv)
 {
-    static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
     static struct identify_ask ask;
     struct pollfd p = {.fd = IDENTIFY_LINK_FD, .events = POLLIN};
     sigset_t child, was;
     ssize_t n = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
-        signal(ignored[i], SIG_IGN);
+    if (child_begin("cede-identify") < 0)
+        return 1;
     give_up_privileges();
     sigaction(SIGCHLD, &(struct sigaction){.sa_handler = on_child}, NULL);
     sigemptyset(&child);

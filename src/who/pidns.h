@@ -17,11 +17,6 @@ int pidns_of(pid_t pid, struct pidns *out);
 /* Its level, of any user's process; or -errno. */
 int pidns_level(pid_t pid);
 
-static inline bool pidns_same(struct pidns a, struct pidns b)
-{
-    return a.level && a.id == b.id;
-}
-
 /* The pid that a process has in ns; 0: it does not run in that namespace. */
 pid_t pidns_number(struct pidns ns, pid_t pid);
 

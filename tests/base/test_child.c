@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,6 +101,43 @@ TEST(descriptors)
         close(a[i]);
         close(b[i]);
     }
+}
+
+/* Sends back what comes by descriptor 3. */
+static int send_back(void *arg)
+{
+    char c;
+    (void)arg;
+    return recv(3, &c, 1, 0) != 1 || send(3, &c, 1, MSG_NOSIGNAL) != 1;
+}
+
+TEST(links)
+{
+    const char *const reads[] = {"sh", "-c", "exec cat <&3 >&2", NULL}, *const says[] = {
+                                                                            "echo", "said", NULL};
+    char text[8] = "";
+    pid_t pid[3];
+    const int fd[3] = {
+        child_start_linked(SPEC(.argv = reads, .fds = {{-1, 2}}), CHILD_READS, 3, &pid[0]),
+        child_start_linked(SPEC(.argv = says), CHILD_WRITES, STDOUT_FILENO, &pid[1]),
+        child_start_linked(SPEC(.begin = send_back), CHILD_SOCKET, 3, &pid[2])};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(fcntl(fd[i], F_GETFD), FD_CLOEXEC);
+        assert_int_equal(!(fcntl(fd[i], F_GETFL) & O_NONBLOCK), i != 1);
+    }
+    assert_int_equal(write(fd[0], "x", 1), 1);
+    assert_int_equal(send(fd[2], "x", 1, 0), 1);
+    assert_int_equal(recv(fd[2], text, 2, 0), 1);
+    close(fd[0]); /* at which the first child ends: no other process has that end */
+    for (int i = 0; i < 3; i++) {
+        int status;
+        assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(read(fd[1], text, sizeof(text)), 5);
+    assert_string_equal(text, "said\n");
+    close(fd[1]);
+    close(fd[2]);
 }
 
 static volatile sig_atomic_t handled;

@@ -104,27 +104,21 @@ static int start_keeper(const char *dir, const char *cede, int keeper, uint64_t 
                         struct error *err)
 {
     char text[300];
-    int fds[2];
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return error_set(err, -errno, "cannot make a pipe: %s", strerror(errno));
-    _cleanup_close_ int ready = fds[0];
     /* Detached, because it must not belong to a job whose root is this process. */
     const struct child_spec spec = {.file = cede,
                                     .argv = (const char *const[]){"cede-pool", dir, NULL},
                                     .fds = {{-1, STDIN_FILENO},
                                             {-1, STDOUT_FILENO},
                                             {-1, STDERR_FILENO},
-                                            {keeper, POOL_LOCK_FD},
-                                            {fds[1], POOL_READY_FD}},
+                                            {keeper, POOL_LOCK_FD}},
                                     .detached = true,
                                     .fresh = true};
-    int r = child_start(&spec, NULL);
-    close(fds[1]);
-    if (r < 0)
-        return error_set(err, r, "cannot start the pool's keeper: %s", strerror(-r));
+    _cleanup_close_ int ready = child_start_linked(&spec, CHILD_WRITES, POOL_READY_FD, NULL);
+    if (ready < 0)
+        return error_set(err, ready, "cannot start the pool's keeper: %s", strerror(-ready));
     struct pollfd p = {.fd = ready, .events = POLLIN};
     uint64_t now = monotonic_ns();
-    r = poll(&p, 1, until_ns > now ? (int)((until_ns - now) / NSEC_PER_MSEC) : 0);
+    int r = poll(&p, 1, until_ns > now ? (int)((until_ns - now) / NSEC_PER_MSEC) : 0);
     if (r <= 0)
         return error_set(err, -ETIMEDOUT, "the MPS control daemon does not start within %d s",
                          POOL_WAIT_S);

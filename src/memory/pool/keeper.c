@@ -71,22 +71,16 @@ static int record_self(void *dir)
  * otherwise to pass an order to the daemon. */
 static pid_t run_control(const struct keeper *k, const char *option, const char *order)
 {
-    int fds[2] = {-1, -1};
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return -1;
     _cleanup_close_ int log = pool_open(k->dir, LOG, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC);
-    const struct child_spec spec = {
-        .file = k->program,
-        .argv = (const char *const[]){POOL_CONTROL, option, NULL},
-        .begin = option ? record_self : NULL,
-        .arg = (void *)(uintptr_t)k->dir,
-        .fds = {{fds[0], STDIN_FILENO}, {log, STDOUT_FILENO}, {log, STDERR_FILENO}}};
+    const struct child_spec spec = {.file = k->program,
+                                    .argv = (const char *const[]){POOL_CONTROL, option, NULL},
+                                    .begin = option ? record_self : NULL,
+                                    .arg = (void *)(uintptr_t)k->dir,
+                                    .fds = {{log, STDOUT_FILENO}, {log, STDERR_FILENO}}};
     pid_t pid;
-    int r = child_start(&spec, &pid);
-    close(fds[0]);
-    if (r == 0 && order && write(fds[1], order, strlen(order)) < 0)
+    _cleanup_close_ int orders = child_start_linked(&spec, CHILD_READS, STDIN_FILENO, &pid);
+    if (orders >= 0 && order && write(orders, order, strlen(order)) < 0)
         kill(pid, SIGKILL);
-    close(fds[1]);
     return pid;
 }
 
