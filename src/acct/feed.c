@@ -233,12 +233,12 @@ static int64_t row_begin(const struct acct_job *x, int64_t end_s)
 static void totals_of(const struct acct *a, uint32_t slot, const struct job_view *v,
                       uint64_t out[ACCT_SUMS_COUNT])
 {
-    const struct job_counts *c = &v->counts;
+    const struct job_totals *c = &v->counts;
     const struct hints_sums h = hints_sum(a->hints, slot, v->number);
     memset(out, 0, ACCT_SUMS_COUNT * sizeof(*out));
     for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
-        out[ACCT_GPU_NS] += v->exact_ns[d] + v->sampled_ns[d];
-        out[ACCT_EXACT_NS] += v->exact_ns[d];
+        out[ACCT_GPU_NS] += c->on[d].exact_ns + c->on[d].sampled_ns;
+        out[ACCT_EXACT_NS] += c->on[d].exact_ns;
         out[ACCT_ALLOWED_NS] += c->on[d].ran_ns;
         out[ACCT_WAITED_NS] += c->on[d].waited_ns;
         out[ACCT_TURNS] += c->on[d].turns;
@@ -279,8 +279,8 @@ static void feed_row(struct acct *a, uint32_t slot, const struct job_view *v, bo
     /* Numbers that programs report may shrink. */
     for (size_t i = 0; i < ACCT_SUMS_COUNT; i++)
         r.sums[i] = totals[i] - min_u64(x->base[i], totals[i]);
-    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++)
-        r.gpus += v->counts.on[d].ran_ns || v->exact_ns[d] || v->sampled_ns[d];
+    for_each (g, v->counts.on, DEVICE_GPUS_MAX)
+        r.gpus += g->ran_ns || g->exact_ns || g->sampled_ns;
     snprintf(r.name, sizeof(r.name), "%s", v->job.name);
     snprintf(r.account, sizeof(r.account), "%s", v->job.account);
     struct acct_day *day = acct_day_of(&a->days, v->job.principal, r.account, r.end_s / DAY_S);

@@ -12,13 +12,10 @@
 #define NONE    UINT32_MAX
 #define KEPT_NS (3600 * NSEC_PER_SEC) /* after its last job; longer than scrapers look back */
 
-/* Each member is a sum of 64 bits, so that all are added alike. */
+/* Both have sums of 64 bits and nothing else. */
 struct totals {
-    uint64_t where_ns[WHERE_COUNT], swaps, swapped_bytes;
+    struct job_totals counts;
     struct hints_sums requests;
-    struct {
-        uint64_t exact_ns, sampled_ns, ran_ns, waited_ns, turns, preempted;
-    } gpu[DEVICE_GPUS_MAX];
 };
 
 struct sum {
@@ -116,20 +113,7 @@ static void totals_add(struct totals *to, const struct totals *more, int times)
 
 static struct totals totals_of(const struct job_sums *s, uint32_t job, const struct job_view *v)
 {
-    struct totals t = {.swaps = v->counts.swaps,
-                       .swapped_bytes = v->counts.swapped_bytes,
-                       .requests = hints_sum(s->hints, job, v->number)};
-    memcpy(t.where_ns, v->counts.where_ns, sizeof(t.where_ns));
-    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
-        const struct gpu_counts *on = &v->counts.on[d];
-        t.gpu[d].exact_ns = v->exact_ns[d];
-        t.gpu[d].sampled_ns = v->sampled_ns[d];
-        t.gpu[d].ran_ns = on->ran_ns;
-        t.gpu[d].waited_ns = on->waited_ns;
-        t.gpu[d].turns = on->turns;
-        t.gpu[d].preempted = on->preempted;
-    }
-    return t;
+    return (struct totals){v->counts, hints_sum(s->hints, job, v->number)};
 }
 
 static void sum_leave(struct job_sums *s, uint32_t sum, const struct totals *had)
@@ -333,17 +317,7 @@ static json_t *sum_json(const struct now *x)
                                         "deadline_us", "due",          "mps"};
     struct job_view v = x->v;
     v.number = x->id;
-    memcpy(v.counts.where_ns, x->sum.where_ns, sizeof(v.counts.where_ns));
-    v.counts.swaps = (uint32_t)x->sum.swaps;
-    v.counts.swapped_bytes = x->sum.swapped_bytes;
-    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
-        v.exact_ns[d] = x->sum.gpu[d].exact_ns;
-        v.sampled_ns[d] = x->sum.gpu[d].sampled_ns;
-        v.counts.on[d] = (struct gpu_counts){.ran_ns = x->sum.gpu[d].ran_ns,
-                                             .waited_ns = x->sum.gpu[d].waited_ns,
-                                             .turns = (uint32_t)x->sum.gpu[d].turns,
-                                             .preempted = (uint32_t)x->sum.gpu[d].preempted};
-    }
+    v.counts = x->sum.counts;
     _cleanup_json_ json_t *whole = job_json(&v, JOB_WHOLE);
     json_t *o =
         json_pack("{s:i, s:O*, s:o*, s:o*}", "jobs", (int)x->jobs, "states", x->states, "requests",

@@ -160,8 +160,6 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     bool unknown = false;
     for (unsigned d = 0; d < e->model.ngpus; d++) {
         out->memory_bytes += j->on[d].memory_bytes;
-        out->exact_ns[d] = j->on[d].exact_ns;
-        out->sampled_ns[d] = j->on[d].sampled_ns;
         out->count_age_ns[d] = e->demand.until_ns[d]
                                    ? e->model.now - min_u64(e->demand.until_ns[d], e->model.now)
                                    : TIME_NEVER;
