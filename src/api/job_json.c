@@ -262,6 +262,12 @@ static json_t *error_json(const struct job_view *v, enum job_detail detail)
     return *text ? json_text(text) : NULL;
 }
 
+/* What happened to a job with more memory than its memory-max. NULL: `error` is another one. */
+static json_t *memory_exceeded_json(const struct job_view *v, enum job_detail detail)
+{
+    return v->memory_exceeded ? term_json(term_of_key("memory_over"), v->job.memory_over) : NULL;
+}
+
 static json_t *room_json(const struct job_view *v, enum job_detail detail)
 {
     return v->job.memory_bytes ? json_boolean(v->job.room == ROOM_KEPT) : NULL;
@@ -301,6 +307,7 @@ static const struct job_field {
     {"counts", MADE, .make = counts_json},
     {"why", MADE, .make = why_json},
     {"error", MADE, .make = error_json},
+    {"memory_exceeded", MADE, .make = memory_exceeded_json},
     {"swap_error", TEXT_OR_NONE, AT(swap_error)},
     {"swapped_bytes", NUMBER_OR_NONE, AT(swapped_bytes)},
     {"swap_by_user", MADE, .make = swap_by_user_json},

@@ -267,8 +267,10 @@ void room_killed(const char *program)
     if (client_ask(&ask, &reply, &err) < 0)
         return;
     for_each_json (job, json_object_get(reply, "jobs")) {
-        const char *why = json_get_text(job, "error");
-        if ((uint64_t)json_get_int(job, "number") == number && why && strstr(why, "memory-max"))
+        const char *why = json_get_text(job, "error"),
+                   *exceeded = json_get_text(job, "memory_exceeded");
+        if ((uint64_t)json_get_int(job, "number") == number && why && exceeded &&
+            strcmp(exceeded, "kill") == 0)
             cli_error("'%s': %s", program, why);
     }
 }

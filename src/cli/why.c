@@ -204,7 +204,8 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
 {
     char name[100];
     const char *state = json_get_text(job, "state"), *class = json_get_text(job, "class");
-    const char *whole = whole_reason(job), *error = json_get_text(job, "error");
+    const char *whole = whole_reason(job), *error = json_get_text(job, "error"),
+               *exceeded = json_get_text(job, "memory_exceeded");
     const json_t *unit = json_object_get(json_object_get(job, "mps"), "unit");
     printf("%s, %s: %s\n", named(jobs, json_get_int(job, "number"), name, sizeof(name)),
            class ? class : "?", state ? state : "?");
@@ -212,7 +213,7 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
         printf("  %s\n", error);
     if (state && strcmp(state, "queued") == 0)
         print_queued(job);
-    else if (whole && !(error && strstr(error, "`cede resume"))) /* that has said it */
+    else if (whole && !(exceeded && strcmp(exceeded, "pause") == 0)) /* the error has said it */
         printf("  %s\n", whole);
     print_yielded(json_object_get(job, "yielded"));
     if (unit && json_integer_value(unit) != json_get_int(job, "number"))

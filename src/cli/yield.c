@@ -54,13 +54,6 @@ static int ask(struct client *c, struct request *r, json_t **reply, struct error
     return code;
 }
 
-/* What a refused move waits for: "cannot change job #1: job #2 is starting ...". */
-static void say_waits(const char *why)
-{
-    const char *job = strstr(why, "job #");
-    cli_error("waiting to move %s", job ? job : why);
-}
-
 /* Repeats the request until it is done; timeout_us UINT64_MAX: without a limit. */
 static int yield_wait(struct client *c, struct request *r, uint64_t timeout_us, json_t **reply,
                       struct error *err)
@@ -79,7 +72,7 @@ static int yield_wait(struct client *c, struct request *r, uint64_t timeout_us, 
         if (code < 0 && !busy)
             return code;
         if (busy && !said)
-            say_waits(err->text);
+            cli_error("retrying for %d s: %s", (int)(BUSY_NS / NSEC_PER_SEC), err->text);
         said |= busy;
         if (code == 0 && again) /* an earlier request may have done it */
             json_object_del(*reply, "vain");

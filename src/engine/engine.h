@@ -223,6 +223,7 @@ struct job_view {
     uint64_t swapped_bytes;
     char swap_error[160]; /* why the last move failed, or "" */
     char error[160];      /* the last error, for some seconds, or "" */
+    bool memory_exceeded; /* it is that the job had more memory than its memory-max */
 };
 /* Lowers the job's level to that of a group. */
 static inline void job_view_level(struct job_view *v, const struct device_group *g)

@@ -186,9 +186,11 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     out->position = j->position;
     if (j->rec.memory_bytes)
         out->memory_held = j->on[j->rec.memory_gpu].memory_bytes;
-    if (j->error_code && e->model.now < j->error_until)
+    if (j->error_code && e->model.now < j->error_until) {
         snprintf(out->error, sizeof(out->error), "%.*s", (int)sizeof(out->error) - 1,
                  j->error.text);
+        out->memory_exceeded = j->error_code == -EDQUOT; /* memory/over.c */
+    }
     return true;
 }
 
