@@ -2,7 +2,6 @@
  * The daemon does it; the verb waits, also over a restart of the daemon, and reports the outcome. A
  * daemon has to run already, because it must remember what was yielded. */
 #include <errno.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/json_text.h"
@@ -94,7 +93,7 @@ static void yield_say(const struct request *r, const json_t *reply)
 {
     char who[TARGET_TEXT];
     const json_t *job = json_object_get(reply, "job");
-    const char *class = json_get_text(job, "class"), *state = json_get_text(job, "state");
+    const char *class = json_get_text(job, "class");
     json_int_t bytes = json_get_int(job, "swapped_bytes");
     if (say_vain(job, reply))
         return;
@@ -102,7 +101,7 @@ static void yield_say(const struct request *r, const json_t *reply)
            class ? class : "?");
     if (r->op == OP_YIELD && r->yields_pause)
         printf(", paused");
-    if (bytes && state && strcmp(state, "swapped") == 0)
+    if (bytes && json_text_is(job, "state", "swapped"))
         printf(", %.1f GiB in host memory", (double)bytes / (1U << 30));
     putchar('\n');
     fflush(stdout);
