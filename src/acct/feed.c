@@ -43,7 +43,6 @@ struct acct_job {
     bool listed;                    /* the row is separate; else it is a part of a sum (days.h) */
     bool summed;                    /* a part of the job is in a sum */
     uint64_t base[ACCT_SUMS_COUNT]; /* the job's totals when the row began */
-    struct hints_sums closed;       /* of programs that have ended */
     struct workload workload;
 };
 
@@ -225,17 +224,15 @@ static int64_t row_begin(const struct acct_job *x, int64_t end_s)
     return llabs(begin_s - x->begin_s) > JUMP_S ? begin_s : x->begin_s;
 }
 
-static void totals_of(const struct acct *a, const struct acct_job *x, const struct job_view *v,
+static void totals_of(const struct acct *a, uint32_t slot, const struct job_view *v,
                       uint64_t out[ACCT_SUMS_COUNT])
 {
-    const struct job_counts *c = &v->counts;
-    struct hints_sums h = x->closed;
-    if (a->hints)
-        hints_sum(a->hints, x->number, &h);
+    const struct job_totals *c = &v->counts;
+    const struct hints_sums h = hints_sum(a->hints, slot, v->number);
     memset(out, 0, ACCT_SUMS_COUNT * sizeof(*out));
     for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
-        out[ACCT_GPU_NS] += v->exact_ns[d] + v->sampled_ns[d];
-        out[ACCT_EXACT_NS] += v->exact_ns[d];
+        out[ACCT_GPU_NS] += c->on[d].exact_ns + c->on[d].sampled_ns;
+        out[ACCT_EXACT_NS] += c->on[d].exact_ns;
         out[ACCT_ALLOWED_NS] += c->on[d].ran_ns;
         out[ACCT_WAITED_NS] += c->on[d].waited_ns;
         out[ACCT_TURNS] += c->on[d].turns;
@@ -253,10 +250,10 @@ static void totals_of(const struct acct *a, const struct acct_job *x, const stru
     out[ACCT_MET] = h.met;
 }
 
-/* Puts the job's present row into the queue. next: begins another one. */
-static void feed_row(struct acct *a, struct acct_job *x, const struct job_view *v, bool ends,
-                     bool next)
+/* Puts the present row of the job in this slot into the queue. next: begins another one. */
+static void feed_row(struct acct *a, uint32_t slot, const struct job_view *v, bool ends, bool next)
 {
+    struct acct_job *x = a->jobs[slot];
     struct acct_row r = {.boot = a->boot,
                          .number = x->number,
                          .start_ticks = v->job.root.start_ticks,
@@ -272,12 +269,12 @@ static void feed_row(struct acct *a, struct acct_job *x, const struct job_view *
     r.begin_s = row_begin(x, r.end_s);
     if (r.end_s < r.begin_s) /* the clock was set back by seconds */
         r.end_s = r.begin_s;
-    totals_of(a, x, v, totals);
+    totals_of(a, slot, v, totals);
     /* Numbers that programs report may shrink. */
     for (size_t i = 0; i < ACCT_SUMS_COUNT; i++)
         r.sums[i] = totals[i] - min_u64(x->base[i], totals[i]);
-    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++)
-        r.gpus += v->counts.on[d].ran_ns || v->exact_ns[d] || v->sampled_ns[d];
+    for_each (g, v->counts.on, DEVICE_GPUS_MAX)
+        r.gpus += g->ran_ns || g->exact_ns || g->sampled_ns;
     snprintf(r.name, sizeof(r.name), "%s", v->job.name);
     snprintf(r.account, sizeof(r.account), "%s", v->job.account);
     struct acct_day *day = acct_day_of(&a->days, v->job.principal, r.account, r.end_s / DAY_S);
@@ -324,11 +321,10 @@ void acct_job_changed(void *arg, uint32_t job, const struct job_view *v, bool en
         job_begins(a, job, v);
         return;
     }
-    struct acct_job *x = a->jobs[job];
-    if (!x)
+    if (!a->jobs[job])
         return;
-    feed_row(a, x, v, true, false);
-    free(x);
+    feed_row(a, job, v, true, false);
+    free(a->jobs[job]);
     a->jobs[job] = NULL;
     a->njobs--;
 }
@@ -339,10 +335,10 @@ static bool feed_look(struct acct *a, const struct engine *e, uint32_t most)
     const int64_t hour = now_s() / HOUR_S;
     struct job_view v;
     for (; a->cursor < JOURNAL_JOBS && most; a->cursor++) {
-        struct acct_job *x = a->jobs[a->cursor];
+        const struct acct_job *x = a->jobs[a->cursor];
         if (!x || !engine_view(e, a->cursor, &v) || v.number != x->number)
             continue;
-        feed_row(a, x, &v, false, x->begin_s / HOUR_S != hour || x->class != v.job.class);
+        feed_row(a, a->cursor, &v, false, x->begin_s / HOUR_S != hour || x->class != v.job.class);
         most--;
     }
     const bool all = a->cursor == JOURNAL_JOBS;
@@ -360,19 +356,6 @@ static uint64_t feed_look_due(struct acct *a, const struct engine *e, uint64_t n
     if (!feed_look(a, e, LOOK_JOBS))
         return now + STEP_NS;
     return now + min_u64(LOOK_NS, (uint64_t)(HOUR_S - now_s() % HOUR_S) * NSEC_PER_SEC);
-}
-
-static void page_closed(void *arg, uint64_t job, const struct hints_sums *s)
-{
-    struct acct *a = arg;
-    for (uint32_t i = 0; i < JOURNAL_JOBS; i++) {
-        struct acct_job *x = a->jobs[i];
-        if (!x || x->number != job)
-            continue;
-        x->closed.ended += s->ended;
-        x->closed.due += s->due;
-        x->closed.met += s->met;
-    }
 }
 
 uint64_t acct_tick(struct acct *a, struct engine *e, uint64_t now)
@@ -438,8 +421,6 @@ struct acct *acct_new(uv_loop_t *loop, const char *dir, const char *state, gid_t
 void acct_use_hints(struct acct *a, struct hints *h)
 {
     a->hints = h;
-    if (h)
-        hints_on_close(h, page_closed, a);
 }
 
 void acct_configure(struct acct *a, gid_t admin_gid, uint32_t keep_days)
@@ -466,8 +447,6 @@ void acct_free(struct acct *a)
 {
     if (!a)
         return;
-    if (a->hints)
-        hints_on_close(a->hints, NULL, a);
     const uint64_t until = monotonic_ns() + LAST_MS * NSEC_PER_MSEC;
     for (uint64_t now; a->link >= 0 && a->n && (now = monotonic_ns()) < until; queue_send(a)) {
         struct pollfd p = {.fd = a->link, .events = POLLIN};

@@ -44,11 +44,11 @@ struct hints {
     unsigned n;
     uint64_t assigned_ns, share_ns; /* share_ns: when shares are written next */
     struct engine *asked;           /* the engine, once a page has asked for room */
-    struct {
-        void (*fn)(void *arg, uint64_t job, const struct hints_sums *sums);
-        void *arg;
-    } closed[HINTS_CLOSED];
     struct page pages[HINTS_PAGES_MAX];
+    struct {
+        uint64_t job;           /* 0: none */
+        struct hints_sums sums; /* of its pages that were closed */
+    } closed[JOURNAL_JOBS];     /* by the job's slot */
 };
 
 #define TIME_MAX (1ULL << 62)
@@ -74,6 +74,7 @@ static void page_sum(const struct page *p, struct hints_sums *s)
     uint64_t due = min_u64(word(&p->shared->due), ended);
     s->begun += begun;
     s->ended += ended;
+    s->open += begun - ended;
     s->due += due;
     s->met += min_u64(word(&p->shared->met), due);
     for (unsigned w = 0; w < HINTS_WAITS; w++) {
@@ -82,23 +83,28 @@ static void page_sum(const struct page *p, struct hints_sums *s)
     }
 }
 
-void hints_sum(const struct hints *h, uint64_t job, struct hints_sums *sums)
+struct hints_sums hints_sum(const struct hints *h, uint32_t slot, uint64_t job)
 {
-    for (unsigned i = 0; h->n && job && i < HINTS_PAGES_MAX; i++) {
+    struct hints_sums s = {.begun = 0};
+    if (h && h->closed[slot].job == job)
+        s = h->closed[slot].sums;
+    for (unsigned i = 0; h && h->n && job && i < HINTS_PAGES_MAX; i++) {
         if (h->pages[i].shared && h->pages[i].job == job)
-            page_sum(&h->pages[i], sums);
+            page_sum(&h->pages[i], &s);
     }
+    return s;
 }
 
-void hints_on_close(struct hints *h,
-                    void (*closed)(void *arg, uint64_t job, const struct hints_sums *sums),
-                    void *arg)
+/* Keeps the numbers of a page for its job, unless a younger job is in the slot. */
+static void keep_closed(struct hints *h, const struct page *p)
 {
-    unsigned i = 0;
-    while (i < HINTS_CLOSED - 1 && h->closed[i].fn && h->closed[i].arg != arg)
-        i++;
-    h->closed[i].fn = closed;
-    h->closed[i].arg = arg;
+    if (!p->job || h->closed[p->slot].job > p->job)
+        return;
+    if (h->closed[p->slot].job < p->job)
+        h->closed[p->slot].sums = (struct hints_sums){.begun = 0};
+    h->closed[p->slot].job = p->job;
+    page_sum(p, &h->closed[p->slot].sums);
+    h->closed[p->slot].sums.open = 0;
 }
 
 bool hints_unassigned(const struct hints *h)
@@ -186,12 +192,7 @@ int hints_room(struct hints *h, struct engine *e, const struct caller *who, uint
 
 static void drop(struct hints *h, struct page *p)
 {
-    struct hints_sums sums = {.begun = 0};
-    page_sum(p, &sums);
-    for (unsigned i = 0; i < HINTS_CLOSED && p->job; i++) {
-        if (h->closed[i].fn)
-            h->closed[i].fn(h->closed[i].arg, p->job, &sums);
-    }
+    keep_closed(h, p);
     const uint64_t job = p->room_job;
     const unsigned gpu = p->room_gpu;
     munmap(p->shared, HINTS_PAGE);
@@ -459,27 +460,20 @@ json_t *hints_leases_json(const struct hints_sums *s)
     return all ? json_pack("{s:O, s:O}", "count", count, "waited_s", waited) : NULL;
 }
 
-json_t *hints_leases_of(const struct hints *h, uint64_t job)
+json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns, struct hints_sums *sum)
 {
-    struct hints_sums sum = {.begun = 0};
-    hints_sum(h, job, &sum);
-    return hints_leases_json(&sum);
-}
-
-json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns)
-{
-    struct hints_sums sum = {.begun = 0};
     uint64_t programs = 0, next = 0;
     double per_s = 0;
+    *sum = (struct hints_sums){.begun = 0};
     for_each (p, h->pages, HINTS_PAGES_MAX) {
         if (!p->shared || p->job != job || !job)
             continue;
-        const uint64_t before = sum.ended, at = time_word(&p->shared->earliest_ns);
-        page_sum(p, &sum);
+        const uint64_t before = sum->ended, at = time_word(&p->shared->earliest_ns);
+        page_sum(p, sum);
         programs++;
         next = at && (!next || at < next) ? at : next;
         const struct sample *s = &p->samples[0];
-        const uint64_t ended = sum.ended - before;
+        const uint64_t ended = sum->ended - before;
         if (p->nsamples && now_ns > s->at_ns + NSEC_PER_SEC / 2 && ended > s->ended)
             per_s += (double)(ended - s->ended) * 1e9 / (double)(now_ns - s->at_ns);
     }
@@ -488,7 +482,7 @@ json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns)
     json_t *left = !next ? json_null()
                          : json_integer(next > now_ns ? (json_int_t)((next - now_ns) / 1000) : 0);
     return json_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:o}", "programs", (json_int_t)programs,
-                     "begun", (json_int_t)sum.begun, "ended", (json_int_t)sum.ended, "open",
-                     (json_int_t)(sum.begun - sum.ended), "per_s", per_s, "due",
-                     (json_int_t)sum.due, "met", (json_int_t)sum.met, "next_due_us", left);
+                     "begun", (json_int_t)sum->begun, "ended", (json_int_t)sum->ended, "open",
+                     (json_int_t)sum->open, "per_s", per_s, "due", (json_int_t)sum->due, "met",
+                     (json_int_t)sum->met, "next_due_us", left);
 }

@@ -67,28 +67,22 @@ void hints_requests(struct hints *h, const struct hints_reader *to);
 
 /* Determines which job each page belongs to now; called before hints_of(). */
 void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns);
-/* The sums of a job's programs: {"programs":, "begun":, "ended":, "open":, "per_s":, "due":,
- * "met":, "next_due_us":N|null}. NULL: none reports anything. */
-json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns);
-
 /* For accounting and metrics: requests that began, that ended, those of them with a deadline, and
- * those that met it; and leases by what they waited for. */
+ * those that met it; those in progress; and leases by what they waited for. Each member has 64 bits
+ * (api/job_sums.c). */
 struct hints_sums {
-    uint64_t begun, ended, due, met;
+    uint64_t begun, ended, due, met, open;
     uint64_t leases[HINTS_WAITS], waited_us[HINTS_WAITS];
 };
-/* Adds the numbers of the job's pages. */
-void hints_sum(const struct hints *h, uint64_t job, struct hints_sums *sums);
-/* What leases waited for: {"count":, "waited_s":}, each an object with a number for each reason;
- * the second: of the job. NULL: no lease was reported. */
+/* The numbers of all programs of the job in that slot, also of those that have disconnected. h may
+ * be NULL. */
+struct hints_sums hints_sum(const struct hints *h, uint32_t slot, uint64_t job);
+/* The numbers of the job's connected programs, in *sum and as {"programs":, "begun":, "ended":,
+ * "open":, "per_s":, "due":, "met":, "next_due_us":N|null}; NULL: none is connected. */
+json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns, struct hints_sums *sum);
+/* What leases waited for: {"count":, "waited_s":}, each an object with a number for each reason.
+ * NULL: no lease was reported. */
 json_t *hints_leases_json(const struct hints_sums *s);
-json_t *hints_leases_of(const struct hints *h, uint64_t job);
-/* `closed` is called with job and numbers of each page that is dropped. HINTS_CLOSED callers at
- * most, of whom each has another arg; NULL: not any more. */
-#define HINTS_CLOSED 2
-void hints_on_close(struct hints *h,
-                    void (*closed)(void *arg, uint64_t job, const struct hints_sums *sums),
-                    void *arg);
 /* Whether the job of a new page is not known yet, so that hints_assign() is due. */
 bool hints_unassigned(const struct hints *h);
 

@@ -91,20 +91,20 @@ static json_t *seconds_json(uint64_t ns)
  * GPUs of which the job had nothing yet. */
 static json_t *counts_json(const struct job_view *v, enum job_detail detail)
 {
-    const struct job_counts *c = &v->counts;
+    const struct job_totals *c = &v->counts;
     const bool sums = detail == JOB_SUMS;
     uint64_t all = 0;
     json_t *gpus = detail == JOB_BRIEF ? NULL : json_array();
     for (int w = 0; w < WHERE_COUNT; w++)
         all += c->where_ns[w];
     for (unsigned d = 0; d < DEVICE_GPUS_MAX && gpus; d++) {
-        const struct gpu_counts *g = &c->on[d];
-        if (g->waited_ns || v->exact_ns[d] || v->sampled_ns[d] ||
+        const struct gpu_totals *g = &c->on[d];
+        if (g->waited_ns || g->exact_ns || g->sampled_ns ||
             (sums ? v->gpus >> d & 1 : g->ran_ns != 0))
             json_array_append_new(
                 gpus, json_pack("{s:i, s:o, s:o*, s:o, s:o*, s:o, s:o*, s:o*}", "gpu", (int)d,
-                                "gpu_s", seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "exact_s",
-                                sums ? NULL : seconds_json(v->exact_ns[d]), "counted_s",
+                                "gpu_s", seconds_json(g->exact_ns + g->sampled_ns), "exact_s",
+                                sums ? NULL : seconds_json(g->exact_ns), "counted_s",
                                 seconds_json(all - min_u64(v->count_age_ns[d], all)), "allowed_s",
                                 sums ? NULL : seconds_json(g->ran_ns), "waited_s",
                                 seconds_json(g->waited_ns), "turns",
@@ -262,6 +262,12 @@ static json_t *error_json(const struct job_view *v, enum job_detail detail)
     return *text ? json_text(text) : NULL;
 }
 
+/* What happened to a job with more memory than its memory-max. NULL: `error` is another one. */
+static json_t *memory_exceeded_json(const struct job_view *v, enum job_detail detail)
+{
+    return v->memory_exceeded ? term_json(term_of_key("memory_over"), v->job.memory_over) : NULL;
+}
+
 static json_t *room_json(const struct job_view *v, enum job_detail detail)
 {
     return v->job.memory_bytes ? json_boolean(v->job.room == ROOM_KEPT) : NULL;
@@ -301,6 +307,7 @@ static const struct job_field {
     {"counts", MADE, .make = counts_json},
     {"why", MADE, .make = why_json},
     {"error", MADE, .make = error_json},
+    {"memory_exceeded", MADE, .make = memory_exceeded_json},
     {"swap_error", TEXT_OR_NONE, AT(swap_error)},
     {"swapped_bytes", NUMBER_OR_NONE, AT(swapped_bytes)},
     {"swap_by_user", MADE, .make = swap_by_user_json},

@@ -12,13 +12,10 @@
 #define NONE    UINT32_MAX
 #define KEPT_NS (3600 * NSEC_PER_SEC) /* after its last job; longer than scrapers look back */
 
-/* Each member is a sum of 64 bits, so that all are added alike. */
+/* Both have sums of 64 bits and nothing else. */
 struct totals {
-    uint64_t where_ns[WHERE_COUNT], swaps, swapped_bytes;
+    struct job_totals counts;
     struct hints_sums requests;
-    struct {
-        uint64_t exact_ns, sampled_ns, ran_ns, waited_ns, turns, preempted;
-    } gpu[DEVICE_GPUS_MAX];
 };
 
 struct sum {
@@ -106,37 +103,24 @@ static uint32_t sum_for(struct job_sums *s, const struct job_view *v)
 }
 
 /* times: 1, or -1 to take them away. */
-static void totals_add(void *to, const void *more, size_t bytes, int times)
+static void totals_add(struct totals *to, const struct totals *more, int times)
 {
-    uint64_t *a = to;
-    const uint64_t *b = more;
-    for (size_t i = 0; i < bytes / sizeof(*a); i++)
+    uint64_t *a = (uint64_t *)to;
+    const uint64_t *b = (const uint64_t *)more;
+    for (size_t i = 0; i < sizeof(*to) / sizeof(*a); i++)
         a[i] += b[i] * (uint64_t)times;
 }
 
-static struct totals totals_of(const struct job_sums *s, const struct job_view *v)
+static struct totals totals_of(const struct job_sums *s, uint32_t job, const struct job_view *v)
 {
-    struct totals t = {.swaps = v->counts.swaps, .swapped_bytes = v->counts.swapped_bytes};
-    memcpy(t.where_ns, v->counts.where_ns, sizeof(t.where_ns));
-    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
-        const struct gpu_counts *on = &v->counts.on[d];
-        t.gpu[d].exact_ns = v->exact_ns[d];
-        t.gpu[d].sampled_ns = v->sampled_ns[d];
-        t.gpu[d].ran_ns = on->ran_ns;
-        t.gpu[d].waited_ns = on->waited_ns;
-        t.gpu[d].turns = on->turns;
-        t.gpu[d].preempted = on->preempted;
-    }
-    if (s->hints)
-        hints_sum(s->hints, v->number, &t.requests);
-    return t;
+    return (struct totals){v->counts, hints_sum(s->hints, job, v->number)};
 }
 
 static void sum_leave(struct job_sums *s, uint32_t sum, const struct totals *had)
 {
     if (sum == NONE)
         return;
-    totals_add(&s->sums[sum].v, had, sizeof(*had), 1);
+    totals_add(&s->sums[sum].v, had, 1);
     s->sums[sum].living--;
     s->sums[sum].left_ns = monotonic_ns();
 }
@@ -157,14 +141,14 @@ static uint32_t sum_of(struct job_sums *s, uint32_t job, const struct job_view *
         return now;
     s->sums[now].living++;
     if (known)
-        totals_add(&s->sums[now].v, has, sizeof(*has), -1);
+        totals_add(&s->sums[now].v, has, -1);
     return now;
 }
 
 void job_sums_changed(void *arg, uint32_t job, const struct job_view *v, bool ends)
 {
     struct job_sums *s = arg;
-    const struct totals has = totals_of(s, v);
+    const struct totals has = totals_of(s, job, v);
     const uint32_t sum = sum_of(s, job, v, &has);
     if (ends) {
         sum_leave(s, sum, &has);
@@ -174,21 +158,9 @@ void job_sums_changed(void *arg, uint32_t job, const struct job_view *v, bool en
         s->next(s->arg, job, v, ends);
 }
 
-static void page_closed(void *arg, uint64_t job, const struct hints_sums *h)
+void job_sums_use_hints(struct job_sums *s, const struct hints *h)
 {
-    struct job_sums *s = arg;
-    for (uint32_t i = 0; i < JOURNAL_JOBS; i++) {
-        if (s->jobs[i].number == job && s->jobs[i].sum != NONE)
-            totals_add(&s->sums[s->jobs[i].sum].v.requests, h, sizeof(*h), 1);
-    }
-}
-
-void job_sums_use_hints(struct job_sums *s, struct hints *h)
-{
-    if (!s || !h)
-        return;
     s->hints = h;
-    hints_on_close(h, page_closed, s);
 }
 
 /* ---- what they are now ---- */
@@ -258,7 +230,7 @@ static void collect_jobs(struct job_sums *s, struct engine *e, const struct call
     for (uint32_t cursor = 0; engine_next_job(e, &cursor, &v);) {
         if (!guest_reaches(who, v.member))
             continue;
-        const struct totals has = totals_of(s, &v);
+        const struct totals has = totals_of(s, cursor - 1, &v);
         const uint32_t sum = sum_of(s, cursor - 1, &v, &has);
         const char *class = job_class_name((enum job_class)v.job.class);
         if (!json_object_get(now->states, class))
@@ -269,8 +241,8 @@ static void collect_jobs(struct job_sums *s, struct engine *e, const struct call
             continue;
         }
         now_add(&now->v[sum], &v);
-        now->v[sum].open += has.requests.begun - has.requests.ended;
-        totals_add(&now->v[sum].sum, &has, sizeof(has), 1);
+        now->v[sum].open += has.requests.open;
+        totals_add(&now->v[sum].sum, &has, 1);
     }
 }
 
@@ -302,7 +274,7 @@ struct job_sums_now *job_sums_collect(struct job_sums *s, struct engine *e,
         to->v.job.uid = x->uid;
         to->v.pod = x->pod;
         if (!who->guest)
-            totals_add(&to->sum, &x->v, sizeof(x->v), 1);
+            totals_add(&to->sum, &x->v, 1);
         floor_at_0(&to->sum);
     }
     now->n = n;
@@ -345,17 +317,7 @@ static json_t *sum_json(const struct now *x)
                                         "deadline_us", "due",          "mps"};
     struct job_view v = x->v;
     v.number = x->id;
-    memcpy(v.counts.where_ns, x->sum.where_ns, sizeof(v.counts.where_ns));
-    v.counts.swaps = (uint32_t)x->sum.swaps;
-    v.counts.swapped_bytes = x->sum.swapped_bytes;
-    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
-        v.exact_ns[d] = x->sum.gpu[d].exact_ns;
-        v.sampled_ns[d] = x->sum.gpu[d].sampled_ns;
-        v.counts.on[d] = (struct gpu_counts){.ran_ns = x->sum.gpu[d].ran_ns,
-                                             .waited_ns = x->sum.gpu[d].waited_ns,
-                                             .turns = (uint32_t)x->sum.gpu[d].turns,
-                                             .preempted = (uint32_t)x->sum.gpu[d].preempted};
-    }
+    v.counts = x->sum.counts;
     _cleanup_json_ json_t *whole = job_json(&v, JOB_WHOLE);
     json_t *o =
         json_pack("{s:i, s:O*, s:o*, s:o*}", "jobs", (int)x->jobs, "states", x->states, "requests",

@@ -20,8 +20,8 @@ struct job_sums;
 struct job_sums *
 job_sums_new(void (*next)(void *arg, uint32_t job, const struct job_view *v, bool ends), void *arg);
 void job_sums_free(struct job_sums *s);
-/* For requests and leases; both may be NULL. */
-void job_sums_use_hints(struct job_sums *s, struct hints *h);
+/* Adds requests and leases. h may be NULL. */
+void job_sums_use_hints(struct job_sums *s, const struct hints *h);
 /* The job_changed of struct engine_options; arg: the sums. */
 void job_sums_changed(void *arg, uint32_t job, const struct job_view *v, bool ends);
 

@@ -107,11 +107,12 @@ static size_t numbered_jobs(const struct engine *e, uint64_t after, struct numbe
 static json_t *job_and_requests(const struct job_view *view, const struct hints *hints,
                                 uint64_t now_ns)
 {
+    struct hints_sums sum = {.begun = 0};
     json_t *job = job_json(view, JOB_WHOLE);
-    json_t *requests = hints ? hints_of(hints, view->number, now_ns) : NULL;
+    json_t *requests = hints ? hints_of(hints, view->number, now_ns, &sum) : NULL;
     if (requests)
         json_object_set_new(job, "requests", requests);
-    json_t *leases = hints ? hints_leases_of(hints, view->number) : NULL;
+    json_t *leases = hints_leases_json(&sum);
     if (leases)
         json_object_set_new(job, "leases", leases);
     return job;

@@ -44,6 +44,13 @@ static inline bool json_get_true(const json_t *o, const char *key)
     return json_is_true(json_object_get(o, key));
 }
 
+/* Whether the field is that text. */
+static inline bool json_text_is(const json_t *o, const char *key, const char *text)
+{
+    const char *is = json_get_text(o, key);
+    return is && strcmp(is, text) == 0;
+}
+
 static inline void json_release(json_t **o)
 {
     json_decref(*o);
@@ -71,6 +78,16 @@ static inline bool json_has_text(const json_t *array, const char *text)
 {
     for_each_json (o, array) {
         if (json_is_string(o) && strcmp(json_string_value(o), text) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether an array has this integer. */
+static inline bool json_has_int(const json_t *array, json_int_t number)
+{
+    for_each_json (o, array) {
+        if (json_is_integer(o) && json_integer_value(o) == number)
             return true;
     }
     return false;

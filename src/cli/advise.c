@@ -89,11 +89,10 @@ static int keep_gpu(json_t *jobs)
 /* Why a job cannot be tried; NULL: it can. */
 static const char *unfit(const json_t *job, int gpu)
 {
-    const char *state = json_get_text(job, "state");
-    return !state || strcmp(state, "held") == 0
+    return json_text_is(job, "state", "held")
                ? "it is tried by somebody else now: wait for some seconds"
-           : strcmp(state, "running") != 0 && strcmp(state, "waiting") != 0 &&
-                   strcmp(state, "throttled") != 0
+           : !json_text_is(job, "state", "running") && !json_text_is(job, "state", "waiting") &&
+                   !json_text_is(job, "state", "throttled")
                ? "it does not run now"
            : gpu_of(job) < 0    ? "it is on several GPUs, or on none yet"
            : gpu_of(job) != gpu ? "it is on another GPU than the first one"
@@ -119,7 +118,7 @@ static int take_jobs(struct advise *a, const json_t *all)
         *j = (struct advised_job){.number = (uint64_t)json_get_int(job, "number"),
                                   .memory_bytes = (uint64_t)json_get_int(job, "memory_bytes"),
                                   .class = class ? class : "",
-                                  .latency = class && strcmp(class, "latency") == 0};
+                                  .latency = json_text_is(job, "class", "latency")};
         snprintf(j->name, sizeof(j->name), "%s", json_get_text(job, "name"));
         text_show(j->name);
         pool = job_i ? pool : unit;
@@ -163,8 +162,8 @@ static int unchanged(struct advise *a, struct error *err)
     for (uint32_t i = 0; i < a->n && code == 0; i++) {
         _cleanup_json_ json_t *job = NULL;
         code = client_job(&a->trial.client, (json_int_t)a->jobs[i].number, &job, err);
-        const char *class = json_get_text(job, "class"), *state = json_get_text(job, "state");
-        if (code == 0 && (!class || strcmp(class, a->jobs[i].class) != 0 || !state ||
+        const char *state = json_get_text(job, "state");
+        if (code == 0 && (!json_text_is(job, "class", a->jobs[i].class) || !state ||
                           strcmp(state, "paused") == 0 || strncmp(state, "swap", 4) == 0))
             code = error_set(err, -EAGAIN, "somebody has changed %s meanwhile: repeat",
                              a->jobs[i].name);

@@ -40,10 +40,8 @@ void advise_others(struct advise *a, const json_t *all)
     for_each_json (job, json_object_get(all, "jobs")) {
         const size_t n = strlen(a->others), to = strlen(a->pause);
         char text[TARGET_TEXT];
-        bool here = false;
-        for_each_json (gpu, json_object_get(job, "gpus"))
-            here |= json_integer_value(gpu) == a->trial.gpu;
-        if (!here || is_among(a, job) || !(json_get_number(job, "busy") > OTHERS_BUSY))
+        if (!json_has_int(json_object_get(job, "gpus"), a->trial.gpu) || is_among(a, job) ||
+            !(json_get_number(job, "busy") > OTHERS_BUSY))
             continue;
         snprintf(a->others + n, sizeof(a->others) - n, "%s%s", n ? ", " : "",
                  target_text(text, job));

@@ -44,8 +44,7 @@ static int list_job(struct pid_list *out, void *arg)
 static int kill_job(struct client *c, const json_t *job, int sig)
 {
     _cleanup_(signalled_free) struct signalled s = {NULL, 0, 0, 0, 0};
-    const char *source = json_get_text(job, "source");
-    const bool runner = source && strcmp(source, "run") == 0;
+    const bool runner = json_text_is(job, "source", "run");
     char who[TARGET_TEXT], name[16];
     /* `cede run` would pass a signal on to the command, which has it already. */
     struct killed k = {.client = c,

@@ -16,7 +16,7 @@ int pause_main(int argc, char **argv)
         "\n"
         "  cede pause 4711 train\n"
         "  cede resume 4711 train\n";
-    return targets_verb(argc, argv, "pause", help, OP_PAUSE, NULL);
+    return targets_verb(argc, argv, "pause", help, &(struct request){.op = OP_PAUSE}, NULL);
 }
 
 int resume_main(int argc, char **argv)
@@ -28,5 +28,5 @@ int resume_main(int argc, char **argv)
         "name. All targets are tried; the exit status is 1 if any failed.\n"
         "\n"
         "  -h, --help  this text\n";
-    return targets_verb(argc, argv, "resume", help, OP_RESUME, NULL);
+    return targets_verb(argc, argv, "resume", help, &(struct request){.op = OP_RESUME}, NULL);
 }

@@ -23,13 +23,11 @@ static const char help[] =
 
 static void print_list(const json_t *reply)
 {
-    const char *current = json_get_text(reply, "policy");
-    const json_t *list = json_object_get(reply, "policies");
-    for_each_json (p, list) {
+    for_each_json (p, json_object_get(reply, "policies")) {
         const char *name = json_get_text(p, "name");
         const char *summary = json_get_text(p, "summary");
         if (name)
-            printf("%c %-10s %s\n", current && strcmp(current, name) == 0 ? '*' : ' ', name,
+            printf("%c %-10s %s\n", json_text_is(reply, "policy", name) ? '*' : ' ', name,
                    summary ? summary : "");
     }
     const char *key;

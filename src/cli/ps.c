@@ -139,9 +139,8 @@ static int read_gpu(void *to, const char *name, const char *text, struct error *
 
 static bool is_wanted(const struct only *only, const json_t *row)
 {
-    bool on = only->gpu == ONLY_ANY;
-    for_each_json (gpu, json_object_get(row, "gpus"))
-        on |= json_integer_value(gpu) == (json_int_t)only->gpu;
+    const bool on =
+        only->gpu == ONLY_ANY || json_has_int(json_object_get(row, "gpus"), (json_int_t)only->gpu);
     return on && (only->uid == ONLY_ANY || json_get_int(row, "uid") == (json_int_t)only->uid);
 }
 
@@ -215,12 +214,10 @@ int ps_main(int argc, char **argv)
         status = CLI_FAILED;
     if (!json && optind == argc && only.uid == ONLY_ANY && only.gpu == ONLY_ANY)
         notes_unmanaged(all);
-    if (!json)
+    if (!json) {
         notes_off(all);
-    if (!json)
         notes_slices(all);
-    if (!json)
         notes_jobs(json_object_get(all, "jobs"));
-    status = blind ? CLI_FAILED : status;
-    return status;
+    }
+    return blind ? CLI_FAILED : status;
 }

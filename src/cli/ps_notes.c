@@ -1,8 +1,6 @@
 /* See ps_notes.h. */
 #include "cli/ps_notes.h"
 
-#include <string.h>
-
 #include "base/json_text.h"
 #include "base/util.h"
 #include "cli/cli.h"
@@ -18,6 +16,13 @@ void notes_unmanaged(const json_t *all)
                   w.several ? "they yield to" : "it yields to", w.command);
 }
 
+static void add_number(char *list, size_t size, const json_t *job)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "#%lld", (long long)json_get_int(job, "number"));
+    list_add(list, size, text);
+}
+
 static void notes_mps(const json_t *jobs)
 {
     for_each_json (job, jobs) {
@@ -26,10 +31,8 @@ static void notes_mps(const json_t *jobs)
         if (!mps || json_get_int(mps, "unit") != json_get_int(job, "number"))
             continue;
         for_each_json (other, jobs) {
-            char text[32];
-            snprintf(text, sizeof(text), "#%lld", (long long)json_get_int(other, "number"));
             if (json_get_int(json_object_get(other, "mps"), "unit") == json_get_int(mps, "unit"))
-                list_add(list, sizeof(list), text);
+                add_number(list, sizeof(list), other);
         }
         cli_error("note: %s are clients of one MPS server: %s", list,
                   json_is_true(json_object_get(mps, "left_alone"))
@@ -44,11 +47,9 @@ static void notes_mps(const json_t *jobs)
 static void preempt_list(const json_t *jobs, bool active, char *list, size_t size)
 {
     for_each_json (job, jobs) {
-        char text[32];
         const json_t *is = json_object_get(job, "preempt_active");
-        snprintf(text, sizeof(text), "#%lld", (long long)json_get_int(job, "number"));
         if (is && json_is_true(is) == active)
-            list_add(list, size, text);
+            add_number(list, size, job);
     }
 }
 
@@ -56,10 +57,8 @@ static void notes_yielded(const json_t *jobs)
 {
     char list[160] = "";
     for_each_json (job, jobs) {
-        char text[32];
-        snprintf(text, sizeof(text), "#%lld", (long long)json_get_int(job, "number"));
         if (json_object_get(job, "yielded"))
-            list_add(list, sizeof(list), text);
+            add_number(list, sizeof(list), job);
     }
     if (list[0])
         cli_error("note: yielded until `cede acquire`: %s", list);
@@ -85,8 +84,7 @@ void notes_jobs(const json_t *jobs)
 bool notes_no_slices(const json_t *gpu)
 {
     const json_t *caps = json_object_get(gpu, "caps");
-    const char *level = json_get_text(gpu, "level_name");
-    return level && strcmp(level, device_level_name(LEVEL_QUEUE)) == 0 &&
+    return json_text_is(gpu, "level_name", device_level_name(LEVEL_QUEUE)) &&
            json_has_text(caps, "suspend") && !json_has_text(caps, "timeslice") &&
            !json_has_text(json_object_get(gpu, "off"), "timeslice");
 }
@@ -94,11 +92,9 @@ bool notes_no_slices(const json_t *gpu)
 static bool latency_job_on(const json_t *jobs, json_int_t gpu)
 {
     for_each_json (job, jobs) {
-        const char *class = json_get_text(job, "class");
-        for_each_json (on, json_object_get(job, "gpus")) {
-            if (class && strcmp(class, "latency") == 0 && json_integer_value(on) == gpu)
-                return true;
-        }
+        if (json_text_is(job, "class", "latency") &&
+            json_has_int(json_object_get(job, "gpus"), gpu))
+            return true;
     }
     return false;
 }

@@ -83,14 +83,6 @@ static void crowd_text(struct crowd *c, const char *before, char *buf, size_t si
         snprintf(buf + n, size - n, "; %s%s", before, c->names);
 }
 
-static bool is_on(const json_t *gpus, json_int_t gpu)
-{
-    bool on = false;
-    for_each_json (g, gpus)
-        on |= json_integer_value(g) == gpu;
-    return on;
-}
-
 /* Lists the jobs before this one and those that use its GPU's memory. all: as client_ps(). */
 static void room_crowds(const json_t *all, json_int_t number, char *buf, size_t size)
 {
@@ -107,14 +99,14 @@ static void room_crowds(const json_t *all, json_int_t number, char *buf, size_t 
         if (at && same && json_integer_value(at) < position)
             crowd_add(&before, job, json_get_int(own, "uid"));
         else if (!at && ((same && json_is_true(json_object_get(job, "room"))) ||
-                         (is_on(json_object_get(job, "gpus"), gpu) &&
+                         (json_has_int(json_object_get(job, "gpus"), gpu) &&
                           json_get_int(job, "memory_bytes") > 0))) {
             crowd_add(&users, job, json_get_int(own, "uid"));
             stays = json_get_text(job, "swap_error") ? job : stays;
         }
     }
     for_each_json (program, json_object_get(all, "unmanaged"))
-        programs += is_on(json_object_get(program, "gpus"), gpu);
+        programs += json_has_int(json_object_get(program, "gpus"), gpu);
     crowd_text(&before, "before it: ", buf, size);
     crowd_text(&users, "memory is held or reserved by: ", buf, size);
     size_t n = strlen(buf);
@@ -268,7 +260,8 @@ void room_killed(const char *program)
         return;
     for_each_json (job, json_object_get(reply, "jobs")) {
         const char *why = json_get_text(job, "error");
-        if ((uint64_t)json_get_int(job, "number") == number && why && strstr(why, "memory-max"))
+        if ((uint64_t)json_get_int(job, "number") == number && why &&
+            json_text_is(job, "memory_exceeded", "kill"))
             cli_error("'%s': %s", program, why);
     }
 }

@@ -65,10 +65,8 @@ static const char detach_help[] =
 
 static bool is_class(const char *word)
 {
-    bool is = strcmp(word, "none") == 0;
-    for (unsigned c = 0; c < CLASS_COUNT; c++)
-        is |= strcmp(word, job_class_name((enum job_class)c)) == 0;
-    return is;
+    enum job_class class;
+    return strcmp(word, "none") == 0 || job_class_parse(word, &class) == 0;
 }
 
 int set_main(int argc, char **argv)
@@ -116,10 +114,5 @@ int set_main(int argc, char **argv)
 int detach_main(int argc, char **argv)
 {
     const struct request r = {.op = OP_SET, .release = true};
-    const struct command_line line = {.program = "cede detach", .help = detach_help};
-    int status = options_read(argc, argv, &line, NULL, 0);
-    if (status != OPTIONS_GO_ON)
-        return status;
-    return optind == argc ? targets_none("detach")
-                          : targets_do("detach", &r, argv + optind, argc - optind, NULL);
+    return targets_verb(argc, argv, "detach", detach_help, &r, NULL);
 }

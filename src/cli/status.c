@@ -1,7 +1,6 @@
 /* `cede status`: the daemon, its GPUs, what is off, the jobs, and what is in no job, in one screen.
  * It asks the daemon as `cede ps` does, and changes nothing. */
 #include <errno.h>
-#include <string.h>
 
 #include "api/client.h"
 #include "base/json_text.h"
@@ -28,10 +27,8 @@ static const char help[] =
 static size_t count(const json_t *jobs, const char *key, const char *text)
 {
     size_t n = 0;
-    for_each_json (job, jobs) {
-        const char *is = json_get_text(job, key);
-        n += is && strcmp(is, text) == 0;
-    }
+    for_each_json (job, jobs)
+        n += json_text_is(job, key, text);
     return n;
 }
 
@@ -52,9 +49,8 @@ static json_t *waiting_of(const json_t *jobs)
     static const char *const states[] = {"queued", "waiting", "throttled", "swapped"};
     json_t *waiting = json_array();
     for_each_json (job, (json_t *)jobs) {
-        const char *state = json_get_text(job, "state");
-        for (size_t k = 0; state && k < ARRAY_SIZE(states); k++) {
-            if (strcmp(state, states[k]) == 0)
+        for (size_t k = 0; k < ARRAY_SIZE(states); k++) {
+            if (json_text_is(job, "state", states[k]))
                 json_array_append(waiting, job);
         }
     }
@@ -140,10 +136,10 @@ static void print_status(const json_t *all, const json_t *s)
 {
     const char *version = json_get_text(s, "version"), *policy = json_get_text(s, "policy");
     const json_int_t jobs = json_get_int(s, "jobs");
+    const bool same = json_text_is(s, "version", build_version());
     printf("%-9s %s, pid %lld, policy %s%s%s\n", "ceded", version ? version : "of an older release",
-           (long long)json_get_int(s, "pid"), policy ? policy : "?",
-           version && strcmp(version, build_version()) == 0 ? "" : "; this cede is ",
-           version && strcmp(version, build_version()) == 0 ? "" : build_version());
+           (long long)json_get_int(s, "pid"), policy ? policy : "?", same ? "" : "; this cede is ",
+           same ? "" : build_version());
     print_gpus(json_object_get(s, "gpus"));
     printf("%-9s %lld", "jobs", (long long)jobs);
     print_counts(json_object_get(s, "classes"), ": ");

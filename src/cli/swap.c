@@ -11,12 +11,6 @@
 
 #define LOOK_NS 20000000L /* between looks; a move takes a quarter of a second at least */
 
-static bool is(const json_t *job, const char *state)
-{
-    const char *s = json_get_text(job, "state");
-    return s && strcmp(s, state) == 0;
-}
-
 /* Waits until the job has been moved, or the move has failed, and prints the outcome. */
 static int swap_finish(struct client *c, const struct request *r, const json_t *reply,
                        struct error *err)
@@ -25,7 +19,8 @@ static int swap_finish(struct client *c, const struct request *r, const json_t *
     json_int_t number = json_get_int(job, "number");
     if (say_vain(job, reply))
         return 0;
-    while (number > 0 && (is(job, "swapping-out") || is(job, "swapping-in"))) {
+    while (number > 0 && (json_text_is(job, "state", "swapping-out") ||
+                          json_text_is(job, "state", "swapping-in"))) {
         json_decref(job);
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
         int code = client_job(c, number, &job, err);
@@ -36,7 +31,8 @@ static int swap_finish(struct client *c, const struct request *r, const json_t *
     char who[TARGET_TEXT];
     json_int_t bytes = json_get_int(job, "swapped_bytes");
     /* A process that was not known to be swapped has no size; an error is then this request's. */
-    bool done = r->op == OP_SWAP_OUT ? is(job, "swapped") : !is(job, "swapped") && (bytes || !why);
+    const bool out = json_text_is(job, "state", "swapped");
+    bool done = r->op == OP_SWAP_OUT ? out : !out && (bytes || !why);
     if (!done)
         return error_set(err, -EIO, "%s", why ? why : "another request has moved it again");
     printf("%s: %s", target_text(who, job), r->op == OP_SWAP_OUT ? "swapped out" : "swapped in");
@@ -64,12 +60,14 @@ static const char help[] =
 
 int swap_out_main(int argc, char **argv)
 {
-    return targets_verb(argc, argv, "swap out", help, OP_SWAP_OUT, swap_finish);
+    return targets_verb(argc, argv, "swap out", help, &(struct request){.op = OP_SWAP_OUT},
+                        swap_finish);
 }
 
 int swap_in_main(int argc, char **argv)
 {
-    return targets_verb(argc, argv, "swap in", help, OP_SWAP_IN, swap_finish);
+    return targets_verb(argc, argv, "swap in", help, &(struct request){.op = OP_SWAP_IN},
+                        swap_finish);
 }
 
 int swap_either_main(int argc, char **argv)

@@ -51,8 +51,7 @@ const char *target_text(char buf[static TARGET_TEXT], const json_t *job)
 
 const char *memory_away(const json_t *job)
 {
-    const char *state = json_get_text(job, "state");
-    if (!state || strcmp(state, "swapped") != 0)
+    if (!json_text_is(job, "state", "swapped"))
         return NULL;
     return json_get_true(json_object_get(job, "yielded"), "memory")
                ? "its memory is in host memory, as it was yielded: `cede acquire` brings it back"
@@ -304,11 +303,10 @@ int targets_none(const char *verb)
                      verb);
 }
 
-int targets_verb(int argc, char **argv, const char *verb, const char *help, enum proto_op op,
-                 finish_fn finish)
+int targets_verb(int argc, char **argv, const char *verb, const char *help,
+                 const struct request *what, finish_fn finish)
 {
     char program[32];
-    const struct request r = {.op = op};
     snprintf(program, sizeof(program), "cede %s", verb);
     const struct command_line line = {.program = program, .help = help};
     int status = options_read(argc, argv, &line, NULL, 0);
@@ -316,5 +314,5 @@ int targets_verb(int argc, char **argv, const char *verb, const char *help, enum
         return status;
     if (optind == argc)
         return targets_none(verb);
-    return targets_do(verb, &r, argv + optind, argc - optind, finish);
+    return targets_do(verb, what, argv + optind, argc - optind, finish);
 }

@@ -38,7 +38,7 @@ bool say_vain(const json_t *job, const json_t *reply);
 int targets_none(const char *verb);
 
 /* A verb that takes targets and no option but -h. Returns the exit status. */
-int targets_verb(int argc, char **argv, const char *verb, const char *help, enum proto_op op,
-                 finish_fn finish);
+int targets_verb(int argc, char **argv, const char *verb, const char *help,
+                 const struct request *what, finish_fn finish);
 
 #endif

@@ -1,6 +1,5 @@
 /* `cede why`: why jobs run or wait, in words. */
 #include <errno.h>
-#include <string.h>
 
 #include "api/client.h"
 #include "base/json_text.h"
@@ -67,9 +66,8 @@ static const char *whole_reason(const json_t *job)
         {"stopped", "its processes are stopped by a signal or a debugger"},
         {"starting", "it has not opened a GPU yet"},
     };
-    const char *state = json_get_text(job, "state");
-    for (size_t i = 0; state && i < ARRAY_SIZE(reasons); i++) {
-        if (strcmp(state, reasons[i].state) == 0)
+    for (size_t i = 0; i < ARRAY_SIZE(reasons); i++) {
+        if (json_text_is(job, "state", reasons[i].state))
             return reasons[i].text;
     }
     return memory_away(job);
@@ -94,10 +92,9 @@ static bool lower_slices(const json_t *jobs, json_int_t gpu, json_int_t *least, 
     *least = *most = 0;
     for_each_json (job, jobs) {
         for_each_json (w, json_object_get(job, "why")) {
-            const char *reason = json_get_text(w, "reason");
             const json_int_t us = json_get_int(w, "slice_us");
-            if (json_get_int(w, "gpu") != gpu || us <= 0 || !reason ||
-                (strcmp(reason, "turn") != 0 && strcmp(reason, "beside") != 0))
+            if (json_get_int(w, "gpu") != gpu || us <= 0 ||
+                !(json_text_is(w, "reason", "turn") || json_text_is(w, "reason", "beside")))
                 continue;
             *least = !*least || us < *least ? us : *least;
             *most = us > *most ? us : *most;
@@ -210,9 +207,9 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
            class ? class : "?", state ? state : "?");
     if (error)
         printf("  %s\n", error);
-    if (state && strcmp(state, "queued") == 0)
+    if (json_text_is(job, "state", "queued"))
         print_queued(job);
-    else if (whole && !(error && strstr(error, "`cede resume"))) /* that has said it */
+    else if (whole && !json_text_is(job, "memory_exceeded", "pause")) /* the error has said it */
         printf("  %s\n", whole);
     print_yielded(json_object_get(job, "yielded"));
     if (unit && json_integer_value(unit) != json_get_int(job, "number"))
@@ -222,7 +219,7 @@ static void print_job(const json_t *jobs, const json_t *gpus, const json_t *job)
         if (whole)
             continue;
         print_gpu(jobs, w);
-        if (class && strcmp(class, "latency") == 0)
+        if (json_text_is(job, "class", "latency"))
             print_latency(jobs, gpus, job, w);
         else
             print_lower(w);

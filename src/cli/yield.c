@@ -2,7 +2,6 @@
  * The daemon does it; the verb waits, also over a restart of the daemon, and reports the outcome. A
  * daemon has to run already, because it must remember what was yielded. */
 #include <errno.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/json_text.h"
@@ -54,13 +53,6 @@ static int ask(struct client *c, struct request *r, json_t **reply, struct error
     return code;
 }
 
-/* What a refused move waits for: "cannot change job #1: job #2 is starting ...". */
-static void say_waits(const char *why)
-{
-    const char *job = strstr(why, "job #");
-    cli_error("waiting to move %s", job ? job : why);
-}
-
 /* Repeats the request until it is done; timeout_us UINT64_MAX: without a limit. */
 static int yield_wait(struct client *c, struct request *r, uint64_t timeout_us, json_t **reply,
                       struct error *err)
@@ -79,7 +71,7 @@ static int yield_wait(struct client *c, struct request *r, uint64_t timeout_us, 
         if (code < 0 && !busy)
             return code;
         if (busy && !said)
-            say_waits(err->text);
+            cli_error("retrying for %d s: %s", (int)(BUSY_NS / NSEC_PER_SEC), err->text);
         said |= busy;
         if (code == 0 && again) /* an earlier request may have done it */
             json_object_del(*reply, "vain");
@@ -101,7 +93,7 @@ static void yield_say(const struct request *r, const json_t *reply)
 {
     char who[TARGET_TEXT];
     const json_t *job = json_object_get(reply, "job");
-    const char *class = json_get_text(job, "class"), *state = json_get_text(job, "state");
+    const char *class = json_get_text(job, "class");
     json_int_t bytes = json_get_int(job, "swapped_bytes");
     if (say_vain(job, reply))
         return;
@@ -109,7 +101,7 @@ static void yield_say(const struct request *r, const json_t *reply)
            class ? class : "?");
     if (r->op == OP_YIELD && r->yields_pause)
         printf(", paused");
-    if (bytes && state && strcmp(state, "swapped") == 0)
+    if (bytes && json_text_is(job, "state", "swapped"))
         printf(", %.1f GiB in host memory", (double)bytes / (1U << 30));
     putchar('\n');
     fflush(stdout);

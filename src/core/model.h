@@ -112,12 +112,11 @@ struct job_demand {
     uint64_t since_ns, until_ns;
     uint32_t bursts; /* in the last window of activity() */
     uint64_t busy_ns;
-    uint64_t active_ns;            /* when activity() last reported any */
-    uint64_t exact_ns, sampled_ns; /* total engine time: by activity(), and elsewhere by usage() */
-    uint64_t had_ns;               /* engine time by activity() since the last usage(), */
-    uint32_t got;                  /* and how often it got the engine */
-    uint64_t quiet_ns; /* time without the engine while runnable, since it last had it */
-    uint64_t seen_ns;  /* when activity() last showed whether it works; 0: never */
+    uint64_t active_ns; /* when activity() last reported any */
+    uint64_t had_ns;    /* engine time by activity() since the last usage(), */
+    uint32_t got;       /* and how often it got the engine */
+    uint64_t quiet_ns;  /* time without the engine while runnable, since it last had it */
+    uint64_t seen_ns;   /* when activity() last showed whether it works; 0: never */
     struct starting start;
     uint64_t start_bytes; /* the most memory that it was seen with */
 };
@@ -157,20 +156,29 @@ struct model_account {
 
 struct job_due; /* core/observe/deadlines.c */
 
-/* How a job spent its time since it is known; written by engine/counts.c. */
+/* How a job spent its time since it is known; written by engine/counts.c, and engine time by
+ * core/observe/demand.c. Each member is a sum of 64 bits, so that all are added alike. */
 enum job_where { WHERE_HERE, WHERE_QUEUED, WHERE_PAUSED, WHERE_SWAPPED, WHERE_COUNT };
-struct job_counts {
-    enum job_where where;
-    uint64_t where_since;           /* ns */
-    uint64_t where_ns[WHERE_COUNT]; /* total before where_since */
-    bool away;
-    uint32_t swaps;         /* times that it was swapped out */
+struct job_totals {
+    uint64_t where_ns[WHERE_COUNT];
+    uint64_t swaps;         /* times that it was swapped out */
     uint64_t swapped_bytes; /* sum of what was swapped out */
+    struct gpu_totals {
+        uint64_t exact_ns, sampled_ns; /* engine time: by activity(), and elsewhere by usage() */
+        uint64_t ran_ns, waited_ns;
+        uint64_t turns, preempted; /* times that it began to run, and that it was suspended */
+    } on[DEVICE_GPUS_MAX];
+};
+
+/* The totals lack the time since where_since and, on each GPU, since `since`. */
+struct job_counts {
+    struct job_totals total;
+    enum job_where where;
+    uint64_t where_since; /* ns */
+    bool away;
     struct gpu_counts {
         bool runs, waits; /* it may run; it may not although it has work, as far as is known */
         uint64_t since;   /* ns */
-        uint64_t ran_ns, waited_ns;
-        uint32_t turns, preempted; /* times that it began to run, and that it was suspended */
     } on[DEVICE_GPUS_MAX];
 };
 

@@ -16,32 +16,31 @@ static void count_swaps(struct job *j)
     struct job_counts *c = &j->counts;
     bool left = j->swap.phase == SWAP_AWAY && !c->away;
     c->away = j->swap.phase != SWAP_HERE && (c->away || left);
-    c->swaps += left;
+    c->total.swaps += left;
     for (unsigned d = 0; d < DEVICE_GPUS_MAX && left; d++)
-        c->swapped_bytes += j->swap.bytes[d];
+        c->total.swapped_bytes += j->swap.bytes[d];
 }
 
-/* Adds the time since the last call to the present state. */
-static void counts_add(struct gpu_counts *c, uint64_t now)
+/* Adds the time in the present state. */
+static void counts_add(struct gpu_totals *t, const struct gpu_counts *c, uint64_t now)
 {
-    c->ran_ns += c->runs ? now - c->since : 0;
-    c->waited_ns += c->waits ? now - c->since : 0;
-    c->since = now;
+    t->ran_ns += c->runs ? now - c->since : 0;
+    t->waited_ns += c->waits ? now - c->since : 0;
 }
 
 static void count_on(struct model *m, struct job *j, unsigned d)
 {
     struct gpu_counts *c = &j->counts.on[d];
+    struct gpu_totals *t = &j->counts.total.on[d];
     bool runs, there = sched_member_state(m->sched, j->unit, d, &runs);
     runs &= !j->out_of_turn;
     bool waits = there && !runs && !j->on[d].idle && j->counts.where == WHERE_HERE;
     if (runs == c->runs && waits == c->waits)
         return;
-    counts_add(c, m->now);
-    c->turns += runs && !c->runs;
-    c->preempted += waits && c->runs;
-    c->runs = runs;
-    c->waits = waits;
+    counts_add(t, c, m->now);
+    t->turns += runs && !c->runs;
+    t->preempted += waits && c->runs;
+    *c = (struct gpu_counts){.runs = runs, .waits = waits, .since = m->now};
 }
 
 /* Whether a job that is not at its own ceiling waits for the GPU. */
@@ -66,7 +65,7 @@ void counts_update(struct counts *x, struct model *m, bool decided)
         struct job_counts *c = &j->counts;
         enum job_where where = where_is(j);
         if (where != c->where) {
-            c->where_ns[c->where] += m->now - c->where_since;
+            c->total.where_ns[c->where] += m->now - c->where_since;
             c->where = where;
             c->where_since = m->now;
         }
@@ -99,11 +98,10 @@ void counts_observed(struct counts *x, const struct model *m, const struct deman
     x->counted_ns = demand->counted_ns;
 }
 
-void counts_now(const struct model *m, const struct job *j, struct job_counts *out)
+void counts_now(const struct model *m, const struct job *j, struct job_totals *out)
 {
-    *out = j->counts;
-    out->where_ns[out->where] += m->now - out->where_since;
-    out->where_since = m->now;
+    *out = j->counts.total;
+    out->where_ns[j->counts.where] += m->now - j->counts.where_since;
     for (unsigned d = 0; d < m->ngpus; d++)
-        counts_add(&out->on[d], m->now);
+        counts_add(&out->on[d], &j->counts.on[d], m->now);
 }

@@ -24,7 +24,7 @@ struct counts {
 void counts_update(struct counts *x, struct model *m, bool decided);
 /* Called after demand_due(). */
 void counts_observed(struct counts *x, const struct model *m, const struct demand *demand);
-/* *out: the sums of a job up to now. */
-void counts_now(const struct model *m, const struct job *j, struct job_counts *out);
+/* *out: the totals of a job up to now. */
+void counts_now(const struct model *m, const struct job *j, struct job_totals *out);
 
 #endif

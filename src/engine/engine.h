@@ -204,7 +204,7 @@ struct job_view {
     uint32_t position;    /* while queued, its position in line from 0 */
     bool infeasible;      /* it would lack room even if all jobs ended, so others overtake it */
     uint64_t memory_held; /* memory that it has on the GPU for which it stated a need */
-    struct job_counts counts;
+    struct job_totals counts;
     struct job_why { /* on each GPU: */
         enum sched_why why;
         uint64_t other;           /* number of the job that `why` refers to; 0: none */
@@ -216,14 +216,14 @@ struct job_view {
         uint32_t slice_us;        /* its longest timeslice; 0: the driver's default */
         double busy;              /* share of this GPU's time lately; < 0: unknown */
     } why[DEVICE_GPUS_MAX];
-    uint64_t exact_ns[DEVICE_GPUS_MAX], sampled_ns[DEVICE_GPUS_MAX]; /* as in struct job_demand */
-    uint64_t count_age_ns[DEVICE_GPUS_MAX]; /* age of the two; TIME_NEVER: not counted */
+    uint64_t count_age_ns[DEVICE_GPUS_MAX]; /* age of engine time; TIME_NEVER: not counted */
     const char *swap;                       /* "", "swapping-out", "swapped" or "swapping-in" */
     bool swap_by_user;
     uid_t swap_uid; /* of the user who swapped it out */
     uint64_t swapped_bytes;
     char swap_error[160]; /* why the last move failed, or "" */
     char error[160];      /* the last error, for some seconds, or "" */
+    bool memory_exceeded; /* it is that the job had more memory than its memory-max */
 };
 /* Lowers the job's level to that of a group. */
 static inline void job_view_level(struct job_view *v, const struct device_group *g)

@@ -160,8 +160,6 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     bool unknown = false;
     for (unsigned d = 0; d < e->model.ngpus; d++) {
         out->memory_bytes += j->on[d].memory_bytes;
-        out->exact_ns[d] = j->on[d].exact_ns;
-        out->sampled_ns[d] = j->on[d].sampled_ns;
         out->count_age_ns[d] = e->demand.until_ns[d]
                                    ? e->model.now - min_u64(e->demand.until_ns[d], e->model.now)
                                    : TIME_NEVER;
@@ -188,9 +186,11 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     out->position = j->position;
     if (j->rec.memory_bytes)
         out->memory_held = j->on[j->rec.memory_gpu].memory_bytes;
-    if (j->error_code && e->model.now < j->error_until)
+    if (j->error_code && e->model.now < j->error_until) {
         snprintf(out->error, sizeof(out->error), "%.*s", (int)sizeof(out->error) - 1,
                  j->error.text);
+        out->memory_exceeded = j->error_code == -EDQUOT; /* memory/over.c */
+    }
     return true;
 }
 

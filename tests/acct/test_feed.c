@@ -101,7 +101,7 @@ TEST_OF_FEED(rows_are_whole)
     struct job_view v;
     acct_finish(feed, f->m);
     assert_true(engine_view(f->m, 0, &v));
-    const uint64_t known = v.counts.where_ns[WHERE_HERE], gpu = v.sampled_ns[0];
+    const uint64_t known = v.counts.where_ns[WHERE_HERE], gpu = v.counts.on[0].sampled_ns;
     acct_free(feed);
     const struct sum s = rows_of(f);
     /* One for each class that it had, and one more if an hour ended meanwhile. */

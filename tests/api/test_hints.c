@@ -322,6 +322,28 @@ TEST_OF_HINTS(requests_that_ended)
     }
 }
 
+/* What a program reported stays with its job when it disconnects, except for requests in progress;
+ * the next job in that slot does not get it. */
+TEST_OF_HINTS(closed_pages)
+{
+    struct hints *h = r->h;
+    struct hints_page *p = page_of(r, me(1, false)), *q = page_of(r, me(2, false));
+    const uint64_t job = r->m->jobs[0].number;
+    hints_assign(h, r->m, monotonic_ns());
+    p->begun = 5;
+    p->ended = p->due = 3;
+    q->begun = q->ended = 7;
+    assert_int_equal(hints_sum(h, 0, job).open, 2);
+    hints_close(h, 1);
+    const struct hints_sums s = hints_sum(h, 0, job);
+    assert_int_equal(s.begun, 12);
+    assert_int_equal(s.ended, 10);
+    assert_int_equal(s.due, 3);
+    assert_int_equal(s.open, 0);
+    assert_int_equal(hints_sum(h, 0, job + 1).begun, 0);
+    assert_int_equal(hints_sum(NULL, 0, job).begun, 0);
+}
+
 /* The same of leases that waited, and the sums of all. */
 TEST_OF_HINTS(leases)
 {
@@ -329,15 +351,18 @@ TEST_OF_HINTS(leases)
     struct hints_page *p = page_of(r, me(1, false)), *other = page_of(r, me(2, false));
     struct taken t = {.n = 0};
     hints_assign(h, r->m, monotonic_ns());
-    assert_null(hints_leases_of(h, 1));
+    struct hints_sums sum = hints_sum(h, 0, 1);
+    assert_null(hints_leases_json(&sum));
     p->waits[4].leases = 2;
     p->waits[4].total_us = 1500000;
     other->waits[4].leases = other->waits[0].leases = UINT64_MAX;
-    json_t *all = hints_leases_of(h, 1);
+    json_decref(hints_of(h, 1, monotonic_ns(), &sum));
+    json_t *all = hints_leases_json(&sum);
     assert_like(all, "{'waited_s':{'memory':1.5,'class':0.0},'count':{'stream':0}}");
     assert_int_equal(json_get_int(json_object_get(all, "count"), "memory"), 2 + (1LL << 53));
     json_decref(all);
-    assert_null(hints_leases_of(h, 2));
+    assert_null(hints_of(h, 2, monotonic_ns(), &sum));
+    assert_null(hints_leases_json(&sum));
     p->leases[p->nleases++] = (struct hints_lease){5, 7, 9, {1, 2, 3, 4, UINT64_MAX}};
     taken_from(h, &t);
     assert_int_equal(t.leases, 1);

@@ -397,12 +397,11 @@ TEST(shows_sums_and_reasons)
 {
     struct job_view v = {.number = 3, .busy = -1};
     v.counts =
-        (struct job_counts){.where_ns = {[WHERE_HERE] = 1500000000, [WHERE_PAUSED] = 500000000},
+        (struct job_totals){.where_ns = {[WHERE_HERE] = 1500000000, [WHERE_PAUSED] = 500000000},
                             .swaps = 1,
                             .swapped_bytes = 7};
-    v.counts.on[2] = (struct gpu_counts){.ran_ns = 250000000, .turns = 3};
-    v.exact_ns[2] = 125000000;
-    v.sampled_ns[2] = 125000000;
+    v.counts.on[2] = (struct gpu_totals){
+        .exact_ns = 125000000, .sampled_ns = 125000000, .ran_ns = 250000000, .turns = 3};
     v.count_age_ns[2] = 500000000;
     v.why[2] = (struct job_why){.why = WHY_NEXT, .other = 5, .gpu = 1, .ahead = 2, .for_ns = 9000};
     json_t *o = job_json(&v, JOB_WHOLE);
@@ -427,7 +426,7 @@ TEST(brief_is_a_part)
         .due = true,
         .is_client = true,
         .counts.where_ns = {[WHERE_HERE] = 2000000000},
-        .exact_ns = {125000000},
+        .counts.on[0].exact_ns = 125000000,
         .count_age_ns = {500000000},
     };
     json_t *whole = job_json(&v, JOB_WHOLE), *sums = job_json(&v, JOB_SUMS);

@@ -47,7 +47,8 @@ class MemoryMax(OnSoft):
         self.begin()
         self.run_job("big", "--memory-max", "299M,pause")
         eventually(lambda: self.jobs().get("big", {}).get("state") == "paused", "it is not paused")
-        self.assertEqual([self.jobs()["big"][k] for k in ("memory_max_mib", "memory_over")], [299, "pause"])
+        self.assertEqual([self.jobs()["big"][k] for k in ("memory_max_mib", "memory_over", "memory_exceeded")],
+                         [299, "pause", "pause"])
         self.says("(big)", "paused until `cede resume")
         self.assertEqual(self.cede("why", "big").stdout.count("`cede resume"), 1)
         r = self.cede("resume", "big")

@@ -301,7 +301,7 @@ static const struct talk talks[] = {
      "cede: #12 train: its memory was swapped out by hand: `cede swap in` brings it back\n", NULL},
     {"yield --memory train", {BUSY, BUSY, AWAY "true,'yielded':{'memory':true}}}"}, 0,
      "#12 train: yielded, batch, 1.5 GiB in host memory\n",
-     "cede: waiting to move job #12: job #7 (s) is starting\n", NULL},
+     "cede: retrying for 60 s: cannot change job #12: job #7 (s) is starting\n", NULL},
     /* The others are tried, and one failure is a failure. */
     {"pause 1 2 3", {NO(3) "'1: no such process'}", NO(1) "'not yours'}", TRAIN "}"}, 1,
      "#12 train: paused\n", "cede: 1: no such process\ncede: 2: not yours\n",

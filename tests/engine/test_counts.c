@@ -35,14 +35,14 @@ ENGINE_TEST(test_turns)
     ticks(f, 10000);
     for (int i = 0; i < 2; i++) {
         struct job_view v = view(f, j[i]);
-        const struct gpu_counts *c = &v.counts.on[0];
+        const struct gpu_totals *c = &v.counts.on[0];
         assert_in_range(MS(v.counts.where_ns[WHERE_HERE]), 9990, 10400);
         assert_in_range(MS(c->ran_ns + c->waited_ns), 9900, 10100);
         assert_in_range(MS(c->ran_ns), 4500, 5500);
         assert_in_range(c->turns, 20, 30);
         assert_in_range(c->preempted + 1, c->turns, c->turns + 1);
-        assert_in_range(MS(v.sampled_ns[0]), 2200, 2550);
-        assert_int_equal(v.exact_ns[0], 0);
+        assert_in_range(MS(v.counts.on[0].sampled_ns), 2200, 2550);
+        assert_int_equal(v.counts.on[0].exact_ns, 0);
         assert_int_equal(v.counts.on[1].ran_ns + v.counts.on[1].waited_ns, 0);
         ran += c->ran_ns;
     }
@@ -63,8 +63,8 @@ ENGINE_TEST(test_exact)
     struct job_view before = view(f, 0);
     ticks(f, 10000);
     struct job_view v = view(f, 0);
-    assert_in_range(MS(v.exact_ns[0] - before.exact_ns[0]), 2800, 3100);
-    assert_in_range(MS(v.sampled_ns[0] - before.sampled_ns[0]), 0, 300);
+    assert_in_range(MS(v.counts.on[0].exact_ns - before.counts.on[0].exact_ns), 2800, 3100);
+    assert_in_range(MS(v.counts.on[0].sampled_ns - before.counts.on[0].sampled_ns), 0, 300);
 }
 
 /* Nobody looks and nothing takes turns: samples are enough, and rare. */
@@ -80,7 +80,7 @@ ENGINE_TEST(test_alone)
     /* Every second for ten, then every five. */
     assert_in_range(f->d.usage_calls - asked, 19, 21);
     assert_int_equal(f->d.activity_calls, 0);
-    assert_in_range(MS(v.sampled_ns[0]), 13500, 15100);
+    assert_in_range(MS(v.counts.on[0].sampled_ns), 13500, 15100);
     assert_in_range(MS(v.counts.on[0].ran_ns), 59000, 60200);
     assert_int_equal(v.counts.on[0].turns, 1);
     assert_int_equal(v.counts.on[0].preempted, 0);
@@ -105,8 +105,8 @@ ENGINE_TEST(test_looked_at)
         uint64_t span =
             (f->now - v.count_age_ns[0]) - (last_ns - min_u64(last.count_age_ns[0], last_ns));
         if (i > 1)
-            assert_in_range(MS(2 * (v.sampled_ns[0] - last.sampled_ns[0])) + 2, MS(span),
-                            MS(span) + 4);
+            assert_in_range(MS(2 * (v.counts.on[0].sampled_ns - last.counts.on[0].sampled_ns)) + 2,
+                            MS(span), MS(span) + 4);
         last = v;
         last_ns = f->now;
     }
@@ -138,14 +138,14 @@ ENGINE_TEST(test_ended)
     assert_int_equal(x.begun, 1);
     const uint64_t number = x.v.number;
     ticks(f, 2700);
-    assert_in_range(MS(view(f, job).sampled_ns[0]), 900, 1100);
+    assert_in_range(MS(view(f, job).counts.on[0].sampled_ns), 900, 1100);
     end(f, p[0]);
     ticks(f, 100);
     assert_int_equal(x.begun, 1);
     assert_int_equal(x.ended, 1);
     assert_int_equal(x.v.number, number);
-    assert_in_range(MS(x.v.sampled_ns[0]), 1250, 1450);
-    assert_true(x.v.sampled_ns[0] <= x.v.counts.on[0].ran_ns);
+    assert_in_range(MS(x.v.counts.on[0].sampled_ns), 1250, 1450);
+    assert_true(x.v.counts.on[0].sampled_ns <= x.v.counts.on[0].ran_ns);
 
     /* One that ends before its first sample: nothing is known of it. */
     mock_context(&f->d, p[0] = child(f), 0, 0);
@@ -154,7 +154,7 @@ ENGINE_TEST(test_ended)
     end(f, p[0]);
     ticks(f, 100);
     assert_int_equal(x.ended, 2);
-    assert_int_equal(x.v.sampled_ns[0], 0);
+    assert_int_equal(x.v.counts.on[0].sampled_ns, 0);
 }
 
 ENGINE_TEST(test_where)

@@ -35,8 +35,10 @@ ENGINE_TEST(warned)
     ticks(f, 110);
     assert_non_null(
         strstr(view(f, j[0]).error, "1001 MiB on GPU 0, more than its memory-max of 1000 MiB"));
+    assert_true(view(f, j[0]).memory_exceeded);
     ticks(f, 10000);
     assert_int_equal(view(f, j[0]).error[0], 0); /* not all the time */
+    assert_false(view(f, j[0]).memory_exceeded);
     assert_int_equal(view(f, j[0]).job.paused, 0);
     ticks(f, 52000);
     assert_int_not_equal(view(f, j[0]).error[0], 0);

@@ -40,13 +40,13 @@ static void screen_text(int y, attr_t attributes, const char *text)
 
 static attr_t attribute(const struct top_row *r, enum top_column c)
 {
-    const char *state = json_get_text(r->entry, "state"), *class = json_get_text(r->entry, "class");
+    const char *state = json_get_text(r->entry, "state");
     int pair = 0;
     if (c == TOP_STATE && state)
         pair = strcmp(state, "running") == 0                                   ? PAIR_GOOD
                : strcmp(state, "paused") == 0 || strcmp(state, "stopped") == 0 ? PAIR_BAD
                                                                                : PAIR_WAIT;
-    else if (c == TOP_CLASS && class && strcmp(class, "latency") == 0)
+    else if (c == TOP_CLASS && json_text_is(r->entry, "class", "latency"))
         pair = PAIR_LATENCY;
     else if (c == TOP_BAR)
         pair = PAIR_GOOD;

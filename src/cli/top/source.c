@@ -121,9 +121,7 @@ void top_source_act(struct top_source *s, const struct top_row *r, const struct 
 
 static void source_lose(struct top_source *s, const char *why)
 {
-    client_close(&s->client);
-    json_decref(s->partial);
-    s->partial = NULL;
+    top_source_close(s);
     s->under_way = false;
     if (s->acting)
         source_done(s, -EPIPE, "the daemon has gone without an answer");

@@ -127,7 +127,7 @@ static void count_samples(struct demand *x, struct model *m)
             busy += fmax(on->busy, 0);
             on->had_ns = on->got = 0;
             if (on->busy > 0)
-                on->sampled_ns +=
+                j->counts.total.on[d].sampled_ns +=
                     (uint64_t)(on->busy * (double)min_u64(left, m->now - j->added_ns));
         }
         x->used_ns[d] += (uint64_t)(fmin(busy, 1) * (double)window);
@@ -138,14 +138,15 @@ void demand_ended(const struct demand *x, struct model *m, uint32_t job)
 {
     struct job *j = &m->jobs[job];
     for (unsigned d = 0; d < m->ngpus; d++) {
-        struct job_demand *on = &j->on[d];
+        const struct job_demand *on = &j->on[d];
         const struct gpu_counts *c = &j->counts.on[d];
+        struct gpu_totals *t = &j->counts.total.on[d];
         uint64_t left = min_u64(m->now - x->counted_ns, m->now - j->added_ns);
-        uint64_t ran = c->ran_ns + (c->runs ? m->now - c->since : 0);
-        uint64_t had = on->exact_ns + on->sampled_ns;
+        uint64_t ran = t->ran_ns + (c->runs ? m->now - c->since : 0);
+        uint64_t had = t->exact_ns + t->sampled_ns;
         left -= min_u64(x->exact_ns[d], left);
         if (on->busy > 0 && ran > had)
-            on->sampled_ns += min_u64((uint64_t)(on->busy * (double)left), ran - had);
+            t->sampled_ns += min_u64((uint64_t)(on->busy * (double)left), ran - had);
     }
 }
 
@@ -417,7 +418,7 @@ static bool demand_activity(struct demand *x, struct model *m)
     for_each_job (m, j) {
         for (unsigned d = 0; d < m->ngpus; d++) {
             bool all_known = from && !(list.incomplete & 1U << d);
-            j->on[d].exact_ns += all_known ? j->on[d].busy_ns : 0;
+            j->counts.total.on[d].exact_ns += all_known ? j->on[d].busy_ns : 0;
             j->on[d].had_ns += all_known ? j->on[d].busy_ns : 0;
             j->on[d].got += all_known ? j->on[d].bursts : 0;
             activity_demand(x, m, model_job_slot(m, j), d, all_known ? from : to, to);
