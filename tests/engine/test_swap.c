@@ -14,6 +14,7 @@ ENGINE_TEST(test_out_and_in)
     assert_int_equal(engine_swap_out(f->m, j[0], 7, &f->err), 0);
     assert_int_equal(suspended_groups(f), 0);
     assert_int_equal(on(f, p[0])->timeslice_us, 2048);
+    assert_int_equal(engine_swap_out(f->m, j[0], 7, &f->err), 0); /* who asks twice */
     ticks(f, 3000);
     assert_int_equal(suspended_groups(f), 0); /* nor is it looked at meanwhile */
     assert_int_equal(view(f, j[0]).groups, 0);

@@ -117,6 +117,8 @@ int scans_job(struct model *m, uint32_t job)
         return -EAGAIN;
     for (uint32_t p = m->jobs[job].first_process, next; p != SLOT_NONE; p = next) {
         next = m->processes[p].job_next;
+        if (m->processes[p].scan_at == TIME_NEVER) /* detached: it is on its way, or away */
+            continue;
         if (monotonic_ns() - started > SCAN_JOB_NS)
             return -EAGAIN;
         int r = scan(m, p);

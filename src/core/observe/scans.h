@@ -12,8 +12,8 @@ struct scans {
 
 /* Scans what is due; returns when the next is. */
 uint64_t scans_due(struct scans *s, struct model *m);
-/* Scans all processes of a job now. 0, or why groups of a process without known groups may have
- * been missed; -EAGAIN: the scans take too long. */
+/* Scans all processes of a job now that are not detached. 0, or why groups of a process without
+ * known groups may have been missed; -EAGAIN: the scans take too long. */
 int scans_job(struct model *m, uint32_t job);
 
 #endif
