@@ -3,10 +3,10 @@
  * are not touched (yield_forget()).
  *
  * Acquiring is a request (wish_ns) that the caller renews. Memory that was yielded is brought in
- * when there is room for it, and then the job gets the rest as well. Requests are served in the
- * order in which they were first made. The restorer brings in memory that jobs had yielded; a ceded
- * that takes over moves it out again when a request needs the room. swap.c moves the memory and has
- * the result. */
+ * when there is room for it; once it is there, the job gets its class and its turns back. Requests
+ * are served in the order in which they were first made. The restorer brings in memory that jobs
+ * had yielded; a ceded that takes over moves it out again when a request needs the room. swap.c
+ * moves the memory and has the result. */
 #include "memory/yield.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #define LOOK_NS  (50 * NSEC_PER_MSEC)
 #define AGAIN_NS NSEC_PER_SEC        /* after there was no room, or memory could not be moved out */
-#define LINE_NS  (60 * NSEC_PER_SEC) /* a wish that waits longer delays no other user's */
+#define LINE_NS  (60 * NSEC_PER_SEC) /* a request that waits longer delays no other user's */
 
 static bool is_out(const struct job *j)
 {

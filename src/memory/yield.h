@@ -11,12 +11,12 @@ int yield_begin(struct swaps *x, struct model *m, uint32_t job, unsigned what, u
 /* 0; -EINPROGRESS: its memory is being moved out; -EAGAIN: an earlier engine ended meanwhile; or
  * the reason why nothing was yielded. */
 int yield_outcome(const struct model *m, uint32_t job, struct error *err);
-/* Wishes that the job gets back what it yielded, at once or when there is room for its memory. The
- * wish ends after wait_ns unless it is renewed. */
+/* Requests that the job gets back what it yielded, at once or when there is room for its memory.
+ * The request ends after wait_ns unless it is renewed. */
 void yield_acquire(struct model *m, uint32_t job, uint64_t wait_ns);
 /* Called when a person sets these: acquiring does not touch them any more. */
 void yield_forget(struct model *m, uint32_t job, unsigned what);
-/* Serves the wishes; returns when to ask again. */
+/* Serves the requests; returns when to ask again. */
 uint64_t yield_due(struct swaps *x, const struct autoswap *a, const struct demand *d,
                    struct model *m);
 

@@ -64,9 +64,11 @@ static void priors_by_time(const struct advice_row *row, const struct advice_alo
     for (uint32_t i = 0; i < n; i++)
         all += row->window.had[i];
     for (uint32_t i = 0; i < n; i++) {
-        const bool tells = !speed_known(row->speed[i]) && alone[i].busy >= BUSY_LEAST && all > 0;
-        const double v = tells ? fmin(row->window.had[i] / alone[i].busy, 1) : 0.5;
-        prior[i] = (struct speed){v, tells ? TIME_ERROR * sqrt(fmax(v, TIME_ERROR)) : 0.5};
+        prior[i] = (struct speed){0.5, 0.5};
+        if (speed_known(row->speed[i]) || alone[i].busy < BUSY_LEAST || all <= 0)
+            continue;
+        const double v = fmin(row->window.had[i] / alone[i].busy, 1);
+        prior[i] = (struct speed){v, TIME_ERROR * sqrt(fmax(v, TIME_ERROR))};
     }
 }
 

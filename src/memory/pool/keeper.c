@@ -68,7 +68,7 @@ static int record_self(void *dir)
 }
 
 /* Runs MPS's control program: with option -f as the daemon, which writes its log to standard error;
- * otherwise to pass an order to the daemon. */
+ * otherwise to pass an order to the daemon. 0: it could not be started. */
 static pid_t run_control(const struct keeper *k, const char *option, const char *order)
 {
     _cleanup_close_ int log = pool_open(k->dir, LOG, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC);
@@ -93,7 +93,7 @@ static bool control_lives(const struct keeper *k)
 /* Whether that child has ended, or there is none. */
 static bool child_ended(pid_t pid)
 {
-    return pid <= 0 || waitpid(pid, NULL, WNOHANG) != 0;
+    return !pid || waitpid(pid, NULL, WNOHANG) != 0;
 }
 
 /* Whether the directory was removed, as a user's is at logout: no order reaches the daemon then. */
@@ -138,7 +138,7 @@ static const char *begin(struct keeper *k)
         snprintf(path, sizeof(path), "%s/" POOL_SOCKET, k->dir);
         unlink(path); /* that of a daemon that was killed */
         pid_t pid = run_control(k, "-f", NULL);
-        if (pid < 0 || proc_stat_read(pid, &st) < 0)
+        if (!pid || proc_stat_read(pid, &st) < 0)
             return "it cannot be executed";
         k->control = st.id;
     }
