@@ -53,14 +53,16 @@ def memory(pid):
 
 def verb(cede, pid, what):
     """Asks until ceded does it: it moves no program that may still size itself by the free memory."""
-    end, refused = time.monotonic() + LIMIT_S, None
-    while refused is None or p.returncode:
-        if time.monotonic() > end:
-            raise RuntimeError(f"cede swap {what} {pid}: {refused}")
-        time.sleep(0.5 if refused else 0)
+    end, refused = time.monotonic() + LIMIT_S, ""
+    while True:
         before, began = threads(pid), time.monotonic()
         p = subprocess.run([cede, "swap", what, str(pid)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
-        refused = p.stderr or refused or ""
+        if p.returncode == 0:
+            break
+        refused = p.stderr
+        if time.monotonic() > end:
+            raise RuntimeError(f"cede swap {what} {pid}: {refused}")
+        time.sleep(0.5)
     took, after = time.monotonic() - began, threads(pid)
     used = sorted(([round(b - a, 2) for a, b in zip(before.get(t, (0, 0)), after[t])] for t in after), key=sum, reverse=True)
     rss, huge = memory(pid)
