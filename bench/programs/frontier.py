@@ -3,10 +3,13 @@ the driver's default, in an MPS server with client priorities, under cede, and i
 (outside, in MPS, in a pool) are started once; pairs are chosen by SIGSTOP and SIGCONT, which saves the time that they
 take to start. For an NVIDIA GPU that nobody else uses, root, PyTorch, transformers, CuPy and JAX.
 
-usage: frontier.py CEDE FILE [PAIR...]   adds what FILE lacks, as resnet+gpt (default: all pairs); prints what it measures
-       frontier.py --score FILE          who is on the frontier, and where cede is; needs no GPU
-       frontier.py --soft CEDE FILE      stand-ins on the software GPU (CEDE_SOFT_SOCKET), outside only
+usage: frontier.py [--gpus 0,1] CEDE FILE [PAIR...]   adds what FILE lacks, as resnet+gpt (default: all pairs); prints
+                                                      what it measures; on several GPUs as many pairs at the same time
+       frontier.py --score FILE                       who is on the frontier, and where cede is; needs no GPU
+       frontier.py --soft CEDE FILE                   stand-ins on the software GPU (CEDE_SOFT_SOCKET), outside only
 """
+import argparse
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -14,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import provenance
@@ -46,17 +50,17 @@ FILLING = ("graphs", "stencil")  # servers that fill the GPU, with which the oth
 START_S, ROUNDS, BOTH_S, ALONE_S, OTHER_S = 150, 3, 2.4, 1.2, 3
 AGAIN_S = 0.3  # what a program takes to go on; with ALONE_S less than what cede takes for the end of a server
 FLOOR, SPARE, SLACK = 0.9, 0.05, 0.02
-CEDE, OUT, SOFT = "", "", False
+CEDE, OUT, SOFT, GPUS = "", "", False, []
 
 
 # ---- programs of one place ----
 
 class Place:
-    """Its programs, each stopped but while it is measured."""
+    """Its programs on one GPU, each stopped but while it is measured. gpu: "" if the study chooses none."""
 
-    def __init__(self, name, folder, wanted):
-        self.name, self.running = name, {}
-        self.files = {n: os.path.join(folder, f"{name}-{n}") for n in wanted}
+    def __init__(self, name, folder, gpu, pairs):
+        self.name, self.gpu, self.pairs, self.running = name, gpu, pairs, {}
+        self.files = {n: os.path.join(folder, f"{name}-{n}{gpu}") for n in PROGRAMS if any(n in p for p in pairs)}
 
     def start(self):
         for n in self.files:  # servers first: a pool gives batch jobs a lower priority only beside one
@@ -81,11 +85,12 @@ class Place:
         words = [CEDE, "load", *words, "--device", "soft", "--report", "50"] if SOFT else [sys.executable, os.path.join(HERE, words[0]), *words[1:]]
         if self.name == "pool":
             who = ["-c", "latency", "--pool"] if n in SERVERS else ["-c", "batch", "--pool=latency"]
-            words = [CEDE, "run", "-q", "-n", n, *who, "--", *words]
+            words = [CEDE, "run", "-q", "-n", n + self.gpu, *who, "--", *words]
         return words
 
     def environment(self, n):
-        return {"CUDA_MPS_CLIENT_PRIORITY": "0" if n in SERVERS else "1"} if self.name == "mps" else {}
+        priority = {"CUDA_MPS_CLIENT_PRIORITY": "0" if n in SERVERS else "1"} if self.name == "mps" else {}
+        return priority | ({"CUDA_VISIBLE_DEVICES": self.gpu} if self.gpu else {})
 
     def lines(self, n):
         with open(self.files[n], encoding="utf-8") as f:
@@ -156,18 +161,19 @@ def percentiles(name, v):
     return {f"{name}mean_us": sum(v) / len(v) if v else None} | {f"{name}p{p}_us": v[min(len(v) * p // 100, len(v) - 1)] if v else None for p in (50, 99)}
 
 
-# ---- one place after the other ----
+# ---- one place after the other, on all GPUs ----
 
 class Study:
     def __init__(self, pairs):
-        self.pairs, self.rows, self.alone = pairs, [], set()
+        self.pairs, self.rows, self.lock = pairs, [], threading.Lock()
         self.head = {"shows": __doc__.split("\n\n", maxsplit=1)[0], "date": time.strftime("%Y-%m-%d"), "gpu": "software GPU"}
         if os.path.exists(OUT):
             with open(OUT, encoding="utf-8") as f:
                 self.head = json.load(f)
             self.rows = self.head.pop("rows")
         if not SOFT:
-            self.head["gpu"], self.head["driver"] = output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").split(", ")
+            gpu = output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").split("\n")[0]
+            self.head["gpu"], self.head["driver"] = gpu.split(", ")
         self.head["cede"] = output(CEDE, "--version")
         self.head["commit"] = provenance.commit(self.head["cede"])
 
@@ -177,34 +183,42 @@ class Study:
         return [s for s in systems if (s, "+".join(pair)) not in had and (s not in cede_systems()[1:] or pair[0] in FILLING)]
 
     def add(self, system, pair, measured, **more):
-        self.rows.append({"system": system, "pair": "+".join(pair), "measured": measured, **more})
-        with open(OUT, "w", encoding="utf-8") as f:
-            json.dump({**self.head, "rows": self.rows}, f, indent=1)
+        with self.lock:
+            self.rows.append({"system": system, "pair": "+".join(pair), "measured": measured, **more})
+            with open(OUT, "w", encoding="utf-8") as f:
+                json.dump({**self.head, "rows": self.rows}, f, indent=1)
         print(f"{system:18}", "  ".join(f"{n} {m['rate']:.2f}/s" + (f" p50 {m['p50_us']:.0f} p99 {m['p99_us']:.0f} us" if m.get("p50_us") else "")
                                        for n, m in [*measured.items(), *([(f"{pair[0]} alone", more["alone"])] if more else [])]), flush=True)
 
-    def compare(self, place, systems, settle_s, begins=lambda system, pair: None):
+    def compare(self, places, systems, settle_s, begins=lambda place, system, pair: None):
+        at_once(lambda place: self.compare_on(place, systems, settle_s, begins), places)
+
+    def compare_on(self, place, systems, settle_s, begins):
         """The pairs in turn; what a program does alone that is no server is measured outside, before its first pair."""
-        for pair in [p for p in self.pairs if self.lacks(systems, p) and all(n in place.running for n in p)]:
+        for pair in [p for p in place.pairs if self.lacks(systems, p) and all(n in place.running for n in p)]:
             if place.name == "plain" and not any(r["system"] == "alone" and r["pair"] == pair[1] for r in self.rows):
                 window = place.window(pair[1:], 1.5, OTHER_S)
                 place.stop()
                 self.add("alone", pair[1:], {pair[1]: place.measured(pair[1], [window])})
             for system in self.lacks(systems, pair):
-                begins(system, pair)
+                begins(place, system, pair)
                 self.add(system, pair, **place.by_turns(pair, 4 if system in cede_systems()[1:] else settle_s, ROUNDS))
 
-    def run(self, place, folder, systems, measure):
-        pairs = [p for p in self.pairs if self.lacks(systems, p)]
-        names = [n for n in PROGRAMS if any(n in p for p in pairs)]
-        if not names:
-            return
-        p = Place(place, folder, names)
+    def run(self, name, folder, systems, measure):
+        """Its programs on all GPUs, which have the pairs in turn."""
+        lacking = [[p for p in self.pairs[i::len(GPUS)] if self.lacks(systems, p)] for i in range(len(GPUS))]
+        places = [Place(name, folder, gpu, pairs) for gpu, pairs in zip(GPUS, lacking) if pairs]
         try:
-            p.start()
-            measure(p)
+            at_once(Place.start, places)
+            measure(places)
         finally:
-            p.end()
+            for place in places:
+                place.end()
+
+
+def at_once(do, places):
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        list(threads.map(do, places))
 
 
 def output(*argv):
@@ -224,21 +238,21 @@ class Daemon:
         self.process.wait()
 
 
-def under_cede(study, place):
+def under_cede(study, places):
     """Default first, without a ceded; then cede gets the running programs."""
-    study.compare(place, ["default"], 1.5)
+    study.compare(places, ["default"], 1.5)
     daemon = Daemon()
-    pids = {n: str(p.pid) for n, p in place.running.items()}
-    output(CEDE, "set", "-c", "batch", *pids.values())
+    output(CEDE, "set", "-c", "batch", *(str(p.pid) for place in places for p in place.running.values()))
 
-    def begins(system, pair):
+    def begins(place, system, pair):
         """Only this server is a latency job."""
+        pids = {n: str(p.pid) for n, p in place.running.items()}
         for n in SERVERS:
             if n in pids:
                 output(CEDE, "set", "-c", "latency" if n == pair[0] else "batch", pids[n])
         output(CEDE, "set", "--min-speed", system.split()[-1] if " " in system else SPEEDS[0], pids[pair[0]])
     try:
-        study.compare(place, cede_systems(), 7, begins)
+        study.compare(places, cede_systems(), 7, begins)
     finally:
         daemon.end()
 
@@ -253,7 +267,7 @@ def in_mps(study, folder):
         os.makedirs(os.path.join(folder, d), exist_ok=True)
     output("nvidia-cuda-mps-control", "-d")
     try:
-        study.run("mps", folder, ["mps"], lambda place: study.compare(place, ["mps"], 1.5))
+        study.run("mps", folder, ["mps"], lambda places: study.compare(places, ["mps"], 1.5))
     finally:
         subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, timeout=60, check=False)
         for n in ("PIPE", "LOG"):
@@ -263,7 +277,7 @@ def in_mps(study, folder):
 def in_pool(study, folder):
     daemon = Daemon()
     try:
-        study.run("pool", folder, ["pool"], lambda place: study.compare(place, ["pool"], 4))
+        study.run("pool", folder, ["pool"], lambda places: study.compare(places, ["pool"], 4))
     finally:
         daemon.end()
 
@@ -315,24 +329,25 @@ def score(path):
 
 
 def main():
-    global CEDE, OUT, SOFT
-    words = sys.argv[1:]
-    if len(words) == 2 and words[0] == "--score":
-        score(words[1])
+    global CEDE, OUT, SOFT, GPUS
+    if sys.argv[1:2] == ["--score"] and len(sys.argv) == 3:
+        score(sys.argv[2])
         return
-    SOFT = words[:1] == ["--soft"]
-    words = words[SOFT:]
-    if len(words) < 2 or words[0].startswith("-"):
-        sys.exit(__doc__)
-    CEDE, OUT = os.path.abspath(words[0]), os.path.abspath(words[1])
-    unknown = [p for p in words[2:] if not (p.partition("+")[0] in SERVERS and p.partition("+")[2] in OTHERS)]
+    parser = argparse.ArgumentParser(usage=__doc__.partition("usage: ")[2])
+    parser.add_argument("--gpus", type=lambda text: text.split(","), default=[""])
+    parser.add_argument("--soft", action="store_true")
+    parser.add_argument("cede", type=os.path.abspath)
+    parser.add_argument("file", type=os.path.abspath)
+    parser.add_argument("pairs", nargs="*")
+    args = parser.parse_args()
+    CEDE, OUT, SOFT, GPUS = args.cede, args.file, args.soft, args.gpus
+    unknown = [p for p in args.pairs if not (p.partition("+")[0] in SERVERS and p.partition("+")[2] in OTHERS)]
     if unknown:
         sys.exit(f"frontier: {unknown[0]!r} is no pair: {', '.join(SERVERS)} + {', '.join(OTHERS)}")
-    pairs = [p.split("+") for p in words[2:]] or PAIRS
     with tempfile.TemporaryDirectory(prefix="cede-") as folder:
         os.environ.update(CEDE_DIR=folder, PATH=f"{os.path.dirname(CEDE)}:{os.environ['PATH']}")  # ranks.py starts cede load
-        study = Study(pairs)
-        study.run("plain", folder, ["default", *cede_systems()], lambda place: under_cede(study, place))
+        study = Study([p.split("+") for p in args.pairs] or PAIRS)
+        study.run("plain", folder, ["default", *cede_systems()], lambda places: under_cede(study, places))
         if not SOFT:
             in_mps(study, folder)
             in_pool(study, folder)
