@@ -26,7 +26,7 @@ enum driver_check { DRIVER_CHECK_AUTO, DRIVER_CHECK_ALWAYS, DRIVER_CHECK_NEVER }
 /* Which jobs that cede starts are in pools: none by themselves; batch jobs; batch jobs in pools
  * that latency jobs may join. */
 enum pool_of { POOL_OF_NONE, POOL_OF_BATCH, POOL_OF_LATENCY };
-#define POOL_LATENCY_SM 90
+#define POOL_LATENCY_SM 95
 
 struct config {
     gid_t admin_gid;       /* its members may do what root may; ADMIN_NO_GROUP: none */

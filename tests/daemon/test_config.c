@@ -85,7 +85,7 @@ TEST(settings_of_the_daemon)
 {
     struct config c = parsed("");
     assert_int_equal(c.pool, POOL_OF_NONE);
-    assert_int_equal(c.pool_latency_sm, 90);
+    assert_int_equal(c.pool_latency_sm, 95);
     assert_true(c.accounts);
     assert_int_equal(c.driver_check, DRIVER_CHECK_AUTO);
     assert_int_equal(c.keep_days, 90);

@@ -32,19 +32,19 @@ E2E(terms_of_clients)
     expect_terms("0:.", "-c", "latency", "--pool");
     expect_terms("0:40.", "-c", "latency", "--pool", "--sm", "40");
     /* Latency jobs may join, as somebody says, or as there is one. */
-    expect_terms("1:90.", "-c", "batch", "--pool=latency");
+    expect_terms("1:95.", "-c", "batch", "--pool=latency");
     setenv("CEDE_POOL", "latency", 1);
-    expect_terms("1:90.", "-c", "batch");
+    expect_terms("1:95.", "-c", "batch");
     unsetenv("CEDE_POOL");
     pid_t serve = latency_in_pool();
-    expect_terms("1:90.", "-c", "batch", "--pool");
-    expect_terms("1:90.", "-c", "batch", "--pool", "--sm", "95%");
+    expect_terms("1:95.", "-c", "batch", "--pool");
+    expect_terms("1:95.", "-c", "batch", "--pool", "--sm", "97%");
     expect_terms("1:30.", "-c", "batch", "--pool", "--sm", "30%");
     setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "12.5", 1);
     expect_terms("1:12.5.", "-c", "batch", "--pool");
     expect_terms("1:30.", "-c", "batch", "--pool", "--sm", "30%");
-    setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "95", 1);
-    expect_terms("1:90.", "-c", "batch", "--pool");
+    setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "97", 1);
+    expect_terms("1:95.", "-c", "batch", "--pool");
     unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
     end_runner(serve);
     expect_terms(":.", "-c", "batch", "--pool");
