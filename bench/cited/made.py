@@ -106,8 +106,13 @@ def program(name):
     return importlib.import_module(name)
 
 
-def frontier_files(folder):
+def frontier_runs(folder):
     return [(p, o) for p, o in read(folder) if p.name.startswith("frontier") and elements(o, "rows")]
+
+
+def frontier_files(folder):
+    """The newest of each chip."""
+    return list({chip(o): (p, o) for p, o in frontier_runs(folder)}.values())
 
 
 def frontier_table(f, o, wanted):
@@ -144,8 +149,14 @@ def frontier(folder, *wanted):
                 f"[results](../bench/results/{path}), by `python3 bench/programs/frontier.py`: the server's speed; its p99 over alone; what "
                 f"the other keeps.\n\n![{chip(o)}: what the other keeps against the server's speed](figures/{frontier_figure(path, o)})\n\n"
                 f"{table}\nTarget: the server keeps {f.FLOOR:g} of its speed, and no system that gives it as much leaves the other "
-                f"{f.SPARE:g} more: **met in {met} of {count} pairs**.\n\n")
+                f"{f.SPARE:g} more: **met in {met} of {count} pairs**.{earlier(f, folder, path, o)}\n\n")
     return out
+
+
+def earlier(f, folder, newest, o):
+    """What earlier runs on the same chip met."""
+    runs = [(p, r, frontier_table(f, r, ())) for p, r in frontier_runs(folder) if chip(r) == chip(o) and p != newest]
+    return "".join(f" An earlier run ([{text_of(r, 'date')}](../bench/results/{p}), {commit_of(r, p, {})}) met {met} of {count}." for p, r, (_, met, count) in runs)
 
 
 WORDS = {"first_p50_us": "time to first token, p50", "mean_us": "time per token, mean", "p99_us": "time per token, p99"}

@@ -166,16 +166,13 @@ def percentiles(name, v):
 class Study:
     def __init__(self, pairs):
         self.pairs, self.rows, self.lock = pairs, [], threading.Lock()
-        self.head = {"shows": __doc__.split("\n\n", maxsplit=1)[0], "date": time.strftime("%Y-%m-%d"), "gpu": "software GPU"}
+        self.head = {"shows": __doc__.split("\n\n", maxsplit=1)[0], **provenance.head(CEDE)}
         if os.path.exists(OUT):
             with open(OUT, encoding="utf-8") as f:
                 self.head = json.load(f)
             self.rows = self.head.pop("rows")
-        if not SOFT:
-            gpu = output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").split("\n")[0]
-            self.head["gpu"], self.head["driver"] = gpu.split(", ")
-        self.head["cede"] = output(CEDE, "--version")
-        self.head["commit"] = provenance.commit(self.head["cede"])
+        if SOFT:
+            self.head["gpu"] = "software GPU"
 
     def lacks(self, systems, pair):
         """Of these ways those in which the file lacks the pair."""
