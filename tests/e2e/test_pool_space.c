@@ -31,7 +31,7 @@ static double number_of(const char *name, pid_t pid, const char *key)
 E2E(in_space)
 {
     ceded_start();
-    pid_t serve = LATENCY_JOB("--sm-fraction", "0.1", "--kernels", "20", "--gap-us", "50",
+    pid_t serve = LATENCY_JOB("--sm-fraction", "0.05", "--kernels", "20", "--gap-us", "50",
                               "--period-us", "5000");
     client("serve", serve);
     pid_t train = BATCH_JOB("train");
