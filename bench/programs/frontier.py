@@ -167,12 +167,14 @@ class Study:
     def __init__(self, pairs):
         self.pairs, self.rows, self.lock = pairs, [], threading.Lock()
         self.head = {"shows": __doc__.split("\n\n", maxsplit=1)[0], **provenance.head(CEDE)}
-        if os.path.exists(OUT):
-            with open(OUT, encoding="utf-8") as f:
-                self.head = json.load(f)
-            self.rows = self.head.pop("rows")
         if SOFT:
             self.head["gpu"] = "software GPU"
+        if os.path.exists(OUT):
+            with open(OUT, encoding="utf-8") as f:
+                had = json.load(f)
+            if had["commit"] != self.head["commit"] or had["gpu"] != self.head["gpu"]:
+                sys.exit(f"frontier: {OUT} is of {had['gpu']} and {had['commit']}, this is {self.head['gpu']} and {self.head['commit']}: name another file")
+            self.rows = had["rows"]
 
     def lacks(self, systems, pair):
         """Of these ways those in which the file lacks the pair."""
@@ -205,6 +207,8 @@ class Study:
         """Its programs on all GPUs, which have the pairs in turn."""
         lacking = [[p for p in self.pairs[i::len(GPUS)] if self.lacks(systems, p)] for i in range(len(GPUS))]
         places = [Place(name, folder, gpu, pairs) for gpu, pairs in zip(GPUS, lacking) if pairs]
+        if not places:
+            return
         try:
             at_once(Place.start, places)
             measure(places)
