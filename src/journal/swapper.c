@@ -16,7 +16,8 @@
 
 /* Host memory that is needed besides the GPU memory: the target's bookkeeping was 50 MB. */
 #define HOST_MARGIN(bytes) (256ULL * 1024 * 1024 + (bytes) / 32)
-#define SEARCH_S           60
+#define SEARCH_S           60 /* for all processes that are not stopped, */
+#define STOPPED_S          2  /* and for the others */
 #define SCANS_MAX          64 /* tries to scan a process that is back, LOOK_NS apart */
 #define LOOK_NS            10000000L
 
@@ -382,7 +383,14 @@ static int check_gpus(struct device_driver *d, const struct swap_order *o, struc
     return 0;
 }
 
-/* Asks the driver about every process; for those that do not use it the answer is a quick error. */
+static bool is_away(struct device_driver *d, struct proc_id proc)
+{
+    enum swap_state s;
+    return d->ops->swap_state(d, proc, &s, NULL) == 0 && (s == SWAP_OUT || s == SWAP_LOCKED);
+}
+
+/* Asks the driver about every process; for those that do not use it the answer is a quick error. A
+ * stopped one that does gives none, so stopped ones are asked last. */
 static int search(const struct swap_order *o, struct device_driver *d, struct error *err)
 {
     _cleanup_free_ pid_t *pids = NULL;
@@ -392,20 +400,22 @@ static int search(const struct swap_order *o, struct device_driver *d, struct er
     int r = d->ops->swap_state ? proc_list(&pids, &n) : -ENOTSUP;
     if (r < 0)
         return error_set(err, r, "cannot search the processes: %s", strerror(-r));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0, stopped = 0; i < n + stopped; i++) {
+        if (i == n)
+            alarm(STOPPED_S);
+        const pid_t pid = i < n ? pids[i] : pids[i - n];
         struct proc_stat st;
-        enum swap_state s;
         uid_t uid;
-        int code = proc_owner(pids[i], &uid);
+        int code = proc_owner(pid, &uid);
         if (code == 0)
-            code = proc_stat_read(pids[i], &st);
+            code = proc_stat_read(pid, &st);
         if (code < 0 && code != -ESRCH)
-            r = error_set(err, code, "cannot look at process %d: %s", (int)pids[i],
-                          strerror(-code));
-        if (code != 0 || (geteuid() != 0 && uid != geteuid()) ||
-            other_cedes_have(&others, pids[i]) || d->ops->swap_state(d, st.id, &s, NULL) < 0)
+            r = error_set(err, code, "cannot look at process %d: %s", (int)pid, strerror(-code));
+        if (code != 0 || (geteuid() != 0 && uid != geteuid()) || other_cedes_have(&others, pid))
             continue;
-        if (s == SWAP_OUT || s == SWAP_LOCKED)
+        if (i < n && (st.state == 'T' || st.state == 't'))
+            pids[stopped++] = pid;
+        else if (is_away(d, st.id))
             (void)write_full(SWAP_RESULT_FD, &st.id, sizeof(st.id));
     }
     if (others.unsure && r == 0)

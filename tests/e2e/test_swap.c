@@ -106,6 +106,24 @@ E2E(both_killed_meanwhile)
     json_decref(load_end("a", a));
 }
 
+/* No journal tells of it, and a program that is stopped and was there before gives no answer. */
+E2E(found_beside_a_stopped_one)
+{
+    struct ceded d = ceded_start();
+    pid_t stopped = load_batch("stopped", SMALL), a = load_batch("a", SMALL);
+    CEDE("set", pid_text(a), "-c", "batch");
+    CEDE("swap-out", "a");
+    kill(stopped, SIGSTOP);
+    await_state(stopped, "T");
+    ceded_kill_both(&d);
+    assert_int_equal(unlink(in_dir("journal")), 0);
+    ceded_start();
+    await_progress(&a, 1);
+    kill(stopped, SIGCONT);
+    json_decref(load_end("stopped", stopped));
+    json_decref(load_end("a", a));
+}
+
 enum victim { CEDED, SWAPPER, BOTH, JOB, VICTIMS };
 
 /* Kills who is at it, at some moment of a move; then all has to go on. */
