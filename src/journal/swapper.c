@@ -413,7 +413,7 @@ static int search(const struct swap_order *o, struct device_driver *d, struct er
             r = error_set(err, code, "cannot look at process %d: %s", (int)pid, strerror(-code));
         if (code != 0 || (geteuid() != 0 && uid != geteuid()) || other_cedes_have(&others, pid))
             continue;
-        if (i < n && (st.state == 'T' || st.state == 't'))
+        if (i < n && proc_stopped(st.id))
             pids[stopped++] = pid;
         else if (is_away(d, st.id))
             (void)write_full(SWAP_RESULT_FD, &st.id, sizeof(st.id));

@@ -523,11 +523,9 @@ static int soft_swap_shares(struct device_driver *d, struct proc_id proc, bool s
 static int soft_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
                            struct error *err)
 {
-    struct proc_stat st;
     int r;
     /* As on hardware, where a thread of the program answers, not while that is stopped. */
-    while ((r = swap_call(d, proc, SOFT_SWAP_STATE, 0, err)) >= 0 &&
-           proc_stat_read(proc.pid, &st) == 0 && st.state == 'T')
+    while ((r = swap_call(d, proc, SOFT_SWAP_STATE, 0, err)) >= 0 && proc_stopped(proc))
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     if (r >= 0)
         *state = (enum swap_state)r;
