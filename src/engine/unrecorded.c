@@ -39,6 +39,14 @@ static uint64_t survey_again(struct survey *s, const struct model *m)
     return m->now + (AGAIN_NS << min_u64(s->failures++, DOUBLE));
 }
 
+/* Says so as long as the time doubles: a program may be stopped for days. */
+static void search_again(struct survey *s, const struct model *m, const char *what, const char *why)
+{
+    s->search_at = survey_again(s, m);
+    if (s->failures <= DOUBLE + 1)
+        log_say(LOG_WARNING, "%s: %s", what, why);
+}
+
 /* A process was not treated: all are listed again later. */
 static void survey_lost(struct survey *s, const struct model *m)
 {
@@ -233,11 +241,10 @@ static void begin_search(struct survey *s, struct model *m)
         if (r < 0)
             swapper_detach(&s->search);
     }
-    s->search_at = r < 0 ? survey_again(s, m) : TIME_NEVER;
+    s->search_at = TIME_NEVER;
     if (r < 0)
-        log_say(LOG_WARNING,
-                "what is swapped out cannot be searched for now, and will be again: %s",
-                err.text[0] ? err.text : strerror(-r));
+        search_again(s, m, "what is swapped out cannot be searched for now, and will be again",
+                     err.text[0] ? err.text : strerror(-r));
 }
 
 void survey_begin(struct survey *s, struct model *m, bool stays)
@@ -303,9 +310,10 @@ void survey_take(struct survey *s, struct model *m)
         journal_complete(m->journal, JOURNAL_SWAPS_MISSING);
         return;
     }
-    s->search_at = survey_again(s, m);
-    log_say(LOG_WARNING, "perhaps not all that is swapped out was found; a search follows: %s",
-            err.text[0] ? err.text : strerror(-r));
+    search_again(s, m,
+                 "perhaps not all that is swapped out was found, as stopped programs give no "
+                 "answer; a search follows",
+                 err.text[0] ? err.text : strerror(-r));
 }
 
 void survey_end(struct survey *s, struct model *m, bool restore)
