@@ -142,7 +142,7 @@ static void list_allowed(const struct limits *l, enum job_class class, uint32_t 
     }
 }
 
-static int check(const struct limits *l, const struct wish *w, const struct terms *t,
+static int check(const struct limits *l, const struct options *o, const struct terms *t,
                  const char *partition, struct error *err)
 {
     static const char *const up_to[] = {"latency, normal and batch are", "normal and batch are",
@@ -150,36 +150,36 @@ static int check(const struct limits *l, const struct wish *w, const struct term
     char where[LIMIT_NAME_MAX + 32] = "", allowed[200] = "";
     if (partition && *partition)
         snprintf(where, sizeof(where), " in partition %s", partition);
-    if (w->has_class && w->class < t->max) {
-        list_allowed(l, w->class, 0, allowed, sizeof(allowed));
+    if (o->has_class && o->class < t->max) {
+        list_allowed(l, o->class, 0, allowed, sizeof(allowed));
         return error_set(err, -EPERM, "--gpu-class=%s is not allowed%s: %s%s",
-                         job_class_name(w->class), where, up_to[t->max], allowed);
+                         job_class_name(o->class), where, up_to[t->max], allowed);
     }
-    if (w->weight > t->max_weight) {
-        list_allowed(l, CLASS_COUNT, w->weight, allowed, sizeof(allowed));
+    if (o->weight > t->max_weight) {
+        list_allowed(l, CLASS_COUNT, o->weight, allowed, sizeof(allowed));
         return error_set(err, -EPERM, "--gpu-weight=%u is not allowed%s: at most %u is%s",
-                         w->weight, where, t->max_weight, allowed);
+                         o->weight, where, t->max_weight, allowed);
     }
     return 0;
 }
 
-int limits_apply(const struct limits *l, const struct wish *w, const char *partition,
+int limits_apply(const struct limits *l, const struct options *o, const char *partition,
                  const char *qos, enum job_class *class, uint32_t *weight, struct error *err)
 {
     const struct terms t = terms_for(l, partition, qos);
-    if (w->pool && w->has_class && w->class != CLASS_BATCH)
+    if (o->pool && o->has_class && o->class != CLASS_BATCH)
         return error_set(err, -EINVAL,
                          "--gpu-pool is for batch jobs: give --gpu-class=batch, or "
                          "leave out one of the two");
-    int r = check(l, w, &t, partition, err);
-    const bool asked = w->has_class || w->weight || w->pool;
-    *class = w->has_class                             ? w->class
-             : w->pool                                ? CLASS_BATCH
+    int r = check(l, o, &t, partition, err);
+    const bool asked = o->has_class || o->weight || o->pool;
+    *class = o->has_class                             ? o->class
+             : o->pool                                ? CLASS_BATCH
              : t.fallback == LIMIT_CLASS_NOT && asked ? CLASS_NORMAL
              : t.fallback == LIMIT_CLASS_NOT          ? LIMIT_CLASS_NOT
                                                       : t.fallback;
     if (*class < t.max) /* a default above the highest class is lowered, too */
         *class = t.max;
-    *weight = w->weight ? w->weight : (uint32_t)min_u64(WEIGHT_DEFAULT, t.max_weight);
+    *weight = o->weight ? o->weight : (uint32_t)min_u64(WEIGHT_DEFAULT, t.max_weight);
     return r;
 }

@@ -35,7 +35,7 @@ struct shared {
 
 static struct {
     struct limits limits;
-    struct wish wish;
+    struct options options;
     struct error wrong; /* of an option or an argument; on the node only tasks may fail for it */
     enum job_class class;
     uint32_t weight;
@@ -46,12 +46,12 @@ enum { OPTION_CLASS, OPTION_WEIGHT, OPTION_POOL };
 
 static int spank_read_option(int which, const char *text, struct error *err)
 {
-    struct wish *w = &self.wish;
+    struct options *o = &self.options;
     uint64_t weight;
     switch (which) {
     case OPTION_CLASS:
-        w->has_class = true;
-        return text && job_class_parse(text, &w->class) == 0
+        o->has_class = true;
+        return text && job_class_parse(text, &o->class) == 0
                    ? 0
                    : error_set(err, -EINVAL, "--gpu-class: '%s' is not latency, normal or batch",
                                text ? text : "");
@@ -59,10 +59,10 @@ static int spank_read_option(int which, const char *text, struct error *err)
         if (!text || parse_u64(text, WEIGHT_MIN, WEIGHT_MAX, &weight) < 0)
             return error_set(err, -EINVAL, "--gpu-weight: '%s' is not a number from %u to %u",
                              text ? text : "", WEIGHT_MIN, WEIGHT_MAX);
-        w->weight = (uint32_t)weight;
+        o->weight = (uint32_t)weight;
         return 0;
     default:
-        w->pool = true;
+        o->pool = true;
         return 0;
     }
 }
@@ -138,7 +138,7 @@ static int spank_begin_node(spank_t sp)
         setenv("CEDE_DIR", self.limits.dir, 1);
     spank_partition(sp, partition, qos);
     if (!err.text[0])
-        limits_apply(&self.limits, &self.wish, partition, qos, &self.class, &self.weight, &err);
+        limits_apply(&self.limits, &self.options, partition, qos, &self.class, &self.weight, &err);
     snprintf(shared->refusal, sizeof(shared->refusal), "%s", err.text);
     return 0;
 }
@@ -152,7 +152,7 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
     if (where != S_CTX_LOCAL && where != S_CTX_ALLOCATOR)
         return 0;
     if (!err.text[0] &&
-        limits_apply(&self.limits, &self.wish, NULL, NULL, &self.class, &self.weight, &err) == 0)
+        limits_apply(&self.limits, &self.options, NULL, NULL, &self.class, &self.weight, &err) == 0)
         return 0;
     slurm_error("cede: %s", err.text);
     return -1;
@@ -164,8 +164,8 @@ int slurm_spank_local_user_init(spank_t sp, int ac, char **av)
     char partition[LIMIT_NAME_MAX], qos[LIMIT_NAME_MAX];
     struct error err;
     spank_partition(sp, partition, qos);
-    if (limits_apply(&self.limits, &self.wish, partition, qos, &self.class, &self.weight, &err) ==
-        0)
+    if (limits_apply(&self.limits, &self.options, partition, qos, &self.class, &self.weight,
+                     &err) == 0)
         return 0;
     slurm_error("cede: %s", err.text);
     return -1;
@@ -188,7 +188,7 @@ static int spank_tell(pid_t pid, uint32_t job, json_t **reply, struct error *err
                               .class = self.class,
                               .weight = self.weight,
                               .slurm_job = job,
-                              .run = self.wish.pool}; /* asks whether a pool is possible */
+                              .run = self.options.pool}; /* asks whether a pool is possible */
     const int code = client_open_until(&c, monotonic_ns() + CEDED_NS, err);
     return code < 0 ? code : client_call(&c, &r, reply, err);
 }
@@ -273,7 +273,7 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
         slurm_error("cede: %s", self.shared->refusal);
         return -1;
     }
-    if (!self.wish.pool || spank_pool(sp, &err) == 0)
+    if (!self.options.pool || spank_pool(sp, &err) == 0)
         return 0;
     slurm_error("cede: the task %s: %s",
                 self.limits.required ? "was not run" : "runs outside of a pool", err.text);

@@ -43,9 +43,9 @@ static int verb_place(struct verb *v, struct engine *e)
                             &v->error);
     if (code < 0)
         return code;
-    const struct place_wish wish = {
+    const struct place_need need = {
         .ngpus = r->gpus, .candidates = visible_mask(&visible), .memory_bytes = r->memory_bytes};
-    code = engine_place(e, t->slot, &wish, &v->error);
+    code = engine_place(e, t->slot, &need, &v->error);
     if (code < 0)
         return code;
     if (!engine_view(e, t->slot, &t->view))

@@ -88,7 +88,7 @@
 #define ADMINS_GROUP      "the administrators' group" /* in the text of a refusal */
 #define PROTO_MESSAGE_MAX 65536                       /* bytes; a longer message is refused */
 #define VISIBLE_MAX       1024                        /* bytes of a list of GPUs */
-#define ACQUIRE_WAIT_US   5000000                     /* how long a wish to acquire lasts */
+#define ACQUIRE_WAIT_US   5000000                     /* how long a request to acquire lasts */
 
 enum proto_op {
     OP_ADD,

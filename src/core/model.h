@@ -248,8 +248,8 @@ struct job {
     uint64_t rule_bytes; /* memory that a rule says it needs; 0: not known */
     uint64_t room_bytes[DEVICE_GPUS_MAX], room_until[DEVICE_GPUS_MAX]; /* engine_room() */
     /* memory/yield.c: a caller of `cede acquire` waits for it */
-    uint64_t wish_ns, wish_until;        /* begin of the wish, its position in line; and its end */
-    uint64_t wish_at;                    /* when its memory may be asked in again */
+    uint64_t acquire_ns, acquire_until;  /* since when, which is its position in line; until when */
+    uint64_t acquire_at;                 /* when its memory may be asked in again */
     uint32_t yields_with;                /* what it yielded for as long as its memory leaves */
     uint64_t kept_ns;                    /* since when its stated memory is kept for it */
     uint64_t line_ns, first_ns, pass_ns; /* as in plan/memory_line.h */
@@ -429,9 +429,9 @@ static inline bool model_job_waits(const struct job *j)
     return j->rec.memory_bytes && j->rec.room == ROOM_AWAITED;
 }
 /* Whether a caller waits for it to come back (memory/yield.h). */
-static inline bool model_job_wished(const struct model *m, const struct job *j)
+static inline bool model_job_acquires(const struct model *m, const struct job *j)
 {
-    return j->wish_ns && m->now < j->wish_until;
+    return j->acquire_ns && m->now < j->acquire_until;
 }
 /* Whether no process of it may run: it is paused, held, or its memory is away. */
 static inline bool model_job_off(const struct job *j)

@@ -281,13 +281,13 @@ void engine_room(struct engine *e, uint32_t job, unsigned gpu, uint64_t bytes, u
     autoswap_room(&e->autoswap, &e->model, job, gpu, bytes, until_ns);
 }
 
-int engine_place(struct engine *e, uint32_t job, const struct place_wish *w, struct error *err)
+int engine_place(struct engine *e, uint32_t job, const struct place_need *need, struct error *err)
 {
     if (demand_stale(&e->demand, &e->model)) {
         discovery_all(&e->discovery, &e->model); /* new programs count as well */
         demand_refresh(&e->demand, &e->model);
     }
-    return place_job(&e->names, &e->demand, &e->autoswap, &e->speeds, &e->model, job, w, err);
+    return place_job(&e->names, &e->demand, &e->autoswap, &e->speeds, &e->model, job, need, err);
 }
 
 /* Makes a process of a job unmanaged, and keeps what is known of its shared groups. to_rules: it

@@ -105,7 +105,7 @@ void engine_room(struct engine *e, uint32_t job, unsigned gpu, uint64_t bytes, u
 /* Chooses the GPUs of a job that has just been added, in job_view.job.placed; its program is then
  * started so that it uses no others. A job that has GPUs keeps them. w: number of GPUs, candidates
  * and memory. -EINVAL: there are too few candidates. */
-int engine_place(struct engine *e, uint32_t job, const struct place_wish *w, struct error *err);
+int engine_place(struct engine *e, uint32_t job, const struct place_need *need, struct error *err);
 /* Detaches a job that is not swapped, and gives its groups their first state back. */
 void engine_release(struct engine *e, uint32_t job);
 /* Another caller besides the first is answered that the job exists. */

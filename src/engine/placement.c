@@ -77,38 +77,38 @@ static void place_add_gpus(struct place *p, const struct demand *x, const struct
 
 /* The candidates whose memory is large enough; if they are too few, all candidates, and
  * autoswap_need() reports the error. */
-static uint32_t place_large_enough(const struct model *m, const struct place_wish *w)
+static uint32_t place_large_enough(const struct model *m, const struct place_need *need)
 {
-    uint32_t gpus = w->candidates;
+    uint32_t gpus = need->candidates;
     for (unsigned d = 0; d < m->ngpus; d++) {
-        if (m->gpus[d].memory_bytes && w->memory_bytes > m->gpus[d].memory_bytes)
+        if (m->gpus[d].memory_bytes && need->memory_bytes > m->gpus[d].memory_bytes)
             gpus &= ~(1U << d);
     }
-    return (unsigned)__builtin_popcount(gpus) < w->ngpus ? w->candidates : gpus;
+    return (unsigned)__builtin_popcount(gpus) < need->ngpus ? need->candidates : gpus;
 }
 
 int place_job(struct place_names *names, const struct demand *x, const struct autoswap *s,
               const struct speeds *speeds, struct model *m, uint32_t job,
-              const struct place_wish *wish, struct error *err)
+              const struct place_need *asked, struct error *err)
 {
     struct job *j = &m->jobs[job];
     struct place p = {.ngangs = 0};
-    struct place_wish w = *wish;
-    j->candidates = w.ngpus == 1 ? w.candidates : 0;
+    struct place_need need = *asked;
+    j->candidates = need.ngpus == 1 ? need.candidates : 0;
     if (j->rec.placed)
         return 0;
-    w.candidates = place_large_enough(m, wish);
-    w.class = (enum job_class)j->rec.class;
-    w.weight = j->rec.weight;
-    w.before = place_recall(names, j->rec.uid, j->rec.name);
-    place_add_gpus(&p, x, m, w.candidates);
+    need.candidates = place_large_enough(m, asked);
+    need.class = (enum job_class)j->rec.class;
+    need.weight = j->rec.weight;
+    need.before = place_recall(names, j->rec.uid, j->rec.name);
+    place_add_gpus(&p, x, m, need.candidates);
     place_add_jobs(&p, s, m);
     place_add_unmanaged(&p, x, m);
     for (unsigned d = 0; d < m->ngpus; d++)
         p.gpus[d].together = speeds_together(speeds, m, job, d, true);
-    j->rec.placed = place_choose(&p, &w, &j->placed_why);
+    j->rec.placed = place_choose(&p, &need, &j->placed_why);
     if (!j->rec.placed)
-        return error_set(err, -EINVAL, "there are no %u GPUs to choose from", w.ngpus);
+        return error_set(err, -EINVAL, "there are no %u GPUs to choose from", need.ngpus);
     place_remember(names, j->rec.uid, j->rec.name, j->rec.placed);
     model_job_changed(m, j);
     return 0;

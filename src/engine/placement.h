@@ -15,6 +15,6 @@ void place_moves(struct place_names *names, const struct autoswap *s, struct mod
 /* See engine_place(). */
 int place_job(struct place_names *names, const struct demand *x, const struct autoswap *s,
               const struct speeds *speeds, struct model *m, uint32_t job,
-              const struct place_wish *wish, struct error *err);
+              const struct place_need *asked, struct error *err);
 
 #endif

@@ -111,7 +111,7 @@ uint64_t autoswap_kept(const struct autoswap *x, const struct model *m, const st
     const struct job_swap *s = &j->swap;
     if (s->phase == SWAP_HERE)
         return need_of(x, m, j, gpu);
-    return s->phase == SWAP_AWAY && (s->by_user || j->rec.paused) && !model_job_wished(m, j)
+    return s->phase == SWAP_AWAY && (s->by_user || j->rec.paused) && !model_job_acquires(m, j)
                ? 0
                : back_of(j, gpu);
 }

@@ -304,7 +304,7 @@ int swap_in(struct model *m, uint32_t job)
     struct job_swap *s = &m->jobs[job].swap;
     if (s->phase == SWAP_AWAY || s->phase == SWAP_LEAVING) {
         /* A job that finds no room and is asked in again goes to the end of the line. */
-        s->asked_ns = model_job_wished(m, &m->jobs[job]) ? m->jobs[job].wish_ns : m->now;
+        s->asked_ns = model_job_acquires(m, &m->jobs[job]) ? m->jobs[job].acquire_ns : m->now;
         s->retry_at = 0;
     }
     swap_enter(m, job, swap_next[s->phase][ASKED_IN]);

@@ -1,5 +1,5 @@
 /* The order in which jobs come back to a GPU: by the time at which they were asked in (swap.c), or
- * at which a caller first wished that (yield.c). A job that finds no room and is asked in again
+ * at which a caller first asked for that (yield.c). A job that finds no room and is asked in again
  * goes to the end of the line, so that repeated requests delay no job that waits. */
 #ifndef CEDE_MEMORY_SWAP_LINE_H
 #define CEDE_MEMORY_SWAP_LINE_H

@@ -2,7 +2,7 @@
  * it acquires them. It gets back what it had, and never more; terms that a person sets in between
  * are not touched (yield_forget()).
  *
- * Acquiring is a request (wish_ns) that the caller renews. Memory that was yielded is brought in
+ * Acquiring is a request (acquire_ns) that the caller renews. Memory that was yielded is brought in
  * when there is room for it; once it is there, the job gets its class and its turns back. Requests
  * are served in the order in which they were first made. The restorer brings in memory that jobs
  * had yielded; a ceded that takes over moves it out again when a request needs the room. swap.c
@@ -44,7 +44,7 @@ int yield_begin(struct swaps *x, struct model *m, uint32_t job, unsigned what, u
     struct job *j = &m->jobs[job];
     const uint32_t before = j->rec.yielded;
     bool begun = false;
-    j->wish_ns = 0;
+    j->acquire_ns = 0;
     /* What the caller has swapped out becomes yielded. A job that is out for a latency job stays
      * out for that one. Memory that comes in because an earlier ceded ended is moved out again when
      * another job needs the room. */
@@ -117,7 +117,7 @@ static void yield_undo(const struct demand *d, struct model *m, uint32_t job, ui
         demand_resumed(d, m, job);
     }
     j->rec.yielded &= ~what;
-    j->wish_ns = 0;
+    j->acquire_ns = 0;
     model_job_changed(m, j);
 }
 
@@ -125,11 +125,11 @@ static void yield_undo(const struct demand *d, struct model *m, uint32_t job, ui
 static bool is_before(const struct model *m, const struct job *a, const struct job *b)
 {
     if (a->swap.phase == SWAP_ASKED)
-        return line_asked_before(m, a, b, b->wish_ns);
-    return line_same_gpu(m, a, b) && a != b && model_job_wished(m, a) &&
+        return line_asked_before(m, a, b, b->acquire_ns);
+    return line_same_gpu(m, a, b) && a != b && model_job_acquires(m, a) &&
            a->swap.phase == SWAP_AWAY && a->rec.yielded & YIELD_MEMORY &&
-           (a->wish_ns < b->wish_ns || (a->wish_ns == b->wish_ns && a < b)) &&
-           (a->rec.principal == b->rec.principal || m->now < a->wish_ns + LINE_NS);
+           (a->acquire_ns < b->acquire_ns || (a->acquire_ns == b->acquire_ns && a < b)) &&
+           (a->rec.principal == b->rec.principal || m->now < a->acquire_ns + LINE_NS);
 }
 
 /* The memory that latency jobs still lack there; 0 for a job that was one itself. */
@@ -166,23 +166,23 @@ static void send_out_again(struct swaps *x, struct model *m, struct job *j, unsi
     struct error err = {""};
     for_each_job (m, k) {
         if (!(k->rec.yielded & YIELD_MEMORY) || k->swap.phase != SWAP_HERE || k->swap.stayed ||
-            model_job_wished(m, k) || !k->on[gpu].memory_bytes)
+            model_job_acquires(m, k) || !k->on[gpu].memory_bytes)
             continue;
         int r = swap_out(x, m, model_job_slot(m, k), SWAP_BY_ITSELF, k->rec.yielded_by, &err);
         if (r == 0)
             return;
         model_job_failed(m, model_job_slot(m, k), r, &err);
-        j->wish_at = m->now + AGAIN_NS;
+        j->acquire_at = m->now + AGAIN_NS;
     }
 }
 
 /* Whether there is room for the job and none before it in line; else tries to make room. */
 static bool finds_room(struct swaps *x, const struct autoswap *a, struct model *m, struct job *j)
 {
-    if (m->now < j->wish_at ||
+    if (m->now < j->acquire_at ||
         swap_moving(m) != SLOT_NONE) /* that one has not taken its room yet */
         return false;
-    j->wish_at = m->now + LOOK_NS;
+    j->acquire_at = m->now + LOOK_NS;
     for_each_job (m, k) {
         if (is_before(m, k, j))
             return false;
@@ -191,12 +191,12 @@ static bool finds_room(struct swaps *x, const struct autoswap *a, struct model *
     if (gpu < m->ngpus)
         send_out_again(x, m, j, gpu);
     else
-        j->wish_at = m->now + AGAIN_NS;
+        j->acquire_at = m->now + AGAIN_NS;
     return gpu == m->ngpus;
 }
 
-static void wish_advance(struct swaps *x, const struct autoswap *a, const struct demand *d,
-                         struct model *m, struct job *j)
+static void acquire_advance(struct swaps *x, const struct autoswap *a, const struct demand *d,
+                            struct model *m, struct job *j)
 {
     if (j->swap.phase == SWAP_HERE || !(j->rec.yielded & YIELD_MEMORY)) {
         yield_undo(d, m, model_job_slot(m, j), j->rec.yielded);
@@ -222,11 +222,11 @@ static void wish_advance(struct swaps *x, const struct autoswap *a, const struct
 void yield_acquire(struct model *m, uint32_t job, uint64_t wait_ns)
 {
     struct job *j = &m->jobs[job];
-    if (!model_job_wished(m, j)) {
-        j->wish_ns = m->now;
-        j->wish_at = 0;
+    if (!model_job_acquires(m, j)) {
+        j->acquire_ns = m->now;
+        j->acquire_at = 0;
     }
-    j->wish_until = m->now + wait_ns + 1;
+    j->acquire_until = m->now + wait_ns + 1;
 }
 
 uint64_t yield_due(struct swaps *x, const struct autoswap *a, const struct demand *d,
@@ -234,12 +234,12 @@ uint64_t yield_due(struct swaps *x, const struct autoswap *a, const struct deman
 {
     bool any = false;
     for_each_job (m, j) {
-        if (model_job_wished(m, j))
-            wish_advance(x, a, d, m, j);
+        if (model_job_acquires(m, j))
+            acquire_advance(x, a, d, m, j);
         else if (j->rec.yielded & YIELD_MEMORY && j->swap.phase == SWAP_HERE && j->swap.stayed)
             yield_undo(d, m, model_job_slot(m, j), /* its memory was not moved out */
                        j->rec.yielded & (j->yields_with | YIELD_MEMORY));
-        any |= model_job_wished(m, j);
+        any |= model_job_acquires(m, j);
     }
     return any ? m->now + LOOK_NS : TIME_NEVER;
 }

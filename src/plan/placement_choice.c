@@ -53,30 +53,30 @@ struct place_cost {
 
 /* The job's weight divided by the share of time that it can expect: the time that is left now, or
  * its part among jobs of its class. */
-static double place_load(const struct place_gpu *x, const struct place_wish *w)
+static double place_load(const struct place_gpu *x, const struct place_need *need)
 {
-    const double own = (double)w->weight / w->ngpus;
+    const double own = (double)need->weight / need->ngpus;
     double better = 0;
-    for (int c = 0; c < (int)w->class; c++)
+    for (int c = 0; c < (int)need->class; c++)
         better += x->busy[c];
     /* Measured loads are rounded, because they vary a little. */
     const double left = 1 - round(fmin(better, 1) * 10) / 10;
-    const double idle = 1 - round(fmin(better + x->busy[w->class], 1) * 10) / 10;
-    const double part = fmax(left, LEFT_MIN) * own / (x->weight[w->class] + own);
+    const double idle = 1 - round(fmin(better + x->busy[need->class], 1) * 10) / 10;
+    const double part = fmax(left, LEFT_MIN) * own / (x->weight[need->class] + own);
     return own / fmax(idle, part) / (x->speed > 0 ? x->speed : 1);
 }
 
 /* load: place_load() of each GPU, which is the same in all of the thousands of sets. */
-static struct place_cost place_cost(const struct place *p, const struct place_wish *w,
+static struct place_cost place_cost(const struct place *p, const struct place_need *need,
                                     const double load[PLACE_GPUS], uint32_t set)
 {
     struct place_cost c = {.chains = 0};
-    const uint64_t need = w->memory_bytes ? w->memory_bytes : PLACE_NEED;
+    const uint64_t bytes = need->memory_bytes ? need->memory_bytes : PLACE_NEED;
     for (uint32_t g = 0; g < PLACE_GPUS; g++) {
         const struct place_gpu *x = &p->gpus[g];
         if (!(set >> g & 1))
             continue;
-        c.lacking += x->free_bytes < need || x->free_bytes - need < x->promised_bytes;
+        c.lacking += x->free_bytes < bytes || x->free_bytes - bytes < x->promised_bytes;
         c.worst = fmax(c.worst, load[g]);
         c.load += load[g];
         c.lost += x->together ? 1000 - (int)x->together : 0;
@@ -85,7 +85,7 @@ static struct place_cost place_cost(const struct place *p, const struct place_wi
         c.jobs += x->jobs;
         c.used_s += x->used_s;
     }
-    for (uint32_t i = 0; w->ngpus > 1 && i < p->ngangs; i++)
+    for (uint32_t i = 0; need->ngpus > 1 && i < p->ngangs; i++)
         c.chains += (p->gangs[i] & set) && (p->gangs[i] & ~set);
     return c;
 }
@@ -112,29 +112,29 @@ static bool place_less(const struct place_cost *a, const struct place_cost *b)
 /* Whether the previous GPUs are kept: if they are worse by less than half a job, because with a
  * whole one jobs of one name would not spread. */
 static bool place_keeps(const struct place_cost *before, const struct place_cost *best,
-                        const struct place_wish *w)
+                        const struct place_need *need)
 {
-    const double half = 0.5 * w->weight / w->ngpus;
+    const double half = 0.5 * need->weight / need->ngpus;
     return before->lacking == best->lacking && before->chains == best->chains &&
            before->worst < best->worst + half && before->load < best->load + half &&
            before->all < best->all + half && before->used_s < best->used_s + USED_KEEP_S;
 }
 
-uint32_t place_choose(const struct place *p, const struct place_wish *w, enum place_reason *why)
+uint32_t place_choose(const struct place *p, const struct place_need *need, enum place_reason *why)
 {
-    const uint32_t candidates = w->candidates & ((1U << PLACE_GPUS) - 1);
+    const uint32_t candidates = need->candidates & ((1U << PLACE_GPUS) - 1);
     uint32_t found = 0;
     struct place_cost best = {.lacking = 0};
     bool lacking = false;
     double load[PLACE_GPUS];
-    if (!w->ngpus || place_width(candidates) < w->ngpus)
+    if (!need->ngpus || place_width(candidates) < need->ngpus)
         return 0;
     for (uint32_t g = 0; g < PLACE_GPUS; g++)
-        load[g] = place_load(&p->gpus[g], w);
+        load[g] = place_load(&p->gpus[g], need);
     for (uint32_t set = 1; set <= candidates; set++) {
-        if ((set & ~candidates) || place_width(set) != w->ngpus)
+        if ((set & ~candidates) || place_width(set) != need->ngpus)
             continue;
-        const struct place_cost c = place_cost(p, w, load, set);
+        const struct place_cost c = place_cost(p, need, load, set);
         lacking |= c.lacking > 0;
         if (!found || place_less(&c, &best)) {
             found = set;
@@ -145,12 +145,12 @@ uint32_t place_choose(const struct place *p, const struct place_wish *w, enum pl
            : !best.jobs        ? PLACE_IDLE
            : lacking           ? PLACE_MEMORY
                                : PLACE_LEAST;
-    if (w->before && !(w->before & ~candidates) && place_width(w->before) == w->ngpus &&
+    if (need->before && !(need->before & ~candidates) && place_width(need->before) == need->ngpus &&
         found != candidates) {
-        const struct place_cost c = place_cost(p, w, load, w->before);
-        if (place_keeps(&c, &best, w)) {
+        const struct place_cost c = place_cost(p, need, load, need->before);
+        if (place_keeps(&c, &best, need)) {
             *why = PLACE_SAME_NAME;
-            return w->before;
+            return need->before;
         }
     }
     return found;

@@ -62,7 +62,7 @@ struct place_job {
 };
 void place_add(struct place *p, const struct place_job *j);
 
-struct place_wish {
+struct place_need {
     uint32_t ngpus, candidates; /* number of GPUs; bit map of those that are allowed */
     enum job_class class;
     uint32_t weight;
@@ -82,7 +82,7 @@ enum place_reason {
 const char *place_reason_text(enum place_reason r);
 
 /* Returns the set, as a bit map; 0: there are too few candidates, or none is wanted. */
-uint32_t place_choose(const struct place *p, const struct place_wish *w, enum place_reason *why);
+uint32_t place_choose(const struct place *p, const struct place_need *need, enum place_reason *why);
 
 /* The GPUs on which jobs of a name ran last, by user. When it is full, the oldest name of the user
  * with the most names makes room, so that a user with many names does not displace others'. */

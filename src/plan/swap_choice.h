@@ -14,7 +14,7 @@
 struct swap_job {
     enum job_class class;
     bool out;            /* in host memory; else on the device */
-    bool fixed;          /* it is being moved, was refused lately, or is out by a person's wish */
+    bool fixed;          /* it is being moved, was refused lately, or is out as a person said */
     uint64_t bytes;      /* that it has on this device, or will take there */
     uint64_t need_bytes; /* that it is going to take in addition */
     bool waits;          /* its program is not started before need_bytes are free: memory_line.h */

@@ -306,9 +306,10 @@ int engine_need(struct engine *m, uint32_t job, uint64_t bytes, uint32_t gpu, st
     return 0;
 }
 
-int engine_place(struct engine *m, uint32_t job, const struct place_wish *w, struct error *err)
+int engine_place(struct engine *m, uint32_t job, const struct place_need *need, struct error *err)
 {
-    m->jobs[job].job.placed = w->ngpus == 1 ? w->candidates & -w->candidates : w->candidates;
+    m->jobs[job].job.placed =
+        need->ngpus == 1 ? need->candidates & -need->candidates : need->candidates;
     m->jobs[job].placed_why = PLACE_IDLE;
     return m->status ? error_set(err, m->status, "made-up trouble") : 0;
 }

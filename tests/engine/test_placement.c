@@ -31,9 +31,9 @@ static uint32_t job_of(struct fixture *f, unsigned i)
 static uint32_t place_among(struct fixture *f, uint32_t job, uint64_t memory_bytes,
                             uint32_t candidates)
 {
-    const struct place_wish w = {
+    const struct place_need need = {
         .ngpus = 1, .candidates = candidates, .memory_bytes = memory_bytes};
-    worked(f, engine_place(f->m, job, &w, &f->err));
+    worked(f, engine_place(f->m, job, &need, &f->err));
     return view(f, job).job.placed;
 }
 

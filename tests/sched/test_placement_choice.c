@@ -39,9 +39,9 @@ static void runs(enum job_class class, uint32_t map)
 
 static uint32_t choose(enum job_class class, uint32_t n)
 {
-    const struct place_wish w = {
+    const struct place_need need = {
         .ngpus = n, .candidates = candidates, .class = class, .weight = 100};
-    return place_choose(&p, &w, &why);
+    return place_choose(&p, &need, &why);
 }
 
 /* Jobs on GPUs, and where one more goes. */
@@ -138,41 +138,41 @@ TEST_WITH(memory, begin, NULL)
     p.gpus[2].free_bytes = 60 * GIB;
     assert_int_equal(choose(B, 1), 2); /* the first is full */
     runs(B, 4);
-    struct place_wish w = {
+    struct place_need need = {
         .ngpus = 1, .candidates = candidates, .class = B, .weight = 100, .memory_bytes = 40 * GIB};
-    assert_int_equal(place_choose(&p, &w, &why), 4);
+    assert_int_equal(place_choose(&p, &need, &why), 4);
     assert_int_equal(why, PLACE_MEMORY);
     runs(B, 4);
     p.gpus[2].promised_bytes = 40 * GIB;
-    w.memory_bytes = 15 * GIB;
+    need.memory_bytes = 15 * GIB;
     runs(B, 2);
-    assert_int_equal(place_choose(&p, &w, &why), 2);
-    w.memory_bytes = 90 * GIB; /* nowhere: as if it were everywhere */
-    assert_int_equal(place_choose(&p, &w, &why), 1);
+    assert_int_equal(place_choose(&p, &need, &why), 2);
+    need.memory_bytes = 90 * GIB; /* nowhere: as if it were everywhere */
+    assert_int_equal(place_choose(&p, &need, &why), 1);
 }
 
 /* A name comes back to where it was, but not to a GPU that is clearly worse. */
 TEST_WITH(test_names, begin, NULL)
 {
     gpus(2);
-    struct place_wish w = {
+    struct place_need need = {
         .ngpus = 1, .candidates = candidates, .class = B, .weight = 100, .before = 2};
-    assert_int_equal(place_choose(&p, &w, &why), 2);
+    assert_int_equal(place_choose(&p, &need, &why), 2);
     assert_int_equal(why, PLACE_SAME_NAME);
     p.gpus[1].used_s = 400;
-    assert_int_equal(place_choose(&p, &w, &why), 1);
+    assert_int_equal(place_choose(&p, &need, &why), 1);
     p.gpus[1].used_s = 200;
     assert_int_equal(choose(B, 1), 1);
-    assert_int_equal(place_choose(&p, &w, &why), 2);
+    assert_int_equal(place_choose(&p, &need, &why), 2);
     runs_busy(B, 40, 2, -1);
-    assert_int_equal(place_choose(&p, &w, &why), 2);
+    assert_int_equal(place_choose(&p, &need, &why), 2);
     runs_busy(B, 20, 2, -1);
-    assert_int_equal(place_choose(&p, &w, &why), 1);
-    w.ngpus = 2; /* of which it had one */
-    assert_int_equal(place_choose(&p, &w, &why), 3);
-    w = (struct place_wish){
+    assert_int_equal(place_choose(&p, &need, &why), 1);
+    need.ngpus = 2; /* of which it had one */
+    assert_int_equal(place_choose(&p, &need, &why), 3);
+    need = (struct place_need){
         .ngpus = 1, .candidates = candidates, .class = B, .weight = 100, .before = 4};
-    assert_int_equal(place_choose(&p, &w, &why), 1); /* which is not there any more */
+    assert_int_equal(place_choose(&p, &need, &why), 1); /* which is not there any more */
 }
 
 TEST_WITH(remembered, begin, NULL)
@@ -239,11 +239,11 @@ static bool is_there(const struct program *x, int now)
 static uint32_t chosen(const struct run *r, const struct program *x, int now)
 {
     struct place at = {.ngangs = 0};
-    const struct place_wish w = {.ngpus = x->width,
-                                 .candidates = (1U << r->ngpus) - 1,
-                                 .class = B,
-                                 .weight = 100,
-                                 .before = r->how == CHOSEN_BY_NAME ? x->gpus : 0};
+    const struct place_need need = {.ngpus = x->width,
+                                    .candidates = (1U << r->ngpus) - 1,
+                                    .class = B,
+                                    .weight = 100,
+                                    .before = r->how == CHOSEN_BY_NAME ? x->gpus : 0};
     for (unsigned g = 0; g < r->ngpus; g++)
         at.gpus[g] = (struct place_gpu){.free_bytes = UINT64_MAX, .used_s = (uint64_t)r->busy[g]};
     for (const struct program *y = r->v; y < r->v + PROGRAMS; y++) {
@@ -253,7 +253,7 @@ static uint32_t chosen(const struct run *r, const struct program *x, int now)
         if (y != x && is_there(y, now) && y->gpus)
             place_add(&at, &j);
     }
-    return place_choose(&at, &w, &why);
+    return place_choose(&at, &need, &why);
 }
 
 static uint32_t placed(struct run *r, const struct program *x, int now)

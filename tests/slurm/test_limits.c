@@ -15,7 +15,7 @@ static struct limits read_all(const char *arguments)
 }
 
 /* Class and weight, or the refusal. */
-static const char *apply(const char *arguments, struct wish w, const char *partition,
+static const char *apply(const char *arguments, struct options w, const char *partition,
                          const char *qos)
 {
     static const char *const names[] = {"latency", "normal", "batch", "none"};
@@ -28,7 +28,7 @@ static const char *apply(const char *arguments, struct wish w, const char *parti
     return err.text;
 }
 
-/* Of struct wish. */
+/* Of struct options. */
 #define LATENCY   .has_class = true, .class = CLASS_LATENCY
 #define NORMAL    .has_class = true, .class = CLASS_NORMAL
 #define NOTHING   .weight = 0
@@ -44,7 +44,7 @@ TEST(by_partition_and_qos)
     /* clang-format off */
     static const struct {
         const char *arguments;
-        struct wish wish;
+        struct options options;
         const char *partition, *qos, *want;
     } t[] = {
         {"", {NOTHING}, "p", "", "none 100"},
@@ -83,12 +83,12 @@ TEST(by_partition_and_qos)
     };
     /* clang-format on */
     for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
-        const char *got = apply(t[i].arguments, t[i].wish, t[i].partition, t[i].qos);
+        const char *got = apply(t[i].arguments, t[i].options, t[i].partition, t[i].qos);
         if (strcmp(got, t[i].want) != 0)
             fail_msg("row %zu, %s: %s, not %s", i, t[i].arguments, got, t[i].want);
     }
-    assert_non_null(
-        strstr(apply("", (struct wish){POOL, NORMAL}, NULL, NULL), "--gpu-pool is for batch jobs"));
+    assert_non_null(strstr(apply("", (struct options){POOL, NORMAL}, NULL, NULL),
+                           "--gpu-pool is for batch jobs"));
 }
 
 TEST(arguments)
