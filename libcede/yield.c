@@ -7,12 +7,12 @@
 #include "libcede/error.h"
 #include "libcede/handle.h"
 
-#define LOOK_MIN_NS (5 * NSEC_PER_MSEC) /* between looks, and longer the longer it takes */
-#define LOOK_MAX_NS (100 * NSEC_PER_MSEC)
-#define GONE_NS     (5 * NSEC_PER_SEC)  /* for another daemon, after one has gone */
-#define SILENT_NS   (5 * NSEC_PER_SEC)  /* for an answer of one that is there */
-#define BUSY_NS     (60 * NSEC_PER_SEC) /* for another job's move */
-#define WISH_US     5000000             /* as ACQUIRE_WAIT_US of api/proto.h */
+#define LOOK_MIN_NS     (5 * NSEC_PER_MSEC) /* between looks, and longer the longer it takes */
+#define LOOK_MAX_NS     (100 * NSEC_PER_MSEC)
+#define GONE_NS         (5 * NSEC_PER_SEC)  /* for another daemon, after one has gone */
+#define SILENT_NS       (5 * NSEC_PER_SEC)  /* for an answer of one that is there */
+#define BUSY_NS         (60 * NSEC_PER_SEC) /* for another job's move */
+#define ACQUIRE_WAIT_US 5000000             /* as ACQUIRE_WAIT_US of api/proto.h */
 
 struct asking {
     struct cede *c;
@@ -87,8 +87,9 @@ static int job_acquire(struct cede *c, cede_timeout timeout_us)
     const uint64_t end_ns = timeout_end(timeout_us, a.began_ns, CEDE_TIMEOUT_FOREVER);
     for (;;) {
         uint64_t left_us = saturating_sub(end_ns, cede_clock_now_ns()) / NSEC_PER_USEC;
-        r = asking_ask(&a, (struct link_ask){.op = LINK_ACQUIRE,
-                                             .wait_us = (uint32_t)min_u64(left_us, WISH_US)});
+        r = asking_ask(&a,
+                       (struct link_ask){.op = LINK_ACQUIRE,
+                                         .wait_us = (uint32_t)min_u64(left_us, ACQUIRE_WAIT_US)});
         /* Without a daemon nothing is withheld, and what is in no job has yielded nothing. */
         if (r == -ENOTCONN || r == -ESRCH || (r == 0 && !a.waits))
             return 0;
@@ -96,7 +97,7 @@ static int job_acquire(struct cede *c, cede_timeout timeout_us)
             return r;
         if (!left_us)
             return -ETIMEDOUT;
-        asking_sleep(&a, left_us < WISH_US ? left_us * NSEC_PER_USEC : UINT64_MAX);
+        asking_sleep(&a, left_us < ACQUIRE_WAIT_US ? left_us * NSEC_PER_USEC : UINT64_MAX);
     }
 }
 

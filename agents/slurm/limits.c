@@ -142,7 +142,7 @@ static void list_allowed(const struct limits *l, enum job_class class, uint32_t 
     }
 }
 
-static int check(const struct limits *l, const struct options *o, const struct terms *t,
+static int check(const struct limits *l, const struct limits_options *o, const struct terms *t,
                  const char *partition, struct error *err)
 {
     static const char *const up_to[] = {"latency, normal and batch are", "normal and batch are",
@@ -163,7 +163,7 @@ static int check(const struct limits *l, const struct options *o, const struct t
     return 0;
 }
 
-int limits_apply(const struct limits *l, const struct options *o, const char *partition,
+int limits_apply(const struct limits *l, const struct limits_options *o, const char *partition,
                  const char *qos, enum job_class *class, uint32_t *weight, struct error *err)
 {
     const struct terms t = terms_for(l, partition, qos);

@@ -34,7 +34,7 @@ struct limits {
 };
 
 /* The options of a job. */
-struct options {
+struct limits_options {
     bool has_class, pool;
     enum job_class class;
     uint32_t weight; /* 0: not given */
@@ -49,7 +49,7 @@ bool limits_differ(const struct limits *l);
 /* Gives the job's class (LIMIT_CLASS_NOT: cede does not schedule it) and weight. partition NULL:
  * partition and QOS are not known yet; then only options that no limit allows are refused. -EPERM,
  * -EINVAL: refused, and err says why. */
-int limits_apply(const struct limits *l, const struct options *o, const char *partition,
+int limits_apply(const struct limits *l, const struct limits_options *o, const char *partition,
                  const char *qos, enum job_class *class, uint32_t *weight, struct error *err);
 
 #endif

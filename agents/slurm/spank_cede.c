@@ -35,7 +35,7 @@ struct shared {
 
 static struct {
     struct limits limits;
-    struct options options;
+    struct limits_options options;
     struct error wrong; /* of an option or an argument; on the node only tasks may fail for it */
     enum job_class class;
     uint32_t weight;
@@ -46,7 +46,7 @@ enum { OPTION_CLASS, OPTION_WEIGHT, OPTION_POOL };
 
 static int spank_read_option(int which, const char *text, struct error *err)
 {
-    struct options *o = &self.options;
+    struct limits_options *o = &self.options;
     uint64_t weight;
     switch (which) {
     case OPTION_CLASS:

@@ -116,14 +116,12 @@ def frontier_files(folder):
 
 
 def frontier_table(f, o, wanted):
-    """Returns the table of a machine, with pairs in rows, and how many pairs met the target, of how many."""
+    """Returns the table of a machine, with pairs in rows, and how many pairs met the target, in words."""
     pairs = {p: points for p, points in f.kept(o["rows"]).items() if p in wanted or not wanted}
     systems = [s for s in ("default", "mps", f.cede_systems()[0], "pool") if any(s in points for points in pairs.values())]
     out = f"| server + other | {' | '.join(NAMES.get(s, s) for s in systems)} | |\n|{'---|' * (len(systems) + 2)}\n"
-    met = 0
     for pair, points in pairs.items():
         best, ok, better = f.verdict(points)
-        met += ok
         cells = []
         for s in systems:
             speed, p99, other = points.get(s, (0, 0, 0))
@@ -131,7 +129,7 @@ def frontier_table(f, o, wanted):
             cells.append(f"{bold}{speed:.2f}{bold}; {p99:.2f} x; {other:.2f}" if s in points else "")
         out += (f"| {pair.replace('+', ' + ')} | {' | '.join(cells)} | "
                 f"{'met' if ok else '**missed**' + (', behind ' + ' and '.join(better) if better else '')} |\n")
-    return out, met, len(pairs)
+    return out, f"{f.met(pairs)} of {len(pairs)} pairs, {f.met(f.kept(f.with_medians(o['rows'])))} with each server's median speed alone"
 
 
 def frontier(folder, *wanted):
@@ -139,7 +137,7 @@ def frontier(folder, *wanted):
     way of sharing. With pairs that are wanted, their rows alone."""
     f, out = program("frontier"), ""
     for path, o in frontier_files(folder):
-        table, met, count = frontier_table(f, o, wanted)
+        table, met = frontier_table(f, o, wanted)
         where = f"{chip(o)}, {text_of(o, 'date')}, {commit_of(o, path, {})}"
         if wanted:
             out += f"{where}:\n\n{table}\n"
@@ -148,18 +146,18 @@ def frontier(folder, *wanted):
         out += (f"{text_of(o, 'gpu')}, driver {text_of(o, 'driver') or '-'}, {text_of(o, 'date')}, {commit_of(o, path, {})}, "
                 f"[results](../bench/results/{path}), by `python3 bench/programs/frontier.py`: the server's speed; its p99 over alone; what "
                 f"the other keeps.\n\n![{chip(o)}: what the other keeps against the server's speed](figures/{frontier_figure(path, o)})\n\n"
-                f"{table}\nTarget: the server keeps {f.FLOOR:g} of its speed, and no system that gives it as much leaves the other "
-                f"{f.SPARE:g} more: **met in {met} of {count} pairs**.{earlier(f, folder, path, o)}\n\n")
+                f"{table}\nTarget: the server keeps {f.FLOOR:g} of its speed (noise: {f.SLACK:g}), and no system that gives it as much leaves "
+                f"the other {f.SPARE:g} more: **met in {met}**.{earlier(f, folder, path, o)}\n\n")
     return out
 
 
 def earlier(f, folder, newest, o):
     """What earlier runs on the same chip met."""
-    runs = [(p, r, frontier_table(f, r, ())) for p, r in frontier_runs(folder) if chip(r) == chip(o) and p != newest]
-    return "".join(f" An earlier run ([{text_of(r, 'date')}](../bench/results/{p}), {commit_of(r, p, {})}) met {met} of {count}." for p, r, (_, met, count) in runs)
+    runs = [(p, r) for p, r in frontier_runs(folder) if chip(r) == chip(o) and p != newest]
+    return "".join(f" An earlier run ([{text_of(r, 'date')}](../bench/results/{p}), {commit_of(r, p, {})}): {frontier_table(f, r, ())[1]}." for p, r in runs)
 
 
-WORDS = {"first_p50_us": "time to first token, p50", "mean_us": "time per token, mean", "p99_us": "time per token, p99"}
+WORDS = {"first_p50_us": "time to first token, p50", "mean_us": "time per token, mean"}
 SERVERS = {"graphs+gpt": "a server that replays CUDA graphs", "generate+gpt": "transformers' `generate()`, eager"}
 
 
@@ -178,7 +176,7 @@ def servers(folder):
            f"|{'---|' * (len(systems) + 2)}\n")
     for pair, title in SERVERS.items():
         rows = {r["system"]: r for r in o["rows"] if r["pair"] == pair}
-        server, alone = pair.split("+", maxsplit=1)[0], rows[systems[0]]["alone"]
+        server, alone = pair.split("+", maxsplit=1)[0], next(r for r in f.with_medians(o["rows"]) if r["pair"] == pair)["alone"]
         known = [k for k in WORDS if k in alone and server in f.OPEN]
         lines = [(f"{title}: {WORDS[k]}", f"{alone[k] / 1e3:.1f} ms", [f"{rows[s]['measured'][server][k] / 1e3:.1f} ms" for s in systems])
                  for k in known] or [(f"{title}: its speed", "1", [f"{kept[pair][s][0]:.2f}" for s in systems])]

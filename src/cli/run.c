@@ -65,7 +65,7 @@ static const char help[] =
     "      --pool           puts a batch job into the pool, an MPS server that cede runs for you,\n"
     "                       in which your batch jobs run at the same time; a latency job has the\n"
     "                       higher priority there\n"
-    "      --pool=latency   for a batch job: latency jobs may join, so it has 90% of the\n"
+    "      --pool=latency   for a batch job: latency jobs may join, so it has 95% of the\n"
     "                       multiprocessors at most (pool_latency_sm in cede.conf)\n"
     "      --sm 30%         the most of the GPU's multiprocessors that it may use in the pool\n"
     "      --gpus N         chooses N GPUs for the job (auto: 1), the least loaded or where its "

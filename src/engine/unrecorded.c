@@ -39,12 +39,13 @@ static uint64_t survey_again(struct survey *s, const struct model *m)
     return m->now + (AGAIN_NS << min_u64(s->failures++, DOUBLE));
 }
 
-/* Says so as long as the time doubles: a program may be stopped for days. */
-static void search_again(struct survey *s, const struct model *m, const char *what, const char *why)
+/* It is logged while the time doubles, because a program may be stopped for days. */
+static void search_again(struct survey *s, const struct model *m, const char *what,
+                         const struct error *err, int r)
 {
-    s->search_at = survey_again(s, m);
-    if (s->failures <= DOUBLE + 1)
-        log_say(LOG_WARNING, "%s: %s", what, why);
+    s->search_at = m->now + (AGAIN_NS << min_u64(s->searches, DOUBLE));
+    if (s->searches++ <= DOUBLE)
+        log_say(LOG_WARNING, "%s: %s", what, err->text[0] ? err->text : strerror(-r));
 }
 
 /* A process was not treated: all are listed again later. */
@@ -244,7 +245,7 @@ static void begin_search(struct survey *s, struct model *m)
     s->search_at = TIME_NEVER;
     if (r < 0)
         search_again(s, m, "what is swapped out cannot be searched for now, and will be again",
-                     err.text[0] ? err.text : strerror(-r));
+                     &err, r);
 }
 
 void survey_begin(struct survey *s, struct model *m, bool stays)
@@ -300,20 +301,25 @@ void survey_take(struct survey *s, struct model *m)
     s->watch = NULL;
     int r = swapper_found(&s->search, found, &n, &err);
     for (uint32_t i = 0; i < n; i++) {
-        int code = swap_adopt(m, found[i], true, &job, &err);
+        struct error e = {""};
+        int code = swap_adopt(m, found[i], true, &job, &e);
         if (code == 0)
             log_say(LOG_WARNING, "process %d was off the GPU, and no journal says so: it comes in",
                     (int)found[i].pid);
-        r = r == 0 && code != -EEXIST && code != -ESRCH ? code : r;
+        if (r == 0 && code < 0 && code != -EEXIST && code != -ESRCH) {
+            r = code;
+            err = e;
+        }
     }
     if (r == 0) {
         journal_complete(m->journal, JOURNAL_SWAPS_MISSING);
         return;
     }
     search_again(s, m,
-                 "perhaps not all that is swapped out was found, as stopped programs give no "
-                 "answer; a search follows",
-                 err.text[0] ? err.text : strerror(-r));
+                 r == -EINTR ? "the search for what is swapped out was cut short, perhaps by a "
+                               "stopped program, which gives no answer; it is repeated"
+                             : "not all that is swapped out may have been found; a search follows",
+                 &err, r);
 }
 
 void survey_end(struct survey *s, struct model *m, bool restore)

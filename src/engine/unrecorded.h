@@ -36,7 +36,7 @@ struct survey {
     struct watch *watch;
     bool search_ended;
     uint64_t list_at, search_at; /* TIME_NEVER: done, or in progress */
-    unsigned failures;
+    unsigned failures, searches; /* failed lists, and searches that did not end well */
 };
 
 /* Begins with what the journal says is missing. stays: see engine_options. */

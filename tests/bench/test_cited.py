@@ -154,14 +154,17 @@ class Cited(unittest.TestCase):
             rows += [{"system": s, "pair": f"resnet+{other}", "measured": {"resnet": rate(speed, 100), other: rate(kept)}, "alone": rate(100, 50)}
                      for s, speed, kept in (("default", 50, 5), ("mps", 96, mps), ("cede", 95, 4), ("cede --min-speed 80%", 80, 6))]
         made.read.cache_clear()
-        (self.results / "frontier.json").write_text(json.dumps({"gpu": "NVIDIA H100 80GB HBM3", "driver": "580.159.04", "date": "2026-11-28",
-                                                                "cede": "cede 0.1.0-g9f49d1f1", "rows": rows}))
+        for name, date, had in (("frontier", "2026-11-28", rows), ("frontier-before", "2026-11-27", rows[:-4])):
+            (self.results / f"{name}.json").write_text(json.dumps({"gpu": "NVIDIA H100 80GB HBM3", "driver": "580.159.04", "date": date,
+                                                                   "cede": "cede 0.1.0-g9f49d1f1", "rows": had}))
         text = made.frontier(self.results)
         self.assertTrue(text.startswith("## Programs that people run\n\nNVIDIA H100 80GB HBM3, driver 580.159.04, 2026-11-28, 9f49d1f1, "))
         self.assertIn("| server + other | default | MPS with priorities | cede | |\n", text)
         self.assertIn("| resnet + gpt | 0.50; 2.00 x; 0.50 | 0.96; 2.00 x; 0.40 | **0.95**; 2.00 x; 0.40 | met |\n", text)
         self.assertIn("0.96; 2.00 x; 0.60 | **0.95**; 2.00 x; 0.40 | **missed**, behind mps |\n", text)
-        self.assertIn("**met in 1 of 2 pairs**", text)
+        self.assertIn("**met in 1 of 2 pairs, 1 with each server's median speed alone**", text)
+        self.assertIn(" An earlier run ([2026-11-27](../bench/results/frontier-before.json), 9f49d1f1): 1 of 1 pairs, 1 with each", text)
+        self.assertEqual(text.count("| server + other |"), 1)
         self.assertIn("(figures/frontier-h100.svg)", text)
         self.assertEqual(made.frontier(self.results, "resnet+gpt").count("resnet"), 1)
         self.assertEqual(made.servers(self.results), "")  # neither of its pairs was measured

@@ -106,7 +106,7 @@ E2E(both_killed_meanwhile)
     json_decref(load_end("a", a));
 }
 
-/* No journal tells of it, and a program that is stopped and was there before gives no answer. */
+/* The journal is lost, and a stopped program of a lower pid gives the search no answer. */
 E2E(found_beside_a_stopped_one)
 {
     struct ceded d = ceded_start();

@@ -15,7 +15,7 @@ static struct limits read_all(const char *arguments)
 }
 
 /* Class and weight, or the refusal. */
-static const char *apply(const char *arguments, struct options w, const char *partition,
+static const char *apply(const char *arguments, struct limits_options o, const char *partition,
                          const char *qos)
 {
     static const char *const names[] = {"latency", "normal", "batch", "none"};
@@ -23,12 +23,12 @@ static const char *apply(const char *arguments, struct options w, const char *pa
     const struct limits l = read_all(arguments);
     enum job_class class;
     uint32_t weight;
-    if (limits_apply(&l, &w, partition, qos, &class, &weight, &err) == 0)
+    if (limits_apply(&l, &o, partition, qos, &class, &weight, &err) == 0)
         snprintf(err.text, sizeof(err.text), "%s %u", names[class], weight);
     return err.text;
 }
 
-/* Of struct options. */
+/* Of struct limits_options. */
 #define LATENCY   .has_class = true, .class = CLASS_LATENCY
 #define NORMAL    .has_class = true, .class = CLASS_NORMAL
 #define NOTHING   .weight = 0
@@ -44,7 +44,7 @@ TEST(by_partition_and_qos)
     /* clang-format off */
     static const struct {
         const char *arguments;
-        struct options options;
+        struct limits_options options;
         const char *partition, *qos, *want;
     } t[] = {
         {"", {NOTHING}, "p", "", "none 100"},
@@ -87,7 +87,7 @@ TEST(by_partition_and_qos)
         if (strcmp(got, t[i].want) != 0)
             fail_msg("row %zu, %s: %s, not %s", i, t[i].arguments, got, t[i].want);
     }
-    assert_non_null(strstr(apply("", (struct options){POOL, NORMAL}, NULL, NULL),
+    assert_non_null(strstr(apply("", (struct limits_options){POOL, NORMAL}, NULL, NULL),
                            "--gpu-pool is for batch jobs"));
 }
 

@@ -524,7 +524,7 @@ static int soft_swap_state(struct device_driver *d, struct proc_id proc, enum sw
                            struct error *err)
 {
     int r;
-    /* As on hardware, where a thread of the program answers, not while that is stopped. */
+    /* As hardware seems to do, it gives no answer about a program that is stopped. */
     while ((r = swap_call(d, proc, SOFT_SWAP_STATE, 0, err)) >= 0 && proc_stopped(proc))
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     if (r >= 0)
