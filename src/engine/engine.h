@@ -103,8 +103,8 @@ int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, st
  * free on that GPU. The request ends at until_ns, or with bytes = 0. */
 void engine_room(struct engine *e, uint32_t job, unsigned gpu, uint64_t bytes, uint64_t until_ns);
 /* Chooses the GPUs of a job that has just been added, in job_view.job.placed; its program is then
- * started so that it uses no others. A job that has GPUs keeps them. need: number of GPUs, candidates
- * and memory. -EINVAL: there are too few candidates. */
+ * started so that it uses no others. A job that has GPUs keeps them. need: number of GPUs,
+ * candidates and memory. -EINVAL: there are too few candidates. */
 int engine_place(struct engine *e, uint32_t job, const struct place_need *need, struct error *err);
 /* Detaches a job that is not swapped, and gives its groups their first state back. */
 void engine_release(struct engine *e, uint32_t job);
