@@ -7,12 +7,11 @@
 #include "libcede/error.h"
 #include "libcede/handle.h"
 
-#define LOOK_MIN_NS     (5 * NSEC_PER_MSEC) /* between looks, and longer the longer it takes */
-#define LOOK_MAX_NS     (100 * NSEC_PER_MSEC)
-#define GONE_NS         (5 * NSEC_PER_SEC)  /* for another daemon, after one has gone */
-#define SILENT_NS       (5 * NSEC_PER_SEC)  /* for an answer of one that is there */
-#define BUSY_NS         (60 * NSEC_PER_SEC) /* for another job's move */
-#define ACQUIRE_WAIT_US 5000000             /* as ACQUIRE_WAIT_US of api/proto.h */
+#define LOOK_MIN_NS (5 * NSEC_PER_MSEC) /* between looks, and longer the longer it takes */
+#define LOOK_MAX_NS (100 * NSEC_PER_MSEC)
+#define GONE_NS     (5 * NSEC_PER_SEC)  /* for another daemon, after one has gone */
+#define SILENT_NS   (5 * NSEC_PER_SEC)  /* for an answer of one that is there */
+#define BUSY_NS     (60 * NSEC_PER_SEC) /* for another job's move */
 
 struct asking {
     struct cede *c;

@@ -168,7 +168,7 @@ def servers(folder):
     if not found:
         return ""
     path, o = found[-1]
-    kept = f.kept(o["rows"])
+    kept, medians = f.kept(o["rows"]), f.with_medians(o["rows"])
     systems = [s for s in ("default", "mps", f.cede_systems()[0], "pool") if all(s in kept.get(pair, ()) for pair in SERVERS)]
     if not systems:
         return ""
@@ -176,7 +176,7 @@ def servers(folder):
            f"|{'---|' * (len(systems) + 2)}\n")
     for pair, title in SERVERS.items():
         rows = {r["system"]: r for r in o["rows"] if r["pair"] == pair}
-        server, alone = pair.split("+", maxsplit=1)[0], next(r for r in f.with_medians(o["rows"]) if r["pair"] == pair)["alone"]
+        server, alone = pair.split("+", maxsplit=1)[0], next(r["alone"] for r in medians if r["pair"] == pair)
         known = [k for k in WORDS if k in alone and server in f.OPEN]
         lines = [(f"{title}: {WORDS[k]}", f"{alone[k] / 1e3:.1f} ms", [f"{rows[s]['measured'][server][k] / 1e3:.1f} ms" for s in systems])
                  for k in known] or [(f"{title}: its speed", "1", [f"{kept[pair][s][0]:.2f}" for s in systems])]

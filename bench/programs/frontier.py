@@ -200,7 +200,7 @@ class Study:
         for pair in [p for p in place.pairs if self.lacks(systems, p) and all(n in place.running for n in p)]:
             with self.lock:
                 first = place.name == "plain" and pair[1] not in self.claimed
-                self.claimed |= {pair[1]} if first else set()
+                self.claimed.add(pair[1])
             if first:
                 window = place.window(pair[1:], 1.5, OTHER_S)
                 place.stop()

@@ -77,6 +77,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/link_proto.h"
 #include "base/options.h"
 #include "base/util.h"
 #include "engine/engine.h"
@@ -88,7 +89,6 @@
 #define ADMINS_GROUP      "the administrators' group" /* in the text of a refusal */
 #define PROTO_MESSAGE_MAX 65536                       /* bytes; a longer message is refused */
 #define VISIBLE_MAX       1024                        /* bytes of a list of GPUs */
-#define ACQUIRE_WAIT_US   5000000                     /* how long a request to acquire lasts */
 
 enum proto_op {
     OP_ADD,

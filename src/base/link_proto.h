@@ -20,6 +20,8 @@ enum link_op {
     LINK_YIELD,   /* class batch and what `flags` say; with LINK_LOOK only the outcome */
     LINK_ACQUIRE, /* what was yielded; repeated within wait_us until it is done */
 };
+#define ACQUIRE_WAIT_US 5000000 /* the longest wait_us; then the request is made anew, or ends */
+
 #define LINK_PAUSE  1U
 #define LINK_MEMORY 2U
 #define LINK_LOOK   4U

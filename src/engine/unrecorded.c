@@ -34,17 +34,17 @@ static uint64_t survey_timeslice(const struct survey *s, const struct model *m,
     return ours ? gpu->timeslice_default_us : g->timeslice_us;
 }
 
-static uint64_t survey_again(struct survey *s, const struct model *m)
+static uint64_t again_at(const struct model *m, unsigned *failures)
 {
-    return m->now + (AGAIN_NS << min_u64(s->failures++, DOUBLE));
+    return m->now + (AGAIN_NS << min_u64((*failures)++, DOUBLE));
 }
 
 /* It is logged while the time doubles, because a program may be stopped for days. */
 static void search_again(struct survey *s, const struct model *m, const char *what,
                          const struct error *err, int r)
 {
-    s->search_at = m->now + (AGAIN_NS << min_u64(s->searches, DOUBLE));
-    if (s->searches++ <= DOUBLE)
+    s->search_at = again_at(m, &s->searches);
+    if (s->searches <= DOUBLE + 1)
         log_say(LOG_WARNING, "%s: %s", what, err->text[0] ? err->text : strerror(-r));
 }
 
@@ -53,7 +53,7 @@ static void survey_lost(struct survey *s, const struct model *m)
 {
     s->lost = true;
     if (s->list_at == TIME_NEVER)
-        s->list_at = survey_again(s, m);
+        s->list_at = again_at(m, &s->failures);
 }
 
 /* Adds a process that is to be treated. */

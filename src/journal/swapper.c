@@ -16,8 +16,8 @@
 
 /* Host memory that is needed besides the GPU memory: the target's bookkeeping was 50 MB. */
 #define HOST_MARGIN(bytes) (256ULL * 1024 * 1024 + (bytes) / 32)
-#define SEARCH_S           60 /* of a search; processes that are stopped come last */
-#define STOPPED_S          2  /* for these */
+#define SEARCH_S           60 /* limit of a search through all processes */
+#define STOPPED_S          2  /* limit for those that are stopped, which are asked last */
 #define SCANS_MAX          64 /* tries to scan a process that is back, LOOK_NS apart */
 #define LOOK_NS            10000000L
 
@@ -389,8 +389,9 @@ static bool is_away(struct device_driver *d, struct proc_id proc)
     return d->ops->swap_state(d, proc, &s, NULL) == 0 && (s == SWAP_OUT || s == SWAP_LOCKED);
 }
 
-/* Asks the driver about every process. For one that does not use it the answer is a quick error; a
- * stopped one that does gives none and holds up the rest, so stopped ones are asked last. */
+/* Asks the driver about every process. For one that does not use the GPU the answer is a quick
+ * error. A call about a stopped one that uses it does not return, so stopped ones are asked last.
+ */
 static int search(const struct swap_order *o, struct device_driver *d, struct error *err)
 {
     _cleanup_free_ pid_t *pids = NULL;
